@@ -1,0 +1,21 @@
+//! Bytes and where they belong.
+
+use std::ops::Range;
+
+/// Some bytes of a file and their offset in it. Blocks may come in any order.
+#[derive(Clone, Copy, Debug)]
+pub struct Block<'a> {
+    /// Where the first byte belongs.
+    pub offset: u64,
+    /// The bytes themselves.
+    pub bytes: &'a [u8],
+}
+
+impl Block<'_> {
+    /// Returns the range of the file that the block covers.
+    ///
+    /// Whoever makes a block has checked that its end can be named.
+    pub fn range(&self) -> Range<u64> {
+        self.offset..self.offset + self.bytes.len() as u64
+    }
+}

@@ -1,0 +1,23 @@
+//! The nouns of the grid and their algebra: which bytes, what they hash to,
+//! where they live, what must move. Values only.
+//!
+//! Nothing here opens a file or a socket, starts a thread, reads a clock or
+//! the environment; time and bytes come in as arguments.
+
+mod block;
+mod digest;
+mod extents;
+mod fault;
+mod layout;
+mod leaves;
+mod url;
+mod version;
+
+pub use block::Block;
+pub use digest::{Algorithm, Digest, Hashing};
+pub use extents::{BadExtents, Extents};
+pub use fault::Fault;
+pub use layout::{Fragment, Home, HomeState, Layout, Move, Weather, choose, moves};
+pub use leaves::{Chain, LEAF_BYTES, Leaves, Piece};
+pub use url::{BadUrl, Host, Name, Scheme, Url};
+pub use version::{Strength, Version};

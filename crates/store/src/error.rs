@@ -1,0 +1,195 @@
+//! What can go wrong, and whether waiting helps.
+
+use godwit_core::{Fault, Url};
+use std::{io, path::PathBuf, time::Duration};
+
+/// The result of a verb on a store.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What a caller would tell apart. The message is the fact; what was wanted is
+/// said by whoever asked, what to do next by [`Error::hint`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum Error {
+    #[error("{}: no such file or directory", .path.display())]
+    Missing { path: PathBuf },
+    #[error("{}: already exists", .path.display())]
+    Exists { path: PathBuf },
+    #[error("{}: is a directory", .path.display())]
+    IsDirectory { path: PathBuf },
+    #[error("{}: is not a directory", .path.display())]
+    NotDirectory { path: PathBuf },
+    #[error("{}: directory is not empty", .path.display())]
+    NotEmpty { path: PathBuf },
+    #[error("{}: permission denied{}", .path.display(), after_colon(.said))]
+    Denied { path: PathBuf, said: String },
+    #[error("{}: no space left{}", .path.display(), after_colon(.said))]
+    NoSpace { path: PathBuf, said: String },
+    /// The name itself cannot be used here: too long, outside the export, bytes the protocol cannot carry.
+    #[error("{}: {why}", .path.display())]
+    BadName { path: PathBuf, why: String },
+    #[error("{}: changed since it was last seen ({what})", .path.display())]
+    Changed { path: PathBuf, what: String },
+    #[error("{}: bytes differ: {expected} at the source, {found} here", .path.display())]
+    Corrupt {
+        path: PathBuf,
+        expected: String,
+        found: String,
+    },
+    #[error("{what} is not possible here: {why}")]
+    Unsupported { what: String, why: String },
+    #[error("{host}: no such host ({cause})")]
+    NoSuchHost { host: String, cause: String },
+    /// The resolver itself did not answer.
+    #[error("{host}: the name service does not answer ({cause})")]
+    NameService { host: String, cause: String },
+    #[error("{host}: cannot connect ({cause})")]
+    Unreachable { host: String, cause: io::Error },
+    #[error("{host}: login refused: {said}")]
+    Login { host: String, said: String },
+    /// 421, or a server that says it is full.
+    #[error("{host}: is busy: {said}")]
+    Busy {
+        host: String,
+        said: String,
+        again_in: Option<Duration>,
+    },
+    #[error("{host}: connection lost while {during} ({cause})")]
+    Lost {
+        host: String,
+        during: String,
+        cause: io::Error,
+    },
+    #[error("{host}: nothing came for {} s while {during}", .waited.as_secs())]
+    Stalled {
+        host: String,
+        during: String,
+        waited: Duration,
+    },
+    #[error("{host}: broke the protocol: {what}")]
+    PeerMisbehaved { host: String, what: String },
+    /// A final negative reply that no other variant tells better.
+    #[error("{host}: answered {code}: {said}")]
+    Refused {
+        host: String,
+        code: u16,
+        said: String,
+    },
+    #[error("{url}: not served yet: {why}")]
+    NotServed { url: Url, why: String },
+    #[error("canceled")]
+    Canceled,
+    #[error("{}: {cause}", .path.display())]
+    Io { path: PathBuf, cause: io::Error },
+}
+
+fn after_colon(said: &str) -> String {
+    if said.is_empty() {
+        String::new()
+    } else {
+        format!(": {said}")
+    }
+}
+
+impl Error {
+    /// Names what a local system call met.
+    pub fn io(path: impl Into<PathBuf>, cause: io::Error) -> Self {
+        use io::ErrorKind as K;
+        let path = path.into();
+        match cause.kind() {
+            K::NotFound => Self::Missing { path },
+            K::AlreadyExists => Self::Exists { path },
+            K::IsADirectory => Self::IsDirectory { path },
+            K::NotADirectory => Self::NotDirectory { path },
+            K::DirectoryNotEmpty => Self::NotEmpty { path },
+            K::PermissionDenied | K::ReadOnlyFilesystem => {
+                let read_only = cause.kind() == K::ReadOnlyFilesystem;
+                let said = if read_only {
+                    "read-only file system"
+                } else {
+                    ""
+                };
+                Self::Denied {
+                    path,
+                    said: said.into(),
+                }
+            }
+            K::StorageFull | K::QuotaExceeded | K::FileTooLarge => {
+                let said = match cause.kind() {
+                    K::QuotaExceeded => "quota exceeded",
+                    K::FileTooLarge => "file too large",
+                    _ => "",
+                };
+                Self::NoSpace {
+                    path,
+                    said: said.into(),
+                }
+            }
+            K::InvalidFilename => Self::BadName {
+                path,
+                why: "name too long".into(),
+            },
+            _ => Self::Io { path, cause },
+        }
+    }
+
+    /// Tells whether waiting can help.
+    pub fn fault(&self) -> Fault {
+        match self {
+            Self::Busy {
+                again_in: Some(pause),
+                ..
+            } => Fault::NotYet(*pause),
+            Self::NameService { .. }
+            | Self::Unreachable { .. }
+            | Self::Busy { .. }
+            | Self::Lost { .. }
+            | Self::Stalled { .. } => Fault::Passing,
+            Self::Refused { code, .. } if (400..500).contains(code) => Fault::Passing,
+            _ => Fault::Lasting,
+        }
+    }
+
+    /// Returns the exit status of a program that ends with this error.
+    ///
+    /// The numbers are rclone's, 0 to 10, the widest known set, and ours above.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Missing { .. } => 4,
+            Self::NotDirectory { .. } => 3,
+            Self::Denied { .. } | Self::Login { .. } => 13,
+            Self::Corrupt { .. } => 12,
+            Self::Canceled => 130,
+            Self::BadName { .. } | Self::NotServed { .. } => 2,
+            _ if self.fault() != Fault::Lasting => 5,
+            Self::NoSpace { .. } => 7,
+            _ => 1,
+        }
+    }
+
+    /// Returns what to do next, where we know.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::NoSuchHost { host, .. } => format!("check the spelling of {host}"),
+            Self::NameService { .. } => "check /etc/resolv.conf, or try again".into(),
+            Self::Unreachable { host, .. } => {
+                format!("is a server running at {host}, and does a firewall let you reach it?")
+            }
+            Self::Busy { .. } => "try again in a while".into(),
+            Self::Login { .. } => "check user name and password in the URL".into(),
+            Self::NoSpace { .. } => {
+                "make room; what arrived is kept, and the same command continues from there".into()
+            }
+            Self::IsDirectory { .. } => "add -r to copy a directory".into(),
+            Self::Corrupt { .. } => {
+                "nothing wrong was put under the final name; run the command again".into()
+            }
+            Self::Lost { .. } | Self::Stalled { .. } => {
+                "what arrived is kept; the same command continues from there".into()
+            }
+            _ => return None,
+        };
+        Some(hint)
+    }
+}

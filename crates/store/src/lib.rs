@@ -1,0 +1,18 @@
+//! Everything that holds files is a [`Store`]; whoever writes one file has a [`Sink`].
+//!
+//! Here are the traits, the stores that hold bytes themselves (`Dir`, `Memory`),
+//! those that ask somebody else (`Remote`), two that misbehave on purpose
+//! (`Faulty`, `Slow`), the suite that defines what all of them promise
+//! (`check`), and the engine that copies from any to any.
+//!
+//! A store does not know that depots or catalogs exist. Verbs block the calling
+//! thread, with a deadline: concurrency is the caller's threads, never hidden.
+
+mod error;
+mod store;
+
+pub use error::{Error, Result};
+pub use store::{
+    Can, Checks, Entry, Finished, Given, How, Kind, Origin, Read, SMALL_BYTES, Set, Sink, Small,
+    Space, Stat, Store, Verified, What, Whole, Write,
+};

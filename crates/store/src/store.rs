@@ -1,0 +1,493 @@
+//! The contract of a store.
+
+use crate::{Error, Result};
+use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Version};
+use std::{
+    ops::Range,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// Holds files.
+///
+/// Paths are relative to the store's root, without a leading slash; the empty
+/// path is the root itself. A store is opened *for* somebody, so no verb takes a
+/// user. All verbs may be called from several threads at once.
+pub trait Store: Send + Sync {
+    /// Says honestly what this store can do. May have to ask the server.
+    fn can(&self) -> Result<Can>;
+
+    /// Returns what is known of a file or directory; follows links.
+    fn stat(&self, path: &Path) -> Result<Stat>;
+
+    /// Calls `each` for every entry of a directory, in no order, without `.` and
+    /// `..`, as they come: memory does not grow with the directory. An error of
+    /// `each` ends the listing and is returned.
+    fn list(&self, path: &Path, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()>;
+
+    /// Like [`Store::list`], but of the whole tree below, with paths relative to
+    /// `path`; a directory comes before what is in it. Links are told as links,
+    /// not followed.
+    fn walk(&self, path: &Path, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
+        walk_by_listing(self, path, each)
+    }
+
+    /// Reads the bytes `want` of a file into `into`, from at most `streams`
+    /// threads at once; with one stream in ascending order. Bytes beyond the end
+    /// of the file are not an error: they do not come, and `Read` tells the size.
+    /// Holes may be skipped only by a store that can tell them; then the sink is told.
+    fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Sink) -> Result<Read>;
+
+    /// Starts to write one file.
+    fn write(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>>;
+
+    /// Reads whole small files, as many in flight as the store can. `next` names
+    /// them (`None`: no more); `each` gets every one exactly once, in that order.
+    /// Returns an error only if the whole conversation broke; then the files not
+    /// yet given to `each` were not read.
+    fn read_small(
+        &self,
+        next: &mut dyn FnMut() -> Option<PathBuf>,
+        each: &mut dyn FnMut(PathBuf, Result<Small>),
+    ) -> Result<()> {
+        while let Some(path) = next() {
+            let small = read_one_small(self, &path);
+            each(path, small);
+        }
+        Ok(())
+    }
+
+    /// Writes whole small files, as many in flight as the store can; the mirror
+    /// of [`Store::read_small`].
+    fn write_small(
+        &self,
+        next: &mut dyn FnMut() -> Option<Given>,
+        each: &mut dyn FnMut(PathBuf, Result<Finished>),
+    ) -> Result<()> {
+        while let Some(given) = next() {
+            let finished = write_one_small(self, &given);
+            each(given.path, finished);
+        }
+        Ok(())
+    }
+
+    /// Removes a file, a link (not what it points to), or an empty directory.
+    fn remove(&self, path: &Path, what: What) -> Result<()>;
+
+    /// Renames within the store; replaces an existing file in one step where the
+    /// store can, and says in `Can` where not.
+    fn rename(&self, from: &Path, to: &Path) -> Result<()>;
+
+    /// Makes one directory. `Exists` if there is something of that name.
+    fn mkdir(&self, path: &Path) -> Result<()>;
+
+    /// Changes attributes; those that are `None` stay.
+    fn set(&self, path: &Path, set: &Set) -> Result<()>;
+
+    /// Returns the digest of a range; `None` means the whole file.
+    fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest>;
+
+    /// Returns the room where `path` is.
+    fn space(&self, path: &Path) -> Result<Space>;
+}
+
+/// Writes one file. Dropping a sink that was not finished leaves what a resume needs.
+pub trait Sink: Send + Sync {
+    /// Takes bytes at their offset, from any thread, in any order. When it
+    /// returns, the bytes are *landed*: they survive the death of this process
+    /// (for a remote sink: they are on their way; `done` tells what landed).
+    fn put(&self, block: Block<'_>) -> Result<()>;
+
+    /// Is told what the source says a leaf hashes to. A landed leaf that differs
+    /// is taken out of `done`; the engine sends it again.
+    fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
+        let _ = (leaf, chain);
+        Ok(())
+    }
+
+    /// Returns what need not be sent again if this process died now.
+    fn done(&self) -> Extents;
+
+    /// Makes what was put durable, and returns what would survive a power cut now.
+    fn commit(&self) -> Result<Extents>;
+
+    /// Publishes the file under its name, whole, in one step. Refuses (`Corrupt`)
+    /// if `whole` names a digest that the bytes do not have, and (`Changed`) if
+    /// the condition of the write no longer holds; then nothing is published and
+    /// the partial is kept.
+    fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished>;
+
+    /// Forgets what was written.
+    fn abandon(self: Box<Self>) -> Result<()>;
+}
+
+/// What a store can do. The suite tests what it says it can, and that it
+/// refuses what it says it cannot.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Can {
+    /// Blocks may be put in any order and with gaps filled later.
+    pub any_order: bool,
+    /// An existing file can be changed in place.
+    pub in_place: bool,
+    /// `How::Append`.
+    pub append: bool,
+    /// A file appears only when whole.
+    pub atomic: bool,
+    /// An interrupted write can go on, by ranges or by prefix.
+    pub resume: bool,
+    /// `read` of a part.
+    pub ranges: bool,
+    /// `rename`, `remove`, `mkdir`, `write` at all.
+    pub write: bool,
+    /// `set` of the time of change.
+    pub set_mtime: bool,
+    /// `set` of permission bits.
+    pub set_mode: bool,
+    /// `set` of a link target, and links told as links.
+    pub links: bool,
+    /// `space`.
+    pub space: bool,
+    /// What `digest` answers.
+    pub digests: Vec<Algorithm>,
+    /// `read` and `finish` compare BLAKE3 leaves: the peer is one of ours.
+    pub leaves: bool,
+}
+
+/// What something is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd)]
+#[allow(missing_docs)]
+pub enum Kind {
+    File,
+    Directory,
+    Link,
+    Other,
+}
+
+/// What is known of a file.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Stat {
+    /// What it is.
+    pub kind: Kind,
+    /// Length in bytes; of directories whatever the store says.
+    pub size: u64,
+    /// Time of the last change since the epoch, if told.
+    pub mtime: Option<Duration>,
+    /// Permission bits (07777), if told.
+    pub mode: Option<u32>,
+    /// Name or number of the owner, if told.
+    pub owner: Option<String>,
+    /// Name or number of the group, if told.
+    pub group: Option<String>,
+    /// Where a link points to, if it is one and we know.
+    pub target: Option<PathBuf>,
+    /// Something equal for two names of one file on that store, if told.
+    pub unique: Option<String>,
+}
+
+impl Stat {
+    /// Returns the version that size and time tell, seen at `seen_at`.
+    pub fn version(&self, seen_at: Duration) -> Version {
+        match self.mtime {
+            Some(mtime) => Version::Weak {
+                size: self.size,
+                mtime,
+                seen_at,
+            },
+            None => Version::None,
+        }
+    }
+}
+
+/// One name in a directory (for `walk`: relative path) and what it is.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Entry {
+    /// The name, or the path relative to where a walk began.
+    pub path: PathBuf,
+    /// What is known of it.
+    pub stat: Stat,
+}
+
+/// How a file is written.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum How {
+    /// The name must be free when the file is finished.
+    New,
+    /// Whatever stands under the name is replaced whole; with a version, only if it still is that.
+    Replace(Option<Version>),
+    /// Bytes of an existing file (or a new one) are changed where they are; readers see them at once.
+    InPlace,
+    /// Behind the end. A store may deliver records at least once where it says so.
+    Append {
+        /// Who appends.
+        writer: u64,
+        /// That writer's count.
+        seq: u64,
+    },
+}
+
+/// Everything there is to know when a write begins.
+#[derive(Clone, Debug)]
+pub struct Write<'a> {
+    /// How.
+    pub how: How,
+    /// The length, if known.
+    pub size: Option<u64>,
+    /// What is being copied: a partial of another origin is not gone on with.
+    pub origin: Option<&'a Origin>,
+    /// Name of this upload, if the writer has one; else (identity, path) is the key.
+    pub id: Option<&'a str>,
+    /// Permission bits of a new file.
+    pub mode: Option<u32>,
+    /// What to compute on the way.
+    pub checks: Checks,
+    /// Go on with an earlier partial of the same key and origin.
+    pub resume: bool,
+    /// How many threads will call `put`.
+    pub streams: usize,
+}
+
+impl Default for Write<'_> {
+    fn default() -> Self {
+        Self {
+            how: How::Replace(None),
+            size: None,
+            origin: None,
+            id: None,
+            mode: None,
+            checks: Checks {
+                blake3: true,
+                adler32: false,
+            },
+            resume: true,
+            streams: 1,
+        }
+    }
+}
+
+/// What is being copied.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Origin {
+    /// Its URL without secrets, or any name.
+    pub name: String,
+    /// Its version when the copy began.
+    pub version: Version,
+}
+
+/// Which digests a sink computes of what it is given.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Checks {
+    /// Leaves and root of BLAKE3.
+    pub blake3: bool,
+    /// ADLER32 of the whole, for foreign servers.
+    pub adler32: bool,
+}
+
+/// What is true of the whole file when it is finished.
+#[derive(Clone, Debug, Default)]
+pub struct Whole {
+    /// Its length. A sink that did not get all of it refuses to finish.
+    pub size: Option<u64>,
+    /// What the source says it hashes to.
+    pub digest: Option<Digest>,
+    /// Time of change to give it.
+    pub mtime: Option<Duration>,
+    /// Permission bits to give it.
+    pub mode: Option<u32>,
+}
+
+/// What was published.
+#[derive(Clone, Debug, Default)]
+pub struct Finished {
+    /// Its version now.
+    pub version: Version,
+    /// Its digests as computed on the way, for those that were asked.
+    pub digests: Vec<Digest>,
+    /// What was compared with the other side.
+    pub verified: Verified,
+    /// Bytes that had to be read again to tell the digest.
+    pub reread_bytes: u64,
+}
+
+/// How strongly a copy is known to equal its source.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub enum Verified {
+    /// Both sides told the same digest.
+    By(Algorithm),
+    /// Only the sizes were compared.
+    #[default]
+    SizeOnly,
+}
+
+/// What a read can tell when it is over.
+#[derive(Clone, Debug)]
+pub struct Read {
+    /// The file as it was at the end of the read.
+    pub stat: Stat,
+    /// Its digest, where the source told one without being asked to read again.
+    pub digest: Option<Digest>,
+}
+
+/// A small file, read whole.
+#[derive(Clone, Debug)]
+pub struct Small {
+    /// All of it.
+    pub bytes: Vec<u8>,
+    /// What is known of it.
+    pub stat: Stat,
+    /// The source's own digest of it, compared with `bytes` already.
+    pub verified: Verified,
+}
+
+/// A small file to be written.
+#[derive(Clone, Debug)]
+pub struct Given {
+    /// Under which name.
+    pub path: PathBuf,
+    /// All of it.
+    pub bytes: Vec<u8>,
+    /// How; `InPlace` and `Append` are not for small files in flight.
+    pub how: How,
+    /// Time of change to give it.
+    pub mtime: Option<Duration>,
+    /// Permission bits to give it.
+    pub mode: Option<u32>,
+}
+
+/// What may be removed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum What {
+    /// A file or a link.
+    File,
+    /// A directory that is empty.
+    Directory,
+}
+
+/// Attributes to change.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Set {
+    /// Cut or extend to this length.
+    pub length: Option<u64>,
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// Time of change.
+    pub mtime: Option<Duration>,
+    /// Make a symbolic link that points here; the path must be free.
+    pub link_to: Option<PathBuf>,
+}
+
+/// Room of a store.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Space {
+    /// In all.
+    pub total_bytes: u64,
+    /// That this user may still fill.
+    pub free_bytes: u64,
+}
+
+/// Files up to this size are read and written whole, in flight together.
+pub const SMALL_BYTES: u64 = godwit_core::LEAF_BYTES;
+
+fn walk_by_listing<S: Store + ?Sized>(
+    store: &S,
+    root: &Path,
+    each: &mut dyn FnMut(Entry) -> Result<()>,
+) -> Result<()> {
+    // Directories still to be listed, not entries: memory grows with the number
+    // of directories on one level of the way, not with the files.
+    let mut left = vec![PathBuf::new()];
+    while let Some(below) = left.pop() {
+        store.list(&root.join(&below), &mut |entry| {
+            let path = below.join(&entry.path);
+            if entry.stat.kind == Kind::Directory {
+                left.push(path.clone());
+            }
+            each(Entry {
+                path,
+                stat: entry.stat,
+            })
+        })?;
+    }
+    Ok(())
+}
+
+fn read_one_small<S: Store + ?Sized>(store: &S, path: &Path) -> Result<Small> {
+    let collected = Collected::default();
+    let read = store.read(path, &Extents::from(0..SMALL_BYTES), 1, &collected)?;
+    let bytes = collected
+        .0
+        .into_inner()
+        .expect("no thread panicked while holding it");
+    if bytes.len() as u64 != read.stat.size {
+        return Err(Error::Changed {
+            path: path.into(),
+            what: format!("{} bytes came of {}", bytes.len(), read.stat.size),
+        });
+    }
+    Ok(Small {
+        bytes,
+        stat: read.stat,
+        verified: Verified::SizeOnly,
+    })
+}
+
+fn write_one_small<S: Store + ?Sized>(store: &S, given: &Given) -> Result<Finished> {
+    let size = Some(given.bytes.len() as u64);
+    let write = Write {
+        how: given.how.clone(),
+        size,
+        mode: given.mode,
+        resume: false,
+        ..Write::default()
+    };
+    let sink = store.write(&given.path, &write)?;
+    if !given.bytes.is_empty() {
+        sink.put(Block {
+            offset: 0,
+            bytes: &given.bytes,
+        })?;
+    }
+    sink.finish(&Whole {
+        size,
+        digest: None,
+        mtime: given.mtime,
+        mode: given.mode,
+    })
+}
+
+/// Keeps what it is given, in order of offset, for small files.
+#[derive(Default)]
+struct Collected(std::sync::Mutex<Vec<u8>>);
+
+impl Sink for Collected {
+    fn put(&self, block: Block<'_>) -> Result<()> {
+        let mut bytes = self.0.lock().expect("no thread panicked while holding it");
+        let end = block.range().end as usize;
+        if bytes.len() < end {
+            bytes.resize(end, 0);
+        }
+        bytes[block.offset as usize..end].copy_from_slice(block.bytes);
+        Ok(())
+    }
+
+    fn done(&self) -> Extents {
+        Extents::from(
+            0..self
+                .0
+                .lock()
+                .expect("no thread panicked while holding it")
+                .len() as u64,
+        )
+    }
+
+    fn commit(&self) -> Result<Extents> {
+        Ok(Extents::new())
+    }
+
+    fn finish(self: Box<Self>, _: &Whole) -> Result<Finished> {
+        Ok(Finished::default())
+    }
+
+    fn abandon(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
