@@ -1,0 +1,70 @@
+//! Waiting on sockets, and being woken while waiting.
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::Duration,
+};
+
+/// A flag that a waiting thread sees at once. Once up it stays up until lowered.
+#[derive(Debug)]
+pub struct Wake(OwnedFd);
+
+impl Wake {
+    /// Returns a flag that is down.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    /// Raises the flag: all waits on it end.
+    pub fn raise(&self) {
+        // It fails only when the counter is full, and then the flag is up.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    /// Lowers the flag.
+    pub fn lower(&self) {
+        let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
+    }
+}
+
+impl AsFd for Wake {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Waits until one of `readable` can be read (or accepted, or has ended), at
+/// most for `patience`, and tells which.
+pub fn wait_readable<const N: usize>(
+    readable: [BorrowedFd<'_>; N],
+    patience: Duration,
+) -> io::Result<[bool; N]> {
+    let mut fds = readable.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    let limit = Timespec::try_from(patience).unwrap_or(FOREVER);
+    match poll(&mut fds, Some(&limit)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(fds.map(|fd| !fd.revents().is_empty()))
+}
+
+const FOREVER: Timespec = Timespec { tv_sec: i32::MAX as i64, tv_nsec: 0 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_raised_flag_ends_the_wait_and_stays_up() {
+        let (up, down) = (Wake::new().unwrap(), Wake::new().unwrap());
+        up.raise();
+        for _ in 0..2 {
+            let seen = wait_readable([up.as_fd(), down.as_fd()], Duration::from_secs(5)).unwrap();
+            assert_eq!(seen, [true, false]);
+        }
+        up.lower();
+        assert_eq!(wait_readable([up.as_fd()], Duration::ZERO).unwrap(), [false]);
+    }
+}
