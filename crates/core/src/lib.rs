@@ -19,5 +19,5 @@ pub use extents::{BadExtents, Extents};
 pub use fault::Fault;
 pub use layout::{Fragment, Home, HomeState, Layout, Move, Weather, choose, moves};
 pub use leaves::{Chain, LEAF_BYTES, Leaves, Piece};
-pub use url::{BadUrl, Host, Name, Scheme, Url};
+pub use url::{BadUrl, Host, Name, Place, Scheme, Url};
 pub use version::{Strength, Version};
