@@ -1,1 +1,18 @@
-//! .
+//! Dialogues as values: how FTP and GridFTP look on the wire.
+//!
+//! Bytes and time come in as arguments; bytes and events go out as returns. Here
+//! nothing opens a socket, waits or reads a clock. What a peer sends never panics
+//! and never makes memory grow without bound. Names are raw bytes: a protocol
+//! that knows no encoding must not be given one.
+
+pub mod address;
+mod error;
+pub mod facts;
+pub mod features;
+pub mod lines;
+pub mod marker;
+pub mod mode_e;
+pub mod reply;
+pub mod time;
+
+pub use error::{Error, Result};

@@ -1,0 +1,59 @@
+//! What a peer may say that cannot be understood.
+
+/// The result of decoding what a peer sent.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Bytes that break the protocol. All of these are lasting: the same peer will
+/// say the same again.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum Error {
+    #[error("a line of more than {max_bytes} bytes")]
+    LineTooLong { max_bytes: usize },
+    #[error("a reply of more than {max_bytes} bytes")]
+    ReplyTooLong { max_bytes: usize },
+    #[error("not a reply: {line}")]
+    NotAReply { line: String },
+    /// A block header of extended block mode.
+    #[error("a bad data block: {why}")]
+    BadBlock { why: String },
+    #[error("no address in: {text}")]
+    BadAddress { text: String },
+    #[error("a bad marker: {text}")]
+    BadMarker { text: String },
+    #[error("bad facts: {text}")]
+    BadFacts { text: String },
+    /// Lines count from one.
+    #[error("line {line} of the listing: {why}: {text}")]
+    BadListing {
+        line: u64,
+        why: &'static str,
+        text: String,
+    },
+}
+
+/// Returns text for a message: what a peer sent, printable and short.
+pub(crate) fn shown(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for part in bytes.utf8_chunks() {
+        text.extend(part.valid().chars().flat_map(char::escape_debug));
+        if !part.invalid().is_empty() {
+            text.push('\u{fffd}');
+        }
+        if text.len() > SHOWN_BYTES {
+            break;
+        }
+    }
+    if text.len() > SHOWN_BYTES {
+        let end = (0..=SHOWN_BYTES)
+            .rev()
+            .find(|&i| text.is_char_boundary(i))
+            .unwrap_or(0);
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
+const SHOWN_BYTES: usize = 160; // two lines of a terminal

@@ -1,0 +1,121 @@
+//! A stream of bytes cut into lines, with a bound.
+
+use crate::{Error, Result};
+
+/// Collects bytes and gives out whole lines.
+///
+/// A line ends with LF; a CR before it is taken off. Control channels and
+/// listings are both made of these.
+#[derive(Debug)]
+pub struct Lines {
+    bytes: Vec<u8>,
+    /// Before this, all was given out.
+    start: usize,
+    /// Before this, there is no LF.
+    searched: usize,
+    max_bytes: usize,
+}
+
+/// How a line ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum End {
+    /// As the standards say.
+    CrLf,
+    /// As careless servers do, or inside of a name that contains a line feed.
+    Lf,
+}
+
+impl Lines {
+    /// Returns an empty collection that refuses lines longer than `max_bytes`.
+    pub fn new(max_bytes: usize) -> Self {
+        Self {
+            bytes: Vec::new(),
+            start: 0,
+            searched: 0,
+            max_bytes,
+        }
+    }
+
+    /// Takes what came. What was given out before is forgotten here.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.bytes.drain(..self.start);
+        self.searched -= self.start;
+        self.start = 0;
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Returns the next whole line without its end, if it came.
+    pub fn next_line(&mut self) -> Result<Option<(&[u8], End)>> {
+        let too_long = Error::LineTooLong {
+            max_bytes: self.max_bytes,
+        };
+        let Some(at) = self.bytes[self.searched..].iter().position(|&b| b == b'\n') else {
+            self.searched = self.bytes.len();
+            if self.searched - self.start > self.max_bytes {
+                return Err(too_long);
+            }
+            return Ok(None);
+        };
+        let start = self.start;
+        let lf = self.searched + at;
+        (self.start, self.searched) = (lf + 1, lf + 1);
+        if lf - start > self.max_bytes {
+            return Err(too_long);
+        }
+        Ok(Some(match &self.bytes[start..lf] {
+            [line @ .., b'\r'] => (line, End::CrLf),
+            line => (line, End::Lf),
+        }))
+    }
+
+    /// Returns what came after the last line end.
+    pub fn rest(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn lines_do_not_depend_on_how_the_input_is_split(
+            lines in prop::collection::vec("[a-z ]{0,12}", 0..12),
+            cuts in prop::collection::vec(1..9usize, 0..80),
+        ) {
+            let text: String = lines.iter().map(|l| format!("{l}\r\n")).collect();
+            let (mut input, mut found) = (text.as_bytes(), Vec::new());
+            let mut collected = Lines::new(12 + 1);
+            for cut in cuts.into_iter().chain([usize::MAX]) {
+                let (now, later) = input.split_at(cut.min(input.len()));
+                input = later;
+                collected.push(now);
+                while let Some((line, end)) = collected.next_line().unwrap() {
+                    prop_assert_eq!(end, End::CrLf);
+                    found.push(String::from_utf8(line.to_vec()).unwrap());
+                }
+            }
+            prop_assert_eq!(found, lines);
+            prop_assert!(collected.rest().is_empty());
+        }
+    }
+
+    #[test]
+    fn a_line_without_end_is_refused_before_it_fills_memory() {
+        let mut lines = Lines::new(10);
+        lines.push(b"0123456789");
+        assert_eq!(lines.next_line(), Ok(None));
+        lines.push(b"x");
+        assert_eq!(lines.next_line(), Err(Error::LineTooLong { max_bytes: 10 }));
+    }
+
+    #[test]
+    fn a_long_line_that_came_at_once_is_refused_as_well() {
+        let mut lines = Lines::new(3);
+        lines.push(b"abc\nabcd\n");
+        assert_eq!(lines.next_line(), Ok(Some((&b"abc"[..], End::Lf))));
+        assert!(lines.next_line().is_err());
+    }
+}

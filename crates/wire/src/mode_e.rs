@@ -1,0 +1,363 @@
+//! Extended block mode (GFD.20 §3, MODE E): blocks that say where they belong.
+//!
+//! A block is a header of 17 bytes (flags, count, offset, big-endian) and `count`
+//! bytes of payload. Blocks of one file may come over many connections, in any
+//! order. Nothing here knows a socket or how many connections there are.
+
+use crate::{Error, Result};
+use godwit_core::Block;
+use std::ops::Range;
+
+/// How long a header is.
+pub const HEADER_BYTES: usize = 17;
+
+/// What is written before each block.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Header {
+    /// What follows.
+    pub what: What,
+    /// This was the last block of this transfer on this connection.
+    pub end_of_data: bool,
+    /// The sender will close the connection; it cannot be used again.
+    pub close: bool,
+}
+
+/// What a block carries.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum What {
+    /// Bytes of the file; the range may be empty (a mere end of data).
+    Data(Range<u64>),
+    /// Nothing; but the receiver is told how many connections will end.
+    EndOfFile {
+        /// How many ends of data there are in this transfer, on all connections.
+        ends: u64,
+    },
+}
+
+impl Header {
+    /// Returns the header of a block with bytes of the file.
+    pub fn data(range: Range<u64>) -> Self {
+        Self {
+            what: What::Data(range),
+            end_of_data: false,
+            close: false,
+        }
+    }
+
+    /// Returns the header that ends a connection's part of a transfer.
+    pub fn end_of_data() -> Self {
+        Self {
+            what: What::Data(0..0),
+            end_of_data: true,
+            close: false,
+        }
+    }
+
+    /// Returns the header that ends a connection's part and announces how many do so.
+    pub fn end_of_file(ends: u64) -> Self {
+        Self {
+            what: What::EndOfFile { ends },
+            end_of_data: true,
+            close: false,
+        }
+    }
+
+    /// Returns how many bytes of payload follow.
+    pub fn payload_bytes(&self) -> u64 {
+        match &self.what {
+            What::Data(range) => range.end - range.start,
+            What::EndOfFile { .. } => 0,
+        }
+    }
+
+    /// Returns the header as it is on the wire.
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut flags = 0;
+        let (count, offset) = match &self.what {
+            What::Data(range) => (range.end - range.start, range.start),
+            What::EndOfFile { ends } => {
+                flags |= EOF;
+                (0, *ends)
+            }
+        };
+        flags |= if self.end_of_data { EOD } else { 0 };
+        flags |= if self.close { CLOSE } else { 0 };
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[0] = flags;
+        bytes[1..9].copy_from_slice(&count.to_be_bytes());
+        bytes[9..].copy_from_slice(&offset.to_be_bytes());
+        bytes
+    }
+
+    /// Reads a header.
+    ///
+    /// Flags that GCT never sends (suspect data, restart marker, end of record)
+    /// are refused: to skip what they mean would be to store wrong bytes.
+    pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self> {
+        let [flags, numbers @ ..] = bytes;
+        let (count, offset) = (number(&numbers[..8]), number(&numbers[8..]));
+        if flags & !(EOF | EOD | CLOSE) != 0 {
+            return Err(bad(format!("unknown flags 0x{flags:02x}")));
+        }
+        // GCT: the count of an EOF block means nothing and no payload follows.
+        let what = if flags & EOF != 0 {
+            What::EndOfFile { ends: offset }
+        } else {
+            let end = offset.checked_add(count).ok_or_else(|| {
+                bad(format!(
+                    "{count} bytes at offset {offset} end beyond what can be counted"
+                ))
+            })?;
+            What::Data(offset..end)
+        };
+        Ok(Self {
+            what,
+            end_of_data: flags & EOD != 0,
+            close: flags & CLOSE != 0,
+        })
+    }
+}
+
+/// Counts the ends of one transfer, over all its connections.
+///
+/// The block that says how many ends there are may overtake data and ends on
+/// other connections, so both are counted and compared.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Ends {
+    ended: u64,
+    announced: Option<u64>,
+}
+
+impl Ends {
+    /// Takes a header that came on any connection.
+    pub fn on_header(&mut self, header: &Header) -> Result<()> {
+        if let What::EndOfFile { ends } = header.what {
+            if self.announced.is_some() {
+                return Err(bad("a second end of file".into()));
+            }
+            if ends == 0 {
+                return Err(bad("an end of file of no connection".into()));
+            }
+            self.announced = Some(ends);
+        }
+        self.ended += u64::from(header.end_of_data);
+        match self.announced {
+            Some(ends) if self.ended > ends => Err(bad(format!(
+                "{} connections ended, {ends} were announced",
+                self.ended
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells whether everything came.
+    pub fn is_complete(&self) -> bool {
+        self.announced == Some(self.ended)
+    }
+
+    /// Returns how many connections there are, if that was said.
+    pub fn announced(&self) -> Option<u64> {
+        self.announced
+    }
+
+    /// Returns how many connections ended.
+    pub fn ended(&self) -> u64 {
+        self.ended
+    }
+}
+
+/// Cuts the bytes of one connection into headers and payloads.
+///
+/// It goes on over the ends of transfers, since connections are used again.
+#[derive(Clone, Debug)]
+pub struct Blocks {
+    header: [u8; HEADER_BYTES],
+    have: usize,
+    payload: Range<u64>,
+}
+
+/// What came on a connection.
+#[derive(Clone, Debug)]
+pub enum Part<'a> {
+    /// A header.
+    Header(Header),
+    /// Some of the payload of the last header.
+    Payload(Block<'a>),
+}
+
+impl Default for Blocks {
+    fn default() -> Self {
+        Self {
+            header: [0; HEADER_BYTES],
+            have: 0,
+            payload: 0..0,
+        }
+    }
+}
+
+impl Blocks {
+    /// Takes the next part off the front of `input`; `None` means more must come.
+    pub fn next_part<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Part<'a>>> {
+        if !self.payload.is_empty() {
+            return Ok(self.next_payload(input));
+        }
+        let take = (HEADER_BYTES - self.have).min(input.len());
+        let (now, later) = input.split_at(take);
+        self.header[self.have..][..take].copy_from_slice(now);
+        (self.have, *input) = (self.have + take, later);
+        if self.have < HEADER_BYTES {
+            return Ok(None);
+        }
+        self.have = 0;
+        let header = Header::decode(&self.header)?;
+        if let What::Data(range) = &header.what {
+            self.payload = range.clone();
+        }
+        Ok(Some(Part::Header(header)))
+    }
+
+    /// Tells whether the input so far ended with a whole block.
+    pub fn is_between_blocks(&self) -> bool {
+        self.have == 0 && self.payload.is_empty()
+    }
+
+    fn next_payload<'a>(&mut self, input: &mut &'a [u8]) -> Option<Part<'a>> {
+        if input.is_empty() {
+            return None;
+        }
+        let wanted = self.payload.end - self.payload.start;
+        let take = usize::try_from(wanted).map_or(input.len(), |wanted| wanted.min(input.len()));
+        let (bytes, later) = input.split_at(take);
+        let offset = self.payload.start;
+        (self.payload.start, *input) = (offset + take as u64, later);
+        Some(Part::Payload(Block { offset, bytes }))
+    }
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |n, &b| n << 8 | u64::from(b))
+}
+
+fn bad(why: String) -> Error {
+    Error::BadBlock { why }
+}
+
+// GFD.20 §3.2; the values are those of GCT, seen on the wire.
+const EOF: u8 = 0x40;
+const EOD: u8 = 0x08;
+const CLOSE: u8 = 0x04;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn header() -> impl Strategy<Value = Header> {
+        let what = prop_oneof![
+            (any::<u64>(), 0..5000u64)
+                .prop_filter_map("fits", |(at, n)| Some(What::Data(at..at.checked_add(n)?))),
+            any::<u64>().prop_map(|ends| What::EndOfFile { ends }),
+        ];
+        (what, any::<bool>(), any::<bool>()).prop_map(|(what, end_of_data, close)| Header {
+            what,
+            end_of_data,
+            close,
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_header_reads_as_it_was_written(header in header()) {
+            prop_assert_eq!(Header::decode(&header.encode()), Ok(header));
+        }
+
+        #[test]
+        fn any_header_is_read_or_refused(bytes in any::<[u8; HEADER_BYTES]>()) {
+            if let Ok(header) = Header::decode(&bytes) {
+                let again = Header::decode(&header.encode());
+                prop_assert_eq!(again, Ok(header));
+            }
+        }
+
+        #[test]
+        fn blocks_do_not_depend_on_how_the_input_is_split(
+            headers in prop::collection::vec(header(), 0..6),
+            cuts in prop::collection::vec(1..4000usize, 0..30),
+        ) {
+            let mut wire = Vec::new();
+            for header in &headers {
+                wire.extend(header.encode());
+                wire.extend((0..header.payload_bytes()).map(|i| i as u8));
+            }
+            let (mut input, mut blocks, mut found) = (&wire[..], Blocks::default(), Vec::new());
+            let mut payload_bytes = 0;
+            for cut in cuts.into_iter().chain([usize::MAX]) {
+                let (mut now, later) = input.split_at(cut.min(input.len()));
+                input = later;
+                while let Some(part) = blocks.next_part(&mut now).unwrap() {
+                    match part {
+                        Part::Header(header) => found.push(header),
+                        Part::Payload(block) => {
+                            let What::Data(range) = &found.last().unwrap().what else { panic!() };
+                            prop_assert_eq!(block.bytes[0], (block.offset - range.start) as u8);
+                            payload_bytes += block.bytes.len() as u64;
+                        }
+                    }
+                }
+                prop_assert!(now.is_empty());
+            }
+            prop_assert!(blocks.is_between_blocks());
+            prop_assert_eq!(payload_bytes, headers.iter().map(Header::payload_bytes).sum::<u64>());
+            prop_assert_eq!(found, headers);
+        }
+
+        #[test]
+        fn a_transfer_is_complete_only_with_its_last_end(
+            ends in 1..20u64,
+            at in any::<prop::sample::Index>(),
+            apart in any::<bool>(),
+        ) {
+            let mut headers = vec![Header::end_of_data(); ends as usize];
+            let at = at.index(headers.len());
+            headers[at] = Header::end_of_file(ends);
+            if apart {
+                headers[at].end_of_data = false;
+                headers.push(Header::end_of_data());
+            }
+            let mut count = Ends::default();
+            for header in &headers {
+                prop_assert!(!count.is_complete());
+                count.on_header(header).unwrap();
+            }
+            prop_assert!(count.is_complete());
+            prop_assert!(count.on_header(&Header::end_of_data()).is_err());
+        }
+    }
+
+    /// Bytes as GCT 13.24 sent them for a file of 700000 bytes over two connections.
+    #[test]
+    fn gct_ends_a_transfer_with_0x48_and_the_number_of_connections() {
+        let mut bytes = [0; HEADER_BYTES];
+        (bytes[0], bytes[16]) = (0x48, 2);
+        let header = Header::decode(&bytes).unwrap();
+        assert_eq!(header, Header::end_of_file(2));
+        assert_eq!(Header::end_of_data().encode()[0], 0x08);
+    }
+
+    #[test]
+    fn hostile_headers_are_refused() {
+        let mut bytes = Header::data(u64::MAX - 5..u64::MAX).encode();
+        assert!(Header::decode(&bytes).is_ok());
+        bytes[8] += 1;
+        assert!(Header::decode(&bytes).is_err(), "overflow");
+        for flag in [0x80, 0x20, 0x10, 0x02, 0x01] {
+            let mut bytes = Header::end_of_data().encode();
+            bytes[0] |= flag;
+            assert!(Header::decode(&bytes).is_err(), "flag {flag:#x}");
+        }
+        let mut ends = Ends::default();
+        ends.on_header(&Header::end_of_file(3)).unwrap();
+        assert!(ends.clone().on_header(&Header::end_of_file(3)).is_err());
+        assert!(Ends::default().on_header(&Header::end_of_file(0)).is_err());
+    }
+}
