@@ -1,0 +1,25 @@
+//! The scripts in `tests/peers` start servers that answer, and stop them.
+
+mod common;
+
+use common::{Kind, Peer, Scratch, assert_same, run};
+
+#[test]
+fn every_peer_starts_answers_and_stops() {
+    let scratch = Scratch::new();
+    let source = scratch.file("source", 100_000);
+    for kind in [Kind::Gct, Kind::Vsftpd, Kind::Pureftpd] {
+        let Some(peer) = Peer::start(kind, scratch.path()) else {
+            continue;
+        };
+        let from = source.to_str().expect("UTF-8");
+        // Two slashes: curl goes by CWD from where the login leads, which need not be the root.
+        let to = format!("ftp://127.0.0.1:{}/{}", peer.port, peer.name("put"));
+        run(20, "curl", ["-sS", "-T", from, &to]).ok();
+        assert_same(&source, &peer.r#where.join("put"));
+        let port = peer.port;
+        drop(peer);
+        let refused = std::net::TcpStream::connect(("127.0.0.1", port));
+        assert!(refused.is_err(), "{kind:?} still listens");
+    }
+}
