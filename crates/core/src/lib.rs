@@ -14,7 +14,7 @@ mod url;
 mod version;
 
 pub use block::Block;
-pub use digest::{Algorithm, Digest, Hashing};
+pub use digest::{AdlerPart, AdlerParts, Algorithm, BadDigest, Digest, Hashing};
 pub use extents::{BadExtents, Extents};
 pub use fault::Fault;
 pub use layout::{Fragment, Home, HomeState, Layout, Move, Weather, choose, moves};
