@@ -8,6 +8,7 @@
 //! A store does not know that depots or catalogs exist. Verbs block the calling
 //! thread, with a deadline: concurrency is the caller's threads, never hidden.
 
+pub mod channel;
 mod error;
 mod store;
 

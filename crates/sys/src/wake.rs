@@ -14,7 +14,10 @@ pub struct Wake(OwnedFd);
 impl Wake {
     /// Returns a flag that is down.
     pub fn new() -> io::Result<Self> {
-        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+        Ok(Self(eventfd(
+            0,
+            EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
+        )?))
     }
 
     /// Raises the flag: all waits on it end.
@@ -50,7 +53,10 @@ pub fn wait_readable<const N: usize>(
     Ok(fds.map(|fd| !fd.revents().is_empty()))
 }
 
-const FOREVER: Timespec = Timespec { tv_sec: i32::MAX as i64, tv_nsec: 0 };
+const FOREVER: Timespec = Timespec {
+    tv_sec: i32::MAX as i64,
+    tv_nsec: 0,
+};
 
 #[cfg(test)]
 mod tests {
@@ -65,6 +71,9 @@ mod tests {
             assert_eq!(seen, [true, false]);
         }
         up.lower();
-        assert_eq!(wait_readable([up.as_fd()], Duration::ZERO).unwrap(), [false]);
+        assert_eq!(
+            wait_readable([up.as_fd()], Duration::ZERO).unwrap(),
+            [false]
+        );
     }
 }

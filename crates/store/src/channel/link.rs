@@ -1,0 +1,243 @@
+//! One data connection.
+
+use super::watch::{Patience, TICK};
+use crate::{Error, Result};
+use godwit_sys::wait_readable;
+use godwit_wire::mode_e::HEADER_BYTES;
+use std::{
+    io::{self, IoSlice, Read, Write},
+    net::{Shutdown, SocketAddr, TcpStream},
+    os::fd::{AsFd, BorrowedFd},
+    time::Duration,
+};
+
+/// What lies between the bytes of a file and the socket. The one place where
+/// data channels become protected: an authenticated channel adds a variant here.
+#[derive(Debug)]
+pub enum Shield {
+    /// Bytes go as they are.
+    Clear,
+}
+
+/// A connected data socket, what has been read ahead from it, and what is still to be written.
+#[derive(Debug)]
+pub(super) struct Link {
+    stream: TcpStream,
+    shield: Shield,
+    ahead: Vec<u8>,
+    start: usize,
+    end: usize,
+    behind: Vec<u8>,
+}
+
+impl Link {
+    pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nonblocking(false)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(TICK))?;
+        stream.set_write_timeout(Some(TICK))?;
+        Ok(Self {
+            stream,
+            shield: Shield::Clear,
+            ahead: Vec::new(),
+            start: 0,
+            end: 0,
+            behind: Vec::new(),
+        })
+    }
+
+    pub(super) fn host(&self) -> String {
+        self.stream
+            .peer_addr()
+            .map_or_else(|_| "the peer".into(), |a: SocketAddr| a.to_string())
+    }
+
+    /// Returns what has been read and not yet consumed.
+    pub(super) fn ahead(&self) -> &[u8] {
+        &self.ahead[self.start..self.end]
+    }
+
+    pub(super) fn consume(&mut self, bytes: usize) {
+        self.start += bytes;
+        debug_assert!(self.start <= self.end);
+    }
+
+    /// Reads until at least `need` bytes are ahead. Reads no further than
+    /// `need + HEADER_BYTES`, or a small buffer if that is more: so the next header
+    /// comes along, and hardly any payload is ever moved within memory.
+    ///
+    /// Returns false if the connection ended first.
+    pub(super) fn fill(&mut self, need: usize, patience: &mut Patience<'_>) -> Result<bool> {
+        if self.end - self.start >= need {
+            return Ok(true);
+        }
+        self.settle(need);
+        let limit = (self.start + need + HEADER_BYTES)
+            .max(self.start + SMALL)
+            .min(self.ahead.len());
+        while self.end - self.start < need {
+            match self.read_into(limit) {
+                Ok(0) => return Ok(false),
+                Ok(came) => self.end += came,
+                Err(error) if again(&error) => patience.waited(&self.host(), "receiving data")?,
+                Err(cause) => return Err(self.lost("receiving data", cause)),
+            }
+        }
+        Ok(true)
+    }
+
+    fn read_into(&mut self, limit: usize) -> io::Result<usize> {
+        match self.shield {
+            Shield::Clear => (&self.stream).read(&mut self.ahead[self.end..limit]),
+        }
+    }
+
+    /// Moves what is ahead to where the payload behind one header is aligned to a page.
+    fn settle(&mut self, need: usize) {
+        let left = self.end - self.start;
+        let base = PAGE - HEADER_BYTES;
+        let room = base + need.max(SMALL) + HEADER_BYTES;
+        if self.ahead.len() < room {
+            self.ahead.resize(room, 0);
+        }
+        if self.start != base {
+            self.ahead.copy_within(self.start..self.end, base);
+            (self.start, self.end) = (base, base + left);
+        }
+    }
+
+    /// Waits until something can be read here, or `over` is raised.
+    pub(super) fn wait(&self, over: BorrowedFd<'_>, patience: &mut Patience<'_>) -> Result<Waited> {
+        // One poll for each block: the price of being stoppable while idle.
+        loop {
+            let fds = [self.stream.as_fd(), over, patience.canceled()];
+            match wait_readable(fds, patience.next()) {
+                Ok([true, ..]) => return Ok(Waited::Data),
+                Ok([_, true, _]) => return Ok(Waited::Over),
+                Ok(_) => patience.waited(&self.host(), "waiting for data")?,
+                Err(cause) => return Err(self.lost("waiting for data", cause)),
+            }
+        }
+    }
+
+    fn lost(&self, during: &str, cause: io::Error) -> Error {
+        Error::Lost {
+            host: self.host(),
+            during: during.into(),
+            cause,
+        }
+    }
+
+    /// Writes a header and its payload.
+    pub(super) fn write(
+        &mut self,
+        header: &[u8],
+        payload: &[u8],
+        patience: &mut Patience<'_>,
+    ) -> Result<()> {
+        self.flush(patience)?;
+        let (mut sent, whole) = (0, header.len() + payload.len());
+        while sent < whole {
+            let result = if sent < header.len() {
+                self.write_vectored(&[IoSlice::new(&header[sent..]), IoSlice::new(payload)])
+            } else {
+                self.write_some(&payload[sent - header.len()..])
+            };
+            sent += self.wrote(result, patience)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps bytes to be written with those that follow, up to a bound.
+    pub(super) fn queue(&mut self, bytes: &[&[u8]], patience: &mut Patience<'_>) -> Result<()> {
+        bytes
+            .iter()
+            .for_each(|part| self.behind.extend_from_slice(part));
+        if self.behind.len() >= QUEUE_MAX {
+            self.flush(patience)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Writes what was queued.
+    pub(super) fn flush(&mut self, patience: &mut Patience<'_>) -> Result<()> {
+        let mut sent = 0;
+        while sent < self.behind.len() {
+            let result = self.write_some(&self.behind[sent..]);
+            sent += self.wrote(result, patience)?;
+        }
+        self.behind.clear();
+        Ok(())
+    }
+
+    fn write_some(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self.shield {
+            Shield::Clear => (&self.stream).write(bytes),
+        }
+    }
+
+    fn write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self.shield {
+            Shield::Clear => (&self.stream).write_vectored(parts),
+        }
+    }
+
+    fn wrote(&self, result: io::Result<usize>, patience: &mut Patience<'_>) -> Result<usize> {
+        let during = "sending data";
+        match result {
+            Ok(0) => Err(self.lost(during, io::ErrorKind::WriteZero.into())),
+            Ok(sent) => Ok(sent),
+            Err(error) if again(&error) => patience.waited(&self.host(), during).map(|()| 0),
+            Err(cause) => Err(self.lost(during, cause)),
+        }
+    }
+
+    /// Says that nothing more will be sent; in stream mode this is the end of the file.
+    pub(super) fn end(&self) -> Result<()> {
+        self.stream
+            .shutdown(Shutdown::Write)
+            .map_err(|cause| self.lost("ending the data", cause))
+    }
+
+    /// Gives back the memory that only a transfer needs.
+    pub(super) fn rest(&mut self) {
+        if self.start == self.end && self.ahead.len() > SMALL + PAGE {
+            (self.start, self.end, self.ahead) = (0, 0, Vec::new());
+        }
+    }
+
+    /// Tells whether the peer has closed the connection. What it may have sent
+    /// ahead of the next transfer is welcome.
+    pub(super) fn is_stale(&self) -> bool {
+        if !self.ahead().is_empty() {
+            return false;
+        }
+        match wait_readable([self.stream.as_fd()], Duration::ZERO) {
+            Ok([false]) => false,
+            Ok([true]) => !matches!(self.stream.peek(&mut [0]), Ok(1)),
+            Err(_) => true,
+        }
+    }
+}
+
+/// What ended a wait.
+pub(super) enum Waited {
+    /// Something can be read.
+    Data,
+    /// What else was waited for.
+    Over,
+}
+
+fn again(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
+    )
+}
+
+const PAGE: usize = 4096;
+/// What is read ahead when small blocks are expected.
+const SMALL: usize = 64 << 10;
+/// How much is queued before it is written.
+const QUEUE_MAX: usize = 256 << 10;

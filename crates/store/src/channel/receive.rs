@@ -1,0 +1,421 @@
+//! The receiving end.
+
+use super::{
+    Channel, Mode, Reach, Stripe, Watch,
+    link::{Link, Waited},
+    watch::Patience,
+};
+use crate::{Error, Result, Sink};
+use godwit_core::{Block, LEAF_BYTES};
+use godwit_sys::{Wake, wait_readable};
+use godwit_wire::{
+    self as wire,
+    mode_e::{Ends, HEADER_BYTES, Header, What},
+};
+use std::{
+    io,
+    ops::Range,
+    os::fd::AsFd,
+    sync::{Mutex, MutexGuard},
+    thread,
+};
+
+/// What came.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Received {
+    /// Payload.
+    pub bytes: u64,
+    /// Connections that carried it.
+    pub streams: u64,
+}
+
+impl Channel {
+    /// Receives one file into `into`, until its end. Offsets of blocks count from `base`.
+    ///
+    /// In MODE E connections that come while it runs are taken in; one that never
+    /// sends a proper block is a stranger, and is dropped while the transfer goes on.
+    pub fn receive(
+        &mut self,
+        mode: Mode,
+        base: u64,
+        into: &dyn Sink,
+        watch: &Watch,
+    ) -> Result<Received> {
+        match mode {
+            Mode::Stream => {
+                let mut stripe = match self.links.pop() {
+                    Some(stripe) => stripe,
+                    None => self.reach.next(0, watch)?,
+                };
+                receive_stream(&mut stripe.link, base, into, watch)
+            }
+            Mode::Extended => self.receive_blocks(base, into, watch),
+        }
+    }
+
+    /// Receives a whole small file on the one connection there is, in the calling thread.
+    pub fn receive_whole(&mut self, bytes_max: u64, watch: &Watch) -> Result<Vec<u8>> {
+        if self.links.is_empty() {
+            self.open(1, watch)?;
+        }
+        let link = &mut self.links[0].link;
+        let (mut bytes, mut ends) = (Vec::new(), Ends::default());
+        let mut patience = watch.patience();
+        while !ends.is_complete() {
+            let header = header(link, &mut patience)?.ok_or_else(|| ended_early(link))?;
+            ends.on_header(&header)
+                .map_err(|bad| misbehaved(link, &bad))?;
+            if let What::Data(range) = header.what {
+                if range.end > bytes_max {
+                    let why = format!("{} bytes were announced as at most {bytes_max}", range.end);
+                    return Err(misbehaved(link, &wire::Error::BadBlock { why }));
+                }
+                take(
+                    link,
+                    &mut bytes,
+                    range.start as usize..range.end as usize,
+                    &mut patience,
+                )?;
+            }
+            if header.close {
+                self.links.remove(0);
+                break;
+            }
+        }
+        watch.moved(bytes.len() as u64);
+        Ok(bytes)
+    }
+
+    fn receive_blocks(&mut self, base: u64, into: &dyn Sink, watch: &Watch) -> Result<Received> {
+        let failed = |cause| Error::Lost {
+            host: "the peer".into(),
+            during: "starting to receive".into(),
+            cause,
+        };
+        let round = Round {
+            base,
+            into,
+            watch,
+            over: Wake::new().map_err(failed)?,
+            state: Mutex::default(),
+        };
+        let links = std::mem::take(&mut self.links);
+        let mut kept = if links.len() == 1 && !self.reach.has_pending() {
+            round.one(links, &self.reach)
+        } else {
+            round.many(links, &self.reach)
+        }?;
+        kept.iter_mut().for_each(|stripe| stripe.link.rest());
+        self.links = kept;
+        let state = round.state();
+        Ok(Received {
+            bytes: state.bytes,
+            streams: state.streams,
+        })
+    }
+}
+
+/// One transfer in MODE E.
+struct Round<'a> {
+    base: u64,
+    into: &'a dyn Sink,
+    watch: &'a Watch,
+    over: Wake,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    ends: Ends,
+    bytes: u64,
+    streams: u64,
+    error: Option<Error>,
+    kept: Vec<Stripe>,
+}
+
+/// What became of a connection.
+enum Fate {
+    /// Its part is over; it may serve again.
+    Ended,
+    /// Its part is over, and so is it.
+    Closed,
+    /// The transfer ended without it.
+    Idle,
+    /// Others are knocking.
+    Knocked,
+    /// It never said anything that makes sense.
+    Stranger,
+}
+
+impl Round<'_> {
+    /// Receives on one connection in the calling thread, as long as no other comes.
+    fn one(&self, mut links: Vec<Stripe>, reach: &Reach) -> Result<Vec<Stripe>> {
+        let mut stripe = links.pop().expect("the caller has counted");
+        match self.drain(&mut stripe.link, Some(reach))? {
+            Fate::Ended if self.is_over() => Ok(vec![stripe]),
+            Fate::Closed if self.is_over() => Ok(Vec::new()),
+            Fate::Ended => {
+                self.state().kept.push(stripe);
+                self.many(Vec::new(), reach)
+            }
+            Fate::Closed | Fate::Stranger => self.many(Vec::new(), reach),
+            Fate::Knocked | Fate::Idle => self.many(vec![stripe], reach),
+        }
+    }
+
+    /// Receives on all connections at once, a thread each.
+    fn many(&self, links: Vec<Stripe>, reach: &Reach) -> Result<Vec<Stripe>> {
+        thread::scope(|scope| {
+            let start = |stripe: Stripe| {
+                thread::Builder::new()
+                    .spawn_scoped(scope, move || self.run(stripe))
+                    .map(drop)
+            };
+            let started = links.into_iter().try_for_each(start);
+            let outcome = started
+                .map_err(|cause| Error::Io {
+                    path: "a thread".into(),
+                    cause,
+                })
+                .and_then(|()| self.admit(reach, &start));
+            if let Err(error) = outcome {
+                self.fail(error);
+            }
+        });
+        let mut state = self.state();
+        match state.error.take() {
+            Some(error) => Err(error),
+            None => Ok(std::mem::take(&mut state.kept)),
+        }
+    }
+
+    /// Lets further connections in until the transfer is over.
+    fn admit(&self, reach: &Reach, start: &dyn Fn(Stripe) -> io::Result<()>) -> Result<()> {
+        let mut patience = self.watch.patience();
+        loop {
+            if self.is_over() {
+                return Ok(());
+            }
+            let door = match reach {
+                Reach::Listen(listener) => listener.as_fd(),
+                Reach::Connect(_) => self.over.as_fd(),
+            };
+            let fds = [self.over.as_fd(), door, patience.canceled()];
+            let lost = |cause| Error::Lost {
+                host: "the peer".into(),
+                during: "waiting for streams".into(),
+                cause,
+            };
+            match wait_readable(fds, patience.next()).map_err(lost)? {
+                [true, ..] => return Ok(()),
+                [_, true, _] => {
+                    if let Some(stripe) = reach.pending() {
+                        start(stripe).map_err(lost)?;
+                    }
+                }
+                _ => patience.waited("the peer", "receiving data")?,
+            }
+        }
+    }
+
+    fn run(&self, mut stripe: Stripe) {
+        match self.drain(&mut stripe.link, None) {
+            Ok(Fate::Ended | Fate::Idle) => self.state().kept.push(stripe),
+            Ok(_) => {}
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// Reads blocks from one connection until its part is over.
+    fn drain(&self, link: &mut Link, knocking: Option<&Reach>) -> Result<Fate> {
+        let mut patience = self.watch.patience();
+        let mut spoke = false;
+        loop {
+            if link.ahead().is_empty() {
+                if let Waited::Over = self.wait(link, knocking, &mut patience)? {
+                    return Ok(if self.is_over() {
+                        Fate::Idle
+                    } else {
+                        Fate::Knocked
+                    });
+                }
+            }
+            let header = match header(link, &mut patience) {
+                Ok(Some(header)) => header,
+                Ok(None) | Err(Error::PeerMisbehaved { .. }) if !spoke => {
+                    return Ok(Fate::Stranger);
+                }
+                Ok(None) => return Err(ended_early(link)),
+                Err(error) => return Err(error),
+            };
+            self.state().streams += u64::from(!spoke);
+            spoke = true;
+            if let What::Data(range) = &header.what {
+                self.payload(link, range.clone(), &mut patience)?;
+            }
+            let counted = self.state().ends.on_header(&header);
+            counted.map_err(|bad| misbehaved(link, &bad))?;
+            if self.is_over() {
+                self.over.raise();
+            }
+            if header.close {
+                return Ok(Fate::Closed);
+            }
+            if header.end_of_data {
+                return Ok(Fate::Ended);
+            }
+        }
+    }
+
+    fn wait(
+        &self,
+        link: &Link,
+        knocking: Option<&Reach>,
+        patience: &mut Patience<'_>,
+    ) -> Result<Waited> {
+        let other = match knocking {
+            Some(Reach::Listen(listener)) => listener.as_fd(),
+            _ => self.over.as_fd(),
+        };
+        link.wait(other, patience)
+    }
+
+    /// Hands on the payload of a block, in pieces that lie within one leaf.
+    fn payload(
+        &self,
+        link: &mut Link,
+        range: Range<u64>,
+        patience: &mut Patience<'_>,
+    ) -> Result<()> {
+        let beyond = wire::Error::BadBlock {
+            why: "it ends beyond the largest offset".into(),
+        };
+        self.base
+            .checked_add(range.end)
+            .ok_or_else(|| misbehaved(link, &beyond))?;
+        let (mut offset, end) = (self.base + range.start, self.base + range.end);
+        while offset < end {
+            let len = (end - offset).min(LEAF_BYTES - offset % LEAF_BYTES) as usize;
+            let whole = link.fill(len, patience);
+            let came = link.ahead().len().min(len);
+            self.land(link, offset, came)?;
+            if !whole? {
+                return Err(ended_early(link));
+            }
+            offset += len as u64;
+        }
+        Ok(())
+    }
+
+    fn land(&self, link: &mut Link, offset: u64, len: usize) -> Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        if self.state().error.is_some() {
+            return Err(Error::Canceled); // somebody else's error is the one that counts
+        }
+        self.into.put(Block {
+            offset,
+            bytes: &link.ahead()[..len],
+        })?;
+        link.consume(len);
+        self.watch.moved(len as u64);
+        self.state().bytes += len as u64;
+        Ok(())
+    }
+
+    fn fail(&self, error: Error) {
+        self.state().error.get_or_insert(error);
+        self.over.raise();
+    }
+
+    fn is_over(&self) -> bool {
+        let state = self.state();
+        state.error.is_some() || state.ends.is_complete()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state
+            .lock()
+            .expect("no thread panics while it holds this")
+    }
+}
+
+impl Reach {
+    fn has_pending(&self) -> bool {
+        matches!(self, Self::Listen(listener)
+            if wait_readable([listener.as_fd()], std::time::Duration::ZERO).is_ok_and(|[ready]| ready))
+    }
+}
+
+fn receive_stream(link: &mut Link, base: u64, into: &dyn Sink, watch: &Watch) -> Result<Received> {
+    let mut patience = watch.patience();
+    let mut received = Received {
+        bytes: 0,
+        streams: 1,
+    };
+    loop {
+        let offset = base + received.bytes;
+        let len = (LEAF_BYTES - offset % LEAF_BYTES) as usize;
+        let whole = link.fill(len, &mut patience);
+        let came = link.ahead().len().min(len);
+        if came > 0 {
+            into.put(Block {
+                offset,
+                bytes: &link.ahead()[..came],
+            })?;
+            link.consume(came);
+            watch.moved(came as u64);
+            received.bytes += came as u64;
+        }
+        if !whole? {
+            return Ok(received);
+        }
+    }
+}
+
+/// Copies a payload to its place.
+fn take(
+    link: &mut Link,
+    bytes: &mut Vec<u8>,
+    at: Range<usize>,
+    patience: &mut Patience<'_>,
+) -> Result<()> {
+    if !link.fill(at.len(), patience)? {
+        return Err(ended_early(link));
+    }
+    if bytes.len() == at.start {
+        bytes.extend_from_slice(&link.ahead()[..at.len()]);
+    } else {
+        bytes.resize(bytes.len().max(at.end), 0);
+        bytes[at.clone()].copy_from_slice(&link.ahead()[..at.len()]);
+    }
+    link.consume(at.len());
+    Ok(())
+}
+
+/// Reads a header; `None` if the connection ended instead.
+fn header(link: &mut Link, patience: &mut Patience<'_>) -> Result<Option<Header>> {
+    if !link.fill(HEADER_BYTES, patience)? {
+        return Ok(None);
+    }
+    let bytes = link.ahead().first_chunk().expect("filled");
+    let header = Header::decode(bytes).map_err(|bad| misbehaved(link, &bad))?;
+    link.consume(HEADER_BYTES);
+    Ok(Some(header))
+}
+
+fn misbehaved(link: &Link, bad: &wire::Error) -> Error {
+    Error::PeerMisbehaved {
+        host: link.host(),
+        what: bad.to_string(),
+    }
+}
+
+fn ended_early(link: &Link) -> Error {
+    Error::Lost {
+        host: link.host(),
+        during: "receiving data, before the end was announced".into(),
+        cause: io::ErrorKind::UnexpectedEof.into(),
+    }
+}

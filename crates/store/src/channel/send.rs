@@ -1,0 +1,253 @@
+//! The sending end.
+
+use super::{Channel, Mode, Stripe, Watch, link::Link};
+use crate::{Checks, Error, Finished, Result, Sink, Whole};
+use godwit_core::{Block, Extents, Leaves, Piece};
+use godwit_wire::mode_e::Header;
+use std::{
+    collections::BTreeMap,
+    sync::{Condvar, Mutex, MutexGuard},
+    time::Duration,
+};
+
+/// A file on its way into the data connections: the sink of a [`crate::Store::read`].
+///
+/// Dropping it without [`Sending::end`] closes the connections, which tells the
+/// receiver that the file is not whole.
+pub struct Sending<'a> {
+    mode: Mode,
+    base: u64,
+    home: &'a mut Vec<Stripe>,
+    watch: &'a Watch,
+    state: Mutex<State>,
+    returned: Condvar,
+    leaves: Option<Mutex<Leaves>>,
+}
+
+struct State {
+    free: Vec<Stripe>,
+    sent: Extents,
+}
+
+/// What was sent.
+#[derive(Debug)]
+pub struct Sent {
+    /// Payload.
+    pub bytes: u64,
+    /// Connections used.
+    pub streams: u64,
+    /// What the bytes hash to, if that was asked.
+    pub leaves: Option<Leaves>,
+}
+
+impl Channel {
+    /// Begins to send a file over the connections that are open, with block
+    /// offsets on the wire that count from `base`.
+    ///
+    /// No connection is added later: with commands sent ahead, the receiver may
+    /// still be in the file before and would take its blocks for that one's.
+    pub fn send<'a>(
+        &'a mut self,
+        mode: Mode,
+        base: u64,
+        checks: Checks,
+        watch: &'a Watch,
+    ) -> Sending<'a> {
+        let free = std::mem::take(&mut self.links);
+        Sending {
+            mode,
+            base,
+            watch,
+            state: Mutex::new(State {
+                free,
+                sent: Extents::new(),
+            }),
+            home: &mut self.links,
+            returned: Condvar::new(),
+            leaves: checks.blake3.then(|| Mutex::new(Leaves::new())),
+        }
+    }
+
+    /// Queues a whole small file, in MODE E, to be written with its neighbours.
+    /// [`Channel::flush`] writes what is queued.
+    pub fn queue_whole(&mut self, bytes: &[u8], watch: &Watch) -> Result<()> {
+        let mut patience = watch.patience();
+        if let Some(stripe) = self.links.first_mut().filter(|_| !bytes.is_empty()) {
+            let header = Header::data(0..bytes.len() as u64).encode();
+            stripe.link.queue(&[&header, bytes], &mut patience)?;
+            watch.moved(bytes.len() as u64);
+        }
+        end_blocks(&mut self.links, |link, header| {
+            link.queue(&[header], &mut patience)
+        })
+    }
+
+    /// Writes what [`Channel::queue_whole`] kept.
+    pub fn flush(&mut self, watch: &Watch) -> Result<()> {
+        let mut patience = watch.patience();
+        self.links
+            .iter_mut()
+            .try_for_each(|stripe| stripe.link.flush(&mut patience))
+    }
+
+    /// Ends the cached connections as the sender should.
+    pub fn close(&mut self, watch: &Watch) {
+        let mut patience = watch.patience();
+        let bye = Header {
+            close: true,
+            ..Header::data(0..0)
+        }
+        .encode();
+        for mut stripe in self.links.drain(..) {
+            // The peer may be gone already, which is what we want.
+            let _ = stripe.link.write(&bye, &[], &mut patience);
+        }
+    }
+}
+
+impl Sending<'_> {
+    /// Sends the end of the file. The connections of MODE E stay for the next transfer.
+    pub fn end(mut self) -> Result<Sent> {
+        let leaves = self.leaves.take().map(|m| m.into_inner().expect(NO_PANIC));
+        let mut state = self.state();
+        let bytes = state.sent.len_bytes();
+        let mut links = std::mem::take(&mut state.free);
+        drop(state);
+        let streams = links.len() as u64;
+        match self.mode {
+            Mode::Stream => links.iter().try_for_each(|stripe| stripe.link.end())?,
+            Mode::Extended => {
+                let mut patience = self.watch.patience();
+                end_blocks(&mut links, |link, header| {
+                    link.write(header, &[], &mut patience)
+                })?;
+                *self.home = links;
+            }
+        }
+        Ok(Sent {
+            bytes,
+            streams,
+            leaves,
+        })
+    }
+
+    /// Runs `look` on the tree of what was sent so far.
+    pub fn leaves<T>(&self, look: impl FnOnce(&mut Leaves) -> T) -> Option<T> {
+        self.leaves
+            .as_ref()
+            .map(|leaves| look(&mut leaves.lock().expect(NO_PANIC)))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect(NO_PANIC)
+    }
+
+    /// Takes a connection that no other thread is writing to.
+    fn take(&self) -> Result<Stripe> {
+        let mut patience = self.watch.patience();
+        let mut state = self.state();
+        loop {
+            if let Some(stripe) = state.free.pop() {
+                return Ok(stripe);
+            }
+            state = self
+                .returned
+                .wait_timeout(state, RETURNED_SOON)
+                .expect(NO_PANIC)
+                .0;
+            patience.waited("the peer", "waiting for a free stream")?;
+        }
+    }
+
+    fn give_back(&self, stripe: Stripe, block: &Block<'_>) {
+        self.watch.moved(block.bytes.len() as u64);
+        let mut state = self.state();
+        state.free.push(stripe);
+        state.sent.insert(block.range());
+        self.returned.notify_one();
+    }
+}
+
+impl Sink for Sending<'_> {
+    fn put(&self, block: Block<'_>) -> Result<()> {
+        self.watch.canceled().check()?;
+        let mut patience = self.watch.patience();
+        let mut stripe = self.take()?;
+        match self.mode {
+            Mode::Extended => {
+                let offset = block.offset - self.base;
+                let header = Header::data(offset..offset + block.bytes.len() as u64).encode();
+                stripe.link.write(&header, block.bytes, &mut patience)?;
+            }
+            Mode::Stream => {
+                if !self.state().continues_at(block.offset) {
+                    return Err(Error::Unsupported {
+                        what: "sending blocks out of order".into(),
+                        why: "stream mode has no offsets".into(),
+                    });
+                }
+                stripe.link.write(&[], block.bytes, &mut patience)?;
+            }
+        }
+        self.give_back(stripe, &block);
+        if let Some(leaves) = &self.leaves {
+            let piece = Piece::of(block);
+            leaves.lock().expect(NO_PANIC).add(piece);
+        }
+        Ok(())
+    }
+
+    fn done(&self) -> Extents {
+        self.state().sent.clone()
+    }
+
+    fn commit(&self) -> Result<Extents> {
+        Ok(Extents::new()) // only the receiver can make anything durable
+    }
+
+    fn finish(self: Box<Self>, _: &Whole) -> Result<Finished> {
+        self.end().map(|_| Finished::default())
+    }
+
+    fn abandon(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl State {
+    /// In stream mode the first block may begin anywhere; what follows may not.
+    fn continues_at(&self, offset: u64) -> bool {
+        self.sent.is_empty() || self.sent.end() == offset
+    }
+}
+
+/// Tells each stripe how many connections lead to it, on one of them, and each
+/// connection that its part is over, also those that carried nothing: so no block
+/// of the next file can be taken for one of this.
+fn end_blocks(
+    links: &mut [Stripe],
+    mut write: impl FnMut(&mut Link, &[u8]) -> Result<()>,
+) -> Result<()> {
+    let mut streams = BTreeMap::<usize, u64>::new();
+    links
+        .iter()
+        .for_each(|stripe| *streams.entry(stripe.index).or_default() += 1);
+    if streams.is_empty() {
+        let what = "no data connection".into();
+        return Err(Error::PeerMisbehaved {
+            host: "the peer".into(),
+            what,
+        });
+    }
+    for stripe in links {
+        let header = match streams.remove(&stripe.index) {
+            Some(streams) => Header::end_of_file(streams),
+            None => Header::end_of_data(),
+        };
+        write(&mut stripe.link, &header.encode())?;
+    }
+    Ok(())
+}
+
+const NO_PANIC: &str = "no thread panics while it holds this";
+const RETURNED_SOON: Duration = Duration::from_millis(20);

@@ -1,0 +1,257 @@
+//! Both ends of data channels against each other, over loopback.
+
+use super::{Cancel, Channel, Mode, Opened, Watch};
+use crate::{Checks, Error, Finished, Result, Sink, Whole};
+use godwit_core::{Block, Extents, LEAF_BYTES};
+use godwit_wire::mode_e::Header;
+use std::{
+    io::Write,
+    net::{IpAddr, Ipv4Addr, TcpStream},
+    sync::Mutex,
+    thread,
+    time::Duration,
+};
+
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const UNCHECKED: Checks = Checks {
+    blake3: false,
+    adler32: false,
+};
+
+/// Keeps what comes, and what came twice.
+#[derive(Default)]
+struct Kept(Mutex<(Vec<u8>, Extents)>);
+
+impl Sink for Kept {
+    fn put(&self, block: Block<'_>) -> Result<()> {
+        let (bytes, done) = &mut *self.0.lock().unwrap();
+        let range = block.range();
+        assert!(
+            done.within(range.clone()).next().is_none(),
+            "{range:?} came twice"
+        );
+        assert_eq!(range.start / LEAF_BYTES, (range.end - 1) / LEAF_BYTES);
+        bytes.resize(bytes.len().max(range.end as usize), 0);
+        bytes[range.start as usize..range.end as usize].copy_from_slice(block.bytes);
+        done.insert(range);
+        Ok(())
+    }
+    fn done(&self) -> Extents {
+        self.0.lock().unwrap().1.clone()
+    }
+    fn commit(&self) -> Result<Extents> {
+        Ok(self.done())
+    }
+    fn finish(self: Box<Self>, _: &Whole) -> Result<Finished> {
+        Ok(Finished::default())
+    }
+    fn abandon(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn bytes(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 31 + i / 251) as u8).collect()
+}
+
+fn watch() -> Watch {
+    Watch::new(Duration::from_secs(20)).unwrap()
+}
+
+/// Sends `whole` in leaves from as many threads as streams.
+fn send(channel: &mut Channel, mode: Mode, streams: usize, whole: &[u8], watch: &Watch) -> u64 {
+    channel.open(streams, watch).unwrap();
+    let sending = channel.send(mode, 0, UNCHECKED, watch);
+    let left = Mutex::new(Extents::from(0..whole.len() as u64));
+    thread::scope(|scope| {
+        for _ in 0..streams {
+            scope.spawn(|| {
+                while let Some(r) = { left.lock().unwrap().take_aligned(LEAF_BYTES / 4) } {
+                    let bytes = &whole[r.start as usize..r.end as usize];
+                    sending
+                        .put(Block {
+                            offset: r.start,
+                            bytes,
+                        })
+                        .unwrap();
+                }
+            });
+        }
+    });
+    let sent = sending.end().unwrap();
+    assert_eq!(sent.bytes, whole.len() as u64);
+    sent.streams
+}
+
+fn moves_whole(mode: Mode, streams: usize, sizes: &[usize], sender_listens: bool) {
+    let watch = watch();
+    let (passive, address) = Channel::listen(HERE, None).unwrap();
+    let mut active = Channel::connect(vec![address]);
+    if sender_listens {
+        active.open(streams, &watch).unwrap();
+    }
+    let (mut sender, mut receiver) = if sender_listens {
+        (passive, active)
+    } else {
+        (active, passive)
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for &size in sizes {
+                send(&mut sender, mode, streams, &bytes(size), &watch);
+            }
+        });
+        for &size in sizes {
+            let kept = Kept::default();
+            let received = receiver.receive(mode, 0, &kept, &watch).unwrap();
+            assert_eq!(received.bytes, size as u64);
+            assert!(
+                kept.0.lock().unwrap().0 == bytes(size),
+                "{size} bytes over {streams} streams"
+            );
+        }
+    });
+}
+
+#[test]
+fn blocks_arrive_whole_over_any_number_of_streams() {
+    for streams in [1, 2, 5] {
+        let sizes = [0, 1, 300_000, 5_000_000, 17, 3 << 20];
+        moves_whole(Mode::Extended, streams, &sizes, false);
+        moves_whole(Mode::Extended, streams, &sizes, true);
+    }
+}
+
+#[test]
+fn a_stream_ends_with_its_connection() {
+    for size in [0, 1, 3_000_001] {
+        moves_whole(Mode::Stream, 1, &[size], false);
+        moves_whole(Mode::Stream, 1, &[size], true);
+    }
+}
+
+#[test]
+fn connections_of_mode_e_are_used_again() {
+    let watch = watch();
+    let (mut receiver, address) = Channel::listen(HERE, None).unwrap();
+    let mut sender = Channel::connect(vec![address]);
+    for opened in [Opened::New, Opened::Reused, Opened::Reused] {
+        assert_eq!(sender.open(1, &watch).unwrap(), opened);
+        sender
+            .send(Mode::Extended, 0, UNCHECKED, &watch)
+            .end()
+            .unwrap();
+        receiver
+            .receive(Mode::Extended, 0, &Kept::default(), &watch)
+            .unwrap();
+    }
+    assert!(receiver.is_warm());
+    sender.close(&watch);
+    assert!(!sender.is_warm());
+}
+
+#[test]
+fn small_files_follow_each_other_on_one_connection() {
+    let watch = watch();
+    let (mut receiver, address) = Channel::listen(HERE, None).unwrap();
+    let mut sender = Channel::connect(vec![address]);
+    sender.open(1, &watch).unwrap();
+    let sizes = [0, 4096, 1, 70_000, 0, 9];
+    sizes
+        .iter()
+        .for_each(|&size| sender.queue_whole(&bytes(size), &watch).unwrap());
+    sender.flush(&watch).unwrap();
+    for size in sizes {
+        assert_eq!(
+            receiver.receive_whole(LEAF_BYTES, &watch).unwrap(),
+            bytes(size)
+        );
+    }
+    sender.queue_whole(&bytes(100), &watch).unwrap();
+    sender.flush(&watch).unwrap();
+    assert!(matches!(
+        receiver.receive_whole(99, &watch),
+        Err(Error::PeerMisbehaved { .. })
+    ));
+}
+
+#[test]
+fn a_sender_that_dies_is_not_the_end_of_the_file() {
+    let watch = watch();
+    let (mut receiver, address) = Channel::listen(HERE, None).unwrap();
+    let mut peer = TcpStream::connect(address).unwrap();
+    peer.write_all(&Header::data(0..100).encode()).unwrap();
+    peer.write_all(&bytes(60)).unwrap();
+    drop(peer);
+    let kept = Kept::default();
+    let error = receiver
+        .receive(Mode::Extended, 0, &kept, &watch)
+        .unwrap_err();
+    assert!(matches!(error, Error::Lost { .. }), "{error}");
+    assert_eq!(kept.done(), Extents::from(0..60), "what came is kept");
+}
+
+#[test]
+fn a_port_scan_does_not_end_a_transfer() {
+    let watch = watch();
+    let (mut receiver, address) = Channel::listen(HERE, None).unwrap();
+    drop(TcpStream::connect(address).unwrap());
+    TcpStream::connect(address)
+        .unwrap()
+        .write_all(b"GET / HTTP/1.1\r\nHost: somebody\r\n\r\n")
+        .unwrap();
+    let mut sender = Channel::connect(vec![address]);
+    let whole = bytes(2_000_000);
+    thread::scope(|scope| {
+        scope.spawn(|| send(&mut sender, Mode::Extended, 2, &whole, &watch));
+        let kept = Kept::default();
+        receiver.receive(Mode::Extended, 0, &kept, &watch).unwrap();
+        assert!(kept.0.lock().unwrap().0 == whole);
+    });
+}
+
+#[test]
+fn silence_is_an_error_after_the_stall_time() {
+    let watch = Watch::new(Duration::from_millis(60)).unwrap();
+    let (mut receiver, address) = Channel::listen(HERE, None).unwrap();
+    let none = receiver
+        .receive(Mode::Stream, 0, &Kept::default(), &watch)
+        .unwrap_err();
+    assert!(matches!(none, Error::Stalled { .. }), "{none}");
+    let _silent = TcpStream::connect(address).unwrap();
+    let silent = receiver
+        .receive(Mode::Extended, 0, &Kept::default(), &watch)
+        .unwrap_err();
+    assert!(matches!(silent, Error::Stalled { .. }), "{silent}");
+}
+
+#[test]
+fn a_cancel_ends_the_wait() {
+    let cancel = Cancel::new().unwrap();
+    let watch = Watch::over(cancel.clone(), Duration::from_secs(3600));
+    let (mut receiver, address) = Channel::listen(HERE, None).unwrap();
+    let _silent = [
+        TcpStream::connect(address).unwrap(),
+        TcpStream::connect(address).unwrap(),
+    ];
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| receiver.receive(Mode::Extended, 0, &Kept::default(), &watch));
+        cancel.cancel();
+        assert!(matches!(waiting.join().unwrap(), Err(Error::Canceled)));
+    });
+}
+
+#[test]
+fn blocks_at_absurd_offsets_are_refused() {
+    let watch = watch();
+    let (mut receiver, address) = Channel::listen(HERE, None).unwrap();
+    let mut peer = TcpStream::connect(address).unwrap();
+    peer.write_all(&Header::data(0..1).encode()).unwrap();
+    peer.write_all(b"x").unwrap();
+    peer.write_all(&Header::data(u64::MAX - 5..u64::MAX).encode())
+        .unwrap();
+    let error = receiver
+        .receive(Mode::Extended, 100, &Kept::default(), &watch)
+        .unwrap_err();
+    assert!(matches!(error, Error::PeerMisbehaved { .. }), "{error}");
+}

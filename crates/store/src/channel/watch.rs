@@ -1,0 +1,145 @@
+//! What the threads of one transfer share: whether to go on, and whether anything moves.
+
+use crate::{Error, Result};
+use godwit_sys::Wake;
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+/// Stops a transfer, from any thread. Clones stop the same transfers.
+#[derive(Clone, Debug)]
+pub struct Cancel(Arc<(AtomicBool, Wake)>);
+
+impl Cancel {
+    /// Returns a flag that says "go on".
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(Arc::new((AtomicBool::new(false), Wake::new()?))))
+    }
+
+    /// Stops everything that watches this flag; there is no way back.
+    pub fn cancel(&self) {
+        self.0.0.store(true, Relaxed);
+        self.0.1.raise();
+    }
+
+    /// Tells whether somebody has cancelled.
+    pub fn is_canceled(&self) -> bool {
+        self.0.0.load(Relaxed)
+    }
+
+    /// Returns `Canceled` once somebody has cancelled.
+    pub fn check(&self) -> Result<()> {
+        if self.is_canceled() {
+            Err(Error::Canceled)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl AsFd for Cancel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.1.as_fd()
+    }
+}
+
+/// Watches one transfer.
+#[derive(Debug)]
+pub struct Watch {
+    cancel: Cancel,
+    moved_bytes: AtomicU64,
+    stall: Duration,
+}
+
+impl Watch {
+    /// Returns a watch over a transfer that may stand still for `stall`.
+    pub fn new(stall: Duration) -> io::Result<Self> {
+        Ok(Self::over(Cancel::new()?, stall))
+    }
+
+    /// Returns a watch that ends with `cancel`.
+    pub fn over(cancel: Cancel, stall: Duration) -> Self {
+        Self {
+            cancel,
+            moved_bytes: AtomicU64::new(0),
+            stall,
+        }
+    }
+
+    /// Stops the transfer.
+    pub fn cancel(&self) {
+        self.cancel.cancel();
+    }
+
+    /// Returns the flag that stops the transfer.
+    pub fn canceled(&self) -> &Cancel {
+        &self.cancel
+    }
+
+    /// Returns how many bytes have moved.
+    pub fn moved_bytes(&self) -> u64 {
+        self.moved_bytes.load(Relaxed)
+    }
+
+    /// Notes that bytes have moved.
+    pub fn moved(&self, bytes: u64) {
+        self.moved_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    pub(super) fn patience(&self) -> Patience<'_> {
+        Patience {
+            watch: self,
+            seen: self.moved_bytes(),
+            since: Instant::now(),
+        }
+    }
+}
+
+/// How long one thread has waited while nothing moved on any stream.
+pub(super) struct Patience<'a> {
+    watch: &'a Watch,
+    seen: u64,
+    since: Instant,
+}
+
+impl<'a> Patience<'a> {
+    /// Returns what becomes readable when the transfer is cancelled.
+    pub(super) fn canceled(&self) -> BorrowedFd<'a> {
+        self.watch.cancel.as_fd()
+    }
+
+    /// Is told that a wait ended with nothing; fails once that has gone on for too long.
+    pub(super) fn waited(&mut self, host: &str, during: &str) -> Result<()> {
+        self.watch.cancel.check()?;
+        let moved = self.watch.moved_bytes();
+        if moved != self.seen {
+            (self.seen, self.since) = (moved, Instant::now());
+        }
+        let waited = self.since.elapsed();
+        if waited < self.watch.stall {
+            return Ok(());
+        }
+        Err(Error::Stalled {
+            host: host.into(),
+            during: during.into(),
+            waited,
+        })
+    }
+
+    /// Returns how long the next wait may be.
+    pub(super) fn next(&self) -> Duration {
+        self.watch
+            .stall
+            .saturating_sub(self.since.elapsed())
+            .clamp(Duration::from_millis(1), TICK)
+    }
+}
+
+/// How soon a thread that is blocked in a read or write notices a cancel.
+pub(super) const TICK: Duration = Duration::from_millis(250);
