@@ -10,6 +10,7 @@ mod error;
 pub mod facts;
 pub mod features;
 pub mod lines;
+pub mod listing;
 pub mod marker;
 pub mod mode_e;
 pub mod reply;
