@@ -1,5 +1,19 @@
 //! Safe functions over system calls: the only crate that may say `unsafe`.
+//!
+//! Names are looked up beneath a held directory ([`Root`]), never by absolute
+//! path, so that `..`, links and races cannot lead out of an export. Nothing
+//! here knows what the files are for.
 
+mod beneath;
+mod buffer;
+mod folder;
+mod limits;
+mod meta;
 mod wake;
 
+pub use beneath::{Lookup, Root};
+pub use buffer::{BUFFER_BYTES, Buffer, HEAD_BYTES};
+pub use folder::{Folder, Names, Open, Over, Room};
+pub use limits::{boot_id, die, raise_open_files};
+pub use meta::{Kind, Meta, copy_range, give, meta, next_data, set_mode, set_times, try_lock};
 pub use wake::{Wake, wait_readable};

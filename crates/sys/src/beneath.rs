@@ -1,0 +1,383 @@
+//! Looking up names beneath a directory, and never anywhere else.
+
+use crate::{Folder, Kind, Meta, Open, meta};
+use rustix::{
+    fs::{self, CWD, Mode, OFlags, ResolveFlags},
+    io::Errno,
+};
+use std::{
+    collections::VecDeque,
+    ffi::{OsStr, OsString},
+    fs::File,
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::{Component, Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+/// A directory, and all that is beneath it.
+///
+/// Links are followed as long as they stay beneath: relative ones and absolute
+/// ones that name something beneath. What leads out is refused with `EXDEV`,
+/// and so are `..` above the root and the links of `/proc` that are no names.
+/// The root `/` has no outside: there every link is followed.
+///
+/// The kernel does the lookup (`openat2`, Linux 5.6). Where it cannot, and for
+/// absolute links, we walk name by name from held descriptors, with the same
+/// answers; that is slower, and as safe.
+#[derive(Debug)]
+pub struct Root {
+    fd: OwnedFd,
+    path: PathBuf,
+    lookup: Lookup,
+    no_openat2: AtomicBool,
+}
+
+/// Who looks names up.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Lookup {
+    /// The kernel, without bounds: the root is `/`.
+    Anywhere,
+    /// The kernel, beneath the root.
+    Kernel,
+    /// We, name by name.
+    Walk,
+}
+
+impl Root {
+    /// Opens the directory.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let path = path.canonicalize()?;
+        let lookup = if path == Path::new("/") {
+            Lookup::Anywhere
+        } else {
+            Lookup::Kernel
+        };
+        Self::open_with(path, lookup)
+    }
+
+    /// Opens the directory, with this way of looking up.
+    pub fn open_with(path: PathBuf, lookup: Lookup) -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = fs::openat(CWD, &path, flags, Mode::empty())?;
+        Ok(Self {
+            fd,
+            path,
+            lookup,
+            no_openat2: AtomicBool::new(false),
+        })
+    }
+
+    /// Returns where it was when it was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens a file; `mode` is for a new one, less the process's umask.
+    pub fn file(&self, path: &Path, how: Open, mode: u32) -> io::Result<File> {
+        Ok(File::from(self.lookup(
+            path,
+            how.flags(),
+            Mode::from_raw_mode(mode & 0o7777),
+        )?))
+    }
+
+    /// Opens a directory, to do something to names in it.
+    pub fn folder(&self, path: &Path) -> io::Result<Folder> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Folder(self.lookup(path, flags, Mode::empty())?))
+    }
+
+    /// Opens a directory, to list it.
+    pub fn folder_to_list(&self, path: &Path) -> io::Result<Folder> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Folder(self.lookup(path, flags, Mode::empty())?))
+    }
+
+    /// Returns what the kernel tells of a name; links are followed.
+    pub fn meta(&self, path: &Path) -> io::Result<Meta> {
+        meta(&self.file(path, Open::Name, 0)?)
+    }
+
+    fn lookup(&self, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+        let path = match path.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => path,
+        };
+        match self.lookup {
+            Lookup::Anywhere => {
+                let path = path.strip_prefix("/").unwrap_or(path);
+                let path = if path.as_os_str().is_empty() {
+                    Path::new(".")
+                } else {
+                    path
+                };
+                Ok(fs::openat(&self.fd, path, flags, mode)?)
+            }
+            Lookup::Kernel if !self.no_openat2.load(Ordering::Relaxed) => {
+                self.ask_kernel(path, flags, mode)
+            }
+            Lookup::Kernel | Lookup::Walk => self.walk(path, flags, mode),
+        }
+    }
+
+    fn ask_kernel(&self, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        // `openat2` refuses a mode where nothing can be made.
+        let mode = if flags.contains(OFlags::CREATE) {
+            mode
+        } else {
+            Mode::empty()
+        };
+        for _ in 0..RACES_MAX {
+            match fs::openat2(&self.fd, path, flags, mode, resolve) {
+                // Somebody renamed on our way: the kernel asks us to look again.
+                Err(Errno::AGAIN) => {}
+                Err(Errno::NOSYS) => {
+                    self.no_openat2.store(true, Ordering::Relaxed);
+                    return self.walk(path, flags, mode);
+                }
+                // Perhaps an absolute link that leads back in.
+                Err(Errno::XDEV) => return self.walk(path, flags, mode),
+                done => return Ok(done?),
+            }
+        }
+        Err(Errno::AGAIN.into())
+    }
+
+    /// Looks up name by name. No name is ever given to the kernel that it could
+    /// follow: links are read and their targets looked up like any path, and
+    /// `..` goes back to the descriptor we came from.
+    fn walk(&self, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+        let mut above: Vec<OwnedFd> = Vec::new();
+        let mut left = VecDeque::new();
+        prepend(&mut left, path)?;
+        let mut links = 0;
+        while let Some(name) = left.pop_front() {
+            if name == ".." {
+                above.pop().ok_or(Errno::XDEV)?;
+                continue;
+            }
+            let here = above.last().map_or(self.fd.as_fd(), AsFd::as_fd);
+            if let Some(target) = link_target(here, &name)? {
+                links += 1;
+                if links > LINKS_MAX {
+                    return Err(Errno::LOOP.into());
+                }
+                let beneath = match target.is_absolute() {
+                    true => {
+                        let beneath = target.strip_prefix(&self.path).map_err(|_| Errno::XDEV)?;
+                        above.clear();
+                        beneath.to_owned()
+                    }
+                    false => target,
+                };
+                prepend(&mut left, &beneath)?;
+                continue;
+            }
+            if left.is_empty() {
+                return open_no_link(here, &name, flags, mode);
+            }
+            let folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let next = open_no_link(here, &name, folder, Mode::empty())?;
+            above.push(next);
+        }
+        let here = above.last().map_or(self.fd.as_fd(), AsFd::as_fd);
+        Ok(fs::openat(here, ".", flags, mode)?)
+    }
+}
+
+impl AsFd for Root {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn prepend(left: &mut VecDeque<OsString>, path: &Path) -> io::Result<()> {
+    for part in path.components().rev() {
+        match part {
+            Component::Normal(name) => left.push_front(name.to_owned()),
+            Component::ParentDir => left.push_front("..".into()),
+            Component::CurDir => {}
+            Component::RootDir | Component::Prefix(_) => return Err(Errno::XDEV.into()),
+        }
+    }
+    Ok(())
+}
+
+fn link_target(here: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<PathBuf>> {
+    use std::os::unix::ffi::OsStringExt;
+    match fs::readlinkat(here, name, Vec::new()) {
+        Ok(target) => Ok(Some(OsString::from_vec(target.into_bytes()).into())),
+        Err(Errno::INVAL | Errno::NOENT) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn open_no_link(
+    here: BorrowedFd<'_>,
+    name: &OsStr,
+    flags: OFlags,
+    mode: Mode,
+) -> io::Result<OwnedFd> {
+    let fd = fs::openat(here, name, flags | OFlags::NOFOLLOW, mode)?;
+    // As a mere name even a link can be opened, if it became one just now.
+    if flags.contains(OFlags::PATH) && meta(&fd)?.kind == Kind::Link {
+        return Err(Errno::LOOP.into());
+    }
+    Ok(fd)
+}
+
+/// As many links as Linux follows.
+const LINKS_MAX: usize = 40;
+
+/// How often a lookup is tried again when names are renamed under it.
+const RACES_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{fs as std_fs, os::unix::fs::symlink, sync::atomic::AtomicU32};
+
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new() -> Self {
+            static COUNT: AtomicU32 = AtomicU32::new(0);
+            let n = COUNT.fetch_add(1, Ordering::Relaxed);
+            let path = std::env::temp_dir().join(format!("godwit-sys-{}-{n}", std::process::id()));
+            std_fs::create_dir_all(path.join("export/inner")).unwrap();
+            std_fs::write(path.join("secret"), "secret").unwrap();
+            std_fs::write(path.join("export/file"), "inside").unwrap();
+            Self(path.canonicalize().unwrap())
+        }
+
+        fn export(&self) -> PathBuf {
+            self.0.join("export")
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = std_fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn both(place: &Place) -> [Root; 2] {
+        [Lookup::Kernel, Lookup::Walk].map(|l| Root::open_with(place.export(), l).unwrap())
+    }
+
+    fn read(root: &Root, path: &str) -> io::Result<String> {
+        io::read_to_string(root.file(Path::new(path), Open::Read, 0)?)
+    }
+
+    #[test]
+    fn links_that_stay_inside_are_followed() {
+        let place = Place::new();
+        symlink("../file", place.export().join("inner/relative")).unwrap();
+        symlink(
+            place.export().join("file"),
+            place.export().join("inner/absolute"),
+        )
+        .unwrap();
+        symlink("inner", place.export().join("folder")).unwrap();
+        symlink(place.export(), place.export().join("top")).unwrap();
+        for root in both(&place) {
+            for path in [
+                "file",
+                "inner/../file",
+                "inner/relative",
+                "inner/absolute",
+                "folder/relative",
+                "top/folder/absolute",
+            ] {
+                assert_eq!(read(&root, path).unwrap(), "inside", "{path} {root:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_leads_outside() {
+        let place = Place::new();
+        symlink("../../secret", place.export().join("inner/relative")).unwrap();
+        symlink(place.0.join("secret"), place.export().join("absolute")).unwrap();
+        symlink("..", place.export().join("up")).unwrap();
+        symlink("/", place.export().join("slash")).unwrap();
+        let secret = place.0.join("secret");
+        for root in both(&place) {
+            for path in [
+                "../secret",
+                "inner/relative",
+                "absolute",
+                "up/secret",
+                "inner/../../secret",
+                secret.to_str().unwrap(),
+                "slash/etc/passwd",
+            ] {
+                let error = read(&root, path).unwrap_err();
+                assert_eq!(
+                    error.raw_os_error(),
+                    Some(Errno::XDEV.raw_os_error()),
+                    "{path} {root:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_ring_of_links_ends() {
+        let place = Place::new();
+        symlink("b", place.export().join("a")).unwrap();
+        symlink("a", place.export().join("b")).unwrap();
+        for root in both(&place) {
+            assert_eq!(
+                read(&root, "a").unwrap_err().raw_os_error(),
+                Some(Errno::LOOP.raw_os_error())
+            );
+        }
+    }
+
+    /// Whoever swaps a directory for a link to the outside, again and again,
+    /// never makes us read the outside.
+    #[test]
+    fn a_race_never_leads_outside() {
+        let place = Place::new();
+        let (real, fake, moving) = ["real", "fake", "moving"]
+            .map(|n| place.export().join(n))
+            .into();
+        std_fs::create_dir(&real).unwrap();
+        std_fs::write(real.join("secret"), "inside").unwrap();
+        symlink(&place.0, &fake).unwrap();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    std_fs::rename(&real, &moving).unwrap();
+                    std_fs::rename(&moving, &real).unwrap();
+                    std_fs::rename(&fake, &moving).unwrap();
+                    std_fs::rename(&moving, &fake).unwrap();
+                }
+            });
+            for root in both(&place) {
+                for _ in 0..2000 {
+                    if let Ok(text) = read(&root, "moving/secret") {
+                        assert_eq!(text, "inside");
+                    }
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
+
+    #[test]
+    fn the_root_of_all_has_no_outside() {
+        let place = Place::new();
+        symlink(place.0.join("secret"), place.export().join("absolute")).unwrap();
+        let root = Root::open(Path::new("/")).unwrap();
+        let path = place.export().join("absolute");
+        assert_eq!(
+            read(&root, path.strip_prefix("/").unwrap().to_str().unwrap()).unwrap(),
+            "secret"
+        );
+    }
+}

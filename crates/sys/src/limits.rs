@@ -1,0 +1,67 @@
+//! This process and the machine it runs on.
+
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
+use std::{io, sync::OnceLock};
+
+/// Raises the limit of open files as far as this user may, and returns it.
+pub fn raise_open_files() -> io::Result<u64> {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    setrlimit(Resource::Nofile, raised)?;
+    Ok(limit.maximum.unwrap_or(u64::MAX))
+}
+
+/// Returns what tells this boot of the machine from all others.
+///
+/// Where the kernel does not tell it, every process is taken for a new boot:
+/// too careful, never wrong.
+pub fn boot_id() -> [u8; 16] {
+    static BOOT: OnceLock<[u8; 16]> = OnceLock::new();
+    *BOOT.get_or_init(|| told_boot_id().unwrap_or_else(random_id))
+}
+
+fn told_boot_id() -> Option<[u8; 16]> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    let number = u128::from_str_radix(&digits, 16).ok()?;
+    (digits.len() == 32).then(|| number.to_be_bytes())
+}
+
+fn random_id() -> [u8; 16] {
+    use std::hash::{BuildHasher, RandomState};
+    let half = || {
+        RandomState::new()
+            .hash_one(std::process::id())
+            .to_be_bytes()
+    };
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&half());
+    id[8..].copy_from_slice(&half());
+    id
+}
+
+/// Ends this process at once, as `kill -9` does: no destructor runs.
+pub fn die() -> ! {
+    let _ = kill_process(rustix::process::getpid(), Signal::KILL);
+    // The signal comes before the call returns; this satisfies the type.
+    std::process::abort()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_boot_has_one_id() {
+        assert_eq!(boot_id(), boot_id());
+        assert_ne!(boot_id(), [0; 16]);
+    }
+
+    #[test]
+    fn as_many_files_as_permitted() {
+        assert!(raise_open_files().unwrap() >= 256);
+    }
+}

@@ -1,0 +1,168 @@
+//! What the kernel tells of a file, and what can be asked of an open one.
+
+use rustix::fs::{
+    self, FileType, FlockOperation, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid,
+};
+use std::{
+    fs::File,
+    io,
+    os::fd::{AsFd, AsRawFd},
+    time::Duration,
+};
+
+/// What something in a directory is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[allow(missing_docs)]
+pub enum Kind {
+    File,
+    Directory,
+    Link,
+    Pipe,
+    Socket,
+    Device,
+    /// The directory did not say: ask for its [`Meta`].
+    Unknown,
+}
+
+impl From<FileType> for Kind {
+    fn from(kind: FileType) -> Self {
+        match kind {
+            FileType::RegularFile => Self::File,
+            FileType::Directory => Self::Directory,
+            FileType::Symlink => Self::Link,
+            FileType::Fifo => Self::Pipe,
+            FileType::Socket => Self::Socket,
+            FileType::CharacterDevice | FileType::BlockDevice => Self::Device,
+            FileType::Unknown => Self::Unknown,
+        }
+    }
+}
+
+/// What the kernel tells of a file.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[allow(missing_docs)]
+pub struct Meta {
+    pub kind: Kind,
+    pub size: u64,
+    /// Permission bits, 07777.
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    /// Time of the last change of content, since the epoch.
+    pub mtime: Duration,
+    /// Time of the last change of anything, since the epoch.
+    pub ctime: Duration,
+    pub device: u64,
+    pub inode: u64,
+    pub links: u64,
+}
+
+#[allow(clippy::unnecessary_cast, clippy::useless_conversion)] // Field types differ between machines.
+impl From<fs::Stat> for Meta {
+    fn from(stat: fs::Stat) -> Self {
+        Self {
+            kind: FileType::from_raw_mode(stat.st_mode).into(),
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            mode: stat.st_mode as u32 & 0o7777,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            mtime: since_epoch(stat.st_mtime as i64, stat.st_mtime_nsec as u64),
+            ctime: since_epoch(stat.st_ctime as i64, stat.st_ctime_nsec as u64),
+            device: stat.st_dev as u64,
+            inode: stat.st_ino as u64,
+            links: stat.st_nlink as u64,
+        }
+    }
+}
+
+/// A time before 1970 is told as 1970: `Duration` has no sign.
+fn since_epoch(seconds: i64, nanos: u64) -> Duration {
+    u64::try_from(seconds).map_or(Duration::ZERO, |s| {
+        Duration::new(s, nanos as u32 % 1_000_000_000)
+    })
+}
+
+/// Returns what the kernel tells of an open file.
+pub fn meta(file: impl AsFd) -> io::Result<Meta> {
+    Ok(fs::fstat(file)?.into())
+}
+
+/// Locks a file for this open descriptor alone; `false` if somebody else has it.
+/// The lock ends when the descriptor is closed, also by the death of the process.
+pub fn try_lock(file: &File) -> io::Result<bool> {
+    match fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Sets permission bits; also of a file that was opened only as a name.
+pub fn set_mode(file: impl AsFd, mode: u32) -> io::Result<()> {
+    let mode = Mode::from_raw_mode(mode & 0o7777);
+    match fs::fchmod(&file, mode) {
+        Err(rustix::io::Errno::BADF) => Ok(fs::chmodat(
+            fs::CWD,
+            own_path(&file),
+            mode,
+            fs::AtFlags::empty(),
+        )?),
+        done => Ok(done?),
+    }
+}
+
+/// Sets the time of change; also of a file that was opened only as a name.
+pub fn set_times(file: impl AsFd, mtime: Duration) -> io::Result<()> {
+    let times = Timestamps {
+        last_access: Timespec {
+            tv_sec: 0,
+            tv_nsec: UTIME_OMIT as _,
+        },
+        last_modification: Timespec {
+            tv_sec: i64::try_from(mtime.as_secs()).map_err(|_| io::ErrorKind::InvalidInput)?,
+            tv_nsec: mtime.subsec_nanos().into(),
+        },
+    };
+    match fs::futimens(&file, &times) {
+        Err(rustix::io::Errno::BADF) => Ok(fs::utimensat(
+            fs::CWD,
+            own_path(&file),
+            &times,
+            fs::AtFlags::empty(),
+        )?),
+        done => Ok(done?),
+    }
+}
+
+/// A descriptor opened with `O_PATH` cannot be changed through itself, only
+/// through this name of it, which leads to that very inode.
+fn own_path(file: &impl AsFd) -> String {
+    format!("/proc/self/fd/{}", file.as_fd().as_raw_fd())
+}
+
+/// Gives a file to another owner and group, as far as we are permitted to.
+pub fn give(file: &File, uid: u32, gid: u32) {
+    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+    if fs::fchown(file, Some(uid), Some(gid)).is_err() {
+        // A group we are in we may still hand on.
+        let _ = fs::fchown(file, None, Some(gid));
+    }
+}
+
+/// Copies up to `len` bytes inside the kernel; returns how many, 0 at the end of the source.
+pub fn copy_range(source: &File, from: u64, target: &File, to: u64, len: u64) -> io::Result<u64> {
+    let (mut from, mut to) = (from, to);
+    let len = usize::try_from(len).unwrap_or(usize::MAX);
+    let copied = fs::copy_file_range(source, Some(&mut from), target, Some(&mut to), len)?;
+    Ok(copied as u64)
+}
+
+/// Returns where the next bytes that are no hole begin, at or after `from`;
+/// `None` if there is nothing but a hole up to the end.
+pub fn next_data(file: &File, from: u64) -> io::Result<Option<u64>> {
+    match fs::seek(file, fs::SeekFrom::Data(from)) {
+        Ok(at) => Ok(Some(at)),
+        Err(rustix::io::Errno::NXIO) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
