@@ -161,7 +161,7 @@ impl FromStr for Digest {
 /// The text was no digest.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("not a digest: {0}")]
-pub struct BadDigest(&'static str);
+pub struct BadDigest(pub(crate) &'static str);
 
 /// A digest under construction, fed in order.
 #[derive(Clone, Debug)]
