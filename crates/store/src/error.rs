@@ -1,6 +1,6 @@
 //! What can go wrong, and whether waiting helps.
 
-use godwit_core::{Fault, Url};
+use godwit_core::{Extents, Fault, Url};
 use std::{io, path::PathBuf, time::Duration};
 
 /// The result of a verb on a store.
@@ -36,6 +36,13 @@ pub enum Error {
         path: PathBuf,
         expected: String,
         found: String,
+    },
+    /// A write was to be finished before all of it came.
+    #[error("{}: {} of {size} bytes are missing (the first at {})", .path.display(), .missing.len_bytes(), first(.missing))]
+    Incomplete {
+        path: PathBuf,
+        size: u64,
+        missing: Extents,
     },
     #[error("{what} is not possible here: {why}")]
     Unsupported { what: String, why: String },
@@ -82,6 +89,10 @@ pub enum Error {
     Canceled,
     #[error("{}: {cause}", .path.display())]
     Io { path: PathBuf, cause: io::Error },
+}
+
+fn first(missing: &Extents) -> u64 {
+    missing.iter().next().map_or(0, |range| range.start)
 }
 
 fn after_colon(said: &str) -> String {

@@ -10,9 +10,12 @@
 
 pub mod channel;
 mod error;
+mod landed;
+mod memory;
 mod store;
 
 pub use error::{Error, Result};
+pub use memory::Memory;
 pub use store::{
     Can, Checks, Entry, Finished, Given, How, Kind, Origin, Read, SMALL_BYTES, Set, Sink, Small,
     Space, Stat, Store, Verified, What, Whole, Write,

@@ -1,7 +1,7 @@
 //! The contract of a store.
 
 use crate::{Error, Result};
-use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Version};
+use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Strength, Version};
 use std::{
     ops::Range,
     path::{Path, PathBuf},
@@ -273,6 +273,24 @@ pub struct Origin {
     pub version: Version,
 }
 
+/// Tells whether a partial of one origin may be gone on with for another.
+///
+/// Whoever does not say what he copies goes on with whatever is there. A source
+/// seen too soon after its change to be sure is taken for the same: the digest
+/// at the end tells.
+pub(crate) fn same_origin(kept: Option<&Origin>, now: Option<&Origin>) -> bool {
+    match (kept, now) {
+        (_, None) => true,
+        (None, Some(_)) => false,
+        (Some(kept), Some(now)) => {
+            let known = kept.version != Version::None || now.version != Version::None;
+            let strength = kept.version.compare(&now.version);
+            let differs = strength == Strength::Differs || (known && strength == Strength::Unknown);
+            kept.name == now.name && !differs
+        }
+    }
+}
+
 /// Which digests a sink computes of what it is given.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Checks {
@@ -306,6 +324,9 @@ pub struct Finished {
     pub verified: Verified,
     /// Bytes that had to be read again to tell the digest.
     pub reread_bytes: u64,
+    /// The bytes went into the existing file, where readers saw them at once,
+    /// though `Replace` was asked: its directory cannot be written.
+    pub in_place: bool,
 }
 
 /// How strongly a copy is known to equal its source.

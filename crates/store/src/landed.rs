@@ -1,0 +1,401 @@
+//! What has landed of one file, and what it hashes to: the part of a sink that
+//! is the same wherever the bytes are kept.
+
+use crate::{Checks, Error, Finished, Result, Verified, Whole};
+use godwit_core::{
+    AdlerPart, AdlerParts, Algorithm, Block, Chain, Digest, Extents, Hashing, LEAF_BYTES, Leaves,
+    Piece,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+    path::Path,
+};
+
+/// What has landed of one file of which bytes come in any order.
+#[derive(Debug)]
+pub(crate) struct Landed {
+    checks: Checks,
+    size: Option<u64>,
+    done: Extents,
+    under_way: Vec<Range<u64>>,
+    leaves: Leaves,
+    adler: AdlerParts,
+    said: BTreeMap<u64, Chain>,
+    /// Leaves that hashed to something else than was said, and did not come again.
+    refused: BTreeMap<u64, Difference>,
+    /// Leaves of which bytes came twice: which came last cannot be told but by reading.
+    doubtful: BTreeSet<u64>,
+    reread_bytes: u64,
+}
+
+/// What one block hashes to. Making it is the expensive part and needs no lock.
+#[derive(Debug)]
+pub(crate) struct Hashed {
+    pieces: Vec<Piece>,
+    adler: Option<AdlerPart>,
+}
+
+impl Hashed {
+    /// Hashes a block, leaf by leaf.
+    pub(crate) fn of(block: Block<'_>, checks: Checks) -> Self {
+        let pieces = match checks.blake3 {
+            true => by_leaf(block).map(Piece::of).collect(),
+            false => Vec::new(),
+        };
+        Self {
+            pieces,
+            adler: checks.adler32.then(|| AdlerPart::of(block)),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Difference {
+    expected: Chain,
+    found: Chain,
+}
+
+/// Reads bytes back: fills the slice from the offset.
+pub(crate) type ReadBack<'a> = &'a dyn Fn(u64, &mut [u8]) -> Result<()>;
+
+impl Landed {
+    pub(crate) fn new(checks: Checks, size: Option<u64>) -> Self {
+        Self {
+            checks,
+            size,
+            done: Extents::new(),
+            under_way: Vec::new(),
+            leaves: Leaves::new(),
+            adler: AdlerParts::new(),
+            said: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            doubtful: BTreeSet::new(),
+            reread_bytes: 0,
+        }
+    }
+
+    pub(crate) fn done(&self) -> &Extents {
+        &self.done
+    }
+
+    /// Announces bytes that are about to be written.
+    pub(crate) fn begin(&mut self, range: Range<u64>) {
+        let twice = self.done.within(range.clone()).next().is_some()
+            || self
+                .under_way
+                .iter()
+                .any(|r| r.start < range.end && range.start < r.end);
+        if twice {
+            self.doubtful.extend(leaves_of(range.clone()));
+        }
+        self.under_way.push(range);
+    }
+
+    /// Takes back an announcement: the bytes were not, or not all, written.
+    pub(crate) fn failed(&mut self, range: &Range<u64>) {
+        self.end_of(range);
+        // What was there before is there no longer.
+        self.done.remove(range.clone());
+    }
+
+    /// Adds bytes that were written. Returns the leaves that now differ from
+    /// what was said of them, and are not done any more.
+    pub(crate) fn landed(&mut self, range: Range<u64>, hashed: Hashed) -> Vec<u64> {
+        self.end_of(&range);
+        self.done.insert(range.clone());
+        for piece in hashed.pieces {
+            self.leaves.add(piece);
+        }
+        if let Some(part) = hashed.adler {
+            self.adler.add(part);
+        }
+        leaves_of(range)
+            .filter(|&leaf| self.compare(leaf))
+            .collect()
+    }
+
+    /// Takes bytes from a record, with the value of the leaf if it is whole.
+    pub(crate) fn recorded(&mut self, leaf: u64, ranges: &[Range<u64>], chain: Option<Chain>) {
+        ranges.iter().for_each(|r| self.done.insert(r.clone()));
+        if let Some(chain) = chain
+            && self.checks.blake3
+        {
+            self.leaves.set(leaf, chain);
+        }
+    }
+
+    /// Reads again those leaves that are partly here, so that they can be told
+    /// as soon as the rest came.
+    pub(crate) fn read_partial_leaves(&mut self, read: ReadBack<'_>) -> Result<()> {
+        if !self.checks.blake3 {
+            return Ok(());
+        }
+        let end = self.size.unwrap_or(u64::MAX);
+        let ragged: Extents = self
+            .done
+            .iter()
+            .flat_map(|r| [r.start, r.end])
+            .filter(|&edge| edge % LEAF_BYTES != 0 && edge != end)
+            .map(|edge| leaf_range(edge / LEAF_BYTES))
+            .collect();
+        let mut again = ragged.and(&self.done);
+        let mut buffer = godwit_sys::Buffer::take();
+        while let Some(range) = again.take_aligned(LEAF_BYTES) {
+            self.read_again(range, read, &mut buffer)?;
+        }
+        Ok(())
+    }
+
+    fn read_again(
+        &mut self,
+        range: Range<u64>,
+        read: ReadBack<'_>,
+        buffer: &mut [u8],
+    ) -> Result<()> {
+        let bytes = &mut buffer[..(range.end - range.start) as usize];
+        read(range.start, bytes)?;
+        let block = Block {
+            offset: range.start,
+            bytes,
+        };
+        self.reread_bytes += bytes.len() as u64;
+        let hashed = Hashed::of(block, self.checks);
+        hashed.pieces.into_iter().for_each(|p| self.leaves.add(p));
+        hashed.adler.into_iter().for_each(|p| self.adler.add(p));
+        Ok(())
+    }
+
+    /// Returns the value of a leaf, once all of it came.
+    pub(crate) fn chain(&self, leaf: u64) -> Option<Chain> {
+        if self.doubtful.contains(&leaf) || !self.checks.blake3 {
+            return None;
+        }
+        self.leaves.chain(leaf, self.size.unwrap_or(u64::MAX))
+    }
+
+    /// Is told what the source says of a leaf. Returns whether ours differs,
+    /// and so is not done any more.
+    pub(crate) fn said(&mut self, leaf: u64, chain: Chain) -> bool {
+        self.said.insert(leaf, chain);
+        self.compare(leaf)
+    }
+
+    fn compare(&mut self, leaf: u64) -> bool {
+        let (Some(&expected), Some(found)) = (self.said.get(&leaf), self.chain(leaf)) else {
+            return false;
+        };
+        if expected == found {
+            self.refused.remove(&leaf);
+            return false;
+        }
+        self.refused.insert(leaf, Difference { expected, found });
+        self.forget(leaf);
+        true
+    }
+
+    fn forget(&mut self, leaf: u64) {
+        self.done.remove(leaf_range(leaf));
+        self.leaves.forget(leaf);
+        self.adler.forget(leaf_range(leaf));
+        self.doubtful.remove(&leaf);
+    }
+
+    /// Checks that the file is what `whole` says, and tells its digests.
+    pub(crate) fn settle(
+        &mut self,
+        path: &Path,
+        whole: &Whole,
+        read: ReadBack<'_>,
+    ) -> Result<Finished> {
+        let size = self.whole_size(path, whole)?;
+        self.size = Some(size);
+        for leaf in std::mem::take(&mut self.doubtful) {
+            self.leaves.forget(leaf);
+            self.adler.forget(leaf_range(leaf));
+        }
+        self.read_what_is_unknown(size, read)?;
+        let mut digests = Vec::new();
+        if self.checks.blake3 {
+            digests.push(self.leaves.root(size).expect("all leaves were read"));
+            self.refuse_what_differs(path, size)?;
+        }
+        if self.checks.adler32 {
+            digests.push(self.adler.total(size).expect("all parts were read"));
+        }
+        let verified = self.compare_whole(path, whole, size, &mut digests, read)?;
+        Ok(Finished {
+            digests,
+            verified,
+            reread_bytes: self.reread_bytes,
+            ..Finished::default()
+        })
+    }
+
+    fn whole_size(&self, path: &Path, whole: &Whole) -> Result<u64> {
+        let size = whole.size.or(self.size).unwrap_or(self.done.end());
+        let missing = self.done.missing(0..size);
+        if let Some((leaf, difference)) = self.refused.iter().next() {
+            return Err(differs(path, *leaf, difference));
+        }
+        if !missing.is_empty() {
+            return Err(Error::Incomplete {
+                path: path.into(),
+                size,
+                missing,
+            });
+        }
+        if self.done.end() > size {
+            return Err(Error::Corrupt {
+                path: path.into(),
+                expected: format!("{size} bytes"),
+                found: format!("{} bytes", self.done.end()),
+            });
+        }
+        Ok(size)
+    }
+
+    fn read_what_is_unknown(&mut self, size: u64, read: ReadBack<'_>) -> Result<()> {
+        let mut unknown = Extents::new();
+        if self.checks.blake3 {
+            unknown = unknown.or(&self.leaves.unknown(size));
+        }
+        if self.checks.adler32 {
+            unknown = unknown.or(&self.adler.unknown(size));
+        }
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        let mut buffer = godwit_sys::Buffer::take();
+        while let Some(range) = unknown.take_aligned(LEAF_BYTES) {
+            self.read_again(range, read, &mut buffer)?;
+        }
+        Ok(())
+    }
+
+    /// Compares those leaves that only now could be told.
+    fn refuse_what_differs(&mut self, path: &Path, size: u64) -> Result<()> {
+        let said: Vec<u64> = self
+            .said
+            .range(..size.div_ceil(LEAF_BYTES))
+            .map(|(&l, _)| l)
+            .collect();
+        for leaf in said {
+            self.compare(leaf);
+        }
+        match self.refused.iter().next() {
+            Some((leaf, difference)) => Err(differs(path, *leaf, difference)),
+            None => Ok(()),
+        }
+    }
+
+    fn compare_whole(
+        &mut self,
+        path: &Path,
+        whole: &Whole,
+        size: u64,
+        digests: &mut Vec<Digest>,
+        read: ReadBack<'_>,
+    ) -> Result<Verified> {
+        let Some(expected) = &whole.digest else {
+            let all_said = self.checks.blake3 && size > 0 && self.said_all(size);
+            return Ok(if all_said {
+                Verified::By(Algorithm::Blake3)
+            } else {
+                Verified::SizeOnly
+            });
+        };
+        let by = expected.algorithm();
+        let found = match digests.iter().find(|d| d.algorithm() == by) {
+            Some(known) => known.clone(),
+            None => {
+                let digest = self.read_whole(by, size, read)?;
+                digests.push(digest.clone());
+                digest
+            }
+        };
+        if &found == expected {
+            return Ok(Verified::By(by));
+        }
+        self.distrust(size);
+        Err(Error::Corrupt {
+            path: path.into(),
+            expected: expected.to_string(),
+            found: found.to_string(),
+        })
+    }
+
+    fn said_all(&self, size: u64) -> bool {
+        self.said.range(..size.div_ceil(LEAF_BYTES)).count() as u64 == size.div_ceil(LEAF_BYTES)
+    }
+
+    fn read_whole(&mut self, by: Algorithm, size: u64, read: ReadBack<'_>) -> Result<Digest> {
+        let mut hashing = Hashing::new(by);
+        let mut buffer = godwit_sys::Buffer::take();
+        let mut left = Extents::from(0..size);
+        while let Some(range) = left.take_aligned(LEAF_BYTES) {
+            let bytes = &mut buffer[..(range.end - range.start) as usize];
+            read(range.start, bytes)?;
+            hashing.update(bytes);
+            self.reread_bytes += bytes.len() as u64;
+        }
+        Ok(hashing.finish())
+    }
+
+    /// The whole differs and nobody knows where: only leaves that were confirmed
+    /// one by one stay done. If all were, one of the two sides lied: none stays.
+    fn distrust(&mut self, size: u64) {
+        let all = self.said_all(size);
+        for leaf in leaves_of(0..size) {
+            if all || !self.said.contains_key(&leaf) {
+                self.forget(leaf);
+            }
+        }
+    }
+
+    fn end_of(&mut self, range: &Range<u64>) {
+        if let Some(at) = self.under_way.iter().position(|r| r == range) {
+            self.under_way.swap_remove(at);
+        }
+    }
+}
+
+fn differs(path: &Path, leaf: u64, difference: &Difference) -> Error {
+    let hex = |chain: &Chain| {
+        chain
+            .0
+            .iter()
+            .map(|b| format!("{b:02x}"))
+            .collect::<String>()
+    };
+    Error::Corrupt {
+        path: path.into(),
+        expected: format!("leaf {leaf} {}", hex(&difference.expected)),
+        found: hex(&difference.found),
+    }
+}
+
+/// Returns the bytes of a leaf.
+pub(crate) fn leaf_range(leaf: u64) -> Range<u64> {
+    let start = leaf.saturating_mul(LEAF_BYTES);
+    start..start.saturating_add(LEAF_BYTES)
+}
+
+/// Returns the leaves that a range touches.
+pub(crate) fn leaves_of(range: Range<u64>) -> Range<u64> {
+    match range.is_empty() {
+        true => 0..0,
+        false => range.start / LEAF_BYTES..(range.end - 1) / LEAF_BYTES + 1,
+    }
+}
+
+fn by_leaf(block: Block<'_>) -> impl Iterator<Item = Block<'_>> {
+    leaves_of(block.range()).map(move |leaf| {
+        let (leaf, all) = (leaf_range(leaf), block.range());
+        let part = leaf.start.max(all.start)..leaf.end.min(all.end);
+        Block {
+            offset: part.start,
+            bytes: &block.bytes[(part.start - all.start) as usize..(part.end - all.start) as usize],
+        }
+    })
+}

@@ -1,0 +1,727 @@
+//! A store that keeps its files in memory: for tests, and to try things out.
+//! It has no links, and forgets everything with its last clone.
+
+use crate::{
+    Can, Checks, Entry, Error, Finished, How, Kind, Read, Result, SMALL_BYTES, Set, Sink, Space,
+    Stat, Store, What, Whole, Write,
+    landed::{Hashed, Landed, leaf_range, leaves_of},
+};
+use godwit_core::{
+    Algorithm, Block, Chain, Digest, Extents, Hashing, LEAF_BYTES, Strength, Version,
+};
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::{Bound, Range},
+    path::{Component, Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+/// A store in memory. Clones share their files.
+#[derive(Clone, Debug, Default)]
+pub struct Memory(Arc<Mutex<Tree>>);
+
+#[derive(Debug, Default)]
+struct Tree {
+    nodes: BTreeMap<PathBuf, Node>,
+    partials: HashMap<Key, Partial>,
+    born: u64,
+}
+
+type Key = (PathBuf, Option<String>);
+
+#[derive(Clone, Debug)]
+struct Node {
+    body: Option<Arc<Body>>, // None: a directory
+    mtime: Duration,
+    mode: u32,
+    unique: u64,
+}
+
+/// An upload that was dropped.
+#[derive(Debug)]
+struct Partial {
+    origin: Option<crate::Origin>,
+    size: Option<u64>,
+    body: Body,
+    leaves: Vec<(u64, Vec<Range<u64>>, Option<Chain>)>,
+}
+
+impl Memory {
+    /// Returns an empty store.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn tree(&self) -> MutexGuard<'_, Tree> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Tree {
+    fn node(&self, path: &Path) -> Result<Node> {
+        if path.as_os_str().is_empty() {
+            return Ok(Node {
+                body: None,
+                mtime: Duration::ZERO,
+                mode: 0o755,
+                unique: 0,
+            });
+        }
+        self.nodes
+            .get(path)
+            .cloned()
+            .ok_or_else(|| self.absent(path))
+    }
+
+    /// Tells a name below a file from one that is just not there.
+    fn absent(&self, path: &Path) -> Error {
+        let below_file = path
+            .ancestors()
+            .skip(1)
+            .any(|p| self.nodes.get(p).is_some_and(|n| n.body.is_some()));
+        match below_file {
+            true => Error::NotDirectory { path: path.into() },
+            false => Error::Missing { path: path.into() },
+        }
+    }
+
+    fn file(&self, path: &Path) -> Result<(Node, Arc<Body>)> {
+        let node = self.node(path)?;
+        match node.body.clone() {
+            Some(body) => Ok((node, body)),
+            None => Err(Error::IsDirectory { path: path.into() }),
+        }
+    }
+
+    fn folder(&self, path: &Path) -> Result<()> {
+        match self.node(path)?.body {
+            None => Ok(()),
+            Some(_) => Err(Error::NotDirectory { path: path.into() }),
+        }
+    }
+
+    fn place(&self, path: &Path) -> Result<PathBuf> {
+        let path = name(path)?;
+        self.folder(path.parent().unwrap_or(Path::new("")))?;
+        Ok(path)
+    }
+
+    fn below(&self, path: &Path) -> impl Iterator<Item = (&PathBuf, &Node)> {
+        let (root, path) = (path.as_os_str().is_empty(), path.to_owned());
+        let from = Bound::Excluded(path.clone());
+        self.nodes
+            .range((from, Bound::Unbounded))
+            .take_while(move |(p, _)| root || p.starts_with(&path))
+    }
+
+    fn unique(&mut self) -> u64 {
+        self.born += 1;
+        self.born
+    }
+
+    fn publish(
+        &mut self,
+        path: &Path,
+        body: Body,
+        mode: Option<u32>,
+        mtime: Option<Duration>,
+    ) -> Node {
+        let kept = self.nodes.get(path).map(|old| old.mode);
+        let node = Node {
+            body: Some(Arc::new(body)),
+            mtime: mtime.unwrap_or_else(now),
+            mode: mode.or(kept).unwrap_or(0o644),
+            unique: self.unique(),
+        };
+        self.nodes.insert(path.into(), node.clone());
+        node
+    }
+}
+
+impl Node {
+    fn stat(&self) -> Stat {
+        Stat {
+            kind: if self.body.is_some() {
+                Kind::File
+            } else {
+                Kind::Directory
+            },
+            size: self.body.as_ref().map_or(0, |b| b.len),
+            mtime: Some(self.mtime),
+            mode: Some(self.mode),
+            owner: None,
+            group: None,
+            target: None,
+            unique: Some(self.unique.to_string()),
+        }
+    }
+}
+
+impl Store for Memory {
+    fn can(&self) -> Result<Can> {
+        Ok(Can {
+            any_order: true,
+            in_place: true,
+            append: true,
+            atomic: true,
+            resume: true,
+            ranges: true,
+            write: true,
+            set_mtime: true,
+            set_mode: true,
+            links: false,
+            space: true,
+            digests: Algorithm::ALL.to_vec(),
+            leaves: false,
+        })
+    }
+
+    fn stat(&self, path: &Path) -> Result<Stat> {
+        Ok(self.tree().node(&clean(path)?)?.stat())
+    }
+
+    fn list(&self, path: &Path, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
+        let path = clean(path)?;
+        self.tree().folder(&path)?;
+        let mut last = path.clone();
+        loop {
+            // Not locked while `each` works: it may use the store.
+            let next = {
+                let tree = self.tree();
+                let (from, depth) = (
+                    (Bound::Excluded(last), Bound::Unbounded),
+                    path.components().count(),
+                );
+                let found = tree
+                    .nodes
+                    .range(from)
+                    .take_while(|(p, _)| p.starts_with(&path))
+                    .find(|(p, _)| p.components().count() == depth + 1)
+                    .map(|(p, n)| (p.clone(), n.stat()));
+                found
+            };
+            let Some((found, stat)) = next else {
+                return Ok(());
+            };
+            let name = found.strip_prefix(&path).expect("it is below").to_owned();
+            each(Entry { path: name, stat })?;
+            last = found;
+        }
+    }
+
+    fn read(&self, path: &Path, want: &Extents, _: usize, into: &dyn Sink) -> Result<Read> {
+        let (node, body) = self.tree().file(&clean(path)?)?;
+        let mut left = want.and(&Extents::from(0..body.len));
+        let mut buffer = vec![0; left.len_bytes().min(LEAF_BYTES) as usize];
+        while let Some(range) = left.take_aligned(LEAF_BYTES) {
+            let bytes = &mut buffer[..(range.end - range.start) as usize];
+            body.copy_out(range.start, bytes);
+            into.put(Block {
+                offset: range.start,
+                bytes,
+            })?;
+        }
+        Ok(Read {
+            stat: node.stat(),
+            digest: None,
+        })
+    }
+
+    fn write(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
+        let mut tree = self.tree();
+        let path = tree.place(path)?;
+        let old = match tree.node(&path) {
+            Ok(_) => Some(tree.file(&path)?),
+            Err(_) => None,
+        };
+        let key = (path.clone(), write.id.map(str::to_owned));
+        let mut landed = Landed::new(write.checks, write.size);
+        let mut body = Body::default();
+        let aim = match &write.how {
+            How::InPlace | How::Append { .. } => {
+                let (_, old) = match old {
+                    Some(old) => old,
+                    None => {
+                        tree.publish(&path, Body::default(), write.mode, None);
+                        tree.file(&path)?
+                    }
+                };
+                let append = matches!(write.how, How::Append { .. });
+                Aim::InPlace {
+                    start: if append { old.len } else { 0 },
+                }
+            }
+            How::New if old.is_some() => return Err(Error::Exists { path }),
+            how => {
+                check_version(&path, how, old.as_ref().map(|(node, _)| node))?;
+                if let Some(partial) = tree.partials.remove(&key)
+                    && write.resume
+                    && fits(&partial, write)
+                {
+                    body = partial.body;
+                    for (leaf, ranges, chain) in partial.leaves {
+                        landed.recorded(leaf, &ranges, chain);
+                    }
+                }
+                Aim::Publish
+            }
+        };
+        Ok(Box::new(Writing {
+            memory: self.clone(),
+            path,
+            key,
+            how: write.how.clone(),
+            aim,
+            origin: write.origin.cloned(),
+            size: write.size,
+            mode: write.mode,
+            checks: write.checks,
+            draft: Mutex::new(Draft { body, landed }),
+            over: false,
+        }))
+    }
+
+    fn remove(&self, path: &Path, what: What) -> Result<()> {
+        let path = name(path)?;
+        let mut tree = self.tree();
+        let node = tree.node(&path)?;
+        match what {
+            What::File if node.body.is_none() => return Err(Error::IsDirectory { path }),
+            What::Directory if node.body.is_some() => return Err(Error::NotDirectory { path }),
+            What::Directory if tree.below(&path).next().is_some() => {
+                return Err(Error::NotEmpty { path });
+            }
+            _ => tree.nodes.remove(&path),
+        };
+        Ok(())
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        let from = name(from)?;
+        let mut tree = self.tree();
+        let to = tree.place(to)?;
+        let node = tree.node(&from)?;
+        if to == from {
+            return Ok(());
+        }
+        if let Ok(old) = tree.node(&to) {
+            match (node.body.is_some(), old.body.is_some()) {
+                (true, false) => return Err(Error::IsDirectory { path: to }),
+                (false, true) => return Err(Error::NotDirectory { path: to }),
+                (false, false) if tree.below(&to).next().is_some() => {
+                    return Err(Error::NotEmpty { path: to });
+                }
+                _ => {}
+            }
+        }
+        if to.starts_with(&from) {
+            return Err(Error::BadName {
+                path: to,
+                why: "is inside what is renamed".into(),
+            });
+        }
+        let below: Vec<PathBuf> = tree.below(&from).map(|(p, _)| p.clone()).collect();
+        for path in below {
+            let moved = to.join(path.strip_prefix(&from).expect("it is below"));
+            let node = tree.nodes.remove(&path).expect("just seen");
+            tree.nodes.insert(moved, node);
+        }
+        tree.nodes.remove(&from);
+        tree.nodes.insert(to, node);
+        Ok(())
+    }
+
+    fn mkdir(&self, path: &Path) -> Result<()> {
+        let mut tree = self.tree();
+        if tree.node(&clean(path)?).is_ok() {
+            return Err(Error::Exists { path: path.into() });
+        }
+        let path = tree.place(path)?;
+        let unique = tree.unique();
+        tree.nodes.insert(
+            path,
+            Node {
+                body: None,
+                mtime: now(),
+                mode: 0o755,
+                unique,
+            },
+        );
+        Ok(())
+    }
+
+    fn set(&self, path: &Path, set: &Set) -> Result<()> {
+        if set.link_to.is_some() {
+            return Err(Error::Unsupported {
+                what: "a link".into(),
+                why: "memory has none".into(),
+            });
+        }
+        let path = name(path)?;
+        let mut tree = self.tree();
+        let mut node = tree.node(&path)?;
+        if let Some(length) = set.length {
+            let (_, body) = tree.file(&path)?;
+            let mut body = (*body).clone();
+            body.set_len(length);
+            node.body = Some(Arc::new(body));
+            node.mtime = now();
+        }
+        node.mtime = set.mtime.unwrap_or(node.mtime);
+        node.mode = set.mode.unwrap_or(node.mode);
+        tree.nodes.insert(path, node);
+        Ok(())
+    }
+
+    fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {
+        let (_, body) = self.tree().file(&clean(path)?)?;
+        let mut left = Extents::from(0..body.len);
+        if let Some(range) = range {
+            left = left.within(range).collect();
+        }
+        let (mut hashing, mut buffer) = (Hashing::new(by), vec![0; LEAF_BYTES as usize]);
+        while let Some(range) = left.take_aligned(LEAF_BYTES) {
+            let bytes = &mut buffer[..(range.end - range.start) as usize];
+            body.copy_out(range.start, bytes);
+            hashing.update(bytes);
+        }
+        Ok(hashing.finish())
+    }
+
+    fn space(&self, path: &Path) -> Result<Space> {
+        self.tree().node(&clean(path)?)?;
+        let used: u64 = self
+            .tree()
+            .nodes
+            .values()
+            .filter_map(|n| n.body.as_ref())
+            .map(|b| b.pages.len() as u64 * PAGE_BYTES)
+            .sum();
+        Ok(Space {
+            total_bytes: ROOM_BYTES,
+            free_bytes: ROOM_BYTES.saturating_sub(used),
+        })
+    }
+}
+
+fn clean(path: &Path) -> Result<PathBuf> {
+    let mut clean = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::Normal(name) if name.len() > NAME_BYTES_MAX => {
+                return Err(Error::BadName {
+                    path: path.into(),
+                    why: "name too long".into(),
+                });
+            }
+            Component::Normal(name) => clean.push(name),
+            Component::CurDir => {}
+            Component::ParentDir if clean.pop() => {}
+            _ => {
+                return Err(Error::BadName {
+                    path: path.into(),
+                    why: "leads outside".into(),
+                });
+            }
+        }
+    }
+    Ok(clean)
+}
+
+fn name(path: &Path) -> Result<PathBuf> {
+    let path = clean(path)?;
+    match path.as_os_str().is_empty() {
+        true => Err(Error::IsDirectory { path }),
+        false => Ok(path),
+    }
+}
+
+fn now() -> Duration {
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
+}
+
+fn fits(partial: &Partial, write: &Write<'_>) -> bool {
+    let size = partial.size.is_none() || write.size.is_none() || partial.size == write.size;
+    size && crate::store::same_origin(partial.origin.as_ref(), write.origin)
+}
+
+fn check_version(path: &Path, how: &How, old: Option<&Node>) -> Result<()> {
+    match (how, old) {
+        (How::New, Some(_)) => Err(Error::Exists { path: path.into() }),
+        (How::Replace(Some(_)), None) => Err(Error::Changed {
+            path: path.into(),
+            what: "it is gone".into(),
+        }),
+        (How::Replace(Some(version)), Some(node)) => {
+            let differs = match version {
+                Version::Strong(digest) => {
+                    let body = node.body.clone().unwrap_or_default();
+                    let mut all = vec![0; body.len as usize];
+                    body.copy_out(0, &mut all);
+                    &Digest::of(digest.algorithm(), &all) != digest
+                }
+                weak => weak.compare(&node.stat().version(now())) == Strength::Differs,
+            };
+            match differs {
+                true => Err(Error::Changed {
+                    path: path.into(),
+                    what: "size or time".into(),
+                }),
+                false => Ok(()),
+            }
+        }
+        _ => Ok(()),
+    }
+}
+
+/// One file being written.
+struct Writing {
+    memory: Memory,
+    path: PathBuf,
+    key: Key,
+    how: How,
+    aim: Aim,
+    origin: Option<crate::Origin>,
+    size: Option<u64>,
+    mode: Option<u32>,
+    checks: Checks,
+    draft: Mutex<Draft>,
+    over: bool,
+}
+
+enum Aim {
+    /// A new body that takes the name at the end.
+    Publish,
+    /// The body under the name; `start` is where offset 0 is.
+    InPlace { start: u64 },
+}
+
+struct Draft {
+    body: Body,
+    landed: Landed,
+}
+
+impl Writing {
+    fn draft(&self) -> MutexGuard<'_, Draft> {
+        self.draft.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Body)) -> Result<()> {
+        let mut tree = self.memory.tree();
+        let (mut node, old) = tree.file(&self.path)?;
+        drop(node.body.take());
+        tree.nodes.remove(&self.path);
+        let mut body = Arc::try_unwrap(old).unwrap_or_else(|shared| (*shared).clone());
+        change(&mut body);
+        node.body = Some(Arc::new(body));
+        node.mtime = now();
+        tree.nodes.insert(self.path.clone(), node);
+        Ok(())
+    }
+}
+
+impl Sink for Writing {
+    fn put(&self, block: Block<'_>) -> Result<()> {
+        let hashed = Hashed::of(block, self.checks);
+        let end = block.offset.checked_add(block.bytes.len() as u64);
+        if end.is_none_or(|end| end > ROOM_BYTES) {
+            return Err(Error::NoSpace {
+                path: self.path.clone(),
+                said: String::new(),
+            });
+        }
+        let mut draft = self.draft();
+        draft.landed.begin(block.range());
+        match self.aim {
+            Aim::Publish => draft.body.copy_in(block.offset, block.bytes),
+            Aim::InPlace { start } => {
+                self.change(|body| body.copy_in(start + block.offset, block.bytes))?;
+            }
+        }
+        draft.landed.landed(block.range(), hashed);
+        Ok(())
+    }
+
+    fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
+        self.draft().landed.said(leaf, chain);
+        Ok(())
+    }
+
+    fn done(&self) -> Extents {
+        self.draft().landed.done().clone()
+    }
+
+    fn commit(&self) -> Result<Extents> {
+        Ok(Extents::new()) // A power cut leaves nothing.
+    }
+
+    fn finish(mut self: Box<Self>, whole: &Whole) -> Result<Finished> {
+        let mut draft = self.draft();
+        let Draft { body, landed } = &mut *draft;
+        let mut finished = match self.aim {
+            Aim::Publish => landed.settle(&self.path, whole, &|at, bytes| {
+                body.copy_out(at, bytes);
+                Ok(())
+            })?,
+            Aim::InPlace { .. } => {
+                let digest = whole.digest.as_ref();
+                if let Some(expected) = digest {
+                    let found = self.memory.digest(&self.path, expected.algorithm(), None)?;
+                    if &found != expected {
+                        return Err(Error::Corrupt {
+                            path: self.path.clone(),
+                            expected: expected.to_string(),
+                            found: found.to_string(),
+                        });
+                    }
+                }
+                Finished {
+                    digests: digest.cloned().into_iter().collect(),
+                    in_place: true,
+                    ..Finished::default()
+                }
+            }
+        };
+        let mut tree = self.memory.tree();
+        let node = match self.aim {
+            Aim::Publish => {
+                let old = tree.nodes.get(&self.path).cloned();
+                if old.as_ref().is_some_and(|n| n.body.is_none()) {
+                    return Err(Error::IsDirectory {
+                        path: self.path.clone(),
+                    });
+                }
+                check_version(&self.path, &self.how, old.as_ref())?;
+                let mut body = std::mem::take(body);
+                body.set_len(whole.size.or(self.size).unwrap_or(body.len));
+                let mode = whole.mode.or(if old.is_none() { self.mode } else { None });
+                tree.publish(&self.path, body, mode, whole.mtime)
+            }
+            Aim::InPlace { .. } => {
+                let mut node = tree.node(&self.path)?;
+                node.mtime = whole.mtime.unwrap_or(node.mtime);
+                node.mode = whole.mode.unwrap_or(node.mode);
+                tree.nodes.insert(self.path.clone(), node.clone());
+                node
+            }
+        };
+        finished.version = node.stat().version(now());
+        drop((tree, draft));
+        self.over = true;
+        Ok(finished)
+    }
+
+    fn abandon(mut self: Box<Self>) -> Result<()> {
+        self.over = true;
+        Ok(())
+    }
+}
+
+impl Drop for Writing {
+    /// Keeps what a resume needs.
+    fn drop(&mut self) {
+        if self.over || !matches!(self.aim, Aim::Publish) {
+            return;
+        }
+        let mut draft = self.draft();
+        let Draft { body, landed } = &mut *draft;
+        let leaves: Vec<_> = landed
+            .done()
+            .iter()
+            .flat_map(leaves_of)
+            .map(|leaf| {
+                (
+                    leaf,
+                    landed.done().within(leaf_range(leaf)).collect(),
+                    landed.chain(leaf),
+                )
+            })
+            .collect();
+        if leaves.is_empty() {
+            return;
+        }
+        let partial = Partial {
+            origin: self.origin.clone(),
+            size: self.size,
+            body: std::mem::take(body),
+            leaves,
+        };
+        drop(draft);
+        self.memory
+            .tree()
+            .partials
+            .insert(self.key.clone(), partial);
+    }
+}
+
+/// The bytes of a file; pages that are all zero are absent.
+#[derive(Clone, Debug, Default)]
+struct Body {
+    pages: BTreeMap<u64, Box<[u8]>>,
+    len: u64,
+}
+
+impl Body {
+    fn copy_out(&self, offset: u64, bytes: &mut [u8]) {
+        for (page, within, part) in parts(offset, bytes.len()) {
+            match self.pages.get(&page) {
+                Some(found) => {
+                    bytes[part.clone()].copy_from_slice(&found[within..within + part.len()])
+                }
+                None => bytes[part].fill(0),
+            }
+        }
+    }
+
+    fn copy_in(&mut self, offset: u64, bytes: &[u8]) {
+        self.len = self.len.max(offset + bytes.len() as u64);
+        for (page, within, part) in parts(offset, bytes.len()) {
+            let new = &bytes[part];
+            if new.iter().all(|&b| b == 0) && !self.pages.contains_key(&page) {
+                continue;
+            }
+            let kept = self
+                .pages
+                .entry(page)
+                .or_insert_with(|| vec![0; PAGE_BYTES as usize].into());
+            kept[within..within + new.len()].copy_from_slice(new);
+        }
+    }
+
+    fn set_len(&mut self, len: u64) {
+        if len < self.len {
+            self.pages.split_off(&len.div_ceil(PAGE_BYTES));
+            if let Some(last) = self.pages.get_mut(&(len / PAGE_BYTES)) {
+                last[(len % PAGE_BYTES) as usize..].fill(0);
+            }
+        }
+        self.len = len;
+    }
+}
+
+/// Cuts bytes at the pages: page, offset in it, and which of the bytes.
+fn parts(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, Range<usize>)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let (page, within) = (
+            (offset + at as u64) / PAGE_BYTES,
+            ((offset + at as u64) % PAGE_BYTES) as usize,
+        );
+        let part = at..len.min(at + PAGE_BYTES as usize - within);
+        at = part.end;
+        (!part.is_empty()).then_some((page, within, part))
+    })
+}
+
+const PAGE_BYTES: u64 = 1 << 16;
+
+/// It says it has this much room; a file cannot be longer.
+const ROOM_BYTES: u64 = 1 << 44;
+
+/// As on Linux.
+const NAME_BYTES_MAX: usize = 255;
+
+const _: () = assert!(SMALL_BYTES.is_multiple_of(PAGE_BYTES));
