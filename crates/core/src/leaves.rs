@@ -631,6 +631,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::single_range_in_vec_init)] // one block is meant
     fn any_small_size_in_one_block_or_in_order_or_backwards() {
         for size in (0..5 * 1024 + 2).filter(|s| s % 97 == 0 || s % 1024 < 2 || s % 1024 > 1022) {
             check(size, &[0..size], &[]);

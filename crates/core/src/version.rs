@@ -10,6 +10,14 @@ use std::time::Duration;
 pub enum Version {
     /// Content is fixed: two equal `Strong` versions are equal bytes.
     Strong(Digest),
+    /// Content is fixed by a name that its server gave it (a strong `ETag`); it
+    /// says something only on that server.
+    Generation {
+        /// Which server, as [`Url::host_port`](crate::Url::host_port) names it.
+        server: String,
+        /// Its name of the content.
+        name: String,
+    },
     /// Probably the same if equal; see [`Version::compare`].
     Weak {
         /// Length of the file.
@@ -40,7 +48,10 @@ pub enum Strength {
 }
 
 impl Version {
-    /// Compares what was seen `self` with what is seen `now`.
+    /// Compares what was seen (`self`) with what is seen `now`.
+    ///
+    /// Versions of different kinds cannot be compared; nor can digests by
+    /// different algorithms.
     pub fn compare(&self, now: &Version) -> Strength {
         match (self, now) {
             (Self::Strong(a), Self::Strong(b)) if a.algorithm() == b.algorithm() => {
@@ -72,7 +83,42 @@ impl Version {
                     Strength::Likely
                 }
             }
+            (
+                Self::Generation { server, name },
+                Self::Generation {
+                    server: server_now,
+                    name: name_now,
+                },
+            ) if server == server_now => {
+                if name == name_now {
+                    Strength::Same
+                } else {
+                    Strength::Differs
+                }
+            }
             _ => Strength::Unknown,
+        }
+    }
+
+    /// Tells whether equal versions prove equal bytes: only such may be drawn
+    /// from several homes at once.
+    pub fn is_strong(&self) -> bool {
+        match self {
+            Self::Strong(_) | Self::Generation { .. } => true,
+            Self::Weak { .. } | Self::None => false,
+        }
+    }
+
+    /// Returns how long to wait before looking at the file again tells more than
+    /// [`Strength::AskAgain`]. Nothing for a time of change that lies further
+    /// ahead than clocks go wrong: there waiting does not help, compare digests.
+    pub fn settled_in(&self) -> Option<Duration> {
+        match self {
+            Self::Weak { mtime, seen_at, .. } => {
+                let wait = mtime.saturating_add(SETTLED).saturating_sub(*seen_at);
+                (wait <= 2 * SETTLED).then_some(wait)
+            }
+            _ => Some(Duration::ZERO),
         }
     }
 }
@@ -80,3 +126,75 @@ impl Version {
 /// A file seen sooner than this after its change may have changed again
 /// unnoticed: FTP tells whole seconds, and clocks of servers tick coarsely.
 const SETTLED: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Algorithm;
+
+    fn weak(size: u64, mtime_ms: u64, seen_ms: u64) -> Version {
+        Version::Weak {
+            size,
+            mtime: Duration::from_millis(mtime_ms),
+            seen_at: Duration::from_millis(seen_ms),
+        }
+    }
+
+    fn strong(by: Algorithm, bytes: &[u8]) -> Version {
+        Version::Strong(Digest::of(by, bytes))
+    }
+
+    fn generation(server: &str, name: &str) -> Version {
+        let (server, name) = (server.into(), name.into());
+        Version::Generation { server, name }
+    }
+
+    #[test]
+    fn what_was_seen_too_soon_after_its_change_must_be_asked_again() {
+        assert_eq!(
+            weak(5, 1000, 2999).compare(&weak(5, 1000, 9000)),
+            Strength::AskAgain
+        );
+        assert_eq!(
+            weak(5, 1000, 3000).compare(&weak(5, 1000, 9000)),
+            Strength::Likely
+        );
+        assert_eq!(
+            weak(5, 1000, 1500).settled_in(),
+            Some(Duration::from_millis(1500))
+        );
+        assert_eq!(weak(5, 1000, 3000).settled_in(), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_time_of_change_ahead_of_the_clock_is_never_settled() {
+        assert_eq!(
+            weak(5, 9000, 1000).compare(&weak(5, 9000, 2000)),
+            Strength::AskAgain
+        );
+        assert_eq!(weak(5, 9000, 1000).settled_in(), None);
+    }
+
+    #[test]
+    fn another_size_or_time_differs_however_soon_it_was_seen() {
+        for now in [weak(6, 1000, 1000), weak(5, 1001, 1001), weak(5, 999, 9000)] {
+            assert_eq!(weak(5, 1000, 1000).compare(&now), Strength::Differs);
+        }
+    }
+
+    #[test]
+    fn only_the_same_kind_of_proof_proves() {
+        let (a, b) = (strong(Algorithm::Md5, b"a"), strong(Algorithm::Md5, b"b"));
+        assert_eq!(a.compare(&a), Strength::Same);
+        assert_eq!(a.compare(&b), Strength::Differs);
+        assert_eq!(a.compare(&strong(Algorithm::Sha1, b"a")), Strength::Unknown);
+        assert_eq!(a.compare(&weak(1, 0, 9000)), Strength::Unknown);
+        assert_eq!(Version::None.compare(&Version::None), Strength::Unknown);
+        let etag = generation("h", "1");
+        assert_eq!(etag.compare(&etag), Strength::Same);
+        assert_eq!(etag.compare(&generation("h", "2")), Strength::Differs);
+        assert_eq!(etag.compare(&generation("other", "1")), Strength::Unknown);
+        assert!(a.is_strong() && etag.is_strong());
+        assert!(!weak(1, 0, 9000).is_strong() && !Version::None.is_strong());
+    }
+}
