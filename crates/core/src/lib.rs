@@ -17,7 +17,7 @@ pub use block::Block;
 pub use digest::{AdlerPart, AdlerParts, Algorithm, BadDigest, Digest, Hashing};
 pub use extents::{BadExtents, Extents};
 pub use fault::Fault;
-pub use layout::{Fragment, Home, HomeState, Layout, Move, Weather, choose, moves};
+pub use layout::{Draw, Fragment, Home, HomeState, Layout, Move, Unfilled, Weather, choose, moves};
 pub use leaves::{Chain, LEAF_BYTES, Leaves, Piece};
 pub use url::{BadUrl, Host, Name, Place, Scheme, Url};
 pub use version::{Strength, Version};
