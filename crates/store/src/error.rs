@@ -84,7 +84,7 @@ pub enum Error {
         said: String,
     },
     #[error("{url}: not served yet: {why}")]
-    NotServed { url: Url, why: String },
+    NotServed { url: Box<Url>, why: String },
     #[error("canceled")]
     Canceled,
     #[error("{}: {cause}", .path.display())]

@@ -9,6 +9,7 @@
 //! thread, with a deadline: concurrency is the caller's threads, never hidden.
 
 pub mod channel;
+pub mod engine;
 mod error;
 mod landed;
 mod memory;

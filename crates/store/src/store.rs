@@ -14,6 +14,16 @@ use std::{
 /// path is the root itself. A store is opened *for* somebody, so no verb takes a
 /// user. All verbs may be called from several threads at once.
 pub trait Store: Send + Sync {
+    /// Returns how long a question to whoever holds the bytes takes; zero if they are here.
+    fn distance(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Tells whether the bytes are on a server that must be asked for them.
+    fn is_remote(&self) -> bool {
+        false
+    }
+
     /// Says honestly what this store can do. May have to ask the server.
     fn can(&self) -> Result<Can>;
 

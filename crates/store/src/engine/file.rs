@@ -1,0 +1,341 @@
+//! One large file: what is missing, over several streams, until it is whole.
+
+use super::{Copying, Event, Item, Outcome, Rule, plan::wanted_bytes, retry::Retry};
+use crate::{
+    Checks, Error, Finished, How, Origin, Read, Result, Sink, Stat, Verified, Whole, Write,
+    channel::streams_for,
+};
+use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Fault};
+use std::{
+    ops::Range,
+    sync::Mutex,
+    time::{Duration, Instant, SystemTime},
+};
+
+/// Copies a file, trying again as long as it gets on.
+pub(super) fn copy(copying: &Copying<'_>, item: &Item) -> Result<Outcome> {
+    let mut run = Run {
+        copying,
+        item,
+        stat: item.stat.clone(),
+        resume: copying.options.resume,
+        began: Instant::now(),
+        retry: Retry::new(copying.options.retries),
+        faults: 0,
+        anew: 0,
+        resumed_bytes: None,
+        told: Mutex::default(),
+    };
+    loop {
+        let before = run.landed_bytes();
+        match run.attempt() {
+            Ok(outcome) => return Ok(outcome),
+            Err(error) => run.again(error, before)?,
+        }
+    }
+}
+
+/// All tries to copy one file.
+struct Run<'a> {
+    copying: &'a Copying<'a>,
+    item: &'a Item,
+    stat: Stat,
+    resume: bool,
+    began: Instant,
+    retry: Retry,
+    faults: u32,
+    anew: u32,
+    resumed_bytes: Option<u64>, // what lay there before our first byte
+    told: Mutex<Extents>,       // told as moved or resumed: progress never runs backwards
+}
+
+/// What one try settled on.
+struct Plan {
+    range: Range<u64>,
+    checks: Checks,
+    streams: usize,
+}
+
+impl Run<'_> {
+    fn attempt(&mut self) -> Result<Outcome> {
+        let Item { source, target, .. } = self.item;
+        if self.faults + self.anew > 0 {
+            self.look_again()?;
+        }
+        let range = self.item.range.clone().unwrap_or(0..u64::MAX);
+        let range = range.start.min(self.stat.size)..range.end.min(self.stat.size);
+        let whole_file = self.item.range.is_none();
+        let plan = self.plan(range)?;
+
+        let seen_at = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        let origin = Origin {
+            name: source.url.to_string(),
+            version: self.stat.version(seen_at),
+        };
+        let sink = target
+            .store
+            .write(&target.path, &self.write(&plan, &origin))?;
+        self.resumed(&sink.done(), &plan.range);
+
+        let read = self.fill(&*sink, &plan)?;
+        let digest = match read {
+            _ if !whole_file || !self.copying.options.verify => None,
+            Some(Read {
+                digest: Some(digest),
+                ..
+            }) => Some(digest),
+            _ => self.source_digest(&plan)?,
+        };
+        let whole = Whole {
+            size: whole_file.then_some(self.stat.size),
+            digest,
+            mtime: self
+                .stat
+                .mtime
+                .filter(|_| whole_file && self.copying.options.keep_times),
+            mode: self
+                .stat
+                .mode
+                .filter(|_| whole_file && self.copying.options.keep_modes),
+        };
+        let finished = sink.finish(&whole)?;
+        Ok(self.outcome(&plan, finished))
+    }
+
+    /// Reads what the sink does not have, until it has all of it.
+    fn fill(&self, sink: &dyn Sink, plan: &Plan) -> Result<Option<Read>> {
+        let Item { source, .. } = self.item;
+        let counting = Counting { sink, run: self };
+        let mut last = None;
+        for _ in 0..LEGS_MAX {
+            let want = sink.done().missing(plan.range.clone());
+            if want.is_empty() {
+                return Ok(last);
+            }
+            let read = source
+                .store
+                .read(&source.path, &want, plan.streams, &counting)?;
+            self.check_unchanged(&read.stat)?;
+            // A digest told with a part is the whole file's, so the latest counts.
+            last = Some(read);
+        }
+        let left = sink.done().missing(plan.range.clone());
+        if left.is_empty() {
+            return Ok(last);
+        }
+        Err(Error::Corrupt {
+            path: self.item.target.path.clone(),
+            expected: "what the source announced".into(),
+            found: format!("something else, each time, in bytes {left}"),
+        })
+    }
+
+    fn plan(&self, range: Range<u64>) -> Result<Plan> {
+        let Item { source, target, .. } = self.item;
+        let verify = self.copying.options.verify;
+        // A source of ours tells BLAKE3 on the way; a foreign one can be asked
+        // for ADLER32 behind us, which can be computed of blocks in any order.
+        let adler32 = verify && source.store.is_remote() && {
+            let can = source.store.can()?;
+            !can.leaves && can.digests.contains(&Algorithm::Adler32)
+        };
+        let distance = source.distance().max(target.distance());
+        let streams = self.copying.options.streams;
+        let streams =
+            streams.unwrap_or_else(|| streams_for(distance, &Extents::from(range.clone())));
+        Ok(Plan {
+            range,
+            checks: Checks {
+                blake3: verify,
+                adler32,
+            },
+            streams: streams.max(1),
+        })
+    }
+
+    fn write<'b>(&self, plan: &Plan, origin: &'b Origin) -> Write<'b> {
+        let how = match (&self.item.range, self.item.rule) {
+            (Some(_), _) => How::InPlace,
+            (None, Rule::NoClobber) => How::New,
+            (None, _) => How::Replace(None),
+        };
+        Write {
+            how,
+            size: self.item.range.is_none().then_some(self.stat.size),
+            origin: Some(origin),
+            id: None,
+            mode: self.stat.mode.filter(|_| self.copying.options.keep_modes),
+            checks: plan.checks,
+            resume: self.resume && self.item.range.is_none(),
+            streams: plan.streams,
+        }
+    }
+
+    /// Asks a server for the digest of the file, where that was not told on the way.
+    fn source_digest(&self, plan: &Plan) -> Result<Option<Digest>> {
+        let Item { source, .. } = self.item;
+        if !source.store.is_remote() || self.stat.size == 0 {
+            return Ok(None);
+        }
+        let by = match source.store.can()? {
+            can if can.leaves => Algorithm::Blake3,
+            _ if plan.checks.adler32 => Algorithm::Adler32,
+            _ => return Ok(None),
+        };
+        source.store.digest(&source.path, by, None).map(Some)
+    }
+
+    fn look_again(&mut self) -> Result<()> {
+        let Item { source, .. } = self.item;
+        let now = source.store.stat(&source.path)?;
+        if (now.size, now.mtime) != (self.stat.size, self.stat.mtime) {
+            // Never a mix of two contents. What the sink has is of another
+            // version and it will see that; what we tell of it is stale.
+            self.stat = now;
+        }
+        Ok(())
+    }
+
+    fn check_unchanged(&self, now: &Stat) -> Result<()> {
+        let same_time = match (now.mtime, self.stat.mtime) {
+            // Listings tell whole seconds, a final reply may tell more.
+            (Some(a), Some(b)) => a.as_secs() == b.as_secs(),
+            _ => true,
+        };
+        if now.size == self.stat.size && same_time {
+            return Ok(());
+        }
+        let what = format!("it was {} bytes, and is {} now", self.stat.size, now.size);
+        let what = if same_time {
+            what
+        } else {
+            "it was written to while it was read".into()
+        };
+        Err(Error::Changed {
+            path: self.item.source.path.clone(),
+            what,
+        })
+    }
+
+    /// Decides whether to try again, and waits.
+    fn again(&mut self, error: Error, landed_before: u64) -> Result<()> {
+        if self.landed_bytes() > landed_before {
+            self.retry.progressed();
+        }
+        let anew = matches!(error, Error::Changed { .. } | Error::Corrupt { .. });
+        let pause = match error.fault() {
+            _ if anew && self.anew < ANEW_MAX => {
+                (self.resume, self.anew) = (false, self.anew + 1);
+                Some(Duration::ZERO)
+            }
+            Fault::Lasting => None,
+            fault => {
+                self.resume = self.copying.options.resume;
+                self.retry.after(fault)
+            }
+        };
+        let Some(pause) = pause else {
+            return Err(error);
+        };
+        self.faults += 1;
+        let Item { source, target, .. } = self.item;
+        self.copying.tell(&Event::Failed {
+            source,
+            target,
+            error: &error,
+            again: true,
+        });
+        self.copying.pause(pause)
+    }
+
+    fn resumed(&mut self, done: &Extents, range: &Range<u64>) {
+        let bytes: u64 = done.within(range.clone()).map(|r| r.end - r.start).sum();
+        self.resumed_bytes.get_or_insert(bytes);
+        let fresh = {
+            let mut told = self.told.lock().expect(NO_PANIC);
+            let before = told.len_bytes();
+            done.within(range.clone()).for_each(|r| told.insert(r));
+            told.len_bytes() - before
+        };
+        if fresh > 0 {
+            self.copying.tell(&Event::Resumed { bytes: fresh });
+        }
+    }
+
+    fn landed_bytes(&self) -> u64 {
+        self.told.lock().expect(NO_PANIC).len_bytes()
+    }
+
+    fn outcome(&self, plan: &Plan, finished: Finished) -> Outcome {
+        let verify = self.copying.options.verify;
+        Outcome {
+            source: self.item.source.clone(),
+            target: self.item.target.clone(),
+            bytes: wanted_bytes(&Item {
+                stat: self.stat.clone(),
+                ..self.item.clone()
+            }),
+            resumed_bytes: self.resumed_bytes.unwrap_or(0),
+            reread_bytes: finished.reread_bytes,
+            seconds: self.began.elapsed().as_secs_f64(),
+            streams: plan.streams,
+            verified: if verify {
+                finished.verified
+            } else {
+                Verified::SizeOnly
+            },
+            digest: finished.digests.into_iter().next(),
+            faults: self.faults,
+            third_party: false,
+        }
+    }
+}
+
+/// Tells of progress, and stops when told to.
+struct Counting<'a> {
+    sink: &'a dyn Sink,
+    run: &'a Run<'a>,
+}
+
+impl Sink for Counting<'_> {
+    fn put(&self, block: Block<'_>) -> Result<()> {
+        self.run.copying.options.cancel.check()?;
+        self.sink.put(block)?;
+        let fresh = {
+            let mut told = self.run.told.lock().expect(NO_PANIC);
+            let before = told.len_bytes();
+            told.insert(block.range());
+            told.len_bytes() - before
+        };
+        self.run.copying.moved(fresh);
+        Ok(())
+    }
+
+    fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
+        self.sink.said(leaf, chain)
+    }
+
+    fn done(&self) -> Extents {
+        self.sink.done()
+    }
+
+    fn commit(&self) -> Result<Extents> {
+        self.sink.commit()
+    }
+
+    fn finish(self: Box<Self>, _: &Whole) -> Result<Finished> {
+        Ok(Finished::default()) // whoever made it finishes the sink itself
+    }
+
+    fn abandon(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// How often a file is started anew because it changed or came wrong.
+const ANEW_MAX: u32 = 2;
+/// How often what came wrong is asked for again within one try.
+const LEGS_MAX: u32 = 4;
+const NO_PANIC: &str = "no thread panics while it holds this";

@@ -1,0 +1,414 @@
+//! Copies from any store to any store.
+//!
+//! One thread finds what is to be copied; several move it: small files many in
+//! flight together, large ones block by block over several streams, between two
+//! servers without a byte through us. What arrived is never sent again, what can
+//! pass is tried again, and every file ends with a sentence about how it is
+//! known to be right.
+
+mod file;
+mod plan;
+mod queue;
+mod retry;
+mod small;
+mod stores;
+#[cfg(test)]
+mod tests;
+
+pub use stores::{Place, Stores};
+
+use crate::{Error, Result, Stat, Verified, channel::Cancel};
+use godwit_core::Digest;
+use queue::{Queue, Taken};
+use std::{
+    ops::Range,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How to copy. The default is right for nearly everybody.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Streams of one large file; `None`: by the distance to the server.
+    pub streams: Option<usize>,
+    /// Files in flight; `None`: by the distance to the server.
+    pub parallel: Option<usize>,
+    /// Compare digests.
+    pub verify: bool,
+    /// Go on with what an earlier attempt left.
+    pub resume: bool,
+    /// Give copies the source's time of change.
+    pub keep_times: bool,
+    /// Give copies the source's permission bits.
+    pub keep_modes: bool,
+    /// How often in a row a passing fault may come without any progress.
+    pub retries: u32,
+    /// How long nothing may move.
+    pub stall: Duration,
+    /// How long a connection may take to come up.
+    pub connect: Duration,
+    /// Stops everything.
+    pub cancel: Cancel,
+}
+
+impl Options {
+    /// Returns the defaults, stopped by `cancel`.
+    pub fn new(cancel: Cancel) -> Self {
+        Self {
+            streams: None,
+            parallel: None,
+            verify: true,
+            resume: true,
+            keep_times: true,
+            keep_modes: true,
+            retries: 5,
+            stall: Duration::from_secs(30),
+            connect: Duration::from_secs(15),
+            cancel,
+        }
+    }
+}
+
+/// One thing to copy: a file, or a tree with all that is in it.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// From where.
+    pub source: Place,
+    /// To exactly where: the name of the copy, not of the directory it goes into.
+    pub target: Place,
+    /// Whether a directory is meant.
+    pub tree: bool,
+    /// Only these bytes, to the same offsets of the target, in place.
+    pub range: Option<Range<u64>>,
+    /// What to do with what is there already.
+    pub rule: Rule,
+    /// Remove from the target tree what the source tree does not have.
+    pub delete: bool,
+}
+
+/// What to do with what is there already.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Rule {
+    /// Replace it.
+    Always,
+    /// Leave it.
+    NoClobber,
+    /// Replace it if size or time differ.
+    Update,
+    /// Replace it if size or digest differ.
+    UpdateByDigest,
+}
+
+/// What happens, as it happens.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// More to be done was found; `complete`: that is all.
+    Found {
+        /// Files.
+        files: u64,
+        /// Their bytes.
+        bytes: u64,
+        /// Nothing more will be found.
+        complete: bool,
+    },
+    /// Bytes of a file landed.
+    Moved {
+        /// How many.
+        bytes: u64,
+    },
+    /// Bytes of a file need not move: they were there already.
+    Resumed {
+        /// How many.
+        bytes: u64,
+    },
+    /// A file is whole.
+    Done(&'a Outcome),
+    /// A file could not be copied.
+    Failed {
+        /// From where.
+        source: &'a Place,
+        /// To where.
+        target: &'a Place,
+        /// Why not.
+        error: &'a Error,
+        /// It will be tried again.
+        again: bool,
+    },
+    /// A file was left as it is, because of the rule.
+    Skipped {
+        /// From where.
+        source: &'a Place,
+        /// To where.
+        target: &'a Place,
+        /// Its length.
+        bytes: u64,
+    },
+    /// A directory was made.
+    Directory {
+        /// Where.
+        target: &'a Place,
+    },
+    /// Something was removed because the source does not have it.
+    Removed {
+        /// What.
+        target: &'a Place,
+    },
+}
+
+/// How one file was copied: the record of a transfer.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// From where.
+    pub source: Place,
+    /// To where.
+    pub target: Place,
+    /// Length of the file, or of the range that was asked.
+    pub bytes: u64,
+    /// Of those, bytes that an earlier attempt had brought.
+    pub resumed_bytes: u64,
+    /// Bytes that had to be read again to tell the digest.
+    pub reread_bytes: u64,
+    /// How long it took.
+    pub seconds: f64,
+    /// Over how many streams.
+    pub streams: usize,
+    /// How it is known to be right.
+    pub verified: Verified,
+    /// What it hashes to, if that was computed on the way.
+    pub digest: Option<Digest>,
+    /// Passing faults on the way.
+    pub faults: u32,
+    /// Whether the bytes went from server to server.
+    pub third_party: bool,
+}
+
+/// What became of everything.
+#[derive(Debug, Default)]
+pub struct Summary {
+    /// Files copied.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Of those, brought by earlier attempts.
+    pub resumed_bytes: u64,
+    /// Read again to tell digests.
+    pub reread_bytes: u64,
+    /// Files left as they are.
+    pub skipped: u64,
+    /// Directories made.
+    pub directories: u64,
+    /// Things removed.
+    pub removed: u64,
+    /// Passing faults.
+    pub faults: u64,
+    /// Most streams used by one file.
+    pub streams: usize,
+    /// Files known to be right by a digest.
+    pub verified: u64,
+    /// What could not be copied, the first of them.
+    pub errors: Vec<Error>,
+    /// How many could not be copied.
+    pub failed: u64,
+}
+
+/// One file to be moved.
+#[derive(Clone, Debug)]
+struct Item {
+    source: Place,
+    target: Place,
+    stat: Stat,
+    range: Option<Range<u64>>,
+    rule: Rule,
+    tries: u32,
+}
+
+/// What all threads of one `copy` share.
+struct Copying<'a> {
+    options: &'a Options,
+    on: &'a (dyn Fn(&Event<'_>) + Sync),
+    large: Queue<Item>,
+    small: Queue<Item>,
+    summary: Mutex<Summary>,
+    moved_bytes: AtomicU64,
+}
+
+/// Copies everything, and returns what became of it. `on` is called from many
+/// threads, often. Cancelling keeps what a resume needs.
+pub fn copy(tasks: Vec<Task>, options: &Options, on: &(dyn Fn(&Event<'_>) + Sync)) -> Summary {
+    let copying = Copying {
+        options,
+        on,
+        large: Queue::new(),
+        small: Queue::new(),
+        summary: Mutex::default(),
+        moved_bytes: AtomicU64::new(0),
+    };
+    thread::scope(|scope| {
+        let (smalls, larges) = copying.workers(&tasks);
+        for _ in 0..smalls {
+            scope.spawn(|| copying.move_small());
+        }
+        for _ in 0..larges {
+            scope.spawn(|| copying.move_large());
+        }
+        copying.find(&tasks);
+    });
+    if options.cancel.is_canceled() {
+        copying.summary().errors.insert(0, Error::Canceled);
+    } else {
+        plan::delete(&copying, &tasks);
+    }
+    copying.summary.into_inner().expect(NO_PANIC)
+}
+
+impl Copying<'_> {
+    /// Returns how many threads move small and large files.
+    fn workers(&self, tasks: &[Task]) -> (usize, usize) {
+        let single = matches!(tasks, [task] if !task.tree);
+        let far = tasks
+            .iter()
+            .map(|task| task.source.distance().max(task.target.distance()))
+            .max();
+        let best = if far.unwrap_or_default() < FAR {
+            NEAR_FILES
+        } else {
+            FAR_FILES
+        };
+        let parallel = self.options.parallel.unwrap_or(best).max(1);
+        if single {
+            (1, 1)
+        } else {
+            (parallel, parallel.min(LARGE_FILES).max(1))
+        }
+    }
+
+    fn find(&self, tasks: &[Task]) {
+        for task in tasks {
+            if let Err(error) = plan::find(self, task) {
+                self.failed(&task.source, &task.target, error);
+            }
+        }
+        self.tell(&Event::Found {
+            files: 0,
+            bytes: 0,
+            complete: true,
+        });
+        self.small.close();
+        self.large.close();
+    }
+
+    fn move_large(&self) {
+        while let Some(item) = self.next(&self.large) {
+            match file::copy(self, &item) {
+                Ok(outcome) => self.done(outcome),
+                Err(error) => self.failed(&item.source, &item.target, error),
+            }
+        }
+    }
+
+    fn move_small(&self) {
+        while let Some(item) = self.next(&self.small) {
+            small::copy(self, item);
+        }
+    }
+
+    /// Waits for work; `None`: there is none left, or we were told to stop.
+    fn next(&self, queue: &Queue<Item>) -> Option<Item> {
+        loop {
+            if self.options.cancel.is_canceled() {
+                queue.close();
+                return None;
+            }
+            match queue.take(TICK, |_| true) {
+                Taken::Item(item) => return Some(item),
+                Taken::NotNow => {}
+                Taken::Closed => return None,
+            }
+        }
+    }
+
+    fn done(&self, outcome: Outcome) {
+        self.tell(&Event::Done(&outcome));
+        let mut summary = self.summary();
+        summary.files += 1;
+        summary.bytes += outcome.bytes;
+        summary.resumed_bytes += outcome.resumed_bytes;
+        summary.reread_bytes += outcome.reread_bytes;
+        summary.faults += u64::from(outcome.faults);
+        summary.streams = summary.streams.max(outcome.streams);
+        summary.verified += u64::from(outcome.verified != Verified::SizeOnly);
+    }
+
+    fn failed(&self, source: &Place, target: &Place, error: Error) {
+        if matches!(error, Error::Canceled) {
+            return; // told once, for all
+        }
+        self.tell(&Event::Failed {
+            source,
+            target,
+            error: &error,
+            again: false,
+        });
+        let mut summary = self.summary();
+        summary.failed += 1;
+        if summary.errors.len() < ERRORS_MAX {
+            summary.errors.push(error);
+        }
+    }
+
+    fn skipped(&self, item: &Item) {
+        let (source, target) = (&item.source, &item.target);
+        self.tell(&Event::Skipped {
+            source,
+            target,
+            bytes: item.stat.size,
+        });
+        self.summary().skipped += 1;
+    }
+
+    fn moved(&self, bytes: u64) {
+        self.moved_bytes.fetch_add(bytes, Relaxed);
+        self.tell(&Event::Moved { bytes });
+    }
+
+    fn tell(&self, event: &Event<'_>) {
+        (self.on)(event);
+    }
+
+    fn summary(&self) -> std::sync::MutexGuard<'_, Summary> {
+        self.summary.lock().expect(NO_PANIC)
+    }
+
+    /// Waits before another try; fails if told to stop meanwhile.
+    fn pause(&self, pause: Duration) -> Result<()> {
+        use std::os::fd::AsFd;
+        let until = Instant::now() + pause;
+        while let left = until.saturating_duration_since(Instant::now())
+            && !left.is_zero()
+        {
+            self.options.cancel.check()?;
+            godwit_sys::wait_readable([self.options.cancel.as_fd()], left).map_err(|cause| {
+                Error::Io {
+                    path: "a pause".into(),
+                    cause,
+                }
+            })?;
+        }
+        self.options.cancel.check()
+    }
+}
+
+/// A server farther away than this gets more files and streams in flight.
+const FAR: Duration = Duration::from_millis(3);
+const NEAR_FILES: usize = 2;
+const FAR_FILES: usize = 4;
+/// Large files have many streams each.
+const LARGE_FILES: usize = 2;
+const TICK: Duration = Duration::from_millis(200);
+/// Errors kept in a summary; all of them were told as events.
+const ERRORS_MAX: usize = 100;
+const NO_PANIC: &str = "no thread panics while it holds this";

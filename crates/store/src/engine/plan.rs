@@ -1,0 +1,272 @@
+//! Finding what is to be copied, and deciding about each file.
+
+use super::{Copying, Event, Item, Place, Rule, Task};
+use crate::{Entry, Error, Kind, Result, SMALL_BYTES, Stat, What};
+use godwit_core::Algorithm;
+use std::{
+    collections::{HashMap, HashSet},
+    ffi::OsString,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// Finds all files of one task and hands them to the threads that move them.
+pub(super) fn find(copying: &Copying<'_>, task: &Task) -> Result<()> {
+    let stat = task.source.store.stat(&task.source.path)?;
+    match stat.kind {
+        Kind::Directory if !task.tree => Err(Error::IsDirectory {
+            path: task.source.path.clone(),
+        }),
+        Kind::Directory => find_tree(copying, task),
+        _ => {
+            let there = task.target.store.stat(&task.target.path).ok();
+            offer(
+                copying,
+                item(task, task.source.clone(), task.target.clone(), stat),
+                there,
+            )
+        }
+    }
+}
+
+fn find_tree(copying: &Copying<'_>, task: &Task) -> Result<()> {
+    make_directory(copying, &task.target)?;
+    let mut there = There::new(task);
+    task.source.store.walk(&task.source.path, &mut |entry| {
+        copying.options.cancel.check()?;
+        if let Err(error) = offer_entry(copying, task, &entry, &mut there) {
+            let place = task
+                .source
+                .join(&entry.path)
+                .unwrap_or_else(|_| task.source.clone());
+            copying.failed(&place, &task.target, error);
+        }
+        Ok(())
+    })
+}
+
+fn offer_entry(
+    copying: &Copying<'_>,
+    task: &Task,
+    entry: &Entry,
+    there: &mut There<'_>,
+) -> Result<()> {
+    let (source, target) = (
+        task.source.join(&entry.path)?,
+        task.target.join(&entry.path)?,
+    );
+    match entry.stat.kind {
+        Kind::Directory => make_directory(copying, &target),
+        Kind::File => {
+            let there = there.stat(&entry.path)?;
+            offer(
+                copying,
+                item(task, source, target, entry.stat.clone()),
+                there,
+            )
+        }
+        Kind::Link => {
+            // What a link points to is copied, as `cp` and all FTP clients do; a
+            // link to a directory could lead in circles and is left.
+            let stat = source.store.stat(&source.path)?;
+            if stat.kind == Kind::File {
+                let there = there.stat(&entry.path)?;
+                return offer(copying, item(task, source, target, stat), there);
+            }
+            let why = "a link to a directory is not followed".into();
+            Err(Error::Unsupported {
+                what: format!("copying {}", source.path.display()),
+                why,
+            })
+        }
+        Kind::Other => Err(Error::Unsupported {
+            what: format!("copying {}", source.path.display()),
+            why: "it is neither a file nor a directory".into(),
+        }),
+    }
+}
+
+fn item(task: &Task, source: Place, target: Place, stat: Stat) -> Item {
+    Item {
+        source,
+        target,
+        stat,
+        range: task.range.clone(),
+        rule: task.rule,
+        tries: 0,
+    }
+}
+
+fn make_directory(copying: &Copying<'_>, target: &Place) -> Result<()> {
+    match target.store.mkdir(&target.path) {
+        Ok(()) => {
+            copying.tell(&Event::Directory { target });
+            copying.summary().directories += 1;
+            Ok(())
+        }
+        Err(Error::Exists { .. }) => Ok(()),
+        // Some servers do not say why; some refuse the root itself.
+        Err(error) => match target.store.stat(&target.path) {
+            Ok(stat) if stat.kind == Kind::Directory => Ok(()),
+            _ => Err(error),
+        },
+    }
+}
+
+/// Queues a file, unless the rule says that it stays.
+fn offer(copying: &Copying<'_>, item: Item, there: Option<Stat>) -> Result<()> {
+    copying.tell(&Event::Found {
+        files: 1,
+        bytes: wanted_bytes(&item),
+        complete: false,
+    });
+    let stays = match (item.rule, &there) {
+        (Rule::Always, _) | (_, None) => false,
+        (Rule::NoClobber, Some(_)) => true,
+        (Rule::Update, Some(there)) => looks_same(&item.stat, there),
+        (Rule::UpdateByDigest, Some(there)) => {
+            item.stat.size == there.size && same_digest(&item.source, &item.target)?
+        }
+    };
+    if stays {
+        copying.skipped(&item);
+        return Ok(());
+    }
+    // Between two servers nothing is small: no byte may come through us.
+    let direct = item.source.store.is_remote() && item.target.store.is_remote();
+    let small = item.stat.size <= SMALL_BYTES && item.range.is_none() && !direct;
+    let queue = if small {
+        &copying.small
+    } else {
+        &copying.large
+    };
+    queue.put(item);
+    Ok(())
+}
+
+/// Returns how many bytes of the file are asked for.
+pub(super) fn wanted_bytes(item: &Item) -> u64 {
+    let size = item.stat.size;
+    item.range.as_ref().map_or(size, |range| {
+        range.end.min(size).saturating_sub(range.start)
+    })
+}
+
+/// FTP tells whole seconds, so that is what is compared.
+fn looks_same(source: &Stat, there: &Stat) -> bool {
+    let seconds = |stat: &Stat| stat.mtime.map(|time: Duration| time.as_secs());
+    source.size == there.size && seconds(source).is_some() && seconds(source) == seconds(there)
+}
+
+fn same_digest(source: &Place, target: &Place) -> Result<bool> {
+    let (ours, theirs) = (source.store.can()?.digests, target.store.can()?.digests);
+    let strongest = [
+        Algorithm::Blake3,
+        Algorithm::Sha256,
+        Algorithm::Md5,
+        Algorithm::Adler32,
+    ];
+    let Some(by) = strongest
+        .into_iter()
+        .find(|by| ours.contains(by) && theirs.contains(by))
+    else {
+        return Err(Error::Unsupported {
+            what: "comparing digests".into(),
+            why: format!("{source} and {target} know no common algorithm"),
+        });
+    };
+    let digest = |place: &Place| place.store.digest(&place.path, by, None);
+    Ok(digest(source)? == digest(target)?)
+}
+
+/// What is in the target tree already, listed one directory at a time: memory
+/// does not grow with the tree, and nothing is asked file by file.
+struct There<'a> {
+    task: &'a Task,
+    listed: Vec<(PathBuf, HashMap<OsString, Stat>)>,
+}
+
+impl<'a> There<'a> {
+    fn new(task: &'a Task) -> Self {
+        Self {
+            task,
+            listed: Vec::new(),
+        }
+    }
+
+    fn stat(&mut self, path: &Path) -> Result<Option<Stat>> {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Ok(None);
+        };
+        if self.task.rule == Rule::Always {
+            return Ok(None); // nobody will ask
+        }
+        if let Some((_, names)) = self
+            .listed
+            .iter()
+            .find(|(directory, _)| directory == parent)
+        {
+            return Ok(names.get(name).cloned());
+        }
+        let mut names = HashMap::new();
+        let target = &self.task.target;
+        target.store.list(&target.path.join(parent), &mut |entry| {
+            names.insert(entry.path.into_os_string(), entry.stat);
+            Ok(())
+        })?;
+        let stat = names.get(name).cloned();
+        if self.listed.len() == LISTED_MAX {
+            self.listed.remove(0);
+        }
+        self.listed.push((parent.into(), names));
+        Ok(stat)
+    }
+}
+
+/// Removes what the sources do not have, where a task asks for it and nothing failed.
+pub(super) fn delete(copying: &Copying<'_>, tasks: &[Task]) {
+    for task in tasks.iter().filter(|task| task.delete) {
+        if copying.summary().failed > 0 {
+            return; // a source that could not be read whole says nothing about what is gone
+        }
+        if let Err(error) = delete_tree(copying, task) {
+            copying.failed(&task.source, &task.target, error);
+        }
+    }
+}
+
+fn delete_tree(copying: &Copying<'_>, task: &Task) -> Result<()> {
+    for (path, kind) in extra(&task.source, &task.target)? {
+        let target = task.target.join(&path)?;
+        let what = if kind == Kind::Directory {
+            What::Directory
+        } else {
+            What::File
+        };
+        target.store.remove(&target.path, what)?;
+        copying.tell(&Event::Removed { target: &target });
+        copying.summary().removed += 1;
+    }
+    Ok(())
+}
+
+/// Returns what is below `target` and not below `source`, deepest first.
+pub fn extra(source: &Place, target: &Place) -> Result<Vec<(PathBuf, Kind)>> {
+    let mut known = HashSet::new();
+    source.store.walk(&source.path, &mut |entry| {
+        known.insert(entry.path);
+        Ok(())
+    })?;
+    let mut extra = Vec::new();
+    target.store.walk(&target.path, &mut |entry| {
+        if !known.contains(&entry.path) {
+            extra.push((entry.path, entry.stat.kind));
+        }
+        Ok(())
+    })?;
+    extra.sort_by(|a, b| b.0.cmp(&a.0));
+    Ok(extra)
+}
+
+/// Directories of the target whose listings are kept.
+const LISTED_MAX: usize = 64;

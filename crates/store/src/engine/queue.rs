@@ -1,0 +1,129 @@
+//! Work between the thread that finds files and those that move them.
+
+use std::{
+    collections::VecDeque,
+    sync::{Condvar, Mutex, MutexGuard},
+    time::{Duration, Instant},
+};
+
+/// A bounded queue with one end that closes. A full queue blocks who finds, so
+/// memory does not grow with the tree.
+pub(super) struct Queue<T> {
+    state: Mutex<State<T>>,
+    changed: Condvar,
+}
+
+struct State<T> {
+    items: VecDeque<T>,
+    closed: bool,
+}
+
+/// What a taker got.
+pub(super) enum Taken<T> {
+    /// Something to do.
+    Item(T),
+    /// Nothing at the moment.
+    NotNow,
+    /// Nothing, for ever.
+    Closed,
+}
+
+impl<T> Queue<T> {
+    pub(super) fn new() -> Self {
+        let state = State {
+            items: VecDeque::new(),
+            closed: false,
+        };
+        Self {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Adds an item, once there is room. Returns false if nobody takes any more.
+    pub(super) fn put(&self, item: T) -> bool {
+        let mut state = self.state();
+        while state.items.len() >= ITEMS_MAX && !state.closed {
+            state = self.changed.wait(state).expect(NO_PANIC);
+        }
+        let open = !state.closed;
+        if open {
+            state.items.push_back(item);
+            self.changed.notify_all();
+        }
+        open
+    }
+
+    /// Returns an item to the front, to be tried again.
+    pub(super) fn put_back(&self, item: T) {
+        self.state().items.push_front(item);
+        self.changed.notify_all();
+    }
+
+    /// Says that no more will be found. Who took an item may still put it back, and
+    /// takes it again himself if all others have gone.
+    pub(super) fn close(&self) {
+        self.state().closed = true;
+        self.changed.notify_all();
+    }
+
+    /// Takes an item that `fits`, waiting at most for `patience`.
+    pub(super) fn take(&self, patience: Duration, fits: impl Fn(&T) -> bool) -> Taken<T> {
+        let until = Instant::now() + patience;
+        let mut state = self.state();
+        loop {
+            match state.items.front() {
+                Some(item) if fits(item) => {
+                    let item = state.items.pop_front().expect("looked at it");
+                    self.changed.notify_all();
+                    return Taken::Item(item);
+                }
+                Some(_) => return Taken::NotNow,
+                None if state.closed => return Taken::Closed,
+                None => {}
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Taken::NotNow;
+            }
+            state = self.changed.wait_timeout(state, left).expect(NO_PANIC).0;
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().expect(NO_PANIC)
+    }
+}
+
+const NO_PANIC: &str = "no thread panics while it holds this";
+const ITEMS_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_put_back_comes_before_the_end() {
+        let queue = Queue::new();
+        assert!(queue.put(1));
+        queue.close();
+        assert!(!queue.put(2));
+        assert!(matches!(
+            queue.take(Duration::ZERO, |_| false),
+            Taken::NotNow
+        ));
+        assert!(matches!(
+            queue.take(Duration::ZERO, |_| true),
+            Taken::Item(1)
+        ));
+        queue.put_back(1);
+        assert!(matches!(
+            queue.take(Duration::ZERO, |_| true),
+            Taken::Item(1)
+        ));
+        assert!(matches!(
+            queue.take(Duration::from_secs(60), |_| true),
+            Taken::Closed
+        ));
+    }
+}

@@ -1,0 +1,66 @@
+//! When to try again after a passing fault.
+
+use godwit_core::Fault;
+use std::time::Duration;
+
+/// The patience of one transfer. Knows no timer: it says how long to wait.
+#[derive(Clone, Debug)]
+pub(super) struct Retry {
+    left: u32,
+    max: u32,
+    pause: Duration,
+}
+
+impl Retry {
+    /// Allows `max` tries in a row that bring nothing.
+    pub(super) fn new(max: u32) -> Self {
+        Self {
+            left: max,
+            max,
+            pause: FIRST,
+        }
+    }
+
+    /// Something moved: patience starts anew.
+    pub(super) fn progressed(&mut self) {
+        *self = Self::new(self.max);
+    }
+
+    /// Returns how long to wait before the next try; `None` means give up.
+    pub(super) fn after(&mut self, fault: Fault) -> Option<Duration> {
+        if fault == Fault::Lasting {
+            return None;
+        }
+        self.left = self.left.checked_sub(1)?;
+        let pause = self.pause;
+        self.pause = (self.pause * 2).min(LAST);
+        match fault {
+            Fault::NotYet(wait) => Some(wait.clamp(pause, NOT_YET_MAX)),
+            _ => Some(pause),
+        }
+    }
+}
+
+const FIRST: Duration = Duration::from_millis(200);
+const LAST: Duration = Duration::from_secs(30);
+/// A server that asks for more than this is told to its user instead.
+const NOT_YET_MAX: Duration = Duration::from_secs(300);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lasting_faults_are_not_retried() {
+        assert_eq!(Retry::new(5).after(Fault::Lasting), None);
+    }
+
+    #[test]
+    fn pauses_grow_and_end_and_start_anew_with_progress() {
+        let mut retry = Retry::new(3);
+        let pauses: Vec<_> = std::iter::from_fn(|| retry.after(Fault::Passing)).collect();
+        assert_eq!(pauses, [FIRST, FIRST * 2, FIRST * 4]);
+        retry.progressed();
+        assert_eq!(retry.after(Fault::NotYet(FIRST * 10)), Some(FIRST * 10));
+    }
+}

@@ -1,0 +1,250 @@
+//! Small files: whole ones, many in flight together.
+
+use super::{Copying, Event, Item, Outcome, queue::Taken};
+use crate::{Error, Finished, Given, How, Result, Small, Verified};
+use std::{
+    cell::RefCell,
+    collections::VecDeque,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// Copies `first`, and what follows it in the queue between the same two stores.
+pub(super) fn copy(copying: &Copying<'_>, first: Item) {
+    let batch = Batch {
+        copying,
+        source: first.source.clone(),
+        target: first.target.clone(),
+        first: RefCell::new(Some(first)),
+        flying: RefCell::default(),
+        began: Instant::now(),
+    };
+    let broken = if batch.target.store.is_remote() {
+        batch.write()
+    } else {
+        batch.read()
+    };
+    let left = batch.flying.into_inner();
+    if let Err(error) = broken {
+        again(copying, left, error);
+    }
+}
+
+/// Files on their way over one conversation.
+struct Batch<'a> {
+    copying: &'a Copying<'a>,
+    source: super::Place,
+    target: super::Place,
+    first: RefCell<Option<Item>>,
+    flying: RefCell<VecDeque<Flying>>,
+    began: Instant,
+}
+
+struct Flying {
+    item: Item,
+    since: Instant,
+    read: Option<Verified>,
+}
+
+impl Batch<'_> {
+    /// Asks a source that is far for many files at once, and writes each as it comes.
+    fn read(&self) -> Result<()> {
+        self.source.store.read_small(
+            &mut || {
+                let item = self.next()?;
+                let path = item.source.path.clone();
+                self.flying.borrow_mut().push_back(Flying {
+                    item,
+                    since: Instant::now(),
+                    read: None,
+                });
+                Some(path)
+            },
+            &mut |_, small| {
+                let Some(flying) = self.flying.borrow_mut().pop_front() else {
+                    return;
+                };
+                match small {
+                    Ok(small) => self.store(flying, small),
+                    Err(error) => self.fail(flying.item, error),
+                }
+            },
+        )
+    }
+
+    /// Hands a target that is far many files at once, each read when there is room for it.
+    fn write(&self) -> Result<()> {
+        self.target.store.write_small(
+            &mut || {
+                loop {
+                    let item = self.next()?;
+                    match read_one(&item) {
+                        Ok(small) => {
+                            let given = self.given(&item, small.bytes, &small.stat);
+                            let read = Some(small.verified);
+                            let flying = Flying {
+                                item,
+                                since: Instant::now(),
+                                read,
+                            };
+                            self.flying.borrow_mut().push_back(flying);
+                            return Some(given);
+                        }
+                        Err(error) => self.fail(item, error),
+                    }
+                }
+            },
+            &mut |_, finished| {
+                let Some(flying) = self.flying.borrow_mut().pop_front() else {
+                    return;
+                };
+                match finished {
+                    Ok(finished) => self.finish(flying, finished),
+                    Err(error) => self.fail(flying.item, error),
+                }
+            },
+        )
+    }
+
+    /// Takes the next file between the same two stores, if it is there by now.
+    fn next(&self) -> Option<Item> {
+        if let Some(first) = self.first.borrow_mut().take() {
+            return Some(first);
+        }
+        // A batch that never ended would never tell a slow finder's files apart.
+        if self.copying.options.cancel.is_canceled() || self.began.elapsed() > BATCH_MAX {
+            return None;
+        }
+        let fits = |item: &Item| {
+            Arc::ptr_eq(&item.source.store, &self.source.store)
+                && Arc::ptr_eq(&item.target.store, &self.target.store)
+        };
+        let patience = if self.flying.borrow().is_empty() {
+            LULL
+        } else {
+            Duration::ZERO
+        };
+        match self.copying.small.take(patience, fits) {
+            Taken::Item(item) => Some(item),
+            Taken::NotNow | Taken::Closed => None,
+        }
+    }
+
+    fn given(&self, item: &Item, bytes: Vec<u8>, stat: &crate::Stat) -> Given {
+        let options = self.copying.options;
+        Given {
+            path: item.target.path.clone(),
+            bytes,
+            how: if item.rule == super::Rule::NoClobber {
+                How::New
+            } else {
+                How::Replace(None)
+            },
+            mtime: stat.mtime.filter(|_| options.keep_times),
+            mode: stat.mode.filter(|_| options.keep_modes),
+        }
+    }
+
+    fn store(&self, mut flying: Flying, small: Small) {
+        flying.read = Some(small.verified.clone());
+        flying.item.stat = small.stat;
+        let mut given = Some(self.given(&flying.item, small.bytes, &flying.item.stat));
+        let mut outcome = None;
+        let broken = flying
+            .item
+            .target
+            .store
+            .write_small(&mut || given.take(), &mut |_: PathBuf, finished| {
+                outcome = Some(finished)
+            });
+        match outcome.unwrap_or_else(|| broken.and(Err(Error::Canceled))) {
+            Ok(finished) => self.finish(flying, finished),
+            Err(error) => self.fail(flying.item, error),
+        }
+    }
+
+    fn finish(&self, flying: Flying, finished: Finished) {
+        let Flying { item, since, read } = flying;
+        let bytes = item.stat.size;
+        self.copying.moved(bytes);
+        let verified = match finished.verified {
+            Verified::SizeOnly => read.unwrap_or_default(),
+            stronger => stronger,
+        };
+        self.copying.done(Outcome {
+            bytes,
+            resumed_bytes: 0,
+            reread_bytes: finished.reread_bytes,
+            seconds: since.elapsed().as_secs_f64(),
+            streams: 1,
+            verified,
+            digest: finished.digests.into_iter().next(),
+            faults: item.tries,
+            third_party: false,
+            source: item.source,
+            target: item.target,
+        });
+    }
+
+    fn fail(&self, item: Item, error: Error) {
+        again(
+            self.copying,
+            VecDeque::from([Flying {
+                item,
+                since: self.began,
+                read: None,
+            }]),
+            error,
+        );
+    }
+}
+
+/// Puts files back to be tried again, after a pause, or gives them up.
+fn again(copying: &Copying<'_>, left: VecDeque<Flying>, error: Error) {
+    let Some(tries) = left.iter().map(|flying| flying.item.tries).max() else {
+        // The conversation broke though nothing was under way in it.
+        return;
+    };
+    let mut retry = super::retry::Retry::new(copying.options.retries);
+    let pause = (0..=tries)
+        .map(|_| retry.after(error.fault()))
+        .last()
+        .flatten();
+    let mut error = Some(error);
+    let stopped = pause.is_some_and(|pause| copying.pause(pause).is_err());
+    for Flying { mut item, .. } in left {
+        if pause.is_none() || stopped {
+            let told = error.take().unwrap_or_else(|| Error::Lost {
+                host: item.source.url.host_port(),
+                during: "many files were under way".into(),
+                cause: std::io::ErrorKind::ConnectionAborted.into(),
+            });
+            copying.failed(&item.source, &item.target, told);
+            continue;
+        }
+        if let Some(error) = &error {
+            let (source, target) = (&item.source, &item.target);
+            copying.tell(&Event::Failed {
+                source,
+                target,
+                error,
+                again: true,
+            });
+        }
+        item.tries += 1;
+        copying.small.put_back(item);
+    }
+}
+
+fn read_one(item: &Item) -> Result<Small> {
+    let (mut path, mut read) = (Some(item.source.path.clone()), None);
+    item.source
+        .store
+        .read_small(&mut || path.take(), &mut |_, small| read = Some(small))?;
+    read.unwrap_or(Err(Error::Canceled))
+}
+
+/// How long a batch waits for the finder when it has nothing else to do.
+const LULL: Duration = Duration::from_millis(20);
+const BATCH_MAX: Duration = Duration::from_secs(60);

@@ -1,0 +1,115 @@
+//! From URLs to stores.
+
+use super::Options;
+use crate::{Error, Result, Store};
+use godwit_core::{Scheme, Url};
+use std::{
+    fmt,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+/// A path in a store, and how to name it to a person.
+#[derive(Clone)]
+pub struct Place {
+    /// The store.
+    pub store: Arc<dyn Store>,
+    /// The path in it.
+    pub path: PathBuf,
+    /// The same as a URL.
+    pub url: Url,
+}
+
+impl Place {
+    /// Returns what is called `name` (a name or relative path) below this place.
+    pub fn join(&self, name: &std::path::Path) -> Result<Self> {
+        use std::os::unix::ffi::OsStrExt;
+        let url = self
+            .url
+            .join(name.as_os_str().as_bytes())
+            .map_err(|bad| Error::BadName {
+                path: name.into(),
+                why: bad.to_string(),
+            })?;
+        Ok(Self {
+            store: self.store.clone(),
+            path: self.path.join(name),
+            url,
+        })
+    }
+
+    /// Returns how long a question to the store takes; nothing for local ones.
+    pub fn distance(&self) -> Duration {
+        self.store.distance()
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.url, f)
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.url, f)
+    }
+}
+
+/// Opens stores, each server once.
+pub struct Stores {
+    options: Options,
+    open: Mutex<Vec<(Url, Arc<dyn Store>)>>,
+}
+
+impl Stores {
+    /// Returns an opener for stores with these limits.
+    pub fn new(options: Options) -> Self {
+        Self {
+            options,
+            open: Mutex::default(),
+        }
+    }
+
+    /// Returns the store of a URL and the path in it. Nothing is asked of a
+    /// server yet.
+    pub fn open(&self, url: &Url) -> Result<Place> {
+        let mut open = self
+            .open
+            .lock()
+            .expect("no thread panics while it holds this");
+        let known = open.iter().find(|(other, _)| other.same_server(url));
+        let store = match known {
+            Some((_, store)) => store.clone(),
+            None => {
+                let store = connect(url, &self.options)?;
+                open.push((url.clone(), store.clone()));
+                store
+            }
+        };
+        let path = match url.scheme() {
+            Scheme::File => local_path(url)?,
+            _ => url.as_path().into(),
+        };
+        Ok(Place {
+            store,
+            path,
+            url: url.clone(),
+        })
+    }
+}
+
+fn connect(url: &Url, _options: &Options) -> Result<Arc<dyn Store>> {
+    Err(Error::NotServed {
+        url: Box::new(url.clone()),
+        why: "no store is wired in yet".into(),
+    })
+}
+
+/// Local paths count from the root, so that one store serves all of them.
+fn local_path(url: &Url) -> Result<PathBuf> {
+    let path =
+        std::path::absolute(url.as_path()).map_err(|cause| Error::io(url.as_path(), cause))?;
+    Ok(path.strip_prefix("/").unwrap_or(&path).into())
+}

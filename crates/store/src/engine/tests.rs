@@ -1,0 +1,380 @@
+//! The engine between stores in memory, some of which misbehave.
+
+use super::{Event, Options, Place, Rule, Summary, Task, copy};
+use crate::{
+    Can, Entry, Error, Given, How, Kind, Memory, Read, Result, Set, Sink, Space, Stat, Store, What,
+    Write, channel::Cancel,
+};
+use godwit_core::{Algorithm, Block, Digest, Extents, LEAF_BYTES, Url};
+use std::{
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+fn place(store: Arc<dyn Store>, path: &str) -> Place {
+    Place {
+        store,
+        path: path.into(),
+        url: Url::file(format!("/memory/{path}")).unwrap(),
+    }
+}
+
+fn bytes(seed: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 31 + i / 251 + seed) as u8).collect()
+}
+
+fn put(store: &dyn Store, path: &str, bytes: Vec<u8>) {
+    let mut given = Some(Given {
+        path: path.into(),
+        bytes,
+        how: How::Replace(None),
+        mtime: None,
+        mode: None,
+    });
+    store
+        .write_small(&mut || given.take(), &mut |_, done| drop(done.unwrap()))
+        .unwrap();
+}
+
+fn get(store: &dyn Store, path: &str) -> Option<Vec<u8>> {
+    let kept = Memory::new();
+    let size = store.stat(Path::new(path)).ok()?.size;
+    let write = Write {
+        size: Some(size),
+        ..Write::default()
+    };
+    let sink = kept.write(Path::new("kept"), &write).unwrap();
+    store
+        .read(Path::new(path), &Extents::from(0..size), 1, &*sink)
+        .ok()?;
+    let all = Mutex::new(vec![0; size as usize]);
+    store
+        .read(Path::new(path), &Extents::from(0..size), 1, &Into(&all))
+        .ok()?;
+    all.into_inner().ok()
+}
+
+struct Into<'a>(&'a Mutex<Vec<u8>>);
+
+impl Sink for Into<'_> {
+    fn put(&self, block: Block<'_>) -> Result<()> {
+        let range = block.range();
+        self.0.lock().unwrap()[range.start as usize..range.end as usize]
+            .copy_from_slice(block.bytes);
+        Ok(())
+    }
+    fn done(&self) -> Extents {
+        Extents::new()
+    }
+    fn commit(&self) -> Result<Extents> {
+        Ok(Extents::new())
+    }
+    fn finish(self: Box<Self>, _: &crate::Whole) -> Result<crate::Finished> {
+        Ok(crate::Finished::default())
+    }
+    fn abandon(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn task(source: Place, target: Place) -> Task {
+    Task {
+        source,
+        target,
+        tree: true,
+        range: None,
+        rule: Rule::Always,
+        delete: false,
+    }
+}
+
+fn options() -> Options {
+    Options::new(Cancel::new().unwrap())
+}
+
+/// Runs, and checks that told progress adds up and never passes what was found.
+fn run(tasks: Vec<Task>, options: &Options) -> Summary {
+    let (found, moved) = (AtomicU64::new(0), AtomicU64::new(0));
+    let summary = copy(tasks, options, &|event| match event {
+        Event::Found { bytes, .. } => drop(found.fetch_add(*bytes, Relaxed)),
+        Event::Moved { bytes } | Event::Resumed { bytes } => {
+            let now = moved.fetch_add(*bytes, Relaxed) + bytes;
+            assert!(now <= found.load(Relaxed), "more moved than was found");
+        }
+        _ => {}
+    });
+    if summary.failed == 0 && summary.skipped == 0 {
+        assert_eq!(moved.load(Relaxed), found.load(Relaxed));
+        assert_eq!(moved.load(Relaxed), summary.bytes);
+    }
+    summary
+}
+
+fn tree(store: &Memory) -> Vec<(String, Vec<u8>)> {
+    let files: Vec<(String, Vec<u8>)> = (0..40)
+        .map(|i| (format!("set/d{}/f{i}", i % 3), bytes(i, i * 977)))
+        .chain([
+            ("set/large".into(), bytes(7, 5_300_001)),
+            ("set/empty".into(), Vec::new()),
+        ])
+        .collect();
+    for directory in ["set", "set/d0", "set/d1", "set/d2", "set/bare"] {
+        store.mkdir(Path::new(directory)).unwrap();
+    }
+    files
+        .iter()
+        .for_each(|(path, bytes)| put(store, path, bytes.clone()));
+    files
+}
+
+#[test]
+fn a_tree_arrives_whole() {
+    let (source, target) = (Arc::new(Memory::new()), Arc::new(Memory::new()));
+    let files = tree(&source);
+    let summary = run(
+        vec![task(place(source, "set"), place(target.clone(), "set"))],
+        &options(),
+    );
+    assert_eq!(
+        (summary.files, summary.failed),
+        (files.len() as u64, 0),
+        "{:?}",
+        summary.errors
+    );
+    for (path, bytes) in &files {
+        assert!(get(&*target, path).as_ref() == Some(bytes), "{path}");
+    }
+    assert_eq!(
+        target.stat(Path::new("set/bare")).unwrap().kind,
+        Kind::Directory
+    );
+}
+
+#[test]
+fn what_is_there_stays_or_goes_by_the_rule() {
+    let (source, target) = (Arc::new(Memory::new()), Arc::new(Memory::new()));
+    tree(&source);
+    let again = |rule, delete| {
+        let (source, target) = (place(source.clone(), "set"), place(target.clone(), "set"));
+        run(
+            vec![Task {
+                rule,
+                delete,
+                ..task(source, target)
+            }],
+            &options(),
+        )
+    };
+    let all = again(Rule::Update, false).files;
+    assert_eq!(
+        (
+            again(Rule::Update, false).files,
+            again(Rule::NoClobber, false).skipped
+        ),
+        (0, all)
+    );
+    put(&*target, "set/d1/f1", bytes(99, 977));
+    assert_eq!(
+        again(Rule::UpdateByDigest, false).files,
+        1,
+        "same size, other bytes"
+    );
+    put(&*target, "set/d1/more", bytes(0, 10));
+    assert_eq!(again(Rule::Update, true).removed, 1);
+    assert_eq!(get(&*target, "set/d1/more"), None);
+}
+
+#[test]
+fn a_part_goes_to_its_place() {
+    let (source, target) = (Arc::new(Memory::new()), Arc::new(Memory::new()));
+    put(&*source, "a", bytes(1, 3_000_000));
+    put(&*target, "a", vec![0; 3_000_000]);
+    let part = 1_000_003..2_500_000;
+    let (from, to) = (place(source.clone(), "a"), place(target.clone(), "a"));
+    let summary = run(
+        vec![Task {
+            range: Some(part.clone()),
+            ..task(from, to)
+        }],
+        &options(),
+    );
+    assert_eq!(summary.bytes, part.end - part.start, "{:?}", summary.errors);
+    let (found, whole) = (get(&*target, "a").unwrap(), bytes(1, 3_000_000));
+    let part = part.start as usize..part.end as usize;
+    assert!(
+        found[part.clone()] == whole[part.clone()] && found[..part.start].iter().all(|&b| b == 0)
+    );
+    assert!(found[part.end..].iter().all(|&b| b == 0) && found.len() == 3_000_000);
+}
+
+/// A source that loses the connection after some blocks, or changes its mind.
+struct Troubled {
+    inner: Memory,
+    reads: AtomicU64,
+    blocks_each: u64,
+    read_bytes: AtomicU64,
+    then: Option<Vec<u8>>,
+}
+
+struct Limited<'a>(&'a dyn Sink, AtomicU64, &'a AtomicU64);
+
+impl Sink for Limited<'_> {
+    fn put(&self, block: Block<'_>) -> Result<()> {
+        if self.1.fetch_sub(1, Relaxed) == 0 {
+            self.1.store(0, Relaxed);
+            return Err(Error::Lost {
+                host: "source".into(),
+                during: "reading".into(),
+                cause: std::io::ErrorKind::ConnectionReset.into(),
+            });
+        }
+        self.2.fetch_add(block.bytes.len() as u64, Relaxed);
+        self.0.put(block)
+    }
+    fn done(&self) -> Extents {
+        self.0.done()
+    }
+    fn commit(&self) -> Result<Extents> {
+        self.0.commit()
+    }
+    fn finish(self: Box<Self>, _: &crate::Whole) -> Result<crate::Finished> {
+        Ok(crate::Finished::default())
+    }
+    fn abandon(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Store for Troubled {
+    fn can(&self) -> Result<Can> {
+        self.inner.can()
+    }
+    fn stat(&self, path: &Path) -> Result<Stat> {
+        self.inner.stat(path)
+    }
+    fn list(&self, path: &Path, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
+        self.inner.list(path, each)
+    }
+    fn read(&self, path: &Path, want: &Extents, _: usize, into: &dyn Sink) -> Result<Read> {
+        let nth = self.reads.fetch_add(1, Relaxed);
+        let limited = Limited(into, AtomicU64::new(self.blocks_each), &self.read_bytes);
+        let read = self.inner.read(path, want, 1, &limited);
+        if let (0, Some(bytes)) = (nth, &self.then) {
+            put(&self.inner, path.to_str().unwrap(), bytes.clone());
+        }
+        read
+    }
+    fn write(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
+        self.inner.write(path, write)
+    }
+    fn remove(&self, path: &Path, what: What) -> Result<()> {
+        self.inner.remove(path, what)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.inner.rename(from, to)
+    }
+    fn mkdir(&self, path: &Path) -> Result<()> {
+        self.inner.mkdir(path)
+    }
+    fn set(&self, path: &Path, set: &Set) -> Result<()> {
+        self.inner.set(path, set)
+    }
+    fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {
+        self.inner.digest(path, by, range)
+    }
+    fn space(&self, path: &Path) -> Result<Space> {
+        self.inner.space(path)
+    }
+}
+
+fn troubled(whole: &[u8], blocks_each: u64, then: Option<Vec<u8>>) -> Arc<Troubled> {
+    let inner = Memory::new();
+    put(&inner, "a", whole.to_vec());
+    let (reads, read_bytes) = (AtomicU64::new(0), AtomicU64::new(0));
+    Arc::new(Troubled {
+        inner,
+        reads,
+        blocks_each,
+        read_bytes,
+        then,
+    })
+}
+
+#[test]
+fn a_lost_connection_costs_no_byte_that_had_landed() {
+    let whole = bytes(3, 9 * LEAF_BYTES as usize + 5);
+    let (source, target) = (troubled(&whole, 2, None), Arc::new(Memory::new()));
+    let tasks = vec![task(place(source.clone(), "a"), place(target.clone(), "a"))];
+    let summary = run(tasks, &options());
+    assert_eq!(
+        (summary.files, summary.faults),
+        (1, 4),
+        "{:?}",
+        summary.errors
+    );
+    assert!(get(&*target, "a") == Some(whole.clone()));
+    assert_eq!(source.read_bytes.load(Relaxed), whole.len() as u64);
+}
+
+#[test]
+fn no_progress_is_given_up_in_the_end() {
+    let (source, target) = (
+        troubled(&bytes(3, 4_000_000), 0, None),
+        Arc::new(Memory::new()),
+    );
+    let tasks = vec![task(place(source, "a"), place(target.clone(), "a"))];
+    let summary = run(
+        tasks,
+        &Options {
+            retries: 2,
+            ..options()
+        },
+    );
+    assert_eq!((summary.files, summary.failed), (0, 1));
+    assert!(
+        matches!(summary.errors[..], [Error::Lost { .. }]),
+        "{:?}",
+        summary.errors
+    );
+    assert_eq!(get(&*target, "a"), None, "nothing half appears");
+}
+
+#[test]
+fn a_source_that_changes_between_two_tries_is_never_mixed() {
+    let (old, new) = (bytes(3, 6_000_000), bytes(4, 5_000_000));
+    let (source, target) = (
+        troubled(&old, 3, Some(new.clone())),
+        Arc::new(Memory::new()),
+    );
+    let tasks = vec![task(place(source, "a"), place(target.clone(), "a"))];
+    let mut options = options();
+    options.keep_times = false;
+    let summary = copy(tasks, &options, &|_| {});
+    assert_eq!(summary.files, 1, "{:?}", summary.errors);
+    assert!(get(&*target, "a") == Some(new));
+}
+
+#[test]
+fn a_cancelled_copy_stops_and_says_so() {
+    let whole = bytes(3, 5_000_000);
+    let (source, target) = (troubled(&whole, 100, None), Arc::new(Memory::new()));
+    let options = options();
+    let tasks = vec![task(place(source, "a"), place(target.clone(), "a"))];
+    let summary = copy(tasks, &options, &|event| {
+        if let Event::Moved { .. } = event {
+            options.cancel.cancel();
+        }
+    });
+    assert_eq!(summary.files, 0);
+    assert!(
+        matches!(summary.errors[..], [Error::Canceled]),
+        "{:?}",
+        summary.errors
+    );
+    let missing: PathBuf = "a".into();
+    assert!(target.stat(&missing).is_err());
+}
