@@ -118,6 +118,12 @@ pub trait Sink: Send + Sync {
     /// Returns what need not be sent again if this process died now.
     fn done(&self) -> Extents;
 
+    /// Waits until what was put has landed, or is known not to have, and returns
+    /// what has. After it more may be put.
+    fn settle(&self) -> Result<Extents> {
+        Ok(self.done())
+    }
+
     /// Makes what was put durable, and returns what would survive a power cut now.
     fn commit(&self) -> Result<Extents>;
 

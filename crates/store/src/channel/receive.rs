@@ -231,14 +231,14 @@ impl Round<'_> {
         let mut patience = self.watch.patience();
         let mut spoke = false;
         loop {
-            if link.ahead().is_empty() {
-                if let Waited::Over = self.wait(link, knocking, &mut patience)? {
-                    return Ok(if self.is_over() {
-                        Fate::Idle
-                    } else {
-                        Fate::Knocked
-                    });
-                }
+            if link.ahead().is_empty()
+                && let Waited::Over = self.wait(link, knocking, &mut patience)?
+            {
+                return Ok(if self.is_over() {
+                    Fate::Idle
+                } else {
+                    Fate::Knocked
+                });
             }
             let header = match header(link, &mut patience) {
                 Ok(Some(header)) => header,

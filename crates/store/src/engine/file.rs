@@ -5,8 +5,11 @@ use crate::{
     Checks, Error, Finished, How, Origin, Read, Result, Sink, Stat, Verified, Whole, Write,
     channel::streams_for,
 };
-use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Fault};
+use godwit_core::{
+    Algorithm, Block, Chain, Digest, Extents, Fault, Fragment, Home, Layout, Url, moves,
+};
 use std::{
+    collections::BTreeMap,
     ops::Range,
     sync::Mutex,
     time::{Duration, Instant, SystemTime},
@@ -121,7 +124,7 @@ impl Run<'_> {
             // A digest told with a part is the whole file's, so the latest counts.
             last = Some(read);
         }
-        let left = sink.done().missing(plan.range.clone());
+        let left = self.missing(&sink.settle()?, plan);
         if left.is_empty() {
             return Ok(last);
         }
@@ -130,6 +133,26 @@ impl Run<'_> {
             expected: "what the source announced".into(),
             found: format!("something else, each time, in bytes {left}"),
         })
+    }
+
+    /// Asks the planner what has still to move: a copy is one fragment with one
+    /// home that is to get another.
+    fn missing(&self, done: &Extents, plan: &Plan) -> Extents {
+        let layout = |url: &Url| {
+            let homes = vec![Home::at(url.clone())];
+            Layout::new([Fragment {
+                range: plan.range.clone(),
+                homes,
+            }])
+        };
+        let Item { source, target, .. } = self.item;
+        let done = BTreeMap::from([(target.url.clone(), done.clone())]);
+        match (layout(&source.url), layout(&target.url)) {
+            (Some(from), Some(to)) if source.url != target.url => moves(&from, &to, &done)
+                .map(|moves| moves.into_iter().map(|step| step.range).collect())
+                .unwrap_or_else(|unfilled| unfilled.0),
+            _ => done[&target.url].missing(plan.range.clone()),
+        }
     }
 
     fn plan(&self, range: Range<u64>) -> Result<Plan> {
@@ -319,6 +342,10 @@ impl Sink for Counting<'_> {
 
     fn done(&self) -> Extents {
         self.sink.done()
+    }
+
+    fn settle(&self) -> Result<Extents> {
+        self.sink.settle()
     }
 
     fn commit(&self) -> Result<Extents> {

@@ -15,6 +15,7 @@ mod stores;
 #[cfg(test)]
 mod tests;
 
+pub use plan::extra;
 pub use stores::{Place, Stores};
 
 use crate::{Error, Result, Stat, Verified, channel::Cancel};
@@ -282,7 +283,7 @@ impl Copying<'_> {
         if single {
             (1, 1)
         } else {
-            (parallel, parallel.min(LARGE_FILES).max(1))
+            (parallel, parallel.clamp(1, LARGE_FILES))
         }
     }
 
