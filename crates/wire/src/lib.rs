@@ -6,6 +6,7 @@
 //! that knows no encoding must not be given one.
 
 pub mod address;
+pub mod command;
 mod error;
 pub mod facts;
 pub mod features;
@@ -14,6 +15,7 @@ pub mod listing;
 pub mod marker;
 pub mod mode_e;
 pub mod reply;
+pub mod server;
 pub mod time;
 
 pub use error::{Error, Result};

@@ -1,0 +1,450 @@
+//! The server's side of a session: command lines in, replies and wishes out.
+//!
+//! [`Session`] does no I/O. Whoever drives it gives it the bytes that came,
+//! does what [`Session::poll`] asks, tells how it went, and sends
+//! [`Session::output`]. Commands are taken strictly in order, one at a time;
+//! only `ABOR` and a bare `STAT` are seen during a transfer.
+
+mod access;
+mod ask;
+mod data;
+mod failure;
+mod listing;
+mod names;
+mod place;
+mod queue;
+mod say;
+mod settings;
+mod site;
+mod tell;
+mod transfer;
+
+pub use ask::{Answer, Ask, Change, Give, Leg, Outcome, Place, Removed, Want, Welcome};
+pub use failure::{Cause, Failure};
+pub use listing::{Facts, Form, Kind, Listing, Stat};
+pub use transfer::Urgent;
+
+use crate::command::{Command, Refusal};
+use data::Data;
+use queue::{Queue, Queued};
+use say::Say;
+use settings::Settings;
+use std::path::PathBuf;
+use transfer::Next;
+
+/// One conversation with one client.
+#[derive(Debug)]
+pub struct Session {
+    profile: Profile,
+    state: State,
+    queue: Queue,
+    say: Say,
+    /// What is done with the answer to the ask that is open.
+    then: Option<Then>,
+    /// An ask that follows from an answer.
+    follow: Option<Ask>,
+    /// Lines in a row that were no commands.
+    refused_lines: u32,
+    logins_failed: u32,
+    shield: Shield,
+    /// What the client said of itself.
+    note: String,
+}
+
+/// What the server says of itself, and its limits.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    /// Host name for the greeting.
+    pub host: String,
+    /// Version of the program.
+    pub version: String,
+    /// The longest command line.
+    pub line_bytes_max: usize,
+    /// Commands that wait; then no more is read.
+    pub pipeline_max: usize,
+}
+
+impl Default for Profile {
+    fn default() -> Self {
+        Self {
+            host: "localhost".into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            line_bytes_max: 64 << 10, // lines of ADAT and DCSC carry certificate chains
+            pipeline_max: 512,
+        }
+    }
+}
+
+/// What lies around command and reply lines. The seam for GSI: nothing else in
+/// the session knows how lines travel.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Shield {
+    /// Nothing.
+    #[default]
+    Clear,
+}
+
+impl Shield {
+    /// Takes a command out of its wrapping.
+    fn unwrap(&self, line: Vec<u8>) -> Vec<u8> {
+        match self {
+            Self::Clear => line,
+        }
+    }
+}
+
+/// What must happen next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Do this and answer.
+    Ask(Ask),
+    /// Send what is in `output`, then close.
+    Close,
+}
+
+#[derive(Debug)]
+enum State {
+    Greeted,
+    Named { user: String },
+    Ready(Box<Ready>),
+    Closed,
+}
+
+/// What is known of somebody who is logged in.
+#[derive(Debug)]
+struct Ready {
+    user: String,
+    may_write: bool,
+    current: PathBuf,
+    settings: Settings,
+    next: Next,
+    data: Data,
+    rename_from: Option<PathBuf>,
+    link_target: Option<PathBuf>,
+}
+
+/// How an answer becomes a reply.
+#[derive(Clone, Debug)]
+enum Then {
+    Login,
+    Reset,
+    /// This, if it was done.
+    Say {
+        code: u16,
+        text: String,
+        doing: &'static str,
+    },
+    Made(PathBuf),
+    Enter(PathBuf),
+    RenameFrom(PathBuf),
+    Size,
+    Modified,
+    Facts(PathBuf),
+    ShowIfThere {
+        path: PathBuf,
+        form: Form,
+        code: u16,
+        first: &'static str,
+    },
+    Contents(u16),
+    Digest,
+    Passive(data::Passive),
+    Aimed,
+    Transfer,
+    Landed,
+    Finished,
+    Leaves,
+    Space,
+}
+
+impl Session {
+    /// Returns a session that greets.
+    pub fn new(profile: Profile) -> Self {
+        let mut say = Say::default();
+        let (host, version) = (&profile.host, &profile.version);
+        say.line(
+            220,
+            &format!("{host} GridFTP Server godwit {version} ready."),
+        );
+        Self {
+            queue: Queue::new(profile.line_bytes_max, profile.pipeline_max),
+            profile,
+            state: State::Greeted,
+            say,
+            then: None,
+            follow: None,
+            refused_lines: 0,
+            logins_failed: 0,
+            shield: Shield::Clear,
+            note: String::new(),
+        }
+    }
+
+    /// Returns the whole conversation with a client for whom there is no room.
+    pub fn turned_away(why: &str) -> Vec<u8> {
+        let mut say = Say::default();
+        say.line(421, why);
+        std::mem::take(say.bytes())
+    }
+
+    /// Takes what came from the client.
+    pub fn on_bytes(&mut self, bytes: &[u8]) {
+        self.queue.on_bytes(bytes);
+    }
+
+    /// Tells whether more should be read now. If not, enough commands wait.
+    pub fn wants_bytes(&self) -> bool {
+        !self.queue.is_full()
+    }
+
+    /// Returns what must happen next; `None`: more bytes must come, or the open
+    /// ask be answered.
+    pub fn poll(&mut self) -> Option<Step> {
+        if let Some(ask) = self.follow.take() {
+            return Some(Step::Ask(ask));
+        }
+        while self.then.is_none() {
+            if matches!(self.state, State::Closed) {
+                return Some(Step::Close);
+            }
+            let ask = match self.queue.pop()? {
+                Queued::Line(line) => {
+                    let line = self.shield.unwrap(line);
+                    self.on_line(&line)
+                }
+                Queued::TooLong => self.refuse(500, "The line is too long."),
+            };
+            if let Some(ask) = ask {
+                return Some(Step::Ask(ask));
+            }
+        }
+        None
+    }
+
+    /// Returns the reply bytes to send; the driver drains them.
+    pub fn output(&mut self) -> &mut Vec<u8> {
+        self.say.bytes()
+    }
+
+    /// Tells who is logged in.
+    pub fn user(&self) -> Option<&str> {
+        match &self.state {
+            State::Ready(ready) => Some(&ready.user),
+            _ => None,
+        }
+    }
+
+    /// Returns what the client said of itself, for the log.
+    pub fn note(&self) -> &str {
+        &self.note
+    }
+
+    /// Tells whether nothing is asked and no command waits.
+    pub fn is_idle(&self) -> bool {
+        self.then.is_none() && self.queue.is_empty()
+    }
+
+    /// Ends the session from our side: too long idle, or the server stops.
+    pub fn close(&mut self, why: &str) {
+        self.say.line(421, why);
+        self.state = State::Closed;
+    }
+
+    /// Takes the answer to the open ask.
+    pub fn on_answer(&mut self, answer: Answer) {
+        let then = self.then.take().expect("an answer follows an ask");
+        match then {
+            Then::Login => self.on_login(answer),
+            Then::Reset => self.on_reset(),
+            Then::Say { code, text, doing } => match answer {
+                Answer::Failed(failure) => failure.say(doing, &mut self.say),
+                _ => self.say.line(code, &text),
+            },
+            Then::Made(path) => self.on_made(&path, answer),
+            Then::Enter(path) => self.on_entered(path, answer),
+            Then::RenameFrom(path) => self.on_rename_from(path, answer),
+            Then::Size => self.on_size(answer),
+            Then::Modified => self.on_modified(answer),
+            Then::Facts(path) => self.on_facts(&path, answer),
+            Then::ShowIfThere {
+                path,
+                form,
+                code,
+                first,
+            } => {
+                self.on_show_if_there(path, form, (code, first), answer);
+            }
+            Then::Contents(code) => self.on_contents(code, answer),
+            Then::Digest => self.on_digest(answer),
+            Then::Passive(how) => self.on_passive(how, answer),
+            Then::Aimed => self.on_aimed(answer),
+            Then::Transfer => self.on_transfer(answer),
+            Then::Landed => self.on_landed(answer),
+            Then::Finished => self.on_finished(answer),
+            Then::Leaves => self.on_leaf_list(answer),
+            Then::Space => self.on_space(answer),
+        }
+    }
+
+    fn on_line(&mut self, line: &[u8]) -> Option<Ask> {
+        match Command::parse(line) {
+            Ok(command) => {
+                self.refused_lines = 0;
+                self.on_command(command)
+            }
+            Err(Refusal { code, text }) if self.is_ready() || code == 500 => {
+                self.refuse(code, &text)
+            }
+            Err(_) => self.refuse(530, LOGIN_FIRST),
+        }
+    }
+
+    fn on_command(&mut self, command: Command) -> Option<Ask> {
+        match command {
+            // These need no login.
+            Command::User(user) => self.user_command(user),
+            Command::Pass(password) => return self.pass(password),
+            Command::Auth(mechanism) => self.auth(&mechanism),
+            Command::Quit => self.quit(),
+            Command::Feat => self.feat(),
+            Command::Help(about) => self.help(&about),
+            Command::Syst => self.say.line(215, "UNIX Type: L8"),
+            Command::Noop => self.say.line(200, "NOOP command successful."),
+            Command::Lang => self.say.line(200, "lang set to EN."),
+            Command::Opts(crate::command::Opts::Utf8) => self.say.line(200, "Names are bytes."),
+            command => return self.on_command_of_user(command),
+        }
+        None
+    }
+
+    fn on_command_of_user(&mut self, command: Command) -> Option<Ask> {
+        if !self.is_ready() {
+            return self.refuse(530, LOGIN_FIRST);
+        }
+        self.next_belongs_to(&command);
+        match command {
+            Command::Rein => return self.reinitialize(),
+            Command::Acct => self.say.line(202, "No account is needed."),
+            Command::Cwd(name) => return self.enter(&name),
+            Command::Cdup => return self.enter_parent(),
+            Command::Pwd => self.tell_current(),
+            Command::Type(representation) => self.set_type(representation),
+            Command::Stru => self.say.line(200, "STRU F ok."),
+            Command::Mode(mode) => return self.set_mode(mode),
+            Command::Opts(options) => self.set_options(options),
+            Command::Trev { event, every } => self.set_trigger(&event, every),
+            Command::Sbuf(_) => self.say.line(200, "SBUF Command Successful."),
+            Command::Pbsz(size) => self.say.line(200, &format!("PBSZ={size}")),
+            Command::Prot(level) => self.set_protection(&level),
+            Command::Dcau(mode) => self.set_data_authentication(&mode),
+            Command::Pasv => return self.passive(data::Passive::Pasv, None),
+            Command::Epsv(family) => return self.passive(data::Passive::Epsv, family),
+            Command::EpsvAll => self.only_epsv(),
+            Command::Spas(family) => return self.passive(data::Passive::Spas, family),
+            Command::Port(to) => return self.aim(to),
+            Command::Allo(size) => self.announce_size(size),
+            Command::Rest(rest) => self.go_on_behind(rest),
+            Command::Scks { by, value } => self.expect_checksum(&by, value),
+            Command::Retr(name) => return self.retrieve(&name, 0..u64::MAX),
+            Command::Eret { part, name } => return self.retrieve(&name, part),
+            Command::Stor(name) => return self.store(&name, Place::Whole),
+            Command::Appe(name) => return self.store(&name, Place::End),
+            Command::Esto { offset, name } => return self.store(&name, Place::At(offset)),
+            Command::EstoGodwit { upload, name } => {
+                return self.store(&name, Place::Named(upload));
+            }
+            Command::Stou => self.say.line(502, "STOU: give the file a name with STOR."),
+            Command::List(name) => return self.list(&name, Form::Long, At::TheseOnly),
+            Command::Nlst(name) => return self.list(&name, Form::Names, At::TheseOnly),
+            Command::Mlsd(name) => return self.list_facts(&name, At::TheseOnly),
+            Command::Mlsr(name) => return self.list_facts(&name, At::AllBelow),
+            Command::Mlst(name) => return self.tell_facts(&name),
+            Command::Mlsc(name) => return self.contents(&name),
+            Command::Stat(name) if name.is_empty() => self.status(),
+            Command::Stat(name) => return self.stat(&name),
+            Command::Size(name) => return self.size(&name),
+            Command::Mdtm(name) => return self.modified(&name),
+            Command::Mfmt { modify, name } => {
+                return self.change(&name, Change::Modify(modify), "utime");
+            }
+            Command::Cksm { by, range, name } => return self.digest(&by, range, &name),
+            Command::Rnfr(name) => return self.rename_from(&name),
+            Command::Rnto(name) => return self.rename_to(&name),
+            Command::Dele(name) => return self.remove(&name, Removed::File),
+            Command::Rmd(name) => return self.remove(&name, Removed::Directory),
+            Command::Mkd(name) => return self.make_dir(&name),
+            Command::Site(site) => return self.site(site),
+            Command::Abor => self.say.line(226, "Abort successful"),
+            Command::User(_)
+            | Command::Pass(_)
+            | Command::Auth(_)
+            | Command::Quit
+            | Command::Feat
+            | Command::Help(_)
+            | Command::Syst
+            | Command::Noop
+            | Command::Lang => unreachable!("answered before login is asked for"),
+        }
+        None
+    }
+
+    fn is_ready(&self) -> bool {
+        matches!(self.state, State::Ready(_))
+    }
+
+    /// The state of a user, for commands that come after login only.
+    fn ready(&mut self) -> &mut Ready {
+        match &mut self.state {
+            State::Ready(ready) => ready,
+            _ => unreachable!("commands of users are refused before login"),
+        }
+    }
+
+    fn ask(&mut self, ask: Ask, then: Then) -> Option<Ask> {
+        self.then = Some(then);
+        Some(ask)
+    }
+
+    fn refuse(&mut self, code: u16, text: &str) -> Option<Ask> {
+        self.say.line(code, text);
+        self.refused_lines += 1;
+        if self.refused_lines >= REFUSED_LINES_MAX {
+            self.close("That is not FTP.");
+        }
+        None
+    }
+
+    /// Resolves a name, or says why not.
+    fn path(&mut self, name: &[u8], doing: &str) -> Option<PathBuf> {
+        match place::resolve(&self.ready().current, name) {
+            Ok(path) => Some(path),
+            Err(failure) => {
+                failure.say(doing, &mut self.say);
+                None
+            }
+        }
+    }
+
+    /// The same for commands that change something.
+    fn path_to_change(&mut self, name: &[u8], doing: &str) -> Option<PathBuf> {
+        if !self.ready().may_write {
+            let failure =
+                Failure::new(Cause::Denied, "Permission denied: this login may only read");
+            failure.say(doing, &mut self.say);
+            return None;
+        }
+        self.path(name, doing)
+    }
+}
+
+/// How far a listing goes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum At {
+    TheseOnly,
+    AllBelow,
+}
+
+const LOGIN_FIRST: &str = "Please login with USER and PASS.";
+
+/// A client that is refused this often in a row speaks something else.
+const REFUSED_LINES_MAX: u32 = 100;

@@ -1,0 +1,83 @@
+//! `USER PASS ACCT AUTH REIN QUIT`: who is there.
+
+use super::{Answer, Ask, Data, Failure, Next, Ready, Session, Settings, State, Then};
+use std::path::PathBuf;
+
+impl Session {
+    pub(super) fn user_command(&mut self, user: String) {
+        if self.is_ready() {
+            return self.say.line(503, "You are already logged in.");
+        }
+        self.say
+            .line(331, &format!("Password required for {user}."));
+        self.state = State::Named { user };
+    }
+
+    pub(super) fn pass(&mut self, password: Vec<u8>) -> Option<Ask> {
+        match &self.state {
+            State::Named { user } => {
+                let user = user.clone();
+                self.ask(Ask::Login { user, password }, Then::Login)
+            }
+            State::Ready(_) => {
+                // GCT's client sends PASS even when USER was enough.
+                self.say.line(230, "You are already logged in.");
+                None
+            }
+            _ => {
+                self.say.line(503, "Login with USER first.");
+                None
+            }
+        }
+    }
+
+    pub(super) fn on_login(&mut self, answer: Answer) {
+        match answer {
+            Answer::Welcome(welcome) => {
+                self.say
+                    .line(230, &format!("User {} logged in.", welcome.user));
+                self.state = State::Ready(Box::new(Ready {
+                    user: welcome.user,
+                    may_write: welcome.may_write,
+                    current: PathBuf::new(),
+                    settings: Settings::default(),
+                    next: Next::default(),
+                    data: Data::None,
+                    rename_from: None,
+                    link_target: None,
+                }));
+            }
+            Answer::Failed(Failure { said, .. }) => {
+                self.logins_failed += 1;
+                self.state = State::Greeted;
+                self.say.line(530, &said);
+                if self.logins_failed >= LOGINS_FAILED_MAX {
+                    self.close("Too many failed logins.");
+                }
+            }
+            _ => self.close("Internal error."),
+        }
+    }
+
+    pub(super) fn auth(&mut self, mechanism: &str) {
+        let text = format!("AUTH {mechanism} is not offered here: this server speaks in clear.");
+        self.say.line(504, &text);
+    }
+
+    pub(super) fn reinitialize(&mut self) -> Option<Ask> {
+        self.ask(Ask::Hang, Then::Reset)
+    }
+
+    pub(super) fn on_reset(&mut self) {
+        self.state = State::Greeted;
+        self.say.line(220, "Ready for a new user.");
+    }
+
+    pub(super) fn quit(&mut self) {
+        self.say.line(221, "Goodbye.");
+        self.state = State::Closed;
+    }
+}
+
+/// Guessing passwords costs a connection each time.
+const LOGINS_FAILED_MAX: u32 = 5;

@@ -1,0 +1,190 @@
+//! What the session wants done by whoever drives it, and what it is told.
+//!
+//! Paths are relative to the root of what is served, without `..`.
+
+use crate::command::{Family, Mode, Type, Upload};
+use crate::server::listing::Listing;
+use godwit_core::{Algorithm, Chain, Extents};
+use std::{net::SocketAddr, ops::Range, path::PathBuf, time::Duration};
+
+/// A wish of the session. Each is answered once, by [`super::Session::on_answer`].
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)]
+pub enum Ask {
+    /// Who is it, and what may they do? → `Welcome`
+    Login { user: String, password: Vec<u8> },
+    /// Listen for data connections, forgetting earlier ones. → `Listening`
+    Listen { family: Option<Family> },
+    /// Remember where to connect to for data, forgetting earlier ones. → `Done`
+    Aim { to: Vec<SocketAddr> },
+    /// Forget data connections and addresses. → `Done`
+    Hang,
+    /// → `Stat`
+    Stat { path: PathBuf },
+    /// Length; of a name that is only a partial of this user: its prefix. → `Size`
+    Size { path: PathBuf },
+    /// → `Done`
+    Remove { path: PathBuf, what: Removed },
+    /// → `Done`
+    MakeDir { path: PathBuf },
+    /// → `Done`
+    Rename { from: PathBuf, to: PathBuf },
+    /// → `Done`
+    Change { path: PathBuf, change: Change },
+    /// → `Done`
+    Link { path: PathBuf, target: PathBuf },
+    /// → `Digest`
+    Digest {
+        path: PathBuf,
+        by: Algorithm,
+        range: Option<Range<u64>>,
+        markers: Option<Duration>,
+    },
+    /// Tell the entries by `Session::on_entry`, then → `Done`
+    Show { path: PathBuf, listing: Listing },
+    /// Send a listing over a data connection. → `Sent`
+    List {
+        path: PathBuf,
+        listing: Listing,
+        leg: Leg,
+    },
+    /// Send a file. → `Sent`
+    Retrieve { path: PathBuf, want: Want, leg: Leg },
+    /// Receive a file. → `Sent`
+    Store { path: PathBuf, give: Give, leg: Leg },
+    /// What of an upload has landed? → `Landed`
+    Landed { path: PathBuf, id: Option<String> },
+    /// Publish an upload. → `Sent`
+    Finish { path: PathBuf, upload: Upload },
+    /// → `Leaves`
+    Leaves {
+        path: PathBuf,
+        id: Option<String>,
+        leaves: Range<u64>,
+    },
+    /// Forget an upload. → `Done`
+    Abandon { path: PathBuf, id: Option<String> },
+    /// → `Space`
+    Space { path: PathBuf },
+}
+
+/// What is to be removed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[allow(missing_docs)]
+pub enum Removed {
+    File,
+    Directory,
+    Tree,
+}
+
+/// One attribute to change.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[allow(missing_docs)]
+pub enum Change {
+    Mode(u32),
+    Modify(Duration),
+    Group(String),
+    Length(u64),
+}
+
+/// How the bytes of a transfer travel.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Leg {
+    /// Stream or extended blocks.
+    pub mode: Mode,
+    /// As the client has set it; bytes go as they are in both.
+    pub representation: Type,
+    /// Data connections to open, where the sender opens them.
+    pub streams: usize,
+    /// The address must be told before the transfer: listen first, and tell
+    /// `Session::on_address`.
+    pub delayed: Option<Family>,
+    /// How often `Session::on_range` wants to be told what landed.
+    pub restart_every: Duration,
+    /// How often `Session::on_progress` wants to be told; `None` never.
+    pub progress_every: Option<Duration>,
+    /// `Session::on_leaves` wants to be told.
+    pub leaves: bool,
+    /// The peer of the data connection is ours: a sender may be passive.
+    pub ours: bool,
+}
+
+/// Which bytes of a file to send.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Want {
+    /// The part asked for; block offsets on the wire count from its start.
+    pub part: Range<u64>,
+    /// What the receiver has of the part, counted from its start.
+    pub have: Extents,
+}
+
+/// What to do with the bytes that come.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Give {
+    /// Where they go.
+    pub place: Place,
+    /// What the receiver has, by `REST`; in stream mode bytes go behind it.
+    pub rest: Option<crate::command::Rest>,
+    /// Announced length (`ALLO`): of the whole, or of what is coming.
+    pub size: Option<u64>,
+    /// What the whole must hash to (`SCKS`).
+    pub check: Option<(Algorithm, String)>,
+    /// Time of change to give it.
+    pub modify: Option<Duration>,
+}
+
+/// Where bytes of an upload go.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Place {
+    /// `STOR`.
+    Whole,
+    /// `APPE`.
+    End,
+    /// `ESTO A`: offsets on the wire count from here.
+    At(u64),
+    /// `ESTO GODWIT`: offsets are the file's.
+    Named(Upload),
+}
+
+/// How an [`Ask`] ended.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)]
+pub enum Answer {
+    Done,
+    Welcome(Welcome),
+    Listening(SocketAddr),
+    Stat(super::Stat),
+    Size(u64),
+    Digest(String),
+    Sent(Outcome),
+    Landed { size: Option<u64>, done: Extents },
+    Leaves(Vec<(u64, Chain)>),
+    Space { total_bytes: u64, free_bytes: u64 },
+    Failed(super::Failure),
+}
+
+/// Somebody was let in.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Welcome {
+    /// Under which name.
+    pub user: String,
+    /// Whether they may change anything.
+    pub may_write: bool,
+}
+
+/// What is known after a transfer.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Outcome {
+    /// Length of the file.
+    pub size: Option<u64>,
+    /// Its time of change.
+    pub modify: Option<Duration>,
+    /// 64 hex digits, if known without reading anything again.
+    pub blake3: Option<String>,
+    /// What landed, of an upload that is not published.
+    pub done: Option<Extents>,
+    /// Whether an upload is under its name now.
+    pub published: Option<bool>,
+    /// Bytes that were read a second time.
+    pub reread_bytes: u64,
+}

@@ -1,0 +1,179 @@
+//! `PASV EPSV SPAS PORT EPRT SPOR`: who listens and who connects.
+
+use super::{Answer, Ask, Cause, Failure, Session, Then};
+use crate::{
+    address::{Bars, Passive as Told, When},
+    command::{Family, Mode},
+    reply::Inner,
+};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+
+/// Where data goes to or comes from.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Data {
+    /// Nobody has said.
+    None,
+    /// `PASV` was answered "later".
+    Delayed(Passive),
+    /// We listen, or hold connections that came.
+    Passive { used: Option<Direction> },
+    /// We connect, or hold connections that we made.
+    Active { used: Option<Direction> },
+}
+
+/// Which way bytes have gone.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Direction {
+    Out,
+    In,
+}
+
+/// Which command wants us to listen.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Passive {
+    Pasv,
+    Epsv,
+    Spas,
+}
+
+impl Data {
+    pub(super) fn was_used(self) -> bool {
+        matches!(
+            self,
+            Self::Passive { used: Some(_) } | Self::Active { used: Some(_) }
+        )
+    }
+
+    /// Tells why a transfer cannot use this.
+    pub(super) fn refusal(
+        self,
+        mode: Mode,
+        to: Direction,
+        ours: bool,
+    ) -> Option<(u16, &'static str)> {
+        match self {
+            Self::None => Some((425, "Use PASV, EPSV, PORT or EPRT first.")),
+            Self::Passive { used: Some(was) } | Self::Active { used: Some(was) } if was != to => {
+                Some((
+                    425,
+                    "The data connections were used in the other direction: PASV or PORT first.",
+                ))
+            }
+            // GFD.20: in extended block mode the sender makes the connections.
+            Self::Passive { .. } | Self::Delayed(_)
+                if mode == Mode::Extended && to == Direction::Out && !ours =>
+            {
+                Some((
+                    500,
+                    "In MODE E the sender connects: use PORT, or OPTS GODWIT 1.",
+                ))
+            }
+            Self::Active { .. } if mode == Mode::Extended && to == Direction::In => {
+                Some((500, "In MODE E the sender connects: use PASV."))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns what is left after a transfer: addresses of stream mode are used
+    /// up, connections of extended mode stay if all went well.
+    pub(super) fn after(self, mode: Mode, direction: Direction, went_well: bool) -> Self {
+        let used = Some(direction);
+        match self {
+            _ if mode == Mode::Stream || !went_well => Self::None,
+            Self::Passive { .. } | Self::Delayed(_) => Self::Passive { used },
+            Self::Active { .. } => Self::Active { used },
+            Self::None => Self::None,
+        }
+    }
+}
+
+impl Session {
+    pub(super) fn passive(&mut self, how: Passive, family: Option<Family>) -> Option<Ask> {
+        let settings = &self.ready().settings;
+        if settings.only_epsv && how != Passive::Epsv {
+            self.say
+                .line(503, "EPSV ALL was said: only EPSV is allowed.");
+            return None;
+        }
+        if settings.delayed && how != Passive::Epsv {
+            self.ready().data = Data::Delayed(how);
+            self.say.line(200, "Passive delayed.");
+            return None;
+        }
+        let family = family.or((how == Passive::Pasv).then_some(Family::V4));
+        self.ask(Ask::Listen { family }, Then::Passive(how))
+    }
+
+    pub(super) fn only_epsv(&mut self) {
+        self.ready().settings.only_epsv = true;
+        self.say.line(229, "EPSV ALL Successful.");
+    }
+
+    pub(super) fn on_passive(&mut self, how: Passive, answer: Answer) {
+        self.ready().data = Data::None;
+        let failure = match answer {
+            Answer::Listening(address) if self.tell_passive(how, address, When::AtOnce) => {
+                self.ready().data = Data::Passive { used: None };
+                return;
+            }
+            Answer::Listening(_) => {
+                Failure::new(Cause::NoConnection, "This session speaks IPv6: use EPSV.")
+            }
+            Answer::Failed(failure) => failure,
+            _ => Failure::new(Cause::Internal, "No address."),
+        };
+        failure.say("listen", &mut self.say);
+    }
+
+    /// Tells the address that was delayed.
+    pub fn on_address(&mut self, address: SocketAddr) {
+        if let Data::Delayed(how) = self.ready().data {
+            self.ready().data = Data::Passive { used: None };
+            self.tell_passive(how, address, When::Delayed);
+        }
+    }
+
+    /// `false`: this form cannot say that address.
+    fn tell_passive(&mut self, how: Passive, at: SocketAddr, when: When) -> bool {
+        let told = match (how, at.ip().to_canonical()) {
+            (Passive::Pasv, IpAddr::V4(ip)) => Told::Commas(SocketAddrV4::new(ip, at.port())),
+            (Passive::Pasv, IpAddr::V6(_)) => return false,
+            (Passive::Epsv, _) => Told::Bars(Bars {
+                ip: None,
+                port: at.port(),
+            }),
+            (Passive::Spas, ip) => Told::Stripes(vec![SocketAddr::new(ip, at.port())]),
+        };
+        let reply = told.to_reply(when).encode(Inner::Indented);
+        self.say.bytes().extend(reply);
+        true
+    }
+
+    pub(super) fn aim(&mut self, to: Vec<SocketAddr>) -> Option<Ask> {
+        if self.ready().settings.only_epsv {
+            self.say
+                .line(503, "EPSV ALL was said: only EPSV is allowed.");
+            return None;
+        }
+        self.ask(Ask::Aim { to }, Then::Aimed)
+    }
+
+    pub(super) fn on_aimed(&mut self, answer: Answer) {
+        let failed = match answer {
+            Answer::Failed(failure) => Some(failure),
+            _ => None,
+        };
+        match failed {
+            Some(failure) => {
+                self.ready().data = Data::None;
+                // RFC 959 knows no better code for an address we will not call.
+                self.say.line(504, &failure.said);
+            }
+            None => {
+                self.ready().data = Data::Active { used: None };
+                self.say.line(200, "PORT Command successful.");
+            }
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! Commands about names: `CWD CDUP PWD SIZE MDTM MFMT MLST MLSC STAT CKSM DELE
+//! RMD MKD RNFR RNTO`.
+
+use super::{
+    Answer, Ask, Change, Failure, Form, Kind, Listing, Removed, Session, Stat, Then,
+    failure::Cause, place::shown,
+};
+use crate::{command::RawName, features::algorithm, time::Written};
+use std::{ops::Range, path::Path, path::PathBuf, time::Duration};
+
+impl Session {
+    pub(super) fn enter(&mut self, name: &RawName) -> Option<Ask> {
+        let path = self.path(name, "stat")?;
+        self.ask(Ask::Stat { path: path.clone() }, Then::Enter(path))
+    }
+
+    /// The root has no parent but itself.
+    pub(super) fn enter_parent(&mut self) -> Option<Ask> {
+        let mut path = self.ready().current.clone();
+        path.pop();
+        self.ask(Ask::Stat { path: path.clone() }, Then::Enter(path))
+    }
+
+    pub(super) fn on_entered(&mut self, path: PathBuf, answer: Answer) {
+        let failure = match answer {
+            Answer::Stat(stat) if stat.kind == Kind::Directory => {
+                self.ready().current = path;
+                return self.say.line(250, "CWD command successful.");
+            }
+            Answer::Stat(_) => Failure::new(Cause::NotDirectory, "Not a directory"),
+            answer => failed(answer),
+        };
+        failure.say("stat", &mut self.say);
+    }
+
+    pub(super) fn tell_current(&mut self) {
+        let current = shown(&self.ready().current);
+        self.say.quoted(257, "", &current, " is current directory.");
+    }
+
+    pub(super) fn size(&mut self, name: &[u8]) -> Option<Ask> {
+        let path = self.path(name, "stat")?;
+        self.ask(Ask::Size { path }, Then::Size)
+    }
+
+    pub(super) fn on_size(&mut self, answer: Answer) {
+        match answer {
+            Answer::Size(size) => self.say.line(213, &size.to_string()),
+            answer => failed(answer).say("stat", &mut self.say),
+        }
+    }
+
+    pub(super) fn modified(&mut self, name: &[u8]) -> Option<Ask> {
+        let path = self.path(name, "stat")?;
+        self.ask(Ask::Stat { path }, Then::Modified)
+    }
+
+    pub(super) fn on_modified(&mut self, answer: Answer) {
+        match answer {
+            Answer::Stat(Stat {
+                modify: Some(time), ..
+            }) => {
+                let seconds = Duration::from_secs(time.as_secs());
+                self.say.line(213, &Written(seconds).to_string());
+            }
+            Answer::Stat(_) => self.say.line(550, "The time is not known."),
+            answer => failed(answer).say("stat", &mut self.say),
+        }
+    }
+
+    pub(super) fn change(
+        &mut self,
+        name: &[u8],
+        change: Change,
+        doing: &'static str,
+    ) -> Option<Ask> {
+        let path = self.path_to_change(name, doing)?;
+        self.ask(Ask::Change { path, change }, done(doing))
+    }
+
+    pub(super) fn tell_facts(&mut self, name: &[u8]) -> Option<Ask> {
+        let path = self.path(name, "stat")?;
+        self.ask(Ask::Stat { path: path.clone() }, Then::Facts(path))
+    }
+
+    pub(super) fn on_facts(&mut self, path: &Path, answer: Answer) {
+        let stat = match answer {
+            Answer::Stat(stat) => stat,
+            answer => return failed(answer).say("stat", &mut self.say),
+        };
+        let (mut line, name) = (Vec::new(), shown(path));
+        let ready = self.ready();
+        ready
+            .settings
+            .facts
+            .write(&stat, ready.may_write, &mut line);
+        line.extend(&name);
+        self.say
+            .more_bytes(250, &[b"status of ", name.as_slice()].concat());
+        self.say.inner(&line);
+        self.say.line(250, "End.");
+    }
+
+    /// A directory told on the control channel.
+    pub(super) fn contents(&mut self, name: &[u8]) -> Option<Ask> {
+        let path = self.path(name, "stat")?;
+        let form = Form::Facts(self.ready().settings.facts.clone());
+        let first = "Contents of ";
+        self.ask(
+            Ask::Stat { path: path.clone() },
+            Then::ShowIfThere {
+                path,
+                form,
+                code: 250,
+                first,
+            },
+        )
+    }
+
+    pub(super) fn stat(&mut self, name: &[u8]) -> Option<Ask> {
+        let path = self.path(name, "stat")?;
+        let (form, first) = (Form::Long, "status of ");
+        self.ask(
+            Ask::Stat { path: path.clone() },
+            Then::ShowIfThere {
+                path,
+                form,
+                code: 213,
+                first,
+            },
+        )
+    }
+
+    pub(super) fn on_show_if_there(
+        &mut self,
+        path: PathBuf,
+        form: Form,
+        first: (u16, &str),
+        answer: Answer,
+    ) {
+        let (code, text) = first;
+        match answer {
+            Answer::Stat(stat) if stat.kind == Kind::Directory || code == 213 => {
+                let name = shown(&path);
+                self.say
+                    .more_bytes(code, &[text.as_bytes(), name.as_slice()].concat());
+                let listing = Listing {
+                    form,
+                    recursive: false,
+                    pattern: None,
+                    raw_names: false,
+                    may_write: self.ready().may_write,
+                };
+                self.follow = Some(Ask::Show { path, listing });
+                self.then = Some(Then::Contents(code));
+            }
+            Answer::Stat(_) => {
+                Failure::new(Cause::NotDirectory, "Not a directory").say("stat", &mut self.say);
+            }
+            answer => failed(answer).say("stat", &mut self.say),
+        }
+    }
+
+    /// Tells one entry of a directory that is shown on the control channel.
+    pub fn on_entry(&mut self, listing: &Listing, name: &Path, stat: &Stat, now: Duration) {
+        let mut line = Vec::new();
+        listing.write(name, stat, now, &mut line);
+        line.truncate(line.len() - b"\r\n".len());
+        self.say.inner(&line);
+    }
+
+    pub(super) fn on_contents(&mut self, code: u16, answer: Answer) {
+        match answer {
+            // The code cannot change any more; the last line tells.
+            Answer::Failed(failure) => {
+                self.say
+                    .line(code, &format!("Ended early: {}", failure.said));
+            }
+            _ => self.say.line(code, "End."),
+        }
+    }
+
+    pub(super) fn digest(
+        &mut self,
+        by: &str,
+        range: Option<Range<u64>>,
+        name: &[u8],
+    ) -> Option<Ask> {
+        let Some(by) = algorithm(by) else {
+            self.say.line(500, "Unknown checksum algorithm requested.");
+            return None;
+        };
+        let path = self.path(name, "open")?;
+        let markers = self.ready().settings.checksum_every;
+        self.ask(
+            Ask::Digest {
+                path,
+                by,
+                range,
+                markers,
+            },
+            Then::Digest,
+        )
+    }
+
+    pub(super) fn on_digest(&mut self, answer: Answer) {
+        match answer {
+            Answer::Digest(value) => self.say.line(213, &value),
+            answer => failed(answer).say("open", &mut self.say),
+        }
+    }
+
+    pub(super) fn remove(&mut self, name: &[u8], what: Removed) -> Option<Ask> {
+        let doing = match what {
+            Removed::File => "unlink",
+            Removed::Directory => "rmdir",
+            Removed::Tree => "recursion",
+        };
+        let path = self.path_to_change(name, doing)?;
+        self.ask(Ask::Remove { path, what }, done(doing))
+    }
+
+    pub(super) fn make_dir(&mut self, name: &[u8]) -> Option<Ask> {
+        let path = self.path_to_change(name, "mkdir")?;
+        self.ask(Ask::MakeDir { path: path.clone() }, Then::Made(path))
+    }
+
+    pub(super) fn on_made(&mut self, path: &Path, answer: Answer) {
+        match answer {
+            Answer::Done => {
+                self.say
+                    .quoted(257, "Directory ", &shown(path), " created successfully.");
+            }
+            answer => failed(answer).say("mkdir", &mut self.say),
+        }
+    }
+
+    pub(super) fn rename_from(&mut self, name: &[u8]) -> Option<Ask> {
+        let path = self.path_to_change(name, "rename")?;
+        self.ask(Ask::Stat { path: path.clone() }, Then::RenameFrom(path))
+    }
+
+    pub(super) fn on_rename_from(&mut self, path: PathBuf, answer: Answer) {
+        match answer {
+            Answer::Stat(_) => {
+                self.ready().rename_from = Some(path);
+                self.say.line(350, "OK. Send RNTO with destination name.");
+            }
+            answer => failed(answer).say("stat", &mut self.say),
+        }
+    }
+
+    pub(super) fn rename_to(&mut self, name: &[u8]) -> Option<Ask> {
+        let Some(from) = self.ready().rename_from.take() else {
+            self.say
+                .line(503, "Send RNFR with the name of the source first.");
+            return None;
+        };
+        let to = self.path_to_change(name, "rename")?;
+        self.ask(Ask::Rename { from, to }, done("rename"))
+    }
+}
+
+/// `250 OK.`, or why not.
+pub(super) fn done(doing: &'static str) -> Then {
+    Then::Say {
+        code: 250,
+        text: "OK.".into(),
+        doing,
+    }
+}
+
+/// What went wrong, of an answer that is not the one that was wanted.
+pub(super) fn failed(answer: Answer) -> Failure {
+    match answer {
+        Answer::Failed(failure) => failure,
+        _ => Failure::new(Cause::Internal, "Internal error"),
+    }
+}

@@ -1,0 +1,63 @@
+//! Where a name on a command line leads.
+
+use super::failure::{Cause, Failure};
+use std::{
+    ffi::OsString,
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    path::{Path, PathBuf},
+};
+
+/// Joins a name to the current directory; the result is relative to the root.
+///
+/// `..` is resolved by text, as in a shell. A name that would leave the root is
+/// an error, never silently cleaned: the client believes something that is not so.
+pub(crate) fn resolve(current: &Path, name: &[u8]) -> Result<PathBuf, Failure> {
+    if name.contains(&0) {
+        return Err(Failure::new(Cause::BadName, "A name cannot contain NUL"));
+    }
+    let mut bytes: Vec<&[u8]> = Vec::new();
+    if name.first() != Some(&b'/') {
+        bytes.extend(parts(current.as_os_str().as_bytes()));
+    }
+    for part in parts(name) {
+        if part != b".." {
+            bytes.push(part);
+        } else if bytes.pop().is_none() {
+            return Err(Failure::new(
+                Cause::Denied,
+                "The name leads out of what is served",
+            ));
+        }
+    }
+    Ok(PathBuf::from(OsString::from_vec(bytes.join(&b'/'))))
+}
+
+fn parts(name: &[u8]) -> impl Iterator<Item = &[u8]> {
+    name.split(|&b| b == b'/')
+        .filter(|part| !part.is_empty() && *part != b".")
+}
+
+/// The path as clients see it, with a slash in front.
+pub(crate) fn shown(path: &Path) -> Vec<u8> {
+    [b"/", path.as_os_str().as_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stay_inside() {
+        let at = |current: &str, name: &str| resolve(Path::new(current), name.as_bytes());
+        assert_eq!(at("a/b", "c").unwrap(), Path::new("a/b/c"));
+        assert_eq!(at("a/b", "/c//d/./").unwrap(), Path::new("c/d"));
+        assert_eq!(at("a/b", "../../c").unwrap(), Path::new("c"));
+        assert_eq!(at("a", "").unwrap(), Path::new("a"));
+        assert_eq!(at("a", "/").unwrap(), Path::new(""));
+        for out in ["..", "../..", "/..", "x/../../y", "/a/../../etc/passwd"] {
+            assert_eq!(at("", out).unwrap_err().cause, Cause::Denied, "{out}");
+        }
+        assert!(at("", "a\0b").is_err());
+        assert_eq!(at("", "..a/...").unwrap(), Path::new("..a/..."));
+    }
+}

@@ -1,0 +1,134 @@
+//! `SITE`: what the standards left to each server, and our own.
+
+use super::{
+    Answer, Ask, Change, Removed, Session, Then,
+    names::{done, failed},
+};
+use crate::{
+    command::{Godwit, Site},
+    marker::chain_text,
+};
+use std::{os::unix::ffi::OsStringExt, path::PathBuf};
+
+impl Session {
+    pub(super) fn site(&mut self, site: Site) -> Option<Ask> {
+        match site {
+            Site::Help => self.help(""),
+            Site::Chmod { mode, name } => return self.change(&name, Change::Mode(mode), "chmod"),
+            Site::Chgrp { group, name } => {
+                return self.change(&name, Change::Group(group), "chgrp");
+            }
+            Site::Utime { modify, name } => {
+                return self.change(&name, Change::Modify(modify), "utime");
+            }
+            Site::Trnc { length, name } => {
+                return self.change(&name, Change::Length(length), "truncate");
+            }
+            Site::Symlink { target, name } => return self.link(target, &name),
+            Site::SymlinkFrom(target) => {
+                self.ready().link_target =
+                    Some(PathBuf::from(std::ffi::OsString::from_vec(target)));
+                self.say
+                    .line(350, "OK. Send SITE SYMLINKTO with symlink name.");
+            }
+            Site::SymlinkTo(name) => return self.link_to(&name),
+            Site::Rdel(name) => return self.remove(&name, Removed::Tree),
+            Site::StorAttr { modify } => self.expect_time(modify),
+            // The kernel sizes buffers by what the path needs.
+            Site::Buffer => self.say.line(200, "Site Command Successful."),
+            Site::Note(note) => {
+                self.note = note;
+                self.say.line(250, "OK.");
+            }
+            Site::Version => {
+                let text = format!("godwit {}", self.profile.version);
+                self.say.line(200, &text);
+            }
+            Site::Whoami => {
+                let user = self.ready().user.clone();
+                self.say.line(200, &user);
+            }
+            Site::Godwit(command) => return self.godwit(command),
+        }
+        None
+    }
+
+    fn link_to(&mut self, name: &[u8]) -> Option<Ask> {
+        let Some(target) = self.ready().link_target.take() else {
+            self.say.line(503, "Send SITE SYMLINKFROM first.");
+            return None;
+        };
+        let path = self.path_to_change(name, "symlink")?;
+        self.ask(Ask::Link { path, target }, done("symlink"))
+    }
+
+    fn link(&mut self, target: Vec<u8>, name: &[u8]) -> Option<Ask> {
+        let path = self.path_to_change(name, "symlink")?;
+        let target = PathBuf::from(std::ffi::OsString::from_vec(target));
+        self.ask(Ask::Link { path, target }, done("symlink"))
+    }
+
+    fn godwit(&mut self, command: Godwit) -> Option<Ask> {
+        match command {
+            Godwit::Done { id, name } => {
+                let path = self.path_to_change(&name, "stat")?;
+                self.ask(Ask::Landed { path, id }, Then::Landed)
+            }
+            Godwit::Finish { upload, name } => {
+                let path = self.path_to_change(&name, "finish")?;
+                self.ask(Ask::Finish { path, upload }, Then::Finished)
+            }
+            Godwit::Leaves { id, leaves, name } => {
+                let path = self.path(&name, "open")?;
+                self.ask(Ask::Leaves { path, id, leaves }, Then::Leaves)
+            }
+            Godwit::Abandon { id, name } => {
+                let path = self.path_to_change(&name, "unlink")?;
+                self.ask(Ask::Abandon { path, id }, done("unlink"))
+            }
+            Godwit::Space { name } => {
+                let path = self.path(&name, "statvfs")?;
+                self.ask(Ask::Space { path }, Then::Space)
+            }
+        }
+    }
+
+    pub(super) fn on_landed(&mut self, answer: Answer) {
+        match answer {
+            Answer::Landed { size, done } => {
+                let size = size.map(|n| format!("size={n};")).unwrap_or_default();
+                self.say.line(250, &format!("GODWIT {size}done={done}"));
+            }
+            answer => failed(answer).say("stat", &mut self.say),
+        }
+    }
+
+    pub(super) fn on_leaf_list(&mut self, answer: Answer) {
+        match answer {
+            Answer::Leaves(leaves) => {
+                self.say.more(250, "Leaves");
+                for (index, chain) in &leaves {
+                    let line = format!("{index} {}", chain_text(chain));
+                    self.say.inner(line.as_bytes());
+                }
+                self.say.line(250, "End");
+            }
+            answer => failed(answer).say("open", &mut self.say),
+        }
+    }
+
+    pub(super) fn on_space(&mut self, answer: Answer) {
+        match answer {
+            Answer::Space {
+                total_bytes,
+                free_bytes,
+            } => {
+                self.say.line(
+                    250,
+                    &format!("GODWIT total={total_bytes};free={free_bytes}"),
+                );
+            }
+            answer => failed(answer).say("statvfs", &mut self.say),
+        }
+    }
+}

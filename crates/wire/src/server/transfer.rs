@@ -1,0 +1,360 @@
+//! `RETR STOR APPE ERET ESTO LIST NLST MLSD MLSR`, and what shapes the next one:
+//! `ALLO REST SCKS SITE STORATTR`.
+
+use super::{
+    Answer, Ask, At, Cause, Data, Failure, Form, Give, Leg, Listing, Outcome, Place, Session,
+    State, Then, Want, data::Direction,
+};
+use crate::{
+    command::{Command, Mode, Rest, Site},
+    features::algorithm,
+    marker::{Marker, Progress},
+    reply::Inner,
+    time::Written,
+};
+use godwit_core::{Algorithm, Chain, Extents};
+use std::{ops::Range, time::Duration};
+
+/// What was said about the next transfer. Any transfer uses it up.
+#[derive(Debug, Default)]
+pub(super) struct Next {
+    rest: Option<Rest>,
+    size: Option<u64>,
+    check: Option<(Algorithm, String)>,
+    modify: Option<Duration>,
+    direction: Option<Direction>,
+}
+
+/// What cannot wait until a transfer is over.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Urgent {
+    /// `ABOR`: end the transfer, then answer the ask as `Aborted`.
+    Abort,
+    /// `STAT`: tell [`Session::on_status`] how far it is.
+    Status,
+}
+
+impl Session {
+    /// RFC 959: what `REST` says belongs to the command that follows at once.
+    pub(super) fn next_belongs_to(&mut self, command: &Command) {
+        // Clients send these between REST and the transfer.
+        let between = matches!(
+            command,
+            Command::Pasv
+                | Command::Epsv(_)
+                | Command::Spas(_)
+                | Command::Port(_)
+                | Command::Allo(_)
+                | Command::Rest(_)
+                | Command::Scks { .. }
+                | Command::Site(Site::StorAttr { .. })
+                | Command::Type(_)
+                | Command::Mode(_)
+                | Command::Opts(_)
+                | Command::Retr(_)
+                | Command::Eret { .. }
+                | Command::Stor(_)
+                | Command::Appe(_)
+                | Command::Esto { .. }
+                | Command::EstoGodwit { .. }
+                | Command::List(_)
+                | Command::Nlst(_)
+                | Command::Mlsd(_)
+                | Command::Mlsr(_)
+        );
+        if !between {
+            self.ready().next.rest = None;
+        }
+    }
+
+    pub(super) fn announce_size(&mut self, size: u64) {
+        // Some clients say ALLO 0 when they do not know.
+        self.ready().next.size = Some(size).filter(|&size| size > 0);
+        self.say.line(200, "ALLO command successful.");
+    }
+
+    pub(super) fn go_on_behind(&mut self, rest: Rest) {
+        self.ready().next.rest = Some(rest);
+        self.say.line(
+            350,
+            "Restart Marker OK. Send STORE or RETR to initiate transfer.",
+        );
+    }
+
+    pub(super) fn expect_checksum(&mut self, by: &str, value: String) {
+        let Some(by) = algorithm(by) else {
+            return self.say.line(500, "Unknown checksum algorithm requested.");
+        };
+        self.ready().next.check = Some((by, value.to_ascii_lowercase()));
+        self.say.line(200, "OK.");
+    }
+
+    pub(super) fn expect_time(&mut self, modify: Option<Duration>) {
+        self.ready().next.modify = modify;
+        self.say.line(250, "OK.");
+    }
+
+    pub(super) fn retrieve(&mut self, name: &[u8], part: Range<u64>) -> Option<Ask> {
+        let next = std::mem::take(&mut self.ready().next);
+        let path = self.path(name, "open")?;
+        let leg = self.leg(Direction::Out)?;
+        let have = match next.rest {
+            None => Extents::new(),
+            Some(Rest::From(start)) => Extents::from(0..start),
+            Some(Rest::Have(have)) => have,
+        };
+        let a_prefix = have.prefix() == have.len_bytes();
+        if leg.mode == Mode::Stream && !a_prefix {
+            self.say.line(
+                501,
+                "In MODE S only the beginning can be there already: REST n.",
+            );
+            return None;
+        }
+        self.transfer(
+            Ask::Retrieve {
+                path,
+                want: Want { part, have },
+                leg,
+            },
+            Direction::Out,
+        )
+    }
+
+    pub(super) fn store(&mut self, name: &[u8], place: Place) -> Option<Ask> {
+        let next = std::mem::take(&mut self.ready().next);
+        let path = self.path_to_change(name, "open")?;
+        let leg = self.leg(Direction::In)?;
+        if let (Mode::Stream, Some(Rest::Have(have))) = (leg.mode, &next.rest)
+            && have.prefix() != have.len_bytes()
+        {
+            self.say.line(
+                501,
+                "In MODE S only the beginning can be there already: REST n.",
+            );
+            return None;
+        }
+        let Next {
+            rest,
+            size,
+            check,
+            modify,
+            ..
+        } = next;
+        let give = Give {
+            place,
+            rest,
+            size,
+            check,
+            modify,
+        };
+        self.transfer(Ask::Store { path, give, leg }, Direction::In)
+    }
+
+    pub(super) fn list_facts(&mut self, name: &[u8], at: At) -> Option<Ask> {
+        let facts = self.ready().settings.facts.clone();
+        self.list(name, Form::Facts(facts), at)
+    }
+
+    pub(super) fn list(&mut self, name: &[u8], form: Form, at: At) -> Option<Ask> {
+        self.ready().next = Next::default();
+        let mut path = self.path(name, "stat")?;
+        let globs = !matches!(form, Form::Facts(_));
+        let mut pattern = None;
+        if globs
+            && let Some(last) = path.file_name().map(|n| n.as_encoded_bytes().to_vec())
+            && last.iter().any(|b| matches!(b, b'*' | b'?'))
+        {
+            path.pop();
+            pattern = Some(last);
+        }
+        let leg = self.leg(Direction::Out)?;
+        let ready = self.ready();
+        let listing = Listing {
+            form,
+            recursive: at == At::AllBelow,
+            pattern,
+            raw_names: ready.settings.ours,
+            may_write: ready.may_write,
+        };
+        self.transfer(Ask::List { path, listing, leg }, Direction::Out)
+    }
+
+    fn transfer(&mut self, ask: Ask, direction: Direction) -> Option<Ask> {
+        if self.abort_is_queued() {
+            // Whoever says ABOR wants none of what was sent ahead of it.
+            self.say.line(426, "Aborted before it began.");
+            return None;
+        }
+        self.ready().next.direction = Some(direction);
+        self.ask(ask, Then::Transfer)
+    }
+
+    /// Returns how bytes will travel, or says why they cannot.
+    fn leg(&mut self, direction: Direction) -> Option<Leg> {
+        let ready = self.ready();
+        let (settings, data) = (&ready.settings, ready.data);
+        if let Some((code, text)) = data.refusal(settings.mode, direction, settings.ours) {
+            self.say.line(code, text);
+            return None;
+        }
+        let extended = settings.mode == Mode::Extended;
+        Some(Leg {
+            mode: settings.mode,
+            representation: settings.representation,
+            streams: settings.streams,
+            delayed: match data {
+                Data::Delayed(_) => Some(crate::command::Family::V4),
+                _ => None,
+            },
+            restart_every: settings.restart_every,
+            progress_every: match direction {
+                Direction::In => extended.then_some(settings.progress_every),
+                Direction::Out => settings.sending_every,
+            },
+            leaves: settings.ours,
+            ours: settings.ours,
+        })
+    }
+
+    /// Says that data connections are there, and so the transfer begins.
+    pub fn on_open(&mut self, warm: bool) {
+        if warm {
+            self.say
+                .line(125, "Beginning transfer; reusing existing data connection.");
+        } else {
+            self.say.line(150, "Beginning transfer.");
+        }
+    }
+
+    /// Tells how many bytes have moved, by the clock since the epoch.
+    pub fn on_progress(&mut self, bytes: u64, at: Duration) {
+        let progress = Progress {
+            at,
+            stripe: 0,
+            bytes,
+            stripes: 1,
+        };
+        self.say_marker(&Marker::Progress(progress));
+    }
+
+    /// Tells what has landed since the last time.
+    pub fn on_range(&mut self, landed: &Extents) {
+        if !landed.is_empty() {
+            self.say_marker(&Marker::Ranges(landed.clone()));
+        }
+    }
+
+    /// Tells chaining values of leaves, in ascending order.
+    pub fn on_leaves(&mut self, leaves: &[(u64, Chain)]) {
+        for run in leaves.chunk_by(|a, b| a.0 + 1 == b.0) {
+            for some in run.chunks(LEAVES_A_LINE) {
+                let (first, chains) = (some[0].0, some.iter().map(|&(_, c)| c).collect());
+                self.say_marker(&Marker::Leaves { first, chains });
+            }
+        }
+    }
+
+    /// Tells how many bytes of a checksum are done.
+    pub fn on_checksum_progress(&mut self, bytes: u64) {
+        self.say_marker(&Marker::Checksum { bytes });
+    }
+
+    fn say_marker(&mut self, marker: &Marker) {
+        let reply = marker.to_reply().encode(Inner::Indented);
+        self.say.bytes().extend(reply);
+    }
+
+    /// Looks whether the client said, during a transfer, what cannot wait.
+    pub fn urgent(&mut self) -> Option<Urgent> {
+        if self.abort_is_queued() {
+            return Some(Urgent::Abort);
+        }
+        // Others stand in front of it: their replies must come first.
+        let first = self.queue.lines().next()?;
+        if Command::is(first, "STAT") && first.len() == b"STAT".len() {
+            self.queue.pop();
+            return Some(Urgent::Status);
+        }
+        None
+    }
+
+    /// Tells how far the transfer is.
+    pub fn on_status(&mut self, bytes: u64) {
+        self.say.more(213, "Status of the transfer:");
+        self.say.inner(format!("{bytes} bytes moved").as_bytes());
+        self.say.line(213, "End.");
+    }
+
+    fn abort_is_queued(&self) -> bool {
+        self.queue.lines().any(|line| Command::is(line, "ABOR"))
+    }
+
+    pub(super) fn on_transfer(&mut self, answer: Answer) {
+        let State::Ready(ready) = &mut self.state else {
+            return; // closed while it went on
+        };
+        let went_well = matches!(answer, Answer::Sent(_));
+        if let Some(direction) = ready.next.direction.take() {
+            ready.data = ready.data.after(ready.settings.mode, direction, went_well);
+        }
+        match answer {
+            Answer::Sent(outcome) => self.tell_outcome(&outcome),
+            Answer::Failed(failure) => failure.say("open", &mut self.say),
+            _ => self.say.line(451, "Internal error."),
+        }
+    }
+
+    fn tell_outcome(&mut self, outcome: &Outcome) {
+        let facts = outcome.facts();
+        if self.ready().settings.ours && !facts.is_empty() {
+            self.say.more(226, "Transfer Complete.");
+            self.say.inner(format!("GODWIT {facts}").as_bytes());
+            self.say.line(226, "End.");
+        } else {
+            self.say.line(226, "Transfer Complete.");
+        }
+    }
+
+    pub(super) fn on_finished(&mut self, answer: Answer) {
+        match answer {
+            Answer::Sent(outcome) => {
+                let text = format!("GODWIT {}", outcome.facts());
+                self.say.line(250, &text);
+            }
+            Answer::Failed(failure) => match failure.cause {
+                // What is missing is a state of the upload, not of the network.
+                Cause::Incomplete => {
+                    Failure::new(Cause::Changed, failure.said).say("finish", &mut self.say);
+                }
+                _ => failure.say("finish", &mut self.say),
+            },
+            _ => self.say.line(451, "Internal error."),
+        }
+    }
+}
+
+impl Outcome {
+    /// `size=N;modify=T;…`, see FORMATS.md §1.
+    fn facts(&self) -> String {
+        let mut facts = String::new();
+        let mut tell = |key: &str, value: Option<String>| {
+            if let Some(value) = value {
+                facts.push_str(&format!("{key}={value};"));
+            }
+        };
+        tell("size", self.size.map(|n| n.to_string()));
+        tell("modify", self.modify.map(|t| Written(t).to_string()));
+        tell("blake3", self.blake3.clone());
+        tell("done", self.done.as_ref().map(Extents::to_string));
+        tell("published", self.published.map(|p| u8::from(p).to_string()));
+        tell(
+            "reread",
+            (self.reread_bytes > 0).then(|| self.reread_bytes.to_string()),
+        );
+        facts
+    }
+}
+
+/// FORMATS.md §1.
+const LEAVES_A_LINE: usize = 64;

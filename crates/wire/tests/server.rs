@@ -1,0 +1,446 @@
+//! The dialogues in `transcripts/server`, against the pure session.
+
+use godwit_core::Hashing;
+use godwit_wire::server::{
+    Answer, Ask, Cause, Change, Failure, Give, Kind, Outcome, Place, Profile, Removed, Session,
+    Stat, Step, Want, Welcome,
+};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+#[test]
+fn dialogues_are_held_by_the_pure_session() {
+    let mut count = 0;
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts/server");
+    for file in std::fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let mut talk = Talk::new();
+        for (i, line) in text.lines().enumerate() {
+            talk.follow(line, &format!("{}:{}", path.display(), i + 1));
+        }
+        assert!(
+            talk.said.is_empty(),
+            "{}: nobody expected {:?}",
+            path.display(),
+            talk.said
+        );
+        count += 1;
+    }
+    assert!(count >= 8, "only {count} dialogues were found");
+}
+
+#[test]
+fn many_commands_may_be_sent_ahead() {
+    let mut talk = Talk::new();
+    let all = "USER anonymous\r\nPASS x\r\n".to_owned() + &"NOOP\r\nSIZE f1\r\n".repeat(200);
+    talk.session.on_bytes(all.as_bytes());
+    talk.drive();
+    let ok = talk
+        .said
+        .iter()
+        .filter(|line| line.starts_with("213 6"))
+        .count();
+    assert_eq!(ok, 200);
+    assert!(talk.session.wants_bytes());
+}
+
+#[test]
+fn a_client_that_does_not_wait_is_not_read_for_ever() {
+    let mut session = Session::new(Profile {
+        pipeline_max: 64,
+        ..Profile::default()
+    });
+    session.on_bytes(&b"NOOP\r\n".repeat(64));
+    assert!(!session.wants_bytes());
+}
+
+#[test]
+fn abort_and_status_are_seen_during_a_transfer() {
+    use godwit_wire::server::Urgent;
+    let mut session = Session::new(Profile::default());
+    session.on_bytes(b"USER writer\r\nPASS x\r\nEPSV\r\nRETR f1\r\n");
+    let answers = [
+        Answer::Welcome(Welcome {
+            user: "writer".into(),
+            may_write: true,
+        }),
+        Answer::Listening("127.0.0.1:2000".parse().unwrap()),
+    ];
+    for answer in answers {
+        assert!(matches!(session.poll(), Some(Step::Ask(_))));
+        session.on_answer(answer);
+    }
+    assert!(matches!(
+        session.poll(),
+        Some(Step::Ask(Ask::Retrieve { .. }))
+    ));
+    session.on_open(false);
+    assert_eq!(session.urgent(), None);
+    session.on_bytes(b"STAT\r\n");
+    assert_eq!(session.urgent(), Some(Urgent::Status));
+    session.on_status(17);
+    assert_eq!(session.urgent(), None);
+    // A status behind other commands waits; an abort does not.
+    session.on_bytes(b"RETR f1\r\nSTAT\r\n");
+    assert_eq!(session.urgent(), None);
+    session.on_bytes(b"\xff\xf4\xff\xf2ABOR\r\n");
+    assert_eq!(session.urgent(), Some(Urgent::Abort));
+    session.output().clear();
+    session.on_answer(Answer::Failed(Failure::new(Cause::Aborted, "Aborted.")));
+    assert_eq!(session.poll(), None);
+    let said = String::from_utf8(session.output().clone()).unwrap();
+    let codes: Vec<&str> = said.lines().map(|line| &line[..4]).collect();
+    assert_eq!(
+        codes,
+        ["426 ", "425 ", "211-", " god", " log", "211 ", "226 "]
+    );
+}
+
+#[test]
+fn who_speaks_no_ftp_is_sent_away() {
+    let mut talk = Talk::new();
+    talk.session.on_bytes(&b"GET / HTTP/1.1\r\n".repeat(100));
+    talk.drive();
+    assert!(talk.closed);
+    assert!(talk.said.back().unwrap().starts_with("421 "));
+}
+
+/// A session, and a small world for it.
+struct Talk {
+    session: Session,
+    world: World,
+    said: VecDeque<String>,
+    received: Vec<u8>,
+    sent: Option<Vec<u8>>,
+    open: Option<(Want, PathBuf)>,
+    give: Option<(Give, PathBuf)>,
+    closed: bool,
+}
+
+impl Talk {
+    fn new() -> Self {
+        let mut talk = Self {
+            session: Session::new(Profile::default()),
+            world: World::new(),
+            said: VecDeque::new(),
+            received: Vec::new(),
+            sent: None,
+            open: None,
+            give: None,
+            closed: false,
+        };
+        talk.drive();
+        talk
+    }
+
+    fn follow(&mut self, line: &str, at: &str) {
+        if line.is_empty() || line.starts_with('#') {
+            return;
+        }
+        let (mark, text) = (&line[..2], line.get(3..).unwrap_or(""));
+        match mark {
+            "C:" => {
+                assert!(
+                    self.said.is_empty(),
+                    "{at}: nobody expected {:?}",
+                    self.said
+                );
+                self.session
+                    .on_bytes(&[unescaped(text).as_slice(), b"\r\n"].concat());
+                self.drive();
+            }
+            "S:" => {
+                let said = self
+                    .said
+                    .pop_front()
+                    .unwrap_or_else(|| panic!("{at}: silence"));
+                assert!(
+                    matches(text, &said),
+                    "{at}:\n wanted {text}\n but    {said}"
+                );
+            }
+            "D<" => {
+                self.transfer();
+                assert_eq!(self.received, unescaped(text), "{at}");
+            }
+            "D>" => {
+                self.sent = Some(unescaped(text));
+                self.transfer();
+            }
+            _ => panic!("{at}: what is {line:?}?"),
+        }
+    }
+
+    fn drive(&mut self) {
+        while let Some(step) = self.session.poll() {
+            match step {
+                Step::Close => {
+                    self.closed = true;
+                    break;
+                }
+                Step::Ask(Ask::Retrieve { path, want, .. }) => match self.world.file(&path) {
+                    Ok(_) => {
+                        self.open = Some((want, path));
+                        break;
+                    }
+                    Err(failure) => self.session.on_answer(Answer::Failed(failure)),
+                },
+                Step::Ask(Ask::Store { path, give, .. }) => {
+                    self.give = Some((give, path));
+                    break;
+                }
+                Step::Ask(Ask::List { path, listing, .. }) => {
+                    self.received.clear();
+                    for (name, stat) in self.world.list(&path) {
+                        let now = Duration::from_secs(1_600_000_000);
+                        listing.write(&name, &stat, now, &mut self.received);
+                    }
+                    self.session.on_open(false);
+                    self.session.on_answer(Answer::Sent(Outcome::default()));
+                }
+                Step::Ask(Ask::Show { path, listing }) => {
+                    let mut all = vec![
+                        (".".into(), stat(Kind::Current, 0)),
+                        ("..".into(), stat(Kind::Parent, 0)),
+                    ];
+                    all.extend(self.world.list(&path));
+                    for (name, stat) in all {
+                        self.session
+                            .on_entry(&listing, &name, &stat, Duration::ZERO);
+                    }
+                    self.session.on_answer(Answer::Done);
+                }
+                Step::Ask(ask) => {
+                    let answer = self.world.answer(ask);
+                    self.session.on_answer(answer);
+                }
+            }
+        }
+        self.hear();
+    }
+
+    /// The data connection is there.
+    fn transfer(&mut self) {
+        if let Some((want, path)) = self.open.take() {
+            let bytes = self.world.file(&path).unwrap();
+            let start = want.part.start + want.have.prefix();
+            let end = want.part.end.min(bytes.len() as u64);
+            self.received = bytes[start as usize..end as usize].to_vec();
+        } else if let Some((give, path)) = self.give.take() {
+            let mut bytes = match give.place {
+                Place::End => self.world.file(&path).unwrap(),
+                _ => Vec::new(),
+            };
+            bytes.extend(self.sent.take().unwrap());
+            self.world.0.insert(path, Node::File(bytes, TIME));
+        } else {
+            return; // a listing, which is there already
+        }
+        self.session.on_open(false);
+        self.session.on_answer(Answer::Sent(Outcome::default()));
+        self.drive();
+    }
+
+    fn hear(&mut self) {
+        let output = std::mem::take(self.session.output());
+        let text = String::from_utf8_lossy(&output);
+        self.said
+            .extend(text.split_terminator("\r\n").map(Into::into));
+    }
+}
+
+/// The files that README.md in `transcripts` tells of.
+struct World(BTreeMap<PathBuf, Node>);
+
+#[derive(Clone)]
+enum Node {
+    File(Vec<u8>, Duration),
+    Directory,
+    Link(PathBuf),
+}
+
+impl World {
+    fn new() -> Self {
+        let nodes = [
+            ("", Node::Directory),
+            ("f1", Node::File(b"hello\n".into(), TIME)),
+            ("sp ace", Node::File(b"".into(), TIME)),
+            ("sub", Node::Directory),
+            ("sub/deep", Node::Directory),
+            ("sub/deep/b", Node::File(b"b\n".into(), TIME)),
+            ("empty", Node::Directory),
+        ];
+        Self(
+            nodes
+                .into_iter()
+                .map(|(path, node)| (path.into(), node))
+                .collect(),
+        )
+    }
+
+    fn file(&self, path: &Path) -> Result<Vec<u8>, Failure> {
+        match self.0.get(path) {
+            Some(Node::File(bytes, _)) => Ok(bytes.clone()),
+            Some(Node::Link(to)) => self.file(to),
+            Some(Node::Directory) => Err(Failure::new(Cause::IsDirectory, "Is a directory")),
+            None => Err(missing()),
+        }
+    }
+
+    fn stat(&self, path: &Path) -> Result<Stat, Failure> {
+        match self.0.get(path) {
+            Some(Node::File(bytes, time)) => Ok(Stat {
+                modify: Some(*time),
+                ..stat(Kind::File, bytes.len())
+            }),
+            Some(Node::Link(to)) => self.stat(to),
+            Some(Node::Directory) => Ok(stat(Kind::Directory, 4096)),
+            None => Err(missing()),
+        }
+    }
+
+    fn list(&self, path: &Path) -> Vec<(PathBuf, Stat)> {
+        let inside = self.0.keys().filter(|p| p.parent() == Some(path));
+        inside
+            .map(|p| (p.file_name().unwrap().into(), self.stat(p).unwrap()))
+            .collect()
+    }
+
+    fn answer(&mut self, ask: Ask) -> Answer {
+        self.try_answer(ask).unwrap_or_else(Answer::Failed)
+    }
+
+    fn try_answer(&mut self, ask: Ask) -> Result<Answer, Failure> {
+        Ok(match ask {
+            Ask::Login { user, .. } => match user.as_str() {
+                "anonymous" | "writer" => {
+                    let may_write = user == "writer";
+                    Answer::Welcome(Welcome {
+                        user: "anonymous".into(),
+                        may_write,
+                    })
+                }
+                _ => return Err(Failure::new(Cause::Login, "No.")),
+            },
+            Ask::Listen { .. } => Answer::Listening("127.0.0.1:2000".parse().unwrap()),
+            Ask::Aim { to } if to.iter().any(|to| to.port() < 1024) => {
+                return Err(Failure::new(Cause::Denied, "Not there."));
+            }
+            Ask::Stat { path } => Answer::Stat(self.stat(&path)?),
+            Ask::Size { path } => Answer::Size(self.stat(&path)?.size),
+            Ask::Space { .. } => Answer::Space {
+                total_bytes: 2,
+                free_bytes: 1,
+            },
+            Ask::Landed { .. } => return Err(missing()),
+            Ask::Digest {
+                path, by, range, ..
+            } => {
+                let bytes = self.file(&path)?;
+                let range = range.unwrap_or(0..bytes.len() as u64);
+                let mut hashing = Hashing::new(by);
+                hashing.update(&bytes[range.start as usize..range.end as usize]);
+                Answer::Digest(hashing.finish().hex())
+            }
+            Ask::MakeDir { path } => {
+                if self.0.contains_key(&path) {
+                    return Err(Failure::new(Cause::Exists, "File exists"));
+                }
+                self.0.insert(path, Node::Directory);
+                Answer::Done
+            }
+            Ask::Remove { path, what } => {
+                self.stat(&path)?;
+                if what == Removed::Directory && !self.list(&path).is_empty() {
+                    return Err(Failure::new(Cause::NotEmpty, "Directory not empty"));
+                }
+                self.0.retain(|p, _| !p.starts_with(&path));
+                Answer::Done
+            }
+            Ask::Rename { from, to } => {
+                let node = self.0.remove(&from).unwrap();
+                self.0.insert(to, node);
+                Answer::Done
+            }
+            Ask::Change { path, change } => {
+                let Some(Node::File(bytes, time)) = self.0.get_mut(&path) else {
+                    panic!()
+                };
+                match change {
+                    Change::Length(length) => bytes.resize(length as usize, 0),
+                    Change::Modify(modify) => *time = modify,
+                    _ => {}
+                }
+                Answer::Done
+            }
+            Ask::Link { path, target } => {
+                self.0.insert(path, Node::Link(target));
+                Answer::Done
+            }
+            _ => Answer::Done,
+        })
+    }
+}
+
+fn stat(kind: Kind, size: usize) -> Stat {
+    Stat {
+        kind,
+        size: size as u64,
+        modify: Some(TIME),
+        mode: Some(0o644),
+        owner: None,
+        group: None,
+        target: None,
+        unique: None,
+    }
+}
+
+fn missing() -> Failure {
+    Failure::new(Cause::Missing, "No such file or directory")
+}
+
+/// `*` in the pattern stands for anything.
+fn matches(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap();
+    let Some(mut rest) = text.strip_prefix(first) else {
+        return false;
+    };
+    let mut open = false;
+    for part in parts {
+        let Some(at) = rest.find(part.trim_end()) else {
+            return false;
+        };
+        rest = &rest[at + part.trim_end().len()..];
+        open = part.trim_end().is_empty();
+    }
+    open || rest.is_empty()
+}
+
+fn unescaped(text: &str) -> Vec<u8> {
+    let (mut bytes, mut rest) = (Vec::new(), text.bytes());
+    while let Some(byte) = rest.next() {
+        if byte != b'\\' {
+            bytes.push(byte);
+            continue;
+        }
+        bytes.push(match rest.next().unwrap() {
+            b'n' => b'\n',
+            b'r' => b'\r',
+            b't' => b'\t',
+            b'0' => 0,
+            b'x' => {
+                let hex: String = rest.by_ref().take(2).map(char::from).collect();
+                u8::from_str_radix(&hex, 16).unwrap()
+            }
+            other => other,
+        });
+    }
+    bytes
+}
+
+const TIME: Duration = Duration::from_secs(1_577_882_096); // 2020-01-01 12:34:56
