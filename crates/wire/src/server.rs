@@ -95,6 +95,7 @@ impl Shield {
 
 /// What must happen next.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::large_enum_variant)] // one exists at a time
 pub enum Step {
     /// Do this and answer.
     Ask(Ask),
