@@ -83,6 +83,11 @@ impl Features {
         all.into_iter().map(|(_, algorithm)| algorithm).collect()
     }
 
+    /// Forgets a keyword that turned out to be untrue.
+    pub fn remove(&mut self, word: &str) {
+        self.lines.remove(word);
+    }
+
     fn add(&mut self, line: &str) {
         let (word, rest) = line.trim().split_once(' ').unwrap_or((line.trim(), ""));
         if !word.is_empty() {
@@ -106,10 +111,7 @@ pub fn checksum_word(by: Algorithm) -> &'static str {
 
 /// Returns the algorithm of a word, of any case; dashes as in `SHA-256` do not matter.
 pub fn algorithm(word: &str) -> Option<Algorithm> {
-    let plain: String = word.chars().filter(|c| *c != '-').collect();
-    ALGORITHMS
-        .into_iter()
-        .find(|&by| checksum_word(by).eq_ignore_ascii_case(plain.trim()))
+    word.trim().parse().ok()
 }
 
 /// Reads the commands that a 214 of `SITE HELP` or `HELP` names, in upper case.
@@ -130,15 +132,6 @@ pub fn commands(reply: &Reply) -> BTreeSet<String> {
         .map(|word| String::from_utf8_lossy(word).into_owned())
         .collect()
 }
-
-const ALGORITHMS: [Algorithm; 6] = [
-    Algorithm::Blake3,
-    Algorithm::Adler32,
-    Algorithm::Md5,
-    Algorithm::Sha1,
-    Algorithm::Sha256,
-    Algorithm::Sha512,
-];
 
 const FEATURES_MAX: usize = 1000; // pure-ftpd, the most talkative, has forty
 

@@ -6,6 +6,7 @@
 //! that knows no encoding must not be given one.
 
 pub mod address;
+pub mod client;
 pub mod command;
 mod error;
 pub mod facts;
@@ -17,5 +18,6 @@ pub mod mode_e;
 pub mod reply;
 pub mod server;
 pub mod time;
+pub mod transcript;
 
 pub use error::{Error, Result};

@@ -1,0 +1,75 @@
+//! A command line.
+
+use std::fmt;
+
+/// One line that a client says: a word, and arguments behind it.
+///
+/// A line with a line feed inside would be two commands, so that what cannot be
+/// said is refused here, where names become lines.
+#[derive(Clone, Eq, PartialEq)]
+pub struct Line(Vec<u8>);
+
+/// A name that no command line can carry.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("FTP cannot carry a name with a line end or a zero byte")]
+pub struct Unspeakable;
+
+impl Line {
+    /// Returns a line of one or more fixed words.
+    pub fn new(words: &str) -> Self {
+        debug_assert!(!words.contains(['\r', '\n', '\0']));
+        Self([words.as_bytes(), b"\r\n"].concat())
+    }
+
+    /// Adds an argument that we wrote ourselves.
+    pub fn and(self, argument: impl fmt::Display) -> Self {
+        self.bytes(argument.to_string().as_bytes())
+            .expect("numbers and fixed words have no line ends")
+    }
+
+    /// Adds an argument that may contain anything: a name.
+    pub fn bytes(mut self, argument: &[u8]) -> Result<Self, Unspeakable> {
+        if argument.iter().any(|b| b"\r\n\0".contains(b)) {
+            return Err(Unspeakable);
+        }
+        self.0.truncate(self.0.len() - 2);
+        self.0.push(b' ');
+        self.0.extend(argument);
+        self.0.extend(b"\r\n");
+        Ok(self)
+    }
+
+    /// Returns the line with its end.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Without what a PASS carries.
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.starts_with(b"PASS") {
+            return f.write_str("PASS …");
+        }
+        f.write_str(&crate::error::shown(self.0.trim_ascii_end()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_cannot_smuggle_a_second_command() {
+        for name in [&b"a\nDELE b"[..], b"a\r", b"\0"] {
+            assert_eq!(Line::new("RETR").bytes(name), Err(Unspeakable));
+        }
+        let line = Line::new("ERET P").and(5).and(7).bytes(b" a b ").unwrap();
+        assert_eq!(line.as_bytes(), b"ERET P 5 7  a b \r\n");
+    }
+
+    #[test]
+    fn passwords_are_not_shown() {
+        assert_eq!(format!("{:?}", Line::new("PASS").and("secret")), "PASS …");
+    }
+}

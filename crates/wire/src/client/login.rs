@@ -1,0 +1,212 @@
+//! From the greeting to a session in which files can be named.
+
+use super::{Family, Line, Peer, Refusal, Talk};
+use crate::{
+    features::{self, Features},
+    reply::Reply,
+};
+use std::fmt;
+
+/// Who logs in.
+#[derive(Clone, Eq, PartialEq)]
+pub struct Credentials {
+    /// Name of the user.
+    pub user: String,
+    /// The secret, or for anonymous users any text.
+    pub password: String,
+}
+
+impl Credentials {
+    /// Returns what RFC 1635 asks of somebody without an account.
+    pub fn anonymous() -> Self {
+        Self {
+            user: "anonymous".into(),
+            password: "godwit@".into(),
+        }
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Credentials({}, …)", self.user)
+    }
+}
+
+/// Logs in. The inner error is the server's refusal.
+///
+/// A server that calls itself godwit is told everything in one go: one round
+/// trip. All others are asked step by step, since some of them lose what is sent
+/// ahead of a reply, and `SITE CLIENTINFO` is for GridFTP servers only: Pure-FTPd
+/// counts unknown commands of a client against it.
+pub fn log_in<T: Talk>(talk: &mut T, who: &Credentials) -> Result<Result<Peer, Refusal>, T::Error> {
+    let greeting = talk.greeting()?;
+    if let Some(refusal) = Refusal::of(&greeting) {
+        return Ok(Err(refusal));
+    }
+    let banner = greeting.said();
+    let named = (
+        Line::new("USER").bytes(who.user.as_bytes()),
+        Line::new("PASS").bytes(who.password.as_bytes()),
+    );
+    let (Ok(user), Ok(pass)) = named else {
+        return Ok(Err(Refusal {
+            code: 530,
+            said: "user name or password with a line end".into(),
+            why: super::Why::Login,
+        }));
+    };
+    let mut peer = if banner.contains("godwit") {
+        match at_once(talk, user, pass)? {
+            Ok(peer) => peer,
+            Err(refusal) => return Ok(Err(refusal)),
+        }
+    } else {
+        match step_by_step(talk, user, pass)? {
+            Ok(peer) => peer,
+            Err(refusal) => return Ok(Err(refusal)),
+        }
+    };
+    peer.banner = banner;
+    Ok(Ok(peer))
+}
+
+fn at_once<T: Talk>(
+    talk: &mut T,
+    user: Line,
+    pass: Line,
+) -> Result<Result<Peer, Refusal>, T::Error> {
+    let lines = [
+        user,
+        pass,
+        Line::new("FEAT"),
+        Line::new("TYPE I"),
+        Line::new("OPTS GODWIT 1"),
+    ];
+    let replies = talk.ask(&lines)?;
+    let [user, pass, feat, image, godwit] = &replies[..] else {
+        unreachable!("as many replies as lines")
+    };
+    let checked = Refusal::check(user)
+        // After a 230 to USER it does not matter what is said to PASS.
+        .and_then(|user| {
+            if user.code == 230 {
+                Ok(user)
+            } else {
+                Refusal::check(pass)
+            }
+        })
+        .and_then(|_| Refusal::check(image));
+    if let Err(refusal) = checked {
+        return Ok(Err(refusal));
+    }
+    let mut features = Features::from_reply(feat);
+    if !godwit.is_positive() {
+        features.remove("GODWIT");
+    }
+    Ok(Ok(Peer {
+        features,
+        home: b"/".to_vec(),
+        ..Peer::default()
+    }))
+}
+
+fn step_by_step<T: Talk>(
+    talk: &mut T,
+    user: Line,
+    pass: Line,
+) -> Result<Result<Peer, Refusal>, T::Error> {
+    let reply = talk.ask_one(user)?;
+    let reply = if reply.code == 331 {
+        talk.ask_one(pass)?
+    } else {
+        reply
+    };
+    if let Err(refusal) = logged_in(&reply) {
+        return Ok(Err(refusal));
+    }
+    let features = Features::from_reply(&talk.ask_one(Line::new("FEAT"))?);
+    let mut peer = Peer {
+        features,
+        ..Peer::default()
+    };
+    if peer.family() == Family::Grid {
+        let about = concat!(
+            "SITE CLIENTINFO scheme=ftp;appname=\"godwit\";appver=\"",
+            env!("CARGO_PKG_VERSION"),
+            "\";"
+        );
+        talk.ask_one(Line::new(about))?;
+    } else {
+        peer.site = features::commands(&talk.ask_one(Line::new("SITE HELP"))?);
+    }
+    let image = talk.ask_one(Line::new("TYPE I"))?;
+    if let Some(refusal) = Refusal::of(&image) {
+        return Ok(Err(refusal));
+    }
+    if peer.features.is_godwit() {
+        // One of ours behind a banner of its own.
+        if !talk.ask_one(Line::new("OPTS GODWIT 1"))?.is_positive() {
+            peer.features.remove("GODWIT");
+        }
+    }
+    peer.home = home(&talk.ask_one(Line::new("PWD"))?);
+    Ok(Ok(peer))
+}
+
+/// 332 wants an account, which nobody has had since the last century.
+fn logged_in(reply: &Reply) -> Result<(), Refusal> {
+    if reply.code / 100 == 2 {
+        return Ok(());
+    }
+    Err(Refusal {
+        code: reply.code,
+        said: reply.said(),
+        why: match Refusal::of(reply) {
+            Some(refusal) if refusal.why == super::Why::Busy => refusal.why,
+            _ => super::Why::Login,
+        },
+    })
+}
+
+/// Reads the 257 of PWD: a path in quotes, in which a quote stands doubled.
+/// A server that does not tell has its home where relative names begin: nowhere.
+fn home(reply: &Reply) -> Vec<u8> {
+    let mut home = Vec::new();
+    if reply.code != 257 {
+        return home;
+    }
+    let line = &reply.lines[0];
+    let Some(open) = line.iter().position(|&b| b == b'"') else {
+        return home;
+    };
+    let mut rest = line[open + 1..].iter().copied().peekable();
+    while let Some(byte) = rest.next() {
+        if byte == b'"' && rest.next_if_eq(&b'"').is_none() {
+            break;
+        }
+        home.push(byte);
+    }
+    home
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_in_the_home_are_doubled() {
+        let told = |text: &str| String::from_utf8(home(&Reply::new(257, text))).unwrap();
+        assert_eq!(told("\"/a \"\"b\"\"\" is current"), "/a \"b\"");
+        assert_eq!(told("\"/\""), "/");
+        assert_eq!(told("nothing"), "");
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let who = Credentials {
+            user: "me".into(),
+            password: "secret".into(),
+        };
+        assert!(!format!("{who:?}").contains("secret"));
+    }
+}

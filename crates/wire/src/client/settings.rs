@@ -1,0 +1,58 @@
+//! What has been set in a session, so that it is said only when it changes.
+
+use super::Line;
+
+/// How data goes over data connections.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Mode {
+    /// MODE S.
+    #[default]
+    Stream,
+    /// MODE E.
+    Extended,
+}
+
+/// Settings of a session as far as we changed them. TYPE I is set at login and stays.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Settings {
+    mode: Mode,
+    parallelism: Option<usize>,
+}
+
+impl Settings {
+    /// Returns what must be said to be in `mode`.
+    pub fn mode(&mut self, mode: Mode) -> Option<Line> {
+        if std::mem::replace(&mut self.mode, mode) == mode {
+            return None;
+        }
+        Some(match mode {
+            Mode::Stream => Line::new("MODE S"),
+            Mode::Extended => Line::new("MODE E"),
+        })
+    }
+
+    /// Returns what must be said to the sending server so that it uses so many connections.
+    pub fn parallelism(&mut self, streams: usize) -> Option<Line> {
+        if self.parallelism.replace(streams) == Some(streams) {
+            return None;
+        }
+        Some(Line::new("OPTS RETR").and(format_args!("Parallelism={streams},{streams},{streams};")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_said_twice() {
+        let mut settings = Settings::default();
+        assert_eq!(settings.mode(Mode::Stream), None);
+        assert_eq!(settings.mode(Mode::Extended), Some(Line::new("MODE E")));
+        assert_eq!(settings.mode(Mode::Extended), None);
+        let line = settings.parallelism(4).unwrap();
+        assert_eq!(line.as_bytes(), b"OPTS RETR Parallelism=4,4,4;\r\n");
+        assert_eq!(settings.parallelism(4), None);
+        assert!(settings.parallelism(2).is_some());
+    }
+}

@@ -1,0 +1,161 @@
+//! What one of our servers is told of an upload, and what it tells of a file (FORMATS.md §1).
+
+use super::{Line, Unspeakable};
+use crate::{reply::Reply, time};
+use godwit_core::{Algorithm, Digest, Extents};
+use std::{fmt, time::Duration};
+
+/// Facts in a final reply of ours. What was not told is `None`.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Told {
+    /// Length of the file.
+    pub size: Option<u64>,
+    /// Time of its last change.
+    pub modify: Option<Duration>,
+    /// What it hashes to, if that was known without reading anything again.
+    pub blake3: Option<Digest>,
+    /// Which ranges of an upload landed.
+    pub done: Option<Extents>,
+    /// Whether an upload is under its name now.
+    pub published: Option<bool>,
+    /// Bytes that were read again to tell a digest.
+    pub reread: Option<u64>,
+    /// Room in all.
+    pub total: Option<u64>,
+    /// Room left.
+    pub free: Option<u64>,
+}
+
+impl Told {
+    /// Reads `GODWIT fact=value;…`, which stands on the first line or one behind
+    /// it; `None` if there is none, or a fact of ours that makes no sense.
+    pub fn from_reply(reply: &Reply) -> Option<Self> {
+        let line = reply
+            .lines
+            .iter()
+            .find_map(|l| l.strip_prefix(b"GODWIT "))?;
+        let mut told = Self::default();
+        for fact in str::from_utf8(line).ok()?.trim().split(';') {
+            let Some((name, value)) = fact.split_once('=') else {
+                continue;
+            };
+            match name {
+                "size" => told.size = Some(value.parse().ok()?),
+                "modify" => told.modify = Some(time::parse(value.as_bytes())?),
+                "blake3" => told.blake3 = Some(Digest::from_hex(Algorithm::Blake3, value).ok()?),
+                "done" if value.is_empty() => told.done = Some(Extents::new()),
+                "done" => told.done = Some(value.parse().ok()?),
+                "published" => told.published = Some(value == "1"),
+                "reread" => told.reread = Some(value.parse().ok()?),
+                "total" => told.total = Some(value.parse().ok()?),
+                "free" => told.free = Some(value.parse().ok()?),
+                _ => {}
+            }
+        }
+        Some(told)
+    }
+}
+
+/// What one of our servers is told of an upload.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Upload<'a> {
+    /// Length of the file.
+    pub size: Option<u64>,
+    /// Time of change to give it.
+    pub modify: Option<Duration>,
+    /// Permission bits to give it.
+    pub mode: Option<u32>,
+    /// Name of the upload.
+    pub id: Option<&'a str>,
+    /// What it must hash to.
+    pub blake3: Option<&'a Digest>,
+    /// Whether the end of data does not publish it.
+    pub hold: bool,
+    /// `new`, `replace` or `inplace`; `replace` if not said.
+    pub how: Option<&'static str>,
+}
+
+impl Upload<'_> {
+    /// Returns the command that begins or continues it.
+    pub fn esto(&self, name: &[u8]) -> Result<Line, Unspeakable> {
+        Line::new("ESTO")
+            .and(format_args!("GODWIT=\"{self}\""))
+            .bytes(name)
+    }
+
+    /// Returns the command that publishes it.
+    pub fn finish(&self, name: &[u8]) -> Result<Line, Unspeakable> {
+        Line::new("SITE GODWIT FINISH").and(self).bytes(name)
+    }
+
+    /// Returns the command that asks what landed of it.
+    pub fn done(&self, name: &[u8]) -> Result<Line, Unspeakable> {
+        Line::new("SITE GODWIT DONE").and(self).bytes(name)
+    }
+
+    /// Returns the command that forgets it.
+    pub fn abandon(&self, name: &[u8]) -> Result<Line, Unspeakable> {
+        Line::new("SITE GODWIT ABANDON").and(self).bytes(name)
+    }
+}
+
+/// Writes `size=N;id=ID;`; a lone `;` if there is nothing to tell.
+impl fmt::Display for Upload<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let facts = [
+            self.size.map(|n| format!("size={n}")),
+            self.modify
+                .map(|at| format!("modify={}", time::Written(at))),
+            self.mode.map(|mode| format!("mode={mode:04o}")),
+            self.id.map(|id| format!("id={id}")),
+            self.blake3.map(|digest| format!("blake3={}", digest.hex())),
+            self.hold.then(|| "hold=1".to_owned()),
+            self.how.map(|how| format!("how={how}")),
+        ];
+        let facts: Vec<_> = facts.into_iter().flatten().collect();
+        write!(f, "{};", facts.join(";"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_226_of_ours_tells_facts() {
+        let reply = Reply::of_lines(
+            226,
+            [
+                "Transfer Complete.",
+                "GODWIT size=5;modify=20261121020036.5;done=0-2,4-5;published=0;new=1",
+                "End.",
+            ],
+        );
+        let told = Told::from_reply(&reply).unwrap();
+        assert_eq!((told.size, told.published), (Some(5), Some(false)));
+        assert_eq!(told.done, Some("0-2,4-5".parse().unwrap()));
+        assert_eq!(
+            Told::from_reply(&Reply::new(226, "Transfer Complete.")),
+            None
+        );
+        assert_eq!(Told::from_reply(&Reply::new(250, "GODWIT size=x")), None);
+        let none = Told::from_reply(&Reply::new(250, "GODWIT size=9;done=")).unwrap();
+        assert_eq!(none.done, Some(Extents::new()));
+    }
+
+    #[test]
+    fn an_upload_is_told_in_one_line() {
+        let upload = Upload {
+            size: Some(7),
+            id: Some("a-1"),
+            mode: Some(0o644),
+            hold: true,
+            ..Upload::default()
+        };
+        let line = upload.esto(b"x y").unwrap();
+        assert_eq!(
+            line.as_bytes(),
+            b"ESTO GODWIT=\"size=7;mode=0644;id=a-1;hold=1;\" x y\r\n"
+        );
+    }
+}

@@ -1,0 +1,209 @@
+//! Runs the written dialogues against the client, which is a value here: no socket.
+
+#![allow(clippy::unwrap_used)] // it is all test
+
+use godwit_core::Algorithm;
+use godwit_wire::{
+    client::{self, Credentials, Dialogue, Heard, Line, Looked, Peer, Refusal, Talk, Unspeakable},
+    reply::Reply,
+    time::Written,
+    transcript::{By, Spoken, parse},
+};
+use std::{collections::VecDeque, fs, path::Path};
+
+/// Checks what the client says, and answers what the file says.
+struct Script {
+    left: VecDeque<Spoken>,
+    dialogue: Dialogue,
+}
+
+#[derive(Debug)]
+#[expect(dead_code, reason = "unwrap shows it")]
+struct Broken(String);
+
+impl From<godwit_wire::Error> for Broken {
+    fn from(error: godwit_wire::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl From<Unspeakable> for Broken {
+    fn from(error: Unspeakable) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl Script {
+    fn next_of(&mut self, by: By) -> Option<Spoken> {
+        self.left.pop_front_if(|spoken| spoken.by == by)
+    }
+
+    fn final_reply(&mut self) -> Result<Reply, Broken> {
+        loop {
+            match self.dialogue.poll_heard()? {
+                Some(Heard { reply, ticket }) if reply.is_final() => {
+                    assert!(ticket.is_some());
+                    return Ok(reply);
+                }
+                Some(_) => {}
+                None => {
+                    let line = self.next_of(By::Server);
+                    let line = line.ok_or_else(|| Broken("the server says nothing".into()))?;
+                    // In two pieces, as a network may cut it.
+                    let wire = format!("{}\r\n", line.text);
+                    let (a, b) = wire.as_bytes().split_at(wire.len() / 2);
+                    self.dialogue.on_bytes(a);
+                    self.dialogue.on_bytes(b);
+                }
+            }
+        }
+    }
+}
+
+impl Talk for Script {
+    type Error = Broken;
+
+    fn ask(&mut self, lines: &[Line]) -> Result<Vec<Reply>, Broken> {
+        for line in lines {
+            self.dialogue.ask(line);
+        }
+        let said = String::from_utf8(self.dialogue.poll_send()).unwrap();
+        for line in said.lines() {
+            match self.next_of(By::Client) {
+                Some(expected) => assert_eq!(line, expected.text, "line {}", expected.line),
+                None => panic!("said {line:?} before {:?}", self.left.front()),
+            }
+        }
+        lines.iter().map(|_| self.final_reply()).collect()
+    }
+
+    fn greeting(&mut self) -> Result<Reply, Broken> {
+        self.final_reply()
+    }
+}
+
+fn refused(refusal: &Refusal) -> String {
+    format!("refused {} {:?}", refusal.code, refusal.why)
+}
+
+fn answered(reply: &Reply) -> String {
+    match Refusal::of(reply) {
+        Some(refusal) => refused(&refusal),
+        None => format!("ok {}", reply.code),
+    }
+}
+
+fn looked(looked: Looked) -> String {
+    let facts = match looked {
+        Ok(facts) => facts,
+        Err(refusal) => return refused(&refusal),
+    };
+    let mut text = format!("{:?}", facts.kind.unwrap());
+    if let Some(size) = facts.size {
+        text += &format!(" size {size}");
+    }
+    if let Some(modify) = facts.modify {
+        text += &format!(" modify {}", Written(modify));
+    }
+    if let Some(mode) = facts.mode {
+        text += &format!(" mode {mode:04o}");
+    }
+    if let Some(link) = facts.link {
+        text += &format!(" link {}", String::from_utf8(link).unwrap());
+    }
+    text
+}
+
+/// Does what somebody wants of the client, and tells what came of it.
+fn want(script: &mut Script, peer: &mut Peer, wanted: &str) -> String {
+    let (verb, rest) = wanted.split_once(' ').unwrap();
+    let name = rest.as_bytes();
+    let pair = || {
+        let (a, b) = rest.split_once('|').unwrap();
+        (a.as_bytes(), b.as_bytes())
+    };
+    match verb {
+        "login" => {
+            let (user, password) = rest.split_once(' ').unwrap();
+            let who = Credentials {
+                user: user.into(),
+                password: password.into(),
+            };
+            match client::log_in(script, &who).unwrap() {
+                Ok(found) => {
+                    *peer = found;
+                    let home = String::from_utf8(peer.home.clone()).unwrap();
+                    format!("family {:?} home {home}", peer.family())
+                }
+                Err(refusal) => refused(&refusal),
+            }
+        }
+        "look" => looked(client::look(script, peer, name).unwrap()),
+        "rename" => answered(&client::rename(script, pair().0, pair().1).unwrap()),
+        "symlink" => answered(&client::symlink(script, pair().0, pair().1).unwrap()),
+        "say" => {
+            let (word, name) = rest.split_once(' ').unwrap();
+            let line = Line::new(word).bytes(name.as_bytes()).unwrap();
+            answered(&script.ask_one(line).unwrap())
+        }
+        "checksum" => {
+            let (by, name) = rest.split_once(' ').unwrap();
+            let by: Algorithm = by.parse().unwrap();
+            let line = client::checksum(by, None, name.as_bytes()).unwrap();
+            let reply = script.ask_one(line).unwrap();
+            match Refusal::of(&reply) {
+                Some(refusal) => refused(&refusal),
+                None => client::checksum_of(&reply, by).unwrap().to_string(),
+            }
+        }
+        _ => panic!("nobody knows how to {verb}"),
+    }
+}
+
+fn run(path: &Path) {
+    let mut left: VecDeque<_> = parse(&fs::read_to_string(path).unwrap()).unwrap().into();
+    // A server speaks before anything is wanted; its greeting is heard at login.
+    let greeting: Vec<_> =
+        std::iter::from_fn(|| left.pop_front_if(|s| s.by == By::Server)).collect();
+    let mut script = Script {
+        left,
+        dialogue: Dialogue::new(),
+    };
+    for line in greeting {
+        script
+            .dialogue
+            .on_bytes(format!("{}\r\n", line.text).as_bytes());
+    }
+    let mut peer = Peer::default();
+    while let Some(wanted) = script.next_of(By::Want) {
+        let result = want(&mut script, &mut peer, &wanted.text);
+        let expected = script.next_of(By::Result).unwrap_or_else(|| {
+            panic!(
+                "{}: {wanted}: expected R: {result}, found {:?}",
+                path.display(),
+                script.left.front()
+            )
+        });
+        assert_eq!(result, expected.text, "{}: {wanted}", path.display());
+    }
+    assert!(
+        script.left.is_empty(),
+        "{}: left over: {:?}",
+        path.display(),
+        script.left.front()
+    );
+}
+
+#[test]
+fn the_client_holds_all_written_dialogues() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts");
+    let mut count = 0;
+    for file in fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        if path.extension().is_some_and(|e| e == "txt") {
+            run(&path);
+            count += 1;
+        }
+    }
+    assert!(count >= 6, "only {count} dialogues were found");
+}
