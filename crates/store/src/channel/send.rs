@@ -5,6 +5,7 @@ use crate::{Checks, Error, Finished, Result, Sink, Whole};
 use godwit_core::{Block, Extents, Leaves, Piece};
 use godwit_wire::mode_e::Header;
 use std::{
+    borrow::{Borrow, BorrowMut},
     collections::BTreeMap,
     sync::{Condvar, Mutex, MutexGuard},
     time::Duration,
@@ -13,12 +14,13 @@ use std::{
 /// A file on its way into the data connections: the sink of a [`crate::Store::read`].
 ///
 /// Dropping it without [`Sending::end`] closes the connections, which tells the
-/// receiver that the file is not whole.
-pub struct Sending<'a> {
+/// receiver that the file is not whole. It borrows channel and watch, or owns
+/// them where it outlives the call that made it.
+pub struct Sending<C, W> {
     mode: Mode,
     base: u64,
-    home: &'a mut Vec<Stripe>,
-    watch: &'a Watch,
+    channel: C,
+    watch: W,
     state: Mutex<State>,
     returned: Condvar,
     leaves: Option<Mutex<Leaves>>,
@@ -52,20 +54,8 @@ impl Channel {
         base: u64,
         checks: Checks,
         watch: &'a Watch,
-    ) -> Sending<'a> {
-        let free = std::mem::take(&mut self.links);
-        Sending {
-            mode,
-            base,
-            watch,
-            state: Mutex::new(State {
-                free,
-                sent: Extents::new(),
-            }),
-            home: &mut self.links,
-            returned: Condvar::new(),
-            leaves: checks.blake3.then(|| Mutex::new(Leaves::new())),
-        }
+    ) -> Sending<&'a mut Self, &'a Watch> {
+        Sending::over(self, mode, base, checks, watch)
     }
 
     /// Queues a whole small file, in MODE E, to be written with its neighbours.
@@ -105,9 +95,31 @@ impl Channel {
     }
 }
 
-impl Sending<'_> {
+impl<C: BorrowMut<Channel>, W: Borrow<Watch>> Sending<C, W> {
+    /// Begins to send a file, as [`Channel::send`] does.
+    pub fn over(mut channel: C, mode: Mode, base: u64, checks: Checks, watch: W) -> Self {
+        let free = std::mem::take(&mut channel.borrow_mut().links);
+        Self {
+            mode,
+            base,
+            channel,
+            watch,
+            state: Mutex::new(State {
+                free,
+                sent: Extents::new(),
+            }),
+            returned: Condvar::new(),
+            leaves: checks.blake3.then(|| Mutex::new(Leaves::new())),
+        }
+    }
+
     /// Sends the end of the file. The connections of MODE E stay for the next transfer.
-    pub fn end(mut self) -> Result<Sent> {
+    pub fn end(self) -> Result<Sent> {
+        self.end_with_channel().map(|(sent, _)| sent)
+    }
+
+    /// Sends the end of the file, and gives the channel back.
+    pub fn end_with_channel(mut self) -> Result<(Sent, C)> {
         let leaves = self.leaves.take().map(|m| m.into_inner().expect(NO_PANIC));
         let mut state = self.state();
         let bytes = state.sent.len_bytes();
@@ -117,18 +129,19 @@ impl Sending<'_> {
         match self.mode {
             Mode::Stream => links.iter().try_for_each(|stripe| stripe.link.end())?,
             Mode::Extended => {
-                let mut patience = self.watch.patience();
+                let mut patience = self.watch.borrow().patience();
                 end_blocks(&mut links, |link, header| {
                     link.write(header, &[], &mut patience)
                 })?;
-                *self.home = links;
+                self.channel.borrow_mut().links = links;
             }
         }
-        Ok(Sent {
+        let sent = Sent {
             bytes,
             streams,
             leaves,
-        })
+        };
+        Ok((sent, self.channel))
     }
 
     /// Runs `look` on the tree of what was sent so far.
@@ -144,7 +157,7 @@ impl Sending<'_> {
 
     /// Takes a connection that no other thread is writing to.
     fn take(&self) -> Result<Stripe> {
-        let mut patience = self.watch.patience();
+        let mut patience = self.watch.borrow().patience();
         let mut state = self.state();
         loop {
             if let Some(stripe) = state.free.pop() {
@@ -160,7 +173,7 @@ impl Sending<'_> {
     }
 
     fn give_back(&self, stripe: Stripe, block: &Block<'_>) {
-        self.watch.moved(block.bytes.len() as u64);
+        self.watch.borrow().moved(block.bytes.len() as u64);
         let mut state = self.state();
         state.free.push(stripe);
         state.sent.insert(block.range());
@@ -168,10 +181,14 @@ impl Sending<'_> {
     }
 }
 
-impl Sink for Sending<'_> {
+impl<C, W> Sink for Sending<C, W>
+where
+    C: BorrowMut<Channel> + Send + Sync,
+    W: Borrow<Watch> + Send + Sync,
+{
     fn put(&self, block: Block<'_>) -> Result<()> {
-        self.watch.canceled().check()?;
-        let mut patience = self.watch.patience();
+        self.watch.borrow().canceled().check()?;
+        let mut patience = self.watch.borrow().patience();
         let mut stripe = self.take()?;
         match self.mode {
             Mode::Extended => {
