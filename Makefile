@@ -1,0 +1,54 @@
+# Everything a person or a machine does here, by name. `make test` is the gate.
+
+SHELL := /bin/bash
+CARGO ?= cargo
+
+.DEFAULT_GOAL := build
+.PHONY: build demo test lint fmt tidy unit peers bench conformance kill-matrix mutants fuzz doc clean
+
+build: ## The one binary, target/release/godwit.
+	$(CARGO) build --release --locked --package godwit
+
+demo: ## Two nodes, a data set between them, a broken transfer, a corrupted byte.
+	demo/run
+
+# Each step says what it runs; the first that fails ends it with its status.
+test: lint peers unit ## All that must hold before a change goes in.
+	@echo "make test: all passed"
+
+lint: ## Format, clippy with warnings as errors, rules of the house.
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- --deny warnings
+	$(CARGO) xtask tidy
+
+unit: ## Every test of every crate, against real peers where there are any.
+	$(CARGO) test --workspace --locked
+
+peers: ## The programs of others that tests talk to (Debian packages).
+	@tests/peers/install || { status=$$?; [ $$status -eq 77 ] || exit $$status; \
+		echo "make: some peers are missing; the tests that need them say so and are skipped" >&2; }
+
+fmt: ## Writes the format.
+	$(CARGO) fmt --all
+
+bench: build ## Answers the questions of BENCHMARKS.md on this machine.
+	bench/run
+
+conformance: build ## Our node and client against those of others; see CONFORMANCE.md.
+	tests/conformance/run
+
+kill-matrix: build ## kill -9 of either side at many points; every file whole after it.
+	tests/kill-matrix/run
+
+mutants: ## Breaks the code on purpose; each breach must turn a test red.
+	tests/mutants/run
+
+FUZZ_SECONDS ?= 60
+fuzz: ## Feeds every parser of what peers send, FUZZ_SECONDS each (nightly toolchain, cargo-fuzz).
+	fuzz/run $(FUZZ_SECONDS)
+
+doc: ## The crates' documentation, with warnings as errors.
+	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --locked
+
+clean:
+	$(CARGO) clean
