@@ -1,0 +1,4 @@
+//! Feeds `leaves`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| godwit_fuzz::leaves(bytes));
