@@ -19,6 +19,8 @@ pub(crate) struct Landed {
     size: Option<u64>,
     done: Extents,
     under_way: Vec<Range<u64>>,
+    /// What was ever put or begun, also if it is done no more.
+    touched: Extents,
     leaves: Leaves,
     adler: AdlerParts,
     said: BTreeMap<u64, Chain>,
@@ -66,6 +68,7 @@ impl Landed {
             size,
             done: Extents::new(),
             under_way: Vec::new(),
+            touched: Extents::new(),
             leaves: Leaves::new(),
             adler: AdlerParts::new(),
             said: BTreeMap::new(),
@@ -79,8 +82,9 @@ impl Landed {
         &self.done
     }
 
-    /// Announces bytes that are about to be written.
-    pub(crate) fn begin(&mut self, range: Range<u64>) {
+    /// Announces bytes that are about to be written. Returns whether they are
+    /// the first there.
+    pub(crate) fn begin(&mut self, range: Range<u64>) -> bool {
         let twice = self.done.within(range.clone()).next().is_some()
             || self
                 .under_way
@@ -89,7 +93,15 @@ impl Landed {
         if twice {
             self.doubtful.extend(leaves_of(range.clone()));
         }
-        self.under_way.push(range);
+        self.under_way.push(range.clone());
+        let untouched = self.touched.within(range.clone()).next().is_none();
+        self.touched.insert(range);
+        untouched
+    }
+
+    /// Counts bytes that were read again before this began.
+    pub(crate) fn count_reread(&mut self, bytes: u64) {
+        self.reread_bytes += bytes;
     }
 
     /// Takes back an announcement: the bytes were not, or not all, written.
@@ -172,6 +184,14 @@ impl Landed {
             return None;
         }
         self.leaves.chain(leaf, self.size.unwrap_or(u64::MAX))
+    }
+
+    /// Returns leaves that became whole since this was asked last, and their values.
+    pub(crate) fn newly_whole(&mut self, count_max: usize) -> Vec<(u64, Chain)> {
+        let size = self.size.unwrap_or(u64::MAX);
+        let mut whole = self.leaves.newly_complete(size, count_max);
+        whole.retain(|(leaf, _)| !self.doubtful.contains(leaf));
+        whole
     }
 
     /// Is told what the source says of a leaf. Returns whether ours differs,

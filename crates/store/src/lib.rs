@@ -9,12 +9,15 @@
 //! thread, with a deadline: concurrency is the caller's threads, never hidden.
 
 pub mod channel;
+mod crash;
+mod dir;
 pub mod engine;
 mod error;
 mod landed;
 mod memory;
 mod store;
 
+pub use dir::{Dir, Opener, Partial};
 pub use error::{Error, Result};
 pub use memory::Memory;
 pub use store::{

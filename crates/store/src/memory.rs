@@ -550,6 +550,10 @@ impl Sink for Writing {
         Ok(())
     }
 
+    fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
+        self.draft().landed.newly_whole(count_max)
+    }
+
     fn done(&self) -> Extents {
         self.draft().landed.done().clone()
     }

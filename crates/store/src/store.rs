@@ -115,7 +115,15 @@ pub trait Sink: Send + Sync {
         Ok(())
     }
 
-    /// Returns what need not be sent again if this process died now.
+    /// Returns leaves that became whole since this was asked last, at most so
+    /// many, and what they hash to: what a receiver tells its sender.
+    fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
+        let _ = count_max;
+        Vec::new()
+    }
+
+    /// Returns what need not be sent again if this process died now (but for
+    /// files up to [`SMALL_BYTES`], which are sent again whole).
     fn done(&self) -> Extents;
 
     /// Waits until what was put has landed, or is known not to have, and returns
@@ -467,7 +475,7 @@ fn read_one_small<S: Store + ?Sized>(store: &S, path: &Path) -> Result<Small> {
     })
 }
 
-fn write_one_small<S: Store + ?Sized>(store: &S, given: &Given) -> Result<Finished> {
+pub(crate) fn write_one_small<S: Store + ?Sized>(store: &S, given: &Given) -> Result<Finished> {
     let size = Some(given.bytes.len() as u64);
     let write = Write {
         how: given.how.clone(),

@@ -193,6 +193,11 @@ impl AsFd for Root {
     }
 }
 
+/// Tells whether a lookup met too many links.
+pub fn is_ring(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
+}
+
 fn prepend(left: &mut VecDeque<OsString>, path: &Path) -> io::Result<()> {
     for part in path.components().rev() {
         match part {

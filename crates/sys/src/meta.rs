@@ -157,6 +157,13 @@ pub fn copy_range(source: &File, from: u64, target: &File, to: u64, len: u64) ->
     Ok(copied as u64)
 }
 
+/// Makes a range of an open file a hole, whatever was there; its length stays.
+/// An error where the file system has no holes.
+pub fn punch(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    let flags = fs::FallocateFlags::PUNCH_HOLE | fs::FallocateFlags::KEEP_SIZE;
+    Ok(fs::fallocate(file, flags, offset, len)?)
+}
+
 /// Returns where the next bytes that are no hole begin, at or after `from`;
 /// `None` if there is nothing but a hole up to the end.
 pub fn next_data(file: &File, from: u64) -> io::Result<Option<u64>> {

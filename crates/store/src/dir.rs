@@ -1,0 +1,315 @@
+//! A store over a directory of this machine.
+//!
+//! Every name is looked up beneath the held root, so that neither `..` nor a
+//! link nor a race leads out of it. Files appear whole: what is written lies
+//! under a hidden name beside the target ([`partial`]) with a record of what has
+//! landed ([`record`]) until it takes its name in one step ([`upload`]).
+
+mod known;
+mod list;
+mod partial;
+mod patch;
+mod place;
+mod read;
+mod record;
+mod small;
+#[cfg(test)]
+mod tests;
+mod upload;
+
+pub use partial::Partial;
+
+use crate::{
+    Can, Entry, Error, Finished, Given, How, Kind, Read, Result, Set, Sink, Small, Space, Stat,
+    Store, What, Write,
+};
+use godwit_core::{Algorithm, Chain, Digest, Extents};
+use godwit_sys::{self as sys, Folder, Meta, Open, Over, Root};
+use known::Known;
+use std::{
+    ffi::OsStr,
+    fs::File,
+    io,
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+/// A directory of this machine, opened for somebody. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Dir(Arc<Inner>);
+
+/// Who opens files.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Opener {
+    /// This process, with the rights it has.
+    #[default]
+    Myself,
+}
+
+#[derive(Debug)]
+struct Inner {
+    root: Root,
+    opener: Opener,
+    identity: String,
+    known: Known,
+}
+
+impl Dir {
+    /// Opens the directory `root` for `identity`, whose partials are apart from
+    /// those of others. With the root `/` links may lead anywhere.
+    pub fn open(root: &Path, identity: &str, opener: Opener) -> Result<Self> {
+        let root = Root::open(root).map_err(|e| Error::io(root, e))?;
+        Ok(Self(Arc::new(Inner {
+            root,
+            opener,
+            identity: identity.into(),
+            known: Known::default(),
+        })))
+    }
+
+    /// Returns the values of leaves of a file, which is read if need be.
+    /// Leaves beyond its end do not come.
+    pub fn leaves(&self, path: &Path, leaves: Range<u64>) -> Result<Vec<Chain>> {
+        self.0.leaves(path, leaves)
+    }
+
+    /// Returns the kept upload of this identity to `path`, if there is one.
+    pub fn partial(&self, path: &Path, id: Option<&str>) -> Result<Option<Partial>> {
+        self.0.partial(path, id)
+    }
+
+    /// Removes the kept upload of this identity to `path`. `Missing` if there is
+    /// none, `Denied` while somebody is writing it.
+    pub fn abandon(&self, path: &Path, id: Option<&str>) -> Result<()> {
+        self.0.abandon(path, id)
+    }
+
+    /// Removes partials, of whomever, in the whole tree, that nobody writes and
+    /// nobody wrote for `age`. Returns how many.
+    pub fn sweep(&self, age: Duration) -> Result<u64> {
+        self.0.sweep(Path::new(""), age)
+    }
+}
+
+impl Store for Dir {
+    fn can(&self) -> Result<Can> {
+        Ok(Can {
+            any_order: true,
+            in_place: true,
+            append: true,
+            atomic: true,
+            resume: true,
+            ranges: true,
+            write: true,
+            set_mtime: true,
+            set_mode: true,
+            links: true,
+            space: true,
+            digests: Algorithm::ALL.to_vec(),
+            leaves: false,
+        })
+    }
+
+    fn stat(&self, path: &Path) -> Result<Stat> {
+        place::not_reserved(path)?;
+        let meta = self.0.root.meta(path).map_err(|e| wrong(path, e))?;
+        Ok(stat(&meta, None))
+    }
+
+    fn list(&self, path: &Path, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
+        self.0.list(path, each)
+    }
+
+    fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Sink) -> Result<Read> {
+        self.0.read(path, want, streams, into)
+    }
+
+    fn write(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
+        match write.how {
+            How::InPlace | How::Append { .. } => patch::begin(&self.0, path, write),
+            How::New | How::Replace(_) => upload::begin(&self.0, path, write),
+        }
+    }
+
+    fn read_small(
+        &self,
+        next: &mut dyn FnMut() -> Option<PathBuf>,
+        each: &mut dyn FnMut(PathBuf, Result<Small>),
+    ) -> Result<()> {
+        while let Some(path) = next() {
+            let small = self.0.read_one(&path);
+            each(path, small);
+        }
+        Ok(())
+    }
+
+    fn write_small(
+        &self,
+        next: &mut dyn FnMut() -> Option<Given>,
+        each: &mut dyn FnMut(PathBuf, Result<Finished>),
+    ) -> Result<()> {
+        let mut last = small::Last::default();
+        while let Some(given) = next() {
+            let finished = match self.0.write_one(&given, &mut last) {
+                Ok(Some(finished)) => Ok(finished),
+                Ok(None) => crate::store::write_one_small(self, &given),
+                Err(error) => Err(error),
+            };
+            each(given.path, finished);
+        }
+        Ok(())
+    }
+
+    fn remove(&self, path: &Path, what: What) -> Result<()> {
+        let (folder, name) = self.0.place(path)?;
+        let removed = match what {
+            What::File => folder.remove_file(&name),
+            What::Directory => match folder.remove_folder(&name) {
+                // Perhaps only partials of uploads nobody goes on with.
+                Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => {
+                    self.0.remove_orphans(path)?;
+                    folder.remove_folder(&name)
+                }
+                done => done,
+            },
+        };
+        removed.map_err(|e| wrong(path, e))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        let (source, old) = self.0.place(from)?;
+        let (target, new) = self.0.place(to)?;
+        source
+            .rename(&old, &target, &new, Over::Anything)
+            .map_err(|e| match e.kind() {
+                io::ErrorKind::NotFound => Error::io(from, e),
+                io::ErrorKind::CrossesDevices => Error::Unsupported {
+                    what: format!("renaming to {}", to.display()),
+                    why: "it is on another file system".into(),
+                },
+                _ => wrong(to, e),
+            })
+    }
+
+    fn mkdir(&self, path: &Path) -> Result<()> {
+        let (folder, name) = self.0.place(path).map_err(|e| match e {
+            Error::IsDirectory { path } => Error::Exists { path },
+            other => other,
+        })?;
+        folder.make_folder(&name).map_err(|e| wrong(path, e))
+    }
+
+    fn set(&self, path: &Path, set: &Set) -> Result<()> {
+        let inner = &self.0;
+        if let Some(target) = &set.link_to {
+            let (folder, name) = inner.place(path)?;
+            return folder.make_link(&name, target).map_err(|e| wrong(path, e));
+        }
+        place::not_reserved(path)?;
+        if let Some(length) = set.length {
+            let file = inner.file(path, Open::ChangeUnread, 0)?;
+            regular(path, &sys::meta(&file).map_err(|e| wrong(path, e))?)?;
+            file.set_len(length).map_err(|e| wrong(path, e))?;
+        }
+        if set.mode.is_none() && set.mtime.is_none() {
+            return Ok(());
+        }
+        let file = inner.file(path, Open::Name, 0)?;
+        let mode = set.mode.map_or(Ok(()), |mode| sys::set_mode(&file, mode));
+        let times = set
+            .mtime
+            .map_or(Ok(()), |mtime| sys::set_times(&file, mtime));
+        mode.and(times).map_err(|e| wrong(path, e))
+    }
+
+    fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {
+        self.0.digest(path, by, range)
+    }
+
+    fn space(&self, path: &Path) -> Result<Space> {
+        let folder = match self.0.root.folder(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
+                self.0.root.folder(path.parent().unwrap_or(Path::new("")))
+            }
+            done => done,
+        };
+        let room = folder.and_then(|f| f.room()).map_err(|e| wrong(path, e))?;
+        Ok(Space {
+            total_bytes: room.total_bytes,
+            free_bytes: room.free_bytes,
+        })
+    }
+}
+
+impl Inner {
+    /// Opens a file by its path: the seam where somebody else may open it for us.
+    fn file(&self, path: &Path, how: Open, mode: u32) -> Result<File> {
+        match self.opener {
+            Opener::Myself => self.root.file(path, how, mode).map_err(|e| wrong(path, e)),
+        }
+    }
+
+    /// Opens a file in a directory we hold: the same seam.
+    fn file_in(&self, folder: &Folder, name: &OsStr, how: Open, mode: u32) -> io::Result<File> {
+        match self.opener {
+            Opener::Myself => folder.open(name, how, mode),
+        }
+    }
+}
+
+/// Names what a system call met, and tells what leads outside.
+fn wrong(path: &Path, cause: io::Error) -> Error {
+    let why = match cause.kind() {
+        io::ErrorKind::CrossesDevices => "leads out of the exported directory",
+        _ if sys::is_ring(&cause) => "leads through too many links",
+        io::ErrorKind::InvalidInput => "is no name here",
+        _ => return Error::io(path, cause),
+    };
+    Error::BadName {
+        path: path.into(),
+        why: why.into(),
+    }
+}
+
+/// Refuses what is no file. We opened it without waiting, so that a pipe nobody
+/// writes to does not hold us.
+fn regular(path: &Path, meta: &Meta) -> Result<()> {
+    let is = match meta.kind {
+        sys::Kind::File => return Ok(()),
+        sys::Kind::Directory => return Err(Error::IsDirectory { path: path.into() }),
+        sys::Kind::Pipe => "a pipe",
+        sys::Kind::Socket => "a socket",
+        sys::Kind::Device => "a device",
+        sys::Kind::Link | sys::Kind::Unknown => "not a file",
+    };
+    Err(Error::BadName {
+        path: path.into(),
+        why: format!("is {is}"),
+    })
+}
+
+fn stat(meta: &Meta, target: Option<PathBuf>) -> Stat {
+    Stat {
+        kind: match meta.kind {
+            sys::Kind::File => Kind::File,
+            sys::Kind::Directory => Kind::Directory,
+            sys::Kind::Link => Kind::Link,
+            _ => Kind::Other,
+        },
+        size: meta.size,
+        mtime: Some(meta.mtime),
+        mode: Some(meta.mode),
+        owner: Some(meta.uid.to_string()),
+        group: Some(meta.gid.to_string()),
+        target,
+        unique: Some(format!("{:x}-{:x}", meta.device, meta.inode)),
+    }
+}
+
+fn now() -> Duration {
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
+}

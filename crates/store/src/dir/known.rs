@@ -1,0 +1,83 @@
+//! Digests we know without reading.
+
+use super::now;
+use godwit_core::{Algorithm, Digest};
+use godwit_sys::Meta;
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+/// BLAKE3 of files that are still as they were, the most recent ones, in memory.
+#[derive(Debug, Default)]
+pub(super) struct Known(Mutex<Generations>);
+
+/// When the young are many, the old are forgotten and the young become old.
+#[derive(Debug, Default)]
+struct Generations {
+    young: HashMap<Name, Entry>,
+    old: HashMap<Name, Entry>,
+}
+
+/// Device and inode.
+type Name = (u64, u64);
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    size: u64,
+    mtime: Duration,
+    ctime: Duration,
+    blake3: [u8; 32],
+}
+
+impl Known {
+    /// Remembers what a file hashes to that we have just written ourselves.
+    pub(super) fn wrote(&self, meta: &Meta, digest: &Digest) {
+        if digest.algorithm() != Algorithm::Blake3 {
+            return;
+        }
+        let Ok(blake3) = digest.value().try_into() else {
+            return;
+        };
+        let entry = Entry {
+            size: meta.size,
+            mtime: meta.mtime,
+            ctime: meta.ctime,
+            blake3,
+        };
+        let mut all = self.all();
+        if all.young.len() >= GENERATION_MAX {
+            all.old = std::mem::take(&mut all.young);
+        }
+        all.young.insert((meta.device, meta.inode), entry);
+    }
+
+    /// Remembers what a file hashes to that we have read, unless it changed so
+    /// lately that a further change could look the same.
+    pub(super) fn read(&self, meta: &Meta, digest: &Digest) {
+        let changed = meta.mtime.max(meta.ctime);
+        if now().saturating_sub(changed) >= SETTLED {
+            self.wrote(meta, digest);
+        }
+    }
+
+    /// Returns what a file hashes to, if it is as it was.
+    pub(super) fn find(&self, meta: &Meta) -> Option<Digest> {
+        let all = self.all();
+        let name = (meta.device, meta.inode);
+        let entry = all.young.get(&name).or_else(|| all.old.get(&name))?;
+        let same = (entry.size, entry.mtime, entry.ctime) == (meta.size, meta.mtime, meta.ctime);
+        same.then(|| Digest::new(Algorithm::Blake3, &entry.blake3).expect("32 bytes"))
+    }
+
+    fn all(&self) -> MutexGuard<'_, Generations> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Half of what is remembered at most: about 10 MB in all.
+const GENERATION_MAX: usize = 1 << 15;
+
+/// Clocks of file systems tick coarsely.
+const SETTLED: Duration = Duration::from_secs(2);

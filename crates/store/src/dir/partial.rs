@@ -1,0 +1,524 @@
+//! Uploads that are not published: their names, locks and records.
+//!
+//! A partial lies beside its target under a name made of (identity, path, id).
+//! Whoever holds its lock owns it, and only he renames or removes it. The lock
+//! ends with the process, so what a crash left is free to be taken over.
+
+use super::{
+    Inner, now,
+    place::Place,
+    read::fill,
+    record::{Found, Header, Record, Slot, keepable},
+    wrong,
+};
+use crate::{Error, Origin, Result, Write, landed::leaf_range, store::same_origin};
+use godwit_core::{Algorithm, Block, Chain, Digest, Extents, LEAF_BYTES, Leaves, Piece};
+use godwit_sys::{self as sys, Folder, Open};
+use std::{
+    ffi::{OsStr, OsString},
+    fs::File,
+    io,
+    os::unix::ffi::OsStrExt,
+    path::Path,
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+    time::Duration,
+};
+
+/// A kept upload, as its owner may see it.
+#[derive(Clone, Debug)]
+pub struct Partial {
+    /// Which bytes need not be sent again.
+    pub done: Extents,
+    /// The length that was announced.
+    pub size: Option<u64>,
+    /// What it is a copy of.
+    pub origin: Option<Origin>,
+    /// When it was last written to, since the epoch.
+    pub mtime: Duration,
+    /// The values of its whole leaves.
+    pub leaves: Vec<(u64, Chain)>,
+    /// Somebody is writing it now.
+    pub in_use: bool,
+}
+
+impl Partial {
+    /// Returns how many bytes from the beginning are there without a gap: what
+    /// `SIZE` tells a client that can only go on behind the end.
+    pub fn prefix(&self) -> u64 {
+        self.done.prefix()
+    }
+}
+
+/// A partial that is locked by us.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) file: File,
+    pub(super) name: Name,
+    pub(super) inode: u64,
+    pub(super) key: Key,
+    /// What a predecessor left; `None`: the file is new, and empty.
+    pub(super) left: Option<Left>,
+}
+
+/// What a predecessor left, verified.
+#[derive(Debug)]
+pub(super) struct Left {
+    pub(super) record: Record,
+    pub(super) slots: Vec<(u64, Slot)>,
+    /// The first epoch that nobody used.
+    pub(super) epoch: u64,
+    pub(super) reread_bytes: u64,
+}
+
+/// Identity, path and id, hashed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Key(pub(super) [u8; 32]);
+
+impl Key {
+    fn of(identity: &str, path: &Path, id: Option<&str>) -> Self {
+        let mut text = Vec::new();
+        let parts: Vec<&[u8]> = path
+            .components()
+            .map(|c| c.as_os_str().as_bytes())
+            .collect();
+        for part in [
+            identity.as_bytes(),
+            &parts.join(&b'/'),
+            id.unwrap_or("").as_bytes(),
+        ] {
+            text.extend_from_slice(&(part.len() as u64).to_le_bytes());
+            text.extend_from_slice(part);
+        }
+        text.push(id.is_some().into());
+        let digest = Digest::of(Algorithm::Blake3, &text);
+        Self(digest.value().try_into().expect("BLAKE3 has 32 bytes"))
+    }
+
+    /// Returns the names of the `n`th partial of this key: a partial in use is
+    /// never shared, so a second writer gets the next.
+    fn name(&self, n: u32) -> Name {
+        let hash: String = self.0[..12].iter().map(|b| format!("{b:02x}")).collect();
+        let number = if n == 0 {
+            String::new()
+        } else {
+            format!(".{n}")
+        };
+        let of = |end: &str| OsString::from(format!("{PREFIX}{hash}{number}{end}"));
+        Name {
+            part: of(PART),
+            record: of(RECORD),
+        }
+    }
+}
+
+/// The names of a partial and of its record.
+#[derive(Clone, Debug)]
+pub(super) struct Name {
+    pub(super) part: OsString,
+    pub(super) record: OsString,
+}
+
+/// Tells whether a name is that of a partial or of a record.
+pub(super) fn is_reserved(name: &OsStr) -> bool {
+    let name = name.as_bytes();
+    name.starts_with(PREFIX.as_bytes())
+        && (name.ends_with(PART.as_bytes()) || name.ends_with(RECORD.as_bytes()))
+}
+
+/// Returns a name for a file that is written at once, which nobody goes on with.
+pub(super) fn passing_name() -> OsString {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let n = COUNT.fetch_add(1, Ordering::Relaxed);
+    let nonce = nonce();
+    format!("{PREFIX}{nonce:016x}{n:08x}s{PART}").into()
+}
+
+/// Two processes, also of two machines on one file system, differ in this.
+fn nonce() -> u64 {
+    use std::{
+        hash::{BuildHasher, RandomState},
+        sync::OnceLock,
+    };
+    static NONCE: OnceLock<u64> = OnceLock::new();
+    *NONCE.get_or_init(|| RandomState::new().hash_one((std::process::id(), now())))
+}
+
+impl Inner {
+    /// Takes the partial of this upload: the one a predecessor left if it fits,
+    /// else a new one.
+    pub(super) fn hold(&self, path: &Path, place: &Place, write: &Write<'_>) -> io::Result<Held> {
+        let key = Key::of(&self.identity, path, write.id);
+        for n in 0..WRITERS_MAX {
+            let name = key.name(n);
+            let Some((file, meta)) = self.lock(&place.folder, &name.part, write.mode)? else {
+                continue;
+            };
+            let mut held = Held {
+                file,
+                name,
+                inode: meta.inode,
+                key,
+                left: None,
+            };
+            if meta.size > 0 && write.resume {
+                held.left = self.left_by_predecessor(path, place, write, &held, meta.size)?;
+            }
+            if held.left.is_none() {
+                // The record first: it must never speak of bytes that came after it.
+                gone(place.folder.remove_file(&held.name.record))?;
+                if meta.size > 0 {
+                    held.file.set_len(0)?;
+                }
+            }
+            return Ok(held);
+        }
+        Err(io::Error::other(format!(
+            "{WRITERS_MAX} others are writing this file"
+        )))
+    }
+
+    /// Opens or makes a partial and locks it; `None` if it is in use.
+    fn lock(
+        &self,
+        folder: &Folder,
+        name: &OsStr,
+        mode: Option<u32>,
+    ) -> io::Result<Option<(File, sys::Meta)>> {
+        // We must be able to open it again, whatever mode it will have at the end.
+        let mode = mode.unwrap_or(0o666) & 0o777 | 0o600;
+        for _ in 0..RACES_MAX {
+            let file = self.file_in(folder, name, Open::Create, mode)?;
+            if !patient_lock(&file)? {
+                return Ok(None);
+            }
+            // Its owner may have published or removed it before we got the lock.
+            let meta = sys::meta(&file)?;
+            if meta.kind != sys::Kind::File {
+                return Err(io::Error::other(
+                    "the name of the partial is taken by something else",
+                ));
+            }
+            match folder.meta(name) {
+                Ok(named) if (named.device, named.inode) == (meta.device, meta.inode) => {
+                    return Ok(Some((file, meta)));
+                }
+                Ok(_) => {}
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(None)
+    }
+
+    fn left_by_predecessor(
+        &self,
+        path: &Path,
+        place: &Place,
+        write: &Write<'_>,
+        held: &Held,
+        len: u64,
+    ) -> io::Result<Option<Left>> {
+        let record = match self.file_in(&place.folder, &held.name.record, Open::Change, 0) {
+            Ok(record) => record,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        let Some(found) = Found::read(&record)? else {
+            return Ok(None);
+        };
+        if !is_of(&found.header, held.inode, held.key) || !fits(&found.header, write) {
+            return Ok(None);
+        }
+        let epoch = found
+            .slots
+            .iter()
+            .map(|(_, s)| s.epoch)
+            .max()
+            .unwrap_or(0)
+            .max(found.synced)
+            + 1;
+        let record = Record::go_on(record, &found);
+        let (mut slots, mut reread_bytes) = (Vec::new(), 0);
+        for (leaf, slot) in found.slots {
+            if leaf_range(leaf).start >= len
+                || slot.in_file(leaf).last().is_some_and(|r| r.end > len)
+            {
+                continue;
+            }
+            if slot.boot == sys::boot_id() || slot.epoch <= found.synced {
+                slots.push((leaf, slot));
+                continue;
+            }
+            // It may say more than reached the disk before the power was cut.
+            reread_bytes += slot
+                .ranges
+                .iter()
+                .map(|r| u64::from(r.end - r.start))
+                .sum::<u64>();
+            if slot.chain.is_some()
+                && slot.chain == chain_on_disk(path, &held.file, leaf, &slot).ok().flatten()
+            {
+                let verified = Slot {
+                    boot: sys::boot_id(),
+                    epoch,
+                    ..slot
+                };
+                record.write(leaf, &verified)?;
+                slots.push((leaf, verified));
+            }
+        }
+        Ok(Some(Left {
+            record,
+            slots,
+            epoch,
+            reread_bytes,
+        }))
+    }
+
+    /// Finds the kept upload of this identity: the one that is not in use, if any.
+    pub(super) fn partial(&self, path: &Path, id: Option<&str>) -> Result<Option<Partial>> {
+        let place = self.place_of_file(path)?;
+        let key = Key::of(&self.identity, path, id);
+        let mut busy = None;
+        for n in 0..WRITERS_MAX {
+            let name = key.name(n);
+            let seen = self
+                .look(&place.folder, &name, key)
+                .map_err(|e| wrong(path, e))?;
+            match seen {
+                Seen::Nothing => break,
+                Seen::Void => {}
+                Seen::Some(partial) if partial.in_use => busy = busy.or(Some(partial)),
+                Seen::Some(partial) => return Ok(Some(partial)),
+            }
+        }
+        Ok(busy)
+    }
+
+    /// Looks at a partial without taking it.
+    fn look(&self, folder: &Folder, name: &Name, key: Key) -> io::Result<Seen> {
+        let part = match self.file_in(folder, &name.part, Open::Read, 0) {
+            Ok(part) => part,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Seen::Nothing),
+            Err(e) => return Err(e),
+        };
+        let meta = sys::meta(&part)?;
+        let record = match self.file_in(folder, &name.record, Open::Read, 0) {
+            Ok(record) => record,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Seen::Void),
+            Err(e) => return Err(e),
+        };
+        let Some(found) = Found::read(&record)? else {
+            return Ok(Seen::Void);
+        };
+        if !is_of(&found.header, meta.inode, key) {
+            return Ok(Seen::Void);
+        }
+        let (mut done, mut leaves) = (Extents::new(), Vec::new());
+        for (leaf, slot) in found.slots {
+            let trusted =
+                slot.boot == sys::boot_id() || slot.epoch <= found.synced || slot.chain.is_some();
+            let ranges = slot.in_file(leaf);
+            if trusted && ranges.iter().all(|r| r.end <= meta.size) {
+                ranges.into_iter().for_each(|r| done.insert(r));
+                leaves.extend(slot.chain.map(|chain| (leaf, chain)));
+            }
+        }
+        Ok(Seen::Some(Partial {
+            done,
+            size: found.header.size,
+            origin: found.header.origin,
+            mtime: meta.mtime,
+            leaves,
+            // The lock we may get here ends with `part`, at once.
+            in_use: !sys::try_lock(&part)?,
+        }))
+    }
+
+    pub(super) fn abandon(&self, path: &Path, id: Option<&str>) -> Result<()> {
+        let place = self.place_of_file(path)?;
+        let key = Key::of(&self.identity, path, id);
+        let (mut removed, mut busy) = (false, false);
+        for n in 0..WRITERS_MAX {
+            match self.remove_partial(&place.folder, &key.name(n), Duration::ZERO) {
+                Ok(Removed::Nothing) => break,
+                Ok(Removed::InUse) => busy = true,
+                Ok(Removed::Gone) => removed = true,
+                Err(e) => return Err(wrong(path, e)),
+            }
+        }
+        match (removed, busy) {
+            (true, _) => Ok(()),
+            (false, true) => Err(Error::Denied {
+                path: path.into(),
+                said: "the upload is in use".into(),
+            }),
+            (false, false) => Err(Error::Missing { path: path.into() }),
+        }
+    }
+
+    fn remove_partial(&self, folder: &Folder, name: &Name, age: Duration) -> io::Result<Removed> {
+        let part = match self.file_in(folder, &name.part, Open::Read, 0) {
+            Ok(part) => part,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Removed::Nothing),
+            Err(e) => return Err(e),
+        };
+        let young = now().saturating_sub(sys::meta(&part)?.mtime) < age;
+        if young || !sys::try_lock(&part)? {
+            return Ok(Removed::InUse);
+        }
+        gone(folder.remove_file(&name.record))?;
+        gone(folder.remove_file(&name.part))?;
+        Ok(Removed::Gone)
+    }
+
+    /// Removes what nobody writes to any more, in the whole tree below.
+    pub(super) fn sweep(&self, path: &Path, age: Duration) -> Result<u64> {
+        let mut removed = 0;
+        let mut left = vec![path.to_owned()];
+        while let Some(path) = left.pop() {
+            let Ok(folder) = self.root.folder_to_list(&path) else {
+                continue;
+            };
+            for found in folder.names().map_err(|e| wrong(&path, e))? {
+                let (name, kind) = found.map_err(|e| wrong(&path, e))?;
+                if is_reserved(&name) {
+                    removed += u64::from(self.sweep_one(&folder, &name, age));
+                } else if kind == sys::Kind::Directory
+                    || kind == sys::Kind::Unknown
+                        && folder
+                            .meta(&name)
+                            .is_ok_and(|m| m.kind == sys::Kind::Directory)
+                {
+                    left.push(path.join(name));
+                }
+            }
+        }
+        Ok(removed)
+    }
+
+    /// What cannot be removed stays for the next sweep.
+    fn sweep_one(&self, folder: &Folder, name: &OsStr, age: Duration) -> bool {
+        let Some(stem) = name.as_bytes().strip_suffix(RECORD.as_bytes()) else {
+            let stem = &name.as_bytes()[..name.len() - PART.len()];
+            let name = Name {
+                part: name.into(),
+                record: join(stem, RECORD),
+            };
+            return matches!(self.remove_partial(folder, &name, age), Ok(Removed::Gone));
+        };
+        // A record whose partial was published just before a crash.
+        let orphan = folder
+            .meta(&join(stem, PART))
+            .is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
+        let old = folder
+            .meta(name)
+            .is_ok_and(|m| now().saturating_sub(m.mtime) >= age);
+        orphan && old && folder.remove_file(name).is_ok()
+    }
+
+    /// Removes the partials in a directory that is to be removed, unless they are in use.
+    pub(super) fn remove_orphans(&self, path: &Path) -> Result<()> {
+        let folder = self.root.folder_to_list(path).map_err(|e| wrong(path, e))?;
+        let names: io::Result<Vec<_>> = folder.names().and_then(Iterator::collect);
+        let names = names.map_err(|e| wrong(path, e))?;
+        if names.iter().all(|(name, _)| is_reserved(name)) {
+            for (name, _) in names {
+                self.sweep_one(&folder, &name, Duration::ZERO);
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins a record for a partial that is ours.
+    pub(super) fn begin_record(
+        &self,
+        place: &Place,
+        held: &Held,
+        header: &Header,
+    ) -> io::Result<Record> {
+        gone(place.folder.remove_file(&held.name.record))?;
+        let file = self.file_in(&place.folder, &held.name.record, Open::CreateNew, 0o600)?;
+        crate::crash::point("dir.record-made");
+        Record::begin(file, header)
+    }
+}
+
+/// Whoever only looks whether a partial is in use holds its lock for an instant.
+fn patient_lock(file: &File) -> io::Result<bool> {
+    for _ in 0..LOOKERS_MAX {
+        if sys::try_lock(file)? {
+            return Ok(true);
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(false)
+}
+
+enum Seen {
+    Nothing,
+    /// A partial that says nothing.
+    Void,
+    Some(Partial),
+}
+
+enum Removed {
+    Nothing,
+    InUse,
+    Gone,
+}
+
+fn join(stem: &[u8], end: &str) -> OsString {
+    OsStr::from_bytes(&[stem, end.as_bytes()].concat()).to_owned()
+}
+
+fn is_of(header: &Header, inode: u64, key: Key) -> bool {
+    header.inode == inode && header.key == key.0
+}
+
+fn fits(header: &Header, write: &Write<'_>) -> bool {
+    let size = header.size.is_none() || write.size.is_none() || header.size == write.size;
+    size && same_origin(header.origin.as_ref(), write.origin.map(keepable).as_ref())
+}
+
+fn chain_on_disk(path: &Path, file: &File, leaf: u64, slot: &Slot) -> Result<Option<Chain>> {
+    let [range] = &slot.in_file(leaf)[..] else {
+        return Ok(None);
+    };
+    let mut buffer = sys::Buffer::take();
+    let bytes = &mut buffer[..(range.end - range.start) as usize];
+    fill(path, file, range.start, bytes)?;
+    let mut tree = Leaves::new();
+    tree.add(Piece::of(Block {
+        offset: range.start,
+        bytes,
+    }));
+    let size = if range.end % LEAF_BYTES == 0 {
+        u64::MAX
+    } else {
+        range.end
+    };
+    Ok(tree.chain(leaf, size))
+}
+
+/// That it is not there is as good.
+pub(super) fn gone(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+const PREFIX: &str = ".godwit-";
+const PART: &str = ".part";
+const RECORD: &str = ".done";
+
+/// So many writers of one file by one identity at once; more are refused.
+const WRITERS_MAX: u32 = 100;
+
+/// How often we try before we take a partial to be in use.
+const LOOKERS_MAX: usize = 4;
+
+/// How often a partial may vanish under us before we take another name.
+const RACES_MAX: usize = 16;

@@ -1,0 +1,244 @@
+//! Changing a file where it is: readers see every byte at once, and there is
+//! nothing to resume.
+
+use super::{Inner, now, place::Place, read::fill, regular, stat, wrong};
+use crate::{
+    Checks, Error, Finished, How, Result, Sink, Whole, Write,
+    landed::{Hashed, Landed},
+};
+use godwit_core::{Block, Chain, Extents};
+use godwit_sys::{self as sys, Open};
+use std::{
+    fs::File,
+    io::{self, Write as _},
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// Starts to change a file in place, or to append to it.
+pub(super) fn begin(dir: &Arc<Inner>, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
+    let place = dir.place_of_file(path)?;
+    let failed = |e| wrong(path, e);
+    if let Some(old) = &place.old {
+        regular(path, old)?;
+    }
+    let (aim, how) = match write.how {
+        How::Append { .. } => (Aim::Append, Open::Append),
+        _ => (Aim::Change, Open::Create),
+    };
+    let mode = write.mode.unwrap_or(0o666);
+    let file = match dir.file_in(&place.folder, &place.name, how, mode) {
+        // Writable, but not readable.
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied && aim == Aim::Change => dir
+            .file_in(&place.folder, &place.name, Open::ChangeUnread, 0)
+            .map_err(|_| failed(e))?,
+        done => done.map_err(failed)?,
+    };
+    let meta = sys::meta(&file).map_err(failed)?;
+    regular(path, &meta)?;
+    if place.old.is_none()
+        && let Some(mode) = write.mode
+    {
+        sys::set_mode(&file, mode).map_err(failed)?;
+    }
+    let start = if aim == Aim::Append { meta.size } else { 0 };
+    Ok(Box::new(Patch::new(dir, path, file, aim, start, write)))
+}
+
+/// Writes a whole file into the one that is there, because no other can be made beside it.
+pub(super) fn instead_of_upload(
+    dir: &Arc<Inner>,
+    path: &Path,
+    place: Place,
+    write: &Write<'_>,
+) -> io::Result<Box<dyn Sink>> {
+    let file = dir.file_in(&place.folder, &place.name, Open::Change, 0)?;
+    Ok(Box::new(Patch::new(dir, path, file, Aim::Whole, 0, write)))
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Aim {
+    /// Some bytes of it.
+    Change,
+    /// All of it.
+    Whole,
+    /// Behind the end.
+    Append,
+}
+
+struct Patch {
+    dir: Arc<Inner>,
+    path: PathBuf,
+    file: File,
+    aim: Aim,
+    /// Where offset 0 was when we began.
+    start: u64,
+    checks: Checks,
+    landed: Mutex<Landed>,
+}
+
+impl Patch {
+    fn new(
+        dir: &Arc<Inner>,
+        path: &Path,
+        file: File,
+        aim: Aim,
+        start: u64,
+        write: &Write<'_>,
+    ) -> Self {
+        Self {
+            dir: Arc::clone(dir),
+            path: path.into(),
+            file,
+            aim,
+            start,
+            checks: write.checks,
+            landed: Mutex::new(Landed::new(write.checks, write.size)),
+        }
+    }
+
+    fn landed(&self) -> MutexGuard<'_, Landed> {
+        self.landed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn append(&self, block: Block<'_>, landed: &Landed) -> Result<()> {
+        let next = landed.done().end();
+        if block.offset != next {
+            return Err(Error::Unsupported {
+                what: format!("appending byte {} after byte {next}", block.offset),
+                why: "bytes are appended in order".into(),
+            });
+        }
+        (&self.file)
+            .write_all(block.bytes)
+            .map_err(|e| wrong(&self.path, e))
+    }
+
+    /// Cuts the file to its announced length and compares its digest.
+    fn settle_change(&self, whole: &Whole) -> Result<Finished> {
+        let failed = |e| wrong(&self.path, e);
+        let len = sys::meta(&self.file).map_err(failed)?.size;
+        match whole.size {
+            Some(size) if size > len => {
+                let missing = Extents::from(len..size);
+                return Err(Error::Incomplete {
+                    path: self.path.clone(),
+                    size,
+                    missing,
+                });
+            }
+            Some(size) if size < len => self.file.set_len(size).map_err(failed)?,
+            _ => {}
+        }
+        let len = whole.size.unwrap_or(len);
+        let mut landed = self.landed();
+        let read = |at, bytes: &mut [u8]| fill(&self.path, &self.file, at, bytes);
+        if landed.done() == &Extents::from(0..len) {
+            return landed.settle(&self.path, whole, &read);
+        }
+        let Some(expected) = &whole.digest else {
+            return Ok(Finished::default());
+        };
+        let mut all = Landed::new(
+            Checks {
+                blake3: false,
+                adler32: false,
+            },
+            Some(len),
+        );
+        all.recorded(0, std::slice::from_ref(&(0..len)), None);
+        all.settle(
+            &self.path,
+            &Whole {
+                size: Some(len),
+                digest: Some(expected.clone()),
+                ..Whole::default()
+            },
+            &read,
+        )
+    }
+}
+
+impl Sink for Patch {
+    fn put(&self, block: Block<'_>) -> Result<()> {
+        if block.offset.checked_add(block.bytes.len() as u64).is_none() {
+            return Err(wrong(&self.path, io::ErrorKind::FileTooLarge.into()));
+        }
+        let hashed = Hashed::of(block, self.checks);
+        if self.aim == Aim::Append {
+            let mut landed = self.landed();
+            self.append(block, &landed)?;
+            landed.begin(block.range());
+            landed.landed(block.range(), hashed);
+            return Ok(());
+        }
+        self.landed().begin(block.range());
+        let written = self.file.write_all_at(block.bytes, block.offset);
+        let mut landed = self.landed();
+        match written {
+            Ok(()) => {
+                landed.landed(block.range(), hashed);
+                Ok(())
+            }
+            Err(e) => {
+                landed.failed(&block.range());
+                Err(wrong(&self.path, e))
+            }
+        }
+    }
+
+    fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
+        self.landed().said(leaf, chain);
+        Ok(())
+    }
+
+    fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
+        self.landed().newly_whole(count_max)
+    }
+
+    fn done(&self) -> Extents {
+        self.landed().done().clone()
+    }
+
+    fn commit(&self) -> Result<Extents> {
+        let done = self.done();
+        self.file.sync_data().map_err(|e| wrong(&self.path, e))?;
+        Ok(done)
+    }
+
+    fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished> {
+        let failed = |e| wrong(&self.path, e);
+        let read = |at: u64, bytes: &mut [u8]| fill(&self.path, &self.file, self.start + at, bytes);
+        let mut finished = match self.aim {
+            Aim::Change => self.settle_change(whole)?,
+            Aim::Append => self.landed().settle(&self.path, whole, &read)?,
+            Aim::Whole => {
+                let finished = self.landed().settle(&self.path, whole, &read)?;
+                let size = self.landed().done().end();
+                self.file.set_len(size).map_err(failed)?;
+                finished
+            }
+        };
+        if let Some(mode) = whole.mode {
+            sys::set_mode(&self.file, mode).map_err(failed)?;
+        }
+        if let Some(mtime) = whole.mtime {
+            sys::set_times(&self.file, mtime).map_err(failed)?;
+        }
+        let meta = sys::meta(&self.file).map_err(failed)?;
+        if self.aim == Aim::Whole {
+            finished
+                .digests
+                .iter()
+                .for_each(|digest| self.dir.known.wrote(&meta, digest));
+        }
+        finished.version = stat(&meta, None).version(now());
+        finished.in_place = true;
+        Ok(finished)
+    }
+
+    fn abandon(self: Box<Self>) -> Result<()> {
+        Ok(()) // What was there before is gone.
+    }
+}

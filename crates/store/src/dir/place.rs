@@ -1,0 +1,91 @@
+//! Where a name is: the directory that holds it, and what it is called there.
+
+use super::{Inner, partial, wrong};
+use crate::{Error, Result};
+use godwit_sys::{Folder, Kind, Meta};
+use std::{
+    ffi::{OsStr, OsString},
+    path::{Path, PathBuf},
+};
+
+/// Where a file will be: links are followed, also to what is not there yet.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) folder: Folder,
+    pub(super) name: OsString,
+    pub(super) old: Option<Meta>,
+}
+
+impl Inner {
+    /// Finds the directory that holds a name; a link is that name itself.
+    pub(super) fn place(&self, path: &Path) -> Result<(Folder, OsString)> {
+        let (parent, name) = split(path)?;
+        let folder = self.root.folder(parent).map_err(|e| wrong(path, e))?;
+        Ok((folder, name.to_owned()))
+    }
+
+    /// Finds where a file that is called so is, or will be.
+    pub(super) fn place_of_file(&self, path: &Path) -> Result<Place> {
+        let mut at = path.to_owned();
+        for _ in 0..LINKS_MAX {
+            let (folder, name) = self.place(&at)?;
+            let old = match folder.meta(&name) {
+                Ok(old) => Some(old),
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
+                Err(e) => return Err(wrong(path, e)),
+            };
+            if old.is_none_or(|old| old.kind != Kind::Link) {
+                return Ok(Place { folder, name, old });
+            }
+            let target = folder.target(&name).map_err(|e| wrong(path, e))?;
+            at = self
+                .beneath(path, &target)?
+                .unwrap_or_else(|| parent(&at).join(target));
+        }
+        Err(Error::BadName {
+            path: path.into(),
+            why: "leads through too many links".into(),
+        })
+    }
+
+    /// Returns an absolute target of a link as a path beneath the root.
+    fn beneath(&self, path: &Path, target: &Path) -> Result<Option<PathBuf>> {
+        if target.is_relative() {
+            return Ok(None);
+        }
+        match target.strip_prefix(self.root.path()) {
+            Ok(beneath) => Ok(Some(beneath.into())),
+            Err(_) => Err(wrong(path, std::io::ErrorKind::CrossesDevices.into())),
+        }
+    }
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new(""))
+}
+
+fn split(path: &Path) -> Result<(&Path, &OsStr)> {
+    not_reserved(path)?;
+    match path.file_name() {
+        Some(name) => Ok((parent(path), name)),
+        None if path.as_os_str().is_empty() => Err(Error::IsDirectory { path: path.into() }),
+        None => Err(Error::BadName {
+            path: path.into(),
+            why: "ends in no name".into(),
+        }),
+    }
+}
+
+/// Refuses the names of partials: they are nobody's files.
+pub(super) fn not_reserved(path: &Path) -> Result<()> {
+    match path.file_name().is_some_and(partial::is_reserved) {
+        true => Err(Error::BadName {
+            path: path.into(),
+            why: "is reserved for partials".into(),
+        }),
+        false => Ok(()),
+    }
+}
+
+/// As many links as Linux follows.
+const LINKS_MAX: usize = 40;

@@ -1,0 +1,214 @@
+//! Reading files.
+
+use super::{Inner, place, regular, stat, wrong};
+use crate::{Error, Read, Result, SMALL_BYTES, Sink, Small, Verified};
+use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Hashing, LEAF_BYTES, Leaves, Piece};
+use godwit_sys::{self as sys, Buffer, Meta, Open};
+use std::{
+    fs::File,
+    io,
+    ops::Range,
+    os::unix::fs::FileExt,
+    path::Path,
+    sync::{Mutex, PoisonError},
+    thread,
+};
+
+impl Inner {
+    pub(super) fn read(
+        &self,
+        path: &Path,
+        want: &Extents,
+        streams: usize,
+        into: &dyn Sink,
+    ) -> Result<Read> {
+        let (file, before) = self.to_read(path)?;
+        let left: Extents = want.within(0..before.size).collect();
+        let threads = streams.min((left.len_bytes() / THREAD_WORTH_BYTES) as usize);
+        if threads > 1 {
+            read_by_many(path, &file, left, threads, into)?;
+        } else {
+            read_in_order(path, &file, left, &mut |block| into.put(block))?;
+        }
+        let after = unchanged(path, &file, &before)?;
+        Ok(Read {
+            stat: stat(&after, None),
+            digest: self.known.find(&after),
+        })
+    }
+
+    pub(super) fn read_one(&self, path: &Path) -> Result<Small> {
+        let (file, before) = self.to_read(path)?;
+        if before.size > SMALL_BYTES {
+            let what = format!("it has {} bytes, which is not small", before.size);
+            return Err(Error::Changed {
+                path: path.into(),
+                what,
+            });
+        }
+        let mut bytes = vec![0; before.size as usize];
+        fill(path, &file, 0, &mut bytes)?;
+        let after = unchanged(path, &file, &before)?;
+        Ok(Small {
+            bytes,
+            stat: stat(&after, None),
+            verified: Verified::SizeOnly,
+        })
+    }
+
+    pub(super) fn digest(
+        &self,
+        path: &Path,
+        by: Algorithm,
+        range: Option<Range<u64>>,
+    ) -> Result<Digest> {
+        let (file, before) = self.to_read(path)?;
+        let all = 0..before.size;
+        let is_whole = range.as_ref().is_none_or(|range| *range == all);
+        let remembers = is_whole && by == Algorithm::Blake3;
+        if remembers && let Some(known) = self.known.find(&before) {
+            return Ok(known);
+        }
+        let left = match range {
+            Some(range) => Extents::from(all).within(range).collect(),
+            None => Extents::from(all),
+        };
+        let mut hashing = Hashing::new(by);
+        read_in_order(path, &file, left, &mut |block| {
+            hashing.update(block.bytes);
+            Ok(())
+        })?;
+        let after = unchanged(path, &file, &before)?;
+        let digest = hashing.finish();
+        if remembers {
+            self.known.read(&after, &digest);
+        }
+        Ok(digest)
+    }
+
+    pub(super) fn leaves(&self, path: &Path, leaves: Range<u64>) -> Result<Vec<Chain>> {
+        let (file, before) = self.to_read(path)?;
+        let end = leaves.end.min(before.size.div_ceil(LEAF_BYTES));
+        let bytes =
+            leaves.start.min(end) * LEAF_BYTES..end.saturating_mul(LEAF_BYTES).min(before.size);
+        let (mut chains, mut tree) = (Vec::new(), Leaves::new());
+        read_in_order(path, &file, Extents::from(bytes), &mut |block| {
+            let leaf = block.offset / LEAF_BYTES;
+            tree.add(Piece::of(block));
+            chains.extend(tree.chain(leaf, before.size));
+            tree.forget(leaf);
+            Ok(())
+        })?;
+        unchanged(path, &file, &before)?;
+        Ok(chains)
+    }
+
+    fn to_read(&self, path: &Path) -> Result<(File, Meta)> {
+        place::not_reserved(path)?;
+        let file = self.file(path, Open::Read, 0)?;
+        let meta = sys::meta(&file).map_err(|e| wrong(path, e))?;
+        regular(path, &meta)?;
+        Ok((file, meta))
+    }
+}
+
+fn read_by_many(
+    path: &Path,
+    file: &File,
+    left: Extents,
+    threads: usize,
+    into: &dyn Sink,
+) -> Result<()> {
+    let left = Mutex::new(left);
+    let work = || {
+        let mut buffer = Buffer::take();
+        loop {
+            let next = left
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take_aligned(LEAF_BYTES);
+            let Some(range) = next else { return Ok(()) };
+            let put = read_block(path, file, range, &mut buffer, &mut |block| into.put(block));
+            if put.is_err() {
+                // Nobody needs to read on.
+                *left.lock().unwrap_or_else(PoisonError::into_inner) = Extents::new();
+                return put;
+            }
+        }
+    };
+    thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let mine = work();
+        others.into_iter().fold(mine, |result, other| {
+            result.and(
+                other
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            )
+        })
+    })
+}
+
+fn read_in_order(
+    path: &Path,
+    file: &File,
+    mut left: Extents,
+    put: &mut dyn FnMut(Block<'_>) -> Result<()>,
+) -> Result<()> {
+    if left.is_empty() {
+        return Ok(());
+    }
+    let mut buffer = Buffer::take();
+    while let Some(range) = left.take_aligned(LEAF_BYTES) {
+        read_block(path, file, range, &mut buffer, put)?;
+    }
+    Ok(())
+}
+
+fn read_block(
+    path: &Path,
+    file: &File,
+    range: Range<u64>,
+    buffer: &mut [u8],
+    put: &mut dyn FnMut(Block<'_>) -> Result<()>,
+) -> Result<()> {
+    let bytes = &mut buffer[..(range.end - range.start) as usize];
+    fill(path, file, range.start, bytes)?;
+    put(Block {
+        offset: range.start,
+        bytes,
+    })
+}
+
+/// Fills `bytes` from the file.
+pub(super) fn fill(path: &Path, file: &File, offset: u64, bytes: &mut [u8]) -> Result<()> {
+    file.read_exact_at(bytes, offset)
+        .map_err(|e| match e.kind() {
+            io::ErrorKind::UnexpectedEof => Error::Changed {
+                path: path.into(),
+                what: "it became shorter".into(),
+            },
+            _ => wrong(path, e),
+        })
+}
+
+/// Tells the file as it is now, if it is what it was when we began.
+fn unchanged(path: &Path, file: &File, before: &Meta) -> Result<Meta> {
+    let after = sys::meta(file).map_err(|e| wrong(path, e))?;
+    let what = if after.size != before.size {
+        "size"
+    } else if after.mtime != before.mtime {
+        "time of change"
+    } else if after.ctime != before.ctime {
+        "attributes"
+    } else {
+        return Ok(after);
+    };
+    Err(Error::Changed {
+        path: path.into(),
+        what: format!("its {what}, while it was read"),
+    })
+}
+
+/// Less than this is not worth a thread.
+const THREAD_WORTH_BYTES: u64 = 4 * LEAF_BYTES;

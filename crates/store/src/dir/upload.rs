@@ -1,0 +1,543 @@
+//! Writing a file that appears under its name whole, in one step.
+
+use super::{
+    Inner, now,
+    partial::{Held, gone},
+    patch,
+    place::Place,
+    read::fill,
+    record::{Header, Record, Slot, keepable},
+    regular, stat, wrong,
+};
+use crate::{
+    Checks, Error, Finished, How, Origin, Result, SMALL_BYTES, Sink, Whole, Write, crash,
+    landed::{Hashed, Landed, leaf_range, leaves_of},
+};
+use godwit_core::{Block, Chain, Digest, Extents, LEAF_BYTES, Strength, Version};
+use godwit_sys::{self as sys, Meta, Over};
+use std::{
+    fs::File,
+    io,
+    ops::Range,
+    os::unix::{ffi::OsStrExt, fs::FileExt},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+/// Starts an upload; where the directory cannot be written but the file can, a
+/// change of the file itself.
+pub(super) fn begin(dir: &Arc<Inner>, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
+    let place = dir.place_of_file(path)?;
+    if let Some(old) = &place.old {
+        regular(path, old)?;
+    }
+    check_condition(dir, path, &place, place.old.as_ref(), &write.how)?;
+    let held = match dir.hold(path, &place, write) {
+        Ok(held) => held,
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied && place.old.is_some() => {
+            return patch::instead_of_upload(dir, path, place, write).map_err(|_| wrong(path, e));
+        }
+        Err(e) => return Err(wrong(path, e)),
+    };
+    crash::point("dir.part-made");
+    Ok(Box::new(Upload::new(
+        Arc::clone(dir),
+        path,
+        place,
+        held,
+        write,
+    )?))
+}
+
+/// One upload under way.
+struct Upload {
+    dir: Arc<Inner>,
+    path: PathBuf,
+    place: Place,
+    held: Held,
+    how: How,
+    size: Option<u64>,
+    origin: Option<Origin>,
+    mode: Option<u32>,
+    checks: Checks,
+    /// Nobody wrote to the partial before us: what we do not write is a hole.
+    is_fresh: bool,
+    progress: Mutex<Progress>,
+    over: bool,
+}
+
+struct Progress {
+    landed: Landed,
+    /// How long the partial is at least.
+    len: u64,
+    /// The furthest end that was put or is being put.
+    claimed: u64,
+    record: Option<Record>,
+    /// The first epoch that no commit has closed.
+    epoch: u64,
+    /// What landed but found no room in its slot.
+    unrecorded: Extents,
+    names_synced: bool,
+}
+
+impl Upload {
+    fn new(
+        dir: Arc<Inner>,
+        path: &Path,
+        place: Place,
+        mut held: Held,
+        write: &Write<'_>,
+    ) -> Result<Self> {
+        let left = held.left.take();
+        let is_fresh = left.is_none();
+        let mut progress = Progress {
+            landed: Landed::new(write.checks, write.size),
+            len: 0,
+            claimed: 0,
+            record: None,
+            epoch: 1,
+            unrecorded: Extents::new(),
+            names_synced: false,
+        };
+        if let Some(left) = left {
+            progress.epoch = left.epoch;
+            progress.record = Some(left.record);
+            progress.landed.count_reread(left.reread_bytes);
+            for (leaf, slot) in &left.slots {
+                progress
+                    .landed
+                    .recorded(*leaf, &slot.in_file(*leaf), slot.chain);
+            }
+            progress
+                .landed
+                .read_partial_leaves(&|at, bytes| fill(path, &held.file, at, bytes))?;
+            progress.len = progress.landed.done().end();
+            progress.claimed = progress.len;
+        }
+        Ok(Self {
+            dir,
+            path: path.into(),
+            place,
+            held,
+            how: write.how.clone(),
+            size: write.size,
+            origin: write.origin.cloned(),
+            mode: write.mode,
+            checks: write.checks,
+            is_fresh,
+            progress: Mutex::new(progress),
+            over: false,
+        })
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes a block where it belongs; zeros become holes. `untouched`: nobody
+    /// has written there in our time.
+    /// Returns whether the end was left a hole.
+    fn write(&self, block: Block<'_>, untouched: bool) -> io::Result<bool> {
+        let file = &self.held.file;
+        let mut ends_in_hole = false;
+        for (range, is_zero) in runs(block) {
+            let part = (range.start - block.offset) as usize..(range.end - block.offset) as usize;
+            let is_hole = self.is_fresh && untouched;
+            let punch = || sys::punch(file, range.start, range.end - range.start).is_ok();
+            ends_in_hole = is_zero && (is_hole || punch());
+            if !ends_in_hole {
+                file.write_all_at(&block.bytes[part], range.start)?;
+            }
+        }
+        Ok(ends_in_hole)
+    }
+
+    /// Says in the record what has landed of the leaves that `range` touches.
+    fn record(&self, progress: &mut Progress, range: Range<u64>) -> io::Result<()> {
+        if progress.record.is_none() {
+            if !self.wants_record(progress) {
+                return Ok(());
+            }
+            self.begin_record(progress)?;
+            let all: Vec<u64> = leaves_in(progress.landed.done());
+            return all
+                .into_iter()
+                .try_for_each(|leaf| record_leaf(progress, leaf));
+        }
+        leaves_of(range).try_for_each(|leaf| record_leaf(progress, leaf))
+    }
+
+    /// A small file is not worth one: it is sent again, or recorded when the sink is dropped.
+    fn wants_record(&self, progress: &Progress) -> bool {
+        self.size.is_some_and(|size| size > SMALL_BYTES)
+            || progress.landed.done().len_bytes() >= SMALL_BYTES
+    }
+
+    fn begin_record(&self, progress: &mut Progress) -> io::Result<()> {
+        let header = Header {
+            inode: self.held.inode,
+            size: self.size,
+            origin: self.origin.as_ref().map(keepable),
+            key: self.held.key.0,
+            path: self.path.as_os_str().as_bytes().to_vec(),
+        };
+        progress.record = Some(self.dir.begin_record(&self.place, &self.held, &header)?);
+        crash::point("dir.record-begun");
+        Ok(())
+    }
+
+    /// Writes the record of a file that had none so far.
+    fn record_all(&self, progress: &mut Progress) -> io::Result<()> {
+        if progress.record.is_some() {
+            return Ok(());
+        }
+        self.begin_record(progress)?;
+        leaves_in(progress.landed.done())
+            .into_iter()
+            .try_for_each(|leaf| record_leaf(progress, leaf))
+    }
+
+    /// Writes again the slots of leaves that are less done than they were.
+    fn record_losses(&self, progress: &mut Progress, before: &Extents) -> io::Result<()> {
+        let lost = before.minus(progress.landed.done());
+        match progress.record.is_some() {
+            true => leaves_in(&lost)
+                .into_iter()
+                .try_for_each(|leaf| record_leaf(progress, leaf)),
+            false => Ok(()),
+        }
+    }
+
+    /// Gives the partial its name, if the condition still holds.
+    fn publish(&self, whole: &Whole) -> Result<()> {
+        let Place { folder, name, .. } = &self.place;
+        let failed = |e| wrong(&self.path, e);
+        let _alone = match self.how {
+            // Two of us must not both find the old version in place.
+            How::Replace(Some(_)) => Some(lock_folder(folder)),
+            _ => None,
+        };
+        let old = match folder.meta(name) {
+            Ok(old) => Some(old),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+            Err(e) => return Err(failed(e)),
+        };
+        if let Some(old) = &old {
+            regular(&self.path, old)?;
+        }
+        check_condition(&self.dir, &self.path, &self.place, old.as_ref(), &self.how)?;
+        let mode = whole.mode.or(if old.is_none() { self.mode } else { None });
+        dress(&self.held.file, mode, old.as_ref(), whole.mtime).map_err(failed)?;
+        crash::point("dir.before-rename");
+        let over = if self.how == How::New {
+            Over::Nothing
+        } else {
+            Over::Anything
+        };
+        folder
+            .rename(&self.held.name.part, folder, name, over)
+            .map_err(failed)
+    }
+}
+
+impl Sink for Upload {
+    fn put(&self, block: Block<'_>) -> Result<()> {
+        if block.bytes.is_empty() {
+            return Ok(());
+        }
+        let end = block.offset.checked_add(block.bytes.len() as u64);
+        let end = end.ok_or_else(|| wrong(&self.path, io::ErrorKind::FileTooLarge.into()))?;
+        let untouched = {
+            let mut progress = self.progress();
+            progress.claimed = progress.claimed.max(end);
+            progress.landed.begin(block.range())
+        };
+        let hashed = Hashed::of(block, self.checks);
+        let written = self.write(block, untouched);
+        crash::point("dir.bytes-written");
+        let mut progress = self.progress();
+        let recorded = match written {
+            Ok(ends_in_hole) => {
+                if ends_in_hole && progress.len < end {
+                    // No put that began is cut: all are below `claimed`.
+                    let claimed = progress.claimed;
+                    self.held
+                        .file
+                        .set_len(claimed)
+                        .map_err(|e| wrong(&self.path, e))?;
+                    progress.len = claimed;
+                }
+                progress.len = progress.len.max(end);
+                progress.landed.landed(block.range(), hashed);
+                self.record(&mut progress, block.range())
+            }
+            Err(e) => {
+                progress.landed.failed(&block.range());
+                let _ = self.record(&mut progress, block.range()); // As little room as for the bytes.
+                Err(e)
+            }
+        };
+        crash::point("dir.slot-written");
+        recorded.map_err(|e| wrong(&self.path, e))
+    }
+
+    fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
+        let mut progress = self.progress();
+        if progress.landed.said(leaf, chain) && progress.record.is_some() {
+            record_leaf(&mut progress, leaf).map_err(|e| wrong(&self.path, e))?;
+        }
+        Ok(())
+    }
+
+    fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
+        self.progress().landed.newly_whole(count_max)
+    }
+
+    fn done(&self) -> Extents {
+        let progress = self.progress();
+        progress.landed.done().minus(&progress.unrecorded)
+    }
+
+    fn commit(&self) -> Result<Extents> {
+        let failed = |e| wrong(&self.path, e);
+        let (epoch, done) = {
+            let mut progress = self.progress();
+            self.record_all(&mut progress).map_err(failed)?;
+            let epoch = progress.epoch;
+            progress.epoch += 1;
+            (epoch, progress.landed.done().minus(&progress.unrecorded))
+        };
+        self.held.file.sync_data().map_err(failed)?;
+        crash::point("dir.synced");
+        let mut progress = self.progress();
+        progress
+            .record
+            .as_mut()
+            .expect("begun above")
+            .commit(epoch)
+            .map_err(failed)?;
+        if !progress.names_synced {
+            self.place.folder.sync().map_err(failed)?;
+            progress.names_synced = true;
+        }
+        Ok(done)
+    }
+
+    fn finish(mut self: Box<Self>, whole: &Whole) -> Result<Finished> {
+        let failed = |e| wrong(&self.path, e);
+        let mut progress = self.progress();
+        let before = progress.landed.done().clone();
+        let read = |at, bytes: &mut [u8]| fill(&self.path, &self.held.file, at, bytes);
+        let settled = progress.landed.settle(&self.path, whole, &read);
+        self.record_losses(&mut progress, &before).map_err(failed)?;
+        let mut finished = settled?;
+        let size = progress.landed.done().end();
+        if sys::meta(&self.held.file).map_err(failed)?.size != size {
+            self.held.file.set_len(size).map_err(failed)?;
+        }
+        let has_record = progress.record.is_some();
+        drop(progress);
+        self.publish(whole)?;
+        crash::point("dir.after-rename");
+        if has_record {
+            // It is of an inode that has a name now, and so is void: a sweep would take it too.
+            let _ = self.place.folder.remove_file(&self.held.name.record);
+        }
+        let meta = sys::meta(&self.held.file).map_err(failed)?;
+        finished
+            .digests
+            .iter()
+            .for_each(|digest| self.dir.known.wrote(&meta, digest));
+        finished.version = stat(&meta, None).version(now());
+        self.over = true;
+        Ok(finished)
+    }
+
+    fn abandon(mut self: Box<Self>) -> Result<()> {
+        self.over = true;
+        self.forget().map_err(|e| wrong(&self.path, e))
+    }
+}
+
+impl Upload {
+    fn forget(&self) -> io::Result<()> {
+        gone(self.place.folder.remove_file(&self.held.name.record))?;
+        gone(self.place.folder.remove_file(&self.held.name.part))
+    }
+}
+
+impl Drop for Upload {
+    /// Keeps what a resume needs, and nothing if there is nothing to keep.
+    fn drop(&mut self) {
+        if self.over {
+            return;
+        }
+        let mut progress = self.progress();
+        let kept = match progress.landed.done().is_empty() {
+            true => self.forget(),
+            false => self.record_all(&mut progress),
+        };
+        if let Err(error) = kept {
+            tracing::warn!(path = %self.path.display(), %error, "upload not kept");
+        }
+    }
+}
+
+/// Gives a file the attributes it is to have: those that were asked for, else
+/// those of the file it replaces, as far as we are permitted to.
+pub(super) fn dress(
+    file: &File,
+    mode: Option<u32>,
+    old: Option<&Meta>,
+    mtime: Option<Duration>,
+) -> io::Result<()> {
+    let mut mode = mode;
+    if let Some(old) = old {
+        let kept = mode.unwrap_or(old.mode);
+        let owner = |meta: Meta| (meta.uid, meta.gid);
+        if owner(sys::meta(file)?) != owner(*old) {
+            sys::give(file, old.uid, old.gid);
+        }
+        // The rights to act as another do not go to a file of somebody else.
+        let same = owner(sys::meta(file)?) == owner(*old);
+        mode = Some(if same { kept } else { kept & 0o777 });
+    }
+    if let Some(mode) = mode {
+        sys::set_mode(file, mode)?;
+    }
+    mtime.map_or(Ok(()), |mtime| sys::set_times(file, mtime))
+}
+
+fn record_leaf(progress: &mut Progress, leaf: u64) -> io::Result<()> {
+    let range = leaf_range(leaf);
+    let (slot, is_all) = Slot::of(leaf, progress.landed.done().within(range.clone()));
+    let slot = Slot {
+        boot: sys::boot_id(),
+        epoch: progress.epoch,
+        chain: progress.landed.chain(leaf),
+        ..slot
+    };
+    progress
+        .record
+        .as_ref()
+        .expect("asked by the callers")
+        .write(leaf, &slot)?;
+    progress.unrecorded.remove(range.clone());
+    if !is_all {
+        let landed: Extents = progress.landed.done().within(range).collect();
+        let recorded: Extents = slot.in_file(leaf).into_iter().collect();
+        progress.unrecorded = progress.unrecorded.or(&landed.minus(&recorded));
+    }
+    Ok(())
+}
+
+fn leaves_in(extents: &Extents) -> Vec<u64> {
+    let mut leaves: Vec<u64> = extents.iter().flat_map(leaves_of).collect();
+    leaves.dedup();
+    leaves
+}
+
+/// Refuses if what stands under the name is not what the writer expects there.
+fn check_condition(
+    dir: &Inner,
+    path: &Path,
+    place: &Place,
+    old: Option<&Meta>,
+    how: &How,
+) -> Result<()> {
+    match (how, old) {
+        (How::New, Some(_)) => Err(Error::Exists { path: path.into() }),
+        (How::Replace(Some(_)), None) => Err(Error::Changed {
+            path: path.into(),
+            what: "it is gone".into(),
+        }),
+        (How::Replace(Some(version)), Some(old)) => match is_still(dir, path, place, old, version)?
+        {
+            true => Ok(()),
+            false => Err(Error::Changed {
+                path: path.into(),
+                what: "somebody wrote it".into(),
+            }),
+        },
+        _ => Ok(()),
+    }
+}
+
+fn is_still(
+    dir: &Inner,
+    path: &Path,
+    place: &Place,
+    old: &Meta,
+    version: &Version,
+) -> Result<bool> {
+    if let Version::Strong(expected) = version {
+        if let Some(known) = dir.known.find(old)
+            && known.algorithm() == expected.algorithm()
+        {
+            return Ok(known == *expected);
+        }
+        let file = dir
+            .file_in(&place.folder, &place.name, sys::Open::Read, 0)
+            .map_err(|e| wrong(path, e))?;
+        return Ok(digest_of(path, &file, old.size, expected)? == *expected);
+    }
+    // Seen too soon after its change to be sure is no conflict.
+    Ok(version.compare(&stat(old, None).version(now())) != Strength::Differs)
+}
+
+fn digest_of(path: &Path, file: &File, size: u64, like: &Digest) -> Result<Digest> {
+    let mut hashing = godwit_core::Hashing::new(like.algorithm());
+    let (mut left, mut buffer) = (Extents::from(0..size), sys::Buffer::take());
+    while let Some(range) = left.take_aligned(LEAF_BYTES) {
+        let bytes = &mut buffer[..(range.end - range.start) as usize];
+        fill(path, file, range.start, bytes)?;
+        hashing.update(bytes);
+    }
+    Ok(hashing.finish())
+}
+
+/// Locks a directory against others of us. Where that cannot be, the condition
+/// is checked just before the rename, which is nearly as good.
+fn lock_folder(folder: &sys::Folder) -> Option<File> {
+    let file = folder.lockable().ok()?;
+    for _ in 0..FOLDER_LOCK_TRIES {
+        if sys::try_lock(&file).ok()? {
+            return Some(file);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    None
+}
+
+/// Cuts a block into runs that are all zero, in whole 64 KiB of the file, and others.
+fn runs(block: Block<'_>) -> Vec<(Range<u64>, bool)> {
+    let mut runs: Vec<(Range<u64>, bool)> = Vec::new();
+    let end = block.range().end;
+    let mut at = block.offset;
+    while at < end {
+        let next = (at / HOLE_BYTES + 1).saturating_mul(HOLE_BYTES).min(end);
+        let part = &block.bytes[(at - block.offset) as usize..(next - block.offset) as usize];
+        let is_zero = next - at == HOLE_BYTES && is_zero(part);
+        match runs.last_mut() {
+            Some((last, was_zero)) if *was_zero == is_zero => last.end = next,
+            _ => runs.push((at..next, is_zero)),
+        }
+        at = next;
+    }
+    runs
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    // Most data shows in its first bytes that it is none.
+    bytes.iter().take(64).all(|&b| b == 0)
+        && bytes
+            .chunks(4096)
+            .all(|c| c.iter().fold(0, |all, b| all | b) == 0)
+}
+
+/// Zeros are left out in pieces of this size.
+const HOLE_BYTES: u64 = 1 << 16;
+
+/// A rename takes microseconds: who waits longer than this many milliseconds waits for a hung disk.
+const FOLDER_LOCK_TRIES: usize = 2000;
