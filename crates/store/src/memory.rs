@@ -6,9 +6,7 @@ use crate::{
     Stat, Store, What, Whole, Write,
     landed::{Hashed, Landed, leaf_range, leaves_of},
 };
-use godwit_core::{
-    Algorithm, Block, Chain, Digest, Extents, Hashing, LEAF_BYTES, Strength, Version,
-};
+use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Hashing, LEAF_BYTES, Version};
 use std::{
     collections::{BTreeMap, HashMap},
     ops::{Bound, Range},
@@ -463,7 +461,10 @@ fn check_version(path: &Path, how: &How, old: Option<&Node>) -> Result<()> {
                     body.copy_out(0, &mut all);
                     &Digest::of(digest.algorithm(), &all) != digest
                 }
-                weak => weak.compare(&node.stat().version(now())) == Strength::Differs,
+                weak => {
+                    let strength = weak.compare(&node.stat().version(now()));
+                    !crate::store::is_no_conflict(weak, strength)
+                }
             };
             match differs {
                 true => Err(Error::Changed {

@@ -315,6 +315,16 @@ pub(crate) fn same_origin(kept: Option<&Origin>, now: Option<&Origin>) -> bool {
     }
 }
 
+/// Tells whether what is there may be replaced by a writer who expects `version`.
+/// Seen too soon after its change to be sure is no conflict.
+pub(crate) fn is_no_conflict(version: &Version, compared: Strength) -> bool {
+    let same = matches!(
+        compared,
+        Strength::Same | Strength::Likely | Strength::AskAgain
+    );
+    same || *version == Version::None
+}
+
 /// Which digests a sink computes of what it is given.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Checks {

@@ -228,6 +228,16 @@ fn bounded(text: &[u8], len_max: usize) -> Vec<u8> {
 }
 
 fn encode_version(version: &Version) -> Vec<u8> {
+    let encoded = encode_any_version(version);
+    // A name of content that is too long to be kept: the next copy begins anew.
+    if encoded.len() > NAME_BYTES_MAX {
+        vec![1]
+    } else {
+        encoded
+    }
+}
+
+fn encode_any_version(version: &Version) -> Vec<u8> {
     match version {
         Version::None => vec![1],
         Version::Weak {
@@ -242,6 +252,13 @@ fn encode_version(version: &Version) -> Vec<u8> {
                 out.extend_from_slice(&time.subsec_nanos().to_le_bytes());
             }
             out
+        }
+        Version::Generation { server, name } => {
+            let server = (server.len() as u32)
+                .to_le_bytes()
+                .into_iter()
+                .chain(server.bytes());
+            [4].into_iter().chain(server).chain(name.bytes()).collect()
         }
         Version::Strong(digest) => [&[3], digest.to_string().as_bytes()].concat(),
     }
@@ -260,6 +277,16 @@ fn decode_version(bytes: &[u8]) -> Option<Version> {
                 size: u64_at(rest, 0),
                 mtime: time(8)?,
                 seen_at: time(20)?,
+            })
+        }
+        4 => {
+            let (len, rest) = rest.split_at_checked(4)?;
+            let len = u32::from_le_bytes(len.try_into().ok()?) as usize;
+            let (server, name) = rest.split_at_checked(len)?;
+            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
+            Some(Version::Generation {
+                server: text(server)?,
+                name: text(name)?,
             })
         }
         3 => Some(Version::Strong(str::from_utf8(rest).ok()?.parse().ok()?)),
@@ -404,7 +431,16 @@ mod tests {
     #[test]
     fn a_header_comes_back_as_it_was() {
         let strong = Version::Strong(Digest::of(Algorithm::Sha256, b"x"));
-        for version in [header().origin.unwrap().version, Version::None, strong] {
+        let generation = Version::Generation {
+            server: "a:80".into(),
+            name: "\"x\"".into(),
+        };
+        for version in [
+            header().origin.unwrap().version,
+            Version::None,
+            strong,
+            generation,
+        ] {
             let mut header = header();
             header.origin.as_mut().unwrap().version = version;
             assert_eq!(Header::decode(&header.encode()), Some(header));

@@ -13,7 +13,7 @@ use crate::{
     Checks, Error, Finished, How, Origin, Result, SMALL_BYTES, Sink, Whole, Write, crash,
     landed::{Hashed, Landed, leaf_range, leaves_of},
 };
-use godwit_core::{Block, Chain, Digest, Extents, LEAF_BYTES, Strength, Version};
+use godwit_core::{Block, Chain, Digest, Extents, LEAF_BYTES, Version};
 use godwit_sys::{self as sys, Meta, Over};
 use std::{
     fs::File,
@@ -482,8 +482,8 @@ fn is_still(
             .map_err(|e| wrong(path, e))?;
         return Ok(digest_of(path, &file, old.size, expected)? == *expected);
     }
-    // Seen too soon after its change to be sure is no conflict.
-    Ok(version.compare(&stat(old, None).version(now())) != Strength::Differs)
+    let strength = version.compare(&stat(old, None).version(now()));
+    Ok(crate::store::is_no_conflict(version, strength))
 }
 
 fn digest_of(path: &Path, file: &File, size: u64, like: &Digest) -> Result<Digest> {
