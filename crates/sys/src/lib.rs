@@ -14,7 +14,7 @@ mod wake;
 pub use beneath::{Lookup, Root, is_ring};
 pub use buffer::{BUFFER_BYTES, Buffer, HEAD_BYTES};
 pub use folder::{Folder, Names, Open, Over, Room};
-pub use limits::{boot_id, die, raise_open_files};
+pub use limits::{boot_id, die, raise_open_files, user_id};
 pub use meta::{
     Kind, Meta, copy_range, give, meta, next_data, punch, set_mode, set_times, try_lock,
 };

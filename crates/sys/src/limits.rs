@@ -50,6 +50,11 @@ pub fn die() -> ! {
     std::process::abort()
 }
 
+/// Returns the number of the account this process acts for.
+pub fn user_id() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
