@@ -18,4 +18,4 @@ pub use limits::{boot_id, die, raise_open_files, user_id};
 pub use meta::{
     Kind, Meta, copy_range, give, meta, next_data, punch, set_mode, set_times, try_lock,
 };
-pub use wake::{Wake, wait_readable};
+pub use wake::{Wake, keep_urgent_in_line, wait_readable};

@@ -53,6 +53,11 @@ pub fn wait_readable<const N: usize>(
     Ok(fds.map(|fd| !fd.revents().is_empty()))
 }
 
+/// Delivers urgent bytes of a TCP connection where they stand among the others.
+pub fn keep_urgent_in_line(socket: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::net::sockopt::set_socket_oobinline(socket, true)?)
+}
+
 const FOREVER: Timespec = Timespec {
     tv_sec: i32::MAX as i64,
     tv_nsec: 0,
