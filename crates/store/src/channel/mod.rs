@@ -25,7 +25,7 @@ use std::{
     io,
     net::{IpAddr, SocketAddr, TcpListener, TcpStream},
     ops::RangeInclusive,
-    os::fd::AsFd,
+    os::fd::{AsFd, BorrowedFd},
     time::Duration,
 };
 
@@ -57,8 +57,34 @@ pub struct Channel {
 /// How further connections are had.
 #[derive(Debug)]
 enum Reach {
-    Listen(TcpListener),
+    Listen(Door),
     Connect(Vec<SocketAddr>),
+}
+
+/// A listener, and who may come in.
+#[derive(Debug)]
+struct Door {
+    listener: TcpListener,
+    only: Option<IpAddr>,
+}
+
+impl Door {
+    /// Accepts the next connection of those who may come in; others are closed.
+    fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        loop {
+            let (stream, from) = self.listener.accept()?;
+            let may = |only: IpAddr| from.ip().to_canonical() == only.to_canonical();
+            if self.only.is_none_or(may) {
+                return Ok((stream, from));
+            }
+        }
+    }
+}
+
+impl AsFd for Door {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
 }
 
 /// A connection, and to which of several striped addresses it leads.
@@ -79,7 +105,10 @@ impl Channel {
         match listener {
             Ok((listener, address)) => Ok((
                 Self {
-                    reach: Reach::Listen(listener),
+                    reach: Reach::Listen(Door {
+                        listener,
+                        only: None,
+                    }),
                     links: Vec::new(),
                 },
                 address,
@@ -96,6 +125,13 @@ impl Channel {
         Self {
             reach: Reach::Connect(to),
             links: Vec::new(),
+        }
+    }
+
+    /// Takes connections of this address only.
+    pub fn accept_only(&mut self, from: IpAddr) {
+        if let Reach::Listen(door) = &mut self.reach {
+            door.only = Some(from);
         }
     }
 
