@@ -1,1 +1,57 @@
-//! .
+//! The daemon: listeners, who may what, and sessions, each a thread with a
+//! blocking conversation. What is said is decided in `wire`, what is stored in
+//! `store`; here is the wiring.
+
+mod admission;
+mod config;
+mod failure;
+mod listener;
+mod ports;
+mod session;
+mod stop;
+
+pub use config::{Access, Config, Data, Error as ConfigError, KEYS, Key, Limits, Origin, Setting};
+pub use listener::Node;
+pub use stop::Stop;
+
+use std::{io, net::SocketAddr, path::PathBuf};
+
+/// Where a node serves.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Addresses {
+    /// FTP.
+    pub ftp: Vec<SocketAddr>,
+}
+
+/// Why a node cannot run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum Error {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error("cannot serve {}: {cause}", .path.display())]
+    Export {
+        path: PathBuf,
+        cause: godwit_store::Error,
+    },
+    #[error("cannot listen on {address}: {cause}")]
+    Listen {
+        address: SocketAddr,
+        cause: io::Error,
+    },
+    #[error("cannot start: {0}")]
+    Start(#[source] io::Error),
+}
+
+/// Serves until it is told to stop: the first SIGTERM or SIGINT lets transfers
+/// end, a second one ends them. `ready` is told the addresses once connections
+/// are taken.
+pub fn run(config: Config, ready: impl FnOnce(&Addresses)) -> Result<(), Error> {
+    let node = Node::start(config)?;
+    let stop = node.stopper();
+    stop.on_signals().map_err(Error::Start)?;
+    ready(node.addresses());
+    node.wait();
+    Ok(())
+}

@@ -1,5 +1,7 @@
 //! The dialogues in `transcripts/server`, against the pure session.
 
+#![allow(clippy::unwrap_used)]
+
 use godwit_core::Hashing;
 use godwit_wire::server::{
     Answer, Ask, Cause, Change, Failure, Give, Kind, Outcome, Place, Profile, Removed, Session,

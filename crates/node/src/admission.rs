@@ -1,0 +1,136 @@
+//! Who gets a session: so many in all, so many of one address.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{Arc, Condvar, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// Counts sessions.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    sessions_max: usize,
+    per_address_max: usize,
+    inside: Mutex<Inside>,
+    left: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Inside {
+    all: usize,
+    of: HashMap<IpAddr, usize>,
+}
+
+/// The right to a session, while it lives.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    admission: Arc<Admission>,
+    address: IpAddr,
+}
+
+impl Admission {
+    pub(crate) fn new(sessions_max: usize, per_address_max: usize) -> Arc<Self> {
+        Arc::new(Self {
+            sessions_max,
+            per_address_max,
+            inside: Mutex::default(),
+            left: Condvar::new(),
+        })
+    }
+
+    /// Lets somebody in, or says why not.
+    pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Admitted, String> {
+        let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        if inside.all >= self.sessions_max {
+            return Err(format!(
+                "Too many sessions ({}); try again later.",
+                self.sessions_max
+            ));
+        }
+        let of = inside.of.entry(address).or_default();
+        if *of >= self.per_address_max {
+            let max = self.per_address_max;
+            return Err(format!(
+                "Too many sessions from {address} ({max}); try again later."
+            ));
+        }
+        *of += 1;
+        inside.all += 1;
+        Ok(Admitted {
+            admission: Arc::clone(self),
+            address,
+        })
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.inside
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .all
+    }
+
+    /// Waits until nobody is inside; `false` if it took longer than `patience`.
+    pub(crate) fn wait_until_empty(&self, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        while inside.all > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            inside = self
+                .left
+                .wait_timeout(inside, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+        true
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        let mut inside = self
+            .admission
+            .inside
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        inside.all -= 1;
+        if let Some(of) = inside.of.get_mut(&self.address) {
+            *of -= 1;
+            if *of == 0 {
+                inside.of.remove(&self.address);
+            }
+        }
+        if inside.all == 0 {
+            self.admission.left.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
+    const B: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
+
+    #[test]
+    fn who_leaves_makes_room() {
+        let admission = Admission::new(3, 2);
+        let first = admission.admit(A).unwrap();
+        let _second = admission.admit(A).unwrap();
+        assert!(admission.admit(A).unwrap_err().contains("from 10.0.0.1"));
+        let _third = admission.admit(B).unwrap();
+        assert!(
+            admission
+                .admit(B)
+                .unwrap_err()
+                .starts_with("Too many sessions (3)")
+        );
+        drop(first);
+        assert!(admission.admit(A).is_ok());
+        assert_eq!(admission.count(), 2);
+    }
+}

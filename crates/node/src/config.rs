@@ -1,0 +1,634 @@
+//! What a node can be told, and where each value came from.
+//!
+//! One table ([`KEYS`]) defines every key; file, environment and flags are read
+//! against it. A later source wins: default, file, environment, flag.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    net::{IpAddr, SocketAddr},
+    ops::RangeInclusive,
+    path::{Path, PathBuf},
+    str::FromStr,
+    time::Duration,
+};
+
+/// All that a node needs to know.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The directory that is served.
+    pub export: PathBuf,
+    /// Where what must survive is kept, if not beside the files.
+    pub state: Option<PathBuf>,
+    /// Where FTP is spoken.
+    pub ftp: Vec<SocketAddr>,
+    /// The name in the greeting.
+    pub host: String,
+    /// What who does not say their name may do.
+    pub anonymous: Access,
+    /// How much of everything.
+    pub limits: Limits,
+    /// Data connections.
+    pub data: Data,
+    values: BTreeMap<&'static str, Value>,
+}
+
+/// What somebody may do.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[allow(missing_docs)]
+pub enum Access {
+    None,
+    Read,
+    Write,
+}
+
+/// How much of everything.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[allow(missing_docs)]
+pub struct Limits {
+    pub sessions: usize,
+    pub sessions_per_address: usize,
+    pub line_bytes: usize,
+    pub pipeline: usize,
+    pub streams: usize,
+    pub listing_entries: u64,
+    pub login: Duration,
+    pub idle: Duration,
+    pub stall: Duration,
+    pub grace: Duration,
+}
+
+/// Data connections.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Data {
+    /// Ports to listen on; `None` is any.
+    pub ports: Option<RangeInclusive<u16>>,
+    /// Whether data may go to, and come from, others than the client.
+    pub third_party: bool,
+    /// The address to tell in PASV, where a translator stands in front of us.
+    pub address: Option<IpAddr>,
+    /// How long a session waits for a port of the range.
+    pub wait: Duration,
+}
+
+/// Where a value came from.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Origin {
+    /// Nobody said otherwise.
+    Default,
+    /// A configuration file.
+    File(PathBuf),
+    /// A variable of the environment.
+    Environment(String),
+    /// An option on the command line.
+    Flag(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File(path) => write!(f, "file {}", path.display()),
+            Self::Environment(name) => write!(f, "environment {name}"),
+            Self::Flag(name) => write!(f, "flag {name}"),
+        }
+    }
+}
+
+/// One key, its value, and who said so.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Setting {
+    /// `section.key`.
+    pub key: &'static str,
+    /// The value as text.
+    pub value: String,
+    /// Who said so.
+    pub origin: Origin,
+    /// What it is about.
+    pub about: &'static str,
+}
+
+/// Something in the configuration is wrong.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum Error {
+    #[error("{}: {cause}", .path.display())]
+    Unreadable {
+        path: PathBuf,
+        cause: std::io::Error,
+    },
+    #[error("{}: {what}", .path.display())]
+    NotToml { path: PathBuf, what: String },
+    #[error("{origin}: unknown key {key}; did you mean {nearest}?")]
+    UnknownKey {
+        origin: Origin,
+        key: String,
+        nearest: &'static str,
+    },
+    #[error("{origin}: {key} = {value:?}: {why}")]
+    BadValue {
+        origin: Origin,
+        key: &'static str,
+        value: String,
+        why: String,
+    },
+}
+
+#[derive(Clone, Debug)]
+struct Value {
+    text: String,
+    origin: Origin,
+}
+
+/// A key with its default and what it is about.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// `section.key`.
+    pub name: &'static str,
+    /// Its value if nobody says anything.
+    pub default: &'static str,
+    /// What it is about.
+    pub about: &'static str,
+}
+
+/// Every key there is.
+pub const KEYS: [Key; 20] = [
+    Key {
+        name: "node.export",
+        default: ".",
+        about: "the directory that is served",
+    },
+    Key {
+        name: "node.state",
+        default: "",
+        about: "where state is kept, if not beside the files",
+    },
+    Key {
+        name: "ftp.listen",
+        default: "[::]:2811",
+        about: "addresses with ports, separated by commas",
+    },
+    Key {
+        name: "ftp.host",
+        default: "",
+        about: "the name in the greeting; empty: that of the machine",
+    },
+    Key {
+        name: "anonymous.access",
+        default: "read",
+        about: "none, read or write",
+    },
+    Key {
+        name: "limits.sessions",
+        default: "4096",
+        about: "sessions at once",
+    },
+    Key {
+        name: "limits.sessions_per_address",
+        default: "1024",
+        about: "sessions of one address",
+    },
+    Key {
+        name: "limits.line_bytes",
+        default: "65536",
+        about: "the longest command line",
+    },
+    Key {
+        name: "limits.pipeline",
+        default: "512",
+        about: "commands that wait; then reading stops",
+    },
+    Key {
+        name: "limits.streams",
+        default: "64",
+        about: "data connections of one transfer",
+    },
+    Key {
+        name: "limits.listing_entries",
+        default: "10000000",
+        about: "entries of one listing",
+    },
+    Key {
+        name: "limits.login_seconds",
+        default: "60",
+        about: "from the connection to the login",
+    },
+    Key {
+        name: "limits.idle_seconds",
+        default: "600",
+        about: "without a command",
+    },
+    Key {
+        name: "limits.stall_seconds",
+        default: "60",
+        about: "of a transfer in which nothing moves",
+    },
+    Key {
+        name: "limits.grace_seconds",
+        default: "60",
+        about: "for transfers to end after SIGTERM",
+    },
+    Key {
+        name: "data.ports",
+        default: "",
+        about: "ports to listen on, like 50000-51000; empty: any",
+    },
+    Key {
+        name: "data.third_party",
+        default: "true",
+        about: "data may go to and come from others than the client",
+    },
+    Key {
+        name: "data.address",
+        default: "",
+        about: "the address told in PASV, behind a translator",
+    },
+    Key {
+        name: "data.wait_seconds",
+        default: "30",
+        about: "for a port of the range to become free",
+    },
+    Key {
+        name: "log.level",
+        default: "info",
+        about: "error, warn, info, debug or trace",
+    },
+];
+
+impl Config {
+    /// Reads the file, if one is named, then `environment`, then `flags`
+    /// (`("node.export", "--export", "/data")`).
+    pub fn load(
+        file: Option<&Path>,
+        environment: impl IntoIterator<Item = (String, String)>,
+        flags: &[(&str, &str, String)],
+    ) -> Result<Self, Error> {
+        let mut values = defaults();
+        if let Some(path) = file {
+            read_file(path, &mut values)?;
+        }
+        for (name, text) in environment {
+            if let Some(key) = key_of_variable(&name) {
+                values.insert(
+                    key,
+                    Value {
+                        text,
+                        origin: Origin::Environment(name),
+                    },
+                );
+            }
+        }
+        for (key, flag, text) in flags {
+            let origin = Origin::Flag((*flag).into());
+            let key = known(key, &origin)?;
+            values.insert(
+                key,
+                Value {
+                    text: text.clone(),
+                    origin,
+                },
+            );
+        }
+        Self::of(values)
+    }
+
+    /// Returns every key with its value and who said so.
+    pub fn origins(&self) -> Vec<Setting> {
+        let setting = |key: &Key| {
+            let value = &self.values[key.name];
+            Setting {
+                key: key.name,
+                value: value.text.clone(),
+                origin: value.origin.clone(),
+                about: key.about,
+            }
+        };
+        KEYS.iter().map(setting).collect()
+    }
+
+    /// Returns the level of the log.
+    pub fn log_level(&self) -> &str {
+        &self.values["log.level"].text
+    }
+
+    fn of(values: BTreeMap<&'static str, Value>) -> Result<Self, Error> {
+        let take = Take(&values);
+        let seconds = |key| take.number(key).map(Duration::from_secs);
+        let limits = Limits {
+            sessions: take.at_least_one("limits.sessions")?,
+            sessions_per_address: take.at_least_one("limits.sessions_per_address")?,
+            line_bytes: take.at_least_one("limits.line_bytes")?,
+            pipeline: take.at_least_one("limits.pipeline")?,
+            streams: take.at_least_one("limits.streams")?,
+            listing_entries: take.number("limits.listing_entries")?,
+            login: seconds("limits.login_seconds")?,
+            idle: seconds("limits.idle_seconds")?,
+            stall: seconds("limits.stall_seconds")?,
+            grace: seconds("limits.grace_seconds")?,
+        };
+        let data = Data {
+            ports: take.optional("data.ports", parse_ports)?,
+            third_party: take.one("data.third_party", parse_bool)?,
+            address: take.optional("data.address", parse::<IpAddr>)?,
+            wait: seconds("data.wait_seconds")?,
+        };
+        take.one("log.level", parse_level)?;
+        Ok(Self {
+            export: take.text("node.export").into(),
+            state: Some(take.text("node.state"))
+                .filter(|s| !s.is_empty())
+                .map(Into::into),
+            ftp: take.one("ftp.listen", parse_addresses)?,
+            host: take.text("ftp.host").into(),
+            anonymous: take.one("anonymous.access", parse_access)?,
+            limits,
+            data,
+            values,
+        })
+    }
+}
+
+/// Reads values out of texts, and says whose fault it was.
+struct Take<'a>(&'a BTreeMap<&'static str, Value>);
+
+impl<'a> Take<'a> {
+    fn text(&self, key: &'static str) -> &'a str {
+        &self.0[key].text
+    }
+
+    fn one<T>(
+        &self,
+        key: &'static str,
+        read: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<T, Error> {
+        let value = &self.0[key];
+        read(value.text.trim()).map_err(|why| Error::BadValue {
+            origin: value.origin.clone(),
+            key,
+            value: value.text.clone(),
+            why,
+        })
+    }
+
+    fn optional<T>(
+        &self,
+        key: &'static str,
+        read: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, Error> {
+        match self.text(key).trim() {
+            "" => Ok(None),
+            _ => self.one(key, read).map(Some),
+        }
+    }
+
+    fn number(&self, key: &'static str) -> Result<u64, Error> {
+        self.one(key, parse::<u64>)
+    }
+
+    fn at_least_one(&self, key: &'static str) -> Result<usize, Error> {
+        self.one(key, |text| match parse::<usize>(text)? {
+            0 => Err("must be at least 1".into()),
+            number => Ok(number),
+        })
+    }
+}
+
+fn defaults() -> BTreeMap<&'static str, Value> {
+    let value = |key: &Key| Value {
+        text: key.default.into(),
+        origin: Origin::Default,
+    };
+    KEYS.iter().map(|key| (key.name, value(key))).collect()
+}
+
+fn read_file(path: &Path, values: &mut BTreeMap<&'static str, Value>) -> Result<(), Error> {
+    let text = std::fs::read_to_string(path).map_err(|cause| Error::Unreadable {
+        path: path.into(),
+        cause,
+    })?;
+    let table: toml::Table = text
+        .parse()
+        .map_err(|error: toml::de::Error| Error::NotToml {
+            path: path.into(),
+            what: error.to_string(),
+        })?;
+    let origin = Origin::File(path.into());
+    for (section, inside) in table {
+        let toml::Value::Table(inside) = inside else {
+            known(&section, &origin)?;
+            continue;
+        };
+        for (name, value) in inside {
+            let key = known(&format!("{section}.{name}"), &origin)?;
+            values.insert(
+                key,
+                Value {
+                    text: text_of(&value),
+                    origin: origin.clone(),
+                },
+            );
+        }
+    }
+    Ok(())
+}
+
+fn text_of(value: &toml::Value) -> String {
+    match value {
+        toml::Value::String(text) => text.clone(),
+        toml::Value::Array(items) => items.iter().map(text_of).collect::<Vec<_>>().join(","),
+        toml::Value::Integer(number) => number.to_string(),
+        toml::Value::Boolean(truth) => truth.to_string(),
+        // No key takes any of these; what is said of the text is good enough.
+        other => format!("{other:?}"),
+    }
+}
+
+/// `GODWIT_LIMITS_IDLE_SECONDS` is `limits.idle_seconds`. Other variables with
+/// that beginning belong to other parts of godwit.
+fn key_of_variable(name: &str) -> Option<&'static str> {
+    let rest = name.strip_prefix("GODWIT_")?.to_ascii_lowercase();
+    KEYS.iter()
+        .map(|key| key.name)
+        .find(|key| key.replace('.', "_") == rest)
+}
+
+fn known(key: &str, origin: &Origin) -> Result<&'static str, Error> {
+    let all = || KEYS.iter().map(|key| key.name);
+    all()
+        .find(|&name| name == key)
+        .ok_or_else(|| Error::UnknownKey {
+            origin: origin.clone(),
+            key: key.into(),
+            nearest: all()
+                .min_by_key(|name| distance(name, key))
+                .expect("there are keys"),
+        })
+}
+
+/// Letters to insert, remove or exchange to make one word of the other.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let exchanged = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = exchanged.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+fn parse<T: FromStr>(text: &str) -> Result<T, String>
+where
+    T::Err: fmt::Display,
+{
+    text.parse().map_err(|error: T::Err| error.to_string())
+}
+
+fn parse_bool(text: &str) -> Result<bool, String> {
+    match text {
+        "true" | "yes" | "1" => Ok(true),
+        "false" | "no" | "0" => Ok(false),
+        _ => Err("true or false".into()),
+    }
+}
+
+fn parse_access(text: &str) -> Result<Access, String> {
+    match text {
+        "none" => Ok(Access::None),
+        "read" => Ok(Access::Read),
+        "write" => Ok(Access::Write),
+        _ => Err("none, read or write".into()),
+    }
+}
+
+fn parse_level(text: &str) -> Result<(), String> {
+    match text {
+        "error" | "warn" | "info" | "debug" | "trace" => Ok(()),
+        _ => Err("error, warn, info, debug or trace".into()),
+    }
+}
+
+/// `50000-51000`, `50000,51000` as Globus writes it, or one port.
+fn parse_ports(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let (first, last) = text.split_once(['-', ',']).unwrap_or((text, text));
+    let (first, last) = (parse::<u16>(first.trim())?, parse::<u16>(last.trim())?);
+    if first == 0 || first > last {
+        return Err("the first port must be above 0 and not above the last".into());
+    }
+    Ok(first..=last)
+}
+
+/// An address with a port, or a bare port for all addresses.
+fn parse_addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
+    let one = |part: &str| match part.trim().parse::<u16>() {
+        Ok(port) => Ok(SocketAddr::from(([0u16; 8], port))),
+        Err(_) => parse::<SocketAddr>(part.trim()),
+    };
+    text.split(',')
+        .filter(|part| !part.trim().is_empty())
+        .map(one)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flags(pairs: &[(&'static str, &str)]) -> Vec<(&'static str, &'static str, String)> {
+        pairs
+            .iter()
+            .map(|&(key, value)| (key, "--flag", value.into()))
+            .collect()
+    }
+
+    fn load(pairs: &[(&'static str, &str)]) -> Result<Config, Error> {
+        Config::load(None, [], &flags(pairs))
+    }
+
+    #[test]
+    fn every_default_can_be_read() {
+        let config = load(&[]).unwrap();
+        assert_eq!(config.anonymous, Access::Read);
+        assert_eq!(config.limits.idle, Duration::from_secs(600));
+        assert_eq!(config.origins().len(), KEYS.len());
+        assert!(config.origins().iter().all(|s| s.origin == Origin::Default));
+    }
+
+    #[test]
+    fn a_later_source_wins_and_is_told() {
+        let path = std::env::temp_dir().join(format!("godwit-config-{}", std::process::id()));
+        std::fs::write(&path, "[limits]\nsessions = 7\nidle_seconds = 8\n[ftp]\nlisten = [\"127.0.0.1:1\", \"[::1]:1\"]\n").unwrap();
+        let environment = [
+            ("GODWIT_LIMITS_IDLE_SECONDS".to_owned(), "9".to_owned()),
+            ("GODWIT_OTHER".to_owned(), "x".to_owned()),
+        ];
+        let config = Config::load(
+            Some(&path),
+            environment,
+            &flags(&[("limits.stall_seconds", "3")]),
+        );
+        std::fs::remove_file(&path).unwrap();
+        let config = config.unwrap();
+        assert_eq!((config.limits.sessions, config.ftp.len()), (7, 2));
+        assert_eq!(config.limits.idle, Duration::from_secs(9));
+        let origin = |key| {
+            config
+                .origins()
+                .into_iter()
+                .find(|s| s.key == key)
+                .unwrap()
+                .origin
+                .to_string()
+        };
+        assert_eq!(
+            origin("limits.sessions"),
+            format!("file {}", path.display())
+        );
+        assert_eq!(
+            origin("limits.idle_seconds"),
+            "environment GODWIT_LIMITS_IDLE_SECONDS"
+        );
+        assert_eq!(origin("limits.stall_seconds"), "flag --flag");
+        assert_eq!(origin("limits.grace_seconds"), "default");
+    }
+
+    #[test]
+    fn a_wrong_key_is_told_the_nearest_right_one() {
+        let error = load(&[("limit.session", "1")]).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "flag --flag: unknown key limit.session; did you mean limits.sessions?"
+        );
+        assert_eq!(distance("kitten", "sitting"), 3);
+    }
+
+    #[test]
+    fn wrong_values_are_refused_with_a_reason() {
+        for (key, value) in [
+            ("limits.sessions", "0"),
+            ("limits.sessions", "many"),
+            ("data.ports", "9-3"),
+            ("data.ports", "0"),
+            ("data.third_party", "maybe"),
+            ("anonymous.access", "all"),
+            ("ftp.listen", "localhost"),
+            ("log.level", "loud"),
+        ] {
+            assert!(
+                matches!(load(&[(key, value)]), Err(Error::BadValue { .. })),
+                "{key} {value}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_range_of_ports_may_be_one_port() {
+        assert_eq!(parse_ports("2000"), Ok(2000..=2000));
+        assert_eq!(parse_ports("2000-2001"), Ok(2000..=2001));
+        assert_eq!(parse_ports("2000,2001"), Ok(2000..=2001));
+    }
+}

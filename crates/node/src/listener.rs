@@ -1,0 +1,239 @@
+//! Takes connections and gives each a thread.
+
+use crate::{
+    Addresses, Config, Error,
+    admission::{Admission, Admitted},
+    ports::Ports,
+    session::Session,
+    stop::Stop,
+};
+use godwit_store::{Dir, Opener};
+use godwit_sys::{raise_open_files, wait_readable};
+use std::{
+    fs::File,
+    io::{self, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    os::fd::AsFd,
+    sync::{Arc, atomic::AtomicU64},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+/// What all sessions share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) dir: Dir,
+    pub(crate) ports: Arc<Ports>,
+    pub(crate) stop: Stop,
+    pub(crate) transfers: AtomicU64,
+    host: String,
+}
+
+impl Shared {
+    pub(crate) fn host(&self) -> &str {
+        &self.host
+    }
+}
+
+/// A node that serves.
+#[derive(Debug)]
+pub struct Node {
+    shared: Arc<Shared>,
+    admission: Arc<Admission>,
+    addresses: Addresses,
+    listeners: Vec<JoinHandle<()>>,
+}
+
+impl Node {
+    /// Begins to serve; returns when connections are taken.
+    pub fn start(config: Config) -> Result<Self, Error> {
+        let dir = Dir::open(&config.export, ANONYMOUS, Opener::Myself).map_err(|cause| {
+            Error::Export {
+                path: config.export.clone(),
+                cause,
+            }
+        })?;
+        let descriptors = raise_open_files().map_err(Error::Start)?;
+        let sessions = sessions_for(config.limits.sessions, descriptors);
+        let shared = Arc::new(Shared {
+            dir,
+            ports: Ports::new(config.data.ports.clone(), config.data.wait),
+            stop: Stop::new().map_err(Error::Start)?,
+            transfers: AtomicU64::new(1),
+            host: host_name(&config.host),
+            config,
+        });
+        let admission = Admission::new(sessions, shared.config.limits.sessions_per_address);
+        let mut node = Self {
+            admission,
+            addresses: Addresses { ftp: Vec::new() },
+            listeners: Vec::new(),
+            shared,
+        };
+        for &address in &node.shared.config.ftp.clone() {
+            node.listen(address)
+                .map_err(|cause| Error::Listen { address, cause })?;
+        }
+        tracing::info!(
+            export = %node.shared.config.export.display(), ftp = ?node.addresses.ftp,
+            sessions, descriptors, "serve"
+        );
+        Ok(node)
+    }
+
+    /// Returns where it serves; ports that were 0 are known now.
+    pub fn addresses(&self) -> &Addresses {
+        &self.addresses
+    }
+
+    /// Returns what stops it.
+    pub fn stopper(&self) -> Stop {
+        self.shared.stop.clone()
+    }
+
+    /// Returns how many sessions there are.
+    pub fn sessions(&self) -> usize {
+        self.admission.count()
+    }
+
+    /// Returns when it was stopped and the last session has ended.
+    pub fn wait(self) {
+        for listener in self.listeners {
+            let _ = listener.join();
+        }
+        if !self
+            .admission
+            .wait_until_empty(self.shared.config.limits.grace)
+        {
+            tracing::warn!(
+                sessions = self.admission.count(),
+                "end transfers after the time of grace"
+            );
+            self.shared.stop.at_once();
+            self.admission.wait_until_empty(LAST_WORDS);
+        }
+        tracing::info!("stopped");
+    }
+
+    fn listen(&mut self, address: SocketAddr) -> io::Result<()> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        self.addresses.ftp.push(listener.local_addr()?);
+        let accept = Accept {
+            shared: Arc::clone(&self.shared),
+            admission: Arc::clone(&self.admission),
+            spare: Some(spare()?),
+            sessions: 0,
+        };
+        let thread = thread::Builder::new()
+            .name("listener".into())
+            .stack_size(STACK_BYTES)
+            .spawn(move || accept.until_stopped(&listener))?;
+        self.listeners.push(thread);
+        Ok(())
+    }
+}
+
+struct Accept {
+    shared: Arc<Shared>,
+    admission: Arc<Admission>,
+    /// A descriptor kept so that one more can be taken, and told, when all are used.
+    spare: Option<File>,
+    sessions: u64,
+}
+
+impl Accept {
+    fn until_stopped(mut self, listener: &TcpListener) {
+        while !self.shared.stop.is_draining() {
+            match listener.accept() {
+                Ok((stream, peer)) => self.take(stream, peer),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let fds = [listener.as_fd(), self.shared.stop.draining()];
+                    let _ = wait_readable(fds, FOREVER);
+                }
+                Err(error) if is_out_of_descriptors(&error) => self.turn_away_one(listener),
+                // Whoever it was is gone.
+                Err(error) => tracing::debug!(%error, "lost before it was accepted"),
+            }
+        }
+    }
+
+    fn take(&mut self, stream: TcpStream, peer: SocketAddr) {
+        match self.admission.admit(peer.ip().to_canonical()) {
+            Ok(admitted) => self.begin(stream, peer, admitted),
+            Err(why) => {
+                tracing::debug!(%peer, why, "turned away");
+                turn_away(&stream, &why);
+            }
+        }
+    }
+
+    fn begin(&mut self, stream: TcpStream, peer: SocketAddr, admitted: Admitted) {
+        self.sessions += 1;
+        let (shared, id) = (Arc::clone(&self.shared), self.sessions);
+        let begun = thread::Builder::new()
+            .name("session".into())
+            .stack_size(STACK_BYTES)
+            .spawn(move || {
+                let span = tracing::info_span!("session", id, %peer);
+                let _inside = span.enter();
+                Session::converse(stream, peer, shared);
+                drop(admitted);
+            });
+        if let Err(error) = begun {
+            // The stream went with the closure; it is closed, which must do.
+            tracing::warn!(%peer, %error, "no thread for a session");
+        }
+    }
+
+    /// Uses the spare descriptor to tell one client that there is none left.
+    fn turn_away_one(&mut self, listener: &TcpListener) {
+        self.spare = None;
+        if let Ok((stream, peer)) = listener.accept() {
+            tracing::warn!(%peer, "turned away: no descriptors left");
+            turn_away(&stream, NO_MORE);
+        }
+        self.spare = spare().ok();
+    }
+}
+
+/// Says 421 without waiting for anybody.
+fn turn_away(stream: &TcpStream, why: &str) {
+    let _ = stream.set_nonblocking(true);
+    let _ = (&*stream).write(&godwit_wire::server::Session::turned_away(why));
+}
+
+/// A session needs its control connection, a listener, some data connections,
+/// the file and what wakes it.
+fn sessions_for(wanted: usize, descriptors: u64) -> usize {
+    let room = descriptors.saturating_sub(OURS) / DESCRIPTORS_A_SESSION;
+    wanted.min(usize::try_from(room).unwrap_or(wanted)).max(1)
+}
+
+fn is_out_of_descriptors(error: &io::Error) -> bool {
+    const EMFILE: i32 = 24;
+    const ENFILE: i32 = 23;
+    matches!(error.raw_os_error(), Some(EMFILE | ENFILE))
+}
+
+fn spare() -> io::Result<File> {
+    File::open("/dev/null")
+}
+
+fn host_name(configured: &str) -> String {
+    if !configured.is_empty() {
+        return configured.into();
+    }
+    let told = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    told.map_or_else(|_| "localhost".into(), |name| name.trim().into())
+}
+
+/// Under which name the files of those who do not say theirs are kept.
+pub(crate) const ANONYMOUS: &str = "anonymous";
+const NO_MORE: &str = "No descriptors left for another session; try again later.";
+const STACK_BYTES: usize = 256 << 10;
+const FOREVER: Duration = Duration::from_secs(3600);
+const LAST_WORDS: Duration = Duration::from_secs(5);
+const OURS: u64 = 64;
+const DESCRIPTORS_A_SESSION: u64 = 4;

@@ -1,0 +1,400 @@
+//! One conversation, in its own thread.
+//!
+//! The pure session in `wire` says what is to be done next; here it is done:
+//! bytes are read and written, files asked for, data moved. While data moves,
+//! this thread listens to the control connection and another one works.
+
+mod attend;
+mod list;
+mod names;
+mod publish;
+mod receive;
+mod send;
+
+use crate::{
+    config::Access,
+    failure::failure,
+    listener::{ANONYMOUS, Shared},
+    ports::Held,
+};
+use godwit_store::{
+    Dir, Error,
+    channel::{Channel, Watch},
+};
+use godwit_sys::{Wake, wait_readable};
+use godwit_wire::{
+    command::Family,
+    server::{self as wire, Answer, Ask, Cause, Failure, Leg, Profile, Step, Welcome},
+};
+use std::{
+    io::{self, Read, Write},
+    net::{IpAddr, SocketAddr, TcpStream},
+    os::fd::AsFd,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::{Duration, Instant, SystemTime},
+};
+
+/// A client, and all that is held for it.
+pub(crate) struct Session {
+    shared: Arc<Shared>,
+    control: TcpStream,
+    peer: SocketAddr,
+    local: SocketAddr,
+    machine: wire::Session,
+    input: Box<[u8]>,
+    /// The client closed the control connection.
+    gone: bool,
+    held: Option<Held>,
+    /// Over transfers in this thread; made anew after a cancel.
+    watch: Watch,
+    /// Raised by a thread that works for this session, when it is done.
+    over: Wake,
+    /// Data that waits in the channel for more to be written with it.
+    queued_bytes: usize,
+}
+
+/// Why a conversation is over.
+#[derive(Debug)]
+enum End {
+    /// Both said so.
+    Closed,
+    /// The client did not say.
+    Lost(io::Error),
+}
+
+impl From<io::Error> for End {
+    fn from(error: io::Error) -> Self {
+        Self::Lost(error)
+    }
+}
+
+impl Session {
+    /// Talks with a client until one of both ends it.
+    pub(crate) fn converse(control: TcpStream, peer: SocketAddr, shared: Arc<Shared>) {
+        tracing::debug!("connected");
+        let end = Self::new(control, peer, shared).and_then(|mut session| {
+            let end = session.run();
+            session.leave();
+            end
+        });
+        match end {
+            Err(End::Lost(error)) => tracing::debug!(%error, "lost"),
+            _ => tracing::debug!("closed"),
+        }
+    }
+
+    fn new(control: TcpStream, peer: SocketAddr, shared: Arc<Shared>) -> Result<Self, End> {
+        control.set_nonblocking(false)?;
+        control.set_nodelay(true)?;
+        // An urgent byte of ABOR belongs to the line.
+        godwit_sys::keep_urgent_in_line(control.as_fd())?;
+        control.set_write_timeout(Some(shared.config.limits.stall))?;
+        let limits = &shared.config.limits;
+        let profile = Profile {
+            host: shared.host().into(),
+            line_bytes_max: limits.line_bytes,
+            pipeline_max: limits.pipeline,
+            ..Profile::default()
+        };
+        Ok(Self {
+            local: control.local_addr()?,
+            machine: wire::Session::new(profile),
+            input: vec![0; INPUT_BYTES].into(),
+            gone: false,
+            held: None,
+            watch: Watch::new(limits.stall)?,
+            over: Wake::new()?,
+            queued_bytes: 0,
+            control,
+            peer,
+            shared,
+        })
+    }
+
+    fn run(&mut self) -> Result<(), End> {
+        let begun = Instant::now();
+        loop {
+            self.work()?;
+            let limits = &self.shared.config.limits;
+            let deadline = match self.machine.user() {
+                Some(_) => Instant::now() + limits.idle,
+                None => begun + limits.login,
+            };
+            self.wait_for_command(deadline)?;
+        }
+    }
+
+    /// Does all that can be done without hearing more from the client.
+    fn work(&mut self) -> Result<(), End> {
+        while let Some(step) = self.machine.poll() {
+            match step {
+                Step::Close => {
+                    self.flush()?;
+                    return Err(End::Closed);
+                }
+                Step::Ask(ask) => {
+                    let answer = self.answer(ask);
+                    self.machine.on_answer(answer);
+                }
+            }
+            if self.machine.output().len() >= OUTPUT_BYTES {
+                self.flush()?;
+            }
+        }
+        self.flush()
+    }
+
+    /// A client that sends bytes but never a command is idle too: only what
+    /// makes the session do something counts.
+    fn wait_for_command(&mut self, deadline: Instant) -> Result<(), End> {
+        while self.machine.is_idle() {
+            if self.gone {
+                return Err(End::Closed);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return self.close("Nothing came for too long.");
+            }
+            let fds = [self.control.as_fd(), self.shared.stop.draining()];
+            let [came, draining] = wait_readable(fds, left)?;
+            if came {
+                self.hear()?;
+            } else if draining {
+                return self.close("The server stops.");
+            }
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, why: &str) -> Result<(), End> {
+        self.machine.close(why);
+        self.flush()?;
+        Err(End::Closed)
+    }
+
+    /// Takes what the client sent.
+    fn hear(&mut self) -> Result<(), End> {
+        match (&self.control).read(&mut self.input) {
+            Ok(0) => self.gone = true,
+            Ok(count) => self.machine.on_bytes(&self.input[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Sends what is to be sent: data first, so that a final reply is true.
+    fn flush(&mut self) -> Result<(), End> {
+        if self.queued_bytes > 0
+            && let Err(error) = self.flush_data()
+        {
+            tracing::debug!(%error, "lost data of small files");
+            // Replies already promise it. Closing is the only true word left.
+            return Err(End::Lost(io::ErrorKind::ConnectionAborted.into()));
+        }
+        self.flush_replies()
+    }
+
+    fn flush_replies(&mut self) -> Result<(), End> {
+        let output = self.machine.output();
+        let sent = if output.is_empty() {
+            Ok(())
+        } else {
+            (&self.control).write_all(output)
+        };
+        output.clear();
+        Ok(sent?)
+    }
+
+    fn flush_data(&mut self) -> godwit_store::Result<()> {
+        self.queued_bytes = 0;
+        match &mut self.held {
+            Some(held) => held.flush(&self.watch),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends cached data connections as the sender should.
+    fn leave(&mut self) {
+        if let Some(mut held) = self.held.take() {
+            held.close(&self.watch);
+        }
+    }
+
+    fn dir(&self) -> &Dir {
+        &self.shared.dir
+    }
+
+    fn answer(&mut self, ask: Ask) -> Answer {
+        self.try_answer(ask).unwrap_or_else(Answer::Failed)
+    }
+
+    fn try_answer(&mut self, ask: Ask) -> Result<Answer, Failure> {
+        match ask {
+            Ask::Login { user, .. } => self.login(&user),
+            Ask::Listen { family } => self.listen(family),
+            Ask::Aim { to } => self.aim(to),
+            Ask::Hang => {
+                self.held = None;
+                Ok(Answer::Done)
+            }
+            Ask::Retrieve { path, want, leg } => self.retrieve(&path, &want, &leg),
+            Ask::List { path, listing, leg } => self.list(&path, &listing, &leg),
+            Ask::Store { path, give, leg } => self.store(&path, &give, &leg),
+            Ask::Show { path, listing } => self.show(&path, &listing),
+            Ask::Finish { path, upload } => self.finish(&path, &upload),
+            ask => self.about_names(ask),
+        }
+    }
+
+    fn login(&self, user: &str) -> Result<Answer, Failure> {
+        let access = self.shared.config.anonymous;
+        let anonymous = ["anonymous", "ftp"].contains(&user);
+        if !anonymous || access == Access::None {
+            tracing::info!(user, "login refused");
+            let why = if access == Access::None {
+                "This server lets nobody in without a name it knows."
+            } else {
+                "Login incorrect: this server knows only anonymous."
+            };
+            return Err(Failure::new(Cause::Login, why));
+        }
+        tracing::info!(user = ANONYMOUS, "login");
+        Ok(Answer::Welcome(Welcome {
+            user: ANONYMOUS.into(),
+            may_write: access == Access::Write,
+        }))
+    }
+
+    fn listen(&mut self, family: Option<Family>) -> Result<Answer, Failure> {
+        let (held, address) = self.passive(family)?;
+        self.held = Some(held);
+        Ok(Answer::Listening(address))
+    }
+
+    fn passive(&mut self, family: Option<Family>) -> Result<(Held, SocketAddr), Failure> {
+        // The port of the last transfer may be the only one there is.
+        self.held = None;
+        let ip = self.local.ip().to_canonical();
+        let fits = match family {
+            None => true,
+            Some(Family::V4) => ip.is_ipv4(),
+            Some(Family::V6) => ip.is_ipv6(),
+        };
+        if !fits {
+            let why = "This session speaks the other protocol family: use EPSV without a number.";
+            return Err(Failure::new(Cause::NoConnection, why));
+        }
+        let gone = || self.shared.stop.is_draining();
+        let (mut held, address) = self
+            .shared
+            .ports
+            .listen(ip, &gone)
+            .map_err(|error| failure(&error))?;
+        if !self.shared.config.data.third_party {
+            held.accept_only(self.peer.ip());
+        }
+        let told = self
+            .shared
+            .config
+            .data
+            .address
+            .filter(|told| told.is_ipv4() == ip.is_ipv4());
+        Ok((held, SocketAddr::new(told.unwrap_or(ip), address.port())))
+    }
+
+    /// RFC 2577: a server that connects wherever it is told to is a weapon. It
+    /// never speaks to ports of daemons; whether it speaks to hosts other than
+    /// the client, which third-party transfers need, is a matter of configuration.
+    fn aim(&mut self, to: Vec<SocketAddr>) -> Result<Answer, Failure> {
+        self.held = None;
+        for address in &to {
+            let ip = address.ip().to_canonical();
+            if address.port() < 1024 {
+                return Err(Failure::new(
+                    Cause::Denied,
+                    "Ports below 1024 are not for data.",
+                ));
+            }
+            if ip.is_multicast() || ip.is_unspecified() || ip == BROADCAST {
+                return Err(Failure::new(
+                    Cause::Denied,
+                    "Nobody listens at that address.",
+                ));
+            }
+            let foreign = ip != self.peer.ip().to_canonical();
+            if foreign && !self.shared.config.data.third_party {
+                let why = "Data goes to the client only: third-party transfers are switched off.";
+                return Err(Failure::new(Cause::Denied, why));
+            }
+        }
+        self.held = Some(Held::without_port(Channel::connect(to)));
+        Ok(Answer::Done)
+    }
+
+    /// Makes sure that there is a data connection, and says so.
+    fn open(&mut self, leg: &Leg) -> Result<(), Failure> {
+        if leg.delayed.is_some() {
+            let (held, address) = self.passive(leg.delayed)?;
+            self.held = Some(held);
+            self.machine.on_address(address);
+        }
+        let Some(mut held) = self.held.take() else {
+            return Err(Failure::new(Cause::NoConnection, "Use PASV or PORT first."));
+        };
+        let warm = held.is_warm();
+        if !warm {
+            let streams = leg.streams.min(self.shared.config.limits.streams);
+            held = self.connect(held, streams).map_err(|error| Failure {
+                cause: match failure(&error).cause {
+                    Cause::Aborted => Cause::Aborted,
+                    _ => Cause::NoConnection,
+                },
+                ..failure(&error)
+            })?;
+        }
+        self.held = Some(held);
+        self.machine.on_open(warm);
+        Ok(())
+    }
+
+    /// Most clients connect at once: a thread is worth its while only for others.
+    fn connect(&mut self, mut held: Held, streams: usize) -> godwit_store::Result<Held> {
+        self.flush_replies().map_err(|_| Error::Canceled)?;
+        let soon = Watch::over(self.watch.canceled().clone(), SOON);
+        match held.open(streams, &soon) {
+            Ok(_) => return Ok(held),
+            Err(Error::Stalled { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        let watch = self.new_watch()?;
+        self.attended(&watch, TICK_NEVER, &mut |_| {}, || {
+            held.open(streams, &watch)?;
+            Ok(held)
+        })
+    }
+
+    fn new_watch(&self) -> godwit_store::Result<Watch> {
+        Watch::new(self.shared.config.limits.stall).map_err(|cause| Error::Io {
+            path: "transfer".into(),
+            cause,
+        })
+    }
+
+    fn transfer_id(&self) -> u64 {
+        self.shared.transfers.fetch_add(1, Relaxed)
+    }
+}
+
+/// Now, since the epoch.
+fn now() -> Duration {
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
+}
+
+const BROADCAST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::BROADCAST);
+const INPUT_BYTES: usize = 8 << 10;
+const OUTPUT_BYTES: usize = 64 << 10;
+const SOON: Duration = Duration::from_millis(300);
+const TICK_NEVER: Duration = Duration::from_secs(3600);

@@ -1,0 +1,282 @@
+//! Listings, over a data connection or the control connection, as they come:
+//! memory does not grow with the directory.
+
+use super::{Session, now, send::channel_mode};
+use crate::failure::failure;
+use godwit_core::Block;
+use godwit_store::{Checks, Dir, Entry, Error, Kind, Result, Sink, Stat, Store};
+use godwit_wire::{
+    command::Mode,
+    server::{self as wire, Answer, Cause, Failure, Form, Leg, Listing, Outcome},
+};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+impl Session {
+    pub(super) fn list(
+        &mut self,
+        path: &Path,
+        listing: &Listing,
+        leg: &Leg,
+    ) -> std::result::Result<Answer, Failure> {
+        let listed = self.send_listing(path, listing, leg);
+        if leg.mode == Mode::Stream || listed.is_err() {
+            self.held = None;
+        }
+        listed.map(|()| Answer::Sent(Outcome::default()))
+    }
+
+    fn send_listing(
+        &mut self,
+        path: &Path,
+        listing: &Listing,
+        leg: &Leg,
+    ) -> std::result::Result<(), Failure> {
+        let stat = self.dir().stat(path).map_err(|e| failure(&e))?;
+        let facts = matches!(listing.form, Form::Facts(_));
+        if facts && stat.kind != Kind::Directory {
+            return Err(Failure::new(Cause::NotDirectory, "Not a directory"));
+        }
+        self.open(leg)?;
+        self.flush()
+            .map_err(|_| Failure::new(Cause::Lost, "Lost."))?;
+        let mut held = self.held.take().expect("it was opened");
+        let watch = self.new_watch().map_err(|e| failure(&e))?;
+        let dir = self.dir().clone();
+        let entries_max = self.shared.config.limits.listing_entries;
+        let mode = channel_mode(leg.mode);
+        let sent = self.attended(&watch, super::TICK_NEVER, &mut |_| {}, || {
+            let unchecked = Checks {
+                blake3: false,
+                adler32: false,
+            };
+            let sending = held.send(mode, 0, unchecked, &watch);
+            let mut lines = Lines {
+                listing,
+                into: &sending,
+                bytes: Vec::new(),
+                offset: 0,
+                now: now(),
+            };
+            each_entry(
+                &dir,
+                path,
+                &stat,
+                listing,
+                entries_max,
+                &mut |name, stat| lines.write(name, stat),
+            )?;
+            lines.send()?;
+            sending.end()?;
+            Ok(held)
+        });
+        self.held = Some(sent.map_err(|e| failure(&e))?);
+        Ok(())
+    }
+
+    /// A directory, or one file, on the control connection.
+    pub(super) fn show(
+        &mut self,
+        path: &Path,
+        listing: &Listing,
+    ) -> std::result::Result<Answer, Failure> {
+        let dir = self.dir().clone();
+        let stat = dir.stat(path).map_err(|e| failure(&e))?;
+        let (now, entries_max) = (now(), self.shared.config.limits.listing_entries);
+        each_entry(
+            &dir,
+            path,
+            &stat,
+            listing,
+            entries_max,
+            &mut |name, stat| {
+                self.machine.on_entry(listing, name, stat, now);
+                if self.machine.output().len() > super::OUTPUT_BYTES {
+                    self.flush_replies().map_err(|_| Error::Canceled)?;
+                }
+                Ok(())
+            },
+        )
+        .map_err(|e| failure(&e))?;
+        Ok(Answer::Done)
+    }
+}
+
+/// Collects lines and sends them by the block.
+struct Lines<'a> {
+    listing: &'a Listing,
+    into: &'a dyn Sink,
+    bytes: Vec<u8>,
+    offset: u64,
+    now: Duration,
+}
+
+impl Lines<'_> {
+    fn write(&mut self, name: &Path, stat: &wire::Stat) -> Result<()> {
+        self.listing.write(name, stat, self.now, &mut self.bytes);
+        if self.bytes.len() >= BLOCK_BYTES {
+            self.send()
+        } else {
+            Ok(())
+        }
+    }
+
+    fn send(&mut self) -> Result<()> {
+        if !self.bytes.is_empty() {
+            self.into.put(Block {
+                offset: self.offset,
+                bytes: &self.bytes,
+            })?;
+        }
+        self.offset += self.bytes.len() as u64;
+        self.bytes.clear();
+        Ok(())
+    }
+}
+
+/// Calls `each` for what the listing is of.
+fn each_entry(
+    dir: &Dir,
+    path: &Path,
+    stat: &Stat,
+    listing: &Listing,
+    entries_max: u64,
+    each: &mut dyn FnMut(&Path, &wire::Stat) -> Result<()>,
+) -> Result<()> {
+    if stat.kind != Kind::Directory {
+        let name = PathBuf::from(path.file_name().unwrap_or_default());
+        return each(&name, &told(stat, None));
+    }
+    if matches!(listing.form, Form::Facts(_)) {
+        each(Path::new("."), &told(stat, Some(wire::Kind::Current)))?;
+        if !listing.recursive
+            && let Some(above) = path.parent()
+        {
+            each(
+                Path::new(".."),
+                &told(&dir.stat(above)?, Some(wire::Kind::Parent)),
+            )?;
+        }
+    }
+    let mut count = 0;
+    let mut one = |entry: Entry| {
+        count += 1;
+        if count > entries_max {
+            return Err(too_many(entries_max));
+        }
+        let fits = listing
+            .pattern
+            .as_ref()
+            .is_none_or(|pattern| matches(pattern, entry.path.as_os_str().as_encoded_bytes()));
+        if !fits {
+            return Ok(());
+        }
+        let stat = if listing.recursive {
+            told(&entry.stat, None)
+        } else {
+            followed(dir, path, &entry)
+        };
+        each(&entry.path, &stat)
+    };
+    if listing.recursive {
+        dir.walk(path, &mut one)
+    } else {
+        dir.list(path, &mut one)
+    }
+}
+
+/// Listings of one directory tell links as what they point to, as GCT does:
+/// recursive clients then go on. A link to nowhere is told as it is.
+fn followed(dir: &Dir, path: &Path, entry: &Entry) -> wire::Stat {
+    let mut stat = told(&entry.stat, None);
+    if entry.stat.kind == Kind::Link
+        && let Ok(behind) = dir.stat(&path.join(&entry.path))
+    {
+        let target = stat.target.take();
+        stat = wire::Stat {
+            target,
+            ..told(&behind, None)
+        };
+    }
+    stat
+}
+
+pub(super) fn told(stat: &Stat, kind: Option<wire::Kind>) -> wire::Stat {
+    wire::Stat {
+        kind: kind.unwrap_or(match stat.kind {
+            Kind::File => wire::Kind::File,
+            Kind::Directory => wire::Kind::Directory,
+            Kind::Link => wire::Kind::Link,
+            Kind::Other => wire::Kind::Other,
+        }),
+        size: stat.size,
+        modify: stat.mtime,
+        mode: stat.mode,
+        owner: stat.owner.clone(),
+        group: stat.group.clone(),
+        target: stat.target.clone(),
+        unique: stat.unique.clone(),
+    }
+}
+
+fn too_many(entries_max: u64) -> Error {
+    Error::Unsupported {
+        what: "listing so many entries".into(),
+        why: format!("the limit is {entries_max}"),
+    }
+}
+
+/// `*` and `?`, in time that grows with the product of both lengths at most.
+fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    let (mut p, mut n) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while n < name.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                star = Some((p, n));
+                p += 1;
+            }
+            Some(&c) if c == b'?' || c == name[n] => {
+                p += 1;
+                n += 1;
+            }
+            _ => {
+                let Some((at, from)) = star else { return false };
+                star = Some((at, from + 1));
+                (p, n) = (at + 1, from + 1);
+            }
+        }
+    }
+    pattern[p..].iter().all(|&c| c == b'*')
+}
+
+const BLOCK_BYTES: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::matches;
+
+    #[test]
+    fn patterns_are_those_of_a_shell() {
+        for (pattern, name, fits) in [
+            ("a*", "a1", true),
+            ("a*", "b", false),
+            ("*", "", true),
+            ("*.txt", "x.txt.txt", true),
+            ("a?c", "abc", true),
+            ("a?c", "ac", false),
+            ("*a*b*", "xxaxxbxx", true),
+            ("*a*b*", "xxbxxaxx", false),
+        ] {
+            assert_eq!(
+                matches(pattern.as_bytes(), name.as_bytes()),
+                fits,
+                "{pattern} {name}"
+            );
+        }
+        let (pattern, name) = ("*a".repeat(40), "a".repeat(10_000) + "b");
+        assert!(!matches(pattern.as_bytes(), name.as_bytes()));
+    }
+}

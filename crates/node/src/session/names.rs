@@ -1,0 +1,159 @@
+//! What is asked of names, and done to them.
+
+use super::{Session, list::told};
+use crate::failure::failure;
+use godwit_core::Chain;
+use godwit_store::{Dir, Error, Kind, Result, Set, Stat, Store, What};
+use godwit_wire::server::{Answer, Ask, Cause, Change, Failure, Removed};
+use std::{
+    ops::Range,
+    path::{Path, PathBuf},
+};
+
+impl Session {
+    pub(super) fn about_names(&mut self, ask: Ask) -> std::result::Result<Answer, Failure> {
+        if let Ask::Change {
+            change: Change::Group(_),
+            ..
+        } = ask
+        {
+            return Err(Failure::new(
+                Cause::Unsupported,
+                "Groups cannot be changed here.",
+            ));
+        }
+        let entries_max = self.shared.config.limits.listing_entries;
+        about_names(self.dir(), ask, entries_max).map_err(|e| failure(&e))
+    }
+}
+
+fn about_names(dir: &Dir, ask: Ask, entries_max: u64) -> Result<Answer> {
+    match ask {
+        Ask::Stat { path } => Ok(Answer::Stat(told(&dir.stat(&path)?, None))),
+        Ask::Size { path } => size(dir, &path).map(Answer::Size),
+        Ask::Remove { path, what } => {
+            match what {
+                Removed::File => dir.remove(&path, What::File),
+                Removed::Directory => dir.remove(&path, What::Directory),
+                Removed::Tree => remove_tree(dir, &path, entries_max),
+            }?;
+            Ok(Answer::Done)
+        }
+        Ask::MakeDir { path } => dir.mkdir(&path).map(|()| Answer::Done),
+        Ask::Rename { from, to } => dir.rename(&from, &to).map(|()| Answer::Done),
+        Ask::Change { path, change } => {
+            let mut set = Set::default();
+            match change {
+                Change::Mode(mode) => set.mode = Some(mode),
+                Change::Modify(time) => set.mtime = Some(time),
+                Change::Length(length) => set.length = Some(length),
+                Change::Group(_) => {}
+            }
+            dir.set(&path, &set).map(|()| Answer::Done)
+        }
+        Ask::Link { path, target } => {
+            let set = Set {
+                link_to: Some(target),
+                ..Set::default()
+            };
+            dir.set(&path, &set).map(|()| Answer::Done)
+        }
+        Ask::Digest {
+            path, by, range, ..
+        } => dir
+            .digest(&path, by, range)
+            .map(|digest| Answer::Digest(digest.hex())),
+        Ask::Landed { path, id } => match dir.partial(&path, id.as_deref())? {
+            Some(partial) => Ok(Answer::Landed {
+                size: partial.size,
+                done: partial.done,
+            }),
+            None => Err(Error::Missing { path }),
+        },
+        Ask::Leaves { path, id, leaves } => {
+            leaves_of(dir, &path, id.as_deref(), leaves).map(Answer::Leaves)
+        }
+        Ask::Abandon { path, id } => dir.abandon(&path, id.as_deref()).map(|()| Answer::Done),
+        Ask::Space { path } => {
+            let space = dir.space(&path)?;
+            Ok(Answer::Space {
+                total_bytes: space.total_bytes,
+                free_bytes: space.free_bytes,
+            })
+        }
+        other => unreachable!("{other:?} is not about names"),
+    }
+}
+
+/// The length; of a name that is only a partial of this user, how much of it is
+/// there from the start: `curl -C -` and `lftp put -c` go on behind it.
+fn size(dir: &Dir, path: &Path) -> Result<u64> {
+    match dir.stat(path) {
+        Ok(Stat {
+            kind: Kind::Directory,
+            ..
+        }) => Err(Error::IsDirectory { path: path.into() }),
+        Ok(stat) => Ok(stat.size),
+        Err(Error::Missing { .. }) => match dir.partial(path, None)? {
+            Some(partial) => Ok(partial.prefix()),
+            None => Err(Error::Missing { path: path.into() }),
+        },
+        Err(error) => Err(error),
+    }
+}
+
+fn leaves_of(
+    dir: &Dir,
+    path: &Path,
+    id: Option<&str>,
+    leaves: Range<u64>,
+) -> Result<Vec<(u64, Chain)>> {
+    let Some(id) = id else {
+        return Ok((leaves.start..).zip(dir.leaves(path, leaves)?).collect());
+    };
+    match dir.partial(path, Some(id))? {
+        Some(partial) => Ok(partial
+            .leaves
+            .into_iter()
+            .filter(|(leaf, _)| leaves.contains(leaf))
+            .collect()),
+        None => Err(Error::Missing { path: path.into() }),
+    }
+}
+
+/// Removes all that is below, links as links, deepest first.
+fn remove_tree(dir: &Dir, root: &Path, entries_max: u64) -> Result<()> {
+    if dir.remove(root, What::File).is_ok() {
+        return Ok(());
+    }
+    let (mut to_empty, mut to_remove) = (vec![root.to_owned()], Vec::<PathBuf>::new());
+    let mut seen = 0;
+    while let Some(folder) = to_empty.pop() {
+        let mut files = Vec::new();
+        dir.list(&folder, &mut |entry| {
+            seen += 1;
+            if seen > entries_max {
+                let what = "removing so many entries at once".into();
+                return Err(Error::Unsupported {
+                    what,
+                    why: format!("the limit is {entries_max}"),
+                });
+            }
+            let path = folder.join(&entry.path);
+            match entry.stat.kind {
+                Kind::Directory => to_empty.push(path),
+                _ => files.push(path),
+            }
+            Ok(())
+        })?;
+        for file in files {
+            dir.remove(&file, What::File)?;
+        }
+        to_remove.push(folder);
+    }
+    // A directory was listed before those below it.
+    to_remove
+        .iter()
+        .rev()
+        .try_for_each(|folder| dir.remove(folder, What::Directory))
+}

@@ -1,0 +1,296 @@
+//! When an upload becomes a file: the table of SEMANTICS.md, "Publishing uploads".
+//!
+//! Decided before the first byte comes; what happens at the end of data is
+//! decided in [`Plan::at_end`].
+
+use crate::failure::failure;
+use godwit_core::{Digest, Extents};
+use godwit_store::{Checks, Dir, How, Kind, Result, Store, Whole, Write};
+use godwit_wire::{
+    command::{Mode, Rest, Upload, UploadHow},
+    server::{Cause, Failure, Give, Place},
+};
+use std::{path::Path, time::Duration};
+
+/// How an upload is written.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) how: How,
+    /// Go on with what this identity left.
+    pub(super) resume: bool,
+    pub(super) id: Option<String>,
+    /// Offset 0 of the wire in the file: of stream mode, or of a part.
+    pub(super) base: u64,
+    /// The announced length of the whole, and of what is coming.
+    pub(super) announced: Announced,
+    pub(super) end: End,
+    pub(super) mode: Option<u32>,
+    pub(super) modify: Option<Duration>,
+    pub(super) check: Option<Digest>,
+    /// A digest that can only be computed when all is there.
+    pub(super) check_after: Option<Digest>,
+}
+
+/// What the client said of the length.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Announced {
+    size: Option<u64>,
+}
+
+/// What the end of data means.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum End {
+    /// Readers saw every byte at once.
+    InPlace,
+    /// The file takes its name if it is whole.
+    Publish,
+    /// Another command will say.
+    Hold,
+}
+
+/// What to do at the end of data.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Verdict {
+    /// Finish, with this length.
+    Finish(Option<u64>),
+    /// Finish with this length if the control connection is still there.
+    FinishIfAlive(u64),
+    /// The data ended too soon.
+    Keep {
+        /// So many bytes were announced.
+        announced: u64,
+    },
+    /// Leave it to another command.
+    Hold,
+}
+
+impl Plan {
+    pub(super) fn of(
+        dir: &Dir,
+        path: &Path,
+        give: &Give,
+        mode: Mode,
+    ) -> std::result::Result<Self, Failure> {
+        let plan = match &give.place {
+            Place::Whole => whole(dir, path, give.rest.as_ref(), mode),
+            Place::End => end(dir, path, mode),
+            Place::At(offset) => Ok(Self::in_place(*offset)),
+            Place::Named(upload) => Ok(Self::named(upload, give.rest.as_ref())),
+        };
+        let mut plan = plan.map_err(|refused| match refused {
+            Refused::By(error) => failure(&error),
+            Refused::NotHere(done) => Failure::new(
+                Cause::Changed,
+                format!("What REST names is not here; here is: {done}"),
+            ),
+        })?;
+        if plan.announced.size.is_none() {
+            plan.announced = Announced { size: give.size };
+        }
+        plan.modify = plan.modify.or(give.modify);
+        if let Some((by, value)) = &give.check {
+            let digest = Digest::from_hex(*by, value)
+                .map_err(|_| Failure::new(Cause::BadName, "The checksum is not one."))?;
+            match by {
+                godwit_core::Algorithm::Blake3 | godwit_core::Algorithm::Adler32 => {
+                    plan.check = Some(digest);
+                }
+                _ => plan.check_after = Some(digest),
+            }
+        }
+        Ok(plan)
+    }
+
+    fn new(how: How, end: End) -> Self {
+        Self {
+            how,
+            resume: false,
+            id: None,
+            base: 0,
+            announced: Announced::default(),
+            end,
+            mode: None,
+            modify: None,
+            check: None,
+            check_after: None,
+        }
+    }
+
+    fn in_place(base: u64) -> Self {
+        Self {
+            base,
+            ..Self::new(How::InPlace, End::InPlace)
+        }
+    }
+
+    fn go_on(base: u64) -> Self {
+        Self {
+            base,
+            resume: true,
+            ..Self::new(How::Replace(None), End::Publish)
+        }
+    }
+
+    /// `ESTO GODWIT`: offsets are the file's.
+    fn named(upload: &Upload, rest: Option<&Rest>) -> Self {
+        let (how, end) = match upload.how {
+            UploadHow::New => (How::New, End::Publish),
+            UploadHow::Replace => (How::Replace(None), End::Publish),
+            UploadHow::InPlace => (How::InPlace, End::InPlace),
+        };
+        Self {
+            resume: true,
+            id: upload.id.clone(),
+            base: prefix(rest),
+            announced: Announced { size: upload.size },
+            mode: upload.mode,
+            modify: upload.modify,
+            check: upload.blake3.as_deref().and_then(blake3),
+            end: if upload.hold { End::Hold } else { end },
+            ..Self::new(how, end)
+        }
+    }
+
+    pub(super) fn write(&self, streams: usize) -> Write<'_> {
+        let adler32 = self
+            .check
+            .as_ref()
+            .is_some_and(|d| d.algorithm() == godwit_core::Algorithm::Adler32);
+        Write {
+            how: self.how.clone(),
+            size: self.announced.size.filter(|_| self.end != End::InPlace),
+            id: self.id.as_deref(),
+            mode: self.mode,
+            resume: self.resume,
+            checks: Checks {
+                blake3: true,
+                adler32,
+            },
+            streams,
+            ..Write::default()
+        }
+    }
+
+    pub(super) fn whole(&self, size: Option<u64>) -> Whole {
+        Whole {
+            size,
+            digest: self.check.clone(),
+            mtime: self.modify,
+            mode: self.mode,
+        }
+    }
+
+    /// Decides when data has ended well. A stream says no more than that it
+    /// ended; extended blocks say that all came.
+    pub(super) fn at_end(&self, mode: Mode, received_bytes: u64, done: &Extents) -> Verdict {
+        match (self.end, mode) {
+            (End::Hold, _) => Verdict::Hold,
+            (End::InPlace, _) => Verdict::Finish(None),
+            (End::Publish, Mode::Extended) => {
+                let announced = self.announced.size.unwrap_or(0);
+                Verdict::Finish(Some(announced.max(done.end())))
+            }
+            (End::Publish, Mode::Stream) => {
+                let end = self.base + received_bytes;
+                match self.announced.size {
+                    // Some clients announce what they will send, others the whole.
+                    Some(announced) if announced == end || announced == received_bytes => {
+                        Verdict::Finish(Some(end))
+                    }
+                    Some(announced) if announced > end => Verdict::Keep { announced },
+                    _ => Verdict::FinishIfAlive(end),
+                }
+            }
+        }
+    }
+}
+
+enum Refused {
+    By(godwit_store::Error),
+    NotHere(Extents),
+}
+
+impl From<godwit_store::Error> for Refused {
+    fn from(error: godwit_store::Error) -> Self {
+        Self::By(error)
+    }
+}
+
+/// `STOR`.
+fn whole(
+    dir: &Dir,
+    path: &Path,
+    rest: Option<&Rest>,
+    mode: Mode,
+) -> std::result::Result<Plan, Refused> {
+    let have = match rest {
+        None => Extents::new(),
+        Some(Rest::From(start)) => Extents::from(0..*start),
+        Some(Rest::Have(have)) => have.clone(),
+    };
+    if have.is_empty() {
+        return Ok(Plan::new(How::Replace(None), End::Publish));
+    }
+    let base = if mode == Mode::Stream {
+        have.prefix()
+    } else {
+        0
+    };
+    let kept = kept(dir, path)?;
+    let lies_in_partial = have.minus(&kept).is_empty();
+    match existing(dir, path)? {
+        None if lies_in_partial => Ok(Plan::go_on(base)),
+        None => Err(Refused::NotHere(kept)),
+        // A client of stream mode saw the size of the file and goes on behind it.
+        Some(_) if mode == Mode::Stream => Ok(Plan::in_place(base)),
+        Some(_) if lies_in_partial => Ok(Plan::go_on(base)),
+        Some(_) => Ok(Plan::in_place(0)),
+    }
+}
+
+/// `APPE`.
+fn end(dir: &Dir, path: &Path, mode: Mode) -> std::result::Result<Plan, Refused> {
+    match (existing(dir, path)?, mode) {
+        (Some(_), Mode::Stream) => {
+            let how = How::Append { writer: 0, seq: 0 };
+            Ok(Plan::new(how, End::InPlace))
+        }
+        (Some(size), Mode::Extended) => Ok(Plan::in_place(size)),
+        // `curl -C -` asks for SIZE, which told of the partial, and appends.
+        (None, _) => match kept(dir, path)?.prefix() {
+            0 => Ok(Plan::new(How::Replace(None), End::Publish)),
+            prefix => Ok(Plan::go_on(prefix)),
+        },
+    }
+}
+
+fn existing(dir: &Dir, path: &Path) -> Result<Option<u64>> {
+    match dir.stat(path) {
+        Ok(stat) if stat.kind == Kind::Directory => {
+            Err(godwit_store::Error::IsDirectory { path: path.into() })
+        }
+        Ok(stat) => Ok(Some(stat.size)),
+        Err(godwit_store::Error::Missing { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn kept(dir: &Dir, path: &Path) -> Result<Extents> {
+    match dir.partial(path, None) {
+        Ok(partial) => Ok(partial.map(|partial| partial.done).unwrap_or_default()),
+        Err(godwit_store::Error::Missing { .. }) => Ok(Extents::new()),
+        Err(error) => Err(error),
+    }
+}
+
+fn prefix(rest: Option<&Rest>) -> u64 {
+    match rest {
+        Some(Rest::From(start)) => *start,
+        Some(Rest::Have(have)) => have.prefix(),
+        None => 0,
+    }
+}
+
+pub(super) fn blake3(hex: &str) -> Option<Digest> {
+    Digest::from_hex(godwit_core::Algorithm::Blake3, hex).ok()
+}

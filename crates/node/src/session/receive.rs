@@ -1,0 +1,398 @@
+//! `STOR APPE ESTO`: files in.
+
+use super::{
+    Session, TICK_NEVER, now,
+    publish::{Plan, Verdict, blake3},
+    send::channel_mode,
+};
+use crate::failure::failure;
+use godwit_core::{Algorithm, Digest, Extents};
+use godwit_store::{
+    Error, Finished, Given, How, Result, SMALL_BYTES, Sink, Store, Whole, Write, channel::Received,
+};
+use godwit_wire::{
+    command::{Mode, Upload, UploadHow},
+    server::{self as wire, Answer, Cause, Failure, Give, Leg, Outcome, Place},
+};
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
+
+impl Session {
+    pub(super) fn store(
+        &mut self,
+        path: &Path,
+        give: &Give,
+        leg: &Leg,
+    ) -> std::result::Result<Answer, Failure> {
+        let begun = Instant::now();
+        let id = self.transfer_id();
+        let received = self.take(path, give, leg);
+        if leg.mode == Mode::Stream || received.is_err() {
+            self.held = None;
+        }
+        let streams = self.held.as_ref().map_or(1, |held| held.streams());
+        let seconds = begun.elapsed().as_secs_f64();
+        match &received {
+            Ok((_, bytes)) => {
+                tracing::info!(id, source = %self.peer, target = %path.display(), bytes, seconds, streams, "received");
+            }
+            Err(fault) => {
+                tracing::info!(id, source = %self.peer, target = %path.display(), seconds, streams, fault = fault.said, "receive failed");
+            }
+        }
+        received.map(|(outcome, _)| Answer::Sent(outcome))
+    }
+
+    fn take(
+        &mut self,
+        path: &Path,
+        give: &Give,
+        leg: &Leg,
+    ) -> std::result::Result<(Outcome, u64), Failure> {
+        if let Some(how) = small(give, leg) {
+            self.open(leg)?;
+            if self.held.as_ref().is_some_and(|held| held.streams() == 1) {
+                return self.take_small(path, give, how).map_err(|e| failure(&e));
+            }
+            return self.take_any(path, give, leg, Opened::Already);
+        }
+        self.take_any(path, give, leg, Opened::NotYet)
+    }
+
+    /// A file that fits into a block comes and is written in this thread.
+    fn take_small(&mut self, path: &Path, give: &Give, how: How) -> Result<(Outcome, u64)> {
+        // The client may wait for the reply before it sends.
+        self.flush().map_err(|_| Error::Canceled)?;
+        let held = self.held.as_mut().expect("it was opened");
+        let bytes = held.receive_whole(SMALL_BYTES, &self.watch)?;
+        let upload = match &give.place {
+            Place::Named(upload) => upload.clone(),
+            _ => Upload::default(),
+        };
+        let count = bytes.len() as u64;
+        if let Some(size) = upload.size.or(give.size).filter(|&size| size > count) {
+            let missing = Extents::from(count..size);
+            return Err(Error::Incomplete {
+                path: path.into(),
+                size,
+                missing,
+            });
+        }
+        let digest = Digest::of(Algorithm::Blake3, &bytes);
+        if let Some(expected) = upload.blake3.as_deref().and_then(blake3)
+            && expected != digest
+        {
+            return Err(Error::Corrupt {
+                path: path.into(),
+                expected: expected.hex(),
+                found: digest.hex(),
+            });
+        }
+        let given = Given {
+            path: path.into(),
+            bytes,
+            how,
+            mtime: upload.modify.or(give.modify),
+            mode: upload.mode,
+        };
+        self.write_small(given)?;
+        let outcome = Outcome {
+            size: Some(count),
+            blake3: Some(digest.hex()),
+            published: Some(true),
+            ..Outcome::default()
+        };
+        Ok((outcome, count))
+    }
+
+    fn write_small(&self, given: Given) -> Result<Finished> {
+        let mut next = Some(given);
+        let mut written = None;
+        self.dir()
+            .write_small(&mut || next.take(), &mut |_, finished| {
+                written = Some(finished)
+            })?;
+        written.expect("each file is told once")
+    }
+
+    fn take_any(
+        &mut self,
+        path: &Path,
+        give: &Give,
+        leg: &Leg,
+        opened: Opened,
+    ) -> std::result::Result<(Outcome, u64), Failure> {
+        let plan = Plan::of(self.dir(), path, give, leg.mode)?;
+        let sink = self
+            .dir()
+            .write(path, &plan.write(leg.streams))
+            .map_err(|e| failure(&e))?;
+        if opened == Opened::NotYet {
+            self.open(leg)?;
+        }
+        let received = self.receive(&*sink, &plan, leg).map_err(|e| failure(&e))?;
+        let outcome = self.end_upload(path, sink, &plan, leg, received)?;
+        Ok((outcome, received.bytes))
+    }
+
+    fn receive(&mut self, sink: &dyn Sink, plan: &Plan, leg: &Leg) -> Result<Received> {
+        let mut held = self.held.take().expect("it was opened");
+        let watch = self.new_watch()?;
+        let mode = channel_mode(leg.mode);
+        let mut news = News::new(leg, sink);
+        if let (Some(_), Mode::Extended) = (leg.progress_every, leg.mode) {
+            self.machine.on_progress(0, now());
+        }
+        let received = self.attended(
+            &watch,
+            news.every(),
+            &mut |machine| news.tell(machine, watch.moved_bytes()),
+            || held.receive(mode, plan.base, sink, &watch),
+        );
+        news.tell_last(&mut self.machine, watch.moved_bytes());
+        let received = received?;
+        self.held = Some(held);
+        Ok(received)
+    }
+
+    fn end_upload(
+        &mut self,
+        path: &Path,
+        sink: Box<dyn Sink>,
+        plan: &Plan,
+        leg: &Leg,
+        received: Received,
+    ) -> std::result::Result<Outcome, Failure> {
+        let size = match plan.at_end(leg.mode, received.bytes, &sink.done()) {
+            Verdict::Finish(size) => size,
+            Verdict::FinishIfAlive(size) if self.is_control_alive() => Some(size),
+            Verdict::FinishIfAlive(_) => {
+                return Err(Failure::new(
+                    Cause::Incomplete,
+                    "The client left; what arrived is kept.",
+                ));
+            }
+            Verdict::Keep { announced } => {
+                let why = format!(
+                    "{} of {announced} bytes came; what arrived is kept.",
+                    plan.base + received.bytes
+                );
+                return Err(Failure::new(Cause::Incomplete, why));
+            }
+            Verdict::Hold => {
+                let done = sink.settle().map_err(|e| failure(&e))?;
+                return Ok(Outcome {
+                    done: Some(done),
+                    published: Some(false),
+                    ..Outcome::default()
+                });
+            }
+        };
+        let finished = sink.finish(&plan.whole(size)).map_err(|e| failure(&e))?;
+        if let Some(expected) = &plan.check_after {
+            self.check_after(path, expected)?;
+        }
+        let size = match size {
+            Some(size) => Some(size),
+            None => self.dir().stat(path).ok().map(|stat| stat.size),
+        };
+        Ok(self.published(path, leg.ours, size, &finished))
+    }
+
+    fn published(
+        &self,
+        path: &Path,
+        ours: bool,
+        size: Option<u64>,
+        finished: &Finished,
+    ) -> Outcome {
+        let modify = if ours {
+            self.dir().stat(path).ok().and_then(|stat| stat.mtime)
+        } else {
+            None
+        };
+        let blake3 = finished
+            .digests
+            .iter()
+            .find(|d| d.algorithm() == Algorithm::Blake3);
+        Outcome {
+            size,
+            modify,
+            blake3: blake3.map(Digest::hex),
+            published: Some(true),
+            reread_bytes: finished.reread_bytes,
+            ..Outcome::default()
+        }
+    }
+
+    /// Of algorithms that want bytes in order, `SCKS` is compared when the file
+    /// is there. As with GCT, a file that differs stays, and the reply tells.
+    fn check_after(&self, path: &Path, expected: &Digest) -> std::result::Result<(), Failure> {
+        let computed = self
+            .dir()
+            .digest(path, expected.algorithm(), None)
+            .map_err(|e| failure(&e))?;
+        if computed == *expected {
+            return Ok(());
+        }
+        let cause = Cause::Corrupt {
+            computed: computed.hex(),
+            expected: expected.hex(),
+        };
+        Err(Failure::new(
+            cause,
+            "The bytes differ from what was announced",
+        ))
+    }
+
+    /// `SITE GODWIT FINISH`.
+    pub(super) fn finish(
+        &mut self,
+        path: &Path,
+        upload: &Upload,
+    ) -> std::result::Result<Answer, Failure> {
+        let finished = self.try_finish(path, upload).map_err(|e| failure(&e))?;
+        let outcome = self.published(path, true, upload.size, &finished);
+        let size = outcome
+            .size
+            .or_else(|| self.dir().stat(path).ok().map(|stat| stat.size));
+        Ok(Answer::Sent(Outcome { size, ..outcome }))
+    }
+
+    fn try_finish(&self, path: &Path, upload: &Upload) -> Result<Finished> {
+        let id = upload.id.as_deref();
+        if self.dir().partial(path, id)?.is_none() {
+            return Err(Error::Missing { path: path.into() });
+        }
+        let how = match upload.how {
+            UploadHow::New => How::New,
+            _ => How::Replace(None),
+        };
+        let write = Write {
+            how,
+            size: upload.size,
+            id,
+            mode: upload.mode,
+            resume: true,
+            ..Write::default()
+        };
+        let sink = self.dir().write(path, &write)?;
+        let size = upload.size.unwrap_or_else(|| sink.done().end());
+        sink.finish(&Whole {
+            size: Some(size),
+            digest: upload.blake3.as_deref().and_then(blake3),
+            mtime: upload.modify,
+            mode: upload.mode,
+        })
+    }
+}
+
+/// Whether a data connection was opened before it was known how to write.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Opened {
+    Already,
+    NotYet,
+}
+
+/// Tells how a small file is written, if this is one.
+fn small(give: &Give, leg: &Leg) -> Option<How> {
+    let (size, how) = match &give.place {
+        Place::Whole => (give.size, How::Replace(None)),
+        Place::Named(upload) if !upload.hold => match upload.how {
+            UploadHow::New => (upload.size, How::New),
+            UploadHow::Replace => (upload.size, How::Replace(None)),
+            UploadHow::InPlace => return None,
+        },
+        _ => return None,
+    };
+    let plain = give.rest.is_none() && give.check.is_none() && leg.mode == Mode::Extended;
+    (plain && size? <= SMALL_BYTES).then_some(how)
+}
+
+/// What is told of an upload while it goes on.
+struct News<'a> {
+    leg: &'a Leg,
+    sink: &'a dyn Sink,
+    extended: bool,
+    told: Extents,
+    progress_at: Instant,
+    range_at: Instant,
+}
+
+impl<'a> News<'a> {
+    fn new(leg: &'a Leg, sink: &'a dyn Sink) -> Self {
+        let now = Instant::now();
+        Self {
+            leg,
+            sink,
+            extended: leg.mode == Mode::Extended,
+            told: sink.done(),
+            progress_at: now,
+            range_at: now,
+        }
+    }
+
+    fn every(&self) -> Duration {
+        let leaves = if self.leg.leaves {
+            LEAVES_EVERY
+        } else {
+            TICK_NEVER
+        };
+        let markers = if self.extended {
+            self.leg
+                .restart_every
+                .min(self.leg.progress_every.unwrap_or(TICK_NEVER))
+        } else {
+            TICK_NEVER
+        };
+        leaves.min(markers)
+    }
+
+    fn tell(&mut self, machine: &mut wire::Session, bytes: u64) {
+        if self.leg.leaves {
+            machine.on_leaves(&self.sink.newly_whole(LEAVES_MAX));
+        }
+        if self.extended
+            && self
+                .leg
+                .progress_every
+                .is_some_and(|e| self.progress_at.elapsed() >= e)
+        {
+            self.progress_at = Instant::now();
+            machine.on_progress(bytes, now());
+        }
+        if self.extended && self.range_at.elapsed() >= self.leg.restart_every {
+            self.range_at = Instant::now();
+            self.tell_ranges(machine);
+        }
+    }
+
+    fn tell_last(&mut self, machine: &mut wire::Session, bytes: u64) {
+        if self.leg.leaves {
+            loop {
+                let leaves = self.sink.newly_whole(LEAVES_MAX);
+                if leaves.is_empty() {
+                    break;
+                }
+                machine.on_leaves(&leaves);
+            }
+        }
+        if self.extended {
+            if self.leg.progress_every.is_some() {
+                machine.on_progress(bytes, now());
+            }
+            self.tell_ranges(machine);
+        }
+    }
+
+    fn tell_ranges(&mut self, machine: &mut wire::Session) {
+        let done = self.sink.done();
+        machine.on_range(&done.minus(&self.told));
+        self.told = done;
+    }
+}
+
+const LEAVES_EVERY: Duration = Duration::from_millis(100);
+const LEAVES_MAX: usize = 64;

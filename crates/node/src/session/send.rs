@@ -1,0 +1,223 @@
+//! `RETR`: files out.
+
+use super::{Session, now};
+use crate::failure::failure;
+use godwit_core::{Algorithm, Digest, Extents};
+use godwit_store::{
+    Checks, Error, Kind, Result, SMALL_BYTES, Small, Stat, Store,
+    channel::{self, Channel, Sending, Watch},
+};
+use godwit_wire::{
+    command::Mode,
+    server::{self as wire, Answer, Cause, Failure, Leg, Outcome, Want},
+};
+use std::{
+    ops::Range,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+impl Session {
+    pub(super) fn retrieve(
+        &mut self,
+        path: &Path,
+        want: &Want,
+        leg: &Leg,
+    ) -> std::result::Result<Answer, Failure> {
+        let stat = self.dir().stat(path).map_err(|e| failure(&e))?;
+        readable(&stat)?;
+        let part = want.part.start.min(stat.size)..want.part.end.min(stat.size);
+        let begun = Instant::now();
+        let id = self.transfer_id();
+        let sent = self.send(path, &stat, &part, want, leg);
+        if leg.mode == Mode::Stream || sent.is_err() {
+            // Used up, or in a state that only the peer knows.
+            self.held = None;
+            self.queued_bytes = 0;
+        }
+        let streams = self.held.as_ref().map_or(1, |held| held.streams());
+        let seconds = begun.elapsed().as_secs_f64();
+        match &sent {
+            Ok((_, bytes)) => {
+                tracing::info!(id, source = %path.display(), target = %self.peer, bytes, seconds, streams, "sent");
+            }
+            Err(fault) => {
+                tracing::info!(id, source = %path.display(), target = %self.peer, seconds, streams, fault = fault.said, "send failed");
+            }
+        }
+        sent.map(|(outcome, _)| Answer::Sent(outcome))
+    }
+
+    fn send(
+        &mut self,
+        path: &Path,
+        stat: &Stat,
+        part: &Range<u64>,
+        want: &Want,
+        leg: &Leg,
+    ) -> std::result::Result<(Outcome, u64), Failure> {
+        self.open(leg)?;
+        let is_whole = *part == (0..stat.size) && want.have.is_empty();
+        let extended = leg.mode == Mode::Extended;
+        let sent = if extended && is_whole && stat.size <= SMALL_BYTES {
+            self.send_small(path, leg)
+        } else {
+            self.send_ranges(path, stat, part, want, leg)
+        };
+        sent.map_err(|e| failure(&e))
+    }
+
+    /// Files that fit into a block, one after the other: what many of them cost
+    /// is writes, so those of one batch go out together. Others than our own
+    /// clients may wait for the reply before they read: it goes out first.
+    fn send_small(&mut self, path: &Path, leg: &Leg) -> Result<(Outcome, u64)> {
+        let Small { bytes, stat, .. } = self.read_small(path)?;
+        if !leg.ours || self.queued_bytes + bytes.len() > QUEUE_BYTES_MAX {
+            self.flush().map_err(|_| Error::Canceled)?;
+        }
+        let watch = &self.watch;
+        let held = self.held.as_mut().expect("it was opened");
+        held.queue_whole(&bytes, watch)?;
+        self.queued_bytes += bytes.len() + 1;
+        if !leg.ours {
+            self.flush_data()?;
+        }
+        let blake3 = leg
+            .ours
+            .then(|| Digest::of(Algorithm::Blake3, &bytes).hex());
+        let count = bytes.len() as u64;
+        let outcome = Outcome {
+            size: Some(count),
+            modify: stat.mtime,
+            blake3,
+            ..Outcome::default()
+        };
+        Ok((outcome, count))
+    }
+
+    fn read_small(&self, path: &Path) -> Result<Small> {
+        let mut next = Some(path.to_owned());
+        let mut read = None;
+        self.dir()
+            .read_small(&mut || next.take(), &mut |_, small| read = Some(small))?;
+        read.expect("each file is given once")
+    }
+
+    fn send_ranges(
+        &mut self,
+        path: &Path,
+        stat: &Stat,
+        part: &Range<u64>,
+        want: &Want,
+        leg: &Leg,
+    ) -> Result<(Outcome, u64)> {
+        self.flush().map_err(|_| Error::Canceled)?;
+        let have: Extents = shifted(&want.have, part);
+        let wanted = Extents::from(part.clone()).minus(&have);
+        let watch = self.new_watch()?;
+        let mut held = self.held.take().expect("it was opened");
+        let mode = channel_mode(leg.mode);
+        let streams = held.streams().max(1);
+        let checks = Checks {
+            blake3: leg.ours,
+            adler32: false,
+        };
+        let sending = held.send(mode, part.start, checks, &watch);
+        let dir = self.dir().clone();
+        let size = stat.size;
+        let tell_leaves = leg.leaves && size > SMALL_BYTES;
+        let (mut every, mut last) = (TICK_NEVER, Instant::now());
+        if let Some(progress) = leg.progress_every {
+            every = progress;
+        }
+        if tell_leaves {
+            every = every.min(LEAVES_EVERY);
+        }
+        let read = {
+            let mut tick = |machine: &mut wire::Session| {
+                if tell_leaves {
+                    tell_new_leaves(machine, &sending, size);
+                }
+                if leg
+                    .progress_every
+                    .is_some_and(|every| last.elapsed() >= every)
+                {
+                    last = Instant::now();
+                    machine.on_progress(watch.moved_bytes(), now());
+                }
+            };
+            let small = wanted.len_bytes() <= SMALL_BYTES;
+            if small {
+                dir.read(path, &wanted, 1, &sending)
+            } else {
+                self.attended(&watch, every, &mut tick, || {
+                    dir.read(path, &wanted, streams, &sending)
+                })
+            }
+        }?;
+        if tell_leaves {
+            while tell_new_leaves(&mut self.machine, &sending, size) {}
+        }
+        let sent = if leg.mode == Mode::Extended && wanted.len_bytes() > SMALL_BYTES {
+            self.attended(&watch, TICK_NEVER, &mut |_| {}, || sending.end())?
+        } else {
+            sending.end()?
+        };
+        if leg.progress_every.is_some() {
+            self.machine.on_progress(sent.bytes, now());
+        }
+        self.held = Some(held);
+        let root = sent.leaves.as_ref().and_then(|leaves| leaves.root(size));
+        let blake3 = root.or(read.digest.filter(|d| d.algorithm() == Algorithm::Blake3));
+        let outcome = Outcome {
+            size: Some(read.stat.size),
+            modify: read.stat.mtime,
+            blake3: blake3.map(|digest| digest.hex()),
+            ..Outcome::default()
+        };
+        Ok((outcome, sent.bytes))
+    }
+}
+
+/// Tells leaves that are wholly sent; `false` if there was none.
+fn tell_new_leaves(
+    machine: &mut wire::Session,
+    sending: &Sending<&mut Channel, &Watch>,
+    size: u64,
+) -> bool {
+    let new = sending
+        .leaves(|leaves| leaves.newly_complete(size, LEAVES_MAX))
+        .unwrap_or_default();
+    machine.on_leaves(&new);
+    !new.is_empty()
+}
+
+/// What the receiver has counts from the start of the part.
+fn shifted(have: &Extents, part: &Range<u64>) -> Extents {
+    let shift = |at: u64| at.saturating_add(part.start).min(part.end);
+    have.iter()
+        .map(|range| shift(range.start)..shift(range.end))
+        .collect()
+}
+
+fn readable(stat: &Stat) -> std::result::Result<(), Failure> {
+    match stat.kind {
+        Kind::File => Ok(()),
+        Kind::Directory => Err(Failure::new(Cause::IsDirectory, "Is a directory")),
+        _ => Err(Failure::new(Cause::BadName, "Is not a file")),
+    }
+}
+
+pub(super) fn channel_mode(mode: Mode) -> channel::Mode {
+    match mode {
+        Mode::Stream => channel::Mode::Stream,
+        Mode::Extended => channel::Mode::Extended,
+    }
+}
+
+pub(super) const TICK_NEVER: Duration = Duration::from_secs(3600);
+const LEAVES_EVERY: Duration = Duration::from_millis(100);
+const LEAVES_MAX: usize = 64;
+/// Less than any socket takes in, so that a client that reads replies first
+/// does not block us for ever.
+const QUEUE_BYTES_MAX: usize = 128 << 10;
