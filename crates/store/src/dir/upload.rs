@@ -64,6 +64,9 @@ struct Upload {
     /// Nobody wrote to the partial before us: what we do not write is a hole.
     is_fresh: bool,
     progress: Mutex<Progress>,
+    /// The kernel lets one thread at a time write to a file, and the others spin
+    /// for it; here they sleep, and a core is free to receive and to hash.
+    writing: Mutex<()>,
     over: bool,
 }
 
@@ -127,6 +130,7 @@ impl Upload {
             checks: write.checks,
             is_fresh,
             progress: Mutex::new(progress),
+            writing: Mutex::new(()),
             over: false,
         })
     }
@@ -140,6 +144,7 @@ impl Upload {
     /// Returns whether the end was left a hole.
     fn write(&self, block: Block<'_>, untouched: bool) -> io::Result<bool> {
         let file = &self.held.file;
+        let _one_at_a_time = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut ends_in_hole = false;
         for (range, is_zero) in runs(block) {
             let part = (range.start - block.offset) as usize..(range.end - block.offset) as usize;
