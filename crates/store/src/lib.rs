@@ -15,11 +15,13 @@ pub mod engine;
 mod error;
 mod landed;
 mod memory;
+mod remote;
 mod store;
 
 pub use dir::{Dir, Opener, Partial};
 pub use error::{Error, Result};
 pub use memory::Memory;
+pub use remote::{Appear, Remote, RemoteOptions};
 pub use store::{
     Can, Checks, Entry, Finished, Given, How, Kind, Origin, Read, SMALL_BYTES, Set, Sink, Small,
     Space, Stat, Store, Verified, What, Whole, Write,

@@ -442,7 +442,7 @@ pub struct Space {
 /// Files up to this size are read and written whole, in flight together.
 pub const SMALL_BYTES: u64 = godwit_core::LEAF_BYTES;
 
-fn walk_by_listing<S: Store + ?Sized>(
+pub(crate) fn walk_by_listing<S: Store + ?Sized>(
     store: &S,
     root: &Path,
     each: &mut dyn FnMut(Entry) -> Result<()>,

@@ -46,6 +46,7 @@ pub struct Listing {
     reach: Reach,
     line: u64,
     ends: Option<End>,
+    told_itself: bool,
 }
 
 impl Listing {
@@ -57,6 +58,7 @@ impl Listing {
             reach,
             line: 0,
             ends: None,
+            told_itself: false,
         }
     }
 
@@ -75,8 +77,10 @@ impl Listing {
             if *self.ends.get_or_insert(end) != end {
                 return Err(bad(self.line, "a line feed inside of a name", line));
             }
-            if let Some(named) = entry(self.form, self.reach, self.line, line)? {
-                return Ok(Some(named));
+            match entry(self.form, self.reach, self.line, line)? {
+                Line::Entry(named) => return Ok(Some(named)),
+                Line::Itself => self.told_itself = true,
+                Line::Nothing => {}
             }
         }
         Ok(None)
@@ -86,15 +90,30 @@ impl Listing {
     pub fn finish(mut self) -> Result<Option<Named>> {
         let rest = self.lines.rest().to_vec();
         self.line += 1;
-        entry(self.form, self.reach, self.line, &rest)
+        Ok(match entry(self.form, self.reach, self.line, &rest)? {
+            Line::Entry(named) => Some(named),
+            _ => None,
+        })
+    }
+
+    /// Tells whether the listed directory itself was in the list so far. GCT
+    /// answers MLSD of a *file* with that file: then it was not.
+    pub fn told_itself(&self) -> bool {
+        self.told_itself
     }
 }
 
-/// Reads one line; `None` if there is nothing to tell in it.
-fn entry(form: Form, reach: Reach, number: u64, line: &[u8]) -> Result<Option<Named>> {
+/// What a line was.
+enum Line {
+    Entry(Named),
+    Itself,
+    Nothing,
+}
+
+fn entry(form: Form, reach: Reach, number: u64, line: &[u8]) -> Result<Line> {
     // GCT ends a listing with an empty line.
     if line.trim_ascii().is_empty() {
-        return Ok(None);
+        return Ok(Line::Nothing);
     }
     let named = match form {
         Form::Facts => Named::parse(line).map_err(|_| bad(number, "no facts and name", line))?,
@@ -102,20 +121,20 @@ fn entry(form: Form, reach: Reach, number: u64, line: &[u8]) -> Result<Option<Na
             facts: Facts::default(),
             name: line.to_vec(),
         },
-        Form::Ls { .. } if is_total(line) => return Ok(None),
+        Form::Ls { .. } if is_total(line) => return Ok(Line::Nothing),
         Form::Ls { now } => unix(line, now)
             .or_else(|| ms_dos(line))
             .ok_or_else(|| bad(number, "neither ls -l nor MS-DOS", line))?,
     };
     let is_dots = named.name == b"." || named.name == b"..";
     match named.facts.kind {
-        Some(Kind::This | Kind::Parent) => return Ok(None),
-        _ if is_dots && form != Form::Facts => return Ok(None),
+        Some(Kind::This | Kind::Parent) => return Ok(Line::Itself),
+        _ if is_dots && form != Form::Facts => return Ok(Line::Itself),
         _ => {}
     }
     match why_hostile(&named.name, reach) {
         Some(why) => Err(bad(number, why, line)),
-        None => Ok(Some(named)),
+        None => Ok(Line::Entry(named)),
     }
 }
 

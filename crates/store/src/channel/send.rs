@@ -144,6 +144,11 @@ impl<C: BorrowMut<Channel>, W: Borrow<Watch>> Sending<C, W> {
         Ok((sent, self.channel))
     }
 
+    /// Returns what watches over it.
+    pub fn watch(&self) -> &W {
+        &self.watch
+    }
+
     /// Runs `look` on the tree of what was sent so far.
     pub fn leaves<T>(&self, look: impl FnOnce(&mut Leaves) -> T) -> Option<T> {
         self.leaves

@@ -32,6 +32,8 @@ pub enum Why {
     NoSpace,
     /// The name itself is bad.
     BadName,
+    /// It is not any more what it was.
+    Changed,
     /// The bytes do not hash to what was said.
     BadDigest,
     /// Not now.
@@ -107,7 +109,9 @@ fn globus(code: &str) -> Option<Why> {
         "IS_A_DIRECTORY" => Why::IsDirectory,
         "NOT_A_DIRECTORY" => Why::NotDirectory,
         "DIRECTORY_NOT_EMPTY" => Why::NotEmpty,
-        "QUOTA_EXCEEDED" | "NO_SPACE" => Why::NoSpace,
+        "QUOTA_EXCEEDED" | "NO_SPACE_LEFT" => Why::NoSpace,
+        "INVALID_PATH_NAME" => Why::BadName,
+        "FILE_CHANGED" => Why::Changed,
         _ => return None,
     })
 }

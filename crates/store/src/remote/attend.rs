@@ -1,0 +1,193 @@
+//! One transfer seen from the control channel: bytes move in a thread of their
+//! own while the server's words are heard here, and whichever fails ends both.
+
+use super::{RemoteOptions, faults, session::Session};
+use crate::{Error, Result, channel::Watch};
+use godwit_sys::{Wake, wait_readable};
+use godwit_wire::reply::Reply;
+use std::{
+    io,
+    os::fd::AsFd,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// What the first reply to a transfer command says.
+#[derive(Debug)]
+pub(super) enum Begun {
+    /// Data connections are up: bytes move.
+    Moving,
+    /// It is over already, and well.
+    Over(Reply),
+}
+
+/// Waits for the first reply to a transfer command.
+pub(super) fn begin(session: &mut Session, path: &Path, patience: Duration) -> Result<Begun> {
+    let reply = session.hear_within("waiting for the transfer to begin", patience)?;
+    if !reply.is_final() {
+        return Ok(Begun::Moving);
+    }
+    faults::check(&session.host, path, &reply)?;
+    Ok(Begun::Over(reply))
+}
+
+/// Runs `carry` in a thread until the bytes are there and the server has said so.
+///
+/// `on_word` is given every preliminary reply. A negative final reply tells more
+/// than the broken connection that comes with it, so it is waited for a moment;
+/// but a fault of our own side is told as it is.
+pub(super) fn attend<R: Send>(
+    session: &mut Session,
+    options: &RemoteOptions,
+    watch: &Watch,
+    path: &Path,
+    begun: Begun,
+    carry: impl FnOnce() -> Result<R> + Send,
+    on_word: &mut dyn FnMut(&Reply) -> Result<()>,
+) -> Result<(R, Reply)> {
+    let over = Wake::new().map_err(|cause| Error::io("a wake", cause))?;
+    let (carried, last) = thread::scope(|scope| {
+        let over_there = &over;
+        let carrier = scope.spawn(move || {
+            let carried = carry();
+            over_there.raise();
+            carried
+        });
+        let heard = Hearing {
+            session,
+            options,
+            watch,
+            over: &over,
+            on_word,
+        }
+        .until_final(begun);
+        if heard.as_ref().map_or(true, |reply| !reply.is_positive()) {
+            watch.cancel();
+        }
+        let carried = carrier.join();
+        (carried.expect("carrying does not panic"), heard)
+    });
+    match (carried, last) {
+        (Ok(carried), Ok(reply)) => {
+            faults::check(&session.host, path, &reply)?;
+            Ok((carried, reply))
+        }
+        (carried, Ok(reply)) if !reply.is_positive() => {
+            let refused = faults::check(&session.host, path, &reply).map(|_| ());
+            match carried {
+                // The disk here is full, say: that is why the server was cut off.
+                Err(error) if is_ours(&error) => Err(error),
+                _ => Err(refused.expect_err("it is negative")),
+            }
+        }
+        (Err(error), last) => {
+            session.is_broken = true;
+            match (error, last) {
+                // The thread was stopped because of what happened here.
+                (Error::Canceled, Err(error)) => Err(error),
+                (error, _) => Err(error),
+            }
+        }
+        (Ok(_), Err(error)) => {
+            session.is_broken = true;
+            Err(error)
+        }
+    }
+}
+
+struct Hearing<'a> {
+    session: &'a mut Session,
+    options: &'a RemoteOptions,
+    watch: &'a Watch,
+    over: &'a Wake,
+    on_word: &'a mut dyn FnMut(&Reply) -> Result<()>,
+}
+
+impl Hearing<'_> {
+    fn until_final(mut self, begun: Begun) -> Result<Reply> {
+        if let Begun::Over(reply) = begun {
+            return Ok(reply);
+        }
+        let (mut moved, mut since, mut is_over) = (0, Instant::now(), false);
+        loop {
+            while let Some(reply) = self.session.heard()? {
+                if reply.is_final() {
+                    return Ok(reply);
+                }
+                since = Instant::now();
+                (self.on_word)(&reply)?;
+            }
+            if self.watch.moved_bytes() != moved {
+                (moved, since) = (self.watch.moved_bytes(), Instant::now());
+            }
+            if since.elapsed() > self.options.stall {
+                return Err(Error::Stalled {
+                    host: self.session.host.clone(),
+                    during: "waiting for the end of the transfer".into(),
+                    waited: since.elapsed(),
+                });
+            }
+            is_over |= self.wait(is_over)?;
+        }
+    }
+
+    /// Waits for a word, or for the end of the data; tells whether it was that.
+    fn wait(&mut self, is_over: bool) -> Result<bool> {
+        let cancel = self.options.cancel.as_fd();
+        // Once over, the flag stays up and would end every wait.
+        let waited = if is_over {
+            wait_readable([self.session.as_fd(), cancel], TICK)
+                .map(|[word, stop]| [word, stop, false])
+        } else {
+            wait_readable([self.session.as_fd(), cancel, self.over.as_fd()], TICK)
+        };
+        let [word, stop, over] = waited.map_err(|cause| Error::Lost {
+            host: self.session.host.clone(),
+            during: "waiting for the server's word".into(),
+            cause,
+        })?;
+        if stop {
+            return Err(Error::Canceled);
+        }
+        if word {
+            self.session.listen("moving data")?;
+        }
+        Ok(over)
+    }
+}
+
+/// Tells whether an error of the data side is about us and not about the connection.
+fn is_ours(error: &Error) -> bool {
+    !matches!(
+        error,
+        Error::Lost { .. }
+            | Error::Stalled { .. }
+            | Error::Canceled
+            | Error::PeerMisbehaved { .. }
+            | Error::Unreachable { .. }
+    )
+}
+
+/// Reads a final reply that follows a data connection we closed ourselves: any will do.
+pub(super) fn end_of_abandoned(session: &mut Session) -> Result<()> {
+    loop {
+        match session.hear_within("ending a transfer early", ABANDONED_MAX) {
+            Ok(reply) if reply.is_final() => return Ok(()),
+            Ok(_) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Returns an error that says the data ended before it should.
+pub(super) fn ended_early(host: &str, got: u64, wanted: u64) -> Error {
+    Error::Lost {
+        host: host.into(),
+        during: format!("reading: {got} of {wanted} bytes came"),
+        cause: io::ErrorKind::UnexpectedEof.into(),
+    }
+}
+
+const TICK: Duration = Duration::from_millis(500);
+const ABANDONED_MAX: Duration = Duration::from_secs(10);

@@ -1,0 +1,185 @@
+//! How data connections come about, with each kind of server.
+
+use super::{
+    faults,
+    session::{Flow, Session, Warm},
+};
+use crate::{
+    Error, Result,
+    channel::{Channel, Mode, Watch},
+};
+use godwit_wire::{
+    address::{Bars, Commas, Passive},
+    client::{self, Family, Line, Talk},
+};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::Path,
+};
+
+impl Session {
+    /// Gets data connections ready for the next transfer, before it is asked for:
+    /// those of the transfer before if they fit, else new ones.
+    ///
+    /// Who connects: we do, always in stream mode and always when the server is
+    /// one of ours; else in extended block mode whoever sends. Since a listener's
+    /// backlog completes connections by itself, none has to be accepted before the
+    /// server's 150 is read.
+    pub(super) fn open_data(
+        &mut self,
+        flow: Flow,
+        mode: Mode,
+        streams: usize,
+        watch: &Watch,
+    ) -> Result<Channel> {
+        let streams = match mode {
+            Mode::Stream => 1,
+            Mode::Extended => streams.max(1),
+        };
+        if let Some(mut warm) = self.warm.take()
+            && warm.mode == Mode::Extended
+            && (warm.flow, warm.mode, warm.streams) == (flow, mode, streams)
+            && warm.channel.is_warm()
+        {
+            return Ok(warm.channel);
+        }
+        self.settle_mode(flow, mode, streams)?;
+        let listens =
+            flow == Flow::Fetch && mode == Mode::Extended && self.family() != Family::Godwit;
+        if listens {
+            return self.listen_for_data();
+        }
+        let mut channel = Channel::connect(self.ask_passive(mode)?);
+        channel.open(streams, watch)?;
+        Ok(channel)
+    }
+
+    /// Keeps connections for the next transfer, if they can serve again.
+    pub(super) fn keep_data(
+        &mut self,
+        mut channel: Channel,
+        flow: Flow,
+        mode: Mode,
+        streams: usize,
+    ) {
+        if mode == Mode::Extended && channel.is_warm() {
+            let streams = streams.max(1);
+            self.warm = Some(Warm {
+                channel,
+                flow,
+                mode,
+                streams,
+            });
+        }
+    }
+
+    fn settle_mode(&mut self, flow: Flow, mode: Mode, streams: usize) -> Result<()> {
+        let wire_mode = match mode {
+            Mode::Stream => client::Mode::Stream,
+            Mode::Extended => client::Mode::Extended,
+        };
+        let mut lines: Vec<Line> = self.settings.mode(wire_mode).into_iter().collect();
+        if flow == Flow::Fetch && mode == Mode::Extended && self.family() == Family::Grid {
+            lines.extend(self.settings.parallelism(streams));
+        }
+        let replies = if lines.is_empty() {
+            Vec::new()
+        } else {
+            self.ask(&lines)?
+        };
+        for reply in &replies {
+            faults::check(&self.host, Path::new("MODE"), reply)?;
+        }
+        Ok(())
+    }
+
+    /// Asks the server to listen.
+    fn ask_passive(&mut self, mode: Mode) -> Result<Vec<SocketAddr>> {
+        let control = self.peer_address()?;
+        let striped = mode == Mode::Extended && self.family() == Family::Grid;
+        let knows_epsv = self.peer.features.has("EPSV") || self.family() == Family::Godwit;
+        if control.is_ipv6() || (knows_epsv && !self.no_epsv && !striped) {
+            let reply = self.ask_one(Line::new("EPSV"))?;
+            if reply.code == 229 {
+                return self.passive_addresses(&Passive::from_reply(&reply)?, control);
+            }
+            self.no_epsv = true;
+            if control.is_ipv6() {
+                faults::check(&self.host, Path::new("EPSV"), &reply)?;
+            }
+        }
+        let reply = self.ask_one(Line::new("PASV"))?;
+        faults::check(&self.host, Path::new("PASV"), &reply)?;
+        self.passive_addresses(&Passive::from_reply(&reply)?, control)
+    }
+
+    fn passive_addresses(&self, passive: &Passive, control: SocketAddr) -> Result<Vec<SocketAddr>> {
+        Ok(match passive {
+            Passive::Commas(told) => {
+                let told = SocketAddr::V4(*told);
+                vec![SocketAddr::new(
+                    believable(told.ip(), control.ip()),
+                    told.port(),
+                )]
+            }
+            Passive::Bars(Bars { ip, port }) => {
+                vec![SocketAddr::new(ip.unwrap_or(control.ip()), *port)]
+            }
+            Passive::Stripes(all) => all.clone(),
+        })
+    }
+
+    /// Listens, and tells the server where.
+    fn listen_for_data(&mut self) -> Result<Channel> {
+        let (channel, address) = Channel::listen(self.local_ip()?, None)?;
+        let line = match address {
+            SocketAddr::V4(v4) => Line::new("PORT").and(Commas(v4)),
+            SocketAddr::V6(_) => Line::new("EPRT").and(Bars::from(address)),
+        };
+        let reply = self.ask_one(line)?;
+        faults::check(&self.host, Path::new("PORT"), &reply)?;
+        Ok(channel)
+    }
+
+    /// Returns an error that this session met, with what it was about.
+    pub(super) fn about(&self, error: Error, path: &Path) -> Error {
+        faults::about(error, &self.host, path)
+    }
+}
+
+/// A server behind a translator tells the address it knows of itself, which
+/// leads nowhere from here: then the one that answers commands is meant.
+fn believable(told: IpAddr, control: IpAddr) -> IpAddr {
+    let is_inner = |ip: IpAddr| match ip {
+        IpAddr::V4(ip) => {
+            ip.is_private() || ip.is_loopback() || ip.is_link_local() || ip.is_unspecified()
+        }
+        IpAddr::V6(ip) => ip.is_loopback() || ip.is_unspecified(),
+    };
+    if told != control && (is_inner(told) || told.is_unspecified()) {
+        control
+    } else {
+        told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_private_address_of_a_server_behind_a_translator_is_not_believed() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        assert_eq!(believable(ip("10.0.0.5"), ip("192.0.2.1")), ip("192.0.2.1"));
+        assert_eq!(believable(ip("0.0.0.0"), ip("192.0.2.1")), ip("192.0.2.1"));
+        assert_eq!(
+            believable(ip("192.0.2.9"), ip("192.0.2.1")),
+            ip("192.0.2.9"),
+            "a data node"
+        );
+        assert_eq!(
+            believable(ip("127.0.0.1"), ip("127.0.0.1")),
+            ip("127.0.0.1")
+        );
+    }
+}

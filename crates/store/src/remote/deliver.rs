@@ -1,0 +1,1003 @@
+//! Writing to a server: a sink whose blocks go out over data connections while a
+//! thread of its own listens to what the server says of them.
+
+use super::{
+    Appear, Remote,
+    attend::{Begun, begin as await_begin},
+    faults,
+    fetch::new_watch,
+    names,
+    session::{Flow, Session},
+};
+use crate::{
+    Checks, Error, Finished, How, Kind, Result, Set, Sink, Verified, Whole, Write,
+    channel::{Channel, Mode, Sending, Watch},
+};
+use godwit_core::{
+    AdlerPart, AdlerParts, Algorithm, Block, Chain, Digest, Extents, LEAF_BYTES, Leaves, Piece,
+    Strength, Version,
+};
+use godwit_sys::{Wake, wait_readable};
+use godwit_wire::{
+    client::{self, Family, Line, Talk, Told, Upload},
+    marker::Marker,
+    reply::Reply,
+};
+use std::{
+    collections::BTreeMap,
+    os::{fd::AsFd, unix::ffi::OsStrExt},
+    path::{Path, PathBuf},
+    sync::{Arc, Condvar, Mutex, MutexGuard, RwLock},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant, SystemTime},
+};
+
+/// Starts to write one file.
+pub(super) fn begin(remote: Remote, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
+    if let How::Append { .. } = write.how {
+        return Err(Error::Unsupported {
+            what: "appending".into(),
+            why: "an FTP server cannot tell whose bytes came first".into(),
+        });
+    }
+    let mut session = remote.0.take()?;
+    match Delivery::plan(&remote, &mut session, path, write) {
+        Ok(plan) => Ok(Box::new(Delivering::new(remote, session, plan))),
+        Err(error) => {
+            let error = session.about(error, path);
+            remote.0.give_back(session);
+            Err(error)
+        }
+    }
+}
+
+/// What was settled before the first byte.
+struct Delivery {
+    path: PathBuf,
+    /// Where the file is to appear.
+    name: Vec<u8>,
+    /// What is written to until then.
+    part: Vec<u8>,
+    family: Family,
+    how: How,
+    size: Option<u64>,
+    mode: Option<u32>,
+    checks: Checks,
+    streams: usize,
+    id: Option<String>,
+    landed: Extents,
+}
+
+impl Delivery {
+    fn plan(
+        remote: &Remote,
+        session: &mut Session,
+        path: &Path,
+        write: &Write<'_>,
+    ) -> Result<Self> {
+        let name = super::name(session, path);
+        // Refused here and not with the first byte: names that no line can carry.
+        Line::new("STOR").bytes(&name)?;
+        if write.how == How::New && names::exists(session, path, &name)? {
+            return Err(Error::Exists { path: path.into() });
+        }
+        let tag = tag(write);
+        let family = session.family();
+        let id = match family {
+            Family::Godwit => write.id.map(Into::into).or(tag.clone()),
+            _ => None,
+        };
+        let in_place = write.how == How::InPlace || remote.0.options.appear == Appear::AtOnce;
+        let part = match family {
+            Family::Grid | Family::Plain if !in_place => part_name(&name, tag.as_deref()),
+            _ => name.clone(),
+        };
+        let mut delivery = Self {
+            path: path.into(),
+            name,
+            part,
+            family,
+            how: write.how.clone(),
+            size: write.size,
+            mode: write.mode,
+            checks: write.checks,
+            streams: if family == Family::Plain {
+                1
+            } else {
+                write.streams.max(1)
+            },
+            id,
+            landed: Extents::new(),
+        };
+        if write.how != How::InPlace {
+            delivery.landed = delivery.earlier(session, write)?;
+        }
+        Ok(delivery)
+    }
+
+    /// Asks what an earlier attempt left, and forgets it if it is not to be gone on with.
+    fn earlier(&self, session: &mut Session, write: &Write<'_>) -> Result<Extents> {
+        let mut left = match self.family {
+            Family::Godwit => {
+                let upload = self.upload();
+                let line = match write.resume {
+                    true => upload.done(&self.name)?,
+                    false => upload.abandon(&self.name)?,
+                };
+                let reply = session.ask_one(line)?;
+                match Told::from_reply(&reply) {
+                    Some(told) if write.resume && reply.is_positive() => {
+                        told.done.unwrap_or_default()
+                    }
+                    _ => Extents::new(),
+                }
+            }
+            // Written in order, so its length says it all; and its name says of what.
+            Family::Plain if write.resume && self.part != self.name => {
+                let reply = session.ask_one(Line::new("SIZE").bytes(&self.part)?)?;
+                let can_go_on = session.peer.features.restarts_streams();
+                let size = client::size_of(&reply).filter(|_| can_go_on && write.origin.is_some());
+                size.map(|size| Extents::from(0..size)).unwrap_or_default()
+            }
+            // What landed in blocks cannot be asked of it.
+            _ => Extents::new(),
+        };
+        if write.size.is_some_and(|size| left.end() > size) {
+            left = Extents::new();
+        }
+        Ok(left)
+    }
+
+    fn upload(&self) -> Upload<'_> {
+        Upload {
+            id: self.id.as_deref(),
+            ..Upload::default()
+        }
+    }
+
+    fn mode(&self) -> Mode {
+        match self.family {
+            Family::Plain => Mode::Stream,
+            _ => Mode::Extended,
+        }
+    }
+
+    /// Returns what begins a transfer in which what landed stays.
+    fn commands(&self, landed: &Extents, start: u64) -> Result<Vec<Line>> {
+        let stor = Line::new("STOR").bytes(&self.part)?;
+        Ok(match self.family {
+            Family::Godwit => {
+                let upload = Upload {
+                    size: self.size,
+                    mode: self.mode,
+                    hold: true,
+                    how: Some(self.how_word()),
+                    ..self.upload()
+                };
+                vec![upload.esto(&self.name)?]
+            }
+            // ESTO A and REST keep what is there; a bare STOR cuts the file off first.
+            Family::Grid if self.how == How::InPlace => {
+                vec![Line::new("ESTO A").and(0).bytes(&self.part)?]
+            }
+            Family::Grid if landed.is_empty() => {
+                let announced = self.size.filter(|size| *size > 0);
+                let allo = announced.map(|size| Line::new("ALLO").and(size));
+                allo.into_iter().chain([stor]).collect()
+            }
+            Family::Grid => vec![Line::new("REST").and(landed), stor],
+            Family::Plain if start > 0 || self.how == How::InPlace => {
+                vec![Line::new("REST").and(start), stor]
+            }
+            Family::Plain => vec![stor],
+        })
+    }
+
+    fn how_word(&self) -> &'static str {
+        match self.how {
+            How::New => "new",
+            How::InPlace => "inplace",
+            _ => "replace",
+        }
+    }
+
+    /// Tells whether ADLER32 is to be computed of what is sent: a GridFTP server
+    /// can be asked for it when all is there.
+    fn sums(&self, session: &Session) -> bool {
+        let asked = self.checks.adler32 || self.checks.blake3;
+        let can = session
+            .peer
+            .features
+            .checksums()
+            .contains(&Algorithm::Adler32);
+        self.family != Family::Godwit && asked && can
+    }
+}
+
+/// A file on its way.
+struct Delivering {
+    remote: Remote,
+    plan: Delivery,
+    phase: RwLock<Phase>,
+    told: Arc<Words>,
+    given: Mutex<Given>,
+    turn: Condvar,
+    leaves: Option<Mutex<Leaves>>,
+    sums: Option<Mutex<AdlerParts>>,
+}
+
+/// What was put, and in stream mode what must come next.
+#[derive(Default)]
+struct Given {
+    bytes: Extents,
+    next: Option<u64>,
+}
+
+enum Phase {
+    Idle(Option<Box<Session>>),
+    Moving(Box<Moving>),
+    Over,
+}
+
+struct Moving {
+    sending: Sending<Channel, Arc<Watch>>,
+    control: JoinHandle<(Session, Result<Reply>)>,
+}
+
+/// What the server has said of this upload.
+struct Words {
+    state: Mutex<Said>,
+    ended: Condvar,
+    /// Raised when no more bytes will be sent.
+    closing: Wake,
+}
+
+#[derive(Default)]
+struct Said {
+    landed: Extents,
+    chains: BTreeMap<u64, Chain>,
+    is_closing: bool,
+    has_ended: bool,
+    refusal: Option<Reply>,
+}
+
+impl Delivering {
+    fn new(remote: Remote, session: Session, plan: Delivery) -> Self {
+        let sums = plan.sums(&session).then(Mutex::default);
+        let leaves = plan.checks.blake3.then(|| Mutex::new(Leaves::new()));
+        let said = Said {
+            landed: plan.landed.clone(),
+            ..Said::default()
+        };
+        Self {
+            remote,
+            phase: RwLock::new(Phase::Idle(Some(Box::new(session)))),
+            told: Arc::new(Words {
+                state: Mutex::new(said),
+                ended: Condvar::new(),
+                closing: Wake::new()
+                    .expect("the process has file descriptors left: it has just got a socket"),
+            }),
+            given: Mutex::default(),
+            turn: Condvar::new(),
+            leaves,
+            sums,
+            plan,
+        }
+    }
+
+    /// Begins a transfer, if none is under way.
+    fn start(&self, first_offset: u64) -> Result<()> {
+        let mut phase = self.phase.write().expect(NO_PANIC);
+        let Phase::Idle(idle) = &mut *phase else {
+            return Ok(());
+        };
+        let mut session = match idle.take() {
+            Some(session) => *session,
+            None => self.remote.0.take()?,
+        };
+        match self.open(&mut session, first_offset) {
+            Ok((sending, begun)) => {
+                let control = self.attend(session, sending_watch(&sending), begun)?;
+                *phase = Phase::Moving(Box::new(Moving { sending, control }));
+                Ok(())
+            }
+            Err(error) => {
+                let error = session.about(error, &self.plan.path);
+                self.remote.0.give_back(session);
+                Err(error)
+            }
+        }
+    }
+
+    fn open(
+        &self,
+        session: &mut Session,
+        first_offset: u64,
+    ) -> Result<(Sending<Channel, Arc<Watch>>, Begun)> {
+        let plan = &self.plan;
+        let watch = Arc::new(new_watch(&self.remote.0.options)?);
+        let channel = session.open_data(Flow::Deliver, plan.mode(), plan.streams, &watch)?;
+        let landed = self.told.state().landed.clone();
+        let start = match plan.how {
+            How::InPlace => first_offset,
+            _ => landed.prefix(),
+        };
+        let mut lines = plan.commands(&landed, start)?;
+        let transfer = lines.pop().expect("there is always one");
+        for line in lines {
+            let reply = session.ask_one(line)?;
+            faults::check(&session.host, &plan.path, &reply)?;
+        }
+        session.say(&transfer)?;
+        let begun = await_begin(session, &plan.path, self.remote.0.options.stall)?;
+        if plan.mode() == Mode::Stream {
+            self.given().next = Some(start);
+        }
+        let unchecked = Checks {
+            blake3: false,
+            adler32: false,
+        };
+        Ok((
+            Sending::over(channel, plan.mode(), 0, unchecked, watch),
+            begun,
+        ))
+    }
+
+    /// Starts to listen to the server.
+    fn attend(
+        &self,
+        session: Session,
+        watch: Arc<Watch>,
+        begun: Begun,
+    ) -> Result<JoinHandle<(Session, Result<Reply>)>> {
+        {
+            let mut said = self.told.state();
+            (said.is_closing, said.has_ended, said.refusal) = (false, false, None);
+            said.chains.clear();
+        }
+        self.told.closing.lower();
+        let listening = Listening {
+            session,
+            told: self.told.clone(),
+            watch,
+            options: self.remote.0.options.clone(),
+        };
+        thread::Builder::new()
+            .name("godwit-control".into())
+            .spawn(move || listening.until_final(begun))
+            .map_err(|cause| Error::io("a thread", cause))
+    }
+
+    /// Waits until it is this block's turn: in stream mode bytes have no offsets.
+    fn await_turn(&self, offset: u64) -> Result<()> {
+        let patience = self.remote.0.options.stall;
+        let began = Instant::now();
+        let mut given = self.given();
+        while let Some(next) = given.next {
+            if next == offset {
+                return Ok(());
+            }
+            if next > offset || began.elapsed() > patience {
+                return Err(Error::Unsupported {
+                    what: format!("writing at {offset} when the next byte is {next}"),
+                    why: "this server takes bytes in order only".into(),
+                });
+            }
+            given = self.turn.wait_timeout(given, TURN).expect(NO_PANIC).0;
+        }
+        Ok(())
+    }
+
+    fn note_given(&self, block: &Block<'_>) {
+        let mut given = self.given();
+        given.bytes.insert(block.range());
+        if given.next.is_some() {
+            given.next = Some(block.range().end);
+            self.turn.notify_all();
+        }
+    }
+
+    /// Returns what the server says, if it says why the data connection broke.
+    fn explained(&self, error: Error) -> Error {
+        if !matches!(
+            error,
+            Error::Lost { .. } | Error::Stalled { .. } | Error::Canceled
+        ) {
+            return error;
+        }
+        match self.told.refusal_within(EXPLAIN_MAX) {
+            Some(reply) => {
+                let refused = faults::check(&self.remote.0.host, &self.plan.path, &reply);
+                refused.map_or_else(|refused| refused, |_| error)
+            }
+            None => error,
+        }
+    }
+
+    /// Ends the transfer under way, and takes in what the server says of it.
+    fn end_transfer(&self) -> Result<()> {
+        let mut phase = self.phase.write().expect(NO_PANIC);
+        let moving = match std::mem::replace(&mut *phase, Phase::Over) {
+            Phase::Moving(moving) => *moving,
+            other => {
+                *phase = other;
+                return Ok(());
+            }
+        };
+        let Moving { sending, control } = moving;
+        let ended = sending.end_with_channel();
+        self.told.close();
+        let ended = ended.map_err(|error| self.explained(error));
+        let (mut session, last) = control.join().expect("listening does not panic");
+        let (_, channel) = ended?;
+        let reply = last.map_err(|error| session.about(error, &self.plan.path))?;
+        if let Err(error) = faults::check(&session.host, &self.plan.path, &reply) {
+            self.remote.0.give_back(session);
+            *phase = Phase::Idle(None);
+            return Err(error);
+        }
+        self.take_in(&reply);
+        session.keep_data(channel, Flow::Deliver, self.plan.mode(), self.plan.streams);
+        *phase = Phase::Idle(Some(Box::new(session)));
+        Ok(())
+    }
+
+    /// Settles what landed: what the server says, without leaves that differ.
+    fn take_in(&self, reply: &Reply) {
+        let mut said = self.told.state();
+        let given = self.given().bytes.clone();
+        match Told::from_reply(reply).and_then(|told| told.done) {
+            Some(done) => said.landed = done,
+            None => said.landed = said.landed.or(&given),
+        }
+        let Some(leaves) = &self.leaves else {
+            return;
+        };
+        let leaves = leaves.lock().expect(NO_PANIC);
+        let size = self.plan.size.unwrap_or(said.landed.end());
+        let chains = std::mem::take(&mut said.chains);
+        for (leaf, chain) in chains {
+            if leaves.chain(leaf, size).is_some_and(|ours| ours != chain) {
+                let start = leaf.saturating_mul(LEAF_BYTES);
+                said.landed.remove(start..start.saturating_add(LEAF_BYTES));
+                self.given()
+                    .bytes
+                    .remove(start..start.saturating_add(LEAF_BYTES));
+                tracing::warn!(
+                    leaf,
+                    "a leaf differs from what was sent; it will be sent again"
+                );
+            }
+        }
+    }
+
+    /// Sends an empty file, which no block announces.
+    fn ensure_begun(&self) -> Result<()> {
+        let nothing_came = self.given().bytes.is_empty() && self.told.state().landed.is_empty();
+        if nothing_came && self.plan.how != How::InPlace {
+            self.start(0)?;
+        }
+        Ok(())
+    }
+
+    fn digest_of_sent(&self, size: u64) -> Option<Digest> {
+        let leaves = self.leaves.as_ref()?.lock().expect(NO_PANIC);
+        leaves.root(size)
+    }
+
+    fn session(&self) -> Result<Session> {
+        let mut phase = self.phase.write().expect(NO_PANIC);
+        match std::mem::replace(&mut *phase, Phase::Over) {
+            Phase::Idle(Some(session)) => Ok(*session),
+            _ => self.remote.0.take(),
+        }
+    }
+
+    fn publish(&self, session: &mut Session, whole: &Whole) -> Result<Finished> {
+        let plan = &self.plan;
+        if let How::Replace(Some(version)) = &plan.how {
+            check_unchanged(session, plan, version)?;
+        }
+        match plan.family {
+            Family::Godwit => self.publish_ours(session, whole),
+            _ => self.publish_foreign(session, whole),
+        }
+    }
+
+    fn publish_ours(&self, session: &mut Session, whole: &Whole) -> Result<Finished> {
+        let plan = &self.plan;
+        let size = whole.size.or(plan.size);
+        let sent = size.and_then(|size| self.digest_of_sent(size));
+        let named = whole
+            .digest
+            .as_ref()
+            .filter(|d| d.algorithm() == Algorithm::Blake3);
+        if let (Some(sent), Some(named)) = (&sent, named)
+            && sent != named
+        {
+            return Err(Error::Corrupt {
+                path: plan.path.clone(),
+                expected: named.to_string(),
+                found: sent.to_string(),
+            });
+        }
+        let digest = named.or(sent.as_ref());
+        let upload = Upload {
+            size,
+            modify: whole.mtime,
+            mode: whole.mode.or(plan.mode),
+            blake3: digest,
+            how: Some(plan.how_word()),
+            ..plan.upload()
+        };
+        let reply = session.ask_one(upload.finish(&plan.name)?)?;
+        faults::check(&session.host, &plan.path, &reply)?;
+        let told = Told::from_reply(&reply).unwrap_or_default();
+        let verified = match (digest, &told.blake3) {
+            (Some(ours), Some(theirs)) if ours == theirs => Verified::By(Algorithm::Blake3),
+            (Some(ours), Some(theirs)) => {
+                return Err(Error::Corrupt {
+                    path: plan.path.clone(),
+                    expected: ours.to_string(),
+                    found: theirs.to_string(),
+                });
+            }
+            // It was published only if it hashed to this.
+            (Some(_), None) => Verified::By(Algorithm::Blake3),
+            _ => Verified::SizeOnly,
+        };
+        let digest = told.blake3.clone().or(digest.cloned());
+        Ok(Finished {
+            version: digest.clone().map_or(Version::None, Version::Strong),
+            digests: digest.into_iter().collect(),
+            verified,
+            reread_bytes: told.reread.unwrap_or(0),
+            ..Finished::default()
+        })
+    }
+
+    fn publish_foreign(&self, session: &mut Session, whole: &Whole) -> Result<Finished> {
+        let plan = &self.plan;
+        let found = names::stat(session, &plan.path, &plan.part)?;
+        if let Some(size) = whole.size
+            && found.size != size
+        {
+            return Err(Error::Corrupt {
+                path: plan.path.clone(),
+                expected: format!("{size} bytes"),
+                found: format!("{} bytes", found.size),
+            });
+        }
+        let digest = self.compare(session, whole, found.size)?;
+        self.dress(session, whole)?;
+        if plan.part != plan.name {
+            self.move_in(session)?;
+        }
+        let stat = names::stat(session, &plan.path, &plan.name)?;
+        let now = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        Ok(Finished {
+            version: stat.version(now),
+            verified: digest
+                .as_ref()
+                .map_or(Verified::SizeOnly, |d| Verified::By(d.algorithm())),
+            digests: self
+                .digest_of_sent(stat.size)
+                .into_iter()
+                .chain(digest)
+                .collect(),
+            ..Finished::default()
+        })
+    }
+
+    /// Compares what is there with what was to be there, by a checksum that both know.
+    fn compare(&self, session: &mut Session, whole: &Whole, size: u64) -> Result<Option<Digest>> {
+        let offered = session.peer.features.checksums();
+        let named = whole
+            .digest
+            .clone()
+            .filter(|d| offered.contains(&d.algorithm()));
+        let summed = || self.sums.as_ref()?.lock().expect(NO_PANIC).total(size);
+        let Some(expected) = named.or_else(summed) else {
+            return Ok(None);
+        };
+        let by = expected.algorithm();
+        let reply = session.ask_one(client::checksum(by, None, &self.plan.part)?)?;
+        faults::check(&session.host, &self.plan.path, &reply)?;
+        let found = client::checksum_of(&reply, by)?;
+        if found == expected {
+            return Ok(Some(expected));
+        }
+        Err(Error::Corrupt {
+            path: self.plan.path.clone(),
+            expected: expected.to_string(),
+            found: found.to_string(),
+        })
+    }
+
+    /// Gives the file its time and mode. A server that cannot is no reason to fail.
+    fn dress(&self, session: &mut Session, whole: &Whole) -> Result<()> {
+        let plan = &self.plan;
+        let sets = [
+            Set {
+                mode: whole.mode.or(plan.mode),
+                ..Set::default()
+            },
+            Set {
+                mtime: whole.mtime,
+                ..Set::default()
+            },
+        ];
+        for set in sets {
+            match names::set(session, &plan.path, &plan.part, &set) {
+                Err(error) if session.is_broken => return Err(error),
+                Err(error) => tracing::debug!(%error, "attributes were not set"),
+                Ok(()) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Renames the part to its name.
+    fn move_in(&self, session: &mut Session) -> Result<()> {
+        let plan = &self.plan;
+        if plan.how == How::New && names::exists(session, &plan.path, &plan.name)? {
+            return Err(Error::Exists {
+                path: plan.path.clone(),
+            });
+        }
+        let reply = client::rename(session, &plan.part, &plan.name)?;
+        if reply.is_positive() {
+            return Ok(());
+        }
+        // Some servers rename only to names that are free.
+        let refused = faults::check(&session.host, &plan.path, &reply).map(drop);
+        match names::stat(session, &plan.path, &plan.name) {
+            Ok(stat) if stat.kind == Kind::Directory => {
+                return Err(Error::IsDirectory {
+                    path: plan.path.clone(),
+                });
+            }
+            Ok(_) => names::remove(session, &plan.path, &plan.name, crate::What::File)?,
+            Err(_) => return refused,
+        }
+        let reply = client::rename(session, &plan.part, &plan.name)?;
+        faults::check(&session.host, &plan.path, &reply).map(drop)
+    }
+
+    fn given(&self) -> MutexGuard<'_, Given> {
+        self.given.lock().expect(NO_PANIC)
+    }
+}
+
+impl Sink for Delivering {
+    fn put(&self, block: Block<'_>) -> Result<()> {
+        if block.bytes.is_empty() {
+            return Ok(());
+        }
+        loop {
+            let phase = self.phase.read().expect(NO_PANIC);
+            match &*phase {
+                Phase::Moving(moving) => {
+                    self.await_turn(block.offset)?;
+                    // Hashed before it is sent: then the processor is busy while
+                    // the socket drains.
+                    if let Some(leaves) = &self.leaves {
+                        let piece = Piece::of(block);
+                        leaves.lock().expect(NO_PANIC).add(piece);
+                    }
+                    if let Some(sums) = &self.sums {
+                        let part = AdlerPart::of(block);
+                        sums.lock().expect(NO_PANIC).add(part);
+                    }
+                    moving
+                        .sending
+                        .put(block)
+                        .map_err(|error| self.explained(error))?;
+                    self.note_given(&block);
+                    return Ok(());
+                }
+                Phase::Over => {
+                    return Err(Error::Lost {
+                        host: self.remote.0.host.clone(),
+                        during: "writing".into(),
+                        cause: std::io::ErrorKind::BrokenPipe.into(),
+                    });
+                }
+                Phase::Idle(_) => {}
+            }
+            drop(phase);
+            self.start(block.offset)?;
+        }
+    }
+
+    fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
+        let Some(leaves) = &self.leaves else {
+            return Ok(());
+        };
+        let size = self.plan.size.unwrap_or(u64::MAX);
+        let differs = leaves
+            .lock()
+            .expect(NO_PANIC)
+            .chain(leaf, size)
+            .is_some_and(|ours| ours != chain);
+        if differs {
+            let start = leaf.saturating_mul(LEAF_BYTES);
+            let range = start..start.saturating_add(LEAF_BYTES);
+            self.given().bytes.remove(range.clone());
+            self.told.state().landed.remove(range);
+        }
+        Ok(())
+    }
+
+    /// What landed, and what is on its way; when all is, the server's word is awaited.
+    fn done(&self) -> Extents {
+        let all = |this: &Self| this.told.state().landed.or(&this.given().bytes);
+        let done = all(self);
+        if self.plan.size.is_some_and(|size| done.contains(&(0..size))) {
+            if let Err(error) = self.end_transfer() {
+                tracing::debug!(%error, "the transfer did not end well");
+                return self.told.state().landed.clone();
+            }
+            return all(self);
+        }
+        done
+    }
+
+    fn settle(&self) -> Result<Extents> {
+        self.end_transfer()?;
+        Ok(self.told.state().landed.clone())
+    }
+
+    fn commit(&self) -> Result<Extents> {
+        self.settle()
+    }
+
+    fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished> {
+        self.ensure_begun()?;
+        let landed = self.settle()?;
+        if let Some(size) = whole.size {
+            let missing = landed.missing(0..size);
+            if !missing.is_empty() {
+                return Err(Error::Incomplete {
+                    path: self.plan.path.clone(),
+                    size,
+                    missing,
+                });
+            }
+        }
+        let mut session = self.session()?;
+        let finished = self.publish(&mut session, whole);
+        let finished = finished.map_err(|error| session.about(error, &self.plan.path));
+        self.remote.0.give_back(session);
+        finished
+    }
+
+    fn abandon(self: Box<Self>) -> Result<()> {
+        self.stop();
+        let mut session = self.remote.0.take()?;
+        let plan = &self.plan;
+        let line = match plan.family {
+            Family::Godwit => plan.upload().abandon(&plan.name)?,
+            _ if plan.part == plan.name => return Ok(()),
+            _ => Line::new("DELE").bytes(&plan.part)?,
+        };
+        // There may be nothing to forget.
+        session.ask_one(line)?;
+        self.remote.0.give_back(session);
+        Ok(())
+    }
+}
+
+impl Delivering {
+    /// Breaks off, and waits for the server to notice: then an attempt that
+    /// follows at once can go on with what landed.
+    fn stop(&self) {
+        let phase = std::mem::replace(&mut *self.phase.write().expect(NO_PANIC), Phase::Over);
+        match phase {
+            Phase::Moving(moving) => {
+                let Moving { sending, control } = *moving;
+                drop(sending);
+                self.told.close();
+                self.told.refusal_within(NOTICE_MAX);
+                if control.is_finished()
+                    && let Ok((session, Ok(_))) = control.join()
+                {
+                    self.remote.0.give_back(session);
+                }
+            }
+            Phase::Idle(Some(session)) => self.remote.0.give_back(*session),
+            _ => {}
+        }
+    }
+}
+
+impl Drop for Delivering {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Words {
+    fn state(&self) -> MutexGuard<'_, Said> {
+        self.state.lock().expect(NO_PANIC)
+    }
+
+    fn close(&self) {
+        self.state().is_closing = true;
+        self.closing.raise();
+    }
+
+    /// Waits for the end of the dialogue; returns the refusal if it ended with one.
+    fn refusal_within(&self, patience: Duration) -> Option<Reply> {
+        let said = self.state();
+        let waited = self
+            .ended
+            .wait_timeout_while(said, patience, |said| !said.has_ended);
+        waited.expect(NO_PANIC).0.refusal.clone()
+    }
+}
+
+/// Hears what the server says of one transfer.
+struct Listening {
+    session: Session,
+    told: Arc<Words>,
+    watch: Arc<Watch>,
+    options: super::RemoteOptions,
+}
+
+impl Listening {
+    fn until_final(mut self, begun: Begun) -> (Session, Result<Reply>) {
+        let last = match begun {
+            Begun::Over(reply) => Ok(reply),
+            Begun::Moving => self.hear(),
+        };
+        let mut said = self.told.state();
+        said.has_ended = true;
+        match &last {
+            Ok(reply) if reply.is_positive() => {}
+            Ok(reply) => {
+                said.refusal = Some(reply.clone());
+                self.watch.cancel();
+            }
+            Err(_) => {
+                self.session.is_broken = true;
+                self.watch.cancel();
+            }
+        }
+        drop(said);
+        self.told.ended.notify_all();
+        (self.session, last)
+    }
+
+    fn hear(&mut self) -> Result<Reply> {
+        let (mut since, mut moved) = (Instant::now(), 0);
+        loop {
+            while let Some(reply) = self.session.heard()? {
+                if reply.is_final() {
+                    return Ok(reply);
+                }
+                since = Instant::now();
+                self.on_word(&reply)?;
+            }
+            let is_closing = self.told.state().is_closing;
+            // As long as there is more to send, whoever sends knows best.
+            if !is_closing || self.watch.moved_bytes() != moved {
+                (since, moved) = (Instant::now(), self.watch.moved_bytes());
+            }
+            if since.elapsed() > self.options.stall {
+                return Err(Error::Stalled {
+                    host: self.session.host.clone(),
+                    during: "waiting for the end of the upload".into(),
+                    waited: since.elapsed(),
+                });
+            }
+            self.wait(is_closing)?;
+        }
+    }
+
+    fn wait(&mut self, is_closing: bool) -> Result<()> {
+        let cancel = self.options.cancel.as_fd();
+        let waited = if is_closing {
+            wait_readable([self.session.as_fd(), cancel], TICK)
+        } else {
+            let fds = [self.session.as_fd(), cancel, self.told.closing.as_fd()];
+            wait_readable(fds, TICK).map(|[word, stop, _]| [word, stop])
+        };
+        let [word, stop] = waited.map_err(|cause| Error::io("a socket", cause))?;
+        if stop {
+            return Err(Error::Canceled);
+        }
+        if word {
+            self.session.listen("sending data")?;
+        }
+        Ok(())
+    }
+
+    fn on_word(&self, reply: &Reply) -> Result<()> {
+        match Marker::from_reply(reply)? {
+            Some(Marker::Ranges(ranges)) => {
+                let mut said = self.told.state();
+                said.landed = said.landed.or(&ranges);
+            }
+            Some(Marker::Leaves { first, chains }) => {
+                let mut said = self.told.state();
+                for (leaf, chain) in (first..).zip(chains) {
+                    said.chains.insert(leaf, chain);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn sending_watch(sending: &Sending<Channel, Arc<Watch>>) -> Arc<Watch> {
+    sending.watch().clone()
+}
+
+fn check_unchanged(session: &mut Session, plan: &Delivery, version: &Version) -> Result<()> {
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    let found = match names::stat(session, &plan.path, &plan.name) {
+        Ok(stat) => stat.version(now),
+        Err(Error::Missing { .. }) => Version::None,
+        Err(error) => return Err(error),
+    };
+    match version.compare(&found) {
+        Strength::Differs => Err(Error::Changed {
+            path: plan.path.clone(),
+            what: "it is not the version that was to be replaced".into(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Returns a word that stands for what is copied, so that a partial of anything
+/// else has another name.
+fn tag(write: &Write<'_>) -> Option<String> {
+    let origin = write.origin?;
+    let version = match &origin.version {
+        Version::Strong(digest) => digest.to_string(),
+        // When it was seen does not matter.
+        Version::Weak { size, mtime, .. } => format!("{size} {mtime:?}"),
+        other => format!("{other:?}"),
+    };
+    let text = format!("{}\n{version}", origin.name);
+    let digest = Digest::of(Algorithm::Blake3, text.as_bytes());
+    Some(digest.hex()[..12].to_owned())
+}
+
+/// Returns the name of a part beside the file: `.NAME.TAG.godwit-part`.
+fn part_name(name: &[u8], tag: Option<&str>) -> Vec<u8> {
+    let path = Path::new(std::ffi::OsStr::from_bytes(name));
+    let file = path.file_name().map_or(&[][..], |f| f.as_bytes());
+    let folder = &name[..name.len() - file.len().min(name.len())];
+    let tag = tag.map_or(String::new(), |tag| format!(".{tag}"));
+    let file = &file[..file.len().min(NAME_MAX)];
+    [folder, b".", file, tag.as_bytes(), b".godwit-part"].concat()
+}
+
+const TICK: Duration = Duration::from_millis(500);
+const TURN: Duration = Duration::from_millis(250);
+/// How long a server may take to say why it closed the data connection.
+const EXPLAIN_MAX: Duration = Duration::from_secs(2);
+/// How long a server may take to notice that we went away.
+const NOTICE_MAX: Duration = Duration::from_secs(5);
+/// Names of 255 bytes are the longest; this leaves room for what is added.
+const NAME_MAX: usize = 220;
+const NO_PANIC: &str = "no thread panics while it holds this";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_lies_beside_the_file() {
+        assert_eq!(part_name(b"/a/b", Some("x")), b"/a/.b.x.godwit-part");
+        assert_eq!(part_name(b"b", None), b".b.godwit-part");
+    }
+}

@@ -1,0 +1,87 @@
+//! What a server's refusal means for whoever asked.
+
+use crate::{Error, Result};
+use godwit_wire::{
+    self as wire,
+    client::{Refusal, Unspeakable, Why},
+    reply::Reply,
+};
+use std::path::Path;
+
+/// Turns a refusal into an error about `path`.
+pub(super) fn refused(host: &str, path: &Path, refusal: Refusal) -> Error {
+    let Refusal { code, said, why } = refusal;
+    let (host, path) = (host.to_owned(), path.to_owned());
+    match why {
+        Why::Missing => Error::Missing { path },
+        Why::Exists => Error::Exists { path },
+        Why::IsDirectory => Error::IsDirectory { path },
+        Why::NotDirectory => Error::NotDirectory { path },
+        Why::NotEmpty => Error::NotEmpty { path },
+        Why::Denied => Error::Denied { path, said },
+        Why::NoSpace => Error::NoSpace { path, said },
+        Why::BadName => Error::BadName { path, why: said },
+        Why::Changed => Error::Changed { path, what: said },
+        Why::BadDigest => Error::Corrupt {
+            path,
+            expected: "what was announced".into(),
+            found: said,
+        },
+        Why::Busy => Error::Busy {
+            host,
+            said,
+            again_in: None,
+        },
+        Why::Login => Error::Login { host, said },
+        Why::Data => Error::Lost {
+            host,
+            during: "moving data".into(),
+            cause: std::io::Error::other(said),
+        },
+        Why::Unknown => Error::Unsupported {
+            what: "this".into(),
+            why: format!("{host} answered {code}: {said}"),
+        },
+        Why::Other => Error::Refused { host, code, said },
+    }
+}
+
+/// Returns an error about `path` unless the reply is positive.
+pub(super) fn check<'a>(host: &str, path: &Path, reply: &'a Reply) -> Result<&'a Reply> {
+    Refusal::check(reply).map_err(|refusal| refused(host, path, refusal))
+}
+
+/// What a peer says and cannot be understood; who it is and what it was about is
+/// filled in by [`about`].
+impl From<wire::Error> for Error {
+    fn from(error: wire::Error) -> Self {
+        Self::PeerMisbehaved {
+            host: String::new(),
+            what: error.to_string(),
+        }
+    }
+}
+
+impl From<Unspeakable> for Error {
+    fn from(error: Unspeakable) -> Self {
+        Self::BadName {
+            path: Default::default(),
+            why: error.to_string(),
+        }
+    }
+}
+
+/// Fills in who and what an error is about, where the wire did not know.
+pub(super) fn about(error: Error, at: &str, name: &Path) -> Error {
+    match error {
+        Error::PeerMisbehaved { host, what } if host.is_empty() => Error::PeerMisbehaved {
+            host: at.to_owned(),
+            what,
+        },
+        Error::BadName { path, why } if path.as_os_str().is_empty() => Error::BadName {
+            path: name.to_owned(),
+            why,
+        },
+        other => other,
+    }
+}

@@ -1,0 +1,282 @@
+//! Reading from a server, in the way that suits it.
+
+use super::{
+    RemoteOptions,
+    attend::{self, Begun, attend, begin},
+    faults, names,
+    session::{Flow, Session},
+};
+use crate::{
+    Error, Read, Result, Sink, Stat,
+    channel::{Mode, Watch},
+};
+use godwit_core::{Block, Chain, Digest, Extents};
+use godwit_wire::{
+    client::{self, Family, Line, Talk, Told},
+    marker::Marker,
+    reply::Reply,
+};
+use std::{ops::Range, path::Path, sync::Mutex, time::Duration};
+
+/// What is to be read.
+pub(super) struct Fetch<'a> {
+    pub(super) path: &'a Path,
+    pub(super) name: Vec<u8>,
+    pub(super) want: &'a Extents,
+    pub(super) streams: usize,
+    pub(super) into: &'a dyn Sink,
+    pub(super) options: &'a RemoteOptions,
+}
+
+impl Fetch<'_> {
+    /// Reads in extended block mode: any ranges at once, over all streams.
+    pub(super) fn in_blocks(&self, session: &mut Session) -> Result<Read> {
+        let wanted = Wanted::new(self.into, self.want.clone());
+        let mut told = None;
+        let mut stat = None;
+        for leg in legs(self.want) {
+            (stat, told) = self.leg(session, &leg, &wanted)?;
+            if stat.as_ref().is_some_and(|stat| stat.size <= leg.end()) {
+                break;
+            }
+        }
+        let stat = match stat {
+            Some(stat) => stat,
+            None => names::stat(session, self.path, &self.name)?,
+        };
+        wanted.check_whole(&session.host, stat.size)?;
+        Ok(Read { stat, digest: told })
+    }
+
+    /// Reads some ranges with one command.
+    fn leg(
+        &self,
+        session: &mut Session,
+        leg: &Extents,
+        wanted: &Wanted<'_>,
+    ) -> Result<(Option<Stat>, Option<Digest>)> {
+        let is_ours = session.family() == Family::Godwit;
+        let watch = new_watch(self.options)?;
+        let mut channel = session.open_data(Flow::Fetch, Mode::Extended, self.streams, &watch)?;
+        let (rest, retr) = (rest_in_ranges(leg), Line::new("RETR").bytes(&self.name)?);
+        let mut lines: Vec<Line> = rest.iter().cloned().collect();
+        lines.push(retr);
+        if !is_ours {
+            // Executed when the transfer is over: what the file is then.
+            lines.push(Line::new("MLST").bytes(&self.name)?);
+        }
+        session.say_all(&lines)?;
+        if rest.is_some() {
+            let reply = session.final_reply("naming ranges")?;
+            if !reply.is_positive() {
+                // What follows would be the whole file.
+                session.is_broken = true;
+            }
+            faults::check(&session.host, self.path, &reply)?;
+        }
+        let patience = if is_ours {
+            self.options.stall
+        } else {
+            CONNECT_BACK_MAX.min(self.options.stall)
+        };
+        let moved = begin(session, self.path, patience).and_then(|begun| {
+            let carry = || channel.receive(Mode::Extended, 0, wanted, &watch);
+            let mut on_word = |reply: &Reply| on_leaves(reply, self.into);
+            attend(
+                session,
+                self.options,
+                &watch,
+                self.path,
+                begun,
+                carry,
+                &mut on_word,
+            )
+        });
+        let (_, last) = match moved {
+            Ok(moved) => moved,
+            Err(error) => {
+                if !is_ours && !session.is_broken {
+                    session.final_reply("looking at the file")?;
+                }
+                return Err(error);
+            }
+        };
+        session.keep_data(channel, Flow::Fetch, Mode::Extended, self.streams);
+        if is_ours {
+            let told = Told::from_reply(&last).unwrap_or_default();
+            let digest = told.blake3.clone();
+            return Ok((names::stat_of_told(&told), digest));
+        }
+        let looked = session.final_reply("looking at the file")?;
+        faults::check(&session.host, self.path, &looked)?;
+        let facts = client::facts_of(&looked)?;
+        Ok((Some(names::stat_of_facts(&facts)), None))
+    }
+
+    /// Reads in stream mode: one range after another.
+    pub(super) fn in_streams(&self, session: &mut Session) -> Result<Read> {
+        let before = names::stat(session, self.path, &self.name)?;
+        if before.kind == crate::Kind::Directory {
+            return Err(Error::IsDirectory {
+                path: self.path.into(),
+            });
+        }
+        for range in self.want.within(0..before.size) {
+            self.stream(session, range, before.size)?;
+        }
+        let stat = names::stat(session, self.path, &self.name)?;
+        Ok(Read { stat, digest: None })
+    }
+
+    fn stream(&self, session: &mut Session, range: Range<u64>, size: u64) -> Result<()> {
+        let watch = new_watch(self.options)?;
+        let wanted = Wanted::new(self.into, Extents::from(range.clone()));
+        let mut channel = session.open_data(Flow::Fetch, Mode::Stream, 1, &watch)?;
+        if range.start > 0 {
+            let reply = session.ask_one(Line::new("REST").and(range.start))?;
+            faults::check(&session.host, self.path, &reply)?;
+        }
+        session.say(&Line::new("RETR").bytes(&self.name)?)?;
+        let begun = begin(session, self.path, self.options.stall)?;
+        let to_the_end = range.end == size;
+        if to_the_end {
+            let carry = || {
+                channel
+                    .receive(Mode::Stream, range.start, &wanted, &watch)
+                    .map(drop)
+            };
+            attend(
+                session,
+                self.options,
+                &watch,
+                self.path,
+                begun,
+                carry,
+                &mut |_| Ok(()),
+            )?;
+        } else {
+            let received = channel.receive(Mode::Stream, range.start, &wanted, &watch);
+            drop(channel);
+            match received {
+                Err(_) if wanted.has_enough() => {}
+                received => drop(received?),
+            }
+            if matches!(begun, Begun::Moving) {
+                attend::end_of_abandoned(session)?;
+            }
+        }
+        wanted.check_whole(&session.host, size)
+    }
+}
+
+/// Returns a watch for one transfer.
+pub(super) fn new_watch(options: &RemoteOptions) -> Result<Watch> {
+    Watch::new(options.stall).map_err(|cause| Error::io("a wake", cause))
+}
+
+/// Passes on what the server says of leaves.
+fn on_leaves(reply: &Reply, into: &dyn Sink) -> Result<()> {
+    if let Some(Marker::Leaves { first, chains }) = Marker::from_reply(reply)? {
+        for (leaf, chain) in (first..).zip(chains) {
+            into.said(leaf, chain)?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the command that names what is *not* to be sent; `None` if all is.
+/// The far end is the largest offset that GCT, whose offsets are signed, can read.
+fn rest_in_ranges(want: &Extents) -> Option<Line> {
+    let already = want.missing(0..OFFSET_MAX);
+    (!already.is_empty()).then(|| Line::new("REST").and(already))
+}
+
+/// Cuts what is wanted into pieces that fit on a command line.
+fn legs(want: &Extents) -> Vec<Extents> {
+    let ranges: Vec<_> = want.iter().collect();
+    ranges
+        .chunks(RANGES_MAX)
+        .map(|chunk| chunk.iter().cloned().collect())
+        .collect()
+}
+
+/// Lets through what is wanted, and notes what came.
+pub(super) struct Wanted<'a> {
+    into: &'a dyn Sink,
+    left: Mutex<Extents>,
+    whole: Extents,
+}
+
+impl<'a> Wanted<'a> {
+    pub(super) fn new(into: &'a dyn Sink, want: Extents) -> Self {
+        Self {
+            into,
+            left: Mutex::new(want.clone()),
+            whole: want,
+        }
+    }
+
+    /// Tells whether nothing is missing any more.
+    pub(super) fn has_enough(&self) -> bool {
+        self.left.lock().expect(NO_PANIC).is_empty()
+    }
+
+    /// A read that ends early is an error, never a short success.
+    pub(super) fn check_whole(&self, host: &str, size: u64) -> Result<()> {
+        let left = self.left.lock().expect(NO_PANIC);
+        let missing: u64 = left.within(0..size).map(|r| r.end - r.start).sum();
+        if missing == 0 {
+            return Ok(());
+        }
+        let wanted: u64 = self.whole.within(0..size).map(|r| r.end - r.start).sum();
+        Err(attend::ended_early(host, wanted - missing, wanted))
+    }
+}
+
+impl Sink for Wanted<'_> {
+    fn put(&self, block: Block<'_>) -> Result<()> {
+        let range = block.range();
+        for part in self.whole.within(range.clone()) {
+            let at = |offset: u64| (offset - block.offset) as usize;
+            self.into.put(Block {
+                offset: part.start,
+                bytes: &block.bytes[at(part.start)..at(part.end)],
+            })?;
+        }
+        let mut left = self.left.lock().expect(NO_PANIC);
+        left.remove(range.clone());
+        // In stream mode there is no other way to say that it is enough.
+        if left.is_empty() && range.end > self.whole.end() {
+            return Err(Error::Canceled);
+        }
+        Ok(())
+    }
+
+    fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
+        self.into.said(leaf, chain)
+    }
+
+    fn done(&self) -> Extents {
+        self.into.done()
+    }
+
+    fn commit(&self) -> Result<Extents> {
+        self.into.commit()
+    }
+
+    fn finish(self: Box<Self>, _: &crate::Whole) -> Result<crate::Finished> {
+        Ok(crate::Finished::default())
+    }
+
+    fn abandon(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// How long a GridFTP server may take to connect to us before we believe that
+/// something between us forbids it.
+const CONNECT_BACK_MAX: Duration = Duration::from_secs(8);
+/// Ranges on one command line: some 20 kB, which GCT reads.
+const RANGES_MAX: usize = 500;
+const OFFSET_MAX: u64 = i64::MAX as u64;
+const NO_PANIC: &str = "no thread panics while it holds this";

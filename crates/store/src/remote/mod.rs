@@ -1,0 +1,346 @@
+//! Files on an FTP or GridFTP server.
+//!
+//! A [`Remote`] is a few conversations that are kept warm. What is said in them
+//! is decided in `wire`; here are sockets, deadlines, and the choice of the way
+//! that suits a server: ours, a GridFTP server, or any other.
+//!
+//! Nothing is tried again here, but for one thing: an idle conversation that the
+//! server ended is replaced. Retry is the engine's.
+
+mod attend;
+mod connect;
+mod data;
+mod deliver;
+mod faults;
+mod fetch;
+mod names;
+mod session;
+
+use crate::{
+    Can, Entry, Error, Read, Result, Set, Sink, Space, Stat, Store, What, Write, channel::Cancel,
+};
+use fetch::Fetch;
+use godwit_core::{Algorithm, Digest, Extents, Scheme, Url};
+use godwit_wire::client::{self, Credentials, Family, Peer, Talk};
+use names::Depth;
+use session::Session;
+use std::{
+    fmt,
+    ops::Range,
+    os::unix::ffi::OsStrExt,
+    path::Path,
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+/// What somebody who opens a server wants of it.
+#[derive(Clone, Debug)]
+pub struct RemoteOptions {
+    /// How long nothing may come.
+    pub stall: Duration,
+    /// How long a connection, or finding the host, may take.
+    pub connect: Duration,
+    /// Stops everything.
+    pub cancel: Cancel,
+    /// How uploads to foreign servers appear.
+    pub appear: Appear,
+}
+
+/// How an upload appears on a server that is not one of ours.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Appear {
+    /// Under another name until it is whole, then renamed.
+    #[default]
+    WhenWhole,
+    /// Under its name from the first byte, for servers that forbid to rename.
+    AtOnce,
+}
+
+impl RemoteOptions {
+    /// Returns the defaults, stopped by `cancel`.
+    pub fn new(cancel: Cancel) -> Self {
+        Self {
+            stall: Duration::from_secs(30),
+            connect: Duration::from_secs(15),
+            cancel,
+            appear: Appear::default(),
+        }
+    }
+}
+
+/// A server as a store.
+///
+/// Paths that begin with `/` are from the server's root, all others from the
+/// login directory; on GridFTP servers, ours among them, both are the same.
+#[derive(Clone)]
+pub struct Remote(Arc<Inner>);
+
+struct Inner {
+    host: String,
+    port: u16,
+    who: Credentials,
+    options: RemoteOptions,
+    idle: Mutex<Vec<Session>>,
+    known: Mutex<Option<Known>>,
+    /// The server cannot connect to us.
+    is_behind_wall: AtomicBool,
+}
+
+/// What was learned of the server when we last logged in.
+#[derive(Clone)]
+struct Known {
+    peer: Arc<Peer>,
+    round_trip: Duration,
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Remote({}:{})", self.0.host, self.0.port)
+    }
+}
+
+impl Remote {
+    /// Opens the server of a URL. The path of the URL is of no matter here, and
+    /// nothing is asked of the server yet.
+    pub fn open(url: &Url, options: &RemoteOptions) -> Result<Self> {
+        let not_served = |why: &str| Error::NotServed {
+            url: Box::new(url.without_password()),
+            why: why.into(),
+        };
+        if url.scheme() != Scheme::Ftp {
+            return Err(not_served(
+                url.scheme()
+                    .not_served()
+                    .unwrap_or("it is not on an FTP server"),
+            ));
+        }
+        let host = url.host().ok_or_else(|| not_served("it names no host"))?;
+        let anonymous = Credentials::anonymous();
+        let who = Credentials {
+            user: url.user().map_or(anonymous.user, Into::into),
+            password: url.password().map_or(anonymous.password, Into::into),
+        };
+        Ok(Self(Arc::new(Inner {
+            host: host.to_resolve(),
+            port: url.port().or(url.scheme().default_port()).unwrap_or(21),
+            who,
+            options: options.clone(),
+            idle: Mutex::default(),
+            known: Mutex::default(),
+            is_behind_wall: AtomicBool::new(false),
+        })))
+    }
+
+    /// Runs `ask` in a conversation of its own.
+    fn with<T>(&self, path: &Path, ask: impl FnOnce(&mut Session) -> Result<T>) -> Result<T> {
+        let mut session = self.0.take()?;
+        let answer = ask(&mut session).map_err(|error| session.about(error, path));
+        self.0.give_back(session);
+        answer
+    }
+
+    fn known(&self) -> Result<Known> {
+        if let Some(known) = self.0.known().clone() {
+            return Ok(known);
+        }
+        let session = self.0.take()?;
+        self.0.give_back(session);
+        let known = self.0.known().clone();
+        Ok(known.expect("who logged in is known"))
+    }
+}
+
+impl Inner {
+    /// Returns a conversation that nobody else is in.
+    fn take(&self) -> Result<Session> {
+        self.options.cancel.check()?;
+        loop {
+            let idle = self.idle.lock().expect(NO_PANIC).pop();
+            match idle {
+                Some(session) if session.is_stale() => drop(session),
+                Some(session) => return Ok(session),
+                None => break,
+            }
+        }
+        let session = Session::open(&self.host, self.port, &self.who, &self.options)?;
+        *self.known() = Some(Known {
+            peer: Arc::new(session.peer.clone()),
+            round_trip: session.round_trip,
+        });
+        Ok(session)
+    }
+
+    /// Takes back a conversation, if there is use for it.
+    fn give_back(&self, session: Session) {
+        if session.is_broken || session.outstanding() > 0 {
+            return;
+        }
+        let mut idle = self.idle.lock().expect(NO_PANIC);
+        if idle.len() < IDLE_MAX {
+            idle.push(session);
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Option<Known>> {
+        self.known.lock().expect(NO_PANIC)
+    }
+}
+
+impl Store for Remote {
+    fn distance(&self) -> Duration {
+        // Who cannot be reached is at no distance; asking him will say why.
+        self.known()
+            .map_or(Duration::ZERO, |known| known.round_trip)
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn can(&self) -> Result<Can> {
+        let Known { peer, .. } = self.known()?;
+        let family = peer.family();
+        let is_ours = family == Family::Godwit;
+        let in_blocks = family != Family::Plain;
+        Ok(Can {
+            any_order: in_blocks,
+            in_place: in_blocks || peer.features.restarts_streams(),
+            append: false,
+            atomic: is_ours || self.0.options.appear == Appear::WhenWhole,
+            resume: is_ours || peer.features.restarts_streams(),
+            ranges: in_blocks || peer.features.restarts_streams(),
+            write: true,
+            set_mtime: is_ours || peer.features.has("MFMT") || peer.site.contains("UTIME"),
+            set_mode: in_blocks || peer.site.contains("CHMOD"),
+            links: in_blocks,
+            space: is_ours,
+            digests: peer.features.checksums(),
+            leaves: is_ours,
+        })
+    }
+
+    fn stat(&self, path: &Path) -> Result<Stat> {
+        self.with(path, |session| {
+            let name = name(session, path);
+            names::stat(session, path, &name)
+        })
+    }
+
+    fn list(&self, path: &Path, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
+        self.with(path, |session| {
+            let name = name(session, path);
+            names::list(session, &self.0.options, path, &name, Depth::One, each)
+        })
+    }
+
+    fn walk(&self, path: &Path, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
+        let Known { peer, .. } = self.known()?;
+        // GCT follows what it lists in an order of its own, and writes line feeds
+        // raw; ours promises directories first.
+        if peer.family() != Family::Godwit || !names::lists_trees(&peer) {
+            return crate::store::walk_by_listing(self, path, each);
+        }
+        self.with(path, |session| {
+            let name = name(session, path);
+            names::list(session, &self.0.options, path, &name, Depth::All, each)
+        })
+    }
+
+    fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Sink) -> Result<Read> {
+        let fetch = |session: &Session| Fetch {
+            path,
+            name: name(session, path),
+            want,
+            streams,
+            into,
+            options: &self.0.options,
+        };
+        let Known { peer, .. } = self.known()?;
+        let is_walled = || self.0.is_behind_wall.load(Relaxed);
+        if peer.family() == Family::Plain || (peer.family() == Family::Grid && is_walled()) {
+            return self.with(path, |session| fetch(session).in_streams(session));
+        }
+        let read = self.with(path, |session| fetch(session).in_blocks(session));
+        match read {
+            Err(Error::Stalled { during, .. })
+                if peer.family() == Family::Grid && during.contains("begin") =>
+            {
+                // It cannot reach us: a firewall, or an address translator.
+                tracing::info!(
+                    host = self.0.host,
+                    "data connections to us do not come; going on in stream mode"
+                );
+                self.0.is_behind_wall.store(true, Relaxed);
+                self.with(path, |session| fetch(session).in_streams(session))
+            }
+            read => read,
+        }
+    }
+
+    fn write(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
+        deliver::begin(self.clone(), path, write)
+    }
+
+    fn remove(&self, path: &Path, what: What) -> Result<()> {
+        self.with(path, |session| {
+            let name = name(session, path);
+            names::remove(session, path, &name, what)
+        })
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.with(from, |session| {
+            let (from_name, to_name) = (name(session, from), name(session, to));
+            let reply = client::rename(session, &from_name, &to_name)?;
+            faults::check(&session.host, from, &reply).map(drop)
+        })
+    }
+
+    fn mkdir(&self, path: &Path) -> Result<()> {
+        self.with(path, |session| {
+            let name = name(session, path);
+            names::mkdir(session, path, &name)
+        })
+    }
+
+    fn set(&self, path: &Path, set: &Set) -> Result<()> {
+        self.with(path, |session| {
+            let name = name(session, path);
+            names::set(session, path, &name, set)
+        })
+    }
+
+    fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {
+        self.with(path, |session| {
+            if !session.peer.features.checksums().contains(&by) {
+                return Err(Error::Unsupported {
+                    what: format!("{by} of a file"),
+                    why: format!("{} does not compute it", session.host),
+                });
+            }
+            let name = name(session, path);
+            let reply = session.ask_one(client::checksum(by, range, &name)?)?;
+            faults::check(&session.host, path, &reply)?;
+            Ok(client::checksum_of(&reply, by)?)
+        })
+    }
+
+    fn space(&self, path: &Path) -> Result<Space> {
+        self.with(path, |session| {
+            let name = name(session, path);
+            names::space(session, path, &name)
+        })
+    }
+}
+
+/// Returns how the server is told a path.
+fn name(session: &Session, path: &Path) -> Vec<u8> {
+    session.peer.name(path.as_os_str().as_bytes())
+}
+
+/// More conversations than this are not kept when nothing is to be said.
+const IDLE_MAX: usize = 8;
+const NO_PANIC: &str = "no thread panics while it holds this";

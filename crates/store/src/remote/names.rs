@@ -1,0 +1,427 @@
+//! Looking at names and changing them, without touching what is in files.
+
+use super::{
+    RemoteOptions,
+    attend::{Begun, begin},
+    faults,
+    fetch::new_watch,
+    session::{Flow, Session},
+};
+use crate::{
+    Entry, Error, Finished, Kind, Result, Set, Sink, Space, Stat, What, Whole, channel::Mode,
+};
+use godwit_core::{Block, Extents};
+use godwit_wire::{
+    client::{self, Family, Line, Peer, Talk, Told},
+    facts::{self, Facts, Named},
+    listing::{Form, Listing, Reach},
+};
+use std::{
+    ffi::OsString,
+    os::unix::ffi::OsStringExt,
+    path::{Path, PathBuf},
+    sync::{
+        Mutex,
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
+    thread,
+    time::SystemTime,
+};
+
+/// Looks at one name.
+pub(super) fn stat(session: &mut Session, path: &Path, name: &[u8]) -> Result<Stat> {
+    let peer = session.peer.clone();
+    match client::look(session, &peer, name)? {
+        Ok(facts) => Ok(stat_of_facts(&facts)),
+        Err(refusal) => {
+            let refusal = if refusal.why == client::Why::Other && refusal.code == 550 {
+                // Pure-FTPd: "550 Can't check for file existence".
+                client::Refusal {
+                    why: client::Why::Missing,
+                    ..refusal
+                }
+            } else {
+                refusal
+            };
+            Err(faults::refused(&session.host, path, refusal))
+        }
+    }
+}
+
+/// Returns what facts say. Of a link the facts of a server that follows it are
+/// those of the file it points to.
+pub(super) fn stat_of_facts(facts: &Facts) -> Stat {
+    Stat {
+        kind: match facts.kind {
+            Some(facts::Kind::Directory | facts::Kind::This | facts::Kind::Parent) => {
+                Kind::Directory
+            }
+            Some(facts::Kind::Link) => Kind::Link,
+            Some(facts::Kind::Other) => Kind::Other,
+            Some(facts::Kind::File) | None => Kind::File,
+        },
+        size: facts.size.unwrap_or(0),
+        mtime: facts.modify,
+        mode: facts.mode,
+        owner: facts.owner.clone(),
+        group: facts.group.clone(),
+        target: facts.link.clone().map(path_of),
+        unique: facts.unique.clone(),
+    }
+}
+
+/// Returns what the final reply of one of ours says of a file.
+pub(super) fn stat_of_told(told: &Told) -> Option<Stat> {
+    Some(Stat {
+        kind: Kind::File,
+        size: told.size?,
+        mtime: told.modify,
+        mode: None,
+        owner: None,
+        group: None,
+        target: None,
+        unique: None,
+    })
+}
+
+fn path_of(bytes: Vec<u8>) -> PathBuf {
+    OsString::from_vec(bytes).into()
+}
+
+/// How a directory is to be listed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Depth {
+    One,
+    All,
+}
+
+/// Tells whether the server lists whole trees.
+pub(super) fn lists_trees(peer: &Peer) -> bool {
+    peer.features.has("MLSR")
+}
+
+/// Lists a directory, or all below it.
+///
+/// Entries are given to `each` as they come, while the server is still sending.
+pub(super) fn list(
+    session: &mut Session,
+    options: &RemoteOptions,
+    path: &Path,
+    name: &[u8],
+    depth: Depth,
+    each: &mut dyn FnMut(Entry) -> Result<()>,
+) -> Result<()> {
+    let features = &session.peer.features;
+    let asked = match depth {
+        Depth::All => Asked {
+            command: "MLSR",
+            form: Form::Facts,
+            reach: Reach::Tree,
+        },
+        Depth::One if features.has("MLST") || features.has("MLSD") => Asked {
+            command: "MLSD",
+            form: Form::Facts,
+            reach: Reach::Directory,
+        },
+        Depth::One => return list_plainly(session, options, path, name, each),
+    };
+    let line = Line::new(asked.command).bytes(name)?;
+    match run_listing(session, options, path, name, &line, asked, each) {
+        Err(error @ (Error::Refused { .. } | Error::Unsupported { .. })) if !session.is_broken => {
+            Err(match stat(session, path, name) {
+                Ok(stat) if stat.kind != Kind::Directory => {
+                    Error::NotDirectory { path: path.into() }
+                }
+                Err(missing @ Error::Missing { .. }) => missing,
+                _ => error,
+            })
+        }
+        other => other,
+    }
+}
+
+/// Lists by LIST, from inside of the directory: names with spaces, dashes or
+/// asterisks would be taken for options and patterns.
+fn list_plainly(
+    session: &mut Session,
+    options: &RemoteOptions,
+    path: &Path,
+    name: &[u8],
+    each: &mut dyn FnMut(Entry) -> Result<()>,
+) -> Result<()> {
+    let entered = session.ask_one(Line::new("CWD").bytes(name)?)?;
+    if !entered.is_positive() {
+        let found = stat(session, path, name)?;
+        if found.kind != Kind::Directory {
+            return Err(Error::NotDirectory { path: path.into() });
+        }
+        faults::check(&session.host, path, &entered)?;
+    }
+    let asked = Asked {
+        command: "LIST",
+        form: Form::Ls { now: now() },
+        reach: Reach::Directory,
+    };
+    // What is hidden is listed by none of the standards, and by all with `-a`.
+    let listed = run_listing(
+        session,
+        options,
+        path,
+        b"",
+        &Line::new("LIST -a"),
+        asked,
+        each,
+    );
+    if !session.is_broken {
+        let back = session.ask_one(Line::new("CWD").bytes(&session.peer.home.clone())?)?;
+        // Elsewhere, every relative name would mean something else.
+        session.is_broken |= !back.is_positive();
+    }
+    listed
+}
+
+#[derive(Clone, Copy)]
+struct Asked {
+    command: &'static str,
+    form: Form,
+    reach: Reach,
+}
+
+fn run_listing(
+    session: &mut Session,
+    options: &RemoteOptions,
+    path: &Path,
+    name: &[u8],
+    line: &Line,
+    asked: Asked,
+    each: &mut dyn FnMut(Entry) -> Result<()>,
+) -> Result<()> {
+    let watch = new_watch(options)?;
+    let mode = match session.family() {
+        Family::Godwit => Mode::Extended,
+        _ => Mode::Stream,
+    };
+    let mut channel = session.open_data(Flow::Fetch, mode, 1, &watch)?;
+    session.say(line)?;
+    let begun = begin(session, path, options.stall)?;
+    let (tell, told) = sync_channel(PIECES_AHEAD);
+    let pipe = Pipe(Mutex::new((0, tell)));
+    let read = thread::scope(|scope| {
+        let (carrier, watch) = (&mut channel, &watch);
+        let carrying = scope.spawn(move || carrier.receive(mode, 0, &pipe, watch).map(drop));
+        let read = read_entries(Listing::new(asked.form, asked.reach), &told, each);
+        // Whoever still sends must not wait for us.
+        drop(told);
+        match (read, carrying.join().expect("carrying does not panic")) {
+            // Its error is that we stopped reading.
+            (Err(error), _) => Err(error),
+            (Ok(listing), Ok(())) => Ok(listing),
+            (Ok(_), Err(error)) => Err(error),
+        }
+    });
+    let read = read.and_then(|(listing, doubtful)| Ok((listing.finish()?, doubtful)));
+    let (last, doubtful) = match read {
+        Ok(read) => read,
+        Err(error) => {
+            session.is_broken = true;
+            return Err(error);
+        }
+    };
+    session.keep_data(channel, Flow::Fetch, mode, 1);
+    if let Begun::Moving = begun {
+        let reply = session.final_reply("listing")?;
+        faults::check(&session.host, path, &reply)?;
+    }
+    if let Some(only) = doubtful {
+        let found = stat(session, path, name)?;
+        if found.kind != Kind::Directory {
+            return Err(Error::NotDirectory { path: path.into() });
+        }
+        each(only)?;
+    }
+    // Only now is it certain that nothing was cut off.
+    last.map_or(Ok(()), |named| each(entry(named)))
+}
+
+fn read_entries(
+    mut listing: Listing,
+    told: &Receiver<Vec<u8>>,
+    each: &mut dyn FnMut(Entry) -> Result<()>,
+) -> Result<(Listing, Option<Entry>)> {
+    // The only entry of a list without the directory itself may be no entry at all.
+    let mut doubtful = None;
+    let mut is_first = true;
+    for bytes in told {
+        listing.push(&bytes);
+        while let Some(named) = listing.next_entry()? {
+            if std::mem::take(&mut is_first) && !listing.told_itself() {
+                doubtful = Some(entry(named));
+                continue;
+            }
+            doubtful.take().map_or(Ok(()), &mut *each)?;
+            each(entry(named))?;
+        }
+    }
+    Ok((listing, doubtful))
+}
+
+/// Hands a listing from the thread that receives it to the one that reads it.
+struct Pipe(Mutex<(u64, SyncSender<Vec<u8>>)>);
+
+impl Sink for Pipe {
+    fn put(&self, block: Block<'_>) -> Result<()> {
+        let mut pipe = self.0.lock().expect("no thread panics while it holds this");
+        if block.offset != pipe.0 {
+            return Err(Error::PeerMisbehaved {
+                host: String::new(),
+                what: "the pieces of a listing came out of order".into(),
+            });
+        }
+        pipe.0 += block.bytes.len() as u64;
+        // The reader is gone when it has had enough.
+        pipe.1
+            .send(block.bytes.to_vec())
+            .map_err(|_| Error::Canceled)
+    }
+
+    fn done(&self) -> Extents {
+        Extents::new()
+    }
+
+    fn commit(&self) -> Result<Extents> {
+        Ok(Extents::new())
+    }
+
+    fn finish(self: Box<Self>, _: &Whole) -> Result<Finished> {
+        Ok(Finished::default())
+    }
+
+    fn abandon(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Pieces of at most 1 MiB.
+const PIECES_AHEAD: usize = 4;
+
+fn now() -> std::time::Duration {
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
+}
+
+fn entry(named: Named) -> Entry {
+    Entry {
+        stat: stat_of_facts(&named.facts),
+        path: path_of(named.name),
+    }
+}
+
+/// Changes attributes, one command each.
+pub(super) fn set(session: &mut Session, path: &Path, name: &[u8], set: &Set) -> Result<()> {
+    let host = session.host.clone();
+    let check = |reply| faults::check(&host, path, &reply).map(drop);
+    if let Some(target) = &set.link_to {
+        use std::os::unix::ffi::OsStrExt;
+        let reply = client::symlink(session, target.as_os_str().as_bytes(), name)?;
+        check(reply)?;
+    }
+    if let Some(length) = set.length {
+        check(session.ask_one(client::truncate(length, name)?)?)?;
+    }
+    if let Some(mode) = set.mode {
+        check(session.ask_one(client::set_mode(mode, name)?)?)?;
+    }
+    if let Some(mtime) = set.mtime {
+        match client::set_mtime(&session.peer, mtime, name) {
+            Some(line) => check(session.ask_one(line?)?)?,
+            None => {
+                return Err(Error::Unsupported {
+                    what: "setting the time of change".into(),
+                    why: format!("{host} knows neither MFMT nor SITE UTIME"),
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Removes a file or an empty directory.
+pub(super) fn remove(session: &mut Session, path: &Path, name: &[u8], what: What) -> Result<()> {
+    let command = match what {
+        What::File => "DELE",
+        What::Directory => "RMD",
+    };
+    let reply = session.ask_one(Line::new(command).bytes(name)?)?;
+    match faults::check(&session.host, path, &reply) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(explained(session, path, name, what, error)),
+    }
+}
+
+/// Looks once more where a refusal does not say why ("550 Delete operation failed.").
+fn explained(session: &mut Session, path: &Path, name: &[u8], what: What, error: Error) -> Error {
+    if !matches!(
+        error,
+        Error::Refused { .. } | Error::Missing { .. } | Error::Denied { .. }
+    ) || session.is_broken
+    {
+        return error;
+    }
+    let path = path.to_owned();
+    match (stat(session, &path, name), what) {
+        (Err(Error::Missing { .. }), _) => Error::Missing { path },
+        (Ok(stat), What::File) if stat.kind == Kind::Directory => Error::IsDirectory { path },
+        (Ok(stat), What::Directory) if stat.kind != Kind::Directory => Error::NotDirectory { path },
+        _ => error,
+    }
+}
+
+/// Makes a directory.
+pub(super) fn mkdir(session: &mut Session, path: &Path, name: &[u8]) -> Result<()> {
+    let reply = session.ask_one(Line::new("MKD").bytes(name)?)?;
+    let error = match faults::check(&session.host, path, &reply) {
+        Ok(_) => return Ok(()),
+        Err(error) => error,
+    };
+    // vsftpd: "550 Create directory operation failed."
+    if matches!(error, Error::Refused { .. } | Error::BadName { .. })
+        && stat(session, path, name).is_ok()
+    {
+        return Err(Error::Exists { path: path.into() });
+    }
+    Err(error)
+}
+
+/// Asks one of ours for the room where a path is.
+pub(super) fn space(session: &mut Session, path: &Path, name: &[u8]) -> Result<Space> {
+    let unsupported = |host: &str| Error::Unsupported {
+        what: "asking for free space".into(),
+        why: format!("{host} does not tell it"),
+    };
+    if session.family() != Family::Godwit {
+        return Err(unsupported(&session.host));
+    }
+    let reply = session.ask_one(Line::new("SITE GODWIT SPACE").bytes(name)?)?;
+    faults::check(&session.host, path, &reply)?;
+    match Told::from_reply(&reply) {
+        Some(Told {
+            total: Some(total_bytes),
+            free: Some(free_bytes),
+            ..
+        }) => Ok(Space {
+            total_bytes,
+            free_bytes,
+        }),
+        _ => Err(unsupported(&session.host)),
+    }
+}
+
+/// Tells whether there is anything of that name.
+pub(super) fn exists(session: &mut Session, path: &Path, name: &[u8]) -> Result<bool> {
+    match stat(session, path, name) {
+        Ok(_) => Ok(true),
+        Err(Error::Missing { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}

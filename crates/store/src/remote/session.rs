@@ -1,0 +1,292 @@
+//! One conversation with one server: a control socket with deadlines, who is at
+//! the other end, and the data connections that live on between transfers.
+//!
+//! A session belongs to one thread at a time. Once anything went wrong below the
+//! level of replies it is broken, and is never used again.
+
+use super::{RemoteOptions, connect, faults};
+use crate::{
+    Error, Result,
+    channel::{Channel, Mode},
+};
+use godwit_sys::wait_readable;
+use godwit_wire::{
+    client::{self, Credentials, Dialogue, Family, Heard, Line, Peer, Settings, Talk},
+    reply::Reply,
+};
+use std::{
+    io::{self, Read, Write},
+    net::{IpAddr, SocketAddr, TcpStream},
+    os::fd::{AsFd, BorrowedFd},
+    path::Path,
+    time::{Duration, Instant},
+};
+
+/// A conversation.
+#[derive(Debug)]
+pub(super) struct Session {
+    /// Host and port, for messages.
+    pub(super) host: String,
+    /// Who answers, once logged in.
+    pub(super) peer: Peer,
+    /// What was set.
+    pub(super) settings: Settings,
+    /// Data connections that may serve again.
+    pub(super) warm: Option<Warm>,
+    /// Not to be used again.
+    pub(super) is_broken: bool,
+    /// How long the shortest question took.
+    pub(super) round_trip: Duration,
+    /// EPSV was refused here.
+    pub(super) no_epsv: bool,
+    stream: TcpStream,
+    dialogue: Dialogue,
+    buffer: Vec<u8>,
+    options: RemoteOptions,
+}
+
+/// Data connections, and what they may carry.
+#[derive(Debug)]
+pub(super) struct Warm {
+    /// The connections.
+    pub(super) channel: Channel,
+    /// Which way bytes went; the other way needs new ones.
+    pub(super) flow: Flow,
+    /// How blocks were framed.
+    pub(super) mode: Mode,
+    /// How many there were to be.
+    pub(super) streams: usize,
+}
+
+/// Which way bytes go.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Flow {
+    /// To us.
+    Fetch,
+    /// To the server.
+    Deliver,
+}
+
+impl Session {
+    /// Connects and logs in.
+    pub(super) fn open(
+        host: &str,
+        port: u16,
+        who: &Credentials,
+        options: &RemoteOptions,
+    ) -> Result<Self> {
+        let stream = connect::connect(host, port, options.connect, &options.cancel)?;
+        let host = connect::host_port(host, port);
+        let ready = stream
+            .set_nodelay(true)
+            .and_then(|()| stream.set_write_timeout(Some(options.stall)));
+        ready.map_err(|cause| Error::Unreachable {
+            host: host.clone(),
+            cause,
+        })?;
+        let mut session = Self {
+            host,
+            peer: Peer::default(),
+            settings: Settings::default(),
+            warm: None,
+            is_broken: false,
+            round_trip: Duration::MAX,
+            no_epsv: false,
+            stream,
+            dialogue: Dialogue::new(),
+            buffer: vec![0; READ_BYTES],
+            options: options.clone(),
+        };
+        match client::log_in(&mut session, who)? {
+            Ok(peer) => session.peer = peer,
+            Err(refusal) => return Err(faults::refused(&session.host, Path::new(""), refusal)),
+        }
+        Ok(session)
+    }
+
+    /// Returns what kind of server this is.
+    pub(super) fn family(&self) -> Family {
+        self.peer.family()
+    }
+
+    /// Returns where the server's end of the control channel is.
+    pub(super) fn peer_address(&self) -> Result<SocketAddr> {
+        self.stream
+            .peer_addr()
+            .map_err(|cause| self.lost("looking who is there", cause))
+    }
+
+    /// Returns our address as the server sees it, unless somebody translates it.
+    pub(super) fn local_ip(&self) -> Result<IpAddr> {
+        let address = self.stream.local_addr();
+        address
+            .map(|a| a.ip())
+            .map_err(|cause| self.lost("looking who we are", cause))
+    }
+
+    /// Tells whether the server hung up, or spoke unasked, which it does only to say goodbye.
+    pub(super) fn is_stale(&self) -> bool {
+        !matches!(
+            wait_readable([self.stream.as_fd()], Duration::ZERO),
+            Ok([false])
+        )
+    }
+
+    /// Sends a line without waiting.
+    pub(super) fn say(&mut self, line: &Line) -> Result<()> {
+        self.say_all(std::slice::from_ref(line))
+    }
+
+    /// Sends lines in one write without waiting.
+    pub(super) fn say_all(&mut self, lines: &[Line]) -> Result<()> {
+        for line in lines {
+            tracing::trace!(host = %self.host, ?line, "said");
+            self.dialogue.ask(line);
+        }
+        let bytes = self.dialogue.poll_send();
+        let sent = self.stream.write_all(&bytes);
+        sent.map_err(|cause| self.break_off("saying a command", cause))
+    }
+
+    /// Returns how many commands have no final reply yet.
+    pub(super) fn outstanding(&self) -> usize {
+        self.dialogue.outstanding()
+    }
+
+    /// Returns the next reply of any kind, waiting for it.
+    pub(super) fn hear(&mut self, during: &str) -> Result<Reply> {
+        let patience = self.options.stall;
+        self.hear_within(during, patience)
+    }
+
+    /// Returns the next reply of any kind, waiting for it at most so long.
+    pub(super) fn hear_within(&mut self, during: &str, patience: Duration) -> Result<Reply> {
+        let began = Instant::now();
+        loop {
+            if let Some(reply) = self.heard()? {
+                return Ok(reply);
+            }
+            let left = patience.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                self.is_broken = true;
+                return Err(Error::Stalled {
+                    host: self.host.clone(),
+                    during: during.into(),
+                    waited: patience,
+                });
+            }
+            let fds = [self.stream.as_fd(), self.options.cancel.as_fd()];
+            match wait_readable(fds, left) {
+                Ok([true, _]) => self.listen(during)?,
+                Ok([_, true]) => {
+                    self.is_broken = true;
+                    return Err(Error::Canceled);
+                }
+                Ok(_) => {}
+                Err(cause) => return Err(self.break_off(during, cause)),
+            }
+        }
+    }
+
+    /// Returns the next reply if it has come.
+    pub(super) fn heard(&mut self) -> Result<Option<Reply>> {
+        let heard = self.dialogue.poll_heard().map_err(|bad| {
+            self.is_broken = true;
+            Error::PeerMisbehaved {
+                host: self.host.clone(),
+                what: bad.to_string(),
+            }
+        })?;
+        let Some(Heard { ticket, reply }) = heard else {
+            return Ok(None);
+        };
+        tracing::trace!(host = %self.host, code = reply.code, said = reply.text(), "heard");
+        // 421 may come at any time, and then the server is gone.
+        if ticket.is_none() || reply.code == 421 {
+            self.is_broken = true;
+            let refusal = client::Refusal::of(&reply);
+            return Err(match refusal {
+                Some(refusal) => faults::refused(&self.host, Path::new(""), refusal),
+                None => Error::PeerMisbehaved {
+                    host: self.host.clone(),
+                    what: format!("a reply to nothing: {}", reply.said()),
+                },
+            });
+        }
+        Ok(Some(reply))
+    }
+
+    /// Reads what has come on the control channel.
+    pub(super) fn listen(&mut self, during: &str) -> Result<()> {
+        match self.stream.read(&mut self.buffer) {
+            Ok(0) => Err(self.break_off(during, io::ErrorKind::UnexpectedEof.into())),
+            Ok(came) => {
+                self.dialogue.on_bytes(&self.buffer[..came]);
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            Err(cause) => Err(self.break_off(during, cause)),
+        }
+    }
+
+    /// Waits for the final reply of the oldest command.
+    pub(super) fn final_reply(&mut self, during: &str) -> Result<Reply> {
+        loop {
+            let reply = self.hear(during)?;
+            if reply.is_final() {
+                return Ok(reply);
+            }
+        }
+    }
+
+    fn break_off(&mut self, during: &str, cause: io::Error) -> Error {
+        self.is_broken = true;
+        if matches!(
+            cause.kind(),
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+        ) {
+            return Error::Stalled {
+                host: self.host.clone(),
+                during: during.into(),
+                waited: self.options.stall,
+            };
+        }
+        self.lost(during, cause)
+    }
+
+    fn lost(&self, during: &str, cause: io::Error) -> Error {
+        Error::Lost {
+            host: self.host.clone(),
+            during: during.into(),
+            cause,
+        }
+    }
+}
+
+impl AsFd for Session {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+impl Talk for Session {
+    type Error = Error;
+
+    fn ask(&mut self, lines: &[Line]) -> Result<Vec<Reply>> {
+        let began = Instant::now();
+        self.say_all(lines)?;
+        let mut replies = Vec::with_capacity(lines.len());
+        for _ in lines {
+            replies.push(self.final_reply("waiting for a reply")?);
+        }
+        self.round_trip = self.round_trip.min(began.elapsed());
+        Ok(replies)
+    }
+
+    fn greeting(&mut self) -> Result<Reply> {
+        self.final_reply("waiting for the greeting")
+    }
+}
+
+/// Replies are short, but thousands of them come together when small files fly.
+const READ_BYTES: usize = 64 << 10;
