@@ -1,3 +1,118 @@
-//! The one binary.
+//! The one binary: every verb of godwit, and the node.
+//!
+//! A face: it reads arguments, calls the stores, the engine and the node, and
+//! says what came of it. It decides where files go ([`layout`]) and nothing else
+//! about data.
 
-fn main() {}
+mod glob;
+mod layout;
+mod listing;
+mod meter;
+mod moving;
+mod options;
+mod places;
+mod progress;
+mod record;
+mod screen;
+mod signals;
+mod topics;
+mod trouble;
+mod units;
+mod verbs;
+
+use clap::Parser;
+use options::{Godwit, LogFormat};
+use screen::{Screen, Tone};
+use serde_json::Value;
+use std::{ffi::OsString, io::IsTerminal, process::ExitCode};
+use trouble::Trouble;
+use verbs::Facts;
+
+fn main() -> ExitCode {
+    let arguments = verbs::find::long_options(std::env::args_os().collect::<Vec<OsString>>());
+    let godwit = match Godwit::try_parse_from(arguments) {
+        Ok(godwit) => godwit,
+        Err(error) => return refuse(&error),
+    };
+    let common = godwit.common;
+    log_to_stderr(common.verbose, common.log_format);
+    let screen = Screen::new(Tone {
+        json: common.json,
+        quiet: common.quiet,
+        verbose: common.verbose,
+    });
+    let verb = godwit.verb.name();
+    let facts = godwit.verb.run(&screen).unwrap_or_else(|trouble| {
+        screen.trouble(&trouble);
+        Facts::new()
+    });
+    screen.show(None);
+    if screen.json() && !screen.gone() {
+        // Who does not read the summary does not miss it.
+        let _ = screen.object(&summary(verb, screen.exit_code(), facts));
+    }
+    if let Err(error) = screen.flush()
+        && !screen.gone()
+    {
+        screen.trouble(&Trouble::store("write the result", error));
+    }
+    ExitCode::from(screen.exit_code())
+}
+
+/// Says what is wrong with the arguments; help and version are no error.
+fn refuse(error: &clap::Error) -> ExitCode {
+    // Nobody to tell is no reason for another exit status.
+    let _ = error.print();
+    if !error.use_stderr() {
+        return ExitCode::SUCCESS;
+    }
+    if std::env::args_os().any(|argument| argument == "--json") {
+        let screen = Screen::new(Tone::default());
+        let text = error.render().to_string();
+        let fact = text.lines().next().unwrap_or_default();
+        let trouble = Trouble::asked(
+            "understand the arguments",
+            fact.trim_start_matches("error: "),
+        )
+        .next("godwit help shows how");
+        let _ = screen.object(&trouble.to_json());
+        let _ = screen.object(&summary("", 2, Facts::new()));
+        let _ = screen.flush();
+    }
+    ExitCode::from(2)
+}
+
+/// Returns the object that ends every `--json`.
+fn summary(verb: &str, code: u8, mut facts: Facts) -> Value {
+    facts.insert("event".into(), "summary".into());
+    facts.insert("verb".into(), verb.into());
+    facts.insert(
+        "status".into(),
+        if code == 0 { "ok" } else { "error" }.into(),
+    );
+    facts.insert("exit_code".into(), code.into());
+    facts.into()
+}
+
+/// Sends the log to standard error: warnings, and more with each `-v`.
+///
+/// `GODWIT_LOG` says it in detail (`godwit_wire=trace`).
+fn log_to_stderr(verbose: u8, format: LogFormat) {
+    use tracing_subscriber::{EnvFilter, fmt};
+    let level = match verbose {
+        0 => "warn",
+        1 => "info",
+        2 => "debug",
+        _ => "trace",
+    };
+    let filter = std::env::var("GODWIT_LOG").unwrap_or_else(|_| level.into());
+    let plain = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
+    let log = fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(!plain && std::io::stderr().is_terminal())
+        .with_env_filter(EnvFilter::new(filter));
+    match format {
+        LogFormat::Text => log.init(),
+        LogFormat::Json => log.json().flatten_event(true).init(),
+    }
+}

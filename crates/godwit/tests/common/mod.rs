@@ -152,6 +152,18 @@ impl Node {
         let _ = self.child.wait();
     }
 
+    /// Waits until it ended by itself; false if the time was up first.
+    pub fn ends_within(&mut self, time: Duration) -> bool {
+        let until = std::time::Instant::now() + time;
+        while std::time::Instant::now() < until {
+            if self.child.try_wait().unwrap().is_some() {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        false
+    }
+
     /// Sends a signal by its name without SIG.
     pub fn signal(&self, name: &str) {
         let pid = self.pid().to_string();

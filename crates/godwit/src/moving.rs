@@ -1,0 +1,292 @@
+//! What `cp`, `mv` and `sync` share: what goes where, and letting the engine do it.
+
+use crate::{
+    layout::{self, Act, Goes, Refusal, Source, Target, There},
+    options::Moving,
+    places::{self, Place},
+    progress::Reporter,
+    screen::Screen,
+    signals::Stop,
+    trouble::{Run, Trouble},
+    verbs::Facts,
+};
+use godwit_core::Url;
+use godwit_store::engine::{self, Options, Rule, Stores, Summary, Task};
+use godwit_store::{Entry, Error, Kind, Stat};
+use serde_json::json;
+use std::{
+    collections::HashSet,
+    ffi::OsStr,
+    ops::Range,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+/// One thing and where it goes.
+#[derive(Clone)]
+pub(crate) struct Pair {
+    /// What is to be copied.
+    pub(crate) source: Place,
+    /// Under which name, to the last part.
+    pub(crate) target: Place,
+    /// The source is a directory.
+    pub(crate) tree: bool,
+}
+
+/// What the engine shall do.
+pub(crate) struct Work {
+    /// Continues "cannot": `copy`, `move`.
+    pub(crate) act: &'static str,
+    /// What goes where.
+    pub(crate) pairs: Vec<Pair>,
+    /// What happens to files that are there already.
+    pub(crate) rule: Rule,
+    /// Only these bytes of each file.
+    pub(crate) range: Option<Range<u64>>,
+    /// What only the target has is removed.
+    pub(crate) delete: bool,
+}
+
+/// What came of a run of the engine.
+pub(crate) struct Moved {
+    /// For the summary.
+    pub(crate) facts: Facts,
+    /// Everything that was asked for is done.
+    pub(crate) all: bool,
+    /// Copies of which only the sizes were compared.
+    pub(crate) size_only: Vec<(Place, Place)>,
+}
+
+/// Returns the engine's options for the command line's.
+pub(crate) fn options(moving: &Moving) -> Run<Options> {
+    let ours = Options::new(places::cancel()?);
+    Ok(Options {
+        streams: moving.streams.map(usize::from).or(ours.streams),
+        parallel: moving.parallel.map(usize::from).or(ours.parallel),
+        verify: !moving.no_verify,
+        resume: !moving.no_resume,
+        retries: moving.retries.unwrap_or(ours.retries),
+        stall: moving.stall_timeout.unwrap_or(ours.stall),
+        ..ours
+    })
+}
+
+/// Decides where each source goes. A source that goes nowhere is reported, and
+/// the others go on, as with coreutils; a hopeless target ends it.
+pub(crate) fn pairs(
+    screen: &Screen,
+    act: Act,
+    sources: &[Url],
+    target: &Url,
+    stores: &Stores,
+) -> Run<Vec<Pair>> {
+    let place = places::open(stores, target)?;
+    let there = what_is_there(&place)
+        .map_err(|error| Trouble::store(format!("{} to {target}", word(act)), error))?;
+    let ask = Target {
+        there,
+        slash: target.path().ends_with(b"/"),
+        many: sources.len() > 1,
+    };
+    let (mut pairs, mut taken) = (Vec::new(), HashSet::new());
+    for source in sources {
+        match pair(act, source, &place, ask, stores) {
+            Ok(pair) if ask.many && !taken.insert(pair.target.path.clone()) => {
+                let wanted = format!("{} {source} to {}", word(act), pair.target.url);
+                let fact = "another source of the same name goes there";
+                screen.trouble(&Trouble::asked(wanted, fact));
+            }
+            Ok(pair) => pairs.push(pair),
+            Err(trouble) => screen.trouble(&trouble),
+        }
+    }
+    Ok(pairs)
+}
+
+fn pair(act: Act, url: &Url, target: &Place, ask: Target, stores: &Stores) -> Run<Pair> {
+    let wanted = format!("{} {url} to {}", word(act), target.url);
+    let trouble = |error: Error| Trouble::store(wanted.clone(), error);
+    let refused = |refusal: Refusal| Trouble::asked(wanted.clone(), refusal).next(refusal.next());
+    let source = places::open(stores, url)?;
+    let stat = source.store.stat(&source.path).map_err(trouble)?;
+    let tree = stat.kind == Kind::Directory;
+    let asked = Source {
+        name: url.file_name().map(OsStr::from_bytes),
+        directory: tree,
+        slash: url.path().ends_with(b"/"),
+    };
+    let target = match layout::destination(act, asked, ask).map_err(refused)? {
+        Goes::Here => target.clone(),
+        Goes::Into(name) => places::inside(target, Path::new(&name)).map_err(trouble)?,
+    };
+    refuse_itself(&source, &stat, &target).map_err(|fact| Trouble::asked(wanted.clone(), fact))?;
+    Ok(Pair {
+        source,
+        target,
+        tree,
+    })
+}
+
+/// Lets the engine copy, with progress, until it is done or somebody stops it.
+pub(crate) fn run(screen: &Screen, moving: &Moving, work: Work, options: &Options) -> Moved {
+    let act = work.act;
+    let tasks = work.pairs.into_iter().map(|pair| Task {
+        source: pair.source,
+        target: pair.target,
+        tree: pair.tree,
+        range: work.range.clone(),
+        rule: work.rule,
+        delete: work.delete && pair.tree,
+    });
+    let tasks = tasks.collect();
+    let stop = Stop::watch(options.cancel.clone());
+    let reporter = Reporter::new(screen, moving.progress, act);
+    let summary: Summary =
+        reporter.while_running(|| engine::copy(tasks, options, &|event| reporter.on(event)));
+    let facts = reporter.finish(&summary);
+    let stopped = stop.exit_code();
+    if let Some(code) = stopped {
+        screen.trouble(&Trouble::signal(format!("{act} everything"), code));
+    }
+    Moved {
+        facts,
+        all: summary.failed == 0 && stopped.is_none() && !screen.gone(),
+        size_only: reporter.size_only(),
+    }
+}
+
+/// Says what a run would do, and does nothing.
+pub(crate) fn rehearse(
+    screen: &Screen,
+    pairs: &[Pair],
+    act: &'static str,
+    moves: &dyn Fn(&Place, &Stat, &Place) -> Result<bool, Error>,
+) -> Facts {
+    let (mut files, mut bytes) = (0u64, 0u64);
+    for pair in pairs {
+        let mut each = |entry: Entry| {
+            if entry.stat.kind == Kind::Directory {
+                return Ok(());
+            }
+            let source = places::inside(&pair.source, &entry.path)?;
+            let target = places::inside(&pair.target, &entry.path)?;
+            if !moves(&source, &entry.stat, &target)? {
+                return Ok(());
+            }
+            files += 1;
+            bytes += entry.stat.size;
+            would(screen, act, &source.url, Some(&target.url), entry.stat.size)
+        };
+        let told = if pair.tree {
+            pair.source.store.walk(&pair.source.path, &mut each)
+        } else {
+            let path = PathBuf::new();
+            let stat = pair.source.store.stat(&pair.source.path);
+            stat.and_then(|stat| each(Entry { path, stat }))
+        };
+        if let Err(error) = told {
+            let wanted = format!("{act} {} to {}", pair.source.url, pair.target.url);
+            screen.trouble(&Trouble::store(wanted, error));
+        }
+    }
+    let mut facts = Facts::new();
+    facts.insert("dry_run".into(), true.into());
+    facts.insert("files".into(), files.into());
+    facts.insert("bytes".into(), bytes.into());
+    facts
+}
+
+/// Says what would be done to one file.
+pub(crate) fn would(
+    screen: &Screen,
+    act: &'static str,
+    source: &Url,
+    target: Option<&Url>,
+    bytes: u64,
+) -> Result<(), Error> {
+    if screen.json() {
+        return screen.object(&json!({
+            "event": "would",
+            "act": act,
+            "source": source.to_string(),
+            "target": target.map(ToString::to_string),
+            "bytes": bytes,
+        }));
+    }
+    match target {
+        Some(target) => screen.line(format!("would {act} {source} -> {target}")),
+        None => screen.line(format!("would {act} {source}")),
+    }
+}
+
+/// Returns what stands under a name.
+pub(crate) fn what_is_there(place: &Place) -> Result<There, Error> {
+    match place.store.stat(&place.path) {
+        Ok(stat) if stat.kind == Kind::Directory => Ok(There::Directory),
+        Ok(_) => Ok(There::File),
+        Err(Error::Missing { .. }) => Ok(There::Nothing),
+        Err(error) => Err(error),
+    }
+}
+
+fn refuse_itself(source: &Place, stat: &Stat, target: &Place) -> Result<(), &'static str> {
+    if !source.url.same_server(&target.url) {
+        return Ok(());
+    }
+    let (from, to) = (real_path(&source.url), real_path(&target.url));
+    if from == to {
+        return Err("they are the same file");
+    }
+    if stat.kind == Kind::Directory && to.starts_with(&from) {
+        return Err("the target is inside the source");
+    }
+    // Two names of one file: a link, or a second path to it.
+    let unique = stat.unique.as_ref().filter(|_| stat.kind == Kind::File);
+    match (unique, target.store.stat(&target.path)) {
+        (Some(unique), Ok(there)) if there.unique.as_ref() == Some(unique) => {
+            Err("they are the same file")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns the path without links, as far as it exists; of a remote one as it is.
+fn real_path(url: &Url) -> PathBuf {
+    let path = url.as_path();
+    if url.host().is_some() {
+        return path.components().collect();
+    }
+    let (mut above, mut rest) = (path, PathBuf::new());
+    loop {
+        let here = if above.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            above
+        };
+        if let Ok(real) = here.canonicalize() {
+            // Joining an empty path would add a slash.
+            return if rest.as_os_str().is_empty() {
+                real
+            } else {
+                real.join(rest)
+            };
+        }
+        let (Some(name), Some(parent)) = (above.file_name(), above.parent()) else {
+            return path.into();
+        };
+        rest = if rest.as_os_str().is_empty() {
+            name.into()
+        } else {
+            Path::new(name).join(rest)
+        };
+        above = parent;
+    }
+}
+
+fn word(act: Act) -> &'static str {
+    match act {
+        Act::Copy => "copy",
+        Act::Move => "move",
+        Act::Sync => "sync",
+    }
+}

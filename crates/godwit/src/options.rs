@@ -1,0 +1,183 @@
+//! The one table of verbs and options: help, man pages and completions come from it.
+
+use crate::{
+    screen::Screen,
+    trouble::Run,
+    units,
+    verbs::{self, Facts},
+};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+/// Moves files between this machine, FTP and GridFTP servers, and serves them.
+///
+/// Wherever a file is named, a path or a URL will do: data/run7.root,
+/// ftp://fermi.example/run7.root. Copies run over several streams, go on where they
+/// were broken off, and are verified.
+#[derive(Debug, Parser)]
+#[command(
+    name = "godwit",
+    version,
+    disable_help_subcommand = true,
+    arg_required_else_help = true,
+    infer_subcommands = false,
+    max_term_width = 100,
+    after_help = "godwit help VERB teaches one verb; godwit help exit-codes, env, config and schemes the rest."
+)]
+pub(crate) struct Godwit {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+/// What every verb understands.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Common {
+    /// Print results as JSON lines, one object each; the last is a summary
+    #[arg(long, global = true, help_heading = "Everywhere")]
+    pub(crate) json: bool,
+    /// Say nothing but results and errors
+    #[arg(short, long, global = true, help_heading = "Everywhere")]
+    pub(crate) quiet: bool,
+    /// Name each step; twice, three times: log more
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "Everywhere")]
+    pub(crate) verbose: u8,
+    /// Form of the log on standard error
+    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, value_name = "FORM", help_heading = "Everywhere")]
+    pub(crate) log_format: LogFormat,
+}
+
+/// Form of the log.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people.
+    Text,
+    /// One object a line.
+    Json,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    Cp(verbs::cp::Cp),
+    Mv(verbs::mv::Mv),
+    Sync(verbs::sync::Sync),
+    Ls(verbs::ls::Ls),
+    Find(verbs::find::Find),
+    Du(verbs::du::Du),
+    Stat(verbs::stat::Stat),
+    Cat(verbs::cat::Cat),
+    Sum(verbs::sum::Sum),
+    Mkdir(verbs::mkdir::Mkdir),
+    Rm(verbs::rm::Rm),
+    Node(verbs::node::Node),
+    Config(verbs::config::Config),
+    Version(verbs::version::Version),
+    Help(verbs::help::Help),
+    Completions(verbs::completions::Completions),
+    Man(verbs::man::Man),
+}
+
+impl Verb {
+    /// Returns the word as it is typed.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Cp(_) => "cp",
+            Self::Mv(_) => "mv",
+            Self::Sync(_) => "sync",
+            Self::Ls(_) => "ls",
+            Self::Find(_) => "find",
+            Self::Du(_) => "du",
+            Self::Stat(_) => "stat",
+            Self::Cat(_) => "cat",
+            Self::Sum(_) => "sum",
+            Self::Mkdir(_) => "mkdir",
+            Self::Rm(_) => "rm",
+            Self::Node(_) => "node",
+            Self::Config(_) => "config",
+            Self::Version(_) => "version",
+            Self::Help(_) => "help",
+            Self::Completions(_) => "completions",
+            Self::Man(_) => "man",
+        }
+    }
+
+    /// Does it. What it returns becomes part of the summary.
+    pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+        match self {
+            Self::Cp(verb) => verb.run(screen),
+            Self::Mv(verb) => verb.run(screen),
+            Self::Sync(verb) => verb.run(screen),
+            Self::Ls(verb) => verb.run(screen),
+            Self::Find(verb) => verb.run(screen),
+            Self::Du(verb) => verb.run(screen),
+            Self::Stat(verb) => verb.run(screen),
+            Self::Cat(verb) => verb.run(screen),
+            Self::Sum(verb) => verb.run(screen),
+            Self::Mkdir(verb) => verb.run(screen),
+            Self::Rm(verb) => verb.run(screen),
+            Self::Node(verb) => verb.run(screen),
+            Self::Config(verb) => verb.run(screen),
+            Self::Version(verb) => verb.run(screen),
+            Self::Help(verb) => verb.run(screen),
+            Self::Completions(verb) => verb.run(screen),
+            Self::Man(verb) => verb.run(screen),
+        }
+    }
+}
+
+/// How files are moved: `cp`, `mv` and `sync`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Moving {
+    /// Data streams for each large file; by default chosen from size and round trip
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), help_heading = "Moving")]
+    pub(crate) streams: Option<u16>,
+    /// Files moved at the same time; by default chosen
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), help_heading = "Moving")]
+    pub(crate) parallel: Option<u16>,
+    /// How progress is shown; auto is a bar on a terminal, a line every few seconds elsewhere
+    #[arg(long, value_enum, default_value_t = Progress::Auto, value_name = "HOW", help_heading = "Moving")]
+    pub(crate) progress: Progress,
+    /// Compare sizes only, not digests
+    #[arg(long, help_heading = "Moving")]
+    pub(crate) no_verify: bool,
+    /// Begin anew instead of going on with what an earlier run left
+    #[arg(long, help_heading = "Moving")]
+    pub(crate) no_resume: bool,
+    /// How often a passing fault is tried again, for each file [default: 5]
+    #[arg(long, value_name = "N", help_heading = "Moving")]
+    pub(crate) retries: Option<u32>,
+    /// Give a connection up after this long without a byte (30, 5m) [default: 30s]
+    #[arg(long, value_name = "TIME", value_parser = units::parse_duration, help_heading = "Moving")]
+    pub(crate) stall_timeout: Option<Duration>,
+    /// Say what would be done, with the very paths, and do nothing
+    #[arg(long, help_heading = "Moving")]
+    pub(crate) dry_run: bool,
+}
+
+/// How progress is shown.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Progress {
+    /// A bar on a terminal, else plain lines; with --json, objects.
+    Auto,
+    /// A bar.
+    Bar,
+    /// A line every few seconds.
+    Plain,
+    /// An object every second.
+    Json,
+    /// Not at all.
+    None,
+}
+
+/// Names on the command line, in a file, or both.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Names {
+    /// Paths or URLs
+    #[arg(value_name = "PATH_OR_URL")]
+    pub(crate) names: Vec<OsString>,
+    /// Read more of them from FILE (- is standard input), one a line or each ended by NUL
+    #[arg(long, value_name = "FILE")]
+    pub(crate) from_file: Option<PathBuf>,
+}

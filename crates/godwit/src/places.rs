@@ -1,0 +1,121 @@
+//! From arguments to places: a store and a path in it.
+
+use crate::{
+    options::Names,
+    trouble::{Run, Trouble},
+};
+use godwit_core::Url;
+use godwit_store::Error;
+use godwit_store::channel::Cancel;
+pub(crate) use godwit_store::engine::Place;
+use godwit_store::engine::{Options, Stores};
+use std::{
+    ffi::{OsStr, OsString},
+    io::Read,
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    path::Path,
+};
+
+/// Reads an argument.
+pub(crate) fn url(argument: &OsStr) -> Run<Url> {
+    Url::from_argument(argument)
+        .map_err(|error| Trouble::bad_url(&argument.to_string_lossy(), &error))
+}
+
+/// Returns what stops a verb.
+pub(crate) fn cancel() -> Run<Cancel> {
+    Cancel::new().map_err(|cause| Trouble::store("begin", Error::io("a signal's way", cause)))
+}
+
+/// Returns an opener for verbs that move nothing.
+pub(crate) fn stores() -> Run<Stores> {
+    let cancel = cancel()?;
+    Ok(Stores::new(Options::new(cancel)))
+}
+
+/// Opens the store of a URL. Slashes behind a name have said what they had to.
+pub(crate) fn open(stores: &Stores, url: &Url) -> Run<Place> {
+    stores
+        .open(&without_slashes(url))
+        .map_err(|error| Trouble::store(format!("open {url}"), error))
+}
+
+/// Returns what is called `path` inside a place; the empty path is the place itself.
+pub(crate) fn inside(place: &Place, path: &Path) -> Result<Place, Error> {
+    if path.as_os_str().is_empty() {
+        return Ok(place.clone());
+    }
+    place.join(path)
+}
+
+impl Names {
+    /// Returns all names, those of the file last.
+    pub(crate) fn all(&self) -> Run<Vec<OsString>> {
+        let mut names = self.names.clone();
+        if let Some(file) = &self.from_file {
+            names.extend(read_list(file)?);
+        }
+        Ok(names)
+    }
+
+    /// Like [`Names::all`], but none at all is an error.
+    pub(crate) fn some(&self, verb: &str) -> Run<Vec<Url>> {
+        let names = self.all()?;
+        if names.is_empty() && self.from_file.is_none() {
+            return Err(Trouble::asked(verb, "no path or URL was given")
+                .next(format!("godwit help {verb} shows how")));
+        }
+        names.iter().map(|name| url(name)).collect()
+    }
+}
+
+/// Reads a list of names, newline or NUL separated; empty lines do not count.
+pub(crate) fn read_list(file: &Path) -> Run<Vec<OsString>> {
+    let wanted = || format!("read the list {}", file.display());
+    let mut text = Vec::new();
+    let read = if file == Path::new("-") {
+        std::io::stdin().lock().read_to_end(&mut text)
+    } else {
+        std::fs::File::open(file).and_then(|mut file| file.read_to_end(&mut text))
+    };
+    read.map_err(|cause| Trouble::store(wanted(), Error::io(file, cause)))?;
+    // One NUL anywhere tells that names may contain newlines.
+    let end = if text.contains(&0) { 0 } else { b'\n' };
+    let names = text.split(|&b| b == end).filter(|name| !name.is_empty());
+    Ok(names
+        .map(|name| OsString::from_vec(name.to_vec()))
+        .collect())
+}
+
+fn without_slashes(url: &Url) -> Url {
+    let path = url.path();
+    let end = path
+        .iter()
+        .rposition(|&b| b != b'/')
+        .map_or(0, |last| last + 1);
+    match end {
+        0 => url.clone(),
+        // What was a path is one without its slashes.
+        _ => url.with_path(&path[..end]).unwrap_or_else(|_| url.clone()),
+    }
+}
+
+/// Returns the URL of what a listing told; the empty path is the place itself.
+pub(crate) fn below(url: &Url, path: &Path) -> Result<Url, Error> {
+    if path.as_os_str().is_empty() {
+        return Ok(url.clone());
+    }
+    url.join(path.as_os_str().as_bytes())
+        .map_err(|error| Error::BadName {
+            path: path.into(),
+            why: error.to_string(),
+        })
+}
+
+/// Returns a URL as it is printed for other programs: of a local file the raw path.
+pub(crate) fn shown(url: &Url) -> Vec<u8> {
+    match url.host() {
+        None => url.path().to_vec(),
+        Some(_) => url.to_string().into_bytes(),
+    }
+}

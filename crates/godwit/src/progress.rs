@@ -1,0 +1,422 @@
+//! Shows and records what the engine tells: one bar, plain lines or objects.
+
+use crate::{
+    meter::{Look, Meter},
+    options::Progress,
+    record::Record,
+    screen::Screen,
+    trouble::Trouble,
+    units,
+    verbs::Facts,
+};
+use godwit_store::engine::{Event, Outcome, Place, Summary};
+use godwit_store::{Error, Verified};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::json;
+use std::{
+    env,
+    io::IsTerminal,
+    sync::{Condvar, Mutex, MutexGuard},
+    time::{Duration, Instant},
+};
+
+/// Tells people, programs and the log what happens to a transfer.
+pub(crate) struct Reporter<'a> {
+    screen: &'a Screen,
+    how: Progress,
+    /// Continues "cannot": `copy`, `move`.
+    act: &'static str,
+    started: Instant,
+    told: Mutex<Told>,
+    over: Mutex<bool>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct Told {
+    meter: Meter,
+    record: Record,
+    bar: Option<ProgressBar>,
+    lines: u32,
+    outcomes: u64,
+    /// Of the only file, if there was only one.
+    digest: Option<String>,
+    weakest: Option<String>,
+    size_only: Vec<(Place, Place)>,
+}
+
+impl<'a> Reporter<'a> {
+    /// Returns one that has heard nothing yet.
+    pub(crate) fn new(screen: &'a Screen, wanted: Progress, act: &'static str) -> Self {
+        let how = choose(screen, wanted);
+        let told = Told {
+            record: Record::open(),
+            ..Told::default()
+        };
+        if how == Progress::Bar {
+            let bar = new_bar();
+            screen.show(Some(bar.clone()));
+            return Self::with(
+                screen,
+                how,
+                act,
+                Told {
+                    bar: Some(bar),
+                    ..told
+                },
+            );
+        }
+        Self::with(screen, how, act, told)
+    }
+
+    fn with(screen: &'a Screen, how: Progress, act: &'static str, told: Told) -> Self {
+        Self {
+            screen,
+            how,
+            act,
+            started: Instant::now(),
+            told: Mutex::new(told),
+            over: Mutex::new(false),
+            wake: Condvar::new(),
+        }
+    }
+
+    /// Takes what the engine tells, from any of its threads.
+    pub(crate) fn on(&self, event: &Event<'_>) {
+        let now = self.started.elapsed();
+        match *event {
+            Event::Found {
+                files,
+                bytes,
+                complete,
+            } => self.told().meter.found(files, bytes, complete),
+            Event::Moved { bytes } => self.told().meter.moved(bytes, now),
+            Event::Resumed { bytes } => self.told().meter.already(bytes),
+            Event::Done(outcome) => self.done(outcome),
+            Event::Failed {
+                source,
+                target,
+                error,
+                again,
+            } => self.failed(source, target, error, again),
+            Event::Skipped {
+                source,
+                target,
+                bytes,
+            } => self.skipped(source, target, bytes),
+            Event::Directory { target } => self.changed("made", target),
+            Event::Removed { target } => self.changed("removed", target),
+        }
+    }
+
+    /// Runs `work` while showing how far it is.
+    pub(crate) fn while_running<T>(&self, work: impl FnOnce() -> T) -> T {
+        std::thread::scope(|scope| {
+            scope.spawn(|| self.tick_until_over());
+            let result = work();
+            *lock(&self.over) = true;
+            self.wake.notify_all();
+            result
+        })
+    }
+
+    /// Says how it went, and returns the facts of the summary.
+    pub(crate) fn finish(&self, summary: &Summary) -> Facts {
+        let seconds = self.started.elapsed().as_secs_f64();
+        let mut told = self.told();
+        told.record.flush();
+        self.screen.show(None);
+        if self.how == Progress::Bar || told.lines > 0 {
+            self.screen.note(&closing_line(summary, &told, seconds));
+        }
+        let facts = json!({
+            "files": summary.files,
+            "bytes": summary.bytes,
+            "seconds": seconds,
+            "streams": summary.streams,
+            "resumed_bytes": summary.resumed_bytes,
+            "reread_bytes": summary.reread_bytes,
+            "directories": summary.directories,
+            "removed": summary.removed,
+            "failed": summary.failed,
+            "skipped": summary.skipped,
+            "faults": summary.faults,
+            "verified": told.weakest,
+            "digest": told.digest,
+        });
+        match facts {
+            serde_json::Value::Object(facts) => facts,
+            _ => unreachable!("an object was written above"),
+        }
+    }
+
+    /// Returns the copies of which only the sizes were compared.
+    pub(crate) fn size_only(&self) -> Vec<(Place, Place)> {
+        std::mem::take(&mut self.told().size_only)
+    }
+
+    fn done(&self, outcome: &Outcome) {
+        let mut told = self.told();
+        told.meter.over();
+        told.outcomes += 1;
+        let digest = outcome.digest.as_ref().map(ToString::to_string);
+        told.digest = digest.clone().filter(|_| told.outcomes == 1);
+        let strength = verified(&outcome.verified);
+        if told.weakest.is_none() || outcome.verified == Verified::SizeOnly {
+            told.weakest = Some(strength.clone());
+        }
+        if outcome.verified == Verified::SizeOnly {
+            told.size_only
+                .push((outcome.source.clone(), outcome.target.clone()));
+        }
+        told.record.done(outcome);
+        drop(told);
+        if self.screen.json() {
+            self.object(json!({
+                "event": "done",
+                "source": outcome.source.to_string(),
+                "target": outcome.target.to_string(),
+                "bytes": outcome.bytes,
+                "seconds": outcome.seconds,
+                "streams": outcome.streams,
+                "resumed_bytes": outcome.resumed_bytes,
+                "reread_bytes": outcome.reread_bytes,
+                "faults": outcome.faults,
+                "verified": strength,
+                "digest": digest,
+            }));
+        } else if self.screen.verbose() {
+            self.line(format!(
+                "{} -> {} ({}, {strength})",
+                outcome.source,
+                outcome.target,
+                units::size(outcome.bytes)
+            ));
+        }
+    }
+
+    fn failed(&self, source: &Place, target: &Place, error: &Error, again: bool) {
+        if again {
+            let text = format!("{source}: {error}; trying again");
+            if self.screen.json() {
+                self.object(json!({
+                    "event": "retry",
+                    "source": source.to_string(),
+                    "target": target.to_string(),
+                    "message": error.to_string(),
+                }));
+            } else if self.screen.verbose() {
+                self.screen.note(&text);
+            }
+            tracing::info!(%source, %target, %error, "fault, trying again");
+            return;
+        }
+        let mut told = self.told();
+        told.meter.over();
+        told.record
+            .failed(&source.to_string(), &target.to_string(), &error.to_string());
+        drop(told);
+        let wanted = format!("{} {source} to {target}", self.act);
+        self.screen.trouble(&Trouble::store(wanted, error));
+    }
+
+    fn skipped(&self, source: &Place, target: &Place, bytes: u64) {
+        let mut told = self.told();
+        told.meter.dropped(bytes);
+        told.meter.over();
+        drop(told);
+        if self.screen.json() {
+            self.object(json!({
+                "event": "skipped",
+                "source": source.to_string(),
+                "target": target.to_string(),
+            }));
+        } else if self.screen.verbose() {
+            self.line(format!("{source}: skipped, {target} is there"));
+        }
+    }
+
+    fn changed(&self, how: &str, target: &Place) {
+        if self.screen.json() {
+            self.object(json!({ "event": how, "target": target.to_string() }));
+        } else if self.screen.verbose() {
+            self.line(format!("{how} {target}"));
+        }
+    }
+
+    fn tick_until_over(&self) {
+        let every = match self.how {
+            Progress::Bar => Duration::from_millis(100),
+            Progress::Json => Duration::from_secs(1),
+            _ => Duration::from_secs(5),
+        };
+        let mut over = lock(&self.over);
+        while !*over {
+            let (held, timed_out) = self
+                .wake
+                .wait_timeout(over, every)
+                .expect("nobody panics while holding it");
+            over = held;
+            if timed_out.timed_out() && !*over {
+                drop(over);
+                self.tick();
+                over = lock(&self.over);
+            }
+        }
+    }
+
+    fn tick(&self) {
+        let mut told = self.told();
+        told.record.flush();
+        let look = told.meter.look(self.started.elapsed());
+        match self.how {
+            Progress::Bar => {
+                if let Some(bar) = &told.bar {
+                    bar.set_position((look.share.unwrap_or(0.0) * BAR_STEPS as f64) as u64);
+                    bar.set_message(words(&look));
+                }
+            }
+            Progress::Json => {
+                drop(told);
+                self.object(object(&look));
+            }
+            Progress::Plain => {
+                told.lines += 1;
+                drop(told);
+                self.screen.note(&words(&look));
+            }
+            Progress::Auto | Progress::None => {}
+        }
+    }
+
+    fn line(&self, text: String) {
+        // A reader that went away is noticed when the verb ends.
+        let _ = self.screen.line(text);
+    }
+
+    fn object(&self, object: serde_json::Value) {
+        let _ = self.screen.object(&object);
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        lock(&self.told)
+    }
+}
+
+/// Says how strongly a copy is known to equal its source.
+pub(crate) fn verified(verified: &Verified) -> String {
+    match verified {
+        Verified::By(algorithm) => format!("verified {algorithm}"),
+        Verified::SizeOnly => "size only".into(),
+    }
+}
+
+fn choose(screen: &Screen, wanted: Progress) -> Progress {
+    let dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
+    match wanted {
+        Progress::Auto if screen.json() => Progress::Json,
+        Progress::Auto if screen.quiet() => Progress::None,
+        Progress::Auto if std::io::stderr().is_terminal() && !dumb => Progress::Bar,
+        Progress::Auto => Progress::Plain,
+        // Objects on standard output would mix with text.
+        Progress::Json if !screen.json() => Progress::Plain,
+        other => other,
+    }
+}
+
+fn new_bar() -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(BAR_STEPS), ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template("{bar:24} {wide_msg}")
+        .expect("the template is right")
+        .progress_chars("=> ");
+    bar.with_style(style)
+}
+
+/// Returns the look in words: `37 %  1.20 of 4.00 GiB  3 of 8 files  812 MiB/s  3.4s left`.
+fn words(look: &Look) -> String {
+    let share = look
+        .share
+        .map(|share| format!("{:3.0} %  ", (share * 100.0).floor()))
+        .unwrap_or_default();
+    let more = if look.counted { "" } else { " and more" };
+    let left = look
+        .left
+        .map(|left| format!("  {} left", units::duration(left)))
+        .unwrap_or_default();
+    format!(
+        "{share}{} of {}{more}  {} of {} files{more}  {}/s{left}",
+        units::size(look.bytes_over),
+        units::size(look.bytes_found),
+        look.files_over,
+        look.files_found,
+        units::size(look.bytes_per_second as u64),
+    )
+}
+
+fn object(look: &Look) -> serde_json::Value {
+    json!({
+        "event": "progress",
+        "files": look.files_over,
+        "files_total": look.files_found,
+        "bytes": look.bytes_over,
+        "bytes_total": look.bytes_found,
+        "counted": look.counted,
+        "share": look.share,
+        "bytes_per_second": look.bytes_per_second,
+        "seconds_left": look.left.map(|left| left.as_secs_f64()),
+    })
+}
+
+fn closing_line(summary: &Summary, told: &Told, seconds: f64) -> String {
+    let mut line = format!(
+        "{} files, {} in {} ({}/s)",
+        summary.files,
+        units::size(summary.bytes),
+        units::duration(Duration::from_secs_f64(seconds)),
+        units::size((summary.bytes as f64 / seconds.max(0.001)) as u64),
+    );
+    if summary.resumed_bytes > 0 {
+        line.push_str(&format!(
+            ", {} of it kept from before",
+            units::size(summary.resumed_bytes)
+        ));
+    }
+    for (count, what) in [(summary.skipped, "skipped"), (summary.failed, "failed")] {
+        if count > 0 {
+            line.push_str(&format!(", {count} {what}"));
+        }
+    }
+    if let Some(weakest) = &told.weakest {
+        line.push_str(&format!(", {weakest}"));
+    }
+    line
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("nobody panics while holding it")
+}
+
+const BAR_STEPS: u64 = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_said_only_when_all_is_counted() {
+        let mut meter = Meter::default();
+        meter.found(2, 3 << 30, false);
+        meter.moved(1 << 30, Duration::from_secs(1));
+        let text = words(&meter.look(Duration::from_secs(1)));
+        assert_eq!(
+            text,
+            "1.00 GiB of 3.00 GiB and more  0 of 2 files and more  1.00 GiB/s"
+        );
+        meter.found(2, 4 << 30, true);
+        let text = words(&meter.look(Duration::from_secs(1)));
+        assert_eq!(
+            text,
+            " 24 %  1.00 GiB of 4.00 GiB  0 of 2 files  1.00 GiB/s  3.0s left"
+        );
+    }
+}

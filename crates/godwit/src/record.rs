@@ -1,0 +1,127 @@
+//! A line for each transfer in the state directory: what, whence, whither, how long.
+//!
+//! For the person who asks on Monday what the weekend did. Bounded: a full log
+//! becomes `transfers.jsonl.1`, and the one before it is forgotten.
+
+use crate::units;
+use godwit_store::engine::Outcome;
+use serde_json::json;
+use std::{
+    env,
+    fs::{File, OpenOptions},
+    io::{self, BufWriter, Write},
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// The open log; without a home to write to, none.
+#[derive(Default)]
+pub(crate) struct Record(Option<BufWriter<File>>);
+
+impl Record {
+    /// Opens the log of this user. A log that cannot be written stops no transfer.
+    pub(crate) fn open() -> Self {
+        let opened = state_directory().map(|directory| open_in(&directory, LOG_BYTES_MAX));
+        match opened {
+            Some(Ok(file)) => Self(Some(BufWriter::new(file))),
+            Some(Err(error)) => {
+                tracing::warn!(%error, "transfers are not recorded");
+                Self(None)
+            }
+            None => Self(None),
+        }
+    }
+
+    /// Notes what was copied.
+    pub(crate) fn done(&mut self, outcome: &Outcome) {
+        self.note(&json!({
+            "when": units::instant(now()),
+            "status": "ok",
+            "source": outcome.source.to_string(),
+            "target": outcome.target.to_string(),
+            "bytes": outcome.bytes,
+            "resumed_bytes": outcome.resumed_bytes,
+            "seconds": outcome.seconds,
+            "streams": outcome.streams,
+            "faults": outcome.faults,
+            "verified": crate::progress::verified(&outcome.verified),
+            "digest": outcome.digest.as_ref().map(ToString::to_string),
+        }));
+    }
+
+    /// Notes what could not be copied.
+    pub(crate) fn failed(&mut self, source: &str, target: &str, why: &str) {
+        self.note(&json!({
+            "when": units::instant(now()),
+            "status": "error",
+            "source": source,
+            "target": target,
+            "message": why,
+        }));
+    }
+
+    /// Sends on what is still held back.
+    pub(crate) fn flush(&mut self) {
+        if let Some(log) = &mut self.0
+            && log.flush().is_err()
+        {
+            self.0 = None;
+        }
+    }
+
+    fn note(&mut self, line: &serde_json::Value) {
+        if let Some(log) = &mut self.0
+            && writeln!(log, "{line}").is_err()
+        {
+            self.0 = None; // the disk is full: transfers matter more
+        }
+    }
+}
+
+/// Returns `$XDG_STATE_HOME/godwit`, or what stands for it.
+pub(crate) fn state_directory() -> Option<PathBuf> {
+    let absolute = |name| {
+        env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|p| p.is_absolute())
+    };
+    absolute("XDG_STATE_HOME")
+        .or_else(|| Some(absolute("HOME")?.join(".local/state")))
+        .map(|state| state.join("godwit"))
+}
+
+fn open_in(directory: &Path, bytes_max: u64) -> io::Result<File> {
+    std::fs::create_dir_all(directory)?;
+    let path = directory.join("transfers.jsonl");
+    if std::fs::metadata(&path).is_ok_and(|meta| meta.len() >= bytes_max) {
+        std::fs::rename(&path, directory.join("transfers.jsonl.1"))?;
+    }
+    // Appending keeps the lines of several programs apart.
+    OpenOptions::new().create(true).append(true).open(path)
+}
+
+fn now() -> Duration {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+}
+
+const LOG_BYTES_MAX: u64 = 16 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_log_is_put_aside_and_the_one_before_forgotten() {
+        let directory = env::temp_dir().join(format!("godwit-record-{}", std::process::id()));
+        for round in 0..3 {
+            let mut log = open_in(&directory, 10).unwrap();
+            writeln!(log, "this is line {round}").unwrap();
+        }
+        let text = |name| std::fs::read_to_string(directory.join(name)).unwrap();
+        assert_eq!(text("transfers.jsonl"), "this is line 2\n");
+        assert_eq!(text("transfers.jsonl.1"), "this is line 1\n");
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+}

@@ -1,0 +1,188 @@
+//! Where everything a verb says goes: results to standard output, the rest to
+//! standard error.
+//!
+//! Under `--json` standard output carries one object a line and nothing else.
+//! A reader that goes away is no error: the verb stops, quietly.
+
+use crate::trouble::{Tally, Trouble};
+use godwit_store::Error;
+use serde_json::Value;
+use std::{
+    io::{self, BufWriter, IsTerminal, Stdout, Write},
+    sync::{
+        Mutex, MutexGuard,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// How much is said, and in which form.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tone {
+    /// JSON lines on standard output.
+    pub(crate) json: bool,
+    /// Nothing that is not a result or an error.
+    pub(crate) quiet: bool,
+    /// How often `-v` was said.
+    pub(crate) verbose: u8,
+}
+
+/// Standard output and standard error of one run.
+pub(crate) struct Screen {
+    tone: Tone,
+    out: Mutex<Out>,
+    gone: AtomicBool,
+    tally: Mutex<Tally>,
+    bar: Mutex<Option<indicatif::ProgressBar>>,
+}
+
+struct Out {
+    to: BufWriter<Stdout>,
+    flushed_at: Option<Instant>,
+}
+
+impl Screen {
+    /// Returns a screen that has said nothing yet.
+    pub(crate) fn new(tone: Tone) -> Self {
+        let to = BufWriter::with_capacity(64 << 10, io::stdout());
+        Self {
+            tone,
+            out: Mutex::new(Out {
+                to,
+                flushed_at: None,
+            }),
+            gone: AtomicBool::new(false),
+            tally: Mutex::default(),
+            bar: Mutex::default(),
+        }
+    }
+
+    /// Tells whether results are JSON lines.
+    pub(crate) fn json(&self) -> bool {
+        self.tone.json
+    }
+
+    /// Tells whether only results and errors are wanted.
+    pub(crate) fn quiet(&self) -> bool {
+        self.tone.quiet
+    }
+
+    /// Tells whether each step is wanted.
+    pub(crate) fn verbose(&self) -> bool {
+        self.tone.verbose > 0 && !self.tone.json
+    }
+
+    /// Tells whether whoever read our output has gone away.
+    pub(crate) fn gone(&self) -> bool {
+        self.gone.load(Ordering::Relaxed)
+    }
+
+    /// Prints one line of result; `text` may be any bytes.
+    pub(crate) fn line(&self, text: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.suspend(|| {
+            self.write(|out| {
+                out.write_all(text.as_ref())?;
+                out.write_all(b"\n")
+            })
+        })
+    }
+
+    /// Prints bytes as they are.
+    pub(crate) fn bytes(&self, bytes: &[u8]) -> Result<(), Error> {
+        self.write(|out| out.write_all(bytes))
+    }
+
+    /// Prints one object of `--json`.
+    pub(crate) fn object(&self, object: &Value) -> Result<(), Error> {
+        self.line(object.to_string())
+    }
+
+    /// Says something to a person, unless they want quiet.
+    pub(crate) fn note(&self, text: &str) {
+        if !self.tone.quiet {
+            self.aside(text);
+        }
+    }
+
+    /// Reports what went wrong, and counts it.
+    pub(crate) fn trouble(&self, trouble: &Trouble) {
+        if self.gone() {
+            return;
+        }
+        lock(&self.tally).add(trouble.exit_code());
+        if self.tone.json {
+            // If nobody reads, nobody is told.
+            let _ = self.object(&trouble.to_json());
+        }
+        self.aside(&trouble.to_string());
+    }
+
+    /// Returns the exit status so far.
+    pub(crate) fn exit_code(&self) -> u8 {
+        lock(&self.tally).exit_code()
+    }
+
+    /// Shows a bar below everything else that is said, until it is taken away with `None`.
+    pub(crate) fn show(&self, bar: Option<indicatif::ProgressBar>) {
+        if let Some(old) = std::mem::replace(&mut *lock(&self.bar), bar) {
+            old.finish_and_clear();
+        }
+    }
+
+    /// Sends on what is still held back.
+    pub(crate) fn flush(&self) -> Result<(), Error> {
+        let flushed = lock(&self.out).to.flush();
+        flushed.map_err(|cause| self.lost(cause))
+    }
+
+    fn aside(&self, text: &str) {
+        self.suspend(|| {
+            // A closed standard error is nobody's concern.
+            let _ = writeln!(io::stderr().lock(), "{text}");
+        });
+    }
+
+    fn suspend<T>(&self, say: impl FnOnce() -> T) -> T {
+        let bar = lock(&self.bar).clone();
+        match bar {
+            Some(bar) => bar.suspend(say),
+            None => say(),
+        }
+    }
+
+    fn write(&self, what: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Error> {
+        let mut out = lock(&self.out);
+        let written = what(&mut out.to).and_then(|()| out.flush_in_time());
+        drop(out);
+        written.map_err(|cause| self.lost(cause))
+    }
+
+    fn lost(&self, cause: io::Error) -> Error {
+        if cause.kind() == io::ErrorKind::BrokenPipe {
+            self.gone.store(true, Ordering::Relaxed);
+            return Error::Canceled;
+        }
+        Error::io("standard output", cause)
+    }
+}
+
+impl Out {
+    /// The first line goes out at once, later ones in batches that nobody has to wait for.
+    fn flush_in_time(&mut self) -> io::Result<()> {
+        let now = Instant::now();
+        let fresh = self
+            .flushed_at
+            .is_some_and(|at| now.duration_since(at) < FLUSH_EVERY);
+        if fresh && !io::stdout().is_terminal() {
+            return Ok(());
+        }
+        self.flushed_at = Some(now);
+        self.to.flush()
+    }
+}
+
+const FLUSH_EVERY: Duration = Duration::from_millis(50);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("nobody panics while speaking")
+}

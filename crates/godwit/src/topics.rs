@@ -1,0 +1,103 @@
+//! What `godwit help` explains beside the verbs.
+
+/// Returns the text of a topic.
+pub(crate) fn topic(name: &str) -> Option<&'static str> {
+    match name {
+        "exit-codes" => Some(EXIT_CODES),
+        "env" => Some(ENV),
+        "config" => Some(CONFIG),
+        "schemes" => Some(SCHEMES),
+        _ => None,
+    }
+}
+
+const EXIT_CODES: &str = "\
+Exit status of every verb
+
+    0  all is well
+    1  other, or several different ones (each is told)
+    2  the arguments ask for what cannot be
+    3  a directory was not found, or is none
+    4  a file was not found
+    5  it may work later: no connection, a busy server, a stall
+    7  it will not work again soon: no space left
+   12  bytes differ from what their digest says
+   13  not allowed, or the login was refused
+  130  interrupted (^C); 143 told to stop. What a resume needs is kept.
+
+0 to 10 are those of rclone. If several files fail for the same reason, that is the exit
+status; for different reasons it is 1. A signal outranks both. A reader of our standard
+output that goes away (| head) is no error.
+
+With --json, each error is an object: error_type (Parameter, Resolution, Contact,
+Authorization, Specification, Transfer), code (the numbers above), retryable,
+retry_after_s, culprit (you, site, network, peer), wanted, message, next.
+";
+
+const ENV: &str = "\
+Environment
+
+  GODWIT_SECTION_KEY   overrides that key of the configuration, as in
+                       GODWIT_ANONYMOUS_ACCESS=write
+  GODWIT_CONFIG        the configuration file
+  GODWIT_LOG           what is logged, in detail: godwit_store=debug,godwit_wire=trace
+  XDG_CONFIG_HOME      where godwit/config.toml is [default: ~/.config]
+  XDG_STATE_HOME       where godwit/ keeps transfers.jsonl, a line for each transfer, and
+                       what a resume needs [default: ~/.local/state]
+  NO_COLOR             no colors if set and not empty
+  TERM=dumb            no progress bar
+  COLUMNS              width of help
+";
+
+const CONFIG: &str = "\
+Configuration of a node
+
+Nothing needs to be configured. What is, comes from, in this order, the last one winning:
+defaults, a file, GODWIT_SECTION_KEY in the environment, options. The file is the first
+that exists of $GODWIT_CONFIG, $XDG_CONFIG_HOME/godwit/config.toml (~/.config without it),
+/etc/godwit/config.toml.
+
+  godwit config show     every key with its value and where that came from
+  godwit config check    whether all is in order; a wrong key is an error
+  godwit config path     which files are looked for, and which one is read
+
+An example:
+
+  [anonymous]
+  access = \"read\"
+
+  [data]
+  ports = \"50000-50100\"
+";
+
+const SCHEMES: &str = "\
+What can be named
+
+  data/run7.root             a file here; so is anything without a known scheme
+  file:///data/run7.root     the same as a URL
+  -                          standard input (source of cp)
+  ftp://host:port/a/b        a/b below the login directory of an FTP or GridFTP server;
+                             of a godwit node: below its export
+  ftp://host/%2Fa/b          /a/b from the server's root
+  ftp://user:secret@host/a   with a login; anonymous without (the secret is never shown)
+  /godwit/ftp:host:port/a    the path form of the same
+
+gsiftp, sshftp, http, https, dav, davs and grid: are understood, but not served by this
+version; they say so. Percent signs count in URLs (%20 is a space), never in paths. A
+local name that looks like a URL is written ./ftp://...
+
+A slash behind a directory means what is in it: see godwit help cp.
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn topics_fit_a_terminal() {
+        for name in ["exit-codes", "env", "config", "schemes"] {
+            let text = topic(name).unwrap();
+            assert!(text.lines().all(|line| line.len() <= 92), "{name}");
+        }
+    }
+}

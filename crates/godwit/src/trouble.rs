@@ -1,0 +1,228 @@
+//! What went wrong, for people and for programs: what was wanted, why not, what next.
+//!
+//! One table maps every fact to its exit status, HTCondor's error type and
+//! whose move it is. Nothing else in this crate decides about them.
+
+use godwit_core::{BadUrl, Fault};
+use godwit_store::Error;
+use serde_json::{Value, json};
+use std::{borrow::Borrow, fmt};
+
+/// The result of a verb and its parts.
+pub(crate) type Run<T = ()> = Result<T, Trouble>;
+
+/// One thing that went wrong.
+#[derive(Debug)]
+pub(crate) struct Trouble(Box<Told>);
+
+#[derive(Debug)]
+struct Told {
+    wanted: String,
+    fact: String,
+    code: u8,
+    fault: Fault,
+    class: Class,
+    next: Option<String>,
+}
+
+/// HTCondor's type of an error, and whose move it is: you, site, network or peer.
+type Class = (&'static str, &'static str);
+
+impl Trouble {
+    /// A store or the engine met it. `wanted` continues "cannot": `copy A to B`.
+    pub(crate) fn store(wanted: impl Into<String>, error: impl Borrow<Error>) -> Self {
+        let error = error.borrow();
+        Self(Box::new(Told {
+            wanted: wanted.into(),
+            fact: error.to_string(),
+            code: error.exit_code(),
+            fault: error.fault(),
+            class: class(error),
+            next: error.hint(),
+        }))
+    }
+
+    /// The arguments ask for what cannot be.
+    pub(crate) fn asked(wanted: impl Into<String>, fact: impl fmt::Display) -> Self {
+        Self(Box::new(Told {
+            wanted: wanted.into(),
+            fact: fact.to_string(),
+            code: 2,
+            fault: Fault::Lasting,
+            class: ("Parameter", "you"),
+            next: None,
+        }))
+    }
+
+    /// Digests that should be equal are not.
+    pub(crate) fn differs(wanted: impl Into<String>, fact: impl Into<String>) -> Self {
+        Self(Box::new(Told {
+            wanted: wanted.into(),
+            fact: fact.into(),
+            code: 12,
+            fault: Fault::Lasting,
+            class: ("Transfer", "network"),
+            next: None,
+        }))
+    }
+
+    /// A signal ended it; `code` is 128 and its number.
+    pub(crate) fn signal(wanted: impl Into<String>, code: u8) -> Self {
+        let fact = if code == 130 {
+            "interrupted"
+        } else {
+            "told to stop"
+        };
+        Self(Box::new(Told {
+            wanted: wanted.into(),
+            fact: fact.into(),
+            code,
+            fault: Fault::Passing,
+            class: ("Transfer", "you"),
+            next: Some("what arrived is kept; the same command continues from there".into()),
+        }))
+    }
+
+    /// Text that is no URL.
+    pub(crate) fn bad_url(text: &str, error: &BadUrl) -> Self {
+        Self::asked(format!("understand {text:?}"), error)
+            .next("godwit help schemes shows what can be named")
+    }
+
+    /// Says what to do next, better than the error itself could.
+    pub(crate) fn next(mut self, next: impl Into<String>) -> Self {
+        self.0.next = Some(next.into());
+        self
+    }
+
+    /// Returns the exit status of a program that met only this.
+    pub(crate) fn exit_code(&self) -> u8 {
+        self.0.code
+    }
+
+    /// Returns the object that `--json` prints.
+    pub(crate) fn to_json(&self) -> Value {
+        let (retryable, after) = match self.0.fault {
+            Fault::Passing => (true, None),
+            Fault::NotYet(pause) => (true, Some(pause.as_secs())),
+            Fault::Lasting => (false, None),
+        };
+        json!({
+            "event": "error",
+            "wanted": self.0.wanted,
+            "message": self.0.fact,
+            "error_type": self.0.class.0,
+            "code": self.0.code,
+            "retryable": retryable,
+            "retry_after_s": after,
+            "culprit": self.0.class.1,
+            "next": self.0.next.as_deref().unwrap_or("change what the message says, and try again"),
+        })
+    }
+}
+
+fn class(error: &Error) -> Class {
+    use Error as E;
+    match error {
+        E::BadName { .. } | E::NotServed { .. } => ("Parameter", "you"),
+        E::NoSuchHost { .. } => ("Resolution", "you"),
+        E::NameService { .. } => ("Resolution", "network"),
+        E::Unreachable { .. } => ("Contact", "network"),
+        E::Busy { .. } => ("Contact", "peer"),
+        E::Denied { .. } | E::Login { .. } => ("Authorization", "you"),
+        E::Missing { .. }
+        | E::Exists { .. }
+        | E::IsDirectory { .. }
+        | E::NotDirectory { .. }
+        | E::NotEmpty { .. } => ("Specification", "you"),
+        E::Changed { .. } => ("Specification", "site"),
+        E::Unsupported { .. } => ("Specification", "peer"),
+        E::Corrupt { .. } | E::Lost { .. } | E::Stalled { .. } => ("Transfer", "network"),
+        E::PeerMisbehaved { .. } | E::Refused { .. } => ("Transfer", "peer"),
+        E::Canceled => ("Transfer", "you"),
+        // NoSpace, Io and what is to come: whoever runs the disk.
+        _ => ("Transfer", "site"),
+    }
+}
+
+/// Three lines for a person, the last only if there is something to say.
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "godwit: cannot {}\n  {}", self.0.wanted, self.0.fact)?;
+        match &self.0.next {
+            Some(hint) => write!(f, "\nhint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The exit status of several troubles: the first decides, unless they are of different kinds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally(Option<u8>);
+
+impl Tally {
+    /// Counts one more.
+    pub(crate) fn add(&mut self, code: u8) {
+        self.0 = match self.0 {
+            None => Some(code),
+            Some(same) if same == code => Some(code),
+            // A signal explains whatever else went wrong.
+            Some(signal @ (130 | 143)) => Some(signal),
+            Some(_) if matches!(code, 130 | 143) => Some(code),
+            Some(_) => Some(1),
+        };
+    }
+
+    /// Returns the status of the program.
+    pub(crate) fn exit_code(self) -> u8 {
+        self.0.unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{io, path::PathBuf};
+
+    fn missing() -> Trouble {
+        let path = PathBuf::from("run7");
+        Trouble::store("copy ftp://fermi/run7 to x", Error::Missing { path })
+    }
+
+    #[test]
+    fn a_person_reads_what_was_wanted_why_not_and_what_next() {
+        let lost = Error::Lost {
+            host: "fermi".into(),
+            during: "reading".into(),
+            cause: io::Error::other("connection reset"),
+        };
+        assert_eq!(
+            Trouble::store("copy A to B", lost).to_string(),
+            "godwit: cannot copy A to B\n  fermi: connection lost while reading (connection reset)\n\
+             hint: what arrived is kept; the same command continues from there"
+        );
+        assert_eq!(missing().to_string().lines().count(), 2);
+    }
+
+    #[test]
+    fn a_program_reads_type_code_and_culprit() {
+        let told = missing().to_json();
+        assert_eq!(told["error_type"], "Specification");
+        assert_eq!(told["code"], 4);
+        assert_eq!(told["retryable"], false);
+        assert_eq!(told["culprit"], "you");
+    }
+
+    #[test]
+    fn the_first_of_several_decides_unless_they_are_mixed() {
+        let code = |codes: &[u8]| {
+            let mut tally = Tally::default();
+            codes.iter().for_each(|&code| tally.add(code));
+            tally.exit_code()
+        };
+        assert_eq!(code(&[]), 0);
+        assert_eq!(code(&[4, 4]), 4);
+        assert_eq!(code(&[4, 13]), 1);
+        assert_eq!(code(&[4, 130, 5]), 130);
+    }
+}

@@ -1,0 +1,217 @@
+//! `godwit ls`: lists directories, of any size, as they come.
+
+use super::Facts;
+use crate::{
+    listing::{self, Sizes},
+    options::Names,
+    places::{self, Place},
+    screen::Screen,
+    trouble::{Run, Trouble},
+};
+use clap::{ArgAction, Args};
+use godwit_core::Url;
+use godwit_store::engine::Stores;
+use godwit_store::{Entry, Error, Kind};
+use std::{
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+/// List directories
+#[derive(Args, Debug)]
+#[command(
+    disable_help_flag = true,
+    after_help = "\
+Examples:
+  godwit ls
+  godwit ls -lh ftp://fermi.example/2026/
+  godwit ls -R --json ftp://fermi.example/2026
+
+Names come sorted as long as a directory has no more than 10000; of a larger one the
+first 10000 come sorted and the rest as the server tells them, at once and in constant
+memory. -U never sorts. -R gives one path a line. Times are UTC.
+
+Exit status: 0; 4 no such directory; 13 not allowed; 5 the server cannot be reached now."
+)]
+pub(crate) struct Ls {
+    #[command(flatten)]
+    names: Names,
+    /// One line each with kind, mode, owner, size, time
+    #[arg(short)]
+    long: bool,
+    /// Names that begin with a dot as well
+    #[arg(short, long)]
+    all: bool,
+    /// Sizes like 1.2G
+    #[arg(short, long)]
+    human: bool,
+    /// Everything below
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// Directories themselves, not what is in them
+    #[arg(short, long)]
+    directory: bool,
+    /// Unsorted
+    #[arg(short = 'U', long)]
+    unsorted: bool,
+    /// Print help
+    #[arg(long, action = ArgAction::HelpLong)]
+    help: Option<bool>,
+}
+
+impl Ls {
+    pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+        let stores = places::stores()?;
+        let mut names = self.names.all()?;
+        if names.is_empty() && self.names.from_file.is_none() {
+            names.push(".".into());
+        }
+        let titled = names.len() > 1;
+        let mut entries = 0;
+        for name in &names {
+            let listed = places::url(name).and_then(|url| self.one(screen, &stores, &url, titled));
+            match listed {
+                Ok(count) => entries += count,
+                Err(trouble) => screen.trouble(&trouble),
+            }
+        }
+        let mut facts = Facts::new();
+        facts.insert("entries".into(), entries.into());
+        Ok(facts)
+    }
+
+    fn one(&self, screen: &Screen, stores: &Stores, url: &Url, titled: bool) -> Run<u64> {
+        let place = places::open(stores, url)?;
+        let trouble = |error: Error| Trouble::store(format!("list {url}"), error);
+        let stat = place.store.stat(&place.path).map_err(trouble)?;
+        if stat.kind != Kind::Directory || self.directory {
+            let path = PathBuf::from(url.to_string());
+            let entry = Entry { path, stat };
+            self.say(screen, url.clone(), &entry).map_err(trouble)?;
+            return Ok(1);
+        }
+        if titled && !screen.json() {
+            screen.line(format!("{url}:")).map_err(trouble)?;
+        }
+        self.below(screen, &place).map_err(trouble)
+    }
+
+    fn below(&self, screen: &Screen, place: &Place) -> Result<u64, Error> {
+        let mut held = Held::new(if self.unsorted { 0 } else { SORTED_MAX });
+        let mut count = 0;
+        let mut say = |entry: Entry| {
+            count += 1;
+            let url = places::below(&place.url, &entry.path)?;
+            self.say(screen, url, &entry)
+        };
+        let mut each = |entry: Entry| {
+            if self.all || !is_hidden(&entry.path) {
+                held.take(entry, &mut say)?;
+            }
+            Ok(())
+        };
+        if self.recursive {
+            place.store.walk(&place.path, &mut each)?;
+        } else {
+            place.store.list(&place.path, &mut each)?;
+        }
+        held.release(&mut say)?;
+        Ok(count)
+    }
+
+    fn say(&self, screen: &Screen, url: Url, entry: &Entry) -> Result<(), Error> {
+        if screen.json() {
+            return screen.object(&listing::object(&entry.path, &url, &entry.stat));
+        }
+        let name = entry.path.as_os_str().as_bytes();
+        if self.long {
+            let sizes = if self.human {
+                Sizes::Human
+            } else {
+                Sizes::Bytes
+            };
+            screen.line(listing::long(name, &entry.stat, sizes))
+        } else if entry.stat.kind == Kind::Directory {
+            screen.line([name, b"/"].concat())
+        } else {
+            screen.line(name)
+        }
+    }
+}
+
+/// Entries held back to be sorted, as long as they are few.
+struct Held {
+    max: usize,
+    entries: Vec<Entry>,
+}
+
+impl Held {
+    fn new(max: usize) -> Self {
+        let entries = Vec::new();
+        Self { max, entries }
+    }
+
+    fn take(
+        &mut self,
+        entry: Entry,
+        say: &mut dyn FnMut(Entry) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        if self.entries.len() < self.max {
+            self.entries.push(entry);
+            return Ok(());
+        }
+        // Too many to wait for: from here on all come as they are told.
+        self.max = 0;
+        self.release(say)?;
+        say(entry)
+    }
+
+    fn release(&mut self, say: &mut dyn FnMut(Entry) -> Result<(), Error>) -> Result<(), Error> {
+        let mut entries = std::mem::take(&mut self.entries);
+        entries.sort_by(|a, b| a.path.cmp(&b.path));
+        entries.into_iter().try_for_each(say)
+    }
+}
+
+fn is_hidden(path: &Path) -> bool {
+    path.iter().any(|name| name.as_bytes().starts_with(b"."))
+}
+
+const SORTED_MAX: usize = 10_000; // told in the help
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use godwit_store::Stat;
+
+    fn order_with(max: usize, names: &[&str]) -> Vec<String> {
+        let (mut held, mut said) = (Held::new(max), Vec::new());
+        let mut say = |entry: Entry| {
+            said.push(entry.path.display().to_string());
+            Ok(())
+        };
+        for name in names {
+            let stat = Stat {
+                kind: Kind::File,
+                size: 0,
+                mtime: None,
+                mode: None,
+                owner: None,
+                group: None,
+                target: None,
+                unique: None,
+            };
+            let path = PathBuf::from(name);
+            held.take(Entry { path, stat }, &mut say).unwrap();
+        }
+        held.release(&mut say).unwrap();
+        said
+    }
+
+    #[test]
+    fn few_names_come_sorted_and_many_do_not_wait() {
+        assert_eq!(order_with(9, &["c", "a", "b"]), ["a", "b", "c"]);
+        assert_eq!(order_with(2, &["d", "c", "b", "a"]), ["c", "d", "b", "a"]);
+        assert_eq!(order_with(0, &["c", "a"]), ["c", "a"]);
+    }
+}

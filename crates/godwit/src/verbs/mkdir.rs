@@ -1,0 +1,111 @@
+//! `godwit mkdir`: makes directories.
+
+use super::Facts;
+use crate::{
+    options::Names,
+    places::{self, Place},
+    screen::Screen,
+    trouble::{Run, Trouble},
+};
+use clap::Args;
+use godwit_core::Url;
+use godwit_store::engine::Stores;
+use godwit_store::{Error, Kind, Set};
+use std::path::Path;
+
+/// Make directories
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  godwit mkdir new
+  godwit mkdir -p ftp://fermi.example/2026/november/raw
+
+Exit status: 0; 1 it exists already (not with -p); 4 the directory above is missing;
+13 not allowed.")]
+pub(crate) struct Mkdir {
+    #[command(flatten)]
+    names: Names,
+    /// Make the directories above as well; one that exists is no error
+    #[arg(short, long)]
+    parents: bool,
+    /// Permission bits, octal
+    #[arg(short, long, value_name = "MODE", value_parser = octal)]
+    mode: Option<u32>,
+    /// Say what would be made, and make nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Mkdir {
+    pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+        let stores = places::stores()?;
+        let mut made = 0;
+        for url in self.names.some("mkdir")? {
+            match self.one(screen, &stores, &url) {
+                Ok(()) => made += 1,
+                Err(trouble) => screen.trouble(&trouble),
+            }
+        }
+        let mut facts = Facts::new();
+        facts.insert("made".into(), made.into());
+        Ok(facts)
+    }
+
+    fn one(&self, screen: &Screen, stores: &Stores, url: &Url) -> Run {
+        let trouble = |error: Error| Trouble::store(format!("make the directory {url}"), error);
+        let place = places::open(stores, url)?;
+        if self.dry_run {
+            return screen.line(format!("would make {url}")).map_err(trouble);
+        }
+        if self.parents {
+            make_with_parents(&place).map_err(trouble)?;
+        } else {
+            place.store.mkdir(&place.path).map_err(trouble)?;
+        }
+        if self.mode.is_some() {
+            let mode = self.mode;
+            let set = Set {
+                mode,
+                ..Set::default()
+            };
+            place.store.set(&place.path, &set).map_err(trouble)?;
+        }
+        if screen.verbose() {
+            screen.line(format!("made {url}")).map_err(trouble)?;
+        }
+        Ok(())
+    }
+}
+
+/// Makes a directory and those above it; what exists already is fine.
+pub(crate) fn make_with_parents(place: &Place) -> Result<(), Error> {
+    match place.store.mkdir(&place.path) {
+        Err(Error::Missing { .. }) => {}
+        made => return or_exists(place, &place.path, made),
+    }
+    // From above, since whoever made half of it a moment ago helps, not hinders.
+    let mut above: Vec<&Path> = place.path.ancestors().collect();
+    above.reverse();
+    for path in above.into_iter().filter(|p| !p.as_os_str().is_empty()) {
+        let made = place.store.mkdir(path);
+        or_exists(place, path, made)?;
+    }
+    Ok(())
+}
+
+fn or_exists(place: &Place, path: &Path, made: Result<(), Error>) -> Result<(), Error> {
+    // Some servers say "denied" of a directory that exists but is not ours, so ask.
+    let Err(error) = made else { return Ok(()) };
+    match place.store.stat(path) {
+        Ok(stat) if stat.kind == Kind::Directory => Ok(()),
+        Ok(_) => Err(Error::Exists { path: path.into() }),
+        Err(_) => Err(error),
+    }
+}
+
+fn octal(text: &str) -> Result<u32, String> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o7777 => Ok(mode),
+        _ => Err("write permission bits in octal, like 755".into()),
+    }
+}

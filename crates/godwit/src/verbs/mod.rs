@@ -1,0 +1,22 @@
+//! One verb, one file: its options, its help with examples, and what it does.
+
+pub(crate) mod cat;
+pub(crate) mod completions;
+pub(crate) mod config;
+pub(crate) mod cp;
+pub(crate) mod du;
+pub(crate) mod find;
+pub(crate) mod help;
+pub(crate) mod ls;
+pub(crate) mod man;
+pub(crate) mod mkdir;
+pub(crate) mod mv;
+pub(crate) mod node;
+pub(crate) mod rm;
+pub(crate) mod stat;
+pub(crate) mod sum;
+pub(crate) mod sync;
+pub(crate) mod version;
+
+/// What a verb adds to its summary.
+pub(crate) type Facts = serde_json::Map<String, serde_json::Value>;

@@ -1,0 +1,211 @@
+//! `godwit rm`: removes files, and trees if told to.
+
+use super::Facts;
+use crate::{
+    options::Names,
+    places::{self, Place},
+    screen::Screen,
+    trouble::{Run, Trouble},
+};
+use clap::Args;
+use godwit_core::Url;
+use godwit_store::engine::Stores;
+use godwit_store::{Entry, Error, Kind, What};
+use serde_json::json;
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+/// Remove files
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  godwit rm old.root
+  godwit rm -r --dry-run ftp://fermi.example/2025
+  godwit rm -rf ftp://fermi.example/2025
+
+A link is removed, never what it points to. The root of a server is never removed.
+
+Exit status: 0; 4 no such file (not with -f); 1 a directory without -r; 13 not allowed.")]
+pub(crate) struct Rm {
+    #[command(flatten)]
+    names: Names,
+    /// Directories with everything below them
+    #[arg(short, long)]
+    recursive: bool,
+    /// What does not exist is no error
+    #[arg(short, long)]
+    force: bool,
+    /// Say what would be removed, and remove nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Rm {
+    pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+        let stores = places::stores()?;
+        let remover = Remover::new(screen, self.dry_run);
+        for url in self.names.some("rm")? {
+            if let Err(trouble) = self.one(&remover, &stores, &url) {
+                screen.trouble(&trouble);
+            }
+        }
+        let mut facts = Facts::new();
+        facts.insert("removed".into(), remover.removed().into());
+        Ok(facts)
+    }
+
+    fn one(&self, remover: &Remover<'_>, stores: &Stores, url: &Url) -> Run {
+        let wanted = format!("remove {url}");
+        if url.file_name().is_none() {
+            let fact = "this is a root, or a directory by the name . or ..";
+            return Err(Trouble::asked(wanted, fact).next("name what is in it"));
+        }
+        let place = places::open(stores, url)?;
+        let trouble = |error: Error| Trouble::store(wanted.clone(), error);
+        match kind_unfollowed(&place) {
+            Ok(Kind::Directory) if !self.recursive => {
+                let path = place.path.clone();
+                Err(trouble(Error::IsDirectory { path })
+                    .next("add -r to remove it with all that is below"))
+            }
+            Ok(Kind::Directory) => remover.tree(&place),
+            Ok(_) => remover.file(&place).map_err(trouble),
+            Err(Error::Missing { .. }) if self.force => Ok(()),
+            Err(error) => Err(trouble(error)),
+        }
+    }
+}
+
+/// Removes files and trees, and says so.
+pub(crate) struct Remover<'a> {
+    screen: &'a Screen,
+    dry_run: bool,
+    removed: AtomicUsize,
+}
+
+impl<'a> Remover<'a> {
+    /// Returns one that has removed nothing; in a rehearsal it never will.
+    pub(crate) fn new(screen: &'a Screen, dry_run: bool) -> Self {
+        Self {
+            screen,
+            dry_run,
+            removed: AtomicUsize::new(0),
+        }
+    }
+
+    /// Returns how many files, links and directories it removed.
+    pub(crate) fn removed(&self) -> usize {
+        self.removed.load(Ordering::Relaxed)
+    }
+
+    /// Removes one file or link.
+    pub(crate) fn file(&self, place: &Place) -> Result<(), Error> {
+        if !self.dry_run {
+            place.store.remove(&place.path, What::File)?;
+        }
+        self.say(place)
+    }
+
+    /// Removes a directory and everything below. What cannot be removed is
+    /// reported and left, with the directories above it.
+    pub(crate) fn tree(&self, place: &Place) -> Run {
+        let trouble =
+            |place: &Place, error: Error| Trouble::store(format!("remove {}", place.url), error);
+        let (mut files, mut directories) = (Vec::new(), Vec::new());
+        let mut each = |entry: Entry| {
+            match entry.stat.kind {
+                Kind::Directory => directories.push(entry.path),
+                _ => files.push(entry.path),
+            }
+            Ok(())
+        };
+        // One directory at a time: memory grows with the largest, not with the tree.
+        place
+            .store
+            .list(&place.path, &mut each)
+            .map_err(|error| trouble(place, error))?;
+        let left = AtomicUsize::new(0);
+        in_parallel(&files, |path: &PathBuf| {
+            if let Err(error) = places::inside(place, path).and_then(|file| self.file(&file)) {
+                left.fetch_add(1, Ordering::Relaxed);
+                self.screen.trouble(&trouble(place, error));
+            }
+        });
+        for path in &directories {
+            let below = places::inside(place, path).map_err(|error| trouble(place, error));
+            if let Err(error) = below.and_then(|below| self.tree(&below)) {
+                left.fetch_add(1, Ordering::Relaxed);
+                self.screen.trouble(&error);
+            }
+        }
+        if left.into_inner() > 0 {
+            let path = place.path.clone();
+            return Err(trouble(place, Error::NotEmpty { path }));
+        }
+        if !self.dry_run {
+            place
+                .store
+                .remove(&place.path, What::Directory)
+                .map_err(|error| trouble(place, error))?;
+        }
+        self.say(place).map_err(|error| trouble(place, error))
+    }
+
+    fn say(&self, place: &Place) -> Result<(), Error> {
+        self.removed.fetch_add(1, Ordering::Relaxed);
+        let url = &place.url;
+        match (self.screen.json(), self.dry_run) {
+            (true, dry_run) => self
+                .screen
+                .object(&json!({ "event": "removed", "url": url.to_string(), "dry_run": dry_run })),
+            (false, true) => self.screen.line(format!("would remove {url}")),
+            (false, false) if self.screen.verbose() => self.screen.line(format!("removed {url}")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Returns what is under the name itself, not what a link there points to.
+///
+/// `stat` follows links; the listing of the directory above tells them as links.
+pub(crate) fn kind_unfollowed(place: &Place) -> Result<Kind, Error> {
+    let followed = place.store.stat(&place.path);
+    if !matches!(&followed, Ok(stat) if stat.kind == Kind::Directory)
+        && !matches!(&followed, Err(Error::Missing { .. }))
+    {
+        return followed.map(|stat| stat.kind);
+    }
+    let name = place.path.file_name().map(Path::new);
+    let above = place.path.parent().unwrap_or(Path::new(""));
+    let mut kind = None;
+    let listed = place.store.list(above, &mut |entry| {
+        if Some(entry.path.as_path()) == name {
+            kind = Some(entry.stat.kind);
+            return Err(Error::Canceled); // found: the rest is of no interest
+        }
+        Ok(())
+    });
+    match (kind, listed) {
+        (Some(kind), _) => Ok(kind),
+        (None, _) => followed.map(|stat| stat.kind),
+    }
+}
+
+/// Calls `each` for all, a few at a time: removing waits for round trips, not for us.
+fn in_parallel<T: std::marker::Sync>(all: &[T], each: impl Fn(&T) + std::marker::Sync) {
+    let next = AtomicUsize::new(0);
+    let threads = all.len().min(THREADS_MAX);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(one) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    each(one);
+                }
+            });
+        }
+    });
+}
+
+const THREADS_MAX: usize = 8; // enough to hide a round trip, few enough for a server's limit

@@ -1,0 +1,75 @@
+//! `godwit stat`: all that is known of a file.
+
+use super::Facts;
+use crate::{
+    listing,
+    options::Names,
+    places,
+    screen::Screen,
+    trouble::{Run, Trouble},
+    units,
+};
+use clap::Args;
+use godwit_core::Url;
+use godwit_store::engine::Stores;
+use godwit_store::{Error, Stat as Known};
+
+/// Say all that is known of a file or directory
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  godwit stat run7.root
+  godwit stat --json ftp://fermi.example/run7.root
+
+Links are followed. Times are UTC.
+
+Exit status: 0; 4 no such file; 13 not allowed; 5 the server cannot be reached now.")]
+pub(crate) struct Stat {
+    #[command(flatten)]
+    names: Names,
+}
+
+impl Stat {
+    pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+        let stores = places::stores()?;
+        for url in self.names.some("stat")? {
+            if let Err(trouble) = one(screen, &stores, &url) {
+                screen.trouble(&trouble);
+            }
+        }
+        Ok(Facts::new())
+    }
+}
+
+fn one(screen: &Screen, stores: &Stores, url: &Url) -> Run {
+    let trouble = |error: Error| Trouble::store(format!("stat {url}"), error);
+    let place = places::open(stores, url)?;
+    let known = place.store.stat(&place.path).map_err(trouble)?;
+    if screen.json() {
+        screen.object(&listing::object(url.as_path(), url, &known))
+    } else {
+        screen.line(page(url, &known))
+    }
+    .map_err(trouble)
+}
+
+fn page(url: &Url, known: &Known) -> String {
+    let unknown = || "not told".to_owned();
+    let mut page = format!(
+        "{url}\n  kind      {}\n  size      {} ({})\n  modified  {}\n  mode      {}\n  owner     {}\n  group     {}",
+        listing::word(known.kind),
+        known.size,
+        units::size(known.size),
+        known.mtime.map_or_else(unknown, units::instant),
+        known.mode.map_or_else(unknown, |mode| format!(
+            "{mode:04o} ({})",
+            listing::mode(Some(mode))
+        )),
+        known.owner.clone().unwrap_or_else(unknown),
+        known.group.clone().unwrap_or_else(unknown),
+    );
+    if let Some(target) = &known.target {
+        page.push_str(&format!("\n  points to {}", target.display()));
+    }
+    page
+}

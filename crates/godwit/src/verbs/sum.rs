@@ -1,0 +1,192 @@
+//! `godwit sum`: digests of files, and whether they are as noted.
+
+use super::Facts;
+use crate::{
+    options::Names,
+    places::{self, Place},
+    screen::Screen,
+    trouble::{Run, Trouble},
+    units,
+};
+use clap::{Args, ValueEnum};
+use godwit_core::{Algorithm, Url};
+use godwit_store::engine::Stores;
+use godwit_store::{Entry, Error, Kind};
+use serde_json::json;
+use std::{ffi::OsStr, ops::Range, os::unix::ffi::OsStrExt, path::PathBuf};
+
+/// Print or check digests
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  godwit sum ftp://fermi.example/run7.root
+  godwit sum -a md5 run7.root
+  godwit sum -r data > data.b3
+  godwit sum --check data.b3
+
+A remote server computes the digest itself if it can; else it is computed here from the
+bytes it sends. Lines look as those of b3sum and md5sum and can be checked by them.
+
+Exit status: 0; 12 a digest is not as noted; 4 no such file; 13 not allowed.")]
+pub(crate) struct Sum {
+    #[command(flatten)]
+    names: Names,
+    /// Which digest
+    #[arg(short, long, value_enum, default_value_t = By::Blake3, value_name = "NAME")]
+    algorithm: By,
+    /// Every file below directories
+    #[arg(short, long)]
+    recursive: bool,
+    /// Read lines `DIGEST  NAME` from FILE (- is standard input) and check each
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["names", "recursive"])]
+    check: Option<PathBuf>,
+    /// Begin at this byte
+    #[arg(long, value_name = "BYTE", value_parser = units::parse_size)]
+    offset: Option<u64>,
+    /// At most so many bytes
+    #[arg(long, value_name = "BYTES", value_parser = units::parse_size)]
+    length: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum By {
+    Blake3,
+    Adler32,
+    Md5,
+    Sha1,
+    Sha256,
+    Sha512,
+}
+
+impl Sum {
+    pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+        let stores = places::stores()?;
+        let mut files = 0;
+        if let Some(list) = &self.check {
+            for line in places::read_list(list)? {
+                match self.check_line(screen, &stores, &line) {
+                    Ok(()) => files += 1,
+                    Err(trouble) => screen.trouble(&trouble),
+                }
+            }
+        } else {
+            for url in self.names.some("sum")? {
+                match self.one(screen, &stores, &url) {
+                    Ok(more) => files += more,
+                    Err(trouble) => screen.trouble(&trouble),
+                }
+            }
+        }
+        let mut facts = Facts::new();
+        facts.insert("files".into(), files.into());
+        Ok(facts)
+    }
+
+    fn one(&self, screen: &Screen, stores: &Stores, url: &Url) -> Run<u64> {
+        let trouble = |error: Error| Trouble::store(format!("sum {url}"), error);
+        let place = places::open(stores, url)?;
+        if !self.recursive {
+            self.say(screen, &place, url).map_err(|error| {
+                let is_directory = matches!(error, Error::IsDirectory { .. });
+                let trouble = trouble(error);
+                if is_directory {
+                    trouble.next("add -r to sum every file below it")
+                } else {
+                    trouble
+                }
+            })?;
+            return Ok(1);
+        }
+        let mut below = Vec::new();
+        let mut each = |entry: Entry| {
+            if entry.stat.kind == Kind::File {
+                below.push(entry.path);
+            }
+            Ok(())
+        };
+        match place.store.stat(&place.path).map_err(trouble)?.kind {
+            Kind::Directory => place.store.walk(&place.path, &mut each).map_err(trouble)?,
+            _ => below.push(PathBuf::new()),
+        }
+        below.sort();
+        for path in &below {
+            let place = places::inside(&place, path).map_err(trouble)?;
+            self.say(screen, &place, &place.url)
+                .map_err(|error| Trouble::store(format!("sum {}", place.url), error))?;
+        }
+        Ok(below.len() as u64)
+    }
+
+    fn say(&self, screen: &Screen, place: &Place, url: &Url) -> Result<(), Error> {
+        let algorithm = self.algorithm.algorithm();
+        let digest = place.store.digest(&place.path, algorithm, self.range())?;
+        if screen.json() {
+            return screen.object(&json!({
+                "event": "digest",
+                "url": url.to_string(),
+                "path": url.as_path().to_string_lossy(),
+                "algorithm": algorithm.as_str(),
+                "digest": digest.hex(),
+            }));
+        }
+        let mut line = format!("{}  ", digest.hex()).into_bytes();
+        line.extend(places::shown(url));
+        screen.line(line)
+    }
+
+    fn check_line(&self, screen: &Screen, stores: &Stores, line: &OsStr) -> Run {
+        let line = line.as_bytes();
+        let split = line
+            .windows(2)
+            .position(|pair| matches!(pair, b"  " | b" *"));
+        let Some(at) = split else {
+            let text = String::from_utf8_lossy(line).into_owned();
+            let fact = "a line is a digest, two spaces and a name";
+            return Err(Trouble::asked(format!("check {text:?}"), fact));
+        };
+        let noted = String::from_utf8_lossy(&line[..at]).to_ascii_lowercase();
+        let url = places::url(OsStr::from_bytes(&line[at + 2..]))?;
+        let trouble = |error: Error| Trouble::store(format!("sum {url}"), error);
+        let place = places::open(stores, &url)?;
+        let algorithm = self.algorithm.algorithm();
+        let found = place
+            .store
+            .digest(&place.path, algorithm, self.range())
+            .map_err(trouble)?
+            .hex();
+        if found != noted {
+            let fact = format!("noted is {noted}, found {found}");
+            return Err(Trouble::differs(format!("vouch for {url}"), fact)
+                .next("the file is not what it was: copy it again from a good place"));
+        }
+        if screen.json() {
+            screen.object(&json!({ "event": "checked", "url": url.to_string(), "digest": found }))
+        } else if screen.quiet() {
+            Ok(())
+        } else {
+            screen.line([&places::shown(&url)[..], b": OK"].concat())
+        }
+        .map_err(trouble)
+    }
+
+    fn range(&self) -> Option<Range<u64>> {
+        if self.offset.is_none() && self.length.is_none() {
+            return None;
+        }
+        let start = self.offset.unwrap_or(0);
+        Some(start..start.saturating_add(self.length.unwrap_or(u64::MAX)))
+    }
+}
+
+impl By {
+    fn algorithm(self) -> Algorithm {
+        match self {
+            Self::Blake3 => Algorithm::Blake3,
+            Self::Adler32 => Algorithm::Adler32,
+            Self::Md5 => Algorithm::Md5,
+            Self::Sha1 => Algorithm::Sha1,
+            Self::Sha256 => Algorithm::Sha256,
+            Self::Sha512 => Algorithm::Sha512,
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! `godwit sync`: makes a target equal to a source.
+
+use super::{Facts, cp};
+use crate::{
+    layout::Act,
+    moving::{self, Pair, Work},
+    options::{Moving, Names},
+    places::{self, Place},
+    screen::Screen,
+    trouble::{Run, Trouble},
+};
+use clap::Args;
+use godwit_core::Algorithm;
+use godwit_store::engine::{Rule, Stores};
+use godwit_store::{Entry, Error, Kind, Stat};
+use std::{collections::HashMap, path::PathBuf};
+
+/// Make a directory equal to another
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  godwit sync data ftp://fermi.example/data
+  godwit sync --delete --dry-run ftp://fermi.example/data data
+  godwit sync --checksum data ftp://fermi.example/data
+
+sync a b makes what is in b equal to what is in a, with or without slashes. A file is
+copied if it is missing, or its size or time of change differs; with --checksum if its
+digest differs. --delete then removes what is in the target only, unless something could
+not be copied.
+
+Exit status: as cp.")]
+pub(crate) struct Sync {
+    #[command(flatten)]
+    names: Names,
+    /// Compare digests instead of times
+    #[arg(short, long)]
+    checksum: bool,
+    /// Remove what is in the target only
+    #[arg(long)]
+    delete: bool,
+    #[command(flatten)]
+    moving: Moving,
+}
+
+impl Sync {
+    pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+        let (sources, target) = cp::ends(&self.names, "sync")?;
+        let [source] = &sources[..] else {
+            let fact = "it takes one source and one target";
+            return Err(Trouble::asked("sync", fact).next("run it once for each source"));
+        };
+        let (source, target) = (places::url(source)?, places::url(&target)?);
+        let options = moving::options(&self.moving)?;
+        let stores = Stores::new(options.clone());
+        let pairs = moving::pairs(screen, Act::Sync, &[source], &target, &stores)?;
+        if self.moving.dry_run {
+            return self.rehearse(screen, &pairs);
+        }
+        let rule = if self.checksum {
+            Rule::UpdateByDigest
+        } else {
+            Rule::Update
+        };
+        let work = Work {
+            act: "copy",
+            pairs,
+            rule,
+            range: None,
+            delete: self.delete,
+        };
+        Ok(moving::run(screen, &self.moving, work, &options).facts)
+    }
+
+    fn rehearse(&self, screen: &Screen, pairs: &[Pair]) -> Run<Facts> {
+        let differs = |source: &Place, stat: &Stat, target: &Place| {
+            differs(source, stat, target, self.checksum)
+        };
+        let mut facts = moving::rehearse(screen, pairs, "copy", &differs);
+        if self.delete {
+            let mut surplus = 0;
+            for pair in pairs.iter().filter(|pair| pair.tree) {
+                let told = tell_surplus(screen, &pair.source, &pair.target, &mut surplus);
+                told.map_err(|error| {
+                    Trouble::store(format!("compare with {}", pair.target), error)
+                })?;
+            }
+            facts.insert("removed".into(), surplus.into());
+        }
+        Ok(facts)
+    }
+}
+
+/// Says what is in the target only; one directory at a time, so that memory
+/// grows with the largest directory, not with the tree.
+fn tell_surplus(
+    screen: &Screen,
+    source: &Place,
+    target: &Place,
+    count: &mut u64,
+) -> Result<(), Error> {
+    let there = match kinds(target) {
+        // The rehearsal has not made the directory.
+        Err(Error::Missing { .. }) => return Ok(()),
+        kinds => kinds?,
+    };
+    let wanted = kinds(source)?;
+    for (name, kind) in there {
+        let below = target.join(&name)?;
+        match (kind, wanted.get(&name)) {
+            (Kind::Directory, Some(Kind::Directory)) => {
+                tell_surplus(screen, &source.join(&name)?, &below, count)?;
+            }
+            (_, Some(_)) => {}
+            (kind, None) => {
+                *count += 1;
+                moving::would(screen, "remove", &below.url, None, 0)?;
+                if kind == Kind::Directory {
+                    below.store.walk(&below.path, &mut |entry| {
+                        *count += 1;
+                        moving::would(screen, "remove", &below.join(&entry.path)?.url, None, 0)
+                    })?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn kinds(place: &Place) -> Result<HashMap<PathBuf, Kind>, Error> {
+    let mut kinds = HashMap::new();
+    place.store.list(&place.path, &mut |entry: Entry| {
+        kinds.insert(entry.path, entry.stat.kind);
+        Ok(())
+    })?;
+    Ok(kinds)
+}
+
+fn differs(source: &Place, stat: &Stat, target: &Place, checksum: bool) -> Result<bool, Error> {
+    let there = match target.store.stat(&target.path) {
+        Ok(there) => there,
+        Err(Error::Missing { .. }) => return Ok(true),
+        Err(error) => return Err(error),
+    };
+    if there.size != stat.size {
+        return Ok(true);
+    }
+    if !checksum {
+        return Ok(there.mtime.map(|t| t.as_secs()) != stat.mtime.map(|t| t.as_secs()));
+    }
+    let of = |place: &Place| place.store.digest(&place.path, Algorithm::Blake3, None);
+    Ok(of(source)? != of(target)?)
+}

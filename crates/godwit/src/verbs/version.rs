@@ -1,0 +1,29 @@
+//! `godwit version`: which program this is.
+
+use super::Facts;
+use crate::{
+    screen::Screen,
+    trouble::{Run, Trouble},
+};
+use clap::Args;
+use serde_json::json;
+
+/// Say which version this is
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  godwit version\n  godwit version --json")]
+pub(crate) struct Version {}
+
+impl Version {
+    pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+        let version = env!("CARGO_PKG_VERSION");
+        if !screen.json() {
+            screen
+                .line(format!("godwit {version}"))
+                .map_err(|error| Trouble::store("write", error))?;
+        }
+        let mut facts = Facts::new();
+        facts.insert("version".into(), version.into());
+        facts.insert("formats".into(), json!({ "ftp": "GODWIT 1" }));
+        Ok(facts)
+    }
+}

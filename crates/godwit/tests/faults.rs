@@ -1,0 +1,208 @@
+//! What goes wrong is said in three lines and an exit code, and nothing is left half done.
+#![allow(clippy::unwrap_used)] // a test may
+
+mod common;
+
+use common::{Said, Scratch, godwit, ours};
+use serde_json::Value;
+use std::{
+    io::{BufRead, BufReader, Write},
+    net::TcpListener,
+    process::{Command, Stdio},
+};
+
+/// A command, its exit status, and what `--json` says: type and culprit.
+const FAULTS: [(&str, i32, &str, &str); 16] = [
+    ("cp missing there", 4, "Specification", "you"),
+    ("cp f no/such/there", 4, "Specification", "you"),
+    ("cat d", 1, "Specification", "you"),
+    ("cat missing", 4, "Specification", "you"),
+    ("sum d", 1, "Specification", "you"),
+    ("ls missing", 4, "Specification", "you"),
+    ("rm missing", 4, "Specification", "you"),
+    ("rm d", 1, "Specification", "you"),
+    ("mkdir d", 1, "Specification", "you"),
+    ("mkdir no/such", 4, "Specification", "you"),
+    ("rm .", 2, "Parameter", "you"),
+    ("cp d there", 2, "Parameter", "you"),
+    ("cp f", 2, "Parameter", "you"),
+    ("ls fpt://fermi/x", 2, "Parameter", "you"),
+    ("ls gsiftp://fermi/x", 2, "Parameter", "you"),
+    ("sync f d x", 2, "Parameter", "you"),
+];
+
+fn place() -> Scratch {
+    let scratch = Scratch::new();
+    scratch.file("f", 1000);
+    scratch.file("d/x", 1000);
+    scratch
+}
+
+fn in_place(scratch: &Scratch, line: &str) -> Said {
+    let mut command = godwit();
+    command.current_dir(scratch.path()).args(line.split(' '));
+    Said::of(&mut command)
+}
+
+/// Returns all objects that were printed.
+fn objects(said: &Said) -> Vec<Value> {
+    let parse =
+        |line: &[u8]| serde_json::from_slice(line).unwrap_or_else(|e| panic!("{e}: {said}"));
+    let lines = said.stdout.split(|&b| b == b'\n');
+    lines.filter(|line| !line.is_empty()).map(parse).collect()
+}
+
+#[test]
+fn each_fault_has_its_code_its_words_and_its_object() {
+    for (line, code, error_type, culprit) in FAULTS {
+        let scratch = place();
+        let before = common::tree(scratch.path());
+        let said = in_place(&scratch, line);
+        assert_eq!(said.status, Some(code), "{line}: {said}");
+        assert!(said.stderr.starts_with("godwit: cannot "), "{line}: {said}");
+        assert!(
+            said.stderr
+                .lines()
+                .nth(1)
+                .is_some_and(|fact| fact.starts_with("  ")),
+            "{line}: {said}"
+        );
+        assert!(!said.stderr.contains("panicked"), "{line}: {said}");
+
+        let said = in_place(&scratch, &format!("{line} --json"));
+        assert_eq!(said.status, Some(code), "{line}: {said}");
+        let objects = objects(&said);
+        let error = objects
+            .iter()
+            .find(|o| o["event"] == "error")
+            .unwrap_or_else(|| panic!("{line}: {said}"));
+        assert_eq!(error["error_type"], error_type, "{line}: {error}");
+        assert_eq!(error["culprit"], culprit, "{line}: {error}");
+        assert_eq!(error["code"], code, "{line}: {error}");
+        assert_eq!(error["retryable"], false, "{line}: {error}");
+        assert!(
+            error["next"].is_string() && error["wanted"].is_string(),
+            "{line}: {error}"
+        );
+        let last = objects.last().unwrap();
+        assert_eq!(
+            (&last["event"], &last["status"]),
+            (&"summary".into(), &"error".into()),
+            "{line}"
+        );
+        assert_eq!(last["exit_code"], code, "{line}");
+        assert_eq!(
+            common::tree(scratch.path()),
+            before,
+            "{line} left something"
+        );
+    }
+}
+
+#[test]
+fn bad_options_are_exit_status_2_and_the_nearest_verb_is_named() {
+    let said = ours(["syn", "a", "b"]);
+    assert_eq!(said.status, Some(2), "{said}");
+    assert!(said.stderr.contains("'sync'"), "{said}");
+    assert_eq!(ours(["cp", "--streams", "0", "a", "b"]).status, Some(2));
+    assert_eq!(ours(["find", ".", "-size", "ten"]).status, Some(2));
+    let said = ours(["cp", "--no-such", "a", "b", "--json"]);
+    assert_eq!(said.status, Some(2), "{said}");
+    let objects = objects(&said);
+    assert_eq!(objects[0]["error_type"], "Parameter", "{said}");
+    assert_eq!(objects.last().unwrap()["exit_code"], 2, "{said}");
+}
+
+#[test]
+fn passwords_are_never_shown() {
+    let port = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let url = format!("ftp://me:hidden-word@127.0.0.1:{port}/x");
+    for verb in ["ls", "cat", "stat", "rm"] {
+        let said = ours([verb, "-vvv", "--json", &url]);
+        assert_ne!(said.status, Some(0), "{said}");
+        let all = format!("{said}");
+        assert!(!all.contains("hidden-word"), "{verb}: {all}");
+    }
+}
+
+#[test]
+fn several_faults_of_one_kind_keep_its_code_and_mixed_ones_are_1() {
+    let scratch = place();
+    assert_eq!(in_place(&scratch, "cat no1 no2").status, Some(4));
+    let said = in_place(&scratch, "cat no1 ./f gsiftp://fermi/x");
+    assert_eq!(said.status, Some(1), "{said}");
+    assert_eq!(said.stdout.len(), 1000, "the good one is printed");
+    assert_eq!(said.stderr.matches("godwit: cannot").count(), 2, "{said}");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let scratch = place();
+    for i in 0..3000 {
+        std::fs::write(scratch.join(format!("d/name-that-is-not-short-{i}")), "").unwrap();
+    }
+    for line in [
+        "ls d",
+        "ls -l --json d",
+        "find d",
+        "cat big",
+        "du d",
+        "--help",
+        "help cp",
+    ] {
+        scratch.file("big", 3_000_000);
+        let mut command = godwit();
+        command.current_dir(scratch.path()).args(line.split(' '));
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), &*stderr), (Some(0), ""), "{line}");
+    }
+}
+
+#[test]
+fn a_signal_stops_in_order() {
+    for (name, code) in [("INT", 130), ("TERM", 143)] {
+        let scratch = Scratch::new();
+        let mut child = godwit()
+            .current_dir(scratch.path())
+            .args(["cp", "-", "there", "--json"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // It has begun once it has taken more than a pipe holds.
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(&vec![7; 4 << 20]).unwrap();
+        let pid = child.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args(["-s", name, &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let last = lines
+            .by_ref()
+            .map(|line| line.unwrap())
+            .last()
+            .unwrap_or_default();
+        assert_eq!(child.wait().unwrap().code(), Some(code), "{last}");
+        assert!(
+            !scratch.join("there").exists(),
+            "half a file under its name"
+        );
+        drop(input);
+    }
+}

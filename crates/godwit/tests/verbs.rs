@@ -1,0 +1,371 @@
+//! What each verb does to local files.
+#![allow(clippy::unwrap_used)] // a test may
+
+mod common;
+
+use common::{Said, Scratch, assert_same, assert_same_tree, godwit};
+use serde_json::Value;
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    os::unix::fs::PermissionsExt,
+    process::Stdio,
+    time::{Duration, Instant, UNIX_EPOCH},
+};
+
+fn run(scratch: &Scratch, line: &str) -> Said {
+    let mut command = godwit();
+    command.current_dir(scratch.path()).args(line.split(' '));
+    Said::of(command.stdin(Stdio::null()))
+}
+
+fn text(said: Said) -> String {
+    String::from_utf8(said.ok().stdout).unwrap()
+}
+
+fn last(said: &Said) -> Value {
+    let text = String::from_utf8_lossy(&said.stdout);
+    let line = text.lines().last().unwrap_or_else(|| panic!("{said}"));
+    serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {said}"))
+}
+
+#[test]
+fn cp_copies_bytes_times_and_bits() {
+    let scratch = Scratch::new();
+    let source = scratch.file("f", 3_000_001);
+    let then = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    std::fs::File::options()
+        .write(true)
+        .open(&source)
+        .unwrap()
+        .set_modified(then)
+        .unwrap();
+    std::fs::set_permissions(&source, PermissionsExt::from_mode(0o751)).unwrap();
+    run(&scratch, "cp -p f g").ok();
+    assert_same(&source, &scratch.join("g"));
+    let there = scratch.join("g").metadata().unwrap();
+    assert_eq!(there.modified().unwrap(), then);
+    assert_eq!(there.permissions().mode() & 0o7777, 0o751);
+}
+
+#[test]
+fn cp_json_ends_with_what_scripts_rely_on() {
+    let scratch = Scratch::new();
+    scratch.file("f", 3_000_001);
+    let said = run(&scratch, "cp --json f g").ok();
+    let last = last(&said);
+    assert_eq!(last["status"], "ok", "{last}");
+    assert_eq!(last["bytes"], 3_000_001, "{last}");
+    assert_eq!(last["files"], 1, "{last}");
+    assert_eq!(last["resumed_bytes"], 0, "{last}");
+    assert!(
+        last["seconds"].is_f64() && last["streams"].as_u64() > Some(0),
+        "{last}"
+    );
+    let sum = text(run(&scratch, "sum g"));
+    let hex = sum.split(' ').next().unwrap();
+    assert_eq!(last["digest"], format!("blake3:{hex}"), "{last}");
+}
+
+#[test]
+fn cp_takes_standard_input() {
+    let scratch = Scratch::new();
+    let bytes = common::noise(2_500_000, 3);
+    let mut child = godwit()
+        .current_dir(scratch.path())
+        .args(["cp", "-", "there"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(&bytes).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(std::fs::read(scratch.join("there")).unwrap(), bytes);
+}
+
+#[test]
+fn cp_copies_a_part_to_the_same_place() {
+    let scratch = Scratch::new();
+    scratch.file("f", 10_000);
+    std::fs::write(scratch.join("g"), vec![0; 10_000]).unwrap();
+    run(&scratch, "cp --offset 1000 --length 50 f g").ok();
+    let (source, target) = (
+        std::fs::read(scratch.join("f")),
+        std::fs::read(scratch.join("g")),
+    );
+    let (source, target) = (source.unwrap(), target.unwrap());
+    assert_eq!(target[1000..1050], source[1000..1050]);
+    assert!(
+        target[..1000]
+            .iter()
+            .chain(&target[1050..])
+            .all(|&b| b == 0)
+    );
+}
+
+#[test]
+fn cp_takes_lists() {
+    let scratch = Scratch::new();
+    for name in ["a", "b c", "d"] {
+        scratch.file(name, 10);
+    }
+    scratch.dir("to");
+    std::fs::write(scratch.join("lines"), "a\nb c\n").unwrap();
+    run(&scratch, "cp --from-file lines to").ok();
+    std::fs::write(scratch.join("nuls"), "b c\0d\0").unwrap();
+    run(&scratch, "cp --from-file nuls to").ok();
+    assert_eq!(common::tree(&scratch.join("to")).len(), 3);
+}
+
+#[test]
+fn a_double_dash_ends_options() {
+    let scratch = Scratch::new();
+    scratch.file("-r", 10);
+    run(&scratch, "cp -- -r --json").ok();
+    assert_same(&scratch.join("-r"), &scratch.join("--json"));
+}
+
+#[test]
+fn sync_copies_what_differs_and_nothing_else() {
+    let scratch = Scratch::new();
+    scratch.file("a/x", 1000);
+    scratch.file("a/s/y", 2_000_000);
+    assert_eq!(last(&run(&scratch, "sync --json a b"))["files"], 2);
+    assert_same_tree(&scratch.join("a"), &scratch.join("b"));
+    let again = last(&run(&scratch, "sync --json a b"));
+    assert_eq!(
+        (&again["files"], &again["skipped"]),
+        (&0.into(), &2.into()),
+        "{again}"
+    );
+
+    // One byte changed, size and time as before: only a digest tells.
+    let changed = scratch.join("b/x");
+    let time = changed.metadata().unwrap().modified().unwrap();
+    let mut bytes = std::fs::read(&changed).unwrap();
+    bytes[500] ^= 1;
+    std::fs::write(&changed, bytes).unwrap();
+    std::fs::File::options()
+        .write(true)
+        .open(&changed)
+        .unwrap()
+        .set_modified(time)
+        .unwrap();
+    assert_eq!(last(&run(&scratch, "sync --json a b"))["files"], 0);
+    let dry = text(run(&scratch, "sync --checksum --dry-run a b"));
+    assert_eq!(dry, "would copy a/x -> b/x\n");
+    assert_eq!(
+        last(&run(&scratch, "sync --json --checksum a b"))["files"],
+        1
+    );
+    assert_same_tree(&scratch.join("a"), &scratch.join("b"));
+}
+
+#[test]
+fn ls_lists_sorted_long_hidden_and_all_below() {
+    let scratch = Scratch::new();
+    for name in ["d/b", "d/a", "d/.hidden", "d/s/c", "d/.no/x"] {
+        scratch.file(name, 2000);
+    }
+    assert_eq!(text(run(&scratch, "ls d")), "a\nb\ns/\n");
+    assert_eq!(text(run(&scratch, "ls -a d")), ".hidden\n.no/\na\nb\ns/\n");
+    assert_eq!(text(run(&scratch, "ls -R d")), "a\nb\ns/\ns/c\n");
+    let long = text(run(&scratch, "ls -lh d/a"));
+    assert!(
+        long.starts_with("-rw-") && long.contains(" 2.0K 20") && long.ends_with(" d/a\n"),
+        "{long}"
+    );
+    let objects = text(run(&scratch, "ls --json d"));
+    let first: Value = serde_json::from_str(objects.lines().next().unwrap()).unwrap();
+    assert_eq!(
+        (&first["path"], &first["size"]),
+        (&"a".into(), &2000.into())
+    );
+    assert_eq!(
+        (&first["kind"], &first["url"]),
+        (&"file".into(), &"d/a".into())
+    );
+}
+
+/// The help promises that a directory of any size begins at once.
+#[test]
+fn ls_of_a_huge_directory_begins_before_it_ends() {
+    let scratch = Scratch::new();
+    let huge = scratch.dir("huge");
+    for i in 0..60_000 {
+        std::fs::write(huge.join(i.to_string()), "").unwrap();
+    }
+    let started = Instant::now();
+    let mut child = godwit()
+        .current_dir(scratch.path())
+        .args(["ls", "-U", "huge"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    let first = started.elapsed();
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(rest.lines().count(), 59_999);
+    assert!(
+        first < started.elapsed() / 2,
+        "{first:?} of {:?}",
+        started.elapsed()
+    );
+}
+
+#[test]
+fn find_tells_what_matches() {
+    let scratch = Scratch::new();
+    scratch.file("d/run1.root", 5000);
+    scratch.file("d/s/run2.root", 10);
+    scratch.file("d/s/notes.txt", 5000);
+    let sorted = |line: &str| {
+        let text = text(run(&scratch, line));
+        let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(
+        sorted("find d -name *.root"),
+        ["d/run1.root", "d/s/run2.root"]
+    );
+    assert_eq!(sorted("find d -name *.root -size +1K"), ["d/run1.root"]);
+    assert_eq!(sorted("find d -type d"), ["d", "d/s"]);
+    assert_eq!(sorted("find d -maxdepth 1"), ["d", "d/run1.root", "d/s"]);
+    assert_eq!(sorted("find d -type f -newer 2200-01-01"), [""; 0]);
+    assert_eq!(
+        text(run(&scratch, "find d -name notes* -print0")),
+        "d/s/notes.txt\0"
+    );
+}
+
+#[test]
+fn du_sums_what_is_below() {
+    let scratch = Scratch::new();
+    scratch.file("d/x", 1000);
+    scratch.file("d/s/y", 500);
+    assert_eq!(text(run(&scratch, "du d")), "500\td/s\n1500\td\n");
+    assert_eq!(text(run(&scratch, "du -sh d")), "1.5K\td\n");
+    assert_eq!(last(&run(&scratch, "du --json d"))["bytes"], 1500);
+}
+
+#[test]
+fn sums_are_those_of_md5sum_and_are_checked() {
+    let scratch = Scratch::new();
+    let path = scratch.file("f", 100_000);
+    let theirs = common::run(20, "md5sum", [path.to_str().unwrap()]).ok();
+    let theirs = String::from_utf8(theirs.stdout).unwrap();
+    let ours = text(run(&scratch, "sum -a md5 f"));
+    assert_eq!(ours.split(' ').next(), theirs.split(' ').next());
+    std::fs::write(scratch.join("noted"), text(run(&scratch, "sum f"))).unwrap();
+    assert_eq!(text(run(&scratch, "sum --check noted")), "f: OK\n");
+    std::fs::write(&path, "something else").unwrap();
+    let said = run(&scratch, "sum --check noted");
+    assert_eq!(said.status, Some(12), "{said}");
+}
+
+#[test]
+fn cat_prints_all_or_a_part() {
+    let scratch = Scratch::new();
+    let bytes = std::fs::read(scratch.file("f", 2_000_000)).unwrap();
+    assert!(run(&scratch, "cat f f").ok().stdout == [&bytes[..], &bytes].concat());
+    assert!(run(&scratch, "cat --offset 1M --length 7 f").ok().stdout == bytes[1 << 20..][..7]);
+    assert_eq!(run(&scratch, "cat --offset 3M f").ok().stdout, b"");
+}
+
+#[test]
+fn rm_removes_links_and_trees_but_says_so_first() {
+    let scratch = Scratch::new();
+    scratch.file("d/s/x", 10);
+    scratch.file("keep/y", 10);
+    std::os::unix::fs::symlink("../keep", scratch.join("d/link")).unwrap();
+    std::os::unix::fs::symlink("keep", scratch.join("link")).unwrap();
+    let dry = text(run(&scratch, "rm -r --dry-run d"));
+    assert_eq!(dry.lines().count(), 4, "{dry}");
+    assert!(scratch.join("d/s/x").exists());
+    run(&scratch, "rm -r d").ok();
+    run(&scratch, "rm link").ok();
+    assert_eq!(common::tree(scratch.path()).len(), 2, "keep and keep/y");
+    run(&scratch, "rm -f missing").ok();
+}
+
+#[test]
+fn mkdir_makes_parents_and_modes() {
+    let scratch = Scratch::new();
+    run(&scratch, "mkdir -p a/b/c").ok();
+    run(&scratch, "mkdir -p a/b/c").ok();
+    run(&scratch, "mkdir -m 700 a/d").ok();
+    let mode = scratch.join("a/d").metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    scratch.file("f", 1);
+    assert_ne!(run(&scratch, "mkdir -p f/x").status, Some(0));
+}
+
+#[test]
+fn mv_renames() {
+    let scratch = Scratch::new();
+    scratch.file("f", 10);
+    let said = run(&scratch, "mv --json f g").ok();
+    assert_eq!(last(&said)["renamed"], 1, "{said}");
+}
+
+#[test]
+fn transfers_are_recorded_without_secrets() {
+    let scratch = Scratch::new();
+    scratch.file("f", 1000);
+    let mut command = godwit();
+    command.current_dir(scratch.path()).args(["cp", "f", "g"]);
+    command.env("XDG_STATE_HOME", scratch.join("state"));
+    Said::of(&mut command).ok();
+    let log = std::fs::read_to_string(scratch.join("state/godwit/transfers.jsonl")).unwrap();
+    let line: Value = serde_json::from_str(log.trim()).unwrap();
+    for key in [
+        "when", "source", "target", "seconds", "streams", "faults", "verified",
+    ] {
+        assert!(!line[key].is_null(), "{key} in {line}");
+    }
+    assert_eq!(
+        (&line["bytes"], &line["status"]),
+        (&1000.into(), &"ok".into())
+    );
+}
+
+#[test]
+fn pages_and_completions_are_made() {
+    let scratch = Scratch::new();
+    run(&scratch, "man pages").ok();
+    let page = std::fs::read_to_string(scratch.join("pages/godwit-cp.1")).unwrap();
+    assert!(page.contains("no\\-clobber"), "{page}");
+    for shell in ["bash", "zsh", "fish"] {
+        let script = text(run(&scratch, &format!("completions {shell}")));
+        assert!(script.contains("no-clobber"), "{shell}");
+    }
+}
+
+#[test]
+fn names_of_any_bytes_work() {
+    use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
+    let scratch = Scratch::new();
+    for name in [
+        &b"a b"[..],
+        b"%41",
+        b"new\nline",
+        b"\xff\xfe",
+        "ü".as_bytes(),
+        b"-dash",
+        b"quo\"te'",
+    ] {
+        let name = OsStr::from_bytes(name);
+        scratch.file(std::path::Path::new("d").join(name), 100);
+    }
+    run(&scratch, "cp -r d e").ok();
+    assert_same_tree(&scratch.join("d"), &scratch.join("e"));
+    let found = run(&scratch, "find d -type f -print0").ok();
+    assert_eq!(found.stdout.iter().filter(|&&b| b == 0).count(), 7);
+    for line in text(run(&scratch, "ls --json d")).lines() {
+        serde_json::from_str::<Value>(line).unwrap();
+    }
+    run(&scratch, "rm -r d").ok();
+}
