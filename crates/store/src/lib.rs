@@ -9,6 +9,7 @@
 //! thread, with a deadline: concurrency is the caller's threads, never hidden.
 
 pub mod channel;
+pub mod check;
 mod crash;
 mod dir;
 pub mod engine;

@@ -730,3 +730,13 @@ const ROOM_BYTES: u64 = 1 << 44;
 const NAME_BYTES_MAX: usize = 255;
 
 const _: () = assert!(SMALL_BYTES.is_multiple_of(PAGE_BYTES));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_what_every_store_promises() {
+        crate::check::all(&|| Box::new(Memory::new()));
+    }
+}

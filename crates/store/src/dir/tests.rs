@@ -1,11 +1,10 @@
 //! The directory as a store: what only it promises.
 
 use super::*;
-use crate::{Origin, Whole};
-use godwit_core::{Block, LEAF_BYTES, Version};
+use crate::Whole;
+use godwit_core::{Block, LEAF_BYTES};
 use std::{
     fs,
-    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
     sync::atomic::{AtomicU32, Ordering},
 };
 
@@ -66,6 +65,17 @@ pub(super) const MIB: usize = LEAF_BYTES as usize;
 
 fn p(path: &str) -> &Path {
     Path::new(path)
+}
+
+#[test]
+fn keeps_what_every_store_promises() {
+    let places = std::cell::RefCell::new(Vec::new());
+    crate::check::all(&|| {
+        let place = Scratch::new();
+        let dir = place.dir();
+        places.borrow_mut().push(place);
+        Box::new(dir)
+    });
 }
 
 #[test]
