@@ -14,15 +14,19 @@ mod crash;
 mod dir;
 pub mod engine;
 mod error;
+mod faulty;
 mod landed;
 mod memory;
 mod remote;
+mod slow;
 mod store;
 
 pub use dir::{Dir, Opener, Partial};
 pub use error::{Error, Result};
+pub use faulty::{Faulty, Trouble};
 pub use memory::Memory;
 pub use remote::{Appear, Remote, RemoteOptions};
+pub use slow::{Pace, Slow};
 pub use store::{
     Can, Checks, Entry, Finished, Given, How, Kind, Origin, Read, SMALL_BYTES, Set, Sink, Small,
     Space, Stat, Store, Verified, What, Whole, Write,

@@ -191,13 +191,11 @@ impl Store for Memory {
                     (Bound::Excluded(last), Bound::Unbounded),
                     path.components().count(),
                 );
-                let found = tree
-                    .nodes
+                tree.nodes
                     .range(from)
                     .take_while(|(p, _)| p.starts_with(&path))
                     .find(|(p, _)| p.components().count() == depth + 1)
-                    .map(|(p, n)| (p.clone(), n.stat()));
-                found
+                    .map(|(p, n)| (p.clone(), n.stat()))
             };
             let Some((found, stat)) = next else {
                 return Ok(());

@@ -1,0 +1,503 @@
+//! A store that misbehaves on purpose, by a plan: what networks, disks and
+//! servers do, but when a test wants it.
+
+use crate::{
+    Can, Entry, Error, Finished, Read, Result, Set, Sink, Space, Stat, Store, What, Whole, Write,
+};
+use godwit_core::{Algorithm, Block, Chain, Digest, Extents};
+use std::{
+    io,
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+/// A store with troubles.
+///
+/// Small files go through `read` and `write`, so that troubles meet them too.
+#[derive(Debug)]
+pub struct Faulty<S> {
+    inner: S,
+    plan: Arc<Plan>,
+}
+
+/// What goes wrong. Bytes are counted over all files, in each direction apart.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Trouble {
+    /// The connection is lost instead of the `n`th verb, from 1. Once.
+    LosesVerb(u64),
+    /// The connection is lost when so many bytes were read. Once.
+    LosesReadAt(u64),
+    /// The connection is lost when so many bytes were written. Once.
+    LosesWriteAt(u64),
+    /// The answer to `finish` is lost: the file is published, and nobody knows. Once.
+    LosesFinish,
+    /// There is room for so many bytes, until [`Faulty::mend`].
+    FullAt(u64),
+    /// A bit of the byte at this offset of a file flips when it is read. Once.
+    FlipsRead(u64),
+    /// A bit of the byte at this offset of a file flips when it is written. Once.
+    FlipsWrite(u64),
+    /// Sizes are told so much too large, until [`Faulty::mend`].
+    LiesAboutSize(i64),
+}
+
+impl<S: Store> Faulty<S> {
+    /// Returns a store with these troubles before it.
+    pub fn new(inner: S, plan: impl IntoIterator<Item = Trouble>) -> Self {
+        let plan = Plan {
+            troubles: Mutex::new(plan.into_iter().collect()),
+            ..Plan::default()
+        };
+        Self {
+            inner,
+            plan: Arc::new(plan),
+        }
+    }
+
+    /// Returns a store that loses its connection `times` times within the next
+    /// `bytes`, where the seed says.
+    pub fn seeded(inner: S, seed: u64, times: usize, bytes: u64) -> Self {
+        let mut state = seed | 1;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        let plan: Vec<Trouble> = (0..times)
+            .map(|_| {
+                let at = next() % bytes.max(1);
+                if next() % 2 == 0 {
+                    Trouble::LosesReadAt(at)
+                } else {
+                    Trouble::LosesWriteAt(at)
+                }
+            })
+            .collect();
+        Self::new(inner, plan)
+    }
+
+    /// Adds a trouble.
+    pub fn trouble(&self, trouble: Trouble) {
+        self.plan.troubles().push(trouble);
+    }
+
+    /// Ends all troubles.
+    pub fn mend(&self) {
+        self.plan.troubles().clear();
+    }
+
+    /// Returns the troubles that are still to come.
+    pub fn left(&self) -> Vec<Trouble> {
+        self.plan.troubles().clone()
+    }
+
+    /// Returns the store behind.
+    pub fn inner(&self) -> &S {
+        &self.inner
+    }
+}
+
+#[derive(Debug, Default)]
+struct Plan {
+    troubles: Mutex<Vec<Trouble>>,
+    verbs: AtomicU64,
+    read_bytes: AtomicU64,
+    written_bytes: AtomicU64,
+}
+
+impl Plan {
+    fn troubles(&self) -> MutexGuard<'_, Vec<Trouble>> {
+        self.troubles.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the first trouble that `is` it.
+    fn take(&self, is: impl Fn(&Trouble) -> bool) -> Option<Trouble> {
+        let mut troubles = self.troubles();
+        let at = troubles.iter().position(is)?;
+        Some(troubles.remove(at))
+    }
+
+    fn verb(&self, during: &str) -> Result<()> {
+        let n = self.verbs.fetch_add(1, Ordering::Relaxed) + 1;
+        match self.take(|t| *t == Trouble::LosesVerb(n)) {
+            Some(_) => Err(lost(during)),
+            None => Ok(()),
+        }
+    }
+
+    fn size(&self, stat: Stat) -> Stat {
+        let lie = self.troubles().iter().find_map(|t| match t {
+            Trouble::LiesAboutSize(by) => Some(*by),
+            _ => None,
+        });
+        Stat {
+            size: stat.size.saturating_add_signed(lie.unwrap_or(0)),
+            ..stat
+        }
+    }
+
+    /// Passes a block on, as far as it gets: cut where the connection is lost.
+    fn pass(
+        &self,
+        block: Block<'_>,
+        way: Way,
+        put: &dyn Fn(Block<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let counter = match way {
+            Way::Read => &self.read_bytes,
+            Way::Write => &self.written_bytes,
+        };
+        let before = counter.fetch_add(block.bytes.len() as u64, Ordering::Relaxed);
+        let here = before..before + block.bytes.len() as u64;
+        let flip = |t: &Trouble| match (t, way) {
+            (Trouble::FlipsRead(at), Way::Read) | (Trouble::FlipsWrite(at), Way::Write) => {
+                block.range().contains(at)
+            }
+            _ => false,
+        };
+        if let Some(Trouble::FlipsRead(at) | Trouble::FlipsWrite(at)) = self.take(flip) {
+            let mut bytes = block.bytes.to_vec();
+            bytes[(at - block.offset) as usize] ^= 1;
+            return put(Block {
+                offset: block.offset,
+                bytes: &bytes,
+            });
+        }
+        let lose = |t: &Trouble| match (t, way) {
+            (Trouble::LosesReadAt(at), Way::Read) | (Trouble::LosesWriteAt(at), Way::Write) => {
+                here.contains(at)
+            }
+            _ => false,
+        };
+        if let Some(Trouble::LosesReadAt(at) | Trouble::LosesWriteAt(at)) = self.take(lose) {
+            let whole = &block.bytes[..(at - before) as usize];
+            if !whole.is_empty() {
+                put(Block {
+                    offset: block.offset,
+                    bytes: whole,
+                })?;
+            }
+            return Err(lost("moving bytes"));
+        }
+        let room = self.troubles().iter().find_map(|t| match t {
+            Trouble::FullAt(room) if way == Way::Write && here.end > *room => Some(*room),
+            _ => None,
+        });
+        if room.is_some() {
+            counter.fetch_sub(block.bytes.len() as u64, Ordering::Relaxed);
+            return Err(Error::NoSpace {
+                path: PathBuf::new(),
+                said: "as planned".into(),
+            });
+        }
+        put(block)
+    }
+}
+
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Way {
+    Read,
+    Write,
+}
+
+fn lost(during: &str) -> Error {
+    Error::Lost {
+        host: "faulty".into(),
+        during: during.into(),
+        cause: io::ErrorKind::ConnectionReset.into(),
+    }
+}
+
+impl<S: Store> Store for Faulty<S> {
+    fn distance(&self) -> Duration {
+        self.inner.distance()
+    }
+
+    fn is_remote(&self) -> bool {
+        self.inner.is_remote()
+    }
+
+    fn can(&self) -> Result<Can> {
+        self.inner.can()
+    }
+
+    fn stat(&self, path: &Path) -> Result<Stat> {
+        self.plan.verb("stat")?;
+        Ok(self.plan.size(self.inner.stat(path)?))
+    }
+
+    fn list(&self, path: &Path, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
+        self.plan.verb("list")?;
+        self.inner.list(path, &mut |entry| {
+            each(Entry {
+                stat: self.plan.size(entry.stat),
+                path: entry.path,
+            })
+        })
+    }
+
+    fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Sink) -> Result<Read> {
+        self.plan.verb("read")?;
+        let read = self.inner.read(
+            path,
+            want,
+            streams,
+            &Passing {
+                plan: &self.plan,
+                into,
+            },
+        )?;
+        Ok(Read {
+            stat: self.plan.size(read.stat),
+            ..read
+        })
+    }
+
+    fn write(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
+        self.plan.verb("write")?;
+        let sink = self.inner.write(path, write)?;
+        Ok(Box::new(Taking {
+            plan: Arc::clone(&self.plan),
+            path: path.into(),
+            sink,
+        }))
+    }
+
+    fn remove(&self, path: &Path, what: What) -> Result<()> {
+        self.plan.verb("remove")?;
+        self.inner.remove(path, what)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.plan.verb("rename")?;
+        self.inner.rename(from, to)
+    }
+
+    fn mkdir(&self, path: &Path) -> Result<()> {
+        self.plan.verb("mkdir")?;
+        self.inner.mkdir(path)
+    }
+
+    fn set(&self, path: &Path, set: &Set) -> Result<()> {
+        self.plan.verb("set")?;
+        self.inner.set(path, set)
+    }
+
+    fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {
+        self.plan.verb("digest")?;
+        self.inner.digest(path, by, range)
+    }
+
+    fn space(&self, path: &Path) -> Result<Space> {
+        self.plan.verb("space")?;
+        self.inner.space(path)
+    }
+}
+
+/// Stands between a read and whom it is for.
+struct Passing<'a> {
+    plan: &'a Plan,
+    into: &'a dyn Sink,
+}
+
+impl Sink for Passing<'_> {
+    fn put(&self, block: Block<'_>) -> Result<()> {
+        self.plan
+            .pass(block, Way::Read, &|block| self.into.put(block))
+    }
+
+    fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
+        self.into.said(leaf, chain)
+    }
+
+    fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
+        self.into.newly_whole(count_max)
+    }
+
+    fn done(&self) -> Extents {
+        self.into.done()
+    }
+
+    fn settle(&self) -> Result<Extents> {
+        self.into.settle()
+    }
+
+    fn commit(&self) -> Result<Extents> {
+        self.into.commit()
+    }
+
+    /// Whoever reads into a sink does not finish it.
+    fn finish(self: Box<Self>, _: &Whole) -> Result<Finished> {
+        Ok(Finished::default())
+    }
+
+    fn abandon(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Stands before a sink of the store.
+struct Taking {
+    plan: Arc<Plan>,
+    path: PathBuf,
+    sink: Box<dyn Sink>,
+}
+
+impl Sink for Taking {
+    fn put(&self, block: Block<'_>) -> Result<()> {
+        let passed = self
+            .plan
+            .pass(block, Way::Write, &|block| self.sink.put(block));
+        passed.map_err(|error| match error {
+            Error::NoSpace { said, .. } => Error::NoSpace {
+                path: self.path.clone(),
+                said,
+            },
+            other => other,
+        })
+    }
+
+    fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
+        self.sink.said(leaf, chain)
+    }
+
+    fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
+        self.sink.newly_whole(count_max)
+    }
+
+    fn done(&self) -> Extents {
+        self.sink.done()
+    }
+
+    fn settle(&self) -> Result<Extents> {
+        self.sink.settle()
+    }
+
+    fn commit(&self) -> Result<Extents> {
+        self.sink.commit()
+    }
+
+    fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished> {
+        let finished = self.sink.finish(whole)?;
+        match self.plan.take(|t| *t == Trouble::LosesFinish) {
+            Some(_) => Err(lost("finishing")),
+            None => Ok(finished),
+        }
+    }
+
+    fn abandon(self: Box<Self>) -> Result<()> {
+        self.sink.abandon()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Memory;
+    use std::sync::Mutex;
+
+    #[test]
+    fn without_troubles_keeps_what_every_store_promises() {
+        crate::check::all(&|| Box::new(Faulty::new(Memory::new(), [])));
+    }
+
+    #[derive(Default)]
+    struct Got(Mutex<Vec<u8>>);
+
+    impl Sink for Got {
+        fn put(&self, block: Block<'_>) -> Result<()> {
+            self.0.lock().unwrap().extend_from_slice(block.bytes);
+            Ok(())
+        }
+        fn done(&self) -> Extents {
+            Extents::new()
+        }
+        fn commit(&self) -> Result<Extents> {
+            Ok(Extents::new())
+        }
+        fn finish(self: Box<Self>, _: &Whole) -> Result<Finished> {
+            Ok(Finished::default())
+        }
+        fn abandon(self: Box<Self>) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    fn with_file(bytes: &[u8]) -> Memory {
+        let memory = Memory::new();
+        let sink = memory.write(Path::new("file"), &Write::default()).unwrap();
+        sink.put(Block { offset: 0, bytes }).unwrap();
+        sink.finish(&Whole::default()).unwrap();
+        memory
+    }
+
+    fn read(store: &dyn Store) -> (Vec<u8>, Result<Read>) {
+        let got = Got::default();
+        let read = store.read(Path::new("file"), &Extents::from(0..1000), 1, &got);
+        (got.0.into_inner().unwrap(), read)
+    }
+
+    #[test]
+    fn every_trouble_comes_as_planned_and_once() {
+        let plan = [
+            Trouble::LosesReadAt(3),
+            Trouble::FlipsRead(1),
+            Trouble::LosesVerb(4),
+        ];
+        let store = Faulty::new(with_file(b"abcdef"), plan);
+        assert_eq!(read(&store).0, b"accdef", "flipped");
+        store.trouble(Trouble::LosesReadAt(9));
+        let (bytes, result) = read(&store);
+        assert_eq!(bytes, b"abc");
+        assert!(matches!(result, Err(Error::Lost { .. })), "{result:?}");
+        assert_eq!(read(&store).0, b"abcdef");
+        assert!(
+            matches!(read(&store).1, Err(Error::Lost { .. })),
+            "the fourth verb"
+        );
+        assert_eq!(read(&store).0, b"abcdef");
+        assert_eq!(
+            store.left(),
+            [Trouble::LosesReadAt(3)],
+            "its byte has passed unharmed"
+        );
+    }
+
+    #[test]
+    fn a_full_store_stays_full_until_it_is_mended() {
+        let store = Faulty::new(Memory::new(), [Trouble::FullAt(10)]);
+        let sink = store.write(Path::new("file"), &Write::default()).unwrap();
+        sink.put(Block {
+            offset: 0,
+            bytes: &[1; 8],
+        })
+        .unwrap();
+        for _ in 0..2 {
+            let full = sink.put(Block {
+                offset: 8,
+                bytes: &[2; 8],
+            });
+            assert!(matches!(full, Err(Error::NoSpace { .. })), "{full:?}");
+        }
+        store.mend();
+        sink.put(Block {
+            offset: 8,
+            bytes: &[2; 8],
+        })
+        .unwrap();
+        assert_eq!(sink.done(), Extents::from(0..16));
+    }
+
+    #[test]
+    fn sizes_are_lied_about() {
+        let store = Faulty::new(with_file(b"abc"), [Trouble::LiesAboutSize(7)]);
+        assert_eq!(store.stat(Path::new("file")).unwrap().size, 10);
+        assert_eq!(read(&store).1.unwrap().stat.size, 10);
+    }
+}

@@ -1,0 +1,282 @@
+//! A store that takes its time: far away, on a thin line, or hanging.
+
+use crate::{
+    Can, Entry, Finished, Read, Result, Set, Sink, Space, Stat, Store, What, Whole, Write,
+};
+use godwit_core::{Algorithm, Block, Chain, Digest, Extents};
+use std::{
+    ops::Range,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// A store that is slow on purpose.
+#[derive(Debug)]
+pub struct Slow<S> {
+    inner: S,
+    line: Arc<Line>,
+}
+
+/// How slow.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pace {
+    /// Every verb waits this long first.
+    pub latency: Duration,
+    /// No more than this moves, in both directions and all streams together.
+    pub bytes_per_second: Option<u64>,
+    /// When so many bytes have moved, nothing does for this long; once.
+    pub stall: Option<(u64, Duration)>,
+}
+
+impl<S: Store> Slow<S> {
+    /// Returns a store at this pace.
+    pub fn new(inner: S, pace: Pace) -> Self {
+        let state = State {
+            free_at: Instant::now(),
+            moved_bytes: 0,
+            stall: pace.stall,
+        };
+        Self {
+            inner,
+            line: Arc::new(Line {
+                pace,
+                state: Mutex::new(state),
+            }),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Line {
+    pace: Pace,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    free_at: Instant,
+    moved_bytes: u64,
+    stall: Option<(u64, Duration)>,
+}
+
+impl Line {
+    fn verb(&self) {
+        thread::sleep(self.pace.latency);
+    }
+
+    /// Waits until the line has carried so many bytes more.
+    fn carry(&self, bytes: usize) {
+        let until = {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.moved_bytes += bytes as u64;
+            let mut takes = match self.pace.bytes_per_second {
+                Some(rate) => Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64),
+                None => Duration::ZERO,
+            };
+            let moved_bytes = state.moved_bytes;
+            if let Some((_, pause)) = state.stall.take_if(|(at, _)| moved_bytes >= *at) {
+                takes += pause;
+            }
+            state.free_at = state.free_at.max(Instant::now()) + takes;
+            state.free_at
+        };
+        thread::sleep(until.saturating_duration_since(Instant::now()));
+    }
+}
+
+impl<S: Store> Store for Slow<S> {
+    fn distance(&self) -> Duration {
+        self.inner.distance() + self.line.pace.latency
+    }
+
+    fn is_remote(&self) -> bool {
+        self.inner.is_remote()
+    }
+
+    fn can(&self) -> Result<Can> {
+        self.inner.can()
+    }
+
+    fn stat(&self, path: &Path) -> Result<Stat> {
+        self.line.verb();
+        self.inner.stat(path)
+    }
+
+    fn list(&self, path: &Path, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
+        self.line.verb();
+        self.inner.list(path, each)
+    }
+
+    fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Sink) -> Result<Read> {
+        self.line.verb();
+        self.inner.read(
+            path,
+            want,
+            streams,
+            &Waiting {
+                line: &self.line,
+                sink: into,
+            },
+        )
+    }
+
+    fn write(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
+        self.line.verb();
+        let sink = self.inner.write(path, write)?;
+        Ok(Box::new(Dragging {
+            line: Arc::clone(&self.line),
+            sink,
+        }))
+    }
+
+    fn remove(&self, path: &Path, what: What) -> Result<()> {
+        self.line.verb();
+        self.inner.remove(path, what)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.line.verb();
+        self.inner.rename(from, to)
+    }
+
+    fn mkdir(&self, path: &Path) -> Result<()> {
+        self.line.verb();
+        self.inner.mkdir(path)
+    }
+
+    fn set(&self, path: &Path, set: &Set) -> Result<()> {
+        self.line.verb();
+        self.inner.set(path, set)
+    }
+
+    fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {
+        self.line.verb();
+        self.inner.digest(path, by, range)
+    }
+
+    fn space(&self, path: &Path) -> Result<Space> {
+        self.line.verb();
+        self.inner.space(path)
+    }
+}
+
+/// Before whom a read is for.
+struct Waiting<'a> {
+    line: &'a Line,
+    sink: &'a dyn Sink,
+}
+
+impl Sink for Waiting<'_> {
+    fn put(&self, block: Block<'_>) -> Result<()> {
+        self.line.carry(block.bytes.len());
+        self.sink.put(block)
+    }
+
+    fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
+        self.sink.said(leaf, chain)
+    }
+
+    fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
+        self.sink.newly_whole(count_max)
+    }
+
+    fn done(&self) -> Extents {
+        self.sink.done()
+    }
+
+    fn settle(&self) -> Result<Extents> {
+        self.sink.settle()
+    }
+
+    fn commit(&self) -> Result<Extents> {
+        self.sink.commit()
+    }
+
+    /// Whoever reads into a sink does not finish it.
+    fn finish(self: Box<Self>, _: &Whole) -> Result<Finished> {
+        Ok(Finished::default())
+    }
+
+    fn abandon(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Before a sink of the store.
+struct Dragging {
+    line: Arc<Line>,
+    sink: Box<dyn Sink>,
+}
+
+impl Sink for Dragging {
+    fn put(&self, block: Block<'_>) -> Result<()> {
+        self.line.carry(block.bytes.len());
+        self.sink.put(block)
+    }
+
+    fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
+        self.sink.said(leaf, chain)
+    }
+
+    fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
+        self.sink.newly_whole(count_max)
+    }
+
+    fn done(&self) -> Extents {
+        self.sink.done()
+    }
+
+    fn settle(&self) -> Result<Extents> {
+        self.sink.settle()
+    }
+
+    fn commit(&self) -> Result<Extents> {
+        self.sink.commit()
+    }
+
+    fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished> {
+        self.line.verb();
+        self.sink.finish(whole)
+    }
+
+    fn abandon(self: Box<Self>) -> Result<()> {
+        self.sink.abandon()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Memory;
+
+    #[test]
+    fn when_fast_keeps_what_every_store_promises() {
+        crate::check::all(&|| Box::new(Slow::new(Memory::new(), Pace::default())));
+    }
+
+    #[test]
+    fn bytes_take_as_long_as_the_line_is_thin() {
+        let pace = Pace {
+            bytes_per_second: Some(1_000_000),
+            stall: Some((10_000, Duration::from_millis(20))),
+            ..Pace::default()
+        };
+        let store = Slow::new(Memory::new(), pace);
+        let sink = store.write(Path::new("file"), &Write::default()).unwrap();
+        let began = Instant::now();
+        for i in 0..4 {
+            sink.put(Block {
+                offset: i * 5000,
+                bytes: &[7; 5000],
+            })
+            .unwrap();
+        }
+        assert!(
+            began.elapsed() >= Duration::from_millis(40),
+            "{:?}",
+            began.elapsed()
+        );
+    }
+}
