@@ -120,9 +120,8 @@ fn connect(url: &Url, _options: &Options) -> Result<Arc<dyn Store>> {
     }
 }
 
-/// Local paths count from the root, so that one store serves all of them.
+/// Local paths are whole, so that one store serves all of them and errors name
+/// them as people know them.
 fn local_path(url: &Url) -> Result<PathBuf> {
-    let path =
-        std::path::absolute(url.as_path()).map_err(|cause| Error::io(url.as_path(), cause))?;
-    Ok(path.strip_prefix("/").unwrap_or(&path).into())
+    std::path::absolute(url.as_path()).map_err(|cause| Error::io(url.as_path(), cause))
 }
