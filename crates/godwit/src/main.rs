@@ -7,6 +7,7 @@
 mod glob;
 mod layout;
 mod listing;
+mod log;
 mod meter;
 mod moving;
 mod options;
@@ -21,10 +22,10 @@ mod units;
 mod verbs;
 
 use clap::Parser;
-use options::{Godwit, LogFormat};
+use options::{Godwit, Verb};
 use screen::{Screen, Tone};
 use serde_json::Value;
-use std::{ffi::OsString, io::IsTerminal, process::ExitCode};
+use std::{ffi::OsString, process::ExitCode};
 use trouble::Trouble;
 use verbs::Facts;
 
@@ -35,12 +36,16 @@ fn main() -> ExitCode {
         Err(error) => return refuse(&error),
     };
     let common = godwit.common;
-    log_to_stderr(common.verbose, common.log_format);
-    let screen = Screen::new(Tone {
+    let tone = Tone {
         json: common.json,
         quiet: common.quiet,
         verbose: common.verbose,
-    });
+        log_format: common.log_format,
+    };
+    if !matches!(godwit.verb, Verb::Node(_)) {
+        log::start(tone, "warn"); // a node is told by its configuration
+    }
+    let screen = Screen::new(tone);
     let verb = godwit.verb.name();
     let facts = godwit.verb.run(&screen).unwrap_or_else(|trouble| {
         screen.trouble(&trouble);
@@ -92,27 +97,4 @@ fn summary(verb: &str, code: u8, mut facts: Facts) -> Value {
     );
     facts.insert("exit_code".into(), code.into());
     facts.into()
-}
-
-/// Sends the log to standard error: warnings, and more with each `-v`.
-///
-/// `GODWIT_LOG` says it in detail (`godwit_wire=trace`).
-fn log_to_stderr(verbose: u8, format: LogFormat) {
-    use tracing_subscriber::{EnvFilter, fmt};
-    let level = match verbose {
-        0 => "warn",
-        1 => "info",
-        2 => "debug",
-        _ => "trace",
-    };
-    let filter = std::env::var("GODWIT_LOG").unwrap_or_else(|_| level.into());
-    let plain = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
-    let log = fmt()
-        .with_writer(std::io::stderr)
-        .with_ansi(!plain && std::io::stderr().is_terminal())
-        .with_env_filter(EnvFilter::new(filter));
-    match format {
-        LogFormat::Text => log.init(),
-        LogFormat::Json => log.json().flatten_event(true).init(),
-    }
 }

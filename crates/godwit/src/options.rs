@@ -49,9 +49,10 @@ pub(crate) struct Common {
 }
 
 /// Form of the log.
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
 pub(crate) enum LogFormat {
     /// For people.
+    #[default]
     Text,
     /// One object a line.
     Json,

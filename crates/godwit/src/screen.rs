@@ -4,7 +4,10 @@
 //! Under `--json` standard output carries one object a line and nothing else.
 //! A reader that goes away is no error: the verb stops, quietly.
 
-use crate::trouble::{Tally, Trouble};
+use crate::{
+    options::LogFormat,
+    trouble::{Tally, Trouble},
+};
 use godwit_store::Error;
 use serde_json::Value;
 use std::{
@@ -25,6 +28,8 @@ pub(crate) struct Tone {
     pub(crate) quiet: bool,
     /// How often `-v` was said.
     pub(crate) verbose: u8,
+    /// Form of the log.
+    pub(crate) log_format: LogFormat,
 }
 
 /// Standard output and standard error of one run.
@@ -55,6 +60,11 @@ impl Screen {
             tally: Mutex::default(),
             bar: Mutex::default(),
         }
+    }
+
+    /// Returns how much is said, and in which form.
+    pub(crate) fn tone(&self) -> Tone {
+        self.tone
     }
 
     /// Tells whether results are JSON lines.

@@ -1,21 +1,140 @@
-//! `godwit config`: what is configured.
+//! `godwit config`: what a node would be told, and by whom.
 
-use super::Facts;
+use super::{Facts, node::Told};
 use crate::{
     screen::Screen,
     trouble::{Run, Trouble},
 };
-use clap::Args;
+use clap::{Args, Subcommand};
+use godwit_node::{Config as NodeConfig, ConfigError};
+use godwit_store::Error;
+use serde_json::json;
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
 
 /// Show and check the configuration
 #[derive(Args, Debug)]
-pub(crate) struct Config {}
+#[command(after_help = "\
+Examples:
+  godwit config show
+  godwit config show --anonymous write --json
+  godwit config check
+  godwit config path
+
+godwit help config tells where values come from.
+
+Exit status: 0; 2 a wrong key or value, with the nearest right one.")]
+pub(crate) struct Config {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Every key, its value, and where that came from
+    Show(#[command(flatten)] Told),
+    /// Whether the configuration is in order
+    Check(#[command(flatten)] Told),
+    /// Which files are looked for, and which one is read
+    Path,
+}
 
 impl Config {
-    pub(crate) fn run(self, _: &Screen) -> Run<Facts> {
-        Err(Trouble::asked(
-            "show the configuration",
-            "this version cannot yet",
-        ))
+    pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+        match self.what {
+            What::Show(told) => show(screen, &told),
+            What::Check(told) => {
+                load(&told)?;
+                screen.note("the configuration is in order");
+                Ok(Facts::new())
+            }
+            What::Path => path(screen),
+        }
     }
+}
+
+/// Reads the configuration: file, environment, options.
+pub(crate) fn load(told: &Told) -> Run<NodeConfig> {
+    let file = told.config.clone().or_else(file_in_use);
+    // Names that are not text are nobody's configuration.
+    let environment = env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    NodeConfig::load(file.as_deref(), environment, &told.flags()).map_err(|error| match error {
+        ConfigError::Unreadable { path, cause } => {
+            Trouble::store("read the configuration", Error::io(path, cause))
+        }
+        wrong => Trouble::asked("use the configuration", wrong)
+            .next("godwit config show lists the keys and where their values come from"),
+    })
+}
+
+fn show(screen: &Screen, told: &Told) -> Run<Facts> {
+    for setting in load(told)?.origins() {
+        let said = if screen.json() {
+            screen.object(&json!({
+                "event": "setting",
+                "key": setting.key,
+                "value": setting.value,
+                "origin": setting.origin.to_string(),
+                "about": setting.about,
+            }))
+        } else {
+            screen.line(format!(
+                "{:30} = {:20} # {}; {}",
+                setting.key,
+                format!("{:?}", setting.value),
+                setting.origin,
+                setting.about
+            ))
+        };
+        said.map_err(|error| Trouble::store("show the configuration", error))?;
+    }
+    Ok(Facts::new())
+}
+
+fn path(screen: &Screen) -> Run<Facts> {
+    let used = file_in_use();
+    for path in files() {
+        let is_used = used.as_deref() == Some(&*path);
+        let said = if screen.json() {
+            screen.object(
+                &json!({ "event": "path", "path": path.to_string_lossy(), "used": is_used }),
+            )
+        } else {
+            let remark = if is_used {
+                "read"
+            } else {
+                "not there, or not needed"
+            };
+            screen.line(format!("{}  # {remark}", path.display()))
+        };
+        said.map_err(|error| Trouble::store("show the paths", error))?;
+    }
+    Ok(Facts::new())
+}
+
+/// The first of these that exists is read; one that was named must exist.
+fn file_in_use() -> Option<PathBuf> {
+    if let Some(named) = env::var_os("GODWIT_CONFIG").filter(|name| !name.is_empty()) {
+        return Some(named.into());
+    }
+    files().into_iter().find(|path| path.exists())
+}
+
+fn files() -> Vec<PathBuf> {
+    let absolute = |name| {
+        env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|p| p.is_absolute())
+    };
+    let home = || Some(absolute("HOME")?.join(".config"));
+    let user = absolute("XDG_CONFIG_HOME").or_else(home);
+    let named = env::var_os("GODWIT_CONFIG").map(PathBuf::from);
+    named
+        .into_iter()
+        .chain(user.map(|directory| directory.join("godwit/config.toml")))
+        .chain([Path::new("/etc/godwit/config.toml").into()])
+        .collect()
 }

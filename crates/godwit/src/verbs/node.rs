@@ -1,18 +1,137 @@
 //! `godwit node`: serves a directory.
 
-use super::Facts;
+use super::{Facts, config};
 use crate::{
+    log,
     screen::Screen,
     trouble::{Run, Trouble},
 };
-use clap::Args;
+use clap::{Args, ValueEnum};
+use godwit_node::{Addresses, Error as NodeError};
+use godwit_store::Error;
+use serde_json::json;
+use std::path::PathBuf;
 
 /// Serve a directory over FTP and GridFTP
 #[derive(Args, Debug)]
-pub(crate) struct Node {}
+#[command(after_help = "\
+Examples:
+  godwit node --export data --ftp 127.0.0.1:2811
+  godwit node --export data --ftp 127.0.0.1:2811 --anonymous write --json
+
+Any user can run it; nothing needs to be configured. It prints one line when it serves
+(with --json an object with the addresses). Port 0 picks a free one. Anonymous users may
+read unless told otherwise. SIGTERM or ^C lets transfers end (a second one ends them).
+Names cannot leave the exported directory. What else can be told: godwit config show.
+
+Exit status: 0 after it was told to stop; 2 a wrong option or key; 1 it cannot listen.")]
+pub(crate) struct Node {
+    #[command(flatten)]
+    told: Told,
+}
+
+/// What a node can be told on the command line; `config show` takes the same.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Told {
+    /// The directory that is served
+    #[arg(long, value_name = "DIR")]
+    export: Option<PathBuf>,
+    /// Where FTP is spoken, IPv6 in brackets; several with commas
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    ftp: Option<String>,
+    /// What those may do who do not say their name
+    #[arg(long, value_enum, value_name = "RIGHT")]
+    anonymous: Option<Anonymous>,
+    /// Where state is kept, if not beside the files
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Read this configuration file instead of the usual one
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Anonymous {
+    /// Nothing.
+    None,
+    /// Read and list.
+    Read,
+    /// Write as well.
+    Write,
+}
 
 impl Node {
-    pub(crate) fn run(self, _: &Screen) -> Run<Facts> {
-        Err(Trouble::asked("serve", "this version cannot yet"))
+    pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+        let config = config::load(&self.told)?;
+        log::start(screen.tone(), config.log_level());
+        let export = config.export.clone();
+        let wanted = format!("serve {}", export.display());
+        let ready = |addresses: &Addresses| {
+            // Who started us and does not listen is served all the same.
+            let _ = tell(screen, &export, addresses).and_then(|()| screen.flush());
+        };
+        match godwit_node::run(config, ready) {
+            Ok(()) => Ok(Facts::new()),
+            Err(NodeError::Config(error)) => Err(Trouble::asked(wanted, error)),
+            Err(NodeError::Export { cause, .. }) => Err(Trouble::store(wanted, cause)),
+            Err(error) => {
+                let cause = std::io::Error::other(error.to_string());
+                Err(Trouble::store(
+                    wanted,
+                    Error::Io {
+                        path: export.clone(),
+                        cause,
+                    },
+                )
+                .next("choose another address or port; port 0 is any free one"))
+            }
+        }
+    }
+}
+
+fn tell(screen: &Screen, export: &std::path::Path, addresses: &Addresses) -> Result<(), Error> {
+    let urls = addresses
+        .ftp
+        .iter()
+        .map(|address| format!("ftp://{address}/"));
+    let urls: Vec<String> = urls.collect();
+    if screen.json() {
+        return screen.object(&json!({
+            "event": "serving",
+            "export": export.to_string_lossy(),
+            "ftp": addresses.ftp.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "urls": urls,
+            "pid": std::process::id(),
+        }));
+    }
+    screen.line(format!(
+        "serving {} at {}",
+        export.display(),
+        urls.join(" ")
+    ))
+}
+
+impl Told {
+    /// Returns what was said as keys of the configuration.
+    pub(crate) fn flags(&self) -> Vec<(&'static str, &'static str, String)> {
+        let path = |path: &PathBuf| path.to_string_lossy().into_owned();
+        let access = |access: Anonymous| match access {
+            Anonymous::None => "none".to_owned(),
+            Anonymous::Read => "read".to_owned(),
+            Anonymous::Write => "write".to_owned(),
+        };
+        [
+            ("node.export", "--export", self.export.as_ref().map(path)),
+            ("node.state", "--state", self.state.as_ref().map(path)),
+            ("ftp.listen", "--ftp", self.ftp.clone()),
+            (
+                "anonymous.access",
+                "--anonymous",
+                self.anonymous.map(access),
+            ),
+        ]
+        .into_iter()
+        .filter_map(|(key, flag, value)| Some((key, flag, value?)))
+        .collect()
     }
 }
