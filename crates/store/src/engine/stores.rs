@@ -1,7 +1,7 @@
 //! From URLs to stores.
 
 use super::Options;
-use crate::{Dir, Error, Opener, Result, Store};
+use crate::{Dir, Error, Opener, Remote, RemoteOptions, Result, Store};
 use godwit_core::{Scheme, Url};
 use std::{
     fmt,
@@ -100,7 +100,7 @@ impl Stores {
     }
 }
 
-fn connect(url: &Url, _options: &Options) -> Result<Arc<dyn Store>> {
+fn connect(url: &Url, options: &Options) -> Result<Arc<dyn Store>> {
     match url.scheme() {
         Scheme::File => {
             let identity = format!("uid {}", godwit_sys::user_id());
@@ -109,6 +109,14 @@ fn connect(url: &Url, _options: &Options) -> Result<Arc<dyn Store>> {
                 &identity,
                 Opener::Myself,
             )?))
+        }
+        Scheme::Ftp => {
+            let limits = RemoteOptions {
+                stall: options.stall,
+                connect: options.connect,
+                ..RemoteOptions::new(options.cancel.clone())
+            };
+            Ok(Arc::new(Remote::open(url, &limits)?))
         }
         scheme => {
             let why = scheme.not_served().unwrap_or("not in this version").into();
