@@ -419,3 +419,46 @@ fn by_leaf(block: Block<'_>) -> impl Iterator<Item = Block<'_>> {
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two streams write the same bytes at once; which of them the disk kept, only
+    /// the disk knows.
+    #[test]
+    fn bytes_that_came_twice_are_read_back_and_compared_with_what_was_said() {
+        let good = vec![7; LEAF_BYTES as usize];
+        let (mut disk, checks) = (good.clone(), crate::Write::default().checks);
+        disk[5] = 8;
+        let block = |bytes| Block { offset: 0, bytes };
+        let (_, said) = Piece::of(block(&good)).leaf().expect("it is one leaf");
+
+        for (kept, is_refused) in [(&good, false), (&disk, true)] {
+            let mut landed = Landed::new(checks, Some(LEAF_BYTES));
+            landed.begin(0..LEAF_BYTES);
+            landed.begin(0..10);
+            landed.landed(0..LEAF_BYTES, Hashed::of(block(&good), checks));
+            landed.landed(0..10, Hashed::of(block(&good[..10]), checks));
+            assert!(!landed.said(0, said), "nothing can be told of it yet");
+            let read = |at: u64, bytes: &mut [u8]| {
+                bytes.copy_from_slice(&kept[at as usize..][..bytes.len()]);
+                Ok(())
+            };
+            let settled = landed.settle(Path::new("f"), &Whole::default(), &read);
+            match settled {
+                Ok(finished) => {
+                    assert!(!is_refused);
+                    assert_eq!(finished.verified, Verified::By(Algorithm::Blake3));
+                    assert_eq!(finished.reread_bytes, LEAF_BYTES);
+                }
+                Err(error) => assert!(is_refused && matches!(error, Error::Corrupt { .. })),
+            }
+            assert_eq!(
+                landed.done().is_empty(),
+                is_refused,
+                "it is to be sent again"
+            );
+        }
+    }
+}
