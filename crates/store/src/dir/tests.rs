@@ -1,10 +1,14 @@
 //! The directory as a store: what only it promises.
 
+mod crashes;
+mod publish;
+
 use super::*;
-use crate::Whole;
+use crate::{Checks, Sink, Whole};
 use godwit_core::{Block, LEAF_BYTES};
 use std::{
     fs,
+    io::Write as _,
     sync::atomic::{AtomicU32, Ordering},
 };
 
@@ -63,7 +67,7 @@ pub(super) fn put(sink: &dyn Sink, offset: u64, bytes: &[u8]) {
 
 pub(super) const MIB: usize = LEAF_BYTES as usize;
 
-fn p(path: &str) -> &Path {
+pub(super) fn p(path: &str) -> &Path {
     Path::new(path)
 }
 
@@ -78,54 +82,251 @@ fn keeps_what_every_store_promises() {
     });
 }
 
-#[test]
-fn publish_appears_only_when_whole() {
-    let place = Scratch::new();
-    let dir = place.dir();
-    let bytes = noise(3 * MIB + 5, 1);
-    let write = Write {
-        size: Some(bytes.len() as u64),
-        ..Write::default()
-    };
-    let sink = dir.write(p("file"), &write).unwrap();
-    for (i, block) in bytes.chunks(MIB).enumerate().rev() {
+/// Writes a whole file at once.
+pub(super) fn write(dir: &Dir, path: &str, bytes: &[u8]) -> Finished {
+    let sink = dir
+        .write(
+            p(path),
+            &Write {
+                resume: false,
+                ..Write::default()
+            },
+        )
+        .unwrap();
+    for (i, block) in bytes.chunks(MIB).enumerate() {
         put(&*sink, (i * MIB) as u64, block);
-        assert!(dir.stat(p("file")).is_err());
-        dir.list(p(""), &mut |entry| panic!("{entry:?}")).unwrap();
     }
-    let finished = sink.finish(&Whole::default()).unwrap();
-    assert_eq!(place.names(), ["file"]);
-    assert_eq!(place.bytes("file"), bytes);
-    assert_eq!(finished.digests, [Digest::of(Algorithm::Blake3, &bytes)]);
-    assert_eq!(finished.reread_bytes, 0);
+    sink.finish(&Whole::default()).unwrap()
+}
+
+/// Drops what it is given, after doing something.
+struct Meanwhile<F>(F);
+
+impl<F: Fn() + Send + Sync> Sink for Meanwhile<F> {
+    fn put(&self, _: Block<'_>) -> Result<()> {
+        (self.0)();
+        Ok(())
+    }
+    fn done(&self) -> Extents {
+        Extents::new()
+    }
+    fn commit(&self) -> Result<Extents> {
+        Ok(Extents::new())
+    }
+    fn finish(self: Box<Self>, _: &Whole) -> Result<Finished> {
+        Ok(Finished::default())
+    }
+    fn abandon(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
 }
 
 #[test]
-fn publish_goes_on_where_it_was_without_reading() {
+fn a_file_that_changes_while_it_is_read_is_noticed() {
     let place = Scratch::new();
-    let bytes = noise(4 * MIB, 2);
-    let write = Write {
-        size: Some(bytes.len() as u64),
-        ..Write::default()
+    let dir = place.dir();
+    write(&dir, "file", &noise(2 * MIB, 1));
+    let path = place.0.join("file");
+    let longer = || {
+        fs::OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .unwrap()
+            .write_all(b"x")
+            .unwrap()
     };
-    let sink = place.dir().write(p("file"), &write).unwrap();
+    let shorter = || {
+        fs::OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(MIB as u64)
+            .unwrap()
+    };
+    let all = Extents::from(0..u64::MAX);
+    let read = dir.read(p("file"), &all, 1, &Meanwhile(longer));
+    assert!(matches!(read, Err(Error::Changed { .. })), "{read:?}");
+    let read = dir.read(p("file"), &all, 1, &Meanwhile(shorter));
+    assert!(matches!(read, Err(Error::Changed { .. })), "{read:?}");
+    dir.read(p("file"), &all, 1, &Meanwhile(|| {})).unwrap();
+}
+
+#[test]
+fn what_is_no_file_is_refused_and_never_waited_for() {
+    let place = Scratch::new();
+    let dir = place.dir();
+    let made = std::process::Command::new("mkfifo")
+        .arg(place.0.join("pipe"))
+        .status()
+        .unwrap();
+    assert!(made.success());
+    let _socket = std::os::unix::net::UnixListener::bind(place.0.join("socket")).unwrap();
+    for name in ["pipe", "socket"] {
+        let got = Meanwhile(|| {});
+        assert!(
+            dir.read(p(name), &Extents::from(0..1), 1, &got).is_err(),
+            "{name}"
+        );
+        assert!(dir.write(p(name), &Write::default()).is_err(), "{name}");
+        assert!(
+            dir.write(
+                p(name),
+                &Write {
+                    how: How::InPlace,
+                    ..Write::default()
+                }
+            )
+            .is_err(),
+            "{name}"
+        );
+        assert!(
+            dir.set(
+                p(name),
+                &Set {
+                    length: Some(0),
+                    ..Set::default()
+                }
+            )
+            .is_err(),
+            "{name}"
+        );
+        assert_eq!(dir.stat(p(name)).unwrap().kind, Kind::Other);
+    }
+    let read = dir.read(p("pipe"), &Extents::from(0..1), 1, &Meanwhile(|| {}));
+    assert_eq!(read.unwrap_err().to_string(), "pipe: is a pipe");
+}
+
+#[test]
+fn partials_are_nobodys_files() {
+    let place = Scratch::new();
+    let dir = place.dir();
+    let sink = dir
+        .write(
+            p("file"),
+            &Write {
+                size: Some(9 << 20),
+                ..Write::default()
+            },
+        )
+        .unwrap();
+    put(&*sink, 0, &noise(MIB, 1));
+    for name in place.names() {
+        let name = p(&name);
+        assert!(dir.stat(name).is_err());
+        assert!(
+            dir.read(name, &Extents::from(0..1), 1, &Meanwhile(|| {}))
+                .is_err()
+        );
+        assert!(dir.write(name, &Write::default()).is_err());
+        assert!(dir.remove(name, What::File).is_err());
+        assert!(dir.rename(name, p("mine")).is_err());
+        assert!(dir.digest(name, Algorithm::Blake3, None).is_err());
+        assert!(
+            dir.set(
+                name,
+                &Set {
+                    length: Some(0),
+                    ..Set::default()
+                }
+            )
+            .is_err()
+        );
+    }
+    assert_eq!(place.names().len(), 2);
+}
+
+#[test]
+fn a_digest_is_known_only_while_the_file_is_as_it_was() {
+    let place = Scratch::new();
+    let dir = place.dir();
+    let bytes = noise(MIB + 1, 1);
+    let told = write(&dir, "file", &bytes).digests;
+    let all = Extents::from(0..0);
+    let read = || {
+        dir.read(p("file"), &all, 1, &Meanwhile(|| {}))
+            .unwrap()
+            .digest
+    };
+    assert_eq!(read().as_slice(), told);
+    let meta = fs::metadata(place.0.join("file")).unwrap();
+    let other = noise(MIB + 1, 2);
+    fs::write(place.0.join("file"), &other).unwrap();
+    fs::File::open(place.0.join("file"))
+        .unwrap()
+        .set_modified(meta.modified().unwrap())
+        .unwrap();
+    assert_eq!(read(), None, "same size and time, other bytes");
+    assert_eq!(
+        dir.digest(p("file"), Algorithm::Blake3, None).unwrap(),
+        Digest::of(Algorithm::Blake3, &other)
+    );
+    assert_eq!(read(), None, "it changed too lately to be remembered");
+}
+
+#[test]
+fn leaves_of_a_file_are_those_of_its_tree() {
+    let place = Scratch::new();
+    let dir = place.dir();
+    let bytes = noise(3 * MIB + 7, 5);
+    write(&dir, "file", &bytes);
+    let mut tree = godwit_core::Leaves::new();
+    for (i, block) in bytes.chunks(MIB).enumerate() {
+        tree.add(godwit_core::Piece::of(Block {
+            offset: (i * MIB) as u64,
+            bytes: block,
+        }));
+    }
+    let all: Vec<Chain> = (0..4)
+        .map(|i| tree.chain(i, bytes.len() as u64).unwrap())
+        .collect();
+    assert_eq!(dir.leaves(p("file"), 0..100).unwrap(), all);
+    assert_eq!(dir.leaves(p("file"), 2..4).unwrap(), all[2..]);
+    assert_eq!(dir.leaves(p("file"), 4..u64::MAX).unwrap(), []);
+}
+
+#[test]
+fn what_was_written_again_is_what_the_digest_tells() {
+    let place = Scratch::new();
+    let dir = place.dir();
+    let checks = Checks {
+        blake3: true,
+        adler32: true,
+    };
+    let sink = dir
+        .write(
+            p("file"),
+            &Write {
+                checks,
+                ..Write::default()
+            },
+        )
+        .unwrap();
+    let mut bytes = noise(2 * MIB, 1);
     put(&*sink, 0, &bytes[..MIB]);
-    put(&*sink, 2 * LEAF_BYTES, &bytes[2 * MIB..3 * MIB]);
-    drop(sink);
-    let kept = place.dir().partial(p("file"), None).unwrap().unwrap();
-    assert_eq!(
-        (kept.prefix(), kept.size, kept.in_use),
-        (LEAF_BYTES, Some(4 * LEAF_BYTES), false)
-    );
-    let sink = place.dir().write(p("file"), &write).unwrap();
-    assert_eq!(sink.done().to_string(), "0-1048576,2097152-3145728");
-    put(&*sink, LEAF_BYTES, &bytes[MIB..2 * MIB]);
-    put(&*sink, 3 * LEAF_BYTES, &bytes[3 * MIB..]);
+    put(&*sink, LEAF_BYTES, &bytes[MIB..]);
+    let again = noise(1000, 2);
+    put(&*sink, LEAF_BYTES - 500, &again);
+    bytes[MIB - 500..MIB + 500].copy_from_slice(&again);
     let finished = sink.finish(&Whole::default()).unwrap();
-    assert_eq!(
-        (finished.reread_bytes, place.bytes("file") == bytes),
-        (0, true)
+    assert_eq!(place.bytes("file"), bytes);
+    let expected = [Algorithm::Blake3, Algorithm::Adler32].map(|by| Digest::of(by, &bytes));
+    assert_eq!(finished.digests, expected);
+    assert!(
+        finished.reread_bytes > 0,
+        "told without reading what came twice"
     );
-    assert_eq!(finished.digests, [Digest::of(Algorithm::Blake3, &bytes)]);
-    assert_eq!(place.names(), ["file"]);
+}
+
+#[test]
+fn the_root_of_all_is_a_store_too() {
+    let place = Scratch::new();
+    let root = Dir::open(Path::new("/"), "tester", Opener::Myself).unwrap();
+    let path = place.0.join("file");
+    let inside = path.strip_prefix("/").unwrap();
+    let sink = root.write(inside, &Write::default()).unwrap();
+    put(&*sink, 0, b"text");
+    sink.finish(&Whole::default()).unwrap();
+    std::os::unix::fs::symlink(&path, place.0.join("absolute")).unwrap();
+    let link = place.0.join("absolute");
+    assert_eq!(root.stat(link.strip_prefix("/").unwrap()).unwrap().size, 4);
 }

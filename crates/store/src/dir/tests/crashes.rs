@@ -1,0 +1,127 @@
+//! A process that dies at a named point, and one that goes on.
+
+use super::*;
+use std::{os::unix::process::ExitStatusExt, process::Command};
+
+/// What the child writes; one block each for every byte but the last five.
+fn source() -> Vec<u8> {
+    noise(4 * MIB + 5, 77)
+}
+
+fn how() -> Write<'static> {
+    Write {
+        size: Some(4 * LEAF_BYTES + 5),
+        ..Write::default()
+    }
+}
+
+/// The one that dies: run by `dies_at` only.
+#[test]
+fn child() {
+    let Some(root) = std::env::var_os("GODWIT_CHILD") else {
+        return;
+    };
+    let dir = Dir::open(Path::new(&root), "tester", Opener::Myself).unwrap();
+    let sink = dir.write(p("file"), &how()).unwrap();
+    for (i, block) in source().chunks(MIB).enumerate() {
+        put(&*sink, (i * MIB) as u64, block);
+        if i == 1 {
+            sink.commit().unwrap();
+        }
+    }
+    sink.finish(&Whole::default()).unwrap();
+}
+
+fn dies_at(point: &str) -> Scratch {
+    let place = Scratch::new();
+    let status = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "dir::tests::crashes::child", "--nocapture"])
+        .env("GODWIT_CHILD", &place.0)
+        .env("GODWIT_CRASH", point)
+        .output()
+        .unwrap()
+        .status;
+    assert_eq!(status.signal(), Some(9), "{point} was not reached");
+    place
+}
+
+/// Goes on, and returns how many bytes the dead one had left.
+fn goes_on(place: &Scratch, point: &str) -> u64 {
+    let dir = place.dir();
+    let sink = dir.write(p("file"), &how()).unwrap();
+    let done = sink.done();
+    for piece in done.missing(0..4 * LEAF_BYTES + 5).iter() {
+        put(
+            &*sink,
+            piece.start,
+            &source()[piece.start as usize..piece.end as usize],
+        );
+    }
+    let digest = Some(Digest::of(Algorithm::Blake3, &source()));
+    sink.finish(&Whole {
+        digest,
+        ..Whole::default()
+    })
+    .unwrap_or_else(|e| panic!("{point}: {e}"));
+    assert_eq!(place.bytes("file"), source(), "{point}");
+    assert_eq!(place.names(), ["file"], "{point}");
+    done.len_bytes()
+}
+
+#[test]
+fn publish_goes_on_after_kill_at_every_point() {
+    const M: u64 = LEAF_BYTES;
+    let points = [
+        ("dir.part-made", 0),
+        ("dir.record-made", 0),
+        ("dir.record-begun", 0),
+        ("dir.bytes-written:1", 0),
+        ("dir.bytes-written:3", 2 * M),
+        ("dir.slot-written:1", M),
+        ("dir.slot-written:3", 3 * M),
+        ("dir.synced", 2 * M),
+        ("dir.before-rename", 4 * M + 5),
+    ];
+    for (point, left) in points {
+        let place = dies_at(point);
+        assert!(
+            !place.0.join("file").exists(),
+            "{point}: half a file is visible"
+        );
+        assert_eq!(goes_on(&place, point), left, "{point}");
+    }
+}
+
+/// Between taking its name and dropping its record: the file is whole, and the
+/// record says nothing to anybody.
+#[test]
+fn publish_is_over_once_the_file_has_its_name() {
+    let place = dies_at("dir.after-rename");
+    assert_eq!(place.bytes("file"), source());
+    assert_eq!(place.names().len(), 2, "the record is still there");
+    assert!(place.dir().partial(p("file"), None).unwrap().is_none());
+    assert_eq!(place.dir().sweep(Duration::ZERO).unwrap(), 1);
+    assert_eq!(place.names(), ["file"]);
+    let place = dies_at("dir.after-rename");
+    assert_eq!(
+        goes_on(&place, "dir.after-rename"),
+        0,
+        "a new upload begins anew"
+    );
+}
+
+/// Whoever adds a point adds it to the tests.
+#[test]
+fn every_point_is_tested() {
+    let code = concat!(include_str!("../upload.rs"), include_str!("../partial.rs"));
+    let tests = include_str!("crashes.rs");
+    let points: Vec<&str> = code
+        .split("crash::point(\"")
+        .skip(1)
+        .map(|rest| rest.split('"').next().unwrap())
+        .collect();
+    assert!(points.len() >= 8);
+    for point in points {
+        assert!(tests.contains(&format!("\"{point}")), "{point}");
+    }
+}
