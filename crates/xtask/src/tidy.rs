@@ -107,6 +107,9 @@ const REFUSED: [&str; 7] = [
     "manager", "service", "handler", "helper", "util", "broker", "agent",
 ];
 
+/// Terms of art that contain one.
+const TERMS: [&str; 1] = ["name_service"]; // what resolves names, in resolver(5) and errors alike
+
 fn arrows(name: &str, text: &str, found: &mut Found) {
     if name == "fuzz" {
         return; // it stands outside the house and feeds all of it
@@ -167,7 +170,11 @@ fn leftovers(text: &str, code: &str, found: &mut Found) {
 
 fn refused_words(path: &Path, code: &str, found: &mut Found) {
     let mut judge = |number, identifier: &str| {
-        for part in parts(identifier) {
+        let words = parts(identifier);
+        if TERMS.contains(&words.join("_").as_str()) {
+            return;
+        }
+        for part in words {
             let stem = part.strip_suffix('s').unwrap_or(&part);
             if REFUSED.contains(&stem) || REFUSED.contains(&part.as_str()) {
                 found.push((
@@ -382,6 +389,7 @@ mod tests {
             ),
             ("crates/wire/tests/a.rs", "use std::fs;"),
             ("crates/core/src/a.rs", "let serviced = signal.handler();"),
+            ("crates/core/src/a.rs", "fn name_service() -> NameService;"),
         ] {
             let found = complaints(path, &format!("//! A file.\n\n{line}\n"));
             assert_eq!(found, [""; 0], "{line}");
