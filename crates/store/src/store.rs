@@ -126,6 +126,18 @@ pub trait Sink: Send + Sync {
     /// files up to [`SMALL_BYTES`], which are sent again whole).
     fn done(&self) -> Extents;
 
+    /// Returns bytes that an earlier attempt brought and that this sink has never
+    /// seen, though it must to tell the digest of the whole.
+    fn unseen(&self) -> Extents {
+        Extents::new()
+    }
+
+    /// Shows the sink bytes that are there already: it hashes them and sends nothing.
+    fn show(&self, block: Block<'_>) -> Result<()> {
+        let _ = block;
+        Ok(())
+    }
+
     /// Waits until what was put has landed, or is known not to have, and returns
     /// what has. After it more may be put.
     fn settle(&self) -> Result<Extents> {

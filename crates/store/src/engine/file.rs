@@ -83,6 +83,7 @@ impl Run<'_> {
         self.resumed(&sink.done(), &plan.range);
 
         let read = self.fill(&*sink, &plan)?;
+        let reread_bytes = self.show(&*sink)?;
         let digest = match read {
             _ if !whole_file || !self.copying.options.verify => None,
             Some(Read {
@@ -104,7 +105,7 @@ impl Run<'_> {
                 .filter(|_| whole_file && self.copying.options.keep_modes),
         };
         let finished = sink.finish(&whole)?;
-        Ok(self.outcome(&plan, finished))
+        Ok(self.outcome(&plan, finished, reread_bytes))
     }
 
     /// Reads what the sink does not have, until it has all of it.
@@ -133,6 +134,22 @@ impl Run<'_> {
             expected: "what the source announced".into(),
             found: format!("something else, each time, in bytes {left}"),
         })
+    }
+
+    /// Reads what an earlier attempt sent, where nobody remembers what it hashed to.
+    fn show(&self, sink: &dyn Sink) -> Result<u64> {
+        let unseen = if self.copying.options.verify {
+            sink.unseen()
+        } else {
+            Extents::new()
+        };
+        if unseen.is_empty() {
+            return Ok(0);
+        }
+        let Item { source, .. } = self.item;
+        let read = source.store.read(&source.path, &unseen, 1, &Shown(sink))?;
+        self.check_unchanged(&read.stat)?;
+        Ok(unseen.len_bytes())
     }
 
     /// Asks the planner what has still to move: a copy is one fragment with one
@@ -291,7 +308,7 @@ impl Run<'_> {
         self.told.lock().expect(NO_PANIC).len_bytes()
     }
 
-    fn outcome(&self, plan: &Plan, finished: Finished) -> Outcome {
+    fn outcome(&self, plan: &Plan, finished: Finished, reread_bytes: u64) -> Outcome {
         let verify = self.copying.options.verify;
         Outcome {
             source: self.item.source.clone(),
@@ -301,7 +318,7 @@ impl Run<'_> {
                 ..self.item.clone()
             }),
             resumed_bytes: self.resumed_bytes.unwrap_or(0),
-            reread_bytes: finished.reread_bytes,
+            reread_bytes: reread_bytes + finished.reread_bytes,
             seconds: self.began.elapsed().as_secs_f64(),
             streams: plan.streams,
             verified: if verify {
@@ -354,6 +371,31 @@ impl Sink for Counting<'_> {
 
     fn finish(self: Box<Self>, _: &Whole) -> Result<Finished> {
         Ok(Finished::default()) // whoever made it finishes the sink itself
+    }
+
+    fn abandon(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Shows what it is given.
+struct Shown<'a>(&'a dyn Sink);
+
+impl Sink for Shown<'_> {
+    fn put(&self, block: Block<'_>) -> Result<()> {
+        self.0.show(block)
+    }
+
+    fn done(&self) -> Extents {
+        Extents::new()
+    }
+
+    fn commit(&self) -> Result<Extents> {
+        Ok(Extents::new())
+    }
+
+    fn finish(self: Box<Self>, _: &Whole) -> Result<Finished> {
+        Ok(Finished::default())
     }
 
     fn abandon(self: Box<Self>) -> Result<()> {

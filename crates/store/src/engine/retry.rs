@@ -21,9 +21,13 @@ impl Retry {
         }
     }
 
-    /// Something moved: patience starts anew.
+    /// Something moved: patience starts anew, and is longer. What has worked is
+    /// worth waiting for: a server that restarts, a link that is mended.
     pub(super) fn progressed(&mut self) {
-        *self = Self::new(self.max);
+        *self = Self {
+            left: self.max * WORTH,
+            ..Self::new(self.max)
+        };
     }
 
     /// Returns how long to wait before the next try; `None` means give up.
@@ -41,6 +45,8 @@ impl Retry {
     }
 }
 
+/// Fifteen tries, by default, are four minutes.
+const WORTH: u32 = 3;
 const FIRST: Duration = Duration::from_millis(200);
 const LAST: Duration = Duration::from_secs(30);
 /// A server that asks for more than this is told to its user instead.
@@ -62,5 +68,9 @@ mod tests {
         assert_eq!(pauses, [FIRST, FIRST * 2, FIRST * 4]);
         retry.progressed();
         assert_eq!(retry.after(Fault::NotYet(FIRST * 10)), Some(FIRST * 10));
+        assert_eq!(
+            std::iter::from_fn(|| retry.after(Fault::Passing)).count(),
+            8
+        );
     }
 }
