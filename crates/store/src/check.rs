@@ -82,6 +82,10 @@ fn a_file_comes_back(store: &dyn Store, can: &Can) {
         let bytes = noise(len, len as u64);
         let finished = write(store, "file", &bytes);
         assert!(!finished.in_place);
+        assert_eq!(
+            finished.reread_bytes, 0,
+            "{len} bytes in order need no second look"
+        );
         assert_eq!(read(store, "file"), bytes);
         let stat = stat(store, "file");
         assert_eq!((stat.kind, stat.size), (Kind::File, len as u64));

@@ -774,3 +774,38 @@ fn publish_sweeps_what_nobody_goes_on_with() {
     dir.remove(p("a"), What::Directory).unwrap();
     assert_eq!(place.names(), Vec::<String>::new());
 }
+
+/// The table in SEMANTICS.md names tests that exist, and all of them.
+#[test]
+fn every_cell_of_the_table_has_its_test() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let read = |path: &str| fs::read_to_string(root.join(path)).unwrap();
+    let tests = [
+        read("crates/store/src/dir/tests/publish.rs"),
+        read("crates/store/src/dir/tests/crashes.rs"),
+        fs::read_to_string(root.join("crates/node/tests/publish.rs")).unwrap_or_default(),
+    ];
+    let has_node = !tests[2].is_empty();
+    let tests = tests.concat();
+    let table = read("SEMANTICS.md");
+    let names = |text: &str, before: &str, after: char| -> std::collections::BTreeSet<String> {
+        let parts = text.split(before).skip(1);
+        parts
+            .map(|rest| format!("publish_{}", rest.split(after).next().unwrap()))
+            .collect()
+    };
+    let (told, there) = (
+        names(&table, "`publish_", '`'),
+        names(&tests, "\nfn publish_", '('),
+    );
+    assert!(
+        there.is_subset(&told),
+        "not in the table: {:?}",
+        &there - &told
+    );
+    assert!(
+        !has_node || told.is_subset(&there),
+        "no such tests: {:?}",
+        &told - &there
+    );
+}
