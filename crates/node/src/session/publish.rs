@@ -27,8 +27,6 @@ pub(super) struct Plan {
     pub(super) mode: Option<u32>,
     pub(super) modify: Option<Duration>,
     pub(super) check: Option<Digest>,
-    /// A digest that can only be computed when all is there.
-    pub(super) check_after: Option<Digest>,
 }
 
 /// What the client said of the length.
@@ -91,12 +89,7 @@ impl Plan {
         if let Some((by, value)) = &give.check {
             let digest = Digest::from_hex(*by, value)
                 .map_err(|_| Failure::new(Cause::BadName, "The checksum is not one."))?;
-            match by {
-                godwit_core::Algorithm::Blake3 | godwit_core::Algorithm::Adler32 => {
-                    plan.check = Some(digest);
-                }
-                _ => plan.check_after = Some(digest),
-            }
+            plan.check = Some(digest);
         }
         Ok(plan)
     }
@@ -112,7 +105,6 @@ impl Plan {
             mode: None,
             modify: None,
             check: None,
-            check_after: None,
         }
     }
 

@@ -191,9 +191,6 @@ impl Session {
             }
         };
         let finished = sink.finish(&plan.whole(size)).map_err(|e| failure(&e))?;
-        if let Some(expected) = &plan.check_after {
-            self.check_after(path, expected)?;
-        }
         let size = match size {
             Some(size) => Some(size),
             None => self.dir().stat(path).ok().map(|stat| stat.size),
@@ -225,26 +222,6 @@ impl Session {
             reread_bytes: finished.reread_bytes,
             ..Outcome::default()
         }
-    }
-
-    /// Of algorithms that want bytes in order, `SCKS` is compared when the file
-    /// is there. As with GCT, a file that differs stays, and the reply tells.
-    fn check_after(&self, path: &Path, expected: &Digest) -> std::result::Result<(), Failure> {
-        let computed = self
-            .dir()
-            .digest(path, expected.algorithm(), None)
-            .map_err(|e| failure(&e))?;
-        if computed == *expected {
-            return Ok(());
-        }
-        let cause = Cause::Corrupt {
-            computed: computed.hex(),
-            expected: expected.hex(),
-        };
-        Err(Failure::new(
-            cause,
-            "The bytes differ from what was announced",
-        ))
     }
 
     /// `SITE GODWIT FINISH`.

@@ -1,0 +1,432 @@
+//! When an upload becomes a file: one test a cell of the table in SEMANTICS.md.
+
+mod common;
+
+use common::{Client, Served, block, bytes, data_to};
+use std::{io::Write, net::TcpStream, os::unix::fs::PermissionsExt};
+
+/// Begins a STOR, sends some bytes, and returns both connections.
+fn begin(client: &mut Client, command: &str, bytes: &[u8]) -> TcpStream {
+    let at = client.passive();
+    client.send(command);
+    let mut data = data_to(at);
+    assert!(client.reply().starts_with("150"));
+    data.write_all(bytes).unwrap();
+    data
+}
+
+/// Nothing is there under `name`, nor is anything listed.
+fn assert_hidden(served: &Served, name: &str) {
+    assert!(!served.has(name), "{name} is there");
+    let listed = served.client().get("NLST").unwrap();
+    let listed = String::from_utf8_lossy(&listed).into_owned();
+    assert_eq!(listed.matches(name).count(), 0, "listed: {listed}");
+    assert!(!listed.contains(".godwit"), "a partial is listed: {listed}");
+    assert!(
+        served
+            .client()
+            .ask(&format!("MLST {name}"))
+            .starts_with("550")
+    );
+}
+
+#[test]
+fn publish_stream_when_the_announced_size_agrees() {
+    let served = Served::new();
+    let mut client = served.client();
+    client.ok("ALLO 5");
+    assert!(client.put("STOR x", b"hello").starts_with("226"));
+    assert_eq!(served.bytes("x"), b"hello");
+}
+
+#[test]
+fn publish_stream_without_size_when_the_client_stays() {
+    let served = Served::new();
+    assert!(served.client().put("STOR x", b"hello").starts_with("226"));
+    assert_eq!(served.bytes("x"), b"hello");
+}
+
+#[test]
+fn publish_an_empty_stream_makes_an_empty_file() {
+    let served = Served::new();
+    assert!(served.client().put("STOR x", b"").starts_with("226"));
+    assert_eq!(served.bytes("x"), b"");
+}
+
+#[test]
+fn publish_stream_not_when_less_came_than_was_announced() {
+    let served = Served::new();
+    let mut client = served.client();
+    client.ok("ALLO 10");
+    let end = client.put("STOR x", b"hello");
+    assert!(end.starts_with("426"), "{end}");
+    assert_hidden(&served, "x");
+    assert_eq!(served.client().ok("SIZE x"), "213 5");
+}
+
+#[test]
+fn publish_stream_not_when_the_client_leaves_with_its_data() {
+    let served = Served::new();
+    let mut client = served.client();
+    let data = begin(&mut client, "STOR x", b"hello");
+    // As the kernel does for a process that was killed: control first.
+    drop(client);
+    drop(data);
+    common::until("an end of the session", || served.node().sessions() == 0);
+    assert_hidden(&served, "x");
+    assert_eq!(served.client().ok("SIZE x"), "213 5");
+}
+
+#[test]
+fn publish_extended_at_the_end_of_file() {
+    let served = Served::new();
+    let mut client = served.client();
+    client.ok("MODE E");
+    let (_, end) = client.put_blocks("STOR x", &[(3, b"lo"), (0, b"hel")]);
+    assert!(end.starts_with("226"), "{end}");
+    assert_eq!(served.bytes("x"), b"hello");
+}
+
+#[test]
+fn publish_extended_even_if_the_client_leaves_after_the_end_of_file() {
+    let served = Served::new();
+    let mut client = served.client();
+    client.ok("MODE E");
+    let mut data = begin(&mut client, "STOR x", &block(0, 5, 0));
+    data.write_all(b"hello").unwrap();
+    data.write_all(&block(0x48, 0, 1)).unwrap();
+    assert!(client.last_reply().1.starts_with("226"));
+    drop(client);
+    assert_eq!(served.bytes("x"), b"hello");
+}
+
+#[test]
+fn publish_extended_not_with_a_hole() {
+    let served = Served::new();
+    let mut client = served.client();
+    client.ok("MODE E");
+    let (_, end) = client.put_blocks("STOR x", &[(0, b"hel"), (4, b"o")]);
+    assert!(end.starts_with("426"), "{end}");
+    assert_hidden(&served, "x");
+    assert_eq!(served.client().ok("SIZE x"), "213 3");
+}
+
+#[test]
+fn publish_extended_not_when_less_came_than_was_announced() {
+    let served = Served::new();
+    let mut client = served.client();
+    client.ok("MODE E");
+    client.ok("ALLO 2000000");
+    let (_, end) = client.put_blocks("STOR x", &[(0, b"hello")]);
+    assert!(end.starts_with("426"), "{end}");
+    client.ok("ALLO 9");
+    let (_, end) = client.put_blocks("STOR y", &[(0, b"hello")]);
+    assert!(end.starts_with("426"), "{end}");
+    assert_hidden(&served, "x");
+    assert_hidden(&served, "y");
+}
+
+#[test]
+fn publish_extended_not_without_end_of_file() {
+    let served = Served::new();
+    let mut client = served.client();
+    client.ok("MODE E");
+    let mut data = begin(&mut client, "STOR x", &block(0, 5, 0));
+    data.write_all(b"hello").unwrap();
+    drop(data);
+    let (_, end) = client.last_reply();
+    assert!(end.starts_with("426"), "{end}");
+    assert_hidden(&served, "x");
+}
+
+#[test]
+fn publish_name_absent_rest_goes_on_with_the_partial() {
+    let served = Served::new();
+    let whole = bytes(3_000_000);
+    let mut client = served.client();
+    client.ok("ALLO 3000000");
+    assert!(client.put("STOR x", &whole[..1_234_567]).starts_with("426"));
+    // From another connection, as `curl -C -` and `lftp put -c` do.
+    let mut client = served.client();
+    assert_eq!(client.ok("SIZE x"), "213 1234567");
+    client.ok("REST 1234567");
+    client.ok("ALLO 3000000");
+    assert!(client.put("STOR x", &whole[1_234_567..]).starts_with("226"));
+    assert_eq!(served.bytes("x"), whole);
+}
+
+#[test]
+fn publish_name_absent_append_goes_on_with_the_partial() {
+    let served = Served::new();
+    let mut client = served.client();
+    client.ok("ALLO 10");
+    assert!(client.put("STOR x", b"hello").starts_with("426"));
+    assert!(client.put("APPE x", b"world").starts_with("226"));
+    assert_eq!(served.bytes("x"), b"helloworld");
+}
+
+#[test]
+fn publish_name_absent_rest_behind_what_is_here_is_refused() {
+    let served = Served::new();
+    let mut client = served.client();
+    client.ok("REST 5");
+    let refused = client.put("STOR x", b"world");
+    assert!(
+        refused.starts_with("550") && refused.contains("REST"),
+        "{refused}"
+    );
+    assert!(!served.has("x"));
+}
+
+#[test]
+fn publish_name_absent_extended_rest_goes_on_with_the_partial() {
+    let served = Served::new();
+    let mut client = served.client();
+    client.ok("MODE E");
+    let (_, end) = client.put_blocks("STOR x", &[(0, b"hel"), (4, b"o")]);
+    assert!(end.starts_with("426"), "{end}");
+    client.ok("REST 0-3,4-5");
+    let (_, end) = client.put_blocks("STOR x", &[(3, b"l")]);
+    assert!(end.starts_with("226"), "{end}");
+    assert_eq!(served.bytes("x"), b"hello");
+}
+
+#[test]
+fn publish_name_exists_whole_upload_replaces_it_in_one_step() {
+    let served = Served::new();
+    served.put("x", b"an older and longer file");
+    let mode = std::fs::Permissions::from_mode(0o640);
+    std::fs::set_permissions(served.file("x"), mode).unwrap();
+    let mut client = served.client();
+    let data = begin(&mut client, "STOR x", b"hel");
+    assert_eq!(served.bytes("x"), b"an older and longer file");
+    drop(data);
+    assert!(client.reply().starts_with("226"));
+    assert_eq!(served.bytes("x"), b"hel");
+    let mode = std::fs::metadata(served.file("x"))
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o640);
+}
+
+#[test]
+fn publish_name_exists_broken_upload_leaves_it_as_it_was() {
+    let served = Served::new();
+    served.put("x", b"older");
+    let mut client = served.client();
+    client.ok("ALLO 100");
+    assert!(client.put("STOR x", b"hel").starts_with("426"));
+    assert_eq!(served.bytes("x"), b"older");
+    assert_eq!(served.client().ok("SIZE x"), "213 5");
+}
+
+#[test]
+fn publish_name_exists_stream_rest_is_in_place() {
+    let served = Served::new();
+    served.put("x", b"hello world");
+    let mut client = served.client();
+    client.ok("REST 6");
+    assert!(client.put("STOR x", b"W").starts_with("226"));
+    assert_eq!(served.bytes("x"), b"hello World");
+}
+
+#[test]
+fn publish_name_exists_append_is_in_place() {
+    let served = Served::new();
+    served.put("x", b"hello");
+    assert!(served.client().put("APPE x", b" world").starts_with("226"));
+    assert_eq!(served.bytes("x"), b"hello world");
+}
+
+#[test]
+fn publish_name_exists_esto_is_in_place() {
+    let served = Served::new();
+    served.put("x", b"hello world");
+    let mut client = served.client();
+    assert!(client.put("ESTO A 6 x", b"W").starts_with("226"));
+    client.ok("MODE E");
+    let (_, end) = client.put_blocks("ESTO A 1 x", &[(0, b"E"), (2, b"L")]);
+    assert!(end.starts_with("226"), "{end}");
+    assert_eq!(served.bytes("x"), b"hElLo World");
+}
+
+#[test]
+fn publish_name_exists_extended_rest_in_the_partial_goes_on_with_it() {
+    let served = Served::new();
+    served.put("x", b"older");
+    let mut client = served.client();
+    client.ok("MODE E");
+    let (_, end) = client.put_blocks("STOR x", &[(0, b"NEW"), (4, b"R")]);
+    assert!(end.starts_with("426"), "{end}");
+    assert_eq!(served.bytes("x"), b"older");
+    client.ok("REST 0-3,4-5");
+    let (_, end) = client.put_blocks("STOR x", &[(3, b"E")]);
+    assert!(end.starts_with("226"), "{end}");
+    assert_eq!(served.bytes("x"), b"NEWER");
+}
+
+#[test]
+fn publish_name_exists_extended_rest_not_in_the_partial_is_in_place() {
+    let served = Served::new();
+    served.put("x", b"older");
+    let mut client = served.client();
+    client.ok("MODE E");
+    client.ok("REST 0-4");
+    let (_, end) = client.put_blocks("STOR x", &[(4, b"R")]);
+    assert!(end.starts_with("226"), "{end}");
+    assert_eq!(served.bytes("x"), b"oldeR");
+}
+
+#[test]
+fn publish_of_two_at_once_the_last_wins_whole() {
+    let served = Served::new();
+    let (mut one, mut two) = (served.client(), served.client());
+    let (first, second) = (bytes(2_000_000), vec![7; 1_500_000]);
+    let mut first_data = begin(&mut one, "STOR x", &first[..1_000_000]);
+    let mut second_data = begin(&mut two, "STOR x", &second[..500_000]);
+    first_data.write_all(&first[1_000_000..]).unwrap();
+    second_data.write_all(&second[500_000..]).unwrap();
+    drop(first_data);
+    assert!(one.reply().starts_with("226"));
+    assert_eq!(served.bytes("x"), first);
+    drop(second_data);
+    assert!(two.reply().starts_with("226"));
+    assert_eq!(served.bytes("x"), second);
+}
+
+#[test]
+fn publish_named_upload_may_be_held_and_finished_later() {
+    let served = Served::new();
+    let whole = bytes(2_500_000);
+    let mut client = served.client();
+    client.ok("OPTS GODWIT 1");
+    client.ok("MODE E");
+    let upload = "ESTO GODWIT=\"size=2500000;id=u1;hold=1\" x";
+    let (_, end) = client.put_blocks(upload, &[(0, &whole[..1_000_000])]);
+    assert!(
+        end.starts_with("226") && end.contains("done=0-1000000;published=0;"),
+        "{end}"
+    );
+    assert_hidden(&served, "x");
+    let done = client.ok("SITE GODWIT DONE id=u1 x");
+    assert_eq!(done, "250 GODWIT size=2500000;done=0-1000000");
+    let early = client.ask("SITE GODWIT FINISH id=u1;size=2500000 x");
+    assert!(
+        early.starts_with("550") && early.contains("1000000-2500000"),
+        "{early}"
+    );
+    let (markers, end) = client.put_blocks(upload, &[(1_000_000, &whole[1_000_000..])]);
+    assert!(end.contains("done=0-2500000"), "{end}");
+    assert!(
+        markers.iter().any(|m| m.starts_with("115 Leaves ")),
+        "{markers:?}"
+    );
+    let digest = godwit_core::Digest::of(godwit_core::Algorithm::Blake3, &whole).hex();
+    let wrong = "0".repeat(64);
+    let refused = client.ask(&format!(
+        "SITE GODWIT FINISH id=u1;size=2500000;blake3={wrong} x"
+    ));
+    assert!(
+        refused.starts_with("550") && refused.contains("c=INCORRECT_CHECKSUM"),
+        "{refused}"
+    );
+    assert_hidden(&served, "x");
+    // Nobody knows which byte was wrong, so none of them is believed any more.
+    assert!(client.ask("SITE GODWIT DONE id=u1 x").starts_with("550"));
+    let (_, end) = client.put_blocks(upload, &[(0, &whole)]);
+    assert!(end.contains("done=0-2500000"), "{end}");
+    let finished = client.ok(&format!(
+        "SITE GODWIT FINISH id=u1;size=2500000;modify=20200101000000;mode=0600;blake3={digest} x"
+    ));
+    assert!(
+        finished.contains(&format!("blake3={digest};published=1")),
+        "{finished}"
+    );
+    assert!(finished.contains("modify=20200101000000;"), "{finished}");
+    assert_eq!(served.bytes("x"), whole);
+    let mode = std::fs::metadata(served.file("x"))
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert!(client.ask("SITE GODWIT DONE id=u1 x").starts_with("550"));
+}
+
+#[test]
+fn publish_named_upload_with_a_wrong_digest_is_kept() {
+    let served = Served::new();
+    served.put("x", b"older");
+    let mut client = served.client();
+    client.ok("OPTS GODWIT 1");
+    client.ok("MODE E");
+    let wrong = "0".repeat(64);
+    for size in [5, 2_000_000] {
+        let bytes = bytes(size);
+        let command = format!("ESTO GODWIT=\"size={size};id=u{size};blake3={wrong}\" x");
+        let (_, end) = client.put_blocks(&command, &[(0, &bytes)]);
+        assert!(
+            end.starts_with("550") && end.contains("c=INCORRECT_CHECKSUM"),
+            "{end}"
+        );
+        assert_eq!(served.bytes("x"), b"older");
+    }
+}
+
+#[test]
+fn publish_named_upload_that_must_be_new_does_not_replace() {
+    let served = Served::new();
+    served.put("x", b"older");
+    let mut client = served.client();
+    client.ok("MODE E");
+    let (_, end) = client.put_blocks("ESTO GODWIT=\"size=5;how=new\" x", &[(0, b"hello")]);
+    assert!(end.starts_with("553"), "{end}");
+    assert_eq!(served.bytes("x"), b"older");
+}
+
+#[test]
+fn publish_abandoned_upload_is_gone() {
+    let served = Served::new();
+    let mut client = served.client();
+    client.ok("ALLO 10");
+    assert!(client.put("STOR x", b"hello").starts_with("426"));
+    client.ok("MODE E");
+    let (_, end) = client.put_blocks("ESTO GODWIT=\"size=5;id=u1;hold=1\" x", &[(0, b"he")]);
+    assert!(end.starts_with("226"), "{end}");
+    client.ok("SITE GODWIT ABANDON id=u1 x");
+    assert!(client.ask("SITE GODWIT DONE id=u1 x").starts_with("550"));
+    assert_eq!(client.ok("SIZE x"), "213 5"); // the other one, without a name
+}
+
+#[test]
+fn publish_compares_what_scks_announced() {
+    let served = Served::new();
+    let mut client = served.client();
+    for (by, right) in [
+        ("MD5", "5d41402abc4b2a76b9719d911017c592"),
+        ("ADLER32", "062c0215"),
+    ] {
+        client.ok(&format!("SCKS {by} {right}"));
+        assert!(client.put("STOR x", b"hello").starts_with("226"));
+        client.ok(&format!("SCKS {by} {right}"));
+        let end = client.put("STOR y", b"hallo");
+        assert!(
+            end.starts_with("550-GlobusError: v=1 c=INCORRECT_CHECKSUM"),
+            "{end}"
+        );
+        assert!(
+            end.contains(&format!("GridFTP-Expected-Checksum: {right}")),
+            "{end}"
+        );
+        assert!(!served.has("y"));
+    }
+}
+
+#[test]
+fn publish_gives_the_time_that_storattr_said() {
+    let served = Served::new();
+    let mut client = served.client();
+    client.ok("SITE STORATTR modify=20200101000000;");
+    assert!(client.put("STOR x", b"hello").starts_with("226"));
+    assert_eq!(client.ok("MDTM x"), "213 20200101000000");
+}
