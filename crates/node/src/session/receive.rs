@@ -5,7 +5,7 @@ use super::{
     publish::{Plan, Verdict, blake3},
     send::channel_mode,
 };
-use crate::failure::failure;
+use crate::{failure::failure, ports::Held};
 use godwit_core::{Algorithm, Digest, Extents};
 use godwit_store::{
     Error, Finished, Given, How, Result, SMALL_BYTES, Sink, Store, Whole, Write, channel::Received,
@@ -51,7 +51,12 @@ impl Session {
         give: &Give,
         leg: &Leg,
     ) -> std::result::Result<(Outcome, u64), Failure> {
-        if let Some(how) = small(give, leg) {
+        // Only on a connection that is there is it known how many there are: a
+        // foreign sender with four may still be making the others.
+        let one = |held: &mut Held| held.is_warm() && held.streams() == 1;
+        if let Some(how) = small(give, leg)
+            && (leg.ours || self.held.as_mut().is_some_and(one))
+        {
             self.open(leg)?;
             if self.held.as_ref().is_some_and(|held| held.streams() == 1) {
                 return self.take_small(path, give, how).map_err(|e| failure(&e));
