@@ -53,15 +53,19 @@ impl Channel {
         }
     }
 
-    /// Receives a whole small file on the one connection there is, in the calling thread.
+    /// Receives a whole small file in the calling thread.
+    ///
+    /// One connection after the other: GCT makes as many as it was told to for a
+    /// single byte too, and some only when the first already carries it.
     pub fn receive_whole(&mut self, bytes_max: u64, watch: &Watch) -> Result<Vec<u8>> {
-        if self.links.is_empty() {
-            self.open(1, watch)?;
-        }
-        let link = &mut self.links[0].link;
         let (mut bytes, mut ends) = (Vec::new(), Ends::default());
         let mut patience = watch.patience();
+        let mut nth = 0;
         while !ends.is_complete() {
+            if nth == self.links.len() {
+                self.links.push(self.reach.next(nth, watch)?);
+            }
+            let link = &mut self.links[nth].link;
             let header = header(link, &mut patience)?.ok_or_else(|| ended_early(link))?;
             ends.on_header(&header)
                 .map_err(|bad| misbehaved(link, &bad))?;
@@ -78,8 +82,9 @@ impl Channel {
                 )?;
             }
             if header.close {
-                self.links.remove(0);
-                break;
+                self.links.remove(nth);
+            } else if header.end_of_data {
+                nth += 1;
             }
         }
         watch.moved(bytes.len() as u64);

@@ -176,6 +176,21 @@ fn small_files_follow_each_other_on_one_connection() {
 }
 
 #[test]
+fn a_small_file_may_come_over_connections_that_come_late() {
+    let watch = watch();
+    let (mut receiver, address) = Channel::listen(HERE, None).unwrap();
+    let mut first = TcpStream::connect(address).unwrap();
+    receiver.open(1, &watch).unwrap();
+    let header = |header: Header| header.encode();
+    first.write_all(&header(Header::data(0..1))).unwrap();
+    first.write_all(&bytes(1)).unwrap();
+    first.write_all(&header(Header::end_of_file(2))).unwrap();
+    let mut second = TcpStream::connect(address).unwrap();
+    second.write_all(&header(Header::end_of_data())).unwrap();
+    assert_eq!(receiver.receive_whole(99, &watch).unwrap(), bytes(1));
+}
+
+#[test]
 fn a_sender_that_dies_is_not_the_end_of_the_file() {
     let watch = watch();
     let (mut receiver, address) = Channel::listen(HERE, None).unwrap();
