@@ -477,7 +477,7 @@ pub(crate) fn walk_by_listing<S: Store + ?Sized>(
     Ok(())
 }
 
-fn read_one_small<S: Store + ?Sized>(store: &S, path: &Path) -> Result<Small> {
+pub(crate) fn read_one_small<S: Store + ?Sized>(store: &S, path: &Path) -> Result<Small> {
     let collected = Collected::default();
     let read = store.read(path, &Extents::from(0..SMALL_BYTES), 1, &collected)?;
     let bytes = collected

@@ -9,7 +9,7 @@ mod peers;
 use godwit_core::{Block, Chain, Extents, Url};
 use godwit_store::{
     Error, Finished, How, Kind, Remote, RemoteOptions, Result, Sink, Store, What, Whole, Write,
-    channel::Cancel,
+    channel::Cancel, check,
 };
 use peers::{Kind as Server, Peer};
 use std::{
@@ -209,4 +209,46 @@ fn files_go_to_vsftpd_and_back() {
 fn files_go_to_pure_ftpd_and_back() {
     round_trip(Server::Pureftpd, 1);
     round_trip(Server::Pureftpd, 2);
+}
+
+/// Runs the suite of all stores over `server`.
+fn keeps_the_promises(server: Server) {
+    let scratch = tempfile::tempdir().unwrap();
+    let Some(peer) = Peer::start(server, scratch.path()) else {
+        return;
+    };
+    let store = open(server, &peer);
+    let mut failed = Vec::new();
+    for (number, (name, check)) in check::CHECKS.iter().enumerate() {
+        let directory = peer.name(&format!("suite{number}"));
+        store.mkdir(Path::new(&directory)).unwrap();
+        let below = store.below(Path::new(&directory));
+        let can = below.can().unwrap();
+        let began = std::time::Instant::now();
+        let kept = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(&below, &can)));
+        if kept.is_err() {
+            failed.push(*name);
+        }
+        eprintln!(
+            "{server:?}: {name}: {:?} {:?}",
+            kept.is_ok(),
+            began.elapsed()
+        );
+    }
+    assert!(failed.is_empty(), "{server:?} does not keep {failed:#?}");
+}
+
+#[test]
+fn gct_keeps_the_promises_of_a_store() {
+    keeps_the_promises(Server::Gct);
+}
+
+#[test]
+fn vsftpd_keeps_the_promises_of_a_store() {
+    keeps_the_promises(Server::Vsftpd);
+}
+
+#[test]
+fn pure_ftpd_keeps_the_promises_of_a_store() {
+    keeps_the_promises(Server::Pureftpd);
 }

@@ -2,9 +2,12 @@
 //! own while the server's words are heard here, and whichever fails ends both.
 
 use super::{RemoteOptions, faults, session::Session};
-use crate::{Error, Result, channel::Watch};
+use crate::{
+    Error, Result,
+    channel::{Channel, Watch},
+};
 use godwit_sys::{Wake, wait_readable};
-use godwit_wire::reply::Reply;
+use godwit_wire::{client::Line, reply::Reply};
 use std::{
     io,
     os::fd::AsFd,
@@ -169,13 +172,33 @@ fn is_ours(error: &Error) -> bool {
     )
 }
 
-/// Reads a final reply that follows a data connection we closed ourselves: any will do.
-pub(super) fn end_of_abandoned(session: &mut Session) -> Result<()> {
+/// Ends a transfer in stream mode of which we have enough, by closing its data
+/// connection; then any final reply will do. A conversation in which none comes
+/// is given up.
+///
+/// Pure-FTPd answers that with a second 150 and never a final reply, but obeys an
+/// ABOR that it sees before the connection is closed; vsftpd sees none until then.
+pub(super) fn break_off(session: &mut Session, channel: Channel) -> Result<()> {
+    let mut replies = 1;
+    if session.peer.banner.contains("Pure-FTPd") {
+        session.say(&Line::new("ABOR"))?;
+        replies = 2;
+        replies -= end_within(session, ABORTED_MAX);
+    }
+    drop(channel);
+    while replies > 0 && !session.is_broken {
+        replies -= end_within(session, ABANDONED_MAX);
+    }
+    Ok(())
+}
+
+/// Waits for a final reply; tells how many came.
+fn end_within(session: &mut Session, patience: Duration) -> usize {
     loop {
-        match session.hear_within("ending a transfer early", ABANDONED_MAX) {
-            Ok(reply) if reply.is_final() => return Ok(()),
+        match session.hear_within("ending a transfer early", patience) {
+            Ok(reply) if reply.is_final() => return 1,
             Ok(_) => {}
-            Err(error) => return Err(error),
+            Err(_) => return 0,
         }
     }
 }
@@ -190,4 +213,5 @@ pub(super) fn ended_early(host: &str, got: u64, wanted: u64) -> Error {
 }
 
 const TICK: Duration = Duration::from_millis(500);
-const ABANDONED_MAX: Duration = Duration::from_secs(10);
+const ABANDONED_MAX: Duration = Duration::from_secs(5);
+const ABORTED_MAX: Duration = Duration::from_secs(5);

@@ -7,15 +7,16 @@ use super::{
     faults,
     fetch::new_watch,
     names,
+    parts::Claim,
     session::{Flow, Session},
 };
 use crate::{
-    Checks, Error, Finished, How, Kind, Result, Set, Sink, Verified, Whole, Write,
+    Checks, Error, Finished, How, Kind, Result, Set, Sink, Store, Verified, Whole, Write,
     channel::{Channel, Mode, Sending, Watch},
 };
 use godwit_core::{
-    AdlerPart, AdlerParts, Algorithm, Block, Chain, Digest, Extents, LEAF_BYTES, Leaves, Piece,
-    Strength, Version,
+    AdlerPart, AdlerParts, Algorithm, Block, Chain, Digest, Extents, Hashing, LEAF_BYTES, Leaves,
+    Piece, Strength, Version,
 };
 use godwit_sys::{Wake, wait_readable};
 use godwit_wire::{
@@ -34,6 +35,12 @@ use std::{
 
 /// Starts to write one file.
 pub(super) fn begin(remote: Remote, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
+    if write.how == How::InPlace && !remote.can()?.in_place {
+        return Err(Error::Unsupported {
+            what: "changing a file in place".into(),
+            why: "some FTP servers cut off what stands behind".into(),
+        });
+    }
     if let How::Append { .. } = write.how {
         return Err(Error::Unsupported {
             what: "appending".into(),
@@ -57,7 +64,7 @@ struct Delivery {
     /// Where the file is to appear.
     name: Vec<u8>,
     /// What is written to until then.
-    part: Vec<u8>,
+    part: Claim,
     family: Family,
     how: How,
     size: Option<u64>,
@@ -75,7 +82,7 @@ impl Delivery {
         path: &Path,
         write: &Write<'_>,
     ) -> Result<Self> {
-        let name = super::name(session, path);
+        let name = remote.name(session, path)?;
         // Refused here and not with the first byte: names that no line can carry.
         Line::new("STOR").bytes(&name)?;
         if write.how == How::New && names::exists(session, path, &name)? {
@@ -89,8 +96,13 @@ impl Delivery {
         };
         let in_place = write.how == How::InPlace || remote.0.options.appear == Appear::AtOnce;
         let part = match family {
-            Family::Grid | Family::Plain if !in_place => part_name(&name, tag.as_deref()),
-            _ => name.clone(),
+            Family::Grid | Family::Plain if !in_place => remote
+                .0
+                .parts
+                .claim(part_name(&name, tag.as_deref()), |serial| {
+                    part_name(&name, Some(&serial))
+                }),
+            _ => Claim::of_nothing(name.clone()),
         };
         let mut delivery = Self {
             path: path.into(),
@@ -133,13 +145,19 @@ impl Delivery {
                 }
             }
             // Written in order, so its length says it all; and its name says of what.
-            Family::Plain if write.resume && self.part != self.name => {
-                let reply = session.ask_one(Line::new("SIZE").bytes(&self.part)?)?;
+            Family::Plain if write.resume && *self.part.name() != *self.name => {
+                let reply = session.ask_one(Line::new("SIZE").bytes(self.part.name())?)?;
                 let can_go_on = session.peer.features.restarts_streams();
                 let size = client::size_of(&reply).filter(|_| can_go_on && write.origin.is_some());
                 size.map(|size| Extents::from(0..size)).unwrap_or_default()
             }
-            // What landed in blocks cannot be asked of it.
+            // What landed in blocks cannot be asked of it: we remember what it said.
+            Family::Grid if write.resume && write.origin.is_some() => {
+                let reply = session.ask_one(Line::new("SIZE").bytes(self.part.name())?)?;
+                let landed = self.part.landed();
+                let is_there = client::size_of(&reply).is_some_and(|size| size >= landed.end());
+                if is_there { landed } else { Extents::new() }
+            }
             _ => Extents::new(),
         };
         if write.size.is_some_and(|size| left.end() > size) {
@@ -164,7 +182,7 @@ impl Delivery {
 
     /// Returns what begins a transfer in which what landed stays.
     fn commands(&self, landed: &Extents, start: u64) -> Result<Vec<Line>> {
-        let stor = Line::new("STOR").bytes(&self.part)?;
+        let stor = Line::new("STOR").bytes(self.part.name())?;
         Ok(match self.family {
             Family::Godwit => {
                 let upload = Upload {
@@ -178,7 +196,7 @@ impl Delivery {
             }
             // ESTO A and REST keep what is there; a bare STOR cuts the file off first.
             Family::Grid if self.how == How::InPlace => {
-                vec![Line::new("ESTO A").and(0).bytes(&self.part)?]
+                vec![Line::new("ESTO A").and(0).bytes(self.part.name())?]
             }
             Family::Grid if landed.is_empty() => {
                 let announced = self.size.filter(|size| *size > 0);
@@ -224,6 +242,7 @@ struct Delivering {
     turn: Condvar,
     leaves: Option<Mutex<Leaves>>,
     sums: Option<Mutex<AdlerParts>>,
+    is_published: bool,
 }
 
 /// What was put, and in stream mode what must come next.
@@ -283,6 +302,7 @@ impl Delivering {
             leaves,
             sums,
             plan,
+            is_published: false,
         }
     }
 
@@ -497,7 +517,7 @@ impl Delivering {
     fn publish(&self, session: &mut Session, whole: &Whole) -> Result<Finished> {
         let plan = &self.plan;
         if let How::Replace(Some(version)) = &plan.how {
-            check_unchanged(session, plan, version)?;
+            check_unchanged(&self.remote, session, plan, version)?;
         }
         match plan.family {
             Family::Godwit => self.publish_ours(session, whole),
@@ -559,7 +579,7 @@ impl Delivering {
 
     fn publish_foreign(&self, session: &mut Session, whole: &Whole) -> Result<Finished> {
         let plan = &self.plan;
-        let found = names::stat(session, &plan.path, &plan.part)?;
+        let found = names::stat(session, &plan.path, plan.part.name())?;
         if let Some(size) = whole.size
             && found.size != size
         {
@@ -571,15 +591,12 @@ impl Delivering {
         }
         let digest = self.compare(session, whole, found.size)?;
         self.dress(session, whole)?;
-        if plan.part != plan.name {
+        if *plan.part.name() != *plan.name {
             self.move_in(session)?;
         }
         let stat = names::stat(session, &plan.path, &plan.name)?;
-        let now = SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default();
         Ok(Finished {
-            version: stat.version(now),
+            version: stat.version(now()),
             verified: digest
                 .as_ref()
                 .map_or(Verified::SizeOnly, |d| Verified::By(d.algorithm())),
@@ -604,7 +621,7 @@ impl Delivering {
             return Ok(None);
         };
         let by = expected.algorithm();
-        let reply = session.ask_one(client::checksum(by, None, &self.plan.part)?)?;
+        let reply = session.ask_one(client::checksum(by, None, self.plan.part.name())?)?;
         faults::check(&session.host, &self.plan.path, &reply)?;
         let found = client::checksum_of(&reply, by)?;
         if found == expected {
@@ -620,9 +637,16 @@ impl Delivering {
     /// Gives the file its time and mode. A server that cannot is no reason to fail.
     fn dress(&self, session: &mut Session, whole: &Whole) -> Result<()> {
         let plan = &self.plan;
+        let mode = match whole.mode.or(plan.mode) {
+            // What is replaced keeps its mode.
+            None if *plan.part.name() != *plan.name => names::stat(session, &plan.path, &plan.name)
+                .ok()
+                .and_then(|stat| stat.mode),
+            mode => mode,
+        };
         let sets = [
             Set {
-                mode: whole.mode.or(plan.mode),
+                mode,
                 ..Set::default()
             },
             Set {
@@ -631,7 +655,7 @@ impl Delivering {
             },
         ];
         for set in sets {
-            match names::set(session, &plan.path, &plan.part, &set) {
+            match names::set(session, &plan.path, plan.part.name(), &set) {
                 Err(error) if session.is_broken => return Err(error),
                 Err(error) => tracing::debug!(%error, "attributes were not set"),
                 Ok(()) => {}
@@ -643,12 +667,15 @@ impl Delivering {
     /// Renames the part to its name.
     fn move_in(&self, session: &mut Session) -> Result<()> {
         let plan = &self.plan;
+        // Between two of ours nothing comes between the look and the rename; another
+        // program may, since FTP knows no "only if it is free".
+        let _alone = self.remote.0.publishing.lock().expect(NO_PANIC);
         if plan.how == How::New && names::exists(session, &plan.path, &plan.name)? {
             return Err(Error::Exists {
                 path: plan.path.clone(),
             });
         }
-        let reply = client::rename(session, &plan.part, &plan.name)?;
+        let reply = client::rename(session, plan.part.name(), &plan.name)?;
         if reply.is_positive() {
             return Ok(());
         }
@@ -663,7 +690,7 @@ impl Delivering {
             Ok(_) => names::remove(session, &plan.path, &plan.name, crate::What::File)?,
             Err(_) => return refused,
         }
-        let reply = client::rename(session, &plan.part, &plan.name)?;
+        let reply = client::rename(session, plan.part.name(), &plan.name)?;
         faults::check(&session.host, &plan.path, &reply).map(drop)
     }
 
@@ -755,7 +782,7 @@ impl Sink for Delivering {
         self.settle()
     }
 
-    fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished> {
+    fn finish(mut self: Box<Self>, whole: &Whole) -> Result<Finished> {
         self.ensure_begun()?;
         let landed = self.settle()?;
         if let Some(size) = whole.size {
@@ -772,6 +799,10 @@ impl Sink for Delivering {
         let finished = self.publish(&mut session, whole);
         let finished = finished.map_err(|error| session.about(error, &self.plan.path));
         self.remote.0.give_back(session);
+        self.is_published = finished.is_ok();
+        if self.is_published {
+            self.plan.part.forget();
+        }
         finished
     }
 
@@ -781,11 +812,13 @@ impl Sink for Delivering {
         let plan = &self.plan;
         let line = match plan.family {
             Family::Godwit => plan.upload().abandon(&plan.name)?,
-            _ if plan.part == plan.name => return Ok(()),
-            _ => Line::new("DELE").bytes(&plan.part)?,
+            _ if *plan.part.name() == *plan.name => return Ok(()),
+            _ => Line::new("DELE").bytes(plan.part.name())?,
         };
         // There may be nothing to forget.
         session.ask_one(line)?;
+        self.told.state().landed = Extents::new();
+        plan.part.forget();
         self.remote.0.give_back(session);
         Ok(())
     }
@@ -817,6 +850,9 @@ impl Delivering {
 impl Drop for Delivering {
     fn drop(&mut self) {
         self.stop();
+        if !self.is_published {
+            self.plan.part.note(&self.told.state().landed);
+        }
     }
 }
 
@@ -938,22 +974,84 @@ fn sending_watch(sending: &Sending<Channel, Arc<Watch>>) -> Arc<Watch> {
     sending.watch().clone()
 }
 
-fn check_unchanged(session: &mut Session, plan: &Delivery, version: &Version) -> Result<()> {
-    let now = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
-    let found = match names::stat(session, &plan.path, &plan.name) {
-        Ok(stat) => stat.version(now),
+/// Refuses if the file is not the version that was to be replaced.
+fn check_unchanged(
+    remote: &Remote,
+    session: &mut Session,
+    plan: &Delivery,
+    version: &Version,
+) -> Result<()> {
+    let found = match version {
+        Version::Strong(digest) => {
+            digest_of(remote, session, plan, digest.algorithm()).map(Version::Strong)
+        }
+        _ => names::stat(session, &plan.path, &plan.name).map(|stat| stat.version(now())),
+    };
+    let found = match found {
+        Ok(found) => found,
         Err(Error::Missing { .. }) => Version::None,
         Err(error) => return Err(error),
     };
     match version.compare(&found) {
-        Strength::Differs => Err(Error::Changed {
+        Strength::Same | Strength::Likely | Strength::AskAgain => Ok(()),
+        Strength::Unknown if *version == Version::None => Ok(()),
+        _ => Err(Error::Changed {
             path: plan.path.clone(),
             what: "it is not the version that was to be replaced".into(),
         }),
-        _ => Ok(()),
     }
+}
+
+/// Returns the digest of what stands under the name, read back if the server computes none.
+fn digest_of(
+    remote: &Remote,
+    session: &mut Session,
+    plan: &Delivery,
+    by: Algorithm,
+) -> Result<Digest> {
+    if session.peer.features.checksums().contains(&by) {
+        let reply = session.ask_one(client::checksum(by, None, &plan.name)?)?;
+        faults::check(&session.host, &plan.path, &reply)?;
+        return Ok(client::checksum_of(&reply, by)?);
+    }
+    let hashing = ReadBack(Mutex::new(Some(Hashing::new(by))));
+    remote.read(&plan.path, &Extents::from(0..u64::MAX), 1, &hashing)?;
+    let hashed = hashing.0.lock().expect(NO_PANIC).take();
+    Ok(hashed.expect("it is taken here only").finish())
+}
+
+/// Hashes what comes in order, as it does on one stream.
+struct ReadBack(Mutex<Option<Hashing>>);
+
+impl Sink for ReadBack {
+    fn put(&self, block: Block<'_>) -> Result<()> {
+        if let Some(hashing) = &mut *self.0.lock().expect(NO_PANIC) {
+            hashing.update(block.bytes);
+        }
+        Ok(())
+    }
+
+    fn done(&self) -> Extents {
+        Extents::new()
+    }
+
+    fn commit(&self) -> Result<Extents> {
+        Ok(Extents::new())
+    }
+
+    fn finish(self: Box<Self>, _: &Whole) -> Result<Finished> {
+        Ok(Finished::default())
+    }
+
+    fn abandon(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn now() -> Duration {
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
 }
 
 /// Returns a word that stands for what is copied, so that a partial of anything
@@ -972,13 +1070,13 @@ fn tag(write: &Write<'_>) -> Option<String> {
 }
 
 /// Returns the name of a part beside the file: `.NAME.TAG.godwit-part`.
-fn part_name(name: &[u8], tag: Option<&str>) -> Vec<u8> {
+pub(super) fn part_name(name: &[u8], tag: Option<&str>) -> Vec<u8> {
     let path = Path::new(std::ffi::OsStr::from_bytes(name));
     let file = path.file_name().map_or(&[][..], |f| f.as_bytes());
     let folder = &name[..name.len() - file.len().min(name.len())];
     let tag = tag.map_or(String::new(), |tag| format!(".{tag}"));
     let file = &file[..file.len().min(NAME_MAX)];
-    [folder, b".", file, tag.as_bytes(), b".godwit-part"].concat()
+    [folder, b".", file, tag.as_bytes(), names::PART_SUFFIX].concat()
 }
 
 const TICK: Duration = Duration::from_millis(500);

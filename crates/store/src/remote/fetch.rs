@@ -30,12 +30,32 @@ pub(super) struct Fetch<'a> {
 
 impl Fetch<'_> {
     /// Reads in extended block mode: any ranges at once, over all streams.
+    ///
+    /// Ranges are told as those that are *not* to be sent. GCT must be told where
+    /// the file ends: given any further end it sends that many bytes again, at
+    /// offsets beyond it. Ours need not be asked first.
     pub(super) fn in_blocks(&self, session: &mut Session) -> Result<Read> {
-        let wanted = Wanted::new(self.into, self.want.clone());
+        let (want, end) = match session.family() {
+            Family::Godwit => (self.want.clone(), OFFSET_MAX),
+            _ => {
+                let stat = names::stat(session, self.path, &self.name)?;
+                let want: Extents = self.want.within(0..stat.size).collect();
+                if stat.kind == crate::Kind::Directory {
+                    return Err(Error::IsDirectory {
+                        path: self.path.into(),
+                    });
+                }
+                if want.is_empty() && stat.size > 0 {
+                    return Ok(Read { stat, digest: None });
+                }
+                (want, stat.size)
+            }
+        };
+        let wanted = Wanted::new(self.into, want.clone(), Mode::Extended);
         let mut told = None;
         let mut stat = None;
-        for leg in legs(self.want) {
-            (stat, told) = self.leg(session, &leg, &wanted)?;
+        for leg in legs(&want) {
+            (stat, told) = self.leg(session, &leg, end, &wanted)?;
             if stat.as_ref().is_some_and(|stat| stat.size <= leg.end()) {
                 break;
             }
@@ -53,12 +73,16 @@ impl Fetch<'_> {
         &self,
         session: &mut Session,
         leg: &Extents,
+        end: u64,
         wanted: &Wanted<'_>,
     ) -> Result<(Option<Stat>, Option<Digest>)> {
         let is_ours = session.family() == Family::Godwit;
         let watch = new_watch(self.options)?;
         let mut channel = session.open_data(Flow::Fetch, Mode::Extended, self.streams, &watch)?;
-        let (rest, retr) = (rest_in_ranges(leg), Line::new("RETR").bytes(&self.name)?);
+        let (rest, retr) = (
+            rest_in_ranges(leg, end),
+            Line::new("RETR").bytes(&self.name)?,
+        );
         let mut lines: Vec<Line> = rest.iter().cloned().collect();
         lines.push(retr);
         if !is_ours {
@@ -130,7 +154,7 @@ impl Fetch<'_> {
 
     fn stream(&self, session: &mut Session, range: Range<u64>, size: u64) -> Result<()> {
         let watch = new_watch(self.options)?;
-        let wanted = Wanted::new(self.into, Extents::from(range.clone()));
+        let wanted = Wanted::new(self.into, Extents::from(range.clone()), Mode::Stream);
         let mut channel = session.open_data(Flow::Fetch, Mode::Stream, 1, &watch)?;
         if range.start > 0 {
             let reply = session.ask_one(Line::new("REST").and(range.start))?;
@@ -155,14 +179,12 @@ impl Fetch<'_> {
                 &mut |_| Ok(()),
             )?;
         } else {
-            let received = channel.receive(Mode::Stream, range.start, &wanted, &watch);
-            drop(channel);
-            match received {
+            match channel.receive(Mode::Stream, range.start, &wanted, &watch) {
                 Err(_) if wanted.has_enough() => {}
                 received => drop(received?),
             }
             if matches!(begun, Begun::Moving) {
-                attend::end_of_abandoned(session)?;
+                attend::break_off(session, channel)?;
             }
         }
         wanted.check_whole(&session.host, size)
@@ -185,15 +207,17 @@ fn on_leaves(reply: &Reply, into: &dyn Sink) -> Result<()> {
 }
 
 /// Returns the command that names what is *not* to be sent; `None` if all is.
-/// The far end is the largest offset that GCT, whose offsets are signed, can read.
-fn rest_in_ranges(want: &Extents) -> Option<Line> {
-    let already = want.missing(0..OFFSET_MAX);
+fn rest_in_ranges(want: &Extents, end: u64) -> Option<Line> {
+    let already = want.missing(0..end);
     (!already.is_empty()).then(|| Line::new("REST").and(already))
 }
 
 /// Cuts what is wanted into pieces that fit on a command line.
 fn legs(want: &Extents) -> Vec<Extents> {
     let ranges: Vec<_> = want.iter().collect();
+    if ranges.is_empty() {
+        return vec![Extents::new()]; // an empty file
+    }
     ranges
         .chunks(RANGES_MAX)
         .map(|chunk| chunk.iter().cloned().collect())
@@ -205,12 +229,14 @@ pub(super) struct Wanted<'a> {
     into: &'a dyn Sink,
     left: Mutex<Extents>,
     whole: Extents,
+    mode: Mode,
 }
 
 impl<'a> Wanted<'a> {
-    pub(super) fn new(into: &'a dyn Sink, want: Extents) -> Self {
+    pub(super) fn new(into: &'a dyn Sink, want: Extents, mode: Mode) -> Self {
         Self {
             into,
+            mode,
             left: Mutex::new(want.clone()),
             whole: want,
         }
@@ -245,8 +271,9 @@ impl Sink for Wanted<'_> {
         }
         let mut left = self.left.lock().expect(NO_PANIC);
         left.remove(range.clone());
-        // In stream mode there is no other way to say that it is enough.
-        if left.is_empty() && range.end > self.whole.end() {
+        // In stream mode there is no other way to say that it is enough; in blocks
+        // GCT sends what lies beyond the end of a file, at offsets beyond it.
+        if self.mode == Mode::Stream && left.is_empty() && range.end > self.whole.end() {
             return Err(Error::Canceled);
         }
         Ok(())
@@ -278,5 +305,6 @@ impl Sink for Wanted<'_> {
 const CONNECT_BACK_MAX: Duration = Duration::from_secs(8);
 /// Ranges on one command line: some 20 kB, which GCT reads.
 const RANGES_MAX: usize = 500;
+/// Offsets in other programs are signed.
 const OFFSET_MAX: u64 = i64::MAX as u64;
 const NO_PANIC: &str = "no thread panics while it holds this";

@@ -14,21 +14,25 @@ mod deliver;
 mod faults;
 mod fetch;
 mod names;
+mod parts;
 mod session;
+mod small;
 
 use crate::{
-    Can, Entry, Error, Read, Result, Set, Sink, Space, Stat, Store, What, Write, channel::Cancel,
+    Can, Entry, Error, Finished, Given, Read, Result, Set, Sink, Small, Space, Stat, Store, What,
+    Write, channel::Cancel,
 };
 use fetch::Fetch;
-use godwit_core::{Algorithm, Digest, Extents, Scheme, Url};
+use godwit_core::{Algorithm, Block, Digest, Extents, Scheme, Url};
 use godwit_wire::client::{self, Credentials, Family, Peer, Talk};
 use names::Depth;
+use parts::Parts;
 use session::Session;
 use std::{
     fmt,
     ops::Range,
     os::unix::ffi::OsStrExt,
-    path::Path,
+    path::{Component, Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -76,7 +80,7 @@ impl RemoteOptions {
 /// Paths that begin with `/` are from the server's root, all others from the
 /// login directory; on GridFTP servers, ours among them, both are the same.
 #[derive(Clone)]
-pub struct Remote(Arc<Inner>);
+pub struct Remote(Arc<Inner>, Arc<Path>);
 
 struct Inner {
     host: String,
@@ -87,6 +91,10 @@ struct Inner {
     known: Mutex<Option<Known>>,
     /// The server cannot connect to us.
     is_behind_wall: AtomicBool,
+    /// Parts on servers of others.
+    parts: Parts,
+    /// Held from the look whether a name is free until it is taken.
+    publishing: Mutex<()>,
 }
 
 /// What was learned of the server when we last logged in.
@@ -123,7 +131,7 @@ impl Remote {
             user: url.user().map_or(anonymous.user, Into::into),
             password: url.password().map_or(anonymous.password, Into::into),
         };
-        Ok(Self(Arc::new(Inner {
+        let inner = Inner {
             host: host.to_resolve(),
             port: url.port().or(url.scheme().default_port()).unwrap_or(21),
             who,
@@ -131,7 +139,36 @@ impl Remote {
             idle: Mutex::default(),
             known: Mutex::default(),
             is_behind_wall: AtomicBool::new(false),
-        })))
+            parts: Parts::default(),
+            publishing: Mutex::default(),
+        };
+        Ok(Self(Arc::new(inner), Path::new("").into()))
+    }
+
+    /// Returns the same server seen from one of its directories: paths without a
+    /// leading slash begin there.
+    pub fn below(&self, directory: &Path) -> Self {
+        Self(self.0.clone(), self.1.join(directory).into())
+    }
+
+    /// Returns how the server is told a path, which must not leave where it begins.
+    fn name(&self, session: &Session, path: &Path) -> Result<Vec<u8>> {
+        if path.components().any(|part| part == Component::ParentDir) {
+            return Err(Error::BadName {
+                path: path.into(),
+                why: "it contains `..`".into(),
+            });
+        }
+        let name = session.peer.name(self.1.join(path).as_os_str().as_bytes());
+        if name.last().is_some_and(u8::is_ascii_whitespace)
+            && session.peer.banner.contains("Pure-FTPd")
+        {
+            return Err(Error::BadName {
+                path: path.into(),
+                why: "Pure-FTPd drops spaces at the end of a name".into(),
+            });
+        }
+        Ok(name)
     }
 
     /// Runs `ask` in a conversation of its own.
@@ -140,6 +177,29 @@ impl Remote {
         let answer = ask(&mut session).map_err(|error| session.about(error, path));
         self.0.give_back(session);
         answer
+    }
+
+    /// Makes a file at least so long. SITE TRNC of GCT only cuts.
+    fn lengthen(&self, path: &Path, length: u64) -> Result<()> {
+        let is_short =
+            self.with(path, |session| {
+                let name = self.name(session, path)?;
+                Ok(session.family() == Family::Grid
+                    && names::stat(session, path, &name)?.size < length)
+            })?;
+        if !is_short {
+            return Ok(());
+        }
+        let write = Write {
+            how: crate::How::InPlace,
+            ..Write::default()
+        };
+        let sink = self.write(path, &write)?;
+        sink.put(Block {
+            offset: length - 1,
+            bytes: &[0],
+        })?;
+        sink.finish(&crate::Whole::default()).map(drop)
     }
 
     fn known(&self) -> Result<Known> {
@@ -207,15 +267,19 @@ impl Store for Remote {
         let in_blocks = family != Family::Plain;
         Ok(Can {
             any_order: in_blocks,
-            in_place: in_blocks || peer.features.restarts_streams(),
+            // What stands behind the bytes of a REST and STOR is kept by some
+            // servers and cut off by others (Pure-FTPd).
+            in_place: in_blocks,
             append: false,
             atomic: is_ours || self.0.options.appear == Appear::WhenWhole,
-            resume: is_ours || peer.features.restarts_streams(),
+            // What landed in blocks on a GridFTP server is known from its markers,
+            // every five seconds, and only to the process that heard them.
+            resume: is_ours || (!in_blocks && peer.features.restarts_streams()),
             ranges: in_blocks || peer.features.restarts_streams(),
             write: true,
             set_mtime: is_ours || peer.features.has("MFMT") || peer.site.contains("UTIME"),
             set_mode: in_blocks || peer.site.contains("CHMOD"),
-            links: in_blocks,
+            links: is_ours,
             space: is_ours,
             digests: peer.features.checksums(),
             leaves: is_ours,
@@ -224,14 +288,14 @@ impl Store for Remote {
 
     fn stat(&self, path: &Path) -> Result<Stat> {
         self.with(path, |session| {
-            let name = name(session, path);
+            let name = self.name(session, path)?;
             names::stat(session, path, &name)
         })
     }
 
     fn list(&self, path: &Path, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
         self.with(path, |session| {
-            let name = name(session, path);
+            let name = self.name(session, path)?;
             names::list(session, &self.0.options, path, &name, Depth::One, each)
         })
     }
@@ -244,26 +308,28 @@ impl Store for Remote {
             return crate::store::walk_by_listing(self, path, each);
         }
         self.with(path, |session| {
-            let name = name(session, path);
+            let name = self.name(session, path)?;
             names::list(session, &self.0.options, path, &name, Depth::All, each)
         })
     }
 
     fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Sink) -> Result<Read> {
-        let fetch = |session: &Session| Fetch {
-            path,
-            name: name(session, path),
-            want,
-            streams,
-            into,
-            options: &self.0.options,
+        let fetch = |session: &Session| {
+            Ok::<_, Error>(Fetch {
+                path,
+                name: self.name(session, path)?,
+                want,
+                streams,
+                into,
+                options: &self.0.options,
+            })
         };
         let Known { peer, .. } = self.known()?;
         let is_walled = || self.0.is_behind_wall.load(Relaxed);
         if peer.family() == Family::Plain || (peer.family() == Family::Grid && is_walled()) {
-            return self.with(path, |session| fetch(session).in_streams(session));
+            return self.with(path, |session| fetch(session)?.in_streams(session));
         }
-        let read = self.with(path, |session| fetch(session).in_blocks(session));
+        let read = self.with(path, |session| fetch(session)?.in_blocks(session));
         match read {
             Err(Error::Stalled { during, .. })
                 if peer.family() == Family::Grid && during.contains("begin") =>
@@ -274,7 +340,7 @@ impl Store for Remote {
                     "data connections to us do not come; going on in stream mode"
                 );
                 self.0.is_behind_wall.store(true, Relaxed);
-                self.with(path, |session| fetch(session).in_streams(session))
+                self.with(path, |session| fetch(session)?.in_streams(session))
             }
             read => read,
         }
@@ -284,16 +350,54 @@ impl Store for Remote {
         deliver::begin(self.clone(), path, write)
     }
 
+    fn read_small(
+        &self,
+        next: &mut dyn FnMut() -> Option<PathBuf>,
+        each: &mut dyn FnMut(PathBuf, Result<Small>),
+    ) -> Result<()> {
+        let family = self.known()?.peer.family();
+        if family == Family::Plain || self.0.is_behind_wall.load(Relaxed) {
+            while let Some(path) = next() {
+                let small = crate::store::read_one_small(self, &path);
+                each(path, small);
+            }
+            return Ok(());
+        }
+        self.with(Path::new(""), |session| {
+            small::read(self, session, next, each)
+        })
+    }
+
+    fn write_small(
+        &self,
+        next: &mut dyn FnMut() -> Option<Given>,
+        each: &mut dyn FnMut(PathBuf, Result<Finished>),
+    ) -> Result<()> {
+        match self.known()?.peer.family() {
+            Family::Godwit => small::write_to_ours(self, next, each),
+            Family::Grid => self.with(Path::new(""), |session| {
+                small::write_to_grid(self, session, next, each)
+            }),
+            Family::Plain => {
+                while let Some(given) = next() {
+                    let finished = crate::store::write_one_small(self, &given);
+                    each(given.path, finished);
+                }
+                Ok(())
+            }
+        }
+    }
+
     fn remove(&self, path: &Path, what: What) -> Result<()> {
         self.with(path, |session| {
-            let name = name(session, path);
+            let name = self.name(session, path)?;
             names::remove(session, path, &name, what)
         })
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         self.with(from, |session| {
-            let (from_name, to_name) = (name(session, from), name(session, to));
+            let (from_name, to_name) = (self.name(session, from)?, self.name(session, to)?);
             let reply = client::rename(session, &from_name, &to_name)?;
             faults::check(&session.host, from, &reply).map(drop)
         })
@@ -301,16 +405,26 @@ impl Store for Remote {
 
     fn mkdir(&self, path: &Path) -> Result<()> {
         self.with(path, |session| {
-            let name = name(session, path);
+            let name = self.name(session, path)?;
             names::mkdir(session, path, &name)
         })
     }
 
     fn set(&self, path: &Path, set: &Set) -> Result<()> {
         self.with(path, |session| {
-            let name = name(session, path);
+            let name = self.name(session, path)?;
+            if set.link_to.is_some() && session.family() != Family::Godwit {
+                return Err(Error::Unsupported {
+                    what: "making a link".into(),
+                    why: "servers of others make links relative to where they run".into(),
+                });
+            }
             names::set(session, path, &name, set)
-        })
+        })?;
+        match set.length {
+            Some(length) => self.lengthen(path, length),
+            None => Ok(()),
+        }
     }
 
     fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {
@@ -321,7 +435,7 @@ impl Store for Remote {
                     why: format!("{} does not compute it", session.host),
                 });
             }
-            let name = name(session, path);
+            let name = self.name(session, path)?;
             let reply = session.ask_one(client::checksum(by, range, &name)?)?;
             faults::check(&session.host, path, &reply)?;
             Ok(client::checksum_of(&reply, by)?)
@@ -330,15 +444,10 @@ impl Store for Remote {
 
     fn space(&self, path: &Path) -> Result<Space> {
         self.with(path, |session| {
-            let name = name(session, path);
+            let name = self.name(session, path)?;
             names::space(session, path, &name)
         })
     }
-}
-
-/// Returns how the server is told a path.
-fn name(session: &Session, path: &Path) -> Vec<u8> {
-    session.peer.name(path.as_os_str().as_bytes())
 }
 
 /// More conversations than this are not kept when nothing is to be said.

@@ -111,6 +111,23 @@ pub(super) fn list(
     depth: Depth,
     each: &mut dyn FnMut(Entry) -> Result<()>,
 ) -> Result<()> {
+    let is_ours = session.family() == Family::Godwit;
+    let each: &mut dyn FnMut(Entry) -> Result<()> =
+        &mut |entry| match is_ours || !is_part(&entry.path) {
+            true => each(entry),
+            false => Ok(()),
+        };
+    list_all(session, options, path, name, depth, each)
+}
+
+fn list_all(
+    session: &mut Session,
+    options: &RemoteOptions,
+    path: &Path,
+    name: &[u8],
+    depth: Depth,
+    each: &mut dyn FnMut(Entry) -> Result<()>,
+) -> Result<()> {
     let features = &session.peer.features;
     let asked = match depth {
         Depth::All => Asked {
@@ -310,12 +327,28 @@ fn now() -> std::time::Duration {
         .unwrap_or_default()
 }
 
+/// In a list a link is a link, also where its facts are those of what it points to.
 fn entry(named: Named) -> Entry {
+    let mut stat = stat_of_facts(&named.facts);
+    if named.facts.link.is_some() {
+        stat.kind = Kind::Link;
+    }
     Entry {
-        stat: stat_of_facts(&named.facts),
+        stat,
         path: path_of(named.name),
     }
 }
+
+/// Tells whether a name is that of an upload that is not whole, which only our
+/// own clients know to go on with.
+fn is_part(path: &Path) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    let name = path.file_name().map_or(&[][..], |name| name.as_bytes());
+    name.starts_with(b".") && name.ends_with(PART_SUFFIX)
+}
+
+/// How names of uploads to servers of others end until they are whole.
+pub(super) const PART_SUFFIX: &[u8] = b".godwit-part";
 
 /// Changes attributes, one command each.
 pub(super) fn set(session: &mut Session, path: &Path, name: &[u8], set: &Set) -> Result<()> {
@@ -327,7 +360,11 @@ pub(super) fn set(session: &mut Session, path: &Path, name: &[u8], set: &Set) ->
         check(reply)?;
     }
     if let Some(length) = set.length {
-        check(session.ask_one(client::truncate(length, name)?)?)?;
+        let is_longer =
+            session.family() == Family::Grid && stat(session, path, name)?.size < length;
+        if !is_longer {
+            check(session.ask_one(client::truncate(length, name)?)?)?;
+        }
     }
     if let Some(mode) = set.mode {
         check(session.ask_one(client::set_mode(mode, name)?)?)?;

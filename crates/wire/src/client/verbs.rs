@@ -28,10 +28,32 @@ where
             // Some servers announce MLST and mean MLSD only.
             Some(refusal) if refusal.why == Why::Unknown => look_plainly(talk, peer, name),
             Some(refusal) => Ok(Err(refusal)),
+            None if is_about_another(&reply, name) => Ok(Err(Refusal {
+                code: reply.code,
+                said: "the server drops bytes of this name".into(),
+                why: Why::BadName,
+            })),
             None => Ok(Ok(facts_of(&reply)?)),
         };
     }
     look_plainly(talk, peer, name)
+}
+
+/// Tells whether the server tells of another file than it was asked for: GCT 13.24
+/// in the C locale drops bytes that are not ASCII, and then `/d/日` is `/d/`.
+fn is_about_another(reply: &Reply, asked: &[u8]) -> bool {
+    let last = |name: &[u8]| {
+        name.rsplit(|&b| b == b'/')
+            .next()
+            .unwrap_or_default()
+            .to_vec()
+    };
+    let told = reply
+        .inner()
+        .first()
+        .and_then(|line| Named::parse(line).ok());
+    // A root or a relative path may be told in full; where the name ends is what counts.
+    told.is_some_and(|told| !last(asked).is_ascii() && last(&told.name) != last(asked))
 }
 
 fn look_plainly<T: Talk>(talk: &mut T, peer: &Peer, name: &[u8]) -> Result<Looked, T::Error>

@@ -1,0 +1,505 @@
+//! Small files: commands sent ahead, so that none waits for the one before, and
+//! all bytes over one data connection that stays.
+
+use super::{
+    Remote,
+    deliver::part_name,
+    faults,
+    fetch::new_watch,
+    names,
+    session::{Flow, Session},
+};
+use crate::{
+    Error, Finished, Given, How, Result, SMALL_BYTES, Set, Small, Verified,
+    channel::{Channel, Mode, Watch},
+};
+use godwit_core::{Algorithm, Digest, Version};
+use godwit_wire::{
+    client::{self, Family, Line, Told, Upload},
+    reply::Reply,
+};
+use std::{
+    collections::VecDeque,
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+/// What a batch asks for next, and whom it tells.
+pub(super) type Next<'a, T> = &'a mut dyn FnMut() -> Option<T>;
+pub(super) type Each<'a, T> = &'a mut dyn FnMut(PathBuf, Result<T>);
+
+/// Reads files, many asked for ahead.
+pub(super) fn read(
+    remote: &Remote,
+    session: &mut Session,
+    next: Next<'_, PathBuf>,
+    each: Each<'_, Small>,
+) -> Result<()> {
+    let options = &remote.0.options;
+    let watch = new_watch(options)?;
+    let mut channel = session.open_data(Flow::Fetch, Mode::Extended, 1, &watch)?;
+    let mut asked = VecDeque::new();
+    let mut has_more = true;
+    loop {
+        if has_more && asked.len() <= WINDOW / 2 {
+            has_more = ask_ahead(remote, session, next, &mut asked)?;
+        }
+        let path = match asked.pop_front() {
+            Some(Asked::Said(path)) => path,
+            Some(Asked::Refused(path, error)) => {
+                each(path, Err(error));
+                continue;
+            }
+            None => break,
+        };
+        options.cancel.check()?;
+        let small = read_one(session, &mut channel, &path, &watch);
+        match small {
+            // Below the level of replies all that was asked for is lost.
+            Err(error) if session.is_broken => return Err(error),
+            small => each(path, small),
+        }
+    }
+    session.keep_data(channel, Flow::Fetch, Mode::Extended, 1);
+    Ok(())
+}
+
+/// A file that was asked for, or cannot be.
+enum Asked {
+    Said(PathBuf),
+    Refused(PathBuf, Error),
+}
+
+/// Fills the window in one write; tells whether there may be more files.
+fn ask_ahead(
+    remote: &Remote,
+    session: &mut Session,
+    next: Next<'_, PathBuf>,
+    asked: &mut VecDeque<Asked>,
+) -> Result<bool> {
+    let mut lines = Vec::with_capacity(WINDOW);
+    let mut has_more = true;
+    while asked.len() < WINDOW {
+        let Some(path) = next() else {
+            has_more = false;
+            break;
+        };
+        let named = remote.name(session, &path).and_then(|name| {
+            let retr = Line::new("RETR").bytes(&name)?;
+            Ok((retr, Line::new("MLST").bytes(&name)?))
+        });
+        match named {
+            Ok((retr, mlst)) => {
+                lines.push(retr);
+                if session.family() != Family::Godwit {
+                    lines.push(mlst);
+                }
+                asked.push_back(Asked::Said(path));
+            }
+            // It is told when its turn comes: files are told in the order of asking.
+            Err(bad) => asked.push_back(Asked::Refused(path.clone(), session.about(bad, &path))),
+        }
+    }
+    session.say_all(&lines)?;
+    Ok(has_more)
+}
+
+/// Receives one file that was asked for.
+fn read_one(
+    session: &mut Session,
+    channel: &mut Channel,
+    path: &Path,
+    watch: &Watch,
+) -> Result<Small> {
+    let is_ours = session.family() == Family::Godwit;
+    let first = session.hear("waiting for a small file")?;
+    if first.is_final() {
+        if !is_ours {
+            session.final_reply("looking at a small file")?;
+        }
+        faults::check(&session.host, path, &first)?;
+        session.is_broken = true;
+        return Err(Error::PeerMisbehaved {
+            host: session.host.clone(),
+            what: format!("a transfer ended before it began: {}", first.said()),
+        });
+    }
+    let bytes = channel
+        .receive_whole(BYTES_MAX, watch)
+        .inspect_err(|_| session.is_broken = true)?;
+    let last = session.final_reply("waiting for the end of a small file")?;
+    let looked = match is_ours {
+        true => None,
+        false => Some(session.final_reply("looking at a small file")?),
+    };
+    faults::check(&session.host, path, &last)?;
+    match looked {
+        None => check_ours(session, path, bytes, &last),
+        Some(looked) => check_foreign(session, path, bytes, &looked),
+    }
+}
+
+fn check_ours(session: &Session, path: &Path, bytes: Vec<u8>, last: &Reply) -> Result<Small> {
+    let told = Told::from_reply(last).unwrap_or_default();
+    let stat = names::stat_of_told(&told).ok_or_else(|| Error::PeerMisbehaved {
+        host: session.host.clone(),
+        what: "the end of a transfer tells no size".into(),
+    })?;
+    check_size(path, bytes.len(), stat.size)?;
+    let Some(expected) = told.blake3 else {
+        return Ok(Small {
+            bytes,
+            stat,
+            verified: Verified::SizeOnly,
+        });
+    };
+    let found = Digest::of(Algorithm::Blake3, &bytes);
+    if found != expected {
+        return Err(Error::Corrupt {
+            path: path.into(),
+            expected: expected.to_string(),
+            found: found.to_string(),
+        });
+    }
+    Ok(Small {
+        bytes,
+        stat,
+        verified: Verified::By(Algorithm::Blake3),
+    })
+}
+
+fn check_foreign(session: &Session, path: &Path, bytes: Vec<u8>, looked: &Reply) -> Result<Small> {
+    faults::check(&session.host, path, looked)?;
+    let stat = names::stat_of_facts(&client::facts_of(looked)?);
+    check_size(path, bytes.len(), stat.size)?;
+    Ok(Small {
+        bytes,
+        stat,
+        verified: Verified::SizeOnly,
+    })
+}
+
+fn check_size(path: &Path, came: usize, size: u64) -> Result<()> {
+    if came as u64 == size {
+        return Ok(());
+    }
+    Err(Error::Changed {
+        path: path.into(),
+        what: format!("{came} bytes came of {size}"),
+    })
+}
+
+/// Writes files to one of ours, their bytes sent ahead as well.
+///
+/// A refused file leaves its bytes on the data connection, where the server must
+/// not take them for the next file's: each upload names its digest, so it cannot;
+/// and the conversation is given up, and what was on its way is said again in
+/// another one.
+pub(super) fn write_to_ours(
+    remote: &Remote,
+    next: Next<'_, Given>,
+    each: Each<'_, Finished>,
+) -> Result<()> {
+    let mut flying = VecDeque::new();
+    let mut has_more = true;
+    while has_more || !flying.is_empty() {
+        let mut session = remote.0.take()?;
+        let round = Round {
+            remote,
+            session: &mut session,
+            flying: &mut flying,
+            has_more: &mut has_more,
+        };
+        let outcome = round.run(next, each);
+        remote.0.give_back(session);
+        outcome?;
+    }
+    Ok(())
+}
+
+/// As much as one conversation carries.
+struct Round<'a> {
+    remote: &'a Remote,
+    session: &'a mut Session,
+    flying: &'a mut VecDeque<Given>,
+    has_more: &'a mut bool,
+}
+
+impl Round<'_> {
+    /// Returns when all was written, or when a file was refused.
+    fn run(self, next: Next<'_, Given>, each: Each<'_, Finished>) -> Result<()> {
+        let watch = new_watch(&self.remote.0.options)?;
+        let mut channel = self
+            .session
+            .open_data(Flow::Deliver, Mode::Extended, 1, &watch)?;
+        // What an earlier round left is said again first.
+        let mut unsaid = self.flying.len();
+        loop {
+            self.remote.0.options.cancel.check()?;
+            while *self.has_more
+                && self.flying.len() < WINDOW
+                && bytes_of(self.flying) < AHEAD_BYTES
+            {
+                let Some(given) = next() else {
+                    *self.has_more = false;
+                    break;
+                };
+                self.flying.push_back(given);
+                unsaid += 1;
+            }
+            let from = self.flying.len() - unsaid;
+            let unsayable = say_and_send(
+                self.remote,
+                self.session,
+                &mut channel,
+                self.flying,
+                from,
+                &watch,
+            )?;
+            if let Some((bad, error)) = unsayable {
+                let given = self.flying.remove(from + bad).expect("it was there");
+                each(given.path, Err(error));
+                // The ones behind it were not said.
+                unsaid -= bad + 1;
+                continue;
+            }
+            unsaid = 0;
+            while self.is_full() {
+                let reply = self
+                    .session
+                    .final_reply("waiting for the end of a small upload")?;
+                let given = self.flying.pop_front().expect("one for each reply");
+                let finished = finished(self.session, &given.path, &reply);
+                let is_refused = finished.is_err();
+                each(given.path, finished);
+                if is_refused {
+                    self.session.is_broken = true;
+                    return Ok(());
+                }
+            }
+            if !*self.has_more && self.flying.is_empty() {
+                break;
+            }
+        }
+        self.session
+            .keep_data(channel, Flow::Deliver, Mode::Extended, 1);
+        Ok(())
+    }
+
+    /// Tells whether more is on its way than makes it worth to say something new.
+    fn is_full(&self) -> bool {
+        match *self.has_more {
+            true => self.flying.len() > WINDOW / 2 || bytes_of(self.flying) > AHEAD_BYTES / 2,
+            false => !self.flying.is_empty(),
+        }
+    }
+}
+
+/// Says the commands of all from number `from` on, then sends their bytes.
+/// Returns the first one whose name cannot be said; those before it went out.
+fn say_and_send(
+    remote: &Remote,
+    session: &mut Session,
+    channel: &mut Channel,
+    flying: &VecDeque<Given>,
+    from: usize,
+    watch: &Watch,
+) -> Result<Option<(usize, Error)>> {
+    let mut lines = Vec::with_capacity(WINDOW);
+    let mut bad = None;
+    for (number, given) in flying.iter().skip(from).enumerate() {
+        let digest = Digest::of(Algorithm::Blake3, &given.bytes);
+        let upload = Upload {
+            size: Some(given.bytes.len() as u64),
+            modify: given.mtime,
+            mode: given.mode,
+            blake3: Some(&digest),
+            how: Some(if given.how == How::New {
+                "new"
+            } else {
+                "replace"
+            }),
+            ..Upload::default()
+        };
+        let named = remote.name(session, &given.path);
+        match named.and_then(|name| Ok(upload.esto(&name)?)) {
+            Ok(line) => lines.push(line),
+            Err(error) => {
+                bad = Some((number, session.about(error, &given.path)));
+                break;
+            }
+        }
+    }
+    session.say_all(&lines)?;
+    for given in flying.iter().skip(from).take(lines.len()) {
+        channel
+            .queue_whole(&given.bytes, watch)
+            .inspect_err(|_| session.is_broken = true)?;
+    }
+    channel
+        .flush(watch)
+        .inspect_err(|_| session.is_broken = true)?;
+    Ok(bad)
+}
+
+fn finished(session: &Session, path: &Path, reply: &Reply) -> Result<Finished> {
+    faults::check(&session.host, path, reply)?;
+    let told = Told::from_reply(reply).unwrap_or_default();
+    if told.published == Some(false) {
+        return Err(Error::PeerMisbehaved {
+            host: session.host.clone(),
+            what: "a small upload was not published".into(),
+        });
+    }
+    Ok(Finished {
+        version: told.blake3.clone().map_or(Version::None, Version::Strong),
+        digests: told.blake3.into_iter().collect(),
+        // It is published only if it hashes to what was said.
+        verified: Verified::By(Algorithm::Blake3),
+        reread_bytes: told.reread.unwrap_or(0),
+        ..Finished::default()
+    })
+}
+
+/// Writes files to a GridFTP server of others: commands ahead, but bytes only once
+/// it says that it waits for them. It knows no digest of what it is to get, and
+/// would put the bytes of a refused file into the next one.
+pub(super) fn write_to_grid(
+    remote: &Remote,
+    session: &mut Session,
+    next: Next<'_, Given>,
+    each: Each<'_, Finished>,
+) -> Result<()> {
+    let watch = new_watch(&remote.0.options)?;
+    let mut channel = session.open_data(Flow::Deliver, Mode::Extended, 1, &watch)?;
+    let renames = remote.0.options.appear == super::Appear::WhenWhole;
+    loop {
+        let batch: Vec<Given> = std::iter::from_fn(&mut *next).take(WINDOW).collect();
+        if batch.is_empty() {
+            break;
+        }
+        remote.0.options.cancel.check()?;
+        let named = |given: &Given| {
+            let name = remote.name(session, &given.path)?;
+            let part = if renames {
+                part_name(&name, None)
+            } else {
+                name.clone()
+            };
+            let stor = Line::new("STOR").bytes(&part)?;
+            Ok(Placed { name, part, stor })
+        };
+        let places: Vec<Result<Placed>> = batch.iter().map(named).collect();
+        let sent = send_batch(session, &mut channel, &batch, places, &watch)?;
+        for (given, sent) in batch.into_iter().zip(sent) {
+            let placed = sent.and_then(|place| put_in_place(session, &given, &place));
+            let placed = placed.map_err(|error| session.about(error, &given.path));
+            if session.is_broken {
+                return placed.map(drop);
+            }
+            each(given.path, placed);
+        }
+    }
+    session.keep_data(channel, Flow::Deliver, Mode::Extended, 1);
+    Ok(())
+}
+
+/// Where a file goes, and by which way.
+struct Placed {
+    name: Vec<u8>,
+    part: Vec<u8>,
+    stor: Line,
+}
+
+fn send_batch(
+    session: &mut Session,
+    channel: &mut Channel,
+    batch: &[Given],
+    places: Vec<Result<Placed>>,
+    watch: &Watch,
+) -> Result<Vec<Result<Placed>>> {
+    let lines: Vec<Line> = places
+        .iter()
+        .flatten()
+        .map(|place| place.stor.clone())
+        .collect();
+    session.say_all(&lines)?;
+    let mut outcomes = Vec::with_capacity(batch.len());
+    for (given, place) in batch.iter().zip(places) {
+        let Ok(place) = place else {
+            outcomes.push(place);
+            continue;
+        };
+        let first = session.hear("waiting to send a small file")?;
+        let last = if first.is_final() {
+            first
+        } else {
+            let sent = channel
+                .queue_whole(&given.bytes, watch)
+                .and_then(|()| channel.flush(watch));
+            sent.inspect_err(|_| session.is_broken = true)?;
+            session.final_reply("waiting for the end of a small upload")?
+        };
+        let checked = faults::check(&session.host, &given.path, &last);
+        outcomes.push(checked.map(|_| place));
+    }
+    Ok(outcomes)
+}
+
+/// Checks, dresses and renames one part.
+fn put_in_place(session: &mut Session, given: &Given, place: &Placed) -> Result<Finished> {
+    let host = session.host.clone();
+    let path = &given.path;
+    let Placed { name, part, .. } = place;
+    let found = names::stat(session, path, part)?;
+    if found.size != given.bytes.len() as u64 {
+        return Err(Error::Corrupt {
+            path: path.clone(),
+            expected: format!("{} bytes", given.bytes.len()),
+            found: format!("{} bytes", found.size),
+        });
+    }
+    for set in [
+        Set {
+            mode: given.mode,
+            ..Set::default()
+        },
+        Set {
+            mtime: given.mtime,
+            ..Set::default()
+        },
+    ] {
+        // A server that cannot is no reason to fail.
+        let _ = names::set(session, path, part, &set);
+    }
+    if part != name {
+        if given.how == How::New && names::exists(session, path, name)? {
+            return Err(Error::Exists { path: path.clone() });
+        }
+        let reply = client::rename(session, part, name)?;
+        faults::check(&host, path, &reply)?;
+    }
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    Ok(Finished {
+        version: crate::Stat {
+            mtime: given.mtime.or(found.mtime),
+            ..found
+        }
+        .version(now),
+        ..Finished::default()
+    })
+}
+
+fn bytes_of(flying: &VecDeque<Given>) -> usize {
+    flying.iter().map(|given| given.bytes.len()).sum()
+}
+
+/// Commands on their way. At 50 ms and 1 Gbit/s one window carries 640 files of
+/// 10 kB a window's time; more would only fill buffers.
+const WINDOW: usize = 256;
+/// Bytes on their way, which are kept until the server has said that they landed.
+const AHEAD_BYTES: usize = 8 << 20;
+/// A file that has grown since it was called small is still taken, up to this.
+const BYTES_MAX: u64 = 4 * SMALL_BYTES;
