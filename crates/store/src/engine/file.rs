@@ -100,9 +100,10 @@ impl Run<'_> {
                 .mtime
                 .filter(|_| whole_file && self.copying.options.keep_times),
             mode: self
-                .stat
-                .mode
-                .filter(|_| whole_file && self.copying.options.keep_modes),
+                .copying
+                .options
+                .mode(self.stat.mode)
+                .filter(|_| whole_file),
         };
         let finished = sink.finish(&whole)?;
         Ok(self.outcome(&plan, finished, reread_bytes))
@@ -206,7 +207,7 @@ impl Run<'_> {
             size: self.item.range.is_none().then_some(self.stat.size),
             origin: Some(origin),
             id: None,
-            mode: self.stat.mode.filter(|_| self.copying.options.keep_modes),
+            mode: self.copying.options.mode(self.stat.mode),
             checks: plan.checks,
             resume: self.resume && self.item.range.is_none(),
             streams: plan.streams,

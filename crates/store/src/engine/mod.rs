@@ -46,6 +46,9 @@ pub struct Options {
     pub keep_times: bool,
     /// Give copies the source's permission bits.
     pub keep_modes: bool,
+    /// Which of them: a program that runs as its owner is not taken over from a
+    /// stranger unless asked.
+    pub mode_bits: u32,
     /// How often in a row a passing fault may come without any progress.
     pub retries: u32,
     /// How long nothing may move.
@@ -66,6 +69,7 @@ impl Options {
             resume: true,
             keep_times: true,
             keep_modes: true,
+            mode_bits: 0o777,
             retries: 5,
             stall: Duration::from_secs(30),
             connect: Duration::from_secs(15),
@@ -264,6 +268,14 @@ pub fn copy(tasks: Vec<Task>, options: &Options, on: &(dyn Fn(&Event<'_>) + Sync
         plan::delete(&copying, &tasks);
     }
     copying.summary.into_inner().expect(NO_PANIC)
+}
+
+impl Options {
+    /// Returns the permission bits for a copy of something with `mode`.
+    fn mode(&self, mode: Option<u32>) -> Option<u32> {
+        let kept = mode.filter(|_| self.keep_modes);
+        kept.map(|mode| mode & self.mode_bits)
+    }
 }
 
 impl Copying<'_> {

@@ -142,7 +142,7 @@ impl Batch<'_> {
                 How::Replace(None)
             },
             mtime: stat.mtime.filter(|_| options.keep_times),
-            mode: stat.mode.filter(|_| options.keep_modes),
+            mode: options.mode(stat.mode),
         }
     }
 
