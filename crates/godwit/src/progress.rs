@@ -369,8 +369,8 @@ fn object(look: &Look) -> serde_json::Value {
 
 fn closing_line(summary: &Summary, told: &Told, seconds: f64) -> String {
     let mut line = format!(
-        "{} files, {} in {} ({}/s)",
-        summary.files,
+        "{}, {} in {} ({}/s)",
+        files(summary.files),
         units::size(summary.bytes),
         units::duration(Duration::from_secs_f64(seconds)),
         units::size((summary.bytes as f64 / seconds.max(0.001)) as u64),
@@ -390,6 +390,13 @@ fn closing_line(summary: &Summary, told: &Told, seconds: f64) -> String {
         line.push_str(&format!(", {weakest}"));
     }
     line
+}
+
+fn files(count: u64) -> String {
+    match count {
+        1 => "1 file".into(),
+        count => format!("{count} files"),
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

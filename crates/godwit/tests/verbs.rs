@@ -369,3 +369,17 @@ fn names_of_any_bytes_work() {
     }
     run(&scratch, "rm -r d").ok();
 }
+
+#[test]
+fn special_bits_are_kept_only_on_request() {
+    let scratch = Scratch::new();
+    for (name, size_bytes) in [("small", 10), ("large", 3_000_000)] {
+        let path = scratch.file(name, size_bytes);
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o4755)).unwrap();
+        run(&scratch, &format!("cp {name} plain")).ok();
+        run(&scratch, &format!("cp -p {name} special")).ok();
+        let mode = |name| scratch.join(name).metadata().unwrap().permissions().mode() & 0o7777;
+        assert_eq!((mode("plain"), mode("special")), (0o755, 0o4755), "{name}");
+        std::fs::remove_file(scratch.join("plain")).unwrap();
+    }
+}

@@ -40,9 +40,9 @@ The last argument is where to. cp -r a b makes b/a if b is a directory, else b, 
 coreutils do; cp -r a/ b copies what is in a. A file appears under its name only when it
 is whole and verified. Broken off, the same command goes on where it stopped.
 
-Times of change are kept (unlike cp: else the next sync would copy everything again), and
-like cp, a new file gets the permission bits of its source less the umask; -p keeps
-exactly those bits.
+Times of change and permission bits are kept, unlike coreutils' cp: a copy that looks newer
+than its source would be copied again by every later sync. -p also keeps set-user-ID and
+the like, which else are not taken over.
 
 Exit status: 0; 2 a directory without -r; 4 no such file; 5 a connection that may work
 later; 7 no space; 12 bytes arrived wrong; 13 not allowed; 130 interrupted.
@@ -59,7 +59,7 @@ pub(crate) struct Cp {
     /// Replace files that exist (which is the default)
     #[arg(short, long, conflicts_with = "no_clobber")]
     force: bool,
-    /// Keep exactly the permission bits
+    /// Keep set-user-ID, set-group-ID and sticky bits as well
     #[arg(short, long)]
     preserve: bool,
     /// Copy only from this byte on, to the same place in the target, in place
@@ -82,7 +82,9 @@ impl Cp {
         let sources = sources.iter().map(|source| places::url(source));
         let sources = sources.collect::<Run<Vec<_>>>()?;
         let mut options = moving::options(&self.moving)?;
-        options.keep_modes = self.preserve;
+        if self.preserve {
+            options.mode_bits = 0o7777;
+        }
         let stores = Stores::new(options.clone());
         let mut pairs = moving::pairs(screen, Act::Copy, &sources, &target, &stores)?;
         pairs.retain(|pair| self.allows(screen, pair));
