@@ -379,7 +379,9 @@ impl Drop for Upload {
             return;
         }
         let mut progress = self.progress();
-        let kept = match progress.landed.done().is_empty() {
+        // An empty file is whole as soon as it begins: a held one waits to be finished.
+        let is_nothing = progress.landed.done().is_empty() && self.size != Some(0);
+        let kept = match is_nothing {
             true => self.forget(),
             false => self.record_all(&mut progress),
         };
