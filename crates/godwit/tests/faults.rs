@@ -206,3 +206,27 @@ fn a_signal_stops_in_order() {
         drop(input);
     }
 }
+#[test]
+fn a_server_that_is_not_there_may_be_there_later() {
+    // A port that was ours a moment ago is nobody's.
+    let port = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let url = format!("ftp://127.0.0.1:{port}/x");
+    let said = ours(["ls", "--json", &url]);
+    assert_eq!(said.status, Some(5), "{said}");
+    let error = &objects(&said)[0];
+    assert_eq!(error["error_type"], "Contact", "{said}");
+    assert_eq!(error["retryable"], true, "{said}");
+    assert!(said.stderr.contains("127.0.0.1"), "{said}");
+}
+
+#[test]
+fn a_host_that_does_not_exist_is_named() {
+    let said = ours(["ls", "--json", "ftp://no-such-host.invalid/x"]);
+    let error = &objects(&said)[0];
+    assert_eq!(error["error_type"], "Resolution", "{said}");
+    assert!(said.stderr.contains("no-such-host.invalid"), "{said}");
+}

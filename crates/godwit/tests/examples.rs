@@ -1,0 +1,156 @@
+//! Executes every example of every verb's help, and the tour of the README.
+
+#![allow(clippy::unwrap_used)] // a test may
+
+mod common;
+
+use common::{Node, Said, Scratch, godwit};
+use std::{
+    path::Path,
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+const VERBS: [&str; 17] = [
+    "cp",
+    "mv",
+    "sync",
+    "ls",
+    "find",
+    "du",
+    "stat",
+    "cat",
+    "sum",
+    "mkdir",
+    "rm",
+    "node",
+    "config",
+    "version",
+    "help",
+    "completions",
+    "man",
+];
+
+#[test]
+fn every_example_of_the_help_works() {
+    for verb in VERBS {
+        let help = Said::of(godwit().args([verb, "--help"])).ok();
+        let help = String::from_utf8(help.stdout).unwrap();
+        let (_, rest) = help
+            .split_once("Examples:\n")
+            .unwrap_or_else(|| panic!("{verb}: {help}"));
+        let examples = rest.lines().take_while(|line| line.starts_with("  "));
+        let examples: Vec<&str> = examples.map(str::trim).collect();
+        assert!(!examples.is_empty(), "{verb} has no examples");
+        for example in examples {
+            let place = Place::new();
+            place.run(example);
+        }
+    }
+}
+
+#[test]
+fn the_tour_of_the_readme_works() {
+    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
+    let readme = std::fs::read_to_string(readme).unwrap();
+    let commands = readme.lines().filter_map(|line| line.strip_prefix("$ "));
+    let place = Place::new();
+    let mut count = 0;
+    for command in commands {
+        count += 1;
+        // The node of the place is the one that the tour starts.
+        if command.starts_with("godwit node") {
+            continue;
+        }
+        place.run(&command.replace("127.0.0.1:2811", "fermi.example"));
+    }
+    assert!(count > 8, "{count} commands");
+}
+
+/// A directory with what the examples speak of, and a node that has the same.
+struct Place {
+    scratch: Scratch,
+    node: Node,
+}
+
+impl Place {
+    fn new() -> Self {
+        let scratch = Scratch::new();
+        let export = scratch.dir("export");
+        fill(&export);
+        let here = scratch.dir("here");
+        fill(&here);
+        let node = Node::start(&export);
+        let sum = Said::of(godwit().current_dir(&here).args(["sum", "-r", "data"])).ok();
+        std::fs::write(here.join("data.b3"), sum.stdout).unwrap();
+        Self { scratch, node }
+    }
+
+    #[track_caller]
+    fn run(&self, example: &str) {
+        let here = self.scratch.join("here");
+        let url = self.node.url("");
+        let text = example.replace("ftp://fermi.example/", &url);
+        if text.starts_with("godwit node") {
+            return self.serve(&text);
+        }
+        let said = Said::of(
+            shell(&format!("set -o pipefail; {text}"))
+                .current_dir(&here)
+                .stdin(Stdio::null()),
+        );
+        assert_eq!(said.status, Some(0), "{example}: {said}");
+    }
+
+    /// A node says where it serves, serves, and ends in order when told to.
+    fn serve(&self, example: &str) {
+        let text = format!("exec {}", example.replace(":2811", ":0"));
+        let mut command = shell(&text);
+        command.current_dir(self.scratch.join("here"));
+        let node = Node::spawn(command, &self.scratch.join("here/data"));
+        node.signal("TERM");
+        let mut node = node;
+        assert!(
+            node.ends_within(Duration::from_secs(10)),
+            "{example} does not end"
+        );
+    }
+}
+
+/// A shell in which `godwit` is the program under test.
+fn shell(text: &str) -> Command {
+    let binary = Path::new(env!("CARGO_BIN_EXE_godwit"));
+    let path = std::env::var("PATH").unwrap();
+    let mut command = Command::new("timeout");
+    command.args(["60", "bash", "-c", text]);
+    for (name, value) in godwit().get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command.env(
+        "PATH",
+        format!("{}:{path}", binary.parent().unwrap().display()),
+    );
+    command
+}
+
+fn fill(directory: &Path) {
+    for (name, size_bytes) in [
+        ("run7.root", 3_000_000),
+        ("notes.txt", 100),
+        ("readme.txt", 50),
+        ("old.root", 10),
+        ("data/run7.root", 2_000_000),
+        ("data/small/a", 0),
+        ("data/small/b", 4096),
+        ("2025/x/y", 10),
+        ("2026/run8.root", 1_500_000),
+        ("old/x", 10),
+    ] {
+        let path = directory.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, common::noise(size_bytes, 7)).unwrap();
+    }
+}
