@@ -122,6 +122,23 @@ impl<F: Fn() + Send + Sync> Sink for Meanwhile<F> {
 }
 
 #[test]
+fn keeps_what_every_store_promises_without_openat2() {
+    let places = std::cell::RefCell::new(Vec::new());
+    crate::check::all(&|| {
+        let place = Scratch::new();
+        let root = Root::open_with(place.0.clone(), sys::Lookup::Walk).unwrap();
+        let inner = Inner {
+            root,
+            opener: Opener::Myself,
+            identity: "tester".into(),
+            known: Known::default(),
+        };
+        places.borrow_mut().push(place);
+        Box::new(Dir(Arc::new(inner)))
+    });
+}
+
+#[test]
 fn a_file_that_changes_while_it_is_read_is_noticed() {
     let place = Scratch::new();
     let dir = place.dir();
