@@ -24,6 +24,11 @@ pub trait Store: Send + Sync {
         false
     }
 
+    /// Returns the store as a server that can be told to send to another.
+    fn as_remote(&self) -> Option<&crate::Remote> {
+        None
+    }
+
     /// Says honestly what this store can do. May have to ask the server.
     fn can(&self) -> Result<Can>;
 
@@ -125,6 +130,21 @@ pub trait Sink: Send + Sync {
     /// Returns what need not be sent again if this process died now (but for
     /// files up to [`SMALL_BYTES`], which are sent again whole).
     fn done(&self) -> Extents;
+
+    /// Has the bytes come from `source` by themselves, without a byte through the
+    /// caller, and calls `on` with what landed. `None`: these two cannot, and
+    /// nothing moved; then the bytes are to be read and put.
+    fn draw(
+        &self,
+        source: &dyn Store,
+        path: &Path,
+        want: &Extents,
+        streams: usize,
+        on: &dyn Fn(Range<u64>),
+    ) -> Result<Option<Read>> {
+        let _ = (source, path, want, streams, on);
+        Ok(None)
+    }
 
     /// Returns bytes that an earlier attempt brought and that this sink has never
     /// seen, though it must to tell the digest of the whole.

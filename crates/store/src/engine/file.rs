@@ -3,12 +3,13 @@
 use super::{Copying, Event, Item, Outcome, Rule, plan::wanted_bytes, retry::Retry};
 use crate::{
     Checks, Error, Finished, How, Origin, Read, Result, Sink, Stat, Verified, Whole, Write,
-    channel::streams_for,
+    channel::{Cancel, streams_for},
 };
 use godwit_core::{
     Algorithm, Block, Chain, Digest, Extents, Fault, Fragment, Home, Layout, Url, moves,
 };
 use std::{
+    cell::Cell,
     collections::BTreeMap,
     ops::Range,
     sync::Mutex,
@@ -27,6 +28,7 @@ pub(super) fn copy(copying: &Copying<'_>, item: &Item) -> Result<Outcome> {
         faults: 0,
         anew: 0,
         resumed_bytes: None,
+        direct: Cell::new(item.source.store.is_remote() && item.target.store.is_remote()),
         told: Mutex::default(),
     };
     loop {
@@ -49,6 +51,7 @@ struct Run<'a> {
     faults: u32,
     anew: u32,
     resumed_bytes: Option<u64>, // what lay there before our first byte
+    direct: Cell<bool>,         // from server to server
     told: Mutex<Extents>,       // told as moved or resumed: progress never runs backwards
 }
 
@@ -112,7 +115,13 @@ impl Run<'_> {
     /// Reads what the sink does not have, until it has all of it.
     fn fill(&self, sink: &dyn Sink, plan: &Plan) -> Result<Option<Read>> {
         let Item { source, .. } = self.item;
-        let counting = Counting { sink, run: self };
+        let (told, copying) = (&self.told, self.copying);
+        let landed = |range| copying.moved(fresh_bytes(told, range));
+        let counting = Counting {
+            sink,
+            cancel: &copying.options.cancel,
+            landed: &landed,
+        };
         let mut last = None;
         for _ in 0..LEGS_MAX {
             let want = sink.done().missing(plan.range.clone());
@@ -329,7 +338,7 @@ impl Run<'_> {
             },
             digest: finished.digests.into_iter().next(),
             faults: self.faults,
-            third_party: false,
+            third_party: self.direct.get(),
         }
     }
 }
@@ -337,20 +346,15 @@ impl Run<'_> {
 /// Tells of progress, and stops when told to.
 struct Counting<'a> {
     sink: &'a dyn Sink,
-    run: &'a Run<'a>,
+    cancel: &'a Cancel,
+    landed: &'a (dyn Fn(Range<u64>) + Sync),
 }
 
 impl Sink for Counting<'_> {
     fn put(&self, block: Block<'_>) -> Result<()> {
-        self.run.copying.options.cancel.check()?;
+        self.cancel.check()?;
         self.sink.put(block)?;
-        let fresh = {
-            let mut told = self.run.told.lock().expect(NO_PANIC);
-            let before = told.len_bytes();
-            told.insert(block.range());
-            told.len_bytes() - before
-        };
-        self.run.copying.moved(fresh);
+        (self.landed)(block.range());
         Ok(())
     }
 
@@ -377,6 +381,14 @@ impl Sink for Counting<'_> {
     fn abandon(self: Box<Self>) -> Result<()> {
         Ok(())
     }
+}
+
+/// Returns how many bytes of `range` had not been told of.
+fn fresh_bytes(told: &Mutex<Extents>, range: Range<u64>) -> u64 {
+    let mut told = told.lock().expect(NO_PANIC);
+    let before = told.len_bytes();
+    told.insert(range);
+    told.len_bytes() - before
 }
 
 /// Shows what it is given.

@@ -9,7 +9,7 @@ use crate::{
     channel::{Channel, Mode, Watch},
 };
 use godwit_wire::{
-    address::{Bars, Commas, Passive},
+    address::{Bars, Commas, Passive, list_text},
     client::{self, Family, Line, Talk},
 };
 use std::{
@@ -139,6 +139,36 @@ impl Session {
         let reply = self.ask_one(line)?;
         faults::check(&self.host, Path::new("PORT"), &reply)?;
         Ok(channel)
+    }
+
+    /// Has this server listen for data from another server.
+    pub(super) fn relay_target(&mut self, mode: Mode) -> Result<Vec<SocketAddr>> {
+        self.warm = None;
+        self.settle_mode(Flow::Deliver, mode, 1)?;
+        self.ask_passive(mode)
+    }
+
+    /// Tells this server where to send. Returns false if it will not send there.
+    pub(super) fn relay_source(
+        &mut self,
+        mode: Mode,
+        streams: usize,
+        to: &[SocketAddr],
+    ) -> Result<bool> {
+        self.warm = None;
+        self.settle_mode(Flow::Fetch, mode, 1)?;
+        if mode == Mode::Extended
+            && let Some(line) = self.settings.parallelism(streams)
+        {
+            let reply = self.ask_one(line)?;
+            faults::check(&self.host, Path::new("OPTS"), &reply)?;
+        }
+        let line = match to {
+            [SocketAddr::V4(v4)] => Line::new("PORT").and(Commas(*v4)),
+            [v6] => Line::new("EPRT").and(Bars::from(*v6)),
+            all => Line::new("SPOR").and(list_text(all)),
+        };
+        Ok(self.ask_one(line)?.is_positive())
     }
 
     /// Returns an error that this session met, with what it was about.

@@ -1,6 +1,8 @@
 //! Writing to a server: a sink whose blocks go out over data connections while a
 //! thread of its own listens to what the server says of them.
 
+mod relay;
+
 use super::{
     Appear, Remote,
     attend::{Begun, begin as await_begin},
@@ -11,7 +13,7 @@ use super::{
     session::{Flow, Session},
 };
 use crate::{
-    Checks, Error, Finished, How, Kind, Result, Set, Sink, Store, Verified, Whole, Write,
+    Checks, Error, Finished, How, Kind, Read, Result, Set, Sink, Store, Verified, Whole, Write,
     channel::{Channel, Mode, Sending, Watch},
 };
 use godwit_core::{
@@ -26,6 +28,7 @@ use godwit_wire::{
 };
 use std::{
     collections::BTreeMap,
+    ops::Range,
     os::{fd::AsFd, unix::ffi::OsStrExt},
     path::{Path, PathBuf},
     sync::{Arc, Condvar, Mutex, MutexGuard, RwLock},
@@ -757,6 +760,20 @@ impl Sink for Delivering {
             self.told.state().landed.remove(range);
         }
         Ok(())
+    }
+
+    fn draw(
+        &self,
+        source: &dyn Store,
+        path: &Path,
+        want: &Extents,
+        streams: usize,
+        on: &dyn Fn(Range<u64>),
+    ) -> Result<Option<Read>> {
+        match source.as_remote() {
+            Some(source) => self.relay(source, path, want, streams, on),
+            None => Ok(None),
+        }
     }
 
     /// What landed, and what is on its way; when all is, the server's word is awaited.

@@ -260,6 +260,10 @@ impl Store for Remote {
         true
     }
 
+    fn as_remote(&self) -> Option<&Remote> {
+        Some(self)
+    }
+
     fn can(&self) -> Result<Can> {
         let Known { peer, .. } = self.known()?;
         let family = peer.family();

@@ -1,0 +1,284 @@
+//! Third party: the server that is written to gets the bytes from the server that
+//! has them, and none goes through us. We say where to, hear both, and compare.
+
+use super::{Delivering, NO_PANIC, Phase};
+use crate::{
+    Error, Read, Result,
+    channel::Mode,
+    remote::{Remote, faults, names, session::Session},
+};
+use godwit_core::{Extents, LEAF_BYTES};
+use godwit_sys::wait_readable;
+use godwit_wire::{
+    client::{Family, Line, Talk, Told},
+    marker::Marker,
+    reply::Reply,
+};
+use std::{
+    ops::Range,
+    os::{fd::AsFd, unix::ffi::OsStrExt},
+    path::Path,
+    time::{Duration, Instant},
+};
+
+/// Both ends of one transfer.
+struct Ends<'a> {
+    source: Session,
+    target: Session,
+    path: &'a Path,
+    stall: Duration,
+    /// Called with what landed, as the target tells it.
+    on: &'a dyn Fn(Range<u64>),
+    landed: Extents,
+}
+
+impl Delivering {
+    /// Has `want` sent by `source` itself. `None`: these two cannot reach each
+    /// other, or will not; nothing has moved.
+    pub(super) fn relay(
+        &self,
+        from: &Remote,
+        path: &Path,
+        want: &Extents,
+        streams: usize,
+        on: &dyn Fn(Range<u64>),
+    ) -> Result<Option<Read>> {
+        let source = from.0.take()?;
+        let target = self.session()?;
+        let stall = self.remote.0.options.stall;
+        let landed = Extents::new();
+        let mut ends = Ends {
+            source,
+            target,
+            path,
+            stall,
+            on,
+            landed,
+        };
+        let relayed = self.run(&mut ends, want, streams);
+        if !matches!(relayed, Ok(Some(_))) {
+            // Each may still wait for the other; hanging up is what ends both.
+            (ends.source.is_broken, ends.target.is_broken) = (true, true);
+        }
+        let Ends { source, target, .. } = ends;
+        from.0.give_back(source);
+        *self.phase.write().expect(NO_PANIC) = Phase::Idle(match target.is_broken {
+            true => None,
+            false => Some(Box::new(target)),
+        });
+        relayed
+    }
+
+    fn run(&self, ends: &mut Ends<'_>, want: &Extents, streams: usize) -> Result<Option<Read>> {
+        let is_plain = [&ends.source, &ends.target]
+            .iter()
+            .any(|s| s.family() == Family::Plain);
+        let mode = if is_plain {
+            Mode::Stream
+        } else {
+            Mode::Extended
+        };
+        let name = ends.source.peer.name(ends.path.as_os_str().as_bytes());
+        let Some(retr) = self.prepare(ends, mode, want, streams, &name)? else {
+            return Ok(None);
+        };
+        ends.source.say(&retr)?;
+        let Some((sent, written)) = ends.hear(self)? else {
+            return Ok(None);
+        };
+        let told = Told::from_reply(&sent).unwrap_or_default();
+        self.given().bytes = self.given().bytes.or(want);
+        self.take_in(&written);
+        for range in self.told.state().landed.and(want).iter() {
+            (ends.on)(range);
+        }
+        let stat = match names::stat_of_told(&told) {
+            Some(stat) => stat,
+            None => names::stat(&mut ends.source, ends.path, &name)?,
+        };
+        Ok(Some(Read {
+            stat,
+            digest: told.blake3,
+        }))
+    }
+
+    /// Brings both servers to where only the command that sends is missing, and
+    /// returns that; `None` if one of them will not have a third party.
+    fn prepare(
+        &self,
+        ends: &mut Ends<'_>,
+        mode: Mode,
+        want: &Extents,
+        streams: usize,
+        name: &[u8],
+    ) -> Result<Option<Line>> {
+        let start = want.iter().next().map_or(0, |range| range.start);
+        let whole_rest = want.count() == 1 && Some(want.end()) == self.plan.size;
+        if mode == Mode::Stream && !whole_rest {
+            return Ok(None); // a stream is the rest of a file, not a part of it
+        }
+        let to = ends.target.relay_target(mode)?;
+        if !ends.source.relay_source(mode, streams, &to)? {
+            return Ok(None);
+        }
+        let landed = want.missing(0..self.plan.size.unwrap_or(u64::MAX));
+        let stor = self.plan.commands(&landed, start)?;
+        ends.target.say_all(&stor)?;
+        for _ in 1..stor.len() {
+            let reply = ends.target.final_reply("preparing an upload")?;
+            faults::check(&ends.target.host, &self.plan.path, &reply)?;
+        }
+        let rest = match mode {
+            Mode::Stream => (start > 0).then(|| Line::new("REST").and(start)),
+            Mode::Extended => (!landed.is_empty()).then(|| Line::new("REST").and(&landed)),
+        };
+        if let Some(rest) = rest {
+            let reply = ends.source.ask_one(rest)?;
+            faults::check(&ends.source.host, ends.path, &reply)?;
+        }
+        Ok(Some(Line::new("RETR").bytes(name)?))
+    }
+}
+
+impl Ends<'_> {
+    /// Hears both servers until each has said its last word; `None` if they could
+    /// not reach each other.
+    fn hear(&mut self, delivering: &Delivering) -> Result<Option<(Reply, Reply)>> {
+        let (mut sent, mut written) = (None::<Reply>, None::<Reply>);
+        let mut since = Instant::now();
+        loop {
+            while sent.is_none()
+                && let Some(reply) = self.source.heard()?
+            {
+                since = Instant::now();
+                if reply.is_final() {
+                    sent = Some(reply)
+                } else {
+                    on_source(delivering, &reply)?
+                }
+            }
+            while written.is_none()
+                && let Some(reply) = self.target.heard()?
+            {
+                since = Instant::now();
+                if reply.is_final() {
+                    written = Some(reply)
+                } else {
+                    self.on_target(delivering, &reply)?
+                }
+            }
+            match (&sent, &written) {
+                (Some(a), Some(b)) if a.is_positive() && b.is_positive() => break,
+                (Some(_), Some(_)) => return self.refused(delivering, sent, written),
+                (Some(reply), None) | (None, Some(reply)) if !reply.is_positive() => {
+                    // The other side often says why, if it is given a moment.
+                    if since.elapsed() > MOMENT {
+                        return self.refused(delivering, sent, written);
+                    }
+                }
+                _ => {}
+            }
+            if since.elapsed() > self.stall {
+                let host = format!("{} or {}", self.source.host, self.target.host);
+                let during = "moving data from server to server".into();
+                return Err(Error::Stalled {
+                    host,
+                    during,
+                    waited: since.elapsed(),
+                });
+            }
+            self.wait(delivering, sent.is_some(), written.is_some())?;
+        }
+        Ok(sent.zip(written))
+    }
+
+    fn wait(&mut self, delivering: &Delivering, sent: bool, written: bool) -> Result<()> {
+        let cancel = delivering.remote.0.options.cancel.as_fd();
+        // Who has said all may hang up, which would end every wait.
+        let source = if sent { cancel } else { self.source.as_fd() };
+        let target = if written { cancel } else { self.target.as_fd() };
+        let [from, to, stop] = wait_readable([source, target, cancel], MOMENT / 4)
+            .map_err(|cause| Error::io("a socket", cause))?;
+        if stop {
+            return Err(Error::Canceled);
+        }
+        if from && !sent {
+            self.source.listen("moving data from server to server")?;
+        }
+        if to && !written {
+            self.target.listen("moving data from server to server")?;
+        }
+        Ok(())
+    }
+
+    /// Returns what went wrong: what names a cause counts more than the broken
+    /// connection that follows from it.
+    fn refused(
+        &self,
+        delivering: &Delivering,
+        sent: Option<Reply>,
+        written: Option<Reply>,
+    ) -> Result<Option<(Reply, Reply)>> {
+        let at_source = sent.and_then(|r| faults::check(&self.source.host, self.path, &r).err());
+        let at_target =
+            written.and_then(|r| faults::check(&self.target.host, &delivering.plan.path, &r).err());
+        let nothing_moved = self.landed.is_empty();
+        let error = match (at_source, at_target) {
+            (Some(Error::Lost { .. } | Error::Stalled { .. }), Some(error)) => error,
+            (Some(error), _) | (None, Some(error)) => error,
+            (None, None) => return Ok(None),
+        };
+        // Servers that do not reach each other are no fault of the file's.
+        let unreachable = matches!(error, Error::Lost { .. } | Error::Unsupported { .. });
+        if unreachable && nothing_moved && delivering.told.state().chains.is_empty() {
+            tracing::info!(%error, "the servers do not reach each other; going through here");
+            return Ok(None);
+        }
+        Err(error)
+    }
+
+    fn on_target(&mut self, delivering: &Delivering, reply: &Reply) -> Result<()> {
+        let size = delivering.plan.size.unwrap_or(u64::MAX);
+        match Marker::from_reply(reply)? {
+            Some(Marker::Ranges(ranges)) => {
+                ranges.iter().for_each(|range| self.land(range));
+                let mut said = delivering.told.state();
+                said.landed = said.landed.or(&ranges);
+            }
+            Some(Marker::Leaves { first, chains }) => {
+                for (leaf, chain) in (first..).zip(chains) {
+                    self.land(leaf_range(leaf, size));
+                    delivering.told.state().chains.insert(leaf, chain);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn land(&mut self, range: Range<u64>) {
+        self.landed.insert(range.clone());
+        (self.on)(range);
+    }
+}
+
+/// What the source says of leaves takes the place of our own look at them.
+fn on_source(delivering: &Delivering, reply: &Reply) -> Result<()> {
+    let Some(leaves) = &delivering.leaves else {
+        return Ok(());
+    };
+    if let Some(Marker::Leaves { first, chains }) = Marker::from_reply(reply)? {
+        let mut leaves = leaves.lock().expect(NO_PANIC);
+        for (leaf, chain) in (first..).zip(chains) {
+            leaves.set(leaf, chain);
+        }
+    }
+    Ok(())
+}
+
+fn leaf_range(leaf: u64, size: u64) -> Range<u64> {
+    let start = leaf.saturating_mul(LEAF_BYTES).min(size);
+    start..start.saturating_add(LEAF_BYTES).min(size)
+}
+
+const MOMENT: Duration = Duration::from_secs(2);
