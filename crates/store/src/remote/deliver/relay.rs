@@ -16,7 +16,7 @@ use godwit_wire::{
 };
 use std::{
     ops::Range,
-    os::{fd::AsFd, unix::ffi::OsStrExt},
+    os::fd::AsFd,
     path::Path,
     time::{Duration, Instant},
 };
@@ -55,7 +55,7 @@ impl Delivering {
             on,
             landed,
         };
-        let relayed = self.run(&mut ends, want, streams);
+        let relayed = self.run(&mut ends, from, want, streams);
         if !matches!(relayed, Ok(Some(_))) {
             // Each may still wait for the other; hanging up is what ends both.
             (ends.source.is_broken, ends.target.is_broken) = (true, true);
@@ -69,7 +69,13 @@ impl Delivering {
         relayed
     }
 
-    fn run(&self, ends: &mut Ends<'_>, want: &Extents, streams: usize) -> Result<Option<Read>> {
+    fn run(
+        &self,
+        ends: &mut Ends<'_>,
+        from: &Remote,
+        want: &Extents,
+        streams: usize,
+    ) -> Result<Option<Read>> {
         let is_plain = [&ends.source, &ends.target]
             .iter()
             .any(|s| s.family() == Family::Plain);
@@ -78,7 +84,7 @@ impl Delivering {
         } else {
             Mode::Extended
         };
-        let name = ends.source.peer.name(ends.path.as_os_str().as_bytes());
+        let name = from.name(&ends.source, ends.path)?;
         let Some(retr) = self.prepare(ends, mode, want, streams, &name)? else {
             return Ok(None);
         };
@@ -170,11 +176,11 @@ impl Ends<'_> {
             match (&sent, &written) {
                 (Some(a), Some(b)) if a.is_positive() && b.is_positive() => break,
                 (Some(_), Some(_)) => return self.refused(delivering, sent, written),
-                (Some(reply), None) | (None, Some(reply)) if !reply.is_positive() => {
-                    // The other side often says why, if it is given a moment.
-                    if since.elapsed() > MOMENT {
-                        return self.refused(delivering, sent, written);
-                    }
+                // The other side often says why, if it is given a moment.
+                (Some(reply), None) | (None, Some(reply))
+                    if !reply.is_positive() && since.elapsed() > MOMENT =>
+                {
+                    return self.refused(delivering, sent, written);
                 }
                 _ => {}
             }
