@@ -324,6 +324,14 @@ impl Sink for Passing<'_> {
         self.into.done()
     }
 
+    fn unseen(&self) -> Extents {
+        self.into.unseen()
+    }
+
+    fn show(&self, block: Block<'_>) -> Result<()> {
+        self.into.show(block)
+    }
+
     fn settle(&self) -> Result<Extents> {
         self.into.settle()
     }
@@ -373,6 +381,14 @@ impl Sink for Taking {
 
     fn done(&self) -> Extents {
         self.sink.done()
+    }
+
+    fn unseen(&self) -> Extents {
+        self.sink.unseen()
+    }
+
+    fn show(&self, block: Block<'_>) -> Result<()> {
+        self.sink.show(block)
     }
 
     fn settle(&self) -> Result<Extents> {

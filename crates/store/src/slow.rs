@@ -186,6 +186,14 @@ impl Sink for Waiting<'_> {
         self.sink.done()
     }
 
+    fn unseen(&self) -> Extents {
+        self.sink.unseen()
+    }
+
+    fn show(&self, block: Block<'_>) -> Result<()> {
+        self.sink.show(block)
+    }
+
     fn settle(&self) -> Result<Extents> {
         self.sink.settle()
     }
@@ -226,6 +234,14 @@ impl Sink for Dragging {
 
     fn done(&self) -> Extents {
         self.sink.done()
+    }
+
+    fn unseen(&self) -> Extents {
+        self.sink.unseen()
+    }
+
+    fn show(&self, block: Block<'_>) -> Result<()> {
+        self.sink.show(block)
     }
 
     fn settle(&self) -> Result<Extents> {

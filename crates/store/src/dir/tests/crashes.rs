@@ -33,9 +33,17 @@ fn child() {
 }
 
 fn dies_at(point: &str) -> Scratch {
+    dies_in("child", point)
+}
+
+fn dies_in(child: &str, point: &str) -> Scratch {
     let place = Scratch::new();
     let status = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "dir::tests::crashes::child", "--nocapture"])
+        .args([
+            "--exact",
+            &format!("dir::tests::crashes::{child}"),
+            "--nocapture",
+        ])
         .env("GODWIT_CHILD", &place.0)
         .env("GODWIT_CRASH", point)
         .output()
@@ -89,6 +97,73 @@ fn publish_goes_on_after_kill_at_every_point() {
             "{point}: half a file is visible"
         );
         assert_eq!(goes_on(&place, point), left, "{point}");
+    }
+}
+
+const MANY: u64 = 48;
+
+fn many_blocks() -> Write<'static> {
+    Write {
+        size: Some(MANY * LEAF_BYTES),
+        streams: 4,
+        ..Write::default()
+    }
+}
+
+/// Block `i` of the file that many threads write.
+fn block(i: u64) -> Vec<u8> {
+    noise(MIB, 1000 + i)
+}
+
+/// The one that dies while four threads write: run by `publish_loses_at_most…` only.
+#[test]
+fn child_of_many_threads() {
+    let Some(root) = std::env::var_os("GODWIT_CHILD") else {
+        return;
+    };
+    let dir = Dir::open(Path::new(&root), "tester", Opener::Myself).unwrap();
+    let sink = dir.write(p("file"), &many_blocks()).unwrap();
+    let next = std::sync::atomic::AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                loop {
+                    let i = next.fetch_add(1, Ordering::Relaxed);
+                    if i >= MANY {
+                        return;
+                    }
+                    // Every block once, far from its neighbours.
+                    let i = i * 17 % MANY;
+                    put(&*sink, i * LEAF_BYTES, &block(i));
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn publish_loses_at_most_one_block_a_thread() {
+    for (point, landed) in [
+        ("dir.bytes-written:5", 1),
+        ("dir.slot-written:20", 20),
+        ("dir.bytes-written:44", 40),
+    ] {
+        let place = dies_in("child_of_many_threads", point);
+        let kept = place.dir().partial(p("file"), None).unwrap().unwrap();
+        let blocks = kept.done.len_bytes() / LEAF_BYTES;
+        assert!((landed..=landed + 7).contains(&blocks), "{point}: {blocks}");
+        let sink = place.dir().write(p("file"), &many_blocks()).unwrap();
+        assert_eq!(sink.done(), kept.done);
+        for i in 0..MANY {
+            if !kept.done.contains(&(i * LEAF_BYTES..(i + 1) * LEAF_BYTES)) {
+                put(&*sink, i * LEAF_BYTES, &block(i));
+            }
+        }
+        let finished = sink.finish(&Whole::default()).unwrap();
+        assert_eq!(finished.reread_bytes, 0);
+        let all: Vec<u8> = (0..MANY).flat_map(block).collect();
+        assert!(place.bytes("file") == all, "{point}");
+        assert_eq!(finished.digests, [Digest::of(Algorithm::Blake3, &all)]);
     }
 }
 
