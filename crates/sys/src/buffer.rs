@@ -10,9 +10,6 @@ use std::{
 /// How many bytes a buffer holds.
 pub const BUFFER_BYTES: usize = 1 << 20;
 
-/// How many bytes there are before them, for a header that leaves in one write with them.
-pub const HEAD_BYTES: usize = 4096;
-
 /// 1 MiB that begins at a page, taken from those given back before.
 ///
 /// What was in it before is still in it.
@@ -24,23 +21,18 @@ impl Buffer {
     pub fn take() -> Self {
         Self(idle().pop().unwrap_or_else(Block::new))
     }
-
-    /// Returns the last `head` bytes of the head room and all that follows.
-    pub fn with_head(&mut self, head: usize) -> &mut [u8] {
-        &mut self.0.all_mut()[HEAD_BYTES - head..]
-    }
 }
 
 impl Deref for Buffer {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &self.0.all()[HEAD_BYTES..]
+        self.0.all()
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.0.all_mut()[HEAD_BYTES..]
+        self.0.all_mut()
     }
 }
 
@@ -106,26 +98,23 @@ impl Drop for Block {
     }
 }
 
-const LAYOUT: Layout = match Layout::from_size_align(HEAD_BYTES + BUFFER_BYTES, 4096) {
+const LAYOUT: Layout = match Layout::from_size_align(BUFFER_BYTES, 4096) {
     Ok(layout) => layout,
     Err(_) => panic!("a power of two"),
 };
 
 /// More idle buffers than this are given back to the machine.
-const IDLE_MAX: usize = 32;
+const IDLE_MAX: usize = 8;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_begins_at_a_page_and_has_room_before() {
-        let mut buffer = Buffer::take();
+    fn a_buffer_begins_at_a_page() {
+        let buffer = Buffer::take();
         assert_eq!(buffer.as_ptr() as usize % 4096, 0);
         assert_eq!(buffer.len(), BUFFER_BYTES);
-        buffer[0] = 7;
-        let with_head = buffer.with_head(17);
-        assert_eq!((with_head.len(), with_head[17]), (BUFFER_BYTES + 17, 7));
     }
 
     #[test]

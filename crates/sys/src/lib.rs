@@ -12,10 +12,8 @@ mod meta;
 mod wake;
 
 pub use beneath::{Lookup, Root, is_ring};
-pub use buffer::{BUFFER_BYTES, Buffer, HEAD_BYTES};
+pub use buffer::{BUFFER_BYTES, Buffer};
 pub use folder::{Folder, Names, Open, Over, Room};
 pub use limits::{boot_id, die, raise_open_files, user_id};
-pub use meta::{
-    Kind, Meta, copy_range, give, meta, next_data, punch, set_mode, set_times, try_lock,
-};
+pub use meta::{Kind, Meta, give, meta, next_data, punch, set_mode, set_times, try_lock};
 pub use wake::{Wake, keep_urgent_in_line, wait_readable};

@@ -149,14 +149,6 @@ pub fn give(file: &File, uid: u32, gid: u32) {
     }
 }
 
-/// Copies up to `len` bytes inside the kernel; returns how many, 0 at the end of the source.
-pub fn copy_range(source: &File, from: u64, target: &File, to: u64, len: u64) -> io::Result<u64> {
-    let (mut from, mut to) = (from, to);
-    let len = usize::try_from(len).unwrap_or(usize::MAX);
-    let copied = fs::copy_file_range(source, Some(&mut from), target, Some(&mut to), len)?;
-    Ok(copied as u64)
-}
-
 /// Makes a range of an open file a hole, whatever was there; its length stays.
 /// An error where the file system has no holes.
 pub fn punch(file: &File, offset: u64, len: u64) -> io::Result<()> {
