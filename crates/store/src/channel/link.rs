@@ -78,7 +78,10 @@ impl Link {
         while self.end - self.start < need {
             match self.read_into(limit) {
                 Ok(0) => return Ok(false),
-                Ok(came) => self.end += came,
+                Ok(came) => {
+                    self.end += came;
+                    patience.went_on();
+                }
                 Err(error) if again(&error) => patience.waited(&self.host(), "receiving data")?,
                 Err(cause) => return Err(self.lost("receiving data", cause)),
             }
@@ -187,7 +190,10 @@ impl Link {
         let during = "sending data";
         match result {
             Ok(0) => Err(self.lost(during, io::ErrorKind::WriteZero.into())),
-            Ok(sent) => Ok(sent),
+            Ok(sent) => {
+                patience.went_on();
+                Ok(sent)
+            }
             Err(error) if again(&error) => patience.waited(&self.host(), during).map(|()| 0),
             Err(cause) => Err(self.lost(during, cause)),
         }

@@ -114,6 +114,12 @@ impl<'a> Patience<'a> {
         self.watch.cancel.as_fd()
     }
 
+    /// Is told that something moved, if only a part of a block: a slow peer is
+    /// not a peer that stands still.
+    pub(super) fn went_on(&mut self) {
+        self.since = Instant::now();
+    }
+
     /// Is told that a wait ended with nothing; fails once that has gone on for too long.
     pub(super) fn waited(&mut self, host: &str, during: &str) -> Result<()> {
         self.watch.cancel.check()?;
