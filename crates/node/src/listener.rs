@@ -8,7 +8,7 @@ use crate::{
     stop::Stop,
 };
 use godwit_store::{Dir, Opener};
-use godwit_sys::{raise_open_files, wait_readable};
+use godwit_sys::{listen_deep, raise_open_files, wait_readable};
 use std::{
     fs::File,
     io::{self, Write},
@@ -118,6 +118,7 @@ impl Node {
 
     fn listen(&mut self, address: SocketAddr) -> io::Result<()> {
         let listener = TcpListener::bind(address)?;
+        listen_deep(listener.as_fd(), WAITING_MAX)?;
         listener.set_nonblocking(true)?;
         self.addresses.ftp.push(listener.local_addr()?);
         let accept = Accept {
@@ -235,5 +236,7 @@ const NO_MORE: &str = "No descriptors left for another session; try again later.
 const STACK_BYTES: usize = 256 << 10;
 const FOREVER: Duration = Duration::from_secs(3600);
 const LAST_WORDS: Duration = Duration::from_secs(5);
+/// Connections that wait to be accepted.
+const WAITING_MAX: i32 = 4096;
 const OURS: u64 = 64;
 const DESCRIPTORS_A_SESSION: u64 = 4;

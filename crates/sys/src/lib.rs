@@ -16,4 +16,4 @@ pub use buffer::{BUFFER_BYTES, Buffer};
 pub use folder::{Folder, Names, Open, Over, Room};
 pub use limits::{boot_id, die, raise_open_files, user_id};
 pub use meta::{Kind, Meta, give, meta, next_data, punch, set_mode, set_times, try_lock};
-pub use wake::{Wake, keep_urgent_in_line, wait_readable};
+pub use wake::{Wake, keep_urgent_in_line, listen_deep, wait_readable};

@@ -220,6 +220,22 @@ impl Client {
         }
     }
 
+    /// Asks again and again how far the transfer is.
+    pub fn until_moved(&mut self, bytes: u64) {
+        let text = format!(" {bytes} bytes moved");
+        loop {
+            self.send("STAT");
+            let mut told = self.reply();
+            while !told.starts_with("213") {
+                assert!(told.starts_with('1'), "{told}"); // a marker
+                told = self.reply();
+            }
+            if told.contains(&text) {
+                return;
+            }
+        }
+    }
+
     pub fn passive(&mut self) -> SocketAddr {
         let reply = self.ok("PASV");
         commas(&reply)
