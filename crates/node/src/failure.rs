@@ -60,6 +60,7 @@ pub(crate) fn failure(error: &Error) -> Failure {
             Cause::Lost,
             format!("The data connection broke the protocol: {what}"),
         ),
+        Error::Busy { said: why, .. } => Failure::new(Cause::Busy, format!("Busy: {why}")),
         Error::Canceled => said(Cause::Aborted, "Aborted; what arrived is kept."),
         Error::Io { cause, .. } => Failure::new(io_cause(cause), cause.to_string()),
         other => Failure::new(Cause::Internal, other.to_string()),

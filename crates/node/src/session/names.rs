@@ -8,6 +8,8 @@ use godwit_wire::server::{Answer, Ask, Cause, Change, Failure, Removed};
 use std::{
     ops::Range,
     path::{Path, PathBuf},
+    thread::sleep,
+    time::{Duration, Instant},
 };
 
 impl Session {
@@ -63,13 +65,7 @@ fn about_names(dir: &Dir, ask: Ask, entries_max: u64) -> Result<Answer> {
         } => dir
             .digest(&path, by, range)
             .map(|digest| Answer::Digest(digest.hex())),
-        Ask::Landed { path, id } => match dir.partial(&path, id.as_deref())? {
-            Some(partial) => Ok(Answer::Landed {
-                size: partial.size,
-                done: partial.done,
-            }),
-            None => Err(Error::Missing { path }),
-        },
+        Ask::Landed { path, id } => landed(dir, path, id.as_deref()),
         Ask::Leaves { path, id, leaves } => {
             leaves_of(dir, &path, id.as_deref(), leaves).map(Answer::Leaves)
         }
@@ -84,6 +80,38 @@ fn about_names(dir: &Dir, ask: Ask, entries_max: u64) -> Result<Answer> {
         other => unreachable!("{other:?} is not about names"),
     }
 }
+
+/// What has landed of an upload that nobody is writing.
+///
+/// A client that was killed is survived by its session for as long as bytes are
+/// on their way. Whoever comes to go on must not be told what is changing, or it
+/// would begin a second partial and send the rest there; so it waits a little, and
+/// is then told to come again.
+fn landed(dir: &Dir, path: PathBuf, id: Option<&str>) -> Result<Answer> {
+    let until = Instant::now() + IN_USE_MAX;
+    loop {
+        match dir.partial(&path, id)? {
+            Some(partial) if partial.in_use && Instant::now() < until => sleep(IN_USE_PAUSE),
+            Some(partial) if partial.in_use => {
+                return Err(Error::Busy {
+                    host: String::new(),
+                    said: "another session is writing this upload".into(),
+                    again_in: None,
+                });
+            }
+            Some(partial) => {
+                return Ok(Answer::Landed {
+                    size: partial.size,
+                    done: partial.done,
+                });
+            }
+            None => return Err(Error::Missing { path }),
+        }
+    }
+}
+
+const IN_USE_MAX: Duration = Duration::from_secs(5);
+const IN_USE_PAUSE: Duration = Duration::from_millis(20);
 
 /// The length; of a name that is only a partial of this user, how much of it is
 /// there from the start: `curl -C -` and `lftp put -c` go on behind it.
