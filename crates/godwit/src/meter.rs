@@ -19,10 +19,10 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// Takes what was found in all so far; `complete` once nothing more will be.
+    /// Takes what more was found; `complete` once nothing more will be.
     pub(crate) fn found(&mut self, files: u64, bytes: u64, complete: bool) {
-        self.files_found = self.files_found.max(files);
-        self.bytes_found = self.bytes_found.max(bytes);
+        self.files_found += files;
+        self.bytes_found += bytes;
         self.counted |= complete;
     }
 
@@ -190,7 +190,7 @@ mod tests {
         meter.found(1, 10, false);
         meter.moved(10, Duration::from_secs(1));
         assert_eq!(meter.look(Duration::from_secs(1)).share, None);
-        meter.found(2, 30, true);
+        meter.found(1, 20, true);
         meter.over();
         let share = meter.look(Duration::from_secs(1)).share.unwrap();
         assert!((0.4..0.6).contains(&share), "{share}");

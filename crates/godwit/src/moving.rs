@@ -140,7 +140,7 @@ pub(crate) fn run(screen: &Screen, moving: &Moving, work: Work, options: &Option
     });
     let tasks = tasks.collect();
     let stop = Stop::watch(options.cancel.clone());
-    let reporter = Reporter::new(screen, moving.progress, act);
+    let reporter = Reporter::new(screen, moving.progress, act, work.rule);
     let summary: Summary =
         reporter.while_running(|| engine::copy(tasks, options, &|event| reporter.on(event)));
     let facts = reporter.finish(&summary);

@@ -9,7 +9,7 @@ use crate::{
     units,
     verbs::Facts,
 };
-use godwit_store::engine::{Event, Outcome, Place, Summary};
+use godwit_store::engine::{Event, Outcome, Place, Rule, Summary};
 use godwit_store::{Error, Verified};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
@@ -26,6 +26,9 @@ pub(crate) struct Reporter<'a> {
     how: Progress,
     /// Continues "cannot": `copy`, `move`.
     act: &'static str,
+    rule: Rule,
+    /// A closing line is wanted even if it was over in no time.
+    closes: bool,
     started: Instant,
     told: Mutex<Told>,
     over: Mutex<bool>,
@@ -47,33 +50,21 @@ struct Told {
 
 impl<'a> Reporter<'a> {
     /// Returns one that has heard nothing yet.
-    pub(crate) fn new(screen: &'a Screen, wanted: Progress, act: &'static str) -> Self {
+    pub(crate) fn new(screen: &'a Screen, wanted: Progress, act: &'static str, rule: Rule) -> Self {
         let how = choose(screen, wanted);
+        let bar = (how == Progress::Bar).then(new_bar);
+        screen.show(bar.clone());
         let told = Told {
             record: Record::open(),
+            bar,
             ..Told::default()
         };
-        if how == Progress::Bar {
-            let bar = new_bar();
-            screen.show(Some(bar.clone()));
-            return Self::with(
-                screen,
-                how,
-                act,
-                Told {
-                    bar: Some(bar),
-                    ..told
-                },
-            );
-        }
-        Self::with(screen, how, act, told)
-    }
-
-    fn with(screen: &'a Screen, how: Progress, act: &'static str, told: Told) -> Self {
         Self {
             screen,
             how,
             act,
+            rule,
+            closes: how == Progress::Bar || wanted == Progress::Plain,
             started: Instant::now(),
             told: Mutex::new(told),
             over: Mutex::new(false),
@@ -126,7 +117,7 @@ impl<'a> Reporter<'a> {
         let mut told = self.told();
         told.record.flush();
         self.screen.show(None);
-        if self.how == Progress::Bar || told.lines > 0 {
+        if self.closes || told.lines > 0 {
             self.screen.note(&closing_line(summary, &told, seconds));
         }
         let facts = json!({
@@ -231,7 +222,8 @@ impl<'a> Reporter<'a> {
                 "source": source.to_string(),
                 "target": target.to_string(),
             }));
-        } else if self.screen.verbose() {
+        } else if self.screen.verbose() && self.rule == Rule::NoClobber {
+            // What a sync leaves as it is, is nearly everything.
             self.line(format!("{source}: skipped, {target} is there"));
         }
     }
@@ -326,13 +318,13 @@ fn choose(screen: &Screen, wanted: Progress) -> Progress {
 
 fn new_bar() -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(BAR_STEPS), ProgressDrawTarget::stderr());
-    let style = ProgressStyle::with_template("{bar:24} {wide_msg}")
+    let style = ProgressStyle::with_template("{bar:16} {wide_msg}")
         .expect("the template is right")
         .progress_chars("=> ");
     bar.with_style(style)
 }
 
-/// Returns the look in words: `37 %  1.20 of 4.00 GiB  3 of 8 files  812 MiB/s  3.4s left`.
+/// Returns the look in words: `37 %  1.20 GiB of 4.00 GiB  3/8 files  812 MiB/s  3.4s left`.
 fn words(look: &Look) -> String {
     let share = look
         .share
@@ -344,7 +336,7 @@ fn words(look: &Look) -> String {
         .map(|left| format!("  {} left", units::duration(left)))
         .unwrap_or_default();
     format!(
-        "{share}{} of {}{more}  {} of {} files{more}  {}/s{left}",
+        "{share}{} of {}{more}  {}/{} files{more}  {}/s{left}",
         units::size(look.bytes_over),
         units::size(look.bytes_found),
         look.files_over,
@@ -417,13 +409,13 @@ mod tests {
         let text = words(&meter.look(Duration::from_secs(1)));
         assert_eq!(
             text,
-            "1.00 GiB of 3.00 GiB and more  0 of 2 files and more  1.00 GiB/s"
+            "1.00 GiB of 3.00 GiB and more  0/2 files and more  1.00 GiB/s"
         );
-        meter.found(2, 4 << 30, true);
+        meter.found(0, 1 << 30, true);
         let text = words(&meter.look(Duration::from_secs(1)));
         assert_eq!(
             text,
-            " 24 %  1.00 GiB of 4.00 GiB  0 of 2 files  1.00 GiB/s  3.0s left"
+            " 24 %  1.00 GiB of 4.00 GiB  0/2 files  1.00 GiB/s  3.0s left"
         );
     }
 }
