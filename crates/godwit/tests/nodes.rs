@@ -1,0 +1,307 @@
+//! Every verb against a node, and between two.
+
+mod common;
+
+use common::{Node, Said, Scratch, assert_same, assert_same_tree, godwit, ours};
+use serde_json::Value;
+use std::{
+    io::{BufRead, BufReader, Write},
+    path::Path,
+    process::{Child, Stdio},
+    time::UNIX_EPOCH,
+};
+
+fn fill(directory: &Path) {
+    for (name, size_bytes) in [
+        ("large", 5_000_001),
+        ("leaf", 1 << 20),
+        ("small", 4096),
+        ("empty", 0),
+        ("s/deep/er", 10),
+        ("s/a b", 100),
+        ("s/%41", 100),
+        ("s/quo\"te", 100),
+        ("s/ünicode", 100),
+    ] {
+        let path = directory.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, common::noise(size_bytes, size_bytes as u64)).unwrap();
+    }
+}
+
+fn summary(said: &Said) -> Value {
+    let text = String::from_utf8_lossy(&said.stdout);
+    let line = text.lines().last().unwrap_or_else(|| panic!("{said}"));
+    serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {said}"))
+}
+
+fn text(said: Said) -> String {
+    String::from_utf8(said.ok().stdout).unwrap()
+}
+
+#[test]
+fn a_tree_goes_round_and_stays_the_same() {
+    let scratch = Scratch::new();
+    let (one, two) = (
+        Node::start(&scratch.join("one")),
+        Node::start(&scratch.join("two")),
+    );
+    let data = scratch.dir("data");
+    fill(&data);
+    let local = |path: &Path| path.to_str().unwrap().to_owned();
+    for (source, target) in [
+        (local(&data), one.url("")),
+        (one.url("data"), two.url("")),
+        (two.url("data"), local(&scratch.dir("back"))),
+    ] {
+        let said = ours(["cp", "-r", "--json", &source, &target]).ok();
+        let summary = summary(&said);
+        assert_eq!(summary["files"], 9, "{source}: {summary}");
+        assert_eq!(summary["failed"], 0, "{source}: {summary}");
+        assert_eq!(
+            summary["verified"], "verified blake3",
+            "{source}: {summary}"
+        );
+    }
+    for there in ["one/data", "two/data", "back/data"] {
+        assert_same_tree(&data, &scratch.join(there));
+    }
+    // FTP tells whole seconds.
+    let second = |path: &Path| {
+        let time = path.metadata().unwrap().modified().unwrap();
+        time.duration_since(UNIX_EPOCH).unwrap().as_secs()
+    };
+    let (here, back) = (data.join("small"), scratch.join("back/data/small"));
+    assert_eq!(second(&here), second(&back));
+}
+
+#[test]
+fn each_verb_asks_a_node_what_it_asks_a_disk() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("node"));
+    fill(&scratch.join("node/data"));
+    let data = scratch.join("node/data");
+    let local = data.to_str().unwrap();
+    let remote = node.url("data");
+    let remote_as_local = |text: String| text.replace(&remote, local);
+    for verb in [
+        &["ls"][..],
+        &["ls", "-R"],
+        &["du"],
+        &["du", "-sh"],
+        &["sum", "-r", "-a", "md5"],
+        &["sum", "-r"],
+    ] {
+        let of = |place: &str| text(ours(verb.iter().copied().chain([place])));
+        // Names that a URL must escape differ in their spelling only.
+        let plain = |text: String| {
+            let text = text
+                .replace("%20", " ")
+                .replace("%22", "\"")
+                .replace("%0A", "\n");
+            text.replace("%C3%BC", "ü").replace("%2541", "%41")
+        };
+        assert_eq!(
+            plain(remote_as_local(of(&remote))),
+            plain(of(local)),
+            "{verb:?}"
+        );
+    }
+    let bytes = std::fs::read(data.join("large")).unwrap();
+    let url = node.url("data/large");
+    assert!(ours(["cat", &url]).ok().stdout == bytes);
+    let part = ours(["cat", "--offset", "1000000", "--length", "2000000", &url]);
+    assert!(part.ok().stdout == bytes[1_000_000..3_000_000]);
+    let found = text(ours(["find", &remote, "-type", "f", "-size", "+1M"]));
+    assert_eq!(found, format!("{url}\n"));
+}
+
+#[test]
+fn names_are_changed_on_a_node() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("node"));
+    fill(&scratch.join("node/data"));
+    ours(["mkdir", "-p", &node.url("a/b/c"), &node.url("data")]).ok();
+    assert!(scratch.join("node/a/b/c").is_dir());
+    assert_eq!(ours(["mkdir", &node.url("data")]).status, Some(1));
+    let said = ours(["mv", "--json", &node.url("data/small"), &node.url("a")]).ok();
+    assert_eq!(summary(&said)["renamed"], 1, "{said}");
+    assert!(scratch.join("node/a/small").exists());
+    let dry = text(ours(["rm", "-r", "--dry-run", &node.url("data")]));
+    assert!(scratch.join("node/data/large").exists());
+    assert_eq!(
+        dry.lines()
+            .filter(|line| line.starts_with("would remove"))
+            .count(),
+        11,
+        "{dry}"
+    );
+    let said = ours(["rm", "-r", "--json", &node.url("data")]).ok();
+    assert_eq!(summary(&said)["removed"], 11, "{said}");
+    assert!(!scratch.join("node/data").exists());
+    assert_eq!(ours(["rm", "-r", &node.url("")]).status, Some(2), "a root");
+}
+
+#[test]
+fn mv_between_servers_removes_what_arrived() {
+    let scratch = Scratch::new();
+    let (one, two) = (
+        Node::start(&scratch.join("one")),
+        Node::start(&scratch.join("two")),
+    );
+    let reference = scratch.dir("reference");
+    fill(&reference);
+    fill(&scratch.join("one/data"));
+    ours(["mv", &one.url("data"), &two.url("")]).ok();
+    assert!(!scratch.join("one/data").exists());
+    assert_same_tree(&reference, &scratch.join("two/data"));
+}
+
+#[test]
+fn sync_makes_a_node_equal_and_says_first_what_it_will_do() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("node"));
+    let data = scratch.dir("data");
+    fill(&data);
+    let (source, target) = (data.to_str().unwrap(), node.url("mirror"));
+    ours(["sync", source, &target]).ok();
+    assert_same_tree(&data, &scratch.join("node/mirror"));
+
+    std::fs::write(data.join("small"), "changed").unwrap();
+    std::fs::remove_file(data.join("leaf")).unwrap();
+    let dry = text(ours(["sync", "--delete", "--dry-run", source, &target]));
+    let mut lines: Vec<_> = dry.lines().collect();
+    lines.sort_unstable();
+    let expected = [
+        format!("would copy {source}/small -> {target}/small"),
+        format!("would remove {target}/leaf"),
+    ];
+    assert_eq!(lines, expected);
+    let said = ours(["sync", "--delete", "--json", source, &target]).ok();
+    let summary = summary(&said);
+    assert_eq!(
+        (&summary["files"], &summary["removed"]),
+        (&1.into(), &1.into()),
+        "{said}"
+    );
+    assert_same_tree(&data, &scratch.join("node/mirror"));
+}
+
+#[test]
+fn standard_input_goes_to_a_node() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("node"));
+    let bytes = common::noise(3_000_000, 5);
+    let mut child = godwit()
+        .args(["cp", "-", &node.url("piped")])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(&bytes).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(std::fs::read(scratch.join("node/piped")).unwrap() == bytes);
+}
+
+#[test]
+fn who_may_only_read_is_told_so() {
+    let scratch = Scratch::new();
+    let node = Node::with(&scratch.join("node"), &["--anonymous", "read"]);
+    std::fs::write(scratch.join("node/f"), "x").unwrap();
+    let source = scratch.file("g", 10);
+    for line in [
+        vec!["cp", source.to_str().unwrap(), &node.url("g")],
+        vec!["rm", &node.url("f")],
+        vec!["mkdir", &node.url("d")],
+        vec!["mv", &node.url("f"), &node.url("g")],
+    ] {
+        let said = ours(line.iter().copied().chain(["--json"]));
+        assert_eq!(said.status, Some(13), "{line:?}: {said}");
+        assert!(
+            String::from_utf8_lossy(&said.stdout).contains("\"Authorization\""),
+            "{said}"
+        );
+    }
+    assert_eq!(common::tree(&scratch.join("node")).len(), 1);
+}
+
+/// Starts a copy of a large file through a slow link, and waits until some of it has gone.
+fn start_slowly(scratch: &Scratch, node: &Node) -> (Link, Child, String) {
+    let source = scratch.file("large", 30 << 20);
+    let link = Link::to(node.port);
+    let target = format!("ftp://127.0.0.1:{}/large", link.port);
+    let mut child = godwit()
+        .args(["cp", "--json", source.to_str().unwrap(), &target])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
+    for line in lines {
+        let object: Value = serde_json::from_str(&line.unwrap()).unwrap();
+        if object["event"] == "progress" && object["bytes"].as_u64() > Some(4 << 20) {
+            break;
+        }
+        assert_ne!(object["event"], "summary", "it was over too soon");
+    }
+    (link, child, target)
+}
+
+#[test]
+fn an_interrupted_copy_ends_in_order_and_goes_on() {
+    if !common::have("python3") {
+        return;
+    }
+    for (signal, code) in [("INT", 130), ("TERM", 143), ("KILL", -1)] {
+        let scratch = Scratch::new();
+        let node = Node::start(&scratch.join("node"));
+        let (link, child, _) = start_slowly(&scratch, &node);
+        let pid = child.id().to_string();
+        common::run(5, "kill", ["-s", signal, &pid]).ok();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code().unwrap_or(-1), code, "{signal}");
+        if code > 0 {
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert!(stderr.contains("the same command continues"), "{stderr}");
+        }
+        assert!(
+            !scratch.join("node/large").exists(),
+            "half a file under its name"
+        );
+        drop(link);
+        let source = scratch.join("large");
+        let said = ours(["cp", "--json", source.to_str().unwrap(), &node.url("large")]).ok();
+        let resumed = summary(&said)["resumed_bytes"].as_u64().unwrap();
+        assert!(resumed >= 1 << 20, "{signal}: {said}");
+        assert_same(&source, &scratch.join("node/large"));
+    }
+}
+
+/// A slow link to a server, from demo/link.py.
+struct Link {
+    port: u16,
+    child: Child,
+}
+
+impl Link {
+    fn to(port: u16) -> Self {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo/link.py");
+        let mut child = std::process::Command::new("python3")
+            .arg(script)
+            .args(["--rate", "8M", "--to", &format!("127.0.0.1:{port}")])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        out.read_line(&mut line).unwrap();
+        let port = line.trim().parse().unwrap();
+        Self { port, child }
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
