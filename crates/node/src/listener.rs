@@ -75,6 +75,7 @@ impl Node {
             node.listen(address)
                 .map_err(|cause| Error::Listen { address, cause })?;
         }
+        node.sweep_daily().map_err(Error::Start)?;
         tracing::info!(
             export = %node.shared.config.export.display(), ftp = ?node.addresses.ftp,
             sessions, descriptors, "serve"
@@ -114,6 +115,26 @@ impl Node {
             self.admission.wait_until_empty(LAST_WORDS);
         }
         tracing::info!("stopped");
+    }
+
+    /// Removes uploads that nobody went on with for a week, now and every day.
+    fn sweep_daily(&mut self) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let sweeper = thread::Builder::new()
+            .name("sweeper".into())
+            .stack_size(STACK_BYTES)
+            .spawn(move || {
+                while !shared.stop.is_draining() {
+                    match shared.dir.sweep(WEEK) {
+                        Ok(0) => {}
+                        Ok(removed) => tracing::info!(removed, "sweep partials"),
+                        Err(error) => tracing::warn!(%error, "sweep failed"),
+                    }
+                    let _ = wait_readable([shared.stop.draining()], DAY);
+                }
+            })?;
+        self.listeners.push(sweeper);
+        Ok(())
     }
 
     fn listen(&mut self, address: SocketAddr) -> io::Result<()> {
@@ -234,6 +255,8 @@ fn host_name(configured: &str) -> String {
 pub(crate) const ANONYMOUS: &str = "anonymous";
 const NO_MORE: &str = "No descriptors left for another session; try again later.";
 const STACK_BYTES: usize = 256 << 10;
+const DAY: Duration = Duration::from_secs(86_400);
+const WEEK: Duration = Duration::from_secs(7 * 86_400);
 const FOREVER: Duration = Duration::from_secs(3600);
 const LAST_WORDS: Duration = Duration::from_secs(5);
 /// Connections that wait to be accepted.
