@@ -242,7 +242,11 @@ impl Session {
             Ask::List { path, listing, leg } => self.list(&path, &listing, &leg),
             Ask::Store { path, give, leg } => self.store(&path, &give, &leg),
             Ask::Show { path, listing } => self.show(&path, &listing),
-            Ask::Finish { path, upload } => self.finish(&path, &upload),
+            Ask::Finish {
+                path,
+                upload,
+                digests,
+            } => self.finish(&path, &upload, digests),
             ask => self.about_names(ask),
         }
     }

@@ -258,8 +258,11 @@ pub enum Opts {
     },
     /// Names are UTF-8, or any bytes.
     Utf8,
-    /// `OPTS GODWIT 1`.
-    Godwit,
+    /// `OPTS GODWIT 1`, or `OPTS GODWIT 1;digests=0`.
+    Godwit {
+        /// Whether digests are computed and told.
+        digests: bool,
+    },
 }
 
 /// The reply to a line that is no command.
@@ -571,7 +574,14 @@ fn parse_options(rest: &[u8]) -> Parsed<Opts> {
             "" | "ON" => Ok(Opts::Utf8),
             _ => refuse(501, "Names are sent as they are stored, UTF-8 or not."),
         },
-        "GODWIT" if value == "1" => Ok(Opts::Godwit),
+        "GODWIT" => match value.trim_end_matches(';') {
+            "1" => Ok(Opts::Godwit { digests: true }),
+            "1;digests=0" => Ok(Opts::Godwit { digests: false }),
+            _ => refuse(
+                501,
+                "GODWIT 1 is spoken here, with digests=0 if they are not wanted.",
+            ),
+        },
         _ => refuse(500, "OPTS failed."),
     }
 }

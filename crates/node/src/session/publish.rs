@@ -8,7 +8,7 @@ use godwit_core::{Digest, Extents};
 use godwit_store::{Checks, Dir, How, Kind, Result, Store, Whole, Write};
 use godwit_wire::{
     command::{Mode, Rest, Upload, UploadHow},
-    server::{Cause, Failure, Give, Place},
+    server::{Cause, Failure, Give, Leg, Place},
 };
 use std::{path::Path, time::Duration};
 
@@ -143,7 +143,7 @@ impl Plan {
         }
     }
 
-    pub(super) fn write(&self, streams: usize) -> Write<'_> {
+    pub(super) fn write(&self, leg: &Leg) -> Write<'_> {
         let adler32 = self
             .check
             .as_ref()
@@ -155,10 +155,10 @@ impl Plan {
             mode: self.mode,
             resume: self.resume,
             checks: Checks {
-                blake3: true,
+                blake3: leg.digests,
                 adler32,
             },
-            streams,
+            streams: leg.streams,
             ..Write::default()
         }
     }

@@ -8,7 +8,8 @@ use super::{
 use crate::{failure::failure, ports::Held};
 use godwit_core::{Algorithm, Digest, Extents};
 use godwit_store::{
-    Error, Finished, Given, How, Result, SMALL_BYTES, Sink, Store, Whole, Write, channel::Received,
+    Checks, Error, Finished, Given, How, Result, SMALL_BYTES, Sink, Store, Whole, Write,
+    channel::Received,
 };
 use godwit_wire::{
     command::{Mode, Upload, UploadHow},
@@ -59,7 +60,9 @@ impl Session {
         {
             self.open(leg)?;
             if self.held.as_ref().is_some_and(|held| held.streams() == 1) {
-                return self.take_small(path, give, how).map_err(|e| failure(&e));
+                return self
+                    .take_small(path, give, how, leg)
+                    .map_err(|e| failure(&e));
             }
             return self.take_any(path, give, leg, Opened::Already);
         }
@@ -67,7 +70,13 @@ impl Session {
     }
 
     /// A file that fits into a block comes and is written in this thread.
-    fn take_small(&mut self, path: &Path, give: &Give, how: How) -> Result<(Outcome, u64)> {
+    fn take_small(
+        &mut self,
+        path: &Path,
+        give: &Give,
+        how: How,
+        leg: &Leg,
+    ) -> Result<(Outcome, u64)> {
         // The client may wait for the reply before it sends.
         self.flush().map_err(|_| Error::Canceled)?;
         let held = self.held.as_mut().expect("it was opened");
@@ -85,9 +94,11 @@ impl Session {
                 missing,
             });
         }
-        let digest = Digest::of(Algorithm::Blake3, &bytes);
-        if let Some(expected) = upload.blake3.as_deref().and_then(blake3)
-            && expected != digest
+        let expected = upload.blake3.as_deref().and_then(blake3);
+        let wanted = leg.ours && leg.digests || expected.is_some();
+        let digest = wanted.then(|| Digest::of(Algorithm::Blake3, &bytes));
+        if let (Some(expected), Some(digest)) = (expected, &digest)
+            && expected != *digest
         {
             return Err(Error::Corrupt {
                 path: path.into(),
@@ -105,7 +116,7 @@ impl Session {
         self.write_small(given)?;
         let outcome = Outcome {
             size: Some(count),
-            blake3: Some(digest.hex()),
+            blake3: digest.map(|digest| digest.hex()),
             published: Some(true),
             ..Outcome::default()
         };
@@ -132,7 +143,7 @@ impl Session {
         let plan = Plan::of(self.dir(), path, give, leg.mode)?;
         let sink = self
             .dir()
-            .write(path, &plan.write(leg.streams))
+            .write(path, &plan.write(leg))
             .map_err(|e| failure(&e))?;
         if opened == Opened::NotYet {
             self.open(leg)?;
@@ -234,8 +245,11 @@ impl Session {
         &mut self,
         path: &Path,
         upload: &Upload,
+        digests: bool,
     ) -> std::result::Result<Answer, Failure> {
-        let finished = self.try_finish(path, upload).map_err(|e| failure(&e))?;
+        let finished = self
+            .try_finish(path, upload, digests)
+            .map_err(|e| failure(&e))?;
         let outcome = self.published(path, true, upload.size, &finished);
         let size = outcome
             .size
@@ -243,7 +257,7 @@ impl Session {
         Ok(Answer::Sent(Outcome { size, ..outcome }))
     }
 
-    fn try_finish(&self, path: &Path, upload: &Upload) -> Result<Finished> {
+    fn try_finish(&self, path: &Path, upload: &Upload, digests: bool) -> Result<Finished> {
         let id = upload.id.as_deref();
         if self.dir().partial(path, id)?.is_none() {
             return Err(Error::Missing { path: path.into() });
@@ -258,6 +272,10 @@ impl Session {
             id,
             mode: upload.mode,
             resume: true,
+            checks: Checks {
+                blake3: digests,
+                adler32: false,
+            },
             ..Write::default()
         };
         let sink = self.dir().write(path, &write)?;

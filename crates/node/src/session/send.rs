@@ -82,9 +82,8 @@ impl Session {
         if !leg.ours {
             self.flush_data()?;
         }
-        let blake3 = leg
-            .ours
-            .then(|| Digest::of(Algorithm::Blake3, &bytes).hex());
+        let tells = leg.ours && leg.digests;
+        let blake3 = tells.then(|| Digest::of(Algorithm::Blake3, &bytes).hex());
         let count = bytes.len() as u64;
         let outcome = Outcome {
             size: Some(count),
@@ -119,7 +118,7 @@ impl Session {
         let mode = channel_mode(leg.mode);
         let streams = held.streams().max(1);
         let checks = Checks {
-            blake3: leg.ours,
+            blake3: leg.ours && leg.digests,
             adler32: false,
         };
         let sending = held.send(mode, part.start, checks, &watch);

@@ -55,7 +55,11 @@ pub enum Ask {
     /// What of an upload has landed? → `Landed`
     Landed { path: PathBuf, id: Option<String> },
     /// Publish an upload. → `Sent`
-    Finish { path: PathBuf, upload: Upload },
+    Finish {
+        path: PathBuf,
+        upload: Upload,
+        digests: bool,
+    },
     /// → `Leaves`
     Leaves {
         path: PathBuf,
@@ -105,6 +109,8 @@ pub struct Leg {
     pub progress_every: Option<Duration>,
     /// `Session::on_leaves` wants to be told.
     pub leaves: bool,
+    /// The client wants digests, or has not said that it does not.
+    pub digests: bool,
     /// The peer of the data connection is ours: a sender may be passive.
     pub ours: bool,
 }

@@ -23,6 +23,8 @@ pub(super) struct Settings {
     pub(super) only_epsv: bool,
     /// `OPTS GODWIT 1`
     pub(super) ours: bool,
+    /// Not `digests=0`.
+    pub(super) digests: bool,
 }
 
 impl Default for Settings {
@@ -39,6 +41,7 @@ impl Default for Settings {
             delayed: false,
             only_epsv: false,
             ours: false,
+            digests: true,
         }
     }
 }
@@ -100,8 +103,9 @@ impl Session {
                 let chosen = settings.facts.chosen();
                 return self.say.line(200, &format!("{of} OPTS {chosen}"));
             }
-            Opts::Godwit => {
+            Opts::Godwit { digests } => {
                 settings.ours = true;
+                settings.digests = digests;
                 self.queue.only_crlf_ends_lines();
                 return self.say.line(200, "GODWIT 1");
             }

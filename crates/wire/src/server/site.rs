@@ -76,7 +76,13 @@ impl Session {
             }
             Godwit::Finish { upload, name } => {
                 let path = self.path_to_change(&name, "finish")?;
-                self.ask(Ask::Finish { path, upload }, Then::Finished)
+                let digests = self.ready().settings.digests;
+                let ask = Ask::Finish {
+                    path,
+                    upload,
+                    digests,
+                };
+                self.ask(ask, Then::Finished)
             }
             Godwit::Leaves { id, leaves, name } => {
                 let path = self.path(&name, "open")?;

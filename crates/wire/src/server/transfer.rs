@@ -212,7 +212,8 @@ impl Session {
                 Direction::In => extended.then_some(settings.progress_every),
                 Direction::Out => settings.sending_every,
             },
-            leaves: settings.ours,
+            leaves: settings.ours && settings.digests,
+            digests: settings.digests,
             ours: settings.ours,
         })
     }
