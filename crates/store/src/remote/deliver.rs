@@ -13,7 +13,8 @@ use super::{
     session::{Flow, Session},
 };
 use crate::{
-    Checks, Error, Finished, How, Kind, Read, Result, Set, Sink, Store, Verified, Whole, Write,
+    Checks, Error, Finished, How, Kind, Read, Result, SMALL_BYTES, Set, Sink, Store, Verified,
+    Whole, Write,
     channel::{Channel, Mode, Sending, Watch},
 };
 use godwit_core::{
@@ -31,7 +32,10 @@ use std::{
     ops::Range,
     os::{fd::AsFd, unix::ffi::OsStrExt},
     path::{Path, PathBuf},
-    sync::{Arc, Condvar, Mutex, MutexGuard, RwLock},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, RwLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     thread::{self, JoinHandle},
     time::{Duration, Instant, SystemTime},
 };
@@ -74,7 +78,6 @@ struct Delivery {
     mode: Option<u32>,
     checks: Checks,
     streams: usize,
-    id: Option<String>,
     landed: Extents,
 }
 
@@ -93,19 +96,23 @@ impl Delivery {
         }
         let tag = tag(write);
         let family = session.family();
-        let id = match family {
-            Family::Godwit => write.id.map(Into::into).or(tag.clone()),
-            _ => None,
-        };
         let in_place = write.how == How::InPlace || remote.0.options.appear == Appear::AtOnce;
+        // Ours keeps parts out of sight, by name and id of the upload; elsewhere a
+        // part is a file of its own.
         let part = match family {
-            Family::Grid | Family::Plain if !in_place => remote
-                .0
-                .parts
-                .claim(part_name(&name, tag.as_deref()), |serial| {
-                    part_name(&name, Some(&serial))
-                }),
-            _ => Claim::of_nothing(name.clone()),
+            _ if in_place => Claim::of_nothing(name.clone()),
+            Family::Godwit => {
+                let id = write.id.map(Into::into).or(tag).unwrap_or_else(unique_id);
+                let key = |id: String| [&name[..], b"\0", id.as_bytes()].concat();
+                remote.0.parts.claim(key(id), |_| key(unique_id()))
+            }
+            Family::Grid | Family::Plain => {
+                let first = part_name(&name, tag.as_deref());
+                remote
+                    .0
+                    .parts
+                    .claim(first, |serial| part_name(&name, Some(&serial)))
+            }
         };
         let mut delivery = Self {
             path: path.into(),
@@ -121,7 +128,6 @@ impl Delivery {
             } else {
                 write.streams.max(1)
             },
-            id,
             landed: Extents::new(),
         };
         if write.how != How::InPlace {
@@ -148,7 +154,7 @@ impl Delivery {
                 }
             }
             // Written in order, so its length says it all; and its name says of what.
-            Family::Plain if write.resume && *self.part.name() != *self.name => {
+            Family::Plain if write.resume && self.is_apart() => {
                 let reply = session.ask_one(Line::new("SIZE").bytes(self.part.name())?)?;
                 let can_go_on = session.peer.features.restarts_streams();
                 let size = client::size_of(&reply).filter(|_| can_go_on && write.origin.is_some());
@@ -171,9 +177,36 @@ impl Delivery {
 
     fn upload(&self) -> Upload<'_> {
         Upload {
-            id: self.id.as_deref(),
+            id: self.id(),
             ..Upload::default()
         }
+    }
+
+    /// Returns the id of an upload to one of ours.
+    fn id(&self) -> Option<&str> {
+        let id = self.part.name().strip_prefix(&self.name[..])?;
+        str::from_utf8(id.strip_prefix(b"\0")?).ok()
+    }
+
+    /// Tells whether the file is kept here until it is whole.
+    fn is_kept(&self) -> bool {
+        self.family == Family::Godwit
+            && self.size.is_some_and(|size| size <= SMALL_BYTES)
+            && self.landed.is_empty()
+            && matches!(self.how, How::New | How::Replace(None))
+    }
+
+    /// Returns the name of the file that is written to.
+    fn file(&self) -> &[u8] {
+        match self.family {
+            Family::Godwit => &self.name,
+            _ => self.part.name(),
+        }
+    }
+
+    /// Tells whether the bytes are out of sight until they are whole.
+    fn is_apart(&self) -> bool {
+        self.part.name() != self.name
     }
 
     fn mode(&self) -> Mode {
@@ -185,13 +218,13 @@ impl Delivery {
 
     /// Returns what begins a transfer in which what landed stays.
     fn commands(&self, landed: &Extents, start: u64) -> Result<Vec<Line>> {
-        let stor = Line::new("STOR").bytes(self.part.name())?;
+        let stor = Line::new("STOR").bytes(self.file())?;
         Ok(match self.family {
             Family::Godwit => {
                 let upload = Upload {
-                    size: self.size,
+                    size: self.size.filter(|_| self.is_apart()),
                     mode: self.mode,
-                    hold: true,
+                    hold: self.is_apart(),
                     how: Some(self.how_word()),
                     ..self.upload()
                 };
@@ -199,7 +232,7 @@ impl Delivery {
             }
             // ESTO A and REST keep what is there; a bare STOR cuts the file off first.
             Family::Grid if self.how == How::InPlace => {
-                vec![Line::new("ESTO A").and(0).bytes(self.part.name())?]
+                vec![Line::new("ESTO A").and(0).bytes(self.file())?]
             }
             Family::Grid if landed.is_empty() => {
                 let announced = self.size.filter(|size| *size > 0);
@@ -225,13 +258,9 @@ impl Delivery {
     /// Tells whether ADLER32 is to be computed of what is sent: a GridFTP server
     /// can be asked for it when all is there.
     fn sums(&self, session: &Session) -> bool {
-        let asked = self.checks.adler32 || self.checks.blake3;
-        let can = session
-            .peer
-            .features
-            .checksums()
-            .contains(&Algorithm::Adler32);
-        self.family != Family::Godwit && asked && can
+        let offered = session.peer.features.checksums();
+        let is_asked_there = self.checks.blake3 && offered.contains(&Algorithm::Adler32);
+        self.checks.adler32 || (self.family != Family::Godwit && is_asked_there)
     }
 }
 
@@ -245,6 +274,9 @@ struct Delivering {
     turn: Condvar,
     leaves: Option<Mutex<Leaves>>,
     sums: Option<Mutex<AdlerParts>>,
+    shown: Mutex<Extents>,
+    /// The bytes of a small file for one of ours.
+    kept: Option<Mutex<Vec<u8>>>,
     is_published: bool,
 }
 
@@ -304,6 +336,8 @@ impl Delivering {
             turn: Condvar::new(),
             leaves,
             sums,
+            shown: Mutex::default(),
+            kept: plan.is_kept().then(Mutex::default),
             plan,
             is_published: false,
         }
@@ -412,6 +446,31 @@ impl Delivering {
         Ok(())
     }
 
+    fn keep(&self, kept: &mut Vec<u8>, block: Block<'_>) -> Result<()> {
+        let range = block.range();
+        if range.end > KEPT_MAX {
+            return Err(Error::Changed {
+                path: self.plan.path.clone(),
+                what: format!("it is longer than was said: byte {}", range.end),
+            });
+        }
+        let range = range.start as usize..range.end as usize;
+        kept.resize(kept.len().max(range.end), 0);
+        kept[range].copy_from_slice(block.bytes);
+        Ok(())
+    }
+
+    fn hash(&self, block: Block<'_>) {
+        if let Some(leaves) = &self.leaves {
+            let piece = Piece::of(block);
+            leaves.lock().expect(NO_PANIC).add(piece);
+        }
+        if let Some(sums) = &self.sums {
+            let part = AdlerPart::of(block);
+            sums.lock().expect(NO_PANIC).add(part);
+        }
+    }
+
     fn note_given(&self, block: &Block<'_>) {
         let mut given = self.given();
         given.bytes.insert(block.range());
@@ -504,6 +563,53 @@ impl Delivering {
         Ok(())
     }
 
+    /// Sends a file that was kept here: its digest is known before it is sent, so
+    /// one command says and publishes it, and nothing has to be held.
+    fn finish_kept(&self, whole: &Whole, bytes: Vec<u8>) -> Result<Finished> {
+        let path = &self.plan.path;
+        if let Some(size) = whole.size {
+            let missing = self.given().bytes.missing(0..size);
+            if !missing.is_empty() || bytes.len() as u64 > size {
+                return Err(Error::Incomplete {
+                    path: path.clone(),
+                    size,
+                    missing,
+                });
+            }
+        }
+        if let Some(expected) = &whole.digest {
+            let found = Digest::of(expected.algorithm(), &bytes);
+            if found != *expected {
+                return Err(Error::Corrupt {
+                    path: path.clone(),
+                    expected: expected.to_string(),
+                    found: found.to_string(),
+                });
+            }
+        }
+        let mut given = Some(crate::Given {
+            path: path.clone(),
+            bytes,
+            how: self.plan.how.clone(),
+            mtime: whole.mtime,
+            mode: whole.mode.or(self.plan.mode),
+        });
+        let mut finished = None;
+        self.remote
+            .write_small(&mut || given.take(), &mut |_, outcome| {
+                finished = Some(outcome);
+            })?;
+        finished.expect("each file is told once")
+    }
+
+    /// Tells whether there is nothing to hold on to: one of ours has no partial of
+    /// a file without bytes.
+    fn is_empty_for_ours(&self) -> bool {
+        let nothing_came = self.given().bytes.is_empty() && self.told.state().landed.is_empty();
+        let is_plain = matches!(self.plan.how, How::New | How::Replace(None));
+        self.plan.family == Family::Godwit && nothing_came && is_plain
+    }
+
     fn digest_of_sent(&self, size: u64) -> Option<Digest> {
         let leaves = self.leaves.as_ref()?.lock().expect(NO_PANIC);
         leaves.root(size)
@@ -523,8 +629,8 @@ impl Delivering {
             check_unchanged(&self.remote, session, plan, version)?;
         }
         match plan.family {
-            Family::Godwit => self.publish_ours(session, whole),
-            _ => self.publish_foreign(session, whole),
+            Family::Godwit if plan.is_apart() => self.publish_ours(session, whole),
+            _ => self.publish_there(session, whole),
         }
     }
 
@@ -545,6 +651,7 @@ impl Delivering {
                 found: sent.to_string(),
             });
         }
+        let source = self.compare_with_source(whole, size)?;
         let digest = named.or(sent.as_ref());
         let upload = Upload {
             size,
@@ -570,6 +677,11 @@ impl Delivering {
             (Some(_), None) => Verified::By(Algorithm::Blake3),
             _ => Verified::SizeOnly,
         };
+        // The weaker of both ways is what the whole way is worth.
+        let verified = match (source, verified) {
+            (Some(by), Verified::By(_)) => Verified::By(by),
+            (_, verified) => verified,
+        };
         let digest = told.blake3.clone().or(digest.cloned());
         Ok(Finished {
             version: digest.clone().map_or(Version::None, Version::Strong),
@@ -580,10 +692,46 @@ impl Delivering {
         })
     }
 
-    fn publish_foreign(&self, session: &mut Session, whole: &Whole) -> Result<Finished> {
+    /// Compares what was sent with a digest of another kind that the source told.
+    fn compare_with_source(&self, whole: &Whole, size: Option<u64>) -> Result<Option<Algorithm>> {
+        let Some(named) = whole
+            .digest
+            .as_ref()
+            .filter(|d| d.algorithm() != Algorithm::Blake3)
+        else {
+            return Ok(None);
+        };
+        if named.algorithm() != Algorithm::Adler32 {
+            return Err(Error::Unsupported {
+                what: format!("comparing an upload with {}", named.algorithm()),
+                why: "only BLAKE3 and ADLER32 are computed on the way".into(),
+            });
+        }
+        let sums = self.sums.as_ref();
+        let summed = sums.and_then(|sums| sums.lock().expect(NO_PANIC).total(size?));
+        match summed {
+            Some(summed) if summed != *named => Err(Error::Corrupt {
+                path: self.plan.path.clone(),
+                expected: named.to_string(),
+                found: summed.to_string(),
+            }),
+            summed => Ok(summed.map(|_| Algorithm::Adler32)),
+        }
+    }
+
+    fn publish_there(&self, session: &mut Session, whole: &Whole) -> Result<Finished> {
         let plan = &self.plan;
-        let found = names::stat(session, &plan.path, plan.part.name())?;
+        let found = names::stat(session, &plan.path, plan.file())?;
         if let Some(size) = whole.size
+            && found.size > size
+            && plan.how == How::InPlace
+        {
+            let cut = Set {
+                length: Some(size),
+                ..Set::default()
+            };
+            names::set(session, &plan.path, plan.file(), &cut)?;
+        } else if let Some(size) = whole.size
             && found.size != size
         {
             return Err(Error::Corrupt {
@@ -592,9 +740,9 @@ impl Delivering {
                 found: format!("{} bytes", found.size),
             });
         }
-        let digest = self.compare(session, whole, found.size)?;
+        let digest = self.compare(session, whole, whole.size.unwrap_or(found.size))?;
         self.dress(session, whole)?;
-        if *plan.part.name() != *plan.name {
+        if plan.is_apart() {
             self.move_in(session)?;
         }
         let stat = names::stat(session, &plan.path, &plan.name)?;
@@ -619,12 +767,16 @@ impl Delivering {
             .digest
             .clone()
             .filter(|d| offered.contains(&d.algorithm()));
-        let summed = || self.sums.as_ref()?.lock().expect(NO_PANIC).total(size);
+        let summed = || {
+            let sums = self.sums.as_ref()?.lock().expect(NO_PANIC);
+            sums.total(size)
+                .filter(|_| offered.contains(&Algorithm::Adler32))
+        };
         let Some(expected) = named.or_else(summed) else {
             return Ok(None);
         };
         let by = expected.algorithm();
-        let reply = session.ask_one(client::checksum(by, None, self.plan.part.name())?)?;
+        let reply = session.ask_one(client::checksum(by, None, self.plan.file())?)?;
         faults::check(&session.host, &self.plan.path, &reply)?;
         let found = client::checksum_of(&reply, by)?;
         if found == expected {
@@ -642,7 +794,7 @@ impl Delivering {
         let plan = &self.plan;
         let mode = match whole.mode.or(plan.mode) {
             // What is replaced keeps its mode.
-            None if *plan.part.name() != *plan.name => names::stat(session, &plan.path, &plan.name)
+            None if plan.is_apart() => names::stat(session, &plan.path, &plan.name)
                 .ok()
                 .and_then(|stat| stat.mode),
             mode => mode,
@@ -658,7 +810,7 @@ impl Delivering {
             },
         ];
         for set in sets {
-            match names::set(session, &plan.path, plan.part.name(), &set) {
+            match names::set(session, &plan.path, plan.file(), &set) {
                 Err(error) if session.is_broken => return Err(error),
                 Err(error) => tracing::debug!(%error, "attributes were not set"),
                 Ok(()) => {}
@@ -678,7 +830,7 @@ impl Delivering {
                 path: plan.path.clone(),
             });
         }
-        let reply = client::rename(session, plan.part.name(), &plan.name)?;
+        let reply = client::rename(session, plan.file(), &plan.name)?;
         if reply.is_positive() {
             return Ok(());
         }
@@ -693,7 +845,7 @@ impl Delivering {
             Ok(_) => names::remove(session, &plan.path, &plan.name, crate::What::File)?,
             Err(_) => return refused,
         }
-        let reply = client::rename(session, plan.part.name(), &plan.name)?;
+        let reply = client::rename(session, plan.file(), &plan.name)?;
         faults::check(&session.host, &plan.path, &reply).map(drop)
     }
 
@@ -707,21 +859,17 @@ impl Sink for Delivering {
         if block.bytes.is_empty() {
             return Ok(());
         }
+        if let Some(kept) = &self.kept {
+            self.keep(&mut kept.lock().expect(NO_PANIC), block)?;
+            self.note_given(&block);
+            return Ok(());
+        }
         loop {
             let phase = self.phase.read().expect(NO_PANIC);
             match &*phase {
                 Phase::Moving(moving) => {
                     self.await_turn(block.offset)?;
-                    // Hashed before it is sent: then the processor is busy while
-                    // the socket drains.
-                    if let Some(leaves) = &self.leaves {
-                        let piece = Piece::of(block);
-                        leaves.lock().expect(NO_PANIC).add(piece);
-                    }
-                    if let Some(sums) = &self.sums {
-                        let part = AdlerPart::of(block);
-                        sums.lock().expect(NO_PANIC).add(part);
-                    }
+                    self.hash(block);
                     moving
                         .sending
                         .put(block)
@@ -771,8 +919,9 @@ impl Sink for Delivering {
         on: &dyn Fn(Range<u64>),
     ) -> Result<Option<Read>> {
         match source.as_remote() {
-            Some(source) => self.relay(source, path, want, streams, on),
-            None => Ok(None),
+            // What is kept here is read by us.
+            Some(source) if self.kept.is_none() => self.relay(source, path, want, streams, on),
+            _ => Ok(None),
         }
     }
 
@@ -790,6 +939,24 @@ impl Sink for Delivering {
         done
     }
 
+    /// What landed before, as long as there is a tree that lacks it.
+    fn unseen(&self) -> Extents {
+        let (Some(size), true) = (self.plan.size, self.leaves.is_some() || self.sums.is_some())
+        else {
+            return Extents::new();
+        };
+        let given = self.given().bytes.clone();
+        let shown = self.shown.lock().expect(NO_PANIC).clone();
+        let before = self.plan.landed.minus(&given).minus(&shown);
+        before.within(0..size).collect()
+    }
+
+    fn show(&self, block: Block<'_>) -> Result<()> {
+        self.hash(block);
+        self.shown.lock().expect(NO_PANIC).insert(block.range());
+        Ok(())
+    }
+
     fn settle(&self) -> Result<Extents> {
         self.end_transfer()?;
         Ok(self.told.state().landed.clone())
@@ -800,6 +967,17 @@ impl Sink for Delivering {
     }
 
     fn finish(mut self: Box<Self>, whole: &Whole) -> Result<Finished> {
+        if let Some(kept) = &self.kept {
+            let bytes = std::mem::take(&mut *kept.lock().expect(NO_PANIC));
+            let finished = self.finish_kept(whole, bytes);
+            self.is_published = finished.is_ok();
+            return finished;
+        }
+        if self.is_empty_for_ours() {
+            let finished = self.finish_kept(whole, Vec::new());
+            self.is_published = finished.is_ok();
+            return finished;
+        }
         self.ensure_begun()?;
         let landed = self.settle()?;
         if let Some(size) = whole.size {
@@ -829,8 +1007,8 @@ impl Sink for Delivering {
         let plan = &self.plan;
         let line = match plan.family {
             Family::Godwit => plan.upload().abandon(&plan.name)?,
-            _ if *plan.part.name() == *plan.name => return Ok(()),
-            _ => Line::new("DELE").bytes(plan.part.name())?,
+            _ if !plan.is_apart() => return Ok(()),
+            _ => Line::new("DELE").bytes(plan.file())?,
         };
         // There may be nothing to forget.
         session.ask_one(line)?;
@@ -1086,6 +1264,13 @@ fn tag(write: &Write<'_>) -> Option<String> {
     Some(digest.hex()[..12].to_owned())
 }
 
+/// Returns an id that no other upload has.
+fn unique_id() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Relaxed);
+    format!("{:x}-{:x}-{count}", std::process::id(), now().as_nanos())
+}
+
 /// Returns the name of a part beside the file: `.NAME.TAG.godwit-part`.
 pub(super) fn part_name(name: &[u8], tag: Option<&str>) -> Vec<u8> {
     let path = Path::new(std::ffi::OsStr::from_bytes(name));
@@ -1104,6 +1289,8 @@ const EXPLAIN_MAX: Duration = Duration::from_secs(2);
 const NOTICE_MAX: Duration = Duration::from_secs(5);
 /// Names of 255 bytes are the longest; this leaves room for what is added.
 const NAME_MAX: usize = 220;
+/// A small file that turned out a little longer is still kept.
+const KEPT_MAX: u64 = 2 * SMALL_BYTES;
 const NO_PANIC: &str = "no thread panics while it holds this";
 
 #[cfg(test)]

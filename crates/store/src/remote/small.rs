@@ -35,17 +35,46 @@ pub(super) fn read(
     next: Next<'_, PathBuf>,
     each: Each<'_, Small>,
 ) -> Result<()> {
+    let mut again = VecDeque::new();
+    let mut has_more = true;
+    while has_more || !again.is_empty() {
+        let mut left = std::mem::take(&mut again);
+        let mut next = || {
+            let path = left.pop_front().or_else(&mut *next);
+            has_more &= path.is_some();
+            path
+        };
+        again = read_round(remote, session, &mut next, each)?;
+        again.extend(left);
+    }
+    Ok(())
+}
+
+/// Reads over one data connection, and returns what must be asked for again.
+///
+/// Ours closes the data connection when it refuses a file, and then has none for
+/// those that were asked for behind it.
+fn read_round(
+    remote: &Remote,
+    session: &mut Session,
+    next: Next<'_, PathBuf>,
+    each: Each<'_, Small>,
+) -> Result<VecDeque<PathBuf>> {
     let options = &remote.0.options;
     let watch = new_watch(options)?;
     let mut channel = session.open_data(Flow::Fetch, Mode::Extended, 1, &watch)?;
-    let mut asked = VecDeque::new();
-    let mut has_more = true;
+    let (mut asked, mut again) = (VecDeque::new(), VecDeque::new());
+    let (mut has_more, mut was_refused) = (true, false);
     loop {
-        if has_more && asked.len() <= WINDOW / 2 {
+        if has_more && !was_refused && asked.len() <= WINDOW / 2 {
             has_more = ask_ahead(remote, session, next, &mut asked)?;
         }
         let path = match asked.pop_front() {
             Some(Asked::Said(path)) => path,
+            Some(Asked::Refused(path, _)) if !again.is_empty() => {
+                again.push_back(path);
+                continue;
+            }
             Some(Asked::Refused(path, error)) => {
                 each(path, Err(error));
                 continue;
@@ -53,15 +82,20 @@ pub(super) fn read(
             None => break,
         };
         options.cancel.check()?;
-        let small = read_one(session, &mut channel, &path, &watch);
-        match small {
+        match read_one(session, &mut channel, &path, &watch) {
+            Err(Error::Lost { .. }) if was_refused && !session.is_broken => again.push_back(path),
             // Below the level of replies all that was asked for is lost.
             Err(error) if session.is_broken => return Err(error),
-            small => each(path, small),
+            small => {
+                was_refused |= small.is_err() && session.family() == Family::Godwit;
+                each(path, small);
+            }
         }
     }
-    session.keep_data(channel, Flow::Fetch, Mode::Extended, 1);
-    Ok(())
+    if !was_refused {
+        session.keep_data(channel, Flow::Fetch, Mode::Extended, 1);
+    }
+    Ok(again)
 }
 
 /// A file that was asked for, or cannot be.
