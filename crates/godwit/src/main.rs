@@ -4,6 +4,7 @@
 //! says what came of it. It decides where files go ([`layout`]) and nothing else
 //! about data.
 
+mod bytes;
 mod glob;
 mod layout;
 mod listing;

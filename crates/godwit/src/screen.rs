@@ -9,7 +9,7 @@ use crate::{
     trouble::{Tally, Trouble},
 };
 use godwit_store::Error;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{
     io::{self, BufWriter, IsTerminal, Stdout, Write},
     sync::{
@@ -100,6 +100,14 @@ impl Screen {
     /// Prints bytes as they are.
     pub(crate) fn bytes(&self, bytes: &[u8]) -> Result<(), Error> {
         self.write(|out| out.write_all(bytes))
+    }
+
+    /// Prints a page of text; to a program as one object.
+    pub(crate) fn page(&self, text: &str) -> Result<(), Error> {
+        if self.tone.json {
+            return self.object(&json!({ "event": "text", "text": text }));
+        }
+        self.bytes(text.as_bytes())
     }
 
     /// Prints one object of `--json`.

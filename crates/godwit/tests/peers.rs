@@ -23,3 +23,26 @@ fn every_peer_starts_answers_and_stops() {
         assert!(refused.is_err(), "{kind:?} still listens");
     }
 }
+
+#[test]
+fn sums_that_a_server_cannot_tell_are_computed_here() {
+    let scratch = Scratch::new();
+    let source = scratch.file("source", 3_000_000);
+    let expected = common::ours(["sum", source.to_str().expect("UTF-8")]).ok();
+    let hex = |said: &common::Said| {
+        let text = String::from_utf8_lossy(&said.stdout).into_owned();
+        text.split(' ').next().unwrap_or_default().to_owned()
+    };
+    for kind in [Kind::Gct, Kind::Vsftpd, Kind::Pureftpd] {
+        let Some(peer) = Peer::start(kind, scratch.path()) else {
+            continue;
+        };
+        std::fs::copy(&source, peer.r#where.join("f")).expect("room");
+        let said = common::ours(["sum", &peer.url("f")]).ok();
+        assert_eq!(hex(&said), hex(&expected), "{kind:?}");
+        let part = ["sum", "-a", "md5", "--offset", "5", "--length", "1M"];
+        let remote = common::ours(part.into_iter().chain([&*peer.url("f")])).ok();
+        let local = common::ours(part.into_iter().chain([source.to_str().expect("UTF-8")])).ok();
+        assert_eq!(hex(&remote), hex(&local), "{kind:?}");
+    }
+}

@@ -2,6 +2,7 @@
 
 use super::Facts;
 use crate::{
+    bytes,
     options::Names,
     places,
     screen::Screen,
@@ -9,10 +10,9 @@ use crate::{
     units,
 };
 use clap::Args;
-use godwit_core::{Algorithm, Block, Extents, Hashing, Url};
+use godwit_core::{Algorithm, Hashing, Url};
 use godwit_store::engine::Stores;
-use godwit_store::{Error, Finished, Kind, Sink, Whole};
-use std::sync::Mutex;
+use godwit_store::{Error, Kind};
 
 /// Print files to standard output
 #[derive(Args, Debug)]
@@ -66,89 +66,28 @@ impl Cat {
         }
         let start = self.offset.unwrap_or(0);
         let end = start.saturating_add(self.length.unwrap_or(u64::MAX));
-        let printer = Printer::new(screen, start);
-        let want = Extents::from(start..end);
-        let read = place
-            .store
-            .read(&place.path, &want, 1, &printer)
-            .map_err(trouble)?;
-        let printed = printer.printed.into_inner().expect("nobody panicked");
-        if let (0, Some(told)) = (start, &read.digest)
-            && printed.next == read.stat.size
-            && told.algorithm() == Algorithm::Blake3
-        {
-            let found = printed.hashing.finish();
-            if found != *told {
+        let (mut printed, mut hashing) = (0, Hashing::new(Algorithm::Blake3));
+        let read = bytes::read(&place, start..end, &mut |bytes| {
+            hashing.update(bytes);
+            printed += bytes.len() as u64;
+            if screen.json() {
+                Ok(())
+            } else {
+                screen.bytes(bytes)
+            }
+        });
+        let read = read.map_err(trouble)?;
+        let whole = start == 0 && printed == read.stat.size;
+        let told = read
+            .digest
+            .filter(|told| told.algorithm() == Algorithm::Blake3);
+        if let (true, Some(told)) = (whole, told) {
+            let found = hashing.finish();
+            if found != told {
                 let fact = format!("the server told {told}, the bytes have {found}");
                 return Err(Trouble::differs(format!("vouch for {url}"), fact));
             }
         }
-        Ok(printed.next - start)
+        Ok(printed)
     }
 }
-
-/// Prints what comes; relies on the order that a single stream keeps.
-struct Printer<'a> {
-    screen: &'a Screen,
-    printed: Mutex<Printed>,
-}
-
-struct Printed {
-    next: u64,
-    hashing: Hashing,
-}
-
-impl<'a> Printer<'a> {
-    fn new(screen: &'a Screen, next: u64) -> Self {
-        let hashing = Hashing::new(Algorithm::Blake3);
-        let printed = Mutex::new(Printed { next, hashing });
-        Self { screen, printed }
-    }
-}
-
-impl Sink for Printer<'_> {
-    fn put(&self, block: Block<'_>) -> Result<(), Error> {
-        let mut printed = self.printed.lock().expect("nobody panicked");
-        // A hole that the store skipped is zeros to a reader.
-        while printed.next < block.offset {
-            let len = (block.offset - printed.next).min(ZEROS.len() as u64) as usize;
-            printed.print(self.screen, &ZEROS[..len])?;
-        }
-        if printed.next > block.offset {
-            return Err(Error::Unsupported {
-                what: "printing".into(),
-                why: "the bytes did not come in order".into(),
-            });
-        }
-        printed.print(self.screen, block.bytes)
-    }
-
-    fn done(&self) -> Extents {
-        Extents::from(0..self.printed.lock().expect("nobody panicked").next)
-    }
-
-    fn commit(&self) -> Result<Extents, Error> {
-        Ok(Extents::new())
-    }
-
-    fn finish(self: Box<Self>, _: &Whole) -> Result<Finished, Error> {
-        Ok(Finished::default())
-    }
-
-    fn abandon(self: Box<Self>) -> Result<(), Error> {
-        Ok(())
-    }
-}
-
-impl Printed {
-    fn print(&mut self, screen: &Screen, bytes: &[u8]) -> Result<(), Error> {
-        self.hashing.update(bytes);
-        self.next += bytes.len() as u64;
-        if screen.json() {
-            return Ok(());
-        }
-        screen.bytes(bytes)
-    }
-}
-
-const ZEROS: [u8; 4096] = [0; 4096];

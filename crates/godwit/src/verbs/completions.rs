@@ -25,7 +25,7 @@ impl Completions {
         let mut text = Vec::new();
         clap_complete::generate(self.shell, &mut Godwit::command(), "godwit", &mut text);
         screen
-            .bytes(&text)
+            .page(&String::from_utf8_lossy(&text))
             .map_err(|error| Trouble::store("write the completions", error))?;
         Ok(Facts::new())
     }

@@ -38,7 +38,9 @@ Examples:
 
 The last argument is where to. cp -r a b makes b/a if b is a directory, else b, as
 coreutils do; cp -r a/ b copies what is in a. A file appears under its name only when it
-is whole and verified. Broken off, the same command goes on where it stopped.
+is whole. Broken off, the same command goes on where it stopped. What is said of a copy is
+what was compared: \"verified blake3\" if both sides told the same digest, \"size only\" if
+one of them could not.
 
 Times of change and permission bits are kept, unlike coreutils' cp: a copy that looks newer
 than its source would be copied again by every later sync. -p also keeps set-user-ID and
@@ -54,10 +56,10 @@ pub(crate) struct Cp {
     #[arg(short, long)]
     recursive: bool,
     /// Leave files that exist alone
-    #[arg(short, long)]
+    #[arg(short, long, overrides_with = "force")]
     no_clobber: bool,
     /// Replace files that exist (which is the default)
-    #[arg(short, long, conflicts_with = "no_clobber")]
+    #[arg(short, long, overrides_with = "no_clobber")]
     force: bool,
     /// Keep set-user-ID, set-group-ID and sticky bits as well
     #[arg(short, long)]

@@ -25,7 +25,7 @@ impl Help {
             Some(word) => explain(word)?,
         };
         screen
-            .bytes(text.as_bytes())
+            .page(&text)
             .map_err(|error| Trouble::store("write the help", error))?;
         Ok(Facts::new())
     }

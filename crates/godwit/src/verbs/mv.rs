@@ -2,6 +2,7 @@
 
 use super::{Facts, cp, rm::Remover};
 use crate::{
+    bytes,
     layout::{Act, There},
     moving::{self, Moved, Pair, Work},
     options::{Moving, Names},
@@ -33,10 +34,10 @@ pub(crate) struct Mv {
     #[command(flatten)]
     names: Names,
     /// Leave files that exist alone
-    #[arg(short, long)]
+    #[arg(short, long, overrides_with = "force")]
     no_clobber: bool,
     /// Replace files that exist (which is the default)
-    #[arg(short, long, conflicts_with = "no_clobber")]
+    #[arg(short, long, overrides_with = "no_clobber")]
     force: bool,
     #[command(flatten)]
     moving: Moving,
@@ -145,7 +146,7 @@ impl Mv {
     /// A source is removed only if its copy is known to be good.
     fn compare(&self, source: &Place, target: &Place) -> Run {
         let digest = |place: &Place| {
-            let told = place.store.digest(&place.path, Algorithm::Blake3, None);
+            let told = bytes::digest(place, Algorithm::Blake3, None);
             told.map_err(|error| Trouble::store(format!("compare {place}"), error))
         };
         let (was, is) = (digest(source)?, digest(target)?);

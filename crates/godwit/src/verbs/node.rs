@@ -33,13 +33,13 @@ pub(crate) struct Node {
 /// What a node can be told on the command line; `config show` takes the same.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Told {
-    /// The directory that is served
+    /// The directory that is served [default: .]
     #[arg(long, value_name = "DIR")]
     export: Option<PathBuf>,
-    /// Where FTP is spoken, IPv6 in brackets; several with commas
+    /// Where FTP is spoken, IPv6 in brackets; several with commas [default: [::]:2811]
     #[arg(long, value_name = "ADDRESS:PORT")]
     ftp: Option<String>,
-    /// What those may do who do not say their name
+    /// What those may do who do not say their name [default: read]
     #[arg(long, value_enum, value_name = "RIGHT")]
     anonymous: Option<Anonymous>,
     /// Where state is kept, if not beside the files

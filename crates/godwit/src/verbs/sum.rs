@@ -2,6 +2,7 @@
 
 use super::Facts;
 use crate::{
+    bytes,
     options::Names,
     places::{self, Place},
     screen::Screen,
@@ -119,7 +120,7 @@ impl Sum {
 
     fn say(&self, screen: &Screen, place: &Place, url: &Url) -> Result<(), Error> {
         let algorithm = self.algorithm.algorithm();
-        let digest = place.store.digest(&place.path, algorithm, self.range())?;
+        let digest = bytes::digest(place, algorithm, self.range())?;
         if screen.json() {
             return screen.object(&json!({
                 "event": "digest",
@@ -149,9 +150,7 @@ impl Sum {
         let trouble = |error: Error| Trouble::store(format!("sum {url}"), error);
         let place = places::open(stores, &url)?;
         let algorithm = self.algorithm.algorithm();
-        let found = place
-            .store
-            .digest(&place.path, algorithm, self.range())
+        let found = bytes::digest(&place, algorithm, self.range())
             .map_err(trouble)?
             .hex();
         if found != noted {

@@ -2,6 +2,7 @@
 
 use super::{Facts, cp};
 use crate::{
+    bytes,
     layout::Act,
     moving::{self, Pair, Work},
     options::{Moving, Names},
@@ -147,6 +148,6 @@ fn differs(source: &Place, stat: &Stat, target: &Place, checksum: bool) -> Resul
     if !checksum {
         return Ok(there.mtime.map(|t| t.as_secs()) != stat.mtime.map(|t| t.as_secs()));
     }
-    let of = |place: &Place| place.store.digest(&place.path, Algorithm::Blake3, None);
+    let of = |place: &Place| bytes::digest(place, Algorithm::Blake3, None);
     Ok(of(source)? != of(target)?)
 }
