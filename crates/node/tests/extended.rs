@@ -308,13 +308,19 @@ fn digests_are_left_out_if_nobody_wants_them() {
     client.send("RETR x");
     assert!(client.reply().starts_with("150"));
     let (_, markers, end) = collect(&mut client, &mut data);
-    assert!(end.contains("size=3000000;") && !end.contains("blake3"), "{end}");
+    assert!(
+        end.contains("size=3000000;") && !end.contains("blake3"),
+        "{end}"
+    );
     assert!(markers.is_empty(), "{markers:?}");
     let upload = "ESTO GODWIT=\"size=3000000;id=a;hold=1\" y";
     let (markers, _) = client.put_blocks(upload, &[(0, &bytes(3_000_000))]);
     assert!(!markers.iter().any(|m| m.starts_with("115")), "{markers:?}");
     let end = client.ok("SITE GODWIT FINISH id=a;size=3000000 y");
-    assert!(end.contains("published=1") && !end.contains("blake3"), "{end}");
+    assert!(
+        end.contains("published=1") && !end.contains("blake3"),
+        "{end}"
+    );
     assert_eq!(served.bytes("y"), bytes(3_000_000));
 }
 
