@@ -5,6 +5,7 @@ mod common;
 use common::{Node, Said, Scratch, assert_same, assert_same_tree, godwit, ours};
 use serde_json::Value;
 use std::{
+    collections::{BTreeMap, BTreeSet},
     io::{BufRead, BufReader, Write},
     path::Path,
     process::{Child, Stdio},
@@ -304,4 +305,96 @@ impl Drop for Link {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// FORMATS.md, section 3: what programs may rely on, and all that is said.
+#[test]
+fn every_json_line_is_as_formats_says() {
+    let text = concat!(env!("CARGO_MANIFEST_DIR"), "/../../FORMATS.md");
+    let text = std::fs::read_to_string(text).unwrap();
+    let section = text
+        .split("\n## ")
+        .find(|section| section.starts_with("3. JSON lines"))
+        .unwrap();
+    let mut known: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut events = Vec::new();
+    for row in section.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').collect();
+        if cells[0].contains('`') {
+            events = words(cells[0]);
+        }
+        for event in &events {
+            let fields = known.entry(event.clone()).or_default();
+            fields.extend(cells.iter().skip(1).flat_map(|cell| words(cell)));
+        }
+    }
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("node"));
+    fill(&scratch.join("data"));
+    let (data, url) = (scratch.join("data"), node.url("data"));
+    let (data, small) = (data.to_str().unwrap(), node.url("data/small"));
+    let moved = node.url("moved");
+    let back = scratch.join("back");
+    let mut seen = BTreeSet::new();
+    for line in [
+        &["cp", "-r", "--dry-run", data, &url][..],
+        &["cp", "-r", data, &url],
+        &["cp", "-rn", &format!("{data}/"), &url],
+        &[
+            "sync",
+            "--delete",
+            "--dry-run",
+            &url,
+            back.to_str().unwrap(),
+        ],
+        &["ls", "-R", &url],
+        &["find", &url],
+        &["stat", &url],
+        &["du", &url],
+        &["cat", &small],
+        &["sum", &small],
+        &["mv", &small, &moved],
+        &["mkdir", &node.url("new")],
+        &["config", "show"],
+        &["config", "path"],
+        &["version"],
+        &["help", "cp"],
+        &["rm", "-r", &url],
+        &["rm", &url],
+    ] {
+        let said = ours(line.iter().copied().chain(["--json"]));
+        for object in String::from_utf8_lossy(&said.stdout).lines() {
+            let object: Value = serde_json::from_str(object).unwrap();
+            let event = object["event"].as_str().unwrap().to_owned();
+            let fields = known
+                .get(&event)
+                .unwrap_or_else(|| panic!("{event} of {line:?} is not in FORMATS.md"));
+            for key in object
+                .as_object()
+                .unwrap()
+                .keys()
+                .filter(|key| *key != "event")
+            {
+                assert!(
+                    fields.contains(key),
+                    "{key} of {event} ({line:?}) is not in FORMATS.md"
+                );
+            }
+            seen.insert(event);
+        }
+    }
+    for event in [
+        "summary", "done", "skipped", "made", "removed", "renamed", "would", "error",
+    ] {
+        assert!(seen.contains(event), "{event} did not come");
+    }
+}
+
+/// Returns the words that stand in backquotes.
+fn words(cell: &str) -> Vec<String> {
+    let quoted = cell.split('`').skip(1).step_by(2);
+    quoted
+        .flat_map(|text| text.split(' '))
+        .map(str::to_owned)
+        .collect()
 }

@@ -2,6 +2,7 @@
 
 use super::Facts;
 use crate::{
+    moving,
     options::Names,
     places::{self, Place},
     screen::Screen,
@@ -156,13 +157,15 @@ impl<'a> Remover<'a> {
     fn say(&self, place: &Place) -> Result<(), Error> {
         self.removed.fetch_add(1, Ordering::Relaxed);
         let url = &place.url;
-        match (self.screen.json(), self.dry_run) {
-            (true, dry_run) => self
-                .screen
-                .object(&json!({ "event": "removed", "url": url.to_string(), "dry_run": dry_run })),
-            (false, true) => self.screen.line(format!("would remove {url}")),
-            (false, false) if self.screen.verbose() => self.screen.line(format!("removed {url}")),
-            _ => Ok(()),
+        if self.dry_run {
+            moving::would(self.screen, "remove", url, None, 0)
+        } else if self.screen.json() {
+            self.screen
+                .object(&json!({ "event": "removed", "url": url.to_string() }))
+        } else if self.screen.verbose() {
+            self.screen.line(format!("removed {url}"))
+        } else {
+            Ok(())
         }
     }
 }
