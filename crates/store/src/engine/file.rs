@@ -124,13 +124,22 @@ impl Run<'_> {
         };
         let mut last = None;
         for _ in 0..LEGS_MAX {
-            let want = sink.done().missing(plan.range.clone());
+            let want = self.missing(&sink.settle()?, plan);
             if want.is_empty() {
                 return Ok(last);
             }
-            let read = source
-                .store
-                .read(&source.path, &want, plan.streams, &counting)?;
+            let drawn = match self.direct.get() {
+                true => sink.draw(&*source.store, &source.path, &want, plan.streams, &landed)?,
+                false => None,
+            };
+            self.direct.set(drawn.is_some());
+            let read = match drawn {
+                Some(read) => read,
+                None => {
+                    let source = &source.store;
+                    source.read(&self.item.source.path, &want, plan.streams, &counting)?
+                }
+            };
             self.check_unchanged(&read.stat)?;
             // A digest told with a part is the whole file's, so the latest counts.
             last = Some(read);

@@ -93,7 +93,10 @@ impl Delivering {
             return Ok(None);
         };
         let told = Told::from_reply(&sent).unwrap_or_default();
-        self.given().bytes = self.given().bytes.or(want);
+        {
+            let mut given = self.given();
+            given.bytes = given.bytes.or(want);
+        }
         self.take_in(&written);
         for range in self.told.state().landed.and(want).iter() {
             (ends.on)(range);
