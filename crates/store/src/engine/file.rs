@@ -92,7 +92,7 @@ impl Run<'_> {
             Some(Read {
                 digest: Some(digest),
                 ..
-            }) => Some(digest),
+            }) if self.is_comparable(digest.algorithm())? => Some(digest),
             _ => self.source_digest(&plan)?,
         };
         let whole = Whole {
@@ -238,12 +238,24 @@ impl Run<'_> {
         if !source.store.is_remote() || self.stat.size == 0 {
             return Ok(None);
         }
-        let by = match source.store.can()? {
-            can if can.leaves => Algorithm::Blake3,
+        let can = source.store.can()?;
+        let by = match self.is_comparable(Algorithm::Blake3)? {
+            true if can.leaves => Algorithm::Blake3,
+            // Both ends of a copy between servers must know it.
+            false if can.leaves => Algorithm::Adler32,
             _ if plan.checks.adler32 => Algorithm::Adler32,
             _ => return Ok(None),
         };
+        if !self.is_comparable(by)? {
+            return Ok(None);
+        }
         source.store.digest(&source.path, by, None).map(Some)
+    }
+
+    /// Tells whether the target's side can tell this digest too. What went through
+    /// here was hashed here.
+    fn is_comparable(&self, by: Algorithm) -> Result<bool> {
+        Ok(!self.direct.get() || self.item.target.store.can()?.digests.contains(&by))
     }
 
     fn look_again(&mut self) -> Result<()> {

@@ -675,7 +675,10 @@ impl Delivering {
             }
             // It was published only if it hashed to this.
             (Some(_), None) => Verified::By(Algorithm::Blake3),
-            _ => Verified::SizeOnly,
+            _ => match &whole.digest {
+                Some(expected) => self.compare_published(session, expected)?,
+                None => Verified::SizeOnly,
+            },
         };
         // The weaker of both ways is what the whole way is worth.
         let verified = match (source, verified) {
@@ -717,6 +720,25 @@ impl Delivering {
             }),
             summed => Ok(summed.map(|_| Algorithm::Adler32)),
         }
+    }
+
+    /// Compares a published file with a digest that only a foreign source could
+    /// tell, of an algorithm that is not computed on the way. What is wrong does
+    /// not stay under its name.
+    fn compare_published(&self, session: &mut Session, expected: &Digest) -> Result<Verified> {
+        let (plan, by) = (&self.plan, expected.algorithm());
+        let reply = session.ask_one(client::checksum(by, None, &plan.name)?)?;
+        faults::check(&session.host, &plan.path, &reply)?;
+        let found = client::checksum_of(&reply, by)?;
+        if found == *expected {
+            return Ok(Verified::By(by));
+        }
+        names::remove(session, &plan.path, &plan.name, crate::What::File)?;
+        Err(Error::Corrupt {
+            path: plan.path.clone(),
+            expected: expected.to_string(),
+            found: found.to_string(),
+        })
     }
 
     fn publish_there(&self, session: &mut Session, whole: &Whole) -> Result<Finished> {
