@@ -6,7 +6,7 @@ mod common;
 
 use common::Served;
 use godwit_core::Url;
-use godwit_store::{Remote, RemoteOptions, Store, channel::Cancel, check};
+use godwit_store::{Entry, Given, How, Remote, RemoteOptions, Store, What, channel::Cancel, check};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 fn open(served: &Served) -> Remote {
@@ -33,4 +33,35 @@ fn a_node_keeps_the_promises_of_a_store() {
         }
     }
     assert!(failed.is_empty(), "not kept: {failed:#?}");
+}
+
+#[test]
+fn names_with_line_ends_go_both_ways() {
+    let served = Served::new();
+    let store = open(&served);
+    for name in ["new\nline", "cr\rx", "\n", "a\n250 b"] {
+        let mut given = Some(Given {
+            path: name.into(),
+            bytes: name.into(),
+            how: How::New,
+            mtime: None,
+            mode: None,
+        });
+        store
+            .write_small(&mut || given.take(), &mut |_, finished| {
+                finished.unwrap();
+            })
+            .unwrap();
+        assert_eq!(served.bytes(name), name.as_bytes());
+        assert_eq!(store.stat(name.as_ref()).unwrap().size, name.len() as u64);
+        let mut listed = Vec::new();
+        let each = &mut |entry: Entry| {
+            listed.push(entry.path);
+            Ok(())
+        };
+        store.list("".as_ref(), each).unwrap();
+        assert_eq!(listed, [std::path::PathBuf::from(name)]);
+        store.remove(name.as_ref(), What::File).unwrap();
+        assert!(!served.has(name));
+    }
 }

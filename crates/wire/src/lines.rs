@@ -14,6 +14,7 @@ pub struct Lines {
     /// Before this, there is no LF.
     searched: usize,
     max_bytes: usize,
+    only_crlf: bool,
 }
 
 /// How a line ended.
@@ -33,7 +34,14 @@ impl Lines {
             start: 0,
             searched: 0,
             max_bytes,
+            only_crlf: false,
         }
+    }
+
+    /// From now on a line ends with CR LF only, and LF is a byte like any other:
+    /// so two of ours tell names (FORMATS.md §1).
+    pub fn end_with_crlf_only(&mut self) {
+        self.only_crlf = true;
     }
 
     /// Takes what came. What was given out before is forgotten here.
@@ -49,7 +57,7 @@ impl Lines {
         let too_long = Error::LineTooLong {
             max_bytes: self.max_bytes,
         };
-        let Some(at) = self.bytes[self.searched..].iter().position(|&b| b == b'\n') else {
+        let Some(at) = self.find_end() else {
             self.searched = self.bytes.len();
             if self.searched - self.start > self.max_bytes {
                 return Err(too_long);
@@ -66,6 +74,25 @@ impl Lines {
             [line @ .., b'\r'] => (line, End::CrLf),
             line => (line, End::Lf),
         }))
+    }
+
+    /// Returns where the next line ends, counted from what was searched.
+    fn find_end(&self) -> Option<usize> {
+        let is_end = |at: usize| {
+            let cr = (self.searched + at)
+                .checked_sub(1)
+                .filter(|&cr| cr >= self.start);
+            !self.only_crlf || cr.is_some_and(|cr| self.bytes[cr] == b'\r')
+        };
+        let mut from = 0;
+        loop {
+            let rest = &self.bytes[self.searched + from..];
+            let at = from + rest.iter().position(|&b| b == b'\n')?;
+            if is_end(at) {
+                return Some(at);
+            }
+            from = at + 1;
+        }
     }
 
     /// Returns what came after the last line end.
@@ -100,6 +127,18 @@ mod tests {
             prop_assert_eq!(found, lines);
             prop_assert!(collected.rest().is_empty());
         }
+    }
+
+    #[test]
+    fn between_two_of_ours_a_line_feed_is_no_end() {
+        let mut lines = Lines::new(100);
+        lines.end_with_crlf_only();
+        lines.push(b"new\nline\r");
+        assert_eq!(lines.next_line(), Ok(None));
+        lines.push(b"\n\n\r\n");
+        assert_eq!(lines.next_line(), Ok(Some((&b"new\nline"[..], End::CrLf))));
+        assert_eq!(lines.next_line(), Ok(Some((&b"\n"[..], End::CrLf))));
+        assert_eq!(lines.next_line(), Ok(None));
     }
 
     #[test]

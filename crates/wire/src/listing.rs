@@ -12,7 +12,7 @@ use crate::{
     lines::{End, Lines},
     time::{self, Civil},
 };
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 /// How lines are written.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -47,6 +47,7 @@ pub struct Listing {
     line: u64,
     ends: Option<End>,
     told_itself: bool,
+    has_raw_names: bool,
 }
 
 impl Listing {
@@ -59,7 +60,18 @@ impl Listing {
             line: 0,
             ends: None,
             told_itself: false,
+            has_raw_names: false,
         }
+    }
+
+    /// Returns a listing of one of ours, of which nothing came yet: lines end with
+    /// CR LF only, a lone LF is a part of a name, and so is a CR with a zero byte
+    /// behind it (FORMATS.md §1).
+    pub fn of_ours(form: Form, reach: Reach) -> Self {
+        let mut listing = Self::new(form, reach);
+        listing.lines.end_with_crlf_only();
+        listing.has_raw_names = true;
+        listing
     }
 
     /// Takes what came.
@@ -77,6 +89,7 @@ impl Listing {
             if *self.ends.get_or_insert(end) != end {
                 return Err(bad(self.line, "a line feed inside of a name", line));
             }
+            let line = &*raw_name(line, self.has_raw_names);
             match entry(self.form, self.reach, self.line, line)? {
                 Line::Entry(named) => return Ok(Some(named)),
                 Line::Itself => self.told_itself = true,
@@ -101,6 +114,22 @@ impl Listing {
     pub fn told_itself(&self) -> bool {
         self.told_itself
     }
+}
+
+/// Puts a CR where CR and a zero byte stand for it.
+fn raw_name(line: &[u8], is_raw: bool) -> Cow<'_, [u8]> {
+    if !is_raw || !line.contains(&0) {
+        return Cow::Borrowed(line);
+    }
+    let mut name = Vec::with_capacity(line.len());
+    let mut rest = line.iter().copied().peekable();
+    while let Some(byte) = rest.next() {
+        name.push(byte);
+        if byte == b'\r' {
+            rest.next_if_eq(&0);
+        }
+    }
+    Cow::Owned(name)
 }
 
 /// What a line was.
@@ -531,6 +560,16 @@ mod tests {
         assert!(read(Form::Names, Reach::Directory, b"ok\r\na/b\r\n").is_err());
         let arrow = "lrwxrwxrwx 1 a b 5 Nov 21 02:10 ../x -> y\r\n";
         assert!(read(Form::Ls { now: NOW }, Reach::Directory, arrow.as_bytes()).is_err());
+    }
+
+    #[test]
+    fn ours_tells_line_ends_in_names() {
+        let mut listing = Listing::of_ours(Form::Facts, Reach::Directory);
+        listing.push(b"Type=file; new\nline\r\nType=file; cr\r\0x\r\n");
+        let names: Vec<_> = std::iter::from_fn(|| listing.next_entry().unwrap())
+            .map(|named| named.name)
+            .collect();
+        assert_eq!(names, [b"new\nline".to_vec(), b"cr\rx".to_vec()]);
     }
 
     #[test]

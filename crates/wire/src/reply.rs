@@ -229,6 +229,11 @@ impl Replies {
         self.lines.push(bytes);
     }
 
+    /// From now on lines end with CR LF only, and a lone LF belongs to a name.
+    pub fn take_names_raw(&mut self) {
+        self.lines.end_with_crlf_only();
+    }
+
     /// Returns the next whole reply, if it came.
     pub fn next_reply(&mut self) -> Result<Option<Reply>> {
         while let Some((line, end)) = self.lines.next_line()? {

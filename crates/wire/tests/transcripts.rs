@@ -65,7 +65,7 @@ impl Talk for Script {
 
     fn ask(&mut self, lines: &[Line]) -> Result<Vec<Reply>, Broken> {
         for line in lines {
-            self.dialogue.ask(line);
+            self.dialogue.ask(line)?;
         }
         let said = String::from_utf8(self.dialogue.poll_send()).unwrap();
         for line in said.lines() {

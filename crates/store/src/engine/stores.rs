@@ -114,6 +114,7 @@ fn connect(url: &Url, options: &Options) -> Result<Arc<dyn Store>> {
             let limits = RemoteOptions {
                 stall: options.stall,
                 connect: options.connect,
+                digests: options.verify,
                 ..RemoteOptions::new(options.cancel.clone())
             };
             Ok(Arc::new(Remote::open(url, &limits)?))

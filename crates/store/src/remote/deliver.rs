@@ -546,7 +546,7 @@ impl Delivering {
                 self.given()
                     .bytes
                     .remove(start..start.saturating_add(LEAF_BYTES));
-                tracing::warn!(
+                tracing::info!(
                     leaf,
                     "a leaf differs from what was sent; it will be sent again"
                 );

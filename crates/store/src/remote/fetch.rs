@@ -16,7 +16,15 @@ use godwit_wire::{
     marker::Marker,
     reply::Reply,
 };
-use std::{ops::Range, path::Path, sync::Mutex, time::Duration};
+use std::{
+    ops::Range,
+    path::Path,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 /// What is to be read.
 pub(super) struct Fetch<'a> {
@@ -65,6 +73,10 @@ impl Fetch<'_> {
             None => names::stat(session, self.path, &self.name)?,
         };
         wanted.check_whole(&session.host, stat.size)?;
+        // A REST in ranges ends where the file was to end; without one all was asked for.
+        if rest_in_ranges(&want, end).is_none() && want.end() < OFFSET_MAX {
+            wanted.check_end(self.path, end)?;
+        }
         Ok(Read { stat, digest: told })
     }
 
@@ -169,7 +181,7 @@ impl Fetch<'_> {
                     .receive(Mode::Stream, range.start, &wanted, &watch)
                     .map(drop)
             };
-            attend(
+            let attended = attend(
                 session,
                 self.options,
                 &watch,
@@ -177,7 +189,9 @@ impl Fetch<'_> {
                 begun,
                 carry,
                 &mut |_| Ok(()),
-            )?;
+            );
+            wanted.check_end(self.path, size)?;
+            attended?;
         } else {
             match channel.receive(Mode::Stream, range.start, &wanted, &watch) {
                 Err(_) if wanted.has_enough() => {}
@@ -230,6 +244,8 @@ pub(super) struct Wanted<'a> {
     left: Mutex<Extents>,
     whole: Extents,
     mode: Mode,
+    /// Bytes came that nobody wanted, behind the last that was.
+    extra: AtomicBool,
 }
 
 impl<'a> Wanted<'a> {
@@ -237,6 +253,7 @@ impl<'a> Wanted<'a> {
         Self {
             into,
             mode,
+            extra: AtomicBool::new(false),
             left: Mutex::new(want.clone()),
             whole: want,
         }
@@ -245,6 +262,17 @@ impl<'a> Wanted<'a> {
     /// Tells whether nothing is missing any more.
     pub(super) fn has_enough(&self) -> bool {
         self.left.lock().expect(NO_PANIC).is_empty()
+    }
+
+    /// Data must end where the server said that the file ends.
+    fn check_end(&self, path: &Path, size: u64) -> Result<()> {
+        if !self.extra.load(Relaxed) {
+            return Ok(());
+        }
+        Err(Error::Changed {
+            path: path.into(),
+            what: format!("the server said {size} bytes, and sent more"),
+        })
     }
 
     /// A read that ends early is an error, never a short success.
@@ -268,6 +296,9 @@ impl Sink for Wanted<'_> {
                 offset: part.start,
                 bytes: &block.bytes[at(part.start)..at(part.end)],
             })?;
+        }
+        if range.end > self.whole.end() {
+            self.extra.store(true, Relaxed);
         }
         let mut left = self.left.lock().expect(NO_PANIC);
         left.remove(range.clone());

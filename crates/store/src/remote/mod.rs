@@ -51,6 +51,8 @@ pub struct RemoteOptions {
     pub cancel: Cancel,
     /// How uploads to foreign servers appear.
     pub appear: Appear,
+    /// Whether servers of ours are to hash what they read and write.
+    pub digests: bool,
 }
 
 /// How an upload appears on a server that is not one of ours.
@@ -71,6 +73,7 @@ impl RemoteOptions {
             connect: Duration::from_secs(15),
             cancel,
             appear: Appear::default(),
+            digests: true,
         }
     }
 }
@@ -160,6 +163,9 @@ impl Remote {
             });
         }
         let name = session.peer.name(self.1.join(path).as_os_str().as_bytes());
+        if session.family() != Family::Godwit && name.iter().any(|b| b"\r\n".contains(b)) {
+            return Err(client::Unspeakable.into());
+        }
         if name.last().is_some_and(u8::is_ascii_whitespace)
             && session.peer.banner.contains("Pure-FTPd")
         {
@@ -281,7 +287,7 @@ impl Store for Remote {
             resume: is_ours || (!in_blocks && peer.features.restarts_streams()),
             ranges: in_blocks || peer.features.restarts_streams(),
             write: true,
-            set_mtime: is_ours || peer.features.has("MFMT") || peer.site.contains("UTIME"),
+            set_mtime: client::set_mtime(&peer, Duration::ZERO, b"x").is_some(),
             set_mode: in_blocks || peer.site.contains("CHMOD"),
             links: is_ours,
             space: is_ours,

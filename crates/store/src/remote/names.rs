@@ -221,12 +221,16 @@ fn run_listing(
     let mut channel = session.open_data(Flow::Fetch, mode, 1, &watch)?;
     session.say(line)?;
     let begun = begin(session, path, options.stall)?;
+    let listing = match session.family() {
+        Family::Godwit => Listing::of_ours(asked.form, asked.reach),
+        _ => Listing::new(asked.form, asked.reach),
+    };
     let (tell, told) = sync_channel(PIECES_AHEAD);
     let pipe = Pipe(Mutex::new((0, tell)));
     let read = thread::scope(|scope| {
         let (carrier, watch) = (&mut channel, &watch);
         let carrying = scope.spawn(move || carrier.receive(mode, 0, &pipe, watch).map(drop));
-        let read = read_entries(Listing::new(asked.form, asked.reach), &told, each);
+        let read = read_entries(listing, &told, each);
         // Whoever still sends must not wait for us.
         drop(told);
         match (read, carrying.join().expect("carrying does not panic")) {

@@ -101,6 +101,13 @@ impl Session {
             Ok(peer) => session.peer = peer,
             Err(refusal) => return Err(faults::refused(&session.host, Path::new(""), refusal)),
         }
+        if session.family() == Family::Godwit {
+            session.dialogue.take_names_raw();
+            if !options.digests {
+                // A server that does not know it goes on hashing, which is no fault.
+                session.ask_one(Line::new("OPTS GODWIT 1;digests=0"))?;
+            }
+        }
         Ok(session)
     }
 
@@ -141,7 +148,7 @@ impl Session {
     pub(super) fn say_all(&mut self, lines: &[Line]) -> Result<()> {
         for line in lines {
             tracing::trace!(host = %self.host, ?line, "said");
-            self.dialogue.ask(line);
+            self.dialogue.ask(line)?;
         }
         let bytes = self.dialogue.poll_send();
         let sent = self.stream.write_all(&bytes);

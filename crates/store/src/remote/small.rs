@@ -303,7 +303,12 @@ impl Round<'_> {
                     .session
                     .final_reply("waiting for the end of a small upload")?;
                 let given = self.flying.pop_front().expect("one for each reply");
-                let finished = finished(self.session, &given.path, &reply);
+                let finished = finished(
+                    self.session,
+                    &given.path,
+                    &reply,
+                    self.remote.0.options.digests,
+                );
                 let is_refused = finished.is_err();
                 each(given.path, finished);
                 if is_refused {
@@ -342,12 +347,13 @@ fn say_and_send(
     let mut lines = Vec::with_capacity(WINDOW);
     let mut bad = None;
     for (number, given) in flying.iter().skip(from).enumerate() {
-        let digest = Digest::of(Algorithm::Blake3, &given.bytes);
+        let hashes = remote.0.options.digests;
+        let digest = hashes.then(|| Digest::of(Algorithm::Blake3, &given.bytes));
         let upload = Upload {
             size: Some(given.bytes.len() as u64),
             modify: given.mtime,
             mode: given.mode,
-            blake3: Some(&digest),
+            blake3: digest.as_ref(),
             how: Some(if given.how == How::New {
                 "new"
             } else {
@@ -376,7 +382,7 @@ fn say_and_send(
     Ok(bad)
 }
 
-fn finished(session: &Session, path: &Path, reply: &Reply) -> Result<Finished> {
+fn finished(session: &Session, path: &Path, reply: &Reply, has_digest: bool) -> Result<Finished> {
     faults::check(&session.host, path, reply)?;
     let told = Told::from_reply(reply).unwrap_or_default();
     if told.published == Some(false) {
@@ -389,7 +395,10 @@ fn finished(session: &Session, path: &Path, reply: &Reply) -> Result<Finished> {
         version: told.blake3.clone().map_or(Version::None, Version::Strong),
         digests: told.blake3.into_iter().collect(),
         // It is published only if it hashes to what was said.
-        verified: Verified::By(Algorithm::Blake3),
+        verified: match has_digest {
+            true => Verified::By(Algorithm::Blake3),
+            false => Verified::SizeOnly,
+        },
         reread_bytes: told.reread.unwrap_or(0),
         ..Finished::default()
     })

@@ -4,8 +4,9 @@ use std::fmt;
 
 /// One line that a client says: a word, and arguments behind it.
 ///
-/// A line with a line feed inside would be two commands, so that what cannot be
-/// said is refused here, where names become lines.
+/// A line with a line end inside would be two commands: that is refused here,
+/// where names become lines, or by the dialogue, which knows whether the other
+/// side is one of ours and takes a lone CR or LF for a part of a name.
 #[derive(Clone, Eq, PartialEq)]
 pub struct Line(Vec<u8>);
 
@@ -29,7 +30,7 @@ impl Line {
 
     /// Adds an argument that may contain anything: a name.
     pub fn bytes(mut self, argument: &[u8]) -> Result<Self, Unspeakable> {
-        if argument.iter().any(|b| b"\r\n\0".contains(b)) {
+        if argument.contains(&0) || argument.windows(2).any(|w| w == b"\r\n") {
             return Err(Unspeakable);
         }
         self.0.truncate(self.0.len() - 2);
@@ -37,6 +38,13 @@ impl Line {
         self.0.extend(argument);
         self.0.extend(b"\r\n");
         Ok(self)
+    }
+
+    /// Tells whether there is a CR or LF inside, which only servers of ours take
+    /// for a part of a name.
+    pub fn is_odd(&self) -> bool {
+        let inner = &self.0[..self.0.len() - 2];
+        inner.iter().any(|b| b"\r\n".contains(b))
     }
 
     /// Returns the line with its end.
@@ -61,8 +69,11 @@ mod tests {
 
     #[test]
     fn a_name_cannot_smuggle_a_second_command() {
-        for name in [&b"a\nDELE b"[..], b"a\r", b"\0"] {
+        for name in [&b"a\r\nDELE b"[..], b"\0"] {
             assert_eq!(Line::new("RETR").bytes(name), Err(Unspeakable));
+        }
+        for name in [&b"a\nDELE b"[..], b"a\r"] {
+            assert!(Line::new("RETR").bytes(name).unwrap().is_odd());
         }
         let line = Line::new("ERET P").and(5).and(7).bytes(b" a b ").unwrap();
         assert_eq!(line.as_bytes(), b"ERET P 5 7  a b \r\n");

@@ -76,6 +76,7 @@ pub struct Dialogue {
     unsent: Vec<u8>,
     asked: VecDeque<Ticket>,
     last: u64,
+    has_raw_names: bool,
 }
 
 impl Dialogue {
@@ -87,12 +88,22 @@ impl Dialogue {
         dialogue
     }
 
+    /// From now on a lone CR or LF is a part of a name, in both directions: the
+    /// other side is one of ours, and said so (FORMATS.md §1).
+    pub fn take_names_raw(&mut self) {
+        self.has_raw_names = true;
+        self.replies.take_names_raw();
+    }
+
     /// Says a line, once what is unsent has been sent.
-    pub fn ask(&mut self, line: &Line) -> Ticket {
+    pub fn ask(&mut self, line: &Line) -> std::result::Result<Ticket, Unspeakable> {
+        if line.is_odd() && !self.has_raw_names {
+            return Err(Unspeakable);
+        }
         match self.shield {
             Shield::Clear => self.unsent.extend(line.as_bytes()),
         }
-        self.expect()
+        Ok(self.expect())
     }
 
     /// Takes what is to be sent.
@@ -142,8 +153,12 @@ mod tests {
     fn replies_go_to_the_commands_in_order() {
         let mut dialogue = Dialogue::new();
         let greeting = Ticket(0);
-        let retr = dialogue.ask(&Line::new("RETR").bytes(b"a").unwrap());
-        let size = dialogue.ask(&Line::new("SIZE").bytes(b"a").unwrap());
+        let retr = dialogue
+            .ask(&Line::new("RETR").bytes(b"a").unwrap())
+            .unwrap();
+        let size = dialogue
+            .ask(&Line::new("SIZE").bytes(b"a").unwrap())
+            .unwrap();
         assert_eq!(dialogue.poll_send(), b"RETR a\r\nSIZE a\r\n");
         dialogue.on_bytes(
             b"220 hi\r\n150 go\r\n111 Range Marker 0-1\r\n226 ok\r\n213 5\r\n421 bye\r\n",
@@ -162,5 +177,18 @@ mod tests {
         ];
         assert_eq!(heard, expected);
         assert_eq!(dialogue.outstanding(), 0);
+    }
+
+    #[test]
+    fn a_line_feed_in_a_name_is_said_to_ours_only() {
+        let mut dialogue = Dialogue::new();
+        let line = Line::new("DELE").bytes(b"new\nline").unwrap();
+        assert_eq!(dialogue.ask(&line), Err(Unspeakable));
+        dialogue.take_names_raw();
+        assert!(dialogue.ask(&line).is_ok());
+        dialogue.on_bytes(b"220 hi\r\n250 new\nline is gone\r\n");
+        assert_eq!(dialogue.poll_heard().unwrap().unwrap().reply.code, 220);
+        let heard = dialogue.poll_heard().unwrap().unwrap();
+        assert_eq!(heard.reply.lines, [b"new\nline is gone".to_vec()]);
     }
 }

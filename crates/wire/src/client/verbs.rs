@@ -165,6 +165,10 @@ pub fn set_mtime(
         _ if peer.features.has("MFMT") => {
             Some(Line::new("MFMT").and(time::Written(whole)).bytes(name))
         }
+        // It takes MDTM with a time for a wish, which FEAT does not say.
+        _ if peer.banner.contains("vsFTPd") => {
+            Some(Line::new("MDTM").and(time::Written(whole)).bytes(name))
+        }
         _ if peer.site.contains("UTIME") => Some(
             Line::new("SITE UTIME")
                 .and(time::Written(whole))

@@ -1,0 +1,314 @@
+//! `Remote` against servers that lie, stall, babble and hang up: small scripted
+//! ones, each for one conversation.
+
+#![allow(clippy::unwrap_used)] // it is all test
+
+use godwit_core::{Block, Extents, Url};
+use godwit_store::{
+    Error, Finished, Remote, RemoteOptions, Result, Sink, Store, Whole, channel::Cancel,
+};
+use godwit_wire::transcript::{By, Spoken, parse};
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::{TcpListener, TcpStream},
+    path::Path,
+    sync::Mutex,
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+/// Keeps what comes.
+#[derive(Default)]
+struct Kept(Mutex<Vec<u8>>);
+
+impl Sink for Kept {
+    fn put(&self, block: Block<'_>) -> Result<()> {
+        self.0.lock().unwrap().extend(block.bytes);
+        Ok(())
+    }
+    fn done(&self) -> Extents {
+        Extents::from(0..self.0.lock().unwrap().len() as u64)
+    }
+    fn commit(&self) -> Result<Extents> {
+        Ok(self.done())
+    }
+    fn finish(self: Box<Self>, _: &Whole) -> Result<Finished> {
+        Ok(Finished::default())
+    }
+    fn abandon(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Speaks to one client: what it says to each command, and what it sends on data connections.
+struct Liar {
+    address: String,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What a liar does about one command.
+enum Does {
+    Say(String),
+    /// Says 150, sends bytes on the data connection and closes it, and says the rest.
+    Send(Vec<u8>, &'static str),
+    Stall,
+    HangUp,
+}
+
+impl Liar {
+    fn new(answer: impl Fn(&str) -> Does + Send + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let thread = thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            // The client hangs up when it has enough of us.
+            let _ = converse(stream, &answer);
+        });
+        Self {
+            address,
+            thread: Some(thread),
+        }
+    }
+
+    fn open(&self) -> Remote {
+        let url: Url = format!("ftp://{}/", self.address).parse().unwrap();
+        let options = RemoteOptions {
+            stall: Duration::from_millis(700),
+            ..RemoteOptions::new(Cancel::new().unwrap())
+        };
+        Remote::open(&url, &options).unwrap()
+    }
+}
+
+impl Drop for Liar {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            return;
+        }
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+fn converse(mut stream: TcpStream, answer: &dyn Fn(&str) -> Does) -> std::io::Result<()> {
+    let mut lines = BufReader::new(stream.try_clone()?).lines();
+    let mut passive = None;
+    let greeting = answer("");
+    let mut next = Some(greeting);
+    loop {
+        match next.take() {
+            Some(Does::Say(text)) => stream.write_all(text.as_bytes())?,
+            Some(Does::Send(bytes, last)) => {
+                let listener: TcpListener = passive.take().unwrap();
+                let (mut data, _) = listener.accept()?;
+                stream.write_all(b"150 here it comes\r\n")?;
+                let _ = data.write_all(&bytes);
+                drop(data);
+                stream.write_all(last.as_bytes())?;
+            }
+            Some(Does::Stall) => {
+                // Until the client has had enough.
+                let _ = stream.read(&mut [0; 64]);
+            }
+            Some(Does::HangUp) => return Ok(()),
+            None => {}
+        }
+        let Some(line) = lines.next() else {
+            return Ok(());
+        };
+        let line = line?;
+        if line == "PASV" {
+            let listener = TcpListener::bind("127.0.0.1:0")?;
+            let [high, low] = listener.local_addr()?.port().to_be_bytes();
+            passive = Some(listener);
+            stream.write_all(format!("227 (127,0,0,1,{high},{low})\r\n").as_bytes())?;
+            continue;
+        }
+        next = Some(answer(&line));
+    }
+}
+
+/// The part of every conversation that is no lie.
+fn civil(line: &str) -> Does {
+    let word = line.split(' ').next().unwrap();
+    Does::Say(
+        match word {
+            "" => "220 hello\r\n",
+            "USER" => "230 in\r\n",
+            "FEAT" => "211-so\r\n SIZE\r\n MDTM\r\n REST STREAM\r\n211 End\r\n",
+            "SIZE" => "213 1000\r\n",
+            "MDTM" => "213 20200101000000\r\n",
+            "PWD" => "257 \"/\"\r\n",
+            _ => "200 yes\r\n",
+        }
+        .to_owned(),
+    )
+}
+
+fn get(store: &Remote) -> Result<Vec<u8>> {
+    let kept = Kept::default();
+    store.read(Path::new("f"), &Extents::from(0..1000), 1, &kept)?;
+    Ok(kept.0.into_inner().unwrap())
+}
+
+#[test]
+fn a_server_that_sends_what_it_says_is_believed() {
+    let liar = Liar::new(|line| match line {
+        "RETR f" => Does::Send(vec![7; 1000], "226 done\r\n"),
+        line => civil(line),
+    });
+    assert_eq!(get(&liar.open()).unwrap(), vec![7; 1000]);
+}
+
+#[test]
+fn a_file_that_ends_before_its_size_is_an_error() {
+    let liar = Liar::new(|line| match line {
+        "RETR f" => Does::Send(vec![7; 400], "226 done\r\n"),
+        line => civil(line),
+    });
+    let error = get(&liar.open()).unwrap_err();
+    assert!(matches!(error, Error::Lost { .. }), "{error}");
+}
+
+#[test]
+fn a_file_that_goes_on_behind_its_size_is_an_error() {
+    let liar = Liar::new(|line| match line {
+        "RETR f" => Does::Send(vec![7; 2000], "226 done\r\n"),
+        line => civil(line),
+    });
+    let error = get(&liar.open()).unwrap_err();
+    assert!(matches!(error, Error::Changed { .. }), "{error}");
+}
+
+#[test]
+fn a_server_that_says_its_disk_failed_is_quoted() {
+    let liar = Liar::new(|line| match line {
+        "RETR f" => Does::Send(vec![7; 400], "451 the disk here is broken\r\n"),
+        line => civil(line),
+    });
+    let error = get(&liar.open()).unwrap_err();
+    assert!(error.to_string().contains("disk here is broken"), "{error}");
+}
+
+#[test]
+fn garbage_instead_of_a_greeting_is_told_as_such() {
+    let liar = Liar::new(|_| Does::Say("SSH-2.0-OpenSSH_9.9\r\n".into()));
+    let error = get(&liar.open()).unwrap_err();
+    assert!(matches!(error, Error::PeerMisbehaved { .. }), "{error}");
+    assert!(error.to_string().contains("SSH-2.0"), "{error}");
+}
+
+#[test]
+fn a_greeting_that_never_comes_is_not_waited_for_forever() {
+    let liar = Liar::new(|_| Does::Stall);
+    let error = get(&liar.open()).unwrap_err();
+    assert!(matches!(error, Error::Stalled { .. }), "{error}");
+}
+
+#[test]
+fn a_server_that_hangs_up_is_lost() {
+    let liar = Liar::new(|line| match line {
+        "SIZE f" => Does::HangUp,
+        line => civil(line),
+    });
+    let error = get(&liar.open()).unwrap_err();
+    assert!(matches!(error, Error::Lost { .. }), "{error}");
+}
+
+#[test]
+fn a_transfer_that_stalls_is_given_up() {
+    let liar = Liar::new(|line| match line {
+        "RETR f" => Does::Stall,
+        line => civil(line),
+    });
+    let error = get(&liar.open()).unwrap_err();
+    assert!(matches!(error, Error::Stalled { .. }), "{error}");
+}
+
+#[test]
+fn a_reply_without_end_does_not_fill_memory() {
+    let liar = Liar::new(|line| match line {
+        "FEAT" => Does::Say("211-so\r\n".to_owned() + &" X\r\n".repeat(2_000_000)),
+        line => civil(line),
+    });
+    let error = get(&liar.open()).unwrap_err();
+    assert!(matches!(error, Error::PeerMisbehaved { .. }), "{error}");
+}
+
+#[test]
+fn a_listing_that_leaves_the_directory_is_refused() {
+    for name in ["../x", "/etc/passwd", "a/b"] {
+        let line = format!("-rw-r--r-- 1 a b 5 Nov 21 2025 {name}\r\n");
+        let liar = Liar::new(move |said| match said {
+            "LIST -a" => Does::Send(line.clone().into_bytes(), "226 done\r\n"),
+            said => civil(said),
+        });
+        let mut seen = 0;
+        let listed = liar.open().list(Path::new("d"), &mut |_| {
+            seen += 1;
+            Ok(())
+        });
+        let error = listed.unwrap_err();
+        assert!(matches!(error, Error::PeerMisbehaved { .. }), "{error}");
+        assert_eq!(seen, 0);
+    }
+}
+
+#[test]
+fn a_busy_server_is_told_from_a_broken_one() {
+    let liar = Liar::new(|_| Does::Say("421 too many of you\r\n".into()));
+    let error = get(&liar.open()).unwrap_err();
+    assert!(matches!(error, Error::Busy { .. }), "{error}");
+}
+
+/// The dialogues that the pure client holds, held over a socket as well: login and looks.
+#[test]
+fn written_dialogues_are_held_over_a_socket() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wire/tests/transcripts");
+    for file in [
+        "gct-13.24.txt",
+        "vsftpd-3.0.3.txt",
+        "godwit.txt",
+        "busy.txt",
+    ] {
+        let text = std::fs::read_to_string(folder.join(file)).unwrap();
+        let spoken = parse(&text).unwrap();
+        let login_and_looks: Vec<Spoken> = until_another_verb(spoken);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let script = login_and_looks.clone();
+        let server = thread::spawn(move || play(listener.accept().unwrap().0, &script));
+        let url: Url = format!("ftp://{address}/").parse().unwrap();
+        let options = RemoteOptions::new(Cancel::new().unwrap());
+        let store = Remote::open(&url, &options).unwrap();
+        for look in login_and_looks.iter().filter(|s| s.by == By::Want) {
+            match look.text.split_once(' ').unwrap() {
+                ("look", name) => drop(store.stat(Path::new(name))),
+                _ => drop(store.can()),
+            }
+        }
+        drop(store);
+        server.join().unwrap();
+    }
+}
+
+/// Cuts a dialogue where something is wanted that a socket does otherwise.
+fn until_another_verb(spoken: Vec<Spoken>) -> Vec<Spoken> {
+    let other =
+        |s: &Spoken| s.by == By::Want && !["login ", "look "].iter().any(|v| s.text.starts_with(v));
+    let end = spoken.iter().position(other).unwrap_or(spoken.len());
+    spoken.into_iter().take(end).collect()
+}
+
+/// Plays the server's part and checks the client's.
+fn play(mut stream: TcpStream, script: &[Spoken]) {
+    let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+    for spoken in script {
+        match spoken.by {
+            By::Server => stream
+                .write_all(format!("{}\r\n", spoken.text).as_bytes())
+                .unwrap(),
+            By::Client => assert_eq!(lines.next().unwrap().unwrap(), spoken.text, "{spoken}"),
+            _ => {}
+        }
+    }
+}
