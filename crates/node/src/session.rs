@@ -23,7 +23,7 @@ use godwit_store::{
 };
 use godwit_sys::{Wake, wait_readable};
 use godwit_wire::{
-    command::Family,
+    command::{Family, Mode},
     server::{self as wire, Answer, Ask, Cause, Failure, Leg, Profile, Step, Welcome},
 };
 use std::{
@@ -45,12 +45,26 @@ pub(crate) struct Session {
     /// The client closed the control connection.
     gone: bool,
     held: Option<Held>,
+    /// What the transfer under way has done to the data connections.
+    links: Links,
     /// Over transfers in this thread; made anew after a cancel.
     watch: Watch,
     /// Raised by a thread that works for this session, when it is done.
     over: Wake,
     /// Data that waits in the channel for more to be written with it.
     queued_bytes: usize,
+}
+
+/// What a transfer has done to the data connections.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+enum Links {
+    /// Nothing yet.
+    #[default]
+    Untouched,
+    /// It has begun to use them.
+    Underway,
+    /// All that belongs to it has gone over them, and nothing else.
+    Done,
 }
 
 /// Why a conversation is over.
@@ -102,6 +116,7 @@ impl Session {
             input: vec![0; INPUT_BYTES].into(),
             gone: false,
             held: None,
+            links: Links::Untouched,
             watch: Watch::new(limits.stall)?,
             over: Wake::new()?,
             queued_bytes: 0,
@@ -338,6 +353,7 @@ impl Session {
 
     /// Makes sure that there is a data connection, and says so.
     fn open(&mut self, leg: &Leg) -> Result<(), Failure> {
+        self.links = Links::Underway;
         if leg.delayed.is_some() {
             let (held, address) = self.passive(leg.delayed)?;
             self.held = Some(held);
@@ -383,6 +399,21 @@ impl Session {
             path: "transfer".into(),
             cause,
         })
+    }
+
+    /// Lets go of data connections that are used up, or in a state that only the
+    /// peer knows. What waits in them was promised already.
+    fn after_transfer(&mut self, mode: Mode) -> Links {
+        let links = std::mem::take(&mut self.links);
+        let spent = mode == Mode::Stream || links == Links::Underway;
+        if links != Links::Untouched && spent {
+            if let Err(error) = self.flush_data() {
+                tracing::debug!(%error, "lost data of small files");
+                self.gone = true;
+            }
+            self.held = None;
+        }
+        links
     }
 
     fn transfer_id(&self) -> u64 {

@@ -297,6 +297,40 @@ fn between_ours_small_files_flow_without_waiting() {
 }
 
 #[test]
+fn a_file_that_is_missing_does_not_spoil_those_sent_ahead_with_it() {
+    let served = Served::new();
+    served.put("a", b"one");
+    served.put("c", b"three");
+    let mut client = served.client();
+    client.ok("OPTS GODWIT 1");
+    client.ok("MODE E");
+    let at = client.passive();
+    let mut data = data_to(at);
+    client.raw(b"RETR a\r\nRETR b\r\nRETR c\r\n");
+    let both = [read_blocks(&mut data).0, read_blocks(&mut data).0];
+    assert_eq!(
+        both,
+        [vec![(0, b"one".to_vec())], vec![(0, b"three".to_vec())]]
+    );
+    let codes: Vec<String> = (0..5).map(|_| client.reply()[..3].to_owned()).collect();
+    assert_eq!(codes, ["150", "226", "550", "125", "226"]);
+    // Nor does an upload of which no file can be made: its data was taken.
+    let at = client.passive();
+    let mut data = data_to(at);
+    for name in ["d", "no/e", "f"] {
+        client.send(&format!("ESTO GODWIT=\"size=1\" {name}"));
+        data.write_all(&[&block(0, 1, 0), &b"x"[..], &block(0x48, 0, 1)].concat())
+            .unwrap();
+    }
+    let codes: Vec<String> = (0..6).map(|_| client.reply()[..3].to_owned()).collect();
+    assert_eq!(codes, ["150", "226", "125", "550", "125", "226"]);
+    assert_eq!(
+        (served.bytes("d"), served.bytes("f")),
+        (b"x".to_vec(), b"x".to_vec())
+    );
+}
+
+#[test]
 fn digests_are_left_out_if_nobody_wants_them() {
     let served = Served::new();
     served.put("x", &bytes(3_000_000));

@@ -1,14 +1,11 @@
 //! Listings, over a data connection or the control connection, as they come:
 //! memory does not grow with the directory.
 
-use super::{Session, now, send::channel_mode};
+use super::{Links, Session, now, send::channel_mode};
 use crate::failure::failure;
 use godwit_core::Block;
 use godwit_store::{Checks, Dir, Entry, Error, Kind, Result, Sink, Stat, Store};
-use godwit_wire::{
-    command::Mode,
-    server::{self as wire, Answer, Cause, Failure, Form, Leg, Listing, Outcome},
-};
+use godwit_wire::server::{self as wire, Answer, Cause, Failure, Form, Leg, Listing, Outcome};
 use std::{
     path::{Path, PathBuf},
     time::Duration,
@@ -22,9 +19,10 @@ impl Session {
         leg: &Leg,
     ) -> std::result::Result<Answer, Failure> {
         let listed = self.send_listing(path, listing, leg);
-        if leg.mode == Mode::Stream || listed.is_err() {
-            self.held = None;
+        if listed.is_ok() {
+            self.links = Links::Done;
         }
+        self.after_transfer(leg.mode);
         listed.map(|()| Answer::Sent(Outcome::default()))
     }
 

@@ -1,7 +1,7 @@
 //! `STOR APPE ESTO`: files in.
 
 use super::{
-    Session, TICK_NEVER, now,
+    Links, Session, TICK_NEVER, now,
     publish::{Plan, Verdict, blake3},
     send::channel_mode,
 };
@@ -30,10 +30,8 @@ impl Session {
         let begun = Instant::now();
         let id = self.transfer_id();
         let received = self.take(path, give, leg);
-        if leg.mode == Mode::Stream || received.is_err() {
-            self.held = None;
-        }
         let streams = self.held.as_ref().map_or(1, |held| held.streams());
+        let links = self.after_transfer(leg.mode);
         let seconds = begun.elapsed().as_secs_f64();
         match &received {
             Ok((_, bytes)) => {
@@ -43,7 +41,11 @@ impl Session {
                 tracing::info!(id, source = %self.peer, target = %path.display(), seconds, streams, fault = fault.said, "receive failed");
             }
         }
-        received.map(|(outcome, _)| Answer::Sent(outcome))
+        match received {
+            Ok((outcome, _)) => Ok(Answer::Sent(outcome)),
+            Err(failure) if links == Links::Done => Ok(Answer::NotKept(failure)),
+            Err(failure) => Err(failure),
+        }
     }
 
     fn take(
@@ -81,6 +83,7 @@ impl Session {
         self.flush().map_err(|_| Error::Canceled)?;
         let held = self.held.as_mut().expect("it was opened");
         let bytes = held.receive_whole(SMALL_BYTES, &self.watch)?;
+        self.links = Links::Done;
         let upload = match &give.place {
             Place::Named(upload) => upload.clone(),
             _ => Upload::default(),
@@ -170,6 +173,7 @@ impl Session {
         news.tell_last(&mut self.machine, watch.moved_bytes());
         let received = received?;
         self.held = Some(held);
+        self.links = Links::Done;
         Ok(received)
     }
 

@@ -1,10 +1,10 @@
 //! `RETR`: files out.
 
-use super::{Session, now};
+use super::{Links, Session, now};
 use crate::failure::failure;
-use godwit_core::{Algorithm, Digest, Extents};
+use godwit_core::{Algorithm, Block, Digest, Extents};
 use godwit_store::{
-    Checks, Error, Kind, Result, SMALL_BYTES, Small, Stat, Store,
+    Checks, Error, Finished, Kind, Result, SMALL_BYTES, Sink, Small, Stat, Store, Whole,
     channel::{self, Channel, Sending, Watch},
 };
 use godwit_wire::{
@@ -30,12 +30,11 @@ impl Session {
         let begun = Instant::now();
         let id = self.transfer_id();
         let sent = self.send(path, &stat, &part, want, leg);
-        if leg.mode == Mode::Stream || sent.is_err() {
-            // Used up, or in a state that only the peer knows.
-            self.held = None;
-            self.queued_bytes = 0;
-        }
         let streams = self.held.as_ref().map_or(1, |held| held.streams());
+        if sent.is_ok() {
+            self.links = Links::Done;
+        }
+        self.after_transfer(leg.mode);
         let seconds = begun.elapsed().as_secs_f64();
         match &sent {
             Ok((_, bytes)) => {
@@ -56,34 +55,39 @@ impl Session {
         want: &Want,
         leg: &Leg,
     ) -> std::result::Result<(Outcome, u64), Failure> {
-        self.open(leg)?;
         let is_whole = *part == (0..stat.size) && want.have.is_empty();
-        let extended = leg.mode == Mode::Extended;
-        let sent = if extended && is_whole && stat.size <= SMALL_BYTES {
-            self.send_small(path, leg)
-        } else {
-            self.send_ranges(path, stat, part, want, leg)
-        };
-        sent.map_err(|e| failure(&e))
+        if leg.mode == Mode::Extended && is_whole && stat.size <= SMALL_BYTES {
+            let small = self.read_small(path).map_err(|e| failure(&e))?;
+            self.open(leg)?;
+            return self.send_small(&small, leg).map_err(|e| failure(&e));
+        }
+        // Whether it may be read is told before a connection is used up for it.
+        let nothing = Extents::new();
+        self.dir()
+            .read(path, &nothing, 1, &Nowhere)
+            .map_err(|e| failure(&e))?;
+        self.open(leg)?;
+        self.send_ranges(path, stat, part, want, leg)
+            .map_err(|e| failure(&e))
     }
 
     /// Files that fit into a block, one after the other: what many of them cost
     /// is writes, so those of one batch go out together. Others than our own
     /// clients may wait for the reply before they read: it goes out first.
-    fn send_small(&mut self, path: &Path, leg: &Leg) -> Result<(Outcome, u64)> {
-        let Small { bytes, stat, .. } = self.read_small(path)?;
+    fn send_small(&mut self, small: &Small, leg: &Leg) -> Result<(Outcome, u64)> {
+        let Small { bytes, stat, .. } = small;
         if !leg.ours || self.queued_bytes + bytes.len() > QUEUE_BYTES_MAX {
             self.flush().map_err(|_| Error::Canceled)?;
         }
         let watch = &self.watch;
         let held = self.held.as_mut().expect("it was opened");
-        held.queue_whole(&bytes, watch)?;
+        held.queue_whole(bytes, watch)?;
         self.queued_bytes += bytes.len() + 1;
         if !leg.ours {
             self.flush_data()?;
         }
         let tells = leg.ours && leg.digests;
-        let blake3 = tells.then(|| Digest::of(Algorithm::Blake3, &bytes).hex());
+        let blake3 = tells.then(|| Digest::of(Algorithm::Blake3, bytes).hex());
         let count = bytes.len() as u64;
         let outcome = Outcome {
             size: Some(count),
@@ -175,6 +179,31 @@ impl Session {
             ..Outcome::default()
         };
         Ok((outcome, sent.bytes))
+    }
+}
+
+/// For a read of nothing.
+struct Nowhere;
+
+impl Sink for Nowhere {
+    fn put(&self, _: Block<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn done(&self) -> Extents {
+        Extents::new()
+    }
+
+    fn commit(&self) -> Result<Extents> {
+        Ok(Extents::new())
+    }
+
+    fn finish(self: Box<Self>, _: &Whole) -> Result<Finished> {
+        Ok(Finished::default())
+    }
+
+    fn abandon(self: Box<Self>) -> Result<()> {
+        Ok(())
     }
 }
 

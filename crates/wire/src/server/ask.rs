@@ -163,9 +163,18 @@ pub enum Answer {
     Size(u64),
     Digest(String),
     Sent(Outcome),
-    Landed { size: Option<u64>, done: Extents },
+    Landed {
+        size: Option<u64>,
+        done: Extents,
+    },
     Leaves(Vec<(u64, Chain)>),
-    Space { total_bytes: u64, free_bytes: u64 },
+    Space {
+        total_bytes: u64,
+        free_bytes: u64,
+    },
+    /// All bytes of an upload came, but no file was made of them: the data
+    /// connections are as after a transfer that went well.
+    NotKept(super::Failure),
     Failed(super::Failure),
 }
 

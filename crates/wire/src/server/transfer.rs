@@ -23,6 +23,8 @@ pub(super) struct Next {
     check: Option<(Algorithm, String)>,
     modify: Option<Duration>,
     direction: Option<Direction>,
+    /// Data connections were used for it.
+    opened: bool,
 }
 
 /// What cannot wait until a transfer is over.
@@ -186,7 +188,8 @@ impl Session {
             self.say.line(426, "Aborted before it began.");
             return None;
         }
-        self.ready().next.direction = Some(direction);
+        let next = &mut self.ready().next;
+        (next.direction, next.opened) = (Some(direction), false);
         self.ask(ask, Then::Transfer)
     }
 
@@ -220,6 +223,7 @@ impl Session {
 
     /// Says that data connections are there, and so the transfer begins.
     pub fn on_open(&mut self, warm: bool) {
+        self.ready().next.opened = true;
         if warm {
             self.say
                 .line(125, "Beginning transfer; reusing existing data connection.");
@@ -295,13 +299,19 @@ impl Session {
         let State::Ready(ready) = &mut self.state else {
             return; // closed while it went on
         };
-        let went_well = matches!(answer, Answer::Sent(_));
-        if let Some(direction) = ready.next.direction.take() {
+        let went_well = matches!(answer, Answer::Sent(_) | Answer::NotKept(_));
+        // What failed before it began leaves connections and addresses as they
+        // were: of files sent ahead, one that is missing does not spoil the rest.
+        if let Some(direction) = ready.next.direction.take()
+            && ready.next.opened
+        {
             ready.data = ready.data.after(ready.settings.mode, direction, went_well);
         }
         match answer {
             Answer::Sent(outcome) => self.tell_outcome(&outcome),
-            Answer::Failed(failure) => failure.say("open", &mut self.say),
+            Answer::Failed(failure) | Answer::NotKept(failure) => {
+                failure.say("open", &mut self.say);
+            }
             _ => self.say.line(451, "Internal error."),
         }
     }
