@@ -90,6 +90,13 @@ fn refuse(error: &clap::Error) -> ExitCode {
 
 /// Returns the object that ends every `--json`.
 fn summary(verb: &str, code: u8, mut facts: Facts) -> Value {
+    if matches!(verb, "cp" | "mv" | "sync") {
+        // Scripts rely on these, whatever went wrong.
+        for count in ["bytes", "files", "seconds", "streams", "resumed_bytes"] {
+            facts.entry(count).or_insert(0.into());
+        }
+        facts.entry("digest").or_insert(Value::Null);
+    }
     facts.insert("event".into(), "summary".into());
     facts.insert("verb".into(), verb.into());
     facts.insert(

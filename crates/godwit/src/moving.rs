@@ -89,7 +89,15 @@ pub(crate) fn pairs(
         many: sources.len() > 1,
     };
     let (mut pairs, mut taken) = (Vec::new(), HashSet::new());
+    let mut silent: Vec<&Url> = Vec::new();
     for source in sources {
+        // One wait for a server that is not there is enough.
+        if let Some(server) = silent.iter().find(|other| other.same_server(source)) {
+            let wanted = format!("{} {source} to {target}", word(act));
+            let host = server.host_port();
+            screen.trouble(&Trouble::store(wanted, unreachable(host)));
+            continue;
+        }
         match pair(act, source, &place, ask, stores) {
             Ok(pair) if ask.many && !taken.insert(pair.target.path.clone()) => {
                 let wanted = format!("{} {source} to {}", word(act), pair.target.url);
@@ -97,10 +105,20 @@ pub(crate) fn pairs(
                 screen.trouble(&Trouble::asked(wanted, fact));
             }
             Ok(pair) => pairs.push(pair),
-            Err(trouble) => screen.trouble(&trouble),
+            Err(trouble) => {
+                if trouble.is_of_server() {
+                    silent.push(source);
+                }
+                screen.trouble(&trouble);
+            }
         }
     }
     Ok(pairs)
+}
+
+fn unreachable(host: String) -> Error {
+    let cause = std::io::Error::other("not tried again: it did not answer a moment ago");
+    Error::Unreachable { host, cause }
 }
 
 fn pair(act: Act, url: &Url, target: &Place, ask: Target, stores: &Stores) -> Run<Pair> {

@@ -95,6 +95,11 @@ impl Trouble {
         self
     }
 
+    /// Tells whether nothing else on that server can work now either.
+    pub(crate) fn is_of_server(&self) -> bool {
+        matches!(self.0.class.0, "Contact" | "Resolution")
+    }
+
     /// Returns the exit status of a program that met only this.
     pub(crate) fn exit_code(&self) -> u8 {
         self.0.code

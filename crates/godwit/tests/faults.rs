@@ -230,3 +230,35 @@ fn a_host_that_does_not_exist_is_named() {
     assert_eq!(error["error_type"], "Resolution", "{said}");
     assert!(said.stderr.contains("no-such-host.invalid"), "{said}");
 }
+
+#[test]
+fn a_server_that_is_not_there_is_waited_for_once() {
+    let scratch = place();
+    scratch.dir("to");
+    let port = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let list: String = (0..50)
+        .map(|i| format!("ftp://127.0.0.1:{port}/{i}\n"))
+        .collect();
+    std::fs::write(scratch.join("list"), list).unwrap();
+    let said = in_place(&scratch, "cp --json --from-file list to");
+    assert_eq!(said.status, Some(5), "{said}");
+    let objects = objects(&said);
+    assert_eq!(objects.iter().filter(|o| o["event"] == "error").count(), 50);
+    assert_eq!(said.stderr.matches("not tried again").count(), 49, "{said}");
+    let last = objects.last().unwrap();
+    for key in [
+        "bytes",
+        "files",
+        "seconds",
+        "streams",
+        "resumed_bytes",
+        "status",
+    ] {
+        assert!(!last[key].is_null(), "{key} in {last}");
+    }
+    assert!(last.get("digest").is_some(), "{last}");
+}
