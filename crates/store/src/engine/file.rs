@@ -35,7 +35,7 @@ pub(super) fn copy(copying: &Copying<'_>, item: &Item) -> Result<Outcome> {
         let before = run.landed_bytes();
         match run.attempt() {
             Ok(outcome) => return Ok(outcome),
-            Err(error) => run.again(error, before)?,
+            Err(error) => run.again(copying.fault(error, &item.target), before)?,
         }
     }
 }

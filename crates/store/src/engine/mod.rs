@@ -356,7 +356,23 @@ impl Copying<'_> {
         summary.verified += u64::from(outcome.verified != Verified::SizeOnly);
     }
 
+    /// Says what an error is if nobody has cancelled anything.
+    ///
+    /// Threads of one transfer stop each other by `Canceled` when one of them
+    /// fails. Should that be all that is left of the fault, it is still one.
+    fn fault(&self, error: Error, place: &Place) -> Error {
+        match error {
+            Error::Canceled if !self.options.cancel.is_canceled() => Error::Lost {
+                host: place.url.to_string(),
+                during: "moving data".into(),
+                cause: std::io::ErrorKind::ConnectionAborted.into(),
+            },
+            error => error,
+        }
+    }
+
     fn failed(&self, source: &Place, target: &Place, error: Error) {
+        let error = self.fault(error, target);
         if matches!(error, Error::Canceled) {
             return; // told once, for all
         }
