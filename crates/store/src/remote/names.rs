@@ -180,15 +180,14 @@ fn list_plainly(
         reach: Reach::Directory,
     };
     // What is hidden is listed by none of the standards, and by all with `-a`.
-    let listed = run_listing(
-        session,
-        options,
-        path,
-        b"",
-        &Line::new("LIST -a"),
-        asked,
-        each,
-    );
+    let mut found = Vec::new();
+    let keep = &mut |entry| {
+        found.push(entry);
+        Ok(())
+    };
+    let list = Line::new("LIST -a");
+    let listed = run_listing(session, options, path, b"", &list, asked, keep);
+    let listed = listed.and_then(|()| tell_with_times(session, found, each));
     if !session.is_broken {
         let back = session.ask_one(Line::new("CWD").bytes(&session.peer.home.clone())?)?;
         // Elsewhere, every relative name would mean something else.
@@ -196,6 +195,43 @@ fn list_plainly(
     }
     listed
 }
+
+/// Tells what LIST found. Its times are of minutes or days, in the zone of the
+/// server: whoever compares them with what MDTM tells would take every file for a
+/// changed one. So they are asked for, where that does not cost a round trip for
+/// each file, and else are not told.
+fn tell_with_times(
+    session: &mut Session,
+    mut found: Vec<Entry>,
+    each: &mut dyn FnMut(Entry) -> Result<()>,
+) -> Result<()> {
+    use std::os::unix::ffi::OsStrExt;
+    // vsftpd is known to read commands that are sent ahead.
+    let can_ask = session.peer.features.has("MDTM") && session.peer.banner.contains("vsFTPd");
+    for some in found.chunks_mut(TIMES_AHEAD) {
+        some.iter_mut().for_each(|entry| entry.stat.mtime = None);
+        let files = some
+            .iter_mut()
+            .filter(|e| can_ask && e.stat.kind == Kind::File);
+        let (mut asked, mut lines) = (Vec::new(), Vec::new());
+        for entry in files {
+            lines.push(Line::new("MDTM").bytes(entry.path.as_os_str().as_bytes())?);
+            asked.push(entry);
+        }
+        let replies = if lines.is_empty() {
+            Vec::new()
+        } else {
+            session.ask(&lines)?
+        };
+        for (entry, reply) in asked.into_iter().zip(replies) {
+            entry.stat.mtime = client::time_of(&reply);
+        }
+    }
+    found.into_iter().try_for_each(each)
+}
+
+/// Commands sent ahead, some 2 kB.
+const TIMES_AHEAD: usize = 64;
 
 #[derive(Clone, Copy)]
 struct Asked {

@@ -21,7 +21,7 @@ use godwit_wire::{
 use std::{
     collections::VecDeque,
     path::{Path, PathBuf},
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 /// What a batch asks for next, and whom it tells.
@@ -158,9 +158,10 @@ fn read_one(
             what: format!("a transfer ended before it began: {}", first.said()),
         });
     }
-    let bytes = channel
-        .receive_whole(BYTES_MAX, watch)
-        .inspect_err(|_| session.is_broken = true)?;
+    let bytes = match channel.receive_whole(BYTES_MAX, watch) {
+        Ok(bytes) => bytes,
+        Err(error) => return Err(explained(session, path, error)),
+    };
     let last = session.final_reply("waiting for the end of a small file")?;
     let looked = match is_ours {
         true => None,
@@ -170,6 +171,26 @@ fn read_one(
     match looked {
         None => check_ours(session, path, bytes, &last),
         Some(looked) => check_foreign(session, path, bytes, &looked),
+    }
+}
+
+/// Returns why the server broke off, if it says so. Ours then waits for new data
+/// connections; with others nobody knows what theirs still carry.
+fn explained(session: &mut Session, path: &Path, error: Error) -> Error {
+    let is_ours = session.family() == Family::Godwit;
+    let said = match error {
+        Error::Lost { .. } if is_ours => session.hear_within("asking why", EXPLAIN_MAX),
+        _ => Err(Error::Canceled),
+    };
+    match said {
+        Ok(reply) if reply.is_final() && !reply.is_positive() => {
+            let refused = faults::check(&session.host, path, &reply).map(drop);
+            refused.err().unwrap_or(error)
+        }
+        _ => {
+            session.is_broken = true;
+            error
+        }
     }
 }
 
@@ -544,5 +565,7 @@ fn bytes_of(flying: &VecDeque<Given>) -> usize {
 const WINDOW: usize = 256;
 /// Bytes on their way, which are kept until the server has said that they landed.
 const AHEAD_BYTES: usize = 8 << 20;
+/// How long a server may take to say why it broke off.
+const EXPLAIN_MAX: Duration = Duration::from_secs(2);
 /// A file that has grown since it was called small is still taken, up to this.
 const BYTES_MAX: u64 = 4 * SMALL_BYTES;
