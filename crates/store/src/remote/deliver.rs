@@ -34,7 +34,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, RwLock,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant, SystemTime},
@@ -277,6 +277,8 @@ struct Delivering {
     shown: Mutex<Extents>,
     /// The bytes of a small file for one of ours.
     kept: Option<Mutex<Vec<u8>>>,
+    /// Another server sends it, so nothing is kept here.
+    is_drawn: AtomicBool,
     is_published: bool,
 }
 
@@ -338,6 +340,7 @@ impl Delivering {
             sums,
             shown: Mutex::default(),
             kept: plan.is_kept().then(Mutex::default),
+            is_drawn: AtomicBool::new(false),
             plan,
             is_published: false,
         }
@@ -871,6 +874,11 @@ impl Delivering {
         faults::check(&session.host, &plan.path, &reply).map(drop)
     }
 
+    /// Returns where a small file is kept until it is whole, if it goes through here.
+    fn kept(&self) -> Option<&Mutex<Vec<u8>>> {
+        self.kept.as_ref().filter(|_| !self.is_drawn.load(Relaxed))
+    }
+
     fn given(&self) -> MutexGuard<'_, Given> {
         self.given.lock().expect(NO_PANIC)
     }
@@ -941,9 +949,12 @@ impl Sink for Delivering {
         on: &dyn Fn(Range<u64>),
     ) -> Result<Option<Read>> {
         match source.as_remote() {
-            // What is kept here is read by us.
-            Some(source) if self.kept.is_none() => self.relay(source, path, want, streams, on),
-            _ => Ok(None),
+            Some(source) => {
+                let read = self.relay(source, path, want, streams, on)?;
+                self.is_drawn.store(read.is_some(), Relaxed);
+                Ok(read)
+            }
+            None => Ok(None),
         }
     }
 
@@ -980,6 +991,9 @@ impl Sink for Delivering {
     }
 
     fn settle(&self) -> Result<Extents> {
+        if self.kept().is_some() {
+            return Ok(self.given().bytes.clone());
+        }
         self.end_transfer()?;
         Ok(self.told.state().landed.clone())
     }
@@ -989,7 +1003,7 @@ impl Sink for Delivering {
     }
 
     fn finish(mut self: Box<Self>, whole: &Whole) -> Result<Finished> {
-        if let Some(kept) = &self.kept {
+        if let Some(kept) = self.kept() {
             let bytes = std::mem::take(&mut *kept.lock().expect(NO_PANIC));
             let finished = self.finish_kept(whole, bytes);
             self.is_published = finished.is_ok();
