@@ -162,7 +162,7 @@ pub const KEYS: [Key; 20] = [
     Key {
         name: "node.state",
         default: "",
-        about: "where state is kept, if not beside the files",
+        about: "where state is kept that does not lie beside the files (so far there is none)",
     },
     Key {
         name: "ftp.listen",

@@ -12,7 +12,7 @@ use godwit_sys::{listen_deep, raise_open_files, wait_readable};
 use std::{
     fs::File,
     io::{self, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream},
     os::fd::AsFd,
     sync::{Arc, atomic::AtomicU64},
     thread::{self, JoinHandle},
@@ -138,7 +138,7 @@ impl Node {
     }
 
     fn listen(&mut self, address: SocketAddr) -> io::Result<()> {
-        let listener = TcpListener::bind(address)?;
+        let listener = bind(address)?;
         listen_deep(listener.as_fd(), WAITING_MAX)?;
         listener.set_nonblocking(true)?;
         self.addresses.ftp.push(listener.local_addr()?);
@@ -155,6 +155,18 @@ impl Node {
         self.listeners.push(thread);
         Ok(())
     }
+}
+
+/// On a machine without IPv6, "everywhere" is every IPv4 address.
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    TcpListener::bind(address).or_else(|error| {
+        let everywhere = address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+        let taken = error.kind() == io::ErrorKind::AddrInUse;
+        if !everywhere || taken {
+            return Err(error);
+        }
+        TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port()))
+    })
 }
 
 struct Accept {

@@ -453,6 +453,9 @@ fn accept_or_reuse(listener: &TcpListener, client: &mut Client) -> TcpStream {
 
 #[test]
 fn sessions_over_ipv6_speak_epsv() {
+    if !has_ipv6() {
+        return;
+    }
     let served = Served::with(&[("ftp.listen", "[::1]:0")]);
     served.put("x", b"hello");
     let mut client = served.client();
@@ -466,4 +469,28 @@ fn sessions_over_ipv6_speak_epsv() {
     assert_eq!(got, b"hello");
     assert!(client.reply().starts_with("150"));
     assert!(client.reply().starts_with("226"));
+}
+
+#[test]
+fn one_listener_serves_both_protocol_families() {
+    if !has_ipv6() {
+        return;
+    }
+    let served = Served::with(&[("ftp.listen", "[::]:0")]);
+    served.put("x", b"hello");
+    let address = std::net::SocketAddr::new(common::HERE, served.address.port());
+    let mut client = Client::new(address);
+    client.ok("USER anonymous");
+    client.ok("PASS me@");
+    assert_eq!(client.get("RETR x").unwrap(), b"hello");
+    let address = std::net::SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1], served.address.port()));
+    Client::new(address).ok("NOOP");
+}
+
+fn has_ipv6() -> bool {
+    let has = TcpListener::bind("[::1]:0").is_ok();
+    if !has {
+        eprintln!("skipped: this machine has no IPv6");
+    }
+    has
 }

@@ -30,7 +30,7 @@ impl Session {
         let begun = Instant::now();
         let id = self.transfer_id();
         let received = self.take(path, give, leg);
-        let streams = self.held.as_ref().map_or(1, |held| held.streams());
+        let streams = self.held.as_ref().map_or(1, |held| held.streams().max(1));
         let links = self.after_transfer(leg.mode);
         let seconds = begun.elapsed().as_secs_f64();
         match &received {

@@ -30,7 +30,7 @@ impl Session {
         let begun = Instant::now();
         let id = self.transfer_id();
         let sent = self.send(path, &stat, &part, want, leg);
-        let streams = self.held.as_ref().map_or(1, |held| held.streams());
+        let streams = self.held.as_ref().map_or(1, |held| held.streams().max(1));
         if sent.is_ok() {
             self.links = Links::Done;
         }
