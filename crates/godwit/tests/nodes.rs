@@ -159,6 +159,20 @@ fn mv_between_servers_removes_what_arrived() {
 }
 
 #[test]
+fn mv_between_servers_keeps_everything_if_anything_failed() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("node"));
+    let data = scratch.dir("data");
+    fill(&data);
+    let before = common::tree(&data).len() + 1;
+    common::run(5, "mkfifo", [data.join("pipe").to_str().unwrap()]).ok();
+    let said = ours(["mv", data.to_str().unwrap(), &node.url("")]);
+    assert_eq!(said.status, Some(1), "{said}");
+    assert!(said.stderr.contains("pipe"), "{said}");
+    assert_eq!(common::tree(&data).len(), before, "something was removed");
+}
+
+#[test]
 fn sync_makes_a_node_equal_and_says_first_what_it_will_do() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("node"));
