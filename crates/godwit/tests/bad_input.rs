@@ -138,7 +138,6 @@ fn a_read_only_node_refuses_to_be_written() {
 }
 
 #[test]
-#[ignore = "open: the lost data connection is told, not the refusal"]
 fn no_permission_is_told_on_either_side() {
     let scratch = Scratch::new();
     let home = scratch.dir("home");
@@ -444,7 +443,6 @@ fn a_server_that_claims_more_than_it_sends_is_told() {
 }
 
 #[test]
-#[ignore = "open: what comes beyond the announced size is not noticed"]
 fn a_server_that_claims_less_than_it_sends_is_told() {
     lied_to(Lie::SmallerSize, &FAULT);
 }
