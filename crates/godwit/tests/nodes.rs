@@ -23,6 +23,7 @@ fn fill(directory: &Path) {
         ("s/%41", 100),
         ("s/quo\"te", 100),
         ("s/ünicode", 100),
+        ("s/new\nline", 100),
     ] {
         let path = directory.join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -57,7 +58,7 @@ fn a_tree_goes_round_and_stays_the_same() {
     ] {
         let said = ours(["cp", "-r", "--json", &source, &target]).ok();
         let summary = summary(&said);
-        assert_eq!(summary["files"], 9, "{source}: {summary}");
+        assert_eq!(summary["files"], 10, "{source}: {summary}");
         assert_eq!(summary["failed"], 0, "{source}: {summary}");
         assert_eq!(
             summary["verified"], "verified blake3",
@@ -134,11 +135,11 @@ fn names_are_changed_on_a_node() {
         dry.lines()
             .filter(|line| line.starts_with("would remove"))
             .count(),
-        11,
+        12,
         "{dry}"
     );
     let said = ours(["rm", "-r", "--json", &node.url("data")]).ok();
-    assert_eq!(summary(&said)["removed"], 11, "{said}");
+    assert_eq!(summary(&said)["removed"], 12, "{said}");
     assert!(!scratch.join("node/data").exists());
     assert_eq!(ours(["rm", "-r", &node.url("")]).status, Some(2), "a root");
 }
