@@ -1,0 +1,147 @@
+//! Hearing the server while bytes go out.
+
+use crate::remote::{attend::Begun, session::Session};
+use crate::{Error, Result, channel::Watch};
+use godwit_core::{Chain, Extents};
+use godwit_sys::{Wake, wait_readable};
+use godwit_wire::{marker::Marker, reply::Reply};
+use std::{
+    collections::BTreeMap,
+    os::fd::AsFd,
+    sync::{Arc, Condvar, Mutex, MutexGuard},
+    time::{Duration, Instant},
+};
+
+use super::NO_PANIC;
+/// What the server has said of this upload.
+pub(super) struct Words {
+    pub(super) state: Mutex<Said>,
+    pub(super) ended: Condvar,
+    /// Raised when no more bytes will be sent.
+    pub(super) closing: Wake,
+}
+
+#[derive(Default)]
+pub(super) struct Said {
+    pub(super) landed: Extents,
+    pub(super) chains: BTreeMap<u64, Chain>,
+    pub(super) is_closing: bool,
+    pub(super) has_ended: bool,
+    pub(super) refusal: Option<Reply>,
+}
+
+impl Words {
+    pub(super) fn state(&self) -> MutexGuard<'_, Said> {
+        self.state.lock().expect(NO_PANIC)
+    }
+
+    pub(super) fn close(&self) {
+        self.state().is_closing = true;
+        self.closing.raise();
+    }
+
+    /// Waits for the end of the dialogue; returns the refusal if it ended with one.
+    pub(super) fn refusal_within(&self, patience: Duration) -> Option<Reply> {
+        let said = self.state();
+        let waited = self
+            .ended
+            .wait_timeout_while(said, patience, |said| !said.has_ended);
+        waited.expect(NO_PANIC).0.refusal.clone()
+    }
+}
+
+/// Hears what the server says of one transfer.
+pub(super) struct Listening {
+    pub(super) session: Session,
+    pub(super) told: Arc<Words>,
+    pub(super) watch: Arc<Watch>,
+    pub(super) options: crate::remote::RemoteOptions,
+}
+
+impl Listening {
+    pub(super) fn until_final(mut self, begun: Begun) -> (Session, Result<Reply>) {
+        let last = match begun {
+            Begun::Over(reply) => Ok(reply),
+            Begun::Moving => self.hear(),
+        };
+        let mut said = self.told.state();
+        said.has_ended = true;
+        match &last {
+            Ok(reply) if reply.is_positive() => {}
+            Ok(reply) => {
+                said.refusal = Some(reply.clone());
+                self.watch.cancel();
+            }
+            Err(_) => {
+                self.session.is_broken = true;
+                self.watch.cancel();
+            }
+        }
+        drop(said);
+        self.told.ended.notify_all();
+        (self.session, last)
+    }
+
+    pub(super) fn hear(&mut self) -> Result<Reply> {
+        let (mut since, mut moved) = (Instant::now(), 0);
+        loop {
+            while let Some(reply) = self.session.heard()? {
+                if reply.is_final() {
+                    return Ok(reply);
+                }
+                since = Instant::now();
+                self.on_word(&reply)?;
+            }
+            let is_closing = self.told.state().is_closing;
+            // As long as there is more to send, whoever sends knows best.
+            if !is_closing || self.watch.moved_bytes() != moved {
+                (since, moved) = (Instant::now(), self.watch.moved_bytes());
+            }
+            if since.elapsed() > self.options.stall {
+                return Err(Error::Stalled {
+                    host: self.session.host.clone(),
+                    during: "waiting for the end of the upload".into(),
+                    waited: since.elapsed(),
+                });
+            }
+            self.wait(is_closing)?;
+        }
+    }
+
+    pub(super) fn wait(&mut self, is_closing: bool) -> Result<()> {
+        let cancel = self.options.cancel.as_fd();
+        let waited = if is_closing {
+            wait_readable([self.session.as_fd(), cancel], TICK)
+        } else {
+            let fds = [self.session.as_fd(), cancel, self.told.closing.as_fd()];
+            wait_readable(fds, TICK).map(|[word, stop, _]| [word, stop])
+        };
+        let [word, stop] = waited.map_err(|cause| Error::io("a socket", cause))?;
+        if stop {
+            return Err(Error::Canceled);
+        }
+        if word {
+            self.session.listen("sending data")?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn on_word(&self, reply: &Reply) -> Result<()> {
+        match Marker::from_reply(reply)? {
+            Some(Marker::Ranges(ranges)) => {
+                let mut said = self.told.state();
+                said.landed = said.landed.or(&ranges);
+            }
+            Some(Marker::Leaves { first, chains }) => {
+                let mut said = self.told.state();
+                for (leaf, chain) in (first..).zip(chains) {
+                    said.chains.insert(leaf, chain);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+const TICK: Duration = Duration::from_millis(500);

@@ -1,0 +1,260 @@
+//! What is settled about an upload before its first byte, and by which commands it begins.
+
+use crate::remote::{Appear, Remote, names, parts::Claim, session::Session};
+use crate::{Checks, Error, How, Result, SMALL_BYTES, Write, channel::Mode};
+use godwit_core::{Algorithm, Digest, Extents, Version};
+use godwit_wire::client::{self, Family, Line, Talk, Told, Upload};
+use std::{
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+/// What was settled before the first byte.
+pub(super) struct Delivery {
+    pub(super) path: PathBuf,
+    /// Where the file is to appear.
+    pub(super) name: Vec<u8>,
+    /// What is written to until then.
+    pub(super) part: Claim,
+    pub(super) family: Family,
+    pub(super) how: How,
+    pub(super) size: Option<u64>,
+    pub(super) mode: Option<u32>,
+    pub(super) checks: Checks,
+    pub(super) streams: usize,
+    pub(super) landed: Extents,
+}
+
+impl Delivery {
+    pub(super) fn plan(
+        remote: &Remote,
+        session: &mut Session,
+        path: &Path,
+        write: &Write<'_>,
+    ) -> Result<Self> {
+        let name = remote.name(session, path)?;
+        // Refused here and not with the first byte: names that no line can carry.
+        Line::new("STOR").bytes(&name)?;
+        if write.how == How::New && names::exists(session, path, &name)? {
+            return Err(Error::Exists { path: path.into() });
+        }
+        let tag = tag(write);
+        let family = session.family();
+        let in_place = write.how == How::InPlace || remote.0.options.appear == Appear::AtOnce;
+        // Ours keeps parts out of sight, by name and id of the upload; elsewhere a
+        // part is a file of its own.
+        let part = match family {
+            _ if in_place => Claim::of_nothing(name.clone()),
+            Family::Godwit => {
+                let id = write.id.map(Into::into).or(tag).unwrap_or_else(unique_id);
+                let key = |id: String| [&name[..], b"\0", id.as_bytes()].concat();
+                remote.0.parts.claim(key(id), |_| key(unique_id()))
+            }
+            Family::Grid | Family::Plain => {
+                let first = part_name(&name, tag.as_deref());
+                remote
+                    .0
+                    .parts
+                    .claim(first, |serial| part_name(&name, Some(&serial)))
+            }
+        };
+        let mut delivery = Self {
+            path: path.into(),
+            name,
+            part,
+            family,
+            how: write.how.clone(),
+            size: write.size,
+            mode: write.mode,
+            checks: write.checks,
+            streams: if family == Family::Plain {
+                1
+            } else {
+                write.streams.max(1)
+            },
+            landed: Extents::new(),
+        };
+        if write.how != How::InPlace {
+            delivery.landed = delivery.earlier(session, write)?;
+        }
+        Ok(delivery)
+    }
+
+    /// Asks what an earlier attempt left, and forgets it if it is not to be gone on with.
+    pub(super) fn earlier(&self, session: &mut Session, write: &Write<'_>) -> Result<Extents> {
+        let mut left = match self.family {
+            Family::Godwit => {
+                let upload = self.upload();
+                let line = match write.resume {
+                    true => upload.done(&self.name)?,
+                    false => upload.abandon(&self.name)?,
+                };
+                let reply = session.ask_one(line)?;
+                match Told::from_reply(&reply) {
+                    Some(told) if write.resume && reply.is_positive() => {
+                        told.done.unwrap_or_default()
+                    }
+                    _ => Extents::new(),
+                }
+            }
+            // Written in order, so its length says it all; and its name says of what.
+            Family::Plain if write.resume && self.is_apart() => {
+                let reply = session.ask_one(Line::new("SIZE").bytes(self.part.name())?)?;
+                let can_go_on = session.peer.features.restarts_streams();
+                let size = client::size_of(&reply).filter(|_| can_go_on && write.origin.is_some());
+                size.map(|size| Extents::from(0..size)).unwrap_or_default()
+            }
+            // What landed in blocks cannot be asked of it: we remember what it said.
+            Family::Grid if write.resume && write.origin.is_some() => {
+                let reply = session.ask_one(Line::new("SIZE").bytes(self.part.name())?)?;
+                let landed = self.part.landed();
+                let is_there = client::size_of(&reply).is_some_and(|size| size >= landed.end());
+                if is_there { landed } else { Extents::new() }
+            }
+            _ => Extents::new(),
+        };
+        if write.size.is_some_and(|size| left.end() > size) {
+            left = Extents::new();
+        }
+        Ok(left)
+    }
+
+    pub(super) fn upload(&self) -> Upload<'_> {
+        Upload {
+            id: self.id(),
+            ..Upload::default()
+        }
+    }
+
+    /// Returns the id of an upload to one of ours.
+    pub(super) fn id(&self) -> Option<&str> {
+        let id = self.part.name().strip_prefix(&self.name[..])?;
+        str::from_utf8(id.strip_prefix(b"\0")?).ok()
+    }
+
+    /// Tells whether the file is kept here until it is whole.
+    pub(super) fn is_kept(&self) -> bool {
+        self.family == Family::Godwit
+            && self.size.is_some_and(|size| size <= SMALL_BYTES)
+            && self.landed.is_empty()
+            && matches!(self.how, How::New | How::Replace(None))
+    }
+
+    /// Returns the name of the file that is written to.
+    pub(super) fn file(&self) -> &[u8] {
+        match self.family {
+            Family::Godwit => &self.name,
+            _ => self.part.name(),
+        }
+    }
+
+    /// Tells whether the bytes are out of sight until they are whole.
+    pub(super) fn is_apart(&self) -> bool {
+        self.part.name() != self.name
+    }
+
+    pub(super) fn mode(&self) -> Mode {
+        match self.family {
+            Family::Plain => Mode::Stream,
+            _ => Mode::Extended,
+        }
+    }
+
+    /// Returns what begins a transfer in which what landed stays.
+    pub(super) fn commands(&self, landed: &Extents, start: u64) -> Result<Vec<Line>> {
+        let stor = Line::new("STOR").bytes(self.file())?;
+        Ok(match self.family {
+            Family::Godwit => {
+                let upload = Upload {
+                    size: self.size.filter(|_| self.is_apart()),
+                    mode: self.mode,
+                    hold: self.is_apart(),
+                    how: Some(self.how_word()),
+                    ..self.upload()
+                };
+                vec![upload.esto(&self.name)?]
+            }
+            // ESTO A and REST keep what is there; a bare STOR cuts the file off first.
+            Family::Grid if self.how == How::InPlace => {
+                vec![Line::new("ESTO A").and(0).bytes(self.file())?]
+            }
+            Family::Grid if landed.is_empty() => {
+                let announced = self.size.filter(|size| *size > 0);
+                let allo = announced.map(|size| Line::new("ALLO").and(size));
+                allo.into_iter().chain([stor]).collect()
+            }
+            Family::Grid => vec![Line::new("REST").and(landed), stor],
+            Family::Plain if start > 0 || self.how == How::InPlace => {
+                vec![Line::new("REST").and(start), stor]
+            }
+            Family::Plain => vec![stor],
+        })
+    }
+
+    pub(super) fn how_word(&self) -> &'static str {
+        match self.how {
+            How::New => "new",
+            How::InPlace => "inplace",
+            _ => "replace",
+        }
+    }
+
+    /// Tells whether ADLER32 is to be computed of what is sent: a GridFTP server
+    /// can be asked for it when all is there.
+    pub(super) fn sums(&self, session: &Session) -> bool {
+        let offered = session.peer.features.checksums();
+        let is_asked_there = self.checks.blake3 && offered.contains(&Algorithm::Adler32);
+        self.checks.adler32 || (self.family != Family::Godwit && is_asked_there)
+    }
+}
+
+/// Returns a word that stands for what is copied, so that a partial of anything
+/// else has another name.
+fn tag(write: &Write<'_>) -> Option<String> {
+    let origin = write.origin?;
+    let version = match &origin.version {
+        Version::Strong(digest) => digest.to_string(),
+        // When it was seen does not matter.
+        Version::Weak { size, mtime, .. } => format!("{size} {mtime:?}"),
+        other => format!("{other:?}"),
+    };
+    let text = format!("{}\n{version}", origin.name);
+    let digest = Digest::of(Algorithm::Blake3, text.as_bytes());
+    Some(digest.hex()[..12].to_owned())
+}
+
+/// Returns an id that no other upload has.
+fn unique_id() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Relaxed);
+    format!(
+        "{:x}-{:x}-{count}",
+        std::process::id(),
+        super::publish::now().as_nanos()
+    )
+}
+
+/// Returns the name of a part beside the file: `.NAME.TAG.godwit-part`.
+pub(in crate::remote) fn part_name(name: &[u8], tag: Option<&str>) -> Vec<u8> {
+    let path = Path::new(std::ffi::OsStr::from_bytes(name));
+    let file = path.file_name().map_or(&[][..], |f| f.as_bytes());
+    let folder = &name[..name.len() - file.len().min(name.len())];
+    let tag = tag.map_or(String::new(), |tag| format!(".{tag}"));
+    let file = &file[..file.len().min(NAME_MAX)];
+    [folder, b".", file, tag.as_bytes(), names::PART_SUFFIX].concat()
+}
+
+/// Names of 255 bytes are the longest; this leaves room for what is added.
+const NAME_MAX: usize = 220;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_lies_beside_the_file() {
+        assert_eq!(part_name(b"/a/b", Some("x")), b"/a/.b.x.godwit-part");
+        assert_eq!(part_name(b"b", None), b".b.godwit-part");
+    }
+}

@@ -1,0 +1,342 @@
+//! Putting a file under its name once all of it is there, and comparing it with
+//! what was sent and with what the source says.
+
+use crate::remote::{Remote, faults, names, session::Session};
+use crate::{Error, Finished, How, Kind, Result, Set, Sink, Store, Verified, Whole};
+use godwit_core::{Algorithm, Block, Digest, Extents, Hashing, Strength, Version};
+use godwit_wire::client::{self, Family, Talk, Told, Upload};
+use std::{
+    sync::Mutex,
+    time::{Duration, SystemTime},
+};
+
+use super::{Delivering, NO_PANIC, plan::Delivery};
+impl Delivering {
+    pub(super) fn publish(&self, session: &mut Session, whole: &Whole) -> Result<Finished> {
+        let plan = &self.plan;
+        if let How::Replace(Some(version)) = &plan.how {
+            check_unchanged(&self.remote, session, plan, version)?;
+        }
+        match plan.family {
+            Family::Godwit if plan.is_apart() => self.publish_ours(session, whole),
+            _ => self.publish_there(session, whole),
+        }
+    }
+
+    fn publish_ours(&self, session: &mut Session, whole: &Whole) -> Result<Finished> {
+        let plan = &self.plan;
+        let size = whole.size.or(plan.size);
+        let sent = size.and_then(|size| self.digest_of_sent(size));
+        let named = whole
+            .digest
+            .as_ref()
+            .filter(|d| d.algorithm() == Algorithm::Blake3);
+        if let (Some(sent), Some(named)) = (&sent, named)
+            && sent != named
+        {
+            return Err(Error::Corrupt {
+                path: plan.path.clone(),
+                expected: named.to_string(),
+                found: sent.to_string(),
+            });
+        }
+        let source = self.compare_with_source(whole, size)?;
+        let digest = named.or(sent.as_ref());
+        let upload = Upload {
+            size,
+            modify: whole.mtime,
+            mode: whole.mode.or(plan.mode),
+            blake3: digest,
+            how: Some(plan.how_word()),
+            ..plan.upload()
+        };
+        let reply = session.ask_one(upload.finish(&plan.name)?)?;
+        faults::check(&session.host, &plan.path, &reply)?;
+        let told = Told::from_reply(&reply).unwrap_or_default();
+        let verified = match (digest, &told.blake3) {
+            (Some(ours), Some(theirs)) if ours == theirs => Verified::By(Algorithm::Blake3),
+            (Some(ours), Some(theirs)) => {
+                return Err(Error::Corrupt {
+                    path: plan.path.clone(),
+                    expected: ours.to_string(),
+                    found: theirs.to_string(),
+                });
+            }
+            // It was published only if it hashed to this.
+            (Some(_), None) => Verified::By(Algorithm::Blake3),
+            _ => match &whole.digest {
+                Some(expected) => self.compare_published(session, expected)?,
+                None => Verified::SizeOnly,
+            },
+        };
+        // The weaker of both ways is what the whole way is worth.
+        let verified = match (source, verified) {
+            (Some(by), Verified::By(_)) => Verified::By(by),
+            (_, verified) => verified,
+        };
+        let digest = told.blake3.clone().or(digest.cloned());
+        Ok(Finished {
+            version: digest.clone().map_or(Version::None, Version::Strong),
+            digests: digest.into_iter().collect(),
+            verified,
+            reread_bytes: told.reread.unwrap_or(0),
+            ..Finished::default()
+        })
+    }
+
+    /// Compares what was sent with a digest of another kind that the source told.
+    fn compare_with_source(&self, whole: &Whole, size: Option<u64>) -> Result<Option<Algorithm>> {
+        let Some(named) = whole
+            .digest
+            .as_ref()
+            .filter(|d| d.algorithm() != Algorithm::Blake3)
+        else {
+            return Ok(None);
+        };
+        if named.algorithm() != Algorithm::Adler32 {
+            return Err(Error::Unsupported {
+                what: format!("comparing an upload with {}", named.algorithm()),
+                why: "only BLAKE3 and ADLER32 are computed on the way".into(),
+            });
+        }
+        let sums = self.sums.as_ref();
+        let summed = sums.and_then(|sums| sums.lock().expect(NO_PANIC).total(size?));
+        match summed {
+            Some(summed) if summed != *named => Err(Error::Corrupt {
+                path: self.plan.path.clone(),
+                expected: named.to_string(),
+                found: summed.to_string(),
+            }),
+            summed => Ok(summed.map(|_| Algorithm::Adler32)),
+        }
+    }
+
+    /// Compares a published file with a digest that only a foreign source could
+    /// tell, of an algorithm that is not computed on the way. What is wrong does
+    /// not stay under its name.
+    fn compare_published(&self, session: &mut Session, expected: &Digest) -> Result<Verified> {
+        let (plan, by) = (&self.plan, expected.algorithm());
+        let reply = session.ask_one(client::checksum(by, None, &plan.name)?)?;
+        faults::check(&session.host, &plan.path, &reply)?;
+        let found = client::checksum_of(&reply, by)?;
+        if found == *expected {
+            return Ok(Verified::By(by));
+        }
+        names::remove(session, &plan.path, &plan.name, crate::What::File)?;
+        Err(Error::Corrupt {
+            path: plan.path.clone(),
+            expected: expected.to_string(),
+            found: found.to_string(),
+        })
+    }
+
+    fn publish_there(&self, session: &mut Session, whole: &Whole) -> Result<Finished> {
+        let plan = &self.plan;
+        let found = names::stat(session, &plan.path, plan.file())?;
+        if let Some(size) = whole.size
+            && found.size > size
+            && plan.how == How::InPlace
+        {
+            let cut = Set {
+                length: Some(size),
+                ..Set::default()
+            };
+            names::set(session, &plan.path, plan.file(), &cut)?;
+        } else if let Some(size) = whole.size
+            && found.size != size
+        {
+            return Err(Error::Corrupt {
+                path: plan.path.clone(),
+                expected: format!("{size} bytes"),
+                found: format!("{} bytes", found.size),
+            });
+        }
+        let digest = self.compare(session, whole, whole.size.unwrap_or(found.size))?;
+        self.dress(session, whole)?;
+        if plan.is_apart() {
+            self.move_in(session)?;
+        }
+        let stat = names::stat(session, &plan.path, &plan.name)?;
+        Ok(Finished {
+            version: stat.version(now()),
+            verified: digest
+                .as_ref()
+                .map_or(Verified::SizeOnly, |d| Verified::By(d.algorithm())),
+            digests: self
+                .digest_of_sent(stat.size)
+                .into_iter()
+                .chain(digest)
+                .collect(),
+            ..Finished::default()
+        })
+    }
+
+    /// Compares what is there with what was to be there, by a checksum that both know.
+    fn compare(&self, session: &mut Session, whole: &Whole, size: u64) -> Result<Option<Digest>> {
+        let offered = session.peer.features.checksums();
+        let named = whole
+            .digest
+            .clone()
+            .filter(|d| offered.contains(&d.algorithm()));
+        let summed = || {
+            let sums = self.sums.as_ref()?.lock().expect(NO_PANIC);
+            sums.total(size)
+                .filter(|_| offered.contains(&Algorithm::Adler32))
+        };
+        let Some(expected) = named.or_else(summed) else {
+            return Ok(None);
+        };
+        let by = expected.algorithm();
+        let reply = session.ask_one(client::checksum(by, None, self.plan.file())?)?;
+        faults::check(&session.host, &self.plan.path, &reply)?;
+        let found = client::checksum_of(&reply, by)?;
+        if found == expected {
+            return Ok(Some(expected));
+        }
+        Err(Error::Corrupt {
+            path: self.plan.path.clone(),
+            expected: expected.to_string(),
+            found: found.to_string(),
+        })
+    }
+
+    /// Gives the file its time and mode. A server that cannot is no reason to fail.
+    fn dress(&self, session: &mut Session, whole: &Whole) -> Result<()> {
+        let plan = &self.plan;
+        let mode = match whole.mode.or(plan.mode) {
+            // What is replaced keeps its mode.
+            None if plan.is_apart() => names::stat(session, &plan.path, &plan.name)
+                .ok()
+                .and_then(|stat| stat.mode),
+            mode => mode,
+        };
+        let sets = [
+            Set {
+                mode,
+                ..Set::default()
+            },
+            Set {
+                mtime: whole.mtime,
+                ..Set::default()
+            },
+        ];
+        for set in sets {
+            match names::set(session, &plan.path, plan.file(), &set) {
+                Err(error) if session.is_broken => return Err(error),
+                Err(error) => tracing::debug!(%error, "attributes were not set"),
+                Ok(()) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Renames the part to its name.
+    fn move_in(&self, session: &mut Session) -> Result<()> {
+        let plan = &self.plan;
+        // Between two of ours nothing comes between the look and the rename; another
+        // program may, since FTP knows no "only if it is free".
+        let _alone = self.remote.0.publishing.lock().expect(NO_PANIC);
+        if plan.how == How::New && names::exists(session, &plan.path, &plan.name)? {
+            return Err(Error::Exists {
+                path: plan.path.clone(),
+            });
+        }
+        let reply = client::rename(session, plan.file(), &plan.name)?;
+        if reply.is_positive() {
+            return Ok(());
+        }
+        // Some servers rename only to names that are free.
+        let refused = faults::check(&session.host, &plan.path, &reply).map(drop);
+        match names::stat(session, &plan.path, &plan.name) {
+            Ok(stat) if stat.kind == Kind::Directory => {
+                return Err(Error::IsDirectory {
+                    path: plan.path.clone(),
+                });
+            }
+            Ok(_) => names::remove(session, &plan.path, &plan.name, crate::What::File)?,
+            Err(_) => return refused,
+        }
+        let reply = client::rename(session, plan.file(), &plan.name)?;
+        faults::check(&session.host, &plan.path, &reply).map(drop)
+    }
+}
+
+/// Refuses if the file is not the version that was to be replaced.
+fn check_unchanged(
+    remote: &Remote,
+    session: &mut Session,
+    plan: &Delivery,
+    version: &Version,
+) -> Result<()> {
+    let found = match version {
+        Version::Strong(digest) => {
+            digest_of(remote, session, plan, digest.algorithm()).map(Version::Strong)
+        }
+        _ => names::stat(session, &plan.path, &plan.name).map(|stat| stat.version(now())),
+    };
+    let found = match found {
+        Ok(found) => found,
+        Err(Error::Missing { .. }) => Version::None,
+        Err(error) => return Err(error),
+    };
+    match version.compare(&found) {
+        Strength::Same | Strength::Likely | Strength::AskAgain => Ok(()),
+        Strength::Unknown if *version == Version::None => Ok(()),
+        _ => Err(Error::Changed {
+            path: plan.path.clone(),
+            what: "it is not the version that was to be replaced".into(),
+        }),
+    }
+}
+
+/// Returns the digest of what stands under the name, read back if the server computes none.
+fn digest_of(
+    remote: &Remote,
+    session: &mut Session,
+    plan: &Delivery,
+    by: Algorithm,
+) -> Result<Digest> {
+    if session.peer.features.checksums().contains(&by) {
+        let reply = session.ask_one(client::checksum(by, None, &plan.name)?)?;
+        faults::check(&session.host, &plan.path, &reply)?;
+        return Ok(client::checksum_of(&reply, by)?);
+    }
+    let hashing = ReadBack(Mutex::new(Some(Hashing::new(by))));
+    remote.read(&plan.path, &Extents::from(0..u64::MAX), 1, &hashing)?;
+    let hashed = hashing.0.lock().expect(NO_PANIC).take();
+    Ok(hashed.expect("it is taken here only").finish())
+}
+
+/// Hashes what comes in order, as it does on one stream.
+struct ReadBack(Mutex<Option<Hashing>>);
+
+impl Sink for ReadBack {
+    fn put(&self, block: Block<'_>) -> Result<()> {
+        if let Some(hashing) = &mut *self.0.lock().expect(NO_PANIC) {
+            hashing.update(block.bytes);
+        }
+        Ok(())
+    }
+
+    fn done(&self) -> Extents {
+        Extents::new()
+    }
+
+    fn commit(&self) -> Result<Extents> {
+        Ok(Extents::new())
+    }
+
+    fn finish(self: Box<Self>, _: &Whole) -> Result<Finished> {
+        Ok(Finished::default())
+    }
+
+    fn abandon(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+pub(super) fn now() -> Duration {
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
+}
