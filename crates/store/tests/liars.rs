@@ -57,12 +57,19 @@ enum Does {
 
 impl Liar {
     fn new(answer: impl Fn(&str) -> Does + Send + 'static) -> Self {
+        Self::of(1, answer)
+    }
+
+    /// Holds so many conversations, one after the other.
+    fn of(conversations: usize, answer: impl Fn(&str) -> Does + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let thread = thread::spawn(move || {
-            let (stream, _) = listener.accept().unwrap();
-            // The client hangs up when it has enough of us.
-            let _ = converse(stream, &answer);
+            for _ in 0..conversations {
+                let (stream, _) = listener.accept().unwrap();
+                // The client hangs up when it has enough of us.
+                let _ = converse(stream, &answer);
+            }
         });
         Self {
             address,
@@ -258,6 +265,34 @@ fn a_busy_server_is_told_from_a_broken_one() {
     let liar = Liar::new(|_| Does::Say("421 too many of you\r\n".into()));
     let error = get(&liar.open()).unwrap_err();
     assert!(matches!(error, Error::Busy { .. }), "{error}");
+}
+
+/// A GridFTP server that cannot reach the client: it waits, or says so.
+fn behind_wall(line: &str, in_blocks: impl Fn() -> Does) -> Does {
+    thread_local!(static BLOCKS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) });
+    let facts = "250-so\r\n Type=file;Size=1000;Modify=20200101000000; /f\r\n250 End\r\n";
+    match line {
+        "FEAT" => Does::Say("211-so\r\n PARALLEL\r\n MLST\r\n SIZE\r\n211 End\r\n".into()),
+        "MODE E" | "MODE S" | "" => {
+            BLOCKS.set(line == "MODE E");
+            civil(line)
+        }
+        "RETR /f" if BLOCKS.get() => in_blocks(),
+        "RETR /f" => Does::Send(vec![7; 1000], "226 done\r\n"),
+        "MLST /f" => Does::Say(facts.into()),
+        line => civil(line),
+    }
+}
+
+#[test]
+fn nat_client_falls_back_to_stream_mode() {
+    let silent = Liar::of(2, |line| behind_wall(line, || Does::Stall));
+    assert_eq!(get(&silent.open()).unwrap(), vec![7; 1000]);
+    let frank = Liar::new(|line| {
+        let refused = "500-Command failed.\r\n500-globus_xio: Connection refused\r\n500 End.\r\n";
+        behind_wall(line, || Does::Say(refused.into()))
+    });
+    assert_eq!(get(&frank.open()).unwrap(), vec![7; 1000]);
 }
 
 /// The dialogues that the pure client holds, held over a socket as well: login and looks.

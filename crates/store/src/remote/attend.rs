@@ -27,7 +27,7 @@ pub(super) enum Begun {
 
 /// Waits for the first reply to a transfer command.
 pub(super) fn begin(session: &mut Session, path: &Path, patience: Duration) -> Result<Begun> {
-    let reply = session.hear_within("waiting for the transfer to begin", patience)?;
+    let reply = session.hear_within(TO_BEGIN, patience)?;
     if !reply.is_final() {
         return Ok(Begun::Moving);
     }
@@ -212,6 +212,8 @@ pub(super) fn ended_early(host: &str, got: u64, wanted: u64) -> Error {
     }
 }
 
+/// What is waited for between a transfer command and its 150.
+pub(super) const TO_BEGIN: &str = "waiting for the transfer to begin";
 const TICK: Duration = Duration::from_millis(500);
 const ABANDONED_MAX: Duration = Duration::from_secs(5);
 const ABORTED_MAX: Duration = Duration::from_secs(5);

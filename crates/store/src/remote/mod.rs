@@ -341,9 +341,7 @@ impl Store for Remote {
         }
         let read = self.with(path, |session| fetch(session)?.in_blocks(session));
         match read {
-            Err(Error::Stalled { during, .. })
-                if peer.family() == Family::Grid && during.contains("begin") =>
-            {
+            Err(error) if peer.family() == Family::Grid && cannot_connect_back(&error) => {
                 // It cannot reach us: a firewall, or an address translator.
                 tracing::info!(
                     host = self.0.host,
@@ -457,6 +455,25 @@ impl Store for Remote {
             let name = self.name(session, path)?;
             names::space(session, path, &name)
         })
+    }
+}
+
+/// Tells whether a GridFTP server says, by words or by saying nothing, that its data
+/// connection did not reach us.
+fn cannot_connect_back(error: &Error) -> bool {
+    let words = [
+        "connection refused",
+        "connection timed out",
+        "no route to host",
+        "unreachable",
+    ];
+    match error {
+        Error::Stalled { during, .. } => during == attend::TO_BEGIN,
+        Error::Lost { .. } | Error::Unsupported { .. } | Error::Refused { .. } => {
+            let said = error.to_string().to_ascii_lowercase();
+            words.iter().any(|words| said.contains(words))
+        }
+        _ => false,
     }
 }
 
