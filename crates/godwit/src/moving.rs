@@ -268,6 +268,11 @@ fn refuse_itself(source: &Place, stat: &Stat, target: &Place) -> Result<(), &'st
     }
 }
 
+/// Tells whether `inner` is below `outer`, as far as their names tell.
+pub(crate) fn holds(outer: &Place, inner: &Place) -> bool {
+    outer.url.same_server(&inner.url) && real_path(&inner.url).starts_with(real_path(&outer.url))
+}
+
 /// Returns the path without links, as far as it exists; of a remote one as it is.
 fn real_path(url: &Url) -> PathBuf {
     let path = url.as_path();

@@ -160,6 +160,41 @@ fn mv_between_servers_removes_what_arrived() {
 }
 
 #[test]
+fn mv_never_removes_the_only_copy_by_another_of_its_names() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("node"));
+    let local = |name: &str| scratch.join("node").join(name).to_str().unwrap().to_owned();
+    let alias = |name: &str| node.url(name).replace("ftp://", "ftp://anonymous@");
+    fill(&scratch.join("node/data"));
+    let before = common::tree(&scratch.join("node"));
+    for name in ["data/small", "data/large", "data/empty", "data"] {
+        for (source, target) in [
+            (node.url(name), alias(name)),
+            (local(name), node.url(name)),
+            (node.url(name), local(name)),
+        ] {
+            let said = ours(["mv", &source, &target]);
+            assert_ne!(said.status, Some(0), "mv {source} {target}: {said}");
+            // A directory may have been copied into itself before that was noticed.
+            let after = common::tree(&scratch.join("node"));
+            let lost: Vec<_> = before.iter().filter(|name| !after.contains(name)).collect();
+            assert!(lost.is_empty(), "mv {source} {target} lost {lost:?}");
+        }
+    }
+}
+
+#[test]
+fn mv_takes_along_what_only_looks_like_a_partial() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("node"));
+    let data = scratch.dir("data");
+    std::fs::write(data.join(".godwit-notes.part"), "precious").unwrap();
+    ours(["mv", data.to_str().unwrap(), &node.url("data")]).ok();
+    let there = std::fs::read_to_string(scratch.join("node/data/.godwit-notes.part")).unwrap();
+    assert_eq!(there, "precious");
+}
+
+#[test]
 fn mv_between_servers_keeps_everything_if_anything_failed() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("node"));

@@ -13,7 +13,7 @@ use crate::{
 use clap::Args;
 use godwit_core::Algorithm;
 use godwit_store::Error;
-use godwit_store::engine::{Rule, Stores};
+use godwit_store::engine::{Rule, Stores, extra};
 use serde_json::json;
 use std::io;
 
@@ -133,14 +133,53 @@ impl Mv {
         }
         let remover = Remover::new(screen, false);
         for pair in pairs {
+            let aside = self.set_aside(pair)?;
             if pair.tree {
-                remover.tree(&pair.source)?;
+                remover.tree(&aside)?;
             } else {
                 let trouble = |error| Trouble::store(format!("remove {}", pair.source.url), error);
-                remover.file(&pair.source).map_err(trouble)?;
+                remover.file(&aside).map_err(trouble)?;
             }
         }
         Ok(())
+    }
+
+    /// Gives the source another name, and looks whether the target is still there.
+    ///
+    /// One file may be reached by many names: a second name of a host, a local path
+    /// and the node that exports it. No comparison of names finds that out, but a
+    /// target that goes when the source goes was the source itself.
+    fn set_aside(&self, pair: &Pair) -> Run<Place> {
+        let (source, target) = (&pair.source, &pair.target);
+        let wanted = || format!("move {} to {}", source.url, target.url);
+        let trouble = |error: Error| Trouble::store(wanted(), error);
+        let aside = aside(source).map_err(trouble)?;
+        source
+            .store
+            .rename(&source.path, &aside.path)
+            .map_err(trouble)?;
+        let refused = match target.store.stat(&target.path) {
+            Ok(_) if !pair.tree => return Ok(aside),
+            // What came into the source since it was listed was not copied.
+            Ok(_) => match extra(target, &aside) {
+                Ok(left) if left.is_empty() => return Ok(aside),
+                Ok(left) => {
+                    let fact = format!("{} is in the source only", left[0].0.display());
+                    Trouble::asked(wanted(), fact).next("nothing was removed; run it again")
+                }
+                Err(error) => trouble(error),
+            },
+            Err(Error::Missing { .. }) => {
+                let fact = "they are the same file, or one is inside the other";
+                Trouble::asked(wanted(), fact).next("nothing was removed")
+            }
+            Err(error) => trouble(error),
+        };
+        aside
+            .store
+            .rename(&aside.path, &source.path)
+            .map_err(trouble)?;
+        Err(refused)
     }
 
     /// A source is removed only if its copy is known to be good.
@@ -157,4 +196,26 @@ impl Mv {
         Err(Trouble::differs(format!("move {source} to {target}"), fact)
             .next("remove the copy and run the command again"))
     }
+}
+
+/// Returns a name beside `source` that is free, unless somebody plays tricks.
+fn aside(source: &Place) -> Result<Place, Error> {
+    let name = format!(
+        ".godwit-moving-{}-{}",
+        std::process::id(),
+        source.path.as_os_str().len()
+    );
+    let url = source
+        .url
+        .parent()
+        .and_then(|parent| parent.join(name.as_bytes()).ok());
+    let bad = || Error::BadName {
+        path: source.path.clone(),
+        why: "a root cannot be moved away".into(),
+    };
+    Ok(Place {
+        store: source.store.clone(),
+        path: source.path.with_file_name(name),
+        url: url.ok_or_else(bad)?,
+    })
 }

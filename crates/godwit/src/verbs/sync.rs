@@ -54,6 +54,17 @@ impl Sync {
         let options = moving::options(&self.moving)?;
         let stores = Stores::new(options.clone());
         let pairs = moving::pairs(screen, Act::Sync, &[source], &target, &stores)?;
+        if self.delete
+            && let Some(pair) = pairs
+                .iter()
+                .find(|pair| pair.tree && moving::holds(&pair.target, &pair.source))
+        {
+            let wanted = format!("sync {} to {}", pair.source.url, pair.target.url);
+            let fact = "the source is inside the target, where --delete would remove it";
+            return Err(
+                Trouble::asked(wanted, fact).next("leave --delete out, or name another target")
+            );
+        }
         if self.moving.dry_run {
             return self.rehearse(screen, &pairs);
         }

@@ -119,11 +119,22 @@ pub(super) struct Name {
     pub(super) record: OsString,
 }
 
-/// Tells whether a name is that of a partial or of a record.
+/// Tells whether a name is that of a partial or of a record, exactly as we make
+/// them: a file of somebody's that only looks a little like one is his.
 pub(super) fn is_reserved(name: &OsStr) -> bool {
-    let name = name.as_bytes();
-    name.starts_with(PREFIX.as_bytes())
-        && (name.ends_with(PART.as_bytes()) || name.ends_with(RECORD.as_bytes()))
+    let Some(rest) = name.as_bytes().strip_prefix(PREFIX.as_bytes()) else {
+        return false;
+    };
+    let ends = [PART, RECORD].map(str::as_bytes);
+    let Some(stem) = ends.iter().find_map(|end| rest.strip_suffix(*end)) else {
+        return false;
+    };
+    let Some((hash, tail)) = stem.split_at_checked(HASH_DIGITS) else {
+        return false;
+    };
+    let is_number = |digits: &[u8]| !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    hash.iter().all(u8::is_ascii_hexdigit)
+        && (tail.is_empty() || tail == b"s" || tail.strip_prefix(b".").is_some_and(is_number))
 }
 
 /// Returns a name for a file that is written at once, which nobody goes on with.
@@ -511,6 +522,8 @@ pub(super) fn gone(removed: io::Result<()>) -> io::Result<()> {
 }
 
 const PREFIX: &str = ".godwit-";
+/// Of twelve bytes of a hash, or of a nonce and a count.
+const HASH_DIGITS: usize = 24;
 const PART: &str = ".part";
 const RECORD: &str = ".done";
 
