@@ -69,7 +69,8 @@ impl Names {
     }
 }
 
-/// Reads a list of names, newline or NUL separated; empty lines do not count.
+/// Reads a list of names, newline or NUL separated; blank lines do not count, and
+/// lines may end as Windows ends them.
 pub(crate) fn read_list(file: &Path) -> Run<Vec<OsString>> {
     let wanted = || format!("read the list {}", file.display());
     let mut text = Vec::new();
@@ -81,7 +82,14 @@ pub(crate) fn read_list(file: &Path) -> Run<Vec<OsString>> {
     read.map_err(|cause| Trouble::store(wanted(), Error::io(file, cause)))?;
     // One NUL anywhere tells that names may contain newlines.
     let end = if text.contains(&0) { 0 } else { b'\n' };
-    let names = text.split(|&b| b == end).filter(|name| !name.is_empty());
+    let names = text.split(|&b| b == end).map(|name| match end {
+        0 => name,
+        _ => name.strip_suffix(b"\r").unwrap_or(name),
+    });
+    let names = names.filter(|name| match end {
+        0 => !name.is_empty(),
+        _ => !name.trim_ascii().is_empty(),
+    });
     Ok(names
         .map(|name| OsString::from_vec(name.to_vec()))
         .collect())

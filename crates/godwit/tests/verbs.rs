@@ -383,3 +383,66 @@ fn special_bits_are_kept_only_on_request() {
         std::fs::remove_file(scratch.join("plain")).unwrap();
     }
 }
+
+#[test]
+fn sum_writes_and_reads_names_as_coreutils_do() {
+    let scratch = Scratch::new();
+    for name in ["a\nb", "c\\d", "plain", "r\rx", "both\\\n"] {
+        scratch.file(format!("d/{name}"), 10);
+    }
+    let list = run(&scratch, "sum -a md5 -r d").ok().stdout;
+    std::fs::write(scratch.join("list"), &list).unwrap();
+    let lines = String::from_utf8(list).unwrap();
+    assert_eq!(lines.lines().count(), 5, "{lines}");
+    assert_eq!(lines.lines().filter(|l| l.starts_with('\\')).count(), 4);
+    run(&scratch, "sum -a md5 --check list").ok();
+
+    let md5sum = |line: &str| {
+        let mut command = std::process::Command::new("md5sum");
+        Said::of(command.current_dir(scratch.path()).args(line.split(' ')))
+    };
+    if !common::have("md5sum") {
+        return;
+    }
+    md5sum("-c list").ok();
+    let theirs = md5sum("d/a\nb d/c\\d d/plain d/r\rx d/both\\\n").ok();
+    std::fs::write(scratch.join("theirs"), theirs.stdout).unwrap();
+    run(&scratch, "sum -a md5 --check theirs").ok();
+}
+
+#[test]
+fn a_list_without_digests_is_no_success() {
+    let scratch = Scratch::new();
+    std::fs::write(scratch.join("junk"), "no digests here\n").unwrap();
+    for line in ["sum --check -", "sum --check junk"] {
+        let said = run(&scratch, line);
+        assert_eq!(said.status, Some(2), "{said}");
+        assert!(said.stderr.contains("no properly formatted"), "{said}");
+    }
+}
+
+#[test]
+fn lists_may_have_blank_lines_and_ends_of_windows() {
+    let scratch = Scratch::new();
+    scratch.file("a", 10);
+    scratch.file("b", 10);
+    scratch.dir("to");
+    std::fs::write(scratch.join("list"), "a\r\n \t\r\n\r\nb\r\n").unwrap();
+    run(&scratch, "cp --from-file list to").ok();
+    assert_eq!(common::tree(&scratch.join("to")).len(), 2);
+    std::fs::write(scratch.join("empty"), " \n\r\n").unwrap();
+    let said = run(&scratch, "cp --from-file empty to");
+    assert_eq!(said.status, Some(2), "{said}");
+}
+
+#[test]
+fn cp_makes_no_file_called_dash() {
+    let scratch = Scratch::new();
+    scratch.file("a", 10);
+    let said = run(&scratch, "cp a -");
+    assert_eq!(said.status, Some(2), "{said}");
+    assert!(said.stderr.contains("./-"), "{said}");
+    assert!(!scratch.join("-").exists());
+    run(&scratch, "cp a ./-").ok();
+    assert_same(&scratch.join("a"), &scratch.join("-"));
+}

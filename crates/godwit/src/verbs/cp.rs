@@ -77,6 +77,11 @@ pub(crate) struct Cp {
 impl Cp {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let (sources, target) = ends(&self.names, "cp")?;
+        if target == "-" {
+            let fact = "the target - is standard output, and cp writes files";
+            return Err(Trouble::asked("cp", fact)
+                .next("godwit cat URL prints; ./- names a file of that name"));
+        }
         let target = places::url(&target)?;
         if sources.iter().any(|source| source == "-") {
             return self.take_stdin(screen, sources.len(), &target);
@@ -207,6 +212,9 @@ pub(crate) fn ends(names: &Names, verb: &str) -> Run<(Vec<OsString>, OsString)> 
     let target = sources.pop().ok_or_else(|| wrong("nothing was named"))?;
     if let Some(list) = &names.from_file {
         sources.extend(places::read_list(list)?);
+        if sources.is_empty() {
+            return Err(wrong("the list names nothing"));
+        }
         return Ok((sources, target));
     }
     if sources.is_empty() {

@@ -64,7 +64,16 @@ impl Sum {
         let stores = places::stores()?;
         let mut files = 0;
         if let Some(list) = &self.check {
-            for line in places::read_list(list)? {
+            let lines = places::read_list(list)?;
+            if !lines
+                .iter()
+                .any(|line| Noted::read(line.as_bytes()).is_some())
+            {
+                let wanted = format!("check {}", list.display());
+                let fact = "no properly formatted checksum lines found";
+                return Err(Trouble::asked(wanted, fact).next(LINE));
+            }
+            for line in lines {
                 match self.check_line(screen, &stores, &line) {
                     Ok(()) => files += 1,
                     Err(trouble) => screen.trouble(&trouble),
@@ -130,23 +139,19 @@ impl Sum {
                 "digest": digest.hex(),
             }));
         }
-        let mut line = format!("{}  ", digest.hex()).into_bytes();
-        line.extend(places::shown(url));
+        let (mark, name) = escape(&places::shown(url));
+        let mut line = format!("{mark}{}  ", digest.hex()).into_bytes();
+        line.extend(name);
         screen.line(line)
     }
 
     fn check_line(&self, screen: &Screen, stores: &Stores, line: &OsStr) -> Run {
-        let line = line.as_bytes();
-        let split = line
-            .windows(2)
-            .position(|pair| matches!(pair, b"  " | b" *"));
-        let Some(at) = split else {
-            let text = String::from_utf8_lossy(line).into_owned();
-            let fact = "a line is a digest, two spaces and a name";
-            return Err(Trouble::asked(format!("check {text:?}"), fact));
+        let Some(Noted { digest, name }) = Noted::read(line.as_bytes()) else {
+            let text = line.to_string_lossy();
+            return Err(Trouble::asked(format!("check {text:?}"), LINE));
         };
-        let noted = String::from_utf8_lossy(&line[..at]).to_ascii_lowercase();
-        let url = places::url(OsStr::from_bytes(&line[at + 2..]))?;
+        let noted = digest;
+        let url = places::url(OsStr::from_bytes(&name))?;
         let trouble = |error: Error| Trouble::store(format!("sum {url}"), error);
         let place = places::open(stores, &url)?;
         let algorithm = self.algorithm.algorithm();
@@ -163,7 +168,8 @@ impl Sum {
         } else if screen.quiet() {
             Ok(())
         } else {
-            screen.line([&places::shown(&url)[..], b": OK"].concat())
+            let (mark, name) = escape(&places::shown(&url));
+            screen.line([mark.as_bytes(), &name, b": OK"].concat())
         }
         .map_err(trouble)
     }
@@ -176,6 +182,70 @@ impl Sum {
         Some(start..start.saturating_add(self.length.unwrap_or(u64::MAX)))
     }
 }
+
+/// A line of a list of digests.
+#[derive(Debug, Eq, PartialEq)]
+struct Noted {
+    digest: String,
+    name: Vec<u8>,
+}
+
+impl Noted {
+    fn read(line: &[u8]) -> Option<Self> {
+        let (escaped, line) = match line.strip_prefix(b"\\") {
+            Some(rest) => (true, rest),
+            None => (false, line),
+        };
+        let at = line
+            .windows(2)
+            .position(|pair| matches!(pair, b"  " | b" *"))?;
+        let (digest, name) = (&line[..at], &line[at + 2..]);
+        if digest.is_empty() || name.is_empty() || !digest.iter().all(u8::is_ascii_hexdigit) {
+            return None;
+        }
+        Some(Self {
+            digest: String::from_utf8_lossy(digest).to_ascii_lowercase(),
+            name: if escaped {
+                unescape(name)?
+            } else {
+                name.to_vec()
+            },
+        })
+    }
+}
+
+/// Returns a name as coreutils write it into a line, and the mark that such a line begins with.
+fn escape(name: &[u8]) -> (&'static str, Vec<u8>) {
+    let mut text = Vec::with_capacity(name.len());
+    for &byte in name {
+        match byte {
+            b'\\' => text.extend(b"\\\\"),
+            b'\n' => text.extend(b"\\n"),
+            b'\r' => text.extend(b"\\r"),
+            _ => text.push(byte),
+        }
+    }
+    let mark = if text.len() == name.len() { "" } else { "\\" };
+    (mark, text)
+}
+
+fn unescape(text: &[u8]) -> Option<Vec<u8>> {
+    let (mut name, mut bytes) = (Vec::with_capacity(text.len()), text.iter());
+    while let Some(&byte) = bytes.next() {
+        name.push(match byte {
+            b'\\' => match bytes.next()? {
+                b'\\' => b'\\',
+                b'n' => b'\n',
+                b'r' => b'\r',
+                _ => return None,
+            },
+            _ => byte,
+        });
+    }
+    Some(name)
+}
+
+const LINE: &str = "a line is a digest, two spaces and a name";
 
 impl By {
     fn algorithm(self) -> Algorithm {
