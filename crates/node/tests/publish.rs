@@ -243,6 +243,17 @@ fn publish_name_exists_stream_rest_is_in_place() {
 }
 
 #[test]
+fn publish_name_exists_stream_rest_behind_its_end_is_refused() {
+    let served = Served::new();
+    served.put("x", b"hello");
+    let mut client = served.client();
+    client.ok("REST 100");
+    let refused = client.put("STOR x", b"W");
+    assert!(refused.starts_with("550"), "{refused}");
+    assert_eq!(served.bytes("x"), b"hello");
+}
+
+#[test]
 fn publish_name_exists_append_is_in_place() {
     let served = Served::new();
     served.put("x", b"hello");

@@ -474,6 +474,9 @@ pub struct Space {
 /// Files up to this size are read and written whole, in flight together.
 pub const SMALL_BYTES: u64 = godwit_core::LEAF_BYTES;
 
+/// More than the longest path of any system can hold in names of usual length.
+const DEPTH_MAX: usize = 500;
+
 pub(crate) fn walk_by_listing<S: Store + ?Sized>(
     store: &S,
     root: &Path,
@@ -486,6 +489,11 @@ pub(crate) fn walk_by_listing<S: Store + ?Sized>(
         store.list(&root.join(&below), &mut |entry| {
             let path = below.join(&entry.path);
             if entry.stat.kind == Kind::Directory {
+                // A server that lists a directory in itself would never end.
+                if path.components().count() > DEPTH_MAX {
+                    let why = format!("more than {DEPTH_MAX} directories deep");
+                    return Err(Error::BadName { path, why });
+                }
                 left.push(path.clone());
             }
             each(Entry {

@@ -233,6 +233,10 @@ fn whole(
     match existing(dir, path)? {
         None if lies_in_partial => Ok(Plan::go_on(base)),
         None => Err(Refused::NotHere(kept)),
+        // Zeros in between would be bytes that nobody sent.
+        Some(size) if mode == Mode::Stream && base > size => {
+            Err(Refused::NotHere(Extents::from(0..size)))
+        }
         // A client of stream mode saw the size of the file and goes on behind it.
         Some(_) if mode == Mode::Stream => Ok(Plan::in_place(base)),
         Some(_) if lies_in_partial => Ok(Plan::go_on(base)),
