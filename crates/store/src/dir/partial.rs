@@ -173,7 +173,7 @@ impl Inner {
                 left: None,
             };
             if meta.size > 0 && write.resume {
-                held.left = self.left_by_predecessor(path, place, write, &held, meta.size)?;
+                held.left = self.left_by_predecessor(path, place, write, &held, &meta)?;
             }
             if held.left.is_none() {
                 // The record first: it must never speak of bytes that came after it.
@@ -228,7 +228,7 @@ impl Inner {
         place: &Place,
         write: &Write<'_>,
         held: &Held,
-        len: u64,
+        part: &sys::Meta,
     ) -> io::Result<Option<Left>> {
         let record = match self.file_in(&place.folder, &held.name.record, Open::Change, 0) {
             Ok(record) => record,
@@ -249,19 +249,23 @@ impl Inner {
             .unwrap_or(0)
             .max(found.synced)
             + 1;
+        let changed = is_changed(part, &sys::meta(&record)?);
         let record = Record::go_on(record, &found);
-        let (mut slots, mut reread_bytes) = (Vec::new(), 0);
+        let (mut slots, mut lost, mut verified) = (Vec::new(), Vec::new(), Vec::new());
+        let mut reread_bytes = 0;
         for (leaf, slot) in found.slots {
-            if leaf_range(leaf).start >= len
-                || slot.in_file(leaf).last().is_some_and(|r| r.end > len)
+            if leaf_range(leaf).start >= part.size
+                || slot.in_file(leaf).last().is_some_and(|r| r.end > part.size)
             {
+                lost.push(leaf);
                 continue;
             }
-            if slot.boot == sys::boot_id() || slot.epoch <= found.synced {
+            if !changed && (slot.boot == sys::boot_id() || slot.epoch <= found.synced) {
                 slots.push((leaf, slot));
                 continue;
             }
-            // It may say more than reached the disk before the power was cut.
+            // It may say more than reached the disk before the power was cut,
+            // or other than what somebody has written there since.
             reread_bytes += slot
                 .ranges
                 .iter()
@@ -270,15 +274,30 @@ impl Inner {
             if slot.chain.is_some()
                 && slot.chain == chain_on_disk(path, &held.file, leaf, &slot).ok().flatten()
             {
-                let verified = Slot {
+                let slot = Slot {
                     boot: sys::boot_id(),
                     epoch,
                     ..slot
                 };
-                record.write(leaf, &verified)?;
-                slots.push((leaf, verified));
+                verified.push((leaf, slot));
+            } else {
+                lost.push(leaf);
             }
         }
+        // Written when all was read, for it makes the record younger than the
+        // partial; and what was lost first: the next one must not believe it.
+        for leaf in lost {
+            let nothing = Slot {
+                boot: sys::boot_id(),
+                epoch,
+                ..Slot::default()
+            };
+            record.write(leaf, &nothing)?;
+        }
+        for (leaf, slot) in &verified {
+            record.write(*leaf, slot)?;
+        }
+        slots.extend(verified);
         Ok(Some(Left {
             record,
             slots,
@@ -326,10 +345,11 @@ impl Inner {
         if !is_of(&found.header, meta.inode, key) {
             return Ok(Seen::Void);
         }
+        let changed = is_changed(&meta, &sys::meta(&record)?);
         let (mut done, mut leaves) = (Extents::new(), Vec::new());
         for (leaf, slot) in found.slots {
-            let trusted =
-                slot.boot == sys::boot_id() || slot.epoch <= found.synced || slot.chain.is_some();
+            let holds = slot.boot == sys::boot_id() || slot.epoch <= found.synced;
+            let trusted = holds && !changed || slot.chain.is_some();
             let ranges = slot.in_file(leaf);
             if trusted && ranges.iter().all(|r| r.end <= meta.size) {
                 ranges.into_iter().for_each(|r| done.insert(r));
@@ -488,6 +508,12 @@ fn is_of(header: &Header, inode: u64, key: Key) -> bool {
     header.inode == inode && header.key == key.0
 }
 
+/// Tells whether somebody wrote to a partial since its record was: we write the
+/// bytes first, and their slot at once.
+fn is_changed(part: &sys::Meta, record: &sys::Meta) -> bool {
+    part.mtime > record.mtime + BYTES_TO_SLOT
+}
+
 fn fits(header: &Header, write: &Write<'_>) -> bool {
     let size = header.size.is_none() || write.size.is_none() || header.size == write.size;
     size && same_origin(header.origin.as_ref(), write.origin.map(keepable).as_ref())
@@ -529,6 +555,10 @@ const RECORD: &str = ".done";
 
 /// So many writers of one file by one identity at once; more are refused.
 const WRITERS_MAX: u32 = 100;
+
+/// So much later than its record a partial may look when a process of ours died
+/// between the bytes and their slot, or clocks tick coarsely.
+const BYTES_TO_SLOT: Duration = Duration::from_millis(50);
 
 /// How often we try before we take a partial to be in use.
 const LOOKERS_MAX: usize = 4;

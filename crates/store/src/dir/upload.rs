@@ -63,6 +63,8 @@ struct Upload {
     checks: Checks,
     /// Nobody wrote to the partial before us: what we do not write is a hole.
     is_fresh: bool,
+    /// Leaves are known from the record only: we did not see their bytes.
+    has_unseen: bool,
     progress: Mutex<Progress>,
     /// The kernel lets one thread at a time write to a file, and the others spin
     /// for it; here they sleep, and a core is free to receive and to hash.
@@ -94,6 +96,9 @@ impl Upload {
     ) -> Result<Self> {
         let left = held.left.take();
         let is_fresh = left.is_none();
+        let has_unseen = left
+            .as_ref()
+            .is_some_and(|left| left.slots.iter().any(|(_, slot)| slot.chain.is_some()));
         let mut progress = Progress {
             landed: Landed::new(write.checks, write.size),
             len: 0,
@@ -129,6 +134,7 @@ impl Upload {
             mode: write.mode,
             checks: write.checks,
             is_fresh,
+            has_unseen,
             progress: Mutex::new(progress),
             writing: Mutex::new(()),
             over: false,
@@ -350,10 +356,12 @@ impl Sink for Upload {
             let _ = self.place.folder.remove_file(&self.held.name.record);
         }
         let meta = sys::meta(&self.held.file).map_err(failed)?;
-        finished
-            .digests
-            .iter()
-            .for_each(|digest| self.dir.known.wrote(&meta, digest));
+        if !self.has_unseen {
+            finished
+                .digests
+                .iter()
+                .for_each(|digest| self.dir.known.wrote(&meta, digest));
+        }
         finished.version = stat(&meta, None).version(now());
         self.over = true;
         Ok(finished)

@@ -691,6 +691,124 @@ fn publish_believes_after_a_power_cut_only_what_was_synced() {
     );
 }
 
+#[test]
+fn publish_forgets_for_good_what_a_power_cut_took() {
+    let place = Scratch::new();
+    let dir = place.dir();
+    let write = Write {
+        size: Some(3 << 20),
+        ..Write::default()
+    };
+    let sink = dir.write(p("file"), &write).unwrap();
+    put(&*sink, 0, &noise(MIB, 1));
+    put(&*sink, LEAF_BYTES, &noise(500, 2));
+    drop(sink);
+    reboot(&place);
+    let sink = dir.write(p("file"), &write).unwrap();
+    assert_eq!(sink.done(), Extents::from(0..LEAF_BYTES));
+    // Speaks of all epochs so far: not of slots that were not believed.
+    sink.commit().unwrap();
+    drop(sink);
+    let sink = dir.write(p("file"), &write).unwrap();
+    assert_eq!(sink.done(), Extents::from(0..LEAF_BYTES));
+}
+
+#[test]
+fn publish_resumed_is_not_vouched_for() {
+    let place = Scratch::new();
+    let dir = place.dir();
+    let bytes = noise(2 * MIB, 1);
+    let write = Write {
+        size: Some(2 << 20),
+        ..Write::default()
+    };
+    let sink = dir.write(p("file"), &write).unwrap();
+    put(&*sink, 0, &bytes[..MIB]);
+    drop(sink);
+    let part = left_file(&place, ".part");
+    let mtime = part.metadata().unwrap().modified().unwrap();
+    flip(&part, 1000);
+    part.set_modified(mtime).unwrap();
+    let sink = dir.write(p("file"), &write).unwrap();
+    assert_eq!(sink.done(), Extents::from(0..LEAF_BYTES));
+    put(&*sink, LEAF_BYTES, &bytes[MIB..]);
+    let came = Digest::of(Algorithm::Blake3, &bytes);
+    let whole = Whole {
+        digest: Some(came.clone()),
+        ..Whole::default()
+    };
+    let finished = sink.finish(&whole).unwrap();
+    assert_eq!(finished.digests.first(), Some(&came), "of what came");
+    let there = Digest::of(Algorithm::Blake3, &place.bytes("file"));
+    assert_ne!(there, came);
+    assert_eq!(
+        dir.digest(p("file"), Algorithm::Blake3, None).unwrap(),
+        there
+    );
+}
+
+#[test]
+fn publish_partial_changed_by_others_is_read_again() {
+    let place = Scratch::new();
+    let dir = place.dir();
+    let bytes = noise(3 * MIB, 1);
+    let write = Write {
+        size: Some(3 << 20),
+        ..Write::default()
+    };
+    let sink = dir.write(p("file"), &write).unwrap();
+    put(&*sink, 0, &bytes[..MIB]);
+    put(&*sink, LEAF_BYTES, &bytes[MIB..2 * MIB]);
+    put(&*sink, 2 * LEAF_BYTES, &bytes[2 * MIB..2 * MIB + 500]);
+    drop(sink);
+    let part = left_file(&place, ".part");
+    let record_is_older_by = |millis: u64| {
+        let mtime = part.metadata().unwrap().modified().unwrap();
+        left_file(&place, ".done")
+            .set_modified(mtime - Duration::from_millis(millis))
+            .unwrap();
+    };
+    record_is_older_by(50);
+    let sink = dir.write(p("file"), &write).unwrap();
+    assert_eq!(sink.done(), Extents::from(0..2 * LEAF_BYTES + 500));
+    drop(sink);
+    flip(&part, LEAF_BYTES + 1000);
+    record_is_older_by(51);
+    let told = dir.partial(p("file"), None).unwrap().unwrap().done;
+    assert_eq!(told, Extents::from(0..2 * LEAF_BYTES), "what can be hashed");
+    drop(dir.write(p("file"), &write).unwrap());
+    // What differs is forgotten for good, and nothing is read twice.
+    let sink = dir.write(p("file"), &write).unwrap();
+    assert_eq!(sink.done(), Extents::from(0..LEAF_BYTES));
+    record_is_older_by(51);
+    drop(sink);
+    let sink = dir.write(p("file"), &write).unwrap();
+    assert_eq!(sink.done(), Extents::from(0..LEAF_BYTES));
+    put(&*sink, LEAF_BYTES, &bytes[MIB..2 * MIB]);
+    put(&*sink, 2 * LEAF_BYTES, &bytes[2 * MIB..]);
+    let finished = sink.finish(&Whole::default()).unwrap();
+    assert_eq!(finished.reread_bytes, LEAF_BYTES);
+    assert_eq!(finished.digests, [Digest::of(Algorithm::Blake3, &bytes)]);
+    assert!(place.bytes("file") == bytes);
+}
+
+/// Opens what an upload left under a name that ends so.
+pub(super) fn left_file(place: &Scratch, end: &str) -> fs::File {
+    let name = place.names().into_iter().find(|n| n.ends_with(end));
+    fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(place.0.join(name.unwrap()))
+        .unwrap()
+}
+
+/// Flips a bit.
+fn flip(file: &fs::File, at: u64) {
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], at).unwrap();
+}
+
 /// Makes all slots those of another boot.
 fn reboot(place: &Scratch) {
     let name = place
