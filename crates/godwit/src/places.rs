@@ -61,7 +61,8 @@ impl Names {
     /// Like [`Names::all`], but none at all is an error.
     pub(crate) fn some(&self, verb: &str) -> Run<Vec<Url>> {
         let names = self.all()?;
-        if names.is_empty() && self.from_file.is_none() {
+        // An empty list is a script's mistake before something is removed.
+        if names.is_empty() && (self.from_file.is_none() || verb == "rm") {
             return Err(Trouble::asked(verb, "no path or URL was given")
                 .next(format!("godwit help {verb} shows how")));
         }

@@ -6,11 +6,12 @@
 
 use crate::{
     options::LogFormat,
-    trouble::{Tally, Trouble},
+    trouble::{OUTPUT, Tally, Trouble, plain},
 };
 use godwit_store::Error;
 use serde_json::{Value, json};
 use std::{
+    borrow::Cow,
     io::{self, BufWriter, IsTerminal, Stdout, Write},
     sync::{
         Mutex, MutexGuard,
@@ -37,6 +38,7 @@ pub(crate) struct Screen {
     tone: Tone,
     out: Mutex<Out>,
     gone: AtomicBool,
+    told_of_output: AtomicBool,
     tally: Mutex<Tally>,
     bar: Mutex<Option<indicatif::ProgressBar>>,
 }
@@ -57,6 +59,7 @@ impl Screen {
                 flushed_at: None,
             }),
             gone: AtomicBool::new(false),
+            told_of_output: AtomicBool::new(false),
             tally: Mutex::default(),
             bar: Mutex::default(),
         }
@@ -87,11 +90,18 @@ impl Screen {
         self.gone.load(Ordering::Relaxed)
     }
 
-    /// Prints one line of result; `text` may be any bytes.
+    /// Prints one line of result; `text` may be any bytes, and on a terminal does nothing to it.
     pub(crate) fn line(&self, text: impl AsRef<[u8]>) -> Result<(), Error> {
+        let raw = text.as_ref();
+        let shown = if io::stdout().is_terminal() {
+            let text = plain(&String::from_utf8_lossy(raw)).into_owned();
+            Cow::Owned(text.into_bytes())
+        } else {
+            Cow::Borrowed(raw)
+        };
         self.suspend(|| {
             self.write(|out| {
-                out.write_all(text.as_ref())?;
+                out.write_all(&shown)?;
                 out.write_all(b"\n")
             })
         })
@@ -125,6 +135,10 @@ impl Screen {
     /// Reports what went wrong, and counts it.
     pub(crate) fn trouble(&self, trouble: &Trouble) {
         if self.gone() {
+            return;
+        }
+        // A full standard output stays full: said once.
+        if trouble.is_of_output() && self.told_of_output.swap(true, Ordering::Relaxed) {
             return;
         }
         lock(&self.tally).add(trouble.exit_code());
@@ -180,7 +194,7 @@ impl Screen {
             self.gone.store(true, Ordering::Relaxed);
             return Error::Canceled;
         }
-        Error::io("standard output", cause)
+        Error::io(OUTPUT, cause)
     }
 }
 

@@ -6,7 +6,14 @@
 use godwit_core::{BadUrl, Fault};
 use godwit_store::Error;
 use serde_json::{Value, json};
-use std::{borrow::Borrow, fmt};
+use std::{
+    borrow::{Borrow, Cow},
+    fmt,
+    path::Path,
+};
+
+/// What standard output is called in an error.
+pub(crate) const OUTPUT: &str = "standard output";
 
 /// The result of a verb and its parts.
 pub(crate) type Run<T = ()> = Result<T, Trouble>;
@@ -23,6 +30,7 @@ struct Told {
     fault: Fault,
     class: Class,
     next: Option<String>,
+    of_output: bool,
 }
 
 /// HTCondor's type of an error, and whose move it is: you, site, network or peer.
@@ -31,14 +39,26 @@ type Class = (&'static str, &'static str);
 impl Trouble {
     /// A store or the engine met it. `wanted` continues "cannot": `copy A to B`.
     pub(crate) fn store(wanted: impl Into<String>, error: impl Borrow<Error>) -> Self {
-        let error = error.borrow();
+        let (wanted, error) = (wanted.into(), error.borrow());
+        let next = match error {
+            // What is kept of a copy is kept; of anything else there is nothing.
+            _ if is_output(error) => {
+                Some("see what standard output is, and make room there".into())
+            }
+            Error::Lost { .. } | Error::Stalled { .. } if !is_copy(&wanted) => {
+                Some("try again in a while".into())
+            }
+            Error::NoSpace { .. } if !is_copy(&wanted) => Some("make room, and try again".into()),
+            _ => error.hint(),
+        };
         Self(Box::new(Told {
-            wanted: wanted.into(),
+            wanted,
             fact: error.to_string(),
             code: error.exit_code(),
             fault: error.fault(),
             class: class(error),
-            next: error.hint(),
+            next,
+            of_output: is_output(error),
         }))
     }
 
@@ -51,6 +71,7 @@ impl Trouble {
             fault: Fault::Lasting,
             class: ("Parameter", "you"),
             next: None,
+            of_output: false,
         }))
     }
 
@@ -63,6 +84,7 @@ impl Trouble {
             fault: Fault::Lasting,
             class: ("Transfer", "network"),
             next: None,
+            of_output: false,
         }))
     }
 
@@ -80,6 +102,7 @@ impl Trouble {
             fault: Fault::Passing,
             class: ("Transfer", "you"),
             next: Some("what arrived is kept; the same command continues from there".into()),
+            of_output: false,
         }))
     }
 
@@ -98,6 +121,11 @@ impl Trouble {
     /// Tells whether nothing else on that server can work now either.
     pub(crate) fn is_of_server(&self) -> bool {
         matches!(self.0.class.0, "Contact" | "Resolution")
+    }
+
+    /// Tells whether it is standard output that failed.
+    pub(crate) fn is_of_output(&self) -> bool {
+        self.0.of_output
     }
 
     /// Returns the exit status of a program that met only this.
@@ -126,6 +154,20 @@ impl Trouble {
     }
 }
 
+/// Tells whether our own standard output failed.
+fn is_output(error: &Error) -> bool {
+    match error {
+        Error::NoSpace { path, .. } | Error::Io { path, .. } => path == Path::new(OUTPUT),
+        _ => false,
+    }
+}
+
+fn is_copy(wanted: &str) -> bool {
+    ["copy ", "move ", "sync "]
+        .iter()
+        .any(|act| wanted.starts_with(act))
+}
+
 fn class(error: &Error) -> Class {
     use Error as E;
     match error {
@@ -141,6 +183,8 @@ fn class(error: &Error) -> Class {
         | E::NotDirectory { .. }
         | E::NotEmpty { .. } => ("Specification", "you"),
         E::Changed { .. } => ("Specification", "site"),
+        // A pipe, a link to a directory: what they have cannot be copied to anywhere.
+        E::Unsupported { what, .. } if what.starts_with("copying ") => ("Specification", "you"),
         E::Unsupported { .. } => ("Specification", "peer"),
         E::Corrupt { .. } | E::Lost { .. } | E::Stalled { .. } => ("Transfer", "network"),
         E::PeerMisbehaved { .. } | E::Refused { .. } => ("Transfer", "peer"),
@@ -150,12 +194,28 @@ fn class(error: &Error) -> Class {
     }
 }
 
+/// Returns text that does nothing to a terminal: control characters as `\n`, `\u{1b}`.
+pub(crate) fn plain(text: &str) -> Cow<'_, str> {
+    if !text.contains(char::is_control) {
+        return text.into();
+    }
+    let mut shown = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        match c.is_control() {
+            true => shown.extend(c.escape_default()),
+            false => shown.push(c),
+        }
+    }
+    shown.into()
+}
+
 /// Three lines for a person, the last only if there is something to say.
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "godwit: cannot {}\n  {}", self.0.wanted, self.0.fact)?;
+        let (wanted, fact) = (plain(&self.0.wanted), plain(&self.0.fact));
+        write!(f, "godwit: cannot {wanted}\n  {fact}")?;
         match &self.0.next {
-            Some(hint) => write!(f, "\nhint: {hint}"),
+            Some(hint) => write!(f, "\nhint: {}", plain(hint)),
             None => Ok(()),
         }
     }
@@ -207,6 +267,25 @@ mod tests {
              hint: what arrived is kept; the same command continues from there"
         );
         assert_eq!(missing().to_string().lines().count(), 2);
+    }
+
+    #[test]
+    fn nothing_is_said_to_be_kept_where_nothing_arrives() {
+        let stalled = Error::Stalled {
+            host: "fermi".into(),
+            during: "greeting".into(),
+            waited: std::time::Duration::from_secs(60),
+        };
+        let told = |wanted: &str| Trouble::store(wanted, &stalled).to_string();
+        assert!(told("copy A to B").contains("is kept"));
+        assert!(!told("list A").contains("is kept"));
+        assert!(!told("open A").contains("is kept"));
+    }
+
+    #[test]
+    fn names_do_nothing_to_a_terminal() {
+        let told = Trouble::asked("copy a\nb", "\u{1b}[2Jc\rd").to_string();
+        assert_eq!(told, "godwit: cannot copy a\\nb\n  \\u{1b}[2Jc\\rd");
     }
 
     #[test]

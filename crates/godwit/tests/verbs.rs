@@ -431,8 +431,10 @@ fn lists_may_have_blank_lines_and_ends_of_windows() {
     run(&scratch, "cp --from-file list to").ok();
     assert_eq!(common::tree(&scratch.join("to")).len(), 2);
     std::fs::write(scratch.join("empty"), " \n\r\n").unwrap();
-    let said = run(&scratch, "cp --from-file empty to");
-    assert_eq!(said.status, Some(2), "{said}");
+    for line in ["cp --from-file empty to", "rm --from-file empty"] {
+        let said = run(&scratch, line);
+        assert_eq!(said.status, Some(2), "{said}");
+    }
 }
 
 #[test]
@@ -445,4 +447,49 @@ fn cp_makes_no_file_called_dash() {
     assert!(!scratch.join("-").exists());
     run(&scratch, "cp a ./-").ok();
     assert_same(&scratch.join("a"), &scratch.join("-"));
+}
+
+#[test]
+fn a_full_standard_output_is_told_once_and_truly() {
+    let scratch = Scratch::new();
+    scratch.file("a", 10);
+    for line in ["ls", "ls --json", "find", "cat a"] {
+        let full = std::fs::File::create("/dev/full").unwrap();
+        let mut command = godwit();
+        command.current_dir(scratch.path()).args(line.split(' '));
+        let mut child = command.stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+        let mut told = String::new();
+        child
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut told)
+            .unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(7), "{line}: {told}");
+        assert_eq!(told.matches("standard output: ").count(), 1, "{told}");
+        assert!(!told.contains("is kept"), "{told}");
+    }
+}
+
+#[test]
+fn errors_show_control_characters_and_blame_whose_they_are() {
+    let scratch = Scratch::new();
+    let said = Said::of(
+        godwit()
+            .current_dir(scratch.path())
+            .args(["cat", "a\u{1b}[2J\rb\nc"]),
+    );
+    assert!(!said.stderr.contains(['\u{1b}', '\r']), "{said}");
+    assert_eq!(said.stderr.lines().count(), 2, "{said}");
+
+    scratch.dir("d/real");
+    std::os::unix::fs::symlink("real", scratch.join("d/link")).unwrap();
+    let said = run(&scratch, "cp -r --json d e");
+    let told = String::from_utf8_lossy(&said.stdout).into_owned();
+    let told: Value = told
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .find(|object| object["event"] == "error")
+        .unwrap();
+    assert_eq!(told["culprit"], "you", "{said}");
 }

@@ -48,7 +48,9 @@ fn one(screen: &Screen, stores: &Stores, url: &Url) -> Run {
     if screen.json() {
         screen.object(&listing::object(url.as_path(), url, &known))
     } else {
-        screen.line(page(url, &known))
+        page(url, &known)
+            .lines()
+            .try_for_each(|line| screen.line(line))
     }
     .map_err(trouble)
 }

@@ -61,8 +61,8 @@ impl Batch<'_> {
                 });
                 Some(path)
             },
-            &mut |_, small| {
-                let Some(flying) = self.flying.borrow_mut().pop_front() else {
+            &mut |path, small| {
+                let Some(flying) = self.landed(|item| item.source.path == path) else {
                     return;
                 };
                 match small {
@@ -95,8 +95,8 @@ impl Batch<'_> {
                     }
                 }
             },
-            &mut |_, finished| {
-                let Some(flying) = self.flying.borrow_mut().pop_front() else {
+            &mut |path, finished| {
+                let Some(flying) = self.landed(|item| item.target.path == path) else {
                     return;
                 };
                 match finished {
@@ -105,6 +105,14 @@ impl Batch<'_> {
                 }
             },
         )
+    }
+
+    /// Takes out the file that a store told of: nearly always the first, but one
+    /// that cannot be named to a server is told before those that are under way.
+    fn landed(&self, is_it: impl Fn(&Item) -> bool) -> Option<Flying> {
+        let mut flying = self.flying.borrow_mut();
+        let at = flying.iter().position(|one| is_it(&one.item))?;
+        flying.remove(at)
     }
 
     /// Takes the next file between the same two stores, if it is there by now.
