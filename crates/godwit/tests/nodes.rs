@@ -1,4 +1,5 @@
 //! Every verb against a node, and between two.
+#![allow(clippy::unwrap_used)] // a test may
 
 mod common;
 
@@ -101,7 +102,9 @@ fn each_verb_asks_a_node_what_it_asks_a_disk() {
                 .replace("%20", " ")
                 .replace("%22", "\"")
                 .replace("%0A", "\n");
-            text.replace("%C3%BC", "ü").replace("%2541", "%41")
+            let text = text.replace("%C3%BC", "ü").replace("%2541", "%41");
+            // So must a raw path in a line of digests.
+            text.replace("\n\\", "\n").replace("\\n", "\n")
         };
         assert_eq!(
             plain(remote_as_local(of(&remote))),
@@ -447,4 +450,33 @@ fn words(cell: &str) -> Vec<String> {
         .flat_map(|text| text.split(' '))
         .map(str::to_owned)
         .collect()
+}
+
+#[test]
+fn a_name_that_cannot_be_said_is_the_one_that_is_told() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.dir("export"));
+    for number in 0..60 {
+        scratch.file(format!("odd/{number}"), 10 + number);
+    }
+    scratch.file("odd/cr\r\nlf", 10);
+    let tree = scratch.join("odd");
+    let said = ours([
+        "cp",
+        "-r",
+        "--json",
+        tree.to_str().unwrap(),
+        &node.url("to"),
+    ]);
+    let told: Vec<Value> = String::from_utf8_lossy(&said.stdout)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let wrong: Vec<_> = told.iter().filter(|o| o["event"] == "error").collect();
+    assert_eq!(wrong.len(), 1, "{said}");
+    let wanted = wrong[0]["wanted"].as_str().unwrap();
+    assert!(wanted.contains("cr%0D%0Alf"), "{said}");
+    assert_eq!(told.last().unwrap()["files"], 60, "{said}");
+    std::fs::remove_file(scratch.join("odd/cr\r\nlf")).unwrap();
+    assert_same_tree(&tree, &scratch.join("export/to"));
 }
