@@ -98,11 +98,13 @@ impl Link {
     /// Moves what is ahead to where the payload behind one header is aligned to a page.
     fn settle(&mut self, need: usize) {
         let left = self.end - self.start;
-        let base = PAGE - HEADER_BYTES;
-        let room = base + need.max(SMALL) + HEADER_BYTES;
+        let room = 2 * PAGE + need.max(SMALL) + HEADER_BYTES;
         if self.ahead.len() < room {
             self.ahead.resize(room, 0);
         }
+        // A copy to or from the page cache is a good deal cheaper between pages.
+        let to_page = self.ahead.as_ptr().align_offset(PAGE);
+        let base = to_page + PAGE - HEADER_BYTES;
         if self.start != base {
             self.ahead.copy_within(self.start..self.end, base);
             (self.start, self.end) = (base, base + left);
