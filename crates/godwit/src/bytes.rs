@@ -1,7 +1,7 @@
 //! The bytes of a file in order: to print them, or to hash them here.
 
 use godwit_core::{Algorithm, Block, Digest, Extents, Hashing};
-use godwit_store::{Error, Finished, Read, Sink, Whole, engine::Place};
+use godwit_store::{Error, Read, Take, engine::Place};
 use std::{ops::Range, sync::Mutex};
 
 /// Calls `each` with the bytes of `range`, from first to last; what the file does
@@ -44,7 +44,7 @@ struct Inner<'a> {
     each: &'a mut (dyn FnMut(&[u8]) -> Result<(), Error> + Send),
 }
 
-impl Sink for InOrder<'_> {
+impl Take for InOrder<'_> {
     fn put(&self, block: Block<'_>) -> Result<(), Error> {
         let mut inner = self.0.lock().expect(NO_PANIC);
         // A hole that the store skipped is zeros to a reader.
@@ -59,22 +59,6 @@ impl Sink for InOrder<'_> {
             });
         }
         inner.take(block.bytes)
-    }
-
-    fn done(&self) -> Extents {
-        Extents::from(0..self.0.lock().expect(NO_PANIC).next)
-    }
-
-    fn commit(&self) -> Result<Extents, Error> {
-        Ok(Extents::new())
-    }
-
-    fn finish(self: Box<Self>, _: &Whole) -> Result<Finished, Error> {
-        Ok(Finished::default())
-    }
-
-    fn abandon(self: Box<Self>) -> Result<(), Error> {
-        Ok(())
     }
 }
 

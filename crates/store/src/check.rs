@@ -5,7 +5,7 @@
 
 use crate::{
     Can, Checks, Entry, Error, Finished, Given, How, Kind, Origin, Read, Result, Set, Sink, Small,
-    Stat, Store, What, Whole, Write,
+    Stat, Store, Take, What, Whole, Write,
 };
 use godwit_core::{Algorithm, Block, Digest, Extents, LEAF_BYTES, Leaves, Piece, Version};
 use std::{
@@ -1370,7 +1370,7 @@ impl Got {
     }
 }
 
-impl Sink for Got {
+impl Take for Got {
     fn put(&self, block: Block<'_>) -> Result<()> {
         self.0
             .lock()
@@ -1378,28 +1378,12 @@ impl Sink for Got {
             .push((block.offset, block.bytes.to_vec()));
         Ok(())
     }
-
-    fn done(&self) -> Extents {
-        Extents::new()
-    }
-
-    fn commit(&self) -> Result<Extents> {
-        Ok(Extents::new())
-    }
-
-    fn finish(self: Box<Self>, _: &Whole) -> Result<Finished> {
-        Ok(Finished::default())
-    }
-
-    fn abandon(self: Box<Self>) -> Result<()> {
-        Ok(())
-    }
 }
 
 /// Has no room for the third block.
 struct Full;
 
-impl Sink for Full {
+impl Take for Full {
     fn put(&self, block: Block<'_>) -> Result<()> {
         match block.offset {
             0..3_000_000 => Ok(()),
@@ -1408,22 +1392,6 @@ impl Sink for Full {
                 said: String::new(),
             }),
         }
-    }
-
-    fn done(&self) -> Extents {
-        Extents::new()
-    }
-
-    fn commit(&self) -> Result<Extents> {
-        Ok(Extents::new())
-    }
-
-    fn finish(self: Box<Self>, _: &Whole) -> Result<Finished> {
-        Ok(Finished::default())
-    }
-
-    fn abandon(self: Box<Self>) -> Result<()> {
-        Ok(())
     }
 }
 

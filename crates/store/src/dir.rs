@@ -21,7 +21,7 @@ pub use partial::Partial;
 
 use crate::{
     Can, Entry, Error, Finished, Given, How, Kind, Read, Result, Set, Sink, Small, Space, Stat,
-    Store, What, Write,
+    Store, Take, What, Write,
 };
 use godwit_core::{Algorithm, Chain, Digest, Extents};
 use godwit_sys::{self as sys, Folder, Meta, Open, Over, Root};
@@ -122,7 +122,7 @@ impl Store for Dir {
         self.0.list(path, each)
     }
 
-    fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Sink) -> Result<Read> {
+    fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Take) -> Result<Read> {
         self.0.read(path, want, streams, into)
     }
 

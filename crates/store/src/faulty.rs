@@ -2,7 +2,8 @@
 //! servers do, but when a test wants it.
 
 use crate::{
-    Can, Entry, Error, Finished, Read, Result, Set, Sink, Space, Stat, Store, What, Whole, Write,
+    Can, Entry, Error, Finished, Read, Result, Set, Sink, Space, Stat, Store, Take, What, Whole,
+    Write,
 };
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents};
 use std::{
@@ -242,7 +243,7 @@ impl<S: Store> Store for Faulty<S> {
         })
     }
 
-    fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Sink) -> Result<Read> {
+    fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Take) -> Result<Read> {
         self.plan.verb("read")?;
         let read = self.inner.read(
             path,
@@ -303,10 +304,10 @@ impl<S: Store> Store for Faulty<S> {
 /// Stands between a read and whom it is for.
 struct Passing<'a> {
     plan: &'a Plan,
-    into: &'a dyn Sink,
+    into: &'a dyn Take,
 }
 
-impl Sink for Passing<'_> {
+impl Take for Passing<'_> {
     fn put(&self, block: Block<'_>) -> Result<()> {
         self.plan
             .pass(block, Way::Read, &|block| self.into.put(block))
@@ -314,39 +315,6 @@ impl Sink for Passing<'_> {
 
     fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
         self.into.said(leaf, chain)
-    }
-
-    fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
-        self.into.newly_whole(count_max)
-    }
-
-    fn done(&self) -> Extents {
-        self.into.done()
-    }
-
-    fn unseen(&self) -> Extents {
-        self.into.unseen()
-    }
-
-    fn show(&self, block: Block<'_>) -> Result<()> {
-        self.into.show(block)
-    }
-
-    fn settle(&self) -> Result<Extents> {
-        self.into.settle()
-    }
-
-    fn commit(&self) -> Result<Extents> {
-        self.into.commit()
-    }
-
-    /// Whoever reads into a sink does not finish it.
-    fn finish(self: Box<Self>, _: &Whole) -> Result<Finished> {
-        Ok(Finished::default())
-    }
-
-    fn abandon(self: Box<Self>) -> Result<()> {
-        Ok(())
     }
 }
 
@@ -357,7 +325,7 @@ struct Taking {
     sink: Box<dyn Sink>,
 }
 
-impl Sink for Taking {
+impl Take for Taking {
     fn put(&self, block: Block<'_>) -> Result<()> {
         let passed = self
             .plan
@@ -374,7 +342,9 @@ impl Sink for Taking {
     fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
         self.sink.said(leaf, chain)
     }
+}
 
+impl Sink for Taking {
     fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
         self.sink.newly_whole(count_max)
     }
@@ -426,21 +396,9 @@ mod tests {
     #[derive(Default)]
     struct Got(Mutex<Vec<u8>>);
 
-    impl Sink for Got {
+    impl Take for Got {
         fn put(&self, block: Block<'_>) -> Result<()> {
             self.0.lock().unwrap().extend_from_slice(block.bytes);
-            Ok(())
-        }
-        fn done(&self) -> Extents {
-            Extents::new()
-        }
-        fn commit(&self) -> Result<Extents> {
-            Ok(Extents::new())
-        }
-        fn finish(self: Box<Self>, _: &Whole) -> Result<Finished> {
-            Ok(Finished::default())
-        }
-        fn abandon(self: Box<Self>) -> Result<()> {
             Ok(())
         }
     }

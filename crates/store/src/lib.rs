@@ -28,6 +28,6 @@ pub use memory::Memory;
 pub use remote::{Appear, Remote, RemoteOptions};
 pub use slow::{Pace, Slow};
 pub use store::{
-    Can, Checks, Entry, Finished, Given, How, Kind, Origin, Read, SMALL_BYTES, Set, Sink, Small,
-    Space, Stat, Store, Verified, What, Whole, Write,
+    Can, Checks, Entry, Finished, Given, How, Kind, Lying, Origin, Read, SMALL_BYTES, Set, Sink,
+    Small, Space, Stat, Store, Take, Verified, What, Whole, Write,
 };

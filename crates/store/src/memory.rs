@@ -3,7 +3,7 @@
 
 use crate::{
     Can, Checks, Entry, Error, Finished, How, Kind, Read, Result, SMALL_BYTES, Set, Sink, Space,
-    Stat, Store, What, Whole, Write,
+    Stat, Store, Take, What, Whole, Write,
     landed::{Hashed, Landed, leaf_range, leaves_of},
 };
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Hashing, LEAF_BYTES, Version};
@@ -206,7 +206,7 @@ impl Store for Memory {
         }
     }
 
-    fn read(&self, path: &Path, want: &Extents, _: usize, into: &dyn Sink) -> Result<Read> {
+    fn read(&self, path: &Path, want: &Extents, _: usize, into: &dyn Take) -> Result<Read> {
         let (node, body) = self.tree().file(&clean(path)?)?;
         let mut left = want.and(&Extents::from(0..body.len));
         let mut buffer = vec![0; left.len_bytes().min(LEAF_BYTES) as usize];
@@ -522,7 +522,7 @@ impl Writing {
     }
 }
 
-impl Sink for Writing {
+impl Take for Writing {
     fn put(&self, block: Block<'_>) -> Result<()> {
         let hashed = Hashed::of(block, self.checks);
         let end = block.offset.checked_add(block.bytes.len() as u64);
@@ -548,7 +548,9 @@ impl Sink for Writing {
         self.draft().landed.said(leaf, chain);
         Ok(())
     }
+}
 
+impl Sink for Writing {
     fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
         self.draft().landed.newly_whole(count_max)
     }

@@ -1,7 +1,7 @@
 //! A store that takes its time: far away, on a thin line, or hanging.
 
 use crate::{
-    Can, Entry, Finished, Read, Result, Set, Sink, Space, Stat, Store, What, Whole, Write,
+    Can, Entry, Finished, Read, Result, Set, Sink, Space, Stat, Store, Take, What, Whole, Write,
 };
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents};
 use std::{
@@ -109,7 +109,7 @@ impl<S: Store> Store for Slow<S> {
         self.inner.list(path, each)
     }
 
-    fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Sink) -> Result<Read> {
+    fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Take) -> Result<Read> {
         self.line.verb();
         self.inner.read(
             path,
@@ -165,10 +165,10 @@ impl<S: Store> Store for Slow<S> {
 /// Before whom a read is for.
 struct Waiting<'a> {
     line: &'a Line,
-    sink: &'a dyn Sink,
+    sink: &'a dyn Take,
 }
 
-impl Sink for Waiting<'_> {
+impl Take for Waiting<'_> {
     fn put(&self, block: Block<'_>) -> Result<()> {
         self.line.carry(block.bytes.len());
         self.sink.put(block)
@@ -176,39 +176,6 @@ impl Sink for Waiting<'_> {
 
     fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
         self.sink.said(leaf, chain)
-    }
-
-    fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
-        self.sink.newly_whole(count_max)
-    }
-
-    fn done(&self) -> Extents {
-        self.sink.done()
-    }
-
-    fn unseen(&self) -> Extents {
-        self.sink.unseen()
-    }
-
-    fn show(&self, block: Block<'_>) -> Result<()> {
-        self.sink.show(block)
-    }
-
-    fn settle(&self) -> Result<Extents> {
-        self.sink.settle()
-    }
-
-    fn commit(&self) -> Result<Extents> {
-        self.sink.commit()
-    }
-
-    /// Whoever reads into a sink does not finish it.
-    fn finish(self: Box<Self>, _: &Whole) -> Result<Finished> {
-        Ok(Finished::default())
-    }
-
-    fn abandon(self: Box<Self>) -> Result<()> {
-        Ok(())
     }
 }
 
@@ -218,7 +185,7 @@ struct Dragging {
     sink: Box<dyn Sink>,
 }
 
-impl Sink for Dragging {
+impl Take for Dragging {
     fn put(&self, block: Block<'_>) -> Result<()> {
         self.line.carry(block.bytes.len());
         self.sink.put(block)
@@ -227,7 +194,9 @@ impl Sink for Dragging {
     fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
         self.sink.said(leaf, chain)
     }
+}
 
+impl Sink for Dragging {
     fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
         self.sink.newly_whole(count_max)
     }

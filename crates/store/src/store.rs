@@ -3,7 +3,10 @@
 use crate::{Error, Result};
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Strength, Version};
 use std::{
+    fs::File,
+    io,
     ops::Range,
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -51,7 +54,7 @@ pub trait Store: Send + Sync {
     /// threads at once; with one stream in ascending order. Bytes beyond the end
     /// of the file are not an error: they do not come, and `Read` tells the size.
     /// Holes may be skipped only by a store that can tell them; then the sink is told.
-    fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Sink) -> Result<Read>;
+    fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Take) -> Result<Read>;
 
     /// Starts to write one file.
     fn write(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>>;
@@ -106,12 +109,23 @@ pub trait Store: Send + Sync {
     fn space(&self, path: &Path) -> Result<Space>;
 }
 
-/// Writes one file. Dropping a sink that was not finished leaves what a resume needs.
-pub trait Sink: Send + Sync {
-    /// Takes bytes at their offset, from any thread, in any order. When it
+/// Takes the bytes of one file.
+pub trait Take: Send + Sync {
+    /// Takes bytes at their offset, from any thread, in any order. When a sink
     /// returns, the bytes are *landed*: they survive the death of this process
     /// (for a remote sink: they are on their way; `done` tells what landed).
     fn put(&self, block: Block<'_>) -> Result<()>;
+
+    /// Takes a range out of a file on this machine; `buffer` has room for it. The
+    /// same as reading it and calling `put`, for those who need not see the bytes.
+    fn put_from(&self, file: &Lying<'_>, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
+        let bytes = &mut buffer[..(range.end - range.start) as usize];
+        file.fill(range.start, bytes)?;
+        self.put(Block {
+            offset: range.start,
+            bytes,
+        })
+    }
 
     /// Is told what the source says a leaf hashes to. A landed leaf that differs
     /// is taken out of `done`; the engine sends it again.
@@ -119,7 +133,38 @@ pub trait Sink: Send + Sync {
         let _ = (leaf, chain);
         Ok(())
     }
+}
 
+/// A file that lies on this machine, open to be read.
+#[derive(Clone, Copy, Debug)]
+pub struct Lying<'a> {
+    /// Its name, for errors.
+    pub path: &'a Path,
+    /// The file.
+    pub file: &'a File,
+}
+
+impl Lying<'_> {
+    /// Fills `bytes` from the file; that it ends before is an error.
+    pub fn fill(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        let read = self.file.read_exact_at(bytes, offset);
+        read.map_err(|cause| match cause.kind() {
+            io::ErrorKind::UnexpectedEof => self.became_shorter(),
+            _ => Error::io(self.path, cause),
+        })
+    }
+
+    /// The error of a file that ends before what was known of it.
+    pub fn became_shorter(&self) -> Error {
+        Error::Changed {
+            path: self.path.into(),
+            what: "it became shorter".into(),
+        }
+    }
+}
+
+/// Writes one file. Dropping a sink that was not finished leaves what a resume needs.
+pub trait Sink: Take {
     /// Returns leaves that became whole since this was asked last, at most so
     /// many, and what they hash to: what a receiver tells its sender.
     fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
@@ -553,7 +598,7 @@ pub(crate) fn write_one_small<S: Store + ?Sized>(store: &S, given: &Given) -> Re
 #[derive(Default)]
 struct Collected(std::sync::Mutex<Vec<u8>>);
 
-impl Sink for Collected {
+impl Take for Collected {
     fn put(&self, block: Block<'_>) -> Result<()> {
         let mut bytes = self.0.lock().expect("no thread panicked while holding it");
         let end = block.range().end as usize;
@@ -561,28 +606,6 @@ impl Sink for Collected {
             bytes.resize(end, 0);
         }
         bytes[block.offset as usize..end].copy_from_slice(block.bytes);
-        Ok(())
-    }
-
-    fn done(&self) -> Extents {
-        Extents::from(
-            0..self
-                .0
-                .lock()
-                .expect("no thread panicked while holding it")
-                .len() as u64,
-        )
-    }
-
-    fn commit(&self) -> Result<Extents> {
-        Ok(Extents::new())
-    }
-
-    fn finish(self: Box<Self>, _: &Whole) -> Result<Finished> {
-        Ok(Finished::default())
-    }
-
-    fn abandon(self: Box<Self>) -> Result<()> {
         Ok(())
     }
 }

@@ -4,9 +4,7 @@
 #![allow(clippy::unwrap_used)] // it is all test
 
 use godwit_core::{Block, Extents, Url};
-use godwit_store::{
-    Error, Finished, Remote, RemoteOptions, Result, Sink, Store, Whole, channel::Cancel,
-};
+use godwit_store::{Error, Remote, RemoteOptions, Result, Store, Take, channel::Cancel};
 use godwit_wire::transcript::{By, Spoken, parse};
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -21,21 +19,9 @@ use std::{
 #[derive(Default)]
 struct Kept(Mutex<Vec<u8>>);
 
-impl Sink for Kept {
+impl Take for Kept {
     fn put(&self, block: Block<'_>) -> Result<()> {
         self.0.lock().unwrap().extend(block.bytes);
-        Ok(())
-    }
-    fn done(&self) -> Extents {
-        Extents::from(0..self.0.lock().unwrap().len() as u64)
-    }
-    fn commit(&self) -> Result<Extents> {
-        Ok(self.done())
-    }
-    fn finish(self: Box<Self>, _: &Whole) -> Result<Finished> {
-        Ok(Finished::default())
-    }
-    fn abandon(self: Box<Self>) -> Result<()> {
         Ok(())
     }
 }

@@ -8,8 +8,8 @@ mod peers;
 
 use godwit_core::{Block, Chain, Extents, Url};
 use godwit_store::{
-    Error, Finished, How, Kind, Remote, RemoteOptions, Result, Sink, Store, What, Whole, Write,
-    channel::Cancel, check,
+    Error, Finished, How, Kind, Remote, RemoteOptions, Result, Sink, Store, Take, What, Whole,
+    Write, channel::Cancel, check,
 };
 use peers::{Kind as Server, Peer};
 use std::{
@@ -34,7 +34,7 @@ fn open(server: Server, peer: &Peer) -> Remote {
 #[derive(Default)]
 struct Kept(Mutex<(Vec<u8>, Extents)>);
 
-impl Sink for Kept {
+impl Take for Kept {
     fn put(&self, block: Block<'_>) -> Result<()> {
         let (bytes, done) = &mut *self.0.lock().unwrap();
         let range = block.range();
@@ -44,18 +44,6 @@ impl Sink for Kept {
         Ok(())
     }
     fn said(&self, _: u64, _: Chain) -> Result<()> {
-        Ok(())
-    }
-    fn done(&self) -> Extents {
-        self.0.lock().unwrap().1.clone()
-    }
-    fn commit(&self) -> Result<Extents> {
-        Ok(self.done())
-    }
-    fn finish(self: Box<Self>, _: &Whole) -> Result<Finished> {
-        Ok(Finished::default())
-    }
-    fn abandon(self: Box<Self>) -> Result<()> {
         Ok(())
     }
 }

@@ -9,6 +9,7 @@ mod buffer;
 mod folder;
 mod limits;
 mod meta;
+mod sockets;
 mod wake;
 
 pub use beneath::{Lookup, Root, is_ring};
@@ -16,4 +17,7 @@ pub use buffer::{BUFFER_BYTES, Buffer};
 pub use folder::{Folder, Names, Open, Over, Room};
 pub use limits::{boot_id, die, raise_open_files, user_id};
 pub use meta::{Kind, Meta, give, meta, next_data, punch, set_mode, set_times, try_lock};
-pub use wake::{Wake, keep_urgent_in_line, listen_deep, wait_readable};
+pub use sockets::{
+    keep_urgent_in_line, listen_deep, send_ahead, send_file, unpaced_within_this_machine,
+};
+pub use wake::{Wake, wait_readable};

@@ -53,17 +53,6 @@ pub fn wait_readable<const N: usize>(
     Ok(fds.map(|fd| !fd.revents().is_empty()))
 }
 
-/// Delivers urgent bytes of a TCP connection where they stand among the others.
-pub fn keep_urgent_in_line(socket: BorrowedFd<'_>) -> io::Result<()> {
-    Ok(rustix::net::sockopt::set_socket_oobinline(socket, true)?)
-}
-
-/// Lets this many connections wait to be accepted, as far as the kernel allows.
-/// The 128 of the standard library make a burst of clients wait for a second.
-pub fn listen_deep(listener: BorrowedFd<'_>, connections: i32) -> io::Result<()> {
-    Ok(rustix::net::listen(listener, connections)?)
-}
-
 const FOREVER: Timespec = Timespec {
     tv_sec: i32::MAX as i64,
     tv_nsec: 0,

@@ -4,7 +4,7 @@
 use super::{Links, Session, now, send::channel_mode};
 use crate::failure::failure;
 use godwit_core::Block;
-use godwit_store::{Checks, Dir, Entry, Error, Kind, Result, Sink, Stat, Store};
+use godwit_store::{Checks, Dir, Entry, Error, Kind, Result, Stat, Store, Take};
 use godwit_wire::server::{self as wire, Answer, Cause, Failure, Form, Leg, Listing, Outcome};
 use std::{
     path::{Path, PathBuf},
@@ -105,7 +105,7 @@ impl Session {
 /// Collects lines and sends them by the block.
 struct Lines<'a> {
     listing: &'a Listing,
-    into: &'a dyn Sink,
+    into: &'a dyn Take,
     bytes: Vec<u8>,
     offset: u64,
     now: Duration,

@@ -4,7 +4,7 @@ use super::{Links, Session, now};
 use crate::failure::failure;
 use godwit_core::{Algorithm, Block, Digest, Extents};
 use godwit_store::{
-    Checks, Error, Finished, Kind, Result, SMALL_BYTES, Sink, Small, Stat, Store, Whole,
+    Checks, Error, Kind, Result, SMALL_BYTES, Small, Stat, Store, Take,
     channel::{self, Channel, Sending, Watch},
 };
 use godwit_wire::{
@@ -185,24 +185,8 @@ impl Session {
 /// For a read of nothing.
 struct Nowhere;
 
-impl Sink for Nowhere {
+impl Take for Nowhere {
     fn put(&self, _: Block<'_>) -> Result<()> {
-        Ok(())
-    }
-
-    fn done(&self) -> Extents {
-        Extents::new()
-    }
-
-    fn commit(&self) -> Result<Extents> {
-        Ok(Extents::new())
-    }
-
-    fn finish(self: Box<Self>, _: &Whole) -> Result<Finished> {
-        Ok(Finished::default())
-    }
-
-    fn abandon(self: Box<Self>) -> Result<()> {
         Ok(())
     }
 }

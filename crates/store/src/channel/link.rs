@@ -1,12 +1,14 @@
 //! One data connection.
 
 use super::watch::{Patience, TICK};
-use crate::{Error, Result};
-use godwit_sys::wait_readable;
+use crate::{Error, Lying, Result};
+use godwit_sys::{send_ahead, send_file, unpaced_within_this_machine, wait_readable};
 use godwit_wire::mode_e::HEADER_BYTES;
 use std::{
+    fs::File,
     io::{self, IoSlice, Read, Write},
     net::{Shutdown, SocketAddr, TcpStream},
+    ops::Range,
     os::fd::{AsFd, BorrowedFd},
     time::Duration,
 };
@@ -34,6 +36,7 @@ impl Link {
     pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
+        unpaced_within_this_machine(&stream);
         stream.set_read_timeout(Some(TICK))?;
         stream.set_write_timeout(Some(TICK))?;
         Ok(Self {
@@ -153,6 +156,39 @@ impl Link {
         Ok(())
     }
 
+    /// Writes a header and a payload that lies in a file; `buffer` has room for it.
+    ///
+    /// The kernel sends the pages of the file themselves where it can. Who changes
+    /// the file meanwhile changes what is sent, as with any read that takes a while.
+    pub(super) fn write_from(
+        &mut self,
+        header: &[u8],
+        lying: &Lying<'_>,
+        range: Range<u64>,
+        buffer: &mut [u8],
+        patience: &mut Patience<'_>,
+    ) -> Result<()> {
+        self.flush(patience)?;
+        let mut sent = 0;
+        while sent < header.len() {
+            let result = self.send_ahead(&header[sent..]);
+            sent += self.wrote(result, patience)?;
+        }
+        let mut next = range.start;
+        while next < range.end {
+            match self.send_file(lying.file, next..range.end) {
+                Ok(0) => return Err(lying.became_shorter()),
+                Err(error) if cannot_be_sent(&error) => {
+                    let rest = &mut buffer[..(range.end - next) as usize];
+                    lying.fill(next, rest)?;
+                    return self.write(&[], rest, patience);
+                }
+                result => next += self.wrote(result, patience)? as u64,
+            }
+        }
+        Ok(())
+    }
+
     /// Keeps bytes to be written with those that follow, up to a bound.
     pub(super) fn queue(&mut self, bytes: &[&[u8]], patience: &mut Patience<'_>) -> Result<()> {
         bytes
@@ -185,6 +221,18 @@ impl Link {
     fn write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         match self.shield {
             Shield::Clear => (&self.stream).write_vectored(parts),
+        }
+    }
+
+    fn send_ahead(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self.shield {
+            Shield::Clear => send_ahead(&self.stream, bytes),
+        }
+    }
+
+    fn send_file(&self, file: &File, range: Range<u64>) -> io::Result<usize> {
+        match self.shield {
+            Shield::Clear => send_file(&self.stream, file, range),
         }
     }
 
@@ -241,6 +289,14 @@ fn again(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
+    )
+}
+
+/// Some file systems have no pages to send.
+fn cannot_be_sent(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported
     )
 }
 

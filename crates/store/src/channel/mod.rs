@@ -14,6 +14,7 @@ mod watch;
 
 pub use link::Shield;
 pub use receive::Received;
+pub(crate) use send::look;
 pub use send::{Sending, Sent};
 pub use watch::{Cancel, Watch};
 

@@ -5,7 +5,7 @@ use super::{
     link::{Link, Waited},
     watch::Patience,
 };
-use crate::{Error, Result, Sink};
+use crate::{Error, Result, Take};
 use godwit_core::{Block, LEAF_BYTES};
 use godwit_sys::{Wake, wait_readable};
 use godwit_wire::{
@@ -38,7 +38,7 @@ impl Channel {
         &mut self,
         mode: Mode,
         base: u64,
-        into: &dyn Sink,
+        into: &dyn Take,
         watch: &Watch,
     ) -> Result<Received> {
         match mode {
@@ -91,7 +91,7 @@ impl Channel {
         Ok(bytes)
     }
 
-    fn receive_blocks(&mut self, base: u64, into: &dyn Sink, watch: &Watch) -> Result<Received> {
+    fn receive_blocks(&mut self, base: u64, into: &dyn Take, watch: &Watch) -> Result<Received> {
         let failed = |cause| Error::Lost {
             host: "the peer".into(),
             during: "starting to receive".into(),
@@ -123,7 +123,7 @@ impl Channel {
 /// One transfer in MODE E.
 struct Round<'a> {
     base: u64,
-    into: &'a dyn Sink,
+    into: &'a dyn Take,
     watch: &'a Watch,
     over: Wake,
     state: Mutex<State>,
@@ -353,7 +353,7 @@ impl Reach {
     }
 }
 
-fn receive_stream(link: &mut Link, base: u64, into: &dyn Sink, watch: &Watch) -> Result<Received> {
+fn receive_stream(link: &mut Link, base: u64, into: &dyn Take, watch: &Watch) -> Result<Received> {
     let mut patience = watch.patience();
     let mut received = Received {
         bytes: 0,

@@ -1,12 +1,13 @@
 //! The sending end.
 
-use super::{Channel, Mode, Stripe, Watch, link::Link};
-use crate::{Checks, Error, Finished, Result, Sink, Whole};
+use super::{Channel, Mode, Stripe, Watch, link::Link, watch::Patience};
+use crate::{Checks, Error, Lying, Result, Take};
 use godwit_core::{Block, Extents, Leaves, Piece};
 use godwit_wire::mode_e::Header;
 use std::{
     borrow::{Borrow, BorrowMut},
     collections::BTreeMap,
+    ops::Range,
     sync::{Condvar, Mutex, MutexGuard},
     time::Duration,
 };
@@ -177,63 +178,97 @@ impl<C: BorrowMut<Channel>, W: Borrow<Watch>> Sending<C, W> {
         }
     }
 
-    fn give_back(&self, stripe: Stripe, block: &Block<'_>) {
-        self.watch.borrow().moved(block.bytes.len() as u64);
-        let mut state = self.state();
-        state.free.push(stripe);
-        state.sent.insert(block.range());
-        self.returned.notify_one();
+    /// Sends a range of a file without looking at it.
+    pub(crate) fn write_from(
+        &self,
+        file: &Lying<'_>,
+        range: Range<u64>,
+        buffer: &mut [u8],
+    ) -> Result<()> {
+        self.write(range.clone(), |link, header, patience| {
+            link.write_from(header, file, range, buffer, patience)
+        })
     }
-}
 
-impl<C, W> Sink for Sending<C, W>
-where
-    C: BorrowMut<Channel> + Send + Sync,
-    W: Borrow<Watch> + Send + Sync,
-{
-    fn put(&self, block: Block<'_>) -> Result<()> {
-        self.watch.borrow().canceled().check()?;
-        let mut patience = self.watch.borrow().patience();
+    /// Has `write` put a block on a connection that nobody else is using.
+    fn write(
+        &self,
+        range: Range<u64>,
+        write: impl FnOnce(&mut Link, &[u8], &mut Patience<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let watch = self.watch.borrow();
+        watch.canceled().check()?;
+        let mut patience = watch.patience();
         let mut stripe = self.take()?;
         match self.mode {
             Mode::Extended => {
-                let offset = block.offset - self.base;
-                let header = Header::data(offset..offset + block.bytes.len() as u64).encode();
-                stripe.link.write(&header, block.bytes, &mut patience)?;
+                let header = Header::data(range.start - self.base..range.end - self.base).encode();
+                write(&mut stripe.link, &header, &mut patience)?;
             }
             Mode::Stream => {
-                if !self.state().continues_at(block.offset) {
+                if !self.state().continues_at(range.start) {
                     return Err(Error::Unsupported {
                         what: "sending blocks out of order".into(),
                         why: "stream mode has no offsets".into(),
                     });
                 }
-                stripe.link.write(&[], block.bytes, &mut patience)?;
+                write(&mut stripe.link, &[], &mut patience)?;
             }
         }
-        self.give_back(stripe, &block);
+        watch.moved(range.end - range.start);
+        let mut state = self.state();
+        state.free.push(stripe);
+        state.sent.insert(range);
+        self.returned.notify_one();
+        Ok(())
+    }
+
+    fn hash(&self, block: Block<'_>) {
         if let Some(leaves) = &self.leaves {
             let piece = Piece::of(block);
             leaves.lock().expect(NO_PANIC).add(piece);
         }
+    }
+}
+
+impl<C, W> Take for Sending<C, W>
+where
+    C: BorrowMut<Channel> + Send + Sync,
+    W: Borrow<Watch> + Send + Sync,
+{
+    fn put(&self, block: Block<'_>) -> Result<()> {
+        self.write(block.range(), |link, header, patience| {
+            link.write(header, block.bytes, patience)
+        })?;
+        self.hash(block);
         Ok(())
     }
 
-    fn done(&self) -> Extents {
-        self.state().sent.clone()
+    fn put_from(&self, file: &Lying<'_>, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
+        if self.leaves.is_some() {
+            look(file, range.clone(), buffer, &mut |block| self.hash(block))?;
+        }
+        self.write_from(file, range, buffer)
     }
+}
 
-    fn commit(&self) -> Result<Extents> {
-        Ok(Extents::new()) // only the receiver can make anything durable
+/// Shows a range of a file, in pieces that stay in the processor's own cache.
+pub(crate) fn look(
+    file: &Lying<'_>,
+    range: Range<u64>,
+    buffer: &mut [u8],
+    each: &mut dyn FnMut(Block<'_>),
+) -> Result<()> {
+    let mut left = Extents::from(range);
+    while let Some(piece) = left.take_aligned(LOOK_BYTES) {
+        let bytes = &mut buffer[..(piece.end - piece.start) as usize];
+        file.fill(piece.start, bytes)?;
+        each(Block {
+            offset: piece.start,
+            bytes,
+        });
     }
-
-    fn finish(self: Box<Self>, _: &Whole) -> Result<Finished> {
-        self.end().map(|_| Finished::default())
-    }
-
-    fn abandon(self: Box<Self>) -> Result<()> {
-        Ok(())
-    }
+    Ok(())
 }
 
 impl State {
@@ -272,4 +307,6 @@ fn end_blocks(
 }
 
 const NO_PANIC: &str = "no thread panics while it holds this";
+/// Half of what a processor's own cache holds at least.
+const LOOK_BYTES: u64 = 128 << 10;
 const RETURNED_SOON: Duration = Duration::from_millis(20);

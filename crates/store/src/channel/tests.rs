@@ -1,8 +1,8 @@
 //! Both ends of data channels against each other, over loopback.
 
 use super::{Cancel, Channel, Mode, Opened, Watch};
-use crate::{Checks, Error, Finished, Result, Sink, Whole};
-use godwit_core::{Block, Extents, LEAF_BYTES};
+use crate::{Checks, Error, Lying, Result, Take};
+use godwit_core::{Algorithm, Block, Digest, Extents, LEAF_BYTES};
 use godwit_wire::mode_e::Header;
 use std::{
     io::Write,
@@ -22,7 +22,7 @@ const UNCHECKED: Checks = Checks {
 #[derive(Default)]
 struct Kept(Mutex<(Vec<u8>, Extents)>);
 
-impl Sink for Kept {
+impl Take for Kept {
     fn put(&self, block: Block<'_>) -> Result<()> {
         let (bytes, done) = &mut *self.0.lock().unwrap();
         let range = block.range();
@@ -34,18 +34,6 @@ impl Sink for Kept {
         bytes.resize(bytes.len().max(range.end as usize), 0);
         bytes[range.start as usize..range.end as usize].copy_from_slice(block.bytes);
         done.insert(range);
-        Ok(())
-    }
-    fn done(&self) -> Extents {
-        self.0.lock().unwrap().1.clone()
-    }
-    fn commit(&self) -> Result<Extents> {
-        Ok(self.done())
-    }
-    fn finish(self: Box<Self>, _: &Whole) -> Result<Finished> {
-        Ok(Finished::default())
-    }
-    fn abandon(self: Box<Self>) -> Result<()> {
         Ok(())
     }
 }
@@ -190,6 +178,82 @@ fn a_small_file_may_come_over_connections_that_come_late() {
     assert_eq!(receiver.receive_whole(99, &watch).unwrap(), bytes(1));
 }
 
+/// Puts a file into a directory of its own and opens it.
+fn lying(whole: &[u8]) -> (tempfile::TempDir, std::path::PathBuf, std::fs::File) {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("file");
+    std::fs::write(&path, whole).unwrap();
+    let file = std::fs::File::open(&path).unwrap();
+    (place, path, file)
+}
+
+#[test]
+fn what_the_kernel_sends_out_of_a_file_is_what_was_hashed() {
+    let whole = bytes(3 * LEAF_BYTES as usize + 4321);
+    let (_place, path, file) = lying(&whole);
+    let file = Lying {
+        path: &path,
+        file: &file,
+    };
+    let watch = watch();
+    for (mode, blake3) in [
+        (Mode::Stream, false),
+        (Mode::Extended, false),
+        (Mode::Extended, true),
+    ] {
+        let (mut receiver, address) = Channel::listen(HERE, None).unwrap();
+        let mut sender = Channel::connect(vec![address]);
+        thread::scope(|scope| {
+            let sent = scope.spawn(|| {
+                sender.open(1, &watch).unwrap();
+                let checks = Checks {
+                    blake3,
+                    adler32: false,
+                };
+                let sending = sender.send(mode, 0, checks, &watch);
+                let mut left = Extents::from(0..whole.len() as u64);
+                let mut buffer = vec![0; LEAF_BYTES as usize];
+                while let Some(range) = left.take_aligned(LEAF_BYTES) {
+                    sending.put_from(&file, range, &mut buffer).unwrap();
+                }
+                sending.end().unwrap()
+            });
+            let kept = Kept::default();
+            receiver.receive(mode, 0, &kept, &watch).unwrap();
+            assert!(kept.0.lock().unwrap().0 == whole, "{mode:?}");
+            let told = sent
+                .join()
+                .unwrap()
+                .leaves
+                .and_then(|leaves| leaves.root(whole.len() as u64));
+            let expected = blake3.then(|| Digest::of(Algorithm::Blake3, &whole));
+            assert_eq!(told, expected);
+        });
+    }
+}
+
+#[test]
+fn a_file_that_becomes_shorter_on_its_way_out_is_an_error_on_both_ends() {
+    let (_place, path, file) = lying(&bytes(100_000));
+    let file = Lying {
+        path: &path,
+        file: &file,
+    };
+    let watch = watch();
+    let (mut receiver, address) = Channel::listen(HERE, None).unwrap();
+    let mut sender = Channel::connect(vec![address]);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            sender.open(1, &watch).unwrap();
+            let sending = sender.send(Mode::Extended, 0, UNCHECKED, &watch);
+            let short = sending.put_from(&file, 0..150_000, &mut vec![0; 150_000]);
+            assert!(matches!(short, Err(Error::Changed { .. })), "{short:?}");
+        });
+        let cut = receiver.receive(Mode::Extended, 0, &Kept::default(), &watch);
+        assert!(matches!(cut, Err(Error::Lost { .. })), "{cut:?}");
+    });
+}
+
 #[test]
 fn a_sender_that_dies_is_not_the_end_of_the_file() {
     let watch = watch();
@@ -203,7 +267,11 @@ fn a_sender_that_dies_is_not_the_end_of_the_file() {
         .receive(Mode::Extended, 0, &kept, &watch)
         .unwrap_err();
     assert!(matches!(error, Error::Lost { .. }), "{error}");
-    assert_eq!(kept.done(), Extents::from(0..60), "what came is kept");
+    assert_eq!(
+        kept.0.lock().unwrap().1,
+        Extents::from(0..60),
+        "what came is kept"
+    );
 }
 
 #[test]

@@ -7,11 +7,10 @@
 use super::{
     Inner, now,
     place::Place,
-    read::fill,
     record::{Found, Header, Record, Slot, keepable},
     wrong,
 };
-use crate::{Error, Origin, Result, Write, landed::leaf_range, store::same_origin};
+use crate::{Error, Lying, Origin, Result, Write, landed::leaf_range, store::same_origin};
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, LEAF_BYTES, Leaves, Piece};
 use godwit_sys::{self as sys, Folder, Open};
 use std::{
@@ -525,7 +524,7 @@ fn chain_on_disk(path: &Path, file: &File, leaf: u64, slot: &Slot) -> Result<Opt
     };
     let mut buffer = sys::Buffer::take();
     let bytes = &mut buffer[..(range.end - range.start) as usize];
-    fill(path, file, range.start, bytes)?;
+    Lying { path, file }.fill(range.start, bytes)?;
     let mut tree = Leaves::new();
     tree.add(Piece::of(Block {
         offset: range.start,

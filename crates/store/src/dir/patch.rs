@@ -1,9 +1,9 @@
 //! Changing a file where it is: readers see every byte at once, and there is
 //! nothing to resume.
 
-use super::{Inner, now, place::Place, read::fill, regular, stat, wrong};
+use super::{Inner, now, place::Place, regular, stat, wrong};
 use crate::{
-    Checks, Error, Finished, How, Result, Sink, Whole, Write,
+    Checks, Error, Finished, How, Lying, Result, Sink, Take, Whole, Write,
     landed::{Hashed, Landed},
 };
 use godwit_core::{Block, Chain, Extents};
@@ -133,7 +133,13 @@ impl Patch {
         }
         let len = whole.size.unwrap_or(len);
         let mut landed = self.landed();
-        let read = |at, bytes: &mut [u8]| fill(&self.path, &self.file, at, bytes);
+        let read = |at, bytes: &mut [u8]| {
+            Lying {
+                path: &self.path,
+                file: &self.file,
+            }
+            .fill(at, bytes)
+        };
         if landed.done() == &Extents::from(0..len) {
             return landed.settle(&self.path, whole, &read);
         }
@@ -160,7 +166,7 @@ impl Patch {
     }
 }
 
-impl Sink for Patch {
+impl Take for Patch {
     fn put(&self, block: Block<'_>) -> Result<()> {
         if block.offset.checked_add(block.bytes.len() as u64).is_none() {
             return Err(wrong(&self.path, io::ErrorKind::FileTooLarge.into()));
@@ -192,7 +198,9 @@ impl Sink for Patch {
         self.landed().said(leaf, chain);
         Ok(())
     }
+}
 
+impl Sink for Patch {
     fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
         self.landed().newly_whole(count_max)
     }
@@ -209,7 +217,13 @@ impl Sink for Patch {
 
     fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished> {
         let failed = |e| wrong(&self.path, e);
-        let read = |at: u64, bytes: &mut [u8]| fill(&self.path, &self.file, self.start + at, bytes);
+        let read = |at: u64, bytes: &mut [u8]| {
+            Lying {
+                path: &self.path,
+                file: &self.file,
+            }
+            .fill(self.start + at, bytes)
+        };
         let mut finished = match self.aim {
             Aim::Change => self.settle_change(whole)?,
             Aim::Append => self.landed().settle(&self.path, whole, &read)?,

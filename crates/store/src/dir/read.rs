@@ -1,14 +1,12 @@
 //! Reading files.
 
 use super::{Inner, place, regular, stat, wrong};
-use crate::{Error, Read, Result, SMALL_BYTES, Sink, Small, Verified};
+use crate::{Error, Lying, Read, Result, SMALL_BYTES, Small, Take, Verified};
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Hashing, LEAF_BYTES, Leaves, Piece};
 use godwit_sys::{self as sys, Buffer, Meta, Open};
 use std::{
     fs::File,
-    io,
     ops::Range,
-    os::unix::fs::FileExt,
     path::Path,
     sync::{Mutex, PoisonError},
     thread,
@@ -20,15 +18,16 @@ impl Inner {
         path: &Path,
         want: &Extents,
         streams: usize,
-        into: &dyn Sink,
+        into: &dyn Take,
     ) -> Result<Read> {
         let (file, before) = self.to_read(path)?;
         let left: Extents = want.within(0..before.size).collect();
+        let lying = Lying { path, file: &file };
         let threads = streams.min((left.len_bytes() / THREAD_WORTH_BYTES) as usize);
         if threads > 1 {
-            read_by_many(path, &file, left, threads, into)?;
+            read_by_many(&lying, left, threads, into)?;
         } else {
-            read_in_order(path, &file, left, &mut |block| into.put(block))?;
+            read_in_order(left, |range, buffer| into.put_from(&lying, range, buffer))?;
         }
         let after = unchanged(path, &file, &before)?;
         Ok(Read {
@@ -47,7 +46,7 @@ impl Inner {
             });
         }
         let mut bytes = vec![0; before.size as usize];
-        fill(path, &file, 0, &mut bytes)?;
+        Lying { path, file: &file }.fill(0, &mut bytes)?;
         let after = unchanged(path, &file, &before)?;
         Ok(Small {
             bytes,
@@ -74,8 +73,9 @@ impl Inner {
             None => Extents::from(all),
         };
         let mut hashing = Hashing::new(by);
-        read_in_order(path, &file, left, &mut |block| {
-            hashing.update(block.bytes);
+        let lying = Lying { path, file: &file };
+        read_in_order(left, |range, buffer| {
+            hashing.update(filled(&lying, range, buffer)?.bytes);
             Ok(())
         })?;
         let after = unchanged(path, &file, &before)?;
@@ -92,7 +92,9 @@ impl Inner {
         let bytes =
             leaves.start.min(end) * LEAF_BYTES..end.saturating_mul(LEAF_BYTES).min(before.size);
         let (mut chains, mut tree) = (Vec::new(), Leaves::new());
-        read_in_order(path, &file, Extents::from(bytes), &mut |block| {
+        let lying = Lying { path, file: &file };
+        read_in_order(Extents::from(bytes), |range, buffer| {
+            let block = filled(&lying, range, buffer)?;
             let leaf = block.offset / LEAF_BYTES;
             tree.add(Piece::of(block));
             chains.extend(tree.chain(leaf, before.size));
@@ -112,13 +114,7 @@ impl Inner {
     }
 }
 
-fn read_by_many(
-    path: &Path,
-    file: &File,
-    left: Extents,
-    threads: usize,
-    into: &dyn Sink,
-) -> Result<()> {
+fn read_by_many(lying: &Lying<'_>, left: Extents, threads: usize, into: &dyn Take) -> Result<()> {
     let left = Mutex::new(left);
     let work = || {
         let mut buffer = Buffer::take();
@@ -128,7 +124,7 @@ fn read_by_many(
                 .unwrap_or_else(PoisonError::into_inner)
                 .take_aligned(LEAF_BYTES);
             let Some(range) = next else { return Ok(()) };
-            let put = read_block(path, file, range, &mut buffer, &mut |block| into.put(block));
+            let put = into.put_from(lying, range, &mut buffer);
             if put.is_err() {
                 // Nobody needs to read on.
                 *left.lock().unwrap_or_else(PoisonError::into_inner) = Extents::new();
@@ -150,46 +146,27 @@ fn read_by_many(
 }
 
 fn read_in_order(
-    path: &Path,
-    file: &File,
     mut left: Extents,
-    put: &mut dyn FnMut(Block<'_>) -> Result<()>,
+    mut each: impl FnMut(Range<u64>, &mut [u8]) -> Result<()>,
 ) -> Result<()> {
     if left.is_empty() {
         return Ok(());
     }
     let mut buffer = Buffer::take();
     while let Some(range) = left.take_aligned(LEAF_BYTES) {
-        read_block(path, file, range, &mut buffer, put)?;
+        each(range, &mut buffer)?;
     }
     Ok(())
 }
 
-fn read_block(
-    path: &Path,
-    file: &File,
-    range: Range<u64>,
-    buffer: &mut [u8],
-    put: &mut dyn FnMut(Block<'_>) -> Result<()>,
-) -> Result<()> {
+/// Reads a range into a buffer.
+fn filled<'a>(lying: &Lying<'_>, range: Range<u64>, buffer: &'a mut [u8]) -> Result<Block<'a>> {
     let bytes = &mut buffer[..(range.end - range.start) as usize];
-    fill(path, file, range.start, bytes)?;
-    put(Block {
+    lying.fill(range.start, bytes)?;
+    Ok(Block {
         offset: range.start,
         bytes,
     })
-}
-
-/// Fills `bytes` from the file.
-pub(super) fn fill(path: &Path, file: &File, offset: u64, bytes: &mut [u8]) -> Result<()> {
-    file.read_exact_at(bytes, offset)
-        .map_err(|e| match e.kind() {
-            io::ErrorKind::UnexpectedEof => Error::Changed {
-                path: path.into(),
-                what: "it became shorter".into(),
-            },
-            _ => wrong(path, e),
-        })
 }
 
 /// Tells the file as it is now, if it is what it was when we began.

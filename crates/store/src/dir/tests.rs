@@ -4,7 +4,7 @@ mod crashes;
 mod publish;
 
 use super::*;
-use crate::{Checks, Sink, Whole};
+use crate::{Checks, Sink, Take, Whole};
 use godwit_core::{Block, LEAF_BYTES};
 use std::{
     fs,
@@ -103,21 +103,9 @@ pub(super) fn write(dir: &Dir, path: &str, bytes: &[u8]) -> Finished {
 /// Drops what it is given, after doing something.
 struct Meanwhile<F>(F);
 
-impl<F: Fn() + Send + Sync> Sink for Meanwhile<F> {
+impl<F: Fn() + Send + Sync> Take for Meanwhile<F> {
     fn put(&self, _: Block<'_>) -> Result<()> {
         (self.0)();
-        Ok(())
-    }
-    fn done(&self) -> Extents {
-        Extents::new()
-    }
-    fn commit(&self) -> Result<Extents> {
-        Ok(Extents::new())
-    }
-    fn finish(self: Box<Self>, _: &Whole) -> Result<Finished> {
-        Ok(Finished::default())
-    }
-    fn abandon(self: Box<Self>) -> Result<()> {
         Ok(())
     }
 }

@@ -5,12 +5,12 @@ use super::{
     partial::{Held, gone},
     patch,
     place::Place,
-    read::fill,
     record::{Header, Record, Slot, keepable},
     regular, stat, wrong,
 };
 use crate::{
-    Checks, Error, Finished, How, Origin, Result, SMALL_BYTES, Sink, Whole, Write, crash,
+    Checks, Error, Finished, How, Lying, Origin, Result, SMALL_BYTES, Sink, Take, Whole, Write,
+    crash,
     landed::{Hashed, Landed, leaf_range, leaves_of},
 };
 use godwit_core::{Block, Chain, Digest, Extents, LEAF_BYTES, Version};
@@ -117,9 +117,13 @@ impl Upload {
                     .landed
                     .recorded(*leaf, &slot.in_file(*leaf), slot.chain);
             }
-            progress
-                .landed
-                .read_partial_leaves(&|at, bytes| fill(path, &held.file, at, bytes))?;
+            progress.landed.read_partial_leaves(&|at, bytes| {
+                Lying {
+                    path,
+                    file: &held.file,
+                }
+                .fill(at, bytes)
+            })?;
             progress.len = progress.landed.done().end();
             progress.claimed = progress.len;
         }
@@ -252,7 +256,7 @@ impl Upload {
     }
 }
 
-impl Sink for Upload {
+impl Take for Upload {
     fn put(&self, block: Block<'_>) -> Result<()> {
         if block.bytes.is_empty() {
             return Ok(());
@@ -300,7 +304,9 @@ impl Sink for Upload {
         }
         Ok(())
     }
+}
 
+impl Sink for Upload {
     fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
         self.progress().landed.newly_whole(count_max)
     }
@@ -339,7 +345,13 @@ impl Sink for Upload {
         let failed = |e| wrong(&self.path, e);
         let mut progress = self.progress();
         let before = progress.landed.done().clone();
-        let read = |at, bytes: &mut [u8]| fill(&self.path, &self.held.file, at, bytes);
+        let read = |at, bytes: &mut [u8]| {
+            Lying {
+                path: &self.path,
+                file: &self.held.file,
+            }
+            .fill(at, bytes)
+        };
         let settled = progress.landed.settle(&self.path, whole, &read);
         self.record_losses(&mut progress, &before).map_err(failed)?;
         let mut finished = settled?;
@@ -506,7 +518,7 @@ fn digest_of(path: &Path, file: &File, size: u64, like: &Digest) -> Result<Diges
     let (mut left, mut buffer) = (Extents::from(0..size), sys::Buffer::take());
     while let Some(range) = left.take_aligned(LEAF_BYTES) {
         let bytes = &mut buffer[..(range.end - range.start) as usize];
-        fill(path, file, range.start, bytes)?;
+        Lying { path, file }.fill(range.start, bytes)?;
         hashing.update(bytes);
     }
     Ok(hashing.finish())

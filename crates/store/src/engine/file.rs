@@ -2,7 +2,8 @@
 
 use super::{Copying, Event, Item, Outcome, Rule, plan::wanted_bytes, retry::Retry};
 use crate::{
-    Checks, Error, Finished, How, Origin, Read, Result, Sink, Stat, Verified, Whole, Write,
+    Checks, Error, Finished, How, Lying, Origin, Read, Result, Sink, Stat, Take, Verified, Whole,
+    Write,
     channel::{Cancel, streams_for},
 };
 use godwit_core::{
@@ -371,7 +372,7 @@ struct Counting<'a> {
     landed: &'a (dyn Fn(Range<u64>) + Sync),
 }
 
-impl Sink for Counting<'_> {
+impl Take for Counting<'_> {
     fn put(&self, block: Block<'_>) -> Result<()> {
         self.cancel.check()?;
         self.sink.put(block)?;
@@ -379,28 +380,15 @@ impl Sink for Counting<'_> {
         Ok(())
     }
 
+    fn put_from(&self, file: &Lying<'_>, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
+        self.cancel.check()?;
+        self.sink.put_from(file, range.clone(), buffer)?;
+        (self.landed)(range);
+        Ok(())
+    }
+
     fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
         self.sink.said(leaf, chain)
-    }
-
-    fn done(&self) -> Extents {
-        self.sink.done()
-    }
-
-    fn settle(&self) -> Result<Extents> {
-        self.sink.settle()
-    }
-
-    fn commit(&self) -> Result<Extents> {
-        self.sink.commit()
-    }
-
-    fn finish(self: Box<Self>, _: &Whole) -> Result<Finished> {
-        Ok(Finished::default()) // whoever made it finishes the sink itself
-    }
-
-    fn abandon(self: Box<Self>) -> Result<()> {
-        Ok(())
     }
 }
 
@@ -415,25 +403,9 @@ fn fresh_bytes(told: &Mutex<Extents>, range: Range<u64>) -> u64 {
 /// Shows what it is given.
 struct Shown<'a>(&'a dyn Sink);
 
-impl Sink for Shown<'_> {
+impl Take for Shown<'_> {
     fn put(&self, block: Block<'_>) -> Result<()> {
         self.0.show(block)
-    }
-
-    fn done(&self) -> Extents {
-        Extents::new()
-    }
-
-    fn commit(&self) -> Result<Extents> {
-        Ok(Extents::new())
-    }
-
-    fn finish(self: Box<Self>, _: &Whole) -> Result<Finished> {
-        Ok(Finished::default())
-    }
-
-    fn abandon(self: Box<Self>) -> Result<()> {
-        Ok(())
     }
 }
 

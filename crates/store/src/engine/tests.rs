@@ -2,8 +2,8 @@
 
 use super::{Event, Options, Place, Rule, Summary, Task, copy};
 use crate::{
-    Can, Entry, Error, Given, How, Kind, Memory, Read, Result, Set, Sink, Space, Stat, Store, What,
-    Write, channel::Cancel,
+    Can, Entry, Error, Given, How, Kind, Memory, Read, Result, Set, Sink, Space, Stat, Store, Take,
+    What, Write, channel::Cancel,
 };
 use godwit_core::{Algorithm, Block, Digest, Extents, LEAF_BYTES, Url};
 use std::{
@@ -60,23 +60,11 @@ fn get(store: &dyn Store, path: &str) -> Option<Vec<u8>> {
 
 struct Into<'a>(&'a Mutex<Vec<u8>>);
 
-impl Sink for Into<'_> {
+impl Take for Into<'_> {
     fn put(&self, block: Block<'_>) -> Result<()> {
         let range = block.range();
         self.0.lock().unwrap()[range.start as usize..range.end as usize]
             .copy_from_slice(block.bytes);
-        Ok(())
-    }
-    fn done(&self) -> Extents {
-        Extents::new()
-    }
-    fn commit(&self) -> Result<Extents> {
-        Ok(Extents::new())
-    }
-    fn finish(self: Box<Self>, _: &crate::Whole) -> Result<crate::Finished> {
-        Ok(crate::Finished::default())
-    }
-    fn abandon(self: Box<Self>) -> Result<()> {
         Ok(())
     }
 }
@@ -220,9 +208,9 @@ struct Troubled {
     then: Option<Vec<u8>>,
 }
 
-struct Limited<'a>(&'a dyn Sink, AtomicU64, &'a AtomicU64);
+struct Limited<'a>(&'a dyn Take, AtomicU64, &'a AtomicU64);
 
-impl Sink for Limited<'_> {
+impl Take for Limited<'_> {
     fn put(&self, block: Block<'_>) -> Result<()> {
         if self.1.fetch_sub(1, Relaxed) == 0 {
             self.1.store(0, Relaxed);
@@ -234,18 +222,6 @@ impl Sink for Limited<'_> {
         }
         self.2.fetch_add(block.bytes.len() as u64, Relaxed);
         self.0.put(block)
-    }
-    fn done(&self) -> Extents {
-        self.0.done()
-    }
-    fn commit(&self) -> Result<Extents> {
-        self.0.commit()
-    }
-    fn finish(self: Box<Self>, _: &crate::Whole) -> Result<crate::Finished> {
-        Ok(crate::Finished::default())
-    }
-    fn abandon(self: Box<Self>) -> Result<()> {
-        Ok(())
     }
 }
 
@@ -259,7 +235,7 @@ impl Store for Troubled {
     fn list(&self, path: &Path, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
         self.inner.list(path, each)
     }
-    fn read(&self, path: &Path, want: &Extents, _: usize, into: &dyn Sink) -> Result<Read> {
+    fn read(&self, path: &Path, want: &Extents, _: usize, into: &dyn Take) -> Result<Read> {
         let nth = self.reads.fetch_add(1, Relaxed);
         let limited = Limited(into, AtomicU64::new(self.blocks_each), &self.read_bytes);
         let read = self.inner.read(path, want, 1, &limited);

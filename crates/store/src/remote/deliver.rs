@@ -19,8 +19,9 @@ use super::{
     session::{Flow, Session},
 };
 use crate::{
-    Checks, Error, Finished, How, Read, Result, SMALL_BYTES, Sink, Store, Whole, Write,
-    channel::{Channel, Mode, Sending, Watch},
+    Checks, Error, Finished, How, Lying, Read, Result, SMALL_BYTES, Sink, Store, Take, Whole,
+    Write,
+    channel::{Channel, Mode, Sending, Watch, look},
 };
 use godwit_core::{
     AdlerPart, AdlerParts, Block, Chain, Digest, Extents, LEAF_BYTES, Leaves, Piece,
@@ -259,11 +260,40 @@ impl Delivering {
         }
     }
 
-    fn note_given(&self, block: &Block<'_>) {
+    /// Has `send` send a range in its turn, beginning the transfer if none is under way.
+    fn send(
+        &self,
+        range: Range<u64>,
+        send: impl FnOnce(&Sending<Channel, Arc<Watch>>) -> Result<()>,
+    ) -> Result<()> {
+        loop {
+            let phase = self.phase.read().expect(NO_PANIC);
+            match &*phase {
+                Phase::Moving(moving) => {
+                    self.await_turn(range.start)?;
+                    send(&moving.sending).map_err(|error| self.explained(error))?;
+                    self.note_given(range);
+                    return Ok(());
+                }
+                Phase::Over => {
+                    return Err(Error::Lost {
+                        host: self.remote.0.host.clone(),
+                        during: "writing".into(),
+                        cause: std::io::ErrorKind::BrokenPipe.into(),
+                    });
+                }
+                Phase::Idle(_) => {}
+            }
+            drop(phase);
+            self.start(range.start)?;
+        }
+    }
+
+    fn note_given(&self, range: Range<u64>) {
         let mut given = self.given();
-        given.bytes.insert(block.range());
+        given.bytes.insert(range.clone());
         if given.next.is_some() {
-            given.next = Some(block.range().end);
+            given.next = Some(range.end);
             self.turn.notify_all();
         }
     }
@@ -421,41 +451,37 @@ impl Delivering {
     }
 }
 
-impl Sink for Delivering {
+impl Take for Delivering {
     fn put(&self, block: Block<'_>) -> Result<()> {
         if block.bytes.is_empty() {
             return Ok(());
         }
         if let Some(kept) = &self.kept {
             self.keep(&mut kept.lock().expect(NO_PANIC), block)?;
-            self.note_given(&block);
+            self.note_given(block.range());
             return Ok(());
         }
-        loop {
-            let phase = self.phase.read().expect(NO_PANIC);
-            match &*phase {
-                Phase::Moving(moving) => {
-                    self.await_turn(block.offset)?;
-                    self.hash(block);
-                    moving
-                        .sending
-                        .put(block)
-                        .map_err(|error| self.explained(error))?;
-                    self.note_given(&block);
-                    return Ok(());
-                }
-                Phase::Over => {
-                    return Err(Error::Lost {
-                        host: self.remote.0.host.clone(),
-                        during: "writing".into(),
-                        cause: std::io::ErrorKind::BrokenPipe.into(),
-                    });
-                }
-                Phase::Idle(_) => {}
-            }
-            drop(phase);
-            self.start(block.offset)?;
+        self.send(block.range(), |sending| {
+            self.hash(block);
+            sending.put(block)
+        })
+    }
+
+    fn put_from(&self, file: &Lying<'_>, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
+        if self.kept.is_some() {
+            let bytes = &mut buffer[..(range.end - range.start) as usize];
+            file.fill(range.start, bytes)?;
+            return self.put(Block {
+                offset: range.start,
+                bytes,
+            });
         }
+        self.send(range.clone(), |sending| {
+            if self.leaves.is_some() || self.sums.is_some() {
+                look(file, range.clone(), buffer, &mut |block| self.hash(block))?;
+            }
+            sending.write_from(file, range, buffer)
+        })
     }
 
     fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
@@ -476,7 +502,9 @@ impl Sink for Delivering {
         }
         Ok(())
     }
+}
 
+impl Sink for Delivering {
     fn draw(
         &self,
         source: &dyn Store,

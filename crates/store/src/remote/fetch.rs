@@ -7,7 +7,7 @@ use super::{
     session::{Flow, Session},
 };
 use crate::{
-    Error, Read, Result, Sink, Stat,
+    Error, Read, Result, Stat, Take,
     channel::{Mode, Watch},
 };
 use godwit_core::{Block, Chain, Digest, Extents};
@@ -32,7 +32,7 @@ pub(super) struct Fetch<'a> {
     pub(super) name: Vec<u8>,
     pub(super) want: &'a Extents,
     pub(super) streams: usize,
-    pub(super) into: &'a dyn Sink,
+    pub(super) into: &'a dyn Take,
     pub(super) options: &'a RemoteOptions,
 }
 
@@ -211,7 +211,7 @@ pub(super) fn new_watch(options: &RemoteOptions) -> Result<Watch> {
 }
 
 /// Passes on what the server says of leaves.
-fn on_leaves(reply: &Reply, into: &dyn Sink) -> Result<()> {
+fn on_leaves(reply: &Reply, into: &dyn Take) -> Result<()> {
     if let Some(Marker::Leaves { first, chains }) = Marker::from_reply(reply)? {
         for (leaf, chain) in (first..).zip(chains) {
             into.said(leaf, chain)?;
@@ -240,7 +240,7 @@ fn legs(want: &Extents) -> Vec<Extents> {
 
 /// Lets through what is wanted, and notes what came.
 pub(super) struct Wanted<'a> {
-    into: &'a dyn Sink,
+    into: &'a dyn Take,
     left: Mutex<Extents>,
     whole: Extents,
     mode: Mode,
@@ -249,7 +249,7 @@ pub(super) struct Wanted<'a> {
 }
 
 impl<'a> Wanted<'a> {
-    pub(super) fn new(into: &'a dyn Sink, want: Extents, mode: Mode) -> Self {
+    pub(super) fn new(into: &'a dyn Take, want: Extents, mode: Mode) -> Self {
         Self {
             into,
             mode,
@@ -287,7 +287,7 @@ impl<'a> Wanted<'a> {
     }
 }
 
-impl Sink for Wanted<'_> {
+impl Take for Wanted<'_> {
     fn put(&self, block: Block<'_>) -> Result<()> {
         let range = block.range();
         for part in self.whole.within(range.clone()) {
@@ -312,22 +312,6 @@ impl Sink for Wanted<'_> {
 
     fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
         self.into.said(leaf, chain)
-    }
-
-    fn done(&self) -> Extents {
-        self.into.done()
-    }
-
-    fn commit(&self) -> Result<Extents> {
-        self.into.commit()
-    }
-
-    fn finish(self: Box<Self>, _: &crate::Whole) -> Result<crate::Finished> {
-        Ok(crate::Finished::default())
-    }
-
-    fn abandon(self: Box<Self>) -> Result<()> {
-        Ok(())
     }
 }
 

@@ -19,8 +19,8 @@ mod session;
 mod small;
 
 use crate::{
-    Can, Entry, Error, Finished, Given, Read, Result, Set, Sink, Small, Space, Stat, Store, What,
-    Write, channel::Cancel,
+    Can, Entry, Error, Finished, Given, Read, Result, Set, Sink, Small, Space, Stat, Store, Take,
+    What, Write, channel::Cancel,
 };
 use fetch::Fetch;
 use godwit_core::{Algorithm, Block, Digest, Extents, Scheme, Url};
@@ -323,7 +323,7 @@ impl Store for Remote {
         })
     }
 
-    fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Sink) -> Result<Read> {
+    fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Take) -> Result<Read> {
         let fetch = |session: &Session| {
             Ok::<_, Error>(Fetch {
                 path,

@@ -7,10 +7,8 @@ use super::{
     fetch::new_watch,
     session::{Flow, Session},
 };
-use crate::{
-    Entry, Error, Finished, Kind, Result, Set, Sink, Space, Stat, What, Whole, channel::Mode,
-};
-use godwit_core::{Block, Extents};
+use crate::{Entry, Error, Kind, Result, Set, Space, Stat, Take, What, channel::Mode};
+use godwit_core::Block;
 use godwit_wire::{
     client::{self, Family, Line, Peer, Talk, Told},
     facts::{self, Facts, Named},
@@ -325,7 +323,7 @@ fn read_entries(
 /// Hands a listing from the thread that receives it to the one that reads it.
 struct Pipe(Mutex<(u64, SyncSender<Vec<u8>>)>);
 
-impl Sink for Pipe {
+impl Take for Pipe {
     fn put(&self, block: Block<'_>) -> Result<()> {
         let mut pipe = self.0.lock().expect("no thread panics while it holds this");
         if block.offset != pipe.0 {
@@ -339,22 +337,6 @@ impl Sink for Pipe {
         pipe.1
             .send(block.bytes.to_vec())
             .map_err(|_| Error::Canceled)
-    }
-
-    fn done(&self) -> Extents {
-        Extents::new()
-    }
-
-    fn commit(&self) -> Result<Extents> {
-        Ok(Extents::new())
-    }
-
-    fn finish(self: Box<Self>, _: &Whole) -> Result<Finished> {
-        Ok(Finished::default())
-    }
-
-    fn abandon(self: Box<Self>) -> Result<()> {
-        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 //! what was sent and with what the source says.
 
 use crate::remote::{Remote, faults, names, session::Session};
-use crate::{Error, Finished, How, Kind, Result, Set, Sink, Store, Verified, Whole};
+use crate::{Error, Finished, How, Kind, Result, Set, Store, Take, Verified, Whole};
 use godwit_core::{Algorithm, Block, Digest, Extents, Hashing, Strength, Version};
 use godwit_wire::client::{self, Family, Talk, Told, Upload};
 use std::{
@@ -310,27 +310,11 @@ fn digest_of(
 /// Hashes what comes in order, as it does on one stream.
 struct ReadBack(Mutex<Option<Hashing>>);
 
-impl Sink for ReadBack {
+impl Take for ReadBack {
     fn put(&self, block: Block<'_>) -> Result<()> {
         if let Some(hashing) = &mut *self.0.lock().expect(NO_PANIC) {
             hashing.update(block.bytes);
         }
-        Ok(())
-    }
-
-    fn done(&self) -> Extents {
-        Extents::new()
-    }
-
-    fn commit(&self) -> Result<Extents> {
-        Ok(Extents::new())
-    }
-
-    fn finish(self: Box<Self>, _: &Whole) -> Result<Finished> {
-        Ok(Finished::default())
-    }
-
-    fn abandon(self: Box<Self>) -> Result<()> {
         Ok(())
     }
 }
