@@ -8,8 +8,8 @@ mod peers;
 
 use godwit_core::{Block, Chain, Extents, Url};
 use godwit_store::{
-    Error, Finished, How, Kind, Remote, RemoteOptions, Result, Sink, Store, Take, What, Whole,
-    Write, channel::Cancel, check,
+    Error, Finished, How, Kind, Remote, RemoteOptions, Result, Store, Take, What, Whole, Write,
+    channel::Cancel, check,
 };
 use peers::{Kind as Server, Peer};
 use std::{
