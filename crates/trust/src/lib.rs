@@ -1,0 +1,21 @@
+//! Who speaks, and what they may do.
+//!
+//! A [`Channel`] is a conversation with somebody whose name was proved: tokens in, tokens
+//! out, as GSI has them (TLS records and nothing else). Names come from X.509 certificates
+//! and the proxies that people make of them (RFC 3820), judged by a directory of
+//! [`Authorities`]. No socket here, no protocol that carries the tokens, no account of
+//! this machine.
+
+mod authorities;
+mod channel;
+mod credential;
+mod error;
+mod gridmap;
+mod identity;
+
+pub use authorities::Authorities;
+pub use channel::{Channel, Delegate, Expect, Step, TOKEN_BYTES_MAX};
+pub use credential::Credential;
+pub use error::{Error, Result};
+pub use gridmap::Gridmap;
+pub use identity::Identity;
