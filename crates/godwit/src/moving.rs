@@ -5,6 +5,7 @@ use crate::{
     options::Moving,
     places::{self, Place},
     progress::Reporter,
+    record,
     screen::Screen,
     signals::Stop,
     trouble::{Run, Trouble},
@@ -67,6 +68,7 @@ pub(crate) fn options(moving: &Moving) -> Run<Options> {
         resume: !moving.no_resume,
         retries: moving.retries.unwrap_or(ours.retries),
         stall: moving.stall_timeout.unwrap_or(ours.stall),
+        notes: record::state_directory().map(|state| state.join("uploads")),
         ..ours
     })
 }

@@ -23,6 +23,7 @@ use godwit_core::Digest;
 use queue::{Queue, Taken};
 use std::{
     ops::Range,
+    path::PathBuf,
     sync::{
         Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -55,6 +56,8 @@ pub struct Options {
     pub stall: Duration,
     /// How long a connection may take to come up.
     pub connect: Duration,
+    /// Where to note what landed on servers that cannot be asked for it.
+    pub notes: Option<PathBuf>,
     /// Stops everything.
     pub cancel: Cancel,
 }
@@ -73,6 +76,7 @@ impl Options {
             retries: 5,
             stall: Duration::from_secs(30),
             connect: Duration::from_secs(15),
+            notes: None,
             cancel,
         }
     }

@@ -115,6 +115,7 @@ fn connect(url: &Url, options: &Options) -> Result<Arc<dyn Store>> {
                 stall: options.stall,
                 connect: options.connect,
                 digests: options.verify,
+                notes: options.notes.clone(),
                 ..RemoteOptions::new(options.cancel.clone())
             };
             Ok(Arc::new(Remote::open(url, &limits)?))

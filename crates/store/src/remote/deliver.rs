@@ -16,6 +16,7 @@ use super::{
     attend::{Begun, begin as await_begin},
     faults,
     fetch::new_watch,
+    parts::When,
     session::{Flow, Session},
 };
 use crate::{
@@ -206,6 +207,7 @@ impl Delivering {
         let listening = Listening {
             session,
             told: self.told.clone(),
+            part: Arc::downgrade(&self.plan.part),
             watch,
             options: self.remote.0.options.clone(),
         };
@@ -647,7 +649,8 @@ impl Drop for Delivering {
     fn drop(&mut self) {
         self.stop();
         if !self.is_published {
-            self.plan.part.note(&self.told.state().landed);
+            let landed = self.told.state().landed.clone();
+            self.plan.part.note(&landed, When::Now);
         }
     }
 }

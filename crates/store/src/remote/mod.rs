@@ -53,6 +53,9 @@ pub struct RemoteOptions {
     pub appear: Appear,
     /// Whether servers of ours are to hash what they read and write.
     pub digests: bool,
+    /// Where to note what landed on servers that cannot be asked for it, so that
+    /// another process can go on; `None`: nowhere.
+    pub notes: Option<PathBuf>,
 }
 
 /// How an upload appears on a server that is not one of ours.
@@ -74,6 +77,7 @@ impl RemoteOptions {
             cancel,
             appear: Appear::default(),
             digests: true,
+            notes: None,
         }
     }
 }
@@ -134,15 +138,20 @@ impl Remote {
             user: url.user().map_or(anonymous.user, Into::into),
             password: url.password().map_or(anonymous.password, Into::into),
         };
+        let (host, port) = (
+            host.to_resolve(),
+            url.port().or(url.scheme().default_port()).unwrap_or(21),
+        );
+        let server = format!("ftp://{}@{}", who.user, connect::host_port(&host, port));
         let inner = Inner {
-            host: host.to_resolve(),
-            port: url.port().or(url.scheme().default_port()).unwrap_or(21),
+            host,
+            port,
             who,
             options: options.clone(),
             idle: Mutex::default(),
             known: Mutex::default(),
             is_behind_wall: AtomicBool::new(false),
-            parts: Parts::default(),
+            parts: Parts::new(options.notes.clone(), server),
             publishing: Mutex::default(),
         };
         Ok(Self(Arc::new(inner), Path::new("").into()))
@@ -283,7 +292,7 @@ impl Store for Remote {
             append: false,
             atomic: is_ours || self.0.options.appear == Appear::WhenWhole,
             // What landed in blocks on a GridFTP server is known from its markers,
-            // every five seconds, and only to the process that heard them.
+            // every five seconds, which is too rare to promise.
             resume: is_ours || (!in_blocks && peer.features.restarts_streams()),
             ranges: in_blocks || peer.features.restarts_streams(),
             write: true,

@@ -1,15 +1,35 @@
 //! Uploads to servers of others that are not whole yet: which of them somebody is
 //! writing now, and what the server said that it has of the rest.
 
+mod notes;
+
+pub(super) use notes::When;
+
 use godwit_core::Extents;
+use notes::Note;
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard},
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, Once},
+    time::Duration,
 };
 
 /// All parts on one server that this process knows of.
 #[derive(Clone, Default)]
-pub(super) struct Parts(Arc<Mutex<HashMap<Vec<u8>, Part>>>);
+pub(super) struct Parts(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    known: Mutex<HashMap<Vec<u8>, Part>>,
+    notes: Option<Notes>,
+}
+
+/// Where other processes will look for what we heard.
+struct Notes {
+    directory: PathBuf,
+    /// Who is spoken to, without secrets.
+    server: String,
+}
 
 #[derive(Default)]
 struct Part {
@@ -21,32 +41,112 @@ struct Part {
 pub(super) struct Claim {
     name: Vec<u8>,
     parts: Option<Parts>,
+    note: Mutex<Option<Note>>,
+}
+
+/// Whether what lands in a part is worth a note for another process.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Remembered {
+    /// The server cannot be asked for it, and the name says of what it is a part.
+    OnDisk,
+    /// The server knows.
+    No,
 }
 
 impl Parts {
+    /// Returns none yet; notes about parts on `server` are in `directory`, if there is one.
+    pub(super) fn new(directory: Option<PathBuf>, server: String) -> Self {
+        let notes = directory.map(|directory| Notes { directory, server });
+        let known = Mutex::default();
+        Self(Arc::new(Shared { known, notes }))
+    }
+
     /// Claims a part; if somebody writes to it, another one that `or` names.
-    pub(super) fn claim(&self, name: Vec<u8>, or: impl Fn(String) -> Vec<u8>) -> Claim {
-        let mut parts = self.lock();
-        let others = (1..).map(|serial: u32| or(format!("{}-{serial}", std::process::id())));
-        let name = [name].into_iter().chain(others).find(|name| {
-            let part = parts.entry(name.clone()).or_default();
-            !std::mem::replace(&mut part.is_claimed, true)
-        });
+    pub(super) fn claim(
+        &self,
+        name: Vec<u8>,
+        remembered: Remembered,
+        or: impl Fn(String) -> Vec<u8>,
+    ) -> Claim {
+        if self.take(&name) {
+            match self.note(&name, remembered) {
+                Ok(note) => return self.claimed(name, note),
+                Err(InUse) => self.give_up(&name),
+            }
+        }
+        let mut others = (1..).map(|serial: u32| or(format!("{}-{serial}", std::process::id())));
+        let name = others.find(|name| self.take(name));
+        self.claimed(name.expect("there is always a higher number"), None)
+    }
+
+    fn claimed(&self, name: Vec<u8>, note: Option<Note>) -> Claim {
+        if let Some(note) = &note
+            && let Some(part) = self.lock().get_mut(&name)
+            && part.landed.is_empty()
+        {
+            part.landed = note.read();
+        }
         Claim {
-            name: name.expect("there is always a higher number"),
+            name,
             parts: Some(self.clone()),
+            note: Mutex::new(note),
+        }
+    }
+
+    fn take(&self, name: &[u8]) -> bool {
+        let mut parts = self.lock();
+        let part = parts.entry(name.into()).or_default();
+        !std::mem::replace(&mut part.is_claimed, true)
+    }
+
+    fn give_up(&self, name: &[u8]) {
+        let mut parts = self.lock();
+        match parts.get_mut(name) {
+            Some(part) if part.landed.is_empty() => drop(parts.remove(name)),
+            Some(part) => part.is_claimed = false,
+            None => {}
+        }
+    }
+
+    /// Opens the note of a part. Where none can be kept, the upload goes on without.
+    fn note(&self, name: &[u8], remembered: Remembered) -> Result<Option<Note>, InUse> {
+        let Some(notes) = self.0.notes.as_ref() else {
+            return Ok(None);
+        };
+        if remembered == Remembered::No {
+            return Ok(None);
+        }
+        SWEPT.call_once(|| {
+            // There may be no directory yet.
+            let _ = notes::sweep(&notes.directory, AGE_MAX);
+        });
+        let of = format!("{} {}", notes.server, name.escape_ascii());
+        match Note::open(&notes.directory, &of) {
+            Ok(Some(note)) => Ok(Some(note)),
+            Ok(None) => Err(InUse),
+            Err(error) => {
+                tracing::warn!(%error, "what lands is not noted");
+                Ok(None)
+            }
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Part>> {
-        self.0.lock().expect("no thread panics while it holds this")
+        self.0.known.lock().expect(NO_PANIC)
     }
 }
+
+/// Another process writes to the part.
+struct InUse;
 
 impl Claim {
     /// Returns a name that needs no claim.
     pub(super) fn of_nothing(name: Vec<u8>) -> Self {
-        Self { name, parts: None }
+        Self {
+            name,
+            parts: None,
+            note: Mutex::default(),
+        }
     }
 
     /// Returns what it is called.
@@ -66,48 +166,85 @@ impl Claim {
     }
 
     /// Notes what landed.
-    pub(super) fn note(&self, landed: &Extents) {
-        if let Some(parts) = &self.parts
-            && let Some(part) = parts.lock().get_mut(&self.name)
-        {
+    pub(super) fn note(&self, landed: &Extents, when: When) {
+        let Some(parts) = &self.parts else {
+            return;
+        };
+        if let Some(part) = parts.lock().get_mut(&self.name) {
             part.landed = landed.clone();
+        }
+        let mut note = self.note.lock().expect(NO_PANIC);
+        let noted = note.as_mut().map(|note| match landed.is_empty() {
+            true => note.clear(),
+            false => note.write(landed, when),
+        });
+        if let Some(Err(error)) = noted {
+            // A full disk here is no fault of the upload.
+            tracing::warn!(%error, "what landed was not noted");
+            *note = None;
         }
     }
 
     /// Forgets the part: it is under its name now, or gone.
     pub(super) fn forget(&self) {
-        self.note(&Extents::new());
+        self.note(&Extents::new(), When::Now);
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        let Some(parts) = &self.parts else {
-            return;
-        };
-        let mut parts = parts.lock();
-        match parts.get_mut(&self.name) {
-            Some(part) if part.landed.is_empty() => drop(parts.remove(&self.name)),
-            Some(part) => part.is_claimed = false,
-            None => {}
+        if let Some(parts) = &self.parts {
+            // First for others, then for us: who of us comes next opens the note again.
+            self.note.lock().expect(NO_PANIC).take();
+            parts.give_up(&self.name);
         }
     }
 }
+
+static SWEPT: Once = Once::new();
+/// Somebody who did not come back for so long will not.
+const AGE_MAX: Duration = Duration::from_secs(30 * 86_400);
+const NO_PANIC: &str = "no thread panics while it holds this";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn or(serial: String) -> Vec<u8> {
+        serial.into_bytes()
+    }
+
+    fn claim(parts: &Parts) -> Claim {
+        parts.claim(b"x".to_vec(), Remembered::OnDisk, or)
+    }
+
     #[test]
     fn a_part_in_use_is_never_shared() {
         let parts = Parts::default();
-        let or = |serial: String| serial.into_bytes();
-        let one = parts.claim(b"x".to_vec(), or);
-        let two = parts.claim(b"x".to_vec(), or);
+        let one = claim(&parts);
+        let two = claim(&parts);
         assert_eq!(one.name(), b"x");
         assert_ne!(two.name(), b"x");
-        one.note(&Extents::from(0..5));
+        one.note(&(0..5).into(), When::Now);
         drop(one);
-        assert_eq!(parts.claim(b"x".to_vec(), or).landed(), Extents::from(0..5));
+        assert_eq!(claim(&parts).landed(), (0..5).into());
+    }
+
+    #[test]
+    fn what_landed_is_known_to_another_process_until_it_is_forgotten() {
+        let directory = tempfile::tempdir().unwrap();
+        // Each knows only what it heard itself and what is noted.
+        let process = || Parts::new(Some(directory.path().into()), "ftp://fermi:21".into());
+        let (one, two) = (process(), process());
+        let first = claim(&one);
+        first.note(&(0..5).into(), When::InTime);
+        assert_ne!(claim(&two).name(), b"x", "in use");
+        drop(first);
+        let second = claim(&two);
+        assert_eq!((second.name(), second.landed()), (&b"x"[..], (0..5).into()));
+        second.forget();
+        drop(second);
+        assert!(claim(&process()).landed().is_empty());
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 }

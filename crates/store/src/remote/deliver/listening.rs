@@ -1,6 +1,10 @@
 //! Hearing the server while bytes go out.
 
-use crate::remote::{attend::Begun, session::Session};
+use crate::remote::{
+    attend::Begun,
+    parts::{Claim, When},
+    session::Session,
+};
 use crate::{Error, Result, channel::Watch};
 use godwit_core::{Chain, Extents};
 use godwit_sys::{Wake, wait_readable};
@@ -8,7 +12,7 @@ use godwit_wire::{marker::Marker, reply::Reply};
 use std::{
     collections::BTreeMap,
     os::fd::AsFd,
-    sync::{Arc, Condvar, Mutex, MutexGuard},
+    sync::{Arc, Condvar, Mutex, MutexGuard, Weak},
     time::{Duration, Instant},
 };
 
@@ -40,6 +44,18 @@ impl Words {
         self.closing.raise();
     }
 
+    /// Takes in what the server says has landed, and notes it.
+    pub(super) fn land(&self, ranges: &Extents, part: Option<&Claim>) {
+        let landed = {
+            let mut said = self.state();
+            said.landed = said.landed.or(ranges);
+            said.landed.clone()
+        };
+        if let Some(part) = part {
+            part.note(&landed, When::InTime);
+        }
+    }
+
     /// Waits for the end of the dialogue; returns the refusal if it ended with one.
     pub(super) fn refusal_within(&self, patience: Duration) -> Option<Reply> {
         let said = self.state();
@@ -54,6 +70,8 @@ impl Words {
 pub(super) struct Listening {
     pub(super) session: Session,
     pub(super) told: Arc<Words>,
+    /// Whoever waited in vain for our end has given it up.
+    pub(super) part: Weak<Claim>,
     pub(super) watch: Arc<Watch>,
     pub(super) options: crate::remote::RemoteOptions,
 }
@@ -128,10 +146,7 @@ impl Listening {
 
     pub(super) fn on_word(&self, reply: &Reply) -> Result<()> {
         match Marker::from_reply(reply)? {
-            Some(Marker::Ranges(ranges)) => {
-                let mut said = self.told.state();
-                said.landed = said.landed.or(&ranges);
-            }
+            Some(Marker::Ranges(ranges)) => self.told.land(&ranges, self.part.upgrade().as_deref()),
             Some(Marker::Leaves { first, chains }) => {
                 let mut said = self.told.state();
                 for (leaf, chain) in (first..).zip(chains) {

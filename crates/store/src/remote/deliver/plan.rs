@@ -1,13 +1,20 @@
 //! What is settled about an upload before its first byte, and by which commands it begins.
 
-use crate::remote::{Appear, Remote, names, parts::Claim, session::Session};
+use crate::remote::{
+    Appear, Remote, names,
+    parts::{Claim, Remembered, When},
+    session::Session,
+};
 use crate::{Checks, Error, How, Result, SMALL_BYTES, Write, channel::Mode};
 use godwit_core::{Algorithm, Digest, Extents, Version};
 use godwit_wire::client::{self, Family, Line, Talk, Told, Upload};
 use std::{
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 /// What was settled before the first byte.
@@ -16,7 +23,7 @@ pub(super) struct Delivery {
     /// Where the file is to appear.
     pub(super) name: Vec<u8>,
     /// What is written to until then.
-    pub(super) part: Claim,
+    pub(super) part: Arc<Claim>,
     pub(super) family: Family,
     pub(super) how: How,
     pub(super) size: Option<u64>,
@@ -49,20 +56,23 @@ impl Delivery {
             Family::Godwit => {
                 let id = write.id.map(Into::into).or(tag).unwrap_or_else(unique_id);
                 let key = |id: String| [&name[..], b"\0", id.as_bytes()].concat();
-                remote.0.parts.claim(key(id), |_| key(unique_id()))
+                let parts = &remote.0.parts;
+                parts.claim(key(id), Remembered::No, |_| key(unique_id()))
             }
             Family::Grid | Family::Plain => {
                 let first = part_name(&name, tag.as_deref());
-                remote
-                    .0
-                    .parts
-                    .claim(first, |serial| part_name(&name, Some(&serial)))
+                let remembered = match (family, &tag) {
+                    (Family::Grid, Some(_)) => Remembered::OnDisk,
+                    _ => Remembered::No,
+                };
+                let or = |serial: String| part_name(&name, Some(&serial));
+                remote.0.parts.claim(first, remembered, or)
             }
         };
         let mut delivery = Self {
             path: path.into(),
             name,
-            part,
+            part: Arc::new(part),
             family,
             how: write.how.clone(),
             size: write.size,
@@ -77,6 +87,8 @@ impl Delivery {
         };
         if write.how != How::InPlace {
             delivery.landed = delivery.earlier(session, write)?;
+            // What is begun anew is cut off first: nothing may be believed of it.
+            delivery.part.note(&delivery.landed, When::Now);
         }
         Ok(delivery)
     }

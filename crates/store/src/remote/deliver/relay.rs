@@ -251,8 +251,7 @@ impl Ends<'_> {
         match Marker::from_reply(reply)? {
             Some(Marker::Ranges(ranges)) => {
                 ranges.iter().for_each(|range| self.land(range));
-                let mut said = delivering.told.state();
-                said.landed = said.landed.or(&ranges);
+                delivering.told.land(&ranges, Some(&delivering.plan.part));
             }
             Some(Marker::Leaves { first, chains }) => {
                 for (leaf, chain) in (first..).zip(chains) {
