@@ -4,6 +4,7 @@
 mod common;
 
 use common::{Client, Served, commas, data_to};
+use godwit_wire::transcript::{By, Spoken, parse};
 use std::{
     fs::{self, File},
     io::{Read, Write},
@@ -32,8 +33,11 @@ fn dialogues_are_held_by_a_node() {
             at: None,
             data: None,
         };
-        for (i, line) in text.lines().enumerate() {
-            talk.follow(line, &format!("{}:{}", path.display(), i + 1));
+        let text = text
+            .replace("USER writer", "USER anonymous")
+            .replace("for writer", "for anonymous");
+        for line in parse(&text).unwrap() {
+            talk.follow(&line, &path.display().to_string());
         }
         count += 1;
     }
@@ -47,37 +51,28 @@ struct Talk {
 }
 
 impl Talk {
-    fn follow(&mut self, line: &str, at: &str) {
-        if line.is_empty() || line.starts_with('#') {
-            return;
-        }
-        let (mark, text) = (&line[..2], line.get(3..).unwrap_or(""));
-        match mark {
-            "C:" => {
-                let text = text.replace("USER writer", "USER anonymous");
-                self.client
-                    .raw(&[unescaped(&text).as_slice(), b"\r\n"].concat());
+    fn follow(&mut self, line: &Spoken, at: &str) {
+        match line.by {
+            By::Client => {
+                let bytes = line.bytes();
+                self.client.raw(&[bytes.as_slice(), b"\r\n"].concat());
             }
-            "S:" => {
+            By::Server => {
                 let said = self.client.line();
-                let text = text.replace("for writer", "for anonymous");
-                assert!(
-                    matches(&text, &said),
-                    "{at}:\n wanted {text}\n but    {said}"
-                );
+                assert!(line.is_said_by(&said), "{at}:\n wanted {line}\n but {said}");
                 self.learn(&said);
             }
-            "D<" => {
+            By::Down => {
                 let mut found = Vec::new();
                 self.connect().read_to_end(&mut found).unwrap();
-                assert_eq!(found, unescaped(text), "{at}");
+                assert_eq!(found, line.bytes(), "{at}: {line}");
                 self.data = None;
             }
-            "D>" => {
-                self.connect().write_all(&unescaped(text)).unwrap();
+            By::Up => {
+                self.connect().write_all(&line.bytes()).unwrap();
                 self.data = None;
             }
-            _ => panic!("{at}: what is {line:?}?"),
+            By::Want | By::Result => panic!("{at}: a server wants nothing: {line}"),
         }
     }
 
@@ -108,40 +103,4 @@ fn lay_out(served: &Served) {
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
         file.set_permissions(mode).unwrap();
     }
-}
-
-/// `*` in the pattern stands for anything.
-fn matches(pattern: &str, text: &str) -> bool {
-    let mut parts = pattern.split('*');
-    let first = parts.next().unwrap();
-    let Some(mut rest) = text.strip_prefix(first) else {
-        return false;
-    };
-    let mut open = false;
-    for part in parts {
-        let Some(at) = rest.find(part.trim_end()) else {
-            return false;
-        };
-        rest = &rest[at + part.trim_end().len()..];
-        open = part.trim_end().is_empty();
-    }
-    open || rest.is_empty()
-}
-
-fn unescaped(text: &str) -> Vec<u8> {
-    let (mut bytes, mut rest) = (Vec::new(), text.bytes());
-    while let Some(byte) = rest.next() {
-        if byte != b'\\' {
-            bytes.push(byte);
-            continue;
-        }
-        bytes.push(match rest.next().unwrap() {
-            b'n' => b'\n',
-            b'r' => b'\r',
-            b't' => b'\t',
-            b'0' => 0,
-            other => other,
-        });
-    }
-    bytes
 }

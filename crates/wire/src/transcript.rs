@@ -1,6 +1,7 @@
 //! Dialogues written down: `C: ` lines that a client says, `S: ` lines that a
-//! server says, `W: ` what the client wants, `R: ` what it then knows; `#` begins
-//! a comment. For tests of both sides, against values and against sockets.
+//! server says, `W: ` what the client wants, `R: ` what it then knows, `D< ` what
+//! comes over a data connection, `D> ` what goes out there; `#` begins a comment.
+//! For tests of both sides, against values and against sockets.
 
 use std::fmt;
 
@@ -26,11 +27,15 @@ pub enum By {
     Want,
     /// `R: `, what came of it.
     Result,
+    /// `D< `, what the client finds on a data connection.
+    Down,
+    /// `D> `, what the client sends on a data connection.
+    Up,
 }
 
 /// Text that is no dialogue.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("line {line} begins with none of `C: `, `S: `, `W: `, `R: ` and `#`")]
+#[error("line {line} begins with none of `C: `, `S: `, `W: `, `R: `, `D< `, `D> ` and `#`")]
 pub struct BadTranscript {
     line: usize,
 }
@@ -45,6 +50,8 @@ pub fn parse(text: &str) -> Result<Vec<Spoken>, BadTranscript> {
             Some(("S:", rest)) => (By::Server, rest),
             Some(("W:", rest)) => (By::Want, rest),
             Some(("R:", rest)) => (By::Result, rest),
+            Some(("D<", rest)) => (By::Down, rest),
+            Some(("D>", rest)) => (By::Up, rest),
             _ => return Err(BadTranscript { line: i + 1 }),
         };
         Ok(Spoken {
@@ -56,15 +63,64 @@ pub fn parse(text: &str) -> Result<Vec<Spoken>, BadTranscript> {
     .collect()
 }
 
+impl Spoken {
+    /// Tells whether `said` is this line, in which `*` stands for anything.
+    pub fn is_said_by(&self, said: &str) -> bool {
+        let Some((first, parts)) = self.text.split_once('*') else {
+            return self.text == said;
+        };
+        let Some(mut rest) = said.strip_prefix(first) else {
+            return false;
+        };
+        let mut is_open = false;
+        for part in parts.split('*').map(str::trim_end) {
+            let Some(at) = rest.find(part) else {
+                return false;
+            };
+            rest = &rest[at + part.len()..];
+            is_open = part.is_empty();
+        }
+        is_open || rest.is_empty()
+    }
+
+    /// Returns the bytes that the text stands for: `\\n \\r \\t \\0 \\\\ \\xHH` are one each.
+    /// What else stands behind a backslash stands for itself.
+    pub fn bytes(&self) -> Vec<u8> {
+        let (mut bytes, mut rest) = (Vec::new(), self.text.bytes());
+        while let Some(byte) = rest.next() {
+            let byte = match byte {
+                b'\\' => match rest.next() {
+                    Some(b'n') => b'\n',
+                    Some(b'r') => b'\r',
+                    Some(b't') => b'\t',
+                    Some(b'0') => 0,
+                    Some(b'x') => {
+                        let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
+                        let (high, low) = (digit(rest.next()), digit(rest.next()));
+                        (high.unwrap_or(0) * 16 + low.unwrap_or(0)) as u8
+                    }
+                    Some(other) => other,
+                    None => b'\\',
+                },
+                byte => byte,
+            };
+            bytes.push(byte);
+        }
+        bytes
+    }
+}
+
 impl fmt::Display for Spoken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let by = match self.by {
-            By::Client => "C",
-            By::Server => "S",
-            By::Want => "W",
-            By::Result => "R",
+            By::Client => "C:",
+            By::Server => "S:",
+            By::Want => "W:",
+            By::Result => "R:",
+            By::Down => "D<",
+            By::Up => "D>",
         };
-        write!(f, "{}: {by}: {}", self.line, self.text)
+        write!(f, "{}: {by} {}", self.line, self.text)
     }
 }
 
@@ -83,5 +139,15 @@ mod tests {
         ];
         assert_eq!(texts, expected);
         assert_eq!(parse("S: x\nhm\n"), Err(BadTranscript { line: 2 }));
+    }
+
+    #[test]
+    fn stars_and_backslashes_mean_what_the_readme_says() {
+        let line = |text: &str| parse(&format!("S: {text}")).unwrap().remove(0);
+        assert!(line("220 *").is_said_by("220 hello"));
+        assert!(line("229 * (|||*|)").is_said_by("229 Entering (|||2000|)"));
+        assert!(!line("229 * (|||*|)").is_said_by("229 Entering (|||2000|) more"));
+        assert!(!line("220 a").is_said_by("220 ab"));
+        assert_eq!(line(r"a\r\n\\\x41\0").bytes(), b"a\r\n\\A\0");
     }
 }

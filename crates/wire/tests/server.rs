@@ -3,9 +3,12 @@
 #![allow(clippy::unwrap_used)]
 
 use godwit_core::Hashing;
-use godwit_wire::server::{
-    Answer, Ask, Cause, Change, Failure, Give, Kind, Outcome, Place, Profile, Removed, Session,
-    Stat, Step, Want, Welcome,
+use godwit_wire::{
+    server::{
+        Answer, Ask, Cause, Change, Failure, Give, Kind, Outcome, Place, Profile, Removed, Session,
+        Stat, Step, Want, Welcome,
+    },
+    transcript::{By, Spoken, parse},
 };
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -21,8 +24,8 @@ fn dialogues_are_held_by_the_pure_session() {
         let path = file.unwrap().path();
         let text = std::fs::read_to_string(&path).unwrap();
         let mut talk = Talk::new();
-        for (i, line) in text.lines().enumerate() {
-            talk.follow(line, &format!("{}:{}", path.display(), i + 1));
+        for line in parse(&text).unwrap() {
+            talk.follow(&line, &path.display().to_string());
         }
         assert!(
             talk.said.is_empty(),
@@ -139,41 +142,32 @@ impl Talk {
         talk
     }
 
-    fn follow(&mut self, line: &str, at: &str) {
-        if line.is_empty() || line.starts_with('#') {
-            return;
-        }
-        let (mark, text) = (&line[..2], line.get(3..).unwrap_or(""));
-        match mark {
-            "C:" => {
+    fn follow(&mut self, line: &Spoken, at: &str) {
+        match line.by {
+            By::Client => {
                 assert!(
                     self.said.is_empty(),
                     "{at}: nobody expected {:?}",
                     self.said
                 );
                 self.session
-                    .on_bytes(&[unescaped(text).as_slice(), b"\r\n"].concat());
+                    .on_bytes(&[line.bytes().as_slice(), b"\r\n"].concat());
                 self.drive();
             }
-            "S:" => {
-                let said = self
-                    .said
-                    .pop_front()
-                    .unwrap_or_else(|| panic!("{at}: silence"));
-                assert!(
-                    matches(text, &said),
-                    "{at}:\n wanted {text}\n but    {said}"
-                );
+            By::Server => {
+                let said = self.said.pop_front();
+                let said = said.unwrap_or_else(|| panic!("{at}: {line}: silence"));
+                assert!(line.is_said_by(&said), "{at}:\n wanted {line}\n but {said}");
             }
-            "D<" => {
+            By::Down => {
                 self.transfer();
-                assert_eq!(self.received, unescaped(text), "{at}");
+                assert_eq!(self.received, line.bytes(), "{at}: {line}");
             }
-            "D>" => {
-                self.sent = Some(unescaped(text));
+            By::Up => {
+                self.sent = Some(line.bytes());
                 self.transfer();
             }
-            _ => panic!("{at}: what is {line:?}?"),
+            By::Want | By::Result => panic!("{at}: a server wants nothing: {line}"),
         }
     }
 
@@ -403,46 +397,6 @@ fn stat(kind: Kind, size: usize) -> Stat {
 
 fn missing() -> Failure {
     Failure::new(Cause::Missing, "No such file or directory")
-}
-
-/// `*` in the pattern stands for anything.
-fn matches(pattern: &str, text: &str) -> bool {
-    let mut parts = pattern.split('*');
-    let first = parts.next().unwrap();
-    let Some(mut rest) = text.strip_prefix(first) else {
-        return false;
-    };
-    let mut open = false;
-    for part in parts {
-        let Some(at) = rest.find(part.trim_end()) else {
-            return false;
-        };
-        rest = &rest[at + part.trim_end().len()..];
-        open = part.trim_end().is_empty();
-    }
-    open || rest.is_empty()
-}
-
-fn unescaped(text: &str) -> Vec<u8> {
-    let (mut bytes, mut rest) = (Vec::new(), text.bytes());
-    while let Some(byte) = rest.next() {
-        if byte != b'\\' {
-            bytes.push(byte);
-            continue;
-        }
-        bytes.push(match rest.next().unwrap() {
-            b'n' => b'\n',
-            b'r' => b'\r',
-            b't' => b'\t',
-            b'0' => 0,
-            b'x' => {
-                let hex: String = rest.by_ref().take(2).map(char::from).collect();
-                u8::from_str_radix(&hex, 16).unwrap()
-            }
-            other => other,
-        });
-    }
-    bytes
 }
 
 const TIME: Duration = Duration::from_secs(1_577_882_096); // 2020-01-01 12:34:56
