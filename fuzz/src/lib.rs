@@ -345,7 +345,13 @@ pub fn server(bytes: &[u8]) {
 /// The names that a wish is about; where a link points to is its own affair.
 fn paths(ask: &Ask) -> Vec<&Path> {
     match ask {
-        Ask::Login { .. } | Ask::Listen { .. } | Ask::Aim { .. } | Ask::Hang => vec![],
+        Ask::Authenticate
+        | Ask::Prove { .. }
+        | Ask::DataCredential { .. }
+        | Ask::Login { .. }
+        | Ask::Listen { .. }
+        | Ask::Aim { .. }
+        | Ask::Hang => vec![],
         Ask::Rename { from, to } => vec![from, to],
         Ask::Stat { path }
         | Ask::Size { path }

@@ -246,6 +246,9 @@ impl Session {
 
     fn try_answer(&mut self, ask: Ask) -> Result<Answer, Failure> {
         match ask {
+            Ask::Authenticate | Ask::Prove { .. } | Ask::DataCredential { .. } => {
+                Err(Failure::of_login("there is no certificate."))
+            }
             Ask::Login { user, .. } => self.login(&user),
             Ask::Listen { family } => self.listen(family),
             Ask::Aim { to } => self.aim(to),

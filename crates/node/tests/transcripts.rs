@@ -72,7 +72,7 @@ impl Talk {
                 self.connect().write_all(&line.bytes()).unwrap();
                 self.data = None;
             }
-            By::Want | By::Result => panic!("{at}: a server wants nothing: {line}"),
+            By::Want | By::Result | By::Bare => panic!("{at}: a server wants nothing: {line}"),
         }
     }
 

@@ -5,7 +5,7 @@
 
 use crate::{
     address::{self, Bars},
-    time,
+    base64, time,
 };
 use godwit_core::Extents;
 use std::{net::SocketAddr, ops::Range, time::Duration};
@@ -22,6 +22,10 @@ pub enum Command {
     Pass(Vec<u8>),
     Acct,
     Auth(String),
+    /// A token of the mechanism.
+    Adat(Vec<u8>),
+    /// `ENC`, `MIC` or `CONF` where nothing is protected.
+    Wrapped,
     Rein,
     Quit,
     // Where we stand.
@@ -42,6 +46,8 @@ pub enum Command {
     Pbsz(u64),
     Prot(String),
     Dcau(String),
+    /// The credential of data connections, or `None`: that of the login.
+    Dcsc(Option<Vec<u8>>),
     // Data connections.
     Pasv,
     Epsv(Option<Family>),
@@ -286,6 +292,8 @@ impl Command {
             b"PASS" => Self::Pass(rest.to_vec()),
             b"ACCT" => Self::Acct,
             b"AUTH" => Self::Auth(text(rest).to_ascii_uppercase()),
+            b"ADAT" => Self::Adat(parse_base64(rest)?),
+            b"ENC" | b"MIC" | b"CONF" => Self::Wrapped,
             b"REIN" => Self::Rein,
             b"QUIT" => Self::Quit,
             b"CWD" | b"XCWD" => Self::Cwd(needed(rest)?),
@@ -301,6 +309,7 @@ impl Command {
             b"PBSZ" => Self::Pbsz(number(rest)?),
             b"PROT" => Self::Prot(text(rest).to_ascii_uppercase()),
             b"DCAU" => Self::Dcau(needed_text(rest)?),
+            b"DCSC" => parse_data_credential(rest)?,
             b"PASV" => Self::Pasv,
             b"EPSV" if rest.eq_ignore_ascii_case(b"ALL") => Self::EpsvAll,
             b"EPSV" => Self::Epsv(parse_family(rest)?),
@@ -358,6 +367,23 @@ impl Command {
     /// Tells whether the line is `verb`, without parsing the rest.
     pub fn is(line: &[u8], verb: &str) -> bool {
         word(line).0.eq_ignore_ascii_case(verb.as_bytes())
+    }
+}
+
+fn parse_base64(text: &[u8]) -> Parsed<Vec<u8>> {
+    match base64::decode(text) {
+        Some(bytes) => Ok(bytes),
+        None => refuse(501, "That is not base64."),
+    }
+}
+
+/// `DCSC P <PEM in base64>`, `DCSC D`. GCT's client also writes a small letter.
+fn parse_data_credential(rest: &[u8]) -> Parsed<Command> {
+    let (letter, text) = word(rest);
+    match letter {
+        b"P" | b"p" => Ok(Command::Dcsc(Some(parse_base64(text)?))),
+        b"D" | b"d" => Ok(Command::Dcsc(None)),
+        _ => refuse(504, "P and D are known."),
     }
 }
 
@@ -977,6 +1003,16 @@ mod tests {
         assert_eq!(code("OPTS STOR Parallelism=2;"), 500);
         assert_eq!(code("OPTS RETR packetsize=1;"), 500);
         assert_eq!(code("OPTS RETR Parallelism=0;"), 501);
+    }
+
+    #[test]
+    fn tokens_and_credentials_are_base64() {
+        assert_eq!(parse("ADAT Zm9v"), Command::Adat(b"foo".to_vec()));
+        assert_eq!(parse("dcsc p Zm9v"), Command::Dcsc(Some(b"foo".to_vec())));
+        assert_eq!(parse("DCSC D"), Command::Dcsc(None));
+        assert_eq!(code("ADAT {}"), 501);
+        assert_eq!(code("DCSC P {}"), 501);
+        assert_eq!(code("DCSC"), 504);
     }
 
     #[test]

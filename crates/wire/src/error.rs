@@ -18,6 +18,15 @@ pub enum Error {
     /// A block header of extended block mode.
     #[error("a bad data block: {why}")]
     BadBlock { why: String },
+    /// Everything must be wrapped once both sides have proved who they are.
+    #[error("an unprotected line on a protected control channel: {line}")]
+    NotProtected { line: String },
+    /// It was wrapped, but not by the other side, or not in this order.
+    #[error("a protected line that cannot be opened: {why}")]
+    Spoiled { why: String },
+    /// The other side leads the proof of who it is to no end.
+    #[error("authentication goes wrong: {why}")]
+    BadProof { why: &'static str },
     #[error("no address in: {text}")]
     BadAddress { text: String },
     #[error("a bad marker: {text}")]

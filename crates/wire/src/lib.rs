@@ -6,6 +6,7 @@
 //! that knows no encoding must not be given one.
 
 pub mod address;
+pub mod base64;
 pub mod client;
 pub mod command;
 mod error;
@@ -17,6 +18,7 @@ pub mod marker;
 pub mod mode_e;
 pub mod reply;
 pub mod server;
+pub mod shield;
 pub mod time;
 pub mod transcript;
 

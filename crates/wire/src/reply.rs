@@ -234,6 +234,11 @@ impl Replies {
         self.lines.end_with_crlf_only();
     }
 
+    /// Tells whether nothing came that is not given out.
+    pub fn is_empty(&self) -> bool {
+        self.lines.rest().is_empty() && self.assembly.is_between_replies()
+    }
+
     /// Returns the next whole reply, if it came.
     pub fn next_reply(&mut self) -> Result<Option<Reply>> {
         while let Some((line, end)) = self.lines.next_line()? {

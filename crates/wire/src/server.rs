@@ -14,6 +14,7 @@ mod names;
 mod place;
 mod queue;
 mod say;
+mod secure;
 mod settings;
 mod site;
 mod tell;
@@ -24,7 +25,10 @@ pub use failure::{Cause, Failure};
 pub use listing::{Facts, Form, Kind, Listing, Stat};
 pub use transfer::Urgent;
 
-use crate::command::{Command, Refusal};
+use crate::{
+    command::{Command, Refusal},
+    shield::{Guard, Shield},
+};
 use data::Data;
 use queue::{Queue, Queued};
 use say::Say;
@@ -47,6 +51,11 @@ pub struct Session {
     refused_lines: u32,
     logins_failed: u32,
     shield: Shield,
+    proof: secure::Proof,
+    /// What wraps the lines that follow the next 235.
+    guard: Option<Box<dyn Guard>>,
+    /// What the client sent that was not protected as it must be.
+    spoiled: Option<crate::Error>,
     /// What the client said of itself.
     note: String,
 }
@@ -62,6 +71,8 @@ pub struct Profile {
     pub line_bytes_max: usize,
     /// Commands that wait; then no more is read.
     pub pipeline_max: usize,
+    /// Whether `AUTH GSSAPI` is worth a try.
+    pub offers_gsi: bool,
 }
 
 impl Default for Profile {
@@ -71,24 +82,7 @@ impl Default for Profile {
             version: env!("CARGO_PKG_VERSION").into(),
             line_bytes_max: 64 << 10, // lines of ADAT and DCSC carry certificate chains
             pipeline_max: 512,
-        }
-    }
-}
-
-/// What lies around command and reply lines. The seam for GSI: nothing else in
-/// the session knows how lines travel.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Shield {
-    /// Nothing.
-    #[default]
-    Clear,
-}
-
-impl Shield {
-    /// Takes a command out of its wrapping.
-    fn unwrap(&self, line: Vec<u8>) -> Vec<u8> {
-        match self {
-            Self::Clear => line,
+            offers_gsi: false,
         }
     }
 }
@@ -127,6 +121,8 @@ struct Ready {
 /// How an answer becomes a reply.
 #[derive(Clone, Debug)]
 enum Then {
+    Offer,
+    Prove,
     Login,
     Reset,
     /// This, if it was done.
@@ -177,6 +173,9 @@ impl Session {
             refused_lines: 0,
             logins_failed: 0,
             shield: Shield::Clear,
+            proof: secure::Proof::None,
+            guard: None,
+            spoiled: None,
             note: String::new(),
         }
     }
@@ -185,12 +184,17 @@ impl Session {
     pub fn turned_away(why: &str) -> Vec<u8> {
         let mut say = Say::default();
         say.line(421, why);
-        std::mem::take(say.bytes())
+        say.sealed(&mut Shield::Clear)
+            .map(std::mem::take)
+            .unwrap_or_default()
     }
 
     /// Takes what came from the client.
     pub fn on_bytes(&mut self, bytes: &[u8]) {
         self.queue.on_bytes(bytes);
+        if self.shield.is_guarded() {
+            self.queue.open(&mut self.shield);
+        }
     }
 
     /// Tells whether more should be read now. If not, enough commands wait.
@@ -209,11 +213,13 @@ impl Session {
                 return Some(Step::Close);
             }
             let ask = match self.queue.pop()? {
-                Queued::Line(line) => {
-                    let line = self.shield.unwrap(line);
-                    self.on_line(&line)
-                }
+                Queued::Line(line) => self.on_line(&line),
                 Queued::TooLong => self.refuse(500, "The line is too long."),
+                // As GCT does: whoever sent this gets no word out of us.
+                Queued::Spoiled(error) => {
+                    self.spoil(error);
+                    continue;
+                }
             };
             if let Some(ask) = ask {
                 return Some(Step::Ask(ask));
@@ -224,7 +230,15 @@ impl Session {
 
     /// Returns the reply bytes to send; the driver drains them.
     pub fn output(&mut self) -> &mut Vec<u8> {
-        self.say.bytes()
+        if let Err(error) = self.say.sealed(&mut self.shield) {
+            self.spoil(error);
+        }
+        self.say.wire()
+    }
+
+    /// Tells why the session was ended without a word, for the log.
+    pub fn spoiled(&self) -> Option<&crate::Error> {
+        self.spoiled.as_ref()
     }
 
     /// Tells who is logged in.
@@ -255,6 +269,8 @@ impl Session {
     pub fn on_answer(&mut self, answer: Answer) {
         let then = self.then.take().expect("an answer follows an ask");
         match then {
+            Then::Offer => self.on_offer(answer),
+            Then::Prove => self.on_proof(answer),
             Then::Login => self.on_login(answer),
             Then::Reset => self.on_reset(),
             Then::Say { code, text, doing } => match answer {
@@ -293,7 +309,7 @@ impl Session {
                 self.refused_lines = 0;
                 self.on_command(command)
             }
-            Err(Refusal { code, text }) if self.is_ready() || code == 500 => {
+            Err(Refusal { code, text }) if self.says_why() || code == 500 => {
                 self.refuse(code, &text)
             }
             Err(_) => self.refuse(530, LOGIN_FIRST),
@@ -305,7 +321,9 @@ impl Session {
             // These need no login.
             Command::User(user) => self.user_command(user),
             Command::Pass(password) => return self.pass(password),
-            Command::Auth(mechanism) => self.auth(&mechanism),
+            Command::Auth(mechanism) => return self.authenticate(&mechanism),
+            Command::Adat(token) => return self.prove(token),
+            Command::Wrapped => self.say.line(503, "Nothing is protected yet: AUTH first."),
             Command::Quit => self.quit(),
             Command::Feat => self.feat(),
             Command::Help(about) => self.help(&about),
@@ -336,8 +354,9 @@ impl Session {
             Command::Trev { event, every } => self.set_trigger(&event, every),
             Command::Sbuf(_) => self.say.line(200, "SBUF Command Successful."),
             Command::Pbsz(size) => self.say.line(200, &format!("PBSZ={size}")),
-            Command::Prot(level) => self.set_protection(&level),
-            Command::Dcau(mode) => self.set_data_authentication(&mode),
+            Command::Prot(level) => return self.set_level(&level),
+            Command::Dcau(mode) => return self.set_data_peer(&mode),
+            Command::Dcsc(pem) => return self.set_data_credential(pem),
             Command::Pasv => return self.passive(data::Passive::Pasv, None),
             Command::Epsv(family) => return self.passive(data::Passive::Epsv, family),
             Command::EpsvAll => self.only_epsv(),
@@ -379,6 +398,8 @@ impl Session {
             Command::User(_)
             | Command::Pass(_)
             | Command::Auth(_)
+            | Command::Adat(_)
+            | Command::Wrapped
             | Command::Quit
             | Command::Feat
             | Command::Help(_)
@@ -387,6 +408,16 @@ impl Session {
             | Command::Lang => unreachable!("answered before login is asked for"),
         }
         None
+    }
+
+    fn spoil(&mut self, error: crate::Error) {
+        self.spoiled = Some(error);
+        self.state = State::Closed;
+    }
+
+    /// Strangers are not told what is wrong with their commands.
+    fn says_why(&self) -> bool {
+        self.is_ready() || self.proof == secure::Proof::Begun
     }
 
     fn is_ready(&self) -> bool {

@@ -1,7 +1,8 @@
 //! Dialogues written down: `C: ` lines that a client says, `S: ` lines that a
 //! server says, `W: ` what the client wants, `R: ` what it then knows, `D< ` what
-//! comes over a data connection, `D> ` what goes out there; `#` begins a comment.
-//! For tests of both sides, against values and against sockets.
+//! comes over a data connection, `D> ` what goes out there, `X: ` what a client says
+//! unprotected; `#` begins a comment. For tests of both sides, against values and
+//! against sockets.
 
 use std::fmt;
 
@@ -31,11 +32,13 @@ pub enum By {
     Down,
     /// `D> `, what the client sends on a data connection.
     Up,
+    /// `X: `, what a client says without the protection that is due.
+    Bare,
 }
 
 /// Text that is no dialogue.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("line {line} begins with none of `C: `, `S: `, `W: `, `R: `, `D< `, `D> ` and `#`")]
+#[error("line {line} begins with none of `C: `, `S: `, `W: `, `R: `, `D< `, `D> `, `X: ` and `#`")]
 pub struct BadTranscript {
     line: usize,
 }
@@ -52,6 +55,7 @@ pub fn parse(text: &str) -> Result<Vec<Spoken>, BadTranscript> {
             Some(("R:", rest)) => (By::Result, rest),
             Some(("D<", rest)) => (By::Down, rest),
             Some(("D>", rest)) => (By::Up, rest),
+            Some(("X:", rest)) => (By::Bare, rest),
             _ => return Err(BadTranscript { line: i + 1 }),
         };
         Ok(Spoken {
@@ -119,6 +123,7 @@ impl fmt::Display for Spoken {
             By::Result => "R:",
             By::Down => "D<",
             By::Up => "D>",
+            By::Bare => "X:",
         };
         write!(f, "{}: {by} {}", self.line, self.text)
     }

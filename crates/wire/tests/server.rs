@@ -4,10 +4,12 @@
 
 use godwit_core::Hashing;
 use godwit_wire::{
+    base64,
     server::{
         Answer, Ask, Cause, Change, Failure, Give, Kind, Outcome, Place, Profile, Removed, Session,
         Stat, Step, Want, Welcome,
     },
+    shield::{Guard, Spoiled},
     transcript::{By, Spoken, parse},
 };
 use std::{
@@ -16,14 +18,29 @@ use std::{
     time::Duration,
 };
 
+#[path = "common/turned.rs"]
+mod turned;
+use turned::Turned;
+
 #[test]
 fn dialogues_are_held_by_the_pure_session() {
+    assert!(hold_dialogues_in("server") >= 8);
+}
+
+#[test]
+fn dialogues_under_a_shield_are_held_by_the_pure_session() {
+    assert!(hold_dialogues_in("guarded") >= 3);
+}
+
+fn hold_dialogues_in(folder: &str) -> usize {
     let mut count = 0;
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts/server");
-    for file in std::fs::read_dir(folder).unwrap() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/transcripts")
+        .join(folder);
+    for file in std::fs::read_dir(&folder).unwrap() {
         let path = file.unwrap().path();
         let text = std::fs::read_to_string(&path).unwrap();
-        let mut talk = Talk::new();
+        let mut talk = Talk::with(folder.ends_with("guarded"));
         for line in parse(&text).unwrap() {
             talk.follow(&line, &path.display().to_string());
         }
@@ -35,7 +52,41 @@ fn dialogues_are_held_by_the_pure_session() {
         );
         count += 1;
     }
-    assert!(count >= 8, "only {count} dialogues were found");
+    count
+}
+
+#[test]
+fn what_was_sent_ahead_of_the_proof_is_not_obeyed() {
+    let mut talk = Talk::with(true);
+    talk.session.on_bytes(b"AUTH GSSAPI\r\n");
+    talk.drive();
+    let token = base64::encode(b"me");
+    let ahead = format!("ADAT {token}\r\nUSER writer\r\nPASS x\r\n");
+    talk.session.on_bytes(ahead.as_bytes());
+    talk.drive();
+    assert!(talk.closed);
+    assert!(talk.session.spoiled().is_some());
+    assert!(
+        talk.said.back().unwrap().starts_with("235 "),
+        "{:?}",
+        talk.said
+    );
+}
+
+#[test]
+fn an_abort_is_seen_through_its_wrapping() {
+    use godwit_wire::server::Urgent;
+    let mut talk = Talk::with(true);
+    for line in ["AUTH GSSAPI\r\n", "ADAT bWU=\r\n"] {
+        talk.session.on_bytes(line.as_bytes());
+        talk.drive();
+    }
+    for line in ["USER anonymous", "PASS ", "EPSV", "RETR f1", "NOOP", "ABOR"] {
+        let sealed = talk.sealed(format!("{line}\r\n").into_bytes());
+        talk.session.on_bytes(&sealed);
+        talk.drive();
+    }
+    assert_eq!(talk.session.urgent(), Some(Urgent::Abort));
 }
 
 #[test]
@@ -124,12 +175,24 @@ struct Talk {
     open: Option<(Want, PathBuf)>,
     give: Option<(Give, PathBuf)>,
     closed: bool,
+    /// The client's, once it proved who it is.
+    guard: Option<Turned>,
+    offers_gsi: bool,
 }
 
 impl Talk {
     fn new() -> Self {
+        Self::with(false)
+    }
+
+    fn with(offers_gsi: bool) -> Self {
         let mut talk = Self {
-            session: Session::new(Profile::default()),
+            guard: None,
+            offers_gsi,
+            session: Session::new(Profile {
+                offers_gsi,
+                ..Profile::default()
+            }),
             world: World::new(),
             said: VecDeque::new(),
             received: Vec::new(),
@@ -150,9 +213,18 @@ impl Talk {
                     "{at}: nobody expected {:?}",
                     self.said
                 );
+                let line = [line.bytes().as_slice(), b"\r\n"].concat();
+                let sealed = self.sealed(line);
+                self.session.on_bytes(&sealed);
+                self.drive();
+            }
+            By::Bare => {
+                assert!(!self.closed, "{at}: closed already");
                 self.session
                     .on_bytes(&[line.bytes().as_slice(), b"\r\n"].concat());
                 self.drive();
+                assert!(self.closed && self.said.is_empty(), "{at}: {:?}", self.said);
+                assert!(self.session.spoiled().is_some(), "{at}");
             }
             By::Server => {
                 let said = self.said.pop_front();
@@ -210,6 +282,22 @@ impl Talk {
                     }
                     self.session.on_answer(Answer::Done);
                 }
+                Step::Ask(Ask::Authenticate) if !self.offers_gsi => {
+                    let failure = Failure::of_login("there is no certificate.");
+                    self.session.on_answer(Answer::Failed(failure));
+                }
+                Step::Ask(Ask::Prove { token }) => {
+                    let answer = match token.as_slice() {
+                        b"hello" => Answer::Token(b"who?".into()),
+                        b"me" | b"me, ahead" => {
+                            self.session.guard_with(Box::new(Turned::default()));
+                            let token = (token == b"me, ahead").then(|| b"fine".into());
+                            Answer::Proved { token }
+                        }
+                        _ => Answer::Failed(Failure::of_login("Who is that?")),
+                    };
+                    self.session.on_answer(answer);
+                }
                 Step::Ask(ask) => {
                     let answer = self.world.answer(ask);
                     self.session.on_answer(answer);
@@ -241,8 +329,37 @@ impl Talk {
         self.drive();
     }
 
+    fn sealed(&mut self, line: Vec<u8>) -> Vec<u8> {
+        match &mut self.guard {
+            None => line,
+            Some(guard) => {
+                let text = base64::encode(&guard.wrap(&line).unwrap());
+                format!("ENC {text}\r\n").into_bytes()
+            }
+        }
+    }
+
+    /// Rows of a reply end as those of GCT do: the last one with a blank.
+    fn opened(guard: &mut Turned, output: &[u8]) -> Vec<u8> {
+        let mut plain = Vec::new();
+        for row in output.split(|&b| b == b'\n').filter(|row| !row.is_empty()) {
+            let (head, text) = row.split_at(4);
+            let row = guard.unwrap(&base64::decode(text).unwrap()).unwrap();
+            let is_last = row[..3].is_ascii() && row[0].is_ascii_digit() && row[3] == b' ';
+            assert_eq!(head, if is_last { b"632 " } else { b"632-" });
+            plain.extend(row);
+        }
+        plain
+    }
+
     fn hear(&mut self) {
-        let output = std::mem::take(self.session.output());
+        let mut output = std::mem::take(self.session.output());
+        if let Some(guard) = &mut self.guard {
+            output = Self::opened(guard, &output);
+        }
+        if output.starts_with(b"235 ") {
+            self.guard = Some(Turned::default());
+        }
         let text = String::from_utf8_lossy(&output);
         self.said
             .extend(text.split_terminator("\r\n").map(Into::into));

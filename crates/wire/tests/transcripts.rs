@@ -4,21 +4,31 @@
 
 use godwit_core::Algorithm;
 use godwit_wire::{
+    base64,
+    client::Token,
+    shield::{Guard, Spoiled},
+};
+use godwit_wire::{
     client::{self, Credentials, Dialogue, Heard, Line, Looked, Peer, Refusal, Talk, Unspeakable},
     reply::Reply,
     time::Written,
     transcript::{By, Spoken, parse},
 };
 use std::{collections::VecDeque, fs, path::Path};
+use turned::Turned;
+
+#[path = "common/turned.rs"]
+mod turned;
 
 /// Checks what the client says, and answers what the file says.
 struct Script {
     left: VecDeque<Spoken>,
     dialogue: Dialogue,
+    /// The server's, once it was proved who is there.
+    guard: Option<Turned>,
 }
 
 #[derive(Debug)]
-#[expect(dead_code, reason = "unwrap shows it")]
 struct Broken(String);
 
 impl From<godwit_wire::Error> for Broken {
@@ -38,6 +48,55 @@ impl Script {
         self.left.pop_front_if(|spoken| spoken.by == by)
     }
 
+    fn sealed(&mut self, row: &str) -> String {
+        let row = format!("{row}\r\n");
+        let Some(guard) = &mut self.guard else {
+            return row;
+        };
+        let text = base64::encode(&guard.wrap(row.as_bytes()).unwrap());
+        let is_last = row.as_bytes()[0].is_ascii_digit() && row.as_bytes()[3] == b' ';
+        format!("632{}{text}\r\n", if is_last { ' ' } else { '-' })
+    }
+
+    fn opened(&mut self, line: &str) -> String {
+        let Some(guard) = &mut self.guard else {
+            return line.into();
+        };
+        let text = line.strip_prefix("ENC ").unwrap();
+        let plain = guard
+            .unwrap(&base64::decode(text.as_bytes()).unwrap())
+            .unwrap();
+        String::from_utf8(plain)
+            .unwrap()
+            .strip_suffix("\r\n")
+            .unwrap()
+            .into()
+    }
+
+    /// As somebody whose tokens are words.
+    fn prove(&mut self) -> String {
+        let mut step = |token: &[u8]| match token {
+            b"who?" => Ok(Token {
+                bytes: Some(b"me".into()),
+                done: true,
+            }),
+            b"fine" => Ok(Token {
+                bytes: None,
+                done: true,
+            }),
+            _ => Err(Broken("no such word".into())),
+        };
+        match client::authenticate(self, b"hello".into(), &mut step) {
+            Ok(Ok(())) => {
+                self.dialogue.protect(Box::new(Turned::default())).unwrap();
+                self.guard = Some(Turned::default());
+                "proved".into()
+            }
+            Ok(Err(refusal)) => refused(&refusal),
+            Err(Broken(why)) => why,
+        }
+    }
+
     fn final_reply(&mut self) -> Result<Reply, Broken> {
         loop {
             match self.dialogue.poll_heard()? {
@@ -50,7 +109,7 @@ impl Script {
                     let line = self.next_of(By::Server);
                     let line = line.ok_or_else(|| Broken("the server says nothing".into()))?;
                     // In two pieces, as a network may cut it.
-                    let wire = format!("{}\r\n", line.text);
+                    let wire = self.sealed(&line.text);
                     let (a, b) = wire.as_bytes().split_at(wire.len() / 2);
                     self.dialogue.on_bytes(a);
                     self.dialogue.on_bytes(b);
@@ -69,6 +128,7 @@ impl Talk for Script {
         }
         let said = String::from_utf8(self.dialogue.poll_send()).unwrap();
         for line in said.lines() {
+            let line = self.opened(line);
             match self.next_of(By::Client) {
                 Some(expected) => assert_eq!(line, expected.text, "line {}", expected.line),
                 None => panic!("said {line:?} before {:?}", self.left.front()),
@@ -123,6 +183,18 @@ fn want(script: &mut Script, peer: &mut Peer, wanted: &str) -> String {
         (a.as_bytes(), b.as_bytes())
     };
     match verb {
+        "greet" => match client::greet(script).unwrap() {
+            Ok(_) => "greeted".into(),
+            Err(refusal) => refused(&refusal),
+        },
+        "prove" => script.prove(),
+        "enter" => match client::enter(script, rest.into(), &Credentials::mapped()).unwrap() {
+            Ok(found) => {
+                *peer = found;
+                format!("family {:?}", peer.family())
+            }
+            Err(refusal) => refused(&refusal),
+        },
         "login" => {
             let (user, password) = rest.split_once(' ').unwrap();
             let who = Credentials {
@@ -168,6 +240,7 @@ fn run(path: &Path) {
     let mut script = Script {
         left,
         dialogue: Dialogue::new(),
+        guard: None,
     };
     for line in greeting {
         script

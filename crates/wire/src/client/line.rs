@@ -53,11 +53,13 @@ impl Line {
     }
 }
 
-/// Without what a PASS carries.
+/// Without what a PASS, ADAT or DCSC carries.
 impl fmt::Debug for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.starts_with(b"PASS") {
-            return f.write_str("PASS …");
+        for secret in ["PASS", "ADAT", "DCSC"] {
+            if self.0.starts_with(secret.as_bytes()) {
+                return write!(f, "{secret} …");
+            }
         }
         f.write_str(&crate::error::shown(self.0.trim_ascii_end()))
     }

@@ -24,6 +24,19 @@ impl Credentials {
             password: "godwit@".into(),
         }
     }
+
+    /// Returns what a Globus client says after it proved who it is: the server
+    /// knows which account that is, and the password does not matter.
+    pub fn mapped() -> Self {
+        Self {
+            user: MAPPED.into(),
+            password: String::new(),
+        }
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.user == MAPPED { "gsiftp" } else { "ftp" }
+    }
 }
 
 impl fmt::Debug for Credentials {
@@ -39,11 +52,27 @@ impl fmt::Debug for Credentials {
 /// ahead of a reply, and `SITE CLIENTINFO` is for GridFTP servers only: Pure-FTPd
 /// counts unknown commands of a client against it.
 pub fn log_in<T: Talk>(talk: &mut T, who: &Credentials) -> Result<Result<Peer, Refusal>, T::Error> {
-    let greeting = talk.greeting()?;
-    if let Some(refusal) = Refusal::of(&greeting) {
-        return Ok(Err(refusal));
+    match greet(talk)? {
+        Ok(banner) => enter(talk, banner, who),
+        Err(refusal) => Ok(Err(refusal)),
     }
-    let banner = greeting.said();
+}
+
+/// Waits for the first word of a server, and returns it.
+pub fn greet<T: Talk>(talk: &mut T) -> Result<Result<String, Refusal>, T::Error> {
+    let greeting = talk.greeting()?;
+    Ok(match Refusal::of(&greeting) {
+        Some(refusal) => Err(refusal),
+        None => Ok(greeting.said()),
+    })
+}
+
+/// Does what follows the greeting, or the proof of who is there.
+pub fn enter<T: Talk>(
+    talk: &mut T,
+    banner: String,
+    who: &Credentials,
+) -> Result<Result<Peer, Refusal>, T::Error> {
     let named = (
         Line::new("USER").bytes(who.user.as_bytes()),
         Line::new("PASS").bytes(who.password.as_bytes()),
@@ -61,7 +90,7 @@ pub fn log_in<T: Talk>(talk: &mut T, who: &Credentials) -> Result<Result<Peer, R
             Err(refusal) => return Ok(Err(refusal)),
         }
     } else {
-        match step_by_step(talk, user, pass)? {
+        match step_by_step(talk, user, pass, who.scheme())? {
             Ok(peer) => peer,
             Err(refusal) => return Ok(Err(refusal)),
         }
@@ -114,6 +143,7 @@ fn step_by_step<T: Talk>(
     talk: &mut T,
     user: Line,
     pass: Line,
+    scheme: &str,
 ) -> Result<Result<Peer, Refusal>, T::Error> {
     let reply = talk.ask_one(user)?;
     let reply = if reply.code == 331 {
@@ -130,12 +160,9 @@ fn step_by_step<T: Talk>(
         ..Peer::default()
     };
     if peer.family() == Family::Grid {
-        let about = concat!(
-            "SITE CLIENTINFO scheme=ftp;appname=\"godwit\";appver=\"",
-            env!("CARGO_PKG_VERSION"),
-            "\";"
-        );
-        talk.ask_one(Line::new(about))?;
+        let version = env!("CARGO_PKG_VERSION");
+        let about = format!("scheme={scheme};appname=\"godwit\";appver=\"{version}\";");
+        talk.ask_one(Line::new("SITE CLIENTINFO").and(about))?;
     } else {
         peer.site = features::commands(&talk.ask_one(Line::new("SITE HELP"))?);
     }
@@ -188,6 +215,9 @@ fn home(reply: &Reply) -> Vec<u8> {
     }
     home
 }
+
+/// GCT: the account that the gridmap names first.
+const MAPPED: &str = ":globus-mapping:";
 
 #[cfg(test)]
 mod tests {

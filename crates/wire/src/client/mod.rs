@@ -9,14 +9,16 @@
 mod line;
 mod login;
 mod peer;
+mod proof;
 mod refusal;
 mod settings;
 mod told;
 mod verbs;
 
 pub use line::{Line, Unspeakable};
-pub use login::{Credentials, log_in};
+pub use login::{Credentials, enter, greet, log_in};
 pub use peer::{Family, Peer};
+pub use proof::{Steps, Token, authenticate};
 pub use refusal::{Refusal, Why};
 pub use settings::{Mode, Settings};
 pub use told::{Told, Upload};
@@ -25,7 +27,12 @@ pub use verbs::{
     time_of, truncate,
 };
 
-use crate::{Result, reply::Replies, reply::Reply};
+use crate::{
+    Error, Result,
+    lines::Lines,
+    reply::{LINE_BYTES_MAX, Replies, Reply},
+    shield::{Guard, Shield},
+};
 use std::collections::VecDeque;
 
 /// Says lines and waits for their final replies.
@@ -46,15 +53,6 @@ pub trait Talk {
     }
 }
 
-/// What lies between the lines of a dialogue and the socket. The one place where
-/// control channels become protected: a secured dialogue adds a variant here.
-#[derive(Debug, Default)]
-pub enum Shield {
-    /// Lines go as they are.
-    #[default]
-    Clear,
-}
-
 /// A command that was sent; its replies carry the same number.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd)]
 pub struct Ticket(u64);
@@ -69,9 +67,13 @@ pub struct Heard {
 }
 
 /// Commands on their way and replies to them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Dialogue {
     shield: Shield,
+    /// Lines as they came, where these are wrapped.
+    wrapped: Lines,
+    /// The other side broke the shield.
+    spoiled: Option<Error>,
     replies: Replies,
     unsent: Vec<u8>,
     asked: VecDeque<Ticket>,
@@ -79,13 +81,40 @@ pub struct Dialogue {
     has_raw_names: bool,
 }
 
+impl Default for Dialogue {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Dialogue {
     /// Returns a dialogue in which the server speaks first.
     pub fn new() -> Self {
-        let mut dialogue = Self::default();
+        let mut dialogue = Self {
+            shield: Shield::Clear,
+            wrapped: Lines::new(LINE_BYTES_MAX),
+            spoiled: None,
+            replies: Replies::default(),
+            unsent: Vec::new(),
+            asked: VecDeque::new(),
+            last: 0,
+            has_raw_names: false,
+        };
         // The greeting is like the reply to having connected.
         dialogue.expect();
         dialogue
+    }
+
+    /// From now on every line is wrapped, in both directions. What came in clear
+    /// behind the reply that ended the proof was put there by somebody else.
+    pub fn protect(&mut self, guard: Box<dyn Guard>) -> Result<()> {
+        if !self.replies.is_empty() {
+            return Err(Error::BadProof {
+                why: "unprotected bytes follow its end",
+            });
+        }
+        self.shield = Shield::Guarded(guard);
+        Ok(())
     }
 
     /// From now on a lone CR or LF is a part of a name, in both directions: the
@@ -100,8 +129,9 @@ impl Dialogue {
         if line.is_odd() && !self.has_raw_names {
             return Err(Unspeakable);
         }
-        match self.shield {
-            Shield::Clear => self.unsent.extend(line.as_bytes()),
+        match self.shield.seal_command(line.as_bytes()) {
+            Ok(sealed) => self.unsent.extend(sealed),
+            Err(error) => self.spoiled = Some(error),
         }
         Ok(self.expect())
     }
@@ -113,15 +143,19 @@ impl Dialogue {
 
     /// Takes what came.
     pub fn on_bytes(&mut self, bytes: &[u8]) {
-        match self.shield {
-            Shield::Clear => self.replies.push(bytes),
+        if !self.shield.is_guarded() {
+            return self.replies.push(bytes);
+        }
+        self.wrapped.push(bytes);
+        if let Err(error) = self.open_lines() {
+            self.spoiled = Some(error);
         }
     }
 
     /// Returns the next reply that came. A final one ends its command.
     pub fn poll_heard(&mut self) -> Result<Option<Heard>> {
         let Some(reply) = self.replies.next_reply()? else {
-            return Ok(None);
+            return self.spoiled.clone().map_or(Ok(None), Err);
         };
         // 120 before the greeting is preliminary like any other 1xx.
         let ticket = if reply.is_final() {
@@ -137,6 +171,13 @@ impl Dialogue {
         self.asked.len()
     }
 
+    fn open_lines(&mut self) -> Result<()> {
+        while let Some((line, _)) = self.wrapped.next_line()? {
+            self.replies.push(&self.shield.open_reply(line)?);
+        }
+        Ok(())
+    }
+
     fn expect(&mut self) -> Ticket {
         let ticket = Ticket(self.last);
         self.last += 1;
@@ -148,6 +189,7 @@ impl Dialogue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shield::{Row, tests::Turned};
 
     #[test]
     fn replies_go_to_the_commands_in_order() {
@@ -177,6 +219,46 @@ mod tests {
         ];
         assert_eq!(heard, expected);
         assert_eq!(dialogue.outstanding(), 0);
+    }
+
+    #[test]
+    fn a_guarded_dialogue_opens_lines_of_any_form() {
+        let mut dialogue = Dialogue::new();
+        dialogue.on_bytes(b"235 proved\r\n");
+        assert_eq!(dialogue.poll_heard().unwrap().unwrap().reply.code, 235);
+        dialogue.protect(Box::new(Turned::default())).unwrap();
+        dialogue.ask(&Line::new("FEAT")).unwrap();
+        assert!(dialogue.poll_send().starts_with(b"ENC "));
+        let mut server = Shield::Guarded(Box::new(Turned::default()));
+        // As GCT does, line by line; then a whole reply in one, which it takes too.
+        let lines: [(&[u8], Row); 4] = [
+            (b"211-Extensions\r\n", Row::Inner),
+            (b" SIZE\r\n", Row::Inner),
+            (b"211 End.\r\n", Row::Last),
+            (b"111-a\r\n b\r\n111 c\0", Row::Last),
+        ];
+        for (line, row) in lines {
+            let sealed = server.seal_reply(line, row).unwrap();
+            sealed.chunks(5).for_each(|piece| dialogue.on_bytes(piece));
+        }
+        let feat = dialogue.poll_heard().unwrap().unwrap().reply;
+        assert_eq!(feat.inner(), [b"SIZE".to_vec()]);
+        assert_eq!(dialogue.poll_heard().unwrap().unwrap().reply.lines.len(), 3);
+        assert_eq!(dialogue.poll_heard(), Ok(None));
+        dialogue.on_bytes(b"226 trust me\r\n");
+        assert!(matches!(
+            dialogue.poll_heard(),
+            Err(Error::NotProtected { .. })
+        ));
+    }
+
+    #[test]
+    fn what_is_said_in_clear_before_the_shield_is_not_taken_for_what_is_under_it() {
+        let mut dialogue = Dialogue::new();
+        dialogue.on_bytes(b"235 proved\r\n226 trust me\r\n");
+        assert_eq!(dialogue.poll_heard().unwrap().unwrap().reply.code, 235);
+        let refused = dialogue.protect(Box::new(Turned::default()));
+        assert!(matches!(refused, Err(Error::BadProof { .. })));
     }
 
     #[test]

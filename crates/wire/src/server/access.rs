@@ -1,4 +1,4 @@
-//! `USER PASS ACCT AUTH REIN QUIT`: who is there.
+//! `USER PASS ACCT REIN QUIT`: who is there.
 
 use super::{Answer, Ask, Data, Failure, Next, Ready, Session, Settings, State, Then};
 use std::path::PathBuf;
@@ -40,7 +40,7 @@ impl Session {
                     user: welcome.user,
                     may_write: welcome.may_write,
                     current: PathBuf::new(),
-                    settings: Settings::default(),
+                    settings: Settings::of_login(self.shield.is_guarded()),
                     next: Next::default(),
                     data: Data::None,
                     rename_from: None,
@@ -48,20 +48,20 @@ impl Session {
                 }));
             }
             Answer::Failed(Failure { said, .. }) => {
-                self.logins_failed += 1;
                 self.state = State::Greeted;
-                self.say.line(530, &said);
-                if self.logins_failed >= LOGINS_FAILED_MAX {
-                    self.close("Too many failed logins.");
-                }
+                self.turn_down(530, &said);
             }
             _ => self.close("Internal error."),
         }
     }
 
-    pub(super) fn auth(&mut self, mechanism: &str) {
-        let text = format!("AUTH {mechanism} is not offered here: this server speaks in clear.");
-        self.say.line(504, &text);
+    /// Says no to somebody who wants to come in, and goodbye to who tries on.
+    pub(super) fn turn_down(&mut self, code: u16, why: &str) {
+        self.say.line(code, why);
+        self.logins_failed += 1;
+        if self.logins_failed >= LOGINS_FAILED_MAX {
+            self.close("Too many failed logins.");
+        }
     }
 
     pub(super) fn reinitialize(&mut self) -> Option<Ask> {

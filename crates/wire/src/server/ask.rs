@@ -4,6 +4,7 @@
 
 use crate::command::{Family, Mode, Type, Upload};
 use crate::server::listing::Listing;
+use crate::shield::{DataPeer, Level};
 use godwit_core::{Algorithm, Chain, Extents};
 use std::{net::SocketAddr, ops::Range, path::PathBuf, time::Duration};
 
@@ -11,6 +12,11 @@ use std::{net::SocketAddr, ops::Range, path::PathBuf, time::Duration};
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)]
 pub enum Ask {
+    /// Begin to prove by GSSAPI who is at either end. → `Done`
+    Authenticate,
+    /// A token of the client. → `Token`; or, with [`super::Session::guard_with`],
+    /// → `Proved`
+    Prove { token: Vec<u8> },
     /// Who is it, and what may they do? → `Welcome`
     Login { user: String, password: Vec<u8> },
     /// Listen for data connections, forgetting earlier ones. → `Listening`
@@ -19,6 +25,8 @@ pub enum Ask {
     Aim { to: Vec<SocketAddr> },
     /// Forget data connections and addresses. → `Done`
     Hang,
+    /// Show this on data connections, PEM, or again what was delegated. → `Done`
+    DataCredential { pem: Option<Vec<u8>> },
     /// → `Stat`
     Stat { path: PathBuf },
     /// Length; of a name that is only a partial of this user: its prefix. → `Size`
@@ -113,6 +121,10 @@ pub struct Leg {
     pub digests: bool,
     /// The peer of the data connection is ours: a sender may be passive.
     pub ours: bool,
+    /// To whom each data connection must prove to lead.
+    pub peer: DataPeer,
+    /// What is done to the bytes on it.
+    pub level: Level,
 }
 
 /// Which bytes of a file to send.
@@ -157,6 +169,12 @@ pub enum Place {
 #[allow(missing_docs)]
 pub enum Answer {
     Done,
+    /// For the client, who answers with another.
+    Token(Vec<u8>),
+    /// Both have proved who they are; a last token may be due.
+    Proved {
+        token: Option<Vec<u8>>,
+    },
     Welcome(Welcome),
     Listening(SocketAddr),
     Stat(super::Stat),

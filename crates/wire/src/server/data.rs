@@ -145,8 +145,7 @@ impl Session {
             }),
             (Passive::Spas, ip) => Told::Stripes(vec![SocketAddr::new(ip, at.port())]),
         };
-        let reply = told.to_reply(when).encode(Inner::Indented);
-        self.say.bytes().extend(reply);
+        self.say.reply(&told.to_reply(when), Inner::Indented);
         true
     }
 

@@ -1,5 +1,6 @@
 //! Command lines that wait for their turn.
 
+use crate::{Error, shield::Shield};
 use std::collections::VecDeque;
 
 /// Cuts bytes into lines. Bounded: a line that is too long is skipped to its
@@ -7,6 +8,8 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub(crate) struct Queue {
     waiting: VecDeque<Queued>,
+    /// So many of them, from the front, are out of their wrapping.
+    opened: usize,
     begun: Vec<u8>,
     skipping: bool,
     /// A telnet command has begun at the start of a line.
@@ -22,12 +25,15 @@ pub(crate) struct Queue {
 pub(crate) enum Queued {
     Line(Vec<u8>),
     TooLong,
+    /// It could not be taken out of its wrapping.
+    Spoiled(Error),
 }
 
 impl Queue {
     pub(crate) fn new(line_bytes_max: usize, count_max: usize) -> Self {
         Self {
             waiting: VecDeque::new(),
+            opened: 0,
             begun: Vec::new(),
             skipping: false,
             telnet: false,
@@ -66,6 +72,24 @@ impl Queue {
         self.only_crlf = true;
     }
 
+    /// Takes lines that came since the last time out of their wrapping: at once,
+    /// since an ABOR among them must be seen.
+    pub(crate) fn open(&mut self, shield: &mut Shield) {
+        for queued in self.waiting.iter_mut().skip(self.opened) {
+            if let Queued::Line(line) = queued {
+                self.bytes -= line.len();
+                match shield.open_command(std::mem::take(line)) {
+                    Ok(plain) => {
+                        self.bytes += plain.len();
+                        *line = plain;
+                    }
+                    Err(error) => *queued = Queued::Spoiled(error),
+                }
+            }
+        }
+        self.opened = self.waiting.len();
+    }
+
     pub(crate) fn is_full(&self) -> bool {
         self.waiting.len() >= self.count_max || self.bytes >= 2 * self.line_bytes_max
     }
@@ -76,6 +100,7 @@ impl Queue {
 
     pub(crate) fn pop(&mut self) -> Option<Queued> {
         let queued = self.waiting.pop_front()?;
+        self.opened = self.opened.saturating_sub(1);
         if let Queued::Line(line) = &queued {
             self.bytes -= line.len();
         }
@@ -85,7 +110,7 @@ impl Queue {
     pub(crate) fn lines(&self) -> impl Iterator<Item = &[u8]> {
         self.waiting.iter().map(|queued| match queued {
             Queued::Line(line) => line.as_slice(),
-            Queued::TooLong => b"",
+            Queued::TooLong | Queued::Spoiled(_) => b"",
         })
     }
 

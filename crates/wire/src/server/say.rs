@@ -3,16 +3,28 @@
 //! Every line is made safe here: nothing that was in a name can end a line or
 //! begin a reply.
 
+use crate::{
+    Result,
+    reply::{Inner, Reply},
+    shield::{Row, Shield},
+};
+
 /// Reply bytes that wait to be sent.
 #[derive(Debug, Default)]
-pub(crate) struct Say(Vec<u8>);
+pub(crate) struct Say {
+    plain: Vec<u8>,
+    /// Where each line of `plain` ends, and which of its reply it is.
+    rows: Vec<(usize, Row)>,
+    /// As it is sent.
+    wire: Vec<u8>,
+}
 
 impl Say {
     /// The last, or only, line of a reply.
     pub(crate) fn line(&mut self, code: u16, text: &str) {
         self.start(code, b' ');
         self.safe(text.as_bytes());
-        self.end();
+        self.end(Row::Last);
     }
 
     /// A line that others follow, with the code in front.
@@ -24,21 +36,21 @@ impl Say {
     pub(crate) fn more_bytes(&mut self, code: u16, text: &[u8]) {
         self.start(code, b'-');
         self.safe(text);
-        self.end();
+        self.end(Row::Inner);
     }
 
     /// A line in the middle of a reply, which a blank sets off from codes.
     pub(crate) fn inner(&mut self, text: &[u8]) {
-        self.0.push(b' ');
+        self.plain.push(b' ');
         self.safe(text);
-        self.end();
+        self.end(Row::Inner);
     }
 
     /// A reply of one line with a name in quotes, doubled inside as RFC 959 wants.
     pub(crate) fn quoted(&mut self, code: u16, before: &str, name: &[u8], after: &str) {
         self.start(code, b' ');
         self.safe(before.as_bytes());
-        self.0.push(b'"');
+        self.plain.push(b'"');
         for &byte in name {
             self.safe(if byte == b'"' {
                 b"\"\""
@@ -46,19 +58,50 @@ impl Say {
                 std::slice::from_ref(&byte)
             });
         }
-        self.0.push(b'"');
+        self.plain.push(b'"');
         self.safe(after.as_bytes());
-        self.end();
+        self.end(Row::Last);
     }
 
-    /// What is to be sent.
-    pub(crate) fn bytes(&mut self) -> &mut Vec<u8> {
-        &mut self.0
+    /// A reply that was put together elsewhere.
+    pub(crate) fn reply(&mut self, reply: &Reply, inner: Inner) {
+        let wire = reply.encode(inner);
+        let mut rows = wire.split_inclusive(|&b| b == b'\n').peekable();
+        while let Some(row) = rows.next() {
+            self.plain.extend_from_slice(row);
+            let is_last = rows.peek().is_none();
+            let row = if is_last { Row::Last } else { Row::Inner };
+            self.rows.push((self.plain.len(), row));
+        }
+    }
+
+    /// What is to be sent: every line under the shield, in the order in which it
+    /// was said.
+    pub(crate) fn sealed(&mut self, shield: &mut Shield) -> Result<&mut Vec<u8>> {
+        match shield {
+            Shield::Clear => self.wire.append(&mut self.plain),
+            Shield::Guarded(_) => {
+                let mut start = 0;
+                for &(end, row) in &self.rows {
+                    let sealed = shield.seal_reply(&self.plain[start..end], row)?;
+                    self.wire.extend(sealed);
+                    start = end;
+                }
+                self.plain.clear();
+            }
+        }
+        self.rows.clear();
+        Ok(&mut self.wire)
+    }
+
+    /// What was sealed and not yet sent.
+    pub(crate) fn wire(&mut self) -> &mut Vec<u8> {
+        &mut self.wire
     }
 
     fn start(&mut self, code: u16, separator: u8) {
-        self.0.extend_from_slice(code.to_string().as_bytes());
-        self.0.push(separator);
+        self.plain.extend_from_slice(code.to_string().as_bytes());
+        self.plain.push(separator);
     }
 
     fn safe(&mut self, text: &[u8]) {
@@ -69,11 +112,12 @@ impl Say {
                 byte
             }
         };
-        self.0.extend(text.iter().map(safe));
+        self.plain.extend(text.iter().map(safe));
     }
 
-    fn end(&mut self) {
-        self.0.extend_from_slice(b"\r\n");
+    fn end(&mut self, row: Row) {
+        self.plain.extend_from_slice(b"\r\n");
+        self.rows.push((self.plain.len(), row));
     }
 }
 
@@ -87,8 +131,34 @@ mod tests {
         say.quoted(257, "", b"a\"b\r\n226 Done\0", " is current.");
         say.more_bytes(250, b"x\n250 End");
         assert_eq!(
-            say.0,
+            say.sealed(&mut Shield::Clear).unwrap(),
             b"257 \"a\"\"b??226 Done?\" is current.\r\n250-x?250 End\r\n"
+        );
+    }
+
+    #[test]
+    fn each_line_of_a_reply_is_wrapped_for_itself() {
+        use crate::shield::tests::Turned;
+        let mut say = Say::default();
+        say.line(235, "ok");
+        assert_eq!(say.sealed(&mut Shield::Clear).unwrap(), b"235 ok\r\n");
+        let mut shield = Shield::Guarded(Box::new(Turned::default()));
+        say.more(211, "Extensions");
+        say.inner(b"SIZE");
+        say.line(211, "End.");
+        say.reply(&Reply::of_lines(112, ["a", "b"]), Inner::Indented);
+        let wire = String::from_utf8(say.sealed(&mut shield).unwrap().clone()).unwrap();
+        let heads: Vec<&str> = wire.lines().map(|line| &line[..4]).collect();
+        assert_eq!(heads, ["235 ", "632-", "632-", "632 ", "632-", "632 "]);
+        let mut client = Shield::Guarded(Box::new(Turned::default()));
+        let plain: Vec<u8> = wire
+            .lines()
+            .skip(1)
+            .flat_map(|l| client.open_reply(l.as_bytes()).unwrap())
+            .collect();
+        assert_eq!(
+            plain,
+            b"211-Extensions\r\n SIZE\r\n211 End.\r\n112-a\r\n112 b\r\n"
         );
     }
 }

@@ -1,7 +1,10 @@
-//! `TYPE MODE OPTS TREV PROT DCAU`: how transfers are to be made.
+//! `TYPE MODE OPTS TREV`: how transfers are to be made.
 
 use super::{Ask, Data, Facts, Session, Then};
-use crate::command::{Mode, Opts, Type};
+use crate::{
+    command::{Mode, Opts, Type},
+    shield::{DataPeer, Level},
+};
 use std::time::Duration;
 
 /// What stays set until it is set again.
@@ -25,6 +28,8 @@ pub(super) struct Settings {
     pub(super) ours: bool,
     /// Not `digests=0`.
     pub(super) digests: bool,
+    pub(super) peer: DataPeer,
+    pub(super) level: Level,
 }
 
 impl Default for Settings {
@@ -42,6 +47,23 @@ impl Default for Settings {
             only_epsv: false,
             ours: false,
             digests: true,
+            peer: DataPeer::Anyone,
+            level: Level::Clear,
+        }
+    }
+}
+
+impl Settings {
+    /// Those of somebody who has just come in. GFD.20: after a login by GSI both
+    /// ends of a data connection prove that they are who logged in.
+    pub(super) fn of_login(is_guarded: bool) -> Self {
+        Self {
+            peer: if is_guarded {
+                DataPeer::Myself
+            } else {
+                DataPeer::Anyone
+            },
+            ..Self::default()
         }
     }
 }
@@ -65,6 +87,13 @@ impl Session {
             Mode::Stream => "Mode set to S.",
             Mode::Extended => "Mode set to E.",
         };
+        self.say_and_hang(changed, text)
+    }
+
+    /// Says that something is set, and lets go of data connections if they were
+    /// used when it was otherwise.
+    pub(super) fn say_and_hang(&mut self, changed: bool, text: &str) -> Option<Ask> {
+        let ready = self.ready();
         if changed && ready.data.was_used() {
             ready.data = Data::None;
             return self.ask(
@@ -72,7 +101,7 @@ impl Session {
                 Then::Say {
                     code: 200,
                     text: text.into(),
-                    doing: "mode",
+                    doing: "set",
                 },
             );
         }
@@ -122,26 +151,6 @@ impl Session {
             _ => settings.restart_every = every,
         }
         self.say.line(200, "Command Successful.");
-    }
-
-    /// There is no security to protect with, and saying otherwise would send in
-    /// clear what somebody wants kept.
-    pub(super) fn set_protection(&mut self, level: &str) {
-        match level {
-            "C" => self.say.line(200, "Protection level set to C."),
-            _ => self
-                .say
-                .line(536, &format!("{level} protection level not supported.")),
-        }
-    }
-
-    pub(super) fn set_data_authentication(&mut self, mode: &str) {
-        let letter = mode.split(' ').next().unwrap_or("").to_ascii_uppercase();
-        match letter.as_str() {
-            "N" => self.say.line(200, "DCAU N."),
-            "A" | "S" => self.say.line(504, "DCAU needs a login by GSI."),
-            _ => self.say.line(501, "Bad DCAU mode."),
-        }
     }
 }
 

@@ -4,15 +4,18 @@ use super::{Facts, Session, State};
 use crate::command::Mode;
 
 impl Session {
-    /// Without DCAU, Globus clients send data in the clear; with it they would
-    /// expect security that is not there.
+    /// Without DCAU, Globus clients send data in the clear; with it they expect
+    /// security that is there only after a login by GSI.
     pub(super) fn feat(&mut self) {
         let facts = match &self.state {
             State::Ready(ready) => ready.settings.facts.announced(),
             _ => Facts::default().announced(),
         };
         self.say.more(211, "Extensions supported");
-        for line in FEATURES {
+        let gsi = self.profile.offers_gsi.then_some(["AUTH GSSAPI"]);
+        let guarded = self.shield.is_guarded().then_some(GUARDED);
+        let more = gsi.iter().flatten().chain(guarded.iter().flatten());
+        for line in FEATURES.iter().chain(more) {
             self.say.inner(line.as_bytes());
         }
         self.say.inner(format!("MLST {facts}").as_bytes());
@@ -61,6 +64,9 @@ impl Session {
     }
 }
 
+/// What there is once the control channel is protected.
+const GUARDED: [&str; 4] = ["DCAU", "DCSC P,D", "PBSZ", "PROT"];
+
 /// MLST follows, since it tells what is chosen.
 const FEATURES: [&str; 20] = [
     "CKSM MD5:10;ADLER32:10;SHA1:10;SHA256:11;SHA512:12;BLAKE3:5;",
@@ -86,9 +92,10 @@ const FEATURES: [&str; 20] = [
 ];
 
 /// Commands and what stands behind them, in the notation of RFC 959.
-const SYNTAX: [(&str, &str); 60] = [
+const SYNTAX: [(&str, &str); 65] = [
     ("ABOR", ""),
     ("ACCT", "<sp> account"),
+    ("ADAT", "<sp> base64"),
     ("ALLO", "<sp> size"),
     ("APPE", "<sp> pathname"),
     ("AUTH", "<sp> mechanism"),
@@ -97,9 +104,12 @@ const SYNTAX: [(&str, &str); 60] = [
         "CKSM",
         "<sp> algorithm <sp> offset <sp> length <sp> pathname",
     ),
+    ("CONF", "<sp> base64"),
     ("CWD", "<sp> pathname"),
-    ("DCAU", "<sp> N"),
+    ("DCAU", "<sp> N|A|S subject"),
+    ("DCSC", "<sp> P base64 | D"),
     ("DELE", "<sp> pathname"),
+    ("ENC", "<sp> base64"),
     ("EPRT", "<sp> |family|address|port|"),
     ("EPSV", "[<sp> 1|2|ALL]"),
     ("ERET", "<sp> P <sp> offset <sp> length <sp> pathname"),
@@ -110,6 +120,7 @@ const SYNTAX: [(&str, &str); 60] = [
     ("LIST", "[<sp> pathname]"),
     ("MDTM", "<sp> pathname"),
     ("MFMT", "<sp> YYYYMMDDHHMMSS <sp> pathname"),
+    ("MIC", "<sp> base64"),
     ("MKD", "<sp> pathname"),
     ("MLSC", "[<sp> pathname]"),
     ("MLSD", "[<sp> pathname]"),
@@ -123,7 +134,7 @@ const SYNTAX: [(&str, &str); 60] = [
     ("PASV", ""),
     ("PBSZ", "<sp> size"),
     ("PORT", "<sp> h1,h2,h3,h4,p1,p2"),
-    ("PROT", "<sp> C"),
+    ("PROT", "<sp> C|S|P"),
     ("PWD", ""),
     ("QUIT", ""),
     ("REIN", ""),

@@ -10,6 +10,7 @@ use crate::{
     features::algorithm,
     marker::{Marker, Progress},
     reply::Inner,
+    shield::{DataPeer, Level},
     time::Written,
 };
 use godwit_core::{Algorithm, Chain, Extents};
@@ -201,6 +202,11 @@ impl Session {
             self.say.line(code, text);
             return None;
         }
+        if settings.level != Level::Clear && settings.peer == DataPeer::Anyone {
+            let text = "Data cannot be protected without keys: DCAU A first, or PROT C.";
+            self.say.line(521, text);
+            return None;
+        }
         let extended = settings.mode == Mode::Extended;
         Some(Leg {
             mode: settings.mode,
@@ -218,6 +224,8 @@ impl Session {
             leaves: settings.ours && settings.digests,
             digests: settings.digests,
             ours: settings.ours,
+            peer: settings.peer.clone(),
+            level: settings.level,
         })
     }
 
@@ -266,8 +274,7 @@ impl Session {
     }
 
     fn say_marker(&mut self, marker: &Marker) {
-        let reply = marker.to_reply().encode(Inner::Indented);
-        self.say.bytes().extend(reply);
+        self.say.reply(&marker.to_reply(), Inner::Indented);
     }
 
     /// Looks whether the client said, during a transfer, what cannot wait.

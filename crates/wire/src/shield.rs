@@ -1,0 +1,217 @@
+//! What lies around the lines of a control channel once both sides have proved
+//! who they are (RFC 2228): commands go as `ENC`, reply lines as `632`.
+//!
+//! Knows how protected lines are written, and no cryptography: that is a
+//! [`Guard`], which a driver brings.
+
+use crate::{Error, Result, base64, error::shown};
+use std::fmt;
+
+/// Makes plain bytes unreadable to others, and bytes of the other side plain
+/// again. Each direction has an order that must be kept.
+pub trait Guard: fmt::Debug + Send + Sync {
+    /// Protects bytes that are to be sent.
+    fn wrap(&mut self, plain: &[u8]) -> Result<Vec<u8>, Spoiled>;
+
+    /// Undoes what the other side's `wrap` did.
+    fn unwrap(&mut self, wrapped: &[u8]) -> Result<Vec<u8>, Spoiled>;
+}
+
+/// Bytes that are not what the other side protected: the conversation is over.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{0}")]
+pub struct Spoiled(pub String);
+
+/// What lies between lines and the socket.
+#[derive(Debug, Default)]
+pub enum Shield {
+    /// Nothing.
+    #[default]
+    Clear,
+    /// Every line is wrapped.
+    Guarded(Box<dyn Guard>),
+}
+
+/// To whom a data connection must prove to lead (`DCAU`, GFD.20).
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub enum DataPeer {
+    /// `N`: nobody asks.
+    #[default]
+    Anyone,
+    /// `A`: to somebody with the identity of whoever logged in.
+    Myself,
+    /// `S`: to somebody with this subject.
+    Subject(String),
+}
+
+/// What is done to the bytes on a data connection that proved where it leads
+/// (`PROT`).
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Level {
+    /// `C`: nothing.
+    #[default]
+    Clear,
+    /// `S`: nobody can change them.
+    Safe,
+    /// `P`: nobody can read them either.
+    Private,
+}
+
+/// Which line of a reply it is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Row {
+    /// Others of the same reply follow.
+    Inner,
+    /// None does.
+    Last,
+}
+
+impl Shield {
+    /// Tells whether lines are wrapped.
+    pub fn is_guarded(&self) -> bool {
+        matches!(self, Self::Guarded(_))
+    }
+
+    /// Returns a command line, both with CR LF, as it is sent. Always `ENC`: what
+    /// the guard does is the same for all verbs, and GCT does not look at them.
+    pub(crate) fn seal_command(&mut self, line: &[u8]) -> Result<Vec<u8>> {
+        match self {
+            Self::Clear => Ok(line.to_vec()),
+            Self::Guarded(guard) => {
+                let text = base64::encode(&guard.wrap(line).map_err(spoiled)?);
+                Ok(format!("ENC {text}\r\n").into_bytes())
+            }
+        }
+    }
+
+    /// Returns what stood in a command line, both without line end.
+    pub(crate) fn open_command(&mut self, line: Vec<u8>) -> Result<Vec<u8>> {
+        let Self::Guarded(guard) = self else {
+            return Ok(line);
+        };
+        let (verb, text) = line.split_at(line.len().min(4));
+        let verbs = [b"ENC ", b"MIC ", b"CONF"];
+        let is_wrapped = verbs.iter().any(|known| verb.eq_ignore_ascii_case(*known));
+        let wrapped = is_wrapped.then(|| base64::decode(text)).flatten();
+        let Some(wrapped) = wrapped else {
+            return Err(Error::NotProtected { line: shown(&line) });
+        };
+        let mut plain = guard.unwrap(&wrapped).map_err(spoiled)?;
+        // GCT's client may count the zero behind its string, or leave the end out.
+        for end in [b'\0', b'\n', b'\r'] {
+            plain.pop_if(|last| *last == end);
+        }
+        Ok(plain)
+    }
+
+    /// Returns a line of a reply, both with CR LF, as it is sent: line by line, as
+    /// GCT does, the last one with a blank.
+    pub(crate) fn seal_reply(&mut self, line: &[u8], row: Row) -> Result<Vec<u8>> {
+        match self {
+            Self::Clear => Ok(line.to_vec()),
+            Self::Guarded(guard) => {
+                let text = base64::encode(&guard.wrap(line).map_err(spoiled)?);
+                let separator = if row == Row::Last { ' ' } else { '-' };
+                Ok(format!("632{separator}{text}\r\n").into_bytes())
+            }
+        }
+    }
+
+    /// Returns what stood in a line of a reply that came without its CR LF: one or
+    /// more lines, each with its end. GCT's client takes any 6yz, and so do we.
+    pub(crate) fn open_reply(&mut self, line: &[u8]) -> Result<Vec<u8>> {
+        let Self::Guarded(guard) = self else {
+            return Ok([line, b"\r\n"].concat());
+        };
+        let wrapped = match line {
+            [b'6', b'0'..=b'9', b'0'..=b'9', b' ' | b'-', text @ ..] => base64::decode(text),
+            _ => None,
+        };
+        let Some(wrapped) = wrapped else {
+            return Err(Error::NotProtected { line: shown(line) });
+        };
+        let mut plain = guard.unwrap(&wrapped).map_err(spoiled)?;
+        plain.pop_if(|last| *last == 0);
+        if !plain.ends_with(b"\n") {
+            plain.extend(b"\r\n");
+        }
+        Ok(plain)
+    }
+}
+
+fn spoiled(why: Spoiled) -> Error {
+    Error::Spoiled { why: why.0 }
+}
+
+#[cfg(test)]
+#[path = "../tests/common/turned.rs"]
+mod turned;
+
+#[cfg(test)]
+pub(crate) mod tests {
+    pub(crate) use super::turned::Turned;
+    use super::*;
+
+    fn guarded() -> Shield {
+        Shield::Guarded(Box::new(Turned::default()))
+    }
+
+    #[test]
+    fn a_command_comes_out_as_it_went_in() {
+        let (mut client, mut server) = (guarded(), guarded());
+        for line in ["RETR a b ", "NOOP", "PASS "] {
+            let sealed = client
+                .seal_command(format!("{line}\r\n").as_bytes())
+                .unwrap();
+            assert!(sealed.starts_with(b"ENC ") && sealed.ends_with(b"\r\n"));
+            let came = sealed[..sealed.len() - 2].to_vec();
+            assert_eq!(server.open_command(came).unwrap(), line.as_bytes());
+        }
+    }
+
+    #[test]
+    fn the_three_verbs_of_protection_are_one() {
+        let (mut client, mut server) = (guarded(), guarded());
+        for verb in ["MIC", "conf", "Enc"] {
+            let sealed = String::from_utf8(client.seal_command(b"NOOP\0").unwrap()).unwrap();
+            let came = sealed.trim_end().replace("ENC", verb);
+            assert_eq!(server.open_command(came.into_bytes()).unwrap(), b"NOOP");
+        }
+    }
+
+    #[test]
+    fn a_plain_line_among_protected_ones_is_refused() {
+        for line in ["NOOP", "ENC", "ENC =", "632 ", "ENCODE Zg=="] {
+            let opened = guarded().open_command(line.into());
+            assert!(
+                matches!(
+                    opened,
+                    Err(Error::NotProtected { .. } | Error::Spoiled { .. })
+                ),
+                "{line}"
+            );
+        }
+        for line in ["226 done", "632", "632 !", "", "421 bye"] {
+            let opened = guarded().open_reply(line.as_bytes());
+            assert!(
+                matches!(
+                    opened,
+                    Err(Error::NotProtected { .. } | Error::Spoiled { .. })
+                ),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_line_said_twice_is_refused() {
+        let (mut client, mut server) = (guarded(), guarded());
+        let sealed = client.seal_command(b"DELE a\r\n").unwrap();
+        let came = sealed.trim_ascii_end().to_vec();
+        assert!(server.open_command(came.clone()).is_ok());
+        assert!(matches!(
+            server.open_command(came),
+            Err(Error::Spoiled { .. })
+        ));
+    }
+}
