@@ -1,21 +1,463 @@
-//! Whose signatures count: a directory of certificate authorities.
+//! Whose signatures count, and the judgement of a chain of certificates.
+//!
+//! The library builds the chain and checks signatures, dates and the rules of proxies. What
+//! Globus adds is checked here: signing policies, revocation lists, the languages of proxies.
 
-use crate::{Result, credential::UNREADY};
-use std::path::Path;
+use crate::{
+    Error, Identity, Result,
+    credential::{self, CHAIN_MAX, check_dates, identity_of, is_self_signed},
+    discover::Surroundings,
+    error::{Doing, Ours, reasons},
+    identity::slashed,
+    policy::Policy,
+    proxy::Kind,
+    when,
+};
+use openssl::{
+    error::ErrorStack,
+    stack::Stack,
+    x509::{
+        CrlStatus, X509, X509Crl, X509Ref, X509StoreContext, X509VerifyResult,
+        store::{X509Store, X509StoreBuilder},
+        verify::{X509VerifyFlags, X509VerifyParam},
+    },
+};
+use std::{
+    collections::{BTreeSet, HashMap},
+    fmt, fs, io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::SystemTime,
+};
 
 /// A directory of authorities (`HASH.0`, `HASH.signing_policy`, `HASH.r0`), looked at anew
 /// for each judgement: a change counts from the next one on. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct Authorities(());
+#[derive(Clone)]
+pub struct Authorities(Arc<Inner>);
+
+struct Inner {
+    dir: PathBuf,
+    /// Files as they were read, with the stamp that tells whether they are still the same.
+    read: Mutex<HashMap<PathBuf, (Stamp, File)>>,
+    /// Trusted beside the directory, and without a policy: what DCSC brings.
+    also: Vec<X509>,
+}
 
 impl Authorities {
-    /// Finds the directory where everybody expects it.
+    /// Finds the directory where everybody expects it: `X509_CERT_DIR`,
+    /// `~/.globus/certificates`, `/etc/grid-security/certificates`.
     pub fn discover() -> Result<Self> {
-        Err(UNREADY)
+        Self::in_dir(&Surroundings::of_this_process().authorities()?)
     }
 
     /// Takes that directory.
-    pub fn in_dir(_dir: &Path) -> Result<Self> {
-        Err(UNREADY)
+    pub fn in_dir(dir: &Path) -> Result<Self> {
+        fs::read_dir(dir).map_err(|cause| Error::Io {
+            path: dir.into(),
+            cause,
+        })?;
+        Ok(Self::new(dir.into(), Vec::new()))
+    }
+
+    fn new(dir: PathBuf, also: Vec<X509>) -> Self {
+        let read = Mutex::default();
+        Self(Arc::new(Inner { dir, read, also }))
+    }
+
+    /// Returns the same authorities and those of a PEM text, which need no signing policy:
+    /// what somebody brings for the data channels of one session (DCSC).
+    pub fn and_these(&self, pem: &[u8]) -> Result<Self> {
+        let more = X509::stack_from_pem(pem).doing("reading certificates")?;
+        let also = [self.0.also.clone(), more].concat();
+        Ok(Self::new(self.0.dir.clone(), also))
+    }
+
+    /// Returns the directory.
+    pub fn dir(&self) -> &Path {
+        &self.0.dir
+    }
+
+    /// Judges what somebody showed, leaf first: who is it?
+    pub(crate) fn judge(&self, shown: &[X509], now: SystemTime) -> Result<Identity> {
+        let Some(leaf) = shown.first() else {
+            return Err(Error::Token("it showed no certificate".into()));
+        };
+        if shown.len() > CHAIN_MAX {
+            let subject = slashed(leaf.subject_name());
+            let why = format!("{} certificates are more than anybody needs", shown.len());
+            return Err(Error::BadChain { subject, why });
+        }
+        if let [only] = shown
+            && self.0.also.iter().any(|trusted| trusted == only)
+        {
+            // A certificate that was handed to us is known by being the same, whoever signed it.
+            check_dates(only, now, Ours::No)?;
+            return identity_of(shown);
+        }
+        let trusted = self.authorities_above(shown)?;
+        let chain = self.verified(shown, &trusted, now)?;
+        let identity = identity_of(&chain)?;
+        check_languages(&chain)?;
+        for pair in chain.windows(2) {
+            let [subject, issuer] = pair else { continue };
+            if Kind::of(subject)?.is_none() && self.is_of_the_directory(issuer) {
+                self.check_policy(subject, issuer)?;
+                self.check_revocation(subject, issuer, now)?;
+            }
+        }
+        Ok(Identity {
+            // The authorities at the end are not what was shown.
+            chain: shown.iter().map(|c| slashed(c.subject_name())).collect(),
+            ..identity
+        })
+    }
+
+    /// Returns every certificate of the directory that may stand above those shown.
+    fn authorities_above(&self, shown: &[X509]) -> Result<Vec<X509>> {
+        let mut found = self.0.also.clone();
+        let mut wanted: Vec<u32> = shown.iter().map(|c| c.issuer_name_hash()).collect();
+        let mut seen = BTreeSet::new();
+        while let Some(hash) = wanted.pop() {
+            if !seen.insert(hash) || seen.len() > 2 * CHAIN_MAX {
+                continue;
+            }
+            for authority in self.certificates(hash)? {
+                if !is_self_signed(&authority) {
+                    wanted.push(authority.issuer_name_hash());
+                }
+                found.push(authority);
+            }
+        }
+        Ok(found)
+    }
+
+    fn verified(&self, shown: &[X509], trusted: &[X509], now: SystemTime) -> Result<Vec<X509>> {
+        let doing = "checking certificates";
+        let store = store(trusted, now).doing(doing)?;
+        let mut untrusted = Stack::new().doing(doing)?;
+        for certificate in &shown[1..] {
+            untrusted.push(certificate.clone()).doing(doing)?;
+        }
+        let mut context = X509StoreContext::new().doing(doing)?;
+        let verdict = context
+            .init(&store, &shown[0], &untrusted, |context| {
+                let is_good = context.verify_cert()?;
+                let chain = context
+                    .chain()
+                    .map(|chain| chain.iter().map(ToOwned::to_owned).collect());
+                let at = context.current_cert().map(ToOwned::to_owned);
+                Ok((is_good, context.error(), at, chain))
+            })
+            .doing(doing)?;
+        let (is_good, error, at, chain) = verdict;
+        match (is_good, chain) {
+            (true, Some(chain)) => Ok(chain),
+            _ => Err(self.explain(&error, at.as_ref().unwrap_or(&shown[0]), &shown[0], now)),
+        }
+    }
+
+    /// Says in our words what the library found wrong with the certificate `at`.
+    fn explain(
+        &self,
+        error: &X509VerifyResult,
+        at: &X509Ref,
+        leaf: &X509Ref,
+        now: SystemTime,
+    ) -> Error {
+        let subject = slashed(at.subject_name());
+        let is_proxy = |certificate| Kind::of(certificate).is_ok_and(|kind| kind.is_some());
+        let leaf_name = slashed(leaf.subject_name());
+        let why = match error.as_raw() {
+            EXPIRED | NOT_YET_VALID => match check_dates(at, now, Ours::No) {
+                Err(dates) => return dates,
+                Ok(()) => error.error_string().into(),
+            },
+            INVALID_CA if is_old_proxy(&leaf_name) && !is_proxy(leaf) => {
+                return Error::OldProxy { subject: leaf_name };
+            }
+            NO_ISSUER | NO_ISSUER_HERE | NO_FIRST_ISSUER if is_proxy(at) => {
+                "the certificate that signed this proxy is not among those shown".into()
+            }
+            NO_ISSUER | NO_ISSUER_HERE | NO_FIRST_ISSUER | SELF_SIGNED_LEAF | SELF_SIGNED_ROOT => {
+                return self.unknown(subject, at);
+            }
+            INVALID_CA => "is no authority, and what it signed is no proxy (RFC 3820)".into(),
+            SIGNATURE => format!(
+                "its signature is not that of {}",
+                slashed(at.issuer_name())
+            ),
+            PROXY_TOO_DEEP => "more proxies follow it than it allows (path length)".into(),
+            PROXY_NAME => {
+                "a proxy's name must be that of its issuer and one common name more; this one's is not".into()
+            }
+            _ => error.error_string().into(),
+        };
+        Error::BadChain { subject, why }
+    }
+
+    fn unknown(&self, subject: String, at: &X509Ref) -> Error {
+        let (issuer, hash) = (slashed(at.issuer_name()), at.issuer_name_hash());
+        if self.certificates(hash).is_ok_and(|known| !known.is_empty()) {
+            let file = self.hashed(hash, "0");
+            let why = format!(
+                "is signed with another key than that of {issuer} in {}",
+                file.display()
+            );
+            return Error::BadChain { subject, why };
+        }
+        Error::UnknownAuthority {
+            subject,
+            issuer,
+            hash: hex(hash),
+            dir: self.0.dir.clone(),
+        }
+    }
+
+    /// Tells whether the rules of the directory count for an issuer: not if it was brought by hand.
+    fn is_of_the_directory(&self, issuer: &X509Ref) -> bool {
+        !self.0.also.iter().any(|also| **also == *issuer)
+    }
+
+    fn check_policy(&self, subject: &X509Ref, issuer: &X509Ref) -> Result<()> {
+        if *subject == *issuer {
+            return Ok(());
+        }
+        let file = format!("{}.signing_policy", hex(issuer.subject_name_hash()));
+        let path = self.0.dir.join(file);
+        let authority = slashed(issuer.subject_name());
+        let Some(File::Policy(policy)) = self.file(&path, read_policy)? else {
+            return Err(Error::NoPolicy {
+                authority,
+                wanted: path,
+            });
+        };
+        let subject = slashed(subject.subject_name());
+        if policy.allows(&authority, &subject) {
+            return Ok(());
+        }
+        Err(Error::OutsidePolicy {
+            authority,
+            subject,
+            policy: path,
+        })
+    }
+
+    /// An authority without a list revokes nobody; one whose list is old says nothing we could rely on.
+    fn check_revocation(&self, subject: &X509, issuer: &X509Ref, now: SystemTime) -> Result<()> {
+        let authority = || slashed(issuer.subject_name());
+        let key = issuer.public_key().doing("reading a certificate")?;
+        let (mut newest, mut foreign) = (None, None);
+        for number in 0..FILES_MAX {
+            let path = self.hashed(issuer.subject_name_hash(), &format!("r{number}"));
+            let Some(File::List(list)) = self.file(&path, read_list)? else {
+                break;
+            };
+            if !list.verify(&key).unwrap_or(false) {
+                foreign = Some(path);
+                continue;
+            }
+            let until = list.next_update().map(when::moment).transpose()?;
+            if newest.as_ref().is_none_or(|(_, _, known)| until > *known) {
+                newest = Some((list, path, until));
+            }
+        }
+        let Some((list, path, until)) = newest else {
+            return match foreign {
+                None => Ok(()),
+                Some(path) => Err(Error::BadFile {
+                    path,
+                    what: format!("this revocation list is not signed by {}", authority()),
+                }),
+            };
+        };
+        if let CrlStatus::Revoked(entry) = list.get_by_cert(subject) {
+            return Err(Error::Revoked {
+                subject: slashed(subject.subject_name()),
+                issuer: authority(),
+                since: when::moment(entry.revocation_date())?,
+                list: path,
+            });
+        }
+        match until {
+            Some(since) if since <= now => Err(Error::StaleList {
+                issuer: authority(),
+                since,
+                list: path,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    fn certificates(&self, hash: u32) -> Result<Vec<X509>> {
+        let mut found = Vec::new();
+        for number in 0..FILES_MAX {
+            let path = self.hashed(hash, &number.to_string());
+            let Some(File::Certificates(certificates)) = self.file(&path, read_certificates)?
+            else {
+                break;
+            };
+            found.extend(certificates.iter().cloned());
+        }
+        Ok(found)
+    }
+
+    fn hashed(&self, hash: u32, ending: &str) -> PathBuf {
+        self.0.dir.join(format!("{}.{ending}", hex(hash)))
+    }
+
+    /// Returns what a file says, read again if it changed; `None` if there is no such file.
+    fn file(&self, path: &Path, parse: fn(&Path, &[u8]) -> Result<File>) -> Result<Option<File>> {
+        let stamp = match fs::metadata(path) {
+            Ok(meta) => Stamp::of(&meta),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(cause) => {
+                return Err(Error::Io {
+                    path: path.into(),
+                    cause,
+                });
+            }
+        };
+        let lock = || self.0.read.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, file)) = lock().get(path)
+            && *known == stamp
+        {
+            return Ok(Some(file.clone()));
+        }
+        let file = parse(path, &credential::read(path)?)?;
+        let mut read = lock();
+        if read.len() >= KEPT_MAX {
+            read.clear();
+        }
+        read.insert(path.into(), (stamp, file.clone()));
+        Ok(Some(file))
     }
 }
+
+impl fmt::Debug for Authorities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Authorities").field(&self.0.dir).finish()
+    }
+}
+
+/// What a file of the directory says.
+#[derive(Clone)]
+enum File {
+    Certificates(Arc<Vec<X509>>),
+    Policy(Arc<Policy>),
+    List(Arc<X509Crl>),
+}
+
+/// Tells whether a file is still the one that was read.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Stamp {
+    inode: (u64, u64),
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    pub(crate) fn of(meta: &fs::Metadata) -> Self {
+        Self {
+            inode: (meta.dev(), meta.ino()),
+            size: meta.len(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+        }
+    }
+}
+
+fn read_certificates(path: &Path, bytes: &[u8]) -> Result<File> {
+    let certificates = match bytes.starts_with(DER_SEQUENCE) {
+        true => X509::from_der(bytes).map(|certificate| vec![certificate]),
+        false => X509::stack_from_pem(bytes),
+    };
+    let certificates = certificates.map_err(unreadable(path, "certificate"))?;
+    Ok(File::Certificates(Arc::new(certificates)))
+}
+
+fn read_list(path: &Path, bytes: &[u8]) -> Result<File> {
+    let list = match bytes.starts_with(DER_SEQUENCE) {
+        true => X509Crl::from_der(bytes),
+        false => X509Crl::from_pem(bytes),
+    };
+    let list = list.map_err(unreadable(path, "revocation list"))?;
+    Ok(File::List(Arc::new(list)))
+}
+
+fn read_policy(path: &Path, bytes: &[u8]) -> Result<File> {
+    let policy = Policy::parse(&String::from_utf8_lossy(bytes)).map_err(|what| Error::BadFile {
+        path: path.into(),
+        what,
+    })?;
+    Ok(File::Policy(Arc::new(policy)))
+}
+
+fn unreadable(path: &Path, what: &str) -> impl FnOnce(ErrorStack) -> Error {
+    let path = path.to_owned();
+    let what = format!("no readable {what}");
+    move |stack| Error::BadFile {
+        path,
+        what: format!("{what}: {}", reasons(&stack)),
+    }
+}
+
+fn store(trusted: &[X509], now: SystemTime) -> Result<X509Store, ErrorStack> {
+    let mut store = X509StoreBuilder::new()?;
+    for authority in trusted {
+        store.add_cert(authority.clone())?;
+    }
+    let mut rules = X509VerifyParam::new()?;
+    // Not X509_STRICT: it wants key identifiers, which proxies usually lack.
+    rules.set_flags(X509VerifyFlags::ALLOW_PROXY_CERTS)?;
+    rules.set_time(when::seconds(now));
+    rules.set_auth_level(STRENGTH);
+    store.set_param(&rules)?;
+    Ok(store.build())
+}
+
+/// Refuses proxies that carry none of their owner's rights, or some that we cannot tell.
+fn check_languages(chain: &[X509]) -> Result<()> {
+    for certificate in chain {
+        let why = match Kind::of(certificate)? {
+            Some(Kind::Independent) => "an independent proxy carries no rights of its owner",
+            Some(Kind::Restricted) => "a proxy with a policy that godwit cannot read",
+            _ => continue,
+        };
+        return Err(Error::BadChain {
+            subject: slashed(certificate.subject_name()),
+            why: why.into(),
+        });
+    }
+    Ok(())
+}
+
+fn is_old_proxy(subject: &str) -> bool {
+    ["/CN=proxy", "/CN=limited proxy"]
+        .iter()
+        .any(|ending| subject.ends_with(ending))
+}
+
+fn hex(hash: u32) -> String {
+    format!("{hash:08x}")
+}
+
+// X509_V_ERR_* of x509_vfy.h, which the library's safe face shows as numbers only.
+const NO_ISSUER: i32 = 2;
+const SIGNATURE: i32 = 7;
+const NOT_YET_VALID: i32 = 9;
+const EXPIRED: i32 = 10;
+const SELF_SIGNED_LEAF: i32 = 18;
+const SELF_SIGNED_ROOT: i32 = 19;
+const NO_ISSUER_HERE: i32 = 20;
+const NO_FIRST_ISSUER: i32 = 21;
+const PROXY_TOO_DEEP: i32 = 38;
+const PROXY_NAME: i32 = 72;
+const INVALID_CA: i32 = 79;
+
+/// RSA of 1024 bits and SHA-1 of authorities' own signatures pass, MD5 and shorter keys do not.
+const STRENGTH: i32 = 1;
+const DER_SEQUENCE: &[u8] = &[0x30];
+const FILES_MAX: usize = 16;
+const KEPT_MAX: usize = 4096;

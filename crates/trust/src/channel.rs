@@ -1,6 +1,32 @@
 //! A GSI security context: tokens in, tokens out, no socket.
+//!
+//! A token is what the TLS engine has to say at that moment, whole records and nothing
+//! around them. After the handshake come GSI's own bytes, as TLS data: from the acceptor a
+//! zero byte (TLS 1.3 only: there it has nothing else to say), from the initiator `D` or
+//! `0`; after `D` the acceptor's request for a certificate, then the new proxy.
 
-use crate::{Authorities, Credential, Identity, Result, credential::UNREADY};
+use crate::{
+    Authorities, Credential, Error, Identity, Result,
+    context::{self, Role},
+    error::Doing,
+    identity::{host_names, is_for_host},
+    keys,
+    proxy::{self, Kind},
+};
+use openssl::{
+    error::ErrorStack,
+    pkey::{PKey, Private},
+    ssl::{ErrorCode, Ssl, SslRef, SslStream, SslVersion},
+    stack::Stack,
+    x509::{X509, X509NameBuilder, X509Req, X509ReqBuilder},
+};
+use std::{
+    fmt,
+    io::{self, Read, Write},
+    mem,
+    net::IpAddr,
+    time::SystemTime,
+};
 
 /// What an initiator gives the acceptor to act with in its name.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -37,50 +63,493 @@ pub struct Step {
 }
 
 /// A security context in either role.
-#[derive(Debug)]
-pub struct Channel(());
+pub struct Channel {
+    tls: SslStream<Pipe>,
+    phase: Phase,
+    side: Side,
+    credential: Credential,
+    authorities: Authorities,
+    peer: Option<Identity>,
+    /// What the peer showed, leaf first: a delegated proxy stands before these.
+    shown: Vec<X509>,
+    delegated: Option<Credential>,
+    /// Bytes that the peer sent before it was known.
+    taken: usize,
+}
+
+/// What a side of the context wants of the other.
+enum Side {
+    Initiator { expect: Expect, delegate: Delegate },
+    Acceptor,
+}
+
+/// What must come next.
+enum Phase {
+    Handshake,
+    /// Initiator, TLS 1.3: the byte that exists because somebody must speak.
+    Null,
+    /// Initiator: a certificate request.
+    Request,
+    /// Acceptor: whether to delegate.
+    Flag,
+    /// Acceptor: the certificate for this key.
+    Proxy(PKey<Private>),
+    Done,
+    /// Nothing: what came before was wrong.
+    Broken,
+}
 
 impl Channel {
     /// Begins as the client; returns the first token.
     pub fn initiate(
-        _credential: &Credential,
-        _authorities: &Authorities,
-        _expect: Expect,
-        _delegate: Delegate,
+        credential: &Credential,
+        authorities: &Authorities,
+        expect: Expect,
+        delegate: Delegate,
     ) -> Result<(Self, Vec<u8>)> {
-        Err(UNREADY)
+        let side = Side::Initiator { expect, delegate };
+        let mut channel = Self::new(credential, authorities, Role::Initiator, side)?;
+        match channel.shake()? {
+            Some(token) => Ok((channel, token)),
+            None => Err(Error::Token("there is nothing to begin with".into())),
+        }
     }
 
     /// Begins as the server; the first token is the peer's.
-    pub fn accept(_credential: &Credential, _authorities: &Authorities) -> Result<Self> {
-        Err(UNREADY)
+    pub fn accept(credential: &Credential, authorities: &Authorities) -> Result<Self> {
+        keys::prepare();
+        Self::new(credential, authorities, Role::Acceptor, Side::Acceptor)
+    }
+
+    fn new(
+        credential: &Credential,
+        authorities: &Authorities,
+        role: Role,
+        side: Side,
+    ) -> Result<Self> {
+        let doing = "beginning a security context";
+        credential.check_dates(SystemTime::now())?;
+        let mut ssl = Ssl::new(context::of(credential, role)?).doing(doing)?;
+        match role {
+            Role::Initiator => ssl.set_connect_state(),
+            Role::Acceptor => ssl.set_accept_state(),
+        }
+        if let Side::Initiator {
+            expect: Expect::Host(host),
+            ..
+        } = &side
+            && host.parse::<IpAddr>().is_err()
+        {
+            ssl.set_hostname(host.trim_end_matches('.')).doing(doing)?;
+        }
+        Ok(Self {
+            tls: SslStream::new(ssl, Pipe::default()).doing(doing)?,
+            phase: Phase::Handshake,
+            side,
+            credential: credential.clone(),
+            authorities: authorities.clone(),
+            peer: None,
+            shown: Vec::new(),
+            delegated: None,
+            taken: 0,
+        })
     }
 
     /// Takes the peer's token. After an error the channel is of no use.
-    pub fn step(&mut self, _token: &[u8]) -> Result<Step> {
-        Err(UNREADY)
+    pub fn step(&mut self, token: &[u8]) -> Result<Step> {
+        self.feed(token)?;
+        self.taken += token.len();
+        if self.taken > TOKEN_BYTES_MAX {
+            self.phase = Phase::Broken;
+            return Err(too_long());
+        }
+        // Whatever goes wrong below leaves it broken.
+        match mem::replace(&mut self.phase, Phase::Broken) {
+            Phase::Handshake => self.on_handshake(),
+            Phase::Null => self.on_null(),
+            Phase::Request => self.on_request(),
+            Phase::Flag => self.on_flag(),
+            Phase::Proxy(key) => self.on_proxy(key),
+            Phase::Done => self.on_more(),
+            Phase::Broken => Err(Error::Token("it goes on after an error".into())),
+        }
     }
 
     /// Protects bytes for the peer. Tokens must be sent in the order they were made.
-    pub fn wrap(&mut self, _clear: &[u8]) -> Result<Vec<u8>> {
-        Err(UNREADY)
+    pub fn wrap(&mut self, clear: &[u8]) -> Result<Vec<u8>> {
+        self.must_stand()?;
+        self.say(clear)?;
+        Ok(self.outgoing())
     }
 
     /// Returns what the peer protected. A token seen before, or out of order, is refused.
-    pub fn unwrap(&mut self, _token: &[u8]) -> Result<Vec<u8>> {
-        Err(UNREADY)
+    pub fn unwrap(&mut self, token: &[u8]) -> Result<Vec<u8>> {
+        self.must_stand()?;
+        let clear = self.feed(token).and_then(|()| self.hear(usize::MAX));
+        let is_whole = self.tls.get_ref().incoming.is_empty();
+        match clear {
+            Ok(clear) if is_whole => Ok(clear),
+            Ok(_) => {
+                self.phase = Phase::Broken;
+                Err(Error::Token(
+                    "a protected message ends in the middle".into(),
+                ))
+            }
+            Err(error) => {
+                self.phase = Phase::Broken;
+                Err(error)
+            }
+        }
     }
 
     /// Returns who the peer is, once that is proved.
     pub fn peer(&self) -> Option<&Identity> {
-        None
+        self.peer.as_ref()
     }
 
     /// Returns what the initiator delegated to us.
     pub fn delegated(&self) -> Option<&Credential> {
-        None
+        self.delegated.as_ref()
+    }
+
+    /// Returns what protects it: `TLSv1.3 TLS_AES_256_GCM_SHA384`.
+    pub fn protection(&self) -> String {
+        let ssl = self.tls.ssl();
+        let cipher = ssl.current_cipher().map_or("", |cipher| cipher.name());
+        format!("{} {cipher}", ssl.version_str())
+    }
+
+    fn on_handshake(&mut self) -> Result<Step> {
+        let token = self.shake()?;
+        if !self.tls.ssl().is_init_finished() {
+            return Ok(self.wait_for(Phase::Handshake, token));
+        }
+        // Nothing has left us yet that needs a known peer: the token is still here.
+        self.meet()?;
+        let is_tls13 = self.tls.ssl().version2() == Some(SslVersion::TLS1_3);
+        match (&self.side, token) {
+            (Side::Initiator { .. }, token) if is_tls13 => Ok(self.wait_for(Phase::Null, token)),
+            (Side::Initiator { .. }, _) => self.say_flag(),
+            (Side::Acceptor, None) => {
+                self.say(&[0])?;
+                let null = self.outgoing();
+                Ok(self.wait_for(Phase::Flag, Some(null)))
+            }
+            (Side::Acceptor, token) => Ok(self.wait_for(Phase::Flag, token)),
+        }
+    }
+
+    fn on_null(&mut self) -> Result<Step> {
+        // GCT sends one byte, others only session tickets: both are silence.
+        self.hear(1)?;
+        self.say_flag()
+    }
+
+    fn say_flag(&mut self) -> Result<Step> {
+        let is_delegating =
+            matches!(self.side, Side::Initiator { delegate, .. } if delegate != Delegate::No);
+        let (flag, next) = match is_delegating {
+            true => (DELEGATE, Phase::Request),
+            false => (DO_NOT, Phase::Done),
+        };
+        self.say(&[flag])?;
+        let token = self.outgoing();
+        Ok(self.wait_for(next, Some(token)))
+    }
+
+    fn on_request(&mut self) -> Result<Step> {
+        let bytes = self.hear(REQUEST_BYTES_MAX)?;
+        if bytes.is_empty() {
+            return Ok(self.wait_for(Phase::Request, None));
+        }
+        let request = X509Req::from_der(&bytes).map_err(|_| garbled("a certificate request"))?;
+        proxy::check_request(&request)?;
+        let key = request.public_key().doing("reading the peer's request")?;
+        let kind = match self.side {
+            Side::Initiator {
+                delegate: Delegate::Full,
+                ..
+            } => Kind::Full,
+            _ => Kind::Limited,
+        };
+        let proxy = self
+            .credential
+            .sign(&key, kind, self.credential.not_after(), None)?;
+        self.say(&proxy.to_der().doing("writing a proxy")?)?;
+        let token = self.outgoing();
+        Ok(self.wait_for(Phase::Done, Some(token)))
+    }
+
+    fn on_flag(&mut self) -> Result<Step> {
+        match self.hear(1)?[..] {
+            [] => Ok(self.wait_for(Phase::Flag, None)),
+            [DO_NOT] => Ok(self.wait_for(Phase::Done, None)),
+            [DELEGATE] => {
+                let leaf = self
+                    .shown
+                    .first()
+                    .ok_or_else(|| garbled("no certificate"))?;
+                let peer_key = leaf.public_key().doing("reading the peer's key")?;
+                let key = keys::like(&peer_key)?;
+                let request = request(&key).doing("asking for a proxy")?;
+                self.say(&request)?;
+                let token = self.outgoing();
+                Ok(self.wait_for(Phase::Proxy(key), Some(token)))
+            }
+            [other, ..] => Err(Error::Token(format!(
+                "byte {other:#04x} where D (delegate) or 0 (do not) must be"
+            ))),
+        }
+    }
+
+    fn on_proxy(&mut self, key: PKey<Private>) -> Result<Step> {
+        let bytes = self.hear(REQUEST_BYTES_MAX)?;
+        if bytes.is_empty() {
+            return Ok(self.wait_for(Phase::Proxy(key), None));
+        }
+        let proxy = X509::from_der(&bytes).map_err(|_| garbled("a certificate"))?;
+        let is_ours = proxy
+            .public_key()
+            .is_ok_and(|public| public.public_eq(&key));
+        if !is_ours || Kind::of(&proxy)?.is_none() {
+            return Err(garbled("a proxy for the key it was asked for"));
+        }
+        let chain = [vec![proxy], self.shown.clone()].concat();
+        let whose = self.authorities.judge(&chain, SystemTime::now())?;
+        if self
+            .peer
+            .as_ref()
+            .is_none_or(|peer| peer.subject != whose.subject)
+        {
+            return Err(garbled("a proxy of its own"));
+        }
+        self.delegated = Some(Credential::new(key, chain, None)?);
+        Ok(self.wait_for(Phase::Done, None))
+    }
+
+    /// A token after the last: TLS may have something to say to itself, nobody else has.
+    fn on_more(&mut self) -> Result<Step> {
+        if !self.hear(1)?.is_empty() {
+            return Err(Error::Token("a message in a token of the handshake".into()));
+        }
+        Ok(self.wait_for(Phase::Done, None))
+    }
+
+    fn wait_for(&mut self, next: Phase, token: Option<Vec<u8>>) -> Step {
+        self.phase = next;
+        let done = matches!(self.phase, Phase::Done);
+        Step { token, done }
+    }
+
+    /// Learns who the peer is, and whether it is who we want.
+    fn meet(&mut self) -> Result<()> {
+        self.shown = shown(self.tls.ssl());
+        let peer = self.authorities.judge(&self.shown, SystemTime::now())?;
+        if let Side::Initiator { expect, .. } = &self.side {
+            check_expected(expect, &peer, &self.shown, &self.credential)?;
+        }
+        self.peer = Some(peer);
+        Ok(())
+    }
+
+    /// Goes on with the handshake; returns what is to be sent.
+    fn shake(&mut self) -> Result<Option<Vec<u8>>> {
+        match self.tls.do_handshake() {
+            Ok(()) => {}
+            Err(error) if error.code() == ErrorCode::WANT_READ => {}
+            Err(error) => return Err(refusal(&error)),
+        }
+        let token = self.outgoing();
+        Ok(Some(token).filter(|token| !token.is_empty()))
+    }
+
+    fn feed(&mut self, token: &[u8]) -> Result<()> {
+        if token.len() > TOKEN_BYTES_MAX {
+            self.phase = Phase::Broken;
+            return Err(too_long());
+        }
+        self.tls.get_mut().incoming.extend_from_slice(token);
+        Ok(())
+    }
+
+    /// Protects bytes; they wait in the pipe.
+    fn say(&mut self, clear: &[u8]) -> Result<()> {
+        let mut left = clear;
+        while !left.is_empty() {
+            let said = self.tls.ssl_write(left).map_err(|error| refusal(&error))?;
+            left = &left[said..];
+        }
+        Ok(())
+    }
+
+    /// Returns what came, at most `bytes_max` of it; more is an error.
+    fn hear(&mut self, bytes_max: usize) -> Result<Vec<u8>> {
+        let mut heard = Vec::new();
+        let mut buffer = [0; 16 * 1024];
+        loop {
+            match self.tls.ssl_read(&mut buffer) {
+                Ok(count) => heard.extend_from_slice(&buffer[..count]),
+                Err(error) if error.code() == ErrorCode::WANT_READ => return Ok(heard),
+                Err(error) => return Err(refusal(&error)),
+            }
+            if heard.len() > bytes_max {
+                return Err(Error::Token(format!(
+                    "more than the {bytes_max} bytes that may come here"
+                )));
+            }
+        }
+    }
+
+    fn outgoing(&mut self) -> Vec<u8> {
+        mem::take(&mut self.tls.get_mut().outgoing)
+    }
+
+    fn must_stand(&self) -> Result<()> {
+        match self.phase {
+            Phase::Done => Ok(()),
+            Phase::Broken => Err(Error::Token("it goes on after an error".into())),
+            _ => Err(Error::Token(
+                "a protected message before the context stands".into(),
+            )),
+        }
     }
 }
 
-/// No token that a peer sends may be longer.
+impl fmt::Debug for Channel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Channel")
+            .field("peer", &self.peer)
+            .field("delegated", &self.delegated)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The TLS engine's ends: what it has not read yet, what it has said.
+#[derive(Default)]
+struct Pipe {
+    incoming: Vec<u8>,
+    outgoing: Vec<u8>,
+}
+
+impl Read for Pipe {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.incoming.is_empty() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let count = buffer.len().min(self.incoming.len());
+        buffer[..count].copy_from_slice(&self.incoming[..count]);
+        self.incoming.drain(..count);
+        Ok(count)
+    }
+}
+
+impl Write for Pipe {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.outgoing.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn shown(ssl: &SslRef) -> Vec<X509> {
+    let mut shown: Vec<X509> = ssl.peer_certificate().into_iter().collect();
+    // A client's engine counts the leaf among the chain, a server's does not.
+    for certificate in ssl.peer_cert_chain().into_iter().flatten() {
+        if shown.first().is_none_or(|leaf| **leaf != *certificate) {
+            shown.push(certificate.to_owned());
+        }
+    }
+    shown
+}
+
+fn check_expected(expect: &Expect, peer: &Identity, shown: &[X509], us: &Credential) -> Result<()> {
+    let wrong = |wanted: &str| Error::WrongPeer {
+        wanted: wanted.into(),
+        found: peer.subject.clone(),
+    };
+    match expect {
+        Expect::Anyone => Ok(()),
+        Expect::Subject(subject) if peer.is_called(subject) => Ok(()),
+        Expect::Subject(subject) => Err(wrong(subject)),
+        Expect::Myself => {
+            let myself = us.identity().subject;
+            match peer.is_called(&myself) {
+                true => Ok(()),
+                false => Err(wrong(&myself)),
+            }
+        }
+        Expect::Host(host) => {
+            let owner = shown.iter().find(|c| matches!(Kind::of(c), Ok(None)));
+            match owner {
+                Some(owner) if is_for_host(owner, host) => Ok(()),
+                _ => Err(Error::WrongHost {
+                    wanted: host.clone(),
+                    names: owner.map_or(Vec::new(), |owner| host_names(owner)),
+                    found: peer.subject.clone(),
+                }),
+            }
+        }
+    }
+}
+
+/// Returns the request for a proxy of `key`, as Globus writes it.
+fn request(key: &PKey<Private>) -> Result<Vec<u8>, ErrorStack> {
+    let mut request = X509ReqBuilder::new()?;
+    request.set_version(0)?;
+    let mut name = X509NameBuilder::new()?;
+    // Whoever signs it chooses the name.
+    name.append_entry_by_text("CN", "NULL SUBJECT NAME ENTRY")?;
+    request.set_subject_name(&name.build())?;
+    request.set_pubkey(key)?;
+    let mut extensions = Stack::new()?;
+    extensions.push(proxy::info(Kind::Limited, None)?)?;
+    request.add_extensions(&extensions)?;
+    request.sign(key, proxy::digest_for(key))?;
+    request.build().to_der()
+}
+
+/// Says what the engine met: the peer's alert, or our own displeasure.
+fn refusal(error: &openssl::ssl::Error) -> Error {
+    let Some(stack) = error.ssl_error() else {
+        return Error::Token("it ended the context".into());
+    };
+    let reasons = crate::error::reasons(stack);
+    match reasons.split_once(" alert ") {
+        Some((_, alert)) => Error::Refused(alert_in_words(alert)),
+        None => Error::Token(reasons),
+    }
+}
+
+fn alert_in_words(alert: &str) -> String {
+    let words = match alert {
+        "unknown ca" => "it does not know the authority of our certificate",
+        "certificate expired" => "our certificate has expired, by its clock",
+        "certificate revoked" => "our certificate was revoked",
+        "bad certificate" | "certificate unknown" | "unsupported certificate" => {
+            "it does not like our certificate; its log says more"
+        }
+        "handshake failure" => "nothing that both can speak (TLS version, cipher)",
+        other => return format!("{other} (TLS alert)"),
+    };
+    format!("{words} (TLS alert: {alert})")
+}
+
+fn garbled(wanted: &str) -> Error {
+    Error::Token(format!("what came is not {wanted}"))
+}
+
+fn too_long() -> Error {
+    Error::Token(format!("more than {TOKEN_BYTES_MAX} bytes in tokens"))
+}
+
+/// No token that a peer sends may be longer, nor all of a handshake's together.
 pub const TOKEN_BYTES_MAX: usize = 256 * 1024;
+const REQUEST_BYTES_MAX: usize = 16 * 1024;
+const DELEGATE: u8 = b'D';
+const DO_NOT: u8 = b'0';
+
+#[cfg(test)]
+mod tests;

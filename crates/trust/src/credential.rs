@@ -1,36 +1,123 @@
 //! A certificate with its key: what we show to prove who we are.
 
-use crate::{Error, Identity, Result};
-use std::{path::Path, sync::Arc, time::SystemTime};
+use crate::{
+    Error, Identity, Result,
+    error::{Doing, Ours},
+    identity::slashed,
+    keys,
+    proxy::{self, CLOCK_SKEW, Kind, Wanted},
+    when,
+};
+use openssl::{
+    error::ErrorStack,
+    pkey::{HasPublic, PKey, PKeyRef, Private},
+    ssl::SslContext,
+    x509::{X509, X509Ref},
+};
+use std::{
+    cell::Cell,
+    cmp::Ordering,
+    fmt,
+    fs::File,
+    io::Read,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
+    time::{Duration, SystemTime},
+};
 
 /// Our own certificate, its key and the certificates up to the end entity. Cheap to clone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Credential(Arc<Inner>);
 
-#[derive(Debug)]
 struct Inner {
+    key: PKey<Private>,
+    /// Leaf first, each signed by the next; the authority's own is left out.
+    chain: Vec<X509>,
     identity: Identity,
+    not_after: SystemTime,
+    file: Option<PathBuf>,
+    contexts: Contexts,
+}
+
+/// What the TLS library makes of a credential, once for each role.
+#[derive(Default)]
+pub(crate) struct Contexts {
+    pub(crate) initiator: OnceLock<SslContext>,
+    pub(crate) acceptor: OnceLock<SslContext>,
 }
 
 impl Credential {
-    /// Finds the credential of whoever runs this program, where everybody expects it.
+    /// Finds the credential of whoever runs this program, where everybody expects it:
+    /// `X509_USER_PROXY`, `/tmp/x509up_uN`, `X509_USER_CERT` and `X509_USER_KEY`, `~/.globus`.
     pub fn discover() -> Result<Option<Self>> {
-        Ok(None)
+        crate::discover::Surroundings::of_this_process().credential()
     }
 
-    /// Finds the credential of this machine.
+    /// Finds the credential of this machine: `X509_USER_CERT` and `X509_USER_KEY`, or
+    /// `/etc/grid-security/hostcert.pem` and `hostkey.pem`.
     pub fn discover_host() -> Result<Option<Self>> {
-        Ok(None)
+        crate::discover::Surroundings::of_this_process().host_credential()
     }
 
-    /// Reads a certificate (with its chain) and a key that lie in files of their own.
-    pub fn from_files(_cert: &Path, _key: &Path) -> Result<Self> {
-        Err(UNREADY)
+    /// Reads a certificate (with its chain) and a key that lie in files of their own, or in one.
+    ///
+    /// A key that somebody else could read or write is refused.
+    pub fn from_files(cert: &Path, key: &Path) -> Result<Self> {
+        let mut pem = read_key(key)?;
+        if cert != key {
+            // The certificate's own file first: its chain is the one that counts.
+            let mut both = read(cert)?;
+            both.push(b'\n');
+            both.append(&mut pem);
+            pem = both;
+        }
+        Self::parse(&pem, Some(key), Some(cert))
+    }
+
+    /// Reads a proxy: certificate, key and chain in one file.
+    pub fn from_file(path: &Path) -> Result<Self> {
+        Self::from_files(path, path)
     }
 
     /// Reads certificate, key and chain from one PEM text, as a proxy file has them.
-    pub fn from_pem(_pem: &[u8]) -> Result<Self> {
-        Err(UNREADY)
+    pub fn from_pem(pem: &[u8]) -> Result<Self> {
+        Self::parse(pem, None, None)
+    }
+
+    fn parse(pem: &[u8], key_file: Option<&Path>, file: Option<&Path>) -> Result<Self> {
+        let named =
+            |path: Option<&Path>| path.map_or_else(|| "the credential".into(), PathBuf::from);
+        let key = private_key(pem, &named(key_file))?;
+        let bad = |what: String| Error::BadFile {
+            path: named(file),
+            what,
+        };
+        let certificates = X509::stack_from_pem(pem).map_err(|stack| {
+            bad(format!(
+                "no readable certificate: {}",
+                crate::error::reasons(&stack)
+            ))
+        })?;
+        if certificates.len() > CHAIN_MAX {
+            return Err(bad(format!("more than {CHAIN_MAX} certificates")));
+        }
+        let chain = ordered(certificates, &key).map_err(bad)?;
+        Self::new(key, chain, file.map(PathBuf::from))
+    }
+
+    /// Puts together what belongs together; `chain` is in order, leaf first.
+    pub(crate) fn new(key: PKey<Private>, chain: Vec<X509>, file: Option<PathBuf>) -> Result<Self> {
+        let identity = identity_of(&chain)?;
+        let not_after = identity.not_after.unwrap_or(SystemTime::UNIX_EPOCH);
+        Ok(Self(Arc::new(Inner {
+            key,
+            chain,
+            identity,
+            not_after,
+            file,
+            contexts: Contexts::default(),
+        })))
     }
 
     /// Returns whom it names.
@@ -40,11 +127,327 @@ impl Credential {
 
     /// Returns when it expires: when the first certificate of the chain does.
     pub fn not_after(&self) -> SystemTime {
-        SystemTime::UNIX_EPOCH
+        self.0.not_after
+    }
+
+    /// Returns the file it was read from.
+    pub fn file(&self) -> Option<&Path> {
+        self.0.file.as_deref()
+    }
+
+    /// Returns the kind and length of its key: `RSA 2048`.
+    pub fn key_kind(&self) -> String {
+        let kind = match self.0.key.id() {
+            openssl::pkey::Id::RSA => "RSA",
+            openssl::pkey::Id::EC => "EC",
+            openssl::pkey::Id::ED25519 => "Ed25519",
+            _ => "other",
+        };
+        format!("{kind} {}", self.0.key.bits())
+    }
+
+    /// Returns the whole as a proxy file has it: leaf, key, chain. Keep it secret.
+    pub fn to_pem(&self) -> Result<Vec<u8>> {
+        let doing = "writing a credential";
+        let (leaf, rest) = self.0.chain.split_first().expect("a credential has a leaf");
+        let mut pem = leaf.to_pem().doing(doing)?;
+        // The traditional form of an RSA key, which the oldest readers want.
+        let key = match self.0.key.rsa() {
+            Ok(rsa) => rsa.private_key_to_pem(),
+            Err(_) => self.0.key.private_key_to_pem_pkcs8(),
+        };
+        pem.extend(key.doing(doing)?);
+        for certificate in rest {
+            pem.extend(certificate.to_pem().doing(doing)?);
+        }
+        Ok(pem)
+    }
+
+    /// Makes a proxy of this credential with a new key.
+    pub fn proxy(&self, wanted: &NewProxy) -> Result<Self> {
+        let key = match wanted.key {
+            KeyKind::Rsa(2048) => keys::ready_rsa()?,
+            KeyKind::Rsa(bits) => keys::rsa(bits)?,
+            KeyKind::Elliptic => keys::elliptic()?,
+        };
+        let kind = match wanted.limited {
+            true => Kind::Limited,
+            false => Kind::Full,
+        };
+        let not_after = SystemTime::now() + wanted.lifetime;
+        let leaf = self.sign(&key, kind, not_after, wanted.depth_max)?;
+        let chain = [vec![leaf], self.0.chain.clone()].concat();
+        Self::new(key, chain, None)
+    }
+
+    /// Signs a proxy for a key that somebody else keeps.
+    pub(crate) fn sign<T: HasPublic>(
+        &self,
+        key: &PKeyRef<T>,
+        kind: Kind,
+        not_after: SystemTime,
+        depth_max: Option<u8>,
+    ) -> Result<X509> {
+        self.check_dates(SystemTime::now())?;
+        let leaf = self.leaf();
+        let kind = match kind {
+            // Nobody would believe it to be more than its issuer.
+            Kind::Full if self.0.identity.limited => Kind::Limited,
+            kind => kind,
+        };
+        if proxy::ends_the_chain(leaf)? {
+            return Err(Error::NoDelegation {
+                subject: slashed(leaf.subject_name()),
+                why: "no proxy may follow it (its path length is 0)".into(),
+            });
+        }
+        let starts = when::moment(leaf.not_before())?;
+        let wanted = Wanted {
+            kind,
+            not_before: (SystemTime::now() - CLOCK_SKEW).max(starts),
+            not_after: not_after.min(self.0.not_after),
+            depth_max,
+        };
+        proxy::sign(leaf, &self.0.key, key, &wanted)
+    }
+
+    /// Refuses a credential that nobody would accept any more, or yet.
+    pub(crate) fn check_dates(&self, now: SystemTime) -> Result<()> {
+        for certificate in &self.0.chain {
+            check_dates(certificate, now, Ours::Yes)
+                .map_err(|error| error.of_ours(self.0.file.as_ref()))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn leaf(&self) -> &X509Ref {
+        self.0.chain.first().expect("a credential has a leaf")
+    }
+
+    pub(crate) fn chain(&self) -> &[X509] {
+        &self.0.chain
+    }
+
+    pub(crate) fn key(&self) -> &PKeyRef<Private> {
+        &self.0.key
+    }
+
+    pub(crate) fn contexts(&self) -> &Contexts {
+        &self.0.contexts
     }
 }
 
-pub(crate) const UNREADY: Error = Error::Library {
-    doing: "security",
-    said: String::new(),
-};
+/// Never the key.
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credential")
+            .field("identity", &self.0.identity.subject)
+            .field("not_after", &when::utc(self.0.not_after))
+            .field("file", &self.0.file)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a new proxy shall be.
+#[derive(Clone, Debug)]
+pub struct NewProxy {
+    /// Files yes, jobs no.
+    pub limited: bool,
+    /// How long it lives; never longer than what signs it.
+    pub lifetime: Duration,
+    /// Its key.
+    pub key: KeyKind,
+    /// How many proxies may be made of it in turn; any number if `None`.
+    pub depth_max: Option<u8>,
+}
+
+impl Default for NewProxy {
+    fn default() -> Self {
+        Self {
+            limited: false,
+            lifetime: Duration::from_secs(12 * 3600),
+            key: KeyKind::default(),
+            depth_max: None,
+        }
+    }
+}
+
+/// The kind of a new key.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum KeyKind {
+    /// RSA of that many bits. Globus servers can delegate to nothing else.
+    Rsa(u32),
+    /// The curve P-256: quick, small, and no delegation to Globus servers.
+    Elliptic,
+}
+
+impl Default for KeyKind {
+    fn default() -> Self {
+        Self::Rsa(2048)
+    }
+}
+
+/// Refuses a certificate whose days are over, or have not come.
+pub(crate) fn check_dates(certificate: &X509Ref, now: SystemTime, ours: Ours) -> Result<()> {
+    let subject = || slashed(certificate.subject_name());
+    let file = None;
+    let at = when::moment(certificate.not_after())?;
+    if at <= now {
+        let subject = subject();
+        return Err(Error::Expired {
+            subject,
+            ours,
+            at,
+            now,
+            file,
+        });
+    }
+    let from = when::moment(certificate.not_before())?;
+    if from > now {
+        let subject = subject();
+        return Err(Error::NotYet {
+            subject,
+            ours,
+            from,
+            now,
+            file,
+        });
+    }
+    Ok(())
+}
+
+/// Returns whom a chain names, without judging it.
+pub(crate) fn identity_of(chain: &[X509]) -> Result<Identity> {
+    let mut identity = Identity::named("");
+    identity.chain = chain.iter().map(|c| slashed(c.subject_name())).collect();
+    for certificate in chain {
+        let not_after = when::moment(certificate.not_after())?;
+        let first = identity
+            .not_after
+            .map_or(not_after, |first| first.min(not_after));
+        identity.not_after = Some(first);
+    }
+    for certificate in chain {
+        match Kind::of(certificate)? {
+            Some(Kind::Limited) => identity.limited = true,
+            Some(_) => {}
+            None => {
+                identity.subject = slashed(certificate.subject_name());
+                return Ok(identity);
+            }
+        }
+    }
+    Err(Error::BadChain {
+        subject: identity.chain.first().cloned().unwrap_or_default(),
+        why: "the certificate of its owner is not among those shown, only proxies".into(),
+    })
+}
+
+/// Puts the certificate of `key` first and behind each the one that signed it.
+fn ordered(mut certificates: Vec<X509>, key: &PKeyRef<Private>) -> Result<Vec<X509>, String> {
+    let is_ours = |certificate: &X509| {
+        certificate
+            .public_key()
+            .is_ok_and(|public| public.public_eq(key))
+    };
+    let at = certificates
+        .iter()
+        .position(is_ours)
+        .ok_or("the key does not belong to the certificate")?;
+    let mut chain = vec![certificates.remove(at)];
+    while let Some(last) = chain.last() {
+        let is_next = |c: &X509| {
+            let same = c.subject_name().try_cmp(last.issuer_name());
+            same.is_ok_and(|order| order == Ordering::Equal) && !is_self_signed(c)
+        };
+        let Some(at) = certificates.iter().position(is_next) else {
+            break;
+        };
+        chain.push(certificates.remove(at));
+    }
+    Ok(chain)
+}
+
+pub(crate) fn is_self_signed(certificate: &X509Ref) -> bool {
+    let same = certificate
+        .subject_name()
+        .try_cmp(certificate.issuer_name());
+    same.is_ok_and(|order| order == Ordering::Equal)
+}
+
+/// Reads the key without ever asking a person on the terminal.
+fn private_key(pem: &[u8], path: &Path) -> Result<PKey<Private>> {
+    let is_encrypted = Cell::new(false);
+    let key = PKey::private_key_from_pem_callback(pem, |_| {
+        is_encrypted.set(true);
+        Err(ErrorStack::get())
+    });
+    let path = path.to_owned();
+    key.map_err(|stack| match is_encrypted.get() {
+        true => Error::Encrypted { path },
+        false => Error::BadFile {
+            path,
+            what: format!("no readable private key: {}", crate::error::reasons(&stack)),
+        },
+    })
+}
+
+/// Reads a file that must be ours alone.
+pub(crate) fn read_key(path: &Path) -> Result<Vec<u8>> {
+    let io = |cause| Error::Io {
+        path: path.into(),
+        cause,
+    };
+    let file = File::open(path).map_err(io)?;
+    // Of what was opened, so that nobody swaps the file in between.
+    let meta = file.metadata().map_err(io)?;
+    let exposed = |what: String| Error::Exposed {
+        path: path.into(),
+        what,
+    };
+    let mode = meta.mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(exposed(format!(
+            "others may use this private key (mode {mode:04o}, at most 0600 is safe)"
+        )));
+    }
+    let (owner, us) = (meta.uid(), rustix::process::geteuid().as_raw());
+    if owner != us && owner != 0 {
+        return Err(exposed(format!(
+            "belongs to user {owner}, not to us (user {us})"
+        )));
+    }
+    read_open(file, path)
+}
+
+/// Reads a file that anybody may know.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
+    let file = File::open(path).map_err(|cause| Error::Io {
+        path: path.into(),
+        cause,
+    })?;
+    read_open(file, path)
+}
+
+fn read_open(file: File, path: &Path) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|cause| Error::Io {
+            path: path.into(),
+            cause,
+        })?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(Error::BadFile {
+            path: path.into(),
+            what: format!("is larger than {FILE_BYTES_MAX} bytes"),
+        });
+    }
+    Ok(bytes)
+}
+
+/// Longer chains than anybody has: a proxy of a proxy of a proxy is three.
+pub(crate) const CHAIN_MAX: usize = 32;
+
+/// The revocation lists of the largest authorities have some megabytes.
+const FILE_BYTES_MAX: u64 = 64 << 20;

@@ -1,7 +1,9 @@
 //! What can go wrong, in words that name the file and the date.
 
+use crate::when;
 use godwit_core::Fault;
-use std::{io, path::PathBuf};
+use openssl::error::ErrorStack;
+use std::{io, path::PathBuf, time::SystemTime};
 
 /// The result of what may be refused.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -13,22 +15,210 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     #[error("{}: {cause}", .path.display())]
     Io { path: PathBuf, cause: io::Error },
+    #[error("{}: {what}", .path.display())]
+    BadFile { path: PathBuf, what: String },
+    /// A private key that others could have read, or planted.
+    #[error("{}: {what}", .path.display())]
+    Exposed { path: PathBuf, what: String },
+    #[error("{}: the private key is encrypted", .path.display())]
+    Encrypted { path: PathBuf },
+    #[error("no directory of certificate authorities (looked for {})", listed(.looked))]
+    NoAuthorities { looked: Vec<PathBuf> },
+    #[error("{}expired {}, at {}{}", whose(.subject, .ours), when::apart(*.now, *.at), when::utc(*.at), inside(.file))]
+    Expired {
+        subject: String,
+        ours: Ours,
+        at: SystemTime,
+        now: SystemTime,
+        file: Option<PathBuf>,
+    },
+    #[error("{}is not valid before {} ({} from now){}", whose(.subject, .ours), when::utc(*.from), when::apart(*.now, *.from), inside(.file))]
+    NotYet {
+        subject: String,
+        ours: Ours,
+        from: SystemTime,
+        now: SystemTime,
+        file: Option<PathBuf>,
+    },
+    #[error("{subject} is vouched for by {issuer}, and {} has no such authority (wanted {hash}.0)", .dir.display())]
+    UnknownAuthority {
+        subject: String,
+        issuer: String,
+        hash: String,
+        dir: PathBuf,
+    },
+    #[error("{subject} was revoked at {} by {issuer} ({})", when::utc(*.since), .list.display())]
+    Revoked {
+        subject: String,
+        issuer: String,
+        since: SystemTime,
+        list: PathBuf,
+    },
+    #[error("the revocation list of {issuer} is out of date since {} ({})", when::utc(*.since), .list.display())]
+    StaleList {
+        issuer: String,
+        since: SystemTime,
+        list: PathBuf,
+    },
+    #[error("{authority} has no signing policy (wanted {})", .wanted.display())]
+    NoPolicy { authority: String, wanted: PathBuf },
+    #[error("{authority} may not vouch for {subject}, says {}", .policy.display())]
+    OutsidePolicy {
+        authority: String,
+        subject: String,
+        policy: PathBuf,
+    },
+    /// The certificates do not prove what they say.
+    #[error("{subject}: {why}")]
+    BadChain { subject: String, why: String },
+    #[error("{subject} is a proxy of the old kind, without proxyCertInfo (RFC 3820)")]
+    OldProxy { subject: String },
+    #[error("the peer is {found}, not {wanted}")]
+    WrongPeer { wanted: String, found: String },
+    #[error("the peer's certificate is for {}, not for {wanted} ({found})", whom(.names))]
+    WrongHost {
+        wanted: String,
+        names: Vec<String>,
+        found: String,
+    },
+    #[error("{subject} cannot delegate: {why}")]
+    NoDelegation { subject: String, why: String },
     /// The peer's tokens are not those of GSI.
     #[error("the peer broke the security dialogue: {0}")]
     Token(String),
+    /// The peer refused us, in TLS's own words.
+    #[error("the peer refused: {0}")]
+    Refused(String),
     /// The library said no and no better word is known.
     #[error("{doing}: {said}")]
     Library { doing: &'static str, said: String },
 }
 
+/// Whose certificate it is: ours can be renewed here, the peer's only there.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[allow(missing_docs)]
+pub enum Ours {
+    Yes,
+    No,
+}
+
 impl Error {
     /// Tells whether waiting can help.
     pub fn fault(&self) -> Fault {
-        Fault::Lasting
+        match self {
+            Self::NotYet { from, now, .. } => from
+                .duration_since(*now)
+                .map_or(Fault::Passing, Fault::NotYet),
+            _ => Fault::Lasting,
+        }
     }
 
     /// Returns what to do next, where we know.
     pub fn hint(&self) -> Option<String> {
-        None
+        Some(match self {
+            Self::Exposed { path, .. } => format!("chmod 600 {}, and be its owner", path.display()),
+            Self::Encrypted { .. } => "make a proxy of it: godwit proxy init".into(),
+            Self::NoAuthorities { .. } => {
+                "install the authorities that you trust there, or name their directory in X509_CERT_DIR".into()
+            }
+            Self::Expired { ours: Ours::Yes, .. } => {
+                "renew it (a proxy: godwit proxy init), or set the clock of this machine if it is wrong".into()
+            }
+            Self::Expired { .. } => {
+                "the other side must renew it; or set the clock of this machine if it is wrong".into()
+            }
+            Self::NotYet { .. } => "one of the two clocks is wrong: compare date -u here and there".into(),
+            Self::UnknownAuthority { hash, dir, .. } => format!(
+                "if you trust that authority, put its certificate there as {hash}.0 with {hash}.signing_policy; \
+                 is {} the right directory (X509_CERT_DIR)?",
+                dir.display()
+            ),
+            Self::Revoked { .. } => "ask the authority for a new certificate".into(),
+            Self::StaleList { .. } => "fetch the authority's new list (fetch-crl does)".into(),
+            Self::NoPolicy { wanted, .. } => format!(
+                "say in {} which names it may vouch for; the authority publishes that file with its certificate",
+                wanted.display()
+            ),
+            Self::OldProxy { .. } => "make a new one: godwit proxy init, or grid-proxy-init -rfc".into(),
+            Self::WrongHost { .. } => {
+                "use the name that the certificate has, or have the host's certificate made for this one".into()
+            }
+            _ => return None,
+        })
     }
+
+    /// Names the file in which a certificate lies, and that it is our own.
+    pub(crate) fn of_ours(self, path: Option<&PathBuf>) -> Self {
+        let file = path.cloned();
+        let ours = Ours::Yes;
+        match self {
+            Self::Expired {
+                subject, at, now, ..
+            } => Self::Expired {
+                subject,
+                ours,
+                at,
+                now,
+                file,
+            },
+            Self::NotYet {
+                subject, from, now, ..
+            } => Self::NotYet {
+                subject,
+                ours,
+                from,
+                now,
+                file,
+            },
+            other => other,
+        }
+    }
+}
+
+/// Lets `?` name what was being done when the library said no.
+pub(crate) trait Doing<T> {
+    fn doing(self, doing: &'static str) -> Result<T>;
+}
+
+impl<T> Doing<T> for Result<T, ErrorStack> {
+    fn doing(self, doing: &'static str) -> Result<T> {
+        self.map_err(|stack| Error::Library {
+            doing,
+            said: reasons(&stack),
+        })
+    }
+}
+
+/// Returns the library's own words, without its function names and line numbers.
+pub(crate) fn reasons(stack: &ErrorStack) -> String {
+    let reasons: Vec<_> = stack.errors().iter().filter_map(|e| e.reason()).collect();
+    if reasons.is_empty() {
+        "the TLS library does not say why".into()
+    } else {
+        reasons.join(", ")
+    }
+}
+
+fn whose(subject: &str, ours: &Ours) -> String {
+    match ours {
+        Ours::Yes => format!("our certificate {subject} "),
+        Ours::No => format!("the certificate {subject} "),
+    }
+}
+
+fn inside(file: &Option<PathBuf>) -> String {
+    file.as_ref()
+        .map_or(String::new(), |path| format!(" ({})", path.display()))
+}
+
+fn whom(names: &[String]) -> String {
+    match names {
+        [] => "no host at all".into(),
+        some => some.join(", "),
+    }
+}
+
+fn listed(paths: &[PathBuf]) -> String {
+    let shown: Vec<_> = paths.iter().map(|p| p.display().to_string()).collect();
+    shown.join(", ")
 }

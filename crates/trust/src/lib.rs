@@ -8,14 +8,22 @@
 
 mod authorities;
 mod channel;
+mod context;
 mod credential;
+mod der;
+mod discover;
 mod error;
 mod gridmap;
 mod identity;
+mod keys;
+pub mod lab;
+mod policy;
+mod proxy;
+mod when;
 
 pub use authorities::Authorities;
 pub use channel::{Channel, Delegate, Expect, Step, TOKEN_BYTES_MAX};
-pub use credential::Credential;
-pub use error::{Error, Result};
+pub use credential::{Credential, KeyKind, NewProxy};
+pub use error::{Error, Ours, Result};
 pub use gridmap::Gridmap;
 pub use identity::Identity;

@@ -1,0 +1,69 @@
+//! How the TLS engine is set: what GSI needs, and nothing that surprises its peers.
+
+use crate::{Credential, Result, error::Doing};
+use openssl::{
+    error::ErrorStack,
+    ssl::{
+        SslContext, SslContextBuilder, SslContextRef, SslMethod, SslMode, SslOptions,
+        SslSessionCacheMode, SslVerifyMode, SslVersion,
+    },
+};
+
+/// Who speaks first.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Role {
+    Initiator,
+    Acceptor,
+}
+
+/// Returns the engine's settings for a credential, made once.
+pub(crate) fn of(credential: &Credential, role: Role) -> Result<&SslContextRef> {
+    let kept = match role {
+        Role::Initiator => &credential.contexts().initiator,
+        Role::Acceptor => &credential.contexts().acceptor,
+    };
+    if let Some(context) = kept.get() {
+        return Ok(context);
+    }
+    let made = make(credential).doing("using our own certificate")?;
+    Ok(kept.get_or_init(|| made.build()))
+}
+
+/// Has a credential speak nothing newer than TLS 1.2, as an old peer would.
+#[cfg(test)]
+pub(crate) fn make_old(credential: &Credential) {
+    let make = || {
+        let mut context = make(credential).unwrap();
+        context
+            .set_max_proto_version(Some(SslVersion::TLS1_2))
+            .unwrap();
+        context.build()
+    };
+    credential.contexts().initiator.get_or_init(make);
+    credential.contexts().acceptor.get_or_init(make);
+}
+
+fn make(credential: &Credential) -> Result<SslContextBuilder, ErrorStack> {
+    let mut context = SslContext::builder(SslMethod::tls())?;
+    context.set_min_proto_version(Some(SslVersion::TLS1_2))?;
+    context.set_certificate(credential.leaf())?;
+    context.set_private_key(credential.key())?;
+    for certificate in &credential.chain()[1..] {
+        context.add_extra_chain_cert(certificate.clone())?;
+    }
+    context.check_private_key()?;
+    context.set_mode(SslMode::NO_AUTO_CHAIN | SslMode::RELEASE_BUFFERS);
+    // Tickets would be a token that nobody waits for; GSI never resumes.
+    context.set_session_cache_mode(SslSessionCacheMode::OFF);
+    context.set_num_tickets(0)?;
+    context.set_options(
+        SslOptions::NO_TICKET | SslOptions::NO_RENEGOTIATION | SslOptions::NO_COMPRESSION,
+    );
+    // Both sides show a certificate. The engine checks that the peer has its key; who the peer
+    // is, `Authorities` judges before anything is sent or believed.
+    context.set_verify_callback(
+        SslVerifyMode::PEER | SslVerifyMode::FAIL_IF_NO_PEER_CERT,
+        |_, _| true,
+    );
+    Ok(context)
+}
