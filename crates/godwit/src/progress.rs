@@ -126,7 +126,10 @@ impl<'a> Reporter<'a> {
             "seconds": seconds,
             "streams": summary.streams,
             "resumed_bytes": summary.resumed_bytes,
-            "reread_bytes": summary.reread_bytes,
+            "reread_bytes": summary.reread_source_bytes + summary.reread_target_bytes,
+            "reread_source_bytes": summary.reread_source_bytes,
+            "reread_target_bytes": summary.reread_target_bytes,
+            "in_place": summary.in_place,
             "directories": summary.directories,
             "removed": summary.removed,
             "failed": summary.failed,
@@ -171,14 +174,18 @@ impl<'a> Reporter<'a> {
                 "seconds": outcome.seconds,
                 "streams": outcome.streams,
                 "resumed_bytes": outcome.resumed_bytes,
-                "reread_bytes": outcome.reread_bytes,
+                "reread_bytes": outcome.reread_source_bytes + outcome.reread_target_bytes,
+                "reread_source_bytes": outcome.reread_source_bytes,
+                "reread_target_bytes": outcome.reread_target_bytes,
+                "in_place": outcome.in_place,
                 "faults": outcome.faults,
                 "verified": strength,
                 "digest": digest,
             }));
         } else if self.screen.verbose() {
+            let in_place = if outcome.in_place { ", in place" } else { "" };
             self.line(format!(
-                "{} -> {} ({}, {strength})",
+                "{} -> {} ({}, {strength}{in_place})",
                 outcome.source,
                 outcome.target,
                 units::size(outcome.bytes)

@@ -44,6 +44,7 @@ impl Record {
             "seconds": outcome.seconds,
             "streams": outcome.streams,
             "faults": outcome.faults,
+            "in_place": outcome.in_place,
             "verified": crate::progress::verified(&outcome.verified),
             "digest": outcome.digest.as_ref().map(ToString::to_string),
         }));

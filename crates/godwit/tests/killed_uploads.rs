@@ -7,6 +7,7 @@ mod common;
 
 use common::{Kind, Peer, Scratch, assert_same, godwit, noise, ours_within};
 use godwit_core::Extents;
+use serde_json::Value;
 use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
@@ -222,16 +223,18 @@ impl Killed {
         })
     }
 
-    /// Runs the same command again; returns how many bytes went over data connections.
-    fn again(&self) -> u64 {
+    /// Runs the same command again; returns how many bytes went over data connections,
+    /// and what was said at the end.
+    fn again(&self) -> (u64, Value) {
         let said = ours_within(
             120,
             client(&self.home),
             ["cp", "--json", self.source.to_str().unwrap(), &self.url],
         );
-        said.ok();
+        let said = String::from_utf8(said.ok().stdout).unwrap();
+        let last = serde_json::from_str(said.lines().last().unwrap()).unwrap();
         assert_same(&self.source, &self.peer.r#where.join("target"));
-        self.proxy.water.passed_bytes.load(SeqCst)
+        (self.proxy.water.passed_bytes.load(SeqCst), last)
     }
 }
 
@@ -258,10 +261,15 @@ fn what_a_server_of_others_told_is_not_sent_again_after_kill_of_our_client() {
     let Some(killed) = Killed::new() else { return };
     let landed = killed.proxy.landed().len_bytes();
     assert!(landed > DAM / 2, "only {landed} bytes landed");
-    let sent = killed.again();
+    let (sent, last) = killed.again();
     // The headers of blocks pass, too.
     let most = (SIZE as u64 - landed) * 101 / 100 + 4096;
     assert!(sent <= most, "{sent} bytes sent, {landed} had landed");
+    // GCT computes ADLER32 of the whole, so what was not sent again is read again here.
+    assert_eq!(last["resumed_bytes"], landed, "{last}");
+    assert_eq!(last["reread_source_bytes"], landed, "{last}");
+    assert_eq!(last["reread_target_bytes"], 0, "{last}");
+    assert_eq!(last["reread_bytes"], landed, "{last}");
     assert_eq!(notes(&killed.home), 0, "a note of what is whole");
 }
 
@@ -269,7 +277,7 @@ fn what_a_server_of_others_told_is_not_sent_again_after_kill_of_our_client() {
 fn an_upload_of_what_changed_meanwhile_begins_anew() {
     let Some(killed) = Killed::new() else { return };
     fs::write(&killed.source, noise(SIZE, 5)).unwrap();
-    let sent = killed.again();
+    let (sent, _) = killed.again();
     assert!(sent >= SIZE as u64, "only {sent} bytes sent");
 }
 

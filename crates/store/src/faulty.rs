@@ -361,6 +361,10 @@ impl Sink for Taking {
         self.sink.show(block)
     }
 
+    fn is_in_place(&self) -> bool {
+        self.sink.is_in_place()
+    }
+
     fn settle(&self) -> Result<Extents> {
         self.sink.settle()
     }

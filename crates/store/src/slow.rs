@@ -213,6 +213,10 @@ impl Sink for Dragging {
         self.sink.show(block)
     }
 
+    fn is_in_place(&self) -> bool {
+        self.sink.is_in_place()
+    }
+
     fn settle(&self) -> Result<Extents> {
         self.sink.settle()
     }

@@ -203,6 +203,11 @@ pub trait Sink: Take {
         Ok(())
     }
 
+    /// Tells whether readers see what is put, at once: there is nothing that could be held.
+    fn is_in_place(&self) -> bool {
+        false
+    }
+
     /// Waits until what was put has landed, or is known not to have, and returns
     /// what has. After it more may be put.
     fn settle(&self) -> Result<Extents> {

@@ -116,11 +116,12 @@ impl Session {
             mtime: upload.modify.or(give.modify),
             mode: upload.mode,
         };
-        self.write_small(given)?;
+        let finished = self.write_small(given)?;
         let outcome = Outcome {
             size: Some(count),
             blake3: digest.map(|digest| digest.hex()),
             published: Some(true),
+            in_place: finished.in_place,
             ..Outcome::default()
         };
         Ok((outcome, count))
@@ -152,7 +153,7 @@ impl Session {
             self.open(leg)?;
         }
         let received = self.receive(&*sink, &plan, leg).map_err(|e| failure(&e))?;
-        let outcome = self.end_upload(path, sink, &plan, leg, received)?;
+        let outcome = self.end_upload(path, sink, &plan, give, leg, received)?;
         Ok((outcome, received.bytes))
     }
 
@@ -182,6 +183,7 @@ impl Session {
         path: &Path,
         sink: Box<dyn Sink>,
         plan: &Plan,
+        give: &Give,
         leg: &Leg,
         received: Received,
     ) -> std::result::Result<Outcome, Failure> {
@@ -203,6 +205,9 @@ impl Session {
             }
             Verdict::Hold => {
                 let done = sink.settle().map_err(|e| failure(&e))?;
+                if sink.is_in_place() && !done.is_empty() {
+                    return self.end_in_place(path, sink, give, leg, &done);
+                }
                 return Ok(Outcome {
                     done: Some(done),
                     published: Some(false),
@@ -216,6 +221,29 @@ impl Session {
             None => self.dir().stat(path).ok().map(|stat| stat.size),
         };
         Ok(self.published(path, leg.ours, size, &finished))
+    }
+
+    /// Ends an upload that was to be held and cannot be: its directory cannot be
+    /// written, so there is no partial. All of it is there, or it is lost.
+    fn end_in_place(
+        &self,
+        path: &Path,
+        sink: Box<dyn Sink>,
+        give: &Give,
+        leg: &Leg,
+        done: &Extents,
+    ) -> std::result::Result<Outcome, Failure> {
+        let size = match &give.place {
+            Place::Named(upload) => upload.size,
+            _ => None,
+        };
+        let size = size.unwrap_or(done.end());
+        let whole = Whole {
+            size: Some(size),
+            ..Whole::default()
+        };
+        let finished = sink.finish(&whole).map_err(|e| failure(&e))?;
+        Ok(self.published(path, leg.ours, Some(size), &finished))
     }
 
     fn published(
@@ -240,6 +268,7 @@ impl Session {
             blake3: blake3.map(Digest::hex),
             published: Some(true),
             reread_bytes: finished.reread_bytes,
+            in_place: finished.in_place,
             ..Outcome::default()
         }
     }

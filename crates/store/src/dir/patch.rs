@@ -205,6 +205,10 @@ impl Sink for Patch {
         self.landed().newly_whole(count_max)
     }
 
+    fn is_in_place(&self) -> bool {
+        true
+    }
+
     fn done(&self) -> Extents {
         self.landed().done().clone()
     }

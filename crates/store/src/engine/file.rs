@@ -87,7 +87,7 @@ impl Run<'_> {
         self.resumed(&sink.done(), &plan.range);
 
         let read = self.fill(&*sink, &plan)?;
-        let reread_bytes = self.show(&*sink)?;
+        let reread_source_bytes = self.show(&*sink)?;
         let digest = match read {
             _ if !whole_file || !self.copying.options.verify => None,
             Some(Read {
@@ -110,7 +110,7 @@ impl Run<'_> {
                 .filter(|_| whole_file),
         };
         let finished = sink.finish(&whole)?;
-        Ok(self.outcome(&plan, finished, reread_bytes))
+        Ok(self.outcome(&plan, finished, reread_source_bytes))
     }
 
     /// Reads what the sink does not have, until it has all of it.
@@ -340,7 +340,7 @@ impl Run<'_> {
         self.told.lock().expect(NO_PANIC).len_bytes()
     }
 
-    fn outcome(&self, plan: &Plan, finished: Finished, reread_bytes: u64) -> Outcome {
+    fn outcome(&self, plan: &Plan, finished: Finished, reread_source_bytes: u64) -> Outcome {
         let verify = self.copying.options.verify;
         Outcome {
             source: self.item.source.clone(),
@@ -350,7 +350,9 @@ impl Run<'_> {
                 ..self.item.clone()
             }),
             resumed_bytes: self.resumed_bytes.unwrap_or(0),
-            reread_bytes: reread_bytes + finished.reread_bytes,
+            reread_source_bytes,
+            reread_target_bytes: finished.reread_bytes,
+            in_place: finished.in_place || self.item.range.is_some(),
             seconds: self.began.elapsed().as_secs_f64(),
             streams: plan.streams,
             verified: if verify {

@@ -16,6 +16,7 @@ mod stores;
 mod tests;
 
 pub use plan::extra;
+pub use retry::Retry;
 pub use stores::{Place, Stores};
 
 use crate::{Error, Result, Stat, Verified, channel::Cancel};
@@ -179,8 +180,12 @@ pub struct Outcome {
     pub bytes: u64,
     /// Of those, bytes that an earlier attempt had brought.
     pub resumed_bytes: u64,
-    /// Bytes that had to be read again to tell the digest.
-    pub reread_bytes: u64,
+    /// Bytes that the source had to read a second time to tell the digest.
+    pub reread_source_bytes: u64,
+    /// Bytes that the target had to read back to tell the digest.
+    pub reread_target_bytes: u64,
+    /// Readers of the target saw it change, since it could not be replaced in one step.
+    pub in_place: bool,
     /// How long it took.
     pub seconds: f64,
     /// Over how many streams.
@@ -204,8 +209,12 @@ pub struct Summary {
     pub bytes: u64,
     /// Of those, brought by earlier attempts.
     pub resumed_bytes: u64,
-    /// Read again to tell digests.
-    pub reread_bytes: u64,
+    /// Read again by sources to tell digests.
+    pub reread_source_bytes: u64,
+    /// Read back by targets to tell digests.
+    pub reread_target_bytes: u64,
+    /// Files that were replaced in place, where readers saw it.
+    pub in_place: u64,
     /// Files left as they are.
     pub skipped: u64,
     /// Directories made.
@@ -354,7 +363,9 @@ impl Copying<'_> {
         summary.files += 1;
         summary.bytes += outcome.bytes;
         summary.resumed_bytes += outcome.resumed_bytes;
-        summary.reread_bytes += outcome.reread_bytes;
+        summary.reread_source_bytes += outcome.reread_source_bytes;
+        summary.reread_target_bytes += outcome.reread_target_bytes;
+        summary.in_place += u64::from(outcome.in_place);
         summary.faults += u64::from(outcome.faults);
         summary.streams = summary.streams.max(outcome.streams);
         summary.verified += u64::from(outcome.verified != Verified::SizeOnly);

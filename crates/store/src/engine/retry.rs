@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// The patience of one transfer. Knows no timer: it says how long to wait.
 #[derive(Clone, Debug)]
-pub(super) struct Retry {
+pub struct Retry {
     left: u32,
     max: u32,
     pause: Duration,
@@ -13,7 +13,7 @@ pub(super) struct Retry {
 
 impl Retry {
     /// Allows `max` tries in a row that bring nothing.
-    pub(super) fn new(max: u32) -> Self {
+    pub fn new(max: u32) -> Self {
         Self {
             left: max,
             max,
@@ -23,7 +23,7 @@ impl Retry {
 
     /// Something moved: patience starts anew, and is longer. What has worked is
     /// worth waiting for: a server that restarts, a link that is mended.
-    pub(super) fn progressed(&mut self) {
+    pub fn progressed(&mut self) {
         *self = Self {
             left: self.max * WORTH,
             ..Self::new(self.max)
@@ -31,7 +31,7 @@ impl Retry {
     }
 
     /// Returns how long to wait before the next try; `None` means give up.
-    pub(super) fn after(&mut self, fault: Fault) -> Option<Duration> {
+    pub fn after(&mut self, fault: Fault) -> Option<Duration> {
         if fault == Fault::Lasting {
             return None;
         }

@@ -183,7 +183,9 @@ impl Batch<'_> {
         self.copying.done(Outcome {
             bytes,
             resumed_bytes: 0,
-            reread_bytes: finished.reread_bytes,
+            reread_source_bytes: 0,
+            reread_target_bytes: finished.reread_bytes,
+            in_place: finished.in_place,
             seconds: since.elapsed().as_secs_f64(),
             streams: 1,
             verified,

@@ -349,10 +349,12 @@ impl Delivering {
     fn take_in(&self, reply: &Reply) {
         let mut said = self.told.state();
         let given = self.given().bytes.clone();
-        match Told::from_reply(reply).and_then(|told| told.done) {
-            Some(done) => said.landed = done,
+        let told = Told::from_reply(reply).unwrap_or_default();
+        match &told.done {
+            Some(done) => said.landed = done.clone(),
             None => said.landed = said.landed.or(&given),
         }
+        said.published = Some(told).filter(|told| told.published == Some(true));
         let Some(leaves) = &self.leaves else {
             return;
         };

@@ -421,7 +421,7 @@ fn finished(session: &Session, path: &Path, reply: &Reply, has_digest: bool) -> 
             false => Verified::SizeOnly,
         },
         reread_bytes: told.reread.unwrap_or(0),
-        ..Finished::default()
+        in_place: told.in_place,
     })
 }
 

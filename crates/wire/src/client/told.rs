@@ -20,6 +20,8 @@ pub struct Told {
     pub published: Option<bool>,
     /// Bytes that were read again to tell a digest.
     pub reread: Option<u64>,
+    /// Whether readers saw the file change, though it was to be replaced.
+    pub in_place: bool,
     /// Room in all.
     pub total: Option<u64>,
     /// Room left.
@@ -46,6 +48,7 @@ impl Told {
                 "done" if value.is_empty() => told.done = Some(Extents::new()),
                 "done" => told.done = Some(value.parse().ok()?),
                 "published" => told.published = Some(value == "1"),
+                "inplace" => told.in_place = value == "1",
                 "reread" => told.reread = Some(value.parse().ok()?),
                 "total" => told.total = Some(value.parse().ok()?),
                 "free" => told.free = Some(value.parse().ok()?),

@@ -220,4 +220,6 @@ pub struct Outcome {
     pub published: Option<bool>,
     /// Bytes that were read a second time.
     pub reread_bytes: u64,
+    /// A file was to be replaced, and readers saw it change: its directory is closed.
+    pub in_place: bool,
 }

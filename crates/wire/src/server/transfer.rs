@@ -370,6 +370,7 @@ impl Outcome {
             "reread",
             (self.reread_bytes > 0).then(|| self.reread_bytes.to_string()),
         );
+        tell("inplace", self.in_place.then(|| "1".into()));
         facts
     }
 }

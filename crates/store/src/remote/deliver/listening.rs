@@ -8,7 +8,7 @@ use crate::remote::{
 use crate::{Error, Result, channel::Watch};
 use godwit_core::{Chain, Extents};
 use godwit_sys::{Wake, wait_readable};
-use godwit_wire::{marker::Marker, reply::Reply};
+use godwit_wire::{client::Told, marker::Marker, reply::Reply};
 use std::{
     collections::BTreeMap,
     os::fd::AsFd,
@@ -32,6 +32,8 @@ pub(super) struct Said {
     pub(super) is_closing: bool,
     pub(super) has_ended: bool,
     pub(super) refusal: Option<Reply>,
+    /// One of ours could hold nothing, so the file is under its name already.
+    pub(super) published: Option<Told>,
 }
 
 impl Words {

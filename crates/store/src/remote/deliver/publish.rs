@@ -42,17 +42,27 @@ impl Delivering {
         }
         let source = self.compare_with_source(whole, size)?;
         let digest = named.or(sent.as_ref());
-        let upload = Upload {
-            size,
-            modify: whole.mtime,
-            mode: whole.mode.or(plan.mode),
-            blake3: digest,
-            how: Some(plan.how_word()),
-            ..plan.upload()
+        let published = self.told.state().published.take();
+        let is_compared_there = published.is_none();
+        let told = match published {
+            Some(told) => {
+                self.dress(session, whole)?;
+                told
+            }
+            None => {
+                let upload = Upload {
+                    size,
+                    modify: whole.mtime,
+                    mode: whole.mode.or(plan.mode),
+                    blake3: digest,
+                    how: Some(plan.how_word()),
+                    ..plan.upload()
+                };
+                let reply = session.ask_one(upload.finish(&plan.name)?)?;
+                faults::check(&session.host, &plan.path, &reply)?;
+                Told::from_reply(&reply).unwrap_or_default()
+            }
         };
-        let reply = session.ask_one(upload.finish(&plan.name)?)?;
-        faults::check(&session.host, &plan.path, &reply)?;
-        let told = Told::from_reply(&reply).unwrap_or_default();
         let verified = match (digest, &told.blake3) {
             (Some(ours), Some(theirs)) if ours == theirs => Verified::By(Algorithm::Blake3),
             (Some(ours), Some(theirs)) => {
@@ -63,7 +73,7 @@ impl Delivering {
                 });
             }
             // It was published only if it hashed to this.
-            (Some(_), None) => Verified::By(Algorithm::Blake3),
+            (Some(_), None) if is_compared_there => Verified::By(Algorithm::Blake3),
             _ => match &whole.digest {
                 Some(expected) => self.compare_published(session, expected)?,
                 None => Verified::SizeOnly,
@@ -80,7 +90,7 @@ impl Delivering {
             digests: digest.into_iter().collect(),
             verified,
             reread_bytes: told.reread.unwrap_or(0),
-            ..Finished::default()
+            in_place: told.in_place,
         })
     }
 
