@@ -38,6 +38,8 @@ pub(crate) struct Screen {
     tone: Tone,
     out: Mutex<Out>,
     gone: AtomicBool,
+    /// Standard output is for the bytes of a file.
+    aside: AtomicBool,
     told_of_output: AtomicBool,
     tally: Mutex<Tally>,
     bar: Mutex<Option<indicatif::ProgressBar>>,
@@ -59,6 +61,7 @@ impl Screen {
                 flushed_at: None,
             }),
             gone: AtomicBool::new(false),
+            aside: AtomicBool::new(false),
             told_of_output: AtomicBool::new(false),
             tally: Mutex::default(),
             bar: Mutex::default(),
@@ -90,9 +93,18 @@ impl Screen {
         self.gone.load(Ordering::Relaxed)
     }
 
+    /// From now on all but [`Screen::bytes`] goes to standard error, objects too.
+    pub(crate) fn say_aside(&self) {
+        self.aside.store(true, Ordering::Relaxed);
+    }
+
     /// Prints one line of result; `text` may be any bytes, and on a terminal does nothing to it.
     pub(crate) fn line(&self, text: impl AsRef<[u8]>) -> Result<(), Error> {
         let raw = text.as_ref();
+        if self.aside.load(Ordering::Relaxed) {
+            self.aside(&String::from_utf8_lossy(raw));
+            return Ok(());
+        }
         let shown = if io::stdout().is_terminal() {
             let text = plain(&String::from_utf8_lossy(raw)).into_owned();
             Cow::Owned(text.into_bytes())
@@ -145,6 +157,9 @@ impl Screen {
         if self.tone.json {
             // If nobody reads, nobody is told.
             let _ = self.object(&trouble.to_json());
+            if self.aside.load(Ordering::Relaxed) {
+                return; // said, and where objects go nothing else does
+            }
         }
         self.aside(&trouble.to_string());
     }

@@ -183,6 +183,39 @@ fn no_permission_is_told_on_either_side() {
     assert_eq!(std::fs::read_dir(&closed).unwrap().count(), 0);
 }
 
+#[test]
+fn what_is_changed_in_place_in_a_closed_directory_is_told() {
+    let scratch = Scratch::new();
+    let Some(nobody) = as_nobody() else {
+        return;
+    };
+    let mode = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
+    let export = scratch.dir("export");
+    for name in ["small", "large"] {
+        std::fs::write(export.join(name), b"old").unwrap();
+        std::fs::set_permissions(export.join(name), mode(0o666)).unwrap();
+    }
+    std::fs::set_permissions(&export, mode(0o555)).unwrap();
+    let mut command = nobody();
+    command.args(["node", "--ftp", "127.0.0.1:0", "--anonymous", "write"]);
+    command.arg("--export").arg(&export).arg("--json");
+    let node = Node::spawn(command, &export);
+    for (name, size) in [("small", 1000), ("large", 3_000_000)] {
+        let source = scratch.file(name, size);
+        let here = export.join(name);
+        let (there, source) = (node.url(name), text(&source).to_owned());
+        for target in [text(&here), &there] {
+            let args = ["cp", "--json", &source, target];
+            let said = ours_within(40, nobody(), args).ok();
+            let told = String::from_utf8_lossy(&said.stdout);
+            assert!(told.contains(r#""in_place":true"#), "{target}: {said}");
+            assert!(told.contains(r#""in_place":1"#), "{target}: {said}");
+            assert_same(Path::new(&source), &here);
+        }
+    }
+    std::fs::set_permissions(&export, mode(0o755)).unwrap();
+}
+
 /// Our program as an account that owns nothing; none if that cannot be had.
 fn as_nobody() -> Option<impl Fn() -> Command> {
     let root = run(5, "id", ["-u"]).stdout == b"0\n";
@@ -297,6 +330,7 @@ enum Lie {
     EndlessLine,
     /// Lists names that lead out.
     HostileListing,
+    WrongDigest,
 }
 
 /// A server on loopback that logs anybody in and then does its `Lie`.
@@ -372,6 +406,8 @@ fn talk(mut control: TcpStream, lie: Lie, stop: &AtomicBool) -> std::io::Result<
         let reply = match verb.as_str() {
             "USER" => "331 password".into(),
             "PASS" => "230 in".into(),
+            "FEAT" if matches!(lie, Lie::WrongDigest) => "211-Features\r\n SIZE\r\n EPSV\r\n CKSM ADLER32:1\r\n MLST type*;size*;modify*;\r\n211 End".into(),
+            "CKSM" if matches!(lie, Lie::WrongDigest) => "213 0badc0de".into(),
             "FEAT" => "211-Features\r\n SIZE\r\n REST STREAM\r\n EPSV\r\n MLST type*;size*;modify*;\r\n211 End".into(),
             "TYPE" | "NOOP" | "OPTS" | "MODE" => "200 ok".into(),
             "PWD" => "257 \"/\"".into(),
@@ -480,6 +516,38 @@ fn a_server_that_stalls_in_the_middle_is_told() {
 #[test]
 fn a_reply_without_end_takes_no_memory() {
     lied_to(Lie::EndlessLine, &FAULT);
+}
+
+#[test]
+fn bytes_that_are_not_what_the_server_told_are_no_success_when_printed_either() {
+    let server = False::serve(Lie::WrongDigest);
+    let said = hasty(&server.url("x"), "-");
+    refused(&said, &[12]);
+    assert!(said.stderr.contains("0badc0de"), "{said}");
+    assert!(said.stdout == noise(FILE_BYTES, 1), "nothing but the bytes");
+    let url = server.url("x");
+    let args = [&HASTE[..], &["--json", &url, "-"]].concat();
+    let said = ours_within(40, godwit(), args);
+    assert_eq!(said.status, Some(12), "{said}");
+    assert!(said.stdout == noise(FILE_BYTES, 1), "nothing but the bytes");
+    let objects: Vec<serde_json::Value> = said
+        .stderr
+        .lines()
+        .map(|l| serde_json::from_str(l).unwrap())
+        .collect();
+    assert_eq!(objects.last().unwrap()["exit_code"], 12, "{said}");
+    assert!(
+        objects.iter().any(|object| object["event"] == "error"),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_broke_while_it_was_printed_is_told() {
+    let said = hasty(&False::serve(Lie::ClosesEarly).url("x"), "-");
+    refused(&said, &FAULT);
+    assert!(!said.stderr.contains("kept"), "nothing is: {said}");
+    assert!(noise(FILE_BYTES, 1).starts_with(&said.stdout), "{said}");
 }
 
 #[test]

@@ -196,6 +196,24 @@ fn sync_sends_what_differs_and_no_more() {
 }
 
 #[test]
+fn files_are_printed_and_compared_with_what_the_server_can_tell() {
+    each(|kind, peer, _| {
+        let bytes = noise(3_000_001, 7);
+        std::fs::write(peer.r#where.join("file"), &bytes).unwrap();
+        let there = url(kind, peer, "file");
+        let said = ours(["cp", "--json", &there, "-"]).ok();
+        assert!(said.stdout == bytes, "{kind:?}");
+        let last: serde_json::Value =
+            serde_json::from_str(said.stderr.lines().last().unwrap()).unwrap();
+        let verified = match kind {
+            Kind::Gct => "verified adler32",
+            _ => "size only",
+        };
+        assert_eq!(last["verified"], verified, "{kind:?}: {last}");
+    });
+}
+
+#[test]
 fn third_party_between_two_servers_of_others() {
     let scratch = Scratch::new();
     let (Some(one), Some(two)) = (

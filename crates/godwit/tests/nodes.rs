@@ -115,6 +115,13 @@ fn each_verb_asks_a_node_what_it_asks_a_disk() {
     let bytes = std::fs::read(data.join("large")).unwrap();
     let url = node.url("data/large");
     assert!(ours(["cat", &url]).ok().stdout == bytes);
+    let printed = ours(["cp", "--json", &url, "-"]).ok();
+    assert!(printed.stdout == bytes, "{} bytes", printed.stdout.len());
+    assert!(
+        printed.stderr.contains("verified blake3"),
+        "{}",
+        printed.stderr
+    );
     let part = ours(["cat", "--offset", "1000000", "--length", "2000000", &url]);
     assert!(part.ok().stdout == bytes[1_000_000..3_000_000]);
     let found = text(ours(["find", &remote, "-type", "f", "-size", "+1M"]));

@@ -1,5 +1,7 @@
 //! `godwit cp`: copies files and trees from anywhere to anywhere.
 
+mod print;
+
 use super::Facts;
 use crate::{
     layout::{Act, There},
@@ -35,12 +37,17 @@ Examples:
   godwit cp -r data/ ftp://fermi.example/2026/
   godwit cp -r --dry-run ftp://fermi.example/2026 here
   tar c data | godwit cp - ftp://fermi.example/data.tar
+  godwit cp ftp://fermi.example/data.tar - | tar x
 
 The last argument is where to. cp -r a b makes b/a if b is a directory, else b, as
 coreutils do; cp -r a/ b copies what is in a. A file appears under its name only when it
 is whole. Broken off, the same command goes on where it stopped. What is said of a copy is
 what was compared: \"verified blake3\" if both sides told the same digest, \"size only\" if
 one of them could not.
+
+As target, - is standard output: nothing but the bytes goes there, in order, and all else,
+the objects of --json too, to standard error. Bytes that turn out wrong are out by then:
+exit status 12 says so.
 
 Times of change and permission bits are kept, unlike coreutils' cp: a copy that looks newer
 than its source would be copied again by every later sync. -p also keeps set-user-ID and
@@ -78,9 +85,7 @@ impl Cp {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let (sources, target) = ends(&self.names, "cp")?;
         if target == "-" {
-            let fact = "the target - is standard output, and cp writes files";
-            return Err(Trouble::asked("cp", fact)
-                .next("godwit cat URL prints; ./- names a file of that name"));
+            return print::print(screen, &self.moving, self.range(), &sources);
         }
         let target = places::url(&target)?;
         if sources.iter().any(|source| source == "-") {
