@@ -5,6 +5,7 @@
 
 use crate::units;
 use godwit_store::engine::Outcome;
+use godwit_sys::why;
 use serde_json::json;
 use std::{
     env,
@@ -25,7 +26,7 @@ impl Record {
         match opened {
             Some(Ok(file)) => Self(Some(BufWriter::new(file))),
             Some(Err(error)) => {
-                tracing::warn!(%error, "transfers are not recorded");
+                tracing::warn!(error = why(&error), "transfers are not recorded");
                 Self(None)
             }
             None => Self(None),

@@ -1,6 +1,7 @@
 //! ^C and `kill`: the first time we stop in order, the second time at once.
 
 use godwit_store::channel::Cancel;
+use godwit_sys::why;
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
     iterator::Signals,
@@ -28,7 +29,7 @@ impl Stop {
                     }
                 });
             }
-            Err(error) => tracing::warn!(%error, "signals end the program at once"),
+            Err(error) => tracing::warn!(error = why(&error), "signals end the program at once"),
         }
         stop
     }

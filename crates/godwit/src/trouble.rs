@@ -45,6 +45,7 @@ impl Trouble {
             _ if is_output(error) => {
                 Some("see what standard output is, and make room there".into())
             }
+            _ if error.is_of_contact() => error.hint(),
             Error::Lost { .. } | Error::Stalled { .. } if !is_copy(&wanted) => {
                 Some("try again in a while".into())
             }
@@ -175,6 +176,8 @@ fn class(error: &Error) -> Class {
         E::NoSuchHost { .. } => ("Resolution", "you"),
         E::NameService { .. } => ("Resolution", "network"),
         E::Unreachable { .. } => ("Contact", "network"),
+        E::NotFtp { .. } => ("Contact", "peer"),
+        _ if error.is_of_contact() => ("Contact", "peer"),
         E::Busy { .. } => ("Contact", "peer"),
         E::Denied { .. } | E::Login { .. } => ("Authorization", "you"),
         E::Missing { .. }

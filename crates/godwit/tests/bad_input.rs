@@ -28,12 +28,21 @@ fn refused(said: &Said, codes: &[i32]) {
         "wanted a status of {codes:?}\n{said}"
     );
     assert!(said.stderr.contains("godwit: cannot"), "{said}");
-    for word in ["panicked", "RUST_BACKTRACE", "unwrap"] {
+    for word in ["panicked", "RUST_BACKTRACE", "unwrap", "(os error"] {
         assert!(
             !said.stderr.contains(word),
             "{word} is not for people\n{said}"
         );
     }
+}
+
+/// Expects a hint that says what to do, and does not promise that anything is kept: nothing came.
+#[track_caller]
+fn hints(said: &Said, words: &str) {
+    let hint = said.stderr.lines().find(|line| line.starts_with("hint: "));
+    let hint = hint.unwrap_or_else(|| panic!("no hint\n{said}"));
+    assert!(hint.contains(words), "{said}");
+    assert!(!said.stderr.contains("is kept"), "{said}");
 }
 
 /// Few and quick retries, so that a test need not wait for an operator's patience.
@@ -56,7 +65,8 @@ fn a_refused_port_is_told() {
     let target = scratch.join("got");
     let said = hasty(&format!("ftp://127.0.0.1:{port}/x"), text(&target));
     refused(&said, &[5]);
-    assert!(said.stderr.contains("refused"), "{said}");
+    assert!(said.stderr.contains("(connection refused)"), "{said}");
+    hints(&said, "nothing listens there");
     assert!(!target.exists());
 }
 
@@ -76,6 +86,7 @@ fn an_unreachable_host_is_told() {
     let said = private(&script);
     refused(&said, &[5]);
     assert!(said.stderr.contains("unreachable"), "{said}");
+    hints(&said, "no way leads from here to 192.0.2.1:21");
 }
 
 /// Runs a script without any network but an unused loopback.
@@ -110,6 +121,7 @@ fn names_that_nobody_can_resolve_are_told() {
     let said = private(&script);
     refused(&said, &[5]);
     assert!(said.stderr.contains("fermi.example"), "{said}");
+    hints(&said, "/etc/resolv.conf");
 }
 
 // --- not there, not allowed ---------------------------------------------------------------------
@@ -490,22 +502,29 @@ fn a_server_that_closes_early_is_told() {
 
 #[test]
 fn a_server_that_speaks_no_ftp_is_told() {
-    lied_to(Lie::Garbage, &FAULT);
+    let said = lied_to(Lie::Garbage, &FAULT);
+    assert!(said.stderr.contains("does not speak FTP"), "{said}");
+    hints(&said, "the right port of an FTP server?");
 }
 
 #[test]
 fn a_server_that_hangs_up_is_told() {
-    lied_to(Lie::HangsUp, &FAULT);
+    hints(
+        &lied_to(Lie::HangsUp, &[5]),
+        "the right port of an FTP server?",
+    );
 }
 
 #[test]
 fn a_server_that_never_greets_is_told() {
-    lied_to(Lie::Silent, &[5]);
+    hints(&lied_to(Lie::Silent, &[5]), "waits for us to speak");
 }
 
 #[test]
 fn a_server_that_stalls_at_login_is_told() {
-    lied_to(Lie::StallsAtLogin, &[5]);
+    let said = lied_to(Lie::StallsAtLogin, &[5]);
+    assert!(said.stderr.contains("while logging in"), "{said}");
+    hints(&said, "try again in a while");
 }
 
 #[test]

@@ -113,7 +113,7 @@ pub struct Setting {
 #[non_exhaustive]
 #[allow(missing_docs)]
 pub enum Error {
-    #[error("{}: {cause}", .path.display())]
+    #[error("{}: {}", .path.display(), godwit_sys::why(.cause))]
     Unreadable {
         path: PathBuf,
         cause: std::io::Error,

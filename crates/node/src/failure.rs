@@ -1,6 +1,7 @@
 //! How errors of a store become failures that a client is told.
 
 use godwit_store::Error;
+use godwit_sys::why;
 use godwit_wire::server::{Cause, Failure};
 use std::io;
 
@@ -46,11 +47,11 @@ pub(crate) fn failure(error: &Error) -> Failure {
         ),
         Error::Unreachable { host, cause } => Failure::new(
             Cause::NoConnection,
-            format!("No data connection to {host}: {cause}"),
+            format!("No data connection to {host}: {}", why(cause)),
         ),
         Error::Lost { during, cause, .. } => Failure::new(
             Cause::Lost,
-            format!("Connection lost while {during}: {cause}"),
+            format!("Connection lost while {during}: {}", why(cause)),
         ),
         Error::Stalled { during, waited, .. } => Failure::new(
             Cause::Stalled,
@@ -62,7 +63,7 @@ pub(crate) fn failure(error: &Error) -> Failure {
         ),
         Error::Busy { said: why, .. } => Failure::new(Cause::Busy, format!("Busy: {why}")),
         Error::Canceled => said(Cause::Aborted, "Aborted; what arrived is kept."),
-        Error::Io { cause, .. } => Failure::new(io_cause(cause), cause.to_string()),
+        Error::Io { cause, .. } => Failure::new(io_cause(cause), why(cause)),
         other => Failure::new(Cause::Internal, other.to_string()),
     }
 }

@@ -14,6 +14,7 @@ pub use config::{Access, Config, Data, Error as ConfigError, KEYS, Key, Limits, 
 pub use listener::Node;
 pub use stop::Stop;
 
+use godwit_sys::why;
 use std::{io, net::SocketAddr, path::PathBuf};
 
 /// Where a node serves.
@@ -35,12 +36,12 @@ pub enum Error {
         path: PathBuf,
         cause: godwit_store::Error,
     },
-    #[error("cannot listen on {address}: {cause}")]
+    #[error("cannot listen on {address}: {}", why(.cause))]
     Listen {
         address: SocketAddr,
         cause: io::Error,
     },
-    #[error("cannot start: {0}")]
+    #[error("cannot start: {}", why(.0))]
     Start(#[source] io::Error),
 }
 

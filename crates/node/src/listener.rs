@@ -188,7 +188,10 @@ impl Accept {
                 }
                 Err(error) if is_out_of_descriptors(&error) => self.turn_away_one(listener),
                 // Whoever it was is gone.
-                Err(error) => tracing::debug!(%error, "lost before it was accepted"),
+                Err(error) => tracing::debug!(
+                    error = godwit_sys::why(&error),
+                    "lost before it was accepted"
+                ),
             }
         }
     }
@@ -217,7 +220,7 @@ impl Accept {
             });
         if let Err(error) = begun {
             // The stream went with the closure; it is closed, which must do.
-            tracing::warn!(%peer, %error, "no thread for a session");
+            tracing::warn!(%peer, error = godwit_sys::why(&error), "no thread for a session");
         }
     }
 

@@ -92,7 +92,7 @@ impl Session {
             end
         });
         match end {
-            Err(End::Lost(error)) => tracing::debug!(%error, "lost"),
+            Err(End::Lost(error)) => tracing::debug!(error = godwit_sys::why(&error), "lost"),
             _ => tracing::debug!("closed"),
         }
     }

@@ -1,6 +1,7 @@
 //! What can go wrong, and whether waiting helps.
 
 use godwit_core::{Extents, Fault, Url};
+use godwit_sys::why;
 use std::{io, path::PathBuf, time::Duration};
 
 /// The result of a verb on a store.
@@ -51,8 +52,11 @@ pub enum Error {
     /// The resolver itself did not answer.
     #[error("{host}: the name service does not answer ({cause})")]
     NameService { host: String, cause: String },
-    #[error("{host}: cannot connect ({cause})")]
+    #[error("{host}: cannot connect ({})", why(.cause))]
     Unreachable { host: String, cause: io::Error },
+    /// Something else listens there.
+    #[error("{host}: does not speak FTP ({what})")]
+    NotFtp { host: String, what: String },
     #[error("{host}: login refused: {said}")]
     Login { host: String, said: String },
     /// 421, or a server that says it is full.
@@ -62,7 +66,7 @@ pub enum Error {
         said: String,
         again_in: Option<Duration>,
     },
-    #[error("{host}: connection lost while {during} ({cause})")]
+    #[error("{host}: connection lost while {during} ({})", why(.cause))]
     Lost {
         host: String,
         during: String,
@@ -87,7 +91,7 @@ pub enum Error {
     NotServed { url: Box<Url>, why: String },
     #[error("canceled")]
     Canceled,
-    #[error("{}: {cause}", .path.display())]
+    #[error("{}: {}", .path.display(), why(.cause))]
     Io { path: PathBuf, cause: io::Error },
 }
 
@@ -179,13 +183,35 @@ impl Error {
         }
     }
 
+    /// Tells whether we got no further than to the door of a server.
+    pub fn is_of_contact(&self) -> bool {
+        match self {
+            Self::NoSuchHost { .. }
+            | Self::NameService { .. }
+            | Self::Unreachable { .. }
+            | Self::NotFtp { .. } => true,
+            Self::Lost { during, .. } | Self::Stalled { during, .. } => {
+                [GREETING, LOGIN].contains(&&**during)
+            }
+            _ => false,
+        }
+    }
+
     /// Returns what to do next, where we know.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::NoSuchHost { host, .. } => format!("check the spelling of {host}"),
             Self::NameService { .. } => "check /etc/resolv.conf, or try again".into(),
-            Self::Unreachable { host, .. } => {
-                format!("is a server running at {host}, and does a firewall let you reach it?")
+            Self::Unreachable { host, cause } => to_reach(host, cause),
+            Self::NotFtp { host, .. } => format!("is {host} the right port of an FTP server?"),
+            Self::Lost { host, during, .. } if during == GREETING => {
+                format!("is {host} the right port of an FTP server? if so, try again in a while")
+            }
+            Self::Stalled { host, during, .. } if during == GREETING => {
+                format!("is {host} the right port? a server for TLS or HTTP waits for us to speak")
+            }
+            Self::Lost { .. } | Self::Stalled { .. } if self.is_of_contact() => {
+                "try again in a while".into()
             }
             Self::Busy { .. } => "try again in a while".into(),
             Self::Login { .. } => "check user name and password in the URL".into(),
@@ -204,3 +230,21 @@ impl Error {
         Some(hint)
     }
 }
+
+/// Returns what to look at when nobody answers.
+fn to_reach(host: &str, cause: &io::Error) -> String {
+    use io::ErrorKind as K;
+    match cause.kind() {
+        K::ConnectionRefused => format!("is a server running at {host}? nothing listens there"),
+        K::HostUnreachable | K::NetworkUnreachable | K::NetworkDown => {
+            format!("check the network: no way leads from here to {host}")
+        }
+        K::TimedOut => format!("is {host} up, and does a firewall let you reach it?"),
+        _ => format!("is a server running at {host}, and does a firewall let you reach it?"),
+    }
+}
+
+/// What is waited for first.
+pub(crate) const GREETING: &str = "waiting for the greeting";
+/// What is done next.
+pub(crate) const LOGIN: &str = "logging in";

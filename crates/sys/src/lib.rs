@@ -11,6 +11,7 @@ mod limits;
 mod meta;
 mod sockets;
 mod wake;
+mod why;
 
 pub use beneath::{Lookup, Root, is_ring};
 pub use buffer::{BUFFER_BYTES, Buffer};
@@ -21,3 +22,4 @@ pub use sockets::{
     keep_urgent_in_line, listen_deep, send_ahead, send_file, unpaced_within_this_machine,
 };
 pub use wake::{Wake, wait_readable};
+pub use why::why;

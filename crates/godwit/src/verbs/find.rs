@@ -13,6 +13,7 @@ use clap::{Args, ValueEnum};
 use godwit_core::Url;
 use godwit_store::engine::Stores;
 use godwit_store::{Entry, Error, Kind, Stat};
+use godwit_sys::why;
 use std::{
     ffi::{OsStr, OsString},
     os::unix::ffi::OsStrExt,
@@ -177,8 +178,12 @@ fn newer(text: &str) -> Result<Duration, String> {
         return Ok(date);
     }
     let changed = std::fs::metadata(Path::new(text)).and_then(|meta| meta.modified());
-    let changed =
-        changed.map_err(|cause| format!("neither a date like 2026-11-21 nor a file ({cause})"))?;
+    let changed = changed.map_err(|cause| {
+        format!(
+            "neither a date like 2026-11-21 nor a file ({})",
+            why(&cause)
+        )
+    })?;
     Ok(changed
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap_or_default())

@@ -1,6 +1,7 @@
 //! From a host name to a connected socket, with a deadline and a cause that can be told apart.
 
 use crate::{Error, Result, channel::Cancel};
+use godwit_sys::why;
 use std::{
     io,
     net::{SocketAddr, TcpStream, ToSocketAddrs},
@@ -63,7 +64,7 @@ fn resolve(host: &str, port: u16, within: Duration) -> Result<Vec<SocketAddr>> {
         host: host.into(),
         cause,
     };
-    spawned.map_err(|cause| name_service(cause.to_string()))?;
+    spawned.map_err(|cause| name_service(why(&cause)))?;
     match told.recv_timeout(within) {
         Ok(Ok(found)) if !found.is_empty() => Ok(found),
         Ok(Ok(_)) => Err(Error::NoSuchHost {

@@ -6,6 +6,7 @@ mod notes;
 pub(super) use notes::When;
 
 use godwit_core::Extents;
+use godwit_sys::why;
 use notes::Note;
 use std::{
     collections::HashMap,
@@ -125,7 +126,7 @@ impl Parts {
             Ok(Some(note)) => Ok(Some(note)),
             Ok(None) => Err(InUse),
             Err(error) => {
-                tracing::warn!(%error, "what lands is not noted");
+                tracing::warn!(error = why(&error), "what lands is not noted");
                 Ok(None)
             }
         }
@@ -180,7 +181,7 @@ impl Claim {
         });
         if let Some(Err(error)) = noted {
             // A full disk here is no fault of the upload.
-            tracing::warn!(%error, "what landed was not noted");
+            tracing::warn!(error = why(&error), "what landed was not noted");
             *note = None;
         }
     }

@@ -8,6 +8,7 @@ use super::{RemoteOptions, connect, faults};
 use crate::{
     Error, Result,
     channel::{Channel, Mode},
+    error::{GREETING, LOGIN},
 };
 use godwit_sys::wait_readable;
 use godwit_wire::{
@@ -97,7 +98,8 @@ impl Session {
             buffer: vec![0; READ_BYTES],
             options: options.clone(),
         };
-        match client::log_in(&mut session, who)? {
+        let logged_in = client::log_in(&mut session, who);
+        match logged_in.map_err(while_logging_in)? {
             Ok(peer) => session.peer = peer,
             Err(refusal) => return Err(faults::refused(&session.host, Path::new(""), refusal)),
         }
@@ -270,6 +272,16 @@ impl Session {
     }
 }
 
+/// Says of what comes before any work that it does.
+fn while_logging_in(mut error: Error) -> Error {
+    if let Error::Lost { during, .. } | Error::Stalled { during, .. } = &mut error
+        && during != GREETING
+    {
+        *during = LOGIN.into();
+    }
+    error
+}
+
 impl AsFd for Session {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
@@ -291,7 +303,10 @@ impl Talk for Session {
     }
 
     fn greeting(&mut self) -> Result<Reply> {
-        self.final_reply("waiting for the greeting")
+        self.final_reply(GREETING).map_err(|error| match error {
+            Error::PeerMisbehaved { host, what } => Error::NotFtp { host, what },
+            other => other,
+        })
     }
 }
 
