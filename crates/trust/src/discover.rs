@@ -4,6 +4,7 @@ use crate::{Credential, Error, Result};
 use std::{
     env,
     ffi::OsString,
+    io,
     path::{Path, PathBuf},
 };
 
@@ -28,7 +29,7 @@ impl Surroundings<'_> {
     /// A place that was named must have one; of the usual places the first that exists counts.
     pub(crate) fn credential(&self) -> Result<Option<Credential>> {
         if let Some(proxy) = self.named("X509_USER_PROXY") {
-            return Credential::from_file(&proxy).map(Some);
+            return named("X509_USER_PROXY", Credential::from_file(&proxy)).map(Some);
         }
         let proxy = self.proxy_file();
         if proxy.exists() {
@@ -78,8 +79,11 @@ impl Surroundings<'_> {
     fn named_pair(&self) -> Result<Option<Credential>> {
         let (cert, key) = (self.named("X509_USER_CERT"), self.named("X509_USER_KEY"));
         match (cert, key) {
-            (Some(cert), Some(key)) => Credential::from_files(&cert, &key).map(Some),
-            (Some(cert), None) => Credential::from_file(&cert).map(Some),
+            (Some(cert), Some(key)) => {
+                let pair = Credential::from_files(&cert, &key);
+                named("X509_USER_CERT or X509_USER_KEY", pair).map(Some)
+            }
+            (Some(cert), None) => named("X509_USER_CERT", Credential::from_file(&cert)).map(Some),
             (None, Some(path)) => Err(Error::BadFile {
                 path,
                 what: "X509_USER_KEY is set, X509_USER_CERT is not".into(),
@@ -99,9 +103,231 @@ impl Surroundings<'_> {
     }
 }
 
+/// Says who named a file that is not there.
+fn named(variable: &str, read: Result<Credential>) -> Result<Credential> {
+    read.map_err(|error| match error {
+        Error::Io { path, cause } if cause.kind() == io::ErrorKind::NotFound => Error::BadFile {
+            path,
+            what: format!("is not there, but {variable} names it"),
+        },
+        other => other,
+    })
+}
+
 fn pair(cert: &Path, key: &Path) -> Result<Option<Credential>> {
     if !cert.exists() {
         return Ok(None);
     }
     Credential::from_files(cert, key).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        KeyKind, NewProxy,
+        lab::{self, Ca, Issue},
+    };
+    use std::{collections::HashMap, fs, os::unix::fs::PermissionsExt, time::Duration};
+
+    /// A file tree with a home and /tmp, and somebody who can be found there.
+    struct Machine {
+        root: tempfile::TempDir,
+        variables: HashMap<&'static str, PathBuf>,
+        alice: Credential,
+    }
+
+    impl Machine {
+        fn new() -> Self {
+            let root = tempfile::tempdir().unwrap();
+            let day = Duration::from_secs(86_400);
+            let ca = Ca::init(
+                &root.path().join("ca"),
+                "/O=Lab/CN=CA",
+                day,
+                KeyKind::Elliptic,
+            )
+            .unwrap();
+            let key = KeyKind::Elliptic;
+            let alice = ca
+                .issue(&Issue {
+                    key,
+                    ..Issue::user("alice")
+                })
+                .unwrap();
+            for dir in ["tmp", "home/.globus", "etc/grid-security"] {
+                fs::create_dir_all(root.path().join(dir)).unwrap();
+            }
+            let variables = HashMap::from([("HOME", root.path().join("home"))]);
+            Self {
+                root,
+                variables,
+                alice,
+            }
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.root.path().join(name)
+        }
+
+        fn proxy(&self, name: &str) -> PathBuf {
+            let key = KeyKind::Elliptic;
+            let proxy = self
+                .alice
+                .proxy(&NewProxy {
+                    key,
+                    ..NewProxy::default()
+                })
+                .unwrap();
+            lab::write_proxy(&proxy, &self.path(name)).unwrap();
+            self.path(name)
+        }
+
+        fn pair(&self, cert: &str, key: &str) {
+            lab::write_pair(&self.alice, &self.path(cert), &self.path(key)).unwrap();
+        }
+
+        fn ask<T>(&self, question: impl FnOnce(&Surroundings<'_>) -> T) -> T {
+            question(&Surroundings {
+                variable: &|name| Some(self.variables.get(name)?.clone().into()),
+                user: 1000,
+                root: self.root.path(),
+            })
+        }
+
+        fn found(&self) -> Option<PathBuf> {
+            let found = self.ask(|s| s.credential()).unwrap()?;
+            Some(found.file().unwrap().to_owned())
+        }
+    }
+
+    #[test]
+    fn nothing_anywhere_is_no_error() {
+        let machine = Machine::new();
+        assert!(machine.ask(|s| s.credential()).unwrap().is_none());
+        assert!(machine.ask(|s| s.host_credential()).unwrap().is_none());
+    }
+
+    #[test]
+    fn the_first_place_that_has_one_counts() {
+        let mut machine = Machine::new();
+        machine.pair("home/.globus/usercert.pem", "home/.globus/userkey.pem");
+        assert_eq!(
+            machine.found(),
+            Some(machine.path("home/.globus/usercert.pem"))
+        );
+        machine.pair("cert.pem", "key.pem");
+        machine
+            .variables
+            .insert("X509_USER_CERT", machine.path("cert.pem"));
+        machine
+            .variables
+            .insert("X509_USER_KEY", machine.path("key.pem"));
+        assert_eq!(machine.found(), Some(machine.path("cert.pem")));
+        let usual = machine.proxy("tmp/x509up_u1000");
+        assert_eq!(machine.found(), Some(usual));
+        let named = machine.proxy("named");
+        machine.variables.insert("X509_USER_PROXY", named.clone());
+        assert_eq!(machine.found(), Some(named));
+    }
+
+    #[test]
+    fn a_named_file_must_be_there() {
+        let mut machine = Machine::new();
+        machine
+            .variables
+            .insert("X509_USER_PROXY", machine.path("gone"));
+        let error = machine.ask(|s| s.credential()).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .ends_with("is not there, but X509_USER_PROXY names it"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_key_that_others_may_read_is_refused() {
+        let machine = Machine::new();
+        let path = machine.proxy("tmp/x509up_u1000");
+        for mode in [0o640, 0o604, 0o660, 0o602] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let error = machine.ask(|s| s.credential()).unwrap_err();
+            assert!(matches!(error, Error::Exposed { .. }), "{mode:o}: {error}");
+            assert!(error.hint().unwrap().starts_with("chmod 600"), "{error}");
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).unwrap();
+        assert!(machine.found().is_some());
+    }
+
+    #[test]
+    fn a_proxy_that_somebody_else_planted_is_refused() {
+        let machine = Machine::new();
+        let path = machine.proxy("tmp/x509up_u1000");
+        if std::os::unix::fs::chown(&path, Some(12_345), None).is_err() {
+            eprintln!("SKIPPED: only root can give files away");
+            return;
+        }
+        let error = machine.ask(|s| s.credential()).unwrap_err();
+        assert!(
+            error.to_string().contains("belongs to user 12345"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn the_machine_has_its_own() {
+        let machine = Machine::new();
+        machine.pair(
+            "etc/grid-security/hostcert.pem",
+            "etc/grid-security/hostkey.pem",
+        );
+        let found = machine.ask(|s| s.host_credential()).unwrap().unwrap();
+        assert_eq!(
+            found.file(),
+            Some(&*machine.path("etc/grid-security/hostcert.pem"))
+        );
+    }
+
+    #[test]
+    fn authorities_are_looked_for_from_the_person_to_the_machine() {
+        let mut machine = Machine::new();
+        let error = machine.ask(|s| s.authorities()).unwrap_err().to_string();
+        assert!(
+            error.contains("home/.globus/certificates, ")
+                && error.contains("etc/grid-security/certificates"),
+            "{error}"
+        );
+        for place in [
+            "etc/grid-security/certificates",
+            "home/.globus/certificates",
+        ] {
+            fs::create_dir_all(machine.path(place)).unwrap();
+            assert_eq!(
+                machine.ask(|s| s.authorities()).unwrap(),
+                machine.path(place)
+            );
+        }
+        machine
+            .variables
+            .insert("X509_CERT_DIR", "/elsewhere".into());
+        assert_eq!(
+            machine.ask(|s| s.authorities()).unwrap(),
+            Path::new("/elsewhere")
+        );
+    }
+
+    #[test]
+    fn an_encrypted_key_is_named_and_nobody_is_asked() {
+        let machine = Machine::new();
+        machine.pair("home/.globus/usercert.pem", "home/.globus/userkey.pem");
+        let pem = machine
+            .alice
+            .key()
+            .private_key_to_pem_pkcs8_passphrase(openssl::symm::Cipher::aes_256_cbc(), b"secret")
+            .unwrap();
+        fs::write(machine.path("home/.globus/userkey.pem"), pem).unwrap();
+        let error = machine.ask(|s| s.credential()).unwrap_err();
+        assert!(matches!(error, Error::Encrypted { .. }), "{error}");
+    }
 }
