@@ -68,6 +68,7 @@ pub(crate) fn options(moving: &Moving) -> Run<Options> {
         resume: !moving.no_resume,
         retries: moving.retries.unwrap_or(ours.retries),
         stall: moving.stall_timeout.unwrap_or(ours.stall),
+        tcp_buffer: moving.tcp_buffer,
         notes: record::state_directory().map(|state| state.join("uploads")),
         ..ours
     })

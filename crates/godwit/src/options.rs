@@ -152,6 +152,10 @@ pub(crate) struct Moving {
     /// Give a connection up after this long without a byte (30, 5m) [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration, help_heading = "Moving")]
     pub(crate) stall_timeout: Option<Duration>,
+    /// Size of the socket buffers of data connections, at both ends where the server knows SBUF (64K, 4M);
+    /// by default the kernels tune them, which is nearly always better
+    #[arg(long, value_name = "BYTES", value_parser = units::parse_buffer, help_heading = "Moving")]
+    pub(crate) tcp_buffer: Option<u32>,
     /// Say what would be done, with the very paths, and do nothing
     #[arg(long, help_heading = "Moving")]
     pub(crate) dry_run: bool,

@@ -35,6 +35,14 @@ fn scale(bytes: f64) -> (f64, &'static str) {
     (value, "E")
 }
 
+/// Reads a size of socket buffers.
+pub(crate) fn parse_buffer(text: &str) -> Result<u32, String> {
+    match parse_size(text)? {
+        bytes @ 4096..=67_108_864 => Ok(bytes as u32),
+        _ => Err("4K is the least and 64M the most that a socket is asked to hold".into()),
+    }
+}
+
 /// Reads a count of bytes: `4096`, `10M`, `1.5GiB`, `2TB`. Units are powers of 1024,
 /// except `KB MB GB TB`, as in `dd`.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {

@@ -487,3 +487,23 @@ fn a_name_that_cannot_be_said_is_the_one_that_is_told() {
     std::fs::remove_file(scratch.join("odd/cr\r\nlf")).unwrap();
     assert_same_tree(&tree, &scratch.join("export/to"));
 }
+
+#[test]
+fn buffers_by_hand_are_asked_of_the_server_too() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("export"));
+    let source = scratch.file("source", 3_000_000);
+    let mut command = godwit();
+    command.env("GODWIT_LOG", "godwit_store=trace");
+    let args = [
+        "cp",
+        "--tcp-buffer",
+        "64K",
+        source.to_str().unwrap(),
+        &node.url("x"),
+    ];
+    let said = common::ours_within(40, command, args).ok();
+    assert!(said.stderr.contains("SBUF 65536"), "{said}");
+    assert_same(&source, &node.export.join("x"));
+    assert_eq!(ours(["cp", "--tcp-buffer", "1G", "a", "b"]).status, Some(2));
+}

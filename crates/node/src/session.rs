@@ -365,6 +365,7 @@ impl Session {
         let Some(mut held) = self.held.take() else {
             return Err(Failure::new(Cause::NoConnection, "Use PASV or PORT first."));
         };
+        held.size_buffers(leg.buffer_bytes);
         let warm = held.is_warm();
         if !warm {
             let streams = leg.streams.min(self.shared.config.limits.streams);

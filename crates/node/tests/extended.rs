@@ -494,3 +494,46 @@ fn has_ipv6() -> bool {
     }
     has
 }
+
+#[test]
+fn data_connections_hold_what_was_asked_and_else_what_the_kernel_likes() {
+    if !common::have("ss") {
+        return;
+    }
+    let served = Served::new();
+    served.put("x", &bytes(9_000_001));
+    let mut client = served.client();
+    for (command, held_bytes) in [
+        ("SBUF 65536", Some(65_536)),
+        ("SITE RETRBUFSIZE 32768", Some(32_768)),
+        ("SITE STORBUFSIZE 1", Some(4096)),
+        ("SBUF 99999999999", None),
+        ("SBUF 0", None),
+    ] {
+        client.ok(command);
+        let at = client.passive();
+        let data = data_to(at);
+        client.send("RETR x");
+        assert!(client.reply().starts_with("150"));
+        let port = at.port().to_string();
+        let told = common::run(
+            "ss",
+            &["-Htnm", "state", "established", "sport", "=", &port],
+        );
+        // The kernel doubles it, and has a bound of its own.
+        let is = |bytes: u32| {
+            let (r, t) = (format!("rb{},", 2 * bytes), format!("tb{},", 2 * bytes));
+            told.contains(&r) && told.contains(&t)
+        };
+        assert!(told.contains("skmem"), "{command}: {told}");
+        match held_bytes {
+            Some(bytes) => assert!(is(bytes), "{command}: {told}"),
+            None => assert!(
+                ![65_536, 32_768, 4096].map(is).contains(&true),
+                "{command}: {told}"
+            ),
+        }
+        drop(data);
+        client.last_reply();
+    }
+}

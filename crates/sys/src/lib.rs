@@ -19,7 +19,8 @@ pub use folder::{Folder, Names, Open, Over, Room};
 pub use limits::{boot_id, die, raise_open_files, user_id};
 pub use meta::{Kind, Meta, give, meta, next_data, punch, set_mode, set_times, try_lock};
 pub use sockets::{
-    keep_urgent_in_line, listen_deep, send_ahead, send_file, unpaced_within_this_machine,
+    buffer_sizes, keep_urgent_in_line, listen_deep, send_ahead, send_file, size_buffers,
+    unpaced_within_this_machine,
 };
 pub use wake::{Wake, wait_readable};
 pub use why::why;

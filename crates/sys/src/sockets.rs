@@ -43,6 +43,23 @@ pub fn unpaced_within_this_machine(socket: &TcpStream) {
     }
 }
 
+/// Has a connection hold so many bytes in each direction, and no longer as many as
+/// the kernel finds best. The kernel gives what an administrator allows.
+pub fn size_buffers(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
+    sockopt::set_socket_send_buffer_size(socket, bytes as usize)?;
+    Ok(sockopt::set_socket_recv_buffer_size(
+        socket,
+        bytes as usize,
+    )?)
+}
+
+/// Returns how many bytes a connection holds, sent and received. The kernel counts
+/// its own book-keeping too, so this is twice what was asked for.
+pub fn buffer_sizes(socket: BorrowedFd<'_>) -> io::Result<(usize, usize)> {
+    let sent = sockopt::socket_send_buffer_size(socket)?;
+    Ok((sent, sockopt::socket_recv_buffer_size(socket)?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -41,7 +41,7 @@ pub enum Command {
         event: String,
         every: Duration,
     },
-    Sbuf(u64),
+    Sbuf(Option<u32>),
     Lang,
     Pbsz(u64),
     Prot(String),
@@ -142,7 +142,7 @@ pub enum Site {
     StorAttr {
         modify: Option<Duration>,
     },
-    Buffer,
+    Buffer(Option<u32>),
     /// `CLIENTINFO`, `TASKID`: who asks, for the log.
     Note(String),
     Version,
@@ -304,7 +304,7 @@ impl Command {
             b"MODE" => Self::Mode(parse_mode(rest)?),
             b"OPTS" => Self::Opts(parse_options(rest)?),
             b"TREV" => parse_trev(rest)?,
-            b"SBUF" => Self::Sbuf(number(rest)?),
+            b"SBUF" => Self::Sbuf(buffer_bytes(rest)?),
             b"LANG" => parse_language(rest)?,
             b"PBSZ" => Self::Pbsz(number(rest)?),
             b"PROT" => Self::Prot(text(rest).to_ascii_uppercase()),
@@ -654,6 +654,14 @@ fn option<'a>(items: &'a str, key: &str) -> Option<&'a str> {
         .map(|(_, v)| v.trim())
 }
 
+/// A size of socket buffers; 0 leaves them to the kernel. What a client may ask for
+/// has a bound, since it is memory of ours.
+fn buffer_bytes(text: &[u8]) -> Parsed<Option<u32>> {
+    let bytes = number(text)?;
+    let within = bytes.clamp(u64::from(BUFFER_MIN), u64::from(BUFFER_MAX));
+    Ok((bytes > 0).then_some(within as u32))
+}
+
 fn parse_site(rest: &[u8]) -> Parsed<Site> {
     let (verb, rest) = word(rest);
     Ok(match text(verb).to_ascii_uppercase().as_str() {
@@ -692,10 +700,7 @@ fn parse_site(rest: &[u8]) -> Parsed<Site> {
             }
         }
         "SBUF" | "BUFSIZE" | "RETRBUFSIZE" | "RBUFSZ" | "RBUFSIZ" | "STORBUFSIZE" | "SBUFSZ"
-        | "SBUFSIZ" => {
-            number(rest)?;
-            Site::Buffer
-        }
+        | "SBUFSIZ" => Site::Buffer(buffer_bytes(rest)?),
         "CLIENTINFO" | "TASKID" => Site::Note(text(rest)),
         "VERSION" => Site::Version,
         "WHOAMI" => Site::Whoami,
@@ -866,6 +871,9 @@ const FACTS_MAX: usize = 64;
 const LEAVES_MAX: u64 = 65_536;
 /// A day: nobody waits longer for a marker.
 const SECONDS_MAX: u64 = 86_400;
+
+const BUFFER_MIN: u32 = 4 << 10;
+const BUFFER_MAX: u32 = 64 << 20;
 
 #[cfg(test)]
 mod tests {

@@ -352,7 +352,10 @@ impl Session {
             Command::Mode(mode) => return self.set_mode(mode),
             Command::Opts(options) => self.set_options(options),
             Command::Trev { event, every } => self.set_trigger(&event, every),
-            Command::Sbuf(_) => self.say.line(200, "SBUF Command Successful."),
+            Command::Sbuf(bytes) => {
+                self.ready().settings.buffer_bytes = bytes;
+                self.say.line(200, "SBUF Command Successful.");
+            }
             Command::Pbsz(size) => self.say.line(200, &format!("PBSZ={size}")),
             Command::Prot(level) => return self.set_level(&level),
             Command::Dcau(mode) => return self.set_data_peer(&mode),

@@ -49,6 +49,16 @@ impl Link {
         })
     }
 
+    /// Has the socket hold so many bytes in each direction.
+    pub(super) fn size_buffers(&self, bytes: u32) -> io::Result<()> {
+        godwit_sys::size_buffers(self.stream.as_fd(), bytes)
+    }
+
+    #[cfg(test)]
+    pub(super) fn buffer_sizes(&self) -> (usize, usize) {
+        godwit_sys::buffer_sizes(self.stream.as_fd()).unwrap()
+    }
+
     pub(super) fn host(&self) -> String {
         self.stream
             .peer_addr()

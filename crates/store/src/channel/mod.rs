@@ -57,7 +57,14 @@ pub struct Channel {
 
 /// How further connections are had.
 #[derive(Debug)]
-enum Reach {
+struct Reach {
+    way: Way,
+    /// `None`: the kernel tunes.
+    buffer_bytes: Option<u32>,
+}
+
+#[derive(Debug)]
+enum Way {
     Listen(Door),
     Connect(Vec<SocketAddr>),
 }
@@ -106,10 +113,10 @@ impl Channel {
         match listener {
             Ok((listener, address)) => Ok((
                 Self {
-                    reach: Reach::Listen(Door {
+                    reach: Reach::by(Way::Listen(Door {
                         listener,
                         only: None,
-                    }),
+                    })),
                     links: Vec::new(),
                 },
                 address,
@@ -124,16 +131,30 @@ impl Channel {
     /// Will connect to these addresses: one, or one for each stripe.
     pub fn connect(to: Vec<SocketAddr>) -> Self {
         Self {
-            reach: Reach::Connect(to),
+            reach: Reach::by(Way::Connect(to)),
             links: Vec::new(),
         }
     }
 
     /// Takes connections of this address only.
     pub fn accept_only(&mut self, from: IpAddr) {
-        if let Reach::Listen(door) = &mut self.reach {
+        if let Way::Listen(door) = &mut self.reach.way {
             door.only = Some(from);
         }
+    }
+
+    /// Has connections hold so many bytes; `None`: what the kernel finds best, for
+    /// connections that are still to come.
+    pub fn size_buffers(&mut self, bytes: Option<u32>) {
+        if let Some(bytes) = bytes
+            && self.reach.buffer_bytes != Some(bytes)
+        {
+            for stripe in &self.links {
+                // A connection that cannot be set is no worse than it was.
+                let _ = stripe.link.size_buffers(bytes);
+            }
+        }
+        self.reach.buffer_bytes = bytes;
     }
 
     /// Tells whether connections of an earlier transfer are still there.
@@ -151,9 +172,9 @@ impl Channel {
         if self.is_warm() {
             return Ok(Opened::Reused);
         }
-        let streams = match &self.reach {
-            Reach::Listen(_) => 1,
-            Reach::Connect(to) => streams.max(to.len()),
+        let streams = match &self.reach.way {
+            Way::Listen(_) => 1,
+            Way::Connect(to) => streams.max(to.len()),
         };
         while self.links.len() < streams {
             let stripe = self.reach.next(self.links.len(), watch)?;
@@ -172,11 +193,18 @@ impl Channel {
 }
 
 impl Reach {
+    fn by(way: Way) -> Self {
+        Self {
+            way,
+            buffer_bytes: None,
+        }
+    }
+
     /// Makes or accepts connection number `nth`, waiting for it.
     fn next(&self, nth: usize, watch: &Watch) -> Result<Stripe> {
         let mut patience = watch.patience();
-        let (stream, index) = match self {
-            Self::Listen(listener) => {
+        let (stream, index) = match &self.way {
+            Way::Listen(listener) => {
                 let lost = |cause| Error::Lost {
                     host: "the peer".into(),
                     during: ACCEPTING.into(),
@@ -196,7 +224,7 @@ impl Reach {
                 };
                 (stream, 0)
             }
-            Self::Connect(to) => {
+            Way::Connect(to) => {
                 let index = nth % to.len().max(1);
                 let address = to.get(index).ok_or_else(|| Error::PeerMisbehaved {
                     host: "the peer".into(),
@@ -212,7 +240,7 @@ impl Reach {
                 (stream, index)
             }
         };
-        let link = Link::new(stream).map_err(|cause| Error::Lost {
+        let link = self.link(stream).map_err(|cause| Error::Lost {
             host: "the peer".into(),
             during: "setting up a data connection".into(),
             cause,
@@ -222,14 +250,22 @@ impl Reach {
 
     /// Accepts a connection if one is waiting.
     fn pending(&self) -> Option<Stripe> {
-        let Self::Listen(listener) = self else {
+        let Way::Listen(listener) = &self.way else {
             return None;
         };
         let (stream, _) = listener.accept().ok()?;
         Some(Stripe {
-            link: Link::new(stream).ok()?,
+            link: self.link(stream).ok()?,
             index: 0,
         })
+    }
+
+    fn link(&self, stream: TcpStream) -> io::Result<Link> {
+        let link = Link::new(stream)?;
+        if let Some(bytes) = self.buffer_bytes {
+            link.size_buffers(bytes)?;
+        }
+        Ok(link)
     }
 }
 

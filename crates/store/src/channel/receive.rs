@@ -1,7 +1,7 @@
 //! The receiving end.
 
 use super::{
-    Channel, Mode, Reach, Stripe, Watch,
+    Channel, Mode, Reach, Stripe, Watch, Way,
     link::{Link, Waited},
     watch::Patience,
 };
@@ -201,9 +201,9 @@ impl Round<'_> {
             if self.is_over() {
                 return Ok(());
             }
-            let door = match reach {
-                Reach::Listen(listener) => listener.as_fd(),
-                Reach::Connect(_) => self.over.as_fd(),
+            let door = match &reach.way {
+                Way::Listen(listener) => listener.as_fd(),
+                Way::Connect(_) => self.over.as_fd(),
             };
             let fds = [self.over.as_fd(), door, patience.canceled()];
             let lost = |cause| Error::Lost {
@@ -279,7 +279,10 @@ impl Round<'_> {
         patience: &mut Patience<'_>,
     ) -> Result<Waited> {
         let other = match knocking {
-            Some(Reach::Listen(listener)) => listener.as_fd(),
+            Some(Reach {
+                way: Way::Listen(listener),
+                ..
+            }) => listener.as_fd(),
             _ => self.over.as_fd(),
         };
         link.wait(other, patience)
@@ -348,7 +351,7 @@ impl Round<'_> {
 
 impl Reach {
     fn has_pending(&self) -> bool {
-        matches!(self, Self::Listen(listener)
+        matches!(&self.way, Way::Listen(listener)
             if wait_readable([listener.as_fd()], std::time::Duration::ZERO).is_ok_and(|[ready]| ready))
     }
 }

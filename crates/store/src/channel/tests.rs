@@ -338,3 +338,37 @@ fn blocks_at_absurd_offsets_are_refused() {
         .unwrap_err();
     assert!(matches!(error, Error::PeerMisbehaved { .. }), "{error}");
 }
+
+#[test]
+fn connections_hold_what_they_were_told_to_and_else_what_the_kernel_likes() {
+    let watch = watch();
+    let open = |told: Option<u32>| {
+        let (mut receiver, address) = Channel::listen(HERE, None).unwrap();
+        let mut sender = Channel::connect(vec![address]);
+        receiver.size_buffers(told);
+        sender.size_buffers(told);
+        sender.open(2, &watch).unwrap();
+        receiver.open(2, &watch).unwrap();
+        let sizes = |channel: &Channel| -> Vec<_> {
+            let links = channel.links.iter();
+            links.map(|stripe| stripe.link.buffer_sizes()).collect()
+        };
+        let all = [sizes(&sender), sizes(&receiver)].concat();
+        // Later ones are told while they are open.
+        sender.size_buffers(Some(16 << 10));
+        assert!(
+            sizes(&sender)
+                .iter()
+                .all(|&held| held == (32 << 10, 32 << 10))
+        );
+        all
+    };
+    // The kernel doubles it.
+    let told = open(Some(64 << 10));
+    assert!(
+        told.iter().all(|&held| held == (128 << 10, 128 << 10)),
+        "{told:?}"
+    );
+    let tuned = open(None);
+    assert!(!tuned.contains(&(128 << 10, 128 << 10)), "{tuned:?}");
+}

@@ -59,6 +59,8 @@ pub struct Options {
     pub connect: Duration,
     /// Where to note what landed on servers that cannot be asked for it.
     pub notes: Option<PathBuf>,
+    /// What data connections hold at either end; `None`: as the kernels find best.
+    pub tcp_buffer: Option<u32>,
     /// Stops everything.
     pub cancel: Cancel,
 }
@@ -78,6 +80,7 @@ impl Options {
             stall: Duration::from_secs(30),
             connect: Duration::from_secs(15),
             notes: None,
+            tcp_buffer: None,
             cancel,
         }
     }

@@ -116,6 +116,7 @@ fn connect(url: &Url, options: &Options) -> Result<Arc<dyn Store>> {
                 connect: options.connect,
                 digests: options.verify,
                 notes: options.notes.clone(),
+                tcp_buffer: options.tcp_buffer,
                 ..RemoteOptions::new(options.cancel.clone())
             };
             Ok(Arc::new(Remote::open(url, &limits)?))

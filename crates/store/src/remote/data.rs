@@ -50,6 +50,7 @@ impl Session {
             return self.listen_for_data();
         }
         let mut channel = Channel::connect(self.ask_passive(mode)?);
+        channel.size_buffers(self.options.tcp_buffer);
         channel.open(streams, watch)?;
         Ok(channel)
     }
@@ -131,7 +132,8 @@ impl Session {
 
     /// Listens, and tells the server where.
     fn listen_for_data(&mut self) -> Result<Channel> {
-        let (channel, address) = Channel::listen(self.local_ip()?, None)?;
+        let (mut channel, address) = Channel::listen(self.local_ip()?, None)?;
+        channel.size_buffers(self.options.tcp_buffer);
         let line = match address {
             SocketAddr::V4(v4) => Line::new("PORT").and(Commas(v4)),
             SocketAddr::V6(_) => Line::new("EPRT").and(Bars::from(address)),

@@ -56,6 +56,8 @@ pub struct RemoteOptions {
     /// Where to note what landed on servers that cannot be asked for it, so that
     /// another process can go on; `None`: nowhere.
     pub notes: Option<PathBuf>,
+    /// What data connections hold at either end; `None`: as the kernels find best.
+    pub tcp_buffer: Option<u32>,
 }
 
 /// How an upload appears on a server that is not one of ours.
@@ -78,6 +80,7 @@ impl RemoteOptions {
             appear: Appear::default(),
             digests: true,
             notes: None,
+            tcp_buffer: None,
         }
     }
 }

@@ -43,7 +43,7 @@ pub(super) struct Session {
     stream: TcpStream,
     dialogue: Dialogue,
     buffer: Vec<u8>,
-    options: RemoteOptions,
+    pub(super) options: RemoteOptions,
 }
 
 /// Data connections, and what they may carry.
@@ -102,6 +102,12 @@ impl Session {
         match logged_in.map_err(while_logging_in)? {
             Ok(peer) => session.peer = peer,
             Err(refusal) => return Err(faults::refused(&session.host, Path::new(""), refusal)),
+        }
+        if let Some(bytes) = options.tcp_buffer
+            && session.family() != Family::Plain
+        {
+            // Ours and GCT know it; a server that does not goes on as it is.
+            session.ask_one(Line::new("SBUF").and(bytes))?;
         }
         if session.family() == Family::Godwit {
             session.dialogue.take_names_raw();

@@ -108,6 +108,8 @@ pub struct Leg {
     pub representation: Type,
     /// Data connections to open, where the sender opens them.
     pub streams: usize,
+    /// What data connections are to hold; `None`: as the kernel finds best.
+    pub buffer_bytes: Option<u32>,
     /// The address must be told before the transfer: listen first, and tell
     /// `Session::on_address`.
     pub delayed: Option<Family>,

@@ -20,6 +20,8 @@ pub(super) struct Settings {
     /// Performance markers while sending, if wanted.
     pub(super) sending_every: Option<Duration>,
     pub(super) checksum_every: Option<Duration>,
+    /// Of data connections; `None`: as the kernel finds best.
+    pub(super) buffer_bytes: Option<u32>,
     /// `OPTS PASV AllowDelayed=1;`
     pub(super) delayed: bool,
     /// `EPSV ALL`
@@ -43,6 +45,7 @@ impl Default for Settings {
             progress_every: MARKERS_EVERY,
             sending_every: None,
             checksum_every: None,
+            buffer_bytes: None,
             delayed: false,
             only_epsv: false,
             ours: false,

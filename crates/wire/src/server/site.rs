@@ -34,8 +34,10 @@ impl Session {
             Site::SymlinkTo(name) => return self.link_to(&name),
             Site::Rdel(name) => return self.remove(&name, Removed::Tree),
             Site::StorAttr { modify } => self.expect_time(modify),
-            // The kernel sizes buffers by what the path needs.
-            Site::Buffer => self.say.line(200, "Site Command Successful."),
+            Site::Buffer(bytes) => {
+                self.ready().settings.buffer_bytes = bytes;
+                self.say.line(200, "Site Command Successful.");
+            }
             Site::Note(note) => {
                 self.note = note;
                 self.say.line(250, "OK.");

@@ -212,6 +212,7 @@ impl Session {
             mode: settings.mode,
             representation: settings.representation,
             streams: settings.streams,
+            buffer_bytes: settings.buffer_bytes,
             delayed: match data {
                 Data::Delayed(_) => Some(crate::command::Family::V4),
                 _ => None,
