@@ -30,6 +30,8 @@ pub struct Config {
     pub limits: Limits,
     /// Data connections.
     pub data: Data,
+    /// By what the node proves who it is, and whom it believes.
+    pub trust: Trust,
     values: BTreeMap<&'static str, Value>,
 }
 
@@ -69,6 +71,20 @@ pub struct Data {
     pub address: Option<IpAddr>,
     /// How long a session waits for a port of the range.
     pub wait: Duration,
+}
+
+/// By what the node proves who it is, and whom it believes. What is not said is
+/// looked for where everybody keeps it.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Trust {
+    /// Certificate with its chain, PEM.
+    pub certificate: Option<PathBuf>,
+    /// Its key; `None`: in the same file.
+    pub key: Option<PathBuf>,
+    /// Directory of authorities.
+    pub authorities: Option<PathBuf>,
+    /// Who may come in, and under which name.
+    pub gridmap: Option<PathBuf>,
 }
 
 /// Where a value came from.
@@ -153,7 +169,7 @@ pub struct Key {
 }
 
 /// Every key there is.
-pub const KEYS: [Key; 20] = [
+pub const KEYS: [Key; 24] = [
     Key {
         name: "node.export",
         default: ".",
@@ -250,6 +266,26 @@ pub const KEYS: [Key; 20] = [
         about: "for a port of the range to become free",
     },
     Key {
+        name: "trust.certificate",
+        default: "",
+        about: "certificate of this host for GSI; empty: X509_USER_CERT, /etc/grid-security/hostcert.pem or your own",
+    },
+    Key {
+        name: "trust.key",
+        default: "",
+        about: "its private key; empty: it is in the same file",
+    },
+    Key {
+        name: "trust.authorities",
+        default: "",
+        about: "directory of authorities; empty: X509_CERT_DIR, ~/.globus or /etc/grid-security",
+    },
+    Key {
+        name: "trust.gridmap",
+        default: "",
+        about: "who may log in by GSI; empty: GRIDMAP, ~/.gridmap or, for root, /etc/grid-security/grid-mapfile",
+    },
+    Key {
         name: "log.level",
         default: "info",
         about: "error, warn, info, debug or trace",
@@ -333,6 +369,17 @@ impl Config {
             address: take.optional("data.address", parse::<IpAddr>)?,
             wait: seconds("data.wait_seconds")?,
         };
+        let file = |key| {
+            Some(take.text(key).trim())
+                .filter(|s| !s.is_empty())
+                .map(Into::into)
+        };
+        let trust = Trust {
+            certificate: file("trust.certificate"),
+            key: file("trust.key"),
+            authorities: file("trust.authorities"),
+            gridmap: file("trust.gridmap"),
+        };
         take.one("log.level", parse_level)?;
         Ok(Self {
             export: take.text("node.export").into(),
@@ -344,6 +391,7 @@ impl Config {
             anonymous: take.one("anonymous.access", parse_access)?,
             limits,
             data,
+            trust,
             values,
         })
     }

@@ -9,8 +9,11 @@ mod listener;
 mod ports;
 mod session;
 mod stop;
+mod trust;
 
-pub use config::{Access, Config, Data, Error as ConfigError, KEYS, Key, Limits, Origin, Setting};
+pub use config::{
+    Access, Config, Data, Error as ConfigError, KEYS, Key, Limits, Origin, Setting, Trust,
+};
 pub use listener::Node;
 pub use stop::Stop;
 
@@ -41,6 +44,9 @@ pub enum Error {
         address: SocketAddr,
         cause: io::Error,
     },
+    /// What was configured for GSI is of no use.
+    #[error("cannot prove who this node is: {0}")]
+    Trust(godwit_trust::Error),
     #[error("cannot start: {}", why(.0))]
     Start(#[source] io::Error),
 }

@@ -6,15 +6,17 @@ use crate::{
     ports::Ports,
     session::Session,
     stop::Stop,
+    trust::Trust,
 };
 use godwit_store::{Dir, Opener};
 use godwit_sys::{listen_deep, raise_open_files, wait_readable};
 use std::{
+    collections::BTreeMap,
     fs::File,
     io::{self, Write},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream},
     os::fd::AsFd,
-    sync::{Arc, atomic::AtomicU64},
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -23,7 +25,11 @@ use std::{
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: Config,
+    /// For those who do not say who they are.
     pub(crate) dir: Dir,
+    /// For each of the others.
+    dirs: Mutex<BTreeMap<String, Dir>>,
+    pub(crate) trust: Trust,
     pub(crate) ports: Arc<Ports>,
     pub(crate) stop: Stop,
     pub(crate) transfers: AtomicU64,
@@ -33,6 +39,18 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn host(&self) -> &str {
         &self.host
+    }
+
+    /// Returns the export as somebody sees it: uploads that are not finished are
+    /// apart from those of others.
+    pub(crate) fn dir_of(&self, identity: &str) -> godwit_store::Result<Dir> {
+        let mut dirs = self.dirs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(dir) = dirs.get(identity) {
+            return Ok(dir.clone());
+        }
+        let dir = Dir::open(&self.config.export, identity, Opener::Myself)?;
+        dirs.insert(identity.into(), dir.clone());
+        Ok(dir)
     }
 }
 
@@ -58,6 +76,8 @@ impl Node {
         let sessions = sessions_for(config.limits.sessions, descriptors);
         let shared = Arc::new(Shared {
             dir,
+            dirs: Mutex::default(),
+            trust: Trust::begin(config.trust.clone()).map_err(Error::Trust)?,
             ports: Ports::new(config.data.ports.clone(), config.data.wait),
             stop: Stop::new().map_err(Error::Start)?,
             transfers: AtomicU64::new(1),

@@ -10,13 +10,9 @@ mod names;
 mod publish;
 mod receive;
 mod send;
+mod trust;
 
-use crate::{
-    config::Access,
-    failure::failure,
-    listener::{ANONYMOUS, Shared},
-    ports::Held,
-};
+use crate::{failure::failure, listener::Shared, ports::Held};
 use godwit_store::{
     Dir, Error,
     channel::{Channel, Watch},
@@ -24,7 +20,8 @@ use godwit_store::{
 use godwit_sys::{Wake, wait_readable};
 use godwit_wire::{
     command::{Family, Mode},
-    server::{self as wire, Answer, Ask, Cause, Failure, Leg, Profile, Step, Welcome},
+    server::{self as wire, Answer, Ask, Cause, Failure, Leg, Profile, Step},
+    shield::DataPeer,
 };
 use std::{
     io::{self, Read, Write},
@@ -45,6 +42,9 @@ pub(crate) struct Session {
     /// The client closed the control connection.
     gone: bool,
     held: Option<Held>,
+    /// The export, as who logged in sees it.
+    dir: Dir,
+    proof: trust::Proof,
     /// What the transfer under way has done to the data connections.
     links: Links,
     /// Over transfers in this thread; made anew after a cancel.
@@ -108,6 +108,7 @@ impl Session {
             host: shared.host().into(),
             line_bytes_max: limits.line_bytes,
             pipeline_max: limits.pipeline,
+            offers_gsi: shared.trust.is_offered(),
             ..Profile::default()
         };
         Ok(Self {
@@ -116,6 +117,8 @@ impl Session {
             input: vec![0; INPUT_BYTES].into(),
             gone: false,
             held: None,
+            dir: shared.dir.clone(),
+            proof: trust::Proof::None,
             links: Links::Untouched,
             watch: Watch::new(limits.stall)?,
             over: Wake::new()?,
@@ -144,6 +147,9 @@ impl Session {
         while let Some(step) = self.machine.poll() {
             match step {
                 Step::Close => {
+                    if let Some(why) = self.machine.spoiled() {
+                        tracing::warn!(%why, "closed without a word");
+                    }
                     self.flush()?;
                     return Err(End::Closed);
                 }
@@ -237,7 +243,7 @@ impl Session {
     }
 
     fn dir(&self) -> &Dir {
-        &self.shared.dir
+        &self.dir
     }
 
     fn answer(&mut self, ask: Ask) -> Answer {
@@ -246,9 +252,9 @@ impl Session {
 
     fn try_answer(&mut self, ask: Ask) -> Result<Answer, Failure> {
         match ask {
-            Ask::Authenticate | Ask::Prove { .. } | Ask::DataCredential { .. } => {
-                Err(Failure::of_login("there is no certificate."))
-            }
+            Ask::Authenticate => self.authenticate(),
+            Ask::Prove { token } => self.prove(&token),
+            Ask::DataCredential { pem } => self.show_instead(pem.as_deref()),
             Ask::Login { user, .. } => self.login(&user),
             Ask::Listen { family } => self.listen(family),
             Ask::Aim { to } => self.aim(to),
@@ -267,25 +273,6 @@ impl Session {
             } => self.finish(&path, &upload, digests),
             ask => self.about_names(ask),
         }
-    }
-
-    fn login(&self, user: &str) -> Result<Answer, Failure> {
-        let access = self.shared.config.anonymous;
-        let anonymous = ["anonymous", "ftp"].contains(&user);
-        if !anonymous || access == Access::None {
-            tracing::info!(user, "login refused");
-            let why = if access == Access::None {
-                "This server lets nobody in without a name it knows."
-            } else {
-                "Login incorrect: this server knows only anonymous."
-            };
-            return Err(Failure::new(Cause::Login, why));
-        }
-        tracing::info!(user = ANONYMOUS, "login");
-        Ok(Answer::Welcome(Welcome {
-            user: ANONYMOUS.into(),
-            may_write: access == Access::Write,
-        }))
     }
 
     fn listen(&mut self, family: Option<Family>) -> Result<Answer, Failure> {
@@ -356,6 +343,10 @@ impl Session {
 
     /// Makes sure that there is a data connection, and says so.
     fn open(&mut self, leg: &Leg) -> Result<(), Failure> {
+        if leg.peer != DataPeer::Anyone {
+            let why = "Data connections cannot prove anything in this version: DCAU N first.";
+            return Err(Failure::new(Cause::Unsupported, why));
+        }
         self.links = Links::Underway;
         if leg.delayed.is_some() {
             let (held, address) = self.passive(leg.delayed)?;

@@ -1,0 +1,208 @@
+//! Who is there: `AUTH GSSAPI`, and what may come of it.
+
+use super::Session;
+use crate::{config::Access, failure::failure, listener::ANONYMOUS};
+use godwit_trust::{Authorities, Channel, Credential, Identity};
+use godwit_wire::{
+    server::{Answer, Cause, Failure, Welcome},
+    shield::{Guard, Spoiled},
+};
+
+/// How far a client has proved who it is.
+#[derive(Debug, Default)]
+pub(super) enum Proof {
+    /// It has not tried.
+    #[default]
+    None,
+    /// Tokens go back and forth.
+    Underway(Box<Underway>),
+    /// It has.
+    Done(Box<Proved>),
+}
+
+/// A proof that has not come to its end.
+#[derive(Debug)]
+pub(super) struct Underway {
+    channel: Channel,
+    ours: Credential,
+    authorities: Authorities,
+}
+
+/// What is known after it.
+#[derive(Debug)]
+pub(super) struct Proved {
+    pub(super) peer: Identity,
+    /// By what data connections prove that we act for the client: what it
+    /// delegated, or else what the node has.
+    pub(super) credential: Credential,
+    pub(super) authorities: Authorities,
+    /// What `DCSC` said instead.
+    pub(super) instead: Option<(Credential, Authorities)>,
+}
+
+impl Session {
+    pub(super) fn authenticate(&mut self) -> Result<Answer, Failure> {
+        let (ours, authorities) = match self.shared.trust.ours() {
+            Ok(Some(ours)) => ours,
+            Ok(None) => return Err(Failure::of_login("this node has no certificate.")),
+            Err(error) => {
+                tracing::warn!(%error, "cannot offer GSI");
+                return Err(Failure::of_login(error.to_string()));
+            }
+        };
+        let channel = Channel::accept(&ours, &authorities).map_err(|error| refusal(&error))?;
+        self.proof = Proof::Underway(Box::new(Underway {
+            channel,
+            ours,
+            authorities,
+        }));
+        Ok(Answer::Done)
+    }
+
+    pub(super) fn prove(&mut self, token: &[u8]) -> Result<Answer, Failure> {
+        let Proof::Underway(mut underway) = std::mem::take(&mut self.proof) else {
+            return Err(Failure::of_login("AUTH GSSAPI first."));
+        };
+        let step = underway
+            .channel
+            .step(token)
+            .map_err(|error| refusal(&error))?;
+        if step.done {
+            return self.proved(*underway, step.token);
+        }
+        self.proof = Proof::Underway(underway);
+        match step.token {
+            Some(token) => Ok(Answer::Token(token)),
+            None => Err(Failure::of_login("That token is not whole.")),
+        }
+    }
+
+    fn proved(&mut self, underway: Underway, token: Option<Vec<u8>>) -> Result<Answer, Failure> {
+        let Underway {
+            channel,
+            ours,
+            authorities,
+        } = underway;
+        let Some(peer) = channel.peer().cloned() else {
+            return Err(Failure::of_login("Nobody proved anything."));
+        };
+        tracing::info!(%peer, limited = peer.is_limited(), delegated = channel.delegated().is_some(), "authenticated");
+        self.proof = Proof::Done(Box::new(Proved {
+            credential: channel.delegated().cloned().unwrap_or(ours),
+            peer,
+            authorities,
+            instead: None,
+        }));
+        self.machine.guard_with(Box::new(Lines(channel)));
+        Ok(Answer::Proved { token })
+    }
+
+    /// Lets somebody in, or says why not.
+    pub(super) fn login(&mut self, user: &str) -> Result<Answer, Failure> {
+        if ["anonymous", "ftp"].contains(&user) {
+            return self.login_of_anybody();
+        }
+        let Proof::Done(proved) = &self.proof else {
+            return self.turn_down(user, &self.who_may_come());
+        };
+        let peer = proved.peer.clone();
+        match self.shared.trust.account(&peer, user) {
+            Ok(account) => self.login_of(&peer, account),
+            Err(why) => self.turn_down(user, &format!("Login incorrect: {why}")),
+        }
+    }
+
+    fn login_of_anybody(&mut self) -> Result<Answer, Failure> {
+        let access = self.shared.config.anonymous;
+        if access == Access::None {
+            return self.turn_down(ANONYMOUS, &self.who_may_come());
+        }
+        tracing::info!(user = ANONYMOUS, "login");
+        self.dir = self.shared.dir.clone();
+        Ok(Answer::Welcome(Welcome {
+            user: ANONYMOUS.into(),
+            may_write: access == Access::Write,
+        }))
+    }
+
+    fn login_of(&mut self, peer: &Identity, account: String) -> Result<Answer, Failure> {
+        self.dir = self
+            .shared
+            .dir_of(peer.subject())
+            .map_err(|error| failure(&error))?;
+        tracing::info!(user = account, %peer, "login");
+        Ok(Answer::Welcome(Welcome {
+            user: account,
+            may_write: true,
+        }))
+    }
+
+    fn who_may_come(&self) -> String {
+        let anonymous = self.shared.config.anonymous != Access::None;
+        let gsi = self.shared.trust.is_offered();
+        let who = match (anonymous, gsi) {
+            (true, true) => {
+                "this server knows anonymous, and whoever proves by AUTH GSSAPI who they are."
+            }
+            (true, false) => "this server knows only anonymous.",
+            (false, true) => {
+                "this server wants a proof of who you are: AUTH GSSAPI, as gsiftp:// does."
+            }
+            (false, false) => "this server lets nobody in.",
+        };
+        format!("Login incorrect: {who}")
+    }
+
+    fn turn_down(&self, user: &str, why: &str) -> Result<Answer, Failure> {
+        tracing::info!(user, why, "login refused");
+        Err(Failure::of_login(why))
+    }
+
+    /// `DCSC`: takes what data connections show from now on.
+    pub(super) fn show_instead(&mut self, pem: Option<&[u8]>) -> Result<Answer, Failure> {
+        let Proof::Done(proved) = &mut self.proof else {
+            return Err(Failure::new(
+                Cause::Unsupported,
+                "DCSC needs a login by GSI.",
+            ));
+        };
+        let bad = |error: godwit_trust::Error| {
+            Failure::new(
+                Cause::Unsupported,
+                format!("That credential is of no use: {error}"),
+            )
+        };
+        proved.instead = match pem {
+            None => None,
+            Some(pem) => Some((
+                Credential::from_pem(pem).map_err(bad)?,
+                proved.authorities.and_these(pem).map_err(bad)?,
+            )),
+        };
+        self.held = None;
+        Ok(Answer::Done)
+    }
+}
+
+fn refusal(error: &godwit_trust::Error) -> Failure {
+    tracing::info!(%error, "authentication failed");
+    Failure::of_login(format!("Authentication failed: {error}"))
+}
+
+/// Wraps the lines of a control channel.
+#[derive(Debug)]
+struct Lines(Channel);
+
+impl Guard for Lines {
+    fn wrap(&mut self, plain: &[u8]) -> Result<Vec<u8>, Spoiled> {
+        self.0
+            .wrap(plain)
+            .map_err(|error| Spoiled(error.to_string()))
+    }
+
+    fn unwrap(&mut self, wrapped: &[u8]) -> Result<Vec<u8>, Spoiled> {
+        self.0
+            .unwrap(wrapped)
+            .map_err(|error| Spoiled(error.to_string()))
+    }
+}
