@@ -354,6 +354,7 @@ impl Channel {
 
     /// Goes on with the handshake; returns what is to be sent.
     fn shake(&mut self) -> Result<Option<Vec<u8>>> {
+        forget_old_errors();
         match self.tls.do_handshake() {
             Ok(()) => {}
             Err(error) if error.code() == ErrorCode::WANT_READ => {}
@@ -374,6 +375,7 @@ impl Channel {
 
     /// Protects bytes; they wait in the pipe.
     fn say(&mut self, clear: &[u8]) -> Result<()> {
+        forget_old_errors();
         let mut left = clear;
         while !left.is_empty() {
             let said = self.tls.ssl_write(left).map_err(|error| refusal(&error))?;
@@ -384,6 +386,7 @@ impl Channel {
 
     /// Returns what came, at most `bytes_max` of it; more is an error.
     fn hear(&mut self, bytes_max: usize) -> Result<Vec<u8>> {
+        forget_old_errors();
         let mut heard = Vec::new();
         let mut buffer = [0; 16 * 1024];
         loop {
@@ -509,6 +512,12 @@ fn request(key: &PKey<Private>) -> Result<Vec<u8>, ErrorStack> {
     request.add_extensions(&extensions)?;
     request.sign(key, proxy::digest_for(key))?;
     request.build().to_der()
+}
+
+/// The engine takes whatever error this thread met before for its own: a strange
+/// extension in a revocation list would end every conversation that reads it.
+fn forget_old_errors() {
+    drop(ErrorStack::get());
 }
 
 /// Says what the engine met: the peer's alert, or our own displeasure.

@@ -305,7 +305,10 @@ impl Ca {
             .map_or(&[][..], |id| id.as_slice());
         let issuer = crate::der::write(crate::der::SEQUENCE, &crate::der::write(0x80, key));
         let seconds = when::seconds(SystemTime::now()).to_be_bytes();
-        let number = crate::der::write(crate::der::INTEGER, &seconds[2..]);
+        // DER: as few octets as keep it positive.
+        let zeros = seconds.iter().take_while(|&&octet| octet == 0).count();
+        let first = zeros - usize::from(seconds[zeros] >= 0x80);
+        let number = crate::der::write(crate::der::INTEGER, &seconds[first..]);
         let make = |nid: Nid, value: &[u8]| {
             let name = Asn1Object::from_str(nid.short_name()?)?;
             X509Extension::new_from_der(&name, false, &*Asn1OctetString::new_from_bytes(value)?)
