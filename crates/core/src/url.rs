@@ -422,8 +422,7 @@ impl Scheme {
     /// Returns why this version cannot speak it; `None` if it can.
     pub fn not_served(self) -> Option<&'static str> {
         match self {
-            Self::File | Self::Ftp => None,
-            Self::Gsiftp => Some("no GSI in this version"),
+            Self::File | Self::Ftp | Self::Gsiftp => None,
             Self::Sshftp => Some("no SSH in this version"),
             Self::Http | Self::Dav => Some("no HTTP in this version"),
             Self::Https | Self::Davs => Some("no TLS in this version"),
@@ -1078,8 +1077,8 @@ mod tests {
     #[test]
     fn what_is_not_served_says_why() {
         assert_eq!(
-            url("gsiftp://h/a").scheme().not_served(),
-            Some("no GSI in this version")
+            url("sshftp://h/a").scheme().not_served(),
+            Some("no SSH in this version")
         );
         assert_eq!(url("ftp://h/a").scheme().not_served(), None);
     }

@@ -80,9 +80,10 @@ What can be named
                              of a godwit node: below its export
   ftp://host/%2Fa/b          /a/b from the server's root
   ftp://user:secret@host/a   with a login; anonymous without (the secret is never shown)
-  /godwit/ftp:host:port/a    the path form of the same
+  gsiftp://host/a            the same server after a login by GSI, with your proxy
+  /godwit/ftp:host:port/a    the path form of ftp://host:port/a
 
-gsiftp, sshftp, http, https, dav, davs and grid: are understood, but not served by this
+sshftp, http, https, dav, davs and grid: are understood, but not served by this
 version; they say so. Percent signs count in URLs (%20 is a space), never in paths. A
 local name that looks like a URL is written ./ftp://...
 

@@ -179,7 +179,9 @@ fn class(error: &Error) -> Class {
         E::NotFtp { .. } => ("Contact", "peer"),
         _ if error.is_of_contact() => ("Contact", "peer"),
         E::Busy { .. } => ("Contact", "peer"),
-        E::Denied { .. } | E::Login { .. } => ("Authorization", "you"),
+        E::Denied { .. } | E::Login { .. } | E::Trust { .. } | E::NoCredential { .. } => {
+            ("Authorization", "you")
+        }
         E::Missing { .. }
         | E::Exists { .. }
         | E::IsDirectory { .. }

@@ -26,14 +26,22 @@ struct Lab {
 impl Lab {
     fn new() -> Self {
         let scratch = Scratch::new();
-        let ca = Ca::init(&scratch.path().join("ca"), "/O=Lab/CN=Lab CA", YEAR, Default::default());
+        let ca = Ca::init(
+            &scratch.path().join("ca"),
+            "/O=Lab/CN=Lab CA",
+            YEAR,
+            Default::default(),
+        );
         let ca = ca.unwrap();
         let lab = Self {
             alice: ca.issue(&Issue::user("alice")).unwrap(),
             ca,
             scratch,
         };
-        let host = lab.ca.issue(&Issue::host(&["localhost", "127.0.0.1"])).unwrap();
+        let host = lab
+            .ca
+            .issue(&Issue::host(&["localhost", "127.0.0.1"]))
+            .unwrap();
         write_pair(&host, &lab.path("hostcert.pem"), &lab.path("hostkey.pem")).unwrap();
         lab.proxy("alice", &lab.alice);
         lab.map("\"/O=Lab/CN=alice\" alice,carol\n");
@@ -57,7 +65,10 @@ impl Lab {
 
     fn serve(&self, settings: &[(&'static str, &str)]) -> Served {
         let text = |path: PathBuf| path.display().to_string();
-        let (cert, key) = (text(self.path("hostcert.pem")), text(self.path("hostkey.pem")));
+        let (cert, key) = (
+            text(self.path("hostcert.pem")),
+            text(self.path("hostkey.pem")),
+        );
         let (dir, map) = (text(self.ca.certificates()), text(self.path("gridmap")));
         let mut all = vec![
             ("trust.certificate", cert.as_str()),
@@ -84,7 +95,11 @@ impl Lab {
 
     fn copy(&self, options: &[&str], source: &str, target: &str) {
         let out = self.copy_as(&self.path("alice"), options, source, target);
-        assert!(out.status.success(), "{options:?} {source} {target}: {}", said(&out));
+        assert!(
+            out.status.success(),
+            "{options:?} {source} {target}: {}",
+            said(&out)
+        );
     }
 
     fn refused(&self, proxy: &Path, source: &str, target: &str) -> String {
@@ -117,7 +132,11 @@ fn globus_url_copy_with_a_proxy_gets_and_puts() {
     for size in [0, 1, 3_000_000] {
         let whole = bytes(size);
         served.put("x", &whole);
-        for way in [&["-nodcau"][..], &["-nodcau", "-p", "4"], &["-nodcau", "-fast"]] {
+        for way in [
+            &["-nodcau"][..],
+            &["-nodcau", "-p", "4"],
+            &["-nodcau", "-fast"],
+        ] {
             lab.copy(way, &url(&served, "x"), &file(&got));
             assert_eq!(fs::read(&got).unwrap(), whole, "get of {size} by {way:?}");
             lab.copy(way, &file(&got), &url(&served, "y"));
@@ -141,8 +160,16 @@ fn a_tree_with_pipelining_goes_through_protected_lines() {
     let got = lab.path("tree");
     fs::create_dir(&got).unwrap();
     let options = ["-nodcau", "-r", "-pp", "-cd"];
-    lab.copy(&options, &url(&served, "tree/"), &format!("{}/", file(&got)));
-    lab.copy(&options, &format!("{}/", file(&got)), &url(&served, "back/"));
+    lab.copy(
+        &options,
+        &url(&served, "tree/"),
+        &format!("{}/", file(&got)),
+    );
+    lab.copy(
+        &options,
+        &format!("{}/", file(&got)),
+        &url(&served, "back/"),
+    );
     for i in 0..50 {
         assert_eq!(served.bytes(&format!("back/{i}")), bytes(i * 100));
     }
@@ -162,7 +189,13 @@ fn who_is_refused_is_told_why() {
     let why = lab.refused(&bob, &from, &to);
     assert!(why.contains("/O=Lab/CN=bob has no account here"), "{why}");
 
-    let other = Ca::init(&lab.path("other"), "/O=Other/CN=CA", YEAR, Default::default()).unwrap();
+    let other = Ca::init(
+        &lab.path("other"),
+        "/O=Other/CN=CA",
+        YEAR,
+        Default::default(),
+    )
+    .unwrap();
     let eve = lab.proxy("eve", &other.issue(&Issue::user("eve")).unwrap());
     let why = lab.refused(&eve, &from, &to);
     assert!(why.contains("has no such authority"), "{why}");
@@ -203,7 +236,10 @@ fn a_mapped_name_may_be_asked_for_and_another_not() {
     let at = |user: &str| format!("gsiftp://{user}@localhost:{}/x", served.address.port());
     lab.copy(&["-nodcau"], &at("carol"), &to);
     let why = lab.refused(&lab.path("alice"), &at("root"), &to);
-    assert!(why.contains("/O=Lab/CN=alice may not log in as root"), "{why}");
+    assert!(
+        why.contains("/O=Lab/CN=alice may not log in as root"),
+        "{why}"
+    );
 }
 
 const YEAR: Duration = Duration::from_secs(365 * 86_400);

@@ -59,6 +59,17 @@ pub enum Error {
     NotFtp { host: String, what: String },
     #[error("{host}: login refused: {said}")]
     Login { host: String, said: String },
+    /// Either side did not prove to the other who it is.
+    #[error("{host}: {cause}")]
+    Trust {
+        host: String,
+        cause: Box<godwit_trust::Error>,
+    },
+    #[error(
+        "{host}: no credential to log in with (looked for X509_USER_PROXY, /tmp/x509up_u{}, X509_USER_CERT, ~/.globus/usercert.pem)",
+        godwit_sys::user_id()
+    )]
+    NoCredential { host: String },
     /// 421, or a server that says it is full.
     #[error("{host}: is busy: {said}")]
     Busy {
@@ -161,6 +172,7 @@ impl Error {
             | Self::Busy { .. }
             | Self::Lost { .. }
             | Self::Stalled { .. } => Fault::Passing,
+            Self::Trust { cause, .. } => cause.fault(),
             Self::Refused { code, .. } if (400..500).contains(code) => Fault::Passing,
             _ => Fault::Lasting,
         }
@@ -173,7 +185,10 @@ impl Error {
         match self {
             Self::Missing { .. } => 4,
             Self::NotDirectory { .. } => 3,
-            Self::Denied { .. } | Self::Login { .. } => 13,
+            Self::Denied { .. }
+            | Self::Login { .. }
+            | Self::Trust { .. }
+            | Self::NoCredential { .. } => 13,
             Self::Corrupt { .. } => 12,
             Self::Canceled => 130,
             Self::BadName { .. } | Self::NotServed { .. } => 2,
@@ -214,6 +229,10 @@ impl Error {
                 "try again in a while".into()
             }
             Self::Busy { .. } => "try again in a while".into(),
+            Self::Trust { cause, .. } => return cause.hint(),
+            Self::NoCredential { .. } => {
+                "make a proxy of your certificate: godwit proxy init".into()
+            }
             Self::Login { .. } => "check user name and password in the URL".into(),
             Self::NoSpace { .. } => {
                 "make room; what arrived is kept, and the same command continues from there".into()

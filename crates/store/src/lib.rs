@@ -25,7 +25,7 @@ pub use dir::{Dir, Opener, Partial};
 pub use error::{Error, Result};
 pub use faulty::{Faulty, Trouble};
 pub use memory::Memory;
-pub use remote::{Appear, Remote, RemoteOptions};
+pub use remote::{Appear, Remote, RemoteOptions, Trust};
 pub use slow::{Pace, Slow};
 pub use store::{
     Can, Checks, Entry, Finished, Given, How, Kind, Lying, Origin, Read, SMALL_BYTES, Set, Sink,

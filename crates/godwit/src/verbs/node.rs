@@ -21,7 +21,8 @@ Examples:
 
 Any user can run it; nothing needs to be configured. It prints one line when it serves
 (with --json an object with the addresses). Port 0 picks a free one. Anonymous users may
-read unless told otherwise. SIGTERM or ^C lets transfers end (a second one ends them).
+read unless told otherwise. Where there is a certificate of the host, or yours, GSI is
+offered too: whoever the gridmap names may log in and write, and you. SIGTERM or ^C lets transfers end (a second one ends them).
 Names cannot leave the exported directory. What else can be told: godwit config show.
 
 Exit status: 0 after it was told to stop; 2 a wrong option or key; 1 it cannot listen.")]
@@ -42,6 +43,18 @@ pub(crate) struct Told {
     /// What those may do who do not say their name [default: read]
     #[arg(long, value_enum, value_name = "RIGHT")]
     anonymous: Option<Anonymous>,
+    /// Certificate of this host, for GSI [default: where everybody keeps it, or your own]
+    #[arg(long, value_name = "FILE")]
+    host_cert: Option<PathBuf>,
+    /// Its private key [default: in the file of the certificate]
+    #[arg(long, value_name = "FILE", requires = "host_cert")]
+    host_key: Option<PathBuf>,
+    /// Directory of the authorities whose word counts [default: X509_CERT_DIR, or the usual]
+    #[arg(long, value_name = "DIR")]
+    ca_dir: Option<PathBuf>,
+    /// Who may log in by GSI, beside you [default: GRIDMAP, or the usual]
+    #[arg(long, value_name = "FILE")]
+    gridmap: Option<PathBuf>,
     /// Where state is kept, if not beside the files
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
@@ -74,6 +87,14 @@ impl Node {
             Ok(()) => Ok(Facts::new()),
             Err(NodeError::Config(error)) => Err(Trouble::asked(wanted, error)),
             Err(NodeError::Export { cause, .. }) => Err(Trouble::store(wanted, cause)),
+            Err(NodeError::Trust(error)) => {
+                let hint = error.hint();
+                let trouble = Trouble::asked(wanted, error);
+                Err(match hint {
+                    Some(hint) => trouble.next(hint),
+                    None => trouble,
+                })
+            }
             Err(error) => {
                 let cause = std::io::Error::other(error.to_string());
                 Err(Trouble::store(
@@ -124,6 +145,22 @@ impl Told {
             ("node.export", "--export", self.export.as_ref().map(path)),
             ("node.state", "--state", self.state.as_ref().map(path)),
             ("ftp.listen", "--ftp", self.ftp.clone()),
+            (
+                "trust.certificate",
+                "--host-cert",
+                self.host_cert.as_ref().map(path),
+            ),
+            ("trust.key", "--host-key", self.host_key.as_ref().map(path)),
+            (
+                "trust.authorities",
+                "--ca-dir",
+                self.ca_dir.as_ref().map(path),
+            ),
+            (
+                "trust.gridmap",
+                "--gridmap",
+                self.gridmap.as_ref().map(path),
+            ),
             (
                 "anonymous.access",
                 "--anonymous",

@@ -34,6 +34,7 @@ pub(super) struct Proved {
     pub(super) peer: Identity,
     /// By what data connections prove that we act for the client: what it
     /// delegated, or else what the node has.
+    #[expect(dead_code, reason = "data connections are to show it")]
     pub(super) credential: Credential,
     pub(super) authorities: Authorities,
     /// What `DCSC` said instead.

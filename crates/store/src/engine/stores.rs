@@ -110,7 +110,7 @@ fn connect(url: &Url, options: &Options) -> Result<Arc<dyn Store>> {
                 Opener::Myself,
             )?))
         }
-        Scheme::Ftp => {
+        Scheme::Ftp | Scheme::Gsiftp => {
             let limits = RemoteOptions {
                 stall: options.stall,
                 connect: options.connect,

@@ -15,6 +15,7 @@ mod faults;
 mod fetch;
 mod names;
 mod parts;
+mod proof;
 mod session;
 mod small;
 
@@ -27,6 +28,7 @@ use godwit_core::{Algorithm, Block, Digest, Extents, Scheme, Url};
 use godwit_wire::client::{self, Credentials, Family, Peer, Talk};
 use names::Depth;
 use parts::Parts;
+pub use proof::Trust;
 use session::Session;
 use std::{
     fmt,
@@ -58,6 +60,8 @@ pub struct RemoteOptions {
     pub notes: Option<PathBuf>,
     /// What data connections hold at either end; `None`: as the kernels find best.
     pub tcp_buffer: Option<u32>,
+    /// For servers of `gsiftp:`.
+    pub trust: Trust,
 }
 
 /// How an upload appears on a server that is not one of ours.
@@ -81,6 +85,7 @@ impl RemoteOptions {
             digests: true,
             notes: None,
             tcp_buffer: None,
+            trust: Trust::default(),
         }
     }
 }
@@ -95,6 +100,7 @@ pub struct Remote(Arc<Inner>, Arc<Path>);
 struct Inner {
     host: String,
     port: u16,
+    login: Login,
     who: Credentials,
     options: RemoteOptions,
     idle: Mutex<Vec<Session>>,
@@ -105,6 +111,15 @@ struct Inner {
     parts: Parts,
     /// Held from the look whether a name is free until it is taken.
     publishing: Mutex<()>,
+}
+
+/// How a server learns who we are.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Login {
+    /// RFC 959, in clear.
+    Password,
+    /// GSI, before a word is said.
+    Proof,
 }
 
 /// What was learned of the server when we last logged in.
@@ -128,27 +143,30 @@ impl Remote {
             url: Box::new(url.without_password()),
             why: why.into(),
         };
-        if url.scheme() != Scheme::Ftp {
-            return Err(not_served(
-                url.scheme()
-                    .not_served()
-                    .unwrap_or("it is not on an FTP server"),
-            ));
-        }
+        let scheme = url.scheme();
+        let (login, nobody) = match scheme {
+            Scheme::Ftp => (Login::Password, Credentials::anonymous()),
+            Scheme::Gsiftp => (Login::Proof, Credentials::mapped()),
+            _ => {
+                let why = scheme.not_served();
+                return Err(not_served(why.unwrap_or("it is not on an FTP server")));
+            }
+        };
         let host = url.host().ok_or_else(|| not_served("it names no host"))?;
-        let anonymous = Credentials::anonymous();
         let who = Credentials {
-            user: url.user().map_or(anonymous.user, Into::into),
-            password: url.password().map_or(anonymous.password, Into::into),
+            user: url.user().map_or(nobody.user, Into::into),
+            password: url.password().map_or(nobody.password, Into::into),
         };
         let (host, port) = (
             host.to_resolve(),
-            url.port().or(url.scheme().default_port()).unwrap_or(21),
+            url.port().or(scheme.default_port()).unwrap_or(21),
         );
-        let server = format!("ftp://{}@{}", who.user, connect::host_port(&host, port));
+        let at = connect::host_port(&host, port);
+        let server = format!("{}://{}@{at}", scheme.as_str(), who.user);
         let inner = Inner {
             host,
             port,
+            login,
             who,
             options: options.clone(),
             idle: Mutex::default(),
@@ -243,7 +261,7 @@ impl Inner {
                 None => break,
             }
         }
-        let session = Session::open(&self.host, self.port, &self.who, &self.options)?;
+        let session = Session::open(&self.host, self.port, self.login, &self.who, &self.options)?;
         *self.known() = Some(Known {
             peer: Arc::new(session.peer.clone()),
             round_trip: session.round_trip,

@@ -4,7 +4,10 @@
 //! A session belongs to one thread at a time. Once anything went wrong below the
 //! level of replies it is broken, and is never used again.
 
-use super::{RemoteOptions, connect, faults};
+use super::{
+    Login, RemoteOptions, connect, faults,
+    proof::{self, Proved},
+};
 use crate::{
     Error, Result,
     channel::{Channel, Mode},
@@ -12,8 +15,9 @@ use crate::{
 };
 use godwit_sys::wait_readable;
 use godwit_wire::{
-    client::{self, Credentials, Dialogue, Family, Heard, Line, Peer, Settings, Talk},
+    client::{self, Credentials, Dialogue, Family, Heard, Line, Peer, Refusal, Settings, Talk},
     reply::Reply,
+    shield::Guard,
 };
 use std::{
     io::{self, Read, Write},
@@ -40,6 +44,8 @@ pub(super) struct Session {
     pub(super) round_trip: Duration,
     /// EPSV was refused here.
     pub(super) no_epsv: bool,
+    /// By what, if we proved who we are.
+    proved: Option<Proved>,
     stream: TcpStream,
     dialogue: Dialogue,
     buffer: Vec<u8>,
@@ -73,11 +79,12 @@ impl Session {
     pub(super) fn open(
         host: &str,
         port: u16,
+        login: Login,
         who: &Credentials,
         options: &RemoteOptions,
     ) -> Result<Self> {
         let stream = connect::connect(host, port, options.connect, &options.cancel)?;
-        let host = connect::host_port(host, port);
+        let (name, host) = (host, connect::host_port(host, port));
         let ready = stream
             .set_nodelay(true)
             .and_then(|()| stream.set_write_timeout(Some(options.stall)));
@@ -93,15 +100,15 @@ impl Session {
             is_broken: false,
             round_trip: Duration::MAX,
             no_epsv: false,
+            proved: None,
             stream,
             dialogue: Dialogue::new(),
             buffer: vec![0; READ_BYTES],
             options: options.clone(),
         };
-        let logged_in = client::log_in(&mut session, who);
-        match logged_in.map_err(while_logging_in)? {
-            Ok(peer) => session.peer = peer,
-            Err(refusal) => return Err(faults::refused(&session.host, Path::new(""), refusal)),
+        let logged_in = session.log_in(name, login, who);
+        if let Err(refusal) = logged_in.map_err(while_logging_in)? {
+            return Err(faults::refused(&session.host, Path::new(""), refusal));
         }
         if let Some(bytes) = options.tcp_buffer
             && session.family() != Family::Plain
@@ -117,6 +124,36 @@ impl Session {
             }
         }
         Ok(session)
+    }
+
+    fn log_in(
+        &mut self,
+        name: &str,
+        login: Login,
+        who: &Credentials,
+    ) -> Result<std::result::Result<(), Refusal>> {
+        let banner = match client::greet(self)? {
+            Ok(banner) => banner,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        if login == Login::Proof {
+            let trust = self.options.trust.clone();
+            match proof::prove(self, name, &trust)? {
+                Ok(proved) => self.proved = Some(proved),
+                Err(refusal) => return Ok(Err(refusal)),
+            }
+        }
+        let entered = client::enter(self, banner, who)?.map(|peer| self.peer = peer);
+        if entered.is_ok() && self.proved.is_some() && self.peer.features.has("DCAU") {
+            let reply = self.ask_one(Line::new("DCAU N"))?;
+            return Ok(Refusal::check(&reply).map(drop));
+        }
+        Ok(entered)
+    }
+
+    /// Wraps all that is said from now on.
+    pub(super) fn protect(&mut self, guard: Box<dyn Guard>) -> Result<()> {
+        Ok(self.dialogue.protect(guard)?)
     }
 
     /// Returns what kind of server this is.

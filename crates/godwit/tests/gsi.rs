@@ -1,0 +1,331 @@
+//! `gsiftp:` from end to end: our client with our node, and with the server of the Grid
+//! Community Toolkit. Authorities are made here.
+#![allow(clippy::unwrap_used)] // it is all test
+
+mod common;
+
+use common::{Node, Said, Scratch, assert_same, godwit, have, ours_within, skip};
+use godwit_trust::{
+    Credential, NewProxy,
+    lab::{Ca, Issue, write_pair, write_proxy},
+};
+use std::{
+    collections::HashMap,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::{Duration, SystemTime},
+};
+
+/// An authority, and Alice.
+struct Lab {
+    scratch: Scratch,
+    ca: Ca,
+}
+
+impl Lab {
+    fn new() -> Self {
+        let scratch = Scratch::new();
+        let ca = authority(&scratch.join("ca"), "/O=Lab/CN=Lab CA");
+        let lab = Self { scratch, ca };
+        lab.host("host", &["localhost", "127.0.0.1"]);
+        lab.proxy("alice", &lab.ca.issue(&Issue::user("alice")).unwrap());
+        lab
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.scratch.join(name)
+    }
+
+    fn host(&self, name: &str, names: &[&str]) {
+        let host = self.ca.issue(&Issue::host(names)).unwrap();
+        let (cert, key) = (format!("{name}.pem"), format!("{name}.key"));
+        write_pair(&host, &self.path(&cert), &self.path(&key)).unwrap();
+    }
+
+    fn proxy(&self, name: &str, of: &Credential) {
+        let proxy = of.proxy(&NewProxy::default()).unwrap();
+        write_proxy(&proxy, &self.path(name)).unwrap();
+    }
+
+    /// A node of ours to which Alice may come.
+    fn node(&self, host: &str) -> Node {
+        let map = self.path("gridmap");
+        fs::write(&map, "\"/O=Lab/CN=alice\" alice\n").unwrap();
+        let text = |path: PathBuf| path.to_str().unwrap().to_owned();
+        let options = [
+            "--anonymous".to_owned(),
+            "none".into(),
+            "--host-cert".into(),
+            text(self.path(&format!("{host}.pem"))),
+            "--host-key".into(),
+            text(self.path(&format!("{host}.key"))),
+            "--ca-dir".into(),
+            text(self.ca.certificates()),
+            "--gridmap".into(),
+            text(map),
+        ];
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        Node::with(&self.path(&format!("export-{host}")), &options)
+    }
+
+    /// Our client with that proxy.
+    fn run(&self, proxy: &str, args: &[&str]) -> Said {
+        let mut command = godwit();
+        command
+            .env("X509_USER_PROXY", self.path(proxy))
+            .env("X509_CERT_DIR", self.ca.certificates());
+        ours_within(60, command, args)
+    }
+
+    fn refused(&self, proxy: &str, url: &str, words: &[&str]) {
+        let said = self.run(proxy, &["ls", url]);
+        assert_eq!(said.status, Some(13), "{said}");
+        for word in words {
+            assert!(said.stderr.contains(word), "wanted {word:?} in {said}");
+        }
+    }
+}
+
+fn authority(dir: &Path, subject: &str) -> Ca {
+    Ca::init(dir, subject, DAY * 30, Default::default()).unwrap()
+}
+
+fn url(node: &Node, path: &str) -> String {
+    format!("gsiftp://localhost:{}/{path}", node.port)
+}
+
+#[test]
+fn files_come_and_go_between_ours() {
+    let lab = Lab::new();
+    let node = lab.node("host");
+    for size in [0, 1, 3_000_000] {
+        let file = lab.scratch.file(format!("f{size}"), size);
+        let (there, back) = (url(&node, "f"), lab.path("back"));
+        lab.run("alice", &["cp", file.to_str().unwrap(), &there])
+            .ok();
+        assert_same(&file, &node.export.join("f"));
+        lab.run("alice", &["cp", &there, back.to_str().unwrap()])
+            .ok();
+        assert_same(&file, &back);
+    }
+}
+
+#[test]
+fn a_tree_goes_between_ours_over_one_protected_conversation() {
+    let lab = Lab::new();
+    let node = lab.node("host");
+    for i in 0..100 {
+        lab.scratch.file(format!("tree/d{}/{i}", i % 3), i * 100);
+    }
+    lab.scratch.file("tree/new\nline", 5);
+    let tree = lab.path("tree");
+    lab.run(
+        "alice",
+        &["cp", "-r", tree.to_str().unwrap(), &url(&node, "t")],
+    )
+    .ok();
+    let back = lab.path("back");
+    lab.run(
+        "alice",
+        &["cp", "-r", &url(&node, "t"), back.to_str().unwrap()],
+    )
+    .ok();
+    for i in 0..100 {
+        let name = format!("d{}/{i}", i % 3);
+        assert_same(&tree.join(&name), &back.join(&name));
+    }
+    assert_same(&tree.join("new\nline"), &back.join("new\nline"));
+}
+
+#[test]
+fn who_cannot_come_in_is_told_what_is_wrong_and_what_to_do() {
+    let lab = Lab::new();
+    let node = lab.node("host");
+    let at = url(&node, "");
+
+    lab.proxy("bob", &lab.ca.issue(&Issue::user("bob")).unwrap());
+    lab.refused(
+        "bob",
+        &at,
+        &["login refused", "/O=Lab/CN=bob has no account here"],
+    );
+
+    let short = Issue {
+        not_before: SystemTime::now() - DAY,
+        not_after: SystemTime::now() - Duration::from_secs(60),
+        ..Issue::user("alice")
+    };
+    let old = lab.ca.issue(&short).unwrap();
+    write_proxy(&old, &lab.path("old")).unwrap();
+    lab.refused(
+        "old",
+        &at,
+        &["our certificate", "expired", "old", "hint: renew it"],
+    );
+
+    let other = authority(&lab.path("other"), "/O=Other/CN=CA");
+    lab.proxy("eve", &other.issue(&Issue::user("eve")).unwrap());
+    lab.refused(
+        "eve",
+        &at,
+        &["Authentication failed", "has no such authority"],
+    );
+
+    lab.refused("nowhere", &at, &["nowhere: No such file"]);
+
+    let said = ours_within(
+        60,
+        {
+            let mut command = godwit();
+            command.env("X509_USER_PROXY", lab.path("alice"));
+            command.env("X509_CERT_DIR", other.certificates());
+            command
+        },
+        ["ls", &at],
+    );
+    assert_eq!(said.status, Some(13), "{said}");
+    assert!(said.stderr.contains("has no such authority"), "{said}");
+    assert!(
+        said.stderr.contains("hint: if you trust that authority"),
+        "{said}"
+    );
+
+    // Anonymous users are told how others come in.
+    let said = lab.run("alice", &["ls", &format!("ftp://localhost:{}/", node.port)]);
+    assert!(said.stderr.contains("gsiftp://"), "{said}");
+}
+
+#[test]
+fn a_server_that_is_somebody_else_is_not_spoken_to() {
+    let lab = Lab::new();
+    lab.host("else", &["fermi.example.org"]);
+    let node = lab.node("else");
+    lab.refused(
+        "alice",
+        &url(&node, ""),
+        &[
+            "for fermi.example.org, not for localhost",
+            "hint: use the name",
+        ],
+    );
+    let log = fs::read_to_string(node.export.with_extension("log")).unwrap();
+    assert!(!log.contains("authenticated"), "{log}");
+}
+
+#[test]
+fn a_server_without_gsi_says_so() {
+    let lab = Lab::new();
+    let node = Node::start(&lab.path("export"));
+    lab.refused(
+        "alice",
+        &url(&node, ""),
+        &["AUTH GSSAPI is not offered here"],
+    );
+}
+
+#[test]
+fn files_come_and_go_between_ours_and_a_globus_server() {
+    let Some(globus) = Globus::start() else {
+        return;
+    };
+    for size in [0, 1, 5_000_000] {
+        let file = globus.scratch.file("f", size);
+        let back = globus.scratch.join("back");
+        for streams in ["1", "4"] {
+            globus
+                .run(&[
+                    "cp",
+                    "--streams",
+                    streams,
+                    file.to_str().unwrap(),
+                    &globus.url("f"),
+                ])
+                .ok();
+            assert_same(&file, &globus.data().join("f"));
+            globus
+                .run(&[
+                    "cp",
+                    "--streams",
+                    streams,
+                    &globus.url("f"),
+                    back.to_str().unwrap(),
+                ])
+                .ok();
+            assert_same(&file, &back);
+        }
+    }
+    globus.run(&["ls", "-l", &globus.url("")]).ok();
+    globus.run(&["rm", &globus.url("f")]).ok();
+    assert!(!globus.data().join("f").exists());
+}
+
+/// `globus-gridftp-server` with GSI, in a world of its own.
+struct Globus {
+    scratch: Scratch,
+    world: HashMap<String, String>,
+}
+
+impl Globus {
+    fn start() -> Option<Self> {
+        if !have("globus-gridftp-server") || !have("openssl") {
+            return None;
+        }
+        let scratch = Scratch::new();
+        let dir = scratch.join("world");
+        let up = peers("gct-secure-up")
+            .arg(&dir)
+            .env("GCT_PORT", "0")
+            .output()
+            .unwrap();
+        if !up.status.success() {
+            skip(&String::from_utf8_lossy(&up.stderr));
+            return None;
+        }
+        let text = fs::read_to_string(dir.join("env.sh")).unwrap();
+        let word = |word: &str| {
+            let (key, value) = word.split_once('=')?;
+            Some((key.into(), value.trim_matches('\'').into()))
+        };
+        Some(Self {
+            world: text.split_whitespace().filter_map(word).collect(),
+            scratch,
+        })
+    }
+
+    fn data(&self) -> PathBuf {
+        self.world["GCT_DATA"].clone().into()
+    }
+
+    fn url(&self, name: &str) -> String {
+        let (port, data) = (&self.world["GCT_PORT"], &self.world["GCT_DATA"]);
+        format!("gsiftp://localhost:{port}{data}/{name}")
+    }
+
+    fn run(&self, args: &[&str]) -> Said {
+        let mut command = godwit();
+        for name in ["X509_CERT_DIR", "X509_USER_PROXY"] {
+            command.env(name, &self.world[name]);
+        }
+        ours_within(60, command, args)
+    }
+}
+
+impl Drop for Globus {
+    fn drop(&mut self) {
+        let _ = peers("gct-secure-down")
+            .arg(self.scratch.join("world"))
+            .status();
+    }
+}
+
+fn peers(script: &str) -> Command {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../tests/peers")
+        .join(script);
+    let mut command = Command::new(path);
+    command.stdin(Stdio::null());
+    command
+}
+
+const DAY: Duration = Duration::from_secs(86_400);

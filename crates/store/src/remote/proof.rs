@@ -1,0 +1,100 @@
+//! Proving to a server who we are, and learning who it is: GSI on the control
+//! channel.
+
+use super::session::Session;
+use crate::{Error, Result};
+use godwit_trust::{Authorities, Channel, Credential, Delegate, Expect};
+use godwit_wire::{
+    client::{self, Refusal, Token},
+    shield::{Guard, Spoiled},
+};
+
+/// By what we prove to servers who we are, and whom we believe. What is `None` is
+/// looked for where everybody keeps it, each time anew: a proxy that was renewed
+/// counts from the next login on.
+#[derive(Clone, Debug, Default)]
+pub struct Trust {
+    /// Our own.
+    pub credential: Option<Credential>,
+    /// Who may vouch for others.
+    pub authorities: Option<Authorities>,
+    /// Whom the server must prove to be; `None`: the host of the URL.
+    pub expect: Option<Expect>,
+    /// What the server may do in our name.
+    pub delegate: Delegate,
+}
+
+/// What was proved, and by what.
+#[derive(Clone, Debug)]
+#[expect(dead_code, reason = "data connections are to show it")]
+pub(super) struct Proved {
+    pub(super) credential: Credential,
+    pub(super) authorities: Authorities,
+}
+
+/// Proves who we are and who the server is; what is said behind is protected.
+pub(super) fn prove(
+    session: &mut Session,
+    host: &str,
+    trust: &Trust,
+) -> Result<std::result::Result<Proved, Refusal>> {
+    let at = session.host.clone();
+    let wrong = |cause| Error::Trust {
+        host: at.clone(),
+        cause: Box::new(cause),
+    };
+    let (credential, authorities) = ours(&at, trust)?;
+    let expect = trust.expect.clone();
+    let expect = expect.unwrap_or_else(|| Expect::Host(host.into()));
+    let begun = Channel::initiate(&credential, &authorities, expect, trust.delegate);
+    let (mut channel, first) = begun.map_err(wrong)?;
+    let mut step = |token: &[u8]| {
+        let step = channel.step(token).map_err(wrong)?;
+        Ok(Token {
+            bytes: step.token,
+            done: step.done,
+        })
+    };
+    if let Err(refusal) = client::authenticate(session, first, &mut step)? {
+        return Ok(Err(refusal));
+    }
+    let peer = channel.peer().map(ToString::to_string);
+    tracing::debug!(host = %at, peer, protection = channel.protection(), "proved");
+    session.protect(Box::new(Lines(channel)))?;
+    Ok(Ok(Proved {
+        credential,
+        authorities,
+    }))
+}
+
+fn ours(at: &str, trust: &Trust) -> Result<(Credential, Authorities)> {
+    let wrong = |cause| Error::Trust {
+        host: at.into(),
+        cause: Box::new(cause),
+    };
+    let credential = match &trust.credential {
+        Some(credential) => credential.clone(),
+        None => Credential::discover()
+            .map_err(wrong)?
+            .ok_or_else(|| Error::NoCredential { host: at.into() })?,
+    };
+    let authorities = match &trust.authorities {
+        Some(authorities) => authorities.clone(),
+        None => Authorities::discover().map_err(wrong)?,
+    };
+    Ok((credential, authorities))
+}
+
+/// Wraps the lines of a control channel.
+#[derive(Debug)]
+struct Lines(Channel);
+
+impl Guard for Lines {
+    fn wrap(&mut self, plain: &[u8]) -> std::result::Result<Vec<u8>, Spoiled> {
+        self.0.wrap(plain).map_err(|e| Spoiled(e.to_string()))
+    }
+
+    fn unwrap(&mut self, wrapped: &[u8]) -> std::result::Result<Vec<u8>, Spoiled> {
+        self.0.unwrap(wrapped).map_err(|e| Spoiled(e.to_string()))
+    }
+}
