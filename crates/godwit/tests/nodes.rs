@@ -216,6 +216,18 @@ fn mv_between_servers_keeps_everything_if_anything_failed() {
     assert_eq!(said.status, Some(1), "{said}");
     assert!(said.stderr.contains("pipe"), "{said}");
     assert_eq!(common::tree(&data).len(), before, "something was removed");
+
+    // What stands under the name at the target need not be what was to arrive.
+    std::fs::create_dir(scratch.join("node/small")).unwrap();
+    let (small, large) = (data.join("small"), data.join("large"));
+    let said = ours([
+        "mv",
+        small.to_str().unwrap(),
+        large.to_str().unwrap(),
+        &node.url(""),
+    ]);
+    assert_ne!(said.status, Some(0), "{said}");
+    assert_eq!(common::tree(&data).len(), before, "something was removed");
 }
 
 #[test]
