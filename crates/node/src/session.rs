@@ -5,6 +5,7 @@
 //! this thread listens to the control connection and another one works.
 
 mod attend;
+mod digest;
 mod list;
 mod names;
 mod publish;
@@ -271,6 +272,12 @@ impl Session {
                 upload,
                 digests,
             } => self.finish(&path, &upload, digests),
+            Ask::Digest {
+                path,
+                by,
+                range,
+                markers,
+            } => self.digest(&path, by, range, markers),
             ask => self.about_names(ask),
         }
     }

@@ -21,7 +21,7 @@ pub use partial::Partial;
 
 use crate::{
     Can, Entry, Error, Finished, Given, How, Kind, Read, Result, Set, Sink, Small, Space, Stat,
-    Store, Take, What, Write,
+    Store, Take, What, Write, channel::Watch,
 };
 use godwit_core::{Algorithm, Chain, Digest, Extents};
 use godwit_sys::{self as sys, Folder, Meta, Open, Over, Root};
@@ -84,6 +84,28 @@ impl Dir {
     /// none, `Denied` while somebody is writing it.
     pub fn abandon(&self, path: &Path, id: Option<&str>) -> Result<()> {
         self.0.abandon(path, id)
+    }
+
+    /// Hands a file to another group, as far as the kernel permits.
+    pub fn set_group(&self, path: &Path, group: u32) -> Result<()> {
+        place::not_reserved(path)?;
+        let file = self.0.file(path, Open::Name, 0)?;
+        sys::set_group(&file, group).map_err(|e| wrong(path, e))
+    }
+
+    /// Returns the digest of a file as [`Store::digest`] does, for as long as `watch`
+    /// is not cancelled; it counts the bytes that are read.
+    pub fn digest_watched(
+        &self,
+        path: &Path,
+        by: Algorithm,
+        range: Option<Range<u64>>,
+        watch: &Watch,
+    ) -> Result<Digest> {
+        self.0.digest(path, by, range, &|bytes| {
+            watch.moved(bytes);
+            watch.canceled().check()
+        })
     }
 
     /// Removes partials, of whomever, in the whole tree, that nobody writes and
@@ -225,7 +247,7 @@ impl Store for Dir {
     }
 
     fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {
-        self.0.digest(path, by, range)
+        self.0.digest(path, by, range, &|_| Ok(()))
     }
 
     fn space(&self, path: &Path) -> Result<Space> {

@@ -17,7 +17,9 @@ pub use beneath::{Lookup, Root, is_ring};
 pub use buffer::{BUFFER_BYTES, Buffer};
 pub use folder::{Folder, Names, Open, Over, Room};
 pub use limits::{boot_id, die, raise_open_files, user_id};
-pub use meta::{Kind, Meta, give, meta, next_data, punch, set_mode, set_times, try_lock};
+pub use meta::{
+    Kind, Meta, give, meta, next_data, punch, set_group, set_mode, set_times, try_lock,
+};
 pub use sockets::{
     buffer_sizes, keep_urgent_in_line, listen_deep, send_ahead, send_file, size_buffers,
     unpaced_within_this_machine,

@@ -149,6 +149,12 @@ pub fn give(file: &File, uid: u32, gid: u32) {
     }
 }
 
+/// Hands a file to another group; also one that was opened only as a name.
+pub fn set_group(file: impl AsFd, gid: u32) -> io::Result<()> {
+    let gid = Some(Gid::from_raw(gid));
+    Ok(fs::chownat(file, "", None, gid, fs::AtFlags::EMPTY_PATH)?)
+}
+
 /// Makes a range of an open file a hole, whatever was there; its length stays.
 /// An error where the file system has no holes.
 pub fn punch(file: &File, offset: u64, len: u64) -> io::Result<()> {

@@ -69,7 +69,7 @@ pub enum Command {
     },
     Stor(RawName),
     Appe(RawName),
-    Stou,
+    Stou(String),
     Esto {
         offset: u64,
         name: RawName,
@@ -330,7 +330,8 @@ impl Command {
             b"ERET" => parse_eret(rest)?,
             b"STOR" => Self::Stor(needed(rest)?),
             b"APPE" => Self::Appe(needed(rest)?),
-            b"STOU" => Self::Stou,
+            // RFC 959 knows no argument; some clients suggest a name.
+            b"STOU" => Self::Stou(text(rest)),
             b"ESTO" => parse_esto(rest)?,
             b"LIST" => Self::List(without_options(rest).to_vec()),
             b"NLST" => Self::Nlst(without_options(rest).to_vec()),

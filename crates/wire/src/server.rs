@@ -376,7 +376,10 @@ impl Session {
             Command::EstoGodwit { upload, name } => {
                 return self.store(&name, Place::Named(upload));
             }
-            Command::Stou => self.say.line(502, "STOU: give the file a name with STOR."),
+            Command::Stou(name) => {
+                let name = if name.is_empty() { "stou" } else { &name };
+                return self.store(name.as_bytes(), Place::Unique);
+            }
             Command::List(name) => return self.list(&name, Form::Long, At::TheseOnly),
             Command::Nlst(name) => return self.list(&name, Form::Names, At::TheseOnly),
             Command::Mlsd(name) => return self.list_facts(&name, At::TheseOnly),

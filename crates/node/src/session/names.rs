@@ -15,18 +15,33 @@ use std::{
 impl Session {
     pub(super) fn about_names(&mut self, ask: Ask) -> std::result::Result<Answer, Failure> {
         if let Ask::Change {
-            change: Change::Group(_),
-            ..
-        } = ask
+            path,
+            change: Change::Group(group),
+        } = &ask
         {
-            return Err(Failure::new(
-                Cause::Unsupported,
-                "Groups cannot be changed here.",
-            ));
+            return change_group(self.dir(), path, group);
         }
         let entries_max = self.shared.config.limits.listing_entries;
         about_names(self.dir(), ask, entries_max).map_err(|e| failure(&e))
     }
+}
+
+/// `SITE CHGRP`: whoever we are must own the file and be in the group.
+fn change_group(dir: &Dir, path: &Path, group: &str) -> std::result::Result<Answer, Failure> {
+    let groups = || std::fs::read_to_string("/etc/group").unwrap_or_default();
+    let Some(number) = group.parse().ok().or_else(|| group_in(&groups(), group)) else {
+        let why = format!("There is no group {group} here");
+        return Err(Failure::new(Cause::Denied, why));
+    };
+    dir.set_group(path, number).map_err(|e| failure(&e))?;
+    Ok(Answer::Done)
+}
+
+/// Returns the number of a group by its name: `name:password:number:members`.
+fn group_in(groups: &str, name: &str) -> Option<u32> {
+    let mut lines = groups.lines().map(|line| line.split(':'));
+    let mut line = lines.find(|line| line.clone().next() == Some(name))?;
+    line.nth(2)?.parse().ok()
 }
 
 fn about_names(dir: &Dir, ask: Ask, entries_max: u64) -> Result<Answer> {
@@ -60,11 +75,6 @@ fn about_names(dir: &Dir, ask: Ask, entries_max: u64) -> Result<Answer> {
             };
             dir.set(&path, &set).map(|()| Answer::Done)
         }
-        Ask::Digest {
-            path, by, range, ..
-        } => dir
-            .digest(&path, by, range)
-            .map(|digest| Answer::Digest(digest.hex())),
         Ask::Landed { path, id } => landed(dir, path, id.as_deref()),
         Ask::Leaves { path, id, leaves } => {
             leaves_of(dir, &path, id.as_deref(), leaves).map(Answer::Leaves)
@@ -184,4 +194,17 @@ fn remove_tree(dir: &Dir, root: &Path, entries_max: u64) -> Result<()> {
         .iter()
         .rev()
         .try_for_each(|folder| dir.remove(folder, What::Directory))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_found_by_its_whole_name() {
+        let groups = "root:x:0:\nstaffing:x:7:\nstaff:x:50:a,b\nbroken\n";
+        assert_eq!(group_in(groups, "staff"), Some(50));
+        assert_eq!(group_in(groups, "sta"), None);
+        assert_eq!(group_in(groups, "broken"), None);
+    }
 }

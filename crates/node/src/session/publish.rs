@@ -72,6 +72,7 @@ impl Plan {
         let plan = match &give.place {
             Place::Whole => whole(dir, path, give.rest.as_ref(), mode),
             Place::End => end(dir, path, mode),
+            Place::Unique => Ok(Self::new(How::New, End::Publish)),
             Place::At(offset) => Ok(Self::in_place(*offset)),
             Place::Named(upload) => Ok(Self::named(upload, give.rest.as_ref())),
         };

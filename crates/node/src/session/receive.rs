@@ -16,7 +16,7 @@ use godwit_wire::{
     server::{self as wire, Answer, Cause, Failure, Give, Leg, Outcome, Place},
 };
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -29,6 +29,11 @@ impl Session {
     ) -> std::result::Result<Answer, Failure> {
         let begun = Instant::now();
         let id = self.transfer_id();
+        let unique = (give.place == Place::Unique).then(|| unique(path, id));
+        if let Some(unique) = &unique {
+            self.machine.on_unique(unique);
+        }
+        let path = unique.as_deref().unwrap_or(path);
         let received = self.take(path, give, leg);
         let streams = self.held.as_ref().map_or(1, |held| held.streams().max(1));
         let links = self.after_transfer(leg.mode);
@@ -329,10 +334,18 @@ enum Opened {
     NotYet,
 }
 
+/// Returns a name that nobody else has, nor will have: taken by time and transfer.
+fn unique(path: &Path, transfer: u64) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{:x}.{transfer}", now().as_nanos()));
+    path.with_file_name(name)
+}
+
 /// Tells how a small file is written, if this is one.
 fn small(give: &Give, leg: &Leg) -> Option<How> {
     let (size, how) = match &give.place {
         Place::Whole => (give.size, How::Replace(None)),
+        Place::Unique => (give.size, How::New),
         Place::Named(upload) if !upload.hold => match upload.how {
             UploadHow::New => (upload.size, How::New),
             UploadHow::Replace => (upload.size, How::Replace(None)),

@@ -60,6 +60,7 @@ impl Inner {
         path: &Path,
         by: Algorithm,
         range: Option<Range<u64>>,
+        on: &dyn Fn(u64) -> Result<()>,
     ) -> Result<Digest> {
         let (file, before) = self.to_read(path)?;
         let all = 0..before.size;
@@ -75,8 +76,9 @@ impl Inner {
         let mut hashing = Hashing::new(by);
         let lying = Lying { path, file: &file };
         read_in_order(left, |range, buffer| {
-            hashing.update(filled(&lying, range, buffer)?.bytes);
-            Ok(())
+            let bytes = filled(&lying, range, buffer)?.bytes;
+            hashing.update(bytes);
+            on(bytes.len() as u64)
         })?;
         let after = unchanged(path, &file, &before)?;
         let digest = hashing.finish();

@@ -164,6 +164,9 @@ pub enum Place {
     At(u64),
     /// `ESTO GODWIT`: offsets are the file's.
     Named(Upload),
+    /// `STOU`: under a new name that begins like this one; tell it to
+    /// `Session::on_unique`.
+    Unique,
 }
 
 /// How an [`Ask`] ended.

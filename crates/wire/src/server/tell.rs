@@ -92,7 +92,7 @@ const FEATURES: [&str; 20] = [
 ];
 
 /// Commands and what stands behind them, in the notation of RFC 959.
-const SYNTAX: [(&str, &str); 65] = [
+const SYNTAX: [(&str, &str); 66] = [
     ("ABOR", ""),
     ("ACCT", "<sp> account"),
     ("ADAT", "<sp> base64"),
@@ -151,6 +151,7 @@ const SYNTAX: [(&str, &str); 65] = [
     ("SPOR", "<sp> address <sp> address ..."),
     ("STAT", "[<sp> pathname]"),
     ("STOR", "<sp> pathname"),
+    ("STOU", "[<sp> beginning of the name]"),
     ("STRU", "<sp> F"),
     ("SYST", ""),
     ("TREV", "<sp> PERF|RESTART <sp> seconds"),

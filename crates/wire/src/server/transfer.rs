@@ -3,7 +3,7 @@
 
 use super::{
     Answer, Ask, At, Cause, Data, Failure, Form, Give, Leg, Listing, Outcome, Place, Session,
-    State, Then, Want, data::Direction,
+    State, Then, Want, data::Direction, place,
 };
 use crate::{
     command::{Command, Mode, Rest, Site},
@@ -14,7 +14,7 @@ use crate::{
     time::Written,
 };
 use godwit_core::{Algorithm, Chain, Extents};
-use std::{ops::Range, time::Duration};
+use std::{ops::Range, path::Path, time::Duration};
 
 /// What was said about the next transfer. Any transfer uses it up.
 #[derive(Debug, Default)]
@@ -26,6 +26,8 @@ pub(super) struct Next {
     direction: Option<Direction>,
     /// Data connections were used for it.
     opened: bool,
+    /// The name that was found for `STOU`.
+    unique: Option<String>,
 }
 
 /// What cannot wait until a transfer is over.
@@ -233,12 +235,22 @@ impl Session {
     /// Says that data connections are there, and so the transfer begins.
     pub fn on_open(&mut self, warm: bool) {
         self.ready().next.opened = true;
-        if warm {
+        if let Some(name) = self.ready().next.unique.clone() {
+            // RFC 1123, 4.1.2.9.
+            let code = if warm { 125 } else { 150 };
+            self.say.line(code, &format!("FILE: {name}"));
+        } else if warm {
             self.say
                 .line(125, "Beginning transfer; reusing existing data connection.");
         } else {
             self.say.line(150, "Beginning transfer.");
         }
+    }
+
+    /// Tells under which name a `STOU` stores.
+    pub fn on_unique(&mut self, path: &Path) {
+        let name = String::from_utf8_lossy(&place::shown(path)).into_owned();
+        self.ready().next.unique = Some(name);
     }
 
     /// Tells how many bytes have moved, by the clock since the epoch.
@@ -331,7 +343,10 @@ impl Session {
             self.say.inner(format!("GODWIT {facts}").as_bytes());
             self.say.line(226, "End.");
         } else {
-            self.say.line(226, "Transfer Complete.");
+            match self.ready().next.unique.take() {
+                Some(name) => self.say.line(226, &format!("FILE: {name}")),
+                None => self.say.line(226, "Transfer Complete."),
+            }
         }
     }
 

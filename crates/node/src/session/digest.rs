@@ -1,0 +1,52 @@
+//! `CKSM`: reading a file to tell what it hashes to.
+
+use super::{Session, TICK_NEVER};
+use crate::failure::failure;
+use godwit_core::Algorithm;
+use godwit_store::{Result, Store};
+use godwit_wire::server::{Answer, Failure};
+use std::{ops::Range, path::Path, time::Duration};
+
+impl Session {
+    /// Tells the digest; of what takes a while in a thread, so that `ABOR` and `STAT`
+    /// are heard, and `113` is told to those who asked for it.
+    pub(super) fn digest(
+        &mut self,
+        path: &Path,
+        by: Algorithm,
+        range: Option<Range<u64>>,
+        markers: Option<Duration>,
+    ) -> std::result::Result<Answer, Failure> {
+        let digest = self.try_digest(path, by, range, markers);
+        digest.map_err(|error| failure(&error))
+    }
+
+    fn try_digest(
+        &mut self,
+        path: &Path,
+        by: Algorithm,
+        range: Option<Range<u64>>,
+        markers: Option<Duration>,
+    ) -> Result<Answer> {
+        let dir = self.dir().clone();
+        let size = dir.stat(path)?.size;
+        let bytes = range
+            .as_ref()
+            .map_or(size, |r| r.end.min(size).saturating_sub(r.start));
+        let digest = if bytes <= AT_ONCE_BYTES {
+            dir.digest(path, by, range)?
+        } else {
+            let watch = self.new_watch()?;
+            self.attended(
+                &watch,
+                markers.unwrap_or(TICK_NEVER),
+                &mut |machine| machine.on_checksum_progress(watch.moved_bytes()),
+                || dir.digest_watched(path, by, range, &watch),
+            )?
+        };
+        Ok(Answer::Digest(digest.hex()))
+    }
+}
+
+/// What is read in less time than anybody needs to change their mind.
+const AT_ONCE_BYTES: u64 = 16 << 20;
