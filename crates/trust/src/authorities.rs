@@ -4,7 +4,7 @@
 //! Globus adds is checked here: signing policies, revocation lists, the languages of proxies.
 
 use crate::{
-    Error, Identity, Result,
+    Credential, Error, Identity, Result,
     credential::{self, CHAIN_MAX, check_dates, identity_of, is_self_signed},
     discover::Surroundings,
     error::{Doing, Ours, reasons},
@@ -71,6 +71,11 @@ impl Authorities {
         let more = X509::stack_from_pem(pem).doing("reading certificates")?;
         let also = [self.0.also.clone(), more].concat();
         Ok(Self::new(self.0.dir.clone(), also))
+    }
+
+    /// Judges a credential of our own as a peer would that trusts the same authorities.
+    pub fn check(&self, credential: &Credential) -> Result<Identity> {
+        self.judge(credential.chain(), SystemTime::now())
     }
 
     /// Returns the directory.

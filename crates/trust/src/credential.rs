@@ -64,6 +64,11 @@ impl Credential {
     ///
     /// A key that somebody else could read or write is refused.
     pub fn from_files(cert: &Path, key: &Path) -> Result<Self> {
+        Self::unlock(cert, key, Passphrase::Never)
+    }
+
+    /// Reads the same, of a key that may be encrypted.
+    pub fn unlock(cert: &Path, key: &Path, passphrase: Passphrase<'_>) -> Result<Self> {
         let mut pem = read_key(key)?;
         if cert != key {
             // The certificate's own file first: its chain is the one that counts.
@@ -72,7 +77,7 @@ impl Credential {
             both.append(&mut pem);
             pem = both;
         }
-        Self::parse(&pem, Some(key), Some(cert))
+        Self::parse(&pem, passphrase, Some(key), Some(cert))
     }
 
     /// Reads a proxy: certificate, key and chain in one file.
@@ -82,13 +87,18 @@ impl Credential {
 
     /// Reads certificate, key and chain from one PEM text, as a proxy file has them.
     pub fn from_pem(pem: &[u8]) -> Result<Self> {
-        Self::parse(pem, None, None)
+        Self::parse(pem, Passphrase::Never, None, None)
     }
 
-    fn parse(pem: &[u8], key_file: Option<&Path>, file: Option<&Path>) -> Result<Self> {
+    fn parse(
+        pem: &[u8],
+        passphrase: Passphrase<'_>,
+        key_file: Option<&Path>,
+        file: Option<&Path>,
+    ) -> Result<Self> {
         let named =
             |path: Option<&Path>| path.map_or_else(|| "the credential".into(), PathBuf::from);
-        let key = private_key(pem, &named(key_file))?;
+        let key = private_key(pem, passphrase, &named(key_file))?;
         let bad = |what: String| Error::BadFile {
             path: named(file),
             what,
@@ -128,6 +138,17 @@ impl Credential {
     /// Returns when it expires: when the first certificate of the chain does.
     pub fn not_after(&self) -> SystemTime {
         self.0.not_after
+    }
+
+    /// Tells whether it is a proxy, and not its owner's own certificate.
+    pub fn is_proxy(&self) -> bool {
+        matches!(Kind::of(self.leaf()), Ok(Some(_)))
+    }
+
+    /// Returns who signed the last certificate of the chain: the authority.
+    pub fn authority(&self) -> String {
+        let last = self.0.chain.last().expect("a credential has a leaf");
+        slashed(last.issuer_name())
     }
 
     /// Returns the file it was read from.
@@ -212,7 +233,7 @@ impl Credential {
     }
 
     /// Refuses a credential that nobody would accept any more, or yet.
-    pub(crate) fn check_dates(&self, now: SystemTime) -> Result<()> {
+    pub fn check_dates(&self, now: SystemTime) -> Result<()> {
         for certificate in &self.0.chain {
             check_dates(certificate, now, Ours::Yes)
                 .map_err(|error| error.of_ours(self.0.file.as_ref()))?;
@@ -246,6 +267,18 @@ impl fmt::Debug for Credential {
             .field("file", &self.0.file)
             .finish_non_exhaustive()
     }
+}
+
+/// How an encrypted key is opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Passphrase<'a> {
+    /// Not at all: it is refused.
+    #[default]
+    Never,
+    /// By asking at the terminal.
+    Ask,
+    /// With these bytes.
+    Given(&'a [u8]),
 }
 
 /// What a new proxy shall be.
@@ -375,20 +408,31 @@ pub(crate) fn is_self_signed(certificate: &X509Ref) -> bool {
     same.is_ok_and(|order| order == Ordering::Equal)
 }
 
-/// Reads the key without ever asking a person on the terminal.
-fn private_key(pem: &[u8], path: &Path) -> Result<PKey<Private>> {
-    let is_encrypted = Cell::new(false);
-    let key = PKey::private_key_from_pem_callback(pem, |_| {
-        is_encrypted.set(true);
-        Err(ErrorStack::get())
-    });
+fn private_key(pem: &[u8], passphrase: Passphrase<'_>, path: &Path) -> Result<PKey<Private>> {
+    let is_locked = Cell::new(false);
+    let key = match passphrase {
+        // Else the library would ask whoever sits at the terminal.
+        Passphrase::Never => PKey::private_key_from_pem_callback(pem, |_| {
+            is_locked.set(true);
+            Err(ErrorStack::get())
+        }),
+        Passphrase::Ask => PKey::private_key_from_pem(pem),
+        Passphrase::Given(words) => PKey::private_key_from_pem_passphrase(pem, words),
+    };
     let path = path.to_owned();
-    key.map_err(|stack| match is_encrypted.get() {
-        true => Error::Encrypted { path },
-        false => Error::BadFile {
-            path,
-            what: format!("no readable private key: {}", crate::error::reasons(&stack)),
-        },
+    key.map_err(|stack| {
+        let said = crate::error::reasons(&stack);
+        match is_locked.get() {
+            true => Error::Encrypted { path },
+            false if said.contains("bad decrypt") => Error::BadFile {
+                path,
+                what: "that is not its passphrase".into(),
+            },
+            false => Error::BadFile {
+                path,
+                what: format!("no readable private key: {said}"),
+            },
+        }
     })
 }
 

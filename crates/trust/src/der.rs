@@ -78,6 +78,14 @@ pub(crate) fn write(tag: u8, contents: &[u8]) -> Vec<u8> {
     [&[tag, length], contents].concat()
 }
 
+/// Returns the contents of an INTEGER that is not negative: as short as may be, its sign kept.
+pub(crate) fn integer(number: i64) -> Vec<u8> {
+    let bytes = number.max(0).to_be_bytes();
+    let is_idle = |pair: &[u8]| pair[0] == 0 && pair[1] < 0x80;
+    let from = bytes.windows(2).take_while(|pair| is_idle(pair)).count();
+    bytes[from..].to_vec()
+}
+
 pub(crate) const INTEGER: u8 = 0x02;
 pub(crate) const OCTETS: u8 = 0x04;
 pub(crate) const OBJECT: u8 = 0x06;
@@ -103,6 +111,19 @@ mod tests {
             element(&[0x30, 0x80, 0, 0]).is_none(),
             "no indefinite lengths"
         );
+    }
+
+    #[test]
+    fn integers_are_as_short_as_der_wants() {
+        for (number, bytes) in [
+            (0, &[0][..]),
+            (127, &[127]),
+            (128, &[0, 128]),
+            (256, &[1, 0]),
+            (-1, &[0]),
+        ] {
+            assert_eq!(integer(number), bytes);
+        }
     }
 
     proptest! {

@@ -103,6 +103,25 @@ impl Surroundings<'_> {
     }
 }
 
+/// Returns where this user's proxy is looked for: `X509_USER_PROXY`, else `/tmp/x509up_uN`.
+pub fn proxy_file() -> PathBuf {
+    let here = Surroundings::of_this_process();
+    here.named("X509_USER_PROXY")
+        .unwrap_or_else(|| here.proxy_file())
+}
+
+/// Returns where the certificate and the key of this user are looked for, proxies aside:
+/// `X509_USER_CERT` and `X509_USER_KEY`, else `~/.globus`.
+pub fn owner_files() -> (PathBuf, PathBuf) {
+    let here = Surroundings::of_this_process();
+    let own = here.home().unwrap_or_default().join(".globus");
+    let or = |variable, name: &str| here.named(variable).unwrap_or_else(|| own.join(name));
+    (
+        or("X509_USER_CERT", "usercert.pem"),
+        or("X509_USER_KEY", "userkey.pem"),
+    )
+}
+
 /// Says who named a file that is not there.
 fn named(variable: &str, read: Result<Credential>) -> Result<Credential> {
     read.map_err(|error| match error {

@@ -13,10 +13,15 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 #[allow(missing_docs)]
 pub enum Error {
-    #[error("{}: {cause}", .path.display())]
+    #[error("{}: {}", .path.display(), why(.cause))]
     Io { path: PathBuf, cause: io::Error },
     #[error("{}: {what}", .path.display())]
     BadFile { path: PathBuf, what: String },
+    #[error("{}: is there already", .path.display())]
+    Exists { path: PathBuf },
+    /// What somebody asks to be made cannot be.
+    #[error("{what}")]
+    BadRequest { what: String },
     /// A private key that others could have read, or planted.
     #[error("{}: {what}", .path.display())]
     Exposed { path: PathBuf, what: String },
@@ -197,6 +202,15 @@ pub(crate) fn reasons(stack: &ErrorStack) -> String {
     } else {
         reasons.join(", ")
     }
+}
+
+/// Returns the system's words without its number.
+fn why(cause: &io::Error) -> String {
+    let said = cause.to_string();
+    said.split(" (os error")
+        .next()
+        .unwrap_or_default()
+        .to_lowercase()
 }
 
 fn whose(subject: &str, ours: &Ours) -> String {

@@ -7,6 +7,7 @@
 use crate::{
     Credential, Error, KeyKind, Result,
     credential::{read, read_key},
+    der,
     error::Doing,
     identity::slashed,
     keys, proxy, when,
@@ -86,10 +87,7 @@ impl Ca {
     pub fn init(dir: &Path, subject: &str, lifetime: Duration, key: KeyKind) -> Result<Self> {
         let file = dir.join(CERTIFICATE);
         if file.exists() {
-            return Err(Error::BadFile {
-                path: file,
-                what: "here is an authority already".into(),
-            });
+            return Err(Error::Exists { path: file });
         }
         let key = new_key(key)?;
         let name = name(subject)?;
@@ -165,17 +163,22 @@ impl Ca {
         let subject = slashed(certificate.subject_name());
         let is_ours = certificate.verify(&self.key).unwrap_or(false);
         if !is_ours {
-            return Err(Error::BadChain {
-                subject,
-                why: format!("was not issued by {}", self.subject()),
+            return Err(Error::BadRequest {
+                what: format!("{subject} was not issued by {}", self.subject()),
             });
         }
         self.write_list(Some(&certificate), LIST_LIFETIME)?;
         Ok(subject)
     }
 
-    /// Writes the revocation list anew, to count for that long.
-    pub fn renew_list(&self, lifetime: Duration) -> Result<()> {
+    /// Writes the revocation list anew.
+    pub fn renew_list(&self) -> Result<()> {
+        self.write_list(None, LIST_LIFETIME)
+    }
+
+    /// Writes it to count for that long.
+    #[cfg(test)]
+    pub(crate) fn renew_list_for(&self, lifetime: Duration) -> Result<()> {
         self.write_list(None, lifetime)
     }
 
@@ -249,7 +252,8 @@ impl Ca {
         put(&self.dir.join(CERTIFICATE), &certificate, 0o644)
     }
 
-    fn list_file(&self) -> PathBuf {
+    /// Returns the file of its revocation list, which is not there before the first.
+    pub fn list_file(&self) -> PathBuf {
         self.certificates().join(format!("{}.r0", self.hash()))
     }
 
@@ -303,12 +307,11 @@ impl Ca {
             .certificate
             .subject_key_id()
             .map_or(&[][..], |id| id.as_slice());
-        let issuer = crate::der::write(crate::der::SEQUENCE, &crate::der::write(0x80, key));
-        let seconds = when::seconds(SystemTime::now()).to_be_bytes();
-        // DER: as few octets as keep it positive.
-        let zeros = seconds.iter().take_while(|&&octet| octet == 0).count();
-        let first = zeros - usize::from(seconds[zeros] >= 0x80);
-        let number = crate::der::write(crate::der::INTEGER, &seconds[first..]);
+        let issuer = der::write(der::SEQUENCE, &der::write(0x80, key));
+        let number = der::write(
+            der::INTEGER,
+            &der::integer(when::seconds(SystemTime::now())),
+        );
         let make = |nid: Nid, value: &[u8]| {
             let name = Asn1Object::from_str(nid.short_name()?)?;
             X509Extension::new_from_der(&name, false, &*Asn1OctetString::new_from_bytes(value)?)
@@ -373,9 +376,8 @@ fn new_key(kind: KeyKind) -> Result<PKey<Private>> {
 
 /// Reads `/O=Lab/CN=alice` into a name; a slash within a value (`CN=host/a`) is part of it.
 pub(crate) fn name(subject: &str) -> Result<X509Name> {
-    let wrong = |why: &str| Error::BadChain {
-        subject: subject.into(),
-        why: why.into(),
+    let wrong = |why: &str| Error::BadRequest {
+        what: format!("{subject:?}: {why}"),
     };
     let mut parts: Vec<(String, String)> = Vec::new();
     for part in subject

@@ -17,13 +17,17 @@ mod gridmap;
 mod identity;
 mod keys;
 pub mod lab;
+mod pattern;
 mod policy;
 mod proxy;
+mod rights;
 mod when;
 
 pub use authorities::Authorities;
 pub use channel::{Channel, Delegate, Expect, Step, TOKEN_BYTES_MAX};
-pub use credential::{Credential, KeyKind, NewProxy};
+pub use credential::{Credential, KeyKind, NewProxy, Passphrase};
+pub use discover::{owner_files, proxy_file};
 pub use error::{Error, Ours, Result};
 pub use gridmap::Gridmap;
 pub use identity::Identity;
+pub use rights::{DEEDS, Decision, Deed, Rights, Rule};

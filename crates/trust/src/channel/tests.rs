@@ -431,7 +431,7 @@ fn a_revoked_owner_is_refused_behind_a_proxy_too_at_once() {
         "no list, nobody revoked"
     );
     let pem = world.alice.leaf().to_pem().unwrap();
-    world.ca.renew_list(DAY).unwrap();
+    world.ca.renew_list_for(DAY).unwrap();
     assert!(
         world.meet(&proxy, Expect::Anyone, Delegate::No).is_ok(),
         "an empty list"
@@ -456,7 +456,7 @@ fn a_revoked_owner_is_refused_behind_a_proxy_too_at_once() {
 #[test]
 fn a_list_out_of_date_is_no_list() {
     let world = World::new();
-    world.ca.renew_list(Duration::from_secs(3600)).unwrap();
+    world.ca.renew_list_for(Duration::from_secs(3600)).unwrap();
     let later = SystemTime::now() + Duration::from_secs(7200);
     let error = world
         .authorities
@@ -469,7 +469,7 @@ fn a_list_out_of_date_is_no_list() {
 #[test]
 fn a_list_that_somebody_else_signed_is_refused() {
     let (world, other) = (World::new(), World::new());
-    other.ca.renew_list(DAY).unwrap();
+    other.ca.renew_list_for(DAY).unwrap();
     let name = format!("{}.r0", world.ca.hash());
     fs::copy(
         other.ca.certificates().join(&name),

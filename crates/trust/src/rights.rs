@@ -1,0 +1,484 @@
+//! Rights: who may do what, where.
+//!
+//! A list of rules; the first that speaks of this person, this deed and this path decides, and
+//! where none does the answer is no. Accounts of the machine, quotas and modes of files are
+//! others' business: this is asked before them.
+
+use crate::{Error, Identity, Result, credential::read, identity::spelled, pattern::fits};
+use serde::Deserialize;
+use std::{
+    ffi::OsStr,
+    fmt,
+    os::unix::ffi::OsStrExt,
+    path::{Component, Path},
+};
+
+/// Rules in order. Cheap to ask.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Rights {
+    rules: Vec<Rule>,
+}
+
+/// One rule.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Rule {
+    number: usize,
+    who: Vec<Who>,
+    under: Vec<Under>,
+    deeds: Vec<Deed>,
+    allows: bool,
+}
+
+/// What somebody wants to do. A rename deletes one name and creates another.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
+#[serde(rename_all = "lowercase")]
+pub enum Deed {
+    /// Bytes of a file, its digest.
+    Read,
+    /// Other bytes, times or modes for a file that exists.
+    Write,
+    /// A name that was not there.
+    Create,
+    /// A name away.
+    Delete,
+    /// Names and facts.
+    List,
+}
+
+/// What comes of a question.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Decision<'a> {
+    /// Whether it may be done.
+    pub allowed: bool,
+    /// The rule that says so; none spoke of it if `None`.
+    pub rule: Option<&'a Rule>,
+}
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Who {
+    Anyone,
+    Anonymous,
+    Identified,
+    Called(String),
+}
+
+/// A place and all below it: its components, each a pattern.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Under {
+    text: String,
+    parts: Vec<String>,
+}
+
+impl Rights {
+    /// Reads the rules of a file.
+    pub fn read(path: &Path) -> Result<Self> {
+        let bad = |what: String| Error::BadFile {
+            path: path.into(),
+            what,
+        };
+        let text = String::from_utf8(read(path)?).map_err(|_| bad("is not text".into()))?;
+        Self::parse(&text).map_err(bad)
+    }
+
+    /// Reads rules as TOML has them, a `[[rule]]` each.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let file: File =
+            toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+        let rules = file.rule.into_iter().enumerate();
+        let rules = rules.map(|(at, written)| written.rule(at + 1));
+        Ok(Self {
+            rules: rules.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Lets everybody do everything: what a node does that was told no rules but its own.
+    pub fn all() -> Self {
+        let rule = Rule {
+            number: 1,
+            who: vec![Who::Anyone],
+            under: vec![Under::parse("/").expect("the root is a place")],
+            deeds: DEEDS.to_vec(),
+            allows: true,
+        };
+        Self { rules: vec![rule] }
+    }
+
+    /// Decides. Nobody whose name was proved is `None`; the path is one within the export,
+    /// with its links resolved.
+    pub fn decide(&self, who: Option<&Identity>, deed: Deed, path: &Path) -> Decision<'_> {
+        let rule = parts(path).and_then(|path| {
+            let speaks = |rule: &&Rule| rule.speaks_of(who, deed, &path);
+            self.rules.iter().find(speaks)
+        });
+        Decision {
+            allowed: rule.is_some_and(|rule| rule.allows),
+            rule,
+        }
+    }
+
+    /// Returns the rules in their order.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+}
+
+impl Rule {
+    /// Returns its place among the rules, from 1.
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
+    fn speaks_of(&self, who: Option<&Identity>, deed: Deed, path: &[&OsStr]) -> bool {
+        self.deeds.contains(&deed)
+            && self.under.iter().any(|under| under.covers(path))
+            && self.who.iter().any(|one| one.is(who))
+    }
+}
+
+/// A sentence: `alice may read and list under /data`.
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let who: Vec<_> = self.who.iter().map(ToString::to_string).collect();
+        let deeds: Vec<_> = self.deeds.iter().map(|deed| deed.as_str()).collect();
+        let under: Vec<_> = self.under.iter().map(|under| under.text.as_str()).collect();
+        let may = if self.allows { "may" } else { "may never" };
+        write!(
+            f,
+            "{} {may} {} under {}",
+            who.join(" or "),
+            deeds.join(", "),
+            under.join(" or ")
+        )
+    }
+}
+
+impl Deed {
+    /// Returns the word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Create => "create",
+            Self::Delete => "delete",
+            Self::List => "list",
+        }
+    }
+}
+
+/// All of them.
+pub const DEEDS: [Deed; 5] = [
+    Deed::Read,
+    Deed::Write,
+    Deed::Create,
+    Deed::Delete,
+    Deed::List,
+];
+
+impl Who {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "anyone" => Ok(Self::Anyone),
+            "anonymous" => Ok(Self::Anonymous),
+            "identified" => Ok(Self::Identified),
+            subject if subject.starts_with('/') => Ok(Self::Called(spelled(subject))),
+            other => Err(format!(
+                "{other:?} is nobody: a subject begins with a slash, or say anyone, identified or anonymous"
+            )),
+        }
+    }
+
+    fn is(&self, who: Option<&Identity>) -> bool {
+        match (self, who) {
+            (Self::Anyone, _) | (Self::Anonymous, None) | (Self::Identified, Some(_)) => true,
+            (Self::Called(pattern), Some(who)) => {
+                fits(pattern.as_bytes(), spelled(who.subject()).as_bytes())
+            }
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Anyone => "anyone",
+            Self::Anonymous => "anonymous",
+            Self::Identified => "identified",
+            Self::Called(subject) => subject,
+        })
+    }
+}
+
+impl Under {
+    fn parse(text: &str) -> Result<Self, String> {
+        if !text.starts_with('/') {
+            return Err(format!("{text:?} is no place: it begins with a slash"));
+        }
+        let Some(parts) = parts(Path::new(text)) else {
+            return Err(format!("{text:?} leads upward"));
+        };
+        Ok(Self {
+            text: text.into(),
+            parts: parts
+                .iter()
+                .map(|part| part.to_string_lossy().into_owned())
+                .collect(),
+        })
+    }
+
+    fn covers(&self, path: &[&OsStr]) -> bool {
+        self.parts.len() <= path.len()
+            && self
+                .parts
+                .iter()
+                .zip(path)
+                .all(|(pattern, part)| fits(pattern.as_bytes(), part.as_bytes()))
+    }
+}
+
+/// Returns the names of a path from the root; `None` if it leads upward, which nobody may.
+fn parts(path: &Path) -> Option<Vec<&OsStr>> {
+    let mut parts = Vec::new();
+    for part in path.components() {
+        match part {
+            Component::Normal(name) => parts.push(name),
+            Component::RootDir | Component::CurDir => {}
+            Component::ParentDir | Component::Prefix(_) => return None,
+        }
+    }
+    Some(parts)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    rule: Vec<Written>,
+}
+
+/// A rule as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    who: OneOrMore,
+    #[serde(default)]
+    under: Option<OneOrMore>,
+    #[serde(default)]
+    may: Option<OneOrMore>,
+    #[serde(default)]
+    never: Option<OneOrMore>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OneOrMore {
+    One(String),
+    More(Vec<String>),
+}
+
+impl OneOrMore {
+    fn texts(&self) -> &[String] {
+        match self {
+            Self::One(text) => std::slice::from_ref(text),
+            Self::More(texts) => texts,
+        }
+    }
+}
+
+impl Written {
+    fn rule(self, number: usize) -> Result<Rule, String> {
+        self.parse(number)
+            .map_err(|what| format!("rule {number}: {what}"))
+    }
+
+    fn parse(self, number: usize) -> Result<Rule, String> {
+        let (deeds, allows) = match (&self.may, &self.never) {
+            (Some(deeds), None) => (deeds, true),
+            (None, Some(deeds)) => (deeds, false),
+            _ => return Err("says either what they may, or what they may never do".into()),
+        };
+        let everywhere = OneOrMore::One("/".into());
+        let under = self.under.as_ref().unwrap_or(&everywhere);
+        let rule = Rule {
+            number,
+            who: parse(&self.who, Who::parse)?,
+            under: parse(under, Under::parse)?,
+            deeds: parse(deeds, deeds_of)?.concat(),
+            allows,
+        };
+        match rule.who.is_empty() || rule.under.is_empty() || rule.deeds.is_empty() {
+            true => Err("an empty list speaks of nothing".into()),
+            false => Ok(rule),
+        }
+    }
+}
+
+fn parse<T>(texts: &OneOrMore, one: fn(&str) -> Result<T, String>) -> Result<Vec<T>, String> {
+    texts.texts().iter().map(|text| one(text)).collect()
+}
+
+fn deeds_of(text: &str) -> Result<Vec<Deed>, String> {
+    if text == "all" {
+        return Ok(DEEDS.to_vec());
+    }
+    let known = DEEDS.iter().find(|deed| deed.as_str() == text);
+    known.map(|deed| vec![*deed]).ok_or_else(|| {
+        format!("{text:?} is no deed; there are read, write, create, delete, list, and all")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const RULES: &str = r#"
+        [[rule]]
+        who = "/O=Lab/CN=mallory"
+        never = "all"
+
+        [[rule]]
+        who = "anyone"
+        may = ["read", "list"]
+        under = "/public"
+
+        [[rule]]
+        who = ["/O=Lab/CN=alice", "/O=Grid/*"]
+        may = "all"
+        under = ["/home/alice", "/scratch/*/shared"]
+    "#;
+
+    fn decided(who: Option<&str>, deed: Deed, path: &str) -> (bool, Option<usize>) {
+        let rights = Rights::parse(RULES).unwrap();
+        let who = who.map(Identity::named);
+        let decision = rights.decide(who.as_ref(), deed, Path::new(path));
+        (decision.allowed, decision.rule.map(Rule::number))
+    }
+
+    #[test]
+    fn the_first_rule_that_speaks_decides_and_none_is_no() {
+        let alice = Some("/O=Lab/CN=alice");
+        for (who, deed, path, answer) in [
+            (None, Deed::Read, "/public/a", (true, Some(2))),
+            (None, Deed::List, "/public", (true, Some(2))),
+            (None, Deed::Write, "/public/a", (false, None)),
+            (None, Deed::Read, "/publicity", (false, None)),
+            (None, Deed::Read, "/", (false, None)),
+            (alice, Deed::Delete, "/home/alice/x", (true, Some(3))),
+            (alice, Deed::Delete, "/home/bob/x", (false, None)),
+            (alice, Deed::Write, "/scratch/s1/shared/x", (true, Some(3))),
+            (alice, Deed::Write, "/scratch/s1/mine/x", (false, None)),
+            (
+                Some("/O=Grid/CN=x"),
+                Deed::Create,
+                "/home/alice/y",
+                (true, Some(3)),
+            ),
+            (
+                Some("/O=Lab/CN=mallory"),
+                Deed::Read,
+                "/public/a",
+                (false, Some(1)),
+            ),
+            (alice, Deed::Read, "/home/alice/../bob", (false, None)),
+            (alice, Deed::Read, "/public/../../public", (false, None)),
+            (alice, Deed::Read, "//public/./a", (true, Some(2))),
+        ] {
+            assert_eq!(decided(who, deed, path), answer, "{who:?} {deed:?} {path}");
+        }
+    }
+
+    #[test]
+    fn no_rules_allow_nothing_and_all_allows_everything() {
+        for deed in DEEDS {
+            assert!(!Rights::default().decide(None, deed, Path::new("/")).allowed);
+            assert!(Rights::all().decide(None, deed, Path::new("/x/y")).allowed);
+        }
+    }
+
+    #[test]
+    fn a_rule_reads_as_a_sentence() {
+        let rights = Rights::parse(RULES).unwrap();
+        let said: Vec<_> = rights.rules().iter().map(ToString::to_string).collect();
+        assert_eq!(said[1], "anyone may read, list under /public");
+        assert_eq!(
+            said[0],
+            "/O=Lab/CN=mallory may never read, write, create, delete, list under /"
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_the_rule() {
+        for (text, said) in [
+            (
+                "[[rule]]\nwho = \"alice\"\nmay = \"read\"",
+                "rule 1: \"alice\" is nobody",
+            ),
+            (
+                "[[rule]]\nwho = \"anyone\"\nmay = \"fly\"",
+                "rule 1: \"fly\" is no deed",
+            ),
+            ("[[rule]]\nwho = \"anyone\"", "rule 1: says either"),
+            (
+                "[[rule]]\nwho = []\nmay = \"read\"",
+                "rule 1: an empty list",
+            ),
+            (
+                "[[rule]]\nwho = \"anyone\"\nmay = \"read\"\nunder = \"../x\"",
+                "rule 1: \"../x\" is no place",
+            ),
+            (
+                "[[rule]]\nwho = \"anyone\"\nmay = \"read\"\nunder = \"/../x\"",
+                "leads upward",
+            ),
+            (
+                "[[rule]]\nwho = \"anyone\"\nmay = \"read\"\nwhere = \"/\"",
+                "where",
+            ),
+            ("[rule]", ""),
+        ] {
+            let error = Rights::parse(text).unwrap_err();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn decisions_are_those_of_the_dumbest_reading(
+            rules in proptest::collection::vec((0usize..3, 0usize..5, 0usize..4, any::<bool>()), 0..6),
+            who in 0usize..3, deed in 0usize..5, path in 0usize..5,
+        ) {
+            const PEOPLE: [Option<&str>; 3] = [None, Some("/CN=a"), Some("/CN=b")];
+            const NAMES: [&str; 3] = ["anonymous", "/CN=a", "identified"];
+            const PLACES: [&str; 4] = ["/", "/x", "/x/y", "/z"];
+            const PATHS: [&str; 5] = ["/", "/x", "/x/y/z", "/xy", "/z"];
+            let mut text = String::new();
+            for (name, deed, place, allows) in &rules {
+                let verb = if *allows { "may" } else { "never" };
+                text += &format!(
+                    "[[rule]]\nwho = {:?}\n{verb} = {:?}\nunder = {:?}\n",
+                    NAMES[*name], DEEDS[*deed].as_str(), PLACES[*place]
+                );
+            }
+            let is_called = |name: usize| match name {
+                0 => who == 0,
+                1 => who == 1,
+                _ => who != 0,
+            };
+            let is_under = |place: usize| {
+                PLACES[place] == "/" || PATHS[path] == PLACES[place] || PATHS[path].starts_with(&format!("{}/", PLACES[place]))
+            };
+            let first = rules.iter().position(|&(name, done, place, _)| is_called(name) && done == deed && is_under(place));
+            let rights = Rights::parse(&text).unwrap();
+            let who = PEOPLE[who].map(Identity::named);
+            let decision = rights.decide(who.as_ref(), DEEDS[deed], Path::new(PATHS[path]));
+            prop_assert_eq!(decision.rule.map(|rule| rule.number() - 1), first);
+            prop_assert_eq!(decision.allowed, first.is_some_and(|first| rules[first].3));
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in "\\PC{0,200}") {
+            let _ = Rights::parse(&text);
+        }
+    }
+}
