@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-const VERBS: [&str; 17] = [
+const VERBS: [&str; 20] = [
     "cp",
     "mv",
     "sync",
@@ -25,6 +25,9 @@ const VERBS: [&str; 17] = [
     "rm",
     "node",
     "config",
+    "ca",
+    "proxy",
+    "auth",
     "version",
     "help",
     "completions",
@@ -67,6 +70,14 @@ fn the_tour_of_the_readme_works() {
     assert!(count > 8, "{count} commands");
 }
 
+/// An authority, somebody whom it knows, a proxy and rights, for the verbs about them.
+const TRUST: [&str; 4] = [
+    "godwit ca init lab --key ec",
+    "godwit ca issue lab alice --key ec",
+    "godwit proxy init --cert usercert.pem --key-kind ec --out proxy.pem",
+    "printf '[[rule]]\nwho = \"anyone\"\nmay = \"read\"\nunder = \"/data\"' > rights.toml",
+];
+
 /// A directory with what the examples speak of, and a node that has the same.
 struct Place {
     scratch: Scratch,
@@ -78,9 +89,13 @@ impl Place {
         let scratch = Scratch::new();
         let export = scratch.dir("export");
         fill(&export);
+        Said::of(shell("tar cf data.tar data").current_dir(&export)).ok();
         let here = scratch.dir("here");
         fill(&here);
         let node = Node::start(&export);
+        for line in TRUST {
+            Said::of(shell(line).current_dir(&here)).ok();
+        }
         let sum = Said::of(godwit().current_dir(&here).args(["sum", "-r", "data"])).ok();
         std::fs::write(here.join("data.b3"), sum.stdout).unwrap();
         Self { scratch, node }
