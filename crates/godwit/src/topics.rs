@@ -44,6 +44,11 @@ Environment
   XDG_CONFIG_HOME      where godwit/config.toml is [default: ~/.config]
   XDG_STATE_HOME       where godwit/ keeps transfers.jsonl, a line for each transfer, and
                        what a resume needs [default: ~/.local/state]
+  X509_USER_PROXY      your proxy [default: /tmp/x509up_u and your number]
+  X509_USER_CERT, X509_USER_KEY
+                       your certificate and its key, or a host's [default: ~/.globus]
+  X509_CERT_DIR        whom you trust [default: ~/.globus/certificates,
+                       /etc/grid-security/certificates]
   NO_COLOR             no colors if set and not empty
   TERM=dumb            no progress bar
   COLUMNS              width of help

@@ -8,7 +8,7 @@ use godwit_store::Error;
 use serde_json::{Value, json};
 use std::{
     borrow::{Borrow, Cow},
-    fmt,
+    fmt, io,
     path::Path,
 };
 
@@ -60,6 +60,48 @@ impl Trouble {
             class: class(error),
             next,
             of_output: is_output(error),
+        }))
+    }
+
+    /// Certificates, keys or rights are not as they must be.
+    pub(crate) fn trust(
+        wanted: impl Into<String>,
+        error: impl Borrow<godwit_trust::Error>,
+    ) -> Self {
+        use godwit_trust::Error as E;
+        let error = error.borrow();
+        let (code, class) = match error {
+            E::Io { cause, .. } => match cause.kind() {
+                io::ErrorKind::NotFound => (4, ("Specification", "you")),
+                io::ErrorKind::PermissionDenied => (13, ("Authorization", "you")),
+                _ => (1, ("Specification", "site")),
+            },
+            E::BadFile { .. } | E::BadRequest { .. } => (2, ("Parameter", "you")),
+            E::Exists { .. } => (1, ("Specification", "you")),
+            E::Token(_) => (13, ("Authorization", "peer")),
+            _ => (13, ("Authorization", "you")),
+        };
+        Self(Box::new(Told {
+            wanted: wanted.into(),
+            fact: error.to_string(),
+            code,
+            fault: error.fault(),
+            class,
+            next: error.hint(),
+            of_output: false,
+        }))
+    }
+
+    /// A rule says no.
+    pub(crate) fn denied(wanted: impl Into<String>, fact: impl Into<String>) -> Self {
+        Self(Box::new(Told {
+            wanted: wanted.into(),
+            fact: fact.into(),
+            code: 13,
+            fault: Fault::Lasting,
+            class: ("Authorization", "you"),
+            next: None,
+            of_output: false,
         }))
     }
 

@@ -1,5 +1,7 @@
 //! One verb, one file: its options, its help with examples, and what it does.
 
+pub(crate) mod auth;
+pub(crate) mod ca;
 pub(crate) mod cat;
 pub(crate) mod completions;
 pub(crate) mod config;
@@ -12,6 +14,7 @@ pub(crate) mod man;
 pub(crate) mod mkdir;
 pub(crate) mod mv;
 pub(crate) mod node;
+pub(crate) mod proxy;
 pub(crate) mod rm;
 pub(crate) mod stat;
 pub(crate) mod sum;

@@ -1,0 +1,170 @@
+//! `godwit auth`: who may do what, and which rule says so.
+
+use super::Facts;
+use crate::{
+    screen::Screen,
+    trouble::{Run, Trouble},
+};
+use clap::{Args, Subcommand, ValueEnum};
+use godwit_trust::{Credential, Decision, Deed, Gridmap, Identity, Rights};
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Tell who may do what, and by which rule
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  godwit auth explain --rights rights.toml --as anonymous read /data/run7.root
+  godwit auth explain --rights rights.toml --as /O=Lab/CN=alice read /data --json
+
+A file of rights is TOML, a [[rule]] each; the first that speaks of the person, the deed and
+the path decides, and where none does the answer is no:
+
+  [[rule]]
+  who = [\"/O=Lab/CN=alice\", \"/O=Grid/*\"]   # subjects, or anyone, identified, anonymous
+  may = [\"read\", \"list\"]                   # read write create delete list, or all
+  under = \"/data/*/public\"                 # and all below; everywhere without it
+
+  [[rule]]
+  who = \"/O=Lab/CN=mallory\"
+  never = \"all\"
+
+Renaming deletes one name and creates another. Rules say what a node would let somebody do;
+the modes of files and the account's quotas are asked after them.
+
+Exit status: 0 it is allowed; 13 it is not; 2 a file that is not understood.")]
+pub(crate) struct Auth {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Say whether somebody may do something, and which rule decides
+    Explain(Explain),
+}
+
+#[derive(Args, Debug)]
+struct Explain {
+    /// What is to be done
+    #[arg(value_enum, value_name = "DEED")]
+    deed: Word,
+    /// Where, counted from the export
+    #[arg(value_name = "PATH")]
+    path: PathBuf,
+    /// The rules
+    #[arg(long, value_name = "FILE")]
+    rights: PathBuf,
+    /// Who: a subject, or anonymous [default: whom your own credential names]
+    #[arg(long = "as", value_name = "SUBJECT")]
+    who: Option<String>,
+    /// Say also which account that is, by this grid-mapfile
+    #[arg(long, value_name = "FILE")]
+    gridmap: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Word {
+    Read,
+    Write,
+    Create,
+    Delete,
+    List,
+}
+
+impl Auth {
+    pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+        let What::Explain(explain) = self.what;
+        explain.run(screen)
+    }
+}
+
+impl Explain {
+    fn run(self, screen: &Screen) -> Run<Facts> {
+        let wanted = format!("explain the rights of {}", self.rights.display());
+        let trouble = |error| Trouble::trust(&wanted, error);
+        let rights = Rights::read(&self.rights).map_err(trouble)?;
+        let who = self.identity(&wanted)?;
+        let accounts = match (&self.gridmap, &who) {
+            (Some(file), Some(who)) => Some(Gridmap::read(file).map_err(trouble)?.accounts(who)),
+            _ => None,
+        };
+        let deed = self.deed.deed();
+        let decision = rights.decide(who.as_ref(), deed, &self.path);
+        self.say(screen, who.as_ref(), accounts.as_deref(), decision)
+            .map_err(|error| Trouble::store(&wanted, error))?;
+        if decision.allowed {
+            return Ok(Facts::new());
+        }
+        let name = who.map_or_else(|| "anonymous".into(), |who| who.to_string());
+        let act = format!("let {name} {} {}", deed.as_str(), self.path.display());
+        Err(Trouble::denied(act, reason(decision)))
+    }
+
+    fn identity(&self, wanted: &str) -> Run<Option<Identity>> {
+        match self.who.as_deref() {
+            Some("anonymous") => Ok(None),
+            Some(subject) if subject.starts_with('/') => Ok(Some(Identity::named(subject))),
+            Some(other) => Err(Trouble::asked(
+                wanted,
+                format!(
+                    "{other:?} is no subject: it begins with a slash, or is the word anonymous"
+                ),
+            )),
+            None => match Credential::discover().map_err(|error| Trouble::trust(wanted, error))? {
+                Some(credential) => Ok(Some(credential.identity())),
+                None => {
+                    Err(Trouble::asked(wanted, "you have no credential").next("say who with --as"))
+                }
+            },
+        }
+    }
+
+    fn say(
+        &self,
+        screen: &Screen,
+        who: Option<&Identity>,
+        accounts: Option<&[String]>,
+        decision: Decision<'_>,
+    ) -> Result<(), godwit_store::Error> {
+        if screen.json() {
+            return screen.object(&json!({
+                "event": "decision",
+                "who": who.map(Identity::subject),
+                "deed": self.deed.deed().as_str(),
+                "path": self.path.to_string_lossy(),
+                "allowed": decision.allowed,
+                "rule": decision.rule.map(godwit_trust::Rule::number),
+                "because": reason(decision),
+                "accounts": accounts,
+            }));
+        }
+        if decision.allowed {
+            screen.line(format!("allowed: {}", reason(decision)))?;
+        }
+        match accounts {
+            Some([]) => screen.line("account: none; the grid-mapfile does not name this subject"),
+            Some(accounts) => screen.line(format!("account: {}", accounts.join(", "))),
+            None => Ok(()),
+        }
+    }
+}
+
+fn reason(decision: Decision<'_>) -> String {
+    match decision.rule {
+        Some(rule) => format!("rule {}: {rule}", rule.number()),
+        None => "no rule speaks of it, and what is not allowed is denied".into(),
+    }
+}
+
+impl Word {
+    fn deed(self) -> Deed {
+        match self {
+            Self::Read => Deed::Read,
+            Self::Write => Deed::Write,
+            Self::Create => Deed::Create,
+            Self::Delete => Deed::Delete,
+            Self::List => Deed::List,
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! `godwit proxy`: a short-lived certificate that acts in one's name.
+
+use super::{
+    Facts,
+    ca::{Key, since_epoch},
+};
+use crate::{
+    screen::Screen,
+    trouble::{Run, Trouble},
+    units,
+};
+use clap::{Args, Subcommand};
+use godwit_store::Error as StoreError;
+use godwit_trust::{Authorities, Credential, NewProxy, Passphrase, lab};
+use serde_json::json;
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+
+/// Make, show and destroy the proxy that acts for you
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  godwit proxy init --cert usercert.pem --key userkey.pem --out proxy.pem
+  godwit proxy init --cert usercert.pem --limited --valid 2h --out limited.pem
+  godwit proxy info proxy.pem
+  godwit proxy destroy proxy.pem
+
+A proxy (RFC 3820) is a certificate that you sign yourself: programs and the servers that
+they log in to use it in your name for some hours, and your own key stays locked away. It
+is found where Globus' programs look: $X509_USER_PROXY, else /tmp/x509up_u and your number.
+
+Exit status: 0; 4 there is none; 13 expired, or a key that others may read.")]
+pub(crate) struct Proxy {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Make a proxy of your certificate
+    Init(Init),
+    /// Show whom a proxy names, and for how long
+    Info(Info),
+    /// Remove a proxy
+    Destroy(Destroy),
+}
+
+#[derive(Args, Debug)]
+struct Init {
+    /// Your certificate [default: $X509_USER_CERT, ~/.globus/usercert.pem]
+    #[arg(long, value_name = "FILE")]
+    cert: Option<PathBuf>,
+    /// Its key [default: $X509_USER_KEY, ~/.globus/userkey.pem; with --cert userkey.pem beside it]
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// Where the proxy goes [default: $X509_USER_PROXY, /tmp/x509up_uN]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// How long it lives; no longer than your certificate
+    #[arg(long, value_name = "TIME", value_parser = units::parse_duration, default_value = "12h")]
+    valid: Duration,
+    /// Good for files, not for starting jobs
+    #[arg(long)]
+    limited: bool,
+    /// How many proxies may be made of it in turn; any number without
+    #[arg(long, value_name = "N")]
+    path_length: Option<u8>,
+    /// Kind of its key
+    #[arg(long = "key-kind", value_enum, default_value_t = Key::Rsa, value_name = "KIND")]
+    kind: Key,
+    /// Read the passphrase of the key from the first line of FILE instead of asking
+    #[arg(long, value_name = "FILE")]
+    passphrase_file: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+struct Info {
+    /// The proxy [default: $X509_USER_PROXY, /tmp/x509up_uN]
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+struct Destroy {
+    /// The proxy [default: $X509_USER_PROXY, /tmp/x509up_uN]
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+impl Proxy {
+    pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+        match self.what {
+            What::Init(init) => init.run(screen),
+            What::Info(info) => info.run(screen),
+            What::Destroy(destroy) => destroy.run(screen),
+        }
+    }
+}
+
+impl Init {
+    fn run(self, screen: &Screen) -> Run<Facts> {
+        let (cert, key) = self.files();
+        let wanted = format!("make a proxy of {}", cert.display());
+        let trouble = |error| Trouble::trust(&wanted, error);
+        let words = self.passphrase(&wanted)?;
+        let passphrase = words.as_deref().map_or(Passphrase::Ask, Passphrase::Given);
+        let owner = Credential::unlock(&cert, &key, passphrase).map_err(trouble)?;
+        let asked = NewProxy {
+            limited: self.limited,
+            lifetime: self.valid,
+            key: self.kind.kind(),
+            depth_max: self.path_length,
+        };
+        let proxy = owner.proxy(&asked).map_err(trouble)?;
+        let out = self.out.unwrap_or_else(godwit_trust::proxy_file);
+        lab::write_proxy(&proxy, &out).map_err(trouble)?;
+        say(screen, &proxy, &out).map_err(|error| Trouble::store(&wanted, error))?;
+        Ok(Facts::new())
+    }
+
+    fn files(&self) -> (PathBuf, PathBuf) {
+        let (cert, key) = godwit_trust::owner_files();
+        match (&self.cert, &self.key) {
+            (Some(cert), Some(key)) => (cert.clone(), key.clone()),
+            (Some(cert), None) => {
+                let beside = cert.with_file_name("userkey.pem");
+                let key = if beside.exists() {
+                    beside
+                } else {
+                    cert.clone()
+                };
+                (cert.clone(), key)
+            }
+            (None, named) => (cert, named.clone().unwrap_or(key)),
+        }
+    }
+
+    fn passphrase(&self, wanted: &str) -> Run<Option<Vec<u8>>> {
+        let Some(file) = &self.passphrase_file else {
+            return Ok(None);
+        };
+        let text =
+            fs::read(file).map_err(|cause| Trouble::store(wanted, StoreError::io(file, cause)))?;
+        let line = text.split(|&byte| byte == b'\n').next().unwrap_or_default();
+        Ok(Some(line.to_vec()))
+    }
+}
+
+impl Info {
+    fn run(self, screen: &Screen) -> Run<Facts> {
+        let file = self.file.unwrap_or_else(godwit_trust::proxy_file);
+        let wanted = format!("show the proxy {}", file.display());
+        let proxy =
+            Credential::from_files(&file, &file).map_err(|error| Trouble::trust(&wanted, error))?;
+        say(screen, &proxy, &file).map_err(|error| Trouble::store(&wanted, error))?;
+        // An expired proxy is shown, and is an error all the same.
+        proxy
+            .check_dates(SystemTime::now())
+            .map_err(|error| Trouble::trust(format!("use the proxy {}", file.display()), error))?;
+        Ok(Facts::new())
+    }
+}
+
+impl Destroy {
+    fn run(self, screen: &Screen) -> Run<Facts> {
+        let file = self.file.unwrap_or_else(godwit_trust::proxy_file);
+        let wanted = format!("destroy the proxy {}", file.display());
+        let trouble = |cause| Trouble::store(&wanted, StoreError::io(&file, cause));
+        let proxy =
+            Credential::from_files(&file, &file).map_err(|error| Trouble::trust(&wanted, error))?;
+        overwrite(&file).map_err(trouble)?;
+        fs::remove_file(&file).map_err(trouble)?;
+        if screen.json() {
+            let object = json!({ "event": "destroyed", "file": file, "subject": proxy.identity().subject() });
+            screen
+                .object(&object)
+                .map_err(|error| Trouble::store(&wanted, error))?;
+        }
+        Ok(Facts::new())
+    }
+}
+
+/// Writes zeros over a secret: of use where the file system writes in place.
+fn overwrite(file: &Path) -> std::io::Result<()> {
+    let mut opened = fs::OpenOptions::new().write(true).open(file)?;
+    let length = opened.metadata()?.len() as usize;
+    opened.write_all(&vec![0; length])?;
+    opened.sync_all()
+}
+
+fn say(screen: &Screen, proxy: &Credential, file: &Path) -> Result<(), StoreError> {
+    let identity = proxy.identity();
+    let until = since_epoch(proxy.not_after());
+    let left = proxy
+        .not_after()
+        .duration_since(SystemTime::now())
+        .unwrap_or_default();
+    let kind = match (proxy.is_proxy(), identity.is_limited()) {
+        (false, _) => "no proxy: the certificate itself",
+        (true, false) => "full proxy",
+        (true, true) => "limited proxy",
+    };
+    let trusted = Authorities::discover().and_then(|authorities| {
+        authorities.check(proxy)?;
+        Ok(authorities.dir().to_owned())
+    });
+    if screen.json() {
+        return screen.object(&json!({
+            "event": "proxy",
+            "file": file,
+            "identity": identity.subject(),
+            "chain": identity.chain(),
+            "kind": kind,
+            "limited": identity.is_limited(),
+            "key": proxy.key_kind(),
+            "authority": proxy.authority(),
+            "not_after": units::instant(until),
+            "seconds_left": left.as_secs(),
+            "accepted_here": trusted.is_ok(),
+            "why_not": trusted.err().map(|error| error.to_string()),
+        }));
+    }
+    let rows = [
+        ("identity", identity.subject().to_owned()),
+        ("kind", format!("{kind}, {} bits", proxy.key_kind())),
+        ("file", file.display().to_string()),
+        (
+            "until",
+            format!(
+                "{} UTC, {} left",
+                units::minute(until),
+                units::duration(left)
+            ),
+        ),
+        ("authority", proxy.authority()),
+        (
+            "here",
+            match trusted {
+                Ok(dir) => format!("accepted by {}", dir.display()),
+                Err(error) => format!("not accepted: {error}"),
+            },
+        ),
+    ];
+    for (name, value) in rows {
+        screen.line(format!("{name:9} {value}"))?;
+    }
+    Ok(())
+}

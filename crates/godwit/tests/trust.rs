@@ -1,0 +1,182 @@
+//! `godwit ca`, `proxy` and `auth`, as scripts use them.
+
+#![allow(clippy::unwrap_used)] // a test may
+
+mod common;
+
+use common::{Said, Scratch, godwit};
+use serde_json::Value;
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+
+/// Runs a verb in a directory; returns its exit status and the objects it printed.
+fn ask(here: &Path, line: &str) -> (i32, Vec<Value>) {
+    let mut command = godwit();
+    command
+        .current_dir(here)
+        .args(line.split(' '))
+        .arg("--json");
+    for name in ["X509_USER_PROXY", "X509_USER_CERT", "X509_USER_KEY"] {
+        command.env_remove(name);
+    }
+    command.env("X509_CERT_DIR", here.join("lab/certificates"));
+    let said = Said::of(&mut command);
+    let text = String::from_utf8(said.stdout.clone()).unwrap();
+    let objects = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    (
+        said.status.unwrap_or_else(|| panic!("{said}")),
+        objects.collect(),
+    )
+}
+
+#[track_caller]
+fn good(here: &Path, line: &str) -> Value {
+    let (status, objects) = ask(here, line);
+    assert_eq!(status, 0, "{line}: {objects:?}");
+    objects[0].clone()
+}
+
+#[track_caller]
+fn bad(here: &Path, line: &str, status: i32) -> String {
+    let (found, objects) = ask(here, line);
+    assert_eq!(found, status, "{line}: {objects:?}");
+    let error = objects
+        .iter()
+        .find(|object| object["event"] == "error")
+        .unwrap();
+    format!(
+        "{} ({})",
+        error["message"].as_str().unwrap(),
+        error["next"].as_str().unwrap()
+    )
+}
+
+/// A laboratory with alice in it; elliptic keys, since they are quick.
+fn lab() -> Scratch {
+    let scratch = Scratch::new();
+    let here = scratch.path();
+    good(here, "ca init lab --key ec");
+    good(here, "ca issue lab alice --out alice --key ec");
+    scratch
+}
+
+#[test]
+fn an_authority_issues_what_a_proxy_is_made_of() {
+    let scratch = lab();
+    let here = scratch.path();
+    let made = good(
+        here,
+        "proxy init --cert alice/usercert.pem --out p --key-kind ec --limited --valid 1h",
+    );
+    assert_eq!(made["identity"], "/O=Lab/CN=alice");
+    assert_eq!(made["limited"], true);
+    assert_eq!(made["accepted_here"], true, "{made}");
+    let left = made["seconds_left"].as_u64().unwrap();
+    assert!((3590..=3600).contains(&left), "{left}");
+    let mode = fs::metadata(here.join("p")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert_eq!(good(here, "proxy info p")["chain"], made["chain"]);
+    good(here, "proxy destroy p");
+    assert!(!here.join("p").exists());
+    bad(here, "proxy info p", 4);
+    bad(here, "proxy destroy p", 4);
+}
+
+#[test]
+fn what_is_revoked_is_accepted_no_more() {
+    let scratch = lab();
+    let here = scratch.path();
+    good(
+        here,
+        "proxy init --cert alice/usercert.pem --out p --key-kind ec",
+    );
+    assert_eq!(
+        good(here, "ca revoke lab alice/usercert.pem")["subject"],
+        "/O=Lab/CN=alice"
+    );
+    let info = good(here, "proxy info p");
+    assert_eq!(info["accepted_here"], false);
+    assert!(
+        info["why_not"].as_str().unwrap().contains("was revoked at"),
+        "{info}"
+    );
+    good(here, "ca init other --key ec");
+    bad(here, "ca revoke other alice/usercert.pem", 2);
+}
+
+#[test]
+fn nothing_is_overwritten_unasked() {
+    let scratch = lab();
+    let here = scratch.path();
+    let before = fs::read(here.join("alice/userkey.pem")).unwrap();
+    let said = bad(here, "ca issue lab alice --out alice --key ec", 1);
+    assert!(said.contains("--force"), "{said}");
+    assert_eq!(fs::read(here.join("alice/userkey.pem")).unwrap(), before);
+    good(here, "ca issue lab alice --out alice --key ec --force");
+    assert_ne!(fs::read(here.join("alice/userkey.pem")).unwrap(), before);
+    bad(here, "ca init lab", 1);
+}
+
+#[test]
+fn an_exposed_key_makes_no_proxy() {
+    let scratch = lab();
+    let here = scratch.path();
+    let key = here.join("alice/userkey.pem");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
+    let said = bad(here, "proxy init --cert alice/usercert.pem --out p", 13);
+    assert!(
+        said.contains("mode 0644") && said.contains("chmod 600"),
+        "{said}"
+    );
+    assert!(!here.join("p").exists());
+}
+
+#[test]
+fn an_expired_proxy_is_shown_and_is_an_error() {
+    let scratch = lab();
+    let here = scratch.path();
+    good(
+        here,
+        "proxy init --cert alice/usercert.pem --out p --key-kind ec --valid 0",
+    );
+    let said = bad(here, "proxy info p", 13);
+    assert!(
+        said.contains("expired") && said.contains("godwit proxy init"),
+        "{said}"
+    );
+}
+
+#[test]
+fn the_rule_that_decides_is_told() {
+    let scratch = Scratch::new();
+    let here = scratch.path();
+    let rules = "[[rule]]\nwho = \"/O=Lab/*\"\nmay = [\"read\", \"list\"]\nunder = \"/data\"\n";
+    fs::write(here.join("rights"), rules).unwrap();
+    fs::write(here.join("map"), "\"/O=Lab/CN=alice\" alice,shared\n").unwrap();
+    let told = good(
+        here,
+        "auth explain --rights rights --as /O=Lab/CN=alice --gridmap map read /data/x",
+    );
+    assert_eq!(told["rule"], 1);
+    assert_eq!(
+        told["because"],
+        "rule 1: /O=Lab/* may read, list under /data"
+    );
+    assert_eq!(told["accounts"], serde_json::json!(["alice", "shared"]));
+    let said = bad(
+        here,
+        "auth explain --rights rights --as anonymous read /data/x",
+        13,
+    );
+    assert!(said.starts_with("no rule speaks of it"), "{said}");
+    fs::write(
+        here.join("rights"),
+        "[[rule]]\nwho = \"alice\"\nmay = \"read\"\n",
+    )
+    .unwrap();
+    let said = bad(
+        here,
+        "auth explain --rights rights --as anonymous read /x",
+        2,
+    );
+    assert!(said.contains("rule 1: \"alice\" is nobody"), "{said}");
+}
