@@ -519,3 +519,45 @@ fn buffers_by_hand_are_asked_of_the_server_too() {
     assert_same(&source, &node.export.join("x"));
     assert_eq!(ours(["cp", "--tcp-buffer", "1G", "a", "b"]).status, Some(2));
 }
+
+#[test]
+fn a_node_with_a_state_directory_writes_transfers_down() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("export"));
+    let small = scratch.file("small", 1000);
+    let large = scratch.file("large", 3_000_000);
+    for source in [&small, &large] {
+        ours(["cp", source.to_str().unwrap(), &node.url("")]).ok();
+    }
+    ours(["cat", &node.url("large")]).ok();
+    assert_eq!(ours(["cat", &node.url("none")]).status, Some(4));
+    drop(node);
+    let text = std::fs::read_to_string(scratch.join("export.state/transfers.jsonl")).unwrap();
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|l| serde_json::from_str(l).unwrap())
+        .collect();
+    let told = |key: &str| lines.iter().map(|l| l[key].clone()).collect::<Vec<_>>();
+    assert_eq!(told("bytes"), [1000, 3_000_000, 3_000_000], "{text}");
+    assert_eq!(
+        (&lines[0]["target"], &lines[2]["source"]),
+        (&"small".into(), &"large".into())
+    );
+    assert!(
+        lines
+            .iter()
+            .all(|l| l["user"] == "anonymous" && l["status"] == "ok"),
+        "{text}"
+    );
+    // Without it nothing is written, and one that cannot be had is said.
+    let file = scratch.file("file", 1);
+    let said = ours([
+        "node",
+        "--export",
+        scratch.path().to_str().unwrap(),
+        "--state",
+        file.to_str().unwrap(),
+    ]);
+    assert_ne!(said.status, Some(0), "{said}");
+    assert!(said.stderr.contains("--state"), "{said}");
+}

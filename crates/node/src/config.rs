@@ -178,7 +178,7 @@ pub const KEYS: [Key; 24] = [
     Key {
         name: "node.state",
         default: "",
-        about: "where state is kept that does not lie beside the files (so far there is none)",
+        about: "directory in which transfers.jsonl tells every transfer, a line each; what a resume needs lies beside the files",
     },
     Key {
         name: "ftp.listen",

@@ -5,6 +5,7 @@
 mod admission;
 mod config;
 mod failure;
+mod journal;
 mod listener;
 mod ports;
 mod session;
@@ -47,6 +48,8 @@ pub enum Error {
     /// What was configured for GSI is of no use.
     #[error("cannot prove who this node is: {0}")]
     Trust(godwit_trust::Error),
+    #[error("cannot keep state in {}: {}", .path.display(), why(.cause))]
+    State { path: PathBuf, cause: io::Error },
     #[error("cannot start: {}", why(.0))]
     Start(#[source] io::Error),
 }

@@ -3,6 +3,7 @@
 use crate::{
     Addresses, Config, Error,
     admission::{Admission, Admitted},
+    journal::Journal,
     ports::Ports,
     session::Session,
     stop::Stop,
@@ -32,6 +33,7 @@ pub(crate) struct Shared {
     pub(crate) trust: Trust,
     pub(crate) ports: Arc<Ports>,
     pub(crate) stop: Stop,
+    pub(crate) journal: Journal,
     pub(crate) transfers: AtomicU64,
     host: String,
 }
@@ -72,6 +74,10 @@ impl Node {
                 cause,
             }
         })?;
+        let journal = Journal::open(config.state.as_deref()).map_err(|cause| Error::State {
+            path: config.state.clone().unwrap_or_default(),
+            cause,
+        })?;
         let descriptors = raise_open_files().map_err(Error::Start)?;
         let sessions = sessions_for(config.limits.sessions, descriptors);
         let shared = Arc::new(Shared {
@@ -80,6 +86,7 @@ impl Node {
             trust: Trust::begin(config.trust.clone()).map_err(Error::Trust)?,
             ports: Ports::new(config.data.ports.clone(), config.data.wait),
             stop: Stop::new().map_err(Error::Start)?,
+            journal,
             transfers: AtomicU64::new(1),
             host: host_name(&config.host),
             config,

@@ -13,7 +13,7 @@ mod receive;
 mod send;
 mod trust;
 
-use crate::{failure::failure, listener::Shared, ports::Held};
+use crate::{failure::failure, journal::Transfer, listener::Shared, ports::Held};
 use godwit_store::{
     Dir, Error,
     channel::{Channel, Watch},
@@ -25,6 +25,7 @@ use godwit_wire::{
     shield::DataPeer,
 };
 use std::{
+    fmt,
     io::{self, Read, Write},
     net::{IpAddr, SocketAddr, TcpStream},
     os::fd::AsFd,
@@ -214,7 +215,28 @@ impl Session {
             // Replies already promise it. Closing is the only true word left.
             return Err(End::Lost(io::ErrorKind::ConnectionAborted.into()));
         }
-        self.flush_replies()
+        self.flush_replies()?;
+        self.shared.journal.flush();
+        Ok(())
+    }
+
+    /// Writes down how a transfer went.
+    fn note(
+        &self,
+        (source, target): (&dyn fmt::Display, &dyn fmt::Display),
+        seconds: f64,
+        streams: usize,
+        came_to: Result<u64, &str>,
+    ) {
+        self.shared.journal.note(|| Transfer {
+            when: now(),
+            user: self.machine.user().unwrap_or_default(),
+            source: source.to_string(),
+            target: target.to_string(),
+            seconds,
+            streams,
+            came_to,
+        });
     }
 
     fn flush_replies(&mut self) -> Result<(), End> {

@@ -55,7 +55,8 @@ pub(crate) struct Told {
     /// Who may log in by GSI, beside you [default: GRIDMAP, or the usual]
     #[arg(long, value_name = "FILE")]
     gridmap: Option<PathBuf>,
-    /// Where state is kept, if not beside the files
+    /// Write every transfer down in transfers.jsonl there; what a resume needs lies beside the files
+    /// [default: none is written]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
     /// Read this configuration file instead of the usual one
@@ -87,6 +88,10 @@ impl Node {
             Ok(()) => Ok(Facts::new()),
             Err(NodeError::Config(error)) => Err(Trouble::asked(wanted, error)),
             Err(NodeError::Export { cause, .. }) => Err(Trouble::store(wanted, cause)),
+            Err(NodeError::State { path, cause }) => {
+                let trouble = Trouble::store(wanted, Error::io(path, cause));
+                Err(trouble.next("name another directory with --state, or none"))
+            }
             Err(NodeError::Trust(error)) => {
                 let hint = error.hint();
                 let trouble = Trouble::asked(wanted, error);

@@ -46,6 +46,13 @@ impl Session {
                 tracing::info!(id, source = %self.peer, target = %path.display(), seconds, streams, fault = fault.said, "receive failed");
             }
         }
+        let came_to = received.as_ref().map(|(_, bytes)| *bytes);
+        self.note(
+            (&self.peer, &path.display()),
+            seconds,
+            streams,
+            came_to.map_err(|fault| &*fault.said),
+        );
         match received {
             Ok((outcome, _)) => Ok(Answer::Sent(outcome)),
             Err(failure) if links == Links::Done => Ok(Answer::NotKept(failure)),

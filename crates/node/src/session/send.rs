@@ -44,6 +44,13 @@ impl Session {
                 tracing::info!(id, source = %path.display(), target = %self.peer, seconds, streams, fault = fault.said, "send failed");
             }
         }
+        let came_to = sent.as_ref().map(|(_, bytes)| *bytes);
+        self.note(
+            (&path.display(), &self.peer),
+            seconds,
+            streams,
+            came_to.map_err(|fault| &*fault.said),
+        );
         sent.map(|(outcome, _)| Answer::Sent(outcome))
     }
 
