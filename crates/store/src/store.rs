@@ -60,7 +60,8 @@ pub trait Store: Send + Sync {
     fn write(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>>;
 
     /// Reads whole small files, as many in flight as the store can. `next` names
-    /// them (`None`: no more); `each` gets every one exactly once, in that order.
+    /// them; `None` means no more for now, and it may be asked again while some are
+    /// in flight. `each` gets every one exactly once, in that order.
     /// Returns an error only if the whole conversation broke; then the files not
     /// yet given to `each` were not read.
     fn read_small(
@@ -98,6 +99,11 @@ pub trait Store: Send + Sync {
 
     /// Makes one directory. `Exists` if there is something of that name.
     fn mkdir(&self, path: &Path) -> Result<()>;
+
+    /// Makes directories, each as [`Store::mkdir`] does, in this order.
+    fn mkdir_many(&self, paths: &[&Path]) -> Vec<Result<()>> {
+        paths.iter().map(|path| self.mkdir(path)).collect()
+    }
 
     /// Changes attributes; those that are `None` stay.
     fn set(&self, path: &Path, set: &Set) -> Result<()>;

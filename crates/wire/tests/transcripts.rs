@@ -9,7 +9,9 @@ use godwit_wire::{
     shield::{Guard, Spoiled},
 };
 use godwit_wire::{
-    client::{self, Credentials, Dialogue, Heard, Line, Looked, Peer, Refusal, Talk, Unspeakable},
+    client::{
+        self, Ahead, Credentials, Dialogue, Heard, Line, Looked, Peer, Refusal, Talk, Unspeakable,
+    },
     reply::Reply,
     time::Written,
     transcript::{By, Spoken, parse},
@@ -140,6 +142,11 @@ impl Talk for Script {
     fn greeting(&mut self) -> Result<Reply, Broken> {
         self.final_reply()
     }
+
+    fn ask_before_greeting(&mut self, lines: &[Line]) -> Result<(Reply, Vec<Reply>), Broken> {
+        let greeting = self.dialogue.poll_heard()?.unwrap().reply;
+        Ok((greeting, self.ask(lines)?))
+    }
 }
 
 fn refused(refusal: &Refusal) -> String {
@@ -188,21 +195,25 @@ fn want(script: &mut Script, peer: &mut Peer, wanted: &str) -> String {
             Err(refusal) => refused(&refusal),
         },
         "prove" => script.prove(),
-        "enter" => match client::enter(script, rest.into(), &Credentials::mapped()).unwrap() {
-            Ok(found) => {
+        "enter" => match client::enter(script, rest.into(), &Credentials::mapped(), &[]).unwrap() {
+            Ok((found, _)) => {
                 *peer = found;
                 format!("family {:?}", peer.family())
             }
             Err(refusal) => refused(&refusal),
         },
-        "login" => {
+        "login" | "login-again" => {
             let (user, password) = rest.split_once(' ').unwrap();
             let who = Credentials {
                 user: user.into(),
                 password: password.into(),
             };
-            match client::log_in(script, &who).unwrap() {
-                Ok(found) => {
+            let ahead = Ahead {
+                is_ours: verb == "login-again",
+                lines: &[Line::new("MODE E")],
+            };
+            match client::log_in(script, &who, ahead).unwrap() {
+                Ok((found, _)) => {
                     *peer = found;
                     let home = String::from_utf8(peer.home.clone()).unwrap();
                     format!("family {:?} home {home}", peer.family())

@@ -35,6 +35,28 @@ pub(super) fn begin(session: &mut Session, path: &Path, patience: Duration) -> R
     Ok(Begun::Over(reply))
 }
 
+/// Connects for data while the server that was asked for it waits, and hears what
+/// it says first. What it refuses it says better than a connection that fails.
+pub(super) fn connect_and_begin(
+    session: &mut Session,
+    channel: &mut Channel,
+    streams: usize,
+    watch: &Watch,
+    path: &Path,
+    patience: Duration,
+) -> Result<Begun> {
+    let Err(error) = channel.open(streams, watch) else {
+        return begin(session, path, patience);
+    };
+    match begin(session, path, patience.min(EXPLAIN_MAX)) {
+        Err(refused) if !session.is_broken => Err(refused),
+        _ => {
+            session.is_broken = true;
+            Err(error)
+        }
+    }
+}
+
 /// Runs `carry` in a thread until the bytes are there and the server has said so.
 ///
 /// `on_word` is given every preliminary reply. A negative final reply tells more
@@ -214,6 +236,8 @@ pub(super) fn ended_early(host: &str, got: u64, wanted: u64) -> Error {
 
 /// What is waited for between a transfer command and its 150.
 pub(super) const TO_BEGIN: &str = "waiting for the transfer to begin";
+/// How long a server may take to say why it closed its data port.
+const EXPLAIN_MAX: Duration = Duration::from_secs(2);
 const TICK: Duration = Duration::from_millis(500);
 const ABANDONED_MAX: Duration = Duration::from_secs(5);
 const ABORTED_MAX: Duration = Duration::from_secs(5);

@@ -32,6 +32,19 @@ impl Session {
         streams: usize,
         watch: &Watch,
     ) -> Result<Channel> {
+        let listens =
+            flow == Flow::Fetch && mode == Mode::Extended && self.family() != Family::Godwit;
+        let mut channel = self.aim_data(flow, mode, streams)?;
+        if !listens {
+            let streams = if mode == Mode::Stream { 1 } else { streams };
+            channel.open(streams.max(1), watch)?;
+        }
+        Ok(channel)
+    }
+
+    /// Like [`Session::open_data`], but connects nowhere yet: with one of ours the
+    /// transfer is asked for first, and both are under way at the same time.
+    pub(super) fn aim_data(&mut self, flow: Flow, mode: Mode, streams: usize) -> Result<Channel> {
         let streams = match mode {
             Mode::Stream => 1,
             Mode::Extended => streams.max(1),
@@ -51,7 +64,6 @@ impl Session {
         }
         let mut channel = Channel::connect(self.ask_passive(mode)?);
         channel.size_buffers(self.options.tcp_buffer);
-        channel.open(streams, watch)?;
         Ok(channel)
     }
 

@@ -21,14 +21,19 @@ mod small;
 
 use crate::{
     Can, Entry, Error, Finished, Given, Read, Result, Set, Sink, Small, Space, Stat, Store, Take,
-    What, Write, channel::Cancel,
+    What, Write,
+    channel::{Cancel, Mode},
 };
 use fetch::Fetch;
 use godwit_core::{Algorithm, Block, Digest, Extents, Scheme, Url};
-use godwit_wire::client::{self, Credentials, Family, Peer, Talk};
+use godwit_wire::{
+    client::{self, Ahead, Credentials, Family, Line, Peer, Talk},
+    features::Features,
+};
 use names::Depth;
 use parts::Parts;
 pub use proof::Trust;
+pub(crate) use session::Flow;
 use session::Session;
 use std::{
     fmt,
@@ -129,6 +134,15 @@ struct Known {
     round_trip: Duration,
 }
 
+impl From<&Session> for Known {
+    fn from(session: &Session) -> Self {
+        Self {
+            peer: Arc::new(session.peer.clone()),
+            round_trip: session.round_trip,
+        }
+    }
+}
+
 impl fmt::Debug for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Remote({}:{})", self.0.host, self.0.port)
@@ -207,9 +221,50 @@ impl Remote {
         Ok(name)
     }
 
+    /// Gets another conversation ready for small files, its data connection too, if
+    /// the server is one of ours that we know. Whoever needs one takes it from the
+    /// idle ones; what goes wrong here goes wrong there again, and is told there.
+    pub(crate) fn prepare(&self, flow: Flow) {
+        let known = self.0.known().clone();
+        if !known.is_some_and(|known| known.peer.family() == Family::Godwit) {
+            return;
+        }
+        let prepared = self.0.open(&[Line::new("EPSV")]).and_then(|mut session| {
+            let watch = fetch::new_watch(&self.0.options)?;
+            let channel = session.open_data(flow, Mode::Extended, 1, &watch)?;
+            session.keep_data(channel, flow, Mode::Extended, 1);
+            Ok(session)
+        });
+        match prepared {
+            Ok(session) => self.0.give_back(session),
+            Err(error) => tracing::debug!(%error, "no conversation was prepared"),
+        }
+    }
+
+    /// Returns what is said to one of ours to look at a file, which can be said
+    /// before it is known whether it is one.
+    fn looking(&self, path: &Path) -> Option<Line> {
+        let ours = Peer {
+            features: Features::of(["GODWIT 1"]),
+            ..Peer::default()
+        };
+        let name = ours.name(self.1.join(path).as_os_str().as_bytes());
+        Line::new("MLST").bytes(&name).ok()
+    }
+
     /// Runs `ask` in a conversation of its own.
     fn with<T>(&self, path: &Path, ask: impl FnOnce(&mut Session) -> Result<T>) -> Result<T> {
-        let mut session = self.0.take()?;
+        self.with_ahead(path, &[], ask)
+    }
+
+    /// Like [`Remote::with`]; should it take a login, `ahead` is said together with it.
+    fn with_ahead<T>(
+        &self,
+        path: &Path,
+        ahead: &[Line],
+        ask: impl FnOnce(&mut Session) -> Result<T>,
+    ) -> Result<T> {
+        let mut session = self.0.take_or_open(ahead)?;
         let answer = ask(&mut session).map_err(|error| session.about(error, path));
         self.0.give_back(session);
         answer
@@ -243,15 +298,19 @@ impl Remote {
             return Ok(known);
         }
         let session = self.0.take()?;
+        let known = Known::from(&session);
         self.0.give_back(session);
-        let known = self.0.known().clone();
-        Ok(known.expect("who logged in is known"))
+        Ok(known)
     }
 }
 
 impl Inner {
     /// Returns a conversation that nobody else is in.
     fn take(&self) -> Result<Session> {
+        self.take_or_open(&[])
+    }
+
+    fn take_or_open(&self, ahead: &[Line]) -> Result<Session> {
         self.options.cancel.check()?;
         loop {
             let idle = self.idle.lock().expect(NO_PANIC).pop();
@@ -261,12 +320,33 @@ impl Inner {
                 None => break,
             }
         }
-        let session = Session::open(&self.host, self.port, self.login, &self.who, &self.options)?;
-        *self.known() = Some(Known {
-            peer: Arc::new(session.peer.clone()),
-            round_trip: session.round_trip,
+        self.open(ahead)
+    }
+
+    /// Begins a conversation; `lines` are said with the login to one of ours.
+    fn open(&self, lines: &[Line]) -> Result<Session> {
+        let before = self.known().clone();
+        let calls_itself_ours = |known: &Known| {
+            known.peer.family() == Family::Godwit && known.peer.banner.contains("godwit")
+        };
+        let ahead = Ahead {
+            is_ours: before.as_ref().is_some_and(calls_itself_ours),
+            lines,
+        };
+        let Self { host, who, .. } = self;
+        let opened = Session::open(host, self.port, self.login, who, &self.options, ahead);
+        let now = opened.as_ref().ok().map(|session| {
+            let now = Known::from(session);
+            // What was said before the greeting waited for the server's own start as well.
+            let shortest = before.map_or(now.round_trip, |known| known.round_trip);
+            Known {
+                round_trip: now.round_trip.min(shortest),
+                ..now
+            }
         });
-        Ok(session)
+        // Who cannot be talked to any more is a stranger next time.
+        *self.known() = now;
+        opened
     }
 
     /// Takes back a conversation, if there is use for it.
@@ -327,7 +407,8 @@ impl Store for Remote {
     }
 
     fn stat(&self, path: &Path) -> Result<Stat> {
-        self.with(path, |session| {
+        let looking = self.looking(path);
+        self.with_ahead(path, looking.as_slice(), |session| {
             let name = self.name(session, path)?;
             names::stat(session, path, &name)
         })
@@ -441,6 +522,21 @@ impl Store for Remote {
         })
     }
 
+    fn mkdir_many(&self, paths: &[&Path]) -> Vec<Result<()>> {
+        let one_by_one = || paths.iter().map(|path| self.mkdir(path)).collect();
+        let is_ours = |known: Known| known.peer.family() == Family::Godwit;
+        if paths.len() < 2 || !self.known().is_ok_and(is_ours) {
+            return one_by_one();
+        }
+        let made = self.with(Path::new(""), |session| {
+            let named = |path: &&Path| Ok((path.to_path_buf(), self.name(session, path)?));
+            let named = paths.iter().map(named).collect::<Result<Vec<_>>>()?;
+            names::mkdir_many(session, &named)
+        });
+        // One name that cannot be said, or a lost conversation, is no fault of all.
+        made.unwrap_or_else(|_| one_by_one())
+    }
+
     fn mkdir(&self, path: &Path) -> Result<()> {
         self.with(path, |session| {
             let name = self.name(session, path)?;
@@ -508,5 +604,5 @@ fn cannot_connect_back(error: &Error) -> bool {
 }
 
 /// More conversations than this are not kept when nothing is to be said.
-const IDLE_MAX: usize = 8;
+const IDLE_MAX: usize = 16;
 const NO_PANIC: &str = "no thread panics while it holds this";

@@ -2,7 +2,7 @@
 
 use super::{
     RemoteOptions,
-    attend::{Begun, begin},
+    attend::{Begun, begin, connect_and_begin},
     faults,
     fetch::new_watch,
     session::{Flow, Session},
@@ -13,6 +13,7 @@ use godwit_wire::{
     client::{self, Family, Line, Peer, Talk, Told},
     facts::{self, Facts, Named},
     listing::{Form, Listing, Reach},
+    reply::Reply,
 };
 use std::{
     ffi::OsString,
@@ -230,6 +231,8 @@ fn tell_with_times(
 
 /// Commands sent ahead, some 2 kB.
 const TIMES_AHEAD: usize = 64;
+/// Commands sent ahead to one of ours, which lets 512 of them wait.
+const COMMANDS_AHEAD: usize = 256;
 
 #[derive(Clone, Copy)]
 struct Asked {
@@ -252,9 +255,19 @@ fn run_listing(
         Family::Godwit => Mode::Extended,
         _ => Mode::Stream,
     };
-    let mut channel = session.open_data(Flow::Fetch, mode, 1, &watch)?;
-    session.say(line)?;
-    let begun = begin(session, path, options.stall)?;
+    let (mut channel, begun) = match session.family() {
+        Family::Godwit => {
+            let mut channel = session.aim_data(Flow::Fetch, mode, 1)?;
+            session.say(line)?;
+            let begun = connect_and_begin(session, &mut channel, 1, &watch, path, options.stall)?;
+            (channel, begun)
+        }
+        _ => {
+            let channel = session.open_data(Flow::Fetch, mode, 1, &watch)?;
+            session.say(line)?;
+            (channel, begin(session, path, options.stall)?)
+        }
+    };
     let listing = match session.family() {
         Family::Godwit => Listing::of_ours(asked.form, asked.reach),
         _ => Listing::new(asked.form, asked.reach),
@@ -450,6 +463,24 @@ pub(super) fn mkdir(session: &mut Session, path: &Path, name: &[u8]) -> Result<(
         return Err(Error::Exists { path: path.into() });
     }
     Err(error)
+}
+
+/// Makes directories on one of ours, all asked for at once.
+pub(super) fn mkdir_many(
+    session: &mut Session,
+    paths: &[(PathBuf, Vec<u8>)],
+) -> Result<Vec<Result<()>>> {
+    let mut made = Vec::with_capacity(paths.len());
+    for some in paths.chunks(COMMANDS_AHEAD) {
+        let line = |(_, name): &(PathBuf, Vec<u8>)| Line::new("MKD").bytes(name);
+        let lines = some.iter().map(line).collect::<Result<Vec<_>, _>>()?;
+        let replies = session.ask(&lines)?;
+        let check = |((path, _), reply): (&(PathBuf, _), &Reply)| {
+            faults::check(&session.host, path, reply).map(drop)
+        };
+        made.extend(some.iter().zip(&replies).map(check));
+    }
+    Ok(made)
 }
 
 /// Asks one of ours for the room where a path is.

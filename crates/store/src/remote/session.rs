@@ -15,7 +15,10 @@ use crate::{
 };
 use godwit_sys::wait_readable;
 use godwit_wire::{
-    client::{self, Credentials, Dialogue, Family, Heard, Line, Peer, Refusal, Settings, Talk},
+    client::{
+        self, Ahead, Credentials, Dialogue, Family, Heard, Line, LoggedIn, Peer, Refusal, Settings,
+        Talk,
+    },
     reply::Reply,
     shield::Guard,
 };
@@ -46,6 +49,8 @@ pub(super) struct Session {
     pub(super) no_epsv: bool,
     /// By what, if we proved who we are.
     proved: Option<Proved>,
+    /// What was answered to lines said together with the login, until more is said.
+    early: Vec<(Line, Reply)>,
     stream: TcpStream,
     dialogue: Dialogue,
     buffer: Vec<u8>,
@@ -67,7 +72,7 @@ pub(super) struct Warm {
 
 /// Which way bytes go.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Flow {
+pub(crate) enum Flow {
     /// To us.
     Fetch,
     /// To the server.
@@ -75,13 +80,15 @@ pub(super) enum Flow {
 }
 
 impl Session {
-    /// Connects and logs in.
+    /// Connects and logs in. To one of ours `ahead` is said in the same breath;
+    /// who asks one of these lines next has the answer already.
     pub(super) fn open(
         host: &str,
         port: u16,
         login: Login,
         who: &Credentials,
         options: &RemoteOptions,
+        ahead: Ahead<'_>,
     ) -> Result<Self> {
         let stream = connect::connect(host, port, options.connect, &options.cancel)?;
         let (name, host) = (host, connect::host_port(host, port));
@@ -101,27 +108,15 @@ impl Session {
             round_trip: Duration::MAX,
             no_epsv: false,
             proved: None,
+            early: Vec::new(),
             stream,
             dialogue: Dialogue::new(),
             buffer: vec![0; READ_BYTES],
             options: options.clone(),
         };
-        let logged_in = session.log_in(name, login, who);
+        let logged_in = session.log_in(name, login, who, ahead);
         if let Err(refusal) = logged_in.map_err(while_logging_in)? {
             return Err(faults::refused(&session.host, Path::new(""), refusal));
-        }
-        if let Some(bytes) = options.tcp_buffer
-            && session.family() != Family::Plain
-        {
-            // Ours and GCT know it; a server that does not goes on as it is.
-            session.ask_one(Line::new("SBUF").and(bytes))?;
-        }
-        if session.family() == Family::Godwit {
-            session.dialogue.take_names_raw();
-            if !options.digests {
-                // A server that does not know it goes on hashing, which is no fault.
-                session.ask_one(Line::new("OPTS GODWIT 1;digests=0"))?;
-            }
         }
         Ok(session)
     }
@@ -131,24 +126,75 @@ impl Session {
         name: &str,
         login: Login,
         who: &Credentials,
+        ahead: Ahead<'_>,
     ) -> Result<std::result::Result<(), Refusal>> {
+        let mut settings = Settings::default();
+        // Nothing goes to or from one of ours in any other mode.
+        let mut lines: Vec<Line> = settings.mode(client::Mode::Extended).into_iter().collect();
+        // A server that does not know it goes on hashing, which is no fault.
+        let no_digests = Line::new("OPTS GODWIT 1;digests=0");
+        lines.extend((!self.options.digests).then(|| no_digests.clone()));
+        // Ours and GCT know it; a server that does not goes on as it is.
+        let buffer = self.options.tcp_buffer;
+        let buffer = buffer.map(|bytes| Line::new("SBUF").and(bytes));
+        lines.extend(buffer.clone());
+        // Names with line ends are understood only once the login is over.
+        lines.extend(ahead.lines.iter().filter(|line| !line.is_odd()).cloned());
+        let entered = match login {
+            Login::Proof => self.prove_and_enter(name, who, &lines)?,
+            Login::Password => {
+                let said = Ahead {
+                    lines: &lines,
+                    ..ahead
+                };
+                client::log_in(self, who, said)?
+            }
+        };
+        let (peer, replies) = match entered {
+            Ok(entered) => entered,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        self.peer = peer;
+        if self.family() == Family::Godwit {
+            self.dialogue.take_names_raw();
+        }
+        if replies.first().is_some_and(Reply::is_positive) {
+            self.settings = settings;
+        }
+        if replies.is_empty() {
+            if let Some(buffer) = buffer.filter(|_| self.family() != Family::Plain) {
+                self.ask_one(buffer)?;
+            }
+            // One of ours behind a banner of its own.
+            if self.family() == Family::Godwit && !self.options.digests {
+                self.ask_one(no_digests)?;
+            }
+        }
+        if self.proved.is_some() && self.peer.features.has("DCAU") {
+            let reply = self.ask_one(Line::new("DCAU N"))?;
+            return Ok(Refusal::check(&reply).map(drop));
+        }
+        self.early = lines.into_iter().zip(replies).collect();
+        Ok(Ok(()))
+    }
+
+    /// Who has to prove something says nothing before that is done.
+    fn prove_and_enter(
+        &mut self,
+        name: &str,
+        who: &Credentials,
+        lines: &[Line],
+    ) -> Result<std::result::Result<LoggedIn, Refusal>> {
         let banner = match client::greet(self)? {
             Ok(banner) => banner,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        if login == Login::Proof {
-            let trust = self.options.trust.clone();
-            match proof::prove(self, name, &trust)? {
-                Ok(proved) => self.proved = Some(proved),
-                Err(refusal) => return Ok(Err(refusal)),
-            }
+        let trust = self.options.trust.clone();
+        match proof::prove(self, name, &trust)? {
+            Ok(proved) => self.proved = Some(proved),
+            Err(refusal) => return Ok(Err(refusal)),
         }
-        let entered = client::enter(self, banner, who)?.map(|peer| self.peer = peer);
-        if entered.is_ok() && self.proved.is_some() && self.peer.features.has("DCAU") {
-            let reply = self.ask_one(Line::new("DCAU N"))?;
-            return Ok(Refusal::check(&reply).map(drop));
-        }
-        Ok(entered)
+        client::enter(self, banner, who, lines)
     }
 
     /// Wraps all that is said from now on.
@@ -191,6 +237,7 @@ impl Session {
 
     /// Sends lines in one write without waiting.
     pub(super) fn say_all(&mut self, lines: &[Line]) -> Result<()> {
+        self.early.clear();
         for line in lines {
             tracing::trace!(host = %self.host, ?line, "said");
             self.dialogue.ask(line)?;
@@ -291,6 +338,11 @@ impl Session {
         }
     }
 
+    fn replies(&mut self, lines: &[Line]) -> Result<Vec<Reply>> {
+        let reply = |_| self.final_reply("waiting for a reply");
+        lines.iter().map(reply).collect()
+    }
+
     fn break_off(&mut self, during: &str, cause: io::Error) -> Error {
         self.is_broken = true;
         if matches!(
@@ -335,14 +387,25 @@ impl Talk for Session {
     type Error = Error;
 
     fn ask(&mut self, lines: &[Line]) -> Result<Vec<Reply>> {
+        if let [line] = lines
+            && let Some(at) = self.early.iter().position(|(said, _)| said == line)
+        {
+            return Ok(vec![self.early.remove(at).1]);
+        }
         let began = Instant::now();
         self.say_all(lines)?;
-        let mut replies = Vec::with_capacity(lines.len());
-        for _ in lines {
-            replies.push(self.final_reply("waiting for a reply")?);
-        }
+        let replies = self.replies(lines)?;
         self.round_trip = self.round_trip.min(began.elapsed());
         Ok(replies)
+    }
+
+    fn ask_before_greeting(&mut self, lines: &[Line]) -> Result<(Reply, Vec<Reply>)> {
+        let began = Instant::now();
+        self.say_all(lines)?;
+        let greeting = self.greeting()?;
+        let replies = self.replies(lines)?;
+        self.round_trip = self.round_trip.min(began.elapsed());
+        Ok((greeting, replies))
     }
 
     fn greeting(&mut self) -> Result<Reply> {

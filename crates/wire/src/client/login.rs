@@ -45,73 +45,129 @@ impl fmt::Debug for Credentials {
     }
 }
 
+/// What is said to one of ours together with the login.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ahead<'a> {
+    /// It was one of ours a moment ago: its greeting need not be waited for.
+    pub is_ours: bool,
+    /// Lines behind those of the login.
+    pub lines: &'a [Line],
+}
+
+/// Somebody who was logged in, and the replies to the lines said ahead; none
+/// where they were not said, because the server is not one of ours.
+pub type LoggedIn = (Peer, Vec<Reply>);
+
 /// Logs in. The inner error is the server's refusal.
 ///
 /// A server that calls itself godwit is told everything in one go: one round
-/// trip. All others are asked step by step, since some of them lose what is sent
-/// ahead of a reply, and `SITE CLIENTINFO` is for GridFTP servers only: Pure-FTPd
-/// counts unknown commands of a client against it.
-pub fn log_in<T: Talk>(talk: &mut T, who: &Credentials) -> Result<Result<Peer, Refusal>, T::Error> {
+/// trip, and the greeting's if it did so a moment ago. All others are asked step
+/// by step, since some of them lose what is sent ahead of a reply, and `SITE
+/// CLIENTINFO` is for GridFTP servers only: Pure-FTPd counts unknown commands of
+/// a client against it.
+pub fn log_in<T: Talk>(
+    talk: &mut T,
+    who: &Credentials,
+    ahead: Ahead<'_>,
+) -> Result<Result<LoggedIn, Refusal>, T::Error> {
+    if ahead.is_ours {
+        return enter_before_greeting(talk, who, ahead.lines);
+    }
     match greet(talk)? {
-        Ok(banner) => enter(talk, banner, who),
+        Ok(banner) => enter(talk, banner, who, ahead.lines),
         Err(refusal) => Ok(Err(refusal)),
     }
 }
 
 /// Waits for the first word of a server, and returns it.
 pub fn greet<T: Talk>(talk: &mut T) -> Result<Result<String, Refusal>, T::Error> {
-    let greeting = talk.greeting()?;
-    Ok(match Refusal::of(&greeting) {
-        Some(refusal) => Err(refusal),
-        None => Ok(greeting.said()),
-    })
+    Ok(greeted(&talk.greeting()?))
 }
 
-/// Does what follows the greeting, or the proof of who is there.
+/// Does what follows the greeting, or the proof of who is there. `ahead` is said
+/// to one of ours only.
 pub fn enter<T: Talk>(
     talk: &mut T,
     banner: String,
     who: &Credentials,
-) -> Result<Result<Peer, Refusal>, T::Error> {
+    ahead: &[Line],
+) -> Result<Result<LoggedIn, Refusal>, T::Error> {
+    let (user, pass) = match named(who) {
+        Ok(named) => named,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    let logged_in = if banner.contains("godwit") {
+        all_said(talk.ask(&at_once(user, pass, ahead))?)
+    } else {
+        let peer = step_by_step(talk, user, pass, who.scheme())?;
+        peer.map(|peer| (peer, Vec::new()))
+    };
+    Ok(logged_in.map(|(peer, replies)| (Peer { banner, ..peer }, replies)))
+}
+
+/// Tells one of ours everything before it has said that it is one.
+fn enter_before_greeting<T: Talk>(
+    talk: &mut T,
+    who: &Credentials,
+    ahead: &[Line],
+) -> Result<Result<LoggedIn, Refusal>, T::Error> {
+    let (user, pass) = match named(who) {
+        Ok(named) => named,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    let (greeting, replies) = talk.ask_before_greeting(&at_once(user, pass, ahead))?;
+    let banner = match greeted(&greeting) {
+        Ok(banner) => banner,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    if !banner.contains("godwit") {
+        // What was said may have confused it; another time it is asked as a stranger.
+        return Ok(Err(Refusal {
+            code: greeting.code,
+            said: format!("another server answers now: {banner}"),
+            why: super::Why::Busy,
+        }));
+    }
+    Ok(all_said(replies).map(|(peer, replies)| (Peer { banner, ..peer }, replies)))
+}
+
+fn greeted(greeting: &Reply) -> Result<String, Refusal> {
+    match Refusal::of(greeting) {
+        Some(refusal) => Err(refusal),
+        None => Ok(greeting.said()),
+    }
+}
+
+fn named(who: &Credentials) -> Result<(Line, Line), Refusal> {
     let named = (
         Line::new("USER").bytes(who.user.as_bytes()),
         Line::new("PASS").bytes(who.password.as_bytes()),
     );
     let (Ok(user), Ok(pass)) = named else {
-        return Ok(Err(Refusal {
+        return Err(Refusal {
             code: 530,
             said: "user name or password with a line end".into(),
             why: super::Why::Login,
-        }));
+        });
     };
-    let mut peer = if banner.contains("godwit") {
-        match at_once(talk, user, pass)? {
-            Ok(peer) => peer,
-            Err(refusal) => return Ok(Err(refusal)),
-        }
-    } else {
-        match step_by_step(talk, user, pass, who.scheme())? {
-            Ok(peer) => peer,
-            Err(refusal) => return Ok(Err(refusal)),
-        }
-    };
-    peer.banner = banner;
-    Ok(Ok(peer))
+    Ok((user, pass))
 }
 
-fn at_once<T: Talk>(
-    talk: &mut T,
-    user: Line,
-    pass: Line,
-) -> Result<Result<Peer, Refusal>, T::Error> {
-    let lines = [
+fn at_once(user: Line, pass: Line, ahead: &[Line]) -> Vec<Line> {
+    let mut lines = vec![
         user,
         pass,
         Line::new("FEAT"),
         Line::new("TYPE I"),
         Line::new("OPTS GODWIT 1"),
     ];
-    let replies = talk.ask(&lines)?;
+    lines.extend_from_slice(ahead);
+    lines
+}
+
+/// Reads the replies to all that was said at once.
+fn all_said(mut replies: Vec<Reply>) -> Result<LoggedIn, Refusal> {
+    let ahead = replies.split_off(5);
     let [user, pass, feat, image, godwit] = &replies[..] else {
         unreachable!("as many replies as lines")
     };
@@ -125,18 +181,17 @@ fn at_once<T: Talk>(
             }
         })
         .and_then(|_| Refusal::check(image));
-    if let Err(refusal) = checked {
-        return Ok(Err(refusal));
-    }
+    checked?;
     let mut features = Features::from_reply(feat);
     if !godwit.is_positive() {
         features.remove("GODWIT");
     }
-    Ok(Ok(Peer {
+    let peer = Peer {
         features,
         home: b"/".to_vec(),
         ..Peer::default()
-    }))
+    };
+    Ok((peer, ahead))
 }
 
 fn step_by_step<T: Talk>(

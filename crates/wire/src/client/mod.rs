@@ -16,7 +16,7 @@ mod told;
 mod verbs;
 
 pub use line::{Line, Unspeakable};
-pub use login::{Credentials, enter, greet, log_in};
+pub use login::{Ahead, Credentials, LoggedIn, enter, greet, log_in};
 pub use peer::{Family, Peer};
 pub use proof::{Steps, Token, authenticate};
 pub use refusal::{Refusal, Why};
@@ -45,6 +45,13 @@ pub trait Talk {
 
     /// Returns the first thing a server says.
     fn greeting(&mut self) -> std::result::Result<Reply, Self::Error>;
+
+    /// Like [`Talk::ask`], but says the lines before the greeting has come, and
+    /// returns that too.
+    fn ask_before_greeting(
+        &mut self,
+        lines: &[Line],
+    ) -> std::result::Result<(Reply, Vec<Reply>), Self::Error>;
 
     /// Asks one thing.
     fn ask_one(&mut self, line: Line) -> std::result::Result<Reply, Self::Error> {
