@@ -36,21 +36,19 @@ pub(super) fn read(
     each: Each<'_, Small>,
 ) -> Result<()> {
     let mut again = VecDeque::new();
-    let mut has_more = true;
-    while has_more || !again.is_empty() {
+    loop {
         let mut left = std::mem::take(&mut again);
-        let mut next = || {
-            let path = left.pop_front().or_else(&mut *next);
-            has_more &= path.is_some();
-            path
+        let mut next = || left.pop_front().or_else(&mut *next);
+        let Some(more) = read_round(remote, session, &mut next, each)? else {
+            return Ok(());
         };
-        again = read_round(remote, session, &mut next, each)?;
+        again = more;
         again.extend(left);
     }
-    Ok(())
 }
 
-/// Reads over one data connection, and returns what must be asked for again.
+/// Reads over one data connection. Should there be more to do over another one,
+/// returns what must be asked for again.
 ///
 /// Ours closes the data connection when it refuses a file, and then has none for
 /// those that were asked for behind it.
@@ -59,15 +57,22 @@ fn read_round(
     session: &mut Session,
     next: Next<'_, PathBuf>,
     each: Each<'_, Small>,
-) -> Result<VecDeque<PathBuf>> {
+) -> Result<Option<VecDeque<PathBuf>>> {
     let options = &remote.0.options;
     let watch = new_watch(options)?;
-    let mut channel = session.open_data(Flow::Fetch, Mode::Extended, 1, &watch)?;
+    let is_ours = session.family() == Family::Godwit;
+    let mut channel = match is_ours {
+        true => session.aim_data(Flow::Fetch, Mode::Extended, 1)?,
+        false => session.open_data(Flow::Fetch, Mode::Extended, 1, &watch)?,
+    };
     let (mut asked, mut again) = (VecDeque::new(), VecDeque::new());
-    let (mut has_more, mut was_refused) = (true, false);
+    let (mut window, mut was_refused) = (Window::new(), false);
     loop {
-        if has_more && !was_refused && asked.len() <= WINDOW / 2 {
-            has_more = ask_ahead(remote, session, next, &mut asked)?;
+        if !was_refused {
+            ask_ahead(remote, session, next, &mut asked, &mut window)?;
+        }
+        if is_ours && channel.streams() == 0 && !was_refused && session.outstanding() > 0 {
+            connect(session, &mut channel, &watch)?;
         }
         let path = match asked.pop_front() {
             Some(Asked::Said(path)) => path,
@@ -92,10 +97,17 @@ fn read_round(
             }
         }
     }
-    if !was_refused {
-        session.keep_data(channel, Flow::Fetch, Mode::Extended, 1);
+    if was_refused {
+        return Ok(Some(again));
     }
-    Ok(again)
+    session.keep_data(channel, Flow::Fetch, Mode::Extended, 1);
+    Ok(None)
+}
+
+/// Connects to a server that was told already what for.
+fn connect(session: &mut Session, channel: &mut Channel, watch: &Watch) -> Result<()> {
+    let connected = channel.open(1, watch).map(drop);
+    connected.inspect_err(|_| session.is_broken = true)
 }
 
 /// A file that was asked for, or cannot be.
@@ -104,20 +116,17 @@ enum Asked {
     Refused(PathBuf, Error),
 }
 
-/// Fills the window in one write; tells whether there may be more files.
+/// Fills the window in one write, as far as there are files.
 fn ask_ahead(
     remote: &Remote,
     session: &mut Session,
     next: Next<'_, PathBuf>,
     asked: &mut VecDeque<Asked>,
-) -> Result<bool> {
-    let mut lines = Vec::with_capacity(WINDOW);
-    let mut has_more = true;
-    while asked.len() < WINDOW {
-        let Some(path) = next() else {
-            has_more = false;
-            break;
-        };
+    window: &mut Window,
+) -> Result<()> {
+    let mut lines = Vec::new();
+    for _ in 0..window.room(asked.len()) {
+        let Some(path) = next() else { break };
         let named = remote.name(session, &path).and_then(|name| {
             let retr = Line::new("RETR").bytes(&name)?;
             Ok((retr, Line::new("MLST").bytes(&name)?))
@@ -134,8 +143,46 @@ fn ask_ahead(
             Err(bad) => asked.push_back(Asked::Refused(path.clone(), session.about(bad, &path))),
         }
     }
-    session.say_all(&lines)?;
-    Ok(has_more)
+    window.filled(asked.len());
+    match lines.is_empty() {
+        true => Ok(()),
+        false => session.say_all(&lines),
+    }
+}
+
+/// How many files are on their way in one conversation.
+///
+/// It begins small, so that conversations share evenly what is found, and grows as
+/// files land: ahead of the window of a TCP connection, which does the same.
+struct Window {
+    size: usize,
+    /// There is room once no more than so many are on their way.
+    low: usize,
+}
+
+impl Window {
+    fn new() -> Self {
+        Self {
+            size: WINDOW_FIRST,
+            low: 0,
+        }
+    }
+
+    /// Returns how many more may be asked for, if it is worth a write.
+    fn room(&self, flying: usize) -> usize {
+        match flying <= self.low {
+            true => self.size.saturating_sub(flying),
+            false => 0,
+        }
+    }
+
+    /// Grows if it was filled.
+    fn filled(&mut self, flying: usize) {
+        if flying >= self.size {
+            self.low = self.size - self.size / 4;
+            self.size = (self.size * 2).min(WINDOW);
+        }
+    }
 }
 
 /// Receives one file that was asked for.
@@ -256,20 +303,27 @@ pub(super) fn write_to_ours(
     each: Each<'_, Finished>,
 ) -> Result<()> {
     let mut flying = VecDeque::new();
-    let mut has_more = true;
-    while has_more || !flying.is_empty() {
+    loop {
         let mut session = remote.0.take()?;
         let round = Round {
             remote,
             session: &mut session,
             flying: &mut flying,
-            has_more: &mut has_more,
         };
-        let outcome = round.run(next, each);
+        let over = round.run(next, each);
         remote.0.give_back(session);
-        outcome?;
+        if let Over::AllLanded = over? {
+            return Ok(());
+        }
     }
-    Ok(())
+}
+
+/// How a round ended.
+enum Over {
+    /// With nothing left to do.
+    AllLanded,
+    /// With a refusal: what is still flying must be said again.
+    OneRefused,
 }
 
 /// As much as one conversation carries.
@@ -277,31 +331,30 @@ struct Round<'a> {
     remote: &'a Remote,
     session: &'a mut Session,
     flying: &'a mut VecDeque<Given>,
-    has_more: &'a mut bool,
 }
 
 impl Round<'_> {
     /// Returns when all was written, or when a file was refused.
-    fn run(self, next: Next<'_, Given>, each: Each<'_, Finished>) -> Result<()> {
+    fn run(self, next: Next<'_, Given>, each: Each<'_, Finished>) -> Result<Over> {
         let watch = new_watch(&self.remote.0.options)?;
-        let mut channel = self
-            .session
-            .open_data(Flow::Deliver, Mode::Extended, 1, &watch)?;
+        let mut channel = self.session.aim_data(Flow::Deliver, Mode::Extended, 1)?;
+        let mut window = Window::new();
         // What an earlier round left is said again first.
         let mut unsaid = self.flying.len();
         loop {
             self.remote.0.options.cancel.check()?;
-            while *self.has_more
-                && self.flying.len() < WINDOW
-                && bytes_of(self.flying) < AHEAD_BYTES
-            {
-                let Some(given) = next() else {
-                    *self.has_more = false;
+            let room = window.room(self.flying.len());
+            let mut flying_bytes = if room > 0 { bytes_of(self.flying) } else { 0 };
+            for _ in 0..room {
+                if flying_bytes >= AHEAD_BYTES {
                     break;
-                };
+                }
+                let Some(given) = next() else { break };
+                flying_bytes += given.bytes.len();
                 self.flying.push_back(given);
                 unsaid += 1;
             }
+            window.filled(self.flying.len());
             let from = self.flying.len() - unsaid;
             let unsayable = say_and_send(
                 self.remote,
@@ -319,39 +372,25 @@ impl Round<'_> {
                 continue;
             }
             unsaid = 0;
-            while self.is_full() {
-                let reply = self
-                    .session
-                    .final_reply("waiting for the end of a small upload")?;
-                let given = self.flying.pop_front().expect("one for each reply");
-                let finished = finished(
-                    self.session,
-                    &given.path,
-                    &reply,
-                    self.remote.0.options.digests,
-                );
-                let is_refused = finished.is_err();
-                each(given.path, finished);
-                if is_refused {
-                    self.session.is_broken = true;
-                    return Ok(());
-                }
-            }
-            if !*self.has_more && self.flying.is_empty() {
+            if self.flying.is_empty() {
                 break;
+            }
+            let reply = self
+                .session
+                .final_reply("waiting for the end of a small upload")?;
+            let given = self.flying.pop_front().expect("one for each reply");
+            let digests = self.remote.0.options.digests;
+            let finished = finished(self.session, &given.path, &reply, digests);
+            let is_refused = finished.is_err();
+            each(given.path, finished);
+            if is_refused {
+                self.session.is_broken = true;
+                return Ok(Over::OneRefused);
             }
         }
         self.session
             .keep_data(channel, Flow::Deliver, Mode::Extended, 1);
-        Ok(())
-    }
-
-    /// Tells whether more is on its way than makes it worth to say something new.
-    fn is_full(&self) -> bool {
-        match *self.has_more {
-            true => self.flying.len() > WINDOW / 2 || bytes_of(self.flying) > AHEAD_BYTES / 2,
-            false => !self.flying.is_empty(),
-        }
+        Ok(Over::AllLanded)
     }
 }
 
@@ -365,7 +404,7 @@ fn say_and_send(
     from: usize,
     watch: &Watch,
 ) -> Result<Option<(usize, Error)>> {
-    let mut lines = Vec::with_capacity(WINDOW);
+    let mut lines = Vec::with_capacity(flying.len() - from);
     let mut bad = None;
     for (number, given) in flying.iter().skip(from).enumerate() {
         let hashes = remote.0.options.digests;
@@ -391,7 +430,13 @@ fn say_and_send(
             }
         }
     }
+    if lines.is_empty() {
+        return Ok(bad);
+    }
     session.say_all(&lines)?;
+    if channel.streams() == 0 {
+        connect(session, channel, watch)?;
+    }
     for given in flying.iter().skip(from).take(lines.len()) {
         channel
             .queue_whole(&given.bytes, watch)
@@ -563,8 +608,10 @@ fn bytes_of(flying: &VecDeque<Given>) -> usize {
 /// Commands on their way. At 50 ms and 1 Gbit/s one window carries 640 files of
 /// 10 kB a window's time; more would only fill buffers.
 const WINDOW: usize = 256;
+/// As many as fit into the first window of ten segments, several times.
+const WINDOW_FIRST: usize = 16;
 /// Bytes on their way, which are kept until the server has said that they landed.
-const AHEAD_BYTES: usize = 8 << 20;
+const AHEAD_BYTES: usize = 4 << 20;
 /// How long a server may take to say why it broke off.
 const EXPLAIN_MAX: Duration = Duration::from_secs(2);
 /// A file that has grown since it was called small is still taken, up to this.
