@@ -19,7 +19,7 @@ pub use plan::extra;
 pub use retry::Retry;
 pub use stores::{Place, Stores};
 
-use crate::{Error, Result, Stat, Verified, channel::Cancel};
+use crate::{Error, Result, Stat, Verified, channel::Cancel, remote::Flow};
 use godwit_core::Digest;
 use queue::{Queue, Taken};
 use std::{
@@ -271,7 +271,10 @@ pub fn copy(tasks: Vec<Task>, options: &Options, on: &(dyn Fn(&Event<'_>) + Sync
     thread::scope(|scope| {
         let (smalls, larges) = copying.workers(&tasks);
         for _ in 0..smalls {
-            scope.spawn(|| copying.move_small());
+            scope.spawn(|| {
+                copying.prepare(&tasks);
+                copying.move_small();
+            });
         }
         for _ in 0..larges {
             scope.spawn(|| copying.move_large());
@@ -302,8 +305,16 @@ impl Copying<'_> {
             .iter()
             .map(|task| task.source.distance().max(task.target.distance()))
             .max();
+        let is_ours = |place: &Place| {
+            !place.store.is_remote() || place.store.can().is_ok_and(|can| can.leaves)
+        };
         let best = if far.unwrap_or_default() < FAR {
             NEAR_FILES
+        } else if tasks
+            .iter()
+            .all(|t| is_ours(&t.source) && is_ours(&t.target))
+        {
+            FAR_FILES_OF_OURS
         } else {
             FAR_FILES
         };
@@ -312,6 +323,20 @@ impl Copying<'_> {
             (1, 1)
         } else {
             (parallel, parallel.clamp(1, LARGE_FILES))
+        }
+    }
+
+    /// Has a conversation with a server that is far ready when there is something to
+    /// be said in it.
+    fn prepare(&self, tasks: &[Task]) {
+        let Some(task) = tasks.iter().find(|task| task.tree) else {
+            return;
+        };
+        let is_far = |place: &Place| place.distance() >= FAR;
+        match (task.source.store.as_remote(), task.target.store.as_remote()) {
+            (Some(source), None) if is_far(&task.source) => source.prepare(Flow::Fetch),
+            (None, Some(target)) if is_far(&task.target) => target.prepare(Flow::Deliver),
+            _ => {}
         }
     }
 
@@ -453,6 +478,9 @@ impl Copying<'_> {
 const FAR: Duration = Duration::from_millis(3);
 const NEAR_FILES: usize = 2;
 const FAR_FILES: usize = 4;
+/// Each connection begins with ten segments, so the more, the sooner all of them
+/// together fill the way.
+const FAR_FILES_OF_OURS: usize = 12;
 /// Large files have many streams each.
 const LARGE_FILES: usize = 2;
 const TICK: Duration = Duration::from_millis(200);

@@ -7,11 +7,18 @@ use std::{
     collections::{HashMap, HashSet},
     ffi::OsString,
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Finds all files of one task and hands them to the threads that move them.
 pub(super) fn find(copying: &Copying<'_>, task: &Task) -> Result<()> {
+    // A server that is far tells that it is none when it is asked to list it.
+    if task.tree && task.source.store.is_remote() {
+        match find_tree(copying, task) {
+            Err(Error::NotDirectory { .. }) => {}
+            found => return found,
+        }
+    }
     let stat = task.source.store.stat(&task.source.path)?;
     match stat.kind {
         Kind::Directory if !task.tree => Err(Error::IsDirectory {
@@ -30,19 +37,82 @@ pub(super) fn find(copying: &Copying<'_>, task: &Task) -> Result<()> {
 }
 
 fn find_tree(copying: &Copying<'_>, task: &Task) -> Result<()> {
-    make_directory(copying, &task.target)?;
-    let mut there = There::new(task);
+    let mut finding = Finding {
+        copying,
+        task,
+        there: There::new(task),
+        unmade: vec![task.target.clone()],
+        behind: Vec::new(),
+        since: Instant::now(),
+    };
     task.source.store.walk(&task.source.path, &mut |entry| {
         copying.options.cancel.check()?;
-        if let Err(error) = offer_entry(copying, task, &entry, &mut there) {
-            let place = task
-                .source
-                .join(&entry.path)
-                .unwrap_or_else(|_| task.source.clone());
-            copying.failed(&place, &task.target, error);
+        finding.found(entry)
+    })?;
+    finding.make()
+}
+
+/// A tree that is being listed.
+///
+/// Directories of a target that is far are made many at once; what was found behind
+/// the first of them waits until they are.
+struct Finding<'a> {
+    copying: &'a Copying<'a>,
+    task: &'a Task,
+    there: There<'a>,
+    unmade: Vec<Place>,
+    behind: Vec<Entry>,
+    since: Instant,
+}
+
+impl Finding<'_> {
+    fn found(&mut self, entry: Entry) -> Result<()> {
+        if self.unmade.is_empty() {
+            self.since = Instant::now();
+        }
+        if entry.stat.kind == Kind::Directory {
+            match self.task.target.join(&entry.path) {
+                Ok(target) => self.unmade.push(target),
+                Err(error) => self.failed(&entry, error),
+            }
+        } else {
+            self.behind.push(entry);
+        }
+        let can_wait = self.task.target.store.is_remote()
+            && self.unmade.len() + self.behind.len() < BEHIND_MAX
+            && self.since.elapsed() < BEHIND_FOR;
+        match can_wait && !self.unmade.is_empty() {
+            true => Ok(()),
+            false => self.make(),
+        }
+    }
+
+    /// Makes the directories, and hands on the files that waited for them. Without
+    /// the first of all there is nothing to do.
+    fn make(&mut self) -> Result<()> {
+        let unmade = std::mem::take(&mut self.unmade);
+        let paths: Vec<&Path> = unmade.iter().map(|place| &*place.path).collect();
+        let made = self.task.target.store.mkdir_many(&paths);
+        for (target, made) in unmade.iter().zip(made) {
+            match is_made(self.copying, target, made) {
+                Err(error) if target.path == self.task.target.path => return Err(error),
+                Err(error) => self.copying.failed(&self.task.source, target, error),
+                Ok(()) => {}
+            }
+        }
+        for entry in std::mem::take(&mut self.behind) {
+            if let Err(error) = offer_entry(self.copying, self.task, &entry, &mut self.there) {
+                self.failed(&entry, error);
+            }
         }
         Ok(())
-    })
+    }
+
+    fn failed(&self, entry: &Entry, error: Error) {
+        let place = self.task.source.join(&entry.path);
+        let place = place.unwrap_or_else(|_| self.task.source.clone());
+        self.copying.failed(&place, &self.task.target, error);
+    }
 }
 
 fn offer_entry(
@@ -56,7 +126,7 @@ fn offer_entry(
         task.target.join(&entry.path)?,
     );
     match entry.stat.kind {
-        Kind::Directory => make_directory(copying, &target),
+        Kind::Directory => Ok(()), // made already
         Kind::File => {
             let there = there.stat(&entry.path)?;
             offer(
@@ -97,8 +167,9 @@ fn item(task: &Task, source: Place, target: Place, stat: Stat) -> Item {
     }
 }
 
-fn make_directory(copying: &Copying<'_>, target: &Place) -> Result<()> {
-    match target.store.mkdir(&target.path) {
+/// Tells whether a directory is there, by what came of making it.
+fn is_made(copying: &Copying<'_>, target: &Place, made: Result<()>) -> Result<()> {
+    match made {
         Ok(()) => {
             copying.tell(&Event::Directory { target });
             copying.summary().directories += 1;
@@ -268,5 +339,8 @@ pub fn extra(source: &Place, target: &Place) -> Result<Vec<(PathBuf, Kind)>> {
     Ok(extra)
 }
 
+/// How much is found before directories are made, and how long that may take.
+const BEHIND_MAX: usize = 1024;
+const BEHIND_FOR: Duration = Duration::from_millis(100);
 /// Directories of the target whose listings are kept.
 const LISTED_MAX: usize = 64;

@@ -128,10 +128,11 @@ impl Batch<'_> {
             Arc::ptr_eq(&item.source.store, &self.source.store)
                 && Arc::ptr_eq(&item.target.store, &self.target.store)
         };
+        // Those found right behind the first go out with it.
         let patience = if self.flying.borrow().is_empty() {
             LULL
         } else {
-            Duration::ZERO
+            GATHER.saturating_sub(self.began.elapsed())
         };
         match self.copying.small.take(patience, fits) {
             Taken::Item(item) => Some(item),
@@ -257,4 +258,6 @@ fn read_one(item: &Item) -> Result<Small> {
 
 /// How long a batch waits for the finder when it has nothing else to do.
 const LULL: Duration = Duration::from_millis(20);
+/// How long a batch that has begun waits for more to begin with.
+const GATHER: Duration = Duration::from_millis(5);
 const BATCH_MAX: Duration = Duration::from_secs(60);
