@@ -1,0 +1,178 @@
+//! Small files over a long way: what is said before an answer is waited for.
+//!
+//! A proxy that holds back every word of the node a little counts turns: how often
+//! the client waited for an answer before it spoke again. Each is a round trip.
+
+#![allow(clippy::unwrap_used)] // a test may
+
+mod common;
+
+use common::{Node, Scratch, assert_same_tree, ours};
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, TcpListener, TcpStream},
+    path::Path,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    thread,
+    time::Duration,
+};
+
+/// What one conversation said, by turns.
+#[derive(Clone, Default)]
+struct Said {
+    turns: Vec<String>,
+    spoke_first: bool,
+}
+
+/// Stands before the control port of a node, and is far away from everybody.
+struct Far {
+    port: u16,
+    said: Arc<Mutex<Vec<Said>>>,
+}
+
+impl Far {
+    fn from(node: &Node) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let (all, to) = (said.clone(), node.port);
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let nth = {
+                    let mut all = all.lock().unwrap();
+                    all.push(Said::default());
+                    all.len() - 1
+                };
+                let node = TcpStream::connect(("127.0.0.1", to)).unwrap();
+                pass_on(client.unwrap(), node, all.clone(), nth);
+            }
+        });
+        Self { port, said }
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("ftp://127.0.0.1:{}/{path}", self.port)
+    }
+
+    fn said(&self) -> Vec<Said> {
+        self.said.lock().unwrap().clone()
+    }
+}
+
+fn pass_on(client: TcpStream, node: TcpStream, said: Arc<Mutex<Vec<Said>>>, nth: usize) {
+    let answered = Arc::new(AtomicBool::new(false));
+    let (mut from_node, mut to_client) = (node.try_clone().unwrap(), client.try_clone().unwrap());
+    let has_answered = answered.clone();
+    thread::spawn(move || {
+        let mut buffer = vec![0; 64 << 10];
+        while let Ok(count @ 1..) = from_node.read(&mut buffer) {
+            thread::sleep(WAY); // not to wait for anything: this is the way's length
+            has_answered.store(true, SeqCst);
+            if to_client.write_all(&buffer[..count]).is_err() {
+                break;
+            }
+        }
+        let _ = to_client.shutdown(Shutdown::Both);
+    });
+    let (mut from_client, mut to_node) = (client, node);
+    thread::spawn(move || {
+        let mut buffer = vec![0; 64 << 10];
+        while let Ok(count @ 1..) = from_client.read(&mut buffer) {
+            let words = String::from_utf8_lossy(&buffer[..count]).into_owned();
+            let waited = answered.swap(false, SeqCst);
+            let mut all = said.lock().unwrap();
+            let this = &mut all[nth];
+            this.spoke_first |= this.turns.is_empty() && !waited;
+            match this.turns.last_mut().filter(|_| !waited) {
+                Some(turn) => turn.push_str(&words),
+                None => this.turns.push(words),
+            }
+            drop(all);
+            if to_node.write_all(&buffer[..count]).is_err() {
+                break;
+            }
+        }
+        let _ = to_node.shutdown(Shutdown::Both);
+    });
+}
+
+fn tree(scratch: &Scratch, name: &str) {
+    for directory in 0..DIRECTORIES {
+        for file in 0..20 {
+            scratch.file(format!("{name}/d{directory}/f{file}"), 3000 + file);
+        }
+    }
+}
+
+fn copy(from: &str, to: &Path) {
+    ours(["cp", "-q", "-r", from, to.to_str().unwrap()]).ok();
+}
+
+/// Returns in which turn something was said first.
+fn turn_of(said: &Said, word: &str) -> Option<usize> {
+    said.turns.iter().position(|turn| turn.contains(word))
+}
+
+#[test]
+fn a_tree_from_far_away_is_asked_for_in_three_turns() {
+    let scratch = Scratch::new();
+    scratch.dir("export");
+    scratch.dir("here");
+    tree(&scratch, "export/small");
+    let node = Node::start(&scratch.join("export"));
+    let far = Far::from(&node);
+    copy(&far.url("small"), &scratch.join("here"));
+    assert_same_tree(&scratch.join("export/small"), &scratch.join("here/small"));
+    let said = far.said();
+    let first = &said[0];
+    assert!(!first.spoke_first, "a stranger is not told anything ahead");
+    let words = ["USER", "MLST", "EPSV", "MLSR"].map(|word| turn_of(first, word));
+    assert_eq!(
+        words,
+        [Some(0), Some(0), Some(1), Some(2)],
+        "{:?}",
+        first.turns
+    );
+    check_others(&said[1..], "RETR");
+}
+
+#[test]
+fn a_tree_goes_far_away_in_two_turns_and_its_bytes() {
+    let scratch = Scratch::new();
+    scratch.dir("export");
+    tree(&scratch, "small");
+    let node = Node::start(&scratch.join("export"));
+    let far = Far::from(&node);
+    let source = scratch.join("small");
+    let to = far.url("");
+    copy(source.to_str().unwrap(), Path::new(&to));
+    assert_same_tree(&source, &scratch.join("export/small"));
+    let said = far.said();
+    let first = &said[0];
+    assert_eq!(turn_of(first, "MLST"), Some(0), "{:?}", first.turns);
+    let made = first.turns[1].matches("MKD ").count();
+    assert_eq!(made, DIRECTORIES + 1, "all at once: {:?}", first.turns);
+    check_others(&said[1..], "ESTO");
+}
+
+/// Further conversations log in before they are greeted, and move files at once.
+fn check_others(others: &[Said], moves: &str) {
+    assert!(others.len() > 1, "one conversation is slow to begin");
+    for other in others {
+        assert!(other.spoke_first, "it is known: {:?}", other.turns);
+        let words = ["USER", "MODE E", "EPSV"].map(|word| turn_of(other, word));
+        assert_eq!(words, [Some(0); 3], "{:?}", other.turns);
+        if let Some(turn) = turn_of(other, moves) {
+            assert_eq!(turn, 1, "{:?}", other.turns);
+        }
+    }
+    let moved = others.iter().filter(|said| turn_of(said, moves).is_some());
+    assert!(moved.count() > 0, "somebody moved the files");
+}
+
+const DIRECTORIES: usize = 6;
+/// Farther than what counts as near.
+const WAY: Duration = Duration::from_millis(20);
