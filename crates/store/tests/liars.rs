@@ -186,7 +186,7 @@ fn a_server_that_says_its_disk_failed_is_quoted() {
 fn garbage_instead_of_a_greeting_is_told_as_such() {
     let liar = Liar::new(|_| Does::Say("SSH-2.0-OpenSSH_9.9\r\n".into()));
     let error = get(&liar.open()).unwrap_err();
-    assert!(matches!(error, Error::PeerMisbehaved { .. }), "{error}");
+    assert!(matches!(error, Error::NotFtp { .. }), "{error}");
     assert!(error.to_string().contains("SSH-2.0"), "{error}");
 }
 
