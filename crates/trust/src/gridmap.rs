@@ -22,7 +22,7 @@ struct Inner {
     read: Mutex<Option<(Stamp, Arc<Accounts>)>>,
 }
 
-type Accounts = HashMap<String, Vec<String>>;
+pub(crate) type Accounts = HashMap<String, Vec<String>>;
 
 impl Gridmap {
     /// Reads a grid-mapfile; a line that is not understood is an error that names it.
@@ -79,7 +79,7 @@ impl Gridmap {
     }
 }
 
-fn parse(text: &[u8]) -> Result<Accounts, String> {
+pub(crate) fn parse(text: &[u8]) -> Result<Accounts, String> {
     let mut accounts = Accounts::new();
     for (number, line) in text.split(|&byte| byte == b'\n').enumerate() {
         let line = line.trim_ascii();

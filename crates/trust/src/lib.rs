@@ -13,6 +13,8 @@ mod credential;
 mod der;
 mod discover;
 mod error;
+#[doc(hidden)]
+pub mod feeds;
 mod gridmap;
 mod identity;
 mod keys;

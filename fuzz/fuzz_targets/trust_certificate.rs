@@ -1,0 +1,4 @@
+//! Feeds `certificate` of `trust`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| godwit_trust::feeds::certificate(bytes));

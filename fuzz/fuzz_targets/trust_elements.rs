@@ -1,0 +1,4 @@
+//! Feeds `elements` of `trust`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| godwit_trust::feeds::elements(bytes));

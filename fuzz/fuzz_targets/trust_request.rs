@@ -1,0 +1,4 @@
+//! Feeds `request` of `trust`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| godwit_trust::feeds::request(bytes));
