@@ -97,6 +97,7 @@ fn run(client: &mut Channel, mut token: Vec<u8>, server: &mut Channel) -> Result
             return Ok(round);
         }
         let reply = answer.token.expect("335 wants a token");
+        assert!(!reply.is_empty(), "Globus refuses a token of no bytes");
         let next = client.step(&reply)?;
         token = next.token.expect("ADAT wants a token");
     }
