@@ -343,6 +343,8 @@ enum Lie {
     /// Lists names that lead out.
     HostileListing,
     WrongDigest,
+    /// A directory in itself, without end.
+    HoldsItself,
 }
 
 /// A server on loopback that logs anybody in and then does its `Lie`.
@@ -386,6 +388,7 @@ impl Drop for False {
 }
 
 fn talk(mut control: TcpStream, lie: Lie, stop: &AtomicBool) -> std::io::Result<()> {
+    control.set_nodelay(true)?;
     match lie {
         Lie::Silent => return hold(stop),
         Lie::HangsUp => return Ok(()),
@@ -426,7 +429,7 @@ fn talk(mut control: TcpStream, lie: Lie, stop: &AtomicBool) -> std::io::Result<
             "CWD" => "250 ok".into(),
             "SIZE" => format!("213 {told}"),
             "MDTM" => "213 20260101000000".into(),
-            "MLST" if matches!(lie, Lie::HostileListing) => "250-facts\r\n type=dir; /dir\r\n250 End".into(),
+            "MLST" if matches!(lie, Lie::HostileListing | Lie::HoldsItself) => "250-facts\r\n type=dir; /dir\r\n250 End".into(),
             "MLST" => format!("250-facts\r\n type=file;size={told};modify=20260101000000; /x\r\n250 End"),
             "PASV" => format!("227 in (127,0,0,1,{},{})", port >> 8, port & 255),
             "EPSV" => format!("229 in (|||{port}|)"),
@@ -434,6 +437,7 @@ fn talk(mut control: TcpStream, lie: Lie, stop: &AtomicBool) -> std::io::Result<
                 control.write_all(b"150 here it comes\r\n")?;
                 let (mut stream, _) = data.accept()?;
                 match (lie, verb.as_str()) {
+                    (Lie::HoldsItself, _) => stream.write_all(b"type=dir; again\r\n")?,
                     (Lie::HostileListing, _) => stream.write_all(HOSTILE)?,
                     (Lie::ClosesEarly, _) => stream.write_all(&noise(FILE_BYTES / 2, 1))?,
                     (Lie::StallsInData, _) => {
@@ -535,6 +539,22 @@ fn a_server_that_stalls_in_the_middle_is_told() {
 #[test]
 fn a_reply_without_end_takes_no_memory() {
     lied_to(Lie::EndlessLine, &FAULT);
+}
+
+#[test]
+fn a_directory_that_holds_itself_comes_to_an_end() {
+    let server = False::serve(Lie::HoldsItself);
+    let scratch = Scratch::new();
+    let url = server.url("d");
+    let target = scratch.join("got");
+    for args in [&["find", &*url][..], &["cp", "-r", &url, text(&target)]] {
+        let said = ours_within(60, godwit(), args);
+        refused(&said, &[2]);
+        assert!(
+            said.stderr.contains("more than 500 directories deep"),
+            "{said}"
+        );
+    }
 }
 
 #[test]

@@ -6,9 +6,10 @@ mod common;
 use common::{Said, Scratch, godwit, ours};
 use serde_json::Value;
 use std::{
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader, Read, Write},
     net::TcpListener,
     process::{Command, Stdio},
+    time::{Duration, Instant},
 };
 
 /// A command, its exit status, and what `--json` says: type and culprit.
@@ -206,6 +207,50 @@ fn a_signal_stops_in_order() {
         drop(input);
     }
 }
+
+#[test]
+fn a_second_signal_ends_even_what_waits_for_a_reader() {
+    for (name, code) in [("INT", 130), ("TERM", 143)] {
+        let scratch = Scratch::new();
+        scratch.file("big", 3_000_000);
+        let mut child = godwit()
+            .current_dir(scratch.path())
+            .args(["cp", "big", "-"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // Its first byte is here; more than a pipe holds nobody will ever take, and
+        // whoever wants to say something waits for who is writing.
+        let mut output = child.stdout.take().unwrap();
+        output.read_exact(&mut [0]).unwrap();
+        let pid = child.id().to_string();
+        let until = Instant::now() + Duration::from_secs(20);
+        let ended = loop {
+            // Two that come at once are one.
+            let mut kill = Command::new("kill");
+            kill.args(["-s", name, &pid]).stderr(Stdio::null());
+            let _ = kill.status();
+            std::thread::sleep(Duration::from_millis(50));
+            match child.try_wait().unwrap() {
+                Some(status) => break Some(status),
+                None if Instant::now() > until => break None,
+                None => {}
+            }
+        };
+        if ended.is_none() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        assert_eq!(
+            ended.and_then(|status| status.code()),
+            Some(code),
+            "SIG{name}"
+        );
+        drop(output);
+    }
+}
+
 #[test]
 fn a_server_that_is_not_there_may_be_there_later() {
     // A port that was ours a moment ago is nobody's.

@@ -220,10 +220,6 @@ impl<S: Store> Store for Faulty<S> {
         self.inner.distance()
     }
 
-    fn is_remote(&self) -> bool {
-        self.inner.is_remote()
-    }
-
     fn can(&self) -> Result<Can> {
         self.inner.can()
     }

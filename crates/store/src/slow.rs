@@ -91,10 +91,6 @@ impl<S: Store> Store for Slow<S> {
         self.inner.distance() + self.line.pace.latency
     }
 
-    fn is_remote(&self) -> bool {
-        self.inner.is_remote()
-    }
-
     fn can(&self) -> Result<Can> {
         self.inner.can()
     }

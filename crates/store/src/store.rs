@@ -22,11 +22,6 @@ pub trait Store: Send + Sync {
         Duration::ZERO
     }
 
-    /// Tells whether the bytes are on a server that must be asked for them.
-    fn is_remote(&self) -> bool {
-        false
-    }
-
     /// Returns the store as a server that can be told to send to another.
     fn as_remote(&self) -> Option<&crate::Remote> {
         None

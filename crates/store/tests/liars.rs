@@ -37,6 +37,8 @@ enum Does {
     Say(String),
     /// Says 150, sends bytes on the data connection and closes it, and says the rest.
     Send(Vec<u8>, &'static str),
+    /// Says 150, takes bytes until there are no more, and says nothing of them.
+    TakeInSilence,
     Stall,
     HangUp,
 }
@@ -97,6 +99,13 @@ fn converse(mut stream: TcpStream, answer: &dyn Fn(&str) -> Does) -> std::io::Re
                 let _ = data.write_all(&bytes);
                 drop(data);
                 stream.write_all(last.as_bytes())?;
+            }
+            Some(Does::TakeInSilence) => {
+                let listener: TcpListener = passive.take().unwrap();
+                let (mut data, _) = listener.accept()?;
+                stream.write_all(b"150 go on\r\n")?;
+                std::io::copy(&mut data, &mut std::io::sink())?;
+                let _ = stream.read(&mut [0; 64]);
             }
             Some(Does::Stall) => {
                 // Until the client has had enough.
@@ -214,6 +223,27 @@ fn a_transfer_that_stalls_is_given_up() {
         line => civil(line),
     });
     let error = get(&liar.open()).unwrap_err();
+    assert!(matches!(error, Error::Stalled { .. }), "{error}");
+}
+
+#[test]
+fn asking_what_is_done_ends_nothing_and_waits_for_nobody() {
+    let liar = Liar::new(|line| match line {
+        line if line.starts_with("STOR ") => Does::TakeInSilence,
+        line if line.starts_with("SIZE ") => Does::Say("550 no\r\n".into()),
+        line => civil(line),
+    });
+    let store = liar.open();
+    let write = godwit_store::Write {
+        size: Some(5),
+        ..godwit_store::Write::default()
+    };
+    let sink = store.write(Path::new("f"), &write).unwrap();
+    let bytes = b"hello";
+    sink.put(Block { offset: 0, bytes }).unwrap();
+    assert_eq!(sink.done(), Extents::from(0..5));
+    assert_eq!(sink.done(), Extents::from(0..5), "asked twice");
+    let error = sink.settle().unwrap_err();
     assert!(matches!(error, Error::Stalled { .. }), "{error}");
 }
 

@@ -29,7 +29,7 @@ pub(super) fn copy(copying: &Copying<'_>, item: &Item) -> Result<Outcome> {
         faults: 0,
         anew: 0,
         resumed_bytes: None,
-        direct: Cell::new(item.source.store.is_remote() && item.target.store.is_remote()),
+        direct: Cell::new(item.source.is_remote() && item.target.is_remote()),
         told: Mutex::default(),
     };
     loop {
@@ -197,7 +197,7 @@ impl Run<'_> {
         let verify = self.copying.options.verify;
         // A source of ours tells BLAKE3 on the way; a foreign one can be asked
         // for ADLER32 behind us, which can be computed of blocks in any order.
-        let adler32 = verify && source.store.is_remote() && {
+        let adler32 = verify && source.is_remote() && {
             let can = source.store.can()?;
             !can.leaves && can.digests.contains(&Algorithm::Adler32)
         };
@@ -236,7 +236,7 @@ impl Run<'_> {
     /// Asks a server for the digest of the file, where that was not told on the way.
     fn source_digest(&self, plan: &Plan) -> Result<Option<Digest>> {
         let Item { source, .. } = self.item;
-        if !source.store.is_remote() || self.stat.size == 0 {
+        if !source.is_remote() || self.stat.size == 0 {
             return Ok(None);
         }
         let can = source.store.can()?;

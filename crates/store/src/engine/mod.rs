@@ -305,9 +305,8 @@ impl Copying<'_> {
             .iter()
             .map(|task| task.source.distance().max(task.target.distance()))
             .max();
-        let is_ours = |place: &Place| {
-            !place.store.is_remote() || place.store.can().is_ok_and(|can| can.leaves)
-        };
+        let is_ours =
+            |place: &Place| !place.is_remote() || place.store.can().is_ok_and(|can| can.leaves);
         let best = if far.unwrap_or_default() < FAR {
             NEAR_FILES
         } else if tasks

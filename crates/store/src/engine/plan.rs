@@ -13,7 +13,7 @@ use std::{
 /// Finds all files of one task and hands them to the threads that move them.
 pub(super) fn find(copying: &Copying<'_>, task: &Task) -> Result<()> {
     // A server that is far tells that it is none when it is asked to list it.
-    if task.tree && task.source.store.is_remote() {
+    if task.tree && task.source.is_remote() {
         match find_tree(copying, task) {
             Err(Error::NotDirectory { .. }) => {}
             found => return found,
@@ -78,7 +78,7 @@ impl Finding<'_> {
         } else {
             self.behind.push(entry);
         }
-        let can_wait = self.task.target.store.is_remote()
+        let can_wait = self.task.target.is_remote()
             && self.unmade.len() + self.behind.len() < BEHIND_MAX
             && self.since.elapsed() < BEHIND_FOR;
         match can_wait && !self.unmade.is_empty() {
@@ -204,7 +204,7 @@ fn offer(copying: &Copying<'_>, item: Item, there: Option<Stat>) -> Result<()> {
         return Ok(());
     }
     // Between two servers nothing is small: no byte may come through us.
-    let direct = item.source.store.is_remote() && item.target.store.is_remote();
+    let direct = item.source.is_remote() && item.target.is_remote();
     let small = item.stat.size <= SMALL_BYTES && item.range.is_none() && !direct;
     let queue = if small {
         &copying.small

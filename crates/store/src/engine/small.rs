@@ -20,7 +20,7 @@ pub(super) fn copy(copying: &Copying<'_>, first: Item) {
         flying: RefCell::default(),
         began: Instant::now(),
     };
-    let broken = if batch.target.store.is_remote() {
+    let broken = if batch.target.is_remote() {
         batch.write()
     } else {
         batch.read()

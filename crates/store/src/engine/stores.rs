@@ -39,6 +39,11 @@ impl Place {
         })
     }
 
+    /// Tells whether the bytes are on a server that must be asked for them.
+    pub fn is_remote(&self) -> bool {
+        self.store.as_remote().is_some()
+    }
+
     /// Returns how long a question to the store takes; nothing for local ones.
     pub fn distance(&self) -> Duration {
         self.store.distance()

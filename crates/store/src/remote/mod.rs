@@ -372,10 +372,6 @@ impl Store for Remote {
             .map_or(Duration::ZERO, |known| known.round_trip)
     }
 
-    fn is_remote(&self) -> bool {
-        true
-    }
-
     fn as_remote(&self) -> Option<&Remote> {
         Some(self)
     }
