@@ -552,3 +552,21 @@ fn cp_says_whether_a_file_was_changed_in_place() {
         assert_eq!(said.contains(", in place)"), done, "{line}: {said}");
     }
 }
+
+#[test]
+fn help_tells_how_sum_writes_odd_names_and_it_does() {
+    let scratch = Scratch::new();
+    std::fs::write(scratch.join("a\\b\nc\rd"), b"x").unwrap();
+    let line = text(run(&scratch, "sum -a md5 -r ."));
+    assert!(
+        line.starts_with('\\') && line.ends_with("a\\\\b\\nc\\rd\n"),
+        "{line}"
+    );
+    let help = text(run(&scratch, "help sum"));
+    let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        words.contains(r"begins with a backslash if its name holds"),
+        "{help}"
+    );
+    assert!(words.contains(r"written \\, \n and \r"), "{help}");
+}

@@ -26,7 +26,9 @@ Examples:
   godwit sum --check data.b3
 
 A remote server computes the digest itself if it can; else it is computed here from the
-bytes it sends. Lines look as those of b3sum and md5sum and can be checked by them.
+bytes it sends. Lines look as those of b3sum and md5sum and can be checked by them. As
+theirs, a line begins with a backslash if its name holds a backslash or a line end, which
+are then written \\\\, \\n and \\r; --check reads such lines too.
 
 Exit status: 0; 12 a digest is not as noted; 4 no such file; 13 not allowed.")]
 pub(crate) struct Sum {
