@@ -27,6 +27,7 @@ use std::{
     net::{IpAddr, SocketAddr, TcpListener, TcpStream},
     ops::RangeInclusive,
     os::fd::{AsFd, BorrowedFd},
+    thread,
     time::Duration,
 };
 
@@ -176,10 +177,10 @@ impl Channel {
             Way::Listen(_) => 1,
             Way::Connect(to) => streams.max(to.len()),
         };
-        while self.links.len() < streams {
-            let stripe = self.reach.next(self.links.len(), watch)?;
-            self.links.push(stripe);
-        }
+        self.links = match streams {
+            1 => vec![self.reach.next(0, watch)?],
+            _ => self.reach.many(streams, watch)?,
+        };
         while let Some(stripe) = self.reach.pending() {
             self.links.push(stripe);
         }
@@ -193,6 +194,23 @@ impl Channel {
 }
 
 impl Reach {
+    /// Makes connections, all at the same time: far away, each takes a while.
+    fn many(&self, streams: usize, watch: &Watch) -> Result<Vec<Stripe>> {
+        thread::scope(|scope| {
+            let start =
+                |nth| thread::Builder::new().spawn_scoped(scope, move || self.next(nth, watch));
+            let started = (0..streams).map(start).collect::<io::Result<Vec<_>>>();
+            let started = started.map_err(|cause| Error::Io {
+                path: "a thread".into(),
+                cause,
+            })?;
+            let made = |one: thread::ScopedJoinHandle<'_, _>| {
+                one.join().expect("connecting does not panic")
+            };
+            started.into_iter().map(made).collect()
+        })
+    }
+
     fn by(way: Way) -> Self {
         Self {
             way,

@@ -26,7 +26,10 @@ pub(super) fn find(copying: &Copying<'_>, task: &Task) -> Result<()> {
         }),
         Kind::Directory => find_tree(copying, task),
         _ => {
-            let there = task.target.store.stat(&task.target.path).ok();
+            let there = match task.rule {
+                Rule::Always => None, // nobody will ask
+                _ => task.target.store.stat(&task.target.path).ok(),
+            };
             offer(
                 copying,
                 item(task, task.source.clone(), task.target.clone(), stat),
