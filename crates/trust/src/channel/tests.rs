@@ -601,34 +601,59 @@ fn until_the_proxy() -> (Channel, Channel, Vec<u8>) {
 #[test]
 fn a_certificate_that_was_not_asked_for_is_no_delegation() {
     let own = WORLD.alice.leaf().to_der().unwrap();
-    let other = proxy(&WORLD.alice, NewProxy::default())
-        .leaf()
-        .to_der()
-        .unwrap();
-    for bad in [&own[..], &other, b"0\x03abc", &[0; 10]] {
+    let other = proxy(&WORLD.alice, NewProxy::default());
+    let other = other.leaf().to_der().unwrap();
+    for (bad, said) in [
+        (&own[..], "not a proxy for the key"),
+        (&other, "not a proxy for the key"),
+        (b"0\x03abc", "not a certificate"),
+        (&[0; 10], "not a certificate"),
+    ] {
         let (mut client, mut server, _) = until_the_proxy();
         client.say(bad).unwrap();
-        assert!(server.step(&client.outgoing()).is_err());
+        let error = server.step(&client.outgoing()).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
         assert!(server.delegated().is_none());
     }
 }
 
+/// Brings both to where the client waits for the server's request.
+fn until_the_request() -> (Channel, Channel) {
+    let (mut client, mut token) = WORLD.initiate(&WORLD.alice, Expect::Anyone, Delegate::Limited);
+    let mut server = WORLD.accept();
+    while !matches!(client.phase, Phase::Request) {
+        let reply = server.step(&token).unwrap().token.unwrap();
+        token = client.step(&reply).unwrap().token.unwrap();
+    }
+    (client, server)
+}
+
 #[test]
 fn a_request_that_is_not_one_is_not_signed() {
-    let weak = keys::rsa(1024).unwrap();
-    let weak = request(&weak).unwrap();
-    let mut stolen = request(&keys::elliptic().unwrap()).unwrap();
+    let good = request(&keys::elliptic().unwrap()).unwrap();
+    let weak = request(&keys::rsa(1024).unwrap()).unwrap();
+    let mut stolen = good.clone();
     let last = stolen.len() - 1;
     stolen[last] ^= 1;
-    for bad in [
-        &b"nonsense"[..],
-        &weak,
-        &stolen,
-        &vec![0x30; REQUEST_BYTES_MAX + 1],
+    let endless = vec![0x30; REQUEST_BYTES_MAX + 1];
+    for (bytes, said) in [
+        (&good, None),
+        (&b"nonsense".to_vec(), Some("not a certificate request")),
+        (&weak, Some("1024 bits")),
+        (&stolen, Some("not signed with its own key")),
+        (&endless, Some("more than")),
     ] {
-        let (mut client, mut server, _) = until_the_proxy();
-        server.say(bad).unwrap();
-        assert!(client.step(&server.outgoing()).is_err());
+        let (mut client, mut server) = until_the_request();
+        server.say(bytes).unwrap();
+        let error = client
+            .step(&server.outgoing())
+            .err()
+            .map(|error| error.to_string());
+        match (error, said) {
+            (None, None) => {}
+            (Some(error), Some(said)) => assert!(error.contains(said), "{said}: {error}"),
+            (error, said) => panic!("{said:?}: {error:?}"),
+        }
     }
 }
 
