@@ -79,8 +79,21 @@ pub struct Channel {
 
 /// What a side of the context wants of the other.
 enum Side {
-    Initiator { expect: Expect, delegate: Delegate },
-    Acceptor,
+    Initiator {
+        expect: Expect,
+        /// `None`: TLS alone, without GSI's bytes behind the handshake.
+        delegate: Option<Delegate>,
+    },
+    Acceptor(Manner),
+}
+
+/// What comes behind the handshake.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Manner {
+    /// GSI's bytes.
+    Gsi,
+    /// Nothing: what comes is the peer's data.
+    Tls,
 }
 
 /// What must come next.
@@ -107,7 +120,34 @@ impl Channel {
         expect: Expect,
         delegate: Delegate,
     ) -> Result<(Self, Vec<u8>)> {
-        let side = Side::Initiator { expect, delegate };
+        let delegate = Some(delegate);
+        Self::begin(
+            credential,
+            authorities,
+            Side::Initiator { expect, delegate },
+        )
+    }
+
+    /// Begins a context of TLS alone, as the client: a protected data connection (PROT S and P),
+    /// where GSI's bytes would be taken for data.
+    pub fn initiate_tls(
+        credential: &Credential,
+        authorities: &Authorities,
+        expect: Expect,
+    ) -> Result<(Self, Vec<u8>)> {
+        let delegate = None;
+        Self::begin(
+            credential,
+            authorities,
+            Side::Initiator { expect, delegate },
+        )
+    }
+
+    fn begin(
+        credential: &Credential,
+        authorities: &Authorities,
+        side: Side,
+    ) -> Result<(Self, Vec<u8>)> {
         let mut channel = Self::new(credential, authorities, Role::Initiator, side)?;
         match channel.shake()? {
             Some(token) => Ok((channel, token)),
@@ -118,7 +158,14 @@ impl Channel {
     /// Begins as the server; the first token is the peer's.
     pub fn accept(credential: &Credential, authorities: &Authorities) -> Result<Self> {
         keys::prepare();
-        Self::new(credential, authorities, Role::Acceptor, Side::Acceptor)
+        let side = Side::Acceptor(Manner::Gsi);
+        Self::new(credential, authorities, Role::Acceptor, side)
+    }
+
+    /// Begins a context of TLS alone, as the server.
+    pub fn accept_tls(credential: &Credential, authorities: &Authorities) -> Result<Self> {
+        let side = Side::Acceptor(Manner::Tls);
+        Self::new(credential, authorities, Role::Acceptor, side)
     }
 
     fn new(
@@ -186,7 +233,7 @@ impl Channel {
     pub fn unwrap(&mut self, token: &[u8]) -> Result<Vec<u8>> {
         self.must_stand()?;
         let clear = self.feed(token).and_then(|()| self.hear(usize::MAX));
-        let is_whole = self.tls.get_ref().incoming.is_empty();
+        let is_whole = self.tls.get_ref().is_empty();
         match clear {
             Ok(clear) if is_whole => Ok(clear),
             Ok(_) => {
@@ -228,14 +275,17 @@ impl Channel {
         self.meet()?;
         let is_tls13 = self.tls.ssl().version2() == Some(SslVersion::TLS1_3);
         match (&self.side, token) {
+            (Side::Initiator { delegate: None, .. } | Side::Acceptor(Manner::Tls), token) => {
+                Ok(self.wait_for(Phase::Done, token))
+            }
             (Side::Initiator { .. }, token) if is_tls13 => Ok(self.wait_for(Phase::Null, token)),
             (Side::Initiator { .. }, _) => self.say_flag(),
-            (Side::Acceptor, None) => {
+            (Side::Acceptor(_), None) => {
                 self.say(&[0])?;
                 let null = self.outgoing();
                 Ok(self.wait_for(Phase::Flag, Some(null)))
             }
-            (Side::Acceptor, token) => Ok(self.wait_for(Phase::Flag, token)),
+            (Side::Acceptor(_), token) => Ok(self.wait_for(Phase::Flag, token)),
         }
     }
 
@@ -246,8 +296,7 @@ impl Channel {
     }
 
     fn say_flag(&mut self) -> Result<Step> {
-        let is_delegating =
-            matches!(self.side, Side::Initiator { delegate, .. } if delegate != Delegate::No);
+        let is_delegating = matches!(self.side, Side::Initiator { delegate: Some(delegate), .. } if delegate != Delegate::No);
         let (flag, next) = match is_delegating {
             true => (DELEGATE, Phase::Request),
             false => (DO_NOT, Phase::Done),
@@ -267,7 +316,7 @@ impl Channel {
         let key = request.public_key().doing("reading the peer's request")?;
         let kind = match self.side {
             Side::Initiator {
-                delegate: Delegate::Full,
+                delegate: Some(Delegate::Full),
                 ..
             } => Kind::Full,
             _ => Kind::Limited,
@@ -369,7 +418,7 @@ impl Channel {
             self.phase = Phase::Broken;
             return Err(too_long());
         }
-        self.tls.get_mut().incoming.extend_from_slice(token);
+        self.tls.get_mut().put(token);
         Ok(())
     }
 
@@ -431,17 +480,34 @@ impl fmt::Debug for Channel {
 #[derive(Default)]
 struct Pipe {
     incoming: Vec<u8>,
+    /// How much of `incoming` has been read.
+    read: usize,
     outgoing: Vec<u8>,
+}
+
+impl Pipe {
+    fn put(&mut self, bytes: &[u8]) {
+        if self.is_empty() {
+            self.incoming.clear();
+            self.read = 0;
+        }
+        self.incoming.extend_from_slice(bytes);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.read == self.incoming.len()
+    }
 }
 
 impl Read for Pipe {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.incoming.is_empty() {
+        if self.is_empty() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let count = buffer.len().min(self.incoming.len());
-        buffer[..count].copy_from_slice(&self.incoming[..count]);
-        self.incoming.drain(..count);
+        let left = &self.incoming[self.read..];
+        let count = buffer.len().min(left.len());
+        buffer[..count].copy_from_slice(&left[..count]);
+        self.read += count;
         Ok(count)
     }
 }
@@ -553,6 +619,20 @@ fn garbled(wanted: &str) -> Error {
 fn too_long() -> Error {
     Error::Token(format!("more than {TOKEN_BYTES_MAX} bytes in tokens"))
 }
+
+/// Returns how many bytes a TLS record has, told by its first five; on a data connection, where
+/// tokens have no frame, a token is a record. What is none is refused.
+pub fn record_bytes(head: [u8; 5]) -> Result<usize> {
+    let [kind, major, _, high, low] = head;
+    let length = usize::from(u16::from_be_bytes([high, low]));
+    if !(20..=26).contains(&kind) || major != 3 || length > RECORD_BYTES_MAX {
+        return Err(garbled("a TLS record"));
+    }
+    Ok(head.len() + length)
+}
+
+/// RFC 5246, 6.2.3: what a cipher may add to 16 KiB.
+const RECORD_BYTES_MAX: usize = 16 * 1024 + 2048;
 
 /// No token that a peer sends may be longer, nor all of a handshake's together.
 pub const TOKEN_BYTES_MAX: usize = 256 * 1024;

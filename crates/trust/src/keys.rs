@@ -39,6 +39,10 @@ pub(crate) fn rsa(bits: u32) -> Result<PKey<Private>> {
 pub(crate) fn ready_rsa() -> Result<PKey<Private>> {
     let mut stock = STOCK.lock();
     let key = stock.keys.pop();
+    if key.is_none() {
+        // More people come at once than we thought.
+        stock.keys_wanted = (stock.keys_wanted * 2).min(KEYS_MAX);
+    }
     fill(stock);
     key.map_or_else(|| rsa(BITS), Ok)
 }
@@ -61,7 +65,7 @@ fn fill(mut stock: MutexGuard<'static, Shelf>) {
 fn tend() {
     loop {
         let mut stock = STOCK.lock();
-        while stock.keys.len() >= KEYS_MAX {
+        while stock.keys.len() >= stock.keys_wanted {
             stock = STOCK
                 .wanted
                 .wait(stock)
@@ -85,6 +89,7 @@ struct Stock {
 
 struct Shelf {
     keys: Vec<PKey<Private>>,
+    keys_wanted: usize,
     is_tended: bool,
 }
 
@@ -98,13 +103,15 @@ impl Stock {
 static STOCK: Stock = Stock {
     shelf: Mutex::new(Shelf {
         keys: Vec::new(),
+        keys_wanted: KEYS_AT_FIRST,
         is_tended: false,
     }),
     wanted: Condvar::new(),
 };
 
 const BITS: u32 = 2048;
-const KEYS_MAX: usize = 8;
+const KEYS_AT_FIRST: usize = 4;
+const KEYS_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests {

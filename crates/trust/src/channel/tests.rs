@@ -173,6 +173,79 @@ fn tls_1_3_takes_a_null_token_and_tls_1_2_none() {
     }
 }
 
+/// Cuts what would come over a socket into records.
+fn records(mut bytes: &[u8]) -> Vec<&[u8]> {
+    let mut records = Vec::new();
+    while let Some((head, _)) = bytes.split_first_chunk() {
+        let (record, rest) = bytes.split_at(record_bytes(*head).unwrap());
+        records.push(record);
+        bytes = rest;
+    }
+    records
+}
+
+/// Feeds record by record, as a data connection must; returns what is to be answered.
+fn feed(channel: &mut Channel, bytes: &[u8]) -> (Vec<u8>, bool) {
+    let (mut answer, mut done) = (Vec::new(), false);
+    for record in records(bytes) {
+        assert!(!done, "a record behind the last");
+        let step = channel.step(record).unwrap();
+        answer.extend(step.token.unwrap_or_default());
+        done = step.done;
+    }
+    (answer, done)
+}
+
+#[test]
+fn a_data_connection_goes_record_by_record_with_gsi_and_without() {
+    for (is_old, is_gsi) in [(false, true), (false, false), (true, true), (true, false)] {
+        let alice = Credential::from_pem(&WORLD.alice.to_pem().unwrap()).unwrap();
+        if is_old {
+            context::make_old(&alice);
+        }
+        let authorities = &WORLD.authorities;
+        let (mut client, mut token) = match is_gsi {
+            true => Channel::initiate(&alice, authorities, Expect::Myself, Delegate::No),
+            false => Channel::initiate_tls(&alice, authorities, Expect::Myself),
+        }
+        .unwrap();
+        let mut server = match is_gsi {
+            true => Channel::accept(&alice, authorities),
+            false => Channel::accept_tls(&alice, authorities),
+        }
+        .unwrap();
+        let (mut client_done, mut server_done) = (false, false);
+        while !(client_done && server_done) {
+            let (reply, done) = feed(&mut server, &token);
+            server_done |= done;
+            if !reply.is_empty() {
+                (token, client_done) = feed(&mut client, &reply);
+            }
+        }
+        let data = vec![7; 100_000];
+        let sent = client.wrap(&data).unwrap();
+        let mut came = Vec::new();
+        for record in records(&sent) {
+            came.extend(server.unwrap(record).unwrap());
+        }
+        assert_eq!(came, data, "{is_old} {is_gsi}");
+        assert_eq!(client.unwrap(&server.wrap(b"x").unwrap()).unwrap(), b"x");
+    }
+}
+
+#[test]
+fn what_is_no_record_is_refused_by_its_head() {
+    assert_eq!(record_bytes([22, 3, 1, 1, 0]).unwrap(), 261);
+    for head in [
+        *b"GET /",
+        [22, 3, 1, 0xff, 0xff],
+        [19, 3, 1, 0, 1],
+        [22, 2, 1, 0, 1],
+    ] {
+        assert!(record_bytes(head).is_err(), "{head:?}");
+    }
+}
+
 #[test]
 fn a_delegated_proxy_logs_in_again_and_stays_limited() {
     let (_, server) = WORLD
