@@ -27,7 +27,7 @@ use std::{
     fmt, fs, io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, LazyLock, Mutex, PoisonError},
     time::SystemTime,
 };
 
@@ -38,8 +38,6 @@ pub struct Authorities(Arc<Inner>);
 
 struct Inner {
     dir: PathBuf,
-    /// Files as they were read, with the stamp that tells whether they are still the same.
-    read: Mutex<HashMap<PathBuf, (Stamp, File)>>,
     /// Trusted beside the directory, and without a policy: what DCSC brings.
     also: Vec<X509>,
 }
@@ -61,8 +59,7 @@ impl Authorities {
     }
 
     fn new(dir: PathBuf, also: Vec<X509>) -> Self {
-        let read = Mutex::default();
-        Self(Arc::new(Inner { dir, read, also }))
+        Self(Arc::new(Inner { dir, also }))
     }
 
     /// Returns the same authorities and those of a PEM text, which need no signing policy:
@@ -323,7 +320,7 @@ impl Authorities {
                 });
             }
         };
-        let lock = || self.0.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || READ.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known, file)) = lock().get(path)
             && *known == stamp
         {
@@ -344,6 +341,9 @@ impl fmt::Debug for Authorities {
         f.debug_tuple("Authorities").field(&self.0.dir).finish()
     }
 }
+
+/// Files as they were read, with the stamp that tells whether they are still the same.
+static READ: LazyLock<Mutex<HashMap<PathBuf, (Stamp, File)>>> = LazyLock::new(Mutex::default);
 
 /// What a file of the directory says.
 #[derive(Clone)]

@@ -117,6 +117,32 @@ impl Ca {
         })
     }
 
+    /// Makes an authority below this one, that is no root.
+    #[cfg(test)]
+    pub(crate) fn below(&self, dir: &Path, subject: &str) -> Self {
+        let key = keys::elliptic().unwrap();
+        let name = name(subject).unwrap();
+        let now = SystemTime::now();
+        let mut builder = begin(&name, &key, (now - proxy::CLOCK_SKEW, now + YEAR / 100)).unwrap();
+        builder
+            .set_issuer_name(self.certificate.subject_name())
+            .unwrap();
+        let constraint = BasicConstraints::new().critical().ca().build().unwrap();
+        builder.append_extension(constraint).unwrap();
+        let own = SubjectKeyIdentifier::new().build(&builder.x509v3_context(None, None));
+        builder.append_extension(own.unwrap()).unwrap();
+        builder
+            .sign(&self.key, proxy::digest_for(&self.key))
+            .unwrap();
+        let ca = Self {
+            dir: dir.into(),
+            certificate: builder.build(),
+            key,
+        };
+        ca.write_all().unwrap();
+        ca
+    }
+
     /// Returns the subject: `/O=Lab/CN=Lab CA`.
     pub fn subject(&self) -> String {
         slashed(self.certificate.subject_name())

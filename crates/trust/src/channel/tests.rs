@@ -528,6 +528,79 @@ fn a_revoked_owner_is_refused_behind_a_proxy_too_at_once() {
 }
 
 #[test]
+fn an_authority_below_another_needs_both_policies_and_both_lists() {
+    let world = World::new();
+    let sub = world
+        .ca
+        .below(&world.dir.path().join("sub"), "/O=Lab/OU=Sub/CN=Sub CA");
+    let carol = sub.issue(&quick(Issue::user("carol"))).unwrap();
+    let judge = |shown: &[X509]| {
+        let judged = world.authorities.judge(shown, SystemTime::now());
+        judged.map_err(|error| error.to_string())
+    };
+    let said = judge(carol.chain()).unwrap_err();
+    assert!(said.contains("has no such authority"), "{said}");
+    for file in fs::read_dir(sub.certificates()).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), world.ca.certificates().join(file.file_name())).unwrap();
+    }
+    assert_eq!(
+        judge(carol.chain()).unwrap().subject(),
+        "/O=Lab/OU=Sub/CN=carol"
+    );
+    // Shown by the peer, and not in the directory: then its policy is missing.
+    let sub_cert = X509::from_pem(&fs::read(world.dir.path().join("sub/ca.pem")).unwrap()).unwrap();
+    let shown = [carol.chain(), std::slice::from_ref(&sub_cert)].concat();
+    fs::remove_file(world.ca.certificates().join(format!("{}.0", sub.hash()))).unwrap();
+    assert_eq!(judge(&shown).unwrap().subject(), "/O=Lab/OU=Sub/CN=carol");
+    let policy = world
+        .ca
+        .certificates()
+        .join(format!("{}.signing_policy", sub.hash()));
+    let text = fs::read_to_string(&policy).unwrap();
+    fs::write(&policy, text.replace("/O=Lab/OU=Sub/*", "/O=Else/*")).unwrap();
+    let said = judge(&shown).unwrap_err();
+    assert!(said.contains("Sub CA may not vouch for"), "{said}");
+    fs::write(&policy, text).unwrap();
+    world.ca.revoke(&sub_cert.to_pem().unwrap()).unwrap();
+    let said = judge(&shown).unwrap_err();
+    assert!(
+        said.contains("/O=Lab/OU=Sub/CN=Sub CA was revoked"),
+        "{said}"
+    );
+}
+
+#[test]
+fn the_credential_that_globus_makes_for_dcsc_works() {
+    // `-data-cred auto`: its own issuer, signed with MD5, sent as certificate, key and certificate again.
+    let key = keys::rsa(2048).unwrap();
+    let name = crate::lab::name("/C=US/CN=Globus DCSC Cert").unwrap();
+    let mut cert = openssl::x509::X509Builder::new().unwrap();
+    cert.set_version(2).unwrap();
+    cert.set_subject_name(&name).unwrap();
+    cert.set_issuer_name(&name).unwrap();
+    cert.set_pubkey(&key).unwrap();
+    cert.set_not_before(WORLD.alice.leaf().not_before())
+        .unwrap();
+    cert.set_not_after(WORLD.alice.leaf().not_after()).unwrap();
+    cert.sign(&key, openssl::hash::MessageDigest::md5())
+        .unwrap();
+    let cert = cert.build().to_pem().unwrap();
+    let pem = [cert.clone(), key.private_key_to_pem_pkcs8().unwrap(), cert].concat();
+    let credential = Credential::from_pem(&pem).unwrap();
+    let authorities = WORLD.authorities.and_these(&pem).unwrap();
+    let begun = Channel::initiate(&credential, &authorities, Expect::Myself, Delegate::No);
+    let (mut client, token) = begun.unwrap();
+    let mut server = Channel::accept(&credential, &authorities).unwrap();
+    run(&mut client, token, &mut server).unwrap();
+    assert_eq!(
+        server.peer().unwrap().subject(),
+        "/C=US/CN=Globus DCSC Cert"
+    );
+    assert!(server.peer().unwrap() == client.peer().unwrap());
+}
+
+#[test]
 fn a_list_out_of_date_is_no_list() {
     let world = World::new();
     world.ca.renew_list_for(Duration::from_secs(3600)).unwrap();
