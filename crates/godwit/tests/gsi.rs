@@ -172,7 +172,7 @@ fn who_cannot_come_in_is_told_what_is_wrong_and_what_to_do() {
         &["Authentication failed", "has no such authority"],
     );
 
-    lab.refused("nowhere", &at, &["nowhere: no such file"]);
+    lab.refused("nowhere", &at, &["nowhere: is not there"]);
 
     let said = ours_within(
         60,
