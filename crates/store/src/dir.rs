@@ -24,10 +24,9 @@ use crate::{
     Store, Take, What, Write, channel::Watch,
 };
 use godwit_core::{Algorithm, Chain, Digest, Extents};
-use godwit_sys::{self as sys, Folder, Meta, Open, Over, Root};
+use godwit_sys::{self as sys, Account, Attributes, Meta, Open, Over, Root};
 use known::Known;
 use std::{
-    ffi::OsStr,
     fs::File,
     io,
     ops::Range,
@@ -40,30 +39,40 @@ use std::{
 #[derive(Clone, Debug)]
 pub struct Dir(Arc<Inner>);
 
-/// Who opens files.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+/// With whose rights names are looked up and files opened.
+#[derive(Clone, Debug, Default)]
 pub enum Opener {
-    /// This process, with the rights it has.
+    /// With those of this process.
     #[default]
     Myself,
+    /// With those of an account, beneath its export.
+    Account(Account),
 }
 
 #[derive(Debug)]
 struct Inner {
     root: Root,
-    opener: Opener,
     identity: String,
     known: Known,
 }
 
 impl Dir {
     /// Opens the directory `root` for `identity`, whose partials are apart from
-    /// those of others. With the root `/` links may lead anywhere.
+    /// those of others. With the root `/` links may lead anywhere. An account
+    /// sees the export that its openers were begun for, which `root` must be.
     pub fn open(root: &Path, identity: &str, opener: Opener) -> Result<Self> {
-        let root = Root::open(root).map_err(|e| Error::io(root, e))?;
+        let root = match opener {
+            Opener::Myself => Root::open(root).map_err(|e| Error::io(root, e))?,
+            Opener::Account(account) if account.export() == root => Root::of(account),
+            Opener::Account(account) => {
+                return Err(Error::Unsupported {
+                    what: format!("opening {} as {}", root.display(), account.name()),
+                    why: format!("openers see only {}", account.export().display()),
+                });
+            }
+        };
         Ok(Self(Arc::new(Inner {
             root,
-            opener,
             identity: identity.into(),
             known: Known::default(),
         })))
@@ -89,8 +98,14 @@ impl Dir {
     /// Hands a file to another group, as far as the kernel permits.
     pub fn set_group(&self, path: &Path, group: u32) -> Result<()> {
         place::not_reserved(path)?;
-        let file = self.0.file(path, Open::Name, 0)?;
-        sys::set_group(&file, group).map_err(|e| wrong(path, e))
+        let attributes = Attributes {
+            group: Some(group),
+            ..Attributes::default()
+        };
+        self.0
+            .root
+            .dress(path, &attributes)
+            .map_err(|e| wrong(path, e))
     }
 
     /// Returns the digest of a file as [`Store::digest`] does, for as long as `watch`
@@ -238,12 +253,15 @@ impl Store for Dir {
         if set.mode.is_none() && set.mtime.is_none() {
             return Ok(());
         }
-        let file = inner.file(path, Open::Name, 0)?;
-        let mode = set.mode.map_or(Ok(()), |mode| sys::set_mode(&file, mode));
-        let times = set
-            .mtime
-            .map_or(Ok(()), |mtime| sys::set_times(&file, mtime));
-        mode.and(times).map_err(|e| wrong(path, e))
+        let attributes = Attributes {
+            mode: set.mode,
+            mtime: set.mtime,
+            ..Attributes::default()
+        };
+        inner
+            .root
+            .dress(path, &attributes)
+            .map_err(|e| wrong(path, e))
     }
 
     fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {
@@ -266,18 +284,9 @@ impl Store for Dir {
 }
 
 impl Inner {
-    /// Opens a file by its path: the seam where somebody else may open it for us.
+    /// Opens a file by its path.
     fn file(&self, path: &Path, how: Open, mode: u32) -> Result<File> {
-        match self.opener {
-            Opener::Myself => self.root.file(path, how, mode).map_err(|e| wrong(path, e)),
-        }
-    }
-
-    /// Opens a file in a directory we hold: the same seam.
-    fn file_in(&self, folder: &Folder, name: &OsStr, how: Open, mode: u32) -> io::Result<File> {
-        match self.opener {
-            Opener::Myself => folder.open(name, how, mode),
-        }
+        self.root.file(path, how, mode).map_err(|e| wrong(path, e))
     }
 }
 
@@ -287,6 +296,14 @@ fn wrong(path: &Path, cause: io::Error) -> Error {
         io::ErrorKind::CrossesDevices => "leads out of the exported directory",
         _ if sys::is_ring(&cause) => "leads through too many links",
         io::ErrorKind::InvalidInput => "is no name here",
+        // Nothing on a disk says so, only an opener that ended.
+        io::ErrorKind::ConnectionAborted => {
+            return Error::Busy {
+                host: "this machine".into(),
+                said: cause.to_string(),
+                again_in: None,
+            };
+        }
         _ => return Error::io(path, cause),
     };
     Error::BadName {

@@ -1,6 +1,6 @@
 //! Looking up names beneath a directory, and never anywhere else.
 
-use crate::{Folder, Kind, Meta, Open, meta};
+use crate::{Kind, Meta, Open, folder::Held, meta};
 use rustix::{
     fs::{self, CWD, Mode, OFlags, ResolveFlags},
     io::Errno,
@@ -26,7 +26,7 @@ use std::{
 /// absolute links, we walk name by name from held descriptors, with the same
 /// answers; that is slower, and as safe.
 #[derive(Debug)]
-pub struct Root {
+pub(crate) struct Beneath {
     fd: OwnedFd,
     path: PathBuf,
     lookup: Lookup,
@@ -44,9 +44,9 @@ pub enum Lookup {
     Walk,
 }
 
-impl Root {
+impl Beneath {
     /// Opens the directory.
-    pub fn open(path: &Path) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let path = path.canonicalize()?;
         let lookup = if path == Path::new("/") {
             Lookup::Anywhere
@@ -57,7 +57,7 @@ impl Root {
     }
 
     /// Opens the directory, with this way of looking up.
-    pub fn open_with(path: PathBuf, lookup: Lookup) -> io::Result<Self> {
+    pub(crate) fn open_with(path: PathBuf, lookup: Lookup) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = fs::openat(CWD, &path, flags, Mode::empty())?;
         Ok(Self {
@@ -69,12 +69,12 @@ impl Root {
     }
 
     /// Returns where it was when it was opened.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Opens a file; `mode` is for a new one, less the process's umask.
-    pub fn file(&self, path: &Path, how: Open, mode: u32) -> io::Result<File> {
+    pub(crate) fn file(&self, path: &Path, how: Open, mode: u32) -> io::Result<File> {
         Ok(File::from(self.lookup(
             path,
             how.flags(),
@@ -83,19 +83,13 @@ impl Root {
     }
 
     /// Opens a directory, to do something to names in it.
-    pub fn folder(&self, path: &Path) -> io::Result<Folder> {
+    pub(crate) fn folder(&self, path: &Path) -> io::Result<Held> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Folder(self.lookup(path, flags, Mode::empty())?))
-    }
-
-    /// Opens a directory, to list it.
-    pub fn folder_to_list(&self, path: &Path) -> io::Result<Folder> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Folder(self.lookup(path, flags, Mode::empty())?))
+        Ok(Held(self.lookup(path, flags, Mode::empty())?))
     }
 
     /// Returns what the kernel tells of a name; links are followed.
-    pub fn meta(&self, path: &Path) -> io::Result<Meta> {
+    pub(crate) fn meta(&self, path: &Path) -> io::Result<Meta> {
         meta(&self.file(path, Open::Name, 0)?)
     }
 
@@ -187,12 +181,6 @@ impl Root {
     }
 }
 
-impl AsFd for Root {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
-
 /// Tells whether a lookup met too many links.
 pub fn is_ring(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
@@ -268,11 +256,11 @@ mod tests {
         }
     }
 
-    fn both(place: &Place) -> [Root; 2] {
-        [Lookup::Kernel, Lookup::Walk].map(|l| Root::open_with(place.export(), l).unwrap())
+    fn both(place: &Place) -> [Beneath; 2] {
+        [Lookup::Kernel, Lookup::Walk].map(|l| Beneath::open_with(place.export(), l).unwrap())
     }
 
-    fn read(root: &Root, path: &str) -> io::Result<String> {
+    fn read(root: &Beneath, path: &str) -> io::Result<String> {
         io::read_to_string(root.file(Path::new(path), Open::Read, 0)?)
     }
 
@@ -378,7 +366,7 @@ mod tests {
     fn the_root_of_all_has_no_outside() {
         let place = Place::new();
         symlink(place.0.join("secret"), place.export().join("absolute")).unwrap();
-        let root = Root::open(Path::new("/")).unwrap();
+        let root = Beneath::open(Path::new("/")).unwrap();
         let path = place.export().join("absolute");
         assert_eq!(
             read(&root, path.strip_prefix("/").unwrap().to_str().unwrap()).unwrap(),

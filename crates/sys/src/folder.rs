@@ -7,15 +7,15 @@ use std::{
     fs::File,
     io,
     os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
+        fd::OwnedFd,
         unix::ffi::{OsStrExt, OsStringExt},
     },
     path::PathBuf,
 };
 
-/// A directory held open: names in it mean the same whatever is renamed above it.
+/// A directory held open by this process.
 #[derive(Debug)]
-pub struct Folder(pub(crate) OwnedFd);
+pub(crate) struct Held(pub(crate) OwnedFd);
 
 /// How a file is opened. Never through a last link, never waiting for a peer of
 /// a pipe, and never handed to a child.
@@ -61,35 +61,60 @@ pub enum Over {
     Nothing,
 }
 
+/// What is told of a name.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Told {
+    /// Of a link itself if it is one.
+    pub meta: Meta,
+    /// Where a link points to.
+    pub target: Option<PathBuf>,
+}
+
 /// Room of a file system.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[allow(missing_docs)]
 pub struct Room {
     pub total_bytes: u64,
     pub free_bytes: u64,
 }
 
-impl Folder {
+impl Held {
     /// Opens a file in it; `mode` is for a new one, less the process's umask.
-    pub fn open(&self, name: &OsStr, how: Open, mode: u32) -> io::Result<File> {
+    pub(crate) fn open(&self, name: &OsStr, how: Open, mode: u32) -> io::Result<File> {
         let mode = Mode::from_raw_mode(mode & 0o7777);
         let fd = fs::openat(&self.0, name, how.flags() | OFlags::NOFOLLOW, mode)?;
         Ok(File::from(fd))
     }
 
     /// Returns what the kernel tells of a name; of a link itself if it is one.
-    pub fn meta(&self, name: &OsStr) -> io::Result<Meta> {
+    pub(crate) fn meta(&self, name: &OsStr) -> io::Result<Meta> {
         Ok(fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)?.into())
     }
 
     /// Returns where a link points to.
-    pub fn target(&self, name: &OsStr) -> io::Result<PathBuf> {
+    pub(crate) fn target(&self, name: &OsStr) -> io::Result<PathBuf> {
         let bytes = fs::readlinkat(&self.0, name, Vec::new())?.into_bytes();
         Ok(OsString::from_vec(bytes).into())
     }
 
+    /// Returns what the kernel tells of a name, and where a link points to.
+    pub(crate) fn told(&self, name: &OsStr) -> io::Result<Told> {
+        let meta = self.meta(name)?;
+        let target = match meta.kind {
+            Kind::Link => Some(self.target(name)?),
+            _ => None,
+        };
+        Ok(Told { meta, target })
+    }
+
     /// Renames in one step.
-    pub fn rename(&self, name: &OsStr, to: &Folder, new: &OsStr, over: Over) -> io::Result<()> {
+    pub(crate) fn rename(
+        &self,
+        name: &OsStr,
+        to: &Held,
+        new: &OsStr,
+        over: Over,
+    ) -> io::Result<()> {
         if over == Over::Anything {
             return Ok(fs::renameat(&self.0, name, &to.0, new)?);
         }
@@ -105,59 +130,44 @@ impl Folder {
     }
 
     /// Removes a file or a link.
-    pub fn remove_file(&self, name: &OsStr) -> io::Result<()> {
+    pub(crate) fn remove_file(&self, name: &OsStr) -> io::Result<()> {
         Ok(fs::unlinkat(&self.0, name, AtFlags::empty())?)
     }
 
     /// Removes an empty directory.
-    pub fn remove_folder(&self, name: &OsStr) -> io::Result<()> {
+    pub(crate) fn remove_folder(&self, name: &OsStr) -> io::Result<()> {
         Ok(fs::unlinkat(&self.0, name, AtFlags::REMOVEDIR)?)
     }
 
     /// Makes a directory.
-    pub fn make_folder(&self, name: &OsStr) -> io::Result<()> {
+    pub(crate) fn make_folder(&self, name: &OsStr) -> io::Result<()> {
         Ok(fs::mkdirat(&self.0, name, Mode::from_raw_mode(0o777))?)
     }
 
     /// Makes a symbolic link.
-    pub fn make_link(&self, name: &OsStr, target: &std::path::Path) -> io::Result<()> {
+    pub(crate) fn make_link(&self, name: &OsStr, target: &std::path::Path) -> io::Result<()> {
         Ok(fs::symlinkat(target, &self.0, name)?)
     }
 
-    /// Returns the names in it, as they come.
-    pub fn names(&self) -> io::Result<Names> {
-        Ok(Names(fs::Dir::read_from(&self.0)?))
-    }
-
     /// Returns the room of the file system it is on.
-    pub fn room(&self) -> io::Result<Room> {
+    pub(crate) fn room(&self) -> io::Result<Room> {
         let told = fs::fstatvfs(&self.0)?;
         Ok(Room {
             total_bytes: told.f_blocks.saturating_mul(told.f_frsize),
             free_bytes: told.f_bavail.saturating_mul(told.f_frsize),
         })
     }
-
-    /// Returns a descriptor of the directory itself that can be locked.
-    pub fn lockable(&self) -> io::Result<File> {
-        self.open(OsStr::new("."), Open::Read, 0)
-    }
-
-    /// Waits until its names are on disk.
-    pub fn sync(&self) -> io::Result<()> {
-        self.lockable()?.sync_all()
-    }
-}
-
-impl AsFd for Folder {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
 }
 
 /// The names in a directory, with what the directory says they are.
 #[derive(Debug)]
 pub struct Names(fs::Dir);
+
+impl Names {
+    pub(crate) fn of(folder: File) -> io::Result<Self> {
+        Ok(Self(fs::Dir::new(folder)?))
+    }
+}
 
 impl Iterator for Names {
     type Item = io::Result<(OsString, Kind)>;

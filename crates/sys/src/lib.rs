@@ -4,22 +4,24 @@
 //! path, so that `..`, links and races cannot lead out of an export. Nothing
 //! here knows what the files are for.
 
+mod account;
 mod beneath;
 mod buffer;
 mod folder;
 mod limits;
 mod meta;
+mod names;
 mod sockets;
 mod wake;
 mod why;
 
-pub use beneath::{Lookup, Root, is_ring};
+pub use account::{Account, Rules, Steward, User, drop_root};
+pub use beneath::{Lookup, is_ring};
 pub use buffer::{BUFFER_BYTES, Buffer};
-pub use folder::{Folder, Names, Open, Over, Room};
+pub use folder::{Names, Open, Over, Room, Told};
 pub use limits::{boot_id, die, raise_open_files, user_id};
-pub use meta::{
-    Kind, Meta, give, meta, next_data, punch, set_group, set_mode, set_times, try_lock,
-};
+pub use meta::{Attributes, Kind, Meta, meta, next_data, punch, try_lock};
+pub use names::{Folder, Root};
 pub use sockets::{
     buffer_sizes, keep_urgent_in_line, listen_deep, send_ahead, send_file, size_buffers,
     unpaced_within_this_machine,

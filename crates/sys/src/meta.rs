@@ -1,7 +1,7 @@
 //! What the kernel tells of a file, and what can be asked of an open one.
 
 use rustix::fs::{
-    self, FileType, FlockOperation, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid,
+    self, AtFlags, FileType, FlockOperation, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid,
 };
 use std::{
     fs::File,
@@ -82,6 +82,33 @@ fn since_epoch(seconds: i64, nanos: u64) -> Duration {
     })
 }
 
+/// Attributes that a file is to get, those that are there.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Attributes {
+    /// User and group, as far as we are permitted to give it to them.
+    pub owner: Option<(u32, u32)>,
+    /// Group; an error if we are not permitted to.
+    pub group: Option<u32>,
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// Time of the last change of content, since the epoch.
+    pub mtime: Option<Duration>,
+}
+
+impl Attributes {
+    /// Gives them to an open file; also to one that was opened only as a name.
+    /// Times are tried even where the mode is refused.
+    pub(crate) fn put_on(&self, file: &File) -> io::Result<()> {
+        if let Some((uid, gid)) = self.owner {
+            give(file, uid, gid);
+        }
+        self.group.map_or(Ok(()), |gid| set_group(file, gid))?;
+        let mode = self.mode.map_or(Ok(()), |mode| set_mode(file, mode));
+        let times = self.mtime.map_or(Ok(()), |mtime| set_times(file, mtime));
+        mode.and(times)
+    }
+}
+
 /// Returns what the kernel tells of an open file.
 pub fn meta(file: impl AsFd) -> io::Result<Meta> {
     Ok(fs::fstat(file)?.into())
@@ -98,21 +125,21 @@ pub fn try_lock(file: &File) -> io::Result<bool> {
 }
 
 /// Sets permission bits; also of a file that was opened only as a name.
-pub fn set_mode(file: impl AsFd, mode: u32) -> io::Result<()> {
+fn set_mode(file: impl AsFd, mode: u32) -> io::Result<()> {
     let mode = Mode::from_raw_mode(mode & 0o7777);
     match fs::fchmod(&file, mode) {
         Err(rustix::io::Errno::BADF) => Ok(fs::chmodat(
             fs::CWD,
             own_path(&file),
             mode,
-            fs::AtFlags::empty(),
+            AtFlags::empty(),
         )?),
         done => Ok(done?),
     }
 }
 
 /// Sets the time of change; also of a file that was opened only as a name.
-pub fn set_times(file: impl AsFd, mtime: Duration) -> io::Result<()> {
+fn set_times(file: impl AsFd, mtime: Duration) -> io::Result<()> {
     let times = Timestamps {
         last_access: Timespec {
             tv_sec: 0,
@@ -128,7 +155,7 @@ pub fn set_times(file: impl AsFd, mtime: Duration) -> io::Result<()> {
             fs::CWD,
             own_path(&file),
             &times,
-            fs::AtFlags::empty(),
+            AtFlags::empty(),
         )?),
         done => Ok(done?),
     }
@@ -141,18 +168,20 @@ fn own_path(file: &impl AsFd) -> String {
 }
 
 /// Gives a file to another owner and group, as far as we are permitted to.
-pub fn give(file: &File, uid: u32, gid: u32) {
+fn give(file: &File, uid: u32, gid: u32) {
     let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
-    if fs::fchown(file, Some(uid), Some(gid)).is_err() {
+    // By its empty name, which works for a mere name as well.
+    let give = |uid| fs::chownat(file, c"", uid, Some(gid), AtFlags::EMPTY_PATH);
+    if give(Some(uid)).is_err() {
         // A group we are in we may still hand on.
-        let _ = fs::fchown(file, None, Some(gid));
+        let _ = give(None);
     }
 }
 
 /// Hands a file to another group; also one that was opened only as a name.
-pub fn set_group(file: impl AsFd, gid: u32) -> io::Result<()> {
+fn set_group(file: impl AsFd, gid: u32) -> io::Result<()> {
     let gid = Some(Gid::from_raw(gid));
-    Ok(fs::chownat(file, "", None, gid, fs::AtFlags::EMPTY_PATH)?)
+    Ok(fs::chownat(file, "", None, gid, AtFlags::EMPTY_PATH)?)
 }
 
 /// Makes a range of an open file a hole, whatever was there; its length stays.

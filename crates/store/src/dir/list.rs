@@ -2,7 +2,6 @@
 
 use super::{Inner, partial, place, stat, wrong};
 use crate::{Entry, Result};
-use godwit_sys::{Folder, Kind};
 use std::{ffi::OsString, io, path::Path};
 
 impl Inner {
@@ -12,43 +11,39 @@ impl Inner {
         each: &mut dyn FnMut(Entry) -> Result<()>,
     ) -> Result<()> {
         place::not_reserved(path)?;
-        let folder = self.root.folder_to_list(path).map_err(|e| wrong(path, e))?;
-        for found in folder.names().map_err(|e| wrong(path, e))? {
-            let (name, _) = found.map_err(|e| wrong(path, e))?;
-            if partial::is_reserved(&name) {
-                continue;
+        let folder = self.root.folder(path).map_err(|e| wrong(path, e))?;
+        let found = folder.names().map_err(|e| wrong(path, e))?;
+        let mut found = found
+            .map(|found| found.map(|(name, _)| name))
+            .filter(|found| !found.as_ref().is_ok_and(|name| partial::is_reserved(name)));
+        loop {
+            let some: io::Result<Vec<OsString>> = found.by_ref().take(AT_ONCE).collect();
+            let some = some.map_err(|e| wrong(path, e))?;
+            if some.is_empty() {
+                return Ok(());
             }
-            if let Some(entry) = entry(&folder, name).map_err(|e| wrong(path, e))? {
-                each(entry)?;
+            let told = folder.tell(&some).map_err(|e| wrong(path, e))?;
+            for (name, told) in some.into_iter().zip(told) {
+                match told {
+                    Ok(told) => each(Entry {
+                        path: name.into(),
+                        stat: stat(&told.meta, told.target),
+                    })?,
+                    Err(e) if is_gone(&e) => {}
+                    Err(e) => return Err(wrong(path, e)),
+                }
             }
         }
-        Ok(())
     }
 }
 
-/// Returns what a name is; `None` if it is gone by now.
-fn entry(folder: &Folder, name: OsString) -> io::Result<Option<Entry>> {
-    let told = folder.meta(&name).and_then(|meta| {
-        let target = match meta.kind {
-            Kind::Link => Some(folder.target(&name)?),
-            _ => None,
-        };
-        Ok((meta, target))
-    });
-    match told {
-        Ok((meta, target)) => Ok(Some(Entry {
-            path: name.into(),
-            stat: stat(&meta, target),
-        })),
-        // Removed, or no link any more, since the directory was read.
-        Err(e)
-            if matches!(
-                e.kind(),
-                io::ErrorKind::NotFound | io::ErrorKind::InvalidInput
-            ) =>
-        {
-            Ok(None)
-        }
-        Err(e) => Err(e),
-    }
+/// Removed, or no link any more, since the directory was read.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::InvalidInput
+    )
 }
+
+/// So many names are asked about in one go.
+const AT_ONCE: usize = 256;

@@ -198,7 +198,7 @@ impl Inner {
         // We must be able to open it again, whatever mode it will have at the end.
         let mode = mode.unwrap_or(0o666) & 0o777 | 0o600;
         for _ in 0..RACES_MAX {
-            let file = self.file_in(folder, name, Open::Create, mode)?;
+            let file = folder.open(name, Open::Create, mode)?;
             if !patient_lock(&file)? {
                 return Ok(None);
             }
@@ -229,7 +229,7 @@ impl Inner {
         held: &Held,
         part: &sys::Meta,
     ) -> io::Result<Option<Left>> {
-        let record = match self.file_in(&place.folder, &held.name.record, Open::Change, 0) {
+        let record = match place.folder.open(&held.name.record, Open::Change, 0) {
             Ok(record) => record,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(e),
@@ -327,13 +327,13 @@ impl Inner {
 
     /// Looks at a partial without taking it.
     fn look(&self, folder: &Folder, name: &Name, key: Key) -> io::Result<Seen> {
-        let part = match self.file_in(folder, &name.part, Open::Read, 0) {
+        let part = match folder.open(&name.part, Open::Read, 0) {
             Ok(part) => part,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Seen::Nothing),
             Err(e) => return Err(e),
         };
         let meta = sys::meta(&part)?;
-        let record = match self.file_in(folder, &name.record, Open::Read, 0) {
+        let record = match folder.open(&name.record, Open::Read, 0) {
             Ok(record) => record,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Seen::Void),
             Err(e) => return Err(e),
@@ -389,7 +389,7 @@ impl Inner {
     }
 
     fn remove_partial(&self, folder: &Folder, name: &Name, age: Duration) -> io::Result<Removed> {
-        let part = match self.file_in(folder, &name.part, Open::Read, 0) {
+        let part = match folder.open(&name.part, Open::Read, 0) {
             Ok(part) => part,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Removed::Nothing),
             Err(e) => return Err(e),
@@ -408,7 +408,7 @@ impl Inner {
         let mut removed = 0;
         let mut left = vec![path.to_owned()];
         while let Some(path) = left.pop() {
-            let Ok(folder) = self.root.folder_to_list(&path) else {
+            let Ok(folder) = self.root.folder(&path) else {
                 continue;
             };
             for found in folder.names().map_err(|e| wrong(&path, e))? {
@@ -450,7 +450,7 @@ impl Inner {
 
     /// Removes the partials in a directory that is to be removed, unless they are in use.
     pub(super) fn remove_orphans(&self, path: &Path) -> Result<()> {
-        let folder = self.root.folder_to_list(path).map_err(|e| wrong(path, e))?;
+        let folder = self.root.folder(path).map_err(|e| wrong(path, e))?;
         let names: io::Result<Vec<_>> = folder.names().and_then(Iterator::collect);
         let names = names.map_err(|e| wrong(path, e))?;
         if names.iter().all(|(name, _)| is_reserved(name)) {
@@ -469,7 +469,9 @@ impl Inner {
         header: &Header,
     ) -> io::Result<Record> {
         gone(place.folder.remove_file(&held.name.record))?;
-        let file = self.file_in(&place.folder, &held.name.record, Open::CreateNew, 0o600)?;
+        let file = place
+            .folder
+            .open(&held.name.record, Open::CreateNew, 0o600)?;
         crate::crash::point("dir.record-made");
         Record::begin(file, header)
     }

@@ -7,7 +7,7 @@ use crate::{
     landed::{Hashed, Landed},
 };
 use godwit_core::{Block, Chain, Extents};
-use godwit_sys::{self as sys, Open};
+use godwit_sys::{self as sys, Attributes, Open};
 use std::{
     fs::File,
     io::{self, Write as _},
@@ -28,10 +28,11 @@ pub(super) fn begin(dir: &Arc<Inner>, path: &Path, write: &Write<'_>) -> Result<
         _ => (Aim::Change, Open::Create),
     };
     let mode = write.mode.unwrap_or(0o666);
-    let file = match dir.file_in(&place.folder, &place.name, how, mode) {
+    let file = match place.folder.open(&place.name, how, mode) {
         // Writable, but not readable.
-        Err(e) if e.kind() == io::ErrorKind::PermissionDenied && aim == Aim::Change => dir
-            .file_in(&place.folder, &place.name, Open::ChangeUnread, 0)
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied && aim == Aim::Change => place
+            .folder
+            .open(&place.name, Open::ChangeUnread, 0)
             .map_err(|_| failed(e))?,
         done => done.map_err(failed)?,
     };
@@ -40,10 +41,18 @@ pub(super) fn begin(dir: &Arc<Inner>, path: &Path, write: &Write<'_>) -> Result<
     if place.old.is_none()
         && let Some(mode) = write.mode
     {
-        sys::set_mode(&file, mode).map_err(failed)?;
+        let attributes = Attributes {
+            mode: Some(mode),
+            ..Attributes::default()
+        };
+        place
+            .folder
+            .dress(&place.name, &file, &attributes)
+            .map_err(failed)?;
     }
     let start = if aim == Aim::Append { meta.size } else { 0 };
-    Ok(Box::new(Patch::new(dir, path, file, aim, start, write)))
+    let opened = Opened { place, file };
+    Ok(Box::new(Patch::new(dir, path, opened, aim, start, write)))
 }
 
 /// Writes a whole file into the one that is there, because no other can be made beside it.
@@ -53,8 +62,16 @@ pub(super) fn instead_of_upload(
     place: Place,
     write: &Write<'_>,
 ) -> io::Result<Box<dyn Sink>> {
-    let file = dir.file_in(&place.folder, &place.name, Open::Change, 0)?;
-    Ok(Box::new(Patch::new(dir, path, file, Aim::Whole, 0, write)))
+    let file = place.folder.open(&place.name, Open::Change, 0)?;
+    let opened = Opened { place, file };
+    Ok(Box::new(Patch::new(
+        dir,
+        path,
+        opened,
+        Aim::Whole,
+        0,
+        write,
+    )))
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -67,9 +84,16 @@ enum Aim {
     Append,
 }
 
+/// A file, and where it was when it was opened.
+struct Opened {
+    place: Place,
+    file: File,
+}
+
 struct Patch {
     dir: Arc<Inner>,
     path: PathBuf,
+    place: Place,
     file: File,
     aim: Aim,
     /// Where offset 0 was when we began.
@@ -82,7 +106,7 @@ impl Patch {
     fn new(
         dir: &Arc<Inner>,
         path: &Path,
-        file: File,
+        Opened { place, file }: Opened,
         aim: Aim,
         start: u64,
         write: &Write<'_>,
@@ -90,6 +114,7 @@ impl Patch {
         Self {
             dir: Arc::clone(dir),
             path: path.into(),
+            place,
             file,
             aim,
             start,
@@ -238,13 +263,17 @@ impl Sink for Patch {
                 finished
             }
         };
-        let mode = whole
-            .mode
-            .map_or(Ok(()), |mode| sys::set_mode(&self.file, mode));
-        let times = whole
-            .mtime
-            .map_or(Ok(()), |mtime| sys::set_times(&self.file, mtime));
-        match mode.and(times) {
+        let attributes = Attributes {
+            mode: whole.mode,
+            mtime: whole.mtime,
+            ..Attributes::default()
+        };
+        let Place { folder, name, .. } = &self.place;
+        let dressed = match attributes == Attributes::default() {
+            true => Ok(()),
+            false => folder.dress(name, &self.file, &attributes),
+        };
+        match dressed {
             // The bytes are in a file of somebody else, who alone may do that.
             Err(e) if self.aim == Aim::Whole && e.kind() == io::ErrorKind::PermissionDenied => {}
             done => done.map_err(failed)?,

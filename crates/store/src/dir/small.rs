@@ -1,11 +1,16 @@
 //! Writing small files, with as few calls as it takes.
 
-use super::{Inner, now, partial::passing_name, place, stat, wrong};
+use super::{
+    Inner, now,
+    partial::passing_name,
+    place, stat,
+    upload::{Named, dress},
+    wrong,
+};
 use crate::{Error, Finished, Given, How, Result};
 use godwit_core::{Algorithm, Digest};
 use godwit_sys::{self as sys, Folder, Kind, Open, Over};
 use std::{
-    fs::File,
     io,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
@@ -42,13 +47,22 @@ impl Inner {
         };
         let passing = passing_name();
         let mode = given.mode.unwrap_or(0o666) & 0o777 | 0o200;
-        let file = match self.file_in(folder, &passing, Open::CreateNew, mode) {
+        let file = match folder.open(&passing, Open::CreateNew, mode) {
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied && old.is_some() => {
                 return Ok(None);
             }
             done => done.map_err(failed)?,
         };
-        let published = fill_and_dress(&file, given, old.as_ref())
+        let published = file
+            .write_all_at(&given.bytes, 0)
+            .and_then(|()| {
+                let named = Named {
+                    folder,
+                    name: &passing,
+                    file: &file,
+                };
+                dress(&named, given.mode, old.as_ref(), given.mtime)
+            })
             .and_then(|()| folder.rename(&passing, folder, name, over))
             .and_then(|()| sys::meta(&file));
         let meta = published.map_err(|e| {
@@ -73,9 +87,4 @@ impl Inner {
         }
         Ok(&last.0.as_ref().expect("just put there").1)
     }
-}
-
-fn fill_and_dress(file: &File, given: &Given, old: Option<&sys::Meta>) -> io::Result<()> {
-    file.write_all_at(&given.bytes, 0)?;
-    super::upload::dress(file, given.mode, old, given.mtime)
 }

@@ -118,7 +118,6 @@ fn keeps_what_every_store_promises_without_openat2() {
         let root = Root::open_with(place.0.clone(), sys::Lookup::Walk).unwrap();
         let inner = Inner {
             root,
-            opener: Opener::Myself,
             identity: "tester".into(),
             known: Known::default(),
         };

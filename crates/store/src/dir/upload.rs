@@ -14,8 +14,9 @@ use crate::{
     landed::{Hashed, Landed, leaf_range, leaves_of},
 };
 use godwit_core::{Block, Chain, Digest, Extents, LEAF_BYTES, Version};
-use godwit_sys::{self as sys, Meta, Over};
+use godwit_sys::{self as sys, Attributes, Meta, Over};
 use std::{
+    ffi::OsStr,
     fs::File,
     io,
     ops::Range,
@@ -243,7 +244,12 @@ impl Upload {
         }
         check_condition(&self.dir, &self.path, &self.place, old.as_ref(), &self.how)?;
         let mode = whole.mode.or(if old.is_none() { self.mode } else { None });
-        dress(&self.held.file, mode, old.as_ref(), whole.mtime).map_err(failed)?;
+        let named = Named {
+            folder,
+            name: &self.held.name.part,
+            file: &self.held.file,
+        };
+        dress(&named, mode, old.as_ref(), whole.mtime).map_err(failed)?;
         crash::point("dir.before-rename");
         let over = if self.how == How::New {
             Over::Nothing
@@ -411,10 +417,27 @@ impl Drop for Upload {
     }
 }
 
+/// A file that is open, and where it is: whoever may give it attributes need not
+/// be this process.
+pub(super) struct Named<'a> {
+    pub(super) folder: &'a sys::Folder,
+    pub(super) name: &'a OsStr,
+    pub(super) file: &'a File,
+}
+
+impl Named<'_> {
+    fn dress(&self, attributes: &Attributes) -> io::Result<()> {
+        match *attributes == Attributes::default() {
+            true => Ok(()),
+            false => self.folder.dress(self.name, self.file, attributes),
+        }
+    }
+}
+
 /// Gives a file the attributes it is to have: those that were asked for, else
 /// those of the file it replaces, as far as we are permitted to.
 pub(super) fn dress(
-    file: &File,
+    named: &Named<'_>,
     mode: Option<u32>,
     old: Option<&Meta>,
     mtime: Option<Duration>,
@@ -423,17 +446,21 @@ pub(super) fn dress(
     if let Some(old) = old {
         let kept = mode.unwrap_or(old.mode);
         let owner = |meta: Meta| (meta.uid, meta.gid);
-        if owner(sys::meta(file)?) != owner(*old) {
-            sys::give(file, old.uid, old.gid);
+        if owner(sys::meta(named.file)?) != owner(*old) {
+            named.dress(&Attributes {
+                owner: Some((old.uid, old.gid)),
+                ..Attributes::default()
+            })?;
         }
         // The rights to act as another do not go to a file of somebody else.
-        let same = owner(sys::meta(file)?) == owner(*old);
+        let same = owner(sys::meta(named.file)?) == owner(*old);
         mode = Some(if same { kept } else { kept & 0o777 });
     }
-    if let Some(mode) = mode {
-        sys::set_mode(file, mode)?;
-    }
-    mtime.map_or(Ok(()), |mtime| sys::set_times(file, mtime))
+    named.dress(&Attributes {
+        mode,
+        mtime,
+        ..Attributes::default()
+    })
 }
 
 fn record_leaf(progress: &mut Progress, leaf: u64) -> io::Result<()> {
@@ -504,8 +531,9 @@ fn is_still(
         {
             return Ok(known == *expected);
         }
-        let file = dir
-            .file_in(&place.folder, &place.name, sys::Open::Read, 0)
+        let file = place
+            .folder
+            .open(&place.name, sys::Open::Read, 0)
             .map_err(|e| wrong(path, e))?;
         return Ok(digest_of(path, &file, old.size, expected)? == *expected);
     }

@@ -1,0 +1,395 @@
+//! Names looked up with the rights of another account.
+//!
+//! A process has one set of rights, so an account has a process of its own: its
+//! *opener* ([`opener`]). It looks names up beneath the export and passes open
+//! files; bytes are then read and written here, at full speed. A *steward*
+//! ([`steward`]) keeps root and does nothing but fork openers. What may be asked
+//! of them is [`message`], and no more: no path outside the export, no
+//! descriptor of ours, no account of the system.
+
+mod message;
+mod opener;
+mod passing;
+mod rights;
+mod steward;
+
+pub use rights::{User, drop_root};
+pub use steward::{Rules, Steward};
+
+use crate::{Attributes, Meta, Open, Over, Room, Told};
+use message::{Reply, Request};
+use std::{
+    ffi::{OsStr, OsString},
+    fs::File,
+    io,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+/// An account of this machine, as whom names beneath the export are looked up.
+/// Clones share its opener, which is forked when it is needed.
+#[derive(Clone, Debug)]
+pub struct Account(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    steward: Steward,
+    name: String,
+    link: Mutex<Option<Arc<Link>>>,
+}
+
+impl Account {
+    pub(crate) fn new(steward: Steward, name: &str) -> Self {
+        Self(Arc::new(Inner {
+            steward,
+            name: name.into(),
+            link: Mutex::new(None),
+        }))
+    }
+
+    /// Returns what it is called.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Returns the directory beneath which names are looked up.
+    pub fn export(&self) -> &Path {
+        self.0.steward.export()
+    }
+
+    /// Makes sure that there is an opener; else tells why there cannot be one.
+    pub fn ready(&self) -> io::Result<()> {
+        self.link().map(drop)
+    }
+
+    /// Returns the number of its opener's process, if there is one.
+    pub fn opener_id(&self) -> Option<u32> {
+        self.held()
+            .as_ref()
+            .filter(|l| !l.is_over())
+            .map(|l| l.process)
+    }
+
+    pub(crate) fn file(&self, path: &Path, how: Open, mode: u32) -> io::Result<File> {
+        let path = path.into();
+        self.ask(&Request::File { path, how, mode })?.1.file()
+    }
+
+    pub(crate) fn folder(&self, path: &Path) -> io::Result<Afar> {
+        let (link, answer) = self.ask(&Request::Folder { path: path.into() })?;
+        match answer.reply {
+            Reply::Folder(id) => Ok(Afar { link, id }),
+            _ => Err(link.broken()),
+        }
+    }
+
+    pub(crate) fn meta(&self, path: &Path) -> io::Result<Meta> {
+        let (link, answer) = self.ask(&Request::Meta { path: path.into() })?;
+        match answer.reply {
+            Reply::Meta(meta) => Ok(meta),
+            _ => Err(link.broken()),
+        }
+    }
+
+    pub(crate) fn dress(&self, path: &Path, attributes: &Attributes) -> io::Result<()> {
+        let (path, attributes) = (path.into(), *attributes);
+        let (link, answer) = self.ask(&Request::Dress { path, attributes })?;
+        answer.done(&link)
+    }
+
+    /// Asks for what depends on nothing that an opener holds: if it has ended
+    /// before it heard us, another one is asked.
+    fn ask(&self, request: &Request) -> io::Result<(Arc<Link>, Answer)> {
+        let link = self.link()?;
+        match link.ask(request) {
+            Err(Unanswered::Unheard) => {}
+            done => return Ok((Arc::clone(&link), done.map_err(|e| link.why(e))?)),
+        }
+        let link = self.link()?;
+        let answer = link.ask(request).map_err(|e| link.why(e))?;
+        Ok((link, answer))
+    }
+
+    fn link(&self) -> io::Result<Arc<Link>> {
+        let mut held = self.held();
+        if let Some(link) = held.as_ref().filter(|l| !l.is_over()) {
+            return Ok(Arc::clone(link));
+        }
+        let link = Arc::new(Link::begin(&self.0.steward, &self.0.name)?);
+        *held = Some(Arc::clone(&link));
+        Ok(link)
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<Arc<Link>>> {
+        self.0.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The way to one opener. Once broken it stays so.
+#[derive(Debug)]
+struct Link {
+    account: String,
+    process: u32,
+    line: Mutex<Line>,
+    over: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Line {
+    socket: OwnedFd,
+    buffer: Vec<u8>,
+}
+
+/// Why there was no answer.
+#[derive(Debug)]
+enum Unanswered {
+    /// The opener had ended before.
+    Unheard,
+    /// It ended, or was silent for too long, and may have done what was asked.
+    Lost,
+    /// What was asked cannot be.
+    Refused(io::Error),
+}
+
+#[derive(Debug)]
+struct Answer {
+    reply: Reply,
+    passed: Option<OwnedFd>,
+}
+
+impl Answer {
+    fn file(self) -> io::Result<File> {
+        let missing = || io::Error::other("an opener passed no file");
+        Ok(File::from(self.passed.ok_or_else(missing)?))
+    }
+
+    fn done(&self, link: &Link) -> io::Result<()> {
+        match self.reply {
+            Reply::Done => Ok(()),
+            _ => Err(link.broken()),
+        }
+    }
+}
+
+impl Link {
+    fn begin(steward: &Steward, name: &str) -> io::Result<Self> {
+        let socket = steward.opener(name)?;
+        passing::patience(&socket, PATIENCE)?;
+        let link = Self {
+            account: name.into(),
+            process: 0, // it says so itself
+            line: Mutex::new(Line {
+                socket,
+                buffer: vec![0; message::BYTES_MAX],
+            }),
+            over: AtomicBool::new(false),
+        };
+        // Its first word says whether it could become who it is to be.
+        let greeting = link.answer(&mut link.line()).map_err(|e| link.why(e))?;
+        match greeting.reply {
+            Reply::Hello { process } => Ok(Self { process, ..link }),
+            Reply::Refused(why) => Err(io::Error::new(io::ErrorKind::PermissionDenied, why)),
+            _ => Err(link.broken()),
+        }
+    }
+
+    fn ask(&self, request: &Request) -> Result<Answer, Unanswered> {
+        let mut line = self.line();
+        let bytes = request.encode().map_err(Unanswered::Refused)?;
+        self.say(&line, &bytes)?;
+        self.answer(&mut line)
+    }
+
+    fn say(&self, line: &Line, bytes: &[u8]) -> Result<(), Unanswered> {
+        if self.is_over() {
+            return Err(Unanswered::Unheard);
+        }
+        passing::send(&line.socket, bytes, None).map_err(|_| {
+            self.end(line);
+            Unanswered::Unheard
+        })
+    }
+
+    fn answer(&self, line: &mut Line) -> Result<Answer, Unanswered> {
+        let received = passing::receive(&line.socket, &mut line.buffer);
+        let answer = received.ok().and_then(|(len, passed)| {
+            let reply = Reply::decode(line.buffer.get(..len)?)?;
+            Some(Answer { reply, passed })
+        });
+        match answer {
+            Some(Answer {
+                reply: Reply::Failed(errno),
+                ..
+            }) => Err(Unanswered::Refused(io::Error::from_raw_os_error(errno))),
+            Some(answer) => Ok(answer),
+            None => {
+                // A late answer would be taken for that to the next question.
+                self.end(line);
+                Err(Unanswered::Lost)
+            }
+        }
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    fn end(&self, line: &Line) {
+        self.over.store(true, Ordering::Relaxed);
+        passing::shut(&line.socket);
+    }
+
+    fn why(&self, why: Unanswered) -> io::Error {
+        match why {
+            Unanswered::Refused(error) => error,
+            Unanswered::Unheard | Unanswered::Lost => self.broken(),
+        }
+    }
+
+    fn broken(&self) -> io::Error {
+        let why = format!(
+            "the opener of {} has ended, and what it held is lost; another one begins with the next request",
+            self.account
+        );
+        io::Error::new(io::ErrorKind::ConnectionAborted, why)
+    }
+}
+
+/// A directory that an opener holds for us.
+#[derive(Debug)]
+pub(crate) struct Afar {
+    link: Arc<Link>,
+    id: u32,
+}
+
+impl Afar {
+    pub(crate) fn open(&self, name: &OsStr, how: Open, mode: u32) -> io::Result<File> {
+        let (folder, name) = (self.id, name.to_owned());
+        self.ask(&Request::Open {
+            folder,
+            name,
+            how,
+            mode,
+        })?
+        .file()
+    }
+
+    pub(crate) fn tell(&self, names: &[OsString]) -> io::Result<Vec<io::Result<Told>>> {
+        let mut all = Vec::with_capacity(names.len());
+        while all.len() < names.len() {
+            let (folder, names) = (self.id, message::fitting(&names[all.len()..]));
+            match self.ask(&Request::Tell { folder, names })?.reply {
+                Reply::Told(told) if !told.is_empty() => all.extend(
+                    told.into_iter()
+                        .map(|told| told.map_err(io::Error::from_raw_os_error)),
+                ),
+                _ => return Err(self.link.broken()),
+            }
+        }
+        all.truncate(names.len());
+        Ok(all)
+    }
+
+    pub(crate) fn tell_one(&self, name: &OsStr) -> io::Result<Told> {
+        let told = self.tell(&[name.to_owned()])?.pop();
+        told.unwrap_or_else(|| Err(self.link.broken()))
+    }
+
+    pub(crate) fn rename(
+        &self,
+        name: &OsStr,
+        to: &Self,
+        new: &OsStr,
+        over: Over,
+    ) -> io::Result<()> {
+        if !Arc::ptr_eq(&self.link, &to.link) {
+            return Err(self.link.broken()); // One of the two openers has.
+        }
+        let (name, new) = (name.to_owned(), new.to_owned());
+        self.done(&Request::Rename {
+            folder: self.id,
+            name,
+            to: to.id,
+            new,
+            over,
+        })
+    }
+
+    pub(crate) fn remove_file(&self, name: &OsStr) -> io::Result<()> {
+        let (folder, name) = (self.id, name.to_owned());
+        self.done(&Request::RemoveFile { folder, name })
+    }
+
+    pub(crate) fn remove_folder(&self, name: &OsStr) -> io::Result<()> {
+        let (folder, name) = (self.id, name.to_owned());
+        self.done(&Request::RemoveFolder { folder, name })
+    }
+
+    pub(crate) fn make_folder(&self, name: &OsStr) -> io::Result<()> {
+        let (folder, name) = (self.id, name.to_owned());
+        self.done(&Request::MakeFolder { folder, name })
+    }
+
+    pub(crate) fn make_link(&self, name: &OsStr, target: &Path) -> io::Result<()> {
+        let (folder, name, target) = (self.id, name.to_owned(), PathBuf::from(target));
+        self.done(&Request::MakeLink {
+            folder,
+            name,
+            target,
+        })
+    }
+
+    pub(crate) fn dress(
+        &self,
+        name: &OsStr,
+        file: &File,
+        attributes: &Attributes,
+    ) -> io::Result<()> {
+        let is = crate::meta(file)?;
+        self.done(&Request::DressIn {
+            folder: self.id,
+            name: name.to_owned(),
+            device: is.device,
+            inode: is.inode,
+            attributes: *attributes,
+        })
+    }
+
+    pub(crate) fn room(&self) -> io::Result<Room> {
+        match self.ask(&Request::Room { folder: self.id })?.reply {
+            Reply::Room(room) => Ok(room),
+            _ => Err(self.link.broken()),
+        }
+    }
+
+    fn done(&self, request: &Request) -> io::Result<()> {
+        self.ask(request)?.done(&self.link)
+    }
+
+    /// The directory is lost with its opener: nobody else can be asked.
+    fn ask(&self, request: &Request) -> io::Result<Answer> {
+        self.link.ask(request).map_err(|e| self.link.why(e))
+    }
+}
+
+impl Drop for Afar {
+    fn drop(&mut self) {
+        let line = self.link.line();
+        if let Ok(bytes) = (Request::Release { folder: self.id }).encode() {
+            // Nobody there: nothing held.
+            let _ = self.link.say(&line, &bytes);
+        }
+    }
+}
+
+/// How long an opener may be silent. It does what disks do in microseconds, and
+/// a network file system that hangs may take until its own timeout.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);

@@ -1,0 +1,559 @@
+//! What is asked of an opener and what it answers, as bytes.
+//!
+//! Both sides mistrust the other: whatever does not decode is no message, and
+//! every length is bounded before anything is allocated.
+
+use crate::{Attributes, Kind, Meta, Open, Over, Room, Told};
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// What can be asked. A folder is the number of one that the opener holds.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[rustfmt::skip]
+pub(super) enum Request {
+    File { path: PathBuf, how: Open, mode: u32 },
+    Folder { path: PathBuf },
+    Meta { path: PathBuf },
+    Dress { path: PathBuf, attributes: Attributes },
+    Open { folder: u32, name: OsString, how: Open, mode: u32 },
+    Tell { folder: u32, names: Vec<OsString> },
+    Rename { folder: u32, name: OsString, to: u32, new: OsString, over: Over },
+    RemoveFile { folder: u32, name: OsString },
+    RemoveFolder { folder: u32, name: OsString },
+    MakeFolder { folder: u32, name: OsString },
+    MakeLink { folder: u32, name: OsString, target: PathBuf },
+    /// Of a file that is known by its inode, too: it may have lost the name.
+    DressIn { folder: u32, name: OsString, device: u64, inode: u64, attributes: Attributes },
+    Room { folder: u32 },
+    /// Not answered.
+    Release { folder: u32 },
+}
+
+/// What is answered.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Reply {
+    /// It is who it is to be.
+    Hello {
+        process: u32,
+    },
+    /// It could not become who it is to be.
+    Refused(String),
+    Done,
+    /// The descriptor comes along.
+    Passed,
+    Folder(u32),
+    Meta(Meta),
+    /// Of as many names as there was room for.
+    Told(Vec<Result<Told, i32>>),
+    Room(Room),
+    /// The number of the error.
+    Failed(i32),
+}
+
+impl Request {
+    /// An error if a name is longer than the kernel takes.
+    pub(super) fn encode(&self) -> io::Result<Vec<u8>> {
+        let mut to = Writer::default();
+        match self {
+            Self::File { path, how, mode } => to.tag(0).path(path).u8(*how as u8).u32(*mode),
+            Self::Folder { path } => to.tag(1).path(path),
+            Self::Meta { path } => to.tag(2).path(path),
+            Self::Dress { path, attributes } => to.tag(3).path(path).attributes(attributes),
+            Self::Open {
+                folder,
+                name,
+                how,
+                mode,
+            } => to.tag(4).u32(*folder).name(name).u8(*how as u8).u32(*mode),
+            Self::Tell { folder, names } => {
+                to.tag(5).u32(*folder).u32(names.len() as u32);
+                names.iter().fold(&mut to, |to, name| to.name(name))
+            }
+            Self::Rename {
+                folder,
+                name,
+                to: target,
+                new,
+                over,
+            } => to
+                .tag(6)
+                .u32(*folder)
+                .name(name)
+                .u32(*target)
+                .name(new)
+                .u8(*over as u8),
+            Self::RemoveFile { folder, name } => to.tag(7).u32(*folder).name(name),
+            Self::RemoveFolder { folder, name } => to.tag(8).u32(*folder).name(name),
+            Self::MakeFolder { folder, name } => to.tag(9).u32(*folder).name(name),
+            Self::MakeLink {
+                folder,
+                name,
+                target,
+            } => to.tag(10).u32(*folder).name(name).path(target),
+            Self::DressIn {
+                folder,
+                name,
+                device,
+                inode,
+                attributes,
+            } => to
+                .tag(11)
+                .u32(*folder)
+                .name(name)
+                .u64(*device)
+                .u64(*inode)
+                .attributes(attributes),
+            Self::Room { folder } => to.tag(12).u32(*folder),
+            Self::Release { folder } => to.tag(13).u32(*folder),
+        };
+        match to.too_long {
+            true => Err(io::ErrorKind::InvalidFilename.into()),
+            false => Ok(to.bytes),
+        }
+    }
+
+    /// `None`: it is no request.
+    #[rustfmt::skip]
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut from = Reader(bytes);
+        let request = match from.u8()? {
+            0 => Self::File { path: from.path()?, how: from.how()?, mode: from.u32()? },
+            1 => Self::Folder { path: from.path()? },
+            2 => Self::Meta { path: from.path()? },
+            3 => Self::Dress { path: from.path()?, attributes: from.attributes()? },
+            4 => Self::Open { folder: from.u32()?, name: from.name()?, how: from.how()?, mode: from.u32()? },
+            5 => {
+                let (folder, count) = (from.u32()?, from.u32()? as usize);
+                let names = (0..count).map(|_| from.name()).collect::<Option<_>>()?;
+                Self::Tell { folder, names }
+            }
+            6 => Self::Rename { folder: from.u32()?, name: from.name()?, to: from.u32()?, new: from.name()?, over: from.over()? },
+            7 => Self::RemoveFile { folder: from.u32()?, name: from.name()? },
+            8 => Self::RemoveFolder { folder: from.u32()?, name: from.name()? },
+            9 => Self::MakeFolder { folder: from.u32()?, name: from.name()? },
+            10 => Self::MakeLink { folder: from.u32()?, name: from.name()?, target: from.path()? },
+            11 => Self::DressIn {
+                folder: from.u32()?, name: from.name()?,
+                device: from.u64()?, inode: from.u64()?, attributes: from.attributes()?,
+            },
+            12 => Self::Room { folder: from.u32()? },
+            13 => Self::Release { folder: from.u32()? },
+            _ => return None,
+        };
+        from.0.is_empty().then_some(request)
+    }
+}
+
+impl Reply {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut to = Writer::default();
+        match self {
+            Self::Hello { process } => to.tag(0).u32(*process),
+            Self::Refused(why) => to.tag(1).bytes(why.as_bytes(), REASON_MAX),
+            Self::Done => to.tag(2),
+            Self::Passed => to.tag(3),
+            Self::Folder(id) => to.tag(4).u32(*id),
+            Self::Meta(meta) => to.tag(5).meta(meta),
+            Self::Told(told) => {
+                let count_at = to.tag(6).bytes.len();
+                let mut count = 0u32;
+                to.u32(0);
+                for one in told {
+                    if to.bytes.len() + TOLD_MAX > BYTES_MAX {
+                        break;
+                    }
+                    to.told(one);
+                    count += 1;
+                }
+                to.bytes[count_at..count_at + 4].copy_from_slice(&count.to_le_bytes());
+                &mut to
+            }
+            Self::Room(room) => to.tag(7).u64(room.total_bytes).u64(room.free_bytes),
+            Self::Failed(errno) => to.tag(8).u32(*errno as u32),
+        };
+        to.bytes
+    }
+
+    /// `None`: it is no reply.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut from = Reader(bytes);
+        let reply = match from.u8()? {
+            0 => Self::Hello {
+                process: from.u32()?,
+            },
+            1 => Self::Refused(String::from_utf8_lossy(&from.bytes(REASON_MAX)?).into_owned()),
+            2 => Self::Done,
+            3 => Self::Passed,
+            4 => Self::Folder(from.u32()?),
+            5 => Self::Meta(from.meta()?),
+            6 => {
+                let count = from.u32()?;
+                Self::Told((0..count).map(|_| from.told()).collect::<Option<_>>()?)
+            }
+            7 => Self::Room(Room {
+                total_bytes: from.u64()?,
+                free_bytes: from.u64()?,
+            }),
+            8 => Self::Failed(from.u32()? as i32),
+            _ => return None,
+        };
+        from.0.is_empty().then_some(reply)
+    }
+}
+
+/// Returns as many of the names as one question holds, at least one.
+pub(super) fn fitting(names: &[OsString]) -> Vec<OsString> {
+    let mut room = BYTES_MAX - 16;
+    let fits = names.iter().take_while(|name| {
+        let needs = name.len().min(NAME_MAX) + 2;
+        let fits = needs <= room;
+        room = room.saturating_sub(needs);
+        fits
+    });
+    fits.take(NAMES_MAX).cloned().collect()
+}
+
+#[derive(Default)]
+struct Writer {
+    bytes: Vec<u8>,
+    too_long: bool,
+}
+
+impl Writer {
+    fn tag(&mut self, tag: u8) -> &mut Self {
+        self.u8(tag)
+    }
+
+    fn u8(&mut self, value: u8) -> &mut Self {
+        self.bytes.push(value);
+        self
+    }
+
+    fn u32(&mut self, value: u32) -> &mut Self {
+        self.bytes.extend_from_slice(&value.to_le_bytes());
+        self
+    }
+
+    fn u64(&mut self, value: u64) -> &mut Self {
+        self.bytes.extend_from_slice(&value.to_le_bytes());
+        self
+    }
+
+    fn bytes(&mut self, bytes: &[u8], len_max: usize) -> &mut Self {
+        self.too_long |= bytes.len() > len_max;
+        let bytes = &bytes[..bytes.len().min(len_max)];
+        self.bytes
+            .extend_from_slice(&(bytes.len() as u16).to_le_bytes());
+        self.bytes.extend_from_slice(bytes);
+        self
+    }
+
+    fn path(&mut self, path: &Path) -> &mut Self {
+        self.bytes(path.as_os_str().as_bytes(), PATH_MAX)
+    }
+
+    fn name(&mut self, name: &OsStr) -> &mut Self {
+        self.bytes(name.as_bytes(), NAME_MAX)
+    }
+
+    fn time(&mut self, time: Duration) -> &mut Self {
+        self.u64(time.as_secs()).u32(time.subsec_nanos())
+    }
+
+    fn attributes(&mut self, attributes: &Attributes) -> &mut Self {
+        let Attributes {
+            owner,
+            group,
+            mode,
+            mtime,
+        } = attributes;
+        let is = |set: bool, bit: u8| if set { bit } else { 0 };
+        self.u8(is(owner.is_some(), 1)
+            | is(mode.is_some(), 2)
+            | is(mtime.is_some(), 4)
+            | is(group.is_some(), 8));
+        let (uid, gid) = owner.unwrap_or_default();
+        self.u32(uid)
+            .u32(gid)
+            .u32(group.unwrap_or_default())
+            .u32(mode.unwrap_or_default())
+            .time(mtime.unwrap_or_default())
+    }
+
+    fn meta(&mut self, meta: &Meta) -> &mut Self {
+        self.u8(meta.kind as u8).u64(meta.size);
+        self.u32(meta.mode).u32(meta.uid).u32(meta.gid);
+        self.time(meta.mtime).time(meta.ctime);
+        self.u64(meta.device).u64(meta.inode).u64(meta.links)
+    }
+
+    fn told(&mut self, told: &Result<Told, i32>) -> &mut Self {
+        match told {
+            Err(errno) => self.u8(0).u32(*errno as u32),
+            Ok(Told { meta, target: None }) => self.u8(1).meta(meta),
+            Ok(Told {
+                meta,
+                target: Some(target),
+            }) => self.u8(2).meta(meta).path(target),
+        }
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        Some(self.take(1)?[0])
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    }
+
+    fn bytes(&mut self, len_max: usize) -> Option<Vec<u8>> {
+        let len = u16::from_le_bytes(self.take(2)?.try_into().ok()?) as usize;
+        (len <= len_max).then_some(())?;
+        Some(self.take(len)?.to_vec())
+    }
+
+    fn path(&mut self) -> Option<PathBuf> {
+        Some(OsString::from_vec(self.bytes(PATH_MAX)?).into())
+    }
+
+    fn name(&mut self) -> Option<OsString> {
+        Some(OsString::from_vec(self.bytes(NAME_MAX)?))
+    }
+
+    fn time(&mut self) -> Option<Duration> {
+        let (seconds, nanos) = (self.u64()?, self.u32()?);
+        (nanos < 1_000_000_000).then(|| Duration::new(seconds, nanos))
+    }
+
+    fn how(&mut self) -> Option<Open> {
+        one_of(&HOWS, self.u8()?, |how| *how as u8)
+    }
+
+    fn over(&mut self) -> Option<Over> {
+        one_of(&[Over::Anything, Over::Nothing], self.u8()?, |over| {
+            *over as u8
+        })
+    }
+
+    fn attributes(&mut self) -> Option<Attributes> {
+        let set = self.u8()?;
+        let owner = (self.u32()?, self.u32()?);
+        let (group, mode, mtime) = (self.u32()?, self.u32()?, self.time()?);
+        (set < 16).then_some(Attributes {
+            owner: (set & 1 > 0).then_some(owner),
+            group: (set & 8 > 0).then_some(group),
+            mode: (set & 2 > 0).then_some(mode),
+            mtime: (set & 4 > 0).then_some(mtime),
+        })
+    }
+
+    fn meta(&mut self) -> Option<Meta> {
+        Some(Meta {
+            kind: one_of(&KINDS, self.u8()?, |kind| *kind as u8)?,
+            size: self.u64()?,
+            mode: self.u32()?,
+            uid: self.u32()?,
+            gid: self.u32()?,
+            mtime: self.time()?,
+            ctime: self.time()?,
+            device: self.u64()?,
+            inode: self.u64()?,
+            links: self.u64()?,
+        })
+    }
+
+    fn told(&mut self) -> Option<Result<Told, i32>> {
+        let kind = self.u8()?;
+        if kind == 0 {
+            return Some(Err(self.u32()? as i32));
+        }
+        let meta = self.meta()?;
+        let target = match kind {
+            1 => None,
+            2 => Some(self.path()?),
+            _ => return None,
+        };
+        Some(Ok(Told { meta, target }))
+    }
+}
+
+fn one_of<T: Copy>(all: &[T], number: u8, number_of: impl Fn(&T) -> u8) -> Option<T> {
+    all.iter().find(|one| number_of(one) == number).copied()
+}
+
+const HOWS: [Open; 7] = [
+    Open::Read,
+    Open::Change,
+    Open::ChangeUnread,
+    Open::Create,
+    Open::CreateNew,
+    Open::Append,
+    Open::Name,
+];
+
+const KINDS: [Kind; 7] = [
+    Kind::File,
+    Kind::Directory,
+    Kind::Link,
+    Kind::Pipe,
+    Kind::Socket,
+    Kind::Device,
+    Kind::Unknown,
+];
+
+/// The longest message.
+pub(super) const BYTES_MAX: usize = 64 << 10;
+/// The kernel takes no longer paths, and no file system longer names.
+const PATH_MAX: usize = 4096;
+const NAME_MAX: usize = 1024;
+const NAMES_MAX: usize = 256;
+const REASON_MAX: usize = 1024;
+/// What is told of one name at most.
+const TOLD_MAX: usize = 128 + PATH_MAX;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta() -> Meta {
+        Meta {
+            kind: Kind::Link,
+            size: 1 << 40,
+            mode: 0o7777,
+            uid: 1000,
+            gid: u32::MAX,
+            mtime: Duration::new(1, 999_999_999),
+            ctime: Duration::ZERO,
+            device: 3,
+            inode: u64::MAX,
+            links: 2,
+        }
+    }
+
+    #[rustfmt::skip]
+    fn requests() -> Vec<Request> {
+        let (path, name) = (PathBuf::from("a/b"), OsString::from_vec(vec![0xff, b'\n']));
+        let attributes = Attributes { owner: Some((7, 8)), group: Some(9), mode: None, mtime: Some(Duration::new(5, 6)) };
+        vec![
+            Request::File { path: path.clone(), how: Open::Append, mode: 0o600 },
+            Request::Folder { path: "".into() },
+            Request::Meta { path: path.clone() },
+            Request::Dress { path: path.clone(), attributes },
+            Request::Open { folder: 1, name: name.clone(), how: Open::Name, mode: 0 },
+            Request::Tell { folder: 2, names: vec![name.clone(), "x".into()] },
+            Request::Rename { folder: 1, name: name.clone(), to: 2, new: "y".into(), over: Over::Nothing },
+            Request::RemoveFile { folder: 1, name: name.clone() },
+            Request::RemoveFolder { folder: 1, name: name.clone() },
+            Request::MakeFolder { folder: 1, name: name.clone() },
+            Request::MakeLink { folder: 1, name: name.clone(), target: "../t".into() },
+            Request::DressIn { folder: 1, name, device: 2, inode: 3, attributes: Attributes { mode: Some(0), ..attributes } },
+            Request::Room { folder: u32::MAX },
+            Request::Release { folder: 0 },
+        ]
+    }
+
+    fn replies() -> Vec<Reply> {
+        let told = |target: Option<PathBuf>| {
+            Ok(Told {
+                meta: meta(),
+                target,
+            })
+        };
+        vec![
+            Reply::Hello { process: 9 },
+            Reply::Refused("no".into()),
+            Reply::Done,
+            Reply::Passed,
+            Reply::Folder(4),
+            Reply::Meta(meta()),
+            Reply::Told(vec![told(None), Err(2), told(Some("t".into()))]),
+            Reply::Room(Room {
+                total_bytes: 2,
+                free_bytes: 1,
+            }),
+            Reply::Failed(13),
+        ]
+    }
+
+    #[test]
+    fn messages_come_back_as_they_were() {
+        for request in requests() {
+            let bytes = request.encode().unwrap();
+            assert_eq!(Request::decode(&bytes), Some(request));
+        }
+        for reply in replies() {
+            assert_eq!(Reply::decode(&reply.encode()), Some(reply));
+        }
+    }
+
+    #[test]
+    fn what_is_cut_or_longer_is_no_message() {
+        let requests = requests().into_iter().map(|r| r.encode().unwrap());
+        for bytes in requests {
+            (0..bytes.len()).for_each(|cut| assert_eq!(Request::decode(&bytes[..cut]), None));
+            assert_eq!(Request::decode(&[&bytes[..], b"x"].concat()), None);
+        }
+        for bytes in replies().iter().map(Reply::encode) {
+            (0..bytes.len()).for_each(|cut| assert_eq!(Reply::decode(&bytes[..cut]), None));
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_taken_without_harm() {
+        let mut state = 88_172_645_463_325_252u64;
+        for round in 0..20_000usize {
+            let bytes: Vec<u8> = (0..round % 64)
+                .map(|_| {
+                    state ^= state << 13;
+                    state ^= state >> 7;
+                    state ^= state << 17;
+                    state as u8 % 16
+                })
+                .collect();
+            let _ = (Request::decode(&bytes), Reply::decode(&bytes));
+        }
+    }
+
+    #[test]
+    fn names_that_the_kernel_would_not_take_are_refused_here() {
+        let path = PathBuf::from("x".repeat(PATH_MAX + 1));
+        let error = Request::Meta { path }.encode().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidFilename);
+    }
+
+    #[test]
+    fn what_is_told_never_outgrows_a_message() {
+        let target = Some(PathBuf::from("x".repeat(PATH_MAX)));
+        let told = Ok(Told {
+            meta: meta(),
+            target,
+        });
+        let bytes = Reply::Told(vec![told; NAMES_MAX]).encode();
+        assert!(bytes.len() <= BYTES_MAX);
+        let Some(Reply::Told(told)) = Reply::decode(&bytes) else {
+            panic!("it is a reply");
+        };
+        assert!((10..NAMES_MAX).contains(&told.len()));
+        let names = vec![OsString::from("x".repeat(NAME_MAX)); 1000];
+        assert!((10..NAMES_MAX).contains(&fitting(&names).len()));
+    }
+}

@@ -1,0 +1,229 @@
+//! The process that has the rights of one account, and what it does all day.
+
+use super::{
+    message::{BYTES_MAX, Reply, Request},
+    passing,
+};
+use crate::{Attributes, Open, Over, Told, beneath::Beneath, folder::Held};
+use rustix::io::Errno;
+use std::{
+    collections::HashMap,
+    ffi::{OsStr, OsString},
+    fs::File,
+    io,
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
+};
+
+/// Answers until nobody asks any more. Returns when the process is to end.
+pub(super) fn serve(line: &OwnedFd, root: Beneath) {
+    let mut opener = Opener {
+        root,
+        folders: HashMap::new(),
+        next: 0,
+        folders_max: folders_max(),
+    };
+    let mut buffer = vec![0; BYTES_MAX];
+    let mut closing = false;
+    loop {
+        // A descriptor that comes along is not asked for, and closed.
+        let len = match passing::receive(line, &mut buffer) {
+            Ok((len, _)) => len,
+            Err(error) if passing::is_silence(&error) && !opener.folders.is_empty() => continue,
+            Err(error) if passing::is_silence(&error) && !closing => {
+                // What was sent before this moment is still answered.
+                passing::shut_ear(line);
+                closing = true;
+                continue;
+            }
+            Err(_) => return,
+        };
+        let Some(request) = Request::decode(&buffer[..len]) else {
+            return;
+        };
+        if let Request::Release { folder } = request {
+            opener.folders.remove(&folder);
+            continue;
+        }
+        let (reply, passed) = match opener.answer(request) {
+            Ok(Given::File(file)) => (Reply::Passed, Some(file)),
+            Ok(Given::Word(reply)) => (reply, None),
+            Err(error) => (Reply::Failed(number(&error)), None),
+        };
+        let passed = passed.as_ref().map(AsFd::as_fd);
+        if passing::send(line, &reply.encode(), passed).is_err() {
+            return;
+        }
+    }
+}
+
+struct Opener {
+    root: Beneath,
+    folders: HashMap<u32, Held>,
+    next: u32,
+    folders_max: usize,
+}
+
+enum Given {
+    File(File),
+    Word(Reply),
+}
+
+impl Opener {
+    fn answer(&mut self, request: Request) -> io::Result<Given> {
+        match request {
+            Request::File { path, how, mode } => self.root.file(&path, how, mode).map(Given::File),
+            Request::Folder { path } => self.hold(&path),
+            Request::Meta { path } => word(self.root.meta(&path).map(Reply::Meta)),
+            Request::Dress { path, attributes } => {
+                done(attributes.put_on(&self.root.file(&path, Open::Name, 0)?))
+            }
+            Request::Open {
+                folder,
+                name,
+                how,
+                mode,
+            } => {
+                let file = self.folder(folder)?.open(plain(&name)?, how, mode)?;
+                Ok(Given::File(file))
+            }
+            Request::Tell { folder, names } => {
+                let told = tell(self.folder(folder)?, &names);
+                Ok(Given::Word(Reply::Told(told)))
+            }
+            Request::Rename {
+                folder,
+                name,
+                to,
+                new,
+                over,
+            } => self.rename((folder, &name), (to, &new), over),
+            Request::RemoveFile { folder, name } => {
+                done(self.folder(folder)?.remove_file(plain(&name)?))
+            }
+            Request::RemoveFolder { folder, name } => {
+                done(self.folder(folder)?.remove_folder(plain(&name)?))
+            }
+            Request::MakeFolder { folder, name } => {
+                done(self.folder(folder)?.make_folder(plain(&name)?))
+            }
+            Request::MakeLink {
+                folder,
+                name,
+                target,
+            } => done(self.folder(folder)?.make_link(plain(&name)?, &target)),
+            Request::DressIn {
+                folder,
+                name,
+                device,
+                inode,
+                attributes,
+            } => {
+                let folder = self.folder(folder)?;
+                done(dress(folder, &name, (device, inode), &attributes))
+            }
+            Request::Room { folder } => word(self.folder(folder)?.room().map(Reply::Room)),
+            Request::Release { .. } => Err(Errno::INVAL.into()), // never answered
+        }
+    }
+
+    fn hold(&mut self, path: &Path) -> io::Result<Given> {
+        if self.folders.len() >= self.folders_max {
+            return Err(Errno::MFILE.into());
+        }
+        let folder = self.root.folder(path)?;
+        while self.folders.contains_key(&self.next) {
+            self.next = self.next.wrapping_add(1);
+        }
+        let id = self.next;
+        self.next = id.wrapping_add(1);
+        self.folders.insert(id, folder);
+        Ok(Given::Word(Reply::Folder(id)))
+    }
+
+    fn folder(&self, id: u32) -> io::Result<&Held> {
+        self.folders.get(&id).ok_or_else(|| Errno::BADF.into())
+    }
+
+    fn rename(
+        &self,
+        (folder, name): (u32, &OsStr),
+        (to, new): (u32, &OsStr),
+        over: Over,
+    ) -> io::Result<Given> {
+        let (folder, to) = (self.folder(folder)?, self.folder(to)?);
+        done(folder.rename(plain(name)?, to, plain(new)?, over))
+    }
+}
+
+/// Refuses what is more than a name in a directory: it could lead out of it.
+fn plain(name: &OsStr) -> io::Result<&OsStr> {
+    let bytes = name.as_encoded_bytes();
+    let leads = bytes.is_empty() || bytes == b".." || bytes.contains(&b'/');
+    match leads {
+        true => Err(Errno::XDEV.into()),
+        false => Ok(name),
+    }
+}
+
+fn tell(folder: &Held, names: &[OsString]) -> Vec<Result<Told, i32>> {
+    let tell = |name: &OsString| folder.told(plain(name)?);
+    names
+        .iter()
+        .map(|name| tell(name).map_err(|e| number(&e)))
+        .collect()
+}
+
+/// Changes what still is the file that was meant.
+fn dress(folder: &Held, name: &OsStr, is: (u64, u64), attributes: &Attributes) -> io::Result<()> {
+    let file = folder.open(plain(name)?, Open::Name, 0)?;
+    let meta = crate::meta(&file)?;
+    match (meta.device, meta.inode) == is {
+        true => attributes.put_on(&file),
+        false => Err(Errno::NOENT.into()),
+    }
+}
+
+fn word(reply: io::Result<Reply>) -> io::Result<Given> {
+    reply.map(Given::Word)
+}
+
+fn done(done: io::Result<()>) -> io::Result<Given> {
+    done.map(|()| Given::Word(Reply::Done))
+}
+
+/// Few errors come without a number, and their kinds have one.
+fn number(error: &io::Error) -> i32 {
+    let errno = match error.kind() {
+        io::ErrorKind::NotFound => Errno::NOENT,
+        io::ErrorKind::InvalidInput => Errno::INVAL,
+        _ => Errno::IO,
+    };
+    error.raw_os_error().unwrap_or(errno.raw_os_error())
+}
+
+/// Some descriptors are for what is opened and passed on.
+fn folders_max() -> usize {
+    let limit = crate::raise_open_files().unwrap_or(256);
+    usize::try_from(limit)
+        .unwrap_or(usize::MAX)
+        .saturating_sub(32)
+        .clamp(32, FOLDERS_MAX)
+}
+
+const FOLDERS_MAX: usize = 1 << 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_never_a_way() {
+        for name in ["..", "", "a/b", "/", "../x"] {
+            assert!(plain(OsStr::new(name)).is_err(), "{name:?}");
+        }
+        for name in ["a", "...", ".", " ", "..a"] {
+            assert!(plain(OsStr::new(name)).is_ok(), "{name:?}");
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Accounts of this machine, and becoming one of them for good.
+
+#![allow(unsafe_code)] // each block says who guarantees what
+
+use rustix::{
+    fs::{Gid, Uid},
+    io::Errno,
+    process::{DumpableBehavior, set_dumpable_behavior},
+    thread::{self, CapabilitySet, CapabilitySets},
+};
+use std::{
+    ffi::{CStr, CString},
+    fs, io,
+    path::Path,
+};
+
+/// An account: its number, and the groups it is in.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[allow(missing_docs)]
+pub struct User {
+    pub name: String,
+    pub uid: u32,
+    pub gid: u32,
+    /// All groups it is in, its own too.
+    pub groups: Vec<u32>,
+}
+
+impl User {
+    /// Finds an account as the machine knows it. One that has no name may be
+    /// called by its number; its group is then the same number, and the only one.
+    pub fn find(name: &str) -> io::Result<Self> {
+        let unknown = || {
+            let why = format!("this machine knows no account {name}");
+            io::Error::new(io::ErrorKind::NotFound, why)
+        };
+        if !is_name(name) {
+            return Err(unknown());
+        }
+        if let Some(user) = by_name(name)? {
+            return Ok(user);
+        }
+        match name.bytes().all(|b| b.is_ascii_digit()) {
+            true => Self::of_number(name.parse().map_err(|_| unknown())?),
+            false => Err(unknown()),
+        }
+    }
+
+    /// Finds an account by its number.
+    pub fn of_number(uid: u32) -> io::Result<Self> {
+        Ok(by_number(uid)?.unwrap_or_else(|| Self {
+            name: uid.to_string(),
+            uid,
+            gid: uid,
+            groups: vec![uid],
+        }))
+    }
+
+    /// Returns whose a file is.
+    pub fn owner_of(path: &Path) -> io::Result<Self> {
+        use std::os::unix::fs::MetadataExt;
+        Self::of_number(fs::metadata(path)?.uid())
+    }
+}
+
+/// Makes this process run as another account for good, without capabilities;
+/// root too is then an account as any other. Only root may, and only while
+/// there is a single thread, because rights belong to threads.
+pub fn drop_root(user: &User) -> io::Result<()> {
+    alone()?;
+    become_user(user)
+}
+
+/// Complains if there are other threads.
+pub(super) fn alone() -> io::Result<()> {
+    match fs::read_dir("/proc/self/task")?.count() {
+        1 => Ok(()),
+        _ => Err(io::Error::other(
+            "other threads run already: only a process with one thread can divide its rights",
+        )),
+    }
+}
+
+pub(super) fn become_user(user: &User) -> io::Result<()> {
+    let groups: Vec<Gid> = user.groups.iter().map(|&gid| Gid::from_raw(gid)).collect();
+    let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
+    for bit in 0..u64::BITS {
+        let one = CapabilitySet::from_bits_retain(1 << bit);
+        match thread::remove_capability_from_bounding_set(one) {
+            Err(Errno::INVAL) => break, // behind the last one of this kernel
+            done => done?,
+        }
+    }
+    thread::set_thread_groups(&groups)?;
+    thread::set_thread_res_gid(gid, gid, gid)?;
+    thread::clear_ambient_capability_set()?;
+    thread::set_thread_res_uid(uid, uid, uid)?;
+    keep_only(CapabilitySet::empty())?;
+    thread::set_no_new_privs(true)?;
+    // What it remembers is nobody's who has the same account.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    let kept = thread::capabilities(None)?;
+    let is = rustix::process::geteuid() == uid && rustix::process::getegid() == gid;
+    match is && (kept.effective | kept.permitted | kept.inheritable).is_empty() {
+        true => Ok(()),
+        false => Err(io::Error::other("rights could not be given up")),
+    }
+}
+
+/// Gives up all capabilities but these.
+pub(super) fn keep_only(capabilities: CapabilitySet) -> io::Result<()> {
+    let sets = CapabilitySets {
+        effective: capabilities,
+        permitted: capabilities,
+        inheritable: CapabilitySet::empty(),
+    };
+    Ok(thread::set_capabilities(None, sets)?)
+}
+
+/// What could mean something else to those who look names up is no name.
+fn is_name(name: &str) -> bool {
+    let odd = |c: char| c.is_control() || matches!(c, '/' | ':' | ',' | ' ');
+    !name.is_empty() && name.len() <= NAME_MAX && !name.starts_with('-') && !name.contains(odd)
+}
+
+fn by_name(name: &str) -> io::Result<Option<User>> {
+    let name = CString::new(name)?;
+    entry(|entry, buffer, found| {
+        // SAFETY: the name ends in NUL; `entry`, `buffer` and `found` are
+        // exclusively ours for the call, and the length is that of the buffer.
+        unsafe {
+            libc::getpwnam_r(
+                name.as_ptr(),
+                entry,
+                buffer.as_mut_ptr(),
+                buffer.len(),
+                found,
+            )
+        }
+    })
+}
+
+fn by_number(uid: u32) -> io::Result<Option<User>> {
+    entry(|entry, buffer, found| {
+        // SAFETY: as above.
+        unsafe { libc::getpwuid_r(uid, entry, buffer.as_mut_ptr(), buffer.len(), found) }
+    })
+}
+
+/// Asks for an entry of the table of accounts, with as large a buffer as it takes.
+fn entry(
+    ask: impl Fn(*mut libc::passwd, &mut [libc::c_char], *mut *mut libc::passwd) -> libc::c_int,
+) -> io::Result<Option<User>> {
+    let mut buffer = vec![0; 1024];
+    loop {
+        let mut entry = std::mem::MaybeUninit::<libc::passwd>::uninit();
+        let mut found = std::ptr::null_mut();
+        match ask(entry.as_mut_ptr(), &mut buffer, &mut found) {
+            libc::ERANGE if buffer.len() < ENTRY_MAX => buffer.resize(buffer.len() * 4, 0),
+            // Some say so of what is not there.
+            0 | libc::ENOENT | libc::ESRCH if found.is_null() => return Ok(None),
+            0 => {
+                // SAFETY: it found something, so it has filled `entry`; the name
+                // lies in `buffer`, which is still as it was.
+                let (name, entry) = unsafe {
+                    let entry = entry.assume_init();
+                    (CStr::from_ptr(entry.pw_name), entry)
+                };
+                return Ok(Some(User {
+                    name: name.to_string_lossy().into_owned(),
+                    uid: entry.pw_uid,
+                    gid: entry.pw_gid,
+                    groups: groups(name, entry.pw_gid)?,
+                }));
+            }
+            errno => return Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+}
+
+/// Returns the groups that an account is in, `gid` too.
+fn groups(name: &CStr, gid: u32) -> io::Result<Vec<u32>> {
+    let mut groups = vec![0; 64];
+    loop {
+        let mut count = groups.len() as libc::c_int;
+        // SAFETY: the name ends in NUL, and `count` is as long as `groups` is.
+        let fits =
+            unsafe { libc::getgrouplist(name.as_ptr(), gid, groups.as_mut_ptr(), &mut count) };
+        if fits >= 0 {
+            groups.truncate(usize::try_from(count).unwrap_or(0));
+            return Ok(groups);
+        }
+        if groups.len() >= GROUPS_MAX {
+            return Err(io::Error::other("the account is in too many groups"));
+        }
+        groups.resize(groups.len() * 4, 0);
+    }
+}
+
+const NAME_MAX: usize = 255;
+const ENTRY_MAX: usize = 1 << 20;
+/// Linux lets nobody be in more.
+const GROUPS_MAX: usize = 1 << 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accounts_are_found_by_name_and_by_number() {
+        let root = User::find("root").unwrap();
+        assert_eq!((root.uid, root.gid), (0, 0));
+        assert!(root.groups.contains(&0));
+        assert_eq!(User::of_number(0).unwrap(), root);
+    }
+
+    #[test]
+    fn an_account_without_a_name_is_alone_in_its_group() {
+        let user = User::find("3999999999").unwrap();
+        assert_eq!((user.uid, user.gid), (3_999_999_999, 3_999_999_999));
+        assert_eq!(user.groups, [3_999_999_999]);
+    }
+
+    #[test]
+    fn what_is_no_name_is_no_account() {
+        for name in [
+            "",
+            "no-such-account",
+            "a:b",
+            "../root",
+            "-1",
+            "root\n",
+            "+1x",
+        ] {
+            let error = User::find(name).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::NotFound, "{name:?}");
+        }
+    }
+}

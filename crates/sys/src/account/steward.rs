@@ -1,0 +1,233 @@
+//! The process that keeps root: it forks openers, and does nothing else.
+//!
+//! The other way round, the started process keeping root and its child serving,
+//! was rejected: signals and the exit status would have to be passed on.
+
+#![allow(unsafe_code)] // each block says who guarantees what
+
+use super::{
+    Account,
+    message::Reply,
+    opener, passing,
+    rights::{self, User},
+};
+use crate::beneath::Beneath;
+use rustix::{
+    process::{DumpableBehavior, WaitOptions, getpid, set_dumpable_behavior, setsid, wait},
+    thread::{CapabilitySet, set_name},
+};
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+/// Whom openers may be, and of what. Nobody can change it once the steward runs.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// The directory beneath which they look names up.
+    pub export: PathBuf,
+    /// No account, nor its group, below this number. Root never.
+    pub uid_min: u32,
+    /// An opener that holds nothing and hears nothing for so long ends.
+    pub idle: Duration,
+}
+
+/// The way to the process that keeps root. Clones share it; it ends with the last.
+#[derive(Clone, Debug)]
+pub struct Steward(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    line: Mutex<OwnedFd>,
+    export: PathBuf,
+}
+
+impl Steward {
+    /// Forks it. Only root can, and only before there are threads.
+    pub fn start(rules: Rules) -> io::Result<Self> {
+        rights::alone()?;
+        let rules = Rules {
+            export: rules.export.canonicalize()?,
+            ..rules
+        };
+        let (line, theirs) = passing::pair()?;
+        passing::patience(&line, PATIENCE)?;
+        let export = rules.export.clone();
+        fork(|| run(&theirs, &rules))?;
+        Ok(Self(Arc::new(Inner {
+            line: Mutex::new(line),
+            export,
+        })))
+    }
+
+    /// Returns the directory beneath which names are looked up.
+    pub fn export(&self) -> &Path {
+        &self.0.export
+    }
+
+    /// Returns an account, as whom names can be looked up. Whether there is one
+    /// of this name is seen when it is needed: [`Account::ready`].
+    pub fn account(&self, name: &str) -> Account {
+        Account::new(self.clone(), name)
+    }
+
+    /// Has an opener forked and returns the line to it.
+    pub(super) fn opener(&self, name: &str) -> io::Result<OwnedFd> {
+        let ended = |_| {
+            let why = "the process that kept root for this node has ended; restart the node";
+            io::Error::new(io::ErrorKind::BrokenPipe, why)
+        };
+        let refused = |why: &str| io::Error::new(io::ErrorKind::PermissionDenied, why);
+        if name.is_empty() || name.len() > NAME_MAX {
+            return Err(refused("this is no name of an account"));
+        }
+        let line = self.0.line.lock().unwrap_or_else(PoisonError::into_inner);
+        passing::send(&line, name.as_bytes(), None).map_err(ended)?;
+        let mut said = [0; SAID_MAX];
+        match passing::receive(&line, &mut said).map_err(ended)? {
+            (_, Some(opener)) => Ok(opener),
+            (len, None) => Err(io::Error::other(
+                String::from_utf8_lossy(&said[..len]).into_owned(),
+            )),
+        }
+    }
+}
+
+fn run(line: &OwnedFd, rules: &Rules) {
+    // In a session of its own no terminal stops it before the node has ended.
+    let begun = close_others(line)
+        .and_then(|()| Ok(setsid().map(drop)?))
+        .and_then(|()| Ok(set_name(c"godwit-steward")?))
+        .and_then(|()| Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?))
+        .and_then(|()| rights::keep_only(NEEDED));
+    if begun.is_err() {
+        return;
+    }
+    let mut openers = 0usize;
+    let mut buffer = [0; NAME_MAX];
+    // Whoever goes away, or says what we do not understand, is done with.
+    while let Ok((len, None)) = passing::receive(line, &mut buffer) {
+        while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {
+            openers = openers.saturating_sub(1);
+        }
+        let made = match std::str::from_utf8(&buffer[..len]) {
+            Ok(_) if openers >= OPENERS_MAX => Err(io::Error::other("too many accounts at once")),
+            Ok(name) => make(name, rules),
+            Err(_) => Err(io::Error::other("this is no name of an account")),
+        };
+        let said = match &made {
+            Ok(opener) => passing::send(line, b"+", Some(opener.as_fd())),
+            Err(error) => {
+                let why = error.to_string();
+                passing::send(line, &why.as_bytes()[..why.len().min(SAID_MAX)], None)
+            }
+        };
+        openers += usize::from(made.is_ok());
+        if said.is_err() {
+            return;
+        }
+    }
+}
+
+fn make(name: &str, rules: &Rules) -> io::Result<OwnedFd> {
+    let (theirs, ours) = passing::pair()?;
+    fork(|| work(&ours, name, rules))?;
+    Ok(theirs)
+}
+
+/// The life of an opener.
+fn work(line: &OwnedFd, name: &str, rules: &Rules) {
+    let begun = set_name(c"godwit-opener")
+        .map_err(io::Error::from)
+        .and_then(|()| close_others(line))
+        .and_then(|()| become_account(name, rules))
+        .and_then(|()| passing::patience(line, rules.idle));
+    let root = begun.and_then(|()| {
+        // As the account: it must be able to get there.
+        Beneath::open(&rules.export).map_err(|e| {
+            let export = rules.export.display();
+            io::Error::other(format!("{name} cannot open {export}: {e}"))
+        })
+    });
+    let word = match &root {
+        Ok(_) => Reply::Hello {
+            process: getpid().as_raw_nonzero().get().unsigned_abs(),
+        },
+        Err(error) => Reply::Refused(error.to_string()),
+    };
+    if let (Ok(()), Ok(root)) = (passing::send(line, &word.encode(), None), root) {
+        opener::serve(line, root);
+    }
+}
+
+/// Asks who that is only here: what looks names up (LDAP, say) never runs in the steward.
+fn become_account(name: &str, rules: &Rules) -> io::Result<()> {
+    let user = User::find(name)?;
+    let least = rules.uid_min.max(1);
+    if user.uid < least || user.gid < least || user.uid == u32::MAX {
+        return Err(io::Error::other(format!(
+            "{name} is an account of the system (user {}, group {}); only those from {least} on are served",
+            user.uid, user.gid
+        )));
+    }
+    // A group of the system is no reason to refuse, but its rights stay here.
+    rights::become_user(&user)
+}
+
+/// Runs `child` in a new process. In that process it never returns.
+fn fork(child: impl FnOnce()) -> io::Result<()> {
+    // SAFETY: there is only one thread (`Steward::start` looks, and neither a
+    // steward nor an opener ever makes one), so that no lock is held by a thread
+    // that the child lacks.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            // What belongs to the parent must not be unwound here, nor run at exit.
+            let ended = catch_unwind(AssertUnwindSafe(child));
+            // SAFETY: it ends the process, and touches nothing.
+            unsafe { libc::_exit(ended.is_err().into()) }
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Closes all that this process inherited but one, and puts nothing in the place
+/// of the standard streams.
+fn close_others(kept: &OwnedFd) -> io::Result<()> {
+    let null = rustix::fs::open(
+        c"/dev/null",
+        rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC,
+        rustix::fs::Mode::empty(),
+    )?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    let kept = kept.as_raw_fd();
+    let above = [(3, kept - 1), (kept + 1, i32::MAX)];
+    for (first, last) in above.into_iter().filter(|(first, last)| first <= last) {
+        // SAFETY: whatever owns those descriptors belongs to the life of the
+        // parent; this process runs `child` of `fork` and then ends, and `child`
+        // uses none of them. `null` is among them, and is forgotten below.
+        let done = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+        if done != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    std::mem::forget(null);
+    Ok(())
+}
+
+/// What becoming another account takes.
+const NEEDED: CapabilitySet = CapabilitySet::SETUID
+    .union(CapabilitySet::SETGID)
+    .union(CapabilitySet::SETPCAP);
+
+/// Forking takes a millisecond; looking an account up may ask the network.
+const PATIENCE: Duration = Duration::from_secs(60);
+const OPENERS_MAX: usize = 4096;
+const NAME_MAX: usize = 255;
+const SAID_MAX: usize = 1024;

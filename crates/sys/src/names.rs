@@ -1,0 +1,200 @@
+//! Names beneath an export, looked up by this process or by the opener of an
+//! account. Whoever asks need not know which.
+
+use crate::{
+    Account, Attributes, Lookup, Meta, Names, Open, Over, Room, Told, account::Afar,
+    beneath::Beneath, folder::Held,
+};
+use std::{
+    ffi::{OsStr, OsString},
+    fs::File,
+    io,
+    path::{Path, PathBuf},
+};
+
+/// A directory, and all that is beneath it: no name leads out of it.
+#[derive(Debug)]
+pub struct Root(By);
+
+#[derive(Debug)]
+enum By {
+    Us(Beneath),
+    Account(Account),
+}
+
+/// A directory held open: names in it mean the same whatever is renamed above it.
+#[derive(Debug)]
+pub struct Folder(At);
+
+#[derive(Debug)]
+enum At {
+    Here(Held),
+    Afar(Afar),
+}
+
+impl Root {
+    /// Opens the directory; names are looked up with the rights of this process.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self(By::Us(Beneath::open(path)?)))
+    }
+
+    /// Opens the directory, with this way of looking up.
+    pub fn open_with(path: PathBuf, lookup: Lookup) -> io::Result<Self> {
+        Ok(Self(By::Us(Beneath::open_with(path, lookup)?)))
+    }
+
+    /// Returns the export of an account; names are looked up with its rights.
+    pub fn of(account: Account) -> Self {
+        Self(By::Account(account))
+    }
+
+    /// Returns where it was when it was opened.
+    pub fn path(&self) -> &Path {
+        match &self.0 {
+            By::Us(beneath) => beneath.path(),
+            By::Account(account) => account.export(),
+        }
+    }
+
+    /// Opens a file; `mode` is for a new one, less the process's umask.
+    pub fn file(&self, path: &Path, how: Open, mode: u32) -> io::Result<File> {
+        match &self.0 {
+            By::Us(beneath) => beneath.file(path, how, mode),
+            By::Account(account) => account.file(path, how, mode),
+        }
+    }
+
+    /// Opens a directory, to do something to names in it.
+    pub fn folder(&self, path: &Path) -> io::Result<Folder> {
+        Ok(Folder(match &self.0 {
+            By::Us(beneath) => At::Here(beneath.folder(path)?),
+            By::Account(account) => At::Afar(account.folder(path)?),
+        }))
+    }
+
+    /// Returns what the kernel tells of a name; links are followed.
+    pub fn meta(&self, path: &Path) -> io::Result<Meta> {
+        match &self.0 {
+            By::Us(beneath) => beneath.meta(path),
+            By::Account(account) => account.meta(path),
+        }
+    }
+
+    /// Gives attributes to what is called so; links are followed.
+    pub fn dress(&self, path: &Path, attributes: &Attributes) -> io::Result<()> {
+        match &self.0 {
+            By::Us(beneath) => attributes.put_on(&beneath.file(path, Open::Name, 0)?),
+            By::Account(account) => account.dress(path, attributes),
+        }
+    }
+}
+
+impl Folder {
+    /// Opens a file in it; `mode` is for a new one, less the process's umask.
+    pub fn open(&self, name: &OsStr, how: Open, mode: u32) -> io::Result<File> {
+        match &self.0 {
+            At::Here(held) => held.open(name, how, mode),
+            At::Afar(afar) => afar.open(name, how, mode),
+        }
+    }
+
+    /// Returns what the kernel tells of a name; of a link itself if it is one.
+    pub fn meta(&self, name: &OsStr) -> io::Result<Meta> {
+        match &self.0 {
+            At::Here(held) => held.meta(name),
+            At::Afar(afar) => Ok(afar.tell_one(name)?.meta),
+        }
+    }
+
+    /// Returns what there is to tell of many names: quicker than one by one.
+    pub fn tell(&self, names: &[OsString]) -> io::Result<Vec<io::Result<Told>>> {
+        match &self.0 {
+            At::Here(held) => Ok(names.iter().map(|name| held.told(name)).collect()),
+            At::Afar(afar) => afar.tell(names),
+        }
+    }
+
+    /// Returns where a link points to.
+    pub fn target(&self, name: &OsStr) -> io::Result<PathBuf> {
+        match &self.0 {
+            At::Here(held) => held.target(name),
+            At::Afar(afar) => {
+                let no_link = || io::ErrorKind::InvalidInput.into();
+                afar.tell_one(name)?.target.ok_or_else(no_link)
+            }
+        }
+    }
+
+    /// Renames in one step.
+    pub fn rename(&self, name: &OsStr, to: &Folder, new: &OsStr, over: Over) -> io::Result<()> {
+        match (&self.0, &to.0) {
+            (At::Here(held), At::Here(to)) => held.rename(name, to, new, over),
+            (At::Afar(afar), At::Afar(to)) => afar.rename(name, to, new, over),
+            _ => Err(io::ErrorKind::CrossesDevices.into()),
+        }
+    }
+
+    /// Removes a file or a link.
+    pub fn remove_file(&self, name: &OsStr) -> io::Result<()> {
+        match &self.0 {
+            At::Here(held) => held.remove_file(name),
+            At::Afar(afar) => afar.remove_file(name),
+        }
+    }
+
+    /// Removes an empty directory.
+    pub fn remove_folder(&self, name: &OsStr) -> io::Result<()> {
+        match &self.0 {
+            At::Here(held) => held.remove_folder(name),
+            At::Afar(afar) => afar.remove_folder(name),
+        }
+    }
+
+    /// Makes a directory.
+    pub fn make_folder(&self, name: &OsStr) -> io::Result<()> {
+        match &self.0 {
+            At::Here(held) => held.make_folder(name),
+            At::Afar(afar) => afar.make_folder(name),
+        }
+    }
+
+    /// Makes a symbolic link.
+    pub fn make_link(&self, name: &OsStr, target: &Path) -> io::Result<()> {
+        match &self.0 {
+            At::Here(held) => held.make_link(name, target),
+            At::Afar(afar) => afar.make_link(name, target),
+        }
+    }
+
+    /// Gives attributes to an open file that is called `name` here. Where another
+    /// account has the right to, the file must still have that name.
+    pub fn dress(&self, name: &OsStr, file: &File, attributes: &Attributes) -> io::Result<()> {
+        match &self.0 {
+            At::Here(_) => attributes.put_on(file),
+            At::Afar(afar) => afar.dress(name, file, attributes),
+        }
+    }
+
+    /// Returns the names in it, as they come.
+    pub fn names(&self) -> io::Result<Names> {
+        Names::of(self.lockable()?)
+    }
+
+    /// Returns the room of the file system it is on.
+    pub fn room(&self) -> io::Result<Room> {
+        match &self.0 {
+            At::Here(held) => held.room(),
+            At::Afar(afar) => afar.room(),
+        }
+    }
+
+    /// Returns a descriptor of the directory itself that can be locked.
+    pub fn lockable(&self) -> io::Result<File> {
+        self.open(OsStr::new("."), Open::Read, 0)
+    }
+
+    /// Waits until its names are on disk.
+    pub fn sync(&self) -> io::Result<()> {
+        self.lockable()?.sync_all()
+    }
+}
