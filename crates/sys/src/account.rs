@@ -16,7 +16,7 @@ mod steward;
 pub use rights::{User, drop_root};
 pub use steward::{Rules, Steward};
 
-use crate::{Attributes, Meta, Open, Over, Room, Told};
+use crate::{Attributes, Begun, Fresh, Meta, Open, Over, Room, Told};
 use message::{Reply, Request};
 use std::{
     ffi::{OsStr, OsString},
@@ -101,6 +101,29 @@ impl Account {
         answer.done(&link)
     }
 
+    pub(crate) fn place(
+        &self,
+        folder: &Path,
+        name: &OsStr,
+    ) -> io::Result<(Afar, io::Result<Told>)> {
+        let (folder, name) = (folder.into(), name.to_owned());
+        let (link, answer) = self.ask(&Request::Place { folder, name })?;
+        match answer.reply {
+            Reply::Place(id, told) => {
+                let told = told.map_err(io::Error::from_raw_os_error);
+                Ok((Afar { link, id }, told))
+            }
+            _ => Err(link.broken()),
+        }
+    }
+
+    pub(crate) fn begin(&self, folder: &Path, fresh: &Fresh) -> io::Result<(Afar, Begun)> {
+        let (folder, fresh) = (folder.into(), fresh.clone());
+        let (link, answer) = self.ask(&Request::Begin { folder, fresh })?;
+        let (id, begun) = answer.begun(&link)?;
+        Ok((Afar { link, id }, begun))
+    }
+
     /// Asks for what depends on nothing that an opener holds: if it has ended
     /// before it heard us, another one is asked.
     fn ask(&self, request: &Request) -> io::Result<(Arc<Link>, Answer)> {
@@ -165,6 +188,14 @@ impl Answer {
     fn file(self) -> io::Result<File> {
         let missing = || io::Error::other("an opener passed no file");
         Ok(File::from(self.passed.ok_or_else(missing)?))
+    }
+
+    fn begun(self, link: &Link) -> io::Result<(u32, Begun)> {
+        let Reply::Begun(id, old) = self.reply else {
+            return Err(link.broken());
+        };
+        let file = self.passed.map(File::from);
+        Ok((id, Begun { old, file }))
     }
 
     fn done(&self, link: &Link) -> io::Result<()> {
@@ -360,6 +391,32 @@ impl Afar {
             device: is.device,
             inode: is.inode,
             attributes: *attributes,
+        })
+    }
+
+    pub(crate) fn begin(&self, fresh: &Fresh) -> io::Result<Begun> {
+        let (folder, fresh) = (self.id, fresh.clone());
+        let answer = self.ask(&Request::BeginIn { folder, fresh })?;
+        Ok(answer.begun(&self.link)?.1)
+    }
+
+    pub(crate) fn publish(
+        &self,
+        fresh: &OsStr,
+        file: &File,
+        attributes: &Attributes,
+        name: &OsStr,
+        over: Over,
+    ) -> io::Result<()> {
+        let is = crate::meta(file)?;
+        self.done(&Request::Publish {
+            folder: self.id,
+            fresh: fresh.to_owned(),
+            device: is.device,
+            inode: is.inode,
+            attributes: *attributes,
+            name: name.to_owned(),
+            over,
         })
     }
 

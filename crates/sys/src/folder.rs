@@ -70,6 +70,28 @@ pub struct Told {
     pub target: Option<PathBuf>,
 }
 
+/// A new file that is to take a name once it is whole.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Fresh {
+    /// The name it will take.
+    pub name: OsString,
+    /// What may stand there by then.
+    pub over: Over,
+    /// What it is called until then.
+    pub passing: OsString,
+    /// Its permission bits, less the process's umask.
+    pub mode: u32,
+}
+
+/// What came of beginning a new file.
+#[derive(Debug)]
+pub struct Begun {
+    /// What stands under the name.
+    pub old: Option<Meta>,
+    /// `None`: what stands there is in the way, or no file can be made beside it.
+    pub file: Option<File>,
+}
+
 /// Room of a file system.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[allow(missing_docs)]
@@ -105,6 +127,29 @@ impl Held {
             _ => None,
         };
         Ok(Told { meta, target })
+    }
+
+    /// Makes a new file, unless what stands under its name is in the way.
+    pub(crate) fn begin(&self, fresh: &Fresh) -> io::Result<Begun> {
+        let old = match self.meta(&fresh.name) {
+            Ok(old) => Some(old),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+            Err(e) => return Err(e),
+        };
+        let is_free = |old: Meta| fresh.over == Over::Anything && old.kind == Kind::File;
+        if !old.is_none_or(is_free) {
+            return Ok(Begun { old, file: None });
+        }
+        match self.open(&fresh.passing, Open::CreateNew, fresh.mode) {
+            Ok(file) => Ok(Begun {
+                old,
+                file: Some(file),
+            }),
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied && old.is_some() => {
+                Ok(Begun { old, file: None })
+            }
+            Err(e) => Err(e),
+        }
     }
 
     /// Renames in one step.

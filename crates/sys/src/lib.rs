@@ -18,7 +18,7 @@ mod why;
 pub use account::{Account, Rules, Steward, User, drop_root};
 pub use beneath::{Lookup, is_ring};
 pub use buffer::{BUFFER_BYTES, Buffer};
-pub use folder::{Names, Open, Over, Room, Told};
+pub use folder::{Begun, Fresh, Names, Open, Over, Room, Told};
 pub use limits::{boot_id, die, raise_open_files, user_id};
 pub use meta::{Attributes, Kind, Meta, meta, next_data, punch, try_lock};
 pub use names::{Folder, Root};

@@ -2,7 +2,7 @@
 //! account. Whoever asks need not know which.
 
 use crate::{
-    Account, Attributes, Lookup, Meta, Names, Open, Over, Room, Told, account::Afar,
+    Account, Attributes, Begun, Fresh, Lookup, Meta, Names, Open, Over, Room, Told, account::Afar,
     beneath::Beneath, folder::Held,
 };
 use std::{
@@ -70,6 +70,36 @@ impl Root {
             By::Us(beneath) => At::Here(beneath.folder(path)?),
             By::Account(account) => At::Afar(account.folder(path)?),
         }))
+    }
+
+    /// Opens a directory, and tells what stands under a name in it.
+    pub fn place(&self, folder: &Path, name: &OsStr) -> io::Result<(Folder, io::Result<Told>)> {
+        match &self.0 {
+            By::Us(beneath) => {
+                let held = beneath.folder(folder)?;
+                let told = held.told(name);
+                Ok((Folder(At::Here(held)), told))
+            }
+            By::Account(account) => {
+                let (afar, told) = account.place(folder, name)?;
+                Ok((Folder(At::Afar(afar)), told))
+            }
+        }
+    }
+
+    /// Opens a directory and makes a new file in it: [`Folder::begin`].
+    pub fn begin(&self, folder: &Path, fresh: &Fresh) -> io::Result<(Folder, Begun)> {
+        match &self.0 {
+            By::Us(beneath) => {
+                let held = beneath.folder(folder)?;
+                let begun = held.begin(fresh)?;
+                Ok((Folder(At::Here(held)), begun))
+            }
+            By::Account(account) => {
+                let (afar, begun) = account.begin(folder, fresh)?;
+                Ok((Folder(At::Afar(afar)), begun))
+            }
+        }
     }
 
     /// Returns what the kernel tells of a name; links are followed.
@@ -172,6 +202,33 @@ impl Folder {
         match &self.0 {
             At::Here(_) => attributes.put_on(file),
             At::Afar(afar) => afar.dress(name, file, attributes),
+        }
+    }
+
+    /// Makes a new file, unless what stands under its name is in the way.
+    pub fn begin(&self, fresh: &Fresh) -> io::Result<Begun> {
+        match &self.0 {
+            At::Here(held) => held.begin(fresh),
+            At::Afar(afar) => afar.begin(fresh),
+        }
+    }
+
+    /// Gives attributes to an open file that is called `fresh` here, and then
+    /// another name, in one step.
+    pub fn publish(
+        &self,
+        fresh: &OsStr,
+        file: &File,
+        attributes: &Attributes,
+        name: &OsStr,
+        over: Over,
+    ) -> io::Result<()> {
+        match &self.0 {
+            At::Here(held) => {
+                attributes.put_on(file)?;
+                held.rename(fresh, held, name, over)
+            }
+            At::Afar(afar) => afar.publish(fresh, file, attributes, name, over),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::{Inner, partial, wrong};
 use crate::{Error, Result};
-use godwit_sys::{Folder, Kind, Meta};
+use godwit_sys::{Folder, Meta, Told};
 use std::{
     ffi::{OsStr, OsString},
     path::{Path, PathBuf},
@@ -28,16 +28,24 @@ impl Inner {
     pub(super) fn place_of_file(&self, path: &Path) -> Result<Place> {
         let mut at = path.to_owned();
         for _ in 0..LINKS_MAX {
-            let (folder, name) = self.place(&at)?;
-            let old = match folder.meta(&name) {
-                Ok(old) => Some(old),
+            let (folder, name) = split(&at)?;
+            let (folder, told) = self.root.place(folder, name).map_err(|e| wrong(path, e))?;
+            let told = match told {
+                Ok(told) => Some(told),
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
                 Err(e) => return Err(wrong(path, e)),
             };
-            if old.is_none_or(|old| old.kind != Kind::Link) {
-                return Ok(Place { folder, name, old });
-            }
-            let target = folder.target(&name).map_err(|e| wrong(path, e))?;
+            let Some(Told {
+                target: Some(target),
+                ..
+            }) = told
+            else {
+                return Ok(Place {
+                    folder,
+                    name: name.to_owned(),
+                    old: told.map(|told| told.meta),
+                });
+            };
             at = self
                 .beneath(path, &target)?
                 .unwrap_or_else(|| parent(&at).join(target));

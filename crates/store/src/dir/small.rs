@@ -1,15 +1,9 @@
 //! Writing small files, with as few calls as it takes.
 
-use super::{
-    Inner, now,
-    partial::passing_name,
-    place, stat,
-    upload::{Named, dress},
-    wrong,
-};
+use super::{Inner, now, partial::passing_name, place, stat, upload::Named, wrong};
 use crate::{Error, Finished, Given, How, Result};
 use godwit_core::{Algorithm, Digest};
-use godwit_sys::{self as sys, Folder, Kind, Open, Over};
+use godwit_sys::{self as sys, Begun, Folder, Fresh, Over};
 use std::{
     io,
     os::unix::fs::FileExt,
@@ -32,41 +26,37 @@ impl Inner {
             return Ok(None);
         };
         place::not_reserved(&given.path)?;
-        let folder = self.folder_of(&given.path, last)?;
         let failed = |e| wrong(&given.path, e);
-        let old = match folder.meta(name) {
-            Ok(_) if over == Over::Nothing => {
+        let fresh = Fresh {
+            name: name.to_owned(),
+            over,
+            passing: passing_name(),
+            mode: given.mode.unwrap_or(0o666) & 0o777 | 0o200,
+        };
+        let (folder, begun) = self.begin(&given.path, &fresh, last).map_err(failed)?;
+        let (file, old) = match begun {
+            Begun {
+                file: Some(file),
+                old,
+            } => (file, old),
+            Begun { old: Some(_), .. } if over == Over::Nothing => {
                 return Err(Error::Exists {
                     path: given.path.clone(),
                 });
             }
-            Ok(old) if old.kind == Kind::File => Some(old),
-            Ok(_) => return Ok(None),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
-            Err(e) => return Err(failed(e)),
+            _ => return Ok(None),
         };
-        let passing = passing_name();
-        let mode = given.mode.unwrap_or(0o666) & 0o777 | 0o200;
-        let file = match folder.open(&passing, Open::CreateNew, mode) {
-            Err(e) if e.kind() == io::ErrorKind::PermissionDenied && old.is_some() => {
-                return Ok(None);
-            }
-            done => done.map_err(failed)?,
+        let named = Named {
+            folder,
+            name: &fresh.passing,
+            file: &file,
         };
         let published = file
             .write_all_at(&given.bytes, 0)
-            .and_then(|()| {
-                let named = Named {
-                    folder,
-                    name: &passing,
-                    file: &file,
-                };
-                dress(&named, given.mode, old.as_ref(), given.mtime)
-            })
-            .and_then(|()| folder.rename(&passing, folder, name, over))
+            .and_then(|()| named.publish(given.mode, old.as_ref(), given.mtime, (name, over)))
             .and_then(|()| sys::meta(&file));
         let meta = published.map_err(|e| {
-            let _ = folder.remove_file(&passing);
+            let _ = folder.remove_file(&fresh.passing);
             failed(e)
         })?;
         let digest = Digest::of(Algorithm::Blake3, &given.bytes);
@@ -78,13 +68,22 @@ impl Inner {
         }))
     }
 
-    fn folder_of<'a>(&self, path: &Path, last: &'a mut Last) -> Result<&'a Folder> {
+    fn begin<'a>(
+        &self,
+        path: &Path,
+        fresh: &Fresh,
+        last: &'a mut Last,
+    ) -> io::Result<(&'a Folder, Begun)> {
         let parent = path.parent().unwrap_or(Path::new(""));
         let is_same = last.0.as_ref().is_some_and(|(of, _)| of == parent);
-        if !is_same {
-            let folder = self.root.folder(parent).map_err(|e| wrong(path, e))?;
-            last.0 = Some((parent.into(), folder));
-        }
-        Ok(&last.0.as_ref().expect("just put there").1)
+        let begun = match &last.0 {
+            Some((_, folder)) if is_same => folder.begin(fresh)?,
+            _ => {
+                let (folder, begun) = self.root.begin(parent, fresh)?;
+                last.0 = Some((parent.into(), folder));
+                begun
+            }
+        };
+        Ok((&last.0.as_ref().expect("just put there").1, begun))
     }
 }

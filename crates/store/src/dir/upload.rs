@@ -249,15 +249,14 @@ impl Upload {
             name: &self.held.name.part,
             file: &self.held.file,
         };
-        dress(&named, mode, old.as_ref(), whole.mtime).map_err(failed)?;
         crash::point("dir.before-rename");
         let over = if self.how == How::New {
             Over::Nothing
         } else {
             Over::Anything
         };
-        folder
-            .rename(&self.held.name.part, folder, name, over)
+        named
+            .publish(mode, old.as_ref(), whole.mtime, (name, over))
             .map_err(failed)
     }
 }
@@ -426,41 +425,43 @@ pub(super) struct Named<'a> {
 }
 
 impl Named<'_> {
-    fn dress(&self, attributes: &Attributes) -> io::Result<()> {
-        match *attributes == Attributes::default() {
-            true => Ok(()),
-            false => self.folder.dress(self.name, self.file, attributes),
+    /// Gives it the attributes it is to have, those that were asked for, else
+    /// those of the file it replaces, as far as we are permitted to; and then the
+    /// name it is to have, over what may stand there.
+    pub(super) fn publish(
+        &self,
+        mut mode: Option<u32>,
+        old: Option<&Meta>,
+        mtime: Option<Duration>,
+        (name, over): (&OsStr, Over),
+    ) -> io::Result<()> {
+        if let Some(old) = old {
+            let kept = mode.unwrap_or(old.mode);
+            // The rights to act as another do not go to a file of somebody else.
+            mode = Some(if self.give(old)? { kept } else { kept & 0o777 });
         }
+        let attributes = Attributes {
+            mode,
+            mtime,
+            ..Attributes::default()
+        };
+        self.folder
+            .publish(self.name, self.file, &attributes, name, over)
     }
-}
 
-/// Gives a file the attributes it is to have: those that were asked for, else
-/// those of the file it replaces, as far as we are permitted to.
-pub(super) fn dress(
-    named: &Named<'_>,
-    mode: Option<u32>,
-    old: Option<&Meta>,
-    mtime: Option<Duration>,
-) -> io::Result<()> {
-    let mut mode = mode;
-    if let Some(old) = old {
-        let kept = mode.unwrap_or(old.mode);
+    /// Gives it to whom the old one belongs to; tells whether it is theirs.
+    fn give(&self, old: &Meta) -> io::Result<bool> {
         let owner = |meta: Meta| (meta.uid, meta.gid);
-        if owner(sys::meta(named.file)?) != owner(*old) {
-            named.dress(&Attributes {
-                owner: Some((old.uid, old.gid)),
-                ..Attributes::default()
-            })?;
+        if owner(sys::meta(self.file)?) == owner(*old) {
+            return Ok(true);
         }
-        // The rights to act as another do not go to a file of somebody else.
-        let same = owner(sys::meta(named.file)?) == owner(*old);
-        mode = Some(if same { kept } else { kept & 0o777 });
+        let attributes = Attributes {
+            owner: Some(owner(*old)),
+            ..Attributes::default()
+        };
+        self.folder.dress(self.name, self.file, &attributes)?;
+        Ok(owner(sys::meta(self.file)?) == owner(*old))
     }
-    named.dress(&Attributes {
-        mode,
-        mtime,
-        ..Attributes::default()
-    })
 }
 
 fn record_leaf(progress: &mut Progress, leaf: u64) -> io::Result<()> {

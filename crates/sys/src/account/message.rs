@@ -3,7 +3,7 @@
 //! Both sides mistrust the other: whatever does not decode is no message, and
 //! every length is bounded before anything is allocated.
 
-use crate::{Attributes, Kind, Meta, Open, Over, Room, Told};
+use crate::{Attributes, Fresh, Kind, Meta, Open, Over, Room, Told};
 use std::{
     ffi::{OsStr, OsString},
     io,
@@ -30,6 +30,13 @@ pub(super) enum Request {
     /// Of a file that is known by its inode, too: it may have lost the name.
     DressIn { folder: u32, name: OsString, device: u64, inode: u64, attributes: Attributes },
     Room { folder: u32 },
+    /// A directory, and what stands under a name in it.
+    Place { folder: PathBuf, name: OsString },
+    /// A new file that is to take a name; the directory is held.
+    Begin { folder: PathBuf, fresh: Fresh },
+    BeginIn { folder: u32, fresh: Fresh },
+    /// Attributes and the name at once. The inode is that of the new file.
+    Publish { folder: u32, fresh: OsString, device: u64, inode: u64, attributes: Attributes, name: OsString, over: Over },
     /// Not answered.
     Release { folder: u32 },
 }
@@ -51,6 +58,10 @@ pub(super) enum Reply {
     /// Of as many names as there was room for.
     Told(Vec<Result<Told, i32>>),
     Room(Room),
+    Place(u32, Result<Told, i32>),
+    /// The directory if it was asked for; what stands in the way. If the file
+    /// could be made, it comes along.
+    Begun(u32, Option<Meta>),
     /// The number of the error.
     Failed(i32),
 }
@@ -110,6 +121,26 @@ impl Request {
                 .attributes(attributes),
             Self::Room { folder } => to.tag(12).u32(*folder),
             Self::Release { folder } => to.tag(13).u32(*folder),
+            Self::Place { folder, name } => to.tag(14).path(folder).name(name),
+            Self::Begin { folder, fresh } => to.tag(15).path(folder).fresh(fresh),
+            Self::BeginIn { folder, fresh } => to.tag(16).u32(*folder).fresh(fresh),
+            Self::Publish {
+                folder,
+                fresh,
+                device,
+                inode,
+                attributes,
+                name,
+                over,
+            } => to
+                .tag(17)
+                .u32(*folder)
+                .name(fresh)
+                .u64(*device)
+                .u64(*inode)
+                .attributes(attributes)
+                .name(name)
+                .u8(*over as u8),
         };
         match to.too_long {
             true => Err(io::ErrorKind::InvalidFilename.into()),
@@ -143,6 +174,13 @@ impl Request {
             },
             12 => Self::Room { folder: from.u32()? },
             13 => Self::Release { folder: from.u32()? },
+            14 => Self::Place { folder: from.path()?, name: from.name()? },
+            15 => Self::Begin { folder: from.path()?, fresh: from.fresh()? },
+            16 => Self::BeginIn { folder: from.u32()?, fresh: from.fresh()? },
+            17 => Self::Publish {
+                folder: from.u32()?, fresh: from.name()?, device: from.u64()?, inode: from.u64()?,
+                attributes: from.attributes()?, name: from.name()?, over: from.over()?,
+            },
             _ => return None,
         };
         from.0.is_empty().then_some(request)
@@ -175,6 +213,9 @@ impl Reply {
             }
             Self::Room(room) => to.tag(7).u64(room.total_bytes).u64(room.free_bytes),
             Self::Failed(errno) => to.tag(8).u32(*errno as u32),
+            Self::Place(folder, told) => to.tag(9).u32(*folder).told(told),
+            Self::Begun(folder, None) => to.tag(10).u32(*folder).u8(0),
+            Self::Begun(folder, Some(old)) => to.tag(10).u32(*folder).u8(1).meta(old),
         };
         to.bytes
     }
@@ -200,6 +241,16 @@ impl Reply {
                 free_bytes: from.u64()?,
             }),
             8 => Self::Failed(from.u32()? as i32),
+            9 => Self::Place(from.u32()?, from.told()?),
+            10 => {
+                let folder = from.u32()?;
+                let old = match from.u8()? {
+                    0 => None,
+                    1 => Some(from.meta()?),
+                    _ => return None,
+                };
+                Self::Begun(folder, old)
+            }
             _ => return None,
         };
         from.0.is_empty().then_some(reply)
@@ -285,6 +336,16 @@ impl Writer {
             .time(mtime.unwrap_or_default())
     }
 
+    fn fresh(&mut self, fresh: &Fresh) -> &mut Self {
+        let Fresh {
+            name,
+            over,
+            passing,
+            mode,
+        } = fresh;
+        self.name(name).u8(*over as u8).name(passing).u32(*mode)
+    }
+
     fn meta(&mut self, meta: &Meta) -> &mut Self {
         self.u8(meta.kind as u8).u64(meta.size);
         self.u32(meta.mode).u32(meta.uid).u32(meta.gid);
@@ -363,6 +424,15 @@ impl<'a> Reader<'a> {
             group: (set & 8 > 0).then_some(group),
             mode: (set & 2 > 0).then_some(mode),
             mtime: (set & 4 > 0).then_some(mtime),
+        })
+    }
+
+    fn fresh(&mut self) -> Option<Fresh> {
+        Some(Fresh {
+            name: self.name()?,
+            over: self.over()?,
+            passing: self.name()?,
+            mode: self.u32()?,
         })
     }
 
@@ -453,6 +523,7 @@ mod tests {
     fn requests() -> Vec<Request> {
         let (path, name) = (PathBuf::from("a/b"), OsString::from_vec(vec![0xff, b'\n']));
         let attributes = Attributes { owner: Some((7, 8)), group: Some(9), mode: None, mtime: Some(Duration::new(5, 6)) };
+        let fresh = Fresh { name: "n".into(), over: Over::Anything, passing: "p".into(), mode: 0o644 };
         vec![
             Request::File { path: path.clone(), how: Open::Append, mode: 0o600 },
             Request::Folder { path: "".into() },
@@ -467,6 +538,10 @@ mod tests {
             Request::MakeLink { folder: 1, name: name.clone(), target: "../t".into() },
             Request::DressIn { folder: 1, name, device: 2, inode: 3, attributes: Attributes { mode: Some(0), ..attributes } },
             Request::Room { folder: u32::MAX },
+            Request::Place { folder: path.clone(), name: "x".into() },
+            Request::Begin { folder: path, fresh: fresh.clone() },
+            Request::BeginIn { folder: 3, fresh },
+            Request::Publish { folder: 3, fresh: "p".into(), device: 1, inode: 2, attributes, name: "n".into(), over: Over::Nothing },
             Request::Release { folder: 0 },
         ]
     }
@@ -491,6 +566,10 @@ mod tests {
                 free_bytes: 1,
             }),
             Reply::Failed(13),
+            Reply::Place(3, told(None)),
+            Reply::Place(3, Err(2)),
+            Reply::Begun(3, None),
+            Reply::Begun(3, Some(meta())),
         ]
     }
 

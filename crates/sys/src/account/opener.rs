@@ -4,7 +4,7 @@ use super::{
     message::{BYTES_MAX, Reply, Request},
     passing,
 };
-use crate::{Attributes, Open, Over, Told, beneath::Beneath, folder::Held};
+use crate::{Attributes, Begun, Fresh, Open, Over, Told, beneath::Beneath, folder::Held};
 use rustix::io::Errno;
 use std::{
     collections::HashMap,
@@ -48,6 +48,7 @@ pub(super) fn serve(line: &OwnedFd, root: Beneath) {
         let (reply, passed) = match opener.answer(request) {
             Ok(Given::File(file)) => (Reply::Passed, Some(file)),
             Ok(Given::Word(reply)) => (reply, None),
+            Ok(Given::Begun(reply, file)) => (reply, Some(file)),
             Err(error) => (Reply::Failed(number(&error)), None),
         };
         let passed = passed.as_ref().map(AsFd::as_fd);
@@ -67,13 +68,24 @@ struct Opener {
 enum Given {
     File(File),
     Word(Reply),
+    Begun(Reply, File),
+}
+
+impl Given {
+    fn begun(folder: u32, begun: Begun) -> Self {
+        let reply = Reply::Begun(folder, begun.old);
+        match begun.file {
+            Some(file) => Self::Begun(reply, file),
+            None => Self::Word(reply),
+        }
+    }
 }
 
 impl Opener {
     fn answer(&mut self, request: Request) -> io::Result<Given> {
         match request {
             Request::File { path, how, mode } => self.root.file(&path, how, mode).map(Given::File),
-            Request::Folder { path } => self.hold(&path),
+            Request::Folder { path } => Ok(Given::Word(Reply::Folder(self.hold(&path)?.0))),
             Request::Meta { path } => word(self.root.meta(&path).map(Reply::Meta)),
             Request::Dress { path, attributes } => {
                 done(attributes.put_on(&self.root.file(&path, Open::Name, 0)?))
@@ -123,11 +135,44 @@ impl Opener {
                 done(dress(folder, &name, (device, inode), &attributes))
             }
             Request::Room { folder } => word(self.folder(folder)?.room().map(Reply::Room)),
+            Request::Place { folder, name } => {
+                plain(&name)?;
+                let (id, held) = self.hold(&folder)?;
+                let told = held.told(&name).map_err(|e| number(&e));
+                Ok(Given::Word(Reply::Place(id, told)))
+            }
+            Request::Begin { folder, fresh } => {
+                let (id, held) = self.hold(&folder)?;
+                let begun = begin(held, &fresh);
+                if begun.is_err() {
+                    self.folders.remove(&id);
+                }
+                Ok(Given::begun(id, begun?))
+            }
+            Request::BeginIn { folder, fresh } => {
+                let begun = begin(self.folder(folder)?, &fresh)?;
+                Ok(Given::begun(folder, begun))
+            }
+            Request::Publish {
+                folder,
+                fresh,
+                device,
+                inode,
+                attributes,
+                name,
+                over,
+            } => {
+                let folder = self.folder(folder)?;
+                if attributes != Attributes::default() {
+                    dress(folder, &fresh, (device, inode), &attributes)?;
+                }
+                done(folder.rename(plain(&fresh)?, folder, plain(&name)?, over))
+            }
             Request::Release { .. } => Err(Errno::INVAL.into()), // never answered
         }
     }
 
-    fn hold(&mut self, path: &Path) -> io::Result<Given> {
+    fn hold(&mut self, path: &Path) -> io::Result<(u32, &Held)> {
         if self.folders.len() >= self.folders_max {
             return Err(Errno::MFILE.into());
         }
@@ -137,8 +182,7 @@ impl Opener {
         }
         let id = self.next;
         self.next = id.wrapping_add(1);
-        self.folders.insert(id, folder);
-        Ok(Given::Word(Reply::Folder(id)))
+        Ok((id, self.folders.entry(id).or_insert(folder)))
     }
 
     fn folder(&self, id: u32) -> io::Result<&Held> {
@@ -172,6 +216,12 @@ fn tell(folder: &Held, names: &[OsString]) -> Vec<Result<Told, i32>> {
         .iter()
         .map(|name| tell(name).map_err(|e| number(&e)))
         .collect()
+}
+
+fn begin(folder: &Held, fresh: &Fresh) -> io::Result<Begun> {
+    plain(&fresh.name)?;
+    plain(&fresh.passing)?;
+    folder.begin(fresh)
 }
 
 /// Changes what still is the file that was meant.
