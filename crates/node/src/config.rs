@@ -30,6 +30,8 @@ pub struct Config {
     pub limits: Limits,
     /// Data connections.
     pub data: Data,
+    /// With whose rights files are opened.
+    pub accounts: Accounts,
     /// By what the node proves who it is, and whom it believes.
     pub trust: Trust,
     values: BTreeMap<&'static str, Value>,
@@ -71,6 +73,21 @@ pub struct Data {
     pub address: Option<IpAddr>,
     /// How long a session waits for a port of the range.
     pub wait: Duration,
+}
+
+/// With whose rights files are opened, where root starts the node.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Accounts {
+    /// As whom the node runs; empty: as the owner of the export.
+    pub user: String,
+    /// The account of those who do not say their name; empty: that of the node.
+    pub anonymous: String,
+    /// No account below this number is served.
+    pub uid_min: u32,
+    /// Whether a name that the machine does not know is refused.
+    pub strict: bool,
+    /// An opener that nobody needs for so long ends.
+    pub idle: Duration,
 }
 
 /// By what the node proves who it is, and whom it believes. What is not said is
@@ -169,11 +186,16 @@ pub struct Key {
 }
 
 /// Every key there is.
-pub const KEYS: [Key; 24] = [
+pub const KEYS: [Key; 29] = [
     Key {
         name: "node.export",
         default: ".",
         about: "the directory that is served",
+    },
+    Key {
+        name: "node.user",
+        default: "",
+        about: "as whom the node runs when root starts it; empty: as the owner of the export",
     },
     Key {
         name: "node.state",
@@ -194,6 +216,26 @@ pub const KEYS: [Key; 24] = [
         name: "anonymous.access",
         default: "read",
         about: "none, read or write",
+    },
+    Key {
+        name: "anonymous.account",
+        default: "",
+        about: "whose rights they have, where root starts the node; empty: those of the node",
+    },
+    Key {
+        name: "accounts.uid_min",
+        default: "1000",
+        about: "accounts below this number, root above all, are nobody's to log in",
+    },
+    Key {
+        name: "accounts.strict",
+        default: "false",
+        about: "refuse names that are no accounts of this machine, instead of serving them as the node",
+    },
+    Key {
+        name: "accounts.idle_seconds",
+        default: "300",
+        about: "without a request before the process of an account ends",
     },
     Key {
         name: "limits.sessions",
@@ -380,6 +422,13 @@ impl Config {
             authorities: file("trust.authorities"),
             gridmap: file("trust.gridmap"),
         };
+        let accounts = Accounts {
+            user: take.text("node.user").trim().into(),
+            anonymous: take.text("anonymous.account").trim().into(),
+            uid_min: take.one("accounts.uid_min", parse::<u32>)?,
+            strict: take.one("accounts.strict", parse_bool)?,
+            idle: Duration::from_secs(take.at_least_one("accounts.idle_seconds")? as u64),
+        };
         take.one("log.level", parse_level)?;
         Ok(Self {
             export: take.text("node.export").into(),
@@ -391,6 +440,7 @@ impl Config {
             anonymous: take.one("anonymous.access", parse_access)?,
             limits,
             data,
+            accounts,
             trust,
             values,
         })

@@ -2,6 +2,7 @@
 //! blocking conversation. What is said is decided in `wire`, what is stored in
 //! `store`; here is the wiring.
 
+mod accounts;
 mod admission;
 mod config;
 mod failure;
@@ -18,6 +19,7 @@ pub use config::{
 pub use listener::Node;
 pub use stop::Stop;
 
+use accounts::Accounts;
 use godwit_sys::why;
 use std::{io, net::SocketAddr, path::PathBuf};
 
@@ -50,15 +52,18 @@ pub enum Error {
     Trust(godwit_trust::Error),
     #[error("cannot keep state in {}: {}", .path.display(), why(.cause))]
     State { path: PathBuf, cause: io::Error },
+    #[error("cannot {what}: {}", why(.cause))]
+    Privilege { what: String, cause: io::Error },
     #[error("cannot start: {}", why(.0))]
     Start(#[source] io::Error),
 }
 
 /// Serves until it is told to stop: the first SIGTERM or SIGINT lets transfers
 /// end, a second one ends them. `ready` is told the addresses once connections
-/// are taken.
+/// are taken. Started by root, it gives root up, and must be the only thread.
 pub fn run(config: Config, ready: impl FnOnce(&Addresses)) -> Result<(), Error> {
-    let node = Node::start(config)?;
+    let accounts = Accounts::begin(&config)?;
+    let node = Node::start_for(config, accounts)?;
     let stop = node.stopper();
     stop.on_signals().map_err(Error::Start)?;
     ready(node.addresses());

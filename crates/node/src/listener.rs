@@ -2,6 +2,7 @@
 
 use crate::{
     Addresses, Config, Error,
+    accounts::Accounts,
     admission::{Admission, Admitted},
     journal::Journal,
     ports::Ports,
@@ -9,15 +10,14 @@ use crate::{
     stop::Stop,
     trust::Trust,
 };
-use godwit_store::{Dir, Opener};
+use godwit_store::Dir;
 use godwit_sys::{listen_deep, raise_open_files, wait_readable};
 use std::{
-    collections::BTreeMap,
     fs::File,
     io::{self, Write},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream},
     os::fd::AsFd,
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
+    sync::{Arc, atomic::AtomicU64},
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -29,7 +29,7 @@ pub(crate) struct Shared {
     /// For those who do not say who they are.
     pub(crate) dir: Dir,
     /// For each of the others.
-    dirs: Mutex<BTreeMap<String, Dir>>,
+    accounts: Accounts,
     pub(crate) trust: Trust,
     pub(crate) ports: Arc<Ports>,
     pub(crate) stop: Stop,
@@ -43,16 +43,10 @@ impl Shared {
         &self.host
     }
 
-    /// Returns the export as somebody sees it: uploads that are not finished are
-    /// apart from those of others.
-    pub(crate) fn dir_of(&self, identity: &str) -> godwit_store::Result<Dir> {
-        let mut dirs = self.dirs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(dir) = dirs.get(identity) {
-            return Ok(dir.clone());
-        }
-        let dir = Dir::open(&self.config.export, identity, Opener::Myself)?;
-        dirs.insert(identity.into(), dir.clone());
-        Ok(dir)
+    /// Returns the export as somebody sees it who has that account: uploads that
+    /// are not finished are apart from those of other identities.
+    pub(crate) fn dir_of(&self, account: &str, identity: &str) -> godwit_store::Result<Dir> {
+        self.accounts.dir(Some(account), identity)
     }
 }
 
@@ -66,14 +60,28 @@ pub struct Node {
 }
 
 impl Node {
-    /// Begins to serve; returns when connections are taken.
+    /// Begins to serve, with the rights of this process; returns when connections
+    /// are taken.
     pub fn start(config: Config) -> Result<Self, Error> {
-        let dir = Dir::open(&config.export, ANONYMOUS, Opener::Myself).map_err(|cause| {
-            Error::Export {
+        let accounts = Accounts::of_this_process(&config);
+        Self::start_for(config, accounts)
+    }
+
+    /// Begins to serve. What takes root comes first, and then root is given up.
+    pub(crate) fn start_for(config: Config, accounts: Accounts) -> Result<Self, Error> {
+        let mut listeners = Vec::new();
+        for &address in &config.ftp {
+            let listener = bind(address).map_err(|cause| Error::Listen { address, cause })?;
+            listeners.push((address, listener));
+        }
+        accounts.give_up_root(config.state.as_deref())?;
+        let anonymous = Some(config.accounts.anonymous.as_str()).filter(|name| !name.is_empty());
+        let dir = accounts
+            .dir(anonymous, ANONYMOUS)
+            .map_err(|cause| Error::Export {
                 path: config.export.clone(),
                 cause,
-            }
-        })?;
+            })?;
         let journal = Journal::open(config.state.as_deref()).map_err(|cause| Error::State {
             path: config.state.clone().unwrap_or_default(),
             cause,
@@ -82,7 +90,7 @@ impl Node {
         let sessions = sessions_for(config.limits.sessions, descriptors);
         let shared = Arc::new(Shared {
             dir,
-            dirs: Mutex::default(),
+            accounts,
             trust: Trust::begin(config.trust.clone()).map_err(Error::Trust)?,
             ports: Ports::new(config.data.ports.clone(), config.data.wait),
             stop: Stop::new().map_err(Error::Start)?,
@@ -98,8 +106,8 @@ impl Node {
             listeners: Vec::new(),
             shared,
         };
-        for &address in &node.shared.config.ftp.clone() {
-            node.listen(address)
+        for (address, listener) in listeners {
+            node.listen(listener)
                 .map_err(|cause| Error::Listen { address, cause })?;
         }
         node.sweep_daily().map_err(Error::Start)?;
@@ -152,7 +160,7 @@ impl Node {
             .stack_size(STACK_BYTES)
             .spawn(move || {
                 while !shared.stop.is_draining() {
-                    match shared.dir.sweep(WEEK) {
+                    match shared.accounts.sweep(WEEK) {
                         Ok(0) => {}
                         Ok(removed) => tracing::info!(removed, "sweep partials"),
                         Err(error) => tracing::warn!(%error, "sweep failed"),
@@ -164,8 +172,7 @@ impl Node {
         Ok(())
     }
 
-    fn listen(&mut self, address: SocketAddr) -> io::Result<()> {
-        let listener = bind(address)?;
+    fn listen(&mut self, listener: TcpListener) -> io::Result<()> {
         listen_deep(listener.as_fd(), WAITING_MAX)?;
         listener.set_nonblocking(true)?;
         self.addresses.ftp.push(listener.local_addr()?);

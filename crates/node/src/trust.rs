@@ -28,9 +28,6 @@ impl Trust {
             Ok(Some((credential, _))) => {
                 trust.is_offered = true;
                 tracing::info!(subject = %credential.identity(), gridmap = ?trust.gridmap(), "offer GSI");
-                if godwit_sys::user_id() == 0 {
-                    tracing::warn!("whoever the gridmap names acts as root here");
-                }
             }
             Ok(None) => {}
             Err(error) if is_named => return Err(error),

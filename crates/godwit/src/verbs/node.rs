@@ -101,15 +101,15 @@ impl Node {
                 })
             }
             Err(error) => {
+                let next = match error {
+                    NodeError::Privilege { .. } => {
+                        "see node.user and anonymous.account in: godwit config show"
+                    }
+                    _ => "choose another address or port; port 0 is any free one",
+                };
                 let cause = std::io::Error::other(error.to_string());
-                Err(Trouble::store(
-                    wanted,
-                    Error::Io {
-                        path: export.clone(),
-                        cause,
-                    },
-                )
-                .next("choose another address or port; port 0 is any free one"))
+                let path = export.clone();
+                Err(Trouble::store(wanted, Error::Io { path, cause }).next(next))
             }
         }
     }

@@ -129,7 +129,7 @@ impl Session {
     fn login_of(&mut self, peer: &Identity, account: String) -> Result<Answer, Failure> {
         self.dir = self
             .shared
-            .dir_of(peer.subject())
+            .dir_of(&account, peer.subject())
             .map_err(|error| failure(&error))?;
         tracing::info!(user = account, %peer, "login");
         Ok(Answer::Welcome(Welcome {

@@ -1,0 +1,201 @@
+//! A node that root started: it runs without root, and files are opened with the
+//! rights of an account. Only root can run these; for others they are skipped.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Node, Scratch, ours, skip};
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt, chown},
+    path::Path,
+    process::Command,
+};
+
+/// An account without a name.
+const ALICE: &str = "61001";
+const NOBODY: u32 = 65_534;
+
+fn is_root() -> bool {
+    let is = user_id() == 0;
+    if !is {
+        skip("only root can start a node that becomes somebody else");
+    }
+    is
+}
+
+fn user_id() -> u32 {
+    fs::metadata("/proc/self").unwrap().uid()
+}
+
+/// An export of everybody's, with a file that is for its owner only.
+fn export(scratch: &Scratch) -> std::path::PathBuf {
+    let export = scratch.dir("export");
+    fs::set_permissions(&export, fs::Permissions::from_mode(0o1777)).unwrap();
+    for (name, owner) in [("of-root", 0), ("of-alice", 61_001)] {
+        let path = export.join(name);
+        fs::write(&path, name).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        chown(&path, Some(owner), Some(owner)).unwrap();
+    }
+    export
+}
+
+fn configured(scratch: &Scratch, text: &str) -> String {
+    let path = scratch.join("node.toml");
+    fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn status(process: u32, key: &str) -> String {
+    let text = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = text.lines().find(|line| line.starts_with(key)).unwrap();
+    line.split_once(':').unwrap().1.trim().to_owned()
+}
+
+fn children(process: u32) -> Vec<u32> {
+    let all = fs::read_dir("/proc").unwrap();
+    all.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok())
+        .filter(|&id: &u32| {
+            let text = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+            text.lines().any(|line| line == format!("PPid:\t{process}"))
+        })
+        .collect()
+}
+
+fn cp(source: &str, target: &str) -> common::Said {
+    ours(["cp", source, target])
+}
+
+#[test]
+fn a_node_of_root_runs_as_another_and_opens_files_as_an_account() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let export = export(&scratch);
+    let config = "[node]\nuser = \"nobody\"\n[anonymous]\naccount = \"61001\"\n";
+    let config = configured(&scratch, config);
+    let node = Node::with(&export, &["--anonymous", "write", "--config", &config]);
+    let url = |name: &str| format!("ftp://127.0.0.1:{}/{name}", node.port);
+
+    assert!(status(node.pid(), "Uid").starts_with(&NOBODY.to_string()));
+    let steward = children(node.pid());
+    assert_eq!(steward.len(), 1);
+    let openers = children(steward[0]);
+    assert_eq!(openers.len(), 1);
+    assert!(status(openers[0], "Uid").starts_with(ALICE));
+    for process in [node.pid(), openers[0]] {
+        for set in ["CapPrm", "CapEff", "CapBnd"] {
+            assert_eq!(status(process, set), "0000000000000000", "{set}");
+        }
+    }
+
+    let got = scratch.join("got");
+    let got = got.to_str().unwrap();
+    assert_eq!(cp(&url("of-alice"), got).status, Some(0));
+    assert_eq!(fs::read(got).unwrap(), b"of-alice");
+    let denied = cp(&url("of-root"), got);
+    assert_eq!(denied.status, Some(13), "{denied:?}");
+
+    for (name, size) in [("small", 100), ("large", 9 << 20)] {
+        let source = scratch.file(name, size);
+        assert_eq!(cp(source.to_str().unwrap(), &url(name)).status, Some(0));
+        let meta = fs::metadata(export.join(name)).unwrap();
+        assert_eq!((meta.uid(), meta.gid()), (61_001, 61_001), "{name}");
+        assert_eq!(
+            fs::read(export.join(name)).unwrap(),
+            fs::read(&source).unwrap()
+        );
+    }
+    drop(node);
+    for process in [openers[0], steward[0]] {
+        until_gone(process);
+    }
+}
+
+fn until_gone(process: u32) {
+    let late = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let runs = || {
+        let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        !stat.is_empty() && !stat.contains(") Z")
+    };
+    while runs() {
+        assert!(std::time::Instant::now() < late, "{process} still runs");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_node_of_root_runs_as_the_owner_of_the_export_without_capabilities() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let export = scratch.dir("export");
+    for owner in [61_001, 0] {
+        chown(&export, Some(owner), Some(owner)).unwrap();
+        let node = Node::with(&export, &["--anonymous", "write"]);
+        assert!(status(node.pid(), "Uid").starts_with(&owner.to_string()));
+        assert_eq!(status(node.pid(), "CapEff"), "0000000000000000");
+        let source = scratch.file("file", 100);
+        let url = format!("ftp://127.0.0.1:{}/of-{owner}", node.port);
+        assert_eq!(cp(source.to_str().unwrap(), &url).status, Some(0));
+        let written = fs::metadata(export.join(format!("of-{owner}"))).unwrap();
+        assert_eq!(written.uid(), owner);
+        drop(node);
+        fs::remove_dir_all(scratch.join("export.state")).unwrap();
+    }
+}
+
+#[test]
+fn an_account_of_the_system_is_refused_at_the_start() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let export = export(&scratch);
+    let config = configured(&scratch, "[anonymous]\naccount = \"daemon\"\n");
+    let export = export.to_str().unwrap();
+    let arguments = [
+        "node",
+        "--export",
+        export,
+        "--ftp",
+        "127.0.0.1:0",
+        "--config",
+        &config,
+    ];
+    let said = ours(arguments);
+    assert_eq!(said.status, Some(13), "{said:?}");
+    assert!(
+        said.stderr.contains("only those from 1000 on are served"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn who_is_not_root_cannot_act_for_another() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let config = configured(&scratch, "[anonymous]\naccount = \"61001\"\n");
+    let said = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(Path::new(env!("CARGO_BIN_EXE_godwit")))
+        .args(["node", "--ftp", "127.0.0.1:0", "--config", &config])
+        .arg("--export")
+        .arg(scratch.path())
+        .output();
+    let Ok(said) = said else {
+        skip("there is no setpriv");
+        return;
+    };
+    let text = String::from_utf8_lossy(&said.stderr);
+    assert!(
+        text.contains("cannot act for 61001: only root can start such a node"),
+        "{text}"
+    );
+}

@@ -1,0 +1,174 @@
+//! As whom files are opened: with the rights of the account of who logged in,
+//! where root started the node, else with those of whoever started it.
+
+use crate::{Config, Error, config};
+use godwit_store::{Dir, Error as StoreError, Opener};
+use godwit_sys::{Rules, Steward, User, drop_root, user_id, why};
+use std::{
+    collections::HashMap,
+    io,
+    os::unix::fs::chown,
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+/// The export as each of those who log in sees it.
+#[derive(Debug)]
+pub(crate) struct Accounts {
+    export: PathBuf,
+    config: config::Accounts,
+    /// What can act for others: only if root started us.
+    steward: Option<Steward>,
+    dirs: Mutex<HashMap<Key, Dir>>,
+}
+
+/// An account, `None` for that of the node, and an identity.
+type Key = (Option<String>, String);
+
+impl Accounts {
+    /// Everybody is served with the rights of this process.
+    pub(crate) fn of_this_process(config: &Config) -> Self {
+        Self {
+            export: config.export.clone(),
+            config: config.accounts.clone(),
+            steward: None,
+            dirs: Mutex::default(),
+        }
+    }
+
+    /// Forks what can act for others, if root started us. Before there are
+    /// threads, and before there are secrets.
+    pub(crate) fn begin(config: &Config) -> Result<Self, Error> {
+        let mut accounts = Self::of_this_process(config);
+        if user_id() != 0 {
+            accounts.only_ourselves()?;
+            return Ok(accounts);
+        }
+        let rules = Rules {
+            export: config.export.clone(),
+            uid_min: config.accounts.uid_min,
+            idle: config.accounts.idle,
+        };
+        let cannot = |cause| privilege("keep root apart", cause);
+        accounts.steward = Some(Steward::start(rules).map_err(cannot)?);
+        Ok(accounts)
+    }
+
+    /// Gives root up for good, if root started us. Before there are threads. A
+    /// state directory that is not there is made for whom the node runs as.
+    pub(crate) fn give_up_root(&self, state: Option<&Path>) -> Result<(), Error> {
+        if self.steward.is_none() {
+            return Ok(());
+        }
+        let user = match self.config.user.as_str() {
+            "" => User::owner_of(&self.export),
+            name => User::find(name),
+        };
+        let user = user.map_err(|cause| privilege("find out as whom to run", cause))?;
+        let cannot = |cause| privilege(&format!("run as {}", user.name), cause);
+        if let Some(state) = state.filter(|state| !state.exists()) {
+            let made = std::fs::create_dir_all(state);
+            made.and_then(|()| chown(state, Some(user.uid), Some(user.gid)))
+                .map_err(cannot)?;
+        }
+        drop_root(&user).map_err(cannot)?;
+        tracing::info!(user = user.name, uid = user.uid, "gave up root");
+        if user.uid == 0 {
+            tracing::warn!(
+                "the export belongs to root, so the node keeps that number, without capabilities; \
+                 node.user names an account to run as"
+            );
+        }
+        Ok(())
+    }
+
+    /// Returns the export as an account sees it; `None` is that of the node.
+    /// Uploads that are not finished are apart for each identity.
+    pub(crate) fn dir(&self, account: Option<&str>, identity: &str) -> godwit_store::Result<Dir> {
+        let account = match account {
+            Some(name) => self.other(name)?,
+            None => None,
+        };
+        let key = (account, identity.to_owned());
+        let mut dirs = self.dirs();
+        if let Some(dir) = dirs.get(&key) {
+            return Ok(dir.clone());
+        }
+        let dir = self.open(key.0.as_deref(), identity)?;
+        if dirs.len() >= DIRS_MAX {
+            dirs.clear(); // Those who use one keep it.
+        }
+        dirs.insert(key, dir.clone());
+        Ok(dir)
+    }
+
+    /// Removes uploads that nobody went on with, each with the rights of who
+    /// began it, as far as they have come since the node began.
+    pub(crate) fn sweep(&self, age: Duration) -> godwit_store::Result<u64> {
+        let dirs: HashMap<Option<String>, Dir> = self
+            .dirs()
+            .iter()
+            .map(|((account, _), dir)| (account.clone(), dir.clone()))
+            .collect();
+        dirs.values()
+            .try_fold(0, |sum, dir| Ok(sum + dir.sweep(age)?))
+    }
+
+    fn open(&self, account: Option<&str>, identity: &str) -> godwit_store::Result<Dir> {
+        let (Some(name), Some(steward)) = (account, &self.steward) else {
+            return Dir::open(&self.export, identity, Opener::Myself);
+        };
+        let account = steward.account(name);
+        account.ready().map_err(|cause| StoreError::Denied {
+            path: self.export.clone(),
+            said: why(&cause),
+        })?;
+        Dir::open(steward.export(), identity, Opener::Account(account))
+    }
+
+    /// Returns the name of an account that is another than ours.
+    fn other(&self, name: &str) -> godwit_store::Result<Option<String>> {
+        if self.steward.is_none() {
+            return Ok(None);
+        }
+        match User::find(name) {
+            Ok(user) if user.uid == user_id() => Ok(None),
+            Ok(user) => Ok(Some(user.name)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !self.config.strict => {
+                tracing::warn!(name, "no account of this machine: served as the node");
+                Ok(None)
+            }
+            Err(error) => Err(StoreError::Denied {
+                path: self.export.clone(),
+                said: why(&error),
+            }),
+        }
+    }
+
+    /// Only root can act for others.
+    fn only_ourselves(&self) -> Result<(), Error> {
+        let named = [&self.config.user, &self.config.anonymous];
+        for name in named.into_iter().filter(|name| !name.is_empty()) {
+            let cannot = |cause| privilege(&format!("act for {name}"), cause);
+            if User::find(name).map_err(cannot)?.uid != user_id() {
+                return Err(cannot(io::Error::other("only root can start such a node")));
+            }
+        }
+        Ok(())
+    }
+
+    fn dirs(&self) -> MutexGuard<'_, HashMap<Key, Dir>> {
+        self.dirs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn privilege(what: &str, cause: io::Error) -> Error {
+    Error::Privilege {
+        what: what.into(),
+        cause,
+    }
+}
+
+/// So many are remembered for those who come again.
+const DIRS_MAX: usize = 1024;
