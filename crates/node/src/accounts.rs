@@ -45,6 +45,11 @@ impl Accounts {
             accounts.only_ourselves()?;
             return Ok(accounts);
         }
+        let anonymous = &config.accounts.anonymous;
+        if !anonymous.is_empty() {
+            let cannot = |cause| privilege(&format!("act for {anonymous}"), cause);
+            User::find(anonymous).map_err(cannot)?;
+        }
         let rules = Rules {
             export: config.export.clone(),
             uid_min: config.accounts.uid_min,
