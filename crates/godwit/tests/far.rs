@@ -174,5 +174,6 @@ fn check_others(others: &[Said], moves: &str) {
 }
 
 const DIRECTORIES: usize = 6;
-/// Farther than what counts as near.
-const WAY: Duration = Duration::from_millis(20);
+/// Farther than what counts as near, and than a busy machine takes to hand on a line:
+/// else one breath would be heard as two.
+const WAY: Duration = Duration::from_millis(150);
