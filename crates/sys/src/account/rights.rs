@@ -87,27 +87,38 @@ pub(super) fn become_user(user: &User) -> io::Result<()> {
         let one = CapabilitySet::from_bits_retain(1 << bit);
         match thread::remove_capability_from_bounding_set(one) {
             Err(Errno::INVAL) => break, // behind the last one of this kernel
+            // A root that may not do even this; that nothing comes back is seen to below.
+            Err(Errno::PERM) => break,
             done => done?,
         }
     }
-    thread::set_thread_groups(&groups)?;
-    thread::set_thread_res_gid(gid, gid, gid)?;
+    // Who is that account already keeps its groups: root of a user namespace may
+    // change neither.
+    let is_other = rustix::process::geteuid() != uid;
+    if is_other {
+        thread::set_thread_groups(&groups)?;
+        thread::set_thread_res_gid(gid, gid, gid)?;
+    }
     thread::clear_ambient_capability_set()?;
-    thread::set_thread_res_uid(uid, uid, uid)?;
+    if is_other {
+        thread::set_thread_res_uid(uid, uid, uid)?;
+    }
     keep_only(CapabilitySet::empty())?;
     thread::set_no_new_privs(true)?;
     // What it remembers is nobody's who has the same account.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     let kept = thread::capabilities(None)?;
-    let is = rustix::process::geteuid() == uid && rustix::process::getegid() == gid;
+    let ids = (rustix::process::geteuid(), rustix::process::getegid());
+    let is = ids == (uid, gid) || ids.0 == uid && !is_other;
     match is && (kept.effective | kept.permitted | kept.inheritable).is_empty() {
         true => Ok(()),
         false => Err(io::Error::other("rights could not be given up")),
     }
 }
 
-/// Gives up all capabilities but these.
+/// Gives up all capabilities but these, as far as there are any.
 pub(super) fn keep_only(capabilities: CapabilitySet) -> io::Result<()> {
+    let capabilities = capabilities & thread::capabilities(None)?.permitted;
     let sets = CapabilitySets {
         effective: capabilities,
         permitted: capabilities,
