@@ -391,9 +391,9 @@ fn abort_ends_a_transfer_and_what_was_sent_ahead_of_it() {
         "{status}"
     );
     client.raw(b"RETR x\r\nNOOP\r\n\xff\xf4\xff\xf2ABOR\r\n");
-    assert!(client.reply().starts_with("426"));
-    assert!(client.reply().starts_with("4"), "the one sent ahead");
-    assert!(client.reply().starts_with("200"));
+    for which in ["the one under way", "one sent ahead", "another"] {
+        assert!(client.reply().starts_with("426"), "{which}");
+    }
     assert!(client.reply().starts_with("226"));
     let mut rest = Vec::new();
     let _ = data.read_to_end(&mut rest);

@@ -89,6 +89,25 @@ fn a_checksum_can_be_aborted_and_asked_how_far_it_is() {
 }
 
 #[test]
+fn an_abort_leaves_nothing_to_do_of_what_was_sent_ahead_of_it() {
+    let served = Served::new();
+    huge(&served);
+    served.put("delme", b"still wanted");
+    let mut client = served.client();
+    client.send("CKSM SHA512 0 -1 huge");
+    client.send("STAT");
+    assert!(client.reply().starts_with("213-"), "of the work under way");
+    client.raw(b"CKSM MD5 0 -1 huge\r\nDELE delme\r\nMKD x1\r\nABOR\r\n");
+    for which in ["CKSM under way", "CKSM ahead", "DELE", "MKD"] {
+        let said = client.reply();
+        assert!(said.starts_with("426"), "{which}: {said}");
+    }
+    assert!(client.reply().starts_with("226"));
+    assert!(served.has("delme") && !served.has("x1"));
+    client.ok("MKD x1");
+}
+
+#[test]
 fn a_checksum_tells_its_progress_only_to_who_asked_for_it() {
     let served = Served::new();
     huge(&served);

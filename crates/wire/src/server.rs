@@ -309,14 +309,28 @@ impl Session {
                 self.refused_lines = 0;
                 self.on_command(command)
             }
-            Err(Refusal { code, text }) if self.says_why() || code == 500 => {
-                self.refuse(code, &text)
-            }
-            Err(_) => self.refuse(530, LOGIN_FIRST),
+            Err(refusal) => self.on_refused(&refusal),
+        }
+    }
+
+    fn on_refused(&mut self, refusal: &Refusal) -> Option<Ask> {
+        if let State::Ready(ready) = &mut self.state {
+            // RFC 959: RNTO comes at once or not at all, and this was none.
+            ready.rename_from = None;
+        }
+        if self.says_why() || refusal.code == 500 {
+            self.refuse(refusal.code, &refusal.text)
+        } else {
+            self.refuse(530, LOGIN_FIRST)
         }
     }
 
     fn on_command(&mut self, command: Command) -> Option<Ask> {
+        if self.is_ready() && self.wants_abort() && command != Command::Abor {
+            // Whoever says ABOR wants none of what was sent ahead of it.
+            self.say.line(426, "Aborted before it began.");
+            return None;
+        }
         match command {
             // These need no login.
             Command::User(user) => self.user_command(user),

@@ -150,10 +150,30 @@ fn abort_and_status_are_seen_during_a_transfer() {
     assert_eq!(session.poll(), None);
     let said = String::from_utf8(session.output().clone()).unwrap();
     let codes: Vec<&str> = said.lines().map(|line| &line[..4]).collect();
+    assert_eq!(codes, ["426 ", "426 ", "426 ", "226 "]);
+}
+
+#[test]
+fn nothing_that_was_sent_ahead_of_an_abort_is_done() {
+    let mut talk = Talk::new();
+    talk.session
+        .on_bytes(b"USER writer\r\nPASS x\r\nMKD d\r\nNOOP\r\nCWD /\r\nABOR\r\nNOOP\r\n");
+    talk.drive();
+    let codes: Vec<&str> = talk.said.iter().map(|line| &line[..3]).collect();
     assert_eq!(
         codes,
-        ["426 ", "425 ", "211-", " god", " log", "211 ", "226 "]
+        ["220", "331", "230", "426", "426", "426", "226", "200"]
     );
+}
+
+#[test]
+fn a_rename_without_a_name_forgets_what_was_to_be_renamed() {
+    let mut talk = Talk::new();
+    let lines = b"USER writer\r\nPASS x\r\nRNFR f1\r\nRNTO\r\nRNTO f2\r\n";
+    talk.session.on_bytes(lines);
+    talk.drive();
+    let codes: Vec<&str> = talk.said.iter().map(|line| &line[..3]).collect();
+    assert_eq!(codes[3..], ["350", "501", "503"]);
 }
 
 #[test]

@@ -50,6 +50,9 @@ impl Session {
         tick: &mut dyn FnMut(&mut wire::Session),
     ) {
         let mut next_tick = Instant::now() + every;
+        if self.machine.wants_abort() {
+            watch.cancel(); // heard while the data connections came about
+        }
         loop {
             if self.flush_replies().is_err() {
                 self.gone = true;

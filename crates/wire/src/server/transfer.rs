@@ -186,11 +186,6 @@ impl Session {
     }
 
     fn transfer(&mut self, ask: Ask, direction: Direction) -> Option<Ask> {
-        if self.abort_is_queued() {
-            // Whoever says ABOR wants none of what was sent ahead of it.
-            self.say.line(426, "Aborted before it began.");
-            return None;
-        }
         let next = &mut self.ready().next;
         (next.direction, next.opened) = (Some(direction), false);
         self.ask(ask, Then::Transfer)
@@ -292,7 +287,7 @@ impl Session {
 
     /// Looks whether the client said, during a transfer, what cannot wait.
     pub fn urgent(&mut self) -> Option<Urgent> {
-        if self.abort_is_queued() {
+        if self.wants_abort() {
             return Some(Urgent::Abort);
         }
         // Others stand in front of it: their replies must come first.
@@ -311,7 +306,8 @@ impl Session {
         self.say.line(213, "End.");
     }
 
-    fn abort_is_queued(&self) -> bool {
+    /// Tells whether an `ABOR` waits: nothing in front of it is to be done.
+    pub fn wants_abort(&self) -> bool {
         self.queue.lines().any(|line| Command::is(line, "ABOR"))
     }
 
@@ -320,17 +316,20 @@ impl Session {
             return; // closed while it went on
         };
         let went_well = matches!(answer, Answer::Sent(_) | Answer::NotKept(_));
+        let (direction, opened) = (ready.next.direction, ready.next.opened);
         // What failed before it began leaves connections and addresses as they
         // were: of files sent ahead, one that is missing does not spoil the rest.
-        if let Some(direction) = ready.next.direction.take()
-            && ready.next.opened
+        ready.next.direction = None;
+        if let Some(direction) = direction
+            && opened
         {
             ready.data = ready.data.after(ready.settings.mode, direction, went_well);
         }
         match answer {
             Answer::Sent(outcome) => self.tell_outcome(&outcome),
             Answer::Failed(failure) | Answer::NotKept(failure) => {
-                failure.say("open", &mut self.say);
+                let doing = doing(&failure.cause, direction, opened);
+                failure.say(doing, &mut self.say);
             }
             _ => self.say.line(451, "Internal error."),
         }
@@ -388,6 +387,17 @@ impl Outcome {
         );
         tell("inplace", self.in_place.then(|| "1".into()));
         facts
+    }
+}
+
+/// Names what a transfer was doing when it failed: files are opened before the
+/// data connections are, and room is missed only when it is written to.
+fn doing(cause: &Cause, direction: Option<Direction>, opened: bool) -> &'static str {
+    match (direction, cause) {
+        (Some(Direction::In), Cause::NoSpace) => "write",
+        (Some(Direction::In), Cause::Changed | Cause::Internal) if opened => "write",
+        (Some(Direction::Out), Cause::Changed | Cause::Internal) if opened => "read",
+        _ => "open",
     }
 }
 
