@@ -53,16 +53,25 @@ fn main() -> ExitCode {
         Facts::new()
     });
     screen.show(None);
-    if screen.json() && !screen.gone() {
-        // Who does not read the summary does not miss it.
-        let _ = screen.object(&summary(verb, screen.exit_code(), facts));
+    if screen.json() && screen.is_heard() {
+        let said = screen.object(&summary(verb, screen.exit_code(), facts));
+        unless_gone(&screen, said);
     }
-    if let Err(error) = screen.flush()
+    unless_gone(&screen, screen.flush());
+    if screen.exit_code() == screen::NOBODY_READS {
+        // As other tools end. Where that cannot be, the status says the same.
+        let _ = signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGPIPE);
+    }
+    ExitCode::from(screen.exit_code())
+}
+
+/// Who does not read the result does not miss it; any other loss is told.
+fn unless_gone(screen: &Screen, said: Result<(), godwit_store::Error>) {
+    if let Err(error) = said
         && !screen.gone()
     {
         screen.trouble(&Trouble::store("write the result", error));
     }
-    ExitCode::from(screen.exit_code())
 }
 
 /// Says what is wrong with the arguments; help and version are no error.

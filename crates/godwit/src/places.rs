@@ -76,6 +76,11 @@ pub(crate) fn read_list(file: &Path) -> Run<Vec<OsString>> {
     let wanted = || format!("read the list {}", file.display());
     let mut text = Vec::new();
     let read = if file == Path::new("-") {
+        if godwit_sys::is_input_closed() {
+            return Err(
+                Trouble::asked(wanted(), "standard input is closed").next("give it a list to read")
+            );
+        }
         std::io::stdin().lock().read_to_end(&mut text)
     } else {
         std::fs::File::open(file).and_then(|mut file| file.read_to_end(&mut text))

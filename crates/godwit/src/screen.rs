@@ -2,7 +2,8 @@
 //! standard error.
 //!
 //! Under `--json` standard output carries one object a line and nothing else.
-//! A reader that goes away is no error: the verb stops, quietly.
+//! When whoever reads it goes away the verb stops, quietly, and the program ends as
+//! others do: by SIGPIPE.
 
 use crate::{
     options::LogFormat,
@@ -166,7 +167,15 @@ impl Screen {
 
     /// Returns the exit status so far.
     pub(crate) fn exit_code(&self) -> u8 {
-        lock(&self.tally).exit_code()
+        match lock(&self.tally).exit_code() {
+            0 if self.gone() => NOBODY_READS,
+            code => code,
+        }
+    }
+
+    /// Tells whether somebody can still read what [`Screen::object`] says.
+    pub(crate) fn is_heard(&self) -> bool {
+        !self.gone() || self.aside.load(Ordering::Relaxed)
     }
 
     /// Shows a bar below everything else that is said, until it is taken away with `None`.
@@ -198,6 +207,12 @@ impl Screen {
     }
 
     fn write(&self, what: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Error> {
+        if godwit_sys::is_output_closed() {
+            return Err(Error::BadName {
+                path: OUTPUT.into(),
+                why: "it is closed".into(),
+            });
+        }
         let mut out = lock(&self.out);
         let written = what(&mut out.to).and_then(|()| out.flush_in_time());
         drop(out);
@@ -229,6 +244,9 @@ impl Out {
 }
 
 const FLUSH_EVERY: Duration = Duration::from_millis(50);
+
+/// 128 and the number of SIGPIPE.
+pub(crate) const NOBODY_READS: u8 = 141;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("nobody panics while speaking")

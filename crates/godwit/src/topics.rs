@@ -26,8 +26,9 @@ Exit status of every verb
   130  interrupted (^C); 143 told to stop. What a resume needs is kept.
 
 0 to 10 are those of rclone. If several files fail for the same reason, that is the exit
-status; for different reasons it is 1. A signal outranks both. A reader of our standard
-output that goes away (| head) is no error.
+status; for different reasons it is 1. A signal outranks both. When the reader of our
+standard output goes away (| head) we end quietly by SIGPIPE, as other tools do: 141 to a
+shell that asks. A standard input or output that is closed and needed is 2.
 
 With --json, each error is an object: error_type (Parameter, Resolution, Contact,
 Authorization, Specification, Transfer), code (the numbers above), retryable,

@@ -42,6 +42,9 @@ impl Trouble {
         let (wanted, error) = (wanted.into(), error.borrow());
         let next = match error {
             // What is kept of a copy is kept; of anything else there is nothing.
+            Error::BadName { .. } if is_output(error) => {
+                Some("give it somewhere to go: a file, a pipe, or /dev/null".into())
+            }
             _ if is_output(error) => {
                 Some("see what standard output is, and make room there".into())
             }
@@ -200,7 +203,9 @@ impl Trouble {
 /// Tells whether our own standard output failed.
 fn is_output(error: &Error) -> bool {
     match error {
-        Error::NoSpace { path, .. } | Error::Io { path, .. } => path == Path::new(OUTPUT),
+        Error::NoSpace { path, .. } | Error::Io { path, .. } | Error::BadName { path, .. } => {
+            path == Path::new(OUTPUT)
+        }
         _ => false,
     }
 }

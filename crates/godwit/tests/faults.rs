@@ -8,6 +8,7 @@ use serde_json::Value;
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpListener,
+    os::unix::process::ExitStatusExt,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
@@ -141,7 +142,7 @@ fn several_faults_of_one_kind_keep_its_code_and_mixed_ones_are_1() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn a_reader_that_goes_away_ends_it_quietly_as_other_tools() {
     let scratch = place();
     for i in 0..3000 {
         std::fs::write(scratch.join(format!("d/name-that-is-not-short-{i}")), "").unwrap();
@@ -152,7 +153,7 @@ fn a_reader_that_goes_away_is_no_error() {
         "find d",
         "cat big",
         "du d",
-        "--help",
+        "cp big -",
         "help cp",
     ] {
         scratch.file("big", 3_000_000);
@@ -166,7 +167,65 @@ fn a_reader_that_goes_away_is_no_error() {
         drop(child.stdout.take());
         let output = child.wait_with_output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!((output.status.code(), &*stderr), (Some(0), ""), "{line}");
+        assert_eq!((output.status.signal(), &*stderr), (Some(13), ""), "{line}");
+    }
+}
+
+#[test]
+fn what_nobody_reads_is_not_called_a_success() {
+    let scratch = place();
+    scratch.file("big", 3_000_000);
+    let mut command = godwit();
+    command.current_dir(scratch.path());
+    let mut child = command
+        .args(["cp", "--json", "big", "-"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let last: serde_json::Value =
+        serde_json::from_str(stderr.lines().last().unwrap_or_default()).unwrap();
+    assert_eq!(output.status.signal(), Some(13), "{stderr}");
+    assert_eq!(
+        (&last["status"], &last["exit_code"]),
+        (&"error".into(), &141.into())
+    );
+    assert!(!stderr.contains("\"done\""), "{stderr}");
+}
+
+#[test]
+fn a_closed_standard_stream_is_no_success() {
+    let scratch = place();
+    std::fs::write(scratch.join("f"), "bytes").unwrap();
+    let binary = env!("CARGO_BIN_EXE_godwit");
+    let closed = |line: &str| {
+        let line = format!("exec {binary} {line}");
+        Said::of(
+            Command::new("sh")
+                .current_dir(scratch.path())
+                .args(["-c", &line]),
+        )
+    };
+    for line in ["cp f -", "cat f", "sum f", "ls", "sum --json f", "version"] {
+        let said = closed(&format!("{line} >&-"));
+        assert_eq!(said.status, Some(2), "{line}\n{said}");
+        assert!(
+            said.stderr.contains("standard output: it is closed"),
+            "{said}"
+        );
+    }
+    for line in ["cp - g", "rm --from-file -"] {
+        let said = closed(&format!("{line} <&-"));
+        assert_eq!(said.status, Some(2), "{line}\n{said}");
+        assert!(said.stderr.contains("standard input is closed"), "{said}");
+    }
+    assert!(!scratch.join("g").exists());
+    // Nobody has to read; whoever starts programs often opens it for both ways.
+    for line in ["cat f <>/dev/null >&0", "cp f h >&-", "cp - i <>/dev/null"] {
+        closed(line).ok();
     }
 }
 

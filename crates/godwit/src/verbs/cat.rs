@@ -26,7 +26,7 @@ difference is exit status 12, but the bytes are out by then. To be sure first, u
 With --json the bytes are left out and only the summary is printed.
 
 Exit status: 0; 4 no such file; 12 the bytes do not hash to what the server told;
-13 not allowed. A reader that goes away is no error.")]
+13 not allowed. A reader that goes away ends it by SIGPIPE, quietly.")]
 pub(crate) struct Cat {
     #[command(flatten)]
     names: Names,

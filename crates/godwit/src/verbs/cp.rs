@@ -147,6 +147,10 @@ impl Cp {
             let fact = "standard input is one file and has no name of its own";
             return Err(Trouble::asked(wanted.clone(), fact).next("say godwit cp - FILE_OR_URL"));
         }
+        if godwit_sys::is_input_closed() {
+            return Err(Trouble::asked(wanted, "standard input is closed")
+                .next("give it something to read: a pipe, a file, or /dev/null"));
+        }
         let options = moving::options(&self.moving)?;
         let place = places::open(&Stores::new(options.clone()), target)?;
         if let Ok(stat) = place.store.stat(&place.path)
