@@ -5,6 +5,10 @@
 //! zero byte (TLS 1.3 only: there it has nothing else to say), from the initiator `D` or
 //! `0`; after `D` the acceptor's request for a certificate, then the new proxy.
 
+mod flow;
+
+pub use flow::Opened;
+
 use crate::{
     Authorities, Credential, Error, Identity, Result,
     context::{self, Role},
@@ -67,6 +71,8 @@ pub struct Channel {
     tls: SslStream<Pipe>,
     phase: Phase,
     side: Side,
+    /// Whom an acceptor takes; `None`: everybody.
+    only: Option<Expect>,
     credential: Credential,
     authorities: Authorities,
     peer: Option<Identity>,
@@ -168,6 +174,15 @@ impl Channel {
         Self::new(credential, authorities, Role::Acceptor, side)
     }
 
+    /// Has an acceptor take this peer only: at a data connection both sides know whom
+    /// they want.
+    pub fn only(self, peer: Expect) -> Self {
+        Self {
+            only: Some(peer),
+            ..self
+        }
+    }
+
     fn new(
         credential: &Credential,
         authorities: &Authorities,
@@ -193,6 +208,7 @@ impl Channel {
             tls: SslStream::new(ssl, Pipe::default()).doing(doing)?,
             phase: Phase::Handshake,
             side,
+            only: None,
             credential: credential.clone(),
             authorities: authorities.clone(),
             peer: None,
@@ -394,7 +410,11 @@ impl Channel {
     fn meet(&mut self) -> Result<()> {
         self.shown = shown(self.tls.ssl());
         let peer = self.authorities.judge(&self.shown, SystemTime::now())?;
-        if let Side::Initiator { expect, .. } = &self.side {
+        let expect = match &self.side {
+            Side::Initiator { expect, .. } => Some(expect),
+            Side::Acceptor(_) => self.only.as_ref(),
+        };
+        if let Some(expect) = expect {
             check_expected(expect, &peer, &self.shown, &self.credential)?;
         }
         self.peer = Some(peer);

@@ -26,7 +26,7 @@ mod rights;
 mod when;
 
 pub use authorities::Authorities;
-pub use channel::{Channel, Delegate, Expect, Step, TOKEN_BYTES_MAX, record_bytes};
+pub use channel::{Channel, Delegate, Expect, Opened, Step, TOKEN_BYTES_MAX, record_bytes};
 pub use credential::{Credential, KeyKind, NewProxy, Passphrase};
 pub use discover::{owner_files, proxy_file};
 pub use error::{Error, Ours, Result};
