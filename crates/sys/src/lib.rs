@@ -28,5 +28,5 @@ pub use sockets::{
     buffer_sizes, keep_urgent_in_line, listen_deep, send_ahead, send_file, size_buffers,
     unpaced_within_this_machine,
 };
-pub use wake::{Wake, wait_readable};
+pub use wake::{Wake, wait_any, wait_readable};
 pub use why::why;

@@ -53,6 +53,18 @@ pub fn wait_readable<const N: usize>(
     Ok(fds.map(|fd| !fd.revents().is_empty()))
 }
 
+/// The same for any number of them.
+pub fn wait_any(readable: &[BorrowedFd<'_>], patience: Duration) -> io::Result<Vec<bool>> {
+    let watched = |&fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+    let mut fds: Vec<PollFd<'_>> = readable.iter().map(watched).collect();
+    let limit = Timespec::try_from(patience).unwrap_or(FOREVER);
+    match poll(&mut fds, Some(&limit)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(fds.iter().map(|fd| !fd.revents().is_empty()).collect())
+}
+
 const FOREVER: Timespec = Timespec {
     tv_sec: i32::MAX as i64,
     tv_nsec: 0,

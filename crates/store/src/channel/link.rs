@@ -1,25 +1,20 @@
 //! One data connection.
 
-use super::watch::{Patience, TICK};
+use super::{
+    safety::{Due, Safety, Shield, Side, host_of},
+    watch::{Patience, TICK},
+};
 use crate::{Error, Lying, Result};
 use godwit_sys::{send_ahead, send_file, unpaced_within_this_machine, wait_readable};
 use godwit_wire::mode_e::HEADER_BYTES;
 use std::{
     fs::File,
     io::{self, IoSlice, Read, Write},
-    net::{Shutdown, SocketAddr, TcpStream},
+    net::{Shutdown, TcpStream},
     ops::Range,
     os::fd::{AsFd, BorrowedFd},
     time::Duration,
 };
-
-/// What lies between the bytes of a file and the socket. The one place where
-/// data channels become protected: an authenticated channel adds a variant here.
-#[derive(Debug)]
-pub enum Shield {
-    /// Bytes go as they are.
-    Clear,
-}
 
 /// A connected data socket, what has been read ahead from it, and what is still to be written.
 #[derive(Debug)]
@@ -33,15 +28,20 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
+    /// With `safety`, something is proved before the first byte goes either way.
+    pub(super) fn new(stream: TcpStream, safety: Option<Safety>, side: Side) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
         unpaced_within_this_machine(&stream);
         stream.set_read_timeout(Some(TICK))?;
         stream.set_write_timeout(Some(TICK))?;
+        let shield = match safety {
+            Some(safety) => Shield::Due(Box::new(Due::new(safety, side, &stream)?)),
+            None => Shield::Clear,
+        };
         Ok(Self {
             stream,
-            shield: Shield::Clear,
+            shield,
             ahead: Vec::new(),
             start: 0,
             end: 0,
@@ -59,10 +59,24 @@ impl Link {
         godwit_sys::buffer_sizes(self.stream.as_fd()).unwrap()
     }
 
+    /// Proves what is due, if anything is.
+    pub(super) fn greet(&mut self, patience: &mut Patience<'_>) -> Result<()> {
+        if let Shield::Due(due) = &mut self.shield {
+            self.shield = due.prove(&self.stream, patience)?;
+        }
+        Ok(())
+    }
+
+    /// Tells what is still to be proved.
+    pub(super) fn due(&self) -> Option<Side> {
+        match &self.shield {
+            Shield::Due(due) => Some(due.side),
+            _ => None,
+        }
+    }
+
     pub(super) fn host(&self) -> String {
-        self.stream
-            .peer_addr()
-            .map_or_else(|_| "the peer".into(), |a: SocketAddr| a.to_string())
+        host_of(&self.stream)
     }
 
     /// Returns what has been read and not yet consumed.
@@ -84,6 +98,7 @@ impl Link {
         if self.end - self.start >= need {
             return Ok(true);
         }
+        self.greet(patience)?;
         self.settle(need);
         let limit = (self.start + need + HEADER_BYTES)
             .max(self.start + SMALL)
@@ -103,8 +118,10 @@ impl Link {
     }
 
     fn read_into(&mut self, limit: usize) -> io::Result<usize> {
-        match self.shield {
-            Shield::Clear => (&self.stream).read(&mut self.ahead[self.end..limit]),
+        let room = &mut self.ahead[self.end..limit];
+        match &mut self.shield {
+            Shield::Guarded(guarded) => guarded.read(&self.stream, room),
+            _ => (&self.stream).read(room),
         }
     }
 
@@ -126,6 +143,11 @@ impl Link {
 
     /// Waits until something can be read here, or `over` is raised.
     pub(super) fn wait(&self, over: BorrowedFd<'_>, patience: &mut Patience<'_>) -> Result<Waited> {
+        if let Shield::Guarded(guarded) = &self.shield
+            && guarded.has_more()
+        {
+            return Ok(Waited::Data);
+        }
         // One poll for each block: the price of being stoppable while idle.
         loop {
             let fds = [self.stream.as_fd(), over, patience.canceled()];
@@ -157,13 +179,17 @@ impl Link {
         let (mut sent, whole) = (0, header.len() + payload.len());
         while sent < whole {
             let result = if sent < header.len() {
-                self.write_vectored(&[IoSlice::new(&header[sent..]), IoSlice::new(payload)])
+                self.write_both(&header[sent..], payload)
             } else {
-                self.write_some(&payload[sent - header.len()..])
+                Self::write_some(
+                    &self.stream,
+                    &mut self.shield,
+                    &payload[sent - header.len()..],
+                )
             };
             sent += self.wrote(result, patience)?;
         }
-        Ok(())
+        self.pour(patience)
     }
 
     /// Writes a header and a payload that lies in a file; `buffer` has room for it.
@@ -213,36 +239,55 @@ impl Link {
 
     /// Writes what was queued.
     pub(super) fn flush(&mut self, patience: &mut Patience<'_>) -> Result<()> {
+        self.greet(patience)?;
         let mut sent = 0;
         while sent < self.behind.len() {
-            let result = self.write_some(&self.behind[sent..]);
+            let result = Self::write_some(&self.stream, &mut self.shield, &self.behind[sent..]);
             sent += self.wrote(result, patience)?;
         }
         self.behind.clear();
+        self.pour(patience)
+    }
+
+    /// Sends what protection still holds.
+    fn pour(&mut self, patience: &mut Patience<'_>) -> Result<()> {
+        while let Shield::Guarded(guarded) = &mut self.shield {
+            match guarded.push(&self.stream) {
+                Ok(()) => break,
+                result => self.wrote(result.map(|()| 0), patience).map(drop)?,
+            }
+        }
         Ok(())
     }
 
-    fn write_some(&self, bytes: &[u8]) -> io::Result<usize> {
-        match self.shield {
-            Shield::Clear => (&self.stream).write(bytes),
+    fn write_some(stream: &TcpStream, shield: &mut Shield, bytes: &[u8]) -> io::Result<usize> {
+        match shield {
+            Shield::Guarded(guarded) => guarded.write(stream, [bytes, &[]]),
+            _ => (&*stream).write(bytes),
         }
     }
 
-    fn write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self.shield {
-            Shield::Clear => (&self.stream).write_vectored(parts),
+    fn write_both(&mut self, first: &[u8], then: &[u8]) -> io::Result<usize> {
+        match &mut self.shield {
+            Shield::Guarded(guarded) => guarded.write(&self.stream, [first, then]),
+            _ => {
+                let parts = [IoSlice::new(first), IoSlice::new(then)];
+                (&self.stream).write_vectored(&parts)
+            }
         }
     }
 
-    fn send_ahead(&self, bytes: &[u8]) -> io::Result<usize> {
-        match self.shield {
-            Shield::Clear => send_ahead(&self.stream, bytes),
+    fn send_ahead(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.shield {
+            Shield::Guarded(guarded) => guarded.write(&self.stream, [bytes, &[]]),
+            _ => send_ahead(&self.stream, bytes),
         }
     }
 
     fn send_file(&self, file: &File, range: Range<u64>) -> io::Result<usize> {
-        match self.shield {
-            Shield::Clear => send_file(&self.stream, file, range),
+        match &self.shield {
+            Shield::Guarded(_) => Err(io::ErrorKind::Unsupported.into()),
+            _ => send_file(&self.stream, file, range),
         }
     }
 
@@ -260,7 +305,13 @@ impl Link {
     }
 
     /// Says that nothing more will be sent; in stream mode this is the end of the file.
-    pub(super) fn end(&self) -> Result<()> {
+    pub(super) fn end(&mut self, patience: &mut Patience<'_>) -> Result<()> {
+        self.flush(patience)?;
+        if let Shield::Guarded(guarded) = &mut self.shield {
+            let ended = guarded.end();
+            ended.map_err(|cause| self.lost("ending the data", cause))?;
+            self.pour(patience)?;
+        }
         self.stream
             .shutdown(Shutdown::Write)
             .map_err(|cause| self.lost("ending the data", cause))
@@ -271,19 +322,44 @@ impl Link {
         if self.start == self.end && self.ahead.len() > SMALL + PAGE {
             (self.start, self.end, self.ahead) = (0, 0, Vec::new());
         }
+        if let Shield::Guarded(guarded) = &mut self.shield {
+            guarded.rest();
+        }
     }
 
     /// Tells whether the peer has closed the connection. What it may have sent
     /// ahead of the next transfer is welcome.
-    pub(super) fn is_stale(&self) -> bool {
-        if !self.ahead().is_empty() {
+    pub(super) fn is_stale(&mut self) -> bool {
+        if !self.ahead().is_empty() || self.due().is_some() {
             return false;
         }
         match wait_readable([self.stream.as_fd()], Duration::ZERO) {
             Ok([false]) => false,
+            // Only inside of the protection it is seen whether this is a goodbye.
+            Ok([true]) if matches!(self.shield, Shield::Guarded(_)) => {
+                self.settle(1);
+                let came = self.read_into(self.end + SMALL);
+                self.end += came.as_ref().map_or(0, |&count| count);
+                !matches!(came, Ok(1..))
+            }
             Ok([true]) => !matches!(self.stream.peek(&mut [0]), Ok(1)),
             Err(_) => true,
         }
+    }
+}
+
+impl Drop for Link {
+    /// A proof that goes on by itself must end with the connection.
+    fn drop(&mut self) {
+        if let Shield::Due(_) = self.shield {
+            let _ = self.stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
     }
 }
 
@@ -295,7 +371,7 @@ pub(super) enum Waited {
     Over,
 }
 
-fn again(error: &io::Error) -> bool {
+pub(super) fn again(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted

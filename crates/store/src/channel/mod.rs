@@ -5,30 +5,34 @@
 //! fits into one connection starts no thread at all. What goes over the control
 //! channel meanwhile is none of our business.
 
+mod awaited;
 mod link;
 mod receive;
+mod safety;
 mod send;
 #[cfg(test)]
 mod tests;
 mod watch;
 
-pub use link::Shield;
 pub use receive::Received;
+pub use safety::Safety;
 pub(crate) use send::look;
 pub use send::{Sending, Sent};
 pub use watch::{Cancel, Watch};
 
 use crate::{Error, Result};
+use awaited::Awaited;
 use godwit_core::Extents;
-use godwit_sys::wait_readable;
+use godwit_sys::{wait_any, wait_readable};
 use link::Link;
+use safety::Side;
 use std::{
     io,
     net::{IpAddr, SocketAddr, TcpListener, TcpStream},
     ops::RangeInclusive,
     os::fd::{AsFd, BorrowedFd},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// How the bytes of a file go over data connections.
@@ -54,6 +58,20 @@ pub enum Opened {
 pub struct Channel {
     reach: Reach,
     links: Vec<Stripe>,
+    coming: Option<Coming>,
+}
+
+/// A connection that is waited for elsewhere.
+#[derive(Debug)]
+struct Coming {
+    links: Awaited<Vec<Link>>,
+    cancel: Cancel,
+}
+
+impl Drop for Coming {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+    }
 }
 
 /// How further connections are had.
@@ -62,6 +80,8 @@ struct Reach {
     way: Way,
     /// `None`: the kernel tunes.
     buffer_bytes: Option<u32>,
+    /// `None`: nothing is proved, and bytes go in clear.
+    safety: Option<Safety>,
 }
 
 #[derive(Debug)]
@@ -119,6 +139,7 @@ impl Channel {
                         only: None,
                     })),
                     links: Vec::new(),
+                    coming: None,
                 },
                 address,
             )),
@@ -134,6 +155,7 @@ impl Channel {
         Self {
             reach: Reach::by(Way::Connect(to)),
             links: Vec::new(),
+            coming: None,
         }
     }
 
@@ -142,6 +164,51 @@ impl Channel {
         if let Way::Listen(door) = &mut self.reach.way {
             door.only = Some(from);
         }
+    }
+
+    /// Has connections that are still to come prove where they lead.
+    pub fn protect(&mut self, safety: Option<Safety>) {
+        self.reach.safety = safety;
+    }
+
+    /// Waits elsewhere for the first connection, if it has something to prove: a
+    /// server that connects says nothing before that is over.
+    pub fn await_proof(&mut self) -> Result<()> {
+        let (Way::Listen(door), Some(_)) = (&self.reach.way, &self.reach.safety) else {
+            return Ok(());
+        };
+        let cancel = Cancel::new().map_err(lost)?;
+        let watch = Watch::over(cancel.clone(), ALONE_MAX);
+        let listener = door.listener.try_clone().map_err(lost)?;
+        let reach = Reach {
+            way: Way::Listen(Door {
+                listener,
+                only: door.only,
+            }),
+            safety: self.reach.safety.clone(),
+            ..self.reach
+        };
+        let links = Awaited::begin(move || match &reach.way {
+            Way::Listen(door) => reach.accept_proved(door, &watch),
+            Way::Connect(_) => Ok(Vec::new()),
+        });
+        self.coming = Some(Coming {
+            links: links.map_err(lost)?,
+            cancel,
+        });
+        Ok(())
+    }
+
+    /// Takes in what was waited for elsewhere.
+    fn collect(&mut self, watch: &Watch) -> Result<()> {
+        let Some(mut coming) = self.coming.take() else {
+            return Ok(());
+        };
+        let mut patience = watch.patience();
+        let links = coming.links.wait("the peer", ACCEPTING, &mut patience)?;
+        let stripe = |link| Stripe { link, index: 0 };
+        self.links.extend(links.into_iter().map(stripe));
+        Ok(())
     }
 
     /// Has connections hold so many bytes; `None`: what the kernel finds best, for
@@ -160,7 +227,7 @@ impl Channel {
 
     /// Tells whether connections of an earlier transfer are still there.
     pub fn is_warm(&mut self) -> bool {
-        self.links.retain(|stripe| !stripe.link.is_stale());
+        self.links.retain_mut(|stripe| !stripe.link.is_stale());
         !self.links.is_empty()
     }
 
@@ -173,14 +240,17 @@ impl Channel {
         if self.is_warm() {
             return Ok(Opened::Reused);
         }
+        self.collect(watch)?;
         let streams = match &self.reach.way {
             Way::Listen(_) => 1,
             Way::Connect(to) => streams.max(to.len()),
         };
-        self.links = match streams {
-            1 => vec![self.reach.next(0, watch)?],
-            _ => self.reach.many(streams, watch)?,
-        };
+        if self.links.is_empty() {
+            self.links = match streams {
+                1 => self.reach.next(0, watch)?,
+                _ => self.reach.many(streams, watch)?,
+            };
+        }
         while let Some(stripe) = self.reach.pending() {
             self.links.push(stripe);
         }
@@ -207,7 +277,8 @@ impl Reach {
             let made = |one: thread::ScopedJoinHandle<'_, _>| {
                 one.join().expect("connecting does not panic")
             };
-            started.into_iter().map(made).collect()
+            let all: Result<Vec<Vec<Stripe>>> = started.into_iter().map(made).collect();
+            Ok(all?.into_iter().flatten().collect())
         })
     }
 
@@ -215,32 +286,21 @@ impl Reach {
         Self {
             way,
             buffer_bytes: None,
+            safety: None,
         }
     }
 
-    /// Makes or accepts connection number `nth`, waiting for it.
-    fn next(&self, nth: usize, watch: &Watch) -> Result<Stripe> {
-        let mut patience = watch.patience();
-        let (stream, index) = match &self.way {
-            Way::Listen(listener) => {
-                let lost = |cause| Error::Lost {
-                    host: "the peer".into(),
-                    during: ACCEPTING.into(),
-                    cause,
+    /// Makes or accepts connection number `nth`, waiting for it. Others that came
+    /// meanwhile stand behind it, and nobody knows yet who they are.
+    fn next(&self, nth: usize, watch: &Watch) -> Result<Vec<Stripe>> {
+        match &self.way {
+            Way::Listen(door) => {
+                let links = match self.safety {
+                    None => vec![self.accept(door, watch)?],
+                    Some(_) => self.accept_proved(door, watch)?,
                 };
-                let stream = loop {
-                    match listener.accept() {
-                        Ok((stream, _)) => break stream,
-                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                        Err(cause) => return Err(lost(cause)),
-                    }
-                    let fds = [listener.as_fd(), patience.canceled()];
-                    let [ready, _] = wait_readable(fds, patience.next()).map_err(lost)?;
-                    if !ready {
-                        patience.waited("the peer", ACCEPTING)?;
-                    }
-                };
-                (stream, 0)
+                let stripe = |link| Stripe { link, index: 0 };
+                Ok(links.into_iter().map(stripe).collect())
             }
             Way::Connect(to) => {
                 let index = nth % to.len().max(1);
@@ -255,15 +315,63 @@ impl Reach {
                         cause,
                     }
                 })?;
-                (stream, index)
+                let link = self.link(stream, Side::Connected)?;
+                Ok(vec![Stripe { link, index }])
             }
-        };
-        let link = self.link(stream).map_err(|cause| Error::Lost {
-            host: "the peer".into(),
-            during: "setting up a data connection".into(),
-            cause,
-        })?;
-        Ok(Stripe { link, index })
+        }
+    }
+
+    /// Waits for a connection, whoever it is from.
+    fn accept(&self, door: &Door, watch: &Watch) -> Result<Link> {
+        let mut patience = watch.patience();
+        loop {
+            match door.accept() {
+                Ok((stream, _)) => return self.link(stream, Side::Accepted),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(cause) => return Err(lost(cause)),
+            }
+            let fds = [door.as_fd(), patience.canceled()];
+            let [ready, _] = wait_readable(fds, patience.next()).map_err(lost)?;
+            if !ready {
+                patience.waited("the peer", ACCEPTING)?;
+            }
+        }
+    }
+
+    /// Waits for a connection that proves to lead to whom it must. Strangers that
+    /// say nothing, or prove nothing, are in nobody's way; but if only such come,
+    /// one of them was meant to be the right one.
+    fn accept_proved(&self, door: &Door, watch: &Watch) -> Result<Vec<Link>> {
+        let mut patience = watch.patience();
+        let brief = Watch::over(watch.canceled().clone(), patience.left().min(PROOF_MAX));
+        let (mut silent, mut refused): (Vec<Link>, Option<(Error, Instant)>) = (Vec::new(), None);
+        loop {
+            while let Ok((stream, _)) = door.accept() {
+                silent.push(self.link(stream, Side::Accepted)?);
+                if silent.len() > SILENT_MAX {
+                    silent.remove(0);
+                }
+            }
+            let mut fds = vec![door.as_fd(), patience.canceled()];
+            fds.extend(silent.iter().map(Link::as_fd));
+            let ready = wait_any(&fds, patience.next()).map_err(lost)?;
+            if let Some(spoke) = ready[2..].iter().position(|&ready| ready) {
+                let mut link = silent.remove(spoke);
+                match link.greet(&mut brief.patience()) {
+                    Ok(()) => {
+                        silent.insert(0, link);
+                        return Ok(silent);
+                    }
+                    Err(Error::Canceled) => return Err(Error::Canceled),
+                    Err(error) => refused = Some((error, Instant::now())),
+                }
+            } else if !ready[0] {
+                match refused {
+                    Some((error, at)) if at.elapsed() > OTHERS_MAX => return Err(error),
+                    _ => patience.waited("the peer", ACCEPTING)?,
+                }
+            }
+        }
     }
 
     /// Accepts a connection if one is waiting.
@@ -273,17 +381,31 @@ impl Reach {
         };
         let (stream, _) = listener.accept().ok()?;
         Some(Stripe {
-            link: self.link(stream).ok()?,
+            link: self.link(stream, Side::Accepted).ok()?,
             index: 0,
         })
     }
 
-    fn link(&self, stream: TcpStream) -> io::Result<Link> {
-        let link = Link::new(stream)?;
-        if let Some(bytes) = self.buffer_bytes {
-            link.size_buffers(bytes)?;
-        }
-        Ok(link)
+    fn link(&self, stream: TcpStream, side: Side) -> Result<Link> {
+        let link = Link::new(stream, self.safety.clone(), side).and_then(|link| {
+            if let Some(bytes) = self.buffer_bytes {
+                link.size_buffers(bytes)?;
+            }
+            Ok(link)
+        });
+        link.map_err(|cause| Error::Lost {
+            host: "the peer".into(),
+            during: "setting up a data connection".into(),
+            cause,
+        })
+    }
+}
+
+fn lost(cause: io::Error) -> Error {
+    Error::Lost {
+        host: "the peer".into(),
+        during: ACCEPTING.into(),
+        cause,
     }
 }
 
@@ -319,4 +441,12 @@ const NEAR: Duration = Duration::from_millis(3);
 const NEAR_STREAMS: usize = 2;
 const FAR_STREAMS: usize = 16;
 const CONNECT_MAX: Duration = Duration::from_secs(30);
+/// Until a server connects; who wants to wait no longer drops the channel.
+const ALONE_MAX: Duration = Duration::from_secs(3600);
+/// For a proof, once it has begun.
+const PROOF_MAX: Duration = Duration::from_secs(10);
+/// After somebody proved nothing, for somebody else to come.
+const OTHERS_MAX: Duration = Duration::from_secs(5);
+/// Connections that may stand there and say nothing.
+const SILENT_MAX: usize = 64;
 const ACCEPTING: &str = "waiting for a data connection";

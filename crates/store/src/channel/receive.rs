@@ -1,8 +1,9 @@
 //! The receiving end.
 
 use super::{
-    Channel, Mode, Reach, Stripe, Watch, Way,
+    Channel, Mode, OTHERS_MAX, Reach, Stripe, Watch, Way,
     link::{Link, Waited},
+    safety::Side,
     watch::Patience,
 };
 use crate::{Error, Result, Take};
@@ -18,6 +19,7 @@ use std::{
     os::fd::AsFd,
     sync::{Mutex, MutexGuard},
     thread,
+    time::Instant,
 };
 
 /// What came.
@@ -41,11 +43,12 @@ impl Channel {
         into: &dyn Take,
         watch: &Watch,
     ) -> Result<Received> {
+        self.collect(watch)?;
         match mode {
             Mode::Stream => {
                 let mut stripe = match self.links.pop() {
                     Some(stripe) => stripe,
-                    None => self.reach.next(0, watch)?,
+                    None => self.reach.next(0, watch)?.swap_remove(0),
                 };
                 receive_stream(&mut stripe.link, base, into, watch)
             }
@@ -58,14 +61,20 @@ impl Channel {
     /// One connection after the other: GCT makes as many as it was told to for a
     /// single byte too, and some only when the first already carries it.
     pub fn receive_whole(&mut self, bytes_max: u64, watch: &Watch) -> Result<Vec<u8>> {
+        self.collect(watch)?;
         let (mut bytes, mut ends) = (Vec::new(), Ends::default());
         let mut patience = watch.patience();
         let mut nth = 0;
         while !ends.is_complete() {
             if nth == self.links.len() {
-                self.links.push(self.reach.next(nth, watch)?);
+                self.links.extend(self.reach.next(nth, watch)?);
             }
             let link = &mut self.links[nth].link;
+            if link.due() == Some(Side::Accepted) && link.greet(&mut patience).is_err() {
+                watch.canceled().check()?;
+                self.links.remove(nth); // a stranger
+                continue;
+            }
             let header = header(link, &mut patience)?.ok_or_else(|| ended_early(link))?;
             ends.on_header(&header)
                 .map_err(|bad| misbehaved(link, &bad))?;
@@ -135,6 +144,8 @@ struct State {
     bytes: u64,
     streams: u64,
     error: Option<Error>,
+    /// Somebody who could not prove to be the right one, and when.
+    refused: Option<(Error, Instant)>,
     kept: Vec<Stripe>,
 }
 
@@ -218,8 +229,22 @@ impl Round<'_> {
                         start(stripe).map_err(lost)?;
                     }
                 }
-                _ => patience.waited("the peer", "receiving data")?,
+                _ => {
+                    patience.waited("the peer", "receiving data")?;
+                    self.check_refused()?;
+                }
             }
+        }
+    }
+
+    /// If nobody has come but who could not prove to be the right one, it was meant
+    /// to be the right one.
+    fn check_refused(&self) -> Result<()> {
+        let mut state = self.state();
+        let is_due = |(_, at): &mut (Error, Instant)| at.elapsed() > OTHERS_MAX;
+        match state.refused.take_if(is_due) {
+            Some((error, _)) if state.streams == 0 => Err(error),
+            _ => Ok(()),
         }
     }
 
@@ -235,6 +260,9 @@ impl Round<'_> {
     fn drain(&self, link: &mut Link, knocking: Option<&Reach>) -> Result<Fate> {
         let mut patience = self.watch.patience();
         let mut spoke = false;
+        if link.due() == Some(Side::Connected) {
+            link.greet(&mut patience)?;
+        }
         loop {
             if link.ahead().is_empty()
                 && let Waited::Over = self.wait(link, knocking, &mut patience)?
@@ -244,6 +272,13 @@ impl Round<'_> {
                 } else {
                     Fate::Knocked
                 });
+            }
+            if link.due().is_some()
+                && let Err(error) = link.greet(&mut patience)
+            {
+                self.watch.canceled().check()?;
+                self.state().refused = Some((error, Instant::now()));
+                return Ok(Fate::Stranger);
             }
             let header = match header(link, &mut patience) {
                 Ok(Some(header)) => header,

@@ -128,7 +128,12 @@ impl<C: BorrowMut<Channel>, W: Borrow<Watch>> Sending<C, W> {
         drop(state);
         let streams = links.len() as u64;
         match self.mode {
-            Mode::Stream => links.iter().try_for_each(|stripe| stripe.link.end())?,
+            Mode::Stream => {
+                let mut patience = self.watch.borrow().patience();
+                links
+                    .iter_mut()
+                    .try_for_each(|stripe| stripe.link.end(&mut patience))?;
+            }
             Mode::Extended => {
                 let mut patience = self.watch.borrow().patience();
                 end_blocks(&mut links, |link, header| {

@@ -138,6 +138,11 @@ impl<'a> Patience<'a> {
         })
     }
 
+    /// Returns how long nothing may move.
+    pub(super) fn left(&self) -> Duration {
+        self.watch.stall
+    }
+
     /// Returns how long the next wait may be.
     pub(super) fn next(&self) -> Duration {
         self.watch

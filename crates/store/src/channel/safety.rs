@@ -1,0 +1,342 @@
+//! Data connections that prove where they lead (DCAU), and then carry bytes in
+//! clear or under protection (PROT).
+//!
+//! Who connects begins. What is said to prove it are TLS records and nothing around
+//! them; with PROT C the bytes of the file follow the last of these at once, so
+//! records are read one by one, and nothing behind them.
+
+use super::{
+    awaited::Awaited,
+    link::again,
+    watch::{Patience, Watch},
+};
+use crate::{Error, Result};
+use godwit_trust::{self as trust, Authorities, Credential, Delegate, Expect, Opened};
+use godwit_wire::shield::Level;
+use std::{
+    io::{self, Read, Write},
+    net::TcpStream,
+    time::Duration,
+};
+
+/// What a data connection must prove, by what we prove the same, and what is then
+/// done to its bytes.
+#[derive(Clone, Debug)]
+pub struct Safety {
+    /// What we show.
+    pub credential: Credential,
+    /// Whom we believe.
+    pub authorities: Authorities,
+    /// To whom it must lead.
+    pub expect: Expect,
+    /// What is done to bytes.
+    pub level: Level,
+}
+
+/// Which end of a connection is ours.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Side {
+    Connected,
+    Accepted,
+}
+
+/// What lies between the bytes of a file and the socket.
+#[derive(Debug)]
+pub(super) enum Shield {
+    /// Bytes go as they are.
+    Clear,
+    /// Something must be proved before the first byte.
+    Due(Box<Due>),
+    /// Bytes are protected.
+    Guarded(Box<Guarded>),
+}
+
+/// A proof that is still to come.
+#[derive(Debug)]
+pub(super) struct Due {
+    safety: Safety,
+    pub(super) side: Side,
+    /// What comes of it, where it goes on by itself.
+    alone: Option<Awaited<Shield>>,
+}
+
+impl Due {
+    /// Who connects has to begin, and the server may say nothing more, not even that
+    /// it is about to transfer, before it is over: so that goes on by itself.
+    pub(super) fn new(safety: Safety, side: Side, stream: &TcpStream) -> io::Result<Self> {
+        let mut due = Self {
+            safety,
+            side,
+            alone: None,
+        };
+        if side == Side::Connected {
+            let (safety, stream) = (due.safety.clone(), stream.try_clone()?);
+            let watch = Watch::new(ALONE_MAX)?;
+            due.alone = Some(Awaited::begin(move || {
+                let host = host_of(&stream);
+                safety.prove(&stream, side, &host, &mut watch.patience())
+            })?);
+        }
+        Ok(due)
+    }
+
+    /// Returns what comes of it.
+    pub(super) fn prove(
+        &mut self,
+        stream: &TcpStream,
+        patience: &mut Patience<'_>,
+    ) -> Result<Shield> {
+        let host = host_of(stream);
+        match &mut self.alone {
+            Some(alone) => alone.wait(&host, PROVING, patience),
+            None => self.safety.prove(stream, self.side, &host, patience),
+        }
+    }
+}
+
+/// Returns who is there, for messages.
+pub(super) fn host_of(stream: &TcpStream) -> String {
+    let peer = stream.peer_addr();
+    peer.map_or_else(|_| "the peer".into(), |address| address.to_string())
+}
+
+impl Safety {
+    /// Proves who is at either end of a connection.
+    fn prove(
+        &self,
+        stream: &TcpStream,
+        side: Side,
+        host: &str,
+        patience: &mut Patience<'_>,
+    ) -> Result<Shield> {
+        let mut records = Records {
+            stream,
+            host,
+            patience,
+        };
+        let proved = self.exchange(&mut records, side);
+        let channel = proved.map_err(|error| match error {
+            Stop::Trust(cause) => Error::Trust {
+                host: format!("data connection with {host}"),
+                cause: Box::new(cause),
+            },
+            Stop::Store(error) => error,
+        })?;
+        Ok(match self.level {
+            Level::Clear => Shield::Clear,
+            Level::Safe | Level::Private => Shield::Guarded(Box::new(Guarded::new(channel))),
+        })
+    }
+
+    fn exchange(&self, records: &mut Records<'_, '_>, side: Side) -> Result<trust::Channel, Stop> {
+        let (us, them, whom) = (&self.credential, &self.authorities, self.expect.clone());
+        // Protected streams have none of GSI's own bytes.
+        let is_bare = self.level != Level::Clear;
+        let mut channel = match side {
+            Side::Accepted if is_bare => trust::Channel::accept_tls(us, them)?.only(whom),
+            Side::Accepted => trust::Channel::accept(us, them)?.only(whom),
+            Side::Connected => {
+                let (channel, first) = match is_bare {
+                    true => trust::Channel::initiate_tls(us, them, whom),
+                    false => trust::Channel::initiate(us, them, whom, Delegate::No),
+                }?;
+                records.send(&first)?;
+                channel
+            }
+        };
+        loop {
+            let step = channel.step(&records.next()?)?;
+            if let Some(token) = step.token {
+                records.send(&token)?;
+            }
+            if step.done {
+                return Ok(channel);
+            }
+        }
+    }
+}
+
+/// What ends a proof.
+enum Stop {
+    Trust(trust::Error),
+    Store(Error),
+}
+
+impl From<trust::Error> for Stop {
+    fn from(error: trust::Error) -> Self {
+        Self::Trust(error)
+    }
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// A socket on which both sides say TLS records.
+struct Records<'a, 'w> {
+    stream: &'a TcpStream,
+    host: &'a str,
+    patience: &'a mut Patience<'w>,
+}
+
+impl Records<'_, '_> {
+    /// Reads one record, and not a byte behind it.
+    fn next(&mut self) -> Result<Vec<u8>> {
+        let mut record = vec![0; HEAD_BYTES];
+        self.fill(&mut record)?;
+        let length = usize::from(u16::from_be_bytes([record[3], record[4]]));
+        let is_tls = (20..=23).contains(&record[0]) && record[1] == 3;
+        if !is_tls || length > RECORD_BYTES_MAX {
+            return Err(Error::PeerMisbehaved {
+                host: self.host.into(),
+                what: "what came on the data connection proves nothing (DCAU)".into(),
+            });
+        }
+        record.resize(HEAD_BYTES + length, 0);
+        self.fill(&mut record[HEAD_BYTES..])?;
+        Ok(record)
+    }
+
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<()> {
+        let mut came = 0;
+        while came < bytes.len() {
+            let result = match self.stream.read(&mut bytes[came..]) {
+                Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+                other => other,
+            };
+            came += self.moved(result)?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Result<()> {
+        let mut sent = 0;
+        while sent < bytes.len() {
+            let result = self.stream.write(&bytes[sent..]);
+            sent += self.moved(result)?;
+        }
+        Ok(())
+    }
+
+    fn moved(&mut self, result: io::Result<usize>) -> Result<usize> {
+        match result {
+            Ok(count) => {
+                self.patience.went_on();
+                Ok(count)
+            }
+            Err(error) if again(&error) => self.patience.waited(self.host, PROVING).map(|()| 0),
+            Err(cause) => Err(Error::Lost {
+                host: self.host.into(),
+                during: PROVING.into(),
+                cause,
+            }),
+        }
+    }
+}
+
+/// Bytes under protection.
+#[derive(Debug)]
+pub(super) struct Guarded {
+    channel: trust::Channel,
+    /// As it came from the socket.
+    came: Vec<u8>,
+    /// As it is sent.
+    sealed: Vec<u8>,
+    sent: usize,
+}
+
+impl Guarded {
+    fn new(channel: trust::Channel) -> Self {
+        Self {
+            channel,
+            came: Vec::new(),
+            sealed: Vec::new(),
+            sent: 0,
+        }
+    }
+
+    /// Reads plain bytes; 0 if there are no more. GCT ends a file of MODE S without
+    /// a protected word, so a connection that just ends has to do: whoever knows the
+    /// length (`ALLO`, `SIZE`) sees whether somebody cut it.
+    pub(super) fn read(&mut self, mut stream: &TcpStream, bytes: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.channel.open(bytes).map_err(spoiled)? {
+                Opened::Bytes(count) => return Ok(count),
+                Opened::End => return Ok(0),
+                Opened::Nothing => {}
+            }
+            self.came.resize(PIECE_BYTES, 0);
+            match stream.read(&mut self.came)? {
+                0 => return Ok(0),
+                count => self.channel.take_in(&self.came[..count]).map_err(spoiled)?,
+            }
+        }
+    }
+
+    /// Takes plain bytes to be sent, as many as suit; [`Guarded::push`] sends the last
+    /// of them.
+    pub(super) fn write(&mut self, stream: &TcpStream, parts: [&[u8]; 2]) -> io::Result<usize> {
+        self.push(stream)?;
+        let mut taken = 0;
+        for part in parts {
+            let some = &part[..part.len().min(PIECE_BYTES)];
+            self.channel.seal(some, &mut self.sealed).map_err(spoiled)?;
+            taken += some.len();
+            if some.len() < part.len() {
+                break;
+            }
+        }
+        match self.push(stream) {
+            Err(error) if !again(&error) => Err(error),
+            _ => Ok(taken),
+        }
+    }
+
+    /// Says that nothing more will be said.
+    pub(super) fn end(&mut self) -> io::Result<()> {
+        self.channel.end(&mut self.sealed).map_err(spoiled)
+    }
+
+    /// Sends what is to be sent.
+    pub(super) fn push(&mut self, mut stream: &TcpStream) -> io::Result<()> {
+        while self.sent < self.sealed.len() {
+            match stream.write(&self.sealed[self.sent..])? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                count => self.sent += count,
+            }
+        }
+        self.sealed.clear();
+        self.sent = 0;
+        Ok(())
+    }
+
+    /// Tells whether plain bytes may be there without anything more coming.
+    pub(super) fn has_more(&self) -> bool {
+        self.channel.has_more()
+    }
+
+    /// Gives back the memory that only a transfer needs.
+    pub(super) fn rest(&mut self) {
+        self.came = Vec::new();
+        if self.sealed.is_empty() {
+            self.sealed = Vec::new();
+        }
+    }
+}
+
+fn spoiled(error: trust::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+/// A server may be busy before it turns to its data port; who wants to wait no
+/// longer hangs up.
+const ALONE_MAX: Duration = Duration::from_secs(3600);
+const HEAD_BYTES: usize = 5;
+/// RFC 8446, 5.2.
+const RECORD_BYTES_MAX: usize = (16 << 10) + 256;
+/// Four records and more: neither a call to the kernel for each, nor out of the
+/// processor's cache.
+const PIECE_BYTES: usize = 64 << 10;
+const PROVING: &str = "proving where the data connection leads";
