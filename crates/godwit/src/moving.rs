@@ -13,7 +13,7 @@ use crate::{
 };
 use godwit_core::Url;
 use godwit_store::engine::{self, Options, Rule, Stores, Summary, Task};
-use godwit_store::{Entry, Error, Kind, Stat};
+use godwit_store::{Entry, Error, Kind, Stat, Trust};
 use serde_json::json;
 use std::{
     collections::HashSet,
@@ -69,6 +69,10 @@ pub(crate) fn options(moving: &Moving) -> Run<Options> {
         retries: moving.retries.unwrap_or(ours.retries),
         stall: moving.stall_timeout.unwrap_or(ours.stall),
         tcp_buffer: moving.tcp_buffer,
+        trust: Trust {
+            level: moving.level(),
+            ..Trust::default()
+        },
         notes: record::state_directory().map(|state| state.join("uploads")),
         ..ours
     })

@@ -7,6 +7,7 @@ use crate::{
     verbs::{self, Facts},
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use godwit_store::Level;
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 /// Moves files between this machine, FTP and GridFTP servers, and serves them.
@@ -165,9 +166,29 @@ pub(crate) struct Moving {
     /// by default the kernels tune them, which is nearly always better
     #[arg(long, value_name = "BYTES", value_parser = units::parse_buffer, help_heading = "Moving")]
     pub(crate) tcp_buffer: Option<u32>,
+    /// Encrypt what is transferred (gsiftp: only); an error where the server cannot
+    #[arg(long, group = "protection", help_heading = "Moving")]
+    pub(crate) private: bool,
+    /// Let nobody change what is transferred (gsiftp: only); an error where the server cannot
+    #[arg(long, group = "protection", help_heading = "Moving")]
+    pub(crate) safe: bool,
+    /// Transfer in clear; with gsiftp: still only from and to whom it must be [the default]
+    #[arg(long, group = "protection", help_heading = "Moving")]
+    pub(crate) clear: bool,
     /// Say what would be done, with the very paths, and do nothing
     #[arg(long, help_heading = "Moving")]
     pub(crate) dry_run: bool,
+}
+
+impl Moving {
+    /// Returns what is to be done to the bytes of files.
+    pub(crate) fn level(&self) -> Level {
+        match (self.private, self.safe) {
+            (true, _) => Level::Private,
+            (_, true) => Level::Safe,
+            _ => Level::Clear,
+        }
+    }
 }
 
 /// How progress is shown.

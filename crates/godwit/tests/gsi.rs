@@ -6,7 +6,7 @@ mod common;
 
 use common::{Node, Said, Scratch, assert_same, godwit, have, ours_within, skip};
 use godwit_trust::{
-    Credential, NewProxy,
+    Credential, KeyKind, NewProxy,
     lab::{Ca, Issue, write_pair, write_proxy},
 };
 use std::{
@@ -29,7 +29,10 @@ impl Lab {
         let ca = authority(&scratch.join("ca"), "/O=Lab/CN=Lab CA");
         let lab = Self { scratch, ca };
         lab.host("host", &["localhost", "127.0.0.1"]);
-        lab.proxy("alice", &lab.ca.issue(&Issue::user("alice")).unwrap());
+        lab.proxy(
+            "alice",
+            &lab.ca.issue(&quick(Issue::user("alice"))).unwrap(),
+        );
         lab
     }
 
@@ -38,13 +41,18 @@ impl Lab {
     }
 
     fn host(&self, name: &str, names: &[&str]) {
-        let host = self.ca.issue(&Issue::host(names)).unwrap();
+        let host = self.ca.issue(&quick(Issue::host(names))).unwrap();
         let (cert, key) = (format!("{name}.pem"), format!("{name}.key"));
         write_pair(&host, &self.path(&cert), &self.path(&key)).unwrap();
     }
 
     fn proxy(&self, name: &str, of: &Credential) {
-        let proxy = of.proxy(&NewProxy::default()).unwrap();
+        let key = KeyKind::Elliptic;
+        let wanted = NewProxy {
+            key,
+            ..NewProxy::default()
+        };
+        let proxy = of.proxy(&wanted).unwrap();
         write_proxy(&proxy, &self.path(name)).unwrap();
     }
 
@@ -88,7 +96,13 @@ impl Lab {
 }
 
 fn authority(dir: &Path, subject: &str) -> Ca {
-    Ca::init(dir, subject, DAY * 30, Default::default()).unwrap()
+    Ca::init(dir, subject, DAY * 30, KeyKind::Elliptic).unwrap()
+}
+
+/// With a key that is made in no time.
+fn quick(issue: Issue) -> Issue {
+    let key = KeyKind::Elliptic;
+    Issue { key, ..issue }
 }
 
 fn url(node: &Node, path: &str) -> String {
@@ -99,14 +113,22 @@ fn url(node: &Node, path: &str) -> String {
 fn files_come_and_go_between_ours() {
     let lab = Lab::new();
     let node = lab.node("host");
-    for size in [0, 1, 3_000_000] {
+    for (size, way) in [
+        (0, &["--clear"][..]),
+        (1, &[]),
+        (3_000_000, &["--streams", "4"]),
+        (0, &["--private"]),
+        (3_000_000, &["--private", "--streams", "4"]),
+        (3_000_000, &["--private", "--no-verify"]),
+        (2_000_000, &["--safe"]),
+    ] {
         let file = lab.scratch.file(format!("f{size}"), size);
         let (there, back) = (url(&node, "f"), lab.path("back"));
-        lab.run("alice", &["cp", file.to_str().unwrap(), &there])
-            .ok();
+        let file_name = file.to_str().unwrap();
+        let copy = |from: &str, to: &str| lab.run("alice", &[&["cp"], way, &[from, to]].concat());
+        copy(file_name, &there).ok();
         assert_same(&file, &node.export.join("f"));
-        lab.run("alice", &["cp", &there, back.to_str().unwrap()])
-            .ok();
+        copy(&there, back.to_str().unwrap()).ok();
         assert_same(&file, &back);
     }
 }
@@ -144,7 +166,7 @@ fn who_cannot_come_in_is_told_what_is_wrong_and_what_to_do() {
     let node = lab.node("host");
     let at = url(&node, "");
 
-    lab.proxy("bob", &lab.ca.issue(&Issue::user("bob")).unwrap());
+    lab.proxy("bob", &lab.ca.issue(&quick(Issue::user("bob"))).unwrap());
     lab.refused(
         "bob",
         &at,
@@ -154,7 +176,7 @@ fn who_cannot_come_in_is_told_what_is_wrong_and_what_to_do() {
     let short = Issue {
         not_before: SystemTime::now() - DAY,
         not_after: SystemTime::now() - Duration::from_secs(60),
-        ..Issue::user("alice")
+        ..quick(Issue::user("alice"))
     };
     let old = lab.ca.issue(&short).unwrap();
     write_proxy(&old, &lab.path("old")).unwrap();
@@ -165,7 +187,7 @@ fn who_cannot_come_in_is_told_what_is_wrong_and_what_to_do() {
     );
 
     let other = authority(&lab.path("other"), "/O=Other/CN=CA");
-    lab.proxy("eve", &other.issue(&Issue::user("eve")).unwrap());
+    lab.proxy("eve", &other.issue(&quick(Issue::user("eve"))).unwrap());
     lab.refused(
         "eve",
         &at,
@@ -232,32 +254,101 @@ fn files_come_and_go_between_ours_and_a_globus_server() {
     for size in [0, 1, 5_000_000] {
         let file = globus.scratch.file("f", size);
         let back = globus.scratch.join("back");
-        for streams in ["1", "4"] {
-            globus
-                .run(&[
-                    "cp",
-                    "--streams",
-                    streams,
-                    file.to_str().unwrap(),
-                    &globus.url("f"),
-                ])
-                .ok();
+        let file_name = file.to_str().unwrap();
+        for way in [
+            &["--streams", "1"][..],
+            &["--streams", "4"],
+            &["--safe"],
+            &["--private", "--streams", "1"],
+            &["--private", "--streams", "3"],
+        ] {
+            let copy = |from: &str, to: &str| globus.run(&[&["cp"], way, &[from, to]].concat());
+            copy(file_name, &globus.url("f")).ok();
             assert_same(&file, &globus.data().join("f"));
-            globus
-                .run(&[
-                    "cp",
-                    "--streams",
-                    streams,
-                    &globus.url("f"),
-                    back.to_str().unwrap(),
-                ])
-                .ok();
+            copy(&globus.url("f"), back.to_str().unwrap()).ok();
             assert_same(&file, &back);
         }
     }
     globus.run(&["ls", "-l", &globus.url("")]).ok();
     globus.run(&["rm", &globus.url("f")]).ok();
     assert!(!globus.data().join("f").exists());
+}
+
+#[test]
+fn many_small_files_come_and_go_between_ours_and_a_globus_server() {
+    let Some(globus) = Globus::start() else {
+        return;
+    };
+    for i in 0..60 {
+        globus.scratch.file(format!("tree/d{}/{i}", i % 3), i * 300);
+    }
+    let (tree, back) = (globus.scratch.join("tree"), globus.scratch.join("back"));
+    for way in [&["--clear"], &["--private"]] {
+        let there = globus.url(&way[0][2..]);
+        let copy =
+            |from: &str, to: &str| globus.run(&[&["cp", "-r"], &way[..], &[from, to]].concat());
+        copy(tree.to_str().unwrap(), &there).ok();
+        copy(&there, back.to_str().unwrap()).ok();
+        for i in 0..60 {
+            let name = format!("d{}/{i}", i % 3);
+            assert_same(&tree.join(&name), &back.join(&name));
+        }
+        fs::remove_dir_all(&back).unwrap();
+    }
+}
+
+#[test]
+fn third_parties_prove_to_each_other_that_they_act_for_the_same_user() {
+    let Some(globus) = Globus::start() else {
+        return;
+    };
+    let world = globus.scratch.join("world");
+    let text = |name: &str| world.join(name).to_str().unwrap().to_owned();
+    let start = |name: &str| {
+        let options = [
+            ("--host-cert", "host1cert.pem"),
+            ("--host-key", "host1key.pem"),
+            ("--ca-dir", "certs"),
+            ("--gridmap", "grid-mapfile"),
+        ];
+        let mut all = vec!["--anonymous".to_owned(), "write".into()];
+        all.extend(
+            options
+                .iter()
+                .flat_map(|(flag, file)| [(*flag).to_owned(), text(file)]),
+        );
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        // Run by root, a node acts as the account that the user is mapped to.
+        let export = globus.scratch.dir(name);
+        let everyone = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        fs::set_permissions(&export, everyone).unwrap();
+        Node::with(&export, &all)
+    };
+    let (one, two) = (start("one"), start("two"));
+    let file = globus.scratch.file("one/f", 4_000_000);
+    for way in ["--clear", "--private"] {
+        let copy = |from: &str, to: &str| globus.run(&["cp", way, from, to]).ok();
+        copy(&url(&one, "f"), &url(&two, "g"));
+        assert_same(&file, &two.export.join("g"));
+        copy(&url(&two, "g"), &globus.url("h"));
+        assert_same(&file, &globus.data().join("h"));
+        copy(&globus.url("h"), &url(&one, "i"));
+        assert_same(&file, &one.export.join("i"));
+        for path in [
+            two.export.join("g"),
+            globus.data().join("h"),
+            one.export.join("i"),
+        ] {
+            fs::remove_file(path).unwrap();
+        }
+    }
+    // One that cannot prove anything: in clear, or not at all.
+    let plain = format!("ftp://localhost:{}/g", two.port);
+    globus.run(&["cp", &url(&one, "f"), &plain]).ok();
+    assert_same(&file, &two.export.join("g"));
+    let said = globus.run(&["cp", "--private", &url(&one, "f"), &plain]);
+    assert_ne!(said.status, Some(0));
+    assert!(said.stderr.contains("ftp: goes in clear"), "{said}");
 }
 
 /// `globus-gridftp-server` with GSI, in a world of its own.

@@ -61,6 +61,8 @@ pub(crate) fn failure(error: &Error) -> Failure {
             Cause::Lost,
             format!("The data connection broke the protocol: {what}"),
         ),
+        // Whoever it was will be the same at the next try.
+        Error::Trust { host, cause } => Failure::new(Cause::Denied, format!("{host}: {cause}")),
         Error::Busy { said: why, .. } => Failure::new(Cause::Busy, format!("Busy: {why}")),
         Error::Canceled => said(Cause::Aborted, "Aborted; what arrived is kept."),
         Error::Io { cause, .. } => Failure::new(io_cause(cause), why(cause)),

@@ -372,10 +372,7 @@ impl Session {
 
     /// Makes sure that there is a data connection, and says so.
     fn open(&mut self, leg: &Leg) -> Result<(), Failure> {
-        if leg.peer != DataPeer::Anyone {
-            let why = "Data connections cannot prove anything in this version: DCAU N first.";
-            return Err(Failure::new(Cause::Unsupported, why));
-        }
+        let safety = self.safety(leg)?;
         self.links = Links::Underway;
         if leg.delayed.is_some() {
             let (held, address) = self.passive(leg.delayed)?;
@@ -386,12 +383,17 @@ impl Session {
             return Err(Failure::new(Cause::NoConnection, "Use PASV or PORT first."));
         };
         held.size_buffers(leg.buffer_bytes);
+        held.protect(safety);
         let warm = held.is_warm();
         if !warm {
             let streams = leg.streams.min(self.shared.config.limits.streams);
-            held = self.connect(held, streams).map_err(|error| Failure {
+            let open = match leg.peer {
+                DataPeer::Anyone => self.connect(held, streams),
+                _ => self.connect_attended(held, streams),
+            };
+            held = open.map_err(|error| Failure {
                 cause: match failure(&error).cause {
-                    Cause::Aborted => Cause::Aborted,
+                    kept @ (Cause::Aborted | Cause::Denied) => kept,
                     _ => Cause::NoConnection,
                 },
                 ..failure(&error)
@@ -411,6 +413,11 @@ impl Session {
             Err(Error::Stalled { .. }) => {}
             Err(error) => return Err(error),
         }
+        self.connect_attended(held, streams)
+    }
+
+    /// A proof that has begun must not be interrupted: it cannot go on later.
+    fn connect_attended(&mut self, mut held: Held, streams: usize) -> godwit_store::Result<Held> {
         let watch = self.new_watch()?;
         self.attended(&watch, TICK_NEVER, &mut |_| {}, || {
             held.open(streams, &watch)?;

@@ -132,11 +132,7 @@ fn globus_url_copy_with_a_proxy_gets_and_puts() {
     for size in [0, 1, 3_000_000] {
         let whole = bytes(size);
         served.put("x", &whole);
-        for way in [
-            &["-nodcau"][..],
-            &["-nodcau", "-p", "4"],
-            &["-nodcau", "-fast"],
-        ] {
+        for way in WAYS {
             lab.copy(way, &url(&served, "x"), &file(&got));
             assert_eq!(fs::read(&got).unwrap(), whole, "get of {size} by {way:?}");
             lab.copy(way, &file(&got), &url(&served, "y"));
@@ -242,4 +238,15 @@ fn a_mapped_name_may_be_asked_for_and_another_not() {
     );
 }
 
+/// Data connections in clear, proved, safe and private, one and several.
+const WAYS: [&[&str]; 8] = [
+    &["-nodcau"],
+    &["-nodcau", "-p", "4"],
+    &[],
+    &["-p", "4"],
+    &["-fast"],
+    &["-dcsafe", "-p", "2"],
+    &["-dcpriv"],
+    &["-dcpriv", "-fast", "-p", "3"],
+];
 const YEAR: Duration = Duration::from_secs(365 * 86_400);

@@ -24,6 +24,7 @@ mod store;
 pub use dir::{Dir, Opener, Partial};
 pub use error::{Error, Result};
 pub use faulty::{Faulty, Trouble};
+pub use godwit_wire::shield::Level;
 pub use memory::Memory;
 pub use remote::{Appear, Remote, RemoteOptions, Trust};
 pub use slow::{Pace, Slow};

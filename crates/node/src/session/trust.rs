@@ -2,10 +2,11 @@
 
 use super::Session;
 use crate::{config::Access, failure::failure, listener::ANONYMOUS};
-use godwit_trust::{Authorities, Channel, Credential, Identity};
+use godwit_store::channel::Safety;
+use godwit_trust::{Authorities, Channel, Credential, Expect, Identity};
 use godwit_wire::{
-    server::{Answer, Cause, Failure, Welcome},
-    shield::{Guard, Spoiled},
+    server::{Answer, Cause, Failure, Leg, Welcome},
+    shield::{DataPeer, Guard, Spoiled},
 };
 
 /// How far a client has proved who it is.
@@ -34,7 +35,6 @@ pub(super) struct Proved {
     pub(super) peer: Identity,
     /// By what data connections prove that we act for the client: what it
     /// delegated, or else what the node has.
-    #[expect(dead_code, reason = "data connections are to show it")]
     pub(super) credential: Credential,
     pub(super) authorities: Authorities,
     /// What `DCSC` said instead.
@@ -157,6 +157,32 @@ impl Session {
     fn turn_down(&self, user: &str, why: &str) -> Result<Answer, Failure> {
         tracing::info!(user, why, "login refused");
         Err(Failure::of_login(why))
+    }
+
+    /// Returns what data connections must prove, and how.
+    pub(super) fn safety(&self, leg: &Leg) -> Result<Option<Safety>, Failure> {
+        if leg.peer == DataPeer::Anyone {
+            return Ok(None);
+        }
+        let Proof::Done(proved) = &self.proof else {
+            return Err(Failure::new(
+                Cause::Unsupported,
+                "DCAU needs a login by GSI.",
+            ));
+        };
+        let (credential, authorities, myself) = match &proved.instead {
+            None => (&proved.credential, &proved.authorities, &proved.peer),
+            Some((credential, authorities)) => (credential, authorities, &credential.identity()),
+        };
+        Ok(Some(Safety {
+            credential: credential.clone(),
+            authorities: authorities.clone(),
+            expect: Expect::Subject(match &leg.peer {
+                DataPeer::Subject(subject) => subject.clone(),
+                _ => myself.subject().into(),
+            }),
+            level: leg.level,
+        }))
     }
 
     /// `DCSC`: takes what data connections show from now on.

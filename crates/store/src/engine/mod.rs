@@ -19,7 +19,7 @@ pub use plan::extra;
 pub use retry::Retry;
 pub use stores::{Place, Stores};
 
-use crate::{Error, Result, Stat, Verified, channel::Cancel, remote::Flow};
+use crate::{Error, Result, Stat, Trust, Verified, channel::Cancel, remote::Flow};
 use godwit_core::Digest;
 use queue::{Queue, Taken};
 use std::{
@@ -61,6 +61,8 @@ pub struct Options {
     pub notes: Option<PathBuf>,
     /// What data connections hold at either end; `None`: as the kernels find best.
     pub tcp_buffer: Option<u32>,
+    /// By what we prove who we are, and how bytes are protected.
+    pub trust: Trust,
     /// Stops everything.
     pub cancel: Cancel,
 }
@@ -81,6 +83,7 @@ impl Options {
             connect: Duration::from_secs(15),
             notes: None,
             tcp_buffer: None,
+            trust: Trust::default(),
             cancel,
         }
     }

@@ -122,6 +122,7 @@ fn connect(url: &Url, options: &Options) -> Result<Arc<dyn Store>> {
                 digests: options.verify,
                 notes: options.notes.clone(),
                 tcp_buffer: options.tcp_buffer,
+                trust: options.trust.clone(),
                 ..RemoteOptions::new(options.cancel.clone())
             };
             Ok(Arc::new(Remote::open(url, &limits)?))

@@ -64,6 +64,7 @@ impl Session {
         }
         let mut channel = Channel::connect(self.ask_passive(mode)?);
         channel.size_buffers(self.options.tcp_buffer);
+        channel.protect(self.safety.clone());
         Ok(channel)
     }
 
@@ -146,6 +147,8 @@ impl Session {
     fn listen_for_data(&mut self) -> Result<Channel> {
         let (mut channel, address) = Channel::listen(self.local_ip()?, None)?;
         channel.size_buffers(self.options.tcp_buffer);
+        channel.protect(self.safety.clone());
+        channel.await_proof()?;
         let line = match address {
             SocketAddr::V4(v4) => Line::new("PORT").and(Commas(v4)),
             SocketAddr::V6(_) => Line::new("EPRT").and(Bars::from(address)),

@@ -29,6 +29,7 @@ use godwit_core::{Algorithm, Block, Digest, Extents, Scheme, Url};
 use godwit_wire::{
     client::{self, Ahead, Credentials, Family, Line, Peer, Talk},
     features::Features,
+    shield::Level,
 };
 use names::Depth;
 use parts::Parts;
@@ -166,6 +167,12 @@ impl Remote {
                 return Err(not_served(why.unwrap_or("it is not on an FTP server")));
             }
         };
+        if login == Login::Password && options.trust.level != Level::Clear {
+            return Err(Error::Unsupported {
+                what: "protecting what is transferred".into(),
+                why: "ftp: goes in clear; gsiftp: can be protected".into(),
+            });
+        }
         let host = url.host().ok_or_else(|| not_served("it names no host"))?;
         let who = Credentials {
             user: url.user().map_or(nobody.user, Into::into),

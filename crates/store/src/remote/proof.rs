@@ -2,11 +2,11 @@
 //! channel.
 
 use super::session::Session;
-use crate::{Error, Result};
+use crate::{Error, Result, channel::Safety};
 use godwit_trust::{Authorities, Channel, Credential, Delegate, Expect};
 use godwit_wire::{
     client::{self, Refusal, Token},
-    shield::{Guard, Spoiled},
+    shield::{Guard, Level, Spoiled},
 };
 
 /// By what we prove to servers who we are, and whom we believe. What is `None` is
@@ -22,11 +22,13 @@ pub struct Trust {
     pub expect: Option<Expect>,
     /// What the server may do in our name.
     pub delegate: Delegate,
+    /// What is done to the bytes of files. Unless we delegate nothing, data
+    /// connections prove where they lead in any case.
+    pub level: Level,
 }
 
 /// What was proved, and by what.
 #[derive(Clone, Debug)]
-#[expect(dead_code, reason = "data connections are to show it")]
 pub(super) struct Proved {
     pub(super) credential: Credential,
     pub(super) authorities: Authorities,
@@ -36,14 +38,13 @@ pub(super) struct Proved {
 pub(super) fn prove(
     session: &mut Session,
     host: &str,
-    trust: &Trust,
 ) -> Result<std::result::Result<Proved, Refusal>> {
-    let at = session.host.clone();
+    let (at, trust) = (session.host.clone(), session.options.trust.clone());
     let wrong = |cause| Error::Trust {
         host: at.clone(),
         cause: Box::new(cause),
     };
-    let (credential, authorities) = ours(&at, trust)?;
+    let (credential, authorities) = ours(&at, &trust)?;
     let expect = trust.expect.clone();
     let expect = expect.unwrap_or_else(|| Expect::Host(host.into()));
     let begun = Channel::initiate(&credential, &authorities, expect, trust.delegate);
@@ -83,6 +84,47 @@ fn ours(at: &str, trust: &Trust) -> Result<(Credential, Authorities)> {
         None => Authorities::discover().map_err(wrong)?,
     };
     Ok((credential, authorities))
+}
+
+/// Settles with the server how data connections are protected.
+pub(super) fn settle_data(session: &mut Session, proved: Proved) -> Result<()> {
+    let Trust {
+        level, delegate, ..
+    } = session.options.trust;
+    let knows = session.peer.features.has("DCAU");
+    let cannot = |why: &str| Error::Unsupported {
+        what: "protecting what is transferred".into(),
+        why: format!("{} {why}", session.host),
+    };
+    if !knows {
+        return match level {
+            Level::Clear => Ok(()),
+            _ => Err(cannot("does not know DCAU")),
+        };
+    }
+    if delegate == Delegate::No {
+        // With nothing of ours the server could not prove to act for us.
+        return match level {
+            Level::Clear => session.settle("DCAU N"),
+            _ => Err(cannot("needs a credential that you delegate")),
+        };
+    }
+    let letter = match level {
+        Level::Clear => None,
+        Level::Safe => Some("PROT S"),
+        Level::Private => Some("PROT P"),
+    };
+    if let Some(line) = letter {
+        session.settle("PBSZ 1048576")?;
+        session.settle(line)?;
+    }
+    session.safety = Some(Safety {
+        expect: Expect::Subject(proved.credential.identity().subject().into()),
+        credential: proved.credential,
+        authorities: proved.authorities,
+        level,
+    });
+    Ok(())
 }
 
 /// Wraps the lines of a control channel.

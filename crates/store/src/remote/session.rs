@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    channel::{Channel, Mode},
+    channel::{Channel, Mode, Safety},
     error::{GREETING, LOGIN},
 };
 use godwit_sys::wait_readable;
@@ -20,7 +20,7 @@ use godwit_wire::{
         Talk,
     },
     reply::Reply,
-    shield::Guard,
+    shield::{Guard, Level},
 };
 use std::{
     io::{self, Read, Write},
@@ -47,8 +47,10 @@ pub(super) struct Session {
     pub(super) round_trip: Duration,
     /// EPSV was refused here.
     pub(super) no_epsv: bool,
-    /// By what, if we proved who we are.
+    /// By what we proved who we are, until the login is over.
     proved: Option<Proved>,
+    /// What data connections must prove.
+    pub(super) safety: Option<Safety>,
     /// What was answered to lines said together with the login, until more is said.
     early: Vec<(Line, Reply)>,
     stream: TcpStream,
@@ -108,6 +110,7 @@ impl Session {
             round_trip: Duration::MAX,
             no_epsv: false,
             proved: None,
+            safety: None,
             early: Vec::new(),
             stream,
             dialogue: Dialogue::new(),
@@ -170,9 +173,8 @@ impl Session {
                 self.ask_one(no_digests)?;
             }
         }
-        if self.proved.is_some() && self.peer.features.has("DCAU") {
-            let reply = self.ask_one(Line::new("DCAU N"))?;
-            return Ok(Refusal::check(&reply).map(drop));
+        if let Some(proved) = self.proved.take() {
+            proof::settle_data(self, proved)?;
         }
         self.early = lines.into_iter().zip(replies).collect();
         Ok(Ok(()))
@@ -189,12 +191,30 @@ impl Session {
             Ok(banner) => banner,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        let trust = self.options.trust.clone();
-        match proof::prove(self, name, &trust)? {
+        match proof::prove(self, name)? {
             Ok(proved) => self.proved = Some(proved),
             Err(refusal) => return Ok(Err(refusal)),
         }
         client::enter(self, banner, who, lines)
+    }
+
+    /// Has data connections prove nothing, and go in clear.
+    pub(super) fn stop_proving(&mut self) -> Result<()> {
+        if self.options.trust.level != Level::Clear {
+            return Err(Error::Unsupported {
+                what: "protecting what is transferred".into(),
+                why: "one of the two servers cannot".into(),
+            });
+        }
+        self.settle("DCAU N")?;
+        (self.safety, self.warm) = (None, None);
+        Ok(())
+    }
+
+    /// Says a setting that must not be refused.
+    pub(super) fn settle(&mut self, line: &str) -> Result<()> {
+        let reply = self.ask_one(Line::new(line))?;
+        faults::check(&self.host, Path::new(line), &reply).map(drop)
     }
 
     /// Wraps all that is said from now on.

@@ -126,6 +126,12 @@ impl Delivering {
         if mode == Mode::Stream && !whole_rest {
             return Ok(None); // a stream is the rest of a file, not a part of it
         }
+        // What one of them cannot prove, the other must not ask for.
+        match (&ends.source.safety, &ends.target.safety) {
+            (Some(_), None) => ends.source.stop_proving()?,
+            (None, Some(_)) => ends.target.stop_proving()?,
+            _ => {}
+        }
         let to = ends.target.relay_target(mode)?;
         if !ends.source.relay_source(mode, streams, &to)? {
             return Ok(None);
