@@ -15,6 +15,7 @@ mod options;
 mod places;
 mod progress;
 mod record;
+mod same;
 mod screen;
 mod signals;
 mod topics;

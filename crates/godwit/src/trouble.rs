@@ -121,6 +121,19 @@ impl Trouble {
         }))
     }
 
+    /// Something was left as it is, since it is not as it was or must be.
+    pub(crate) fn kept(wanted: impl Into<String>, fact: impl Into<String>) -> Self {
+        Self(Box::new(Told {
+            wanted: wanted.into(),
+            fact: fact.into(),
+            code: 1,
+            fault: Fault::Lasting,
+            class: ("Specification", "site"),
+            next: None,
+            of_output: false,
+        }))
+    }
+
     /// Digests that should be equal are not.
     pub(crate) fn differs(wanted: impl Into<String>, fact: impl Into<String>) -> Self {
         Self(Box::new(Told {

@@ -159,6 +159,10 @@ impl Store for Dir {
         self.0.list(path, each)
     }
 
+    fn hidden(&self, path: &Path) -> Result<Vec<PathBuf>> {
+        self.0.hidden(path)
+    }
+
     fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Take) -> Result<Read> {
         self.0.read(path, want, streams, into)
     }

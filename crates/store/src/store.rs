@@ -45,6 +45,13 @@ pub trait Store: Send + Sync {
         walk_by_listing(self, path, each)
     }
 
+    /// Returns what stands in the whole tree below that neither listings nor reads
+    /// show, since its names are kept for partials; of a server, what is known: nothing.
+    fn hidden(&self, path: &Path) -> Result<Vec<PathBuf>> {
+        let _ = path;
+        Ok(Vec::new())
+    }
+
     /// Reads the bytes `want` of a file into `into`, from at most `streams`
     /// threads at once; with one stream in ascending order. Bytes beyond the end
     /// of the file are not an error: they do not come, and `Read` tells the size.
@@ -302,6 +309,29 @@ impl Stat {
             },
             None => Version::None,
         }
+    }
+
+    /// Tells whether both are of one time, as far as the coarser of them tells it:
+    /// FTP tells whole seconds, disks more. Neither is if it tells none.
+    pub fn is_of_time(&self, other: &Self) -> bool {
+        let (Some(a), Some(b)) = (self.mtime, other.mtime) else {
+            return false;
+        };
+        // What the coarser of them counts in.
+        let unit = unit_nanos(a).max(unit_nanos(b));
+        a.as_secs() == b.as_secs() && a.subsec_nanos() / unit == b.subsec_nanos() / unit
+    }
+}
+
+/// Returns the largest power of ten that divides the fraction; of none, the second.
+fn unit_nanos(time: Duration) -> u32 {
+    let powers = (0..9).rev().map(|digits| 10u32.pow(digits));
+    match time.subsec_nanos() {
+        0 => 1_000_000_000,
+        nanos => powers
+            .into_iter()
+            .find(|unit| nanos % unit == 0)
+            .unwrap_or(1),
     }
 }
 

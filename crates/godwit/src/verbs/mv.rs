@@ -7,15 +7,20 @@ use crate::{
     moving::{self, Moved, Pair, Work},
     options::{Moving, Names},
     places::{self, Place},
+    same,
     screen::Screen,
     trouble::{Run, Trouble},
 };
 use clap::Args;
 use godwit_core::Algorithm;
-use godwit_store::Error;
 use godwit_store::engine::{Rule, Stores, extra};
-use serde_json::json;
-use std::io;
+use godwit_store::{Error, Kind, Stat, What};
+use serde_json::{Value, json};
+use std::{
+    collections::HashMap,
+    io,
+    path::{Path, PathBuf},
+};
 
 /// Move or rename files and directories
 #[derive(Args, Debug)]
@@ -75,7 +80,12 @@ impl Mv {
             } else {
                 Rule::Always
             };
-            let pairs = left.clone();
+            let sources = left.into_iter().filter_map(|pair| {
+                let source = Leaving::look(pair);
+                source.map_err(|trouble| screen.trouble(&trouble)).ok()
+            });
+            let sources: Vec<Leaving> = sources.collect();
+            let pairs = sources.iter().map(|source| source.pair.clone()).collect();
             let work = Work {
                 act: "move",
                 pairs,
@@ -84,7 +94,7 @@ impl Mv {
                 delete: false,
             };
             let moved = moving::run(screen, &self.moving, work, &options);
-            self.remove_sources(screen, &moved, &left)?;
+            self.remove_sources(screen, &moved, &sources)?;
             facts = moved.facts;
         }
         facts.insert("renamed".into(), renamed.into());
@@ -122,9 +132,14 @@ impl Mv {
         Ok(true)
     }
 
-    fn remove_sources(&self, screen: &Screen, moved: &Moved, pairs: &[Pair]) -> Run {
+    fn remove_sources(&self, screen: &Screen, moved: &Moved, sources: &[Leaving]) -> Run {
         if !moved.all {
             return Ok(()); // what failed was told; nothing is removed
+        }
+        let skipped = moved.facts.get("skipped").and_then(Value::as_u64);
+        if skipped.is_some_and(|skipped| skipped > 0) {
+            let fact = "some of it stands at the target already, and was left alone there";
+            return Err(Trouble::kept("remove what was copied", fact).next("the sources were kept"));
         }
         if !self.moving.no_verify {
             for (source, target) in &moved.size_only {
@@ -132,54 +147,14 @@ impl Mv {
             }
         }
         let remover = Remover::new(screen, false);
-        for pair in pairs {
-            let aside = self.set_aside(pair)?;
-            if pair.tree {
-                remover.tree(&aside)?;
+        for source in sources {
+            if source.pair.tree {
+                source.remove_tree(&remover)?;
             } else {
-                let trouble = |error| Trouble::store(format!("remove {}", pair.source.url), error);
-                remover.file(&aside).map_err(trouble)?;
+                source.remove_file(&remover)?;
             }
         }
         Ok(())
-    }
-
-    /// Gives the source another name, and looks whether the target is still there.
-    ///
-    /// One file may be reached by many names: a second name of a host, a local path
-    /// and the node that exports it. No comparison of names finds that out, but a
-    /// target that goes when the source goes was the source itself.
-    fn set_aside(&self, pair: &Pair) -> Run<Place> {
-        let (source, target) = (&pair.source, &pair.target);
-        let wanted = || format!("move {} to {}", source.url, target.url);
-        let trouble = |error: Error| Trouble::store(wanted(), error);
-        let aside = aside(source).map_err(trouble)?;
-        source
-            .store
-            .rename(&source.path, &aside.path)
-            .map_err(trouble)?;
-        let refused = match target.store.stat(&target.path) {
-            Ok(_) if !pair.tree => return Ok(aside),
-            // What came into the source since it was listed was not copied.
-            Ok(_) => match extra(target, &aside) {
-                Ok(left) if left.is_empty() => return Ok(aside),
-                Ok(left) => {
-                    let fact = format!("{} is in the source only", left[0].0.display());
-                    Trouble::asked(wanted(), fact).next("nothing was removed; run it again")
-                }
-                Err(error) => trouble(error),
-            },
-            Err(Error::Missing { .. }) => {
-                let fact = "they are the same file, or one is inside the other";
-                Trouble::asked(wanted(), fact).next("nothing was removed")
-            }
-            Err(error) => trouble(error),
-        };
-        aside
-            .store
-            .rename(&aside.path, &source.path)
-            .map_err(trouble)?;
-        Err(refused)
     }
 
     /// A source is removed only if its copy is known to be good.
@@ -195,6 +170,172 @@ impl Mv {
         let fact = format!("the source has {was}, the copy {is}; the source was kept");
         Err(Trouble::differs(format!("move {source} to {target}"), fact)
             .next("remove the copy and run the command again"))
+    }
+}
+
+/// A source as it was before it was copied: only that is removed afterwards.
+struct Leaving {
+    pair: Pair,
+    before: HashMap<PathBuf, Stat>,
+}
+
+impl Leaving {
+    /// Looks at all of a source. Refuses one that is the target too, or that holds
+    /// what would not be copied.
+    fn look(pair: Pair) -> Run<Self> {
+        let (source, target) = (&pair.source, &pair.target);
+        let wanted = || format!("move {} to {}", source.url, target.url);
+        let trouble = |error: Error| Trouble::store(wanted(), error);
+        let mut before = HashMap::new();
+        if !pair.tree {
+            let stat = source.store.stat(&source.path).map_err(trouble)?;
+            before.insert(PathBuf::new(), stat);
+            return Ok(Self { pair, before });
+        }
+        let found = same::overlap(source, target, &mut |entry| {
+            before.insert(entry.path, entry.stat);
+        });
+        if let Some(fact) = found.map_err(trouble)? {
+            let fact = format!("{fact}, by another name");
+            return Err(Trouble::asked(wanted(), fact).next("nothing was copied or removed"));
+        }
+        let hidden = source.store.hidden(&source.path).map_err(trouble)?;
+        if let Some(first) = hidden.first() {
+            let (first, count) = (first.display(), hidden.len());
+            let fact = format!("{count} names are those of unfinished uploads: {first}");
+            return Err(Trouble::kept(wanted(), fact)
+                .next("finish these uploads, or remove or rename them; nothing was moved"));
+        }
+        Ok(Self { pair, before })
+    }
+
+    fn wanted(&self) -> String {
+        format!("move {} to {}", self.pair.source.url, self.pair.target.url)
+    }
+
+    fn changed(&self, path: &Path) -> Trouble {
+        let path = self.pair.source.path.join(path);
+        let fact = format!("{}: changed while it was moved", path.display());
+        Trouble::kept(self.wanted(), fact).next("nothing was removed; run it again")
+    }
+
+    /// Tells whether something in the source is as it was before it was copied.
+    fn is_unchanged(&self, path: &Path, now: &Stat) -> bool {
+        let Some(before) = self.before.get(path) else {
+            return false;
+        };
+        let as_before = before.kind == now.kind && before.unique == now.unique;
+        // A directory's own time changes as it is emptied.
+        as_before
+            && (now.kind == Kind::Directory || (before.size, before.mtime) == (now.size, now.mtime))
+    }
+
+    fn remove_file(&self, remover: &Remover<'_>) -> Run {
+        let source = &self.pair.source;
+        let aside = self.set_aside()?;
+        let removed = match aside.store.stat(&aside.path) {
+            Ok(now) if !self.is_unchanged(Path::new(""), &now) => Err(self.changed(Path::new(""))),
+            Ok(_) => {
+                let removed = aside.store.remove(&aside.path, What::File);
+                removed.map_err(|error| {
+                    let error = named(error, &source.path);
+                    Trouble::store(format!("remove {}", source.url), error)
+                })
+            }
+            Err(error) => Err(Trouble::store(self.wanted(), named(error, &source.path))),
+        };
+        if let Err(trouble) = removed {
+            self.put_back(&aside)?;
+            return Err(trouble);
+        }
+        let trouble = |error| Trouble::store(format!("remove {}", source.url), error);
+        remover.say(source).map_err(trouble)
+    }
+
+    fn remove_tree(&self, remover: &Remover<'_>) -> Run {
+        let (source, target) = (&self.pair.source, &self.pair.target);
+        let trouble = |error: Error| Trouble::store(self.wanted(), error);
+        self.put_back(&self.set_aside()?)?;
+        let mut changed = None;
+        let walked = source.store.walk(&source.path, &mut |entry| {
+            if !self.is_unchanged(&entry.path, &entry.stat) {
+                changed.get_or_insert(entry.path);
+            }
+            Ok(())
+        });
+        walked.map_err(trouble)?;
+        // What is in the source only was not copied.
+        if changed.is_none() {
+            changed = extra(target, source)
+                .map_err(trouble)?
+                .into_iter()
+                .map(|(path, _)| path)
+                .next();
+        }
+        if let Some(path) = changed {
+            return Err(self.changed(&path));
+        }
+        remover.tree_if(source, Path::new(""), &|path, now| {
+            self.is_unchanged(path, now)
+        })
+    }
+
+    /// Gives the source another name, and looks whether the target is still there.
+    ///
+    /// One file may be reached by many names: a second name of a host, a local path
+    /// and the node that exports it. No comparison of names finds that out, but a
+    /// target that goes when the source goes was the source itself.
+    fn set_aside(&self) -> Run<Place> {
+        let Pair { source, target, .. } = &self.pair;
+        let trouble = |error: Error| Trouble::store(self.wanted(), error);
+        let aside = aside(source).map_err(trouble)?;
+        source
+            .store
+            .rename(&source.path, &aside.path)
+            .map_err(|error| trouble(named(error, &source.path)))?;
+        let refused = match target.store.stat(&target.path) {
+            Ok(_) => return Ok(aside),
+            Err(Error::Missing { .. }) => {
+                let fact = "they are the same file, or one is inside the other";
+                Trouble::asked(self.wanted(), fact).next("nothing was removed")
+            }
+            Err(error) => trouble(error),
+        };
+        self.put_back(&aside)?;
+        Err(refused)
+    }
+
+    /// Gives the source its name back, or says where it is.
+    fn put_back(&self, aside: &Place) -> Run {
+        let source = &self.pair.source;
+        let (wanted, at) = (format!("give {} its name back", source.url), &aside.url);
+        let next = format!(
+            "it is whole and is called {at} now: godwit mv {at} {}",
+            source.url
+        );
+        match source.store.stat(&source.path) {
+            Err(Error::Missing { .. }) => {}
+            Ok(_) => {
+                let fact = "something else was put there while it was moved";
+                return Err(Trouble::kept(wanted, fact).next(next));
+            }
+            Err(error) => return Err(Trouble::store(wanted, error).next(next)),
+        }
+        aside
+            .store
+            .rename(&aside.path, &source.path)
+            .map_err(|error| Trouble::store(wanted, error).next(next))
+    }
+}
+
+/// Says of an error with a file that is set aside how its user calls it.
+fn named(error: Error, path: &Path) -> Error {
+    let path = path.to_owned();
+    match error {
+        Error::Denied { said, .. } => Error::Denied { path, said },
+        Error::Io { cause, .. } => Error::Io { path, cause },
+        Error::Missing { .. } => Error::Missing { path },
+        error => error,
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{
 use clap::Args;
 use godwit_core::Url;
 use godwit_store::engine::Stores;
-use godwit_store::{Entry, Error, Kind, What};
+use godwit_store::{Entry, Error, Kind, Stat, What};
 use serde_json::json;
 use std::{
     path::{Path, PathBuf},
@@ -79,6 +79,9 @@ impl Rm {
     }
 }
 
+/// Tells whether something in a tree may go.
+type May<'a> = dyn Fn(&Path, &Stat) -> bool + std::marker::Sync + 'a;
+
 /// Removes files and trees, and says so.
 pub(crate) struct Remover<'a> {
     screen: &'a Screen,
@@ -112,11 +115,19 @@ impl<'a> Remover<'a> {
     /// Removes a directory and everything below. What cannot be removed is
     /// reported and left, with the directories above it.
     pub(crate) fn tree(&self, place: &Place) -> Run {
+        self.tree_if(place, Path::new(""), &|_, _| true)
+    }
+
+    /// The same, but leaves what `may` says no to. `below` is where in the whole
+    /// tree `place` is, and begins the paths that `may` is asked for.
+    pub(crate) fn tree_if(&self, place: &Place, below: &Path, may: &May<'_>) -> Run {
         let trouble =
             |place: &Place, error: Error| Trouble::store(format!("remove {}", place.url), error);
         let (mut files, mut directories) = (Vec::new(), Vec::new());
+        let mut changed = Vec::new();
         let mut each = |entry: Entry| {
             match entry.stat.kind {
+                _ if !may(&below.join(&entry.path), &entry.stat) => changed.push(entry.path),
                 Kind::Directory => directories.push(entry.path),
                 _ => files.push(entry.path),
             }
@@ -127,16 +138,25 @@ impl<'a> Remover<'a> {
             .store
             .list(&place.path, &mut each)
             .map_err(|error| trouble(place, error))?;
-        let left = AtomicUsize::new(0);
+        let left = AtomicUsize::new(changed.len());
+        for path in changed {
+            let what = "it is new or was changed since it was copied".into();
+            let path = place.path.join(path);
+            self.screen
+                .trouble(&trouble(place, Error::Changed { path, what }));
+        }
         in_parallel(&files, |path: &PathBuf| {
-            if let Err(error) = places::inside(place, path).and_then(|file| self.file(&file)) {
+            let file = places::inside(place, path);
+            let named = file.as_ref().unwrap_or(place).clone();
+            if let Err(error) = file.and_then(|file| self.file(&file)) {
                 left.fetch_add(1, Ordering::Relaxed);
-                self.screen.trouble(&trouble(place, error));
+                self.screen.trouble(&trouble(&named, error));
             }
         });
         for path in &directories {
-            let below = places::inside(place, path).map_err(|error| trouble(place, error));
-            if let Err(error) = below.and_then(|below| self.tree(&below)) {
+            let inner = places::inside(place, path).map_err(|error| trouble(place, error));
+            if let Err(error) = inner.and_then(|inner| self.tree_if(&inner, &below.join(path), may))
+            {
                 left.fetch_add(1, Ordering::Relaxed);
                 self.screen.trouble(&error);
             }
@@ -154,7 +174,8 @@ impl<'a> Remover<'a> {
         self.say(place).map_err(|error| trouble(place, error))
     }
 
-    fn say(&self, place: &Place) -> Result<(), Error> {
+    /// Says that something was removed, and counts it.
+    pub(crate) fn say(&self, place: &Place) -> Result<(), Error> {
         self.removed.fetch_add(1, Ordering::Relaxed);
         let url = &place.url;
         if self.dry_run {

@@ -7,6 +7,7 @@ use crate::{
     moving::{self, Pair, Work},
     options::{Moving, Names},
     places::{self, Place},
+    same,
     screen::Screen,
     trouble::{Run, Trouble},
 };
@@ -65,6 +66,9 @@ impl Sync {
                 Trouble::asked(wanted, fact).next("leave --delete out, or name another target")
             );
         }
+        if self.delete {
+            refuse_overlap(&pairs)?;
+        }
         if self.moving.dry_run {
             return self.rehearse(screen, &pairs);
         }
@@ -100,6 +104,22 @@ impl Sync {
         }
         Ok(facts)
     }
+}
+
+/// Refuses to remove what is only another name of what is copied.
+fn refuse_overlap(pairs: &[Pair]) -> Run {
+    for pair in pairs.iter().filter(|pair| pair.tree) {
+        // A tree that cannot be read whole fails later, before anything is removed.
+        let found = same::overlap(&pair.source, &pair.target, &mut |_| {});
+        if let Ok(Some(fact)) = found {
+            let wanted = format!("sync {} to {}", pair.source.url, pair.target.url);
+            let fact = format!("{fact}, by another name; --delete would remove what is copied");
+            return Err(
+                Trouble::asked(wanted, fact).next("leave --delete out, or name another target")
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Says what is in the target only; one directory at a time, so that memory
@@ -157,7 +177,7 @@ fn differs(source: &Place, stat: &Stat, target: &Place, checksum: bool) -> Resul
         return Ok(true);
     }
     if !checksum {
-        return Ok(there.mtime.map(|t| t.as_secs()) != stat.mtime.map(|t| t.as_secs()));
+        return Ok(!stat.is_of_time(&there));
     }
     let of = |place: &Place| bytes::digest(place, Algorithm::Blake3, None);
     Ok(of(source)? != of(target)?)

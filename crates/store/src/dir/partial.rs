@@ -18,7 +18,7 @@ use std::{
     fs::File,
     io,
     os::unix::ffi::OsStrExt,
-    path::Path,
+    path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
     thread,
     time::Duration,
@@ -403,9 +403,30 @@ impl Inner {
         Ok(Removed::Gone)
     }
 
+    /// Finds what has the name of a partial, in the whole tree below.
+    pub(super) fn hidden(&self, path: &Path) -> Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        self.each_below(path, &mut |path, _, name| {
+            if is_reserved(name) {
+                found.push(path.join(name));
+            }
+        })?;
+        Ok(found)
+    }
+
     /// Removes what nobody writes to any more, in the whole tree below.
     pub(super) fn sweep(&self, path: &Path, age: Duration) -> Result<u64> {
         let mut removed = 0;
+        self.each_below(path, &mut |_, folder, name| {
+            if is_reserved(name) {
+                removed += u64::from(self.sweep_one(folder, name, age));
+            }
+        })?;
+        Ok(removed)
+    }
+
+    /// Calls `each` for all names in the whole tree below that is open to us.
+    fn each_below(&self, path: &Path, each: &mut dyn FnMut(&Path, &Folder, &OsStr)) -> Result<()> {
         let mut left = vec![path.to_owned()];
         while let Some(path) = left.pop() {
             let Ok(folder) = self.root.folder(&path) else {
@@ -413,19 +434,18 @@ impl Inner {
             };
             for found in folder.names().map_err(|e| wrong(&path, e))? {
                 let (name, kind) = found.map_err(|e| wrong(&path, e))?;
-                if is_reserved(&name) {
-                    removed += u64::from(self.sweep_one(&folder, &name, age));
-                } else if kind == sys::Kind::Directory
+                let is_folder = kind == sys::Kind::Directory
                     || kind == sys::Kind::Unknown
                         && folder
                             .meta(&name)
-                            .is_ok_and(|m| m.kind == sys::Kind::Directory)
-                {
+                            .is_ok_and(|m| m.kind == sys::Kind::Directory);
+                each(&path, &folder, &name);
+                if is_folder && !is_reserved(&name) {
                     left.push(path.join(name));
                 }
             }
         }
-        Ok(removed)
+        Ok(())
     }
 
     /// What cannot be removed stays for the next sweep.

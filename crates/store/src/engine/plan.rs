@@ -226,10 +226,8 @@ pub(super) fn wanted_bytes(item: &Item) -> u64 {
     })
 }
 
-/// FTP tells whole seconds, so that is what is compared.
 fn looks_same(source: &Stat, there: &Stat) -> bool {
-    let seconds = |stat: &Stat| stat.mtime.map(|time: Duration| time.as_secs());
-    source.size == there.size && seconds(source).is_some() && seconds(source) == seconds(there)
+    source.size == there.size && source.is_of_time(there)
 }
 
 fn same_digest(source: &Place, target: &Place) -> Result<bool> {

@@ -1,0 +1,198 @@
+//! What `mv`, `sync` and `cp -r` must never lose, leave or leave out unsaid.
+#![allow(clippy::unwrap_used)] // a test may
+
+mod common;
+
+use common::{Node, Said, Scratch, godwit, ours, tree};
+use serde_json::Value;
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::Stdio,
+    time::{Duration, UNIX_EPOCH},
+};
+
+fn run(scratch: &Scratch, line: &str) -> Said {
+    let mut command = godwit();
+    command.current_dir(scratch.path()).args(line.split(' '));
+    Said::of(command.stdin(Stdio::null()))
+}
+
+fn summary(said: &Said) -> Value {
+    let text = String::from_utf8_lossy(&said.stdout);
+    let line = text.lines().last().unwrap_or_else(|| panic!("{said}"));
+    serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {said}"))
+}
+
+/// A second name of the same node.
+fn alias(node: &Node, path: &str) -> String {
+    node.url(path).replace("ftp://", "ftp://anonymous@")
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn sync_never_deletes_its_source_by_another_of_its_names() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("node"));
+    let other = Node::start(&scratch.join("node"));
+    let below = Node::start(&scratch.dir("node/zd/below"));
+    scratch.file("node/zd/f", 100);
+    scratch.file("node/zd/below/g", 100);
+    scratch.file("node/keep", 10);
+    let here = text(&scratch.join("node")).to_owned();
+    let before = tree(&scratch.join("node"));
+    for (source, target) in [
+        (node.url("zd"), alias(&node, "")),
+        (node.url("zd"), other.url("")),
+        (node.url("zd"), here.clone()),
+        (format!("{here}/zd"), node.url("")),
+        (node.url("zd"), alias(&node, "zd")),
+        (node.url("zd"), below.url("")),
+        (node.url("zd"), below.url("new")),
+    ] {
+        for dry in [&[][..], &["--dry-run"]] {
+            let verb = ["sync", "--delete"].iter().chain(dry).copied();
+            let said = ours(verb.chain([source.as_str(), &target]));
+            assert_eq!(said.status, Some(2), "sync {source} {target}: {said}");
+            assert_eq!(tree(&scratch.join("node")), before, "{source} {target}");
+        }
+    }
+    // From elsewhere it is as ever.
+    scratch.file("data/f", 10);
+    let data = scratch.join("data");
+    ours(["sync", "--delete", text(&data), &node.url("zd")]).ok();
+    assert!(!scratch.join("node/zd/below").exists());
+}
+
+#[test]
+fn mv_into_itself_by_another_name_leaves_no_copy_there() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("node"));
+    scratch.file("node/s/f", 100);
+    scratch.dir("node/s/t");
+    let before = tree(&scratch.join("node"));
+    for target in ["s/t/", "s/t/new", "s"] {
+        let said = ours(["mv", &node.url("s"), &alias(&node, target)]);
+        assert_eq!(said.status, Some(2), "{target}: {said}");
+        assert_eq!(tree(&scratch.join("node")), before, "{target}");
+    }
+}
+
+#[test]
+fn mv_names_what_it_cannot_remove_and_leaves_it_under_its_name() {
+    let scratch = Scratch::new();
+    let node = Node::with(&scratch.join("node"), &["--anonymous", "write"]);
+    for part in ["part1", "part2", "closed/part3"] {
+        scratch.file(format!("data/{part}"), 100);
+    }
+    let closed = scratch.join("data/closed");
+    let mode = |mode| fs::set_permissions(&closed, PermissionsExt::from_mode(mode)).unwrap();
+    mode(0o555);
+    let data = scratch.join("data");
+    if fs::write(closed.join("trial"), "").is_ok() {
+        return common::peers::skip("root may write everywhere");
+    }
+    let said = ours(["mv", text(&data), &node.url("data")]);
+    mode(0o755);
+    let left = tree(&scratch.join("data"));
+    assert!(said.stderr.contains("closed/part3"), "{said}");
+    assert!(!said.stderr.contains(".godwit-moving"), "{said}");
+    assert!(scratch.join("data/closed/part3").exists(), "{left:?}");
+}
+
+#[test]
+fn mv_loses_nothing_that_is_written_while_it_moves() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("node"));
+    for tree in [false, true] {
+        let file = scratch.file("data/f", 40_000_000);
+        let source = if tree {
+            scratch.join("data")
+        } else {
+            file.clone()
+        };
+        let target = node.url(if tree { "tree" } else { "file" });
+        let mut child = godwit()
+            .args(["mv", "--json", text(&source), &target])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // The first object tells that all of the file is at the target.
+        let out = child.stdout.take().unwrap();
+        let mut lines = std::io::BufRead::lines(std::io::BufReader::new(out));
+        let done = lines.find(|line| line.as_ref().unwrap().contains("\"done\""));
+        let written = fs::File::options().append(true).open(&file);
+        let written = written.and_then(|mut f| std::io::Write::write_all(&mut f, b"late"));
+        let rest: Vec<_> = lines.map_while(Result::ok).collect();
+        let status = child.wait().unwrap();
+        if done.is_none() || written.is_err() {
+            continue; // it was faster: there was nothing to write to any more
+        }
+        let kept = fs::read(&file).is_ok_and(|bytes| bytes.ends_with(b"late"));
+        assert!(kept || status.success(), "{status} {rest:?}");
+        assert!(!scratch.join("data").read_dir().unwrap().any(|entry| {
+            let name = entry.unwrap().file_name();
+            name.to_string_lossy().contains("godwit-moving")
+        }));
+    }
+}
+
+#[test]
+fn mv_keeps_a_directory_that_holds_unfinished_uploads() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("node"));
+    scratch.file("data/f", 100);
+    let part = format!("data/s/.godwit-{}.part", "a".repeat(24));
+    scratch.file(&part, 100);
+    let data = scratch.join("data");
+    let said = ours(["mv", text(&data), &node.url("data")]);
+    assert_eq!(said.status, Some(1), "{said}");
+    assert!(said.stderr.contains(".part"), "{said}");
+    assert!(scratch.join(&part).exists() && scratch.join("data/f").exists());
+}
+
+#[test]
+fn mv_n_keeps_what_it_did_not_copy() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("node"));
+    scratch.file("data/f", 100);
+    scratch.file("node/data/f", 50);
+    let data = scratch.join("data");
+    let said = ours(["mv", "-n", text(&data), &node.url("")]);
+    assert_eq!(said.status, Some(1), "{said}");
+    assert_eq!(scratch.join("data/f").metadata().unwrap().len(), 100);
+    assert_eq!(scratch.join("node/data/f").metadata().unwrap().len(), 50);
+}
+
+#[test]
+fn sync_sees_a_change_within_the_second() {
+    let scratch = Scratch::new();
+    let (file, copy) = (scratch.file("a/f", 100), scratch.join("b/f"));
+    let set = |nanos| {
+        let file = fs::File::options().write(true).open(&file).unwrap();
+        file.set_modified(UNIX_EPOCH + Duration::new(1_000_000_000, nanos))
+            .unwrap();
+    };
+    set(123_456_789);
+    run(&scratch, "sync a b").ok();
+    assert_eq!(
+        copy.metadata().unwrap().modified().unwrap(),
+        file.metadata().unwrap().modified().unwrap()
+    );
+    assert_eq!(summary(&run(&scratch, "sync --json a b"))["files"], 0);
+    fs::write(&file, [7; 100]).unwrap();
+    set(623_456_789);
+    let dry = String::from_utf8(run(&scratch, "sync --dry-run a b").ok().stdout).unwrap();
+    assert_eq!(dry, "would copy a/f -> b/f\n");
+    assert_eq!(summary(&run(&scratch, "sync --json a b"))["files"], 1);
+    assert_eq!(fs::read(&copy).unwrap(), [7; 100]);
+    // Whoever tells whole seconds is not asked for more.
+    fs::write(&file, [8; 100]).unwrap();
+    set(0);
+    assert_eq!(summary(&run(&scratch, "sync --json a b"))["files"], 0);
+}
