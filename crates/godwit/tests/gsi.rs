@@ -170,7 +170,11 @@ fn who_cannot_come_in_is_told_what_is_wrong_and_what_to_do() {
     lab.refused(
         "bob",
         &at,
-        &["login refused", "/O=Lab/CN=bob has no account here"],
+        &[
+            "login refused",
+            "/O=Lab/CN=bob has no account here",
+            "hint: see what was shown: godwit proxy info",
+        ],
     );
 
     let short = Issue {

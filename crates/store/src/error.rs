@@ -58,7 +58,12 @@ pub enum Error {
     #[error("{host}: does not speak FTP ({what})")]
     NotFtp { host: String, what: String },
     #[error("{host}: login refused: {said}")]
-    Login { host: String, said: String },
+    Login {
+        host: String,
+        said: String,
+        /// What was shown was a certificate, not a password.
+        by_certificate: bool,
+    },
     /// Either side did not prove to the other who it is.
     #[error("{host}: {cause}")]
     Trust {
@@ -233,6 +238,12 @@ impl Error {
             Self::NoCredential { .. } => {
                 "make a proxy of your certificate: godwit proxy init".into()
             }
+            Self::Login {
+                by_certificate: true,
+                ..
+            } => "see what was shown: godwit proxy info; the server must have an account for that name, \
+                  and its authority not have revoked it"
+                .into(),
             Self::Login { .. } => "check user name and password in the URL".into(),
             Self::NoSpace { .. } => {
                 "make room; what arrived is kept, and the same command continues from there".into()

@@ -302,6 +302,7 @@ impl Delivering {
 
     /// Returns what the server says, if it says why the data connection broke.
     fn explained(&self, error: Error) -> Error {
+        let error = faults::about(error, &self.remote.0.host, &self.plan.path);
         if !matches!(
             error,
             Error::Lost { .. } | Error::Stalled { .. } | Error::Canceled
@@ -312,6 +313,16 @@ impl Delivering {
             Some(reply) => {
                 let refused = faults::check(&self.remote.0.host, &self.plan.path, &reply);
                 refused.map_or_else(|refused| refused, |_| error)
+            }
+            // Not by us: whoever listens for the server's words stopped it.
+            None if matches!(error, Error::Canceled)
+                && self.remote.0.options.cancel.check().is_ok() =>
+            {
+                Error::Lost {
+                    host: self.remote.0.host.clone(),
+                    during: "sending data".into(),
+                    cause: std::io::ErrorKind::ConnectionAborted.into(),
+                }
             }
             None => error,
         }

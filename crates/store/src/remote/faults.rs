@@ -32,7 +32,11 @@ pub(super) fn refused(host: &str, path: &Path, refusal: Refusal) -> Error {
             said,
             again_in: None,
         },
-        Why::Login => Error::Login { host, said },
+        Why::Login => Error::Login {
+            host,
+            said,
+            by_certificate: false,
+        },
         Why::Data => Error::Lost {
             host,
             during: "moving data".into(),
@@ -82,6 +86,27 @@ pub(super) fn about(error: Error, at: &str, name: &Path) -> Error {
             path: name.to_owned(),
             why,
         },
+        Error::Lost {
+            host,
+            during,
+            cause,
+        } if host == NOBODY => Error::Lost {
+            host: at.to_owned(),
+            during,
+            cause,
+        },
+        Error::Stalled {
+            host,
+            during,
+            waited,
+        } if host == NOBODY => Error::Stalled {
+            host: at.to_owned(),
+            during,
+            waited,
+        },
         other => other,
     }
 }
+
+/// What a data connection calls who is at its other end, if it cannot tell.
+const NOBODY: &str = "the peer";

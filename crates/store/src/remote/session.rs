@@ -119,7 +119,11 @@ impl Session {
         };
         let logged_in = session.log_in(name, login, who, ahead);
         if let Err(refusal) = logged_in.map_err(while_logging_in)? {
-            return Err(faults::refused(&session.host, Path::new(""), refusal));
+            let mut error = faults::refused(&session.host, Path::new(""), refusal);
+            if let Error::Login { by_certificate, .. } = &mut error {
+                *by_certificate = matches!(login, Login::Proof);
+            }
+            return Err(error);
         }
         Ok(session)
     }
