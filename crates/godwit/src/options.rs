@@ -142,10 +142,10 @@ impl Verb {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Moving {
     /// Data streams for each large file; by default chosen from size and round trip
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), help_heading = "Moving")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), allow_negative_numbers = true, help_heading = "Moving")]
     pub(crate) streams: Option<u16>,
     /// Files moved at the same time; by default chosen
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), help_heading = "Moving")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), allow_negative_numbers = true, help_heading = "Moving")]
     pub(crate) parallel: Option<u16>,
     /// How progress is shown; auto is a bar on a terminal, a line every few seconds elsewhere
     #[arg(long, value_enum, default_value_t = Progress::Auto, value_name = "HOW", help_heading = "Moving")]
@@ -157,14 +157,19 @@ pub(crate) struct Moving {
     #[arg(long, help_heading = "Moving")]
     pub(crate) no_resume: bool,
     /// How often a passing fault is tried again, for each file [default: 5]
-    #[arg(long, value_name = "N", help_heading = "Moving")]
+    #[arg(
+        long,
+        value_name = "N",
+        allow_negative_numbers = true,
+        help_heading = "Moving"
+    )]
     pub(crate) retries: Option<u32>,
     /// Give a connection up after this long without a byte (30, 5m) [default: 30s]
-    #[arg(long, value_name = "TIME", value_parser = units::parse_duration, help_heading = "Moving")]
+    #[arg(long, value_name = "TIME", value_parser = units::parse_duration, allow_negative_numbers = true, help_heading = "Moving")]
     pub(crate) stall_timeout: Option<Duration>,
     /// Size of the socket buffers of data connections, at both ends where the server knows SBUF (64K, 4M);
     /// by default the kernels tune them, which is nearly always better
-    #[arg(long, value_name = "BYTES", value_parser = units::parse_buffer, help_heading = "Moving")]
+    #[arg(long, value_name = "BYTES", value_parser = units::parse_buffer, allow_negative_numbers = true, help_heading = "Moving")]
     pub(crate) tcp_buffer: Option<u32>,
     /// Encrypt what is transferred (gsiftp: only); an error where the server cannot
     #[arg(long, group = "protection", help_heading = "Moving")]

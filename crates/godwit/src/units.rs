@@ -47,6 +47,9 @@ pub(crate) fn parse_buffer(text: &str) -> Result<u32, String> {
 /// except `KB MB GB TB`, as in `dd`.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let text = text.trim();
+    if text.starts_with('-') {
+        return Err("must be 0 or more".into());
+    }
     let digits = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(text.len());
@@ -73,9 +76,12 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     Ok((value * factor as f64) as u64)
 }
 
-/// Reads a duration: `30` (seconds), `500ms`, `30s`, `5m`, `2h`.
+/// Reads a duration above 0: `30` (seconds), `500ms`, `30s`, `5m`, `2h`.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
+    if text.starts_with('-') {
+        return Err(NO_TIME.into());
+    }
     let digits = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(text.len());
@@ -95,8 +101,14 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let value: f64 = number
         .parse()
         .map_err(|_| format!("{text:?} is no duration; write it like 30 or 5m"))?;
-    Duration::try_from_secs_f64(value * seconds).map_err(|_| "too long".into())
+    match Duration::try_from_secs_f64(value * seconds) {
+        Ok(Duration::ZERO) => Err(NO_TIME.into()),
+        Ok(time) => Ok(time),
+        Err(_) => Err("too long".into()),
+    }
 }
+
+const NO_TIME: &str = "must be above 0";
 
 /// Returns a duration as a person says it: `0.8s`, `12s`, `3m05s`, `2h14m`.
 pub(crate) fn duration(time: Duration) -> String {
@@ -203,6 +215,13 @@ mod tests {
         assert_eq!(parse_duration("1.5h"), Ok(Duration::from_secs(5400)));
         assert_eq!(parse_duration("30"), Ok(Duration::from_secs(30)));
         assert!(parse_duration("soon").is_err());
+        for text in ["0", "0ms", "0.0h", "-1"] {
+            assert_eq!(
+                parse_duration(text),
+                Err("must be above 0".into()),
+                "{text}"
+            );
+        }
         let shown = [800, 12_000, 185_000, 8_040_000].map(|ms| duration(Duration::from_millis(ms)));
         assert_eq!(shown, ["0.8s", "12s", "3m05s", "2h14m"]);
     }

@@ -276,6 +276,33 @@ fn standard_input_goes_to_a_node() {
 }
 
 #[test]
+fn what_a_dead_node_has_of_standard_input_is_told() {
+    let scratch = Scratch::new();
+    let mut node = Node::start(&scratch.join("node"));
+    let mut child = godwit()
+        .args(["cp", "--stall-timeout", "5s", "-", &node.url("piped")])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(&vec![7; 8 << 20]).unwrap();
+    node.kill();
+    // Until nobody takes it any more.
+    while input.write_all(&[7; 1 << 16]).is_ok() {}
+    drop(input);
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(5), "{said}");
+    let host = format!("127.0.0.1:{}", node.port);
+    assert!(
+        said.contains(&format!("a hidden part may be left at {host}")),
+        "{said}"
+    );
+    assert!(!said.contains("the peer"), "{said}");
+}
+
+#[test]
 fn who_may_only_read_is_told_so() {
     let scratch = Scratch::new();
     let node = Node::with(&scratch.join("node"), &["--anonymous", "read"]);

@@ -81,6 +81,67 @@ fn cp_takes_standard_input() {
     assert_eq!(std::fs::read(scratch.join("there")).unwrap(), bytes);
 }
 
+/// Runs a command with these bytes as its standard input.
+fn fed(scratch: &Scratch, line: &str, bytes: &str) -> Said {
+    std::fs::write(scratch.join("input"), bytes).unwrap();
+    let input = std::fs::File::open(scratch.join("input")).unwrap();
+    let mut command = godwit();
+    command.current_dir(scratch.path()).args(line.split(' '));
+    Said::of(command.stdin(input))
+}
+
+#[test]
+fn cp_puts_standard_input_in_place_where_it_is_told() {
+    let scratch = Scratch::new();
+    let node = common::Node::with(&scratch.dir("node"), &["--anonymous", "write"]);
+    let url = node.url("f");
+    for (target, file) in [("f", "f"), (&*url, "node/f")] {
+        for (options, wanted) in [
+            ("--offset 3", "012ABC6789"),
+            ("--offset 3 --length 2", "012AB56789"),
+            ("--length 1", "A123456789"),
+            ("--offset 9", "012345678ABC"),
+        ] {
+            std::fs::write(scratch.join(file), "0123456789").unwrap();
+            let said = fed(&scratch, &format!("cp --json {options} - {target}"), "ABC").ok();
+            let last = last(&said);
+            assert_eq!(last["in_place"], 1, "{said}");
+            let text = std::fs::read_to_string(scratch.join(file)).unwrap();
+            assert_eq!(text, wanted, "{options} {target}");
+        }
+    }
+}
+
+#[test]
+fn cp_n_leaves_what_is_there_alone_whatever_the_source() {
+    let scratch = Scratch::new();
+    std::fs::write(scratch.join("f"), "old").unwrap();
+    let said = fed(&scratch, "cp -n --json - f", "new").ok();
+    assert_eq!(last(&said)["files"], 0, "{said}");
+    assert_eq!(std::fs::read(scratch.join("f")).unwrap(), b"old");
+    let said = fed(&scratch, "cp -n --json - g", "new").ok();
+    let last = last(&said);
+    assert_eq!((&last["files"], &last["in_place"]), (&1.into(), &0.into()));
+    assert!(last["verified"].is_string(), "{said}");
+}
+
+#[test]
+fn numbers_that_cannot_be_are_told_what_they_must_be() {
+    let scratch = Scratch::new();
+    for (line, must) in [
+        ("cp --stall-timeout 0 f g", "must be above 0"),
+        ("cp --stall-timeout -1 f g", "must be above 0"),
+        ("cp --length -1 f g", "must be 0 or more"),
+        ("cat --offset -1 f", "must be 0 or more"),
+        ("cp --streams -1 f g", "1..=256"),
+        ("proxy init --valid 0", "must be above 0"),
+    ] {
+        let said = run(&scratch, line);
+        assert_eq!(said.status, Some(2), "{line}\n{said}");
+        assert!(said.stderr.contains(must), "{line}\n{said}");
+    }
+}
+
 #[test]
 fn cp_copies_a_part_to_the_same_place() {
     let scratch = Scratch::new();

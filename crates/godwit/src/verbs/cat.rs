@@ -31,10 +31,10 @@ pub(crate) struct Cat {
     #[command(flatten)]
     names: Names,
     /// Begin at this byte of each file
-    #[arg(long, value_name = "BYTE", value_parser = units::parse_size)]
+    #[arg(long, value_name = "BYTE", value_parser = units::parse_size, allow_negative_numbers = true)]
     offset: Option<u64>,
     /// Print at most so many bytes of each file
-    #[arg(long, value_name = "BYTES", value_parser = units::parse_size)]
+    #[arg(long, value_name = "BYTES", value_parser = units::parse_size, allow_negative_numbers = true)]
     length: Option<u64>,
 }
 

@@ -1,6 +1,7 @@
 //! `godwit cp`: copies files and trees from anywhere to anywhere.
 
 mod print;
+mod take;
 
 use super::Facts;
 use crate::{
@@ -9,23 +10,12 @@ use crate::{
     options::{Moving, Names},
     places,
     screen::Screen,
-    signals::Stop,
     trouble::{Run, Trouble},
     units,
 };
 use clap::Args;
-use godwit_core::{Algorithm, Block, Url};
-use godwit_store::channel::Cancel;
 use godwit_store::engine::{Rule, Stores};
-use godwit_store::{Error, How, Kind, Sink, Whole, Write};
-use std::{
-    ffi::OsString,
-    fs::File,
-    io::{ErrorKind, Read, stdin},
-    ops::Range,
-    os::fd::AsFd,
-    time::{Duration, Instant},
-};
+use std::{ffi::OsString, ops::Range};
 
 /// Copy files and directories
 #[derive(Args, Debug)]
@@ -44,6 +34,9 @@ coreutils do; cp -r a/ b copies what is in a. A file appears under its name only
 is whole. Broken off, the same command goes on where it stopped. What is said of a copy is
 what was compared: \"verified blake3\" if both sides told the same digest, \"size only\" if
 one of them could not.
+
+As source, - is standard input: --offset and --length say where its bytes go and how many
+are taken. What is broken off cannot be gone on with, and nothing of it is kept.
 
 As target, - is standard output: nothing but the bytes goes there, in order, and all else,
 the objects of --json too, to standard error. Bytes that turn out wrong are out by then:
@@ -72,10 +65,10 @@ pub(crate) struct Cp {
     #[arg(short, long)]
     preserve: bool,
     /// Copy only from this byte on, to the same place in the target, in place
-    #[arg(long, value_name = "BYTE", value_parser = units::parse_size)]
+    #[arg(long, value_name = "BYTE", value_parser = units::parse_size, allow_negative_numbers = true)]
     offset: Option<u64>,
     /// Copy at most so many bytes
-    #[arg(long, value_name = "BYTES", value_parser = units::parse_size)]
+    #[arg(long, value_name = "BYTES", value_parser = units::parse_size, allow_negative_numbers = true)]
     length: Option<u64>,
     #[command(flatten)]
     moving: Moving,
@@ -89,7 +82,7 @@ impl Cp {
         }
         let target = places::url(&target)?;
         if sources.iter().any(|source| source == "-") {
-            return self.take_stdin(screen, sources.len(), &target);
+            return take::take(screen, &self, sources.len(), &target);
         }
         let sources = sources.iter().map(|source| places::url(source));
         let sources = sources.collect::<Run<Vec<_>>>()?;
@@ -138,77 +131,6 @@ impl Cp {
         let start = self.offset.unwrap_or(0);
         Some(start..start.saturating_add(self.length.unwrap_or(u64::MAX)))
     }
-
-    /// Copies standard input: of unknown length, in order, and only once.
-    fn take_stdin(&self, screen: &Screen, sources: usize, target: &Url) -> Run<Facts> {
-        let wanted = format!("copy standard input to {target}");
-        let trouble = |error: Error| Trouble::store(wanted.clone(), error);
-        if sources != 1 || target.means_directory() {
-            let fact = "standard input is one file and has no name of its own";
-            return Err(Trouble::asked(wanted.clone(), fact).next("say godwit cp - FILE_OR_URL"));
-        }
-        if godwit_sys::is_input_closed() {
-            return Err(Trouble::asked(wanted, "standard input is closed")
-                .next("give it something to read: a pipe, a file, or /dev/null"));
-        }
-        let options = moving::options(&self.moving)?;
-        let place = places::open(&Stores::new(options.clone()), target)?;
-        if let Ok(stat) = place.store.stat(&place.path)
-            && stat.kind == Kind::Directory
-        {
-            let path = place.path.clone();
-            return Err(trouble(Error::IsDirectory { path }).next("name a file in it"));
-        }
-        let mut facts = Facts::new();
-        if self.moving.dry_run {
-            moving::would(screen, "copy", &places::url("-".as_ref())?, Some(target), 0)
-                .map_err(trouble)?;
-            return Ok(facts);
-        }
-        let how = if self.no_clobber {
-            How::New
-        } else {
-            How::Replace(None)
-        };
-        let write = Write {
-            how,
-            resume: false,
-            ..Write::default()
-        };
-        let started = Instant::now();
-        let sink = place.store.write(&place.path, &write).map_err(trouble)?;
-        let stop = Stop::watch(options.cancel.clone());
-        let bytes = match pour(&*sink, &options.cancel) {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                // What came of a pipe cannot be had again: there is nothing to resume.
-                let _ = sink.abandon();
-                let signal = stop
-                    .exit_code()
-                    .map(|code| Trouble::signal(wanted.clone(), code));
-                return Err(signal
-                    .unwrap_or_else(|| trouble(error))
-                    .next("nothing was kept"));
-            }
-        };
-        let whole = Whole {
-            size: Some(bytes),
-            ..Whole::default()
-        };
-        let finished = sink.finish(&whole).map_err(trouble)?;
-        let digest = finished
-            .digests
-            .iter()
-            .find(|digest| digest.algorithm() == Algorithm::Blake3);
-        facts.insert("files".into(), 1.into());
-        facts.insert("bytes".into(), bytes.into());
-        facts.insert("seconds".into(), started.elapsed().as_secs_f64().into());
-        facts.insert("streams".into(), 1.into());
-        facts.insert("resumed_bytes".into(), 0.into());
-        let digest = digest.map(ToString::to_string);
-        facts.insert("digest".into(), digest.into());
-        Ok(facts)
-    }
 }
 
 /// Returns the sources and the target: the last of all names.
@@ -231,43 +153,3 @@ pub(crate) fn ends(names: &Names, verb: &str) -> Run<(Vec<OsString>, OsString)> 
     }
     Ok((sources, target))
 }
-
-fn pour(sink: &dyn Sink, cancel: &Cancel) -> Result<u64, Error> {
-    // Not `Stdin`: what its own buffer holds no poll would tell.
-    let input = stdin().as_fd().try_clone_to_owned();
-    let input = File::from(input.map_err(|cause| Error::io("standard input", cause))?);
-    let (mut buffer, mut offset) = (vec![0; BUFFER_BYTES], 0);
-    loop {
-        let len = fill(&input, &mut buffer, cancel)?;
-        if len == 0 {
-            return Ok(offset);
-        }
-        let bytes = &buffer[..len];
-        sink.put(Block { offset, bytes })?;
-        offset += len as u64;
-    }
-}
-
-/// Reads until the buffer is full or there is no more: pipes give little at a time.
-fn fill(mut input: &File, buffer: &mut [u8], cancel: &Cancel) -> Result<usize, Error> {
-    let mut len = 0;
-    while len < buffer.len() {
-        let ready = godwit_sys::wait_readable([input.as_fd(), cancel.as_fd()], PATIENCE);
-        cancel.check()?;
-        let more = match ready {
-            Ok([true, _]) => input.read(&mut buffer[len..]),
-            Ok(_) => continue, // whoever writes into the pipe takes their time
-            Err(cause) => Err(cause),
-        };
-        match more {
-            Ok(0) => break,
-            Ok(more) => len += more,
-            Err(cause) if cause.kind() == ErrorKind::Interrupted => {}
-            Err(cause) => return Err(Error::io("standard input", cause)),
-        }
-    }
-    Ok(len)
-}
-
-const BUFFER_BYTES: usize = 1 << 20;
-const PATIENCE: Duration = Duration::from_secs(60);

@@ -44,10 +44,10 @@ pub(crate) struct Sum {
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["names", "recursive"])]
     check: Option<PathBuf>,
     /// Begin at this byte
-    #[arg(long, value_name = "BYTE", value_parser = units::parse_size)]
+    #[arg(long, value_name = "BYTE", value_parser = units::parse_size, allow_negative_numbers = true)]
     offset: Option<u64>,
     /// At most so many bytes
-    #[arg(long, value_name = "BYTES", value_parser = units::parse_size)]
+    #[arg(long, value_name = "BYTES", value_parser = units::parse_size, allow_negative_numbers = true)]
     length: Option<u64>,
 }
 
