@@ -238,8 +238,9 @@ fn a_mapped_name_may_be_asked_for_and_another_not() {
     );
 }
 
-/// Data connections in clear, proved, safe and private, one and several.
-const WAYS: [&[&str]; 8] = [
+/// Data connections in clear, proved, safe and private, one and several; proved by a
+/// credential that was made for them and signed by nobody.
+const WAYS: [&[&str]; 10] = [
     &["-nodcau"],
     &["-nodcau", "-p", "4"],
     &[],
@@ -248,5 +249,7 @@ const WAYS: [&[&str]; 8] = [
     &["-dcsafe", "-p", "2"],
     &["-dcpriv"],
     &["-dcpriv", "-fast", "-p", "3"],
+    &["-data-cred", "auto"],
+    &["-data-cred", "auto", "-dcpriv", "-p", "2"],
 ];
 const YEAR: Duration = Duration::from_secs(365 * 86_400);

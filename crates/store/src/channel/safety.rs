@@ -5,6 +5,9 @@
 //! them; with PROT C the bytes of the file follow the last of these at once, so
 //! records are read one by one, and nothing behind them.
 
+#[cfg(test)]
+mod tests;
+
 use super::{
     awaited::Awaited,
     link::again,
