@@ -8,7 +8,7 @@ use crate::{
     record,
     screen::Screen,
     signals::Stop,
-    trouble::{Run, Trouble},
+    trouble::{Run, Trouble, plain},
     verbs::Facts,
 };
 use godwit_core::Url;
@@ -155,6 +155,12 @@ fn pair(act: Act, url: &Url, target: &Place, ask: Target, stores: &Stores) -> Ru
 /// Lets the engine copy, with progress, until it is done or somebody stops it.
 pub(crate) fn run(screen: &Screen, moving: &Moving, work: Work, options: &Options) -> Moved {
     let act = work.act;
+    let trees: Vec<Place> = work
+        .pairs
+        .iter()
+        .filter(|pair| pair.tree)
+        .map(|pair| pair.source.clone())
+        .collect();
     let tasks = work.pairs.into_iter().map(|pair| Task {
         source: pair.source,
         target: pair.target,
@@ -168,7 +174,8 @@ pub(crate) fn run(screen: &Screen, moving: &Moving, work: Work, options: &Option
     let reporter = Reporter::new(screen, moving.progress, act, work.rule);
     let summary: Summary =
         reporter.while_running(|| engine::copy(tasks, options, &|event| reporter.on(event)));
-    let facts = reporter.finish(&summary);
+    let mut facts = reporter.finish(&summary);
+    facts.insert("left_out".into(), left_out(screen, &trees).into());
     let stopped = stop.exit_code();
     if let Some(code) = stopped {
         screen.trouble(&Trouble::signal(format!("{act} everything"), code));
@@ -179,6 +186,33 @@ pub(crate) fn run(screen: &Screen, moving: &Moving, work: Work, options: &Option
         size_only: reporter.size_only(),
     }
 }
+
+/// Says what of the sources was not copied since it has the name of an unfinished
+/// upload. Local directories tell that; servers do not.
+fn left_out(screen: &Screen, trees: &[Place]) -> Vec<String> {
+    let mut left_out = Vec::new();
+    for tree in trees {
+        // What cannot be read was said to be so.
+        for path in tree.store.hidden(&tree.path).unwrap_or_default() {
+            let below = path.strip_prefix(&tree.path).unwrap_or(&path);
+            let named = tree.join(below).map(|place| place.url.to_string());
+            left_out.push(named.unwrap_or_else(|_| path.display().to_string()));
+        }
+    }
+    if !left_out.is_empty() {
+        let some = left_out.iter().take(LEFT_OUT_MAX).map(|path| plain(path));
+        let some = some.collect::<Vec<_>>().join(", ");
+        let (count, more) = (left_out.len(), left_out.len() > LEFT_OUT_MAX);
+        let more = if more { ", and more" } else { "" };
+        screen.note(&format!(
+            "{count} left out, with names of unfinished uploads: {some}{more}"
+        ));
+    }
+    left_out
+}
+
+/// So many names are told to a person.
+const LEFT_OUT_MAX: usize = 10;
 
 /// Says what a run would do, and does nothing.
 pub(crate) fn rehearse(

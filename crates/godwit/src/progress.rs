@@ -120,6 +120,11 @@ impl<'a> Reporter<'a> {
         if self.closes || told.lines > 0 {
             self.screen.note(&closing_line(summary, &told, seconds));
         }
+        if summary.not_deleted {
+            self.screen.note(
+                "what only the target has was left there, since something could not be copied",
+            );
+        }
         let facts = json!({
             "files": summary.files,
             "bytes": summary.bytes,
@@ -133,6 +138,7 @@ impl<'a> Reporter<'a> {
             "directories": summary.directories,
             "removed": summary.removed,
             "failed": summary.failed,
+            "not_deleted": summary.not_deleted,
             "skipped": summary.skipped,
             "faults": summary.faults,
             "verified": told.weakest,
@@ -215,7 +221,17 @@ impl<'a> Reporter<'a> {
             .failed(&source.to_string(), &target.to_string(), &error.to_string());
         drop(told);
         let wanted = format!("{} {source} to {target}", self.act);
-        self.screen.trouble(&Trouble::store(wanted, error));
+        let trouble = Trouble::store(wanted, error);
+        let next = match error {
+            Error::IsDirectory { path } if *path == target.path && *path != source.path => {
+                "a directory has the name of the copy: choose another, or remove it"
+            }
+            Error::NotDirectory { path } if *path == target.path => {
+                "a file has the name of the directory: choose another, or remove it"
+            }
+            _ => return self.screen.trouble(&trouble),
+        };
+        self.screen.trouble(&trouble.next(next));
     }
 
     fn skipped(&self, source: &Place, target: &Place, bytes: u64) {

@@ -196,3 +196,133 @@ fn sync_sees_a_change_within_the_second() {
     set(0);
     assert_eq!(summary(&run(&scratch, "sync --json a b"))["files"], 0);
 }
+
+#[test]
+fn sync_replaces_what_is_of_another_kind_and_says_so_before() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("node"));
+    let build = |at: &str| {
+        scratch.file(format!("{at}/file/in"), 10); // is a file at the source
+        scratch.file(format!("{at}/file/deep/er"), 10);
+        scratch.file(format!("{at}/tree"), 10); // is a directory at the source
+        scratch.file(format!("{at}/bare"), 10); // is an empty one
+        scratch.file(format!("{at}/gone"), 10);
+    };
+    scratch.file("a/file", 100);
+    scratch.file("a/tree/s/f", 100);
+    scratch.dir("a/bare");
+    scratch.file("a/x", 100);
+    let source = scratch.join("a");
+    for (target, at) in [
+        (text(&scratch.join("b")).to_owned(), "b"),
+        (node.url("b"), "node/b"),
+    ] {
+        build(at);
+        let before = tree(&scratch.join(at));
+        let dry = ours(["sync", "--dry-run", text(&source), &target]);
+        assert_eq!(dry.status, Some(1), "{dry}");
+        assert_eq!(tree(&scratch.join(at)), before);
+        let said = ours(["sync", "--json", text(&source), &target]);
+        assert_eq!(said.status, Some(1), "{said}");
+        assert!(scratch.join(at).join("file/deep/er").exists());
+        fs::remove_file(scratch.join(at).join("x")).unwrap();
+
+        let dry = ours(["sync", "--delete", "--dry-run", text(&source), &target]).ok();
+        let dry = String::from_utf8(dry.stdout).unwrap();
+        let count = |what: &str| dry.lines().filter(|line| line.contains(what)).count();
+        assert_eq!(
+            (count("would copy"), count("would remove")),
+            (3, 7),
+            "{dry}"
+        );
+        let said = ours(["sync", "--delete", "--json", text(&source), &target]).ok();
+        let last = summary(&said);
+        assert_eq!(
+            (&last["files"], &last["removed"]),
+            (&3.into(), &7.into()),
+            "{said}"
+        );
+        common::assert_same_tree(&source, &scratch.join(at));
+        let again = ours(["sync", "--delete", "--json", text(&source), &target]).ok();
+        assert_eq!(summary(&again)["removed"], 0, "{again}");
+    }
+}
+
+#[test]
+fn sync_says_when_it_left_what_it_was_to_delete() {
+    let scratch = Scratch::new();
+    scratch.file("a/f", 100);
+    common::run(5, "mkfifo", [text(&scratch.join("a/pipe"))]).ok();
+    scratch.file("b/surplus", 100);
+    let said = run(&scratch, "sync --delete --json a b");
+    assert_eq!(said.status, Some(1), "{said}");
+    assert_eq!(summary(&said)["not_deleted"], true, "{said}");
+    assert!(said.stderr.contains("was left there"), "{said}");
+    assert!(scratch.join("b/surplus").exists());
+    fs::remove_file(scratch.join("a/pipe")).unwrap();
+    let said = run(&scratch, "sync --delete --json a b").ok();
+    assert_eq!(summary(&said)["not_deleted"], false, "{said}");
+}
+
+#[test]
+fn cp_says_which_names_it_left_out() {
+    let scratch = Scratch::new();
+    scratch.file("a/f", 100);
+    let part = format!("s/.godwit-{}.part", "a".repeat(24));
+    scratch.file(format!("a/{part}"), 100);
+    let said = run(&scratch, "cp -r --json a b").ok();
+    assert_eq!(
+        summary(&said)["left_out"],
+        serde_json::json!([format!("a/{part}")])
+    );
+    assert!(said.stderr.contains(&part), "{said}");
+    let said = run(&scratch, "cp -r --json b c").ok();
+    assert_eq!(summary(&said)["left_out"], serde_json::json!([]), "{said}");
+}
+
+#[test]
+fn new_directories_get_the_bits_of_their_source() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("node"));
+    let bits = |path: &str, bits| {
+        fs::set_permissions(scratch.join(path), PermissionsExt::from_mode(bits)).unwrap();
+    };
+    let modes = |root: &str| {
+        ["", "/open", "/closed", "/closed/in"].map(|path| {
+            let at = scratch.join(format!("{root}{path}"));
+            at.metadata().unwrap().permissions().mode() & 0o7777
+        })
+    };
+    scratch.file("priv/closed/in/f", 10);
+    scratch.dir("priv/open");
+    bits("priv/closed/in", 0o750);
+    bits("priv/closed", 0o555);
+    bits("priv/open", 0o777);
+    bits("priv", 0o700);
+    let source = scratch.join("priv");
+    for (target, root) in [
+        (text(&scratch.join("here")).to_owned(), "here"),
+        (node.url("there"), "node/there"),
+    ] {
+        ours(["cp", "-r", text(&source), &target]).ok();
+        assert_eq!(modes(root), [0o700, 0o777, 0o555, 0o750], "{root}");
+        bits(&format!("{root}/open"), 0o711);
+        ours(["sync", text(&source), &target]).ok();
+        assert_eq!(modes(root)[1], 0o711, "those that were there keep theirs");
+        bits(&format!("{root}/closed"), 0o755);
+    }
+    bits("priv/closed", 0o755);
+}
+
+#[test]
+fn a_directory_in_the_place_of_a_file_is_not_told_to_be_copied() {
+    let scratch = Scratch::new();
+    scratch.file("f", 10);
+    scratch.dir("d/f");
+    let said = run(&scratch, "cp f d");
+    assert_eq!(said.status, Some(1), "{said}");
+    assert!(
+        !said.stderr.contains("-r") && said.stderr.contains("a directory has the name"),
+        "{said}"
+    );
+}

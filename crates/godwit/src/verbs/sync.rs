@@ -28,7 +28,8 @@ Examples:
 sync a b makes what is in b equal to what is in a, with or without slashes. A file is
 copied if it is missing, or its size or time of change differs; with --checksum if its
 digest differs. --delete then removes what is in the target only, unless something could
-not be copied.
+not be copied; and it replaces a file by a directory of that name, or the reverse, which
+else is an error.
 
 Exit status: as cp.")]
 pub(crate) struct Sync {
@@ -88,22 +89,97 @@ impl Sync {
     }
 
     fn rehearse(&self, screen: &Screen, pairs: &[Pair]) -> Run<Facts> {
-        let differs = |source: &Place, stat: &Stat, target: &Place| {
-            differs(source, stat, target, self.checksum)
-        };
+        let differs =
+            |source: &Place, stat: &Stat, target: &Place| self.differs(source, stat, target);
         let mut facts = moving::rehearse(screen, pairs, "copy", &differs);
+        let mut surplus = 0;
+        for pair in pairs.iter().filter(|pair| pair.tree) {
+            let told = self.tell_surplus(screen, &pair.source, &pair.target, &mut surplus);
+            told.map_err(|error| Trouble::store(format!("compare with {}", pair.target), error))?;
+        }
         if self.delete {
-            let mut surplus = 0;
-            for pair in pairs.iter().filter(|pair| pair.tree) {
-                let told = tell_surplus(screen, &pair.source, &pair.target, &mut surplus);
-                told.map_err(|error| {
-                    Trouble::store(format!("compare with {}", pair.target), error)
-                })?;
-            }
             facts.insert("removed".into(), surplus.into());
         }
         Ok(facts)
     }
+
+    /// Says what would be removed: what is in the target only, and what is of another
+    /// kind there; that is an error without `--delete`. One directory at a time, so
+    /// that memory grows with the largest directory, not with the tree.
+    fn tell_surplus(
+        &self,
+        screen: &Screen,
+        source: &Place,
+        target: &Place,
+        count: &mut u64,
+    ) -> Result<(), Error> {
+        let there = match kinds(target) {
+            // The rehearsal has not made the directory.
+            Err(Error::Missing { .. } | Error::NotDirectory { .. }) => return Ok(()),
+            kinds => kinds?,
+        };
+        let wanted = kinds(source)?;
+        for (name, kind) in there {
+            let below = target.join(&name)?;
+            let path = below.path.clone();
+            let clash = match (kind, wanted.get(&name)) {
+                (Kind::Directory, Some(Kind::Directory)) => {
+                    self.tell_surplus(screen, &source.join(&name)?, &below, count)?;
+                    continue;
+                }
+                (Kind::Directory, Some(_)) => Some(Error::IsDirectory { path }),
+                (Kind::File | Kind::Other, Some(Kind::Directory)) => {
+                    Some(Error::NotDirectory { path })
+                }
+                (_, Some(_)) => continue,
+                (_, None) => None,
+            };
+            match clash {
+                _ if self.delete => tell_removed(screen, &below, kind, count)?,
+                Some(error) => {
+                    let wanted = format!("copy {} to {}", source.join(&name)?, below);
+                    let next = "add --delete to have it replaced, or remove it";
+                    screen.trouble(&Trouble::store(wanted, error).next(next));
+                }
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn differs(&self, source: &Place, stat: &Stat, target: &Place) -> Result<bool, Error> {
+        let there = match target.store.stat(&target.path) {
+            Ok(there) => there,
+            Err(Error::Missing { .. }) => return Ok(true),
+            // Something else stands above it: replaced, or an error of its own.
+            Err(Error::NotDirectory { .. }) => return Ok(self.delete),
+            Err(error) => return Err(error),
+        };
+        if there.kind == Kind::Directory {
+            return Ok(self.delete);
+        }
+        if there.size != stat.size {
+            return Ok(true);
+        }
+        if !self.checksum {
+            return Ok(!stat.is_of_time(&there));
+        }
+        let of = |place: &Place| bytes::digest(place, Algorithm::Blake3, None);
+        Ok(of(source)? != of(target)?)
+    }
+}
+
+/// Says that something would be removed, with all that is in it.
+fn tell_removed(screen: &Screen, place: &Place, kind: Kind, count: &mut u64) -> Result<(), Error> {
+    *count += 1;
+    moving::would(screen, "remove", &place.url, None, 0)?;
+    if kind == Kind::Directory {
+        place.store.walk(&place.path, &mut |entry| {
+            *count += 1;
+            moving::would(screen, "remove", &place.join(&entry.path)?.url, None, 0)
+        })?;
+    }
+    Ok(())
 }
 
 /// Refuses to remove what is only another name of what is copied.
@@ -122,42 +198,6 @@ fn refuse_overlap(pairs: &[Pair]) -> Run {
     Ok(())
 }
 
-/// Says what is in the target only; one directory at a time, so that memory
-/// grows with the largest directory, not with the tree.
-fn tell_surplus(
-    screen: &Screen,
-    source: &Place,
-    target: &Place,
-    count: &mut u64,
-) -> Result<(), Error> {
-    let there = match kinds(target) {
-        // The rehearsal has not made the directory.
-        Err(Error::Missing { .. }) => return Ok(()),
-        kinds => kinds?,
-    };
-    let wanted = kinds(source)?;
-    for (name, kind) in there {
-        let below = target.join(&name)?;
-        match (kind, wanted.get(&name)) {
-            (Kind::Directory, Some(Kind::Directory)) => {
-                tell_surplus(screen, &source.join(&name)?, &below, count)?;
-            }
-            (_, Some(_)) => {}
-            (kind, None) => {
-                *count += 1;
-                moving::would(screen, "remove", &below.url, None, 0)?;
-                if kind == Kind::Directory {
-                    below.store.walk(&below.path, &mut |entry| {
-                        *count += 1;
-                        moving::would(screen, "remove", &below.join(&entry.path)?.url, None, 0)
-                    })?;
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
 fn kinds(place: &Place) -> Result<HashMap<PathBuf, Kind>, Error> {
     let mut kinds = HashMap::new();
     place.store.list(&place.path, &mut |entry: Entry| {
@@ -165,20 +205,4 @@ fn kinds(place: &Place) -> Result<HashMap<PathBuf, Kind>, Error> {
         Ok(())
     })?;
     Ok(kinds)
-}
-
-fn differs(source: &Place, stat: &Stat, target: &Place, checksum: bool) -> Result<bool, Error> {
-    let there = match target.store.stat(&target.path) {
-        Ok(there) => there,
-        Err(Error::Missing { .. }) => return Ok(true),
-        Err(error) => return Err(error),
-    };
-    if there.size != stat.size {
-        return Ok(true);
-    }
-    if !checksum {
-        return Ok(!stat.is_of_time(&there));
-    }
-    let of = |place: &Place| bytes::digest(place, Algorithm::Blake3, None);
-    Ok(of(source)? != of(target)?)
 }

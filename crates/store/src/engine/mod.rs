@@ -237,6 +237,8 @@ pub struct Summary {
     pub errors: Vec<Error>,
     /// How many could not be copied.
     pub failed: u64,
+    /// What only a target has was to be removed, and was left since something failed.
+    pub not_deleted: bool,
 }
 
 /// One file to be moved.
@@ -258,6 +260,7 @@ struct Copying<'a> {
     small: Queue<Item>,
     summary: Mutex<Summary>,
     moved_bytes: AtomicU64,
+    undressed: Mutex<Vec<(Place, u32)>>, // directories, and the bits they get at the end
 }
 
 /// Copies everything, and returns what became of it. `on` is called from many
@@ -270,6 +273,7 @@ pub fn copy(tasks: Vec<Task>, options: &Options, on: &(dyn Fn(&Event<'_>) + Sync
         small: Queue::new(),
         summary: Mutex::default(),
         moved_bytes: AtomicU64::new(0),
+        undressed: Mutex::default(),
     };
     thread::scope(|scope| {
         let (smalls, larges) = copying.workers(&tasks);
@@ -285,8 +289,11 @@ pub fn copy(tasks: Vec<Task>, options: &Options, on: &(dyn Fn(&Event<'_>) + Sync
         copying.find(&tasks);
     });
     if options.cancel.is_canceled() {
-        copying.summary().errors.insert(0, Error::Canceled);
+        let mut summary = copying.summary();
+        summary.errors.insert(0, Error::Canceled);
+        summary.not_deleted = tasks.iter().any(|task| task.delete);
     } else {
+        plan::dress(&copying);
         plan::delete(&copying, &tasks);
     }
     copying.summary.into_inner().expect(NO_PANIC)
@@ -451,6 +458,10 @@ impl Copying<'_> {
 
     fn tell(&self, event: &Event<'_>) {
         (self.on)(event);
+    }
+
+    fn undressed(&self) -> std::sync::MutexGuard<'_, Vec<(Place, u32)>> {
+        self.undressed.lock().expect(NO_PANIC)
     }
 
     fn summary(&self) -> std::sync::MutexGuard<'_, Summary> {

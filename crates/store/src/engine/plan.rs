@@ -1,7 +1,7 @@
 //! Finding what is to be copied, and deciding about each file.
 
 use super::{Copying, Event, Item, Place, Rule, Task};
-use crate::{Entry, Error, Kind, Result, SMALL_BYTES, Stat, What};
+use crate::{Entry, Error, Kind, Result, SMALL_BYTES, Set, Stat, What};
 use godwit_core::Algorithm;
 use std::{
     collections::{HashMap, HashSet},
@@ -44,8 +44,14 @@ fn find_tree(copying: &Copying<'_>, task: &Task) -> Result<()> {
         copying,
         task,
         there: There::new(task),
-        unmade: vec![task.target.clone()],
+        unmade: vec![Unmade {
+            target: task.target.clone(),
+            path: PathBuf::new(),
+            mode: None,
+        }],
         behind: Vec::new(),
+        replaced: false,
+        usual: None,
         since: Instant::now(),
     };
     task.source.store.walk(&task.source.path, &mut |entry| {
@@ -63,9 +69,18 @@ struct Finding<'a> {
     copying: &'a Copying<'a>,
     task: &'a Task,
     there: There<'a>,
-    unmade: Vec<Place>,
+    unmade: Vec<Unmade>,
     behind: Vec<Entry>,
     since: Instant,
+    replaced: bool,     // a directory took the name of something else
+    usual: Option<u32>, // permission bits that new directories get there
+}
+
+/// A directory that is to be at the target.
+struct Unmade {
+    target: Place,
+    path: PathBuf,     // below the root of the task
+    mode: Option<u32>, // of the source, if told
 }
 
 impl Finding<'_> {
@@ -75,7 +90,11 @@ impl Finding<'_> {
         }
         if entry.stat.kind == Kind::Directory {
             match self.task.target.join(&entry.path) {
-                Ok(target) => self.unmade.push(target),
+                Ok(target) => self.unmade.push(Unmade {
+                    target,
+                    path: entry.path,
+                    mode: entry.stat.mode,
+                }),
                 Err(error) => self.failed(&entry, error),
             }
         } else {
@@ -94,12 +113,15 @@ impl Finding<'_> {
     /// the first of all there is nothing to do.
     fn make(&mut self) -> Result<()> {
         let unmade = std::mem::take(&mut self.unmade);
-        let paths: Vec<&Path> = unmade.iter().map(|place| &*place.path).collect();
+        let paths: Vec<&Path> = unmade.iter().map(|one| &*one.target.path).collect();
         let made = self.task.target.store.mkdir_many(&paths);
-        for (target, made) in unmade.iter().zip(made) {
-            match is_made(self.copying, target, made) {
-                Err(error) if target.path == self.task.target.path => return Err(error),
-                Err(error) => self.copying.failed(&self.task.source, target, error),
+        for (one, made) in unmade.iter().zip(made) {
+            let made = self
+                .is_made(one, made)
+                .and_then(|is_new| if is_new { self.dress(one) } else { Ok(()) });
+            match made {
+                Err(error) if one.path.as_os_str().is_empty() => return Err(error),
+                Err(error) => self.copying.failed(&self.task.source, &one.target, error),
                 Ok(()) => {}
             }
         }
@@ -107,6 +129,67 @@ impl Finding<'_> {
             if let Err(error) = offer_entry(self.copying, self.task, &entry, &mut self.there) {
                 self.failed(&entry, error);
             }
+        }
+        Ok(())
+    }
+
+    /// Tells whether a directory is there and new, by what came of making it.
+    fn is_made(&mut self, one: &Unmade, made: Result<()>) -> Result<bool> {
+        let target = &one.target;
+        let is_directory = || {
+            let stat = target.store.stat(&target.path);
+            stat.is_ok_and(|stat| stat.kind == Kind::Directory)
+        };
+        match made {
+            Ok(()) => {}
+            Err(Error::Exists { .. }) => match self.there.stat(&one.path)?.map(|stat| stat.kind) {
+                None | Some(Kind::Directory) => return Ok(false),
+                Some(Kind::Link) if is_directory() => return Ok(false),
+                Some(_) if !self.task.delete => {
+                    let path = target.path.clone();
+                    return Err(Error::NotDirectory { path });
+                }
+                Some(_) => {
+                    remove(self.copying, target, Kind::File)?;
+                    target.store.mkdir(&target.path)?;
+                    self.replaced = true;
+                }
+            },
+            // It was asked for when something else stood above it.
+            Err(_) if self.replaced => target.store.mkdir(&target.path)?,
+            // Some servers do not say why; some refuse the root itself.
+            Err(_) if is_directory() => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        self.copying.tell(&Event::Directory { target });
+        self.copying.summary().directories += 1;
+        Ok(true)
+    }
+
+    /// Gives a new directory the permission bits of its source: at once what keeps
+    /// others out, at the end what would keep us out or only lets others in.
+    fn dress(&mut self, one: &Unmade) -> Result<()> {
+        let target = &one.target;
+        let mode = match one.path.as_os_str().is_empty() {
+            true => self.task.source.store.stat(&self.task.source.path)?.mode,
+            false => one.mode,
+        };
+        let Some(mode) = self.copying.options.mode(mode) else {
+            return Ok(());
+        };
+        let usual = match self.usual {
+            Some(usual) => usual,
+            None => match target.store.stat(&target.path)?.mode {
+                Some(usual) => *self.usual.insert(usual),
+                None => return Ok(()), // whoever tells none is not asked for any
+            },
+        };
+        let mode = mode | usual & SET_GROUP_ID;
+        if usual & !mode & OTHERS != 0 {
+            set_mode(target, mode | OWNER)?;
+        }
+        if mode & OWNER != OWNER || mode & !usual != 0 {
+            self.copying.undressed().push((target.clone(), mode));
         }
         Ok(())
     }
@@ -131,7 +214,7 @@ fn offer_entry(
     match entry.stat.kind {
         Kind::Directory => Ok(()), // made already
         Kind::File => {
-            let there = there.stat(&entry.path)?;
+            let there = cleared(copying, task, &target, there.stat(&entry.path)?)?;
             offer(
                 copying,
                 item(task, source, target, entry.stat.clone()),
@@ -143,7 +226,7 @@ fn offer_entry(
             // link to a directory could lead in circles and is left.
             let stat = source.store.stat(&source.path)?;
             if stat.kind == Kind::File {
-                let there = there.stat(&entry.path)?;
+                let there = cleared(copying, task, &target, there.stat(&entry.path)?)?;
                 return offer(copying, item(task, source, target, stat), there);
             }
             let why = "a link to a directory is not followed".into();
@@ -170,21 +253,54 @@ fn item(task: &Task, source: Place, target: Place, stat: Stat) -> Item {
     }
 }
 
-/// Tells whether a directory is there, by what came of making it.
-fn is_made(copying: &Copying<'_>, target: &Place, made: Result<()>) -> Result<()> {
-    match made {
-        Ok(()) => {
-            copying.tell(&Event::Directory { target });
-            copying.summary().directories += 1;
-            Ok(())
+/// Gives new directories the bits that had to wait until all is in them.
+pub(super) fn dress(copying: &Copying<'_>) {
+    // What is in a directory is found after it.
+    while let Some((target, mode)) = { copying.undressed().pop() } {
+        if let Err(error) = set_mode(&target, mode) {
+            copying.failed(&target, &target, error);
         }
-        Err(Error::Exists { .. }) => Ok(()),
-        // Some servers do not say why; some refuse the root itself.
-        Err(error) => match target.store.stat(&target.path) {
-            Ok(stat) if stat.kind == Kind::Directory => Ok(()),
-            _ => Err(error),
-        },
     }
+}
+
+/// A server that cannot is no reason to fail.
+fn set_mode(target: &Place, mode: u32) -> Result<()> {
+    let set = Set {
+        mode: Some(mode),
+        ..Set::default()
+    };
+    match target.store.set(&target.path, &set) {
+        Err(_) if target.is_remote() => Ok(()),
+        done => done,
+    }
+}
+
+/// Makes the name free for a file, where a directory has it.
+fn cleared(
+    copying: &Copying<'_>,
+    task: &Task,
+    target: &Place,
+    there: Option<Stat>,
+) -> Result<Option<Stat>> {
+    let kind = there.as_ref().map(|there| there.kind);
+    if kind != Some(Kind::Directory) || !matches!(task.rule, Rule::Update | Rule::UpdateByDigest) {
+        return Ok(there);
+    }
+    if !task.delete {
+        let path = target.path.clone();
+        return Err(Error::IsDirectory { path });
+    }
+    let mut below = Vec::new();
+    target.store.walk(&target.path, &mut |entry| {
+        below.push((entry.path, entry.stat.kind));
+        Ok(())
+    })?;
+    below.sort_by(|a, b| b.0.cmp(&a.0));
+    for (path, kind) in below {
+        remove(copying, &target.join(&path)?, kind)?;
+    }
+    remove(copying, target, Kind::Directory)?;
+    Ok(None)
 }
 
 /// Queues a file, unless the rule says that it stays.
@@ -299,6 +415,7 @@ impl<'a> There<'a> {
 pub(super) fn delete(copying: &Copying<'_>, tasks: &[Task]) {
     for task in tasks.iter().filter(|task| task.delete) {
         if copying.summary().failed > 0 {
+            copying.summary().not_deleted = true;
             return; // a source that could not be read whole says nothing about what is gone
         }
         if let Err(error) = delete_tree(copying, task) {
@@ -309,16 +426,20 @@ pub(super) fn delete(copying: &Copying<'_>, tasks: &[Task]) {
 
 fn delete_tree(copying: &Copying<'_>, task: &Task) -> Result<()> {
     for (path, kind) in extra(&task.source, &task.target)? {
-        let target = task.target.join(&path)?;
-        let what = if kind == Kind::Directory {
-            What::Directory
-        } else {
-            What::File
-        };
-        target.store.remove(&target.path, what)?;
-        copying.tell(&Event::Removed { target: &target });
-        copying.summary().removed += 1;
+        remove(copying, &task.target.join(&path)?, kind)?;
     }
+    Ok(())
+}
+
+/// Removes one thing from a target, and says so.
+fn remove(copying: &Copying<'_>, target: &Place, kind: Kind) -> Result<()> {
+    let what = match kind {
+        Kind::Directory => What::Directory,
+        _ => What::File,
+    };
+    target.store.remove(&target.path, what)?;
+    copying.tell(&Event::Removed { target });
+    copying.summary().removed += 1;
     Ok(())
 }
 
@@ -345,3 +466,7 @@ const BEHIND_MAX: usize = 1024;
 const BEHIND_FOR: Duration = Duration::from_millis(100);
 /// Directories of the target whose listings are kept.
 const LISTED_MAX: usize = 64;
+/// Permission bits of the owner, of all others, and what files get the group by.
+const OWNER: u32 = 0o700;
+const OTHERS: u32 = 0o077;
+const SET_GROUP_ID: u32 = 0o2000;
