@@ -136,7 +136,7 @@ fn an_expired_proxy_is_shown_and_is_an_error() {
     let here = scratch.path();
     good(
         here,
-        "proxy init --cert alice/usercert.pem --out p --key-kind ec --valid 0",
+        "proxy init --cert alice/usercert.pem --out p --key-kind ec --valid 1ms",
     );
     let said = bad(here, "proxy info p", 13);
     assert!(
@@ -179,4 +179,29 @@ fn the_rule_that_decides_is_told() {
         2,
     );
     assert!(said.contains("rule 1: \"alice\" is nobody"), "{said}");
+}
+
+#[test]
+fn who_has_no_certificate_is_told_where_one_comes_from() {
+    let scratch = Scratch::new();
+    let hint = |line: &str| {
+        let mut command = godwit();
+        command.current_dir(scratch.path()).args(line.split(' '));
+        let said = Said::of(&mut command);
+        assert_ne!(said.status, Some(0), "{said}");
+        said.stderr
+    };
+    let said = hint("proxy init --cert no.pem --out proxy.pem");
+    assert!(said.contains("godwit ca issue"), "{said}");
+    let garbage = scratch.join("garbage");
+    std::fs::write(&garbage, "not a proxy").unwrap();
+    std::fs::set_permissions(&garbage, PermissionsExt::from_mode(0o600)).unwrap();
+    for line in ["proxy info garbage", "proxy destroy garbage"] {
+        let said = hint(line);
+        assert!(
+            said.contains("hint: ") && said.contains("godwit proxy init"),
+            "{said}"
+        );
+    }
+    assert!(garbage.exists());
 }

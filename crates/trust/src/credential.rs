@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Identity, Result,
-    error::{Doing, Ours},
+    error::{Doing, NO_CREDENTIAL, Ours},
     identity::slashed,
     keys,
     proxy::{self, CLOCK_SKEW, Kind, Wanted},
@@ -105,7 +105,7 @@ impl Credential {
         };
         let certificates = X509::stack_from_pem(pem).map_err(|stack| {
             bad(format!(
-                "no readable certificate: {}",
+                "{NO_CREDENTIAL}certificate: {}",
                 crate::error::reasons(&stack)
             ))
         })?;
@@ -430,7 +430,7 @@ fn private_key(pem: &[u8], passphrase: Passphrase<'_>, path: &Path) -> Result<PK
             },
             false => Error::BadFile {
                 path,
-                what: format!("no readable private key: {said}"),
+                what: format!("{NO_CREDENTIAL}private key: {said}"),
             },
         }
     })

@@ -99,6 +99,9 @@ pub enum Error {
     Library { doing: &'static str, said: String },
 }
 
+/// How it begins what is wrong with a file that holds no certificate or key.
+pub(crate) const NO_CREDENTIAL: &str = "no readable ";
+
 /// Whose certificate it is: ours can be renewed here, the peer's only there.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[allow(missing_docs)]
@@ -122,6 +125,9 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Exposed { path, .. } => format!("chmod 600 {}, and be its owner", path.display()),
+            Self::BadFile { what, .. } if what.starts_with(NO_CREDENTIAL) => {
+                "this is no credential: make a proxy with godwit proxy init, or name the right file".into()
+            }
             Self::Encrypted { .. } => "make a proxy of it: godwit proxy init".into(),
             Self::NoAuthorities { .. } => {
                 "install the authorities that you trust there, or name their directory in X509_CERT_DIR".into()

@@ -108,7 +108,17 @@ impl Init {
         let trouble = |error| Trouble::trust(&wanted, error);
         let words = self.passphrase(&wanted)?;
         let passphrase = words.as_deref().map_or(Passphrase::Ask, Passphrase::Given);
-        let owner = Credential::unlock(&cert, &key, passphrase).map_err(trouble)?;
+        let owner = Credential::unlock(&cert, &key, passphrase).map_err(|error| {
+            let is_missing = !cert.exists() || !key.exists();
+            let trouble = trouble(error);
+            match is_missing {
+                true => trouble.next(
+                    "name your certificate and its key with --cert and --key; \
+                     godwit ca issue makes one for a laboratory of your own",
+                ),
+                false => trouble,
+            }
+        })?;
         let asked = NewProxy {
             limited: self.limited,
             lifetime: self.valid,
