@@ -126,6 +126,32 @@ fn cp_n_leaves_what_is_there_alone_whatever_the_source() {
 }
 
 #[test]
+fn what_uploads_keep_is_told_with_a_way_out() {
+    let scratch = Scratch::new();
+    scratch.dir("d");
+    let mut child = godwit()
+        .current_dir(scratch.path())
+        .args(["cp", "-", "d/big"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It has begun once it has taken more than a pipe holds.
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(&vec![7; 4 << 20]).unwrap();
+    let said = run(&scratch, "rm -r d");
+    assert_eq!(said.status, Some(1), "{said}");
+    assert!(
+        said.stderr.contains("hint: if an upload is under way"),
+        "{said}"
+    );
+    drop(input);
+    assert!(child.wait().unwrap().success());
+    let said = fed(&scratch, "cp - .godwit-0123456789abcdef01234567.part", "x");
+    assert_eq!(said.status, Some(2), "{said}");
+    assert!(said.stderr.contains("choose another name"), "{said}");
+}
+
+#[test]
 fn numbers_that_cannot_be_are_told_what_they_must_be() {
     let scratch = Scratch::new();
     for (line, must) in [

@@ -248,6 +248,9 @@ impl Error {
             Self::NoSpace { .. } => {
                 "make room; what arrived is kept, and the same command continues from there".into()
             }
+            Self::NotEmpty { .. } => {
+                "if an upload is under way there, wait until it is over; else see what is left in it".into()
+            }
             Self::IsDirectory { .. } => "add -r to copy a directory".into(),
             Self::Corrupt { .. } => {
                 "nothing wrong was put under the final name; run the command again".into()

@@ -177,6 +177,31 @@ fn a_rename_without_a_name_forgets_what_was_to_be_renamed() {
 }
 
 #[test]
+fn a_full_disk_is_met_in_write() {
+    let mut session = Session::new(Profile::default());
+    session.on_bytes(b"USER writer\r\nPASS x\r\nEPSV\r\nSTOR f1\r\n");
+    let answers = [
+        Answer::Welcome(Welcome {
+            user: "writer".into(),
+            may_write: true,
+        }),
+        Answer::Listening("127.0.0.1:2000".parse().unwrap()),
+    ];
+    for answer in answers {
+        assert!(matches!(session.poll(), Some(Step::Ask(_))));
+        session.on_answer(answer);
+    }
+    assert!(matches!(session.poll(), Some(Step::Ask(Ask::Store { .. }))));
+    session.on_open(false);
+    session.on_answer(Answer::Failed(Failure::new(
+        Cause::NoSpace,
+        "No space left on device",
+    )));
+    let said = String::from_utf8(session.output().clone()).unwrap();
+    assert!(said.contains("System error in write\r\n"), "{said}");
+}
+
+#[test]
 fn who_speaks_no_ftp_is_sent_away() {
     let mut talk = Talk::new();
     talk.session.on_bytes(&b"GET / HTTP/1.1\r\n".repeat(100));

@@ -89,7 +89,7 @@ pub(super) fn not_reserved(path: &Path) -> Result<()> {
     match path.file_name().is_some_and(partial::is_reserved) {
         true => Err(Error::BadName {
             path: path.into(),
-            why: "is reserved for partials".into(),
+            why: "is reserved for parts of uploads: choose another name".into(),
         }),
         false => Ok(()),
     }

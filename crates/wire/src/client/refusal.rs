@@ -7,7 +7,7 @@ use crate::reply::{Class, Reply};
 pub struct Refusal {
     /// The code.
     pub code: u16,
-    /// All that was said, in one line.
+    /// What was said for a person, in one line.
     pub said: String,
     /// What it means.
     pub why: Why,
@@ -54,11 +54,11 @@ impl Refusal {
         if reply.is_positive() {
             return None;
         }
-        let said = reply.said();
+        let why = why(reply, &reply.said().to_ascii_lowercase());
         Some(Self {
             code: reply.code,
-            why: why(reply, &said.to_ascii_lowercase()),
-            said,
+            why,
+            said: beyond(why, &reason(reply, why)),
         })
     }
 
@@ -68,6 +68,38 @@ impl Refusal {
             Some(refusal) => Err(refusal),
             None => Ok(reply),
         }
+    }
+}
+
+/// Returns what of a reply is for a person: Globus puts it behind a label of its own.
+fn reason(reply: &Reply, why: Why) -> String {
+    let labelled = |label: &str| {
+        reply.lines.iter().find_map(|line| {
+            let line = String::from_utf8_lossy(line);
+            let (_, text) = line.split_once(label)?;
+            Some(text.trim().to_owned())
+        })
+    };
+    let label = match why {
+        Why::BadDigest => "GridFTP-Computed-Checksum:",
+        _ => "GridFTP-Error-String:",
+    };
+    labelled(label).unwrap_or_else(|| reply.said())
+}
+
+/// Leaves out the fact that the kind of refusal tells already.
+fn beyond(why: Why, said: &str) -> String {
+    let fact = match why {
+        Why::Denied => "permission denied",
+        Why::NoSpace => "no space left on device",
+        Why::Changed => "the file changed",
+        _ => return said.to_owned(),
+    };
+    match said.get(..fact.len()) {
+        Some(start) if start.eq_ignore_ascii_case(fact) => said[fact.len()..]
+            .trim_start_matches([':', ' ', '.'])
+            .to_owned(),
+        _ => said.to_owned(),
     }
 }
 
@@ -161,6 +193,40 @@ mod tests {
 
     fn why_of(reply: Reply) -> Why {
         Refusal::of(&reply).unwrap().why
+    }
+
+    #[test]
+    fn a_person_is_told_the_sentence_and_no_labels() {
+        let globus = |c: &str, said: &str| {
+            let lines = [
+                format!("GlobusError: v=1 c={c}"),
+                "GridFTP-Errno: 116".into(),
+                "GridFTP-Reason: System error in open".into(),
+                format!("GridFTP-Error-String: {said}"),
+                "End.".into(),
+            ];
+            let reply = Reply::of_lines(550, lines.iter().map(String::as_str));
+            Refusal::of(&reply).unwrap()
+        };
+        for (c, why, said, told) in [
+            (
+                "FILE_CHANGED",
+                Why::Changed,
+                "The file changed: it grew",
+                "it grew",
+            ),
+            ("PERMISSION_DENIED", Why::Denied, "Permission denied", ""),
+            ("NO_SPACE_LEFT", Why::NoSpace, "No space left on device", ""),
+            (
+                "INVALID_PATH_NAME",
+                Why::BadName,
+                "is too long",
+                "is too long",
+            ),
+        ] {
+            let refusal = globus(c, said);
+            assert_eq!((refusal.why, &*refusal.said), (why, told), "{c}");
+        }
     }
 
     #[test]
