@@ -326,3 +326,32 @@ fn a_directory_in_the_place_of_a_file_is_not_told_to_be_copied() {
         "{said}"
     );
 }
+
+#[test]
+fn mv_names_the_directory_that_forbids_it() {
+    let scratch = Scratch::new();
+    scratch.file("closed/f", 10);
+    scratch.file("open/f", 10);
+    let mode = |mode| {
+        let closed = scratch.join("closed");
+        fs::set_permissions(closed, PermissionsExt::from_mode(mode)).unwrap();
+    };
+    mode(0o555);
+    if fs::write(scratch.join("closed/trial"), "").is_ok() {
+        return common::peers::skip("root may write everywhere");
+    }
+    let out = run(&scratch, "mv closed/f open/g");
+    let into = run(&scratch, "mv open/f closed/g");
+    mode(0o755);
+    assert_eq!(
+        (out.status, into.status),
+        (Some(13), Some(13)),
+        "{out} {into}"
+    );
+    assert!(out.stderr.contains("closed/f: permission denied"), "{out}");
+    assert!(
+        into.stderr.contains("closed/g: permission denied"),
+        "{into}"
+    );
+    assert_eq!(tree(&scratch.join("open")).len(), 1);
+}

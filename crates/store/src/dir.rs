@@ -24,7 +24,7 @@ use crate::{
     Store, Take, What, Write, channel::Watch,
 };
 use godwit_core::{Algorithm, Chain, Digest, Extents};
-use godwit_sys::{self as sys, Account, Attributes, Meta, Open, Over, Root};
+use godwit_sys::{self as sys, Account, Attributes, Folder, Meta, Open, Over, Root};
 use known::Known;
 use std::{
     fs::File,
@@ -230,6 +230,8 @@ impl Store for Dir {
                     what: format!("renaming to {}", to.display()),
                     why: "it is on another file system".into(),
                 },
+                // The kernel does not say which directory forbids it.
+                io::ErrorKind::PermissionDenied if is_open(&target) => wrong(from, e),
                 _ => wrong(to, e),
             })
     }
@@ -292,6 +294,13 @@ impl Inner {
     fn file(&self, path: &Path, how: Open, mode: u32) -> Result<File> {
         self.root.file(path, how, mode).map_err(|e| wrong(path, e))
     }
+}
+
+/// Tells whether a name can be made in a directory, by making one.
+fn is_open(folder: &Folder) -> bool {
+    let name = partial::passing_name();
+    let made = folder.open(&name, Open::CreateNew, 0o600);
+    made.is_ok() && folder.remove_file(&name).is_ok()
 }
 
 /// Names what a system call met, and tells what leads outside.
