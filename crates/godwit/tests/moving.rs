@@ -53,6 +53,7 @@ fn sync_never_deletes_its_source_by_another_of_its_names() {
         (node.url("zd"), alias(&node, "zd")),
         (node.url("zd"), below.url("")),
         (node.url("zd"), below.url("new")),
+        (below.url(""), node.url("")),
     ] {
         for dry in [&[][..], &["--dry-run"]] {
             let verb = ["sync", "--delete"].iter().chain(dry).copied();
