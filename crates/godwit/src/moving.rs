@@ -32,6 +32,8 @@ pub(crate) struct Pair {
     pub(crate) target: Place,
     /// The source is a directory.
     pub(crate) tree: bool,
+    /// The permission bits of the source.
+    pub(crate) mode: Option<u32>,
 }
 
 /// What the engine shall do.
@@ -149,6 +151,7 @@ fn pair(act: Act, url: &Url, target: &Place, ask: Target, stores: &Stores) -> Ru
         source,
         target,
         tree,
+        mode: stat.mode,
     })
 }
 
@@ -165,6 +168,7 @@ pub(crate) fn run(screen: &Screen, moving: &Moving, work: Work, options: &Option
         source: pair.source,
         target: pair.target,
         tree: pair.tree,
+        mode: pair.mode,
         range: work.range.clone(),
         rule: work.rule,
         delete: work.delete && pair.tree,

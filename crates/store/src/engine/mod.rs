@@ -98,6 +98,8 @@ pub struct Task {
     pub target: Place,
     /// Whether a directory is meant.
     pub tree: bool,
+    /// Its permission bits, which a new copy of a directory gets.
+    pub mode: Option<u32>,
     /// Only these bytes, to the same offsets of the target, in place.
     pub range: Option<Range<u64>>,
     /// What to do with what is there already.

@@ -47,7 +47,7 @@ fn find_tree(copying: &Copying<'_>, task: &Task) -> Result<()> {
         unmade: vec![Unmade {
             target: task.target.clone(),
             path: PathBuf::new(),
-            mode: None,
+            mode: task.mode,
         }],
         behind: Vec::new(),
         replaced: false,
@@ -170,13 +170,13 @@ impl Finding<'_> {
     /// others out, at the end what would keep us out or only lets others in.
     fn dress(&mut self, one: &Unmade) -> Result<()> {
         let target = &one.target;
-        let mode = match one.path.as_os_str().is_empty() {
-            true => self.task.source.store.stat(&self.task.source.path)?.mode,
-            false => one.mode,
-        };
-        let Some(mode) = self.copying.options.mode(mode) else {
+        let Some(mode) = self.copying.options.mode(one.mode) else {
             return Ok(());
         };
+        // What servers give anyhow is not worth a round trip.
+        if mode == USUAL_FAR && target.is_remote() {
+            return Ok(());
+        }
         let usual = match self.usual {
             Some(usual) => usual,
             None => match target.store.stat(&target.path)?.mode {
@@ -461,6 +461,8 @@ pub fn extra(source: &Place, target: &Place) -> Result<Vec<(PathBuf, Kind)>> {
     Ok(extra)
 }
 
+/// The bits that new directories get at servers, as nearly all are set up.
+const USUAL_FAR: u32 = 0o755;
 /// How much is found before directories are made, and how long that may take.
 const BEHIND_MAX: usize = 1024;
 const BEHIND_FOR: Duration = Duration::from_millis(100);

@@ -74,6 +74,7 @@ fn task(source: Place, target: Place) -> Task {
         source,
         target,
         tree: true,
+        mode: None,
         range: None,
         rule: Rule::Always,
         delete: false,
