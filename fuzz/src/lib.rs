@@ -345,7 +345,7 @@ pub fn server(bytes: &[u8]) {
 /// The names that a wish is about; where a link points to is its own affair.
 fn paths(ask: &Ask) -> Vec<&Path> {
     match ask {
-        Ask::Authenticate
+        Ask::Authenticate { .. }
         | Ask::Prove { .. }
         | Ask::DataCredential { .. }
         | Ask::Login { .. }

@@ -50,6 +50,8 @@ Environment
                        your certificate and its key, or a host's [default: ~/.globus]
   X509_CERT_DIR        whom you trust [default: ~/.globus/certificates,
                        /etc/grid-security/certificates]
+  GODWIT_CLUSTER_KEY   the key of your cluster: gsiftp:// servers in it are told that you
+                       are a member; none: if they know you by your address
   NO_COLOR             no colors if set and not empty
   TERM=dumb            no progress bar
   COLUMNS              width of help

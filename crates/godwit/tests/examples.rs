@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-const VERBS: [&str; 20] = [
+const VERBS: [&str; 21] = [
     "cp",
     "mv",
     "sync",
@@ -28,6 +28,7 @@ const VERBS: [&str; 20] = [
     "ca",
     "proxy",
     "auth",
+    "cluster",
     "version",
     "help",
     "completions",

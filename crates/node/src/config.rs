@@ -34,6 +34,8 @@ pub struct Config {
     pub accounts: Accounts,
     /// By what the node proves who it is, and whom it believes.
     pub trust: Trust,
+    /// Whom the node believes to be of its kind.
+    pub cluster: Cluster,
     values: BTreeMap<&'static str, Value>,
 }
 
@@ -102,6 +104,85 @@ pub struct Trust {
     pub authorities: Option<PathBuf>,
     /// Who may come in, and under which name.
     pub gridmap: Option<PathBuf>,
+}
+
+/// Whom the node believes to be of its kind: such may act for anybody.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Cluster {
+    /// The file with the key that members share.
+    pub key: Option<PathBuf>,
+    /// Who comes from one of these is a member without a key.
+    pub addresses: Vec<Network>,
+}
+
+/// Addresses that begin with the same bits.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Network {
+    ip: IpAddr,
+    bits: u32,
+}
+
+impl Network {
+    /// Tells whether an address is one of these.
+    pub fn holds(&self, ip: IpAddr) -> bool {
+        let shift = |width: u32| width - self.bits;
+        match (self.ip, ip.to_canonical()) {
+            (IpAddr::V4(net), IpAddr::V4(ip)) => {
+                let differs = net.to_bits() ^ ip.to_bits();
+                differs.checked_shr(shift(32)).unwrap_or(0) == 0
+            }
+            (IpAddr::V6(net), IpAddr::V6(ip)) => {
+                let differs = net.to_bits() ^ ip.to_bits();
+                differs.checked_shr(shift(128)).unwrap_or(0) == 0
+            }
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.ip, self.bits)
+    }
+}
+
+impl FromStr for Network {
+    type Err = String;
+
+    /// `10.0.0.0/8`, or one address.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (ip, bits) = text.split_once('/').unwrap_or((text, ""));
+        let ip = parse::<IpAddr>(ip)?.to_canonical();
+        let most = if ip.is_ipv4() { 32 } else { 128 };
+        let bits = match bits {
+            "" => most,
+            bits => parse::<u32>(bits)?,
+        };
+        let network = Self { ip, bits };
+        if bits > most {
+            return Err(format!("{ip} has no more than {most} bits"));
+        }
+        // Whoever wrote 10.1.2.3/8 meant something else than they would get.
+        match network.first() == ip {
+            true => Ok(network),
+            false => Err(format!("the first address of that is {}", network.first())),
+        }
+    }
+}
+
+impl Network {
+    fn first(&self) -> IpAddr {
+        match self.ip {
+            IpAddr::V4(ip) => {
+                let mask = u32::MAX.checked_shl(32 - self.bits).unwrap_or(0);
+                IpAddr::V4((ip.to_bits() & mask).into())
+            }
+            IpAddr::V6(ip) => {
+                let mask = u128::MAX.checked_shl(128 - self.bits).unwrap_or(0);
+                IpAddr::V6((ip.to_bits() & mask).into())
+            }
+        }
+    }
 }
 
 /// Where a value came from.
@@ -186,7 +267,7 @@ pub struct Key {
 }
 
 /// Every key there is.
-pub const KEYS: [Key; 29] = [
+pub const KEYS: [Key; 31] = [
     Key {
         name: "node.export",
         default: ".",
@@ -328,6 +409,16 @@ pub const KEYS: [Key; 29] = [
         about: "who may log in by GSI; empty: GRIDMAP, ~/.gridmap or, for root, /etc/grid-security/grid-mapfile",
     },
     Key {
+        name: "cluster.key",
+        default: "",
+        about: "file with the key that all nodes of a cluster share (godwit cluster key); whoever has it may act for anybody",
+    },
+    Key {
+        name: "cluster.addresses",
+        default: "",
+        about: "addresses and networks, like 10.0.0.0/8, whose machines may act for anybody without a key",
+    },
+    Key {
         name: "log.level",
         default: "info",
         about: "error, warn, info, debug or trace",
@@ -422,6 +513,11 @@ impl Config {
             authorities: file("trust.authorities"),
             gridmap: file("trust.gridmap"),
         };
+        let cluster = Cluster {
+            // What members by their address say as clients.
+            key: file("cluster.key").filter(|path: &PathBuf| path != Path::new("none")),
+            addresses: take.one("cluster.addresses", parse_list::<Network>)?,
+        };
         let accounts = Accounts {
             user: take.text("node.user").trim().into(),
             anonymous: take.text("anonymous.account").trim().into(),
@@ -442,6 +538,7 @@ impl Config {
             data,
             accounts,
             trust,
+            cluster,
             values,
         })
     }
@@ -620,6 +717,15 @@ fn parse_ports(text: &str) -> Result<RangeInclusive<u16>, String> {
     Ok(first..=last)
 }
 
+/// Several with commas, or none.
+fn parse_list<T: FromStr<Err = String>>(text: &str) -> Result<Vec<T>, String> {
+    let parts = text.split(',').map(str::trim);
+    parts
+        .filter(|part| !part.is_empty())
+        .map(T::from_str)
+        .collect()
+}
+
 /// An address with a port, or a bare port for all addresses.
 fn parse_addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
     let one = |part: &str| match part.trim().parse::<u16>() {
@@ -715,6 +821,9 @@ mod tests {
             ("anonymous.access", "all"),
             ("ftp.listen", "localhost"),
             ("log.level", "loud"),
+            ("cluster.addresses", "10.0.0.0/33"),
+            ("cluster.addresses", "10.0.0.1/8"),
+            ("cluster.addresses", "fermi"),
         ] {
             assert!(
                 matches!(load(&[(key, value)]), Err(Error::BadValue { .. })),
@@ -728,5 +837,29 @@ mod tests {
         assert_eq!(parse_ports("2000"), Ok(2000..=2000));
         assert_eq!(parse_ports("2000-2001"), Ok(2000..=2001));
         assert_eq!(parse_ports("2000,2001"), Ok(2000..=2001));
+    }
+
+    #[test]
+    fn a_network_holds_the_addresses_that_begin_like_it() {
+        for (network, address, held) in [
+            ("10.0.0.0/8", "10.255.0.1", true),
+            ("10.0.0.0/8", "11.0.0.1", false),
+            ("10.0.0.0/8", "::ffff:10.0.0.1", true),
+            ("127.0.0.1", "127.0.0.1", true),
+            ("127.0.0.1", "127.0.0.2", false),
+            ("0.0.0.0/0", "192.0.2.1", true),
+            ("0.0.0.0/0", "::1", false),
+            ("::1", "::1", true),
+            ("fd00::/8", "fd12::1", true),
+            ("fd00::/8", "fe80::1", false),
+            ("::/0", "2001:db8::1", true),
+        ] {
+            let network: Network = network.parse().unwrap();
+            assert_eq!(
+                network.holds(address.parse().unwrap()),
+                held,
+                "{network} {address}"
+            );
+        }
     }
 }

@@ -14,7 +14,8 @@ mod stop;
 mod trust;
 
 pub use config::{
-    Access, Config, Data, Error as ConfigError, KEYS, Key, Limits, Origin, Setting, Trust,
+    Access, Cluster, Config, Data, Error as ConfigError, KEYS, Key, Limits, Network, Origin,
+    Setting, Trust,
 };
 pub use listener::Node;
 pub use stop::Stop;

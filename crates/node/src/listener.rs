@@ -91,7 +91,8 @@ impl Node {
         let shared = Arc::new(Shared {
             dir,
             accounts,
-            trust: Trust::begin(config.trust.clone()).map_err(Error::Trust)?,
+            trust: Trust::begin(config.trust.clone(), config.cluster.clone())
+                .map_err(Error::Trust)?,
             ports: Ports::new(config.data.ports.clone(), config.data.wait),
             stop: Stop::new().map_err(Error::Start)?,
             journal,

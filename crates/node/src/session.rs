@@ -111,6 +111,7 @@ impl Session {
             line_bytes_max: limits.line_bytes,
             pipeline_max: limits.pipeline,
             offers_gsi: shared.trust.is_offered(),
+            offers_cluster: shared.trust.offers_cluster(),
             ..Profile::default()
         };
         Ok(Self {
@@ -275,10 +276,10 @@ impl Session {
 
     fn try_answer(&mut self, ask: Ask) -> Result<Answer, Failure> {
         match ask {
-            Ask::Authenticate => self.authenticate(),
+            Ask::Authenticate { by } => self.authenticate(by),
             Ask::Prove { token } => self.prove(&token),
             Ask::DataCredential { pem } => self.show_instead(pem.as_deref()),
-            Ask::Login { user, .. } => self.login(&user),
+            Ask::Login { user, password } => self.login(&user, &password),
             Ask::Listen { family } => self.listen(family),
             Ask::Aim { to } => self.aim(to),
             Ask::Hang => {

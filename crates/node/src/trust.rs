@@ -1,29 +1,35 @@
-//! By what the node proves who it is to clients of GSI, and which of them may
-//! come in.
+//! By what the node proves who it is to clients of GSI and to members of its
+//! cluster, and which of them may come in.
 //!
 //! Files are read when somebody wants to come in, not when the node starts: a
 //! certificate that was renewed and a name that was added count at once.
 
 use crate::config;
 use godwit_trust::{Authorities, Credential, Gridmap, Identity};
-use std::{env, path::PathBuf};
+use std::{env, net::IpAddr, path::PathBuf};
 
 /// What is configured, or found where everybody keeps it.
 #[derive(Debug)]
 pub(crate) struct Trust {
     config: config::Trust,
+    cluster: config::Cluster,
     is_offered: bool,
 }
 
 impl Trust {
     /// Looks whether GSI can be offered. What was named must be good; what was only
     /// found, and is not, is told to the log and to who asks for it.
-    pub(crate) fn begin(config: config::Trust) -> godwit_trust::Result<Self> {
+    pub(crate) fn begin(
+        config: config::Trust,
+        cluster: config::Cluster,
+    ) -> godwit_trust::Result<Self> {
         let is_named = config.certificate.is_some() || config.authorities.is_some();
         let mut trust = Self {
             config,
+            cluster,
             is_offered: false,
         };
+        trust.begin_cluster()?;
         match trust.ours() {
             Ok(Some((credential, _))) => {
                 trust.is_offered = true;
@@ -36,6 +42,55 @@ impl Trust {
         Ok(trust)
     }
 
+    fn begin_cluster(&self) -> godwit_trust::Result<()> {
+        let cluster = &self.cluster;
+        if let (Some(file), Some(credential)) = (&cluster.key, cluster.credential()?) {
+            let key = credential.key_id();
+            tracing::info!(key, file = %file.display(), "member of a cluster");
+        }
+        for network in &cluster.addresses {
+            tracing::warn!(
+                %network,
+                "whoever can speak from there is a member of the cluster without a key: they may act for anybody, \
+                 and nothing that they say or hear is protected from those who can stand between"
+            );
+        }
+        Ok(())
+    }
+
+    /// Tells whether there is a cluster.
+    pub(crate) fn offers_cluster(&self) -> bool {
+        self.cluster.key.is_some() || !self.cluster.addresses.is_empty()
+    }
+
+    /// Returns what members who come from there must have; `None`: there is nothing
+    /// that they could.
+    pub(crate) fn member(&self, from: IpAddr) -> godwit_trust::Result<Option<Credential>> {
+        let is_trusted = self.cluster.addresses.iter().any(|net| net.holds(from));
+        let key = self
+            .cluster
+            .key
+            .as_deref()
+            .map(Credential::from_cluster_key);
+        Ok(match (key.transpose()?, is_trusted) {
+            (Some(key), true) => Some(key.or_by_address()),
+            (None, true) => Some(Credential::by_address()),
+            (key, false) => key,
+        })
+    }
+
+    /// Returns whom we believe; nobody if no authorities are named or found.
+    pub(crate) fn authorities_if_any(&self) -> Authorities {
+        self.authorities().unwrap_or_else(|_| Authorities::none())
+    }
+
+    fn authorities(&self) -> godwit_trust::Result<Authorities> {
+        match &self.config.authorities {
+            Some(dir) => Authorities::in_dir(dir),
+            None => Authorities::discover(),
+        }
+    }
+
     /// Tells whether it is worth a try.
     pub(crate) fn is_offered(&self) -> bool {
         self.is_offered
@@ -46,11 +101,7 @@ impl Trust {
         let Some(credential) = self.credential()? else {
             return Ok(None);
         };
-        let authorities = match &self.config.authorities {
-            Some(dir) => Authorities::in_dir(dir),
-            None => Authorities::discover(),
-        };
-        Ok(Some((credential, authorities?)))
+        Ok(Some((credential, self.authorities()?)))
     }
 
     fn credential(&self) -> godwit_trust::Result<Option<Credential>> {
@@ -83,7 +134,8 @@ impl Trust {
             looked = path.display().to_string();
         }
         let owner = owner_name();
-        if is_owner(who) && wanted.is_none_or(|name| name == owner) {
+        // A member is what we are.
+        if (who.is_member() || is_owner(who)) && wanted.is_none_or(|name| name == owner) {
             return Ok(owner);
         }
         Err(match wanted {
@@ -104,6 +156,17 @@ impl Trust {
             _ => variable("HOME")?.join(".gridmap"),
         };
         usual.exists().then_some(usual)
+    }
+}
+
+impl config::Cluster {
+    /// Returns by what the node proves to other members that it is one; `None`: it is in
+    /// no cluster. The file is read each time: a key that was replaced counts at once.
+    pub fn credential(&self) -> godwit_trust::Result<Option<Credential>> {
+        match &self.key {
+            Some(file) => Credential::from_cluster_key(file).map(Some),
+            None => Ok((!self.addresses.is_empty()).then(Credential::by_address)),
+        }
     }
 }
 

@@ -10,7 +10,7 @@ mod flow;
 pub use flow::Opened;
 
 use crate::{
-    Authorities, Credential, Error, Identity, Result,
+    Authorities, Credential, Error, Identity, Result, cluster,
     context::{self, Role},
     error::Doing,
     identity::{host_names, is_for_host},
@@ -163,7 +163,9 @@ impl Channel {
 
     /// Begins as the server; the first token is the peer's.
     pub fn accept(credential: &Credential, authorities: &Authorities) -> Result<Self> {
-        keys::prepare();
+        if credential.keys().is_none() {
+            keys::prepare();
+        }
         let side = Side::Acceptor(Manner::Gsi);
         Self::new(credential, authorities, Role::Acceptor, side)
     }
@@ -312,7 +314,9 @@ impl Channel {
     }
 
     fn say_flag(&mut self) -> Result<Step> {
-        let is_delegating = matches!(self.side, Side::Initiator { delegate: Some(delegate), .. } if delegate != Delegate::No);
+        let wanted = matches!(self.side, Side::Initiator { delegate: Some(delegate), .. } if delegate != Delegate::No);
+        // Members have the same key: there is nothing to give.
+        let is_delegating = wanted && self.credential.keys().is_none();
         let (flag, next) = match is_delegating {
             true => (DELEGATE, Phase::Request),
             false => (DO_NOT, Phase::Done),
@@ -408,8 +412,13 @@ impl Channel {
 
     /// Learns who the peer is, and whether it is who we want.
     fn meet(&mut self) -> Result<()> {
-        self.shown = shown(self.tls.ssl());
-        let peer = self.authorities.judge(&self.shown, SystemTime::now())?;
+        let peer = match self.credential.keys() {
+            Some(_) => cluster::met(self.tls.ssl())?,
+            None => {
+                self.shown = shown(self.tls.ssl());
+                self.authorities.judge(&self.shown, SystemTime::now())?
+            }
+        };
         let expect = match &self.side {
             Side::Initiator { expect, .. } => Some(expect),
             Side::Acceptor(_) => self.only.as_ref(),
@@ -427,10 +436,20 @@ impl Channel {
         match self.tls.do_handshake() {
             Ok(()) => {}
             Err(error) if error.code() == ErrorCode::WANT_READ => {}
-            Err(error) => return Err(refusal(&error)),
+            Err(error) => return Err(self.why_not(refusal(&error))),
         }
         let token = self.outgoing();
         Ok(Some(token).filter(|token| !token.is_empty()))
+    }
+
+    /// Says of a failed handshake by a key what the engine does not know.
+    fn why_not(&self, error: Error) -> Error {
+        match (self.credential.keys(), error) {
+            (Some(keys), Error::Token(said)) => {
+                keys.why_not(self.tls.ssl(), said, self.credential.file())
+            }
+            (_, error) => error,
+        }
     }
 
     fn feed(&mut self, token: &[u8]) -> Result<()> {

@@ -3,10 +3,12 @@
 use crate::{Credential, Result, error::Doing};
 use openssl::{
     error::ErrorStack,
+    pkey::{PKeyRef, Private},
     ssl::{
         SslContext, SslContextBuilder, SslContextRef, SslMethod, SslMode, SslOptions,
         SslSessionCacheMode, SslVerifyMode, SslVersion,
     },
+    x509::{X509, X509Ref},
 };
 
 /// Who speaks first.
@@ -25,7 +27,10 @@ pub(crate) fn of(credential: &Credential, role: Role) -> Result<&SslContextRef> 
     if let Some(context) = kept.get() {
         return Ok(context);
     }
-    let made = make(credential).doing("using our own certificate")?;
+    let made = match credential.keys() {
+        Some(keys) => keys.context(role).doing("using the key of the cluster")?,
+        None => make(credential)?,
+    };
     Ok(kept.get_or_init(|| made.build()))
 }
 
@@ -43,22 +48,26 @@ pub(crate) fn make_old(credential: &Credential) {
     credential.contexts().acceptor.get_or_init(make);
 }
 
-fn make(credential: &Credential) -> Result<SslContextBuilder, ErrorStack> {
+fn make(credential: &Credential) -> Result<SslContextBuilder> {
+    let (leaf, key) = (credential.leaf()?, credential.key()?);
+    let made = certified(leaf, key, &credential.chain()[1..]);
+    made.doing("using our own certificate")
+}
+
+fn certified(
+    leaf: &X509Ref,
+    key: &PKeyRef<Private>,
+    above: &[X509],
+) -> Result<SslContextBuilder, ErrorStack> {
     let mut context = SslContext::builder(SslMethod::tls())?;
     context.set_min_proto_version(Some(SslVersion::TLS1_2))?;
-    context.set_certificate(credential.leaf())?;
-    context.set_private_key(credential.key())?;
-    for certificate in &credential.chain()[1..] {
+    context.set_certificate(leaf)?;
+    context.set_private_key(key)?;
+    for certificate in above {
         context.add_extra_chain_cert(certificate.clone())?;
     }
     context.check_private_key()?;
-    context.set_mode(SslMode::NO_AUTO_CHAIN | SslMode::RELEASE_BUFFERS);
-    // Tickets would be a token that nobody waits for; GSI never resumes.
-    context.set_session_cache_mode(SslSessionCacheMode::OFF);
-    context.set_num_tickets(0)?;
-    context.set_options(
-        SslOptions::NO_TICKET | SslOptions::NO_RENEGOTIATION | SslOptions::NO_COMPRESSION,
-    );
+    resume_never(&mut context)?;
     // Both sides show a certificate. The engine checks that the peer has its key; who the peer
     // is, `Authorities` judges before anything is sent or believed.
     context.set_verify_callback(
@@ -66,4 +75,15 @@ fn make(credential: &Credential) -> Result<SslContextBuilder, ErrorStack> {
         |_, _| true,
     );
     Ok(context)
+}
+
+/// Tickets would be a token that nobody waits for; GSI never resumes.
+pub(crate) fn resume_never(context: &mut SslContextBuilder) -> Result<(), ErrorStack> {
+    context.set_mode(SslMode::NO_AUTO_CHAIN | SslMode::RELEASE_BUFFERS);
+    context.set_session_cache_mode(SslSessionCacheMode::OFF);
+    context.set_num_tickets(0)?;
+    context.set_options(
+        SslOptions::NO_TICKET | SslOptions::NO_RENEGOTIATION | SslOptions::NO_COMPRESSION,
+    );
+    Ok(())
 }

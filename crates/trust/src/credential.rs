@@ -1,7 +1,8 @@
-//! A certificate with its key: what we show to prove who we are.
+//! A certificate with its key, or a key that a cluster shares: what we show to prove who we are.
 
 use crate::{
     Error, Identity, Result,
+    cluster::Keys,
     error::{Doing, NO_CREDENTIAL, Ours},
     identity::slashed,
     keys,
@@ -26,18 +27,28 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// Our own certificate, its key and the certificates up to the end entity. Cheap to clone.
+/// Our own certificate, its key and the certificates up to the end entity; or the key of a
+/// cluster. Cheap to clone.
 #[derive(Clone)]
 pub struct Credential(Arc<Inner>);
 
 struct Inner {
-    key: PKey<Private>,
-    /// Leaf first, each signed by the next; the authority's own is left out.
-    chain: Vec<X509>,
+    proof: Proof,
     identity: Identity,
     not_after: SystemTime,
     file: Option<PathBuf>,
     contexts: Contexts,
+}
+
+/// By what the identity is proved.
+enum Proof {
+    Certificate {
+        key: PKey<Private>,
+        /// Leaf first, each signed by the next; the authority's own is left out.
+        chain: Vec<X509>,
+    },
+    /// By being one of those who know these.
+    Shared(Keys),
 }
 
 /// What the TLS library makes of a credential, once for each role.
@@ -121,13 +132,78 @@ impl Credential {
         let identity = identity_of(&chain)?;
         let not_after = identity.not_after.unwrap_or(SystemTime::UNIX_EPOCH);
         Ok(Self(Arc::new(Inner {
-            key,
-            chain,
+            proof: Proof::Certificate { key, chain },
             identity,
             not_after,
             file,
             contexts: Contexts::default(),
         })))
+    }
+
+    /// Reads the key that the members of a cluster share; it must be ours alone.
+    pub fn from_cluster_key(path: &Path) -> Result<Self> {
+        let keys = Keys::parse(&read_key(path)?).map_err(|what| Error::BadFile {
+            path: path.into(),
+            what: what.into(),
+        })?;
+        Ok(Self::shared(keys, Some(path.into())))
+    }
+
+    /// Returns what members show who are so by their address alone. It proves nothing: whoever
+    /// takes it has looked where they come from.
+    pub fn by_address() -> Self {
+        Self::shared(Keys::by_address(), None)
+    }
+
+    /// Takes, beside those who have the key, members by their address: for somebody who comes
+    /// from one. A certificate stays what it is.
+    pub fn or_by_address(self) -> Self {
+        match &self.0.proof {
+            Proof::Shared(keys) => Self::shared(keys.or_by_address(), self.0.file.clone()),
+            Proof::Certificate { .. } => self,
+        }
+    }
+
+    /// Finds the key of the cluster that whoever runs this program named: `GODWIT_CLUSTER_KEY`,
+    /// a file, or `none` for a member by its address.
+    pub fn discover_member() -> Result<Option<Self>> {
+        crate::discover::Surroundings::of_this_process().member()
+    }
+
+    /// Says that a server refused the key, if it is one that we showed and that is what the
+    /// reply is about (RFC 2228: 535).
+    pub fn key_refused(&self, code: u16, said: &str) -> Option<Error> {
+        let keys = self.keys().filter(|_| code == 535)?;
+        let what = match (&self.0.file, self.0.identity.is_by_address()) {
+            (_, true) => "membership by address".into(),
+            (None, false) => format!("the cluster key {}", keys.id()),
+            (Some(file), false) => format!("the cluster key {} ({})", keys.id(), file.display()),
+        };
+        let said = said.into();
+        Some(Error::KeyRefused { what, said })
+    }
+
+    pub(crate) fn shared(keys: Keys, file: Option<PathBuf>) -> Self {
+        Self(Arc::new(Inner {
+            identity: keys.identity(),
+            proof: Proof::Shared(keys),
+            not_after: SystemTime::UNIX_EPOCH + NEVER,
+            file,
+            contexts: Contexts::default(),
+        }))
+    }
+
+    /// Returns the keys, if it is not by a certificate that it proves something.
+    pub(crate) fn keys(&self) -> Option<&Keys> {
+        match &self.0.proof {
+            Proof::Shared(keys) => Some(keys),
+            Proof::Certificate { .. } => None,
+        }
+    }
+
+    /// Returns how people name the key of the cluster, which tells nothing of it.
+    pub fn key_id(&self) -> Option<&str> {
+        self.keys().map(Keys::id)
     }
 
     /// Returns whom it names.
@@ -142,13 +218,14 @@ impl Credential {
 
     /// Tells whether it is a proxy, and not its owner's own certificate.
     pub fn is_proxy(&self) -> bool {
-        matches!(Kind::of(self.leaf()), Ok(Some(_)))
+        let leaf = self.chain().first();
+        leaf.is_some_and(|leaf| matches!(Kind::of(leaf), Ok(Some(_))))
     }
 
     /// Returns who signed the last certificate of the chain: the authority.
     pub fn authority(&self) -> String {
-        let last = self.0.chain.last().expect("a credential has a leaf");
-        slashed(last.issuer_name())
+        let last = self.chain().last();
+        last.map_or_else(|| "nobody".into(), |last| slashed(last.issuer_name()))
     }
 
     /// Returns the file it was read from.
@@ -158,27 +235,30 @@ impl Credential {
 
     /// Returns the kind and length of its key: `RSA 2048`.
     pub fn key_kind(&self) -> String {
-        let kind = match self.0.key.id() {
+        let Ok(key) = self.key() else {
+            return "shared 256".into();
+        };
+        let kind = match key.id() {
             openssl::pkey::Id::RSA => "RSA",
             openssl::pkey::Id::EC => "EC",
             openssl::pkey::Id::ED25519 => "Ed25519",
             _ => "other",
         };
-        format!("{kind} {}", self.0.key.bits())
+        format!("{kind} {}", key.bits())
     }
 
     /// Returns the whole as a proxy file has it: leaf, key, chain. Keep it secret.
     pub fn to_pem(&self) -> Result<Vec<u8>> {
         let doing = "writing a credential";
-        let (leaf, rest) = self.0.chain.split_first().expect("a credential has a leaf");
-        let mut pem = leaf.to_pem().doing(doing)?;
+        let mut pem = self.leaf()?.to_pem().doing(doing)?;
         // The traditional form of an RSA key, which the oldest readers want.
-        let key = match self.0.key.rsa() {
+        let key = self.key()?;
+        let key = match key.rsa() {
             Ok(rsa) => rsa.private_key_to_pem(),
-            Err(_) => self.0.key.private_key_to_pem_pkcs8(),
+            Err(_) => key.private_key_to_pem_pkcs8(),
         };
         pem.extend(key.doing(doing)?);
-        for certificate in rest {
+        for certificate in &self.chain()[1..] {
             pem.extend(certificate.to_pem().doing(doing)?);
         }
         Ok(pem)
@@ -197,7 +277,7 @@ impl Credential {
         };
         let not_after = SystemTime::now() + wanted.lifetime;
         let leaf = self.sign(&key, kind, not_after, wanted.depth_max)?;
-        let chain = [vec![leaf], self.0.chain.clone()].concat();
+        let chain = [vec![leaf], self.chain().to_vec()].concat();
         Self::new(key, chain, None)
     }
 
@@ -210,7 +290,7 @@ impl Credential {
         depth_max: Option<u8>,
     ) -> Result<X509> {
         self.check_dates(SystemTime::now())?;
-        let leaf = self.leaf();
+        let leaf = self.leaf()?;
         let kind = match kind {
             // Nobody would believe it to be more than its issuer.
             Kind::Full if self.0.identity.limited => Kind::Limited,
@@ -229,28 +309,35 @@ impl Credential {
             not_after: not_after.min(self.0.not_after),
             depth_max,
         };
-        proxy::sign(leaf, &self.0.key, key, &wanted)
+        proxy::sign(leaf, self.key()?, key, &wanted)
     }
 
     /// Refuses a credential that nobody would accept any more, or yet.
     pub fn check_dates(&self, now: SystemTime) -> Result<()> {
-        for certificate in &self.0.chain {
+        for certificate in self.chain() {
             check_dates(certificate, now, Ours::Yes)
                 .map_err(|error| error.of_ours(self.0.file.as_ref()))?;
         }
         Ok(())
     }
 
-    pub(crate) fn leaf(&self) -> &X509Ref {
-        self.0.chain.first().expect("a credential has a leaf")
+    pub(crate) fn leaf(&self) -> Result<&X509Ref> {
+        Ok(self.chain().first().ok_or_else(no_certificate)?)
     }
 
+    /// Returns the certificates, leaf first; none of what a cluster shares.
     pub(crate) fn chain(&self) -> &[X509] {
-        &self.0.chain
+        match &self.0.proof {
+            Proof::Certificate { chain, .. } => chain,
+            Proof::Shared(_) => &[],
+        }
     }
 
-    pub(crate) fn key(&self) -> &PKeyRef<Private> {
-        &self.0.key
+    pub(crate) fn key(&self) -> Result<&PKeyRef<Private>> {
+        match &self.0.proof {
+            Proof::Certificate { key, .. } => Ok(key),
+            Proof::Shared(_) => Err(no_certificate()),
+        }
     }
 
     pub(crate) fn contexts(&self) -> &Contexts {
@@ -317,6 +404,12 @@ pub enum KeyKind {
 impl Default for KeyKind {
     fn default() -> Self {
         Self::Rsa(2048)
+    }
+}
+
+fn no_certificate() -> Error {
+    Error::BadRequest {
+        what: "the key of a cluster is no certificate: nothing can be made of it".into(),
     }
 }
 
@@ -489,6 +582,9 @@ fn read_open(file: File, path: &Path) -> Result<Vec<u8>> {
     }
     Ok(bytes)
 }
+
+/// Keys of a cluster do not expire: the end of the year 9999.
+const NEVER: Duration = Duration::from_secs(253_402_300_799);
 
 /// Longer chains than anybody has: a proxy of a proxy of a proxy is three.
 pub(crate) const CHAIN_MAX: usize = 32;

@@ -58,6 +58,18 @@ impl Surroundings<'_> {
         )
     }
 
+    /// Only what was named: nobody is in a cluster by chance.
+    pub(crate) fn member(&self) -> Result<Option<Credential>> {
+        match self.named("GODWIT_CLUSTER_KEY") {
+            None => Ok(None),
+            Some(none) if none == Path::new("none") => Ok(Some(Credential::by_address())),
+            Some(path) => {
+                let key = Credential::from_cluster_key(&path);
+                named("GODWIT_CLUSTER_KEY", key).map(Some)
+            }
+        }
+    }
+
     pub(crate) fn authorities(&self) -> Result<PathBuf> {
         if let Some(named) = self.named("X509_CERT_DIR") {
             return Ok(named);
@@ -343,6 +355,7 @@ mod tests {
         let pem = machine
             .alice
             .key()
+            .unwrap()
             .private_key_to_pem_pkcs8_passphrase(openssl::symm::Cipher::aes_256_cbc(), b"secret")
             .unwrap();
         fs::write(machine.path("home/.globus/userkey.pem"), pem).unwrap();

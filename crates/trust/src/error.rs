@@ -86,6 +86,18 @@ pub enum Error {
         names: Vec<String>,
         found: String,
     },
+    /// Two members of two clusters, or of one whose key was replaced on one side only.
+    #[error("the cluster keys differ: {theirs} was shown, {ours} counts here")]
+    OtherKey {
+        theirs: String,
+        ours: String,
+        file: Option<PathBuf>,
+    },
+    #[error("the peer does not prove that it has the cluster key: {said}")]
+    NoMember { said: String },
+    /// What a server said to our key.
+    #[error("{what} was refused: {said}")]
+    KeyRefused { what: String, said: String },
     #[error("{subject} cannot delegate: {why}")]
     NoDelegation { subject: String, why: String },
     /// The peer's tokens are not those of GSI.
@@ -129,6 +141,12 @@ impl Error {
                 "this is no credential: make a proxy with godwit proxy init, or name the right file".into()
             }
             Self::Encrypted { .. } => "make a proxy of it: godwit proxy init".into(),
+            Self::OtherKey { file: Some(file), .. } => {
+                format!("give all members the same file as {}", file.display())
+            }
+            Self::KeyRefused { .. } => {
+                "give this machine the file that the server has (cluster.key in its godwit config show)".into()
+            }
             Self::NoAuthorities { .. } => {
                 "install the authorities that you trust there, or name their directory in X509_CERT_DIR".into()
             }

@@ -13,6 +13,19 @@ pub struct Identity {
     pub(crate) chain: Vec<String>,
     pub(crate) limited: bool,
     pub(crate) not_after: Option<SystemTime>,
+    pub(crate) by: By,
+}
+
+/// By what somebody is known.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) enum By {
+    /// By a name that an authority vouches for.
+    #[default]
+    Name,
+    /// By the key of a cluster.
+    Key,
+    /// By where they come from.
+    Address,
 }
 
 impl Identity {
@@ -24,7 +37,29 @@ impl Identity {
             subject,
             limited: false,
             not_after: None,
+            by: By::Name,
         }
+    }
+
+    /// Returns a member of a cluster; `name` is what it calls itself, which it need not be.
+    pub(crate) fn member(by: By, name: Option<&str>) -> Self {
+        let chain = name.map(|name| format!("{CLUSTER}/CN={name}"));
+        Self {
+            chain: vec![chain.unwrap_or_else(|| CLUSTER.into())],
+            by,
+            ..Self::named(CLUSTER)
+        }
+    }
+
+    /// Tells whether it is a member of a cluster, known by its key or its address: it may act for
+    /// others.
+    pub fn is_member(&self) -> bool {
+        self.by != By::Name
+    }
+
+    /// Tells whether nothing was proved but an address.
+    pub fn is_by_address(&self) -> bool {
+        self.by == By::Address
     }
 
     /// Returns the subject of the end entity: `/O=Grid/CN=alice`.
@@ -58,6 +93,9 @@ impl fmt::Display for Identity {
         f.write_str(&self.subject)
     }
 }
+
+/// What all members of a cluster are called: the key does not tell them apart.
+const CLUSTER: &str = "/O=godwit/CN=cluster";
 
 /// Returns a name as OpenSSL's `oneline` form has it, which grid-mapfiles and policies use.
 pub(crate) fn slashed(name: &X509NameRef) -> String {

@@ -357,7 +357,7 @@ pub fn write_pair(credential: &Credential, cert: &Path, key: &Path) -> Result<()
         pem.extend(certificate.to_pem().doing(doing)?);
     }
     put(cert, &pem, 0o644)?;
-    let secret = credential.key().private_key_to_pem_pkcs8().doing(doing)?;
+    let secret = credential.key()?.private_key_to_pem_pkcs8().doing(doing)?;
     put(key, &secret, 0o600)
 }
 

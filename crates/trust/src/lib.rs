@@ -3,11 +3,12 @@
 //! A [`Channel`] is a conversation with somebody whose name was proved: tokens in, tokens
 //! out, as GSI has them (TLS records and nothing else). Names come from X.509 certificates
 //! and the proxies that people make of them (RFC 3820), judged by a directory of
-//! [`Authorities`]. No socket here, no protocol that carries the tokens, no account of
+//! [`Authorities`]; or a key proves that somebody is a member of our cluster. No socket here, no protocol that carries the tokens, no account of
 //! this machine.
 
 mod authorities;
 mod channel;
+mod cluster;
 mod context;
 mod credential;
 mod der;
@@ -27,6 +28,7 @@ mod when;
 
 pub use authorities::Authorities;
 pub use channel::{Channel, Delegate, Expect, Opened, Step, TOKEN_BYTES_MAX, record_bytes};
+pub use cluster::new_key;
 pub use credential::{Credential, KeyKind, NewProxy, Passphrase};
 pub use discover::{owner_files, proxy_file};
 pub use error::{Error, Ours, Result};

@@ -20,7 +20,7 @@ mod site;
 mod tell;
 mod transfer;
 
-pub use ask::{Answer, Ask, Change, Give, Leg, Outcome, Place, Removed, Want, Welcome};
+pub use ask::{Answer, Ask, Change, Give, Leg, Mechanism, Outcome, Place, Removed, Want, Welcome};
 pub use failure::{Cause, Failure};
 pub use listing::{Facts, Form, Kind, Listing, Stat};
 pub use transfer::Urgent;
@@ -73,6 +73,8 @@ pub struct Profile {
     pub pipeline_max: usize,
     /// Whether `AUTH GSSAPI` is worth a try.
     pub offers_gsi: bool,
+    /// Whether `AUTH GODWIT` is.
+    pub offers_cluster: bool,
 }
 
 impl Default for Profile {
@@ -83,6 +85,7 @@ impl Default for Profile {
             line_bytes_max: 64 << 10, // lines of ADAT and DCSC carry certificate chains
             pipeline_max: 512,
             offers_gsi: false,
+            offers_cluster: false,
         }
     }
 }
@@ -121,7 +124,7 @@ struct Ready {
 /// How an answer becomes a reply.
 #[derive(Clone, Debug)]
 enum Then {
-    Offer,
+    Offer(Mechanism),
     Prove,
     Login,
     Reset,
@@ -269,7 +272,7 @@ impl Session {
     pub fn on_answer(&mut self, answer: Answer) {
         let then = self.then.take().expect("an answer follows an ask");
         match then {
-            Then::Offer => self.on_offer(answer),
+            Then::Offer(by) => self.on_offer(by, answer),
             Then::Prove => self.on_proof(answer),
             Then::Login => self.on_login(answer),
             Then::Reset => self.on_reset(),

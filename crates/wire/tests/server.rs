@@ -327,7 +327,7 @@ impl Talk {
                     }
                     self.session.on_answer(Answer::Done);
                 }
-                Step::Ask(Ask::Authenticate) if !self.offers_gsi => {
+                Step::Ask(Ask::Authenticate { .. }) if !self.offers_gsi => {
                     let failure = Failure::of_login("there is no certificate.");
                     self.session.on_answer(Answer::Failed(failure));
                 }

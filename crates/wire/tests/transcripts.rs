@@ -88,7 +88,7 @@ impl Script {
             }),
             _ => Err(Broken("no such word".into())),
         };
-        match client::authenticate(self, b"hello".into(), &mut step) {
+        match client::authenticate(self, "GSSAPI", b"hello".into(), &mut step) {
             Ok(Ok(())) => {
                 self.dialogue.protect(Box::new(Turned::default())).unwrap();
                 self.guard = Some(Turned::default());

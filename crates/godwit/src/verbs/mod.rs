@@ -3,6 +3,7 @@
 pub(crate) mod auth;
 pub(crate) mod ca;
 pub(crate) mod cat;
+pub(crate) mod cluster;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod cp;

@@ -55,6 +55,9 @@ pub(crate) struct Told {
     /// Who may log in by GSI, beside you [default: GRIDMAP, or the usual]
     #[arg(long, value_name = "FILE")]
     gridmap: Option<PathBuf>,
+    /// The key that all nodes of a cluster share: whoever has it may act for anybody [default: no cluster]
+    #[arg(long, value_name = "FILE")]
+    cluster_key: Option<PathBuf>,
     /// Write every transfer down in transfers.jsonl there; what a resume needs lies beside the files
     /// [default: none is written]
     #[arg(long, value_name = "DIR")]
@@ -165,6 +168,11 @@ impl Told {
                 "trust.gridmap",
                 "--gridmap",
                 self.gridmap.as_ref().map(path),
+            ),
+            (
+                "cluster.key",
+                "--cluster-key",
+                self.cluster_key.as_ref().map(path),
             ),
             (
                 "anonymous.access",

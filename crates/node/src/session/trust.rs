@@ -1,11 +1,12 @@
-//! Who is there: `AUTH GSSAPI`, and what may come of it.
+//! Who is there: `AUTH GSSAPI` and `AUTH GODWIT`, and what may come of it.
 
 use super::Session;
 use crate::{config::Access, failure::failure, listener::ANONYMOUS};
 use godwit_store::channel::Safety;
 use godwit_trust::{Authorities, Channel, Credential, Expect, Identity};
 use godwit_wire::{
-    server::{Answer, Cause, Failure, Leg, Welcome},
+    client::ACTS_FOR,
+    server::{Answer, Cause, Failure, Leg, Mechanism, Welcome},
     shield::{DataPeer, Guard, Spoiled},
 };
 
@@ -42,12 +43,22 @@ pub(super) struct Proved {
 }
 
 impl Session {
-    pub(super) fn authenticate(&mut self) -> Result<Answer, Failure> {
-        let (ours, authorities) = match self.shared.trust.ours() {
+    pub(super) fn authenticate(&mut self, by: Mechanism) -> Result<Answer, Failure> {
+        let trust = &self.shared.trust;
+        let (ours, none) = match by {
+            Mechanism::Gssapi => (trust.ours(), "this node has no certificate."),
+            Mechanism::Godwit => {
+                let ours = trust.member(self.peer.ip()).map(|member| {
+                    member.map(|credential| (credential, trust.authorities_if_any()))
+                });
+                (ours, "this node is in no cluster that you could be in.")
+            }
+        };
+        let (ours, authorities) = match ours {
             Ok(Some(ours)) => ours,
-            Ok(None) => return Err(Failure::of_login("this node has no certificate.")),
+            Ok(None) => return Err(Failure::of_login(none)),
             Err(error) => {
-                tracing::warn!(%error, "cannot offer GSI");
+                tracing::warn!(%error, mechanism = by.word(), "cannot authenticate");
                 return Err(Failure::of_login(error.to_string()));
             }
         };
@@ -87,7 +98,11 @@ impl Session {
         let Some(peer) = channel.peer().cloned() else {
             return Err(Failure::of_login("Nobody proved anything."));
         };
-        tracing::info!(%peer, limited = peer.is_limited(), delegated = channel.delegated().is_some(), "authenticated");
+        let called = peer.chain().first();
+        tracing::info!(%peer, called, limited = peer.is_limited(), delegated = channel.delegated().is_some(), "authenticated");
+        if peer.is_by_address() {
+            tracing::warn!("believed for the address that it comes from");
+        }
         self.proof = Proof::Done(Box::new(Proved {
             credential: channel.delegated().cloned().unwrap_or(ours),
             peer,
@@ -99,14 +114,17 @@ impl Session {
     }
 
     /// Lets somebody in, or says why not.
-    pub(super) fn login(&mut self, user: &str) -> Result<Answer, Failure> {
+    pub(super) fn login(&mut self, user: &str, password: &[u8]) -> Result<Answer, Failure> {
         if ["anonymous", "ftp"].contains(&user) {
             return self.login_of_anybody();
         }
         let Proof::Done(proved) = &self.proof else {
             return self.turn_down(user, &self.who_may_come());
         };
-        let peer = proved.peer.clone();
+        let peer = match whom(&proved.peer, password) {
+            Ok(peer) => peer,
+            Err(why) => return self.turn_down(user, why),
+        };
         match self.shared.trust.account(&peer, user) {
             Ok(account) => self.login_of(&peer, account),
             Err(why) => self.turn_down(user, &format!("Login incorrect: {why}")),
@@ -131,7 +149,11 @@ impl Session {
             .shared
             .dir_of(&account, peer.subject())
             .map_err(|error| failure(&error))?;
-        tracing::info!(user = account, %peer, "login");
+        let by = match &self.proof {
+            Proof::Done(proved) if proved.peer != *peer => proved.peer.chain().first(),
+            _ => None,
+        };
+        tracing::info!(user = account, %peer, by, "login");
         Ok(Answer::Welcome(Welcome {
             user: account,
             may_write: true,
@@ -141,6 +163,9 @@ impl Session {
     fn who_may_come(&self) -> String {
         let anonymous = self.shared.config.anonymous != Access::None;
         let gsi = self.shared.trust.is_offered();
+        if !anonymous && !gsi && self.shared.trust.offers_cluster() {
+            return "Login incorrect: this server knows only members of its cluster.".into();
+        }
         let who = match (anonymous, gsi) {
             (true, true) => {
                 "this server knows anonymous, and whoever proves by AUTH GSSAPI who they are."
@@ -164,12 +189,13 @@ impl Session {
         if leg.peer == DataPeer::Anyone {
             return Ok(None);
         }
+        let needs = |what| Err(Failure::new(Cause::Unsupported, what));
         let Proof::Done(proved) = &self.proof else {
-            return Err(Failure::new(
-                Cause::Unsupported,
-                "DCAU needs a login by GSI.",
-            ));
+            return needs("DCAU needs a login by GSI.");
         };
+        if proved.peer.is_by_address() && proved.instead.is_none() {
+            return needs("DCAU needs a key or a certificate, not only an address: DCAU N.");
+        }
         let (credential, authorities, myself) = match &proved.instead {
             None => (&proved.credential, &proved.authorities, &proved.peer),
             Some((credential, authorities)) => (credential, authorities, &credential.identity()),
@@ -211,8 +237,25 @@ impl Session {
     }
 }
 
+/// Returns for whom somebody asks: as a member for whom it says where others have a
+/// password, which it needs none of.
+fn whom(peer: &Identity, password: &[u8]) -> Result<Identity, &'static str> {
+    let said = std::str::from_utf8(password).unwrap_or_default();
+    match said.strip_prefix(ACTS_FOR) {
+        None => Ok(peer.clone()),
+        Some(_) if !peer.is_member() => {
+            Err("Login incorrect: only members of the cluster may act for others.")
+        }
+        Some(subject) if subject.starts_with('/') && !subject.contains(char::is_control) => {
+            Ok(Identity::named(subject))
+        }
+        Some(_) => Err("Login incorrect: a subject begins with a slash."),
+    }
+}
+
 fn refusal(error: &godwit_trust::Error) -> Failure {
-    tracing::info!(%error, "authentication failed");
+    let hint = error.hint();
+    tracing::info!(%error, hint, "authentication failed");
     Failure::of_login(format!("Authentication failed: {error}"))
 }
 

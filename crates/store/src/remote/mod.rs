@@ -33,7 +33,7 @@ use godwit_wire::{
 };
 use names::Depth;
 use parts::Parts;
-pub use proof::Trust;
+pub use proof::{Trust, Whom};
 pub(crate) use session::Flow;
 use session::Session;
 use std::{
@@ -161,7 +161,7 @@ impl Remote {
         let scheme = url.scheme();
         let (login, nobody) = match scheme {
             Scheme::Ftp => (Login::Password, Credentials::anonymous()),
-            Scheme::Gsiftp => (Login::Proof, Credentials::mapped()),
+            Scheme::Gsiftp => (Login::Proof, options.trust.whom.credentials()),
             _ => {
                 let why = scheme.not_served();
                 return Err(not_served(why.unwrap_or("it is not on an FTP server")));

@@ -1,5 +1,5 @@
 //! Proving to a server who we are, and learning who it is: GSI on the control
-//! channel.
+//! channel, or the key of a cluster.
 
 use super::session::Session;
 use crate::{Error, Result, channel::Safety};
@@ -14,7 +14,7 @@ use godwit_wire::{
 /// counts from the next login on.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
-    /// Our own.
+    /// Our own: a certificate, or the key of a cluster.
     pub credential: Option<Credential>,
     /// Who may vouch for others.
     pub authorities: Option<Authorities>,
@@ -25,6 +25,38 @@ pub struct Trust {
     /// What is done to the bytes of files. Unless we delegate nothing, data
     /// connections prove where they lead in any case.
     pub level: Level,
+    /// For whom we ask; others than ourselves only as a member of a cluster.
+    pub whom: Whom,
+}
+
+/// For whom somebody asks.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub enum Whom {
+    /// For themselves.
+    #[default]
+    Myself,
+    /// For nobody who would say their name.
+    Anonymous,
+    /// For somebody who proved to us who they are.
+    Subject {
+        /// Their name.
+        subject: String,
+        /// Which of their accounts they chose; `None`: their first.
+        account: Option<String>,
+    },
+}
+
+impl Whom {
+    /// Returns what is said as user name and password, if nobody said another.
+    pub(super) fn credentials(&self) -> client::Credentials {
+        match self {
+            Self::Myself => client::Credentials::mapped(),
+            Self::Anonymous => client::Credentials::anonymous(),
+            Self::Subject { subject, account } => {
+                client::Credentials::for_subject(subject, account.as_deref())
+            }
+        }
+    }
 }
 
 /// What was proved, and by what.
@@ -45,8 +77,13 @@ pub(super) fn prove(
         cause: Box::new(cause),
     };
     let (credential, authorities) = ours(&at, &trust)?;
-    let expect = trust.expect.clone();
-    let expect = expect.unwrap_or_else(|| Expect::Host(host.into()));
+    let is_member = credential.identity().is_member();
+    let (mechanism, usual) = match is_member {
+        // Any member will do: a key does not tell them apart.
+        true => ("GODWIT", Expect::Myself),
+        false => ("GSSAPI", Expect::Host(host.into())),
+    };
+    let expect = trust.expect.clone().unwrap_or(usual);
     let begun = Channel::initiate(&credential, &authorities, expect, trust.delegate);
     let (mut channel, first) = begun.map_err(wrong)?;
     let mut step = |token: &[u8]| {
@@ -56,8 +93,11 @@ pub(super) fn prove(
             done: step.done,
         })
     };
-    if let Err(refusal) = client::authenticate(session, first, &mut step)? {
-        return Ok(Err(refusal));
+    if let Err(refusal) = client::authenticate(session, mechanism, first, &mut step)? {
+        return match credential.key_refused(refusal.code, &refusal.said) {
+            Some(cause) => Err(wrong(cause)),
+            None => Ok(Err(refusal)),
+        };
     }
     let peer = channel.peer().map(ToString::to_string);
     tracing::debug!(host = %at, peer, protection = channel.protection(), "proved");
@@ -75,15 +115,24 @@ fn ours(at: &str, trust: &Trust) -> Result<(Credential, Authorities)> {
     };
     let credential = match &trust.credential {
         Some(credential) => credential.clone(),
-        None => Credential::discover()
+        None => discovered()
             .map_err(wrong)?
             .ok_or_else(|| Error::NoCredential { host: at.into() })?,
     };
     let authorities = match &trust.authorities {
         Some(authorities) => authorities.clone(),
+        None if credential.identity().is_member() => Authorities::none(),
         None => Authorities::discover().map_err(wrong)?,
     };
     Ok((credential, authorities))
+}
+
+/// Whoever names the key of a cluster means it.
+fn discovered() -> godwit_trust::Result<Option<Credential>> {
+    match Credential::discover_member()? {
+        None => Credential::discover(),
+        member => Ok(member),
+    }
 }
 
 /// Settles with the server how data connections are protected.
@@ -100,6 +149,13 @@ pub(super) fn settle_data(session: &mut Session, proved: Proved) -> Result<()> {
         return match level {
             Level::Clear => Ok(()),
             _ => Err(cannot("does not know DCAU")),
+        };
+    }
+    if proved.credential.identity().is_by_address() {
+        // What everybody knows protects nothing.
+        return match level {
+            Level::Clear => session.settle("DCAU N"),
+            _ => Err(cannot("knows us by our address only")),
         };
     }
     if delegate == Delegate::No {

@@ -47,7 +47,7 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
 
 #[test]
 fn no_file_and_no_certificate_panics() {
-    let leaf = WORLD.alice.leaf().to_der().unwrap();
+    let leaf = WORLD.alice.leaf().unwrap().to_der().unwrap();
     let asked = request_of(&WORLD.alice);
     let map = b"\"/O=Lab/CN=a \\\"b\\x41\" alice,bob # me\n/CN=c d\n".to_vec();
     let rules = b"[[rule]]\nwho = [\"anyone\"]\nmay = \"all\"\nunder = \"/a/*\"\n".to_vec();
@@ -124,9 +124,12 @@ fn initiate() -> (Channel, Vec<u8>) {
 
 fn request_of(credential: &Credential) -> Vec<u8> {
     let mut request = openssl::x509::X509ReqBuilder::new().unwrap();
-    request.set_pubkey(credential.key()).unwrap();
+    request.set_pubkey(credential.key().unwrap()).unwrap();
     request
-        .sign(credential.key(), openssl::hash::MessageDigest::sha256())
+        .sign(
+            credential.key().unwrap(),
+            openssl::hash::MessageDigest::sha256(),
+        )
         .unwrap();
     request.build().to_der().unwrap()
 }

@@ -34,6 +34,15 @@ impl Credentials {
         }
     }
 
+    /// Returns what a member of a cluster says who acts for somebody else: whom, where
+    /// a password would be, which it needs none of. `account`: which of theirs is wanted.
+    pub fn for_subject(subject: &str, account: Option<&str>) -> Self {
+        Self {
+            user: account.unwrap_or(MAPPED).into(),
+            password: format!("{ACTS_FOR}{subject}"),
+        }
+    }
+
     fn scheme(&self) -> &'static str {
         if self.user == MAPPED { "gsiftp" } else { "ftp" }
     }
@@ -270,6 +279,9 @@ fn home(reply: &Reply) -> Vec<u8> {
     }
     home
 }
+
+/// What stands before the subject for whom a member acts (FORMATS.md §1).
+pub const ACTS_FOR: &str = "for=";
 
 /// GCT: the account that the gridmap names first.
 const MAPPED: &str = ":globus-mapping:";

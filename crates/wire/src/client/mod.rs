@@ -16,7 +16,7 @@ mod told;
 mod verbs;
 
 pub use line::{Line, Unspeakable};
-pub use login::{Ahead, Credentials, LoggedIn, enter, greet, log_in};
+pub use login::{ACTS_FOR, Ahead, Credentials, LoggedIn, enter, greet, log_in};
 pub use peer::{Family, Peer};
 pub use proof::{Steps, Token, authenticate};
 pub use refusal::{Refusal, Why};

@@ -1,4 +1,4 @@
-//! `AUTH GSSAPI`: both sides prove who they are, by tokens that others make.
+//! `AUTH`: both sides prove who they are, by tokens that others make.
 
 use super::{Line, Refusal, Talk};
 use crate::{Error, base64, reply::Reply};
@@ -15,15 +15,16 @@ pub struct Token {
 /// Takes a token of the other side.
 pub type Steps<'a, E> = dyn FnMut(&[u8]) -> Result<Token, E> + 'a;
 
-/// Exchanges tokens until both sides are content; `first` begins, and `step` takes
-/// what the server says. The inner error is the server's refusal. The reply that
+/// Exchanges tokens of a mechanism until both sides are content; `first` begins, and
+/// `step` takes what the server says. The inner error is the server's refusal. The reply that
 /// ends this is the last one in clear.
 pub fn authenticate<T: Talk>(
     talk: &mut T,
+    mechanism: &str,
     first: Vec<u8>,
     step: &mut Steps<'_, T::Error>,
 ) -> Result<Result<(), Refusal>, T::Error> {
-    let offered = talk.ask_one(Line::new("AUTH GSSAPI"))?;
+    let offered = talk.ask_one(Line::new("AUTH").and(mechanism))?;
     if offered.code != 334 {
         return Ok(Err(refused(&offered)));
     }

@@ -12,8 +12,8 @@ use std::{net::SocketAddr, ops::Range, path::PathBuf, time::Duration};
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)]
 pub enum Ask {
-    /// Begin to prove by GSSAPI who is at either end. → `Done`
-    Authenticate,
+    /// Begin to prove who is at either end. → `Done`
+    Authenticate { by: Mechanism },
     /// A token of the client. → `Token`; or, with [`super::Session::guard_with`],
     /// → `Proved`
     Prove { token: Vec<u8> },
@@ -78,6 +78,25 @@ pub enum Ask {
     Abandon { path: PathBuf, id: Option<String> },
     /// → `Space`
     Space { path: PathBuf },
+}
+
+/// A way to prove who somebody is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Mechanism {
+    /// By certificates, as Globus does.
+    Gssapi,
+    /// By the key of a cluster (FORMATS.md §1).
+    Godwit,
+}
+
+impl Mechanism {
+    /// Returns the word behind `AUTH`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Gssapi => "GSSAPI",
+            Self::Godwit => "GODWIT",
+        }
+    }
 }
 
 /// What is to be removed.

@@ -1,7 +1,7 @@
 //! `AUTH ADAT PROT DCAU DCSC`: proving who is there, and what follows from it for
 //! data connections. RFC 2228 and GFD.20, as GCT speaks them.
 
-use super::{Answer, Ask, Cause, Failure, Session, Then};
+use super::{Answer, Ask, Cause, Failure, Mechanism, Session, Then};
 use crate::{
     base64,
     shield::{DataPeer, Guard, Level, Shield},
@@ -31,19 +31,20 @@ impl Session {
             self.say.line(503, "You are already logged in.");
             return None;
         }
-        if mechanism != "GSSAPI" {
+        let known = [Mechanism::Gssapi, Mechanism::Godwit];
+        let Some(by) = known.into_iter().find(|by| by.word() == mechanism) else {
             let text = format!("AUTH {mechanism} is not known here; AUTH GSSAPI is.");
             self.say.line(504, &text);
             return None;
-        }
+        };
         self.proof = Proof::None;
-        self.ask(Ask::Authenticate, Then::Offer)
+        self.ask(Ask::Authenticate { by }, Then::Offer(by))
     }
 
-    pub(super) fn on_offer(&mut self, answer: Answer) {
+    pub(super) fn on_offer(&mut self, by: Mechanism, answer: Answer) {
         match answer {
             Answer::Failed(Failure { said, .. }) => {
-                let text = format!("AUTH GSSAPI is not offered here: {said}");
+                let text = format!("AUTH {} is not offered here: {said}", by.word());
                 self.say.line(504, &text);
             }
             _ => {

@@ -13,8 +13,10 @@ impl Session {
         };
         self.say.more(211, "Extensions supported");
         let gsi = self.profile.offers_gsi.then_some(["AUTH GSSAPI"]);
+        let cluster = self.profile.offers_cluster.then_some(["AUTH GODWIT"]);
         let guarded = self.shield.is_guarded().then_some(GUARDED);
-        let more = gsi.iter().flatten().chain(guarded.iter().flatten());
+        let more = gsi.iter().chain(&cluster).flatten();
+        let more = more.chain(guarded.iter().flatten());
         for line in FEATURES.iter().chain(more) {
             self.say.inner(line.as_bytes());
         }

@@ -1,0 +1,60 @@
+//! `godwit cluster`: what the nodes of a cluster share.
+
+use super::Facts;
+use crate::{
+    screen::Screen,
+    trouble::{Run, Trouble},
+};
+use clap::{Args, Subcommand};
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Let nodes trust each other by a key that all of them have
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  godwit cluster key cluster.key
+  godwit cluster key --json other.key
+
+Every node gets a copy of the file, mode 0600, and is told it with --cluster-key. Programs
+on machines that have it log in to gsiftp:// servers of the cluster with
+GODWIT_CLUSTER_KEY=FILE, without a certificate. Keep it secret: whoever has it may act for
+anybody, as each of the nodes may. To replace it, give all of them a new one; it counts from
+the next login on. The id that is printed tells keys apart and tells nothing of them.
+
+Exit status: 0; 1 the name is taken.")]
+pub(crate) struct Cluster {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Make a key
+    Key(Key),
+}
+
+#[derive(Args, Debug)]
+struct Key {
+    /// Where it will be
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+}
+
+impl Cluster {
+    pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+        let What::Key(Key { file }) = self.what;
+        let wanted = format!("make a cluster key in {}", file.display());
+        let id = godwit_trust::new_key(&file).map_err(|error| Trouble::trust(&wanted, error))?;
+        let said = if screen.json() {
+            screen.object(&json!({ "event": "cluster_key", "id": id, "file": file }))
+        } else {
+            screen.line(format!(
+                "cluster key {id} in {}; give every node a copy, and name it with --cluster-key",
+                file.display()
+            ))
+        };
+        said.map_err(|error| Trouble::store(wanted, error))?;
+        Ok(Facts::new())
+    }
+}

@@ -1,0 +1,486 @@
+//! Keys that the members of a cluster share, as TLS knows them: external pre-shared keys with
+//! fresh secrets for each conversation (RFC 8446, 4.2.11).
+//!
+//! Such a key proves that somebody is a member, not which one. Members by address say the same
+//! with a key that everybody knows, and so prove nothing; but they have to answer what we say,
+//! which bytes that somebody has a server send to us (RFC 2577, bounce) do not.
+
+use crate::{
+    Error, Identity, Result,
+    context::{Role, resume_never},
+    error::Doing,
+    identity::By,
+};
+use openssl::{
+    error::ErrorStack,
+    ex_data::Index,
+    rand::rand_bytes,
+    sha::Sha256,
+    ssl::{Ssl, SslContext, SslContextBuilder, SslMethod, SslRef, SslVerifyMode, SslVersion},
+};
+use std::{
+    fs::OpenOptions,
+    io::Write,
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+    sync::{Arc, LazyLock},
+};
+
+/// Keys of which any will do. What we show ourselves is the first.
+#[derive(Clone)]
+pub(crate) struct Keys(Arc<[Key]>);
+
+#[derive(Clone)]
+struct Key {
+    id: String,
+    secret: [u8; SECRET_BYTES],
+}
+
+/// Makes a key for a cluster in a new file that nobody else may read; returns its id.
+pub fn new_key(path: &Path) -> Result<String> {
+    let mut secret = [0; SECRET_BYTES];
+    rand_bytes(&mut secret).doing("making a key")?;
+    let id = Key::of(secret).id;
+    let io = |cause: std::io::Error| match cause.kind() {
+        std::io::ErrorKind::AlreadyExists => Error::Exists { path: path.into() },
+        _ => Error::Io {
+            path: path.into(),
+            cause,
+        },
+    };
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path);
+    let text = format!("{}\n", hex(&secret));
+    file.and_then(|mut file| file.write_all(text.as_bytes()))
+        .map_err(io)?;
+    Ok(id)
+}
+
+impl Keys {
+    /// Reads a file: 64 hexadecimal digits. Of what is wrong nothing is told but that it is.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, &'static str> {
+        let digits = bytes.trim_ascii();
+        let secret = unhex(digits).ok_or("is no cluster key: those are 64 hexadecimal digits")?;
+        Ok(Self([Key::of(secret)].into()))
+    }
+
+    pub(crate) fn by_address() -> Self {
+        Self([Key::of_nobody()].into())
+    }
+
+    pub(crate) fn or_by_address(&self) -> Self {
+        Self(self.0.iter().cloned().chain([Key::of_nobody()]).collect())
+    }
+
+    /// Returns how people name the key that we show.
+    pub(crate) fn id(&self) -> &str {
+        self.0.first().map_or("", |key| &key.id)
+    }
+
+    /// Returns who shows it.
+    pub(crate) fn identity(&self) -> Identity {
+        Identity::member(by(self.id()), None)
+    }
+
+    /// Sets the engine.
+    pub(crate) fn context(&self, role: Role) -> Result<SslContextBuilder, ErrorStack> {
+        let mut context = SslContext::builder(SslMethod::tls())?;
+        context.set_min_proto_version(Some(SslVersion::TLS1_3))?;
+        // RFC 8446, 4.2.11: a key goes with one hash function, which is this.
+        context.set_ciphersuites("TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256")?;
+        resume_never(&mut context)?;
+        match role {
+            // A server that shows a certificate instead is nobody.
+            Role::Initiator => context.set_verify_callback(SslVerifyMode::PEER, |_, _| false),
+            // It shows none, and so the engine asks for none.
+            Role::Acceptor => context.set_verify(SslVerifyMode::NONE),
+        }
+        let keys = self.clone();
+        context.set_psk_client_callback(move |_, _, said, secret| Ok(keys.show(said, secret)));
+        let keys = self.clone();
+        context.set_psk_server_callback(move |ssl, said, secret| keys.find(ssl, said, secret));
+        Ok(context)
+    }
+
+    /// Fills in what a client says, ended by a zero, and its secret.
+    fn show(&self, said: &mut [u8], secret: &mut [u8]) -> usize {
+        let Some(key) = self.0.first() else { return 0 };
+        let text = format!("{MARK} {} {}\0", key.id, our_name());
+        if text.len() > said.len() || SECRET_BYTES > secret.len() {
+            return 0;
+        }
+        said[..text.len()].copy_from_slice(text.as_bytes());
+        secret[..SECRET_BYTES].copy_from_slice(&key.secret);
+        SECRET_BYTES
+    }
+
+    /// Finds the secret of what a client said, and notes that it said so.
+    fn find(
+        &self,
+        ssl: &mut SslRef,
+        said: Option<&[u8]>,
+        secret: &mut [u8],
+    ) -> Result<usize, ErrorStack> {
+        let Some(said) = said.and_then(Said::parse) else {
+            return Ok(0);
+        };
+        let key = self.0.iter().find(|key| key.id == said.id);
+        ssl.set_ex_data(*SAID, said);
+        match key {
+            Some(key) if SECRET_BYTES <= secret.len() => {
+                secret[..SECRET_BYTES].copy_from_slice(&key.secret);
+                Ok(SECRET_BYTES)
+            }
+            _ => Ok(0),
+        }
+    }
+
+    /// Says why a handshake failed.
+    pub(crate) fn why_not(&self, ssl: &SslRef, said: String, file: Option<&Path>) -> Error {
+        let is_ours = |id: &str| self.0.iter().any(|key| key.id == id);
+        match ssl.ex_data(*SAID) {
+            Some(Said { id, .. }) if !is_ours(id) && id == ADDRESS => Error::NoMember {
+                said: "it says only where it comes from, which does not count here".into(),
+            },
+            Some(Said { id, .. }) if !is_ours(id) => Error::OtherKey {
+                theirs: id.clone(),
+                ours: self.id().into(),
+                file: file.map(Into::into),
+            },
+            _ => Error::NoMember { said },
+        }
+    }
+}
+
+/// Returns who is at the other end of a handshake by a key.
+pub(crate) fn met(ssl: &SslRef) -> Result<Identity> {
+    // TLS counts a key of before as a conversation that is taken up again.
+    if !ssl.session_reused() {
+        let said = "it got through without".into();
+        return Err(Error::NoMember { said });
+    }
+    Ok(match ssl.ex_data(*SAID) {
+        Some(said) => Identity::member(by(&said.id), said.name.as_deref()),
+        None => Identity::member(By::Key, None),
+    })
+}
+
+impl Key {
+    fn of(secret: [u8; SECRET_BYTES]) -> Self {
+        let mut hash = Sha256::new();
+        hash.update(b"godwit cluster key\0");
+        hash.update(&secret);
+        let id = hex(&hash.finish()[..ID_BYTES]);
+        Self { id, secret }
+    }
+
+    fn of_nobody() -> Self {
+        Self {
+            id: ADDRESS.into(),
+            secret: [0; SECRET_BYTES],
+        }
+    }
+}
+
+/// What a client says before anything is proved.
+struct Said {
+    id: String,
+    name: Option<String>,
+}
+
+impl Said {
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut words = std::str::from_utf8(bytes).ok()?.split(' ');
+        let (mark, id, name) = (words.next()?, words.next()?, words.next());
+        let is_id = id.len() <= 2 * ID_BYTES && id.bytes().all(|b| b.is_ascii_alphanumeric());
+        (mark == MARK && is_id).then(|| Self {
+            id: id.into(),
+            name: name.filter(|name| is_name(name)).map(Into::into),
+        })
+    }
+}
+
+fn by(id: &str) -> By {
+    match id {
+        ADDRESS => By::Address,
+        _ => By::Key,
+    }
+}
+
+/// Returns the name of this machine, as far as it can be said.
+fn our_name() -> String {
+    let told = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = told.trim();
+    match is_name(name) {
+        true => name.into(),
+        false => "unnamed".into(),
+    }
+}
+
+/// Goes into a log, and so is short and plain.
+fn is_name(name: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(plain)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(digits: &[u8]) -> Option<[u8; SECRET_BYTES]> {
+    let mut secret = [0; SECRET_BYTES];
+    if digits.len() != 2 * SECRET_BYTES {
+        return None;
+    }
+    for (byte, pair) in secret.iter_mut().zip(digits.chunks_exact(2)) {
+        let value = |digit: u8| char::from(digit).to_digit(16);
+        *byte = (value(pair[0])? << 4 | value(pair[1])?) as u8;
+    }
+    Some(secret)
+}
+
+static SAID: LazyLock<Index<Ssl, Said>> =
+    LazyLock::new(|| Ssl::new_ex_index().expect("the TLS library has room for a pointer"));
+
+const MARK: &str = "godwit1";
+/// Where others have the id of a key.
+const ADDRESS: &str = "address";
+const SECRET_BYTES: usize = 32;
+const ID_BYTES: usize = 8;
+/// The TLS library takes 128 bytes of all, at least.
+const NAME_BYTES_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Authorities, Channel, Credential, Delegate, Expect, KeyKind,
+        lab::{Ca, Issue},
+    };
+    use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
+
+    fn key(dir: &tempfile::TempDir, name: &str) -> Credential {
+        let path = dir.path().join(name);
+        new_key(&path).unwrap();
+        Credential::from_cluster_key(&path).unwrap()
+    }
+
+    /// Token by token until both are done, or one refuses.
+    fn meet(client: &Credential, server: &Credential) -> Result<(Channel, Channel)> {
+        let nobody = Authorities::none();
+        let (mut client, first) =
+            Channel::initiate(client, &nobody, Expect::Myself, Delegate::Limited)?;
+        let mut server = Channel::accept(server, &nobody)?;
+        let mut token = first;
+        loop {
+            let Some(back) = server.step(&token)?.token else {
+                return Ok((client, server));
+            };
+            let Some(next) = client.step(&back)?.token else {
+                return Ok((client, server));
+            };
+            token = next;
+        }
+    }
+
+    fn refusal(client: &Credential, server: &Credential) -> Error {
+        meet(client, server).expect_err("must be refused")
+    }
+
+    #[test]
+    fn who_has_the_key_is_a_member_to_who_has_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let ours = key(&dir, "key");
+        let (mut client, mut server) = meet(&ours, &ours).unwrap();
+        for channel in [&client, &server] {
+            let peer = channel.peer().unwrap();
+            assert!(peer.is_member() && !peer.is_by_address());
+            assert_eq!(
+                peer,
+                &Identity {
+                    chain: peer.chain.clone(),
+                    ..ours.identity()
+                }
+            );
+            assert!(
+                channel.protection().starts_with("TLSv1.3"),
+                "{}",
+                channel.protection()
+            );
+        }
+        let called = server.peer().unwrap().chain()[0].clone();
+        assert_eq!(called, format!("{}/CN={}", ours.identity(), our_name()));
+        assert!(server.delegated().is_none());
+        let sealed = client.wrap(b"NOOP").unwrap();
+        assert!(!sealed.windows(4).any(|bytes| bytes == b"NOOP"));
+        assert_eq!(server.unwrap(&sealed).unwrap(), b"NOOP");
+        let sealed = server.wrap(b"200").unwrap();
+        assert_eq!(client.unwrap(&sealed).unwrap(), b"200");
+    }
+
+    #[test]
+    fn another_key_is_told_from_ours_without_telling_either() {
+        let dir = tempfile::tempdir().unwrap();
+        let (ours, theirs) = (key(&dir, "ours"), key(&dir, "theirs"));
+        let error = refusal(&theirs, &ours);
+        let said = error.to_string();
+        for credential in [&ours, &theirs] {
+            assert!(said.contains(credential.key_id().unwrap()), "{said}");
+        }
+        assert!(
+            error.hint().unwrap().contains("/ours"),
+            "{:?}",
+            error.hint()
+        );
+        let all = format!("{said} {error:?} {ours:?} {:?}", error.hint());
+        for name in ["ours", "theirs"] {
+            let secret = fs::read_to_string(dir.path().join(name)).unwrap();
+            assert!(!all.contains(&secret[..8]), "{all}");
+        }
+    }
+
+    /// Whoever heard the id can say it, and has still to prove that they have the key.
+    #[test]
+    fn the_name_of_a_key_is_no_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let ours = key(&dir, "key");
+        let mut guessed = Key::of([7; SECRET_BYTES]);
+        guessed.id = ours.key_id().unwrap().into();
+        let thief = Credential::shared(Keys([guessed].into()), None);
+        for (client, server) in [(&thief, &ours), (&ours, &thief)] {
+            let error = refusal(client, server);
+            assert!(matches!(error, Error::NoMember { .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_certificate_is_no_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let ours = key(&dir, "key");
+        let day = Duration::from_secs(86_400);
+        let ca = Ca::init(
+            &dir.path().join("ca"),
+            "/O=Lab/CN=CA",
+            day,
+            KeyKind::Elliptic,
+        )
+        .unwrap();
+        let host = Issue {
+            key: KeyKind::Elliptic,
+            ..Issue::host(&["localhost"])
+        };
+        let host = ca.issue(&host).unwrap();
+        let error = refusal(&ours, &host);
+        assert!(matches!(error, Error::NoMember { .. }), "{error}");
+        let error = refusal(&host, &ours);
+        assert!(matches!(error, Error::NoMember { .. }), "{error}");
+    }
+
+    #[test]
+    fn an_address_counts_only_for_who_looked_at_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (ours, address) = (key(&dir, "key"), Credential::by_address());
+        let (_, server) = meet(&address, &ours.clone().or_by_address()).unwrap();
+        assert!(server.peer().unwrap().is_by_address());
+        let (_, server) = meet(&ours, &ours.clone().or_by_address()).unwrap();
+        assert!(!server.peer().unwrap().is_by_address());
+        let error = refusal(&address, &ours);
+        assert!(error.to_string().contains("does not count here"), "{error}");
+        refusal(&ours, &address);
+    }
+
+    #[test]
+    fn what_was_said_once_proves_nothing_the_second_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let (ours, nobody) = (key(&dir, "key"), Authorities::none());
+        let begin = || Channel::accept(&ours, &nobody).unwrap();
+        let (mut client, hello) =
+            Channel::initiate(&ours, &nobody, Expect::Myself, Delegate::No).unwrap();
+        let mut server = begin();
+        let back = server.step(&hello).unwrap().token.unwrap();
+        let proof = client.step(&back).unwrap().token.unwrap();
+        let mut other = begin();
+        other.step(&hello).unwrap();
+        assert!(other.step(&proof).is_err());
+        assert!(other.peer().is_none());
+        server.step(&proof).unwrap();
+        assert!(server.peer().is_some());
+        assert!(server.step(&proof).is_err());
+    }
+
+    #[test]
+    fn a_member_is_given_nothing_to_act_with() {
+        let dir = tempfile::tempdir().unwrap();
+        let ours = key(&dir, "key");
+        let wanted = crate::NewProxy::default();
+        for made in [ours.proxy(&wanted).map(drop), ours.to_pem().map(drop)] {
+            let error = made.unwrap_err();
+            assert!(error.to_string().contains("no certificate"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_others_may_read_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key");
+        new_key(&path).unwrap();
+        for mode in [0o640, 0o604, 0o660] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let error = Credential::from_cluster_key(&path).unwrap_err();
+            assert!(matches!(error, Error::Exposed { .. }), "{mode:o}: {error}");
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).unwrap();
+        Credential::from_cluster_key(&path).unwrap();
+    }
+
+    #[test]
+    fn a_key_is_never_made_over_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key");
+        new_key(&path).unwrap();
+        let before = fs::read(&path).unwrap();
+        assert!(matches!(new_key(&path), Err(Error::Exists { .. })));
+        assert_eq!(fs::read(&path).unwrap(), before);
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused_without_being_shown() {
+        let digits = "0123456789abcdef".repeat(4);
+        for good in [digits.clone(), format!("{digits}\n"), digits.to_uppercase()] {
+            assert!(Keys::parse(good.as_bytes()).is_ok(), "{good}");
+        }
+        for bad in [
+            "",
+            "hunter2",
+            &digits[1..],
+            &format!("{digits}0"),
+            &digits.replace('f', "g"),
+        ] {
+            let error = Keys::parse(bad.as_bytes()).map(drop).unwrap_err();
+            assert_eq!(error, "is no cluster key: those are 64 hexadecimal digits");
+        }
+    }
+
+    #[test]
+    fn what_a_client_says_is_plain_before_it_is_logged() {
+        let name = |said: &str| Said::parse(said.as_bytes()).and_then(|said| said.name);
+        assert_eq!(name("godwit1 00ff fermi.lab").as_deref(), Some("fermi.lab"));
+        assert_eq!(name("godwit1 00ff a\nb"), None);
+        assert!(Said::parse(b"godwit1 00ff").is_some());
+        for bad in [
+            &b"godwit2 00ff x"[..],
+            b"godwit1",
+            b"",
+            b"\xff",
+            b"godwit1 0\nf x",
+            b"godwit1 00ff00ff00ff00ff0 x",
+        ] {
+            assert!(Said::parse(bad).is_none(), "{bad:?}");
+        }
+    }
+}
