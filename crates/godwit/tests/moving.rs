@@ -199,6 +199,40 @@ fn sync_sees_a_change_within_the_second() {
 }
 
 #[test]
+fn sync_sees_a_change_within_the_second_over_nodes_too() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("node"));
+    let other = Node::start(&scratch.join("other"));
+    scratch.dir("here");
+    let (here, back) = (scratch.join("here"), scratch.join("back"));
+    let way = [
+        (text(&here).to_owned(), node.url("t")),
+        (node.url("t"), other.url("t")),
+        (other.url("t"), text(&back).to_owned()),
+    ];
+    let last = back.join("f");
+    for (fill, nanos) in [(1, 123_456_789), (2, 123_456_790), (3, 0)] {
+        fs::write(here.join("f"), [fill; 100]).unwrap();
+        let time = UNIX_EPOCH + Duration::new(1_000_000_000, nanos);
+        let file = fs::File::options().write(true).open(here.join("f"));
+        file.unwrap().set_modified(time).unwrap();
+        // Of a time without a fraction nobody can tell how finely it was told.
+        let is_seen = nanos != 0;
+        for (from, to) in &way {
+            let files = |said: &Said| summary(said)["files"].clone();
+            let said = ours(["sync", "--json", from, to]).ok();
+            assert_eq!(files(&said), i32::from(is_seen), "{fill} {from} {to}: {said}");
+            let again = ours(["sync", "--json", from, to]).ok();
+            assert_eq!(files(&again), 0, "{fill} {from} {to}: {again}");
+        }
+        if is_seen {
+            assert_eq!(fs::read(&last).unwrap(), [fill; 100]);
+            assert_eq!(last.metadata().unwrap().modified().unwrap(), time);
+        }
+    }
+}
+
+#[test]
 fn sync_replaces_what_is_of_another_kind_and_says_so_before() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("node"));

@@ -312,7 +312,7 @@ impl Stat {
     }
 
     /// Tells whether both are of one time, as far as the coarser of them tells it:
-    /// FTP tells whole seconds, disks more. Neither is if it tells none.
+    /// most servers tell whole seconds, disks and ours more. Neither is if it tells none.
     pub fn is_of_time(&self, other: &Self) -> bool {
         let (Some(a), Some(b)) = (self.mtime, other.mtime) else {
             return false;

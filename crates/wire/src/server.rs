@@ -22,7 +22,7 @@ mod transfer;
 
 pub use ask::{Answer, Ask, Change, Give, Leg, Mechanism, Outcome, Place, Removed, Want, Welcome};
 pub use failure::{Cause, Failure};
-pub use listing::{Facts, Form, Kind, Listing, Stat};
+pub use listing::{Facts, Form, Kind, Listing, Stat, Times};
 pub use transfer::Urgent;
 
 use crate::{
@@ -119,6 +119,16 @@ struct Ready {
     data: Data,
     rename_from: Option<PathBuf>,
     link_target: Option<PathBuf>,
+}
+
+impl Ready {
+    /// How finely this peer is told times.
+    fn times(&self) -> Times {
+        match self.settings.ours {
+            true => Times::Nanoseconds,
+            false => Times::Seconds,
+        }
+    }
 }
 
 /// How an answer becomes a reply.

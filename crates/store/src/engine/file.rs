@@ -271,11 +271,9 @@ impl Run<'_> {
     }
 
     fn check_unchanged(&self, now: &Stat) -> Result<()> {
-        let same_time = match (now.mtime, self.stat.mtime) {
-            // Listings tell whole seconds, a final reply may tell more.
-            (Some(a), Some(b)) => a.as_secs() == b.as_secs(),
-            _ => true,
-        };
+        // Listings may tell whole seconds where a final reply tells more.
+        let is_told = now.mtime.is_some() && self.stat.mtime.is_some();
+        let same_time = !is_told || now.is_of_time(&self.stat);
         if now.size == self.stat.size && same_time {
             return Ok(());
         }

@@ -51,6 +51,28 @@ pub struct Listing {
     pub raw_names: bool,
     /// For the facts of permission.
     pub may_write: bool,
+    /// How finely facts tell times.
+    pub times: Times,
+}
+
+/// How finely times are told.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Times {
+    /// By the second, as GCT does. RFC 3659 §2.3 allows fractions, but nearly no
+    /// server tells them, and scripts that read exactly 14 digits stumble.
+    Seconds,
+    /// As the disk tells them, to peers that are ours.
+    Nanoseconds,
+}
+
+impl Times {
+    /// Returns what is written of a time.
+    pub(crate) fn written(self, time: Duration) -> Written {
+        match self {
+            Self::Seconds => Written(Duration::from_secs(time.as_secs())),
+            Self::Nanoseconds => Written(time),
+        }
+    }
 }
 
 /// The form of a line.
@@ -124,9 +146,9 @@ impl Facts {
     }
 
     /// Writes the facts and the blank behind them.
-    pub(crate) fn write(&self, stat: &Stat, may_write: bool, out: &mut Vec<u8>) {
+    pub(crate) fn write(&self, stat: &Stat, may_write: bool, times: Times, out: &mut Vec<u8>) {
         for &fact in &self.0 {
-            write_fact(fact, stat, may_write, out);
+            write_fact(fact, stat, may_write, times, out);
         }
         out.push(b' ');
     }
@@ -136,7 +158,7 @@ impl Listing {
     /// Appends the line of one entry; `now` since the epoch.
     pub fn write(&self, name: &Path, stat: &Stat, now: Duration, out: &mut Vec<u8>) {
         match &self.form {
-            Form::Facts(facts) => facts.write(stat, self.may_write, out),
+            Form::Facts(facts) => facts.write(stat, self.may_write, self.times, out),
             Form::Long => write_long(stat, now, out),
             Form::Names => {}
         }
@@ -159,7 +181,7 @@ impl Listing {
     }
 }
 
-fn write_fact(fact: Fact, stat: &Stat, may_write: bool, out: &mut Vec<u8>) {
+fn write_fact(fact: Fact, stat: &Stat, may_write: bool, times: Times, out: &mut Vec<u8>) {
     let number = |text: &Option<String>| {
         text.as_deref()
             .is_some_and(|t| t.bytes().all(|b| b.is_ascii_digit()))
@@ -167,12 +189,7 @@ fn write_fact(fact: Fact, stat: &Stat, may_write: bool, out: &mut Vec<u8>) {
     let written = match fact {
         Fact::Type => write!(out, "Type={};", type_of(stat.kind)),
         Fact::Modify => match stat.modify {
-            // GCT and others tell whole seconds.
-            Some(time) => write!(
-                out,
-                "Modify={};",
-                Written(Duration::from_secs(time.as_secs()))
-            ),
+            Some(time) => write!(out, "Modify={};", times.written(time)),
             None => Ok(()),
         },
         Fact::Size => write!(out, "Size={};", stat.size),
@@ -314,6 +331,10 @@ mod tests {
             pattern: None,
             raw_names,
             may_write: true,
+            times: match raw_names {
+                true => Times::Nanoseconds,
+                false => Times::Seconds,
+            },
         };
         let mut out = Vec::new();
         listing.write(
@@ -337,6 +358,19 @@ mod tests {
             line(Form::Facts(few), false, "x"),
             "Type=file;Size=6; x\r\n"
         );
+    }
+
+    #[test]
+    fn times_have_a_fraction_for_ours_only() {
+        let modify = |is_ours| {
+            line(
+                Form::Facts(Facts::of(&["modify".into()])),
+                is_ours,
+                "x",
+            )
+        };
+        assert_eq!(modify(false), "Modify=20261121020036; x\r\n");
+        assert_eq!(modify(true), "Modify=20261121020036.000000005; x\r\n");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::{
     Answer, Ask, Change, Failure, Form, Kind, Listing, Removed, Session, Stat, Then,
     failure::Cause, place::shown,
 };
-use crate::{command::RawName, features::algorithm, time::Written};
+use crate::{command::RawName, features::algorithm};
 use std::{ops::Range, path::Path, path::PathBuf, time::Duration};
 
 impl Session {
@@ -60,8 +60,8 @@ impl Session {
             Answer::Stat(Stat {
                 modify: Some(time), ..
             }) => {
-                let seconds = Duration::from_secs(time.as_secs());
-                self.say.line(213, &Written(seconds).to_string());
+                let told = self.ready().times().written(time);
+                self.say.line(213, &told.to_string());
             }
             Answer::Stat(_) => self.say.line(550, "The time is not known."),
             answer => failed(answer).say("stat", &mut self.say),
@@ -93,7 +93,7 @@ impl Session {
         ready
             .settings
             .facts
-            .write(&stat, ready.may_write, &mut line);
+            .write(&stat, ready.may_write, ready.times(), &mut line);
         line.extend(&name);
         self.say
             .more_bytes(250, &[b"status of ", name.as_slice()].concat());
@@ -150,6 +150,7 @@ impl Session {
                     pattern: None,
                     raw_names: false,
                     may_write: self.ready().may_write,
+                    times: self.ready().times(),
                 };
                 self.follow = Some(Ask::Show { path, listing });
                 self.then = Some(Then::Contents(code));

@@ -181,6 +181,7 @@ impl Session {
             pattern,
             raw_names: ready.settings.ours,
             may_write: ready.may_write,
+            times: ready.times(),
         };
         self.transfer(Ask::List { path, listing, leg }, Direction::Out)
     }

@@ -161,9 +161,8 @@ impl Printing<'_> {
             Ok(())
         })?;
         let (was, is) = (&self.stat, &read.stat);
-        let seconds = |stat: &Stat| stat.mtime.map(|time| time.as_secs());
-        let same_time =
-            seconds(was).is_none() || seconds(is).is_none() || seconds(was) == seconds(is);
+        let is_told = was.mtime.is_some() && is.mtime.is_some();
+        let same_time = !is_told || was.is_of_time(is);
         if was.size != is.size || !same_time || self.next < end {
             return Err(Error::Changed {
                 path: self.place.path.clone(),
