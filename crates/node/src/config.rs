@@ -335,7 +335,7 @@ pub const KEYS: [Key; 31] = [
     },
     Key {
         name: "limits.pipeline",
-        default: "512",
+        default: "16384",
         about: "commands that wait; then reading stops",
     },
     Key {

@@ -402,6 +402,45 @@ fn abort_ends_a_transfer_and_what_was_sent_ahead_of_it() {
 }
 
 #[test]
+fn an_abort_is_heard_behind_ten_thousand_commands() {
+    let served = Served::new();
+    served.put("x", &vec![7; 60_000_000]);
+    let mut client = served.client();
+    let at = client.passive();
+    client.send("RETR x");
+    let _data = data_to(at); // nobody reads
+    assert!(client.reply().starts_with("150"));
+    let ahead = 10_000;
+    client.raw(&[&b"NOOP\r\n".repeat(ahead)[..], b"ABOR\r\n"].concat());
+    for _ in 0..=ahead {
+        let said = client.reply();
+        assert!(said.starts_with("426"), "{said}");
+    }
+    assert!(client.reply().starts_with("226"));
+}
+
+#[test]
+fn a_comparison_that_scks_asked_for_can_be_aborted() {
+    let served = Served::new();
+    let huge = std::fs::File::create(served.file("huge")).unwrap();
+    huge.set_len(1 << 40).unwrap(); // takes long to hash, and no room
+    let mut client = served.client();
+    client.ok(&format!("SCKS MD5 {}", "0".repeat(32)));
+    let at = client.passive();
+    client.send("ESTO A 0 huge");
+    let mut data = data_to(at);
+    assert!(client.reply().starts_with("150"));
+    data.write_all(b"hello").unwrap();
+    drop(data);
+    // It reads what nobody sent: nothing less than a leaf in one go.
+    client.until(&|told| !told.contains(" 0 bytes") && !told.contains(" 5 bytes"));
+    client.send("ABOR");
+    let said = client.reply();
+    assert!(said.starts_with("426"), "{said}");
+    assert!(client.reply().starts_with("226"));
+}
+
+#[test]
 fn an_aborted_upload_is_kept() {
     let served = Served::new();
     let mut client = served.client();

@@ -1,6 +1,6 @@
 //! The contract of a store.
 
-use crate::{Error, Result};
+use crate::{Error, Result, channel::Watch};
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Strength, Version};
 use std::{
     fs::File,
@@ -8,6 +8,7 @@ use std::{
     ops::Range,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -160,6 +161,21 @@ impl Lying<'_> {
             io::ErrorKind::UnexpectedEof => self.became_shorter(),
             _ => Error::io(self.path, cause),
         })
+    }
+
+    /// The same for what is read again at the end of an upload, as long as nobody
+    /// stops it.
+    pub(crate) fn fill_watched(
+        &self,
+        offset: u64,
+        bytes: &mut [u8],
+        watch: Option<&Watch>,
+    ) -> Result<()> {
+        if let Some(watch) = watch {
+            watch.canceled().check()?;
+            watch.moved(bytes.len() as u64);
+        }
+        self.fill(offset, bytes)
     }
 
     /// The error of a file that ends before what was known of it.
@@ -381,6 +397,9 @@ pub struct Write<'a> {
     pub resume: bool,
     /// How many threads will call `put`.
     pub streams: usize,
+    /// Stops what may take long at the end: reading all of it again for a digest.
+    /// It also counts the bytes that are read for that.
+    pub watch: Option<Arc<Watch>>,
 }
 
 impl Default for Write<'_> {
@@ -397,6 +416,7 @@ impl Default for Write<'_> {
             },
             resume: true,
             streams: 1,
+            watch: None,
         }
     }
 }

@@ -83,7 +83,7 @@ impl Default for Profile {
             host: "localhost".into(),
             version: env!("CARGO_PKG_VERSION").into(),
             line_bytes_max: 64 << 10, // lines of ADAT and DCSC carry certificate chains
-            pipeline_max: 512,
+            pipeline_max: 16_384,
             offers_gsi: false,
             offers_cluster: false,
         }

@@ -9,7 +9,7 @@ use crate::{failure::failure, ports::Held};
 use godwit_core::{Algorithm, Digest, Extents};
 use godwit_store::{
     Checks, Error, Finished, Given, How, Result, SMALL_BYTES, Sink, Store, Whole, Write,
-    channel::Received,
+    channel::{Received, Watch},
 };
 use godwit_wire::{
     command::{Mode, Upload, UploadHow},
@@ -17,6 +17,7 @@ use godwit_wire::{
 };
 use std::{
     path::{Path, PathBuf},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -157,31 +158,40 @@ impl Session {
         opened: Opened,
     ) -> std::result::Result<(Outcome, u64), Failure> {
         let plan = Plan::of(self.dir(), path, give, leg.mode)?;
-        let sink = self
-            .dir()
-            .write(path, &plan.write(leg))
-            .map_err(|e| failure(&e))?;
+        let watch = Arc::new(self.new_watch().map_err(|e| failure(&e))?);
+        let write = Write {
+            watch: Some(Arc::clone(&watch)),
+            ..plan.write(leg)
+        };
+        let sink = self.dir().write(path, &write).map_err(|e| failure(&e))?;
         if opened == Opened::NotYet {
             self.open(leg)?;
         }
-        let received = self.receive(&*sink, &plan, leg).map_err(|e| failure(&e))?;
-        let outcome = self.end_upload(path, sink, &plan, give, leg, received)?;
+        let received = self
+            .receive(&*sink, &plan, leg, &watch)
+            .map_err(|e| failure(&e))?;
+        let outcome = self.end_upload(path, sink, &plan, give, leg, (received, &watch))?;
         Ok((outcome, received.bytes))
     }
 
-    fn receive(&mut self, sink: &dyn Sink, plan: &Plan, leg: &Leg) -> Result<Received> {
+    fn receive(
+        &mut self,
+        sink: &dyn Sink,
+        plan: &Plan,
+        leg: &Leg,
+        watch: &Watch,
+    ) -> Result<Received> {
         let mut held = self.held.take().expect("it was opened");
-        let watch = self.new_watch()?;
         let mode = channel_mode(leg.mode);
         let mut news = News::new(leg, sink);
         if let (Some(_), Mode::Extended) = (leg.progress_every, leg.mode) {
             self.machine.on_progress(0, now());
         }
         let received = self.attended(
-            &watch,
+            watch,
             news.every(),
             &mut |machine| news.tell(machine, watch.moved_bytes()),
-            || held.receive(mode, plan.base, sink, &watch),
+            || held.receive(mode, plan.base, sink, watch),
         );
         news.tell_last(&mut self.machine, watch.moved_bytes());
         let received = received?;
@@ -197,7 +207,7 @@ impl Session {
         plan: &Plan,
         give: &Give,
         leg: &Leg,
-        received: Received,
+        (received, watch): (Received, &Watch),
     ) -> std::result::Result<Outcome, Failure> {
         let size = match plan.at_end(leg.mode, received.bytes, &sink.done()) {
             Verdict::Finish(size) => size,
@@ -227,12 +237,28 @@ impl Session {
                 });
             }
         };
-        let finished = sink.finish(&plan.whole(size)).map_err(|e| failure(&e))?;
+        let finished = self
+            .compare_and_finish(sink, &plan.whole(size), watch)
+            .map_err(|e| failure(&e))?;
         let size = match size {
             Some(size) => Some(size),
             None => self.dir().stat(path).ok().map(|stat| stat.size),
         };
         Ok(self.published(path, leg.ours, size, &finished))
+    }
+
+    /// Publishes what came. What is compared may have to be read again, which takes a
+    /// while: then the client is listened to.
+    fn compare_and_finish(
+        &mut self,
+        sink: Box<dyn Sink>,
+        whole: &Whole,
+        watch: &Watch,
+    ) -> Result<Finished> {
+        match whole.digest {
+            None => sink.finish(whole),
+            Some(_) => self.attended(watch, TICK_NEVER, &mut |_| {}, || sink.finish(whole)),
+        }
     }
 
     /// Ends an upload that was to be held and cannot be: its directory cannot be
@@ -302,7 +328,7 @@ impl Session {
         Ok(Answer::Sent(Outcome { size, ..outcome }))
     }
 
-    fn try_finish(&self, path: &Path, upload: &Upload, digests: bool) -> Result<Finished> {
+    fn try_finish(&mut self, path: &Path, upload: &Upload, digests: bool) -> Result<Finished> {
         let id = upload.id.as_deref();
         if self.dir().partial(path, id)?.is_none() {
             return Err(Error::Missing { path: path.into() });
@@ -311,8 +337,10 @@ impl Session {
             UploadHow::New => How::New,
             _ => How::Replace(None),
         };
+        let watch = Arc::new(self.new_watch()?);
         let write = Write {
             how,
+            watch: Some(Arc::clone(&watch)),
             size: upload.size,
             id,
             mode: upload.mode,
@@ -325,12 +353,13 @@ impl Session {
         };
         let sink = self.dir().write(path, &write)?;
         let size = upload.size.unwrap_or_else(|| sink.done().end());
-        sink.finish(&Whole {
+        let whole = Whole {
             size: Some(size),
             digest: upload.blake3.as_deref().and_then(blake3),
             mtime: upload.modify,
             mode: upload.mode,
-        })
+        };
+        self.compare_and_finish(sink, &whole, &watch)
     }
 }
 

@@ -223,14 +223,21 @@ impl Client {
     /// Asks again and again how far the transfer is.
     pub fn until_moved(&mut self, bytes: u64) {
         let text = format!(" {bytes} bytes moved");
+        self.until(&|told| told.contains(&text));
+    }
+
+    /// Asks again and again how far the transfer is, until that is the answer.
+    pub fn until(&mut self, is_it: &dyn Fn(&str) -> bool) {
+        let began = Instant::now();
         loop {
+            assert!(began.elapsed() < PATIENCE, "it never came");
             self.send("STAT");
             let mut told = self.reply();
             while !told.starts_with("213") {
                 assert!(told.starts_with('1'), "{told}"); // a marker
                 told = self.reply();
             }
-            if told.contains(&text) {
+            if is_it(&told) {
                 return;
             }
         }

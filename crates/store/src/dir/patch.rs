@@ -4,6 +4,7 @@
 use super::{Inner, now, place::Place, regular, stat, wrong};
 use crate::{
     Checks, Error, Finished, How, Lying, Result, Sink, Take, Whole, Write,
+    channel::Watch,
     landed::{Hashed, Landed},
 };
 use godwit_core::{Block, Chain, Extents};
@@ -99,6 +100,7 @@ struct Patch {
     /// Where offset 0 was when we began.
     start: u64,
     checks: Checks,
+    watch: Option<Arc<Watch>>,
     landed: Mutex<Landed>,
 }
 
@@ -119,6 +121,7 @@ impl Patch {
             aim,
             start,
             checks: write.checks,
+            watch: write.watch.clone(),
             landed: Mutex::new(Landed::new(write.checks, write.size)),
         }
     }
@@ -163,7 +166,7 @@ impl Patch {
                 path: &self.path,
                 file: &self.file,
             }
-            .fill(at, bytes)
+            .fill_watched(at, bytes, self.watch.as_deref())
         };
         if landed.done() == &Extents::from(0..len) {
             return landed.settle(&self.path, whole, &read);
@@ -251,7 +254,7 @@ impl Sink for Patch {
                 path: &self.path,
                 file: &self.file,
             }
-            .fill(self.start + at, bytes)
+            .fill_watched(self.start + at, bytes, self.watch.as_deref())
         };
         let mut finished = match self.aim {
             Aim::Change => self.settle_change(whole)?,

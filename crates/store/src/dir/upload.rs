@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     Checks, Error, Finished, How, Lying, Origin, Result, SMALL_BYTES, Sink, Take, Whole, Write,
+    channel::Watch,
     crash,
     landed::{Hashed, Landed, leaf_range, leaves_of},
 };
@@ -62,6 +63,7 @@ struct Upload {
     origin: Option<Origin>,
     mode: Option<u32>,
     checks: Checks,
+    watch: Option<Arc<Watch>>,
     /// Nobody wrote to the partial before us: what we do not write is a hole.
     is_fresh: bool,
     /// Leaves are known from the record only: we did not see their bytes.
@@ -138,6 +140,7 @@ impl Upload {
             origin: write.origin.cloned(),
             mode: write.mode,
             checks: write.checks,
+            watch: write.watch.clone(),
             is_fresh,
             has_unseen,
             progress: Mutex::new(progress),
@@ -355,7 +358,7 @@ impl Sink for Upload {
                 path: &self.path,
                 file: &self.held.file,
             }
-            .fill(at, bytes)
+            .fill_watched(at, bytes, self.watch.as_deref())
         };
         let settled = progress.landed.settle(&self.path, whole, &read);
         self.record_losses(&mut progress, &before).map_err(failed)?;

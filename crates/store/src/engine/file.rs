@@ -230,6 +230,7 @@ impl Run<'_> {
             checks: plan.checks,
             resume: self.resume && self.item.range.is_none(),
             streams: plan.streams,
+            watch: None,
         }
     }
 

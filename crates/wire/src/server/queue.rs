@@ -1,6 +1,6 @@
 //! Command lines that wait for their turn.
 
-use crate::{Error, shield::Shield};
+use crate::{Error, command::Command, shield::Shield};
 use std::collections::VecDeque;
 
 /// Cuts bytes into lines. Bounded: a line that is too long is skipped to its
@@ -17,7 +17,10 @@ pub(crate) struct Queue {
     only_crlf: bool,
     line_bytes_max: usize,
     count_max: usize,
+    /// What waits, and what it takes to keep it.
     bytes: usize,
+    /// How many of those that wait are an `ABOR`.
+    aborts: usize,
 }
 
 /// What came as one line.
@@ -41,6 +44,7 @@ impl Queue {
             line_bytes_max,
             count_max,
             bytes: 0,
+            aborts: 0,
         }
     }
 
@@ -78,9 +82,11 @@ impl Queue {
         for queued in self.waiting.iter_mut().skip(self.opened) {
             if let Queued::Line(line) = queued {
                 self.bytes -= line.len();
+                self.aborts -= usize::from(is_abort(line));
                 match shield.open_command(std::mem::take(line)) {
                     Ok(plain) => {
                         self.bytes += plain.len();
+                        self.aborts += usize::from(is_abort(&plain));
                         *line = plain;
                     }
                     Err(error) => *queued = Queued::Spoiled(error),
@@ -91,7 +97,13 @@ impl Queue {
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.waiting.len() >= self.count_max || self.bytes >= 2 * self.line_bytes_max
+        self.waiting.len() >= self.count_max
+            || self.bytes >= BYTES_MAX.max(2 * self.line_bytes_max)
+    }
+
+    /// Tells whether an `ABOR` waits, wherever.
+    pub(crate) fn has_abort(&self) -> bool {
+        self.aborts > 0
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -101,8 +113,10 @@ impl Queue {
     pub(crate) fn pop(&mut self) -> Option<Queued> {
         let queued = self.waiting.pop_front()?;
         self.opened = self.opened.saturating_sub(1);
+        self.bytes -= LINE_COST;
         if let Queued::Line(line) = &queued {
             self.bytes -= line.len();
+            self.aborts -= usize::from(is_abort(line));
         }
         Some(queued)
     }
@@ -155,6 +169,7 @@ impl Queue {
 
     fn end_line(&mut self) {
         if std::mem::take(&mut self.skipping) {
+            self.bytes += LINE_COST;
             self.waiting.push_back(Queued::TooLong);
             return;
         }
@@ -164,11 +179,21 @@ impl Queue {
         }
         // Some clients send an empty line to keep a connection alive.
         if !line.is_empty() {
-            self.bytes += line.len();
+            self.bytes += LINE_COST + line.len();
+            self.aborts += usize::from(is_abort(&line));
             self.waiting.push_back(Queued::Line(line));
         }
     }
 }
+
+fn is_abort(line: &[u8]) -> bool {
+    Command::is(line, "ABOR")
+}
+
+/// Of one session; as much as a transfer needs for its data anyway.
+const BYTES_MAX: usize = 1 << 20;
+/// What keeping a line takes beside its bytes.
+const LINE_COST: usize = 64;
 
 const TELNET_COMMAND: u8 = 0xff;
 const TELNET_INTERRUPT: u8 = 0xf4;
@@ -241,6 +266,28 @@ mod tests {
             lines(&mut queue),
             [b"RETR a\nb".to_vec(), b"NOOP".to_vec()].map(Queued::Line)
         );
+    }
+
+    #[test]
+    fn short_lines_fill_a_queue_too() {
+        let mut queue = Queue::new(100, usize::MAX);
+        while !queue.is_full() {
+            queue.on_bytes(b"x\r\n");
+        }
+        assert!((1000..BYTES_MAX / LINE_COST).contains(&queue.waiting.len()));
+        while queue.pop().is_some() {}
+        assert_eq!(queue.bytes, 0);
+    }
+
+    #[test]
+    fn an_abort_is_seen_until_it_is_taken_out() {
+        let mut queue = Queue::new(100, 10);
+        queue.on_bytes(b"NOOP\r\nabor\r\nABORT\r\nNOOP\r\n");
+        let mut seen = vec![queue.has_abort()];
+        while queue.pop().is_some() {
+            seen.push(queue.has_abort());
+        }
+        assert_eq!(seen, [true, true, false, false, false]);
     }
 
     #[test]

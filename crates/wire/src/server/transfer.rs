@@ -309,7 +309,7 @@ impl Session {
 
     /// Tells whether an `ABOR` waits: nothing in front of it is to be done.
     pub fn wants_abort(&self) -> bool {
-        self.queue.lines().any(|line| Command::is(line, "ABOR"))
+        self.queue.has_abort()
     }
 
     pub(super) fn on_transfer(&mut self, answer: Answer) {
