@@ -368,6 +368,7 @@ fn paths(ask: &Ask) -> Vec<&Path> {
         | Ask::Finish { path, .. }
         | Ask::Leaves { path, .. }
         | Ask::Abandon { path, .. }
+        | Ask::Hidden { path }
         | Ask::Space { path } => vec![path],
     }
 }
@@ -400,6 +401,7 @@ fn answer(ask: &Ask, granted: bool) -> Answer {
             done: Extents::from(0..5),
         },
         Ask::Leaves { .. } => Answer::Leaves(vec![(0, Chain([7; 32]))]),
+        Ask::Hidden { path } => Answer::Names(vec![path.clone()]),
         Ask::Space { .. } => Answer::Space {
             total_bytes: 2,
             free_bytes: 1,

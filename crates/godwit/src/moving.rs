@@ -192,10 +192,10 @@ pub(crate) fn run(screen: &Screen, moving: &Moving, work: Work, options: &Option
 }
 
 /// Says what of the sources was not copied since it has the name of an unfinished
-/// upload. Local directories tell that; servers do not.
+/// upload. Servers are not asked: it would be one more round trip.
 fn left_out(screen: &Screen, trees: &[Place]) -> Vec<String> {
     let mut left_out = Vec::new();
-    for tree in trees {
+    for tree in trees.iter().filter(|tree| tree.url.host().is_none()) {
         // What cannot be read was said to be so.
         for path in tree.store.hidden(&tree.path).unwrap_or_default() {
             let below = path.strip_prefix(&tree.path).unwrap_or(&path);

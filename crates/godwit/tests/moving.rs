@@ -158,6 +158,25 @@ fn mv_keeps_a_directory_that_holds_unfinished_uploads() {
 }
 
 #[test]
+fn mv_from_a_node_keeps_unfinished_uploads() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("node"));
+    scratch.file("node/data/f", 100);
+    let part = format!("node/data/s/.godwit-{}.part", "a".repeat(24));
+    scratch.file(&part, 100);
+    let here = scratch.join("here");
+    let said = ours(["mv", &node.url("data"), text(&here)]);
+    assert_eq!(said.status, Some(1), "{said}");
+    let name = format!("data/s/.godwit-{}.part", "a".repeat(24));
+    assert!(said.stderr.contains(&name), "{said}");
+    assert!(scratch.join(&part).exists() && scratch.join("node/data/f").exists());
+    assert!(!here.exists(), "it says so before it copies");
+    fs::remove_file(scratch.join(&part)).unwrap();
+    ours(["mv", &node.url("data"), text(&here)]).ok();
+    assert!(here.join("s").is_dir() && !scratch.join("node/data").exists());
+}
+
+#[test]
 fn mv_n_keeps_what_it_did_not_copy() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("node"));

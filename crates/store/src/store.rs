@@ -47,7 +47,8 @@ pub trait Store: Send + Sync {
     }
 
     /// Returns what stands in the whole tree below that neither listings nor reads
-    /// show, since its names are kept for partials; of a server, what is known: nothing.
+    /// show, since its names are kept for partials; of a server of ours the first
+    /// hundred, of others what is known: nothing.
     fn hidden(&self, path: &Path) -> Result<Vec<PathBuf>> {
         let _ = path;
         Ok(Vec::new())

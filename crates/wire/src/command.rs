@@ -174,6 +174,9 @@ pub enum Godwit {
     Space {
         name: RawName,
     },
+    Hidden {
+        name: RawName,
+    },
 }
 
 /// What `ESTO GODWIT` and `SITE GODWIT FINISH` say about an upload.
@@ -757,10 +760,11 @@ fn parse_symlink(rest: &[u8]) -> Parsed<Site> {
 fn parse_godwit(rest: &[u8]) -> Parsed<Godwit> {
     let (verb, rest) = word(rest);
     let verb = text(verb).to_ascii_uppercase();
-    if verb == "SPACE" {
-        return Ok(Godwit::Space {
-            name: rest.to_vec(),
-        });
+    let name = rest.to_vec(); // may be that of the current directory
+    match verb.as_str() {
+        "SPACE" => return Ok(Godwit::Space { name }),
+        "HIDDEN" => return Ok(Godwit::Hidden { name }),
+        _ => {}
     }
     let (facts, name) = word(rest);
     let name = needed(name)?;

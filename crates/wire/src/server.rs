@@ -165,6 +165,7 @@ enum Then {
     Finished,
     Leaves,
     Space,
+    Hidden,
 }
 
 impl Session {
@@ -313,6 +314,7 @@ impl Session {
             Then::Finished => self.on_finished(answer),
             Then::Leaves => self.on_leaf_list(answer),
             Then::Space => self.on_space(answer),
+            Then::Hidden => self.on_hidden(answer),
         }
     }
 

@@ -199,14 +199,27 @@ impl Leaving {
             let fact = format!("{fact}, by another name");
             return Err(Trouble::asked(wanted(), fact).next("nothing was copied or removed"));
         }
-        let hidden = source.store.hidden(&source.path).map_err(trouble)?;
-        if let Some(first) = hidden.first() {
-            let (first, count) = (first.display(), hidden.len());
-            let fact = format!("{count} names are those of unfinished uploads: {first}");
-            return Err(Trouble::kept(wanted(), fact)
-                .next("finish these uploads, or remove or rename them; nothing was moved"));
-        }
-        Ok(Self { pair, before })
+        let leaving = Self { pair, before };
+        leaving.refuse_hidden("nothing was moved")?;
+        Ok(leaving)
+    }
+
+    /// Refuses to remove a directory with unfinished uploads, which are not copied:
+    /// whoever goes on with one would find it gone.
+    fn refuse_hidden(&self, so: &str) -> Run {
+        let source = &self.pair.source;
+        let hidden = source.store.hidden(&source.path);
+        let hidden = hidden.map_err(|error| Trouble::store(self.wanted(), error))?;
+        let Some(first) = hidden.first() else {
+            return Ok(());
+        };
+        let more = if hidden.len() > 1 { ", and others" } else { "" };
+        let fact = format!("it holds unfinished uploads: {}{more}", first.display());
+        let next = match source.url.host() {
+            Some(_) => "finish or abandon these uploads, or use cp -r",
+            None => "finish these uploads, or remove or rename them",
+        };
+        Err(Trouble::kept(self.wanted(), fact).next(format!("{next}; {so}")))
     }
 
     fn wanted(&self) -> String {
@@ -275,6 +288,7 @@ impl Leaving {
         if let Some(path) = changed {
             return Err(self.changed(&path));
         }
+        self.refuse_hidden("the copy stays, nothing was removed")?;
         remover.tree_if(source, Path::new(""), &|path, now| {
             self.is_unchanged(path, now)
         })

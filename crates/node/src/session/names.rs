@@ -80,6 +80,7 @@ fn about_names(dir: &Dir, ask: Ask, entries_max: u64) -> Result<Answer> {
             leaves_of(dir, &path, id.as_deref(), leaves).map(Answer::Leaves)
         }
         Ask::Abandon { path, id } => dir.abandon(&path, id.as_deref()).map(|()| Answer::Done),
+        Ask::Hidden { path } => hidden(dir, &path).map(Answer::Names),
         Ask::Space { path } => {
             let space = dir.space(&path)?;
             Ok(Answer::Space {
@@ -158,6 +159,15 @@ fn leaves_of(
         None => Err(Error::Missing { path: path.into() }),
     }
 }
+
+/// Unfinished uploads below a directory, of whomever: enough of them to be told.
+fn hidden(dir: &Dir, path: &Path) -> Result<Vec<PathBuf>> {
+    let below = |found: PathBuf| found.strip_prefix(path).map(Path::to_owned).unwrap_or(found);
+    let found = dir.hidden(path)?.into_iter().take(HIDDEN_MAX);
+    Ok(found.map(below).collect())
+}
+
+const HIDDEN_MAX: usize = 100;
 
 /// Removes all that is below, links as links, deepest first.
 fn remove_tree(dir: &Dir, root: &Path, entries_max: u64) -> Result<()> {

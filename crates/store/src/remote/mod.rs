@@ -437,6 +437,16 @@ impl Store for Remote {
         })
     }
 
+    fn hidden(&self, path: &Path) -> Result<Vec<PathBuf>> {
+        if self.known()?.peer.family() != Family::Godwit {
+            return Ok(Vec::new());
+        }
+        self.with(path, |session| {
+            let name = self.name(session, path)?;
+            names::hidden(session, path, &name)
+        })
+    }
+
     fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Take) -> Result<Read> {
         let fetch = |session: &Session| {
             Ok::<_, Error>(Fetch {

@@ -507,6 +507,19 @@ pub(super) fn space(session: &mut Session, path: &Path, name: &[u8]) -> Result<S
     }
 }
 
+/// Asks one of ours for the names of unfinished uploads below a directory: of many
+/// the first. Whoever does not know the question shows none.
+pub(super) fn hidden(session: &mut Session, path: &Path, name: &[u8]) -> Result<Vec<PathBuf>> {
+    let reply = session.ask_one(Line::new("SITE GODWIT HIDDEN").bytes(name)?)?;
+    match faults::check(&session.host, path, &reply) {
+        Ok(_) => {}
+        Err(Error::Unsupported { .. }) => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    }
+    let names = reply.inner().iter().cloned();
+    Ok(names.map(|name| path.join(path_of(name))).collect())
+}
+
 /// Tells whether there is anything of that name.
 pub(super) fn exists(session: &mut Session, path: &Path, name: &[u8]) -> Result<bool> {
     match stat(session, path, name) {

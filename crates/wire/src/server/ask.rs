@@ -78,6 +78,9 @@ pub enum Ask {
     Abandon { path: PathBuf, id: Option<String> },
     /// → `Space`
     Space { path: PathBuf },
+    /// Tell the names of unfinished uploads below a directory, the first of
+    /// them, counted from it. → `Names`
+    Hidden { path: PathBuf },
 }
 
 /// A way to prove who somebody is.
@@ -210,6 +213,7 @@ pub enum Answer {
         done: Extents,
     },
     Leaves(Vec<(u64, Chain)>),
+    Names(Vec<PathBuf>),
     Space {
         total_bytes: u64,
         free_bytes: u64,

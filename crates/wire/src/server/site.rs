@@ -8,7 +8,10 @@ use crate::{
     command::{Godwit, Site},
     marker::chain_text,
 };
-use std::{os::unix::ffi::OsStringExt, path::PathBuf};
+use std::{
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    path::PathBuf,
+};
 
 impl Session {
     pub(super) fn site(&mut self, site: Site) -> Option<Ask> {
@@ -94,6 +97,10 @@ impl Session {
                 let path = self.path_to_change(&name, "unlink")?;
                 self.ask(Ask::Abandon { path, id }, done("unlink"))
             }
+            Godwit::Hidden { name } => {
+                let path = self.path(&name, "stat")?;
+                self.ask(Ask::Hidden { path }, Then::Hidden)
+            }
             Godwit::Space { name } => {
                 let path = self.path(&name, "statvfs")?;
                 self.ask(Ask::Space { path }, Then::Space)
@@ -122,6 +129,19 @@ impl Session {
                 self.say.line(250, "End");
             }
             answer => failed(answer).say("open", &mut self.say),
+        }
+    }
+
+    pub(super) fn on_hidden(&mut self, answer: Answer) {
+        match answer {
+            Answer::Names(names) => {
+                self.say.more(250, "Hidden");
+                for name in &names {
+                    self.say.inner(name.as_os_str().as_bytes());
+                }
+                self.say.line(250, "End");
+            }
+            answer => failed(answer).say("stat", &mut self.say),
         }
     }
 
