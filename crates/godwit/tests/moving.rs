@@ -382,6 +382,37 @@ fn a_directory_in_the_place_of_a_file_is_not_told_to_be_copied() {
 }
 
 #[test]
+fn an_empty_directory_over_a_file_is_an_error() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("node"));
+    for empty in ["a/x", "a/y", "a/deep/x"] {
+        scratch.dir(empty);
+    }
+    scratch.file("a/f", 10);
+    let source = scratch.join("a");
+    for (target, at) in [
+        (text(&scratch.join("b")).to_owned(), "b"),
+        (node.url("b"), "node/b"),
+    ] {
+        let into = format!("{}/", text(&source));
+        scratch.dir(format!("{at}/y"));
+        scratch.file(format!("{at}/x"), 10);
+        scratch.file(format!("{at}/deep/x"), 10);
+        let said = ours(["cp", "-r", &into, &target]);
+        assert_eq!(said.status, Some(3), "{said}");
+        let told = |what: &str| said.stderr.matches(what).count();
+        assert_eq!((told("not a directory"), told("cannot copy")), (2, 2), "{said}");
+        assert_eq!(told("hint: "), 2, "{said}");
+        assert!(scratch.join(format!("{at}/f")).exists());
+        fs::remove_file(scratch.join(format!("{at}/x"))).unwrap();
+        fs::remove_file(scratch.join(format!("{at}/deep/x"))).unwrap();
+        ours(["cp", "-r", &into, &target]).ok();
+        common::assert_same_tree(&source, &scratch.join(at));
+        ours(["cp", "-r", &into, &target]).ok();
+    }
+}
+
+#[test]
 fn mv_names_the_directory_that_forbids_it() {
     let scratch = Scratch::new();
     scratch.file("closed/f", 10);

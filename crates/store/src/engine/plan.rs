@@ -50,6 +50,7 @@ fn find_tree(copying: &Copying<'_>, task: &Task) -> Result<()> {
             mode: task.mode,
         }],
         behind: Vec::new(),
+        unproved: HashMap::new(),
         replaced: false,
         usual: None,
         since: Instant::now(),
@@ -58,7 +59,9 @@ fn find_tree(copying: &Copying<'_>, task: &Task) -> Result<()> {
         copying.options.cancel.check()?;
         finding.found(entry)
     })?;
-    finding.make()
+    finding.make()?;
+    finding.prove();
+    Ok(())
 }
 
 /// A tree that is being listed.
@@ -72,6 +75,9 @@ struct Finding<'a> {
     unmade: Vec<Unmade>,
     behind: Vec<Entry>,
     since: Instant,
+    /// Taken for directories since something has their name; by source path. What goes
+    /// into one proves it.
+    unproved: HashMap<PathBuf, Place>,
     replaced: bool,     // a directory took the name of something else
     usual: Option<u32>, // permission bits that new directories get there
 }
@@ -125,12 +131,36 @@ impl Finding<'_> {
                 Ok(()) => {}
             }
         }
-        for entry in std::mem::take(&mut self.behind) {
+        let behind = std::mem::take(&mut self.behind);
+        let unmade = unmade.iter().map(|one| &one.path);
+        for path in unmade.chain(behind.iter().map(|entry| &entry.path)) {
+            path.parent().map(|parent| self.unproved.remove(parent));
+        }
+        if self.unproved.len() > UNPROVED_MAX {
+            self.prove();
+        }
+        for entry in behind {
             if let Err(error) = offer_entry(self.copying, self.task, &entry, &mut self.there) {
                 self.failed(&entry, error);
             }
         }
         Ok(())
+    }
+
+    /// Looks at what was taken for directories and got nothing that would have failed.
+    fn prove(&mut self) {
+        for (path, target) in std::mem::take(&mut self.unproved) {
+            let error = match target.store.stat(&target.path) {
+                Ok(stat) if stat.kind == Kind::Directory => continue,
+                Ok(_) => Error::NotDirectory {
+                    path: target.path.clone(),
+                },
+                Err(error) => error,
+            };
+            let source = self.task.source.join(&path);
+            let source = source.unwrap_or_else(|_| self.task.source.clone());
+            self.copying.failed(&source, &target, error);
+        }
     }
 
     /// Tells whether a directory is there and new, by what came of making it.
@@ -143,7 +173,11 @@ impl Finding<'_> {
         match made {
             Ok(()) => {}
             Err(Error::Exists { .. }) => match self.there.stat(&one.path)?.map(|stat| stat.kind) {
-                None | Some(Kind::Directory) => return Ok(false),
+                Some(Kind::Directory) => return Ok(false),
+                None => {
+                    self.unproved.insert(one.path.clone(), target.clone());
+                    return Ok(false);
+                }
                 Some(Kind::Link) if is_directory() => return Ok(false),
                 Some(_) if !self.task.delete => {
                     let path = target.path.clone();
@@ -466,6 +500,8 @@ const USUAL_FAR: u32 = 0o755;
 /// How much is found before directories are made, and how long that may take.
 const BEHIND_MAX: usize = 1024;
 const BEHIND_FOR: Duration = Duration::from_millis(100);
+/// So many directories are taken for such before one is looked at.
+const UNPROVED_MAX: usize = 4096;
 /// Directories of the target whose listings are kept.
 const LISTED_MAX: usize = 64;
 /// Permission bits of the owner, of all others, and what files get the group by.
