@@ -110,6 +110,44 @@ fn blocks_arrive_whole_over_any_number_of_streams() {
     }
 }
 
+/// Returns how many connections to a port have been asked for and not answered.
+fn asked_for(port: u16) -> usize {
+    let to = format!(":{port:04X} 02"); // SYN_SENT
+    let all = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    all.lines().filter(|line| line.contains(&to)).count()
+}
+
+#[test]
+fn connections_are_all_asked_for_before_the_first_is_there() {
+    let listener = std::net::TcpListener::bind((HERE, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    // The kernel answers nobody while as many wait as it keeps.
+    let mut waiting = Vec::new();
+    while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
+        waiting.push(stream);
+    }
+    let (streams, watch) = (5, watch());
+    let mut channel = Channel::connect(vec![address]);
+    thread::scope(|scope| {
+        let opening = scope.spawn(|| channel.open(streams, &watch).map(drop));
+        let began = std::time::Instant::now();
+        while asked_for(address.port()) < streams {
+            let asked = asked_for(address.port());
+            assert!(began.elapsed() < Duration::from_secs(10), "{asked} at once");
+            thread::sleep(Duration::from_millis(2)); // there is nothing to wait on
+        }
+        // Now there is room: they come through.
+        let taking = scope.spawn(|| {
+            let all = waiting.len() + streams;
+            let come = listener.incoming().take(all);
+            come.collect::<std::io::Result<Vec<_>>>().unwrap().len()
+        });
+        opening.join().unwrap().unwrap();
+        assert_eq!(taking.join().unwrap(), waiting.len() + streams);
+    });
+    assert_eq!(channel.streams(), streams);
+}
+
 #[test]
 fn a_stream_ends_with_its_connection() {
     for size in [0, 1, 3_000_001] {
