@@ -240,7 +240,11 @@ fn sync_sees_a_change_within_the_second_over_nodes_too() {
         for (from, to) in &way {
             let files = |said: &Said| summary(said)["files"].clone();
             let said = ours(["sync", "--json", from, to]).ok();
-            assert_eq!(files(&said), i32::from(is_seen), "{fill} {from} {to}: {said}");
+            assert_eq!(
+                files(&said),
+                i32::from(is_seen),
+                "{fill} {from} {to}: {said}"
+            );
             let again = ours(["sync", "--json", from, to]).ok();
             assert_eq!(files(&again), 0, "{fill} {from} {to}: {again}");
         }
@@ -401,7 +405,11 @@ fn an_empty_directory_over_a_file_is_an_error() {
         let said = ours(["cp", "-r", &into, &target]);
         assert_eq!(said.status, Some(3), "{said}");
         let told = |what: &str| said.stderr.matches(what).count();
-        assert_eq!((told("not a directory"), told("cannot copy")), (2, 2), "{said}");
+        assert_eq!(
+            (told("not a directory"), told("cannot copy")),
+            (2, 2),
+            "{said}"
+        );
         assert_eq!(told("hint: "), 2, "{said}");
         assert!(scratch.join(format!("{at}/f")).exists());
         fs::remove_file(scratch.join(format!("{at}/x"))).unwrap();

@@ -458,7 +458,10 @@ fn fractions_of_times_are_taken_from_all_and_told_to_ours() {
     let served = Served::new();
     let mut client = served.client();
     assert!(client.put("STOR x", b"hello").starts_with("226"));
-    for set in ["MFMT 20200101000000.25 x", "SITE UTIME 20200101000000.250 x"] {
+    for set in [
+        "MFMT 20200101000000.25 x",
+        "SITE UTIME 20200101000000.250 x",
+    ] {
         client.ok("MFMT 20190101000000 x");
         client.ok(set);
         assert_eq!(client.ok("MDTM x"), "213 20200101000000");
@@ -466,5 +469,9 @@ fn fractions_of_times_are_taken_from_all_and_told_to_ours() {
     }
     client.ok("OPTS GODWIT 1");
     assert_eq!(client.ok("MDTM x"), "213 20200101000000.250000000");
-    assert!(client.ok("MLST x").contains("Modify=20200101000000.250000000;"));
+    assert!(
+        client
+            .ok("MLST x")
+            .contains("Modify=20200101000000.250000000;")
+    );
 }

@@ -420,7 +420,7 @@ impl Session {
             Command::Size(name) => return self.size(&name),
             Command::Mdtm(name) => return self.modified(&name),
             Command::Mfmt { modify, name } => {
-                return self.change(&name, Change::Modify(modify), "utime");
+                return self.change(&name, Change::Modify(modify), "set its time");
             }
             Command::Cksm { by, range, name } => return self.digest(&by, range, &name),
             Command::Rnfr(name) => return self.rename_from(&name),

@@ -198,7 +198,7 @@ fn a_full_disk_is_met_in_write() {
         "No space left on device",
     )));
     let said = String::from_utf8(session.output().clone()).unwrap();
-    assert!(said.contains("System error in write\r\n"), "{said}");
+    assert!(said.contains("Cannot write it to its end\r\n"), "{said}");
 }
 
 #[test]

@@ -162,7 +162,12 @@ fn leaves_of(
 
 /// Unfinished uploads below a directory, of whomever: enough of them to be told.
 fn hidden(dir: &Dir, path: &Path) -> Result<Vec<PathBuf>> {
-    let below = |found: PathBuf| found.strip_prefix(path).map(Path::to_owned).unwrap_or(found);
+    let below = |found: PathBuf| {
+        found
+            .strip_prefix(path)
+            .map(Path::to_owned)
+            .unwrap_or(found)
+    };
     let found = dir.hidden(path)?.into_iter().take(HIDDEN_MAX);
     Ok(found.map(below).collect())
 }

@@ -51,7 +51,7 @@ impl Session {
                 self.state = State::Greeted;
                 self.turn_down(530, &said);
             }
-            _ => self.close("Internal error."),
+            _ => self.close("The login failed by an error of the server; its log tells more. Try again in a while."),
         }
     }
 

@@ -123,7 +123,7 @@ impl Session {
             Answer::Failed(failure) => failure,
             _ => Failure::new(Cause::Internal, "No address."),
         };
-        failure.say("listen", &mut self.say);
+        failure.say("listen for data", &mut self.say);
     }
 
     /// Tells the address that was delayed.

@@ -1,7 +1,9 @@
 //! Why something was not done, and the reply that says so.
 //!
-//! Bodies are what GCT writes, so that its clients, and programs that read
-//! their output, find `c=PATH_NOT_FOUND` where they look for it.
+//! Bodies have the lines of GCT, so that its clients, and programs that read
+//! their output, find `c=PATH_NOT_FOUND` and the words of the system where they
+//! look for them. What GCT calls the reason, "System error in open", says what was
+//! wanted; a line of ours says what to do next.
 
 use super::say::Say;
 
@@ -60,8 +62,8 @@ impl Failure {
         }
     }
 
-    /// Writes the reply. `doing` names the act, like "stat".
-    pub(crate) fn say(&self, doing: &str, say: &mut Say) {
+    /// Writes the reply. `wanted` continues "cannot": `open it`.
+    pub(crate) fn say(&self, wanted: &str, say: &mut Say) {
         let code = self.code();
         let Some((c, errno)) = self.machine_readable() else {
             say.line(code, &self.said);
@@ -73,9 +75,12 @@ impl Failure {
             say.more(code, &format!("GridFTP-Expected-Checksum: {expected}"));
         } else {
             say.more(code, &format!("GridFTP-Errno: {errno}"));
-            say.more(code, &format!("GridFTP-Reason: System error in {doing}"));
+            say.more(code, &format!("GridFTP-Reason: Cannot {wanted}"));
         }
         say.more(code, &format!("GridFTP-Error-String: {}", self.said));
+        if let Some(next) = self.next() {
+            say.more(code, &format!("Hint: {next}"));
+        }
         say.line(code, "End.");
     }
 
@@ -92,6 +97,24 @@ impl Failure {
             Cause::Unsupported => 504,
             _ => 550,
         }
+    }
+
+    /// What whoever asked can do, of what has a `c=`.
+    fn next(&self) -> Option<&'static str> {
+        Some(match self.cause {
+            Cause::Missing => "see what is there: list the directory above it",
+            Cause::Exists => "choose another name, or remove what has this one",
+            Cause::IsDirectory => "name a file in it",
+            Cause::NotDirectory => "name a directory",
+            Cause::NotEmpty => "remove what is in it first; an upload under way is in it, too",
+            Cause::Denied => "log in as somebody who may, or ask who runs this server",
+            Cause::NoSpace => "make room; what arrived is kept",
+            Cause::BadName => "use another name",
+            Cause::Changed => "look at it again, and begin anew",
+            Cause::Corrupt { .. } => "send it again; nothing of it was published",
+            Cause::Internal => "try again in a while; the log of this server tells more",
+            _ => return None,
+        })
     }
 
     /// The `c=` of GCT and the errno of Linux.

@@ -362,13 +362,7 @@ mod tests {
 
     #[test]
     fn times_have_a_fraction_for_ours_only() {
-        let modify = |is_ours| {
-            line(
-                Form::Facts(Facts::of(&["modify".into()])),
-                is_ours,
-                "x",
-            )
-        };
+        let modify = |is_ours| line(Form::Facts(Facts::of(&["modify".into()])), is_ours, "x");
         assert_eq!(modify(false), "Modify=20261121020036; x\r\n");
         assert_eq!(modify(true), "Modify=20261121020036.000000005; x\r\n");
     }

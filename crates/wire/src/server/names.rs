@@ -10,7 +10,7 @@ use std::{ops::Range, path::Path, path::PathBuf, time::Duration};
 
 impl Session {
     pub(super) fn enter(&mut self, name: &RawName) -> Option<Ask> {
-        let path = self.path(name, "stat")?;
+        let path = self.path(name, "look at it")?;
         self.ask(Ask::Stat { path: path.clone() }, Then::Enter(path))
     }
 
@@ -30,7 +30,7 @@ impl Session {
             Answer::Stat(_) => Failure::new(Cause::NotDirectory, "Not a directory"),
             answer => failed(answer),
         };
-        failure.say("stat", &mut self.say);
+        failure.say("look at it", &mut self.say);
     }
 
     pub(super) fn tell_current(&mut self) {
@@ -39,19 +39,19 @@ impl Session {
     }
 
     pub(super) fn size(&mut self, name: &[u8]) -> Option<Ask> {
-        let path = self.path(name, "stat")?;
+        let path = self.path(name, "look at it")?;
         self.ask(Ask::Size { path }, Then::Size)
     }
 
     pub(super) fn on_size(&mut self, answer: Answer) {
         match answer {
             Answer::Size(size) => self.say.line(213, &size.to_string()),
-            answer => failed(answer).say("stat", &mut self.say),
+            answer => failed(answer).say("look at it", &mut self.say),
         }
     }
 
     pub(super) fn modified(&mut self, name: &[u8]) -> Option<Ask> {
-        let path = self.path(name, "stat")?;
+        let path = self.path(name, "look at it")?;
         self.ask(Ask::Stat { path }, Then::Modified)
     }
 
@@ -64,7 +64,7 @@ impl Session {
                 self.say.line(213, &told.to_string());
             }
             Answer::Stat(_) => self.say.line(550, "The time is not known."),
-            answer => failed(answer).say("stat", &mut self.say),
+            answer => failed(answer).say("look at it", &mut self.say),
         }
     }
 
@@ -79,14 +79,14 @@ impl Session {
     }
 
     pub(super) fn tell_facts(&mut self, name: &[u8]) -> Option<Ask> {
-        let path = self.path(name, "stat")?;
+        let path = self.path(name, "look at it")?;
         self.ask(Ask::Stat { path: path.clone() }, Then::Facts(path))
     }
 
     pub(super) fn on_facts(&mut self, path: &Path, answer: Answer) {
         let stat = match answer {
             Answer::Stat(stat) => stat,
-            answer => return failed(answer).say("stat", &mut self.say),
+            answer => return failed(answer).say("look at it", &mut self.say),
         };
         let (mut line, name) = (Vec::new(), shown(path));
         let ready = self.ready();
@@ -103,7 +103,7 @@ impl Session {
 
     /// A directory told on the control channel.
     pub(super) fn contents(&mut self, name: &[u8]) -> Option<Ask> {
-        let path = self.path(name, "stat")?;
+        let path = self.path(name, "look at it")?;
         let form = Form::Facts(self.ready().settings.facts.clone());
         let first = "Contents of ";
         self.ask(
@@ -118,7 +118,7 @@ impl Session {
     }
 
     pub(super) fn stat(&mut self, name: &[u8]) -> Option<Ask> {
-        let path = self.path(name, "stat")?;
+        let path = self.path(name, "look at it")?;
         let (form, first) = (Form::Long, "status of ");
         self.ask(
             Ask::Stat { path: path.clone() },
@@ -156,9 +156,10 @@ impl Session {
                 self.then = Some(Then::Contents(code));
             }
             Answer::Stat(_) => {
-                Failure::new(Cause::NotDirectory, "Not a directory").say("stat", &mut self.say);
+                Failure::new(Cause::NotDirectory, "Not a directory")
+                    .say("look at it", &mut self.say);
             }
-            answer => failed(answer).say("stat", &mut self.say),
+            answer => failed(answer).say("look at it", &mut self.say),
         }
     }
 
@@ -191,7 +192,7 @@ impl Session {
             self.say.line(500, "Unknown checksum algorithm requested.");
             return None;
         };
-        let path = self.path(name, "open")?;
+        let path = self.path(name, "open it")?;
         let markers = self.ready().settings.checksum_every;
         self.ask(
             Ask::Digest {
@@ -207,22 +208,22 @@ impl Session {
     pub(super) fn on_digest(&mut self, answer: Answer) {
         match answer {
             Answer::Digest(value) => self.say.line(213, &value),
-            answer => failed(answer).say("open", &mut self.say),
+            answer => failed(answer).say("open it", &mut self.say),
         }
     }
 
     pub(super) fn remove(&mut self, name: &[u8], what: Removed) -> Option<Ask> {
         let doing = match what {
-            Removed::File => "unlink",
-            Removed::Directory => "rmdir",
-            Removed::Tree => "recursion",
+            Removed::File => "remove the file",
+            Removed::Directory => "remove the directory",
+            Removed::Tree => "remove all that is below",
         };
         let path = self.path_to_change(name, doing)?;
         self.ask(Ask::Remove { path, what }, done(doing))
     }
 
     pub(super) fn make_dir(&mut self, name: &[u8]) -> Option<Ask> {
-        let path = self.path_to_change(name, "mkdir")?;
+        let path = self.path_to_change(name, "make the directory")?;
         self.ask(Ask::MakeDir { path: path.clone() }, Then::Made(path))
     }
 
@@ -232,12 +233,12 @@ impl Session {
                 self.say
                     .quoted(257, "Directory ", &shown(path), " created successfully.");
             }
-            answer => failed(answer).say("mkdir", &mut self.say),
+            answer => failed(answer).say("make the directory", &mut self.say),
         }
     }
 
     pub(super) fn rename_from(&mut self, name: &[u8]) -> Option<Ask> {
-        let path = self.path_to_change(name, "rename")?;
+        let path = self.path_to_change(name, "rename it")?;
         self.ask(Ask::Stat { path: path.clone() }, Then::RenameFrom(path))
     }
 
@@ -247,7 +248,7 @@ impl Session {
                 self.ready().rename_from = Some(path);
                 self.say.line(350, "OK. Send RNTO with destination name.");
             }
-            answer => failed(answer).say("stat", &mut self.say),
+            answer => failed(answer).say("look at it", &mut self.say),
         }
     }
 
@@ -257,8 +258,8 @@ impl Session {
                 .line(503, "Send RNFR with the name of the source first.");
             return None;
         };
-        let to = self.path_to_change(name, "rename")?;
-        self.ask(Ask::Rename { from, to }, done("rename"))
+        let to = self.path_to_change(name, "rename it")?;
+        self.ask(Ask::Rename { from, to }, done("rename it"))
     }
 }
 
@@ -275,6 +276,6 @@ pub(super) fn done(doing: &'static str) -> Then {
 pub(super) fn failed(answer: Answer) -> Failure {
     match answer {
         Answer::Failed(failure) => failure,
-        _ => Failure::new(Cause::Internal, "Internal error"),
+        _ => Failure::new(Cause::Internal, "The server met an error of its own"),
     }
 }

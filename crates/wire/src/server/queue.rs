@@ -97,8 +97,7 @@ impl Queue {
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.waiting.len() >= self.count_max
-            || self.bytes >= BYTES_MAX.max(2 * self.line_bytes_max)
+        self.waiting.len() >= self.count_max || self.bytes >= BYTES_MAX.max(2 * self.line_bytes_max)
     }
 
     /// Tells whether an `ABOR` waits, wherever.

@@ -81,7 +81,7 @@ impl Session {
                 self.proof = Proof::None;
                 self.turn_down(535, &said);
             }
-            _ => self.close("Internal error."),
+            _ => self.close("The login failed by an error of the server; its log tells more. Try again in a while."),
         }
     }
 
@@ -89,7 +89,7 @@ impl Session {
     /// sent by somebody who had proved nothing.
     fn raise_shield(&mut self) {
         let Some(guard) = self.guard.take() else {
-            return self.close("Internal error.");
+            return self.close("The login failed by an error of the server; its log tells more. Try again in a while.");
         };
         if let Err(error) = self.say.sealed(&mut self.shield) {
             return self.spoil(error);
@@ -155,7 +155,7 @@ impl Session {
         let told = Then::Say {
             code: 250,
             text: "OK.".into(),
-            doing: "dcsc",
+            doing: "take the credential",
         };
         self.ask(Ask::DataCredential { pem }, told)
     }

@@ -104,7 +104,7 @@ impl Session {
                 Then::Say {
                     code: 200,
                     text: text.into(),
-                    doing: "set",
+                    doing: "let go of data connections",
                 },
             );
         }

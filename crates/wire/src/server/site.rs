@@ -17,15 +17,17 @@ impl Session {
     pub(super) fn site(&mut self, site: Site) -> Option<Ask> {
         match site {
             Site::Help => self.help(""),
-            Site::Chmod { mode, name } => return self.change(&name, Change::Mode(mode), "chmod"),
+            Site::Chmod { mode, name } => {
+                return self.change(&name, Change::Mode(mode), "set its permissions");
+            }
             Site::Chgrp { group, name } => {
-                return self.change(&name, Change::Group(group), "chgrp");
+                return self.change(&name, Change::Group(group), "set its group");
             }
             Site::Utime { modify, name } => {
-                return self.change(&name, Change::Modify(modify), "utime");
+                return self.change(&name, Change::Modify(modify), "set its time");
             }
             Site::Trnc { length, name } => {
-                return self.change(&name, Change::Length(length), "truncate");
+                return self.change(&name, Change::Length(length), "set its length");
             }
             Site::Symlink { target, name } => return self.link(target, &name),
             Site::SymlinkFrom(target) => {
@@ -63,24 +65,24 @@ impl Session {
             self.say.line(503, "Send SITE SYMLINKFROM first.");
             return None;
         };
-        let path = self.path_to_change(name, "symlink")?;
-        self.ask(Ask::Link { path, target }, done("symlink"))
+        let path = self.path_to_change(name, "make the link")?;
+        self.ask(Ask::Link { path, target }, done("make the link"))
     }
 
     fn link(&mut self, target: Vec<u8>, name: &[u8]) -> Option<Ask> {
-        let path = self.path_to_change(name, "symlink")?;
+        let path = self.path_to_change(name, "make the link")?;
         let target = PathBuf::from(std::ffi::OsString::from_vec(target));
-        self.ask(Ask::Link { path, target }, done("symlink"))
+        self.ask(Ask::Link { path, target }, done("make the link"))
     }
 
     fn godwit(&mut self, command: Godwit) -> Option<Ask> {
         match command {
             Godwit::Done { id, name } => {
-                let path = self.path_to_change(&name, "stat")?;
+                let path = self.path_to_change(&name, "look at it")?;
                 self.ask(Ask::Landed { path, id }, Then::Landed)
             }
             Godwit::Finish { upload, name } => {
-                let path = self.path_to_change(&name, "finish")?;
+                let path = self.path_to_change(&name, "publish the upload")?;
                 let digests = self.ready().settings.digests;
                 let ask = Ask::Finish {
                     path,
@@ -90,19 +92,19 @@ impl Session {
                 self.ask(ask, Then::Finished)
             }
             Godwit::Leaves { id, leaves, name } => {
-                let path = self.path(&name, "open")?;
+                let path = self.path(&name, "open it")?;
                 self.ask(Ask::Leaves { path, id, leaves }, Then::Leaves)
             }
             Godwit::Abandon { id, name } => {
-                let path = self.path_to_change(&name, "unlink")?;
-                self.ask(Ask::Abandon { path, id }, done("unlink"))
+                let path = self.path_to_change(&name, "remove the file")?;
+                self.ask(Ask::Abandon { path, id }, done("remove the file"))
             }
             Godwit::Hidden { name } => {
-                let path = self.path(&name, "stat")?;
+                let path = self.path(&name, "look at it")?;
                 self.ask(Ask::Hidden { path }, Then::Hidden)
             }
             Godwit::Space { name } => {
-                let path = self.path(&name, "statvfs")?;
+                let path = self.path(&name, "tell the room there")?;
                 self.ask(Ask::Space { path }, Then::Space)
             }
         }
@@ -114,7 +116,7 @@ impl Session {
                 let size = size.map(|n| format!("size={n};")).unwrap_or_default();
                 self.say.line(250, &format!("GODWIT {size}done={done}"));
             }
-            answer => failed(answer).say("stat", &mut self.say),
+            answer => failed(answer).say("look at it", &mut self.say),
         }
     }
 
@@ -128,7 +130,7 @@ impl Session {
                 }
                 self.say.line(250, "End");
             }
-            answer => failed(answer).say("open", &mut self.say),
+            answer => failed(answer).say("open it", &mut self.say),
         }
     }
 
@@ -141,7 +143,7 @@ impl Session {
                 }
                 self.say.line(250, "End");
             }
-            answer => failed(answer).say("stat", &mut self.say),
+            answer => failed(answer).say("look at it", &mut self.say),
         }
     }
 
@@ -156,7 +158,7 @@ impl Session {
                     &format!("GODWIT total={total_bytes};free={free_bytes}"),
                 );
             }
-            answer => failed(answer).say("statvfs", &mut self.say),
+            answer => failed(answer).say("tell the room there", &mut self.say),
         }
     }
 }

@@ -101,7 +101,7 @@ impl Session {
 
     pub(super) fn retrieve(&mut self, name: &[u8], part: Range<u64>) -> Option<Ask> {
         let next = std::mem::take(&mut self.ready().next);
-        let path = self.path(name, "open")?;
+        let path = self.path(name, "open it")?;
         let leg = self.leg(Direction::Out)?;
         let have = match next.rest {
             None => Extents::new(),
@@ -128,7 +128,7 @@ impl Session {
 
     pub(super) fn store(&mut self, name: &[u8], place: Place) -> Option<Ask> {
         let next = std::mem::take(&mut self.ready().next);
-        let path = self.path_to_change(name, "open")?;
+        let path = self.path_to_change(name, "open it")?;
         let leg = self.leg(Direction::In)?;
         if let (Mode::Stream, Some(Rest::Have(have))) = (leg.mode, &next.rest)
             && have.prefix() != have.len_bytes()
@@ -163,7 +163,7 @@ impl Session {
 
     pub(super) fn list(&mut self, name: &[u8], form: Form, at: At) -> Option<Ask> {
         self.ready().next = Next::default();
-        let mut path = self.path(name, "stat")?;
+        let mut path = self.path(name, "look at it")?;
         let globs = !matches!(form, Form::Facts(_));
         let mut pattern = None;
         if globs
@@ -332,7 +332,7 @@ impl Session {
                 let doing = doing(&failure.cause, direction, opened);
                 failure.say(doing, &mut self.say);
             }
-            _ => self.say.line(451, "Internal error."),
+            _ => self.say.line(451, INTERNAL),
         }
     }
 
@@ -359,11 +359,12 @@ impl Session {
             Answer::Failed(failure) => match failure.cause {
                 // What is missing is a state of the upload, not of the network.
                 Cause::Incomplete => {
-                    Failure::new(Cause::Changed, failure.said).say("finish", &mut self.say);
+                    Failure::new(Cause::Changed, failure.said)
+                        .say("publish the upload", &mut self.say);
                 }
-                _ => failure.say("finish", &mut self.say),
+                _ => failure.say("publish the upload", &mut self.say),
             },
-            _ => self.say.line(451, "Internal error."),
+            _ => self.say.line(451, INTERNAL),
         }
     }
 }
@@ -395,12 +396,15 @@ impl Outcome {
 /// data connections are, and room is missed only when it is written to.
 fn doing(cause: &Cause, direction: Option<Direction>, opened: bool) -> &'static str {
     match (direction, cause) {
-        (Some(Direction::In), Cause::NoSpace) => "write",
-        (Some(Direction::In), Cause::Changed | Cause::Internal) if opened => "write",
-        (Some(Direction::Out), Cause::Changed | Cause::Internal) if opened => "read",
-        _ => "open",
+        (Some(Direction::In), Cause::NoSpace) => "write it to its end",
+        (Some(Direction::In), Cause::Changed | Cause::Internal) if opened => "write it to its end",
+        (Some(Direction::Out), Cause::Changed | Cause::Internal) if opened => "read it to its end",
+        _ => "open it",
     }
 }
 
+/// What no answer should lead to.
+const INTERNAL: &str =
+    "The transfer failed by an error of the server; its log tells more. Try again in a while.";
 /// FORMATS.md §1.
 const LEAVES_A_LINE: usize = 64;
