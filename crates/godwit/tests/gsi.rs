@@ -4,11 +4,12 @@
 
 mod common;
 
-use common::{Node, Said, Scratch, assert_same, godwit, have, ours_within, skip};
-use godwit_trust::{
-    Credential, KeyKind, NewProxy,
-    lab::{Ca, Issue, write_pair, write_proxy},
+use common::{
+    Node, Said, Scratch, assert_same, godwit, have,
+    lab::{DAY, Lab, authority, quick, url},
+    ours_within, skip,
 };
+use godwit_trust::lab::{Issue, write_proxy};
 use std::{
     collections::HashMap,
     fs,
@@ -16,98 +17,6 @@ use std::{
     process::{Command, Stdio},
     time::{Duration, SystemTime},
 };
-
-/// An authority, and Alice.
-struct Lab {
-    scratch: Scratch,
-    ca: Ca,
-}
-
-impl Lab {
-    fn new() -> Self {
-        let scratch = Scratch::new();
-        let ca = authority(&scratch.join("ca"), "/O=Lab/CN=Lab CA");
-        let lab = Self { scratch, ca };
-        lab.host("host", &["localhost", "127.0.0.1"]);
-        lab.proxy(
-            "alice",
-            &lab.ca.issue(&quick(Issue::user("alice"))).unwrap(),
-        );
-        lab
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.scratch.join(name)
-    }
-
-    fn host(&self, name: &str, names: &[&str]) {
-        let host = self.ca.issue(&quick(Issue::host(names))).unwrap();
-        let (cert, key) = (format!("{name}.pem"), format!("{name}.key"));
-        write_pair(&host, &self.path(&cert), &self.path(&key)).unwrap();
-    }
-
-    fn proxy(&self, name: &str, of: &Credential) {
-        let key = KeyKind::Elliptic;
-        let wanted = NewProxy {
-            key,
-            ..NewProxy::default()
-        };
-        let proxy = of.proxy(&wanted).unwrap();
-        write_proxy(&proxy, &self.path(name)).unwrap();
-    }
-
-    /// A node of ours to which Alice may come.
-    fn node(&self, host: &str) -> Node {
-        let map = self.path("gridmap");
-        fs::write(&map, "\"/O=Lab/CN=alice\" alice\n").unwrap();
-        let text = |path: PathBuf| path.to_str().unwrap().to_owned();
-        let options = [
-            "--anonymous".to_owned(),
-            "none".into(),
-            "--host-cert".into(),
-            text(self.path(&format!("{host}.pem"))),
-            "--host-key".into(),
-            text(self.path(&format!("{host}.key"))),
-            "--ca-dir".into(),
-            text(self.ca.certificates()),
-            "--gridmap".into(),
-            text(map),
-        ];
-        let options: Vec<&str> = options.iter().map(String::as_str).collect();
-        Node::with(&self.path(&format!("export-{host}")), &options)
-    }
-
-    /// Our client with that proxy.
-    fn run(&self, proxy: &str, args: &[&str]) -> Said {
-        let mut command = godwit();
-        command
-            .env("X509_USER_PROXY", self.path(proxy))
-            .env("X509_CERT_DIR", self.ca.certificates());
-        ours_within(60, command, args)
-    }
-
-    fn refused(&self, proxy: &str, url: &str, words: &[&str]) {
-        let said = self.run(proxy, &["ls", url]);
-        assert_eq!(said.status, Some(13), "{said}");
-        for word in words {
-            assert!(said.stderr.contains(word), "wanted {word:?} in {said}");
-        }
-    }
-}
-
-fn authority(dir: &Path, subject: &str) -> Ca {
-    Ca::init(dir, subject, DAY * 30, KeyKind::Elliptic).unwrap()
-}
-
-/// With a key that is made in no time.
-fn quick(issue: Issue) -> Issue {
-    let key = KeyKind::Elliptic;
-    Issue { key, ..issue }
-}
-
-fn url(node: &Node, path: &str) -> String {
-    format!("gsiftp://localhost:{}/{path}", node.port)
-}
 
 #[test]
 fn files_come_and_go_between_ours() {
@@ -422,5 +331,3 @@ fn peers(script: &str) -> Command {
     command.stdin(Stdio::null());
     command
 }
-
-const DAY: Duration = Duration::from_secs(86_400);

@@ -7,6 +7,7 @@
     clippy::unwrap_used
 )] // each test file uses its part
 
+pub mod lab;
 pub mod peers;
 
 use std::ffi::OsStr;
