@@ -5,7 +5,11 @@
 
 mod common;
 
-use common::{Node, Scratch, ours, skip};
+use common::{
+    Node, Scratch,
+    lab::{Lab, url},
+    ours, skip,
+};
 use std::{
     fs,
     os::unix::fs::{MetadataExt, PermissionsExt, chown},
@@ -147,6 +151,42 @@ fn a_node_of_root_runs_as_the_owner_of_the_export_without_capabilities() {
         drop(node);
         fs::remove_dir_all(scratch.join("export.state")).unwrap();
     }
+}
+
+#[test]
+fn a_host_key_that_root_alone_may_read_is_read_before_root_is_given_up_and_when_it_is_renewed() {
+    if !is_root() {
+        return;
+    }
+    let lab = Lab::new();
+    let export = export(&lab.scratch);
+    lab.map(&format!("\"/O=Lab/CN=alice\" {ALICE}\n"));
+    let config = configured(&lab.scratch, "[node]\nuser = \"nobody\"\n");
+    let node = lab.node_at(&export, "host", &["--config", &config]);
+    assert!(status(node.pid(), "Uid").starts_with(&NOBODY.to_string()));
+    let key = fs::metadata(lab.path("host.key")).unwrap();
+    assert_eq!((key.uid(), key.mode() & 0o777), (0, 0o600));
+    let get = |subject: &str| {
+        let (from, to) = (url(&node, "of-alice"), lab.text("got"));
+        lab.run("alice", &["cp", "--subject", subject, &from, &to])
+    };
+    get("/O=Lab/CN=localhost").ok();
+
+    // Half renewed: what there was goes on, and the log says why.
+    lab.host("new", &["fermi", "localhost"]);
+    fs::rename(lab.path("new.pem"), lab.path("host.pem")).unwrap();
+    get("/O=Lab/CN=localhost").ok();
+    let log = fs::read_to_string(export.with_extension("log")).unwrap();
+    assert!(
+        log.contains("host.pem") && log.contains("does not belong"),
+        "{log}"
+    );
+    // Renewed, though nobody but root can read it.
+    fs::rename(lab.path("new.key"), lab.path("host.key")).unwrap();
+    get("/O=Lab/CN=fermi").ok();
+    let log = fs::read_to_string(export.with_extension("log")).unwrap();
+    assert!(log.contains("took a renewed certificate"), "{log}");
+    assert!(!log.contains("PRIVATE"), "{log}");
 }
 
 #[test]

@@ -54,10 +54,16 @@ impl Accounts {
             export: config.export.clone(),
             uid_min: config.accounts.uid_min,
             idle: config.accounts.idle,
+            secrets: vec![config.trust.key_file()],
         };
         let cannot = |cause| privilege("keep root apart", cause);
         accounts.steward = Some(Steward::start(rules).map_err(cannot)?);
         Ok(accounts)
+    }
+
+    /// Returns what still can read what root alone may read, if root started us.
+    pub(crate) fn steward(&self) -> Option<&Steward> {
+        self.steward.as_ref()
     }
 
     /// Gives root up for good, if root started us. Before there are threads. A
@@ -81,8 +87,9 @@ impl Accounts {
         tracing::info!(user = user.name, uid = user.uid, "gave up root");
         if user.uid == 0 {
             tracing::warn!(
-                "the export belongs to root, so the node keeps that number, without capabilities; \
-                 node.user names an account to run as"
+                "the export belongs to root, so the node keeps that number, without capabilities: \
+                 files that are root's stay open to it, and so does the part of a disk that is kept \
+                 for root, to whoever uploads; node.user (GODWIT_NODE_USER) names an account to run as"
             );
         }
         Ok(())

@@ -185,6 +185,14 @@ impl Network {
     }
 }
 
+impl Trust {
+    /// Returns where the node's private key is, or would be.
+    pub(crate) fn key_file(&self) -> PathBuf {
+        let named = self.key.as_ref().or(self.certificate.as_ref());
+        named.cloned().unwrap_or_else(godwit_trust::host_key_file)
+    }
+}
+
 /// Where a value came from.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Origin {

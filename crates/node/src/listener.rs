@@ -74,7 +74,15 @@ impl Node {
             let listener = bind(address).map_err(|cause| Error::Listen { address, cause })?;
             listeners.push((address, listener));
         }
+        // Its key may be root's alone.
+        let trust = Trust::begin(
+            config.trust.clone(),
+            config.cluster.clone(),
+            accounts.steward(),
+        )
+        .map_err(Error::Trust)?;
         accounts.give_up_root(config.state.as_deref())?;
+        trust.begin_cluster().map_err(Error::Trust)?;
         let anonymous = Some(config.accounts.anonymous.as_str()).filter(|name| !name.is_empty());
         let dir = accounts
             .dir(anonymous, ANONYMOUS)
@@ -91,8 +99,7 @@ impl Node {
         let shared = Arc::new(Shared {
             dir,
             accounts,
-            trust: Trust::begin(config.trust.clone(), config.cluster.clone())
-                .map_err(Error::Trust)?,
+            trust,
             ports: Ports::new(config.data.ports.clone(), config.data.wait),
             stop: Stop::new().map_err(Error::Start)?,
             journal,

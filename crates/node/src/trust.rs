@@ -1,12 +1,19 @@
 //! By what the node proves who it is to clients of GSI and to members of its
 //! cluster, and which of them may come in.
 //!
-//! Files are read when somebody wants to come in, not when the node starts: a
+//! Files are looked at when somebody wants to come in, not when the node starts: a
 //! certificate that was renewed and a name that was added count at once.
 
 use crate::config;
+use godwit_sys::Steward;
 use godwit_trust::{Authorities, Credential, Gridmap, Identity};
-use std::{env, net::IpAddr, path::PathBuf};
+use std::{
+    env, io,
+    net::IpAddr,
+    path::PathBuf,
+    sync::{Mutex, PoisonError},
+    time::SystemTime,
+};
 
 /// What is configured, or found where everybody keeps it.
 #[derive(Debug)]
@@ -14,6 +21,17 @@ pub(crate) struct Trust {
     config: config::Trust,
     cluster: config::Cluster,
     is_offered: bool,
+    /// Opens a key that root alone may read.
+    steward: Option<Steward>,
+    kept: Mutex<Option<Kept>>,
+}
+
+/// Who we are, as it was last read.
+#[derive(Debug)]
+struct Kept {
+    credential: Credential,
+    /// What was last told to the log about a newer one.
+    told: String,
 }
 
 impl Trust {
@@ -22,14 +40,16 @@ impl Trust {
     pub(crate) fn begin(
         config: config::Trust,
         cluster: config::Cluster,
+        steward: Option<&Steward>,
     ) -> godwit_trust::Result<Self> {
         let is_named = config.certificate.is_some() || config.authorities.is_some();
         let mut trust = Self {
             config,
             cluster,
             is_offered: false,
+            steward: steward.cloned(),
+            kept: Mutex::default(),
         };
-        trust.begin_cluster()?;
         match trust.ours() {
             Ok(Some((credential, _))) => {
                 trust.is_offered = true;
@@ -42,7 +62,8 @@ impl Trust {
         Ok(trust)
     }
 
-    fn begin_cluster(&self) -> godwit_trust::Result<()> {
+    /// Looks whether the key of the cluster can be read, by whom the node has become.
+    pub(crate) fn begin_cluster(&self) -> godwit_trust::Result<()> {
         let cluster = &self.cluster;
         if let (Some(file), Some(credential)) = (&cluster.key, cluster.credential()?) {
             let key = credential.key_id();
@@ -104,7 +125,50 @@ impl Trust {
         Ok(Some((credential, self.authorities()?)))
     }
 
+    /// Returns who we are: read again if the files changed. While a new certificate is of no
+    /// use, be it that its key is not there yet, the old one goes on as long as it is valid.
     fn credential(&self) -> godwit_trust::Result<Option<Credential>> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(old) = kept.as_mut() else {
+            let credential = self.read()?;
+            *kept = credential.clone().map(Kept::new);
+            return Ok(credential);
+        };
+        if old.credential.is_current() {
+            return Ok(Some(old.credential.clone()));
+        }
+        match self.read_again(&old.credential) {
+            Ok(new) => {
+                tracing::info!(credential = ?new, "took a renewed certificate");
+                *old = Kept::new(new.clone());
+                Ok(Some(new))
+            }
+            Err(error) if old.credential.check_dates(SystemTime::now()).is_ok() => {
+                old.tell(&error);
+                Ok(Some(old.credential.clone()))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn read_again(&self, old: &Credential) -> godwit_trust::Result<Credential> {
+        let error = match self.read() {
+            Ok(Some(new)) => return Ok(new),
+            Ok(None) => return Ok(old.clone()),
+            Err(error) => error,
+        };
+        match (&self.steward, &error) {
+            (Some(steward), godwit_trust::Error::Io { cause, .. })
+                if cause.kind() == io::ErrorKind::PermissionDenied =>
+            {
+                old.read_again(&|path| steward.secret(path))
+                    .unwrap_or(Err(error))
+            }
+            _ => Err(error),
+        }
+    }
+
+    fn read(&self) -> godwit_trust::Result<Option<Credential>> {
         match (&self.config.certificate, &self.config.key) {
             (Some(cert), key) => {
                 Credential::from_files(cert, key.as_ref().unwrap_or(cert)).map(Some)
@@ -151,9 +215,10 @@ impl Trust {
         if named.is_some() {
             return named;
         }
-        let usual = match godwit_sys::user_id() {
-            0 => PathBuf::from("/etc/grid-security/grid-mapfile"),
-            _ => variable("HOME")?.join(".gridmap"),
+        let of_root = self.steward.is_some() || godwit_sys::user_id() == 0;
+        let usual = match of_root {
+            true => PathBuf::from("/etc/grid-security/grid-mapfile"),
+            false => variable("HOME")?.join(".gridmap"),
         };
         usual.exists().then_some(usual)
     }
@@ -166,6 +231,22 @@ impl config::Cluster {
         match &self.key {
             Some(file) => Credential::from_cluster_key(file).map(Some),
             None => Ok((!self.addresses.is_empty()).then(Credential::by_address)),
+        }
+    }
+}
+
+impl Kept {
+    fn new(credential: Credential) -> Self {
+        let told = String::new();
+        Self { credential, told }
+    }
+
+    /// Says once why a newer one is not taken.
+    fn tell(&mut self, error: &godwit_trust::Error) {
+        let told = error.to_string();
+        if self.told != told {
+            tracing::warn!(%error, credential = ?self.credential, "cannot take what is in its files now, and go on with the old one");
+            self.told = told;
         }
     }
 }

@@ -56,6 +56,11 @@ const TESTS: &[Test] = &[
         run: system_accounts,
     },
     Test {
+        name: "the_steward_opens_the_files_of_its_rules_and_no_other",
+        prepare: a_secret,
+        run: secret_is_opened,
+    },
+    Test {
         name: "an_opener_that_is_killed_is_told_and_replaced",
         prepare: plain,
         run: killed,
@@ -215,6 +220,7 @@ fn steward_with(export: &Path, idle: Duration) -> Steward {
         export,
         uid_min: 1000,
         idle,
+        secrets: Vec::new(),
     })
     .unwrap()
 }
@@ -546,6 +552,38 @@ fn system_accounts(export: &Path) {
     }
     // And what is permitted still is.
     steward.account("1000").ready().unwrap();
+}
+
+fn a_secret(scratch: &Scratch) {
+    for name in ["key", "other"] {
+        file_of(&scratch.0.join(name), 0, 0o600, name);
+    }
+}
+
+fn secret_is_opened(export: &Path) {
+    let (key, other) = (export.with_file_name("key"), export.with_file_name("other"));
+    let steward = Steward::start(Rules {
+        export: export.into(),
+        uid_min: 1000,
+        idle: Duration::from_secs(60),
+        secrets: vec![key.clone()],
+    })
+    .unwrap();
+    drop_root(&User::of_number(65_534).unwrap()).unwrap();
+    assert!(fs::read(&key).is_err());
+    for _ in 0..2 {
+        let file = steward.secret(&key).unwrap();
+        assert_eq!(io::read_to_string(file).unwrap(), "key");
+    }
+    let error = steward.secret(&other).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+    // What would be the number of a file is no name of an account.
+    let error = steward.account("/0").ready().unwrap_err();
+    assert!(
+        error.to_string().contains("no name of an account"),
+        "{error}"
+    );
+    assert_eq!(names(&dir(&steward, ALICE), "").len(), 0);
 }
 
 fn killed(export: &Path) {

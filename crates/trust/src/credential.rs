@@ -2,6 +2,7 @@
 
 use crate::{
     Error, Identity, Result,
+    authorities::Stamp,
     cluster::Keys,
     error::{Doing, NO_CREDENTIAL, Ours},
     identity::slashed,
@@ -19,8 +20,8 @@ use std::{
     cell::Cell,
     cmp::Ordering,
     fmt,
-    fs::File,
-    io::Read,
+    fs::{self, File},
+    io::{self, Read},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
@@ -37,8 +38,16 @@ struct Inner {
     identity: Identity,
     not_after: SystemTime,
     file: Option<PathBuf>,
+    /// What it was read from, as that was then.
+    sources: Sources,
     contexts: Contexts,
 }
+
+/// Certificate and key, in this order; empty where it was not read from files.
+type Sources = Vec<(PathBuf, Stamp)>;
+
+/// How a file is opened.
+type OpenFile<'a> = &'a dyn Fn(&Path) -> io::Result<File>;
 
 /// By what the identity is proved.
 enum Proof {
@@ -80,15 +89,40 @@ impl Credential {
 
     /// Reads the same, of a key that may be encrypted.
     pub fn unlock(cert: &Path, key: &Path, passphrase: Passphrase<'_>) -> Result<Self> {
-        let mut pem = read_key(key)?;
+        Self::from_sources(cert, key, passphrase, &|path| File::open(path))
+    }
+
+    /// Tells whether the files it was read from are still what they were. One that was not
+    /// read from files stays as it is.
+    pub fn is_current(&self) -> bool {
+        let mut sources = self.0.sources.iter();
+        sources.all(|(path, stamp)| fs::metadata(path).is_ok_and(|meta| Stamp::of(&meta) == *stamp))
+    }
+
+    /// Reads it again from the files it came from; `open` opens those that only somebody
+    /// else may read. `None` if it did not come from files.
+    pub fn read_again(&self, open: OpenFile<'_>) -> Option<Result<Self>> {
+        let ((cert, _), (key, _)) = (self.0.sources.first()?, self.0.sources.last()?);
+        Some(Self::from_sources(cert, key, Passphrase::Never, open))
+    }
+
+    fn from_sources(
+        cert: &Path,
+        key: &Path,
+        passphrase: Passphrase<'_>,
+        open: OpenFile<'_>,
+    ) -> Result<Self> {
+        let (mut pem, stamp) = read_key_by(key, open)?;
+        let mut sources = vec![(key.to_owned(), stamp)];
         if cert != key {
             // The certificate's own file first: its chain is the one that counts.
-            let mut both = read(cert)?;
+            let (mut both, stamp) = read_stamped(cert)?;
+            sources.insert(0, (cert.to_owned(), stamp));
             both.push(b'\n');
             both.append(&mut pem);
             pem = both;
         }
-        Self::parse(&pem, passphrase, Some(key), Some(cert))
+        Self::parse(&pem, passphrase, Some(key), Some(cert), sources)
     }
 
     /// Reads a proxy: certificate, key and chain in one file.
@@ -98,7 +132,7 @@ impl Credential {
 
     /// Reads certificate, key and chain from one PEM text, as a proxy file has them.
     pub fn from_pem(pem: &[u8]) -> Result<Self> {
-        Self::parse(pem, Passphrase::Never, None, None)
+        Self::parse(pem, Passphrase::Never, None, None, Sources::new())
     }
 
     fn parse(
@@ -106,6 +140,7 @@ impl Credential {
         passphrase: Passphrase<'_>,
         key_file: Option<&Path>,
         file: Option<&Path>,
+        sources: Sources,
     ) -> Result<Self> {
         let named =
             |path: Option<&Path>| path.map_or_else(|| "the credential".into(), PathBuf::from);
@@ -124,11 +159,20 @@ impl Credential {
             return Err(bad(format!("more than {CHAIN_MAX} certificates")));
         }
         let chain = ordered(certificates, &key).map_err(bad)?;
-        Self::new(key, chain, file.map(PathBuf::from))
+        Self::of_files(key, chain, file.map(PathBuf::from), sources)
     }
 
     /// Puts together what belongs together; `chain` is in order, leaf first.
     pub(crate) fn new(key: PKey<Private>, chain: Vec<X509>, file: Option<PathBuf>) -> Result<Self> {
+        Self::of_files(key, chain, file, Sources::new())
+    }
+
+    fn of_files(
+        key: PKey<Private>,
+        chain: Vec<X509>,
+        file: Option<PathBuf>,
+        sources: Sources,
+    ) -> Result<Self> {
         let identity = identity_of(&chain)?;
         let not_after = identity.not_after.unwrap_or(SystemTime::UNIX_EPOCH);
         Ok(Self(Arc::new(Inner {
@@ -136,6 +180,7 @@ impl Credential {
             identity,
             not_after,
             file,
+            sources,
             contexts: Contexts::default(),
         })))
     }
@@ -189,6 +234,7 @@ impl Credential {
             proof: Proof::Shared(keys),
             not_after: SystemTime::UNIX_EPOCH + NEVER,
             file,
+            sources: Sources::new(),
             contexts: Contexts::default(),
         }))
     }
@@ -531,11 +577,15 @@ fn private_key(pem: &[u8], passphrase: Passphrase<'_>, path: &Path) -> Result<PK
 
 /// Reads a file that must be ours alone.
 pub(crate) fn read_key(path: &Path) -> Result<Vec<u8>> {
+    Ok(read_key_by(path, &|path| File::open(path))?.0)
+}
+
+fn read_key_by(path: &Path, open: OpenFile<'_>) -> Result<(Vec<u8>, Stamp)> {
     let io = |cause| Error::Io {
         path: path.into(),
         cause,
     };
-    let file = File::open(path).map_err(io)?;
+    let file = open(path).map_err(io)?;
     // Of what was opened, so that nobody swaps the file in between.
     let meta = file.metadata().map_err(io)?;
     let exposed = |what: String| Error::Exposed {
@@ -554,16 +604,22 @@ pub(crate) fn read_key(path: &Path) -> Result<Vec<u8>> {
             "belongs to user {owner}, not to us (user {us})"
         )));
     }
-    read_open(file, path)
+    Ok((read_open(file, path)?, Stamp::of(&meta)))
 }
 
 /// Reads a file that anybody may know.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
-    let file = File::open(path).map_err(|cause| Error::Io {
+    Ok(read_stamped(path)?.0)
+}
+
+fn read_stamped(path: &Path) -> Result<(Vec<u8>, Stamp)> {
+    let io = |cause| Error::Io {
         path: path.into(),
         cause,
-    })?;
-    read_open(file, path)
+    };
+    let file = File::open(path).map_err(io)?;
+    let stamp = Stamp::of(&file.metadata().map_err(io)?);
+    Ok((read_open(file, path)?, stamp))
 }
 
 fn read_open(file: File, path: &Path) -> Result<Vec<u8>> {

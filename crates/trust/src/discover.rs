@@ -122,6 +122,15 @@ pub fn proxy_file() -> PathBuf {
         .unwrap_or_else(|| here.proxy_file())
 }
 
+/// Returns where the key of this machine is looked for: `X509_USER_KEY`, the file that
+/// `X509_USER_CERT` names, else `/etc/grid-security/hostkey.pem`.
+pub fn host_key_file() -> PathBuf {
+    let here = Surroundings::of_this_process();
+    here.named("X509_USER_KEY")
+        .or_else(|| here.named("X509_USER_CERT"))
+        .unwrap_or_else(|| here.root.join("etc/grid-security/hostkey.pem"))
+}
+
 /// Returns where the certificate and the key of this user are looked for, proxies aside:
 /// `X509_USER_CERT` and `X509_USER_KEY`, else `~/.globus`.
 pub fn owner_files() -> (PathBuf, PathBuf) {

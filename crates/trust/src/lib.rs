@@ -30,7 +30,7 @@ pub use authorities::Authorities;
 pub use channel::{Channel, Delegate, Expect, Opened, Step, TOKEN_BYTES_MAX, record_bytes};
 pub use cluster::new_key;
 pub use credential::{Credential, KeyKind, NewProxy, Passphrase};
-pub use discover::{owner_files, proxy_file};
+pub use discover::{host_key_file, owner_files, proxy_file};
 pub use error::{Error, Ours, Result};
 pub use gridmap::Gridmap;
 pub use identity::Identity;

@@ -23,7 +23,9 @@ Any user can run it; nothing needs to be configured. It prints one line when it 
 (with --json an object with the addresses). Port 0 picks a free one. Anonymous users may
 read unless told otherwise. Where there is a certificate of the host, or yours, GSI is
 offered too: whoever the gridmap names may log in and write, and you. SIGTERM or ^C lets transfers end (a second one ends them).
-Names cannot leave the exported directory. What else can be told: godwit config show.
+Started by root it gives root up: it runs as the owner of the export, or as node.user
+(GODWIT_NODE_USER), which is better where root owns the export; the host's key may be
+root's alone. Names cannot leave the exported directory. What else can be told: godwit config show.
 
 Exit status: 0 after it was told to stop; 2 a wrong option or key; 1 it cannot listen.")]
 pub(crate) struct Node {

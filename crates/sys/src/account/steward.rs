@@ -17,6 +17,7 @@ use rustix::{
     thread::{CapabilitySet, set_name},
 };
 use std::{
+    fs::File,
     io,
     os::fd::{AsFd, AsRawFd, OwnedFd},
     panic::{AssertUnwindSafe, catch_unwind},
@@ -34,6 +35,8 @@ pub struct Rules {
     pub uid_min: u32,
     /// An opener that holds nothing and hears nothing for so long ends.
     pub idle: Duration,
+    /// Files that the node reads again when they change, and root alone may read.
+    pub secrets: Vec<PathBuf>,
 }
 
 /// The way to the process that keeps root. Clones share it; it ends with the last.
@@ -44,6 +47,7 @@ pub struct Steward(Arc<Inner>);
 struct Inner {
     line: Mutex<OwnedFd>,
     export: PathBuf,
+    secrets: Vec<PathBuf>,
 }
 
 impl Steward {
@@ -56,11 +60,12 @@ impl Steward {
         };
         let (line, theirs) = passing::pair()?;
         passing::patience(&line, PATIENCE)?;
-        let export = rules.export.clone();
+        let (export, secrets) = (rules.export.clone(), rules.secrets.clone());
         fork(|| run(&theirs, &rules))?;
         Ok(Self(Arc::new(Inner {
             line: Mutex::new(line),
             export,
+            secrets,
         })))
     }
 
@@ -75,16 +80,27 @@ impl Steward {
         Account::new(self.clone(), name)
     }
 
+    /// Opens, as root, one of the files that the rules name; no other.
+    pub fn secret(&self, path: &Path) -> io::Result<File> {
+        let nth = self.0.secrets.iter().position(|secret| secret == path);
+        let nth = nth.ok_or(io::ErrorKind::PermissionDenied)?;
+        Ok(File::from(self.ask(&format!("{SECRET}{nth}"))?))
+    }
+
     /// Has an opener forked and returns the line to it.
     pub(super) fn opener(&self, name: &str) -> io::Result<OwnedFd> {
+        if name.is_empty() || name.len() > NAME_MAX || name.starts_with(SECRET) {
+            let why = "this is no name of an account";
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
+        self.ask(name)
+    }
+
+    fn ask(&self, name: &str) -> io::Result<OwnedFd> {
         let ended = |_| {
             let why = "the process that kept root for this node has ended; restart the node";
             io::Error::new(io::ErrorKind::BrokenPipe, why)
         };
-        let refused = |why: &str| io::Error::new(io::ErrorKind::PermissionDenied, why);
-        if name.is_empty() || name.len() > NAME_MAX {
-            return Err(refused("this is no name of an account"));
-        }
         let line = self.0.line.lock().unwrap_or_else(PoisonError::into_inner);
         passing::send(&line, name.as_bytes(), None).map_err(ended)?;
         let mut said = [0; SAID_MAX];
@@ -114,7 +130,10 @@ fn run(line: &OwnedFd, rules: &Rules) {
         while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {
             openers = openers.saturating_sub(1);
         }
-        let made = match std::str::from_utf8(&buffer[..len]) {
+        let asked = std::str::from_utf8(&buffer[..len]);
+        let secret = asked.ok().and_then(|asked| asked.strip_prefix(SECRET));
+        let made = match asked {
+            _ if let Some(nth) = secret => open(nth, rules),
             Ok(_) if openers >= OPENERS_MAX => Err(io::Error::other("too many accounts at once")),
             Ok(name) => make(name, rules),
             Err(_) => Err(io::Error::other("this is no name of an account")),
@@ -126,11 +145,20 @@ fn run(line: &OwnedFd, rules: &Rules) {
                 passing::send(line, &why.as_bytes()[..why.len().min(SAID_MAX)], None)
             }
         };
-        openers += usize::from(made.is_ok());
+        openers += usize::from(made.is_ok() && secret.is_none());
         if said.is_err() {
             return;
         }
     }
+}
+
+/// Opens the file of that number in the rules.
+fn open(nth: &str, rules: &Rules) -> io::Result<OwnedFd> {
+    let secret = nth
+        .parse()
+        .ok()
+        .and_then(|nth: usize| rules.secrets.get(nth));
+    Ok(File::open(secret.ok_or(io::ErrorKind::NotFound)?)?.into())
 }
 
 fn make(name: &str, rules: &Rules) -> io::Result<OwnedFd> {
@@ -230,4 +258,6 @@ const NEEDED: CapabilitySet = CapabilitySet::SETUID
 const PATIENCE: Duration = Duration::from_secs(60);
 const OPENERS_MAX: usize = 4096;
 const NAME_MAX: usize = 255;
+/// Begins what is no name of an account: the number of a file.
+const SECRET: char = '/';
 const SAID_MAX: usize = 1024;
