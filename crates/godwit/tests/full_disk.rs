@@ -1,0 +1,213 @@
+//! An account whose disk is full, or whose quota is used up, while it uploads to a node that root
+//! started: what came is kept, the message says what is full, and the same command goes on once
+//! there is room. Only root can mount disks; what a machine cannot do is skipped with the reason.
+
+#![allow(clippy::unwrap_used)] // it is all test
+
+mod common;
+
+use common::{
+    Scratch, assert_same,
+    lab::{Lab, url},
+    skip,
+};
+use serde_json::Value;
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, chown},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+#[test]
+fn an_upload_goes_on_when_a_full_disk_has_room_again() {
+    let lab = Lab::new();
+    let Some(disk) = mounted(Disk::with_reserve(&lab.scratch)) else {
+        return;
+    };
+    // Root could go on: half of the disk is kept for it.
+    let ballast = disk.export.join("ballast");
+    fs::write(&ballast, vec![7; 16 << 20]).unwrap();
+    upload(&lab, &disk, "no space left", || {
+        fs::remove_file(&ballast).unwrap();
+    });
+}
+
+#[test]
+fn an_upload_goes_on_when_a_quota_is_raised() {
+    let lab = Lab::new();
+    let Some(disk) = mounted(Disk::with_quota(&lab.scratch)) else {
+        return;
+    };
+    upload(&lab, &disk, "quota exceeded", || disk.quota.raise());
+}
+
+fn mounted(disk: Result<Disk, String>) -> Option<Disk> {
+    disk.map_err(|why| skip(&why)).ok()
+}
+
+/// Alice uploads more than there is room for; then somebody makes room.
+fn upload(lab: &Lab, disk: &Disk, words: &str, make_room: impl FnOnce()) {
+    lab.map(&format!("\"/O=Lab/CN=alice\" {ALICE}\n"));
+    fs::write(lab.path("node.toml"), "[node]\nuser = \"nobody\"\n").unwrap();
+    let node = || lab.node_at(&disk.export, "host", &["--config", &lab.text("node.toml")]);
+    let source = lab.scratch.file("large", SIZE_BYTES);
+    let put = |port_of: &common::Node| {
+        let to = url(port_of, "large");
+        lab.run("alice", &["cp", "--json", source.to_str().unwrap(), &to])
+    };
+
+    let first = node();
+    let said = put(&first);
+    assert_eq!(said.status, Some(7), "{said}");
+    for word in [words, "what arrived is kept"] {
+        assert!(said.stderr.contains(word), "wanted {word:?} in {said}");
+    }
+    let log = fs::read_to_string(disk.export.with_extension("log")).unwrap();
+    assert!(log.to_lowercase().contains(words), "{log}");
+    assert!(!disk.export.join("large").exists());
+    drop(first); // killed: what is kept is on the disk, full as it is
+
+    make_room();
+    let said = put(&node()).ok();
+    let summary: Value = serde_json::from_slice(last_line(&said.stdout)).unwrap();
+    let resumed = summary["resumed_bytes"].as_u64().unwrap();
+    assert!(resumed > 2 << 20, "went on with {resumed} bytes: {said}");
+    let there = disk.export.join("large");
+    assert_same(&source, &there);
+    assert_eq!(fs::metadata(there).unwrap().uid(), ALICE);
+}
+
+fn last_line(text: &[u8]) -> &[u8] {
+    text.trim_ascii_end()
+        .rsplit(|&b| b == b'\n')
+        .next()
+        .unwrap()
+}
+
+/// A file system in a file, with an export in it that is Alice's. Gone when dropped.
+struct Disk {
+    at: PathBuf,
+    export: PathBuf,
+    quota: Quota,
+}
+
+/// How much Alice may have, and who says so.
+enum Quota {
+    None,
+    /// For each account.
+    Ext4(PathBuf),
+    /// For a subvolume.
+    Btrfs(PathBuf),
+}
+
+impl Disk {
+    /// Half of it is kept for root.
+    fn with_reserve(scratch: &Scratch) -> Result<Self, String> {
+        let disk = Self::mount(scratch, 64 << 20, &["mkfs.ext4", "-q", "-m", "50"], "loop")?;
+        disk.begin()
+    }
+
+    /// As ext4 has them, else as btrfs has them.
+    fn with_quota(scratch: &Scratch) -> Result<Self, String> {
+        Self::ext4_with_quota(scratch)
+            .or_else(|why| Self::btrfs_with_quota(scratch).map_err(|also| format!("{why}; {also}")))
+    }
+
+    fn ext4_with_quota(scratch: &Scratch) -> Result<Self, String> {
+        let make = ["mkfs.ext4", "-q", "-O", "quota", "-E", "quotatype=usrquota"];
+        let mut disk = Self::mount(scratch, 64 << 20, &make, "loop,usrquota")?;
+        disk.quota = Quota::Ext4(disk.at.clone());
+        disk.quota.set(ROOM_BYTES)?;
+        disk.begin()
+    }
+
+    fn btrfs_with_quota(scratch: &Scratch) -> Result<Self, String> {
+        let mut disk = Self::mount(scratch, 256 << 20, &["mkfs.btrfs", "-q"], "loop")?;
+        let (at, export) = (disk.at.to_str().unwrap(), disk.export.to_str().unwrap());
+        run(&["btrfs", "quota", "enable", at])?;
+        run(&["btrfs", "subvolume", "create", export])?;
+        disk.quota = Quota::Btrfs(disk.export.clone());
+        disk.quota.set(ROOM_BYTES)?;
+        disk.begin()
+    }
+
+    fn mount(
+        scratch: &Scratch,
+        size_bytes: u64,
+        make: &[&str],
+        options: &str,
+    ) -> Result<Self, String> {
+        if fs::metadata("/proc/self").unwrap().uid() != 0 {
+            return Err("only root can mount a disk".into());
+        }
+        let (image, at) = (scratch.join(make[0]), scratch.dir("disk"));
+        fs::File::create(&image)
+            .unwrap()
+            .set_len(size_bytes)
+            .unwrap();
+        let (image, place) = (image.to_str().unwrap(), at.to_str().unwrap());
+        run(&[make, &[image]].concat())?;
+        run(&["mount", "-o", options, image, place])?;
+        Ok(Self {
+            export: at.join("export"),
+            at,
+            quota: Quota::None,
+        })
+    }
+
+    fn begin(self) -> Result<Self, String> {
+        fs::create_dir_all(&self.export).unwrap();
+        chown(&self.export, Some(ALICE), Some(ALICE)).unwrap();
+        Ok(self)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.at).output();
+    }
+}
+
+impl Quota {
+    fn set(&self, bytes: u64) -> Result<(), String> {
+        match self {
+            Self::None => Ok(()),
+            Self::Ext4(disk) => {
+                let (user, blocks) = (ALICE.to_string(), (bytes >> 10).to_string());
+                let words = ["setquota", "-u", &user, "0", &blocks, "0", "0"];
+                run(&[&words[..], &[text(disk)]].concat())
+            }
+            Self::Btrfs(export) => {
+                run(&["btrfs", "qgroup", "limit", &bytes.to_string(), text(export)])
+            }
+        }
+    }
+
+    fn raise(&self) {
+        self.set(ROOM_BYTES * 4).unwrap();
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Runs a program of the system, or tells why that cannot be.
+fn run(words: &[&str]) -> Result<(), String> {
+    let done = Command::new(words[0]).args(&words[1..]).output();
+    let done = done.map_err(|error| format!("{}: {error}", words[0]))?;
+    match done.status.success() {
+        true => Ok(()),
+        false => {
+            let said = String::from_utf8_lossy(&done.stderr);
+            Err(format!("{}: {}", words.join(" "), said.trim()))
+        }
+    }
+}
+
+/// An account without a name.
+const ALICE: u32 = 61_001;
+const ROOM_BYTES: u64 = 9 << 20;
+/// More than there is room for at first, and not more than there is then.
+const SIZE_BYTES: usize = 12 << 20;
