@@ -177,7 +177,9 @@ impl Session {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return self.close("Nothing came for too long.");
+                let why = self.silence();
+                tracing::info!(why, "close");
+                return self.close(&why);
             }
             let fds = [self.control.as_fd(), self.shared.stop.draining()];
             let [came, draining] = wait_readable(fds, left)?;
@@ -188,6 +190,19 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// Returns what was waited for in vain.
+    fn silence(&self) -> String {
+        let limits = &self.shared.config.limits;
+        let (idle, login) = (limits.idle.as_secs(), limits.login.as_secs());
+        match (self.machine.user(), &self.proof) {
+            (Some(_), _) => format!("Nothing came for too long ({idle} s)."),
+            (None, trust::Proof::Underway(_)) => {
+                format!("The proof of who you are did not come to its end within {login} s.")
+            }
+            (None, _) => format!("There was no login within {login} s."),
+        }
     }
 
     fn close(&mut self, why: &str) -> Result<(), End> {

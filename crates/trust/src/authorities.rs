@@ -177,7 +177,7 @@ impl Authorities {
         let leaf_name = slashed(leaf.subject_name());
         let why = match error.as_raw() {
             EXPIRED | NOT_YET_VALID => match check_dates(at, now, Ours::No) {
-                Err(dates) => return dates,
+                Err(dates) => return dates.in_file(self.file_of(at)),
                 Ok(()) => error.error_string().into(),
             },
             INVALID_CA if is_old_proxy(&leaf_name) && !is_proxy(leaf) => {
@@ -219,6 +219,17 @@ impl Authorities {
             hash: hex(hash),
             dir: self.0.dir.clone(),
         }
+    }
+
+    /// Returns where an authority of the directory lies; `None` if it is none.
+    fn file_of(&self, at: &X509Ref) -> Option<PathBuf> {
+        (0..FILES_MAX)
+            .map(|number| self.hashed(at.subject_name_hash(), &number.to_string()))
+            .take_while(|path| path.exists())
+            .find(|path| match self.file(path, read_certificates) {
+                Ok(Some(File::Certificates(all))) => all.iter().any(|one| **one == *at),
+                _ => false,
+            })
     }
 
     /// Tells whether the rules of the directory count for an issuer: not if it was brought by hand.

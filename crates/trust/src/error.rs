@@ -178,8 +178,15 @@ impl Error {
 
     /// Names the file in which a certificate lies, and that it is our own.
     pub(crate) fn of_ours(self, path: Option<&PathBuf>) -> Self {
-        let file = path.cloned();
-        let ours = Ours::Yes;
+        self.lies_in(path.cloned(), Ours::Yes)
+    }
+
+    /// Names the file in which a certificate lies that is not our own.
+    pub(crate) fn in_file(self, path: Option<PathBuf>) -> Self {
+        self.lies_in(path, Ours::No)
+    }
+
+    fn lies_in(self, file: Option<PathBuf>, ours: Ours) -> Self {
         match self {
             Self::Expired {
                 subject, at, now, ..

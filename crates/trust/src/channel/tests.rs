@@ -455,11 +455,19 @@ fn days_count_and_the_message_has_the_date() {
     assert!(error.hint().unwrap().contains("clock"));
     let later = SystemTime::now() + DAY * 2;
     assert!(world.authorities.judge(early.chain(), later).is_ok());
+    // Of an authority the file is named too.
+    let long_after = later + DAY * 400;
     let error = world
         .authorities
-        .judge(early.chain(), later + DAY * 400)
+        .judge(early.chain(), long_after)
         .unwrap_err();
     assert!(matches!(error, Error::Expired { .. }), "{error}");
+    let said = error.to_string();
+    let file = format!("certificates/{}.0)", world.ca.hash());
+    assert!(
+        said.contains("/O=Lab/CN=Lab CA expired") && said.ends_with(&file),
+        "{said}"
+    );
 }
 
 #[test]
