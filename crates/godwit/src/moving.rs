@@ -2,7 +2,7 @@
 
 use crate::{
     layout::{self, Act, Goes, Refusal, Source, Target, There},
-    options::Moving,
+    options::{Moving, Whom},
     places::{self, Place},
     progress::Reporter,
     record,
@@ -87,9 +87,10 @@ pub(crate) fn pairs(
     act: Act,
     sources: &[Url],
     target: &Url,
+    whom: &Whom,
     stores: &Stores,
 ) -> Run<Vec<Pair>> {
-    let place = places::open(stores, target)?;
+    let place = places::open_as(stores, target, whom.target())?;
     let there = what_is_there(&place)
         .map_err(|error| Trouble::store(format!("{} to {target}", word(act)), error))?;
     let ask = Target {
@@ -107,7 +108,8 @@ pub(crate) fn pairs(
             screen.trouble(&Trouble::store(wanted, unreachable(host)));
             continue;
         }
-        match pair(act, source, &place, ask, stores) {
+        let from = places::open_as(stores, source, whom.source());
+        match from.and_then(|from| pair(act, source, from, &place, ask)) {
             Ok(pair) if ask.many && !taken.insert(pair.target.path.clone()) => {
                 let wanted = format!("{} {source} to {}", word(act), pair.target.url);
                 let fact = "another source of the same name goes there";
@@ -130,11 +132,10 @@ fn unreachable(host: String) -> Error {
     Error::Unreachable { host, cause }
 }
 
-fn pair(act: Act, url: &Url, target: &Place, ask: Target, stores: &Stores) -> Run<Pair> {
+fn pair(act: Act, url: &Url, source: Place, target: &Place, ask: Target) -> Run<Pair> {
     let wanted = format!("{} {url} to {}", word(act), target.url);
     let trouble = |error: Error| Trouble::store(wanted.clone(), error);
     let refused = |refusal: Refusal| Trouble::asked(wanted.clone(), refusal).next(refusal.next());
-    let source = places::open(stores, url)?;
     let stat = source.store.stat(&source.path).map_err(trouble)?;
     let tree = stat.kind == Kind::Directory;
     let asked = Source {

@@ -8,6 +8,7 @@ use crate::{
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use godwit_store::Level;
+use godwit_trust::Expect;
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 /// Moves files between this machine, FTP and GridFTP servers, and serves them.
@@ -186,6 +187,43 @@ pub(crate) struct Moving {
     /// Say what would be done, with the very paths, and do nothing
     #[arg(long, help_heading = "Moving")]
     pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) whom: Whom,
+}
+
+/// Whom servers must prove to be, where that is not told by the host's name.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Whom {
+    /// The server's certificate must have this subject (/O=Lab/CN=fermi), instead of the host's name (gsiftp: only)
+    #[arg(long, value_name = "DN", value_parser = parse_subject, help_heading = "Moving")]
+    subject: Option<String>,
+    /// The same, of the source alone
+    #[arg(long, value_name = "DN", value_parser = parse_subject, help_heading = "Moving")]
+    source_subject: Option<String>,
+    /// The same, of the target alone
+    #[arg(long, value_name = "DN", value_parser = parse_subject, help_heading = "Moving")]
+    target_subject: Option<String>,
+}
+
+impl Whom {
+    /// Returns whom a source must prove to be; `None`: its host.
+    pub(crate) fn source(&self) -> Option<Expect> {
+        let subject = self.source_subject.as_ref().or(self.subject.as_ref());
+        subject.cloned().map(Expect::Subject)
+    }
+
+    /// Returns whom the target must prove to be; `None`: its host.
+    pub(crate) fn target(&self) -> Option<Expect> {
+        let subject = self.target_subject.as_ref().or(self.subject.as_ref());
+        subject.cloned().map(Expect::Subject)
+    }
+}
+
+fn parse_subject(text: &str) -> Result<String, String> {
+    match text.starts_with('/') && text.contains('=') {
+        true => Ok(text.into()),
+        false => Err("a subject is written /O=Lab/CN=fermi, as godwit proxy info shows it".into()),
+    }
 }
 
 impl Moving {

@@ -9,6 +9,7 @@ use godwit_store::Error;
 use godwit_store::channel::Cancel;
 pub(crate) use godwit_store::engine::Place;
 use godwit_store::engine::{Options, Stores};
+use godwit_trust::Expect;
 use std::{
     ffi::{OsStr, OsString},
     io::Read,
@@ -35,8 +36,13 @@ pub(crate) fn stores() -> Run<Stores> {
 
 /// Opens the store of a URL. Slashes behind a name have said what they had to.
 pub(crate) fn open(stores: &Stores, url: &Url) -> Run<Place> {
+    open_as(stores, url, None)
+}
+
+/// The same, of a server that must prove to be that; `None`: the host of the URL.
+pub(crate) fn open_as(stores: &Stores, url: &Url, whom: Option<Expect>) -> Run<Place> {
     stores
-        .open(&without_slashes(url))
+        .open_as(&without_slashes(url), whom)
         .map_err(|error| Trouble::store(format!("open {url}"), error))
 }
 

@@ -149,6 +149,67 @@ fn a_server_that_is_somebody_else_is_not_spoken_to() {
 }
 
 #[test]
+fn a_server_may_be_known_by_its_subject_instead_of_its_name() {
+    let lab = Lab::new();
+    lab.host("else", &["fermi.example.org"]);
+    let (here, there) = (lab.node("host"), lab.node("else"));
+    let file = lab.scratch.file("f", 300_000);
+    let (f, back) = (file.to_str().unwrap(), lab.text("back"));
+    let (fermi, local) = ("/O=Lab/CN=fermi.example.org", "/O=Lab/CN=localhost");
+    let (to, from) = (url(&there, "f"), url(&here, "f"));
+
+    let cp = |args: &[&str]| lab.run("alice", &[&["cp"], args].concat());
+    let wrong = |args: &[&str], words: &str| {
+        let said = cp(args);
+        assert_eq!(said.status, Some(13), "{said}");
+        assert!(said.stderr.contains(words), "{said}");
+    };
+    cp(&["--subject", fermi, f, &to]).ok();
+    cp(&["--subject", fermi, &to, &back]).ok();
+    assert_same(&file, &lab.path("back"));
+    cp(&["--subject", local, f, &from]).ok(); // by both names
+    wrong(
+        &["--subject", local, f, &to],
+        "the peer is /O=Lab/CN=fermi.example.org, not /O=Lab/CN=localhost",
+    );
+
+    // Of a copy between two servers each end has its own.
+    cp(&["--target-subject", fermi, &from, &to]).ok();
+    cp(&[
+        "--source-subject",
+        fermi,
+        "--target-subject",
+        local,
+        &to,
+        &from,
+    ])
+    .ok();
+    wrong(
+        &[
+            "--source-subject",
+            fermi,
+            "--target-subject",
+            fermi,
+            &from,
+            &to,
+        ],
+        "the peer is /O=Lab/CN=localhost, not",
+    );
+    wrong(
+        &["--target-subject", local, &from, &to],
+        "the peer is /O=Lab/CN=fermi.example.org, not",
+    );
+
+    // What proves nothing is nobody's subject.
+    let plain = format!("ftp://localhost:{}/f", here.port);
+    let said = cp(&["--subject", local, f, &plain]);
+    assert_ne!(said.status, Some(0));
+    assert!(said.stderr.contains("ftp: proves nothing"), "{said}");
+    let said = cp(&["--subject", "fermi", f, &to]);
+    assert_eq!(said.status, Some(2), "{said}");
+}
+
+#[test]
 fn a_server_without_gsi_says_so() {
     let lab = Lab::new();
     let node = Node::start(&lab.path("export"));

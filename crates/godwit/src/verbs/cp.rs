@@ -91,7 +91,14 @@ impl Cp {
             options.mode_bits = 0o7777;
         }
         let stores = Stores::new(options.clone());
-        let mut pairs = moving::pairs(screen, Act::Copy, &sources, &target, &stores)?;
+        let mut pairs = moving::pairs(
+            screen,
+            Act::Copy,
+            &sources,
+            &target,
+            &self.moving.whom,
+            &stores,
+        )?;
         pairs.retain(|pair| self.allows(screen, pair));
         let rule = if self.no_clobber {
             Rule::NoClobber

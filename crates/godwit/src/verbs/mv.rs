@@ -56,7 +56,14 @@ impl Mv {
         let sources = sources.collect::<Run<Vec<_>>>()?;
         let options = moving::options(&self.moving)?;
         let stores = Stores::new(options.clone());
-        let mut pairs = moving::pairs(screen, Act::Move, &sources, &target, &stores)?;
+        let mut pairs = moving::pairs(
+            screen,
+            Act::Move,
+            &sources,
+            &target,
+            &self.moving.whom,
+            &stores,
+        )?;
         if self.no_clobber {
             pairs.retain(|pair| !matches!(moving::what_is_there(&pair.target), Ok(There::File)));
         }

@@ -55,7 +55,14 @@ impl Sync {
         let (source, target) = (places::url(source)?, places::url(&target)?);
         let options = moving::options(&self.moving)?;
         let stores = Stores::new(options.clone());
-        let pairs = moving::pairs(screen, Act::Sync, &[source], &target, &stores)?;
+        let pairs = moving::pairs(
+            screen,
+            Act::Sync,
+            &[source],
+            &target,
+            &self.moving.whom,
+            &stores,
+        )?;
         if self.delete
             && let Some(pair) = pairs
                 .iter()

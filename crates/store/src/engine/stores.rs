@@ -1,8 +1,9 @@
 //! From URLs to stores.
 
 use super::Options;
-use crate::{Dir, Error, Opener, Remote, RemoteOptions, Result, Store};
+use crate::{Dir, Error, Opener, Remote, RemoteOptions, Result, Store, Trust};
 use godwit_core::{Scheme, Url};
+use godwit_trust::Expect;
 use std::{
     fmt,
     path::{Path, PathBuf},
@@ -65,8 +66,11 @@ impl fmt::Display for Place {
 /// Opens stores, each server once.
 pub struct Stores {
     options: Options,
-    open: Mutex<Vec<(Url, Arc<dyn Store>)>>,
+    open: Mutex<Vec<Known>>,
 }
+
+/// A store that is open, and whom its server had to prove to be.
+type Known = (Url, Option<Expect>, Arc<dyn Store>);
 
 impl Stores {
     /// Returns an opener for stores with these limits.
@@ -80,16 +84,27 @@ impl Stores {
     /// Returns the store of a URL and the path in it. Nothing is asked of a
     /// server yet.
     pub fn open(&self, url: &Url) -> Result<Place> {
+        self.open_as(url, self.options.trust.expect.clone())
+    }
+
+    /// The same, of a server that must prove to be that; `None`: the host of the URL.
+    pub fn open_as(&self, url: &Url, expect: Option<Expect>) -> Result<Place> {
         let mut open = self
             .open
             .lock()
             .expect("no thread panics while it holds this");
-        let known = open.iter().find(|(other, _)| other.same_server(url));
+        let known = open
+            .iter()
+            .find(|(other, whom, _)| other.same_server(url) && *whom == expect);
         let store = match known {
-            Some((_, store)) => store.clone(),
+            Some((.., store)) => store.clone(),
             None => {
-                let store = connect(url, &self.options)?;
-                open.push((url.clone(), store.clone()));
+                let trust = Trust {
+                    expect: expect.clone(),
+                    ..self.options.trust.clone()
+                };
+                let store = connect(url, &self.options, trust)?;
+                open.push((url.clone(), expect, store.clone()));
                 store
             }
         };
@@ -105,7 +120,7 @@ impl Stores {
     }
 }
 
-fn connect(url: &Url, options: &Options) -> Result<Arc<dyn Store>> {
+fn connect(url: &Url, options: &Options, trust: Trust) -> Result<Arc<dyn Store>> {
     match url.scheme() {
         Scheme::File => {
             let identity = format!("uid {}", godwit_sys::user_id());
@@ -122,7 +137,7 @@ fn connect(url: &Url, options: &Options) -> Result<Arc<dyn Store>> {
                 digests: options.verify,
                 notes: options.notes.clone(),
                 tcp_buffer: options.tcp_buffer,
-                trust: options.trust.clone(),
+                trust,
                 ..RemoteOptions::new(options.cancel.clone())
             };
             Ok(Arc::new(Remote::open(url, &limits)?))

@@ -173,6 +173,12 @@ impl Remote {
                 why: "ftp: goes in clear; gsiftp: can be protected".into(),
             });
         }
+        if login == Login::Password && options.trust.expect.is_some() {
+            return Err(Error::Unsupported {
+                what: "knowing who the server is".into(),
+                why: "ftp: proves nothing; gsiftp: does".into(),
+            });
+        }
         let host = url.host().ok_or_else(|| not_served("it names no host"))?;
         let who = Credentials {
             user: url.user().map_or(nobody.user, Into::into),

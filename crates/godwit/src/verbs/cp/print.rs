@@ -36,7 +36,8 @@ pub(super) fn print(
     screen.say_aside();
     let url = places::url(source)?;
     let options = moving::options(moving)?;
-    let place = places::open(&Stores::new(options.clone()), &url)?;
+    let stores = Stores::new(options.clone());
+    let place = places::open_as(&stores, &url, moving.whom.source())?;
     let trouble = |error: Error| Trouble::store(format!("print {url}"), error);
     let stat = place.store.stat(&place.path).map_err(trouble)?;
     if stat.kind == Kind::Directory {

@@ -35,7 +35,8 @@ pub(super) fn take(screen: &Screen, cp: &Cp, sources: usize, target: &Url) -> Ru
             .next("give it something to read: a pipe, a file, or /dev/null"));
     }
     let options = moving::options(&cp.moving)?;
-    let place = places::open(&Stores::new(options.clone()), target)?;
+    let stores = Stores::new(options.clone());
+    let place = places::open_as(&stores, target, cp.moving.whom.target())?;
     let there = place.store.stat(&place.path).ok().map(|stat| stat.kind);
     if there == Some(Kind::Directory) {
         let error = Error::IsDirectory {
