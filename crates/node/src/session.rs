@@ -420,6 +420,21 @@ impl Session {
         Ok(())
     }
 
+    /// The same, to send something: what strangers at our port were given would be missing.
+    fn open_to_send(&mut self, leg: &Leg) -> Result<(), Failure> {
+        self.open(leg)?;
+        let Some(mut held) = self.held.take_if(|held| held.may_have_strangers()) else {
+            return Ok(());
+        };
+        let watch = self.new_watch().map_err(|error| failure(&error))?;
+        let dismissed = self.attended(&watch, TICK_NEVER, &mut |_| {}, || {
+            held.dismiss_strangers(send::channel_mode(leg.mode), &watch)?;
+            Ok(held)
+        });
+        self.held = Some(dismissed.map_err(|error| failure(&error))?);
+        Ok(())
+    }
+
     /// Most clients connect at once: a thread is worth its while only for others.
     fn connect(&mut self, mut held: Held, streams: usize) -> godwit_store::Result<Held> {
         self.flush_replies().map_err(|_| Error::Canceled)?;

@@ -37,7 +37,7 @@ impl Session {
         if facts && stat.kind != Kind::Directory {
             return Err(Failure::new(Cause::NotDirectory, "Not a directory"));
         }
-        self.open(leg)?;
+        self.open_to_send(leg)?;
         self.flush()
             .map_err(|_| Failure::new(Cause::Lost, "Lost."))?;
         let mut held = self.held.take().expect("it was opened");

@@ -65,7 +65,7 @@ impl Session {
         let is_whole = *part == (0..stat.size) && want.have.is_empty();
         if leg.mode == Mode::Extended && is_whole && stat.size <= SMALL_BYTES {
             let small = self.read_small(path).map_err(|e| failure(&e))?;
-            self.open(leg)?;
+            self.open_to_send(leg)?;
             return self.send_small(&small, leg).map_err(|e| failure(&e));
         }
         // Whether it may be read is told before a connection is used up for it.
@@ -73,7 +73,7 @@ impl Session {
         self.dir()
             .read(path, &nothing, 1, &Nowhere)
             .map_err(|e| failure(&e))?;
-        self.open(leg)?;
+        self.open_to_send(leg)?;
         self.send_ranges(path, stat, part, want, leg)
             .map_err(|e| failure(&e))
     }

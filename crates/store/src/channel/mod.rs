@@ -257,6 +257,32 @@ impl Channel {
         Ok(Opened::New)
     }
 
+    /// Tells whether somebody has come to our port who has not proved who they are.
+    pub fn may_have_strangers(&self) -> bool {
+        let is_due = |stripe: &Stripe| stripe.link.due() == Some(Side::Accepted);
+        self.links.iter().any(is_due)
+    }
+
+    /// Lets go of strangers that have come to our port, before a file is divided among
+    /// the connections: a part given to one of them would be missing.
+    ///
+    /// Who wants a file connects and at once begins to prove who they are, on each
+    /// connection; one that does not is nobody's.
+    pub fn dismiss_strangers(&mut self, mode: Mode, watch: &Watch) -> Result<()> {
+        if mode == Mode::Stream {
+            self.links.truncate(1); // the first is that which proved it
+            return Ok(());
+        }
+        let is_due = |stripe: &Stripe| stripe.link.due() == Some(Side::Accepted);
+        let all = std::mem::take(&mut self.links);
+        let (due, mut proved): (Vec<_>, Vec<_>) = all.into_iter().partition(is_due);
+        if !due.is_empty() {
+            proved.extend(prove_all(due, watch)?);
+        }
+        self.links = proved;
+        Ok(())
+    }
+
     /// Returns how many connections there are.
     pub fn streams(&self) -> usize {
         self.links.len()
@@ -367,7 +393,7 @@ impl Reach {
                 }
             } else if !ready[0] {
                 match refused {
-                    Some((error, at)) if at.elapsed() > OTHERS_MAX => return Err(error),
+                    Some((error, at)) if at.elapsed() > others_max(&error) => return Err(error),
                     _ => patience.waited("the peer", ACCEPTING)?,
                 }
             }
@@ -398,6 +424,56 @@ impl Reach {
             during: "setting up a data connection".into(),
             cause,
         })
+    }
+}
+
+/// Returns those that prove to be the right ones, all at the same time.
+fn prove_all(mut silent: Vec<Stripe>, watch: &Watch) -> Result<Vec<Stripe>> {
+    let late = Instant::now() + SILENCE_MAX;
+    let brief = Watch::over(
+        watch.canceled().clone(),
+        watch.patience().left().min(PROOF_MAX),
+    );
+    let prove = |mut stripe: Stripe| match stripe.link.greet(&mut brief.patience()) {
+        Ok(()) => Some(stripe),
+        Err(error) => {
+            tracing::debug!(%error, "dismiss a stranger at a data port");
+            None
+        }
+    };
+    let proved: io::Result<Vec<Stripe>> = thread::scope(|scope| {
+        let mut proofs = Vec::new();
+        while !silent.is_empty() && !watch.canceled().is_canceled() {
+            let mut fds = vec![watch.canceled().as_fd()];
+            fds.extend(silent.iter().map(|stripe| stripe.link.as_fd()));
+            let ready = wait_any(&fds, late.saturating_duration_since(Instant::now()))?;
+            let Some(spoke) = ready[1..].iter().position(|&ready| ready) else {
+                break;
+            };
+            let stripe = silent.remove(spoke);
+            proofs.push(thread::Builder::new().spawn_scoped(scope, move || prove(stripe))?);
+        }
+        let proved =
+            |one: thread::ScopedJoinHandle<'_, _>| one.join().expect("a proof does not panic");
+        Ok(proofs.into_iter().filter_map(proved).collect())
+    });
+    watch.canceled().check()?;
+    proved.map_err(lost)
+}
+
+/// Returns how long to wait for somebody better after this came of a proof. Who did
+/// prove an identity, if not the right one, is hardly a stranger by chance.
+fn others_max(error: &Error) -> Duration {
+    use godwit_trust::Error as Cause;
+    let Error::Trust { cause, .. } = error else {
+        return OTHERS_MAX;
+    };
+    match **cause {
+        Cause::WrongPeer { .. }
+        | Cause::Expired { .. }
+        | Cause::NotYet { .. }
+        | Cause::Revoked { .. } => KNOWN_MAX,
+        _ => OTHERS_MAX,
     }
 }
 
@@ -447,6 +523,10 @@ const ALONE_MAX: Duration = Duration::from_secs(3600);
 const PROOF_MAX: Duration = Duration::from_secs(10);
 /// After somebody proved nothing, for somebody else to come.
 const OTHERS_MAX: Duration = Duration::from_secs(5);
+/// After somebody proved to be another than wanted, for the right one to come.
+const KNOWN_MAX: Duration = Duration::from_millis(300);
+/// Between connecting and beginning to prove who one is.
+const SILENCE_MAX: Duration = Duration::from_secs(1);
 /// Connections that may stand there and say nothing.
 const SILENT_MAX: usize = 64;
 const ACCEPTING: &str = "waiting for a data connection";

@@ -1,8 +1,9 @@
 //! The receiving end.
 
 use super::{
-    Channel, Mode, OTHERS_MAX, Reach, Stripe, Watch, Way,
+    Channel, Mode, Reach, Stripe, Watch, Way,
     link::{Link, Waited},
+    others_max,
     safety::Side,
     watch::Patience,
 };
@@ -241,7 +242,7 @@ impl Round<'_> {
     /// to be the right one.
     fn check_refused(&self) -> Result<()> {
         let mut state = self.state();
-        let is_due = |(_, at): &mut (Error, Instant)| at.elapsed() > OTHERS_MAX;
+        let is_due = |(error, at): &mut (Error, Instant)| at.elapsed() > others_max(error);
         match state.refused.take_if(is_due) {
             Some((error, _)) if state.streams == 0 => Err(error),
             _ => Ok(()),

@@ -16,7 +16,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     sync::Mutex,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -205,15 +205,49 @@ fn strangers_that_say_nothing_or_nonsense_are_in_nobodys_way() {
 }
 
 #[test]
+fn strangers_at_the_port_of_a_sender_get_nothing_and_cost_nothing() {
+    let world = World::new();
+    for (mode, level) in MODES.into_iter().flat_map(|m| LEVELS.map(|l| (m, l))) {
+        let (mut sender, mut receiver, address) = pair(&world, level);
+        let early = TcpStream::connect(address).unwrap();
+        receiver
+            .open(if mode == Mode::Stream { 1 } else { 3 }, &watch())
+            .unwrap();
+        let silent = TcpStream::connect(address).unwrap();
+        let mut rude = TcpStream::connect(address).unwrap();
+        rude.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        let whole = bytes(3_000_001);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                sender.open(1, &watch()).unwrap();
+                assert!(sender.may_have_strangers());
+                sender.dismiss_strangers(mode, &watch()).unwrap();
+                assert_eq!(sender.streams(), if mode == Mode::Stream { 1 } else { 3 });
+                send(&mut sender, mode, 1, &whole).unwrap();
+            });
+            assert!(
+                receive(&mut receiver, mode).unwrap() == whole,
+                "{mode:?} {level:?}"
+            );
+        });
+        for mut stranger in [early, silent, rude] {
+            // The end, or an end by force; not a byte.
+            assert!(matches!(stranger.read(&mut [0; 64]), Ok(0) | Err(_)));
+        }
+    }
+}
+
+#[test]
 fn a_connection_that_leads_to_somebody_else_carries_nothing() {
     let world = World::new();
-    for level in LEVELS {
+    for (mode, level) in MODES.into_iter().flat_map(|m| LEVELS.map(|l| (m, l))) {
         let (mut receiver, _, address) = pair(&world, level);
         let mut sender = Channel::connect(vec![address]);
         sender.protect(world.safety(&world.bob, level));
         thread::scope(|scope| {
-            scope.spawn(|| send(&mut sender, Mode::Stream, 1, b"forged"));
-            match receive(&mut receiver, Mode::Stream) {
+            let began = Instant::now();
+            scope.spawn(|| send(&mut sender, mode, 1, b"forged"));
+            match receive(&mut receiver, mode) {
                 Err(Error::Trust { cause, .. }) => {
                     let why = cause.to_string();
                     assert!(
@@ -221,8 +255,10 @@ fn a_connection_that_leads_to_somebody_else_carries_nothing() {
                         "{why}"
                     );
                 }
-                other => panic!("{level:?}: {other:?}"),
+                other => panic!("{mode:?} {level:?}: {other:?}"),
             }
+            // It was no stranger by chance: nobody waits long for another.
+            assert!(began.elapsed() < Duration::from_secs(2));
         });
     }
 }
