@@ -194,6 +194,13 @@ impl Leaves {
         self.whole.insert(index, Whole { chain, is_full });
     }
 
+    /// Takes the value of a leaf from somebody who saw all its bytes;
+    /// [`Leaves::newly_complete`] tells it.
+    pub fn learn(&mut self, index: u64, chain: Chain) {
+        self.set(index, chain);
+        self.fresh.insert(index);
+    }
+
     /// Forgets a leaf and its pieces.
     pub fn forget(&mut self, index: u64) {
         self.whole.remove(&index);

@@ -10,6 +10,7 @@ mod extents;
 mod fault;
 mod layout;
 mod leaves;
+mod striping;
 mod url;
 mod version;
 
@@ -19,5 +20,6 @@ pub use extents::{BadExtents, Extents};
 pub use fault::Fault;
 pub use layout::{Draw, Fragment, Home, HomeState, Layout, Move, Unfilled, Weather, choose, moves};
 pub use leaves::{Chain, LEAF_BYTES, Leaves, Piece};
+pub use striping::Striping;
 pub use url::{BadUrl, Host, Name, Place, Scheme, Url};
 pub use version::{Strength, Version};

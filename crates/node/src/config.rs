@@ -3,6 +3,7 @@
 //! One table ([`KEYS`]) defines every key; file, environment and flags are read
 //! against it. A later source wins: default, file, environment, flag.
 
+use godwit_core::{Scheme, Url};
 use std::{
     collections::BTreeMap,
     fmt,
@@ -36,6 +37,8 @@ pub struct Config {
     pub trust: Trust,
     /// Whom the node believes to be of its kind.
     pub cluster: Cluster,
+    /// Nodes that make striped transfers for this one.
+    pub stripes: Vec<Url>,
     values: BTreeMap<&'static str, Value>,
 }
 
@@ -275,7 +278,7 @@ pub struct Key {
 }
 
 /// Every key there is.
-pub const KEYS: [Key; 31] = [
+pub const KEYS: [Key; 32] = [
     Key {
         name: "node.export",
         default: ".",
@@ -427,6 +430,11 @@ pub const KEYS: [Key; 31] = [
         about: "addresses and networks, like 10.0.0.0/8, whose machines may act for anybody without a key",
     },
     Key {
+        name: "stripes.members",
+        default: "",
+        about: "nodes that serve the same files, HOST:PORT with commas: they make striped transfers for this one",
+    },
+    Key {
         name: "log.level",
         default: "info",
         about: "error, warn, info, debug or trace",
@@ -547,6 +555,7 @@ impl Config {
             accounts,
             trust,
             cluster,
+            stripes: take.one("stripes.members", parse_members)?,
             values,
         })
     }
@@ -744,6 +753,23 @@ fn parse_addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
         .filter(|part| !part.trim().is_empty())
         .map(one)
         .collect()
+}
+
+/// `HOST:PORT`, or a URL.
+fn parse_members(text: &str) -> Result<Vec<Url>, String> {
+    let one = |part: &str| {
+        let text = match part.contains("://") {
+            true => part.to_owned(),
+            false => format!("ftp://{part}/"),
+        };
+        let url: Url = text.parse().map_err(|bad| format!("{bad}"))?;
+        match url.scheme() {
+            Scheme::Ftp | Scheme::Gsiftp if url.port().is_some() => Ok(url),
+            _ => Err(format!("{part}: a member is HOST:PORT")),
+        }
+    };
+    let parts = text.split(',').map(str::trim);
+    parts.filter(|part| !part.is_empty()).map(one).collect()
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod listener;
 mod ports;
 mod session;
 mod stop;
+mod stripes;
 mod trust;
 
 pub use config::{

@@ -11,9 +11,10 @@ mod names;
 mod publish;
 mod receive;
 mod send;
+mod striped;
 mod trust;
 
-use crate::{failure::failure, journal::Transfer, listener::Shared, ports::Held};
+use crate::{failure::failure, journal::Transfer, listener::Shared, ports::Held, stripes::Stripes};
 use godwit_store::{
     Dir, Error,
     channel::{Channel, Watch},
@@ -44,6 +45,10 @@ pub(crate) struct Session {
     /// The client closed the control connection.
     gone: bool,
     held: Option<Held>,
+    /// Where the client wants data to go.
+    aimed: Vec<SocketAddr>,
+    /// Others that make transfers for us.
+    stripes: Option<Stripes>,
     /// The export, as who logged in sees it.
     dir: Dir,
     proof: trust::Proof,
@@ -112,6 +117,7 @@ impl Session {
             pipeline_max: limits.pipeline,
             offers_gsi: shared.trust.is_offered(),
             offers_cluster: shared.trust.offers_cluster(),
+            stripes: shared.config.stripes.len(),
             ..Profile::default()
         };
         Ok(Self {
@@ -120,6 +126,8 @@ impl Session {
             input: vec![0; INPUT_BYTES].into(),
             gone: false,
             held: None,
+            aimed: Vec::new(),
+            stripes: None,
             dir: shared.dir.clone(),
             proof: trust::Proof::None,
             links: Links::Untouched,
@@ -295,10 +303,10 @@ impl Session {
             Ask::Prove { token } => self.prove(&token),
             Ask::DataCredential { pem } => self.show_instead(pem.as_deref()),
             Ask::Login { user, password } => self.login(&user, &password),
-            Ask::Listen { family } => self.listen(family),
+            Ask::Listen { family, striped } => self.listen(family, striped),
             Ask::Aim { to } => self.aim(to),
             Ask::Hang => {
-                self.held = None;
+                self.let_go();
                 Ok(Answer::Done)
             }
             Ask::Retrieve { path, want, leg } => self.retrieve(&path, &want, &leg),
@@ -320,10 +328,22 @@ impl Session {
         }
     }
 
-    fn listen(&mut self, family: Option<Family>) -> Result<Answer, Failure> {
+    /// Forgets data connections, and where they go.
+    fn let_go(&mut self) {
+        (self.held, self.aimed) = (None, Vec::new());
+        if let Some(stripes) = &mut self.stripes {
+            stripes.forget_way();
+        }
+    }
+
+    fn listen(&mut self, family: Option<Family>, striped: bool) -> Result<Answer, Failure> {
+        self.let_go();
+        if striped && let Some(all) = self.listen_striped() {
+            return Ok(Answer::Listening(all));
+        }
         let (held, address) = self.passive(family)?;
         self.held = Some(held);
-        Ok(Answer::Listening(address))
+        Ok(Answer::Listening(vec![address]))
     }
 
     fn passive(&mut self, family: Option<Family>) -> Result<(Held, SocketAddr), Failure> {
@@ -361,7 +381,7 @@ impl Session {
     /// never speaks to ports of daemons; whether it speaks to hosts other than
     /// the client, which third-party transfers need, is a matter of configuration.
     fn aim(&mut self, to: Vec<SocketAddr>) -> Result<Answer, Failure> {
-        self.held = None;
+        self.let_go();
         for address in &to {
             let ip = address.ip().to_canonical();
             if address.port() < 1024 {
@@ -382,6 +402,7 @@ impl Session {
                 return Err(Failure::new(Cause::Denied, why));
             }
         }
+        self.aimed.clone_from(&to);
         self.held = Some(Held::without_port(Channel::connect(to)));
         Ok(Answer::Done)
     }
@@ -400,12 +421,13 @@ impl Session {
         };
         held.size_buffers(leg.buffer_bytes);
         held.protect(safety);
+        held.announce(leg.share.and_then(|share| share.ends));
         let warm = held.is_warm();
         if !warm {
             let streams = leg.streams.min(self.shared.config.limits.streams);
             let open = match leg.peer {
-                DataPeer::Anyone => self.connect(held, streams),
-                _ => self.connect_attended(held, streams),
+                DataPeer::Anyone => self.connect(held, streams, leg),
+                _ => self.connect_attended(held, streams, leg),
             };
             held = open.map_err(|error| Failure {
                 cause: match failure(&error).cause {
@@ -436,7 +458,7 @@ impl Session {
     }
 
     /// Most clients connect at once: a thread is worth its while only for others.
-    fn connect(&mut self, mut held: Held, streams: usize) -> godwit_store::Result<Held> {
+    fn connect(&mut self, mut held: Held, streams: usize, leg: &Leg) -> godwit_store::Result<Held> {
         self.flush_replies().map_err(|_| Error::Canceled)?;
         let soon = Watch::over(self.watch.canceled().clone(), SOON);
         match held.open(streams, &soon) {
@@ -444,12 +466,17 @@ impl Session {
             Err(Error::Stalled { .. }) => {}
             Err(error) => return Err(error),
         }
-        self.connect_attended(held, streams)
+        self.connect_attended(held, streams, leg)
     }
 
     /// A proof that has begun must not be interrupted: it cannot go on later.
-    fn connect_attended(&mut self, mut held: Held, streams: usize) -> godwit_store::Result<Held> {
-        let watch = self.new_watch()?;
+    fn connect_attended(
+        &mut self,
+        mut held: Held,
+        streams: usize,
+        leg: &Leg,
+    ) -> godwit_store::Result<Held> {
+        let watch = self.watch_over(leg)?;
         self.attended(&watch, TICK_NEVER, &mut |_| {}, || {
             held.open(streams, &watch)?;
             Ok(held)
@@ -457,7 +484,20 @@ impl Session {
     }
 
     fn new_watch(&self) -> godwit_store::Result<Watch> {
-        Watch::new(self.shared.config.limits.stall).map_err(|cause| Error::Io {
+        self.watch_for(self.shared.config.limits.stall)
+    }
+
+    /// A stripe may have nothing to do for long: then its front knows whether all stand still.
+    fn watch_over(&self, leg: &Leg) -> godwit_store::Result<Watch> {
+        let stall = self.shared.config.limits.stall;
+        self.watch_for(match leg.share {
+            None => stall,
+            Some(_) => stall * STALLS_OF_A_STRIPE,
+        })
+    }
+
+    fn watch_for(&self, stall: Duration) -> godwit_store::Result<Watch> {
+        Watch::new(stall).map_err(|cause| Error::Io {
             path: "transfer".into(),
             cause,
         })
@@ -490,6 +530,7 @@ fn now() -> Duration {
         .unwrap_or_default()
 }
 
+const STALLS_OF_A_STRIPE: u32 = 60;
 const BROADCAST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::BROADCAST);
 const INPUT_BYTES: usize = 8 << 10;
 const OUTPUT_BYTES: usize = 64 << 10;

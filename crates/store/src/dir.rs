@@ -95,6 +95,13 @@ impl Dir {
         self.0.abandon(path, id)
     }
 
+    /// Starts to write some of the bytes that another process, on the same disk, puts
+    /// together at `path`, where its sink says that they lie ([`Sink::lies_at`]).
+    /// They are told to that sink ([`Sink::came`]); here nothing is published.
+    pub fn share(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
+        patch::share(&self.0, path, write)
+    }
+
     /// Hands a file to another group, as far as the kernel permits.
     pub fn set_group(&self, path: &Path, group: u32) -> Result<()> {
         place::not_reserved(path)?;

@@ -137,6 +137,27 @@ impl Landed {
         }
     }
 
+    /// Adds bytes that others wrote, with the values of those leaves that they saw whole.
+    pub(crate) fn came(&mut self, ranges: &Extents, leaves: &[(u64, Chain)]) {
+        for range in ranges.iter() {
+            self.begin(range.clone());
+            let unseen = Hashed {
+                pieces: Vec::new(),
+                adler: None,
+            };
+            self.landed(range, unseen);
+        }
+        let end = self.done.end();
+        for &(leaf, chain) in leaves {
+            let range = leaf_range(leaf);
+            let is_here = self.done.contains(&(range.start..range.end.min(end)));
+            if is_here && self.checks.blake3 && !self.doubtful.contains(&leaf) {
+                self.leaves.learn(leaf, chain);
+                self.compare(leaf);
+            }
+        }
+    }
+
     /// Reads again those leaves that are partly here, so that they can be told
     /// as soon as the rest came.
     pub(crate) fn read_partial_leaves(&mut self, read: ReadBack<'_>) -> Result<()> {

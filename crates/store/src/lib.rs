@@ -26,7 +26,7 @@ pub use error::{Error, Result};
 pub use faulty::{Faulty, Trouble};
 pub use godwit_wire::shield::Level;
 pub use memory::Memory;
-pub use remote::{Appear, Remote, RemoteOptions, Trust, Whom};
+pub use remote::{Appear, Member, Remote, RemoteOptions, Trust, Whom};
 pub use slow::{Pace, Slow};
 pub use store::{
     Can, Checks, Entry, Finished, Given, How, Kind, Lying, Origin, Read, SMALL_BYTES, Set, Sink,

@@ -228,6 +228,26 @@ pub trait Sink: Take {
         Ok(())
     }
 
+    /// Returns where the bytes lie until they are published, beneath the root of the
+    /// store, so that others who share its disk can write some of them. `None`:
+    /// nobody else can.
+    fn lies_at(&self) -> Option<PathBuf> {
+        None
+    }
+
+    /// Is told that others have written these bytes there, durably, and what whole
+    /// leaves of them hash to.
+    fn came(&self, ranges: &Extents, leaves: &[(u64, Chain)]) -> Result<()> {
+        let _ = leaves;
+        match ranges.is_empty() {
+            true => Ok(()),
+            false => Err(Error::Unsupported {
+                what: "taking in what others have written".into(),
+                why: "nobody else can write there".into(),
+            }),
+        }
+    }
+
     /// Tells whether readers see what is put, at once: there is nothing that could be held.
     fn is_in_place(&self) -> bool {
         false

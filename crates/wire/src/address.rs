@@ -206,7 +206,7 @@ fn bad(text: &[u8]) -> Error {
 }
 
 /// The largest striped servers ever run had 64 data nodes.
-const STRIPES_MAX: usize = 1024;
+pub(crate) const STRIPES_MAX: usize = 1024;
 
 #[cfg(test)]
 mod tests {

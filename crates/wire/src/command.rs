@@ -4,10 +4,10 @@
 //! why. Names are raw bytes here; where they lead is decided in the session.
 
 use crate::{
-    address::{self, Bars},
+    address::{self, Bars, STRIPES_MAX},
     base64, time,
 };
-use godwit_core::Extents;
+use godwit_core::{Extents, Striping};
 use std::{net::SocketAddr, ops::Range, time::Duration};
 
 /// A name as it stood on the line: everything behind the first space.
@@ -253,6 +253,8 @@ pub enum Opts {
         parallelism: Option<usize>,
         /// Seconds between performance markers; 0 is none.
         markers: Option<Duration>,
+        /// Which bytes each of several senders has.
+        striping: Option<Striping>,
     },
     /// The address of a passive port may come with the transfer.
     PasvAllowDelayed(bool),
@@ -267,11 +269,35 @@ pub enum Opts {
     },
     /// Names are UTF-8, or any bytes.
     Utf8,
-    /// `OPTS GODWIT 1`, or `OPTS GODWIT 1;digests=0`.
+    /// `OPTS GODWIT 1`, and what stands behind it.
     Godwit {
-        /// Whether digests are computed and told.
+        /// Whether digests are computed and told: not `digests=0`.
         digests: bool,
+        /// `stripe=I/N;ends=E`: the part that this session has in striped transfers.
+        share: Option<Share>,
     },
+}
+
+/// The part that a member has in the striped transfers of its front.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Share {
+    /// Which stripe.
+    pub index: u64,
+    /// Of how many.
+    pub count: u64,
+    /// How many ends of data are announced to where it sends, others' among them;
+    /// 0: somebody else announces them; `None`: its own, since it alone sends there.
+    pub ends: Option<u64>,
+}
+
+impl std::fmt::Display for Share {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "stripe={}/{};", self.index, self.count)?;
+        match self.ends {
+            Some(ends) => write!(f, "ends={ends};"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// The reply to a line that is no command.
@@ -604,14 +630,7 @@ fn parse_options(rest: &[u8]) -> Parsed<Opts> {
             "" | "ON" => Ok(Opts::Utf8),
             _ => refuse(501, "Names are sent as they are stored, UTF-8 or not."),
         },
-        "GODWIT" => match value.trim_end_matches(';') {
-            "1" => Ok(Opts::Godwit { digests: true }),
-            "1;digests=0" => Ok(Opts::Godwit { digests: false }),
-            _ => refuse(
-                501,
-                "GODWIT 1 is spoken here, with digests=0 if they are not wanted.",
-            ),
-        },
+        "GODWIT" => parse_godwit_options(&value),
         _ => refuse(500, "OPTS failed."),
     }
 }
@@ -624,8 +643,48 @@ fn facts_of(of: &'static str, value: &str) -> Opts {
     }
 }
 
+fn parse_godwit_options(value: &str) -> Parsed<Opts> {
+    let not_spoken = || {
+        refuse(
+            501,
+            "GODWIT 1 is spoken here, with digests=0 if they are not wanted.",
+        )
+    };
+    let mut items = value.trim_end_matches(';').split(';');
+    if items.next() != Some("1") {
+        return not_spoken();
+    }
+    let (mut digests, mut stripe, mut ends) = (true, None, None);
+    for item in items {
+        match item.split_once('=') {
+            Some(("digests", "0")) => digests = false,
+            Some(("stripe", value)) => stripe = Some(value),
+            Some(("ends", value)) => ends = Some(value),
+            _ => return not_spoken(),
+        }
+    }
+    let number = |text: &str| text.parse::<u64>().ok();
+    let share = stripe.map(|stripe| {
+        let (index, count) = stripe.split_once('/')?;
+        let (index, count) = (number(index)?, number(count)?);
+        let ends = match ends {
+            Some(ends) => Some(number(ends)?),
+            None => None,
+        };
+        (index < count && count <= STRIPES_MAX as u64).then_some(Share { index, count, ends })
+    });
+    match share {
+        Some(None) => refuse(501, "A stripe is told as I/N, counted from 0."),
+        share => Ok(Opts::Godwit {
+            digests,
+            share: share.flatten(),
+        }),
+    }
+}
+
 fn parse_retr_options(value: &str) -> Parsed<Opts> {
     let (mut parallelism, mut markers) = (None, None);
+    let (mut layout, mut block) = (None, None);
     for item in value.split(';').filter(|item| !item.trim().is_empty()) {
         let (key, value) = item.split_once('=').unwrap_or((item, ""));
         match key.trim().to_ascii_uppercase().as_str() {
@@ -638,14 +697,25 @@ fn parse_retr_options(value: &str) -> Parsed<Opts> {
                 Ok(seconds) => markers = Some(seconds_at_most(seconds)),
                 Err(_) => return refuse(501, "Markers is a number of seconds."),
             },
-            // One stripe: every layout and block size is the same to us.
-            "STRIPELAYOUT" | "BLOCKSIZE" => {}
+            "STRIPELAYOUT" => layout = Some(value.trim().to_ascii_uppercase()),
+            "BLOCKSIZE" => match value.trim().parse() {
+                Ok(bytes) if bytes > 0 => block = Some(bytes),
+                _ => return refuse(501, "BlockSize is a number of bytes above 0."),
+            },
             _ => return refuse(500, "OPTS failed."),
         }
     }
+    let blocked = block.map(|bytes| Striping::Blocked { bytes });
+    let striping = match layout.as_deref() {
+        Some("PARTITIONED") => Some(Striping::Partitioned),
+        Some("BLOCKED") => Some(blocked.unwrap_or_default()),
+        Some(_) => return refuse(501, "StripeLayout is Partitioned or Blocked."),
+        None => blocked,
+    };
     Ok(Opts::Retr {
         parallelism,
         markers,
+        striping,
     })
 }
 
@@ -1009,13 +1079,53 @@ mod tests {
             parse("OPTS RETR StripeLayout=Blocked;BlockSize=1000;Parallelism=4,4,4;"),
             Command::Opts(Opts::Retr {
                 parallelism: Some(4),
-                markers: None
+                markers: None,
+                striping: Some(Striping::Blocked { bytes: 1000 }),
             })
         );
         assert_eq!(parse("OPTS UTF8 ON"), Command::Opts(Opts::Utf8));
         assert_eq!(code("OPTS STOR Parallelism=2;"), 500);
         assert_eq!(code("OPTS RETR packetsize=1;"), 500);
+        for bad in ["StripeLayout=Odd;", "StripeLayout=Blocked;BlockSize=0;"] {
+            assert_eq!(code(&format!("OPTS RETR {bad}")), 501, "{bad}");
+        }
         assert_eq!(code("OPTS RETR Parallelism=0;"), 501);
+    }
+
+    #[test]
+    fn a_member_is_told_its_share() {
+        let share = Share {
+            index: 2,
+            count: 8,
+            ends: Some(0),
+        };
+        assert_eq!(
+            parse(&format!("OPTS GODWIT 1;digests=0;{share}")),
+            Command::Opts(Opts::Godwit {
+                digests: false,
+                share: Some(share),
+            })
+        );
+        let alone = Share {
+            ends: None,
+            ..share
+        };
+        assert_eq!(
+            parse(&format!("OPTS GODWIT 1;{alone}")),
+            Command::Opts(Opts::Godwit {
+                digests: true,
+                share: Some(alone),
+            })
+        );
+        for bad in [
+            "stripe=8/8",
+            "stripe=1",
+            "stripe=0/99999",
+            "stripe=0/2;ends=x",
+            "so=1",
+        ] {
+            assert_eq!(code(&format!("OPTS GODWIT 1;{bad}")), 501, "{bad}");
+        }
     }
 
     #[test]

@@ -75,6 +75,8 @@ pub struct Profile {
     pub offers_gsi: bool,
     /// Whether `AUTH GODWIT` is.
     pub offers_cluster: bool,
+    /// How many others make striped transfers for this server.
+    pub stripes: usize,
 }
 
 impl Default for Profile {
@@ -86,6 +88,7 @@ impl Default for Profile {
             pipeline_max: 16_384,
             offers_gsi: false,
             offers_cluster: false,
+            stripes: 0,
         }
     }
 }

@@ -124,7 +124,7 @@ fn abort_and_status_are_seen_during_a_transfer() {
             user: "writer".into(),
             may_write: true,
         }),
-        Answer::Listening("127.0.0.1:2000".parse().unwrap()),
+        Answer::Listening(vec!["127.0.0.1:2000".parse().unwrap()]),
     ];
     for answer in answers {
         assert!(matches!(session.poll(), Some(Step::Ask(_))));
@@ -185,7 +185,7 @@ fn a_full_disk_is_met_in_write() {
             user: "writer".into(),
             may_write: true,
         }),
-        Answer::Listening("127.0.0.1:2000".parse().unwrap()),
+        Answer::Listening(vec!["127.0.0.1:2000".parse().unwrap()]),
     ];
     for answer in answers {
         assert!(matches!(session.poll(), Some(Step::Ask(_))));
@@ -484,7 +484,7 @@ impl World {
                 }
                 _ => return Err(Failure::new(Cause::Login, "No.")),
             },
-            Ask::Listen { .. } => Answer::Listening("127.0.0.1:2000".parse().unwrap()),
+            Ask::Listen { .. } => Answer::Listening(vec!["127.0.0.1:2000".parse().unwrap()]),
             Ask::Aim { to } if to.iter().any(|to| to.port() < 1024) => {
                 return Err(Failure::new(Cause::Denied, "Not there."));
             }

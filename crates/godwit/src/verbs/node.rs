@@ -64,6 +64,9 @@ pub(crate) struct Told {
     /// [default: none is written]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
+    /// A node that serves the same files and makes striped transfers for this one; several may be named
+    #[arg(long, value_name = "HOST:PORT")]
+    stripe_member: Vec<String>,
     /// Read this configuration file instead of the usual one
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -151,7 +154,13 @@ impl Told {
             Anonymous::Read => "read".to_owned(),
             Anonymous::Write => "write".to_owned(),
         };
+        let members = self.stripe_member.join(",");
         [
+            (
+                "stripes.members",
+                "--stripe-member",
+                Some(members).filter(|members| !members.is_empty()),
+            ),
             ("node.export", "--export", self.export.as_ref().map(path)),
             ("node.state", "--state", self.state.as_ref().map(path)),
             ("ftp.listen", "--ftp", self.ftp.clone()),

@@ -35,8 +35,12 @@ impl Session {
             self.machine.on_unique(unique);
         }
         let path = unique.as_deref().unwrap_or(path);
-        let received = self.take(path, give, leg);
-        let streams = self.held.as_ref().map_or(1, |held| held.streams().max(1));
+        let is_striped = self.is_received_striped();
+        let received = match is_striped {
+            true => self.take_striped(path, give, leg),
+            false => self.take(path, give, leg),
+        };
+        let streams = self.streams_used();
         let links = self.after_transfer(leg.mode);
         let seconds = begun.elapsed().as_secs_f64();
         match &received {
@@ -158,12 +162,16 @@ impl Session {
         opened: Opened,
     ) -> std::result::Result<(Outcome, u64), Failure> {
         let plan = Plan::of(self.dir(), path, give, leg.mode)?;
-        let watch = Arc::new(self.new_watch().map_err(|e| failure(&e))?);
+        let watch = Arc::new(self.watch_over(leg).map_err(|e| failure(&e))?);
         let write = Write {
             watch: Some(Arc::clone(&watch)),
             ..plan.write(leg)
         };
-        let sink = self.dir().write(path, &write).map_err(|e| failure(&e))?;
+        let sink = match (leg.share, &give.place) {
+            (Some(_), Place::At(_)) => self.dir().share(path, &write),
+            _ => self.dir().write(path, &write),
+        };
+        let sink = sink.map_err(|e| failure(&e))?;
         if opened == Opened::NotYet {
             self.open(leg)?;
         }
@@ -185,22 +193,22 @@ impl Session {
         let mode = channel_mode(leg.mode);
         let mut news = News::new(leg, sink);
         if let (Some(_), Mode::Extended) = (leg.progress_every, leg.mode) {
-            self.machine.on_progress(0, now());
+            self.machine.on_progress(&[0], now());
         }
         let received = self.attended(
             watch,
             news.every(),
-            &mut |machine| news.tell(machine, watch.moved_bytes()),
+            &mut |machine| news.tell(machine, &[watch.moved_bytes()]),
             || held.receive(mode, plan.base, sink, watch),
         );
-        news.tell_last(&mut self.machine, watch.moved_bytes());
+        news.tell_last(&mut self.machine, &[watch.moved_bytes()]);
         let received = received?;
         self.held = Some(held);
         self.links = Links::Done;
         Ok(received)
     }
 
-    fn end_upload(
+    pub(super) fn end_upload(
         &mut self,
         path: &Path,
         sink: Box<dyn Sink>,
@@ -394,7 +402,7 @@ fn small(give: &Give, leg: &Leg) -> Option<How> {
 }
 
 /// What is told of an upload while it goes on.
-struct News<'a> {
+pub(super) struct News<'a> {
     leg: &'a Leg,
     sink: &'a dyn Sink,
     extended: bool,
@@ -404,7 +412,7 @@ struct News<'a> {
 }
 
 impl<'a> News<'a> {
-    fn new(leg: &'a Leg, sink: &'a dyn Sink) -> Self {
+    pub(super) fn new(leg: &'a Leg, sink: &'a dyn Sink) -> Self {
         let now = Instant::now();
         Self {
             leg,
@@ -416,7 +424,7 @@ impl<'a> News<'a> {
         }
     }
 
-    fn every(&self) -> Duration {
+    pub(super) fn every(&self) -> Duration {
         let leaves = if self.leg.leaves {
             LEAVES_EVERY
         } else {
@@ -432,7 +440,7 @@ impl<'a> News<'a> {
         leaves.min(markers)
     }
 
-    fn tell(&mut self, machine: &mut wire::Session, bytes: u64) {
+    pub(super) fn tell(&mut self, machine: &mut wire::Session, bytes: &[u64]) {
         if self.leg.leaves {
             machine.on_leaves(&self.sink.newly_whole(LEAVES_MAX));
         }
@@ -451,7 +459,7 @@ impl<'a> News<'a> {
         }
     }
 
-    fn tell_last(&mut self, machine: &mut wire::Session, bytes: u64) {
+    pub(super) fn tell_last(&mut self, machine: &mut wire::Session, bytes: &[u64]) {
         if self.leg.leaves {
             loop {
                 let leaves = self.sink.newly_whole(LEAVES_MAX);
@@ -470,7 +478,17 @@ impl<'a> News<'a> {
     }
 
     fn tell_ranges(&mut self, machine: &mut wire::Session) {
-        let done = self.sink.done();
+        // What a front is told counts for it, whatever becomes of this machine.
+        let done = match self.leg.share {
+            None => self.sink.done(),
+            Some(_) => match self.sink.commit() {
+                Ok(done) => done,
+                Err(error) => {
+                    tracing::warn!(%error, "not on the disk yet");
+                    return;
+                }
+            },
+        };
         machine.on_range(&done.minus(&self.told));
         self.told = done;
     }

@@ -29,8 +29,11 @@ impl Session {
         let part = want.part.start.min(stat.size)..want.part.end.min(stat.size);
         let begun = Instant::now();
         let id = self.transfer_id();
-        let sent = self.send(path, &stat, &part, want, leg);
-        let streams = self.held.as_ref().map_or(1, |held| held.streams().max(1));
+        let sent = match self.is_sent_striped(stat.size, leg) {
+            true => self.send_striped(path, &stat, &part, want, leg),
+            false => self.send(path, &stat, &part, want, leg),
+        };
+        let streams = self.streams_used();
         if sent.is_ok() {
             self.links = Links::Done;
         }
@@ -63,19 +66,31 @@ impl Session {
         leg: &Leg,
     ) -> std::result::Result<(Outcome, u64), Failure> {
         let is_whole = *part == (0..stat.size) && want.have.is_empty();
-        if leg.mode == Mode::Extended && is_whole && stat.size <= SMALL_BYTES {
+        let is_alone = leg.share.is_none();
+        if leg.mode == Mode::Extended && is_whole && is_alone && stat.size <= SMALL_BYTES {
             let small = self.read_small(path).map_err(|e| failure(&e))?;
             self.open_to_send(leg)?;
             return self.send_small(&small, leg).map_err(|e| failure(&e));
         }
         // Whether it may be read is told before a connection is used up for it.
-        let nothing = Extents::new();
-        self.dir()
-            .read(path, &nothing, 1, &Nowhere)
-            .map_err(|e| failure(&e))?;
+        self.check_readable(path).map_err(|e| failure(&e))?;
         self.open_to_send(leg)?;
         self.send_ranges(path, stat, part, want, leg)
             .map_err(|e| failure(&e))
+    }
+
+    pub(super) fn check_readable(&self, path: &Path) -> Result<()> {
+        let nothing = Extents::new();
+        self.dir().read(path, &nothing, 1, &Nowhere).map(drop)
+    }
+
+    /// Returns how many connections the last transfer had, at least.
+    pub(super) fn streams_used(&self) -> usize {
+        match (&self.held, &self.stripes) {
+            (Some(held), _) => held.streams().max(1),
+            (None, Some(stripes)) => stripes.count().max(1),
+            (None, None) => 1,
+        }
     }
 
     /// Files that fit into a block, one after the other: what many of them cost
@@ -123,8 +138,13 @@ impl Session {
     ) -> Result<(Outcome, u64)> {
         self.flush().map_err(|_| Error::Canceled)?;
         let have: Extents = shifted(&want.have, part);
-        let wanted = Extents::from(part.clone()).minus(&have);
-        let watch = self.new_watch()?;
+        let mut wanted = Extents::from(part.clone()).minus(&have);
+        if let Some(share) = &leg.share {
+            let striping = leg.striping.unwrap_or_default();
+            let mine = striping.share(part.clone(), share.index, share.count);
+            wanted = wanted.and(&mine);
+        }
+        let watch = self.watch_over(leg)?;
         let mut held = self.held.take().expect("it was opened");
         let mode = channel_mode(leg.mode);
         let streams = held.streams().max(1);
@@ -153,7 +173,7 @@ impl Session {
                     .is_some_and(|every| last.elapsed() >= every)
                 {
                     last = Instant::now();
-                    machine.on_progress(watch.moved_bytes(), now());
+                    machine.on_progress(&[watch.moved_bytes()], now());
                 }
             };
             let small = wanted.len_bytes() <= SMALL_BYTES;
@@ -174,7 +194,7 @@ impl Session {
             sending.end()?
         };
         if leg.progress_every.is_some() {
-            self.machine.on_progress(sent.bytes, now());
+            self.machine.on_progress(&[sent.bytes], now());
         }
         self.held = Some(held);
         let root = sent.leaves.as_ref().and_then(|leaves| leaves.root(size));

@@ -59,6 +59,8 @@ pub struct Channel {
     reach: Reach,
     links: Vec<Stripe>,
     coming: Option<Coming>,
+    /// How many ends of data are announced where we send; `None`: our own.
+    ends: Option<u64>,
 }
 
 /// A connection that is waited for elsewhere.
@@ -140,6 +142,7 @@ impl Channel {
                     })),
                     links: Vec::new(),
                     coming: None,
+                    ends: None,
                 },
                 address,
             )),
@@ -156,7 +159,14 @@ impl Channel {
             reach: Reach::by(Way::Connect(to)),
             links: Vec::new(),
             coming: None,
+            ends: None,
         }
+    }
+
+    /// Announces so many ends of data where it sends, since others send there too;
+    /// 0: one of the others announces them. `None`: as many as it has connections.
+    pub fn announce(&mut self, ends: Option<u64>) {
+        self.ends = ends;
     }
 
     /// Takes connections of this address only.

@@ -63,21 +63,22 @@ impl Channel {
     /// single byte too, and some only when the first already carries it.
     pub fn receive_whole(&mut self, bytes_max: u64, watch: &Watch) -> Result<Vec<u8>> {
         self.collect(watch)?;
-        let (mut bytes, mut ends) = (Vec::new(), Ends::default());
+        let (mut bytes, mut ends) = (Vec::new(), AllEnds::of(&self.reach.way));
         let mut patience = watch.patience();
         let mut nth = 0;
         while !ends.is_complete() {
             if nth == self.links.len() {
                 self.links.extend(self.reach.next(nth, watch)?);
             }
-            let link = &mut self.links[nth].link;
+            let Stripe { link, index } = &mut self.links[nth];
+            let index = *index;
             if link.due() == Some(Side::Accepted) && link.greet(&mut patience).is_err() {
                 watch.canceled().check()?;
                 self.links.remove(nth); // a stranger
                 continue;
             }
             let header = header(link, &mut patience)?.ok_or_else(|| ended_early(link))?;
-            ends.on_header(&header)
+            ends.on_header(index, &header)
                 .map_err(|bad| misbehaved(link, &bad))?;
             if let What::Data(range) = header.what {
                 if range.end > bytes_max {
@@ -112,7 +113,7 @@ impl Channel {
             into,
             watch,
             over: Wake::new().map_err(failed)?,
-            state: Mutex::default(),
+            state: Mutex::new(State::of(&self.reach.way)),
         };
         let links = std::mem::take(&mut self.links);
         let mut kept = if links.len() == 1 && !self.reach.has_pending() {
@@ -139,15 +140,52 @@ struct Round<'a> {
     state: Mutex<State>,
 }
 
-#[derive(Default)]
 struct State {
-    ends: Ends,
+    ends: AllEnds,
     bytes: u64,
     streams: u64,
     error: Option<Error>,
     /// Somebody who could not prove to be the right one, and when.
     refused: Option<(Error, Instant)>,
     kept: Vec<Stripe>,
+}
+
+impl State {
+    fn of(way: &Way) -> Self {
+        Self {
+            ends: AllEnds::of(way),
+            bytes: 0,
+            streams: 0,
+            error: None,
+            refused: None,
+            kept: Vec::new(),
+        }
+    }
+}
+
+/// The ends that each of several senders announces for itself. All who connect
+/// to one address of ours count as one: they agree on what is announced.
+struct AllEnds(Vec<Ends>);
+
+impl AllEnds {
+    fn of(way: &Way) -> Self {
+        let count = match way {
+            Way::Listen(_) => 1,
+            Way::Connect(to) => to.len().max(1),
+        };
+        Self(vec![Ends::default(); count])
+    }
+
+    fn on_header(&mut self, index: usize, header: &Header) -> wire::Result<()> {
+        match self.0.get_mut(index) {
+            Some(ends) => ends.on_header(header),
+            None => Ok(()),
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.0.iter().all(Ends::is_complete)
+    }
 }
 
 /// What became of a connection.
@@ -168,7 +206,7 @@ impl Round<'_> {
     /// Receives on one connection in the calling thread, as long as no other comes.
     fn one(&self, mut links: Vec<Stripe>, reach: &Reach) -> Result<Vec<Stripe>> {
         let mut stripe = links.pop().expect("the caller has counted");
-        match self.drain(&mut stripe.link, Some(reach))? {
+        match self.drain(&mut stripe, Some(reach))? {
             Fate::Ended if self.is_over() => Ok(vec![stripe]),
             Fate::Closed if self.is_over() => Ok(Vec::new()),
             Fate::Ended => {
@@ -250,7 +288,7 @@ impl Round<'_> {
     }
 
     fn run(&self, mut stripe: Stripe) {
-        match self.drain(&mut stripe.link, None) {
+        match self.drain(&mut stripe, None) {
             Ok(Fate::Ended | Fate::Idle) => self.state().kept.push(stripe),
             Ok(_) => {}
             Err(error) => self.fail(error),
@@ -258,7 +296,8 @@ impl Round<'_> {
     }
 
     /// Reads blocks from one connection until its part is over.
-    fn drain(&self, link: &mut Link, knocking: Option<&Reach>) -> Result<Fate> {
+    fn drain(&self, stripe: &mut Stripe, knocking: Option<&Reach>) -> Result<Fate> {
+        let Stripe { link, index } = stripe;
         let mut patience = self.watch.patience();
         let mut spoke = false;
         if link.due() == Some(Side::Connected) {
@@ -294,7 +333,7 @@ impl Round<'_> {
             if let What::Data(range) = &header.what {
                 self.payload(link, range.clone(), &mut patience)?;
             }
-            let counted = self.state().ends.on_header(&header);
+            let counted = self.state().ends.on_header(*index, &header);
             counted.map_err(|bad| misbehaved(link, &bad))?;
             if self.is_over() {
                 self.over.raise();

@@ -68,7 +68,7 @@ impl Channel {
             stripe.link.queue(&[&header, bytes], &mut patience)?;
             watch.moved(bytes.len() as u64);
         }
-        end_blocks(&mut self.links, |link, header| {
+        end_blocks(&mut self.links, self.ends, |link, header| {
             link.queue(&[header], &mut patience)
         })
     }
@@ -136,7 +136,8 @@ impl<C: BorrowMut<Channel>, W: Borrow<Watch>> Sending<C, W> {
             }
             Mode::Extended => {
                 let mut patience = self.watch.borrow().patience();
-                end_blocks(&mut links, |link, header| {
+                let ends = self.channel.borrow().ends;
+                end_blocks(&mut links, ends, |link, header| {
                     link.write(header, &[], &mut patience)
                 })?;
                 self.channel.borrow_mut().links = links;
@@ -283,11 +284,12 @@ impl State {
     }
 }
 
-/// Tells each stripe how many connections lead to it, on one of them, and each
-/// connection that its part is over, also those that carried nothing: so no block
+/// Tells each stripe how many connections lead to it (or `announced`, where others
+/// send there too), on one of them, and each connection that its part is over, also those that carried nothing: so no block
 /// of the next file can be taken for one of this.
 fn end_blocks(
     links: &mut [Stripe],
+    announced: Option<u64>,
     mut write: impl FnMut(&mut Link, &[u8]) -> Result<()>,
 ) -> Result<()> {
     let mut streams = BTreeMap::<usize, u64>::new();
@@ -302,9 +304,10 @@ fn end_blocks(
         });
     }
     for stripe in links {
-        let header = match streams.remove(&stripe.index) {
-            Some(streams) => Header::end_of_file(streams),
-            None => Header::end_of_data(),
+        let first = streams.remove(&stripe.index);
+        let header = match first.map(|own| announced.unwrap_or(own)) {
+            Some(ends) if ends > 0 => Header::end_of_file(ends),
+            _ => Header::end_of_data(),
         };
         write(&mut stripe.link, &header.encode())?;
     }

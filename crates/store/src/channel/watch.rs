@@ -82,6 +82,11 @@ impl Watch {
         &self.cancel
     }
 
+    /// Returns how long nothing may move.
+    pub fn stall(&self) -> Duration {
+        self.stall
+    }
+
     /// Returns how many bytes have moved.
     pub fn moved_bytes(&self) -> u64 {
         self.moved_bytes.load(Relaxed)

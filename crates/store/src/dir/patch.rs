@@ -56,6 +56,25 @@ pub(super) fn begin(dir: &Arc<Inner>, path: &Path, write: &Write<'_>) -> Result<
     Ok(Box::new(Patch::new(dir, path, opened, aim, start, write)))
 }
 
+/// Starts to write some of a file that somebody else, on the same disk, puts together:
+/// under its name or under that of a partial, it is there already.
+pub(super) fn share(dir: &Arc<Inner>, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
+    let place = dir.place_of_shared(path)?;
+    let failed = |e| wrong(path, e);
+    let file = place.folder.open(&place.name, Open::Change, 0);
+    let file = file.map_err(failed)?;
+    regular(path, &sys::meta(&file).map_err(failed)?)?;
+    let opened = Opened { place, file };
+    Ok(Box::new(Patch::new(
+        dir,
+        path,
+        opened,
+        Aim::Change,
+        0,
+        write,
+    )))
+}
+
 /// Writes a whole file into the one that is there, because no other can be made beside it.
 pub(super) fn instead_of_upload(
     dir: &Arc<Inner>,
@@ -235,6 +254,15 @@ impl Sink for Patch {
 
     fn is_in_place(&self) -> bool {
         true
+    }
+
+    fn lies_at(&self) -> Option<PathBuf> {
+        (self.aim != Aim::Append).then(|| self.place.path.clone())
+    }
+
+    fn came(&self, ranges: &Extents, leaves: &[(u64, Chain)]) -> Result<()> {
+        self.landed().came(ranges, leaves);
+        Ok(())
     }
 
     fn done(&self) -> Extents {

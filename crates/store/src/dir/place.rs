@@ -11,6 +11,8 @@ use std::{
 /// Where a file will be: links are followed, also to what is not there yet.
 #[derive(Debug)]
 pub(super) struct Place {
+    /// Beneath the root, with links followed.
+    pub(super) path: PathBuf,
     pub(super) folder: Folder,
     pub(super) name: OsString,
     pub(super) old: Option<Meta>,
@@ -40,10 +42,12 @@ impl Inner {
                 ..
             }) = told
             else {
+                let (name, old) = (name.to_owned(), told.map(|told| told.meta));
                 return Ok(Place {
+                    path: at,
                     folder,
-                    name: name.to_owned(),
-                    old: told.map(|told| told.meta),
+                    name,
+                    old,
                 });
             };
             at = self
@@ -53,6 +57,22 @@ impl Inner {
         Err(Error::BadName {
             path: path.into(),
             why: "leads through too many links".into(),
+        })
+    }
+
+    /// Finds a file that is there, also under the name of a partial.
+    pub(super) fn place_of_shared(&self, path: &Path) -> Result<Place> {
+        let name = path
+            .file_name()
+            .ok_or_else(|| Error::IsDirectory { path: path.into() })?;
+        let failed = |e| wrong(path, e);
+        let folder = self.root.folder(parent(path)).map_err(failed)?;
+        let meta = folder.meta(name).map_err(failed)?;
+        Ok(Place {
+            path: path.into(),
+            folder,
+            name: name.into(),
+            old: Some(meta),
         })
     }
 

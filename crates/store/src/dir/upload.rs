@@ -66,8 +66,6 @@ struct Upload {
     watch: Option<Arc<Watch>>,
     /// Nobody wrote to the partial before us: what we do not write is a hole.
     is_fresh: bool,
-    /// Leaves are known from the record only: we did not see their bytes.
-    has_unseen: bool,
     progress: Mutex<Progress>,
     /// The kernel lets one thread at a time write to a file, and the others spin
     /// for it; here they sleep, and a core is free to receive and to hash.
@@ -87,6 +85,9 @@ struct Progress {
     /// What landed but found no room in its slot.
     unrecorded: Extents,
     names_synced: bool,
+    /// Leaves are known by hearsay only, from the record or from others who wrote
+    /// them: we did not see their bytes.
+    has_unseen: bool,
 }
 
 impl Upload {
@@ -110,6 +111,7 @@ impl Upload {
             epoch: 1,
             unrecorded: Extents::new(),
             names_synced: false,
+            has_unseen,
         };
         if let Some(left) = left {
             progress.epoch = left.epoch;
@@ -142,7 +144,6 @@ impl Upload {
             checks: write.checks,
             watch: write.watch.clone(),
             is_fresh,
-            has_unseen,
             progress: Mutex::new(progress),
             writing: Mutex::new(()),
             over: false,
@@ -324,6 +325,22 @@ impl Sink for Upload {
         progress.landed.done().minus(&progress.unrecorded)
     }
 
+    fn lies_at(&self) -> Option<PathBuf> {
+        Some(self.place.path.with_file_name(&self.held.name.part))
+    }
+
+    fn came(&self, ranges: &Extents, leaves: &[(u64, Chain)]) -> Result<()> {
+        let mut progress = self.progress();
+        progress.has_unseen = true;
+        progress.len = progress.len.max(ranges.end());
+        progress.claimed = progress.claimed.max(ranges.end());
+        progress.landed.came(ranges, leaves);
+        let recorded = ranges
+            .iter()
+            .try_for_each(|range| self.record(&mut progress, range));
+        recorded.map_err(|e| wrong(&self.path, e))
+    }
+
     fn commit(&self) -> Result<Extents> {
         let failed = |e| wrong(&self.path, e);
         let (epoch, done) = {
@@ -367,7 +384,7 @@ impl Sink for Upload {
         if sys::meta(&self.held.file).map_err(failed)?.size != size {
             self.held.file.set_len(size).map_err(failed)?;
         }
-        let has_record = progress.record.is_some();
+        let (has_record, has_unseen) = (progress.record.is_some(), progress.has_unseen);
         drop(progress);
         self.publish(whole)?;
         crash::point("dir.after-rename");
@@ -376,7 +393,7 @@ impl Sink for Upload {
             let _ = self.place.folder.remove_file(&self.held.name.record);
         }
         let meta = sys::meta(&self.held.file).map_err(failed)?;
-        if !self.has_unseen {
+        if !has_unseen {
             finished
                 .digests
                 .iter()

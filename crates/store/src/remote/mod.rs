@@ -13,6 +13,7 @@ mod data;
 mod deliver;
 mod faults;
 mod fetch;
+mod member;
 mod names;
 mod parts;
 mod proof;
@@ -31,6 +32,7 @@ use godwit_wire::{
     features::Features,
     shield::Level,
 };
+pub use member::Member;
 use names::Depth;
 use parts::Parts;
 pub use proof::{Trust, Whom};

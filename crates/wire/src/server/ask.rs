@@ -2,10 +2,10 @@
 //!
 //! Paths are relative to the root of what is served, without `..`.
 
-use crate::command::{Family, Mode, Type, Upload};
+use crate::command::{Family, Mode, Share, Type, Upload};
 use crate::server::listing::Listing;
 use crate::shield::{DataPeer, Level};
-use godwit_core::{Algorithm, Chain, Extents};
+use godwit_core::{Algorithm, Chain, Extents, Striping};
 use std::{net::SocketAddr, ops::Range, path::PathBuf, time::Duration};
 
 /// A wish of the session. Each is answered once, by [`super::Session::on_answer`].
@@ -19,8 +19,12 @@ pub enum Ask {
     Prove { token: Vec<u8> },
     /// Who is it, and what may they do? → `Welcome`
     Login { user: String, password: Vec<u8> },
-    /// Listen for data connections, forgetting earlier ones. → `Listening`
-    Listen { family: Option<Family> },
+    /// Listen for data connections, forgetting earlier ones: at one address, or
+    /// at one for each stripe. → `Listening`
+    Listen {
+        family: Option<Family>,
+        striped: bool,
+    },
     /// Remember where to connect to for data, forgetting earlier ones. → `Done`
     Aim { to: Vec<SocketAddr> },
     /// Forget data connections and addresses. → `Done`
@@ -130,6 +134,10 @@ pub struct Leg {
     pub representation: Type,
     /// Data connections to open, where the sender opens them.
     pub streams: usize,
+    /// Which bytes each of several senders has; `None`: as they like.
+    pub striping: Option<Striping>,
+    /// This session is one of several that make a striped transfer.
+    pub share: Option<Share>,
     /// What data connections are to hold; `None`: as the kernel finds best.
     pub buffer_bytes: Option<u32>,
     /// The address must be told before the transfer: listen first, and tell
@@ -203,7 +211,7 @@ pub enum Answer {
         token: Option<Vec<u8>>,
     },
     Welcome(Welcome),
-    Listening(SocketAddr),
+    Listening(Vec<SocketAddr>),
     Stat(super::Stat),
     Size(u64),
     Digest(String),

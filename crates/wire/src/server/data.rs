@@ -102,7 +102,15 @@ impl Session {
             return None;
         }
         let family = family.or((how == Passive::Pasv).then_some(Family::V4));
-        self.ask(Ask::Listen { family }, Then::Passive(how))
+        let striped = how == Passive::Spas && self.stripes();
+        self.ask(Ask::Listen { family, striped }, Then::Passive(how))
+    }
+
+    /// Several can make one transfer: in blocks, unless this is one of them itself.
+    fn stripes(&mut self) -> bool {
+        let has_members = self.profile.stripes > 0;
+        let settings = &self.ready().settings;
+        has_members && settings.mode == Mode::Extended && settings.share.is_none()
     }
 
     pub(super) fn only_epsv(&mut self) {
@@ -113,7 +121,7 @@ impl Session {
     pub(super) fn on_passive(&mut self, how: Passive, answer: Answer) {
         self.ready().data = Data::None;
         let failure = match answer {
-            Answer::Listening(address) if self.tell_passive(how, address, When::AtOnce) => {
+            Answer::Listening(at) if self.tell_passive(how, &at, When::AtOnce) => {
                 self.ready().data = Data::Passive { used: None };
                 return;
             }
@@ -130,12 +138,15 @@ impl Session {
     pub fn on_address(&mut self, address: SocketAddr) {
         if let Data::Delayed(how) = self.ready().data {
             self.ready().data = Data::Passive { used: None };
-            self.tell_passive(how, address, When::Delayed);
+            self.tell_passive(how, &[address], When::Delayed);
         }
     }
 
     /// `false`: this form cannot say that address.
-    fn tell_passive(&mut self, how: Passive, at: SocketAddr, when: When) -> bool {
+    fn tell_passive(&mut self, how: Passive, all: &[SocketAddr], when: When) -> bool {
+        let Some(at) = all.first() else {
+            return false;
+        };
         let told = match (how, at.ip().to_canonical()) {
             (Passive::Pasv, IpAddr::V4(ip)) => Told::Commas(SocketAddrV4::new(ip, at.port())),
             (Passive::Pasv, IpAddr::V6(_)) => return false,
@@ -143,7 +154,10 @@ impl Session {
                 ip: None,
                 port: at.port(),
             }),
-            (Passive::Spas, ip) => Told::Stripes(vec![SocketAddr::new(ip, at.port())]),
+            (Passive::Spas, _) => {
+                let plain = |at: &SocketAddr| SocketAddr::new(at.ip().to_canonical(), at.port());
+                Told::Stripes(all.iter().map(plain).collect())
+            }
         };
         self.say.reply(&told.to_reply(when), Inner::Indented);
         true

@@ -2,9 +2,10 @@
 
 use super::{Ask, Data, Facts, Session, Then};
 use crate::{
-    command::{Mode, Opts, Type},
+    command::{Mode, Opts, Share, Type},
     shield::{DataPeer, Level},
 };
+use godwit_core::Striping;
 use std::time::Duration;
 
 /// What stays set until it is set again.
@@ -26,8 +27,12 @@ pub(super) struct Settings {
     pub(super) delayed: bool,
     /// `EPSV ALL`
     pub(super) only_epsv: bool,
+    /// `OPTS RETR StripeLayout=…`
+    pub(super) striping: Option<Striping>,
     /// `OPTS GODWIT 1`
     pub(super) ours: bool,
+    /// `OPTS GODWIT 1;stripe=I/N`
+    pub(super) share: Option<Share>,
     /// Not `digests=0`.
     pub(super) digests: bool,
     pub(super) peer: DataPeer,
@@ -48,7 +53,9 @@ impl Default for Settings {
             buffer_bytes: None,
             delayed: false,
             only_epsv: false,
+            striping: None,
             ours: false,
+            share: None,
             digests: true,
             peer: DataPeer::Anyone,
             level: Level::Clear,
@@ -118,6 +125,7 @@ impl Session {
             Opts::Retr {
                 parallelism,
                 markers,
+                striping,
             } => {
                 if let Some(streams) = parallelism {
                     settings.streams = streams.min(STREAMS_MAX);
@@ -125,6 +133,7 @@ impl Session {
                 if let Some(every) = markers {
                     settings.sending_every = (!every.is_zero()).then_some(every);
                 }
+                settings.striping = striping.or(settings.striping);
             }
             Opts::PasvAllowDelayed(on) => settings.delayed = on,
             Opts::CksmMarkers(every) => {
@@ -135,9 +144,10 @@ impl Session {
                 let chosen = settings.facts.chosen();
                 return self.say.line(200, &format!("{of} OPTS {chosen}"));
             }
-            Opts::Godwit { digests } => {
+            Opts::Godwit { digests, share } => {
                 settings.ours = true;
                 settings.digests = digests;
+                settings.share = share;
                 self.queue.only_crlf_ends_lines();
                 return self.say.line(200, "GODWIT 1");
             }

@@ -21,6 +21,10 @@ impl Session {
             self.say.inner(line.as_bytes());
         }
         self.say.inner(format!("MLST {facts}").as_bytes());
+        if self.profile.stripes > 0 {
+            let stripes = format!("STRIPES {}", self.profile.stripes);
+            self.say.inner(stripes.as_bytes());
+        }
         self.say.line(211, "End.");
     }
 

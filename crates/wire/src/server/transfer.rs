@@ -210,6 +210,8 @@ impl Session {
             mode: settings.mode,
             representation: settings.representation,
             streams: settings.streams,
+            striping: settings.striping,
+            share: settings.share,
             buffer_bytes: settings.buffer_bytes,
             delayed: match data {
                 Data::Delayed(_) => Some(crate::command::Family::V4),
@@ -249,15 +251,17 @@ impl Session {
         self.ready().next.unique = Some(name);
     }
 
-    /// Tells how many bytes have moved, by the clock since the epoch.
-    pub fn on_progress(&mut self, bytes: u64, at: Duration) {
-        let progress = Progress {
-            at,
-            stripe: 0,
-            bytes,
-            stripes: 1,
-        };
-        self.say_marker(&Marker::Progress(progress));
+    /// Tells how many bytes each stripe has moved, by the clock since the epoch.
+    pub fn on_progress(&mut self, bytes: &[u64], at: Duration) {
+        let stripes = bytes.len() as u64;
+        for (stripe, &bytes) in (0..).zip(bytes) {
+            self.say_marker(&Marker::Progress(Progress {
+                at,
+                stripe,
+                bytes,
+                stripes,
+            }));
+        }
     }
 
     /// Tells what has landed since the last time.

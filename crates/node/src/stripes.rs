@@ -1,0 +1,397 @@
+//! A striped transfer from its front's side: members that see the same files send
+//! or receive, each a part; here they are told what, and heard.
+//!
+//! Which bytes there are, what is done with them and what the client is told is
+//! the business of the session.
+
+use crate::config::Config;
+use godwit_core::{Striping, Url};
+use godwit_store::{
+    Error, Member, Remote, RemoteOptions, Result,
+    channel::{Cancel, Watch},
+};
+use godwit_wire::{
+    address::list_text, client::Line, command::Share, marker::Marker, reply::Reply, server::Leg,
+};
+use std::{
+    cell::Cell,
+    net::SocketAddr,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// The members that work for one session.
+#[derive(Debug)]
+pub(crate) struct Stripes {
+    members: Vec<Member>,
+    courses: Vec<Course>,
+    way: Way,
+}
+
+/// Between whom data goes.
+#[derive(Debug)]
+enum Way {
+    /// Nobody has said.
+    None,
+    /// Members listen.
+    Listening,
+    /// Members connect, each with so many connections.
+    Aimed { to: Vec<SocketAddr>, streams: usize },
+}
+
+/// How far a member is with what it was told.
+#[derive(Clone, Copy, Debug)]
+struct Course {
+    /// Last words that it owes; the last of them is that of the transfer.
+    due: usize,
+    /// Bytes that it has moved.
+    bytes: u64,
+}
+
+/// What the members have to send.
+#[derive(Clone, Debug)]
+pub(crate) struct Sending {
+    /// Where to, if they were not told before.
+    pub(crate) to: Vec<SocketAddr>,
+    pub(crate) streams: usize,
+    pub(crate) striping: Striping,
+    /// What is said last: `REST`, `RETR`.
+    pub(crate) lines: Vec<Line>,
+}
+
+/// What a member said while it works.
+pub(crate) enum Word {
+    /// Its data connections are there; they have served before.
+    Begun { warm: bool },
+    /// News.
+    Told(Marker),
+}
+
+impl Stripes {
+    /// Logs in to all members at once. Who does not answer is left out: the others
+    /// have to do its part. `None`: nobody answers.
+    pub(crate) fn gather(config: &Config, cancel: &Cancel) -> Option<Self> {
+        let options = RemoteOptions {
+            stall: config.limits.stall,
+            connect: CONNECT_MAX,
+            ..RemoteOptions::new(cancel.clone())
+        };
+        let open = |url: &Url| {
+            let opened = Remote::open(url, &options).and_then(|server| Member::open(&server));
+            opened
+                .inspect_err(|error| tracing::warn!(member = %url, %error, "left out"))
+                .ok()
+        };
+        let members: Vec<Member> = thread::scope(|scope| {
+            let urls = config.stripes.iter();
+            let asked: Vec<_> = urls.map(|url| scope.spawn(|| open(url))).collect();
+            let joined = asked.into_iter().map(|one| one.join());
+            joined.filter_map(|one| one.ok().flatten()).collect()
+        });
+        (!members.is_empty()).then_some(Self {
+            members,
+            courses: Vec::new(),
+            way: Way::None,
+        })
+    }
+
+    /// Tells whether all members of it can still be told something.
+    pub(crate) fn is_alive(&self) -> bool {
+        !self.members.is_empty() && self.members.iter().all(Member::is_alive)
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Tells whether data has a way already, and transfers go on over it.
+    pub(crate) fn has_way(&self) -> bool {
+        !matches!(self.way, Way::None)
+    }
+
+    pub(crate) fn is_listening(&self) -> bool {
+        matches!(self.way, Way::Listening)
+    }
+
+    /// Forgets where data goes; the conversations stay.
+    pub(crate) fn forget_way(&mut self) {
+        self.way = Way::None;
+    }
+
+    /// Has all members listen, and returns where.
+    pub(crate) fn listen(&mut self, cancel: &Cancel) -> Result<Vec<SocketAddr>> {
+        self.way = Way::None;
+        let count = self.members.len() as u64;
+        let mut all = Vec::new();
+        for (index, member) in (0..).zip(&mut self.members) {
+            member.stop_with(cancel);
+            let share = Share {
+                index,
+                count,
+                ends: None,
+            };
+            member.settle(Line::new("OPTS GODWIT").and(format_args!("1;{share}")))?;
+            all.extend(member.listen()?);
+        }
+        self.way = Way::Listening;
+        Ok(all)
+    }
+
+    /// Tells the members to receive, each whatever comes to it.
+    pub(crate) fn receive(&mut self, leg: &Leg, esto: &Line) -> Result<()> {
+        let seconds = leg.restart_every.as_secs();
+        let markers = Line::new("TREV RESTART").and(seconds);
+        let orders: Vec<Vec<Line>> = (0..self.members.len())
+            .map(|index| {
+                let share = self.share(index, &[], 1);
+                vec![options(leg.digests, share), markers.clone(), esto.clone()]
+            })
+            .collect();
+        self.order(&orders)
+    }
+
+    /// Tells the members to send, each its share.
+    pub(crate) fn send(&mut self, digests: bool, sending: &Sending) -> Result<()> {
+        let fresh = !self.has_way();
+        if fresh {
+            let (to, streams) = (sending.to.clone(), sending.streams);
+            self.way = Way::Aimed { to, streams };
+        }
+        let (to, streams) = match &self.way {
+            Way::Aimed { to, streams } => (to.clone(), *streams),
+            _ => (Vec::new(), sending.streams),
+        };
+        let striping = match sending.striping {
+            Striping::Partitioned => "StripeLayout=Partitioned;".to_owned(),
+            Striping::Blocked { bytes } => format!("StripeLayout=Blocked;BlockSize={bytes};"),
+        };
+        let retr = format!("Parallelism={streams},{streams},{streams};Markers=5;{striping}");
+        let retr = Line::new("OPTS RETR").and(retr);
+        let orders: Vec<Vec<Line>> = (0..self.members.len())
+            .map(|index| {
+                let share = self.share(index, &to, streams);
+                let mut lines = vec![options(digests, share), retr.clone()];
+                if fresh {
+                    let mine = addresses_of(index, self.members.len(), &to);
+                    lines.push(Line::new("SPOR").and(list_text(&mine)));
+                }
+                lines.extend_from_slice(&sending.lines);
+                lines
+            })
+            .collect();
+        self.order(&orders)
+    }
+
+    fn share(&self, index: usize, to: &[SocketAddr], streams: usize) -> Share {
+        let count = self.members.len();
+        Share {
+            index: index as u64,
+            count: count as u64,
+            ends: ends_of(index, count, to.len(), streams),
+        }
+    }
+
+    fn order(&mut self, orders: &[Vec<Line>]) -> Result<()> {
+        self.courses.clear();
+        for (member, lines) in self.members.iter_mut().zip(orders) {
+            member.say(lines)?;
+            let due = lines.len();
+            self.courses.push(Course { due, bytes: 0 });
+        }
+        Ok(())
+    }
+
+    /// Waits until the first member has data connections; tells whether they are old ones.
+    pub(crate) fn until_begun(&mut self, path: &Path, watch: &Watch) -> Result<bool> {
+        let begun = Cell::new(None);
+        let mut on = |_: usize, word: Word| {
+            if let Word::Begun { warm } = word {
+                begun.set(Some(warm));
+            }
+            Ok(())
+        };
+        let since = Instant::now();
+        loop {
+            let over = self.hear(path, watch, &mut on)?;
+            if over {
+                return Ok(false); // an order that moved nothing
+            }
+            if since.elapsed() > watch.stall() {
+                return Err(self.stalled("waiting for the data connections of stripes", watch));
+            }
+            if let Some(warm) = begun.get() {
+                return Ok(warm);
+            }
+        }
+    }
+
+    /// Waits until all members are done; who is in trouble ends it for all.
+    pub(crate) fn until_over(
+        &mut self,
+        path: &Path,
+        watch: &Watch,
+        on: &mut dyn FnMut(usize, Word) -> Result<()>,
+    ) -> Result<()> {
+        let (mut moved, mut since) = (0, Instant::now());
+        while !self.hear(path, watch, on)? {
+            let now = self.bytes().iter().sum();
+            if now != moved {
+                watch.moved(now - moved);
+                (moved, since) = (now, Instant::now());
+            }
+            if since.elapsed() > watch.stall() {
+                return Err(self.stalled("moving data of stripes", watch));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes one word of any member; tells whether all are done.
+    fn hear(
+        &mut self,
+        path: &Path,
+        watch: &Watch,
+        on: &mut dyn FnMut(usize, Word) -> Result<()>,
+    ) -> Result<bool> {
+        if self.courses.iter().all(|course| course.due == 0) {
+            return Ok(true);
+        }
+        if let Some((nth, reply)) = Member::hear_any(&mut self.members, watch.canceled(), TICK)? {
+            let reply = reply?;
+            let course = &mut self.courses[nth];
+            if reply.is_final() {
+                course.due = course.due.saturating_sub(1);
+                self.members[nth].check(path, &reply)?;
+            } else if let Some(word) = word(&reply)? {
+                if let Word::Told(Marker::Progress(progress)) = &word {
+                    course.bytes = progress.bytes.max(course.bytes);
+                }
+                on(nth, word)?;
+            }
+        }
+        Ok(self.courses.iter().all(|course| course.due == 0))
+    }
+
+    /// Returns how many bytes each has moved.
+    pub(crate) fn bytes(&self) -> Vec<u64> {
+        self.courses.iter().map(|course| course.bytes).collect()
+    }
+
+    /// Ends what is under way, and returns when nobody does anything any more, or
+    /// cannot be asked. What members tell meanwhile still counts.
+    pub(crate) fn stop(&mut self, on: &mut dyn FnMut(usize, Word) -> Result<()>) {
+        self.way = Way::None;
+        for member in self.members.iter_mut().filter(|member| member.is_busy()) {
+            // Who cannot be told is lost, and hears that by itself.
+            let _ = member.say(&[Line::new("ABOR")]);
+        }
+        let until = Instant::now() + STOP_MAX;
+        while let Ok(never) = Cancel::new()
+            && self.members.iter().any(Member::is_busy)
+            && Instant::now() < until
+        {
+            match Member::hear_any(&mut self.members, &never, TICK) {
+                Ok(Some((nth, Ok(reply)))) => {
+                    if let Ok(Some(word)) = word(&reply) {
+                        let _ = on(nth, word);
+                    }
+                }
+                Ok(_) => {}
+                Err(_) => break,
+            }
+        }
+        self.members.retain(Member::is_alive);
+    }
+
+    fn stalled(&self, during: &str, watch: &Watch) -> Error {
+        let busy = self.members.iter().zip(&self.courses);
+        let hosts: Vec<&str> = busy
+            .filter(|(_, course)| course.due > 0)
+            .map(|(member, _)| member.host())
+            .collect();
+        Error::Stalled {
+            host: hosts.join(", "),
+            during: during.into(),
+            waited: watch.stall(),
+        }
+    }
+}
+
+fn options(digests: bool, share: Share) -> Line {
+    let digests = if digests { "" } else { "digests=0;" };
+    Line::new("OPTS GODWIT").and(format_args!("1;{digests}{share}"))
+}
+
+fn word(reply: &Reply) -> Result<Option<Word>> {
+    Ok(match reply.code {
+        125 => Some(Word::Begun { warm: true }),
+        150 => Some(Word::Begun { warm: false }),
+        _ => Marker::from_reply(reply)?.map(Word::Told),
+    })
+}
+
+/// Returns where one of `members` connects to: each address has somebody who
+/// sends there, and nobody more to do than others.
+fn addresses_of(index: usize, members: usize, to: &[SocketAddr]) -> Vec<SocketAddr> {
+    if members >= to.len() {
+        return vec![to[index % to.len()]];
+    }
+    to.iter().skip(index).step_by(members).copied().collect()
+}
+
+/// Returns how many ends of data a member announces: where several send to one
+/// address, the first of them does it for all.
+fn ends_of(index: usize, members: usize, addresses: usize, streams: usize) -> Option<u64> {
+    if addresses == 0 || members <= addresses {
+        return None;
+    }
+    let together = (members - index % addresses).div_ceil(addresses);
+    Some(match index < addresses {
+        true => (together * streams.max(1)) as u64,
+        false => 0,
+    })
+}
+
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+const TICK: Duration = Duration::from_millis(500);
+/// For members to say that they have stopped.
+const STOP_MAX: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(count: u16) -> Vec<SocketAddr> {
+        (0..count)
+            .map(|n| ([127, 0, 0, 1], 2000 + n).into())
+            .collect()
+    }
+
+    #[test]
+    fn every_address_is_sent_to_and_told_once_how_many_ends_there_are() {
+        for members in 1..9 {
+            for addresses in 1..9 {
+                let to = at(addresses as u16);
+                for streams in 1..4 {
+                    for address in &to {
+                        let senders: Vec<usize> = (0..members)
+                            .filter(|&i| addresses_of(i, members, &to).contains(address))
+                            .collect();
+                        let announced: Vec<u64> = senders
+                            .iter()
+                            .filter_map(|&i| match ends_of(i, members, addresses, streams) {
+                                Some(0) => None,
+                                Some(ends) => Some(ends),
+                                // As many as it makes, which is at least one to each.
+                                None => Some((senders.len() * streams) as u64),
+                            })
+                            .collect();
+                        let expected = (senders.len() * streams) as u64;
+                        assert_eq!(announced, [expected], "{members} to {addresses}");
+                    }
+                }
+            }
+        }
+    }
+}
