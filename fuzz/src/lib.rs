@@ -380,7 +380,7 @@ fn answer(ask: &Ask, granted: bool) -> Answer {
             may_write: granted,
         }),
         _ if !granted => Answer::Failed(Failure::new(Cause::Missing, "no such file\r\n550 x")),
-        Ask::Listen { .. } => Answer::Listening(([127, 0, 0, 1], 1234).into()),
+        Ask::Listen { .. } => Answer::Listening(vec![([127, 0, 0, 1], 1234).into()]),
         Ask::Stat { .. } => Answer::Stat(Stat {
             kind: Kind::File,
             size: 5,
