@@ -28,6 +28,11 @@ pub trait Store: Send + Sync {
         None
     }
 
+    /// Returns how many hosts have a part in moving one file, each by a way of its own.
+    fn stripes(&self) -> usize {
+        1
+    }
+
     /// Says honestly what this store can do. May have to ask the server.
     fn can(&self) -> Result<Can>;
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // it is all test
 
 use godwit_core::Algorithm;
+use godwit_wire::{address::Passive, marker::Marker};
 use godwit_wire::{
     base64,
     client::Token,
@@ -28,6 +29,8 @@ struct Script {
     dialogue: Dialogue,
     /// The server's, once it was proved who is there.
     guard: Option<Turned>,
+    /// What was told meanwhile.
+    news: Vec<Marker>,
 }
 
 #[derive(Debug)]
@@ -106,7 +109,7 @@ impl Script {
                     assert!(ticket.is_some());
                     return Ok(reply);
                 }
-                Some(_) => {}
+                Some(Heard { reply, .. }) => self.news.extend(Marker::from_reply(&reply)?),
                 None => {
                     let line = self.next_of(By::Server);
                     let line = line.ok_or_else(|| Broken("the server says nothing".into()))?;
@@ -229,6 +232,32 @@ fn want(script: &mut Script, peer: &mut Peer, wanted: &str) -> String {
             let line = Line::new(word).bytes(name.as_bytes()).unwrap();
             answered(&script.ask_one(line).unwrap())
         }
+        "stripes" => {
+            let reply = script.ask_one(Line::new(rest)).unwrap();
+            match Passive::from_reply(&reply).unwrap() {
+                Passive::Stripes(all) => all
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>()
+                    .join(" "),
+                other => format!("{other:?}"),
+            }
+        }
+        "news" => {
+            let (word, name) = rest.split_once(' ').unwrap();
+            let line = Line::new(word).bytes(name.as_bytes()).unwrap();
+            let answered = answered(&script.ask_one(line).unwrap());
+            let news = script.news.drain(..).map(|marker| match marker {
+                Marker::Progress(p) => format!("{}/{}: {}", p.stripe, p.stripes, p.bytes),
+                Marker::Ranges(ranges) => ranges.to_string(),
+                other => format!("{other:?}"),
+            });
+            [answered]
+                .into_iter()
+                .chain(news)
+                .collect::<Vec<_>>()
+                .join(" ")
+        }
         "checksum" => {
             let (by, name) = rest.split_once(' ').unwrap();
             let by: Algorithm = by.parse().unwrap();
@@ -252,6 +281,7 @@ fn run(path: &Path) {
         left,
         dialogue: Dialogue::new(),
         guard: None,
+        news: Vec::new(),
     };
     for line in greeting {
         script

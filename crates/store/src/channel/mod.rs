@@ -243,7 +243,7 @@ impl Channel {
 
     /// Returns once there is a connection.
     ///
-    /// Who connects makes `streams` of them (one to each stripe if that is more).
+    /// Who connects makes `streams` of them (more, if there are not as many to each stripe).
     /// Who listens waits for one, and takes in those that are there as well: a
     /// client that lets the server send opens all of them before it asks.
     pub fn open(&mut self, streams: usize, watch: &Watch) -> Result<Opened> {
@@ -253,7 +253,8 @@ impl Channel {
         self.collect(watch)?;
         let streams = match &self.reach.way {
             Way::Listen(_) => 1,
-            Way::Connect(to) => streams.max(to.len()),
+            // As many to each.
+            Way::Connect(to) => streams.max(1).next_multiple_of(to.len().max(1)),
         };
         if self.links.is_empty() {
             self.links = match streams {

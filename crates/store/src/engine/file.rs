@@ -211,7 +211,8 @@ impl Run<'_> {
                 blake3: verify,
                 adler32,
             },
-            streams: streams.max(1),
+            // Each host of a striped server needs one at least.
+            streams: streams.max(source.store.stripes().max(target.store.stripes())),
         })
     }
 

@@ -17,6 +17,15 @@ use std::{
     path::Path,
 };
 
+/// Which of the hosts of a striped server are to have a part in a transfer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Hosts {
+    /// The one that we speak to.
+    One,
+    /// All of them.
+    All,
+}
+
 impl Session {
     /// Gets data connections ready for the next transfer, before it is asked for:
     /// those of the transfer before if they fit, else new ones.
@@ -30,11 +39,12 @@ impl Session {
         flow: Flow,
         mode: Mode,
         streams: usize,
+        hosts: Hosts,
         watch: &Watch,
     ) -> Result<Channel> {
         let listens =
             flow == Flow::Fetch && mode == Mode::Extended && self.family() != Family::Godwit;
-        let mut channel = self.aim_data(flow, mode, streams)?;
+        let mut channel = self.aim(flow, mode, streams, hosts)?;
         if !listens {
             let streams = if mode == Mode::Stream { 1 } else { streams };
             channel.open(streams.max(1), watch)?;
@@ -45,6 +55,10 @@ impl Session {
     /// Like [`Session::open_data`], but connects nowhere yet: with one of ours the
     /// transfer is asked for first, and both are under way at the same time.
     pub(super) fn aim_data(&mut self, flow: Flow, mode: Mode, streams: usize) -> Result<Channel> {
+        self.aim(flow, mode, streams, Hosts::One)
+    }
+
+    fn aim(&mut self, flow: Flow, mode: Mode, streams: usize, hosts: Hosts) -> Result<Channel> {
         let streams = match mode {
             Mode::Stream => 1,
             Mode::Extended => streams.max(1),
@@ -52,6 +66,7 @@ impl Session {
         if let Some(mut warm) = self.warm.take()
             && warm.mode == Mode::Extended
             && (warm.flow, warm.mode, warm.streams) == (flow, mode, streams)
+            && warm.hosts == self.reached(hosts)
             && warm.channel.is_warm()
         {
             return Ok(warm.channel);
@@ -62,7 +77,7 @@ impl Session {
         if listens {
             return self.listen_for_data();
         }
-        let mut channel = Channel::connect(self.ask_passive(mode)?);
+        let mut channel = Channel::connect(self.ask_passive(mode, hosts)?);
         channel.size_buffers(self.options.tcp_buffer);
         channel.protect(self.safety.clone());
         Ok(channel)
@@ -75,6 +90,7 @@ impl Session {
         flow: Flow,
         mode: Mode,
         streams: usize,
+        hosts: Hosts,
     ) {
         if mode == Mode::Extended && channel.is_warm() {
             let streams = streams.max(1);
@@ -83,7 +99,15 @@ impl Session {
                 flow,
                 mode,
                 streams,
+                hosts: self.reached(hosts),
             });
+        }
+    }
+
+    fn reached(&self, hosts: Hosts) -> Hosts {
+        match self.peer.stripes() {
+            1 => Hosts::One,
+            _ => hosts,
         }
     }
 
@@ -108,8 +132,13 @@ impl Session {
     }
 
     /// Asks the server to listen.
-    fn ask_passive(&mut self, mode: Mode) -> Result<Vec<SocketAddr>> {
+    fn ask_passive(&mut self, mode: Mode, hosts: Hosts) -> Result<Vec<SocketAddr>> {
         let control = self.peer_address()?;
+        if self.reached(hosts) == Hosts::All && mode == Mode::Extended {
+            let reply = self.ask_one(Line::new("SPAS"))?;
+            faults::check(&self.host, Path::new("SPAS"), &reply)?;
+            return self.passive_addresses(&Passive::from_reply(&reply)?, control);
+        }
         let striped = mode == Mode::Extended && self.family() == Family::Grid;
         let knows_epsv = self.peer.features.has("EPSV") || self.family() == Family::Godwit;
         if control.is_ipv6() || (knows_epsv && !self.no_epsv && !striped) {
@@ -139,7 +168,14 @@ impl Session {
             Passive::Bars(Bars { ip, port }) => {
                 vec![SocketAddr::new(ip.unwrap_or(control.ip()), *port)]
             }
-            Passive::Stripes(all) => all.clone(),
+            Passive::Stripes(all) => {
+                let plain =
+                    |at: &SocketAddr| SocketAddr::new(believable(at.ip(), control.ip()), at.port());
+                match all.len() {
+                    1 => all.iter().map(plain).collect(),
+                    _ => all.clone(),
+                }
+            }
         })
     }
 
@@ -162,7 +198,7 @@ impl Session {
     pub(super) fn relay_target(&mut self, mode: Mode) -> Result<Vec<SocketAddr>> {
         self.warm = None;
         self.settle_mode(Flow::Deliver, mode, 1)?;
-        self.ask_passive(mode)
+        self.ask_passive(mode, Hosts::All)
     }
 
     /// Tells this server where to send. Returns false if it will not send there.

@@ -14,6 +14,7 @@ use plan::Delivery;
 use super::{
     Remote,
     attend::{Begun, begin as await_begin},
+    data::Hosts,
     faults,
     fetch::new_watch,
     parts::When,
@@ -164,7 +165,8 @@ impl Delivering {
     ) -> Result<(Sending<Channel, Arc<Watch>>, Begun)> {
         let plan = &self.plan;
         let watch = Arc::new(new_watch(&self.remote.0.options)?);
-        let channel = session.open_data(Flow::Deliver, plan.mode(), plan.streams, &watch)?;
+        let channel =
+            session.open_data(Flow::Deliver, plan.mode(), plan.streams, Hosts::All, &watch)?;
         let landed = self.told.state().landed.clone();
         let start = match plan.how {
             How::InPlace => first_offset,
@@ -351,7 +353,13 @@ impl Delivering {
             return Err(error);
         }
         self.take_in(&reply);
-        session.keep_data(channel, Flow::Deliver, self.plan.mode(), self.plan.streams);
+        session.keep_data(
+            channel,
+            Flow::Deliver,
+            self.plan.mode(),
+            self.plan.streams,
+            Hosts::All,
+        );
         *phase = Phase::Idle(Some(Box::new(session)));
         Ok(())
     }

@@ -3,6 +3,7 @@
 use super::{
     RemoteOptions,
     attend::{self, Begun, attend, begin},
+    data::Hosts,
     faults, names,
     session::{Flow, Session},
 };
@@ -90,7 +91,13 @@ impl Fetch<'_> {
     ) -> Result<(Option<Stat>, Option<Digest>)> {
         let is_ours = session.family() == Family::Godwit;
         let watch = new_watch(self.options)?;
-        let mut channel = session.open_data(Flow::Fetch, Mode::Extended, self.streams, &watch)?;
+        let mut channel = session.open_data(
+            Flow::Fetch,
+            Mode::Extended,
+            self.streams,
+            Hosts::All,
+            &watch,
+        )?;
         let (rest, retr) = (
             rest_in_ranges(leg, end),
             Line::new("RETR").bytes(&self.name)?,
@@ -137,7 +144,13 @@ impl Fetch<'_> {
                 return Err(error);
             }
         };
-        session.keep_data(channel, Flow::Fetch, Mode::Extended, self.streams);
+        session.keep_data(
+            channel,
+            Flow::Fetch,
+            Mode::Extended,
+            self.streams,
+            Hosts::All,
+        );
         if is_ours {
             let told = Told::from_reply(&last).unwrap_or_default();
             let digest = told.blake3.clone();
@@ -167,7 +180,7 @@ impl Fetch<'_> {
     fn stream(&self, session: &mut Session, range: Range<u64>, size: u64) -> Result<()> {
         let watch = new_watch(self.options)?;
         let wanted = Wanted::new(self.into, Extents::from(range.clone()), Mode::Stream);
-        let mut channel = session.open_data(Flow::Fetch, Mode::Stream, 1, &watch)?;
+        let mut channel = session.open_data(Flow::Fetch, Mode::Stream, 1, Hosts::One, &watch)?;
         if range.start > 0 {
             let reply = session.ask_one(Line::new("REST").and(range.start))?;
             faults::check(&session.host, self.path, &reply)?;

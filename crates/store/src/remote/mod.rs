@@ -25,6 +25,7 @@ use crate::{
     What, Write,
     channel::{Cancel, Mode},
 };
+use data::Hosts;
 use fetch::Fetch;
 use godwit_core::{Algorithm, Block, Digest, Extents, Scheme, Url};
 use godwit_wire::{
@@ -246,8 +247,8 @@ impl Remote {
         }
         let prepared = self.0.open(&[Line::new("EPSV")]).and_then(|mut session| {
             let watch = fetch::new_watch(&self.0.options)?;
-            let channel = session.open_data(flow, Mode::Extended, 1, &watch)?;
-            session.keep_data(channel, flow, Mode::Extended, 1);
+            let channel = session.open_data(flow, Mode::Extended, 1, Hosts::One, &watch)?;
+            session.keep_data(channel, flow, Mode::Extended, 1, Hosts::One);
             Ok(session)
         });
         match prepared {
@@ -389,6 +390,10 @@ impl Store for Remote {
 
     fn as_remote(&self) -> Option<&Remote> {
         Some(self)
+    }
+
+    fn stripes(&self) -> usize {
+        self.known().map_or(1, |known| known.peer.stripes())
     }
 
     fn can(&self) -> Result<Can> {

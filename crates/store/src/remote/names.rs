@@ -3,6 +3,7 @@
 use super::{
     RemoteOptions,
     attend::{Begun, begin, connect_and_begin},
+    data::Hosts,
     faults,
     fetch::new_watch,
     session::{Flow, Session},
@@ -263,7 +264,7 @@ fn run_listing(
             (channel, begun)
         }
         _ => {
-            let channel = session.open_data(Flow::Fetch, mode, 1, &watch)?;
+            let channel = session.open_data(Flow::Fetch, mode, 1, Hosts::One, &watch)?;
             session.say(line)?;
             (channel, begin(session, path, options.stall)?)
         }
@@ -295,7 +296,7 @@ fn run_listing(
             return Err(error);
         }
     };
-    session.keep_data(channel, Flow::Fetch, mode, 1);
+    session.keep_data(channel, Flow::Fetch, mode, 1, Hosts::One);
     if let Begun::Moving = begun {
         let reply = session.final_reply("listing")?;
         faults::check(&session.host, path, &reply)?;

@@ -5,7 +5,9 @@
 //! level of replies it is broken, and is never used again.
 
 use super::{
-    Login, RemoteOptions, connect, faults,
+    Login, RemoteOptions, connect,
+    data::Hosts,
+    faults,
     proof::{self, Proved},
 };
 use crate::{
@@ -70,6 +72,8 @@ pub(super) struct Warm {
     pub(super) mode: Mode,
     /// How many there were to be.
     pub(super) streams: usize,
+    /// To whom they lead.
+    pub(super) hosts: Hosts,
 }
 
 /// Which way bytes go.

@@ -3,6 +3,7 @@
 
 use super::{
     Remote,
+    data::Hosts,
     deliver::part_name,
     faults,
     fetch::new_watch,
@@ -63,7 +64,7 @@ fn read_round(
     let is_ours = session.family() == Family::Godwit;
     let mut channel = match is_ours {
         true => session.aim_data(Flow::Fetch, Mode::Extended, 1)?,
-        false => session.open_data(Flow::Fetch, Mode::Extended, 1, &watch)?,
+        false => session.open_data(Flow::Fetch, Mode::Extended, 1, Hosts::One, &watch)?,
     };
     let (mut asked, mut again) = (VecDeque::new(), VecDeque::new());
     let (mut window, mut was_refused) = (Window::new(), false);
@@ -100,7 +101,7 @@ fn read_round(
     if was_refused {
         return Ok(Some(again));
     }
-    session.keep_data(channel, Flow::Fetch, Mode::Extended, 1);
+    session.keep_data(channel, Flow::Fetch, Mode::Extended, 1, Hosts::One);
     Ok(None)
 }
 
@@ -389,7 +390,7 @@ impl Round<'_> {
             }
         }
         self.session
-            .keep_data(channel, Flow::Deliver, Mode::Extended, 1);
+            .keep_data(channel, Flow::Deliver, Mode::Extended, 1, Hosts::One);
         Ok(Over::AllLanded)
     }
 }
@@ -480,7 +481,7 @@ pub(super) fn write_to_grid(
     each: Each<'_, Finished>,
 ) -> Result<()> {
     let watch = new_watch(&remote.0.options)?;
-    let mut channel = session.open_data(Flow::Deliver, Mode::Extended, 1, &watch)?;
+    let mut channel = session.open_data(Flow::Deliver, Mode::Extended, 1, Hosts::One, &watch)?;
     let renames = remote.0.options.appear == super::Appear::WhenWhole;
     loop {
         let batch: Vec<Given> = std::iter::from_fn(&mut *next).take(WINDOW).collect();
@@ -509,7 +510,7 @@ pub(super) fn write_to_grid(
             each(given.path, placed);
         }
     }
-    session.keep_data(channel, Flow::Deliver, Mode::Extended, 1);
+    session.keep_data(channel, Flow::Deliver, Mode::Extended, 1, Hosts::One);
     Ok(())
 }
 

@@ -39,6 +39,17 @@ impl Peer {
         }
     }
 
+    /// Returns how many hosts have a part in a transfer, if it is asked for by SPAS.
+    /// GCT's front end does not say how many are behind it.
+    pub fn stripes(&self) -> usize {
+        let told = self.features.rest("STRIPES").and_then(|n| n.parse().ok());
+        let is_front = |dsi: &str| dsi.starts_with("remote");
+        match self.features.rest("DSI").is_some_and(is_front) {
+            true => 2,
+            false => told.map_or(1, |n: usize| n.clamp(1, STRIPES_MAX)),
+        }
+    }
+
     /// Returns how the server is told a path: what begins with `/` is from its
     /// root; all else from the login directory of a plain server, and from the
     /// root of a GridFTP server, as `globus-url-copy` reads a URL.
@@ -63,9 +74,29 @@ impl Peer {
     }
 }
 
+/// More connections than this for one file help nobody.
+const STRIPES_MAX: usize = 64;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_front_tells_of_its_stripes() {
+        let stripes = |lines: &[&str]| {
+            let features = Features::of(lines.iter().copied());
+            Peer {
+                features,
+                ..Peer::default()
+            }
+            .stripes()
+        };
+        assert_eq!(stripes(&["SPAS"]), 1);
+        assert_eq!(stripes(&["STRIPES 8"]), 8);
+        assert_eq!(stripes(&["STRIPES 8000000000"]), 64);
+        assert_eq!(stripes(&["STRIPES many"]), 1);
+        assert_eq!(stripes(&["DSI remote-13.24"]), 2);
+    }
 
     #[test]
     fn names_are_told_as_the_family_reads_them() {

@@ -133,6 +133,9 @@ impl Delivering {
             _ => {}
         }
         let to = ends.target.relay_target(mode)?;
+        // Told to each host of the source for itself.
+        let hosts = ends.source.peer.stripes().max(to.len());
+        let streams = streams.div_ceil(hosts);
         if !ends.source.relay_source(mode, streams, &to)? {
             return Ok(None);
         }
