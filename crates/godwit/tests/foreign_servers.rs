@@ -19,7 +19,7 @@ const ALL: [Kind; 3] = [Kind::Gct, Kind::Vsftpd, Kind::Pureftpd];
 fn url(kind: Kind, peer: &Peer, path: &str) -> String {
     match kind {
         Kind::Pureftpd => peer.url(path).replacen("ftp://", "ftp://tester:tester@", 1),
-        Kind::Gct | Kind::Vsftpd => peer.url(path),
+        Kind::Gct | Kind::GctStriped | Kind::Vsftpd => peer.url(path),
     }
 }
 
@@ -80,7 +80,7 @@ fn a_result_claims_only_what_was_compared() {
             let told = summary(&said);
             let claim = told["verified"].as_str().unwrap_or_default().to_owned();
             match kind {
-                Kind::Gct => assert!(claim.contains("verified"), "{told}"),
+                Kind::Gct | Kind::GctStriped => assert!(claim.contains("verified"), "{told}"),
                 Kind::Vsftpd | Kind::Pureftpd => assert!(claim.contains("size only"), "{told}"),
             }
         }
@@ -109,7 +109,7 @@ fn tree(kind: Kind, at: &Path) -> PathBuf {
     ];
     match kind {
         // Without GSI, GCT's server drops every byte above 127 from a command.
-        Kind::Gct => names.extend([
+        Kind::Gct | Kind::GctStriped => names.extend([
             " leading space",
             "trailing space ",
             "back\\slash",
@@ -206,7 +206,7 @@ fn files_are_printed_and_compared_with_what_the_server_can_tell() {
         let last: serde_json::Value =
             serde_json::from_str(said.stderr.lines().last().unwrap()).unwrap();
         let verified = match kind {
-            Kind::Gct => "verified adler32",
+            Kind::Gct | Kind::GctStriped => "verified adler32",
             _ => "size only",
         };
         assert_eq!(last["verified"], verified, "{kind:?}: {last}");

@@ -24,6 +24,7 @@ pub struct Peer {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Kind {
     Gct,
+    GctStriped,
     Vsftpd,
     Pureftpd,
 }
@@ -33,6 +34,7 @@ impl Peer {
     pub fn start(kind: Kind, scratch: &Path) -> Option<Peer> {
         let script = match kind {
             Kind::Gct => "gct-up",
+            Kind::GctStriped => "gct-striped-up",
             Kind::Vsftpd => "vsftpd-up",
             Kind::Pureftpd => "pureftpd-up",
         };
