@@ -54,18 +54,18 @@ as_ftp() {
     launch unshare -m --propagation private bash -c 'mount --bind "$1/passwd" /etc/passwd && shift && exec "$@"' bash "$DIR" "$@"
 }
 
-# answered KIND ROOT WHERE: waits for the 220 banner, prints the JSON line. ROOT is the directory that
+# answered KIND ROOT WHERE [BANNER]: waits for the banner, 220 if nothing else is told, prints the JSON line. ROOT is the directory that
 # the peer calls /, WHERE a directory below it that may be written.
 answered() {
-    python3 - "$(cat "$DIR/pid")" "$PORT" <<'P' || { tail -n 5 "$DIR/log" >&2; "$HERE/down" "$DIR"; die "$1 did not answer on port $PORT"; }
+    python3 - "$(cat "$DIR/pid")" "$PORT" "${4:-220}" <<'P' || { tail -n 5 "$DIR/log" >&2; "$HERE/down" "$DIR"; die "$1 did not answer on port $PORT"; }
 import os, socket, sys, time
-pid, port = map(int, sys.argv[1:])
+pid, port = map(int, sys.argv[1:3])
 for _ in range(200):
     try:
         os.kill(pid, 0)
         with socket.create_connection(("127.0.0.1", port), 2) as s:
             s.settimeout(5)
-            if s.recv(400).startswith(b"220"):
+            if s.recv(400).startswith(sys.argv[3].encode()):
                 sys.exit(0)
     except ConnectionError:
         pass

@@ -410,10 +410,10 @@ impl Scheme {
     /// Returns the port where such servers listen, if there is a usual one.
     pub fn default_port(self) -> Option<u16> {
         match self {
-            Self::File | Self::Godwit => None,
+            // ssh has ports in a configuration of its own.
+            Self::File | Self::Sshftp | Self::Godwit => None,
             Self::Ftp => Some(21),
             Self::Gsiftp => Some(2811),
-            Self::Sshftp => Some(22),
             Self::Http | Self::Dav => Some(80),
             Self::Https | Self::Davs => Some(443),
         }
@@ -422,8 +422,7 @@ impl Scheme {
     /// Returns why this version cannot speak it; `None` if it can.
     pub fn not_served(self) -> Option<&'static str> {
         match self {
-            Self::File | Self::Ftp | Self::Gsiftp => None,
-            Self::Sshftp => Some("no SSH in this version"),
+            Self::File | Self::Ftp | Self::Gsiftp | Self::Sshftp => None,
             Self::Http | Self::Dav => Some("no HTTP in this version"),
             Self::Https | Self::Davs => Some("no TLS in this version"),
             Self::Godwit => Some("nodes speak FTP in this version: write ftp://HOST:PORT/path"),
@@ -1077,8 +1076,8 @@ mod tests {
     #[test]
     fn what_is_not_served_says_why() {
         assert_eq!(
-            url("sshftp://h/a").scheme().not_served(),
-            Some("no SSH in this version")
+            url("dav://h/a").scheme().not_served(),
+            Some("no HTTP in this version")
         );
         assert_eq!(url("ftp://h/a").scheme().not_served(), None);
     }

@@ -45,6 +45,7 @@ Environment
   XDG_CONFIG_HOME      where godwit/config.toml is [default: ~/.config]
   XDG_STATE_HOME       where godwit/ keeps transfers.jsonl, a line for each transfer, and
                        what a resume needs [default: ~/.local/state]
+  GODWIT_SSH           the ssh for sshftp:, with options [default: ssh]
   X509_USER_PROXY      your proxy [default: /tmp/x509up_u and your number]
   X509_USER_CERT, X509_USER_KEY
                        your certificate and its key, or a host's [default: ~/.globus]
@@ -89,9 +90,11 @@ What can be named
   ftp://host/%2Fa/b          /a/b from the server's root
   ftp://user:secret@host/a   with a login; anonymous without (the secret is never shown)
   gsiftp://host/a            the same server after a login by GSI, with your proxy
+  sshftp://user@host/a       /a there, by ssh, which starts the server (~/.globus/sshftp or
+                             `godwit node --stdio`); only commands go through ssh, data does not
   /godwit/ftp:host:port/a    the path form of ftp://host:port/a
 
-sshftp, http, https, dav, davs and grid: are understood, but not served by this
+http, https, dav, davs and grid: are understood, but not served by this
 version; they say so. Percent signs count in URLs (%20 is a space), never in paths. A
 local name that looks like a URL is written ./ftp://...
 

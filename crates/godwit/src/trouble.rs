@@ -235,7 +235,7 @@ fn class(error: &Error) -> Class {
         E::BadName { .. } | E::NotServed { .. } => ("Parameter", "you"),
         E::NoSuchHost { .. } => ("Resolution", "you"),
         E::NameService { .. } => ("Resolution", "network"),
-        E::Unreachable { .. } => ("Contact", "network"),
+        E::Unreachable { .. } | E::NoShell { .. } => ("Contact", "network"),
         E::NotFtp { .. } => ("Contact", "peer"),
         _ if error.is_of_contact() => ("Contact", "peer"),
         E::Busy { .. } => ("Contact", "peer"),

@@ -29,7 +29,7 @@ const FAULTS: [(&str, i32, &str, &str); 16] = [
     ("cp d there", 2, "Parameter", "you"),
     ("cp f", 2, "Parameter", "you"),
     ("ls fpt://fermi/x", 2, "Parameter", "you"),
-    ("ls sshftp://fermi/x", 2, "Parameter", "you"),
+    ("ls dav://fermi/x", 2, "Parameter", "you"),
     ("sync f d x", 2, "Parameter", "you"),
 ];
 
@@ -135,7 +135,7 @@ fn passwords_are_never_shown() {
 fn several_faults_of_one_kind_keep_its_code_and_mixed_ones_are_1() {
     let scratch = place();
     assert_eq!(in_place(&scratch, "cat no1 no2").status, Some(4));
-    let said = in_place(&scratch, "cat no1 ./f sshftp://fermi/x");
+    let said = in_place(&scratch, "cat no1 ./f dav://fermi/x");
     assert_eq!(said.status, Some(1), "{said}");
     assert_eq!(said.stdout.len(), 1000, "the good one is printed");
     assert_eq!(said.stderr.matches("godwit: cannot").count(), 2, "{said}");

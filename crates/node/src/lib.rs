@@ -10,6 +10,7 @@ mod journal;
 mod listener;
 mod ports;
 mod session;
+mod stdio;
 mod stop;
 mod stripes;
 mod trust;
@@ -19,6 +20,7 @@ pub use config::{
     Setting, Trust,
 };
 pub use listener::Node;
+pub use stdio::attend;
 pub use stop::Stop;
 
 use accounts::Accounts;

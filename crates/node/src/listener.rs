@@ -35,10 +35,43 @@ pub(crate) struct Shared {
     pub(crate) stop: Stop,
     pub(crate) journal: Journal,
     pub(crate) transfers: AtomicU64,
+    /// Whoever comes was let in by somebody else, as the account of this process.
+    pub(crate) is_let_in: bool,
     host: String,
 }
 
 impl Shared {
+    pub(crate) fn begin(
+        config: Config,
+        accounts: Accounts,
+        trust: Trust,
+        is_let_in: bool,
+    ) -> Result<Self, Error> {
+        let anonymous = Some(config.accounts.anonymous.as_str()).filter(|name| !name.is_empty());
+        let dir = accounts
+            .dir(anonymous, ANONYMOUS)
+            .map_err(|cause| Error::Export {
+                path: config.export.clone(),
+                cause,
+            })?;
+        let journal = Journal::open(config.state.as_deref()).map_err(|cause| Error::State {
+            path: config.state.clone().unwrap_or_default(),
+            cause,
+        })?;
+        Ok(Self {
+            dir,
+            accounts,
+            trust,
+            ports: Ports::new(config.data.ports.clone(), config.data.wait),
+            stop: Stop::new().map_err(Error::Start)?,
+            journal,
+            transfers: AtomicU64::new(1),
+            is_let_in,
+            host: host_name(&config.host),
+            config,
+        })
+    }
+
     pub(crate) fn host(&self) -> &str {
         &self.host
     }
@@ -83,30 +116,9 @@ impl Node {
         .map_err(Error::Trust)?;
         accounts.give_up_root(config.state.as_deref())?;
         trust.begin_cluster().map_err(Error::Trust)?;
-        let anonymous = Some(config.accounts.anonymous.as_str()).filter(|name| !name.is_empty());
-        let dir = accounts
-            .dir(anonymous, ANONYMOUS)
-            .map_err(|cause| Error::Export {
-                path: config.export.clone(),
-                cause,
-            })?;
-        let journal = Journal::open(config.state.as_deref()).map_err(|cause| Error::State {
-            path: config.state.clone().unwrap_or_default(),
-            cause,
-        })?;
+        let shared = Arc::new(Shared::begin(config, accounts, trust, false)?);
         let descriptors = raise_open_files().map_err(Error::Start)?;
-        let sessions = sessions_for(config.limits.sessions, descriptors);
-        let shared = Arc::new(Shared {
-            dir,
-            accounts,
-            trust,
-            ports: Ports::new(config.data.ports.clone(), config.data.wait),
-            stop: Stop::new().map_err(Error::Start)?,
-            journal,
-            transfers: AtomicU64::new(1),
-            host: host_name(&config.host),
-            config,
-        });
+        let sessions = sessions_for(shared.config.limits.sessions, descriptors);
         let admission = Admission::new(sessions, shared.config.limits.sessions_per_address);
         let mut node = Self {
             admission,
@@ -257,7 +269,10 @@ impl Accept {
             .spawn(move || {
                 let span = tracing::info_span!("session", id, %peer);
                 let _inside = span.enter();
-                Session::converse(stream, peer, shared);
+                match ready(&stream) {
+                    Ok(local) => Session::converse(stream, peer, local, shared),
+                    Err(error) => tracing::debug!(error = godwit_sys::why(&error), "lost"),
+                }
                 drop(admitted);
             });
         if let Err(error) = begun {
@@ -275,6 +290,14 @@ impl Accept {
         }
         self.spare = spare().ok();
     }
+}
+
+/// Has a control connection do what one should, and tells where its end here is.
+fn ready(control: &TcpStream) -> io::Result<SocketAddr> {
+    control.set_nodelay(true)?;
+    // An urgent byte of ABOR belongs to the line.
+    godwit_sys::keep_urgent_in_line(control.as_fd())?;
+    control.local_addr()
 }
 
 /// Says 421 without waiting for anybody.

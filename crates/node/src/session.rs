@@ -91,9 +91,14 @@ impl From<io::Error> for End {
 
 impl Session {
     /// Talks with a client until one of both ends it.
-    pub(crate) fn converse(control: TcpStream, peer: SocketAddr, shared: Arc<Shared>) {
+    pub(crate) fn converse(
+        control: TcpStream,
+        peer: SocketAddr,
+        local: SocketAddr,
+        shared: Arc<Shared>,
+    ) {
         tracing::debug!("connected");
-        let end = Self::new(control, peer, shared).and_then(|mut session| {
+        let end = Self::new(control, peer, local, shared).and_then(|mut session| {
             let end = session.run();
             session.leave();
             end
@@ -104,24 +109,26 @@ impl Session {
         }
     }
 
-    fn new(control: TcpStream, peer: SocketAddr, shared: Arc<Shared>) -> Result<Self, End> {
+    fn new(
+        control: TcpStream,
+        peer: SocketAddr,
+        local: SocketAddr,
+        shared: Arc<Shared>,
+    ) -> Result<Self, End> {
         control.set_nonblocking(false)?;
-        control.set_nodelay(true)?;
-        // An urgent byte of ABOR belongs to the line.
-        godwit_sys::keep_urgent_in_line(control.as_fd())?;
         control.set_write_timeout(Some(shared.config.limits.stall))?;
         let limits = &shared.config.limits;
         let profile = Profile {
             host: shared.host().into(),
             line_bytes_max: limits.line_bytes,
             pipeline_max: limits.pipeline,
-            offers_gsi: shared.trust.is_offered(),
-            offers_cluster: shared.trust.offers_cluster(),
+            offers_gsi: shared.trust.is_offered() && !shared.is_let_in,
+            offers_cluster: shared.trust.offers_cluster() && !shared.is_let_in,
             stripes: shared.config.stripes.len(),
             ..Profile::default()
         };
         Ok(Self {
-            local: control.local_addr()?,
+            local,
             machine: wire::Session::new(profile),
             input: vec![0; INPUT_BYTES].into(),
             gone: false,

@@ -54,6 +54,9 @@ pub enum Error {
     NameService { host: String, cause: String },
     #[error("{host}: cannot connect ({})", why(.cause))]
     Unreachable { host: String, cause: io::Error },
+    /// `ssh` led to no server.
+    #[error("{host}: ssh leads to no server there ({said})")]
+    NoShell { host: String, said: String },
     /// Something else listens there.
     #[error("{host}: does not speak FTP ({what})")]
     NotFtp { host: String, what: String },
@@ -174,6 +177,7 @@ impl Error {
             } => Fault::NotYet(*pause),
             Self::NameService { .. }
             | Self::Unreachable { .. }
+            | Self::NoShell { .. }
             | Self::Busy { .. }
             | Self::Lost { .. }
             | Self::Stalled { .. } => Fault::Passing,
@@ -209,6 +213,7 @@ impl Error {
             Self::NoSuchHost { .. }
             | Self::NameService { .. }
             | Self::Unreachable { .. }
+            | Self::NoShell { .. }
             | Self::NotFtp { .. } => true,
             Self::Lost { during, .. } | Self::Stalled { during, .. } => {
                 [GREETING, LOGIN].contains(&&**during)
@@ -223,6 +228,9 @@ impl Error {
             Self::NoSuchHost { host, .. } => format!("check the spelling of {host}"),
             Self::NameService { .. } => "check /etc/resolv.conf, or try again".into(),
             Self::Unreachable { host, cause } => to_reach(host, cause),
+            Self::NoShell { host, .. } => {
+                format!("`ssh {host} godwit version` must work without a question")
+            }
             Self::NotFtp { host, .. } => format!("is {host} the right port of an FTP server?"),
             Self::Lost { host, during, .. } if during == GREETING => {
                 format!("is {host} the right port of an FTP server? if so, try again in a while")

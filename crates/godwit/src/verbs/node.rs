@@ -31,6 +31,11 @@ Exit status: 0 after it was told to stop; 2 a wrong option or key; 1 it cannot l
 pub(crate) struct Node {
     #[command(flatten)]
     told: Told,
+    /// Talk with one client over standard input and output, with all your rights, and end with
+    /// it: for ssh, which has let it in. Data goes over connections of its own, in clear
+    /// [--export is / then]
+    #[arg(long, conflicts_with_all = ["ftp", "anonymous"])]
+    stdio: bool,
 }
 
 /// What a node can be told on the command line; `config show` takes the same.
@@ -84,7 +89,10 @@ enum Anonymous {
 
 impl Node {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let config = config::load(&self.told)?;
+        let mut config = config::load(&self.told)?;
+        if self.stdio && self.told.export.is_none() {
+            config.export = "/".into();
+        }
         log::start(screen.tone(), config.log_level());
         let export = config.export.clone();
         let wanted = format!("serve {}", export.display());
@@ -92,7 +100,12 @@ impl Node {
             // Who started us and does not listen is served all the same.
             let _ = tell(screen, &export, addresses).and_then(|()| screen.flush());
         };
-        match godwit_node::run(config, ready) {
+        let served = if self.stdio {
+            godwit_node::attend(config)
+        } else {
+            godwit_node::run(config, ready)
+        };
+        match served {
             Ok(()) => Ok(Facts::new()),
             Err(NodeError::Config(error)) => Err(Trouble::asked(wanted, error)),
             Err(NodeError::Export { cause, .. }) => Err(Trouble::store(wanted, cause)),

@@ -130,7 +130,7 @@ fn connect(url: &Url, options: &Options, trust: Trust) -> Result<Arc<dyn Store>>
                 Opener::Myself,
             )?))
         }
-        Scheme::Ftp | Scheme::Gsiftp => {
+        Scheme::Ftp | Scheme::Gsiftp | Scheme::Sshftp => {
             let limits = RemoteOptions {
                 stall: options.stall,
                 connect: options.connect,

@@ -49,7 +49,7 @@ pub(super) fn host_port(host: &str, port: u16) -> String {
 
 /// Asks the resolver. It knows no deadline of its own, so it is asked in a thread
 /// that may be left behind.
-fn resolve(host: &str, port: u16, within: Duration) -> Result<Vec<SocketAddr>> {
+pub(super) fn resolve(host: &str, port: u16, within: Duration) -> Result<Vec<SocketAddr>> {
     if let Ok(ip) = host.parse() {
         return Ok(vec![SocketAddr::new(ip, port)]);
     }

@@ -133,6 +133,13 @@ impl Session {
 
     /// Asks the server to listen.
     fn ask_passive(&mut self, mode: Mode, hosts: Hosts) -> Result<Vec<SocketAddr>> {
+        // Only the server knows where it is.
+        if self.is_carried() && self.reached(hosts) != Hosts::All {
+            let reply = self.ask_one(Line::new("PASV"))?;
+            if let Ok(Passive::Commas(told)) = Passive::from_reply(&reply) {
+                return Ok(vec![told.into()]);
+            }
+        }
         let control = self.peer_address()?;
         if self.reached(hosts) == Hosts::All && mode == Mode::Extended {
             let reply = self.ask_one(Line::new("SPAS"))?;

@@ -19,6 +19,7 @@ mod parts;
 mod proof;
 mod session;
 mod small;
+mod tunnel;
 
 use crate::{
     Can, Entry, Error, Finished, Given, Read, Result, Set, Sink, Small, Space, Stat, Store, Take,
@@ -108,7 +109,7 @@ pub struct Remote(Arc<Inner>, Arc<Path>);
 
 struct Inner {
     host: String,
-    port: u16,
+    port: Option<u16>,
     login: Login,
     who: Credentials,
     options: RemoteOptions,
@@ -129,6 +130,8 @@ enum Login {
     Password,
     /// GSI, before a word is said.
     Proof,
+    /// `ssh` has said it.
+    Shell,
 }
 
 /// What was learned of the server when we last logged in.
@@ -149,7 +152,8 @@ impl From<&Session> for Known {
 
 impl fmt::Debug for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Remote({}:{})", self.0.host, self.0.port)
+        let port = self.0.port.unwrap_or_default();
+        write!(f, "Remote({}:{port})", self.0.host)
     }
 }
 
@@ -165,18 +169,22 @@ impl Remote {
         let (login, nobody) = match scheme {
             Scheme::Ftp => (Login::Password, Credentials::anonymous()),
             Scheme::Gsiftp => (Login::Proof, options.trust.whom.credentials()),
+            Scheme::Sshftp => (Login::Shell, Credentials::mapped()),
             _ => {
                 let why = scheme.not_served();
                 return Err(not_served(why.unwrap_or("it is not on an FTP server")));
             }
         };
-        if login == Login::Password && options.trust.level != Level::Clear {
+        if login != Login::Proof && options.trust.level != Level::Clear {
             return Err(Error::Unsupported {
                 what: "protecting what is transferred".into(),
-                why: "ftp: goes in clear; gsiftp: can be protected".into(),
+                why: format!(
+                    "{}: goes in clear; gsiftp: can be protected",
+                    scheme.as_str()
+                ),
             });
         }
-        if login == Login::Password && options.trust.expect.is_some() {
+        if login != Login::Proof && options.trust.expect.is_some() {
             return Err(Error::Unsupported {
                 what: "knowing who the server is".into(),
                 why: "ftp: proves nothing; gsiftp: does".into(),
@@ -187,11 +195,11 @@ impl Remote {
             user: url.user().map_or(nobody.user, Into::into),
             password: url.password().map_or(nobody.password, Into::into),
         };
-        let (host, port) = (
-            host.to_resolve(),
-            url.port().or(scheme.default_port()).unwrap_or(21),
-        );
-        let at = connect::host_port(&host, port);
+        let usual = scheme.default_port().unwrap_or(21);
+        let (host, port) = (host.to_resolve(), url.port());
+        let at = connect::host_port(&host, port.unwrap_or(usual));
+        // What ssh has for this host in its own configuration counts more than what is usual.
+        let port = port.or((login != Login::Shell).then_some(usual));
         let server = format!("{}://{}@{at}", scheme.as_str(), who.user);
         let inner = Inner {
             host,
@@ -242,7 +250,8 @@ impl Remote {
     /// idle ones; what goes wrong here goes wrong there again, and is told there.
     pub(crate) fn prepare(&self, flow: Flow) {
         let known = self.0.known().clone();
-        if !known.is_some_and(|known| known.peer.family() == Family::Godwit) {
+        let is_ours = known.is_some_and(|known| known.peer.family() == Family::Godwit);
+        if !is_ours || self.0.login == Login::Shell {
             return;
         }
         let prepared = self.0.open(&[Line::new("EPSV")]).and_then(|mut session| {
@@ -349,8 +358,8 @@ impl Inner {
             is_ours: before.as_ref().is_some_and(calls_itself_ours),
             lines,
         };
-        let Self { host, who, .. } = self;
-        let opened = Session::open(host, self.port, self.login, who, &self.options, ahead);
+        let at = (self.host.as_str(), self.port);
+        let opened = Session::open(at, self.login, &self.who, &self.options, ahead);
         let now = opened.as_ref().ok().map(|session| {
             let now = Known::from(session);
             // What was said before the greeting waited for the server's own start as well.

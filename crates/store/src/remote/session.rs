@@ -9,6 +9,7 @@ use super::{
     data::Hosts,
     faults,
     proof::{self, Proved},
+    tunnel::{Tunnel, Way},
 };
 use crate::{
     Error, Result,
@@ -56,6 +57,8 @@ pub(super) struct Session {
     /// What was answered to lines said together with the login, until more is said.
     early: Vec<(Line, Reply)>,
     stream: TcpStream,
+    /// What carries the conversation, if not a connection of its own.
+    tunnel: Option<Tunnel>,
     dialogue: Dialogue,
     buffer: Vec<u8>,
     pub(super) options: RemoteOptions,
@@ -89,18 +92,27 @@ impl Session {
     /// Connects and logs in. To one of ours `ahead` is said in the same breath;
     /// who asks one of these lines next has the answer already.
     pub(super) fn open(
-        host: &str,
-        port: u16,
+        (host, port): (&str, Option<u16>),
         login: Login,
         who: &Credentials,
         options: &RemoteOptions,
         ahead: Ahead<'_>,
     ) -> Result<Self> {
-        let stream = connect::connect(host, port, options.connect, &options.cancel)?;
-        let (name, host) = (host, connect::host_port(host, port));
-        let ready = stream
-            .set_nodelay(true)
-            .and_then(|()| stream.set_write_timeout(Some(options.stall)));
+        let (stream, tunnel) = if login == Login::Shell {
+            let user = Some(who.user.as_str()).filter(|_| !who.is_mapped());
+            let (stream, tunnel) = Tunnel::open(Way { host, port, user })?;
+            (stream, Some(tunnel))
+        } else {
+            let port = port.unwrap_or_default();
+            let stream = connect::connect(host, port, options.connect, &options.cancel)?;
+            let _ = stream.set_nodelay(true); // slower at worst
+            (stream, None)
+        };
+        let (name, host) = (
+            host,
+            port.map_or(host.into(), |port| connect::host_port(host, port)),
+        );
+        let ready = stream.set_write_timeout(Some(options.stall));
         ready.map_err(|cause| Error::Unreachable {
             host: host.clone(),
             cause,
@@ -117,12 +129,17 @@ impl Session {
             safety: None,
             early: Vec::new(),
             stream,
+            tunnel,
             dialogue: Dialogue::new(),
             buffer: vec![0; READ_BYTES],
             options: options.clone(),
         };
         let logged_in = session.log_in(name, login, who, ahead);
-        if let Err(refusal) = logged_in.map_err(while_logging_in)? {
+        let logged_in = logged_in.map_err(|error| match &session.tunnel {
+            Some(tunnel) => tunnel.explain(error),
+            None => while_logging_in(error),
+        });
+        if let Err(refusal) = logged_in? {
             let mut error = faults::refused(&session.host, Path::new(""), refusal);
             if let Error::Login { by_certificate, .. } = &mut error {
                 *by_certificate = matches!(login, Login::Proof);
@@ -159,6 +176,13 @@ impl Session {
                     ..ahead
                 };
                 client::log_in(self, who, said)?
+            }
+            Login::Shell => {
+                let said = Ahead {
+                    lines: &lines,
+                    ..ahead
+                };
+                client::log_in(self, &Credentials::mapped(), said)?
             }
         };
         let (peer, replies) = match entered {
@@ -237,6 +261,9 @@ impl Session {
 
     /// Returns where the server's end of the control channel is.
     pub(super) fn peer_address(&self) -> Result<SocketAddr> {
+        if let Some(tunnel) = &self.tunnel {
+            return tunnel.peer_address(self.options.connect);
+        }
         self.stream
             .peer_addr()
             .map_err(|cause| self.lost("looking who is there", cause))
@@ -244,10 +271,19 @@ impl Session {
 
     /// Returns our address as the server sees it, unless somebody translates it.
     pub(super) fn local_ip(&self) -> Result<IpAddr> {
+        if let Some(tunnel) = &self.tunnel {
+            return tunnel.local_ip(self.options.connect);
+        }
         let address = self.stream.local_addr();
         address
             .map(|a| a.ip())
             .map_err(|cause| self.lost("looking who we are", cause))
+    }
+
+    /// Tells whether the conversation goes through something else, so that only the
+    /// server knows where it is.
+    pub(super) fn is_carried(&self) -> bool {
+        self.tunnel.is_some()
     }
 
     /// Tells whether the server hung up, or spoke unasked, which it does only to say goodbye.

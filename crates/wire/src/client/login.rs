@@ -43,8 +43,13 @@ impl Credentials {
         }
     }
 
+    /// Tells whether the server knows by other means which account it is.
+    pub fn is_mapped(&self) -> bool {
+        self.user == MAPPED
+    }
+
     fn scheme(&self) -> &'static str {
-        if self.user == MAPPED { "gsiftp" } else { "ftp" }
+        if self.is_mapped() { "gsiftp" } else { "ftp" }
     }
 }
 
