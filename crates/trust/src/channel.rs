@@ -359,7 +359,10 @@ impl Channel {
                     .first()
                     .ok_or_else(|| garbled("no certificate"))?;
                 let peer_key = leaf.public_key().doing("reading the peer's key")?;
-                let key = keys::like(&peer_key)?;
+                let key = match context::is_with_ours(self.tls.ssl()) {
+                    true => keys::elliptic()?,
+                    false => keys::like(&peer_key)?,
+                };
                 let request = request(&key).doing("asking for a proxy")?;
                 self.say(&request)?;
                 let token = self.outgoing();

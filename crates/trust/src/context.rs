@@ -5,8 +5,8 @@ use openssl::{
     error::ErrorStack,
     pkey::{PKeyRef, Private},
     ssl::{
-        SslContext, SslContextBuilder, SslContextRef, SslMethod, SslMode, SslOptions,
-        SslSessionCacheMode, SslVerifyMode, SslVersion,
+        AlpnError, SslContext, SslContextBuilder, SslContextRef, SslMethod, SslMode, SslOptions,
+        SslRef, SslSessionCacheMode, SslVerifyMode, SslVersion, select_next_proto,
     },
     x509::{X509, X509Ref},
 };
@@ -50,8 +50,32 @@ pub(crate) fn make_old(credential: &Credential) {
 
 fn make(credential: &Credential) -> Result<SslContextBuilder> {
     let (leaf, key) = (credential.leaf()?, credential.key()?);
-    let made = certified(leaf, key, &credential.chain()[1..]);
+    let made = certified(leaf, key, &credential.chain()[1..]).and_then(|mut context| {
+        context.set_alpn_protos(OURS_LISTED)?;
+        context.set_alpn_select_callback(|_, theirs| {
+            select_next_proto(OURS_LISTED, theirs).ok_or(AlpnError::NOACK)
+        });
+        Ok(context)
+    });
     made.doing("using our own certificate")
+}
+
+/// Tells whether an acceptor's peer is a godwit: such a one says so in its first word (ALPN),
+/// which others do not and which others do not mind.
+pub(crate) fn is_with_ours(ssl: &SslRef) -> bool {
+    ssl.selected_alpn_protocol() == Some(&OURS_LISTED[1..])
+}
+
+/// Has a credential not say that it is a godwit's, as those of others do not.
+#[cfg(test)]
+pub(crate) fn make_strange(credential: &Credential) {
+    let (leaf, key) = (credential.leaf().unwrap(), credential.key().unwrap());
+    let make = || {
+        certified(leaf, key, &credential.chain()[1..])
+            .unwrap()
+            .build()
+    };
+    credential.contexts().initiator.get_or_init(make);
 }
 
 fn certified(
@@ -87,3 +111,6 @@ pub(crate) fn resume_never(context: &mut SslContextBuilder) -> Result<(), ErrorS
     );
     Ok(())
 }
+
+/// As TLS lists it: its length before it.
+const OURS_LISTED: &[u8] = b"\x06godwit";

@@ -16,11 +16,17 @@ use std::{
 /// Returns a key to delegate to: of the kind of the peer's, since the peer must be able to use it.
 ///
 /// Globus answers with RSA of the peer's own length and so fails with elliptic curves. RSA is
-/// 2048 here whatever the peer has: the key lives for hours.
+/// 2048 here whatever the peer has: the key lives for hours. Where one such peer comes others do,
+/// perhaps all at once.
 pub(crate) fn like<T: HasPublic>(peer: &PKeyRef<T>) -> Result<PKey<Private>> {
     match peer.id() {
         Id::EC | Id::ED25519 | Id::ED448 => elliptic(),
-        _ => ready_rsa(),
+        _ => {
+            let mut stock = STOCK.lock();
+            stock.keys_wanted = stock.keys_wanted.max(KEYS_IN_USE);
+            drop(stock);
+            ready_rsa()
+        }
     }
 }
 
@@ -63,6 +69,8 @@ fn fill(mut stock: MutexGuard<'static, Shelf>) {
 }
 
 fn tend() {
+    // What is made ahead may wait for what is asked for.
+    let _ = rustix::process::nice(10);
     loop {
         let mut stock = STOCK.lock();
         while stock.keys.len() >= stock.keys_wanted {
@@ -111,7 +119,9 @@ static STOCK: Stock = Stock {
 
 const BITS: u32 = 2048;
 const KEYS_AT_FIRST: usize = 4;
-const KEYS_MAX: usize = 64;
+/// Three seconds of a processor that has nothing else to do.
+const KEYS_IN_USE: usize = 32;
+const KEYS_MAX: usize = 256;
 
 #[cfg(test)]
 mod tests {

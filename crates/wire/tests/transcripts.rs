@@ -6,7 +6,7 @@ use godwit_core::Algorithm;
 use godwit_wire::{address::Passive, marker::Marker};
 use godwit_wire::{
     base64,
-    client::Token,
+    client::{Pace, Token},
     shield::{Guard, Spoiled},
 };
 use godwit_wire::{
@@ -91,7 +91,7 @@ impl Script {
             }),
             _ => Err(Broken("no such word".into())),
         };
-        match client::authenticate(self, "GSSAPI", b"hello".into(), &mut step) {
+        match client::authenticate(self, "GSSAPI", b"hello".into(), Pace::StepByStep, &mut step) {
             Ok(Ok(())) => {
                 self.dialogue.protect(Box::new(Turned::default())).unwrap();
                 self.guard = Some(Turned::default());

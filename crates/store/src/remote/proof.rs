@@ -5,7 +5,7 @@ use super::session::Session;
 use crate::{Error, Result, channel::Safety};
 use godwit_trust::{Authorities, Channel, Credential, Delegate, Expect};
 use godwit_wire::{
-    client::{self, Refusal, Token},
+    client::{self, Pace, Refusal, Token},
     shield::{Guard, Level, Spoiled},
 };
 
@@ -70,6 +70,7 @@ pub(super) struct Proved {
 pub(super) fn prove(
     session: &mut Session,
     host: &str,
+    pace: Pace,
 ) -> Result<std::result::Result<Proved, Refusal>> {
     let (at, trust) = (session.host.clone(), session.options.trust.clone());
     let wrong = |cause| Error::Trust {
@@ -93,7 +94,7 @@ pub(super) fn prove(
             done: step.done,
         })
     };
-    if let Err(refusal) = client::authenticate(session, mechanism, first, &mut step)? {
+    if let Err(refusal) = client::authenticate(session, mechanism, first, pace, &mut step)? {
         return match credential.key_refused(refusal.code, &refusal.said) {
             Some(cause) => Err(wrong(cause)),
             None => Ok(Err(refusal)),

@@ -19,8 +19,8 @@ use crate::{
 use godwit_sys::wait_readable;
 use godwit_wire::{
     client::{
-        self, Ahead, Credentials, Dialogue, Family, Heard, Line, LoggedIn, Peer, Refusal, Settings,
-        Talk,
+        self, Ahead, Credentials, Dialogue, Family, Heard, Line, LoggedIn, Pace, Peer, Refusal,
+        Settings, Talk,
     },
     reply::Reply,
     shield::{Guard, Level},
@@ -223,7 +223,11 @@ impl Session {
             Ok(banner) => banner,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        match proof::prove(self, name)? {
+        let pace = match banner.contains("godwit") {
+            true => Pace::AtOnce,
+            false => Pace::StepByStep,
+        };
+        match proof::prove(self, name, pace)? {
             Ok(proved) => self.proved = Some(proved),
             Err(refusal) => return Ok(Err(refusal)),
         }

@@ -277,10 +277,15 @@ fn a_full_proxy_is_delegated_when_asked() {
 }
 
 #[test]
-fn a_peer_with_an_rsa_key_delegates_to_an_rsa_key() {
-    let bob = WORLD.ca.issue(&Issue::user("bob")).unwrap();
-    let (_, server) = WORLD.meet(&bob, Expect::Anyone, Delegate::Limited).unwrap();
-    assert_eq!(server.delegated().unwrap().key_kind(), "RSA 2048");
+fn a_peer_with_an_rsa_key_delegates_to_one_unless_it_is_a_godwit() {
+    for (is_ours, kind) in [(true, "EC 256"), (false, "RSA 2048")] {
+        let bob = WORLD.ca.issue(&Issue::user("bob")).unwrap();
+        if !is_ours {
+            context::make_strange(&bob);
+        }
+        let (_, server) = WORLD.meet(&bob, Expect::Anyone, Delegate::Limited).unwrap();
+        assert_eq!(server.delegated().unwrap().key_kind(), kind);
+    }
 }
 
 #[test]

@@ -18,7 +18,7 @@ mod verbs;
 pub use line::{Line, Unspeakable};
 pub use login::{ACTS_FOR, Ahead, Credentials, LoggedIn, enter, greet, log_in};
 pub use peer::{Family, Peer};
-pub use proof::{Steps, Token, authenticate};
+pub use proof::{Pace, Steps, Token, authenticate};
 pub use refusal::{Refusal, Why};
 pub use settings::{Mode, Settings};
 pub use told::{Told, Upload};

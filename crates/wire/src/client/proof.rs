@@ -15,6 +15,15 @@ pub struct Token {
 /// Takes a token of the other side.
 pub type Steps<'a, E> = dyn FnMut(&[u8]) -> Result<Token, E> + 'a;
 
+/// How much is said before an answer is waited for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Pace {
+    /// The first token behind `AUTH`, in one breath: for servers of ours.
+    AtOnce,
+    /// One after the other.
+    StepByStep,
+}
+
 /// Exchanges tokens of a mechanism until both sides are content; `first` begins, and
 /// `step` takes what the server says. The inner error is the server's refusal. The reply that
 /// ends this is the last one in clear.
@@ -22,15 +31,28 @@ pub fn authenticate<T: Talk>(
     talk: &mut T,
     mechanism: &str,
     first: Vec<u8>,
+    pace: Pace,
     step: &mut Steps<'_, T::Error>,
 ) -> Result<Result<(), Refusal>, T::Error> {
-    let offered = talk.ask_one(Line::new("AUTH").and(mechanism))?;
+    let auth = Line::new("AUTH").and(mechanism);
+    let mut ahead = None;
+    let offered = match pace {
+        Pace::StepByStep => talk.ask_one(auth)?,
+        Pace::AtOnce => {
+            let mut replies = talk.ask(&[auth, adat(&first)])?;
+            ahead = replies.pop();
+            replies.pop().expect("as many replies as lines")
+        }
+    };
     if offered.code != 334 {
         return Ok(Err(refused(&offered)));
     }
     let (mut token, mut done) = (first, false);
     for _ in 0..ROUNDS_MAX {
-        let reply = talk.ask_one(Line::new("ADAT").and(base64::encode(&token)))?;
+        let reply = match ahead.take() {
+            Some(reply) => reply,
+            None => talk.ask_one(adat(&token))?,
+        };
         if !matches!(reply.code, 235 | 335) {
             return Ok(Err(refused(&reply)));
         }
@@ -47,6 +69,10 @@ pub fn authenticate<T: Talk>(
         }
     }
     bad("it has no end")
+}
+
+fn adat(token: &[u8]) -> Line {
+    Line::new("ADAT").and(base64::encode(token))
 }
 
 /// Reads what stands behind `ADAT=`; a 235 often has none.
@@ -81,3 +107,58 @@ fn bad<T, E: From<Error>>(why: &'static str) -> Result<T, E> {
 
 /// TLS with delegation takes four.
 const ROUNDS_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Answers line by line, and notes how many lines came in each breath.
+    struct Scripted {
+        replies: Vec<Reply>,
+        breaths: Vec<usize>,
+    }
+
+    impl Talk for Scripted {
+        type Error = Error;
+
+        fn ask(&mut self, lines: &[Line]) -> Result<Vec<Reply>, Error> {
+            self.breaths.push(lines.len());
+            Ok(self.replies.drain(..lines.len()).collect())
+        }
+
+        fn greeting(&mut self) -> Result<Reply, Error> {
+            unreachable!("it is greeted before")
+        }
+
+        fn ask_before_greeting(&mut self, _: &[Line]) -> Result<(Reply, Vec<Reply>), Error> {
+            unreachable!("it is greeted before")
+        }
+    }
+
+    fn said(pace: Pace, replies: &[(u16, &str)]) -> (Result<(), Refusal>, Vec<usize>) {
+        let replies = replies.iter().map(|&(code, text)| Reply::new(code, text));
+        let mut talk = Scripted {
+            replies: replies.collect(),
+            breaths: Vec::new(),
+        };
+        let mut due = [true, false].into_iter();
+        let mut step = |_: &[u8]| {
+            let bytes = due.next().unwrap_or(false).then(|| b"next".to_vec());
+            Ok(Token { bytes, done: true })
+        };
+        let came = authenticate(&mut talk, "GSSAPI", b"first".to_vec(), pace, &mut step);
+        (came.unwrap(), talk.breaths)
+    }
+
+    #[test]
+    fn one_of_ours_is_told_the_first_token_with_the_wish() {
+        let good = [(334, "go on"), (335, "ADAT=AAAA"), (235, "ADAT=AAAA")];
+        assert_eq!(said(Pace::AtOnce, &good), (Ok(()), vec![2, 1]));
+        assert_eq!(said(Pace::StepByStep, &good), (Ok(()), vec![1, 1, 1]));
+        let bad = [(504, "no such thing"), (503, "AUTH GSSAPI first.")];
+        for (pace, breaths) in [(Pace::AtOnce, [2]), (Pace::StepByStep, [1])] {
+            let (refused, asked) = said(pace, &bad);
+            assert_eq!((refused.unwrap_err().code, &asked[..]), (504, &breaths[..]));
+        }
+    }
+}
