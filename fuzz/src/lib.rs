@@ -354,6 +354,7 @@ fn paths(ask: &Ask) -> Vec<&Path> {
         | Ask::Hang => vec![],
         Ask::Rename { from, to } => vec![from, to],
         Ask::Stat { path }
+        | Ask::Look { path }
         | Ask::Size { path }
         | Ask::Remove { path, .. }
         | Ask::MakeDir { path }
@@ -381,7 +382,7 @@ fn answer(ask: &Ask, granted: bool) -> Answer {
         }),
         _ if !granted => Answer::Failed(Failure::new(Cause::Missing, "no such file\r\n550 x")),
         Ask::Listen { .. } => Answer::Listening(vec![([127, 0, 0, 1], 1234).into()]),
-        Ask::Stat { .. } => Answer::Stat(Stat {
+        Ask::Stat { .. } | Ask::Look { .. } => Answer::Stat(Stat {
             kind: Kind::File,
             size: 5,
             modify: Some(Duration::from_secs(1)),

@@ -18,6 +18,8 @@ use std::{
 pub(crate) struct Accounts {
     export: PathBuf,
     config: config::Accounts,
+    /// Links are followed by whoever asks the rights, and not again behind them.
+    plain: bool,
     /// What can act for others: only if root started us.
     steward: Option<Steward>,
     dirs: Mutex<HashMap<Key, Dir>>,
@@ -32,6 +34,7 @@ impl Accounts {
         Self {
             export: config.export.clone(),
             config: config.accounts.clone(),
+            plain: config.rights.is_some(),
             steward: None,
             dirs: Mutex::default(),
         }
@@ -55,6 +58,7 @@ impl Accounts {
             uid_min: config.accounts.uid_min,
             idle: config.accounts.idle,
             secrets: vec![config.trust.key_file()],
+            plain: accounts.plain,
         };
         let cannot = |cause| privilege("keep root apart", cause);
         accounts.steward = Some(Steward::start(rules).map_err(cannot)?);
@@ -129,7 +133,11 @@ impl Accounts {
 
     fn open(&self, account: Option<&str>, identity: &str) -> godwit_store::Result<Dir> {
         let (Some(name), Some(steward)) = (account, &self.steward) else {
-            return Dir::open(&self.export, identity, Opener::Myself);
+            let opener = match self.plain {
+                true => Opener::Plainly,
+                false => Opener::Myself,
+            };
+            return Dir::open(&self.export, identity, opener);
         };
         let account = steward.account(name);
         account.ready().map_err(|cause| StoreError::Denied {

@@ -21,6 +21,8 @@ pub struct Config {
     pub export: PathBuf,
     /// Where what must survive is kept, if not beside the files.
     pub state: Option<PathBuf>,
+    /// Who may do what where; `None`: whatever their account may.
+    pub rights: Option<PathBuf>,
     /// Where FTP is spoken.
     pub ftp: Vec<SocketAddr>,
     /// The name in the greeting.
@@ -278,7 +280,7 @@ pub struct Key {
 }
 
 /// Every key there is.
-pub const KEYS: [Key; 32] = [
+pub const KEYS: [Key; 33] = [
     Key {
         name: "node.export",
         default: ".",
@@ -293,6 +295,11 @@ pub const KEYS: [Key; 32] = [
         name: "node.state",
         default: "",
         about: "directory in which transfers.jsonl tells every transfer, a line each; what a resume needs lies beside the files",
+    },
+    Key {
+        name: "node.rights",
+        default: "",
+        about: "file of rules that say who may do what where (godwit auth); empty: what accounts and anonymous.access permit",
     },
     Key {
         name: "ftp.listen",
@@ -547,6 +554,7 @@ impl Config {
             state: Some(take.text("node.state"))
                 .filter(|s| !s.is_empty())
                 .map(Into::into),
+            rights: file("node.rights"),
             ftp: take.one("ftp.listen", parse_addresses)?,
             host: take.text("ftp.host").into(),
             anonymous: take.one("anonymous.access", parse_access)?,

@@ -6,6 +6,7 @@ mod accounts;
 mod admission;
 mod config;
 mod failure;
+mod guarded;
 mod journal;
 mod listener;
 mod ports;
@@ -54,6 +55,8 @@ pub enum Error {
     /// What was configured for GSI is of no use.
     #[error("cannot prove who this node is: {0}")]
     Trust(godwit_trust::Error),
+    #[error("cannot use the rights: {0}")]
+    Rights(godwit_trust::Error),
     #[error("cannot keep state in {}: {}", .path.display(), why(.cause))]
     State { path: PathBuf, cause: io::Error },
     #[error("cannot {what}: {}", why(.cause))]

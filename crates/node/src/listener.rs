@@ -4,6 +4,7 @@ use crate::{
     Addresses, Config, Error,
     accounts::Accounts,
     admission::{Admission, Admitted},
+    guarded::{Guarded, Rules},
     journal::Journal,
     ports::Ports,
     session::Session,
@@ -12,6 +13,7 @@ use crate::{
 };
 use godwit_store::Dir;
 use godwit_sys::{listen_deep, raise_open_files, wait_readable};
+use godwit_trust::Identity;
 use std::{
     fs::File,
     io::{self, Write},
@@ -27,9 +29,10 @@ use std::{
 pub(crate) struct Shared {
     pub(crate) config: Config,
     /// For those who do not say who they are.
-    pub(crate) dir: Dir,
+    dir: Dir,
     /// For each of the others.
     accounts: Accounts,
+    rules: Option<Arc<Rules>>,
     pub(crate) trust: Trust,
     pub(crate) ports: Arc<Ports>,
     pub(crate) stop: Stop,
@@ -58,8 +61,10 @@ impl Shared {
             path: config.state.clone().unwrap_or_default(),
             cause,
         })?;
+        let rules = config.rights.as_deref().map(Rules::read).transpose();
         Ok(Self {
             dir,
+            rules: rules.map_err(Error::Rights)?.map(Arc::new),
             accounts,
             trust,
             ports: Ports::new(config.data.ports.clone(), config.data.wait),
@@ -76,10 +81,21 @@ impl Shared {
         &self.host
     }
 
+    /// Returns the export as those see it who do not say who they are.
+    pub(crate) fn dir_of_anybody(&self) -> Guarded {
+        Guarded::new(self.dir.clone(), None, self.rules.clone())
+    }
+
     /// Returns the export as somebody sees it who has that account: uploads that
     /// are not finished are apart from those of other identities.
-    pub(crate) fn dir_of(&self, account: &str, identity: &str) -> godwit_store::Result<Dir> {
-        self.accounts.dir(Some(account), identity)
+    pub(crate) fn dir_of(&self, account: &str, who: &Identity) -> godwit_store::Result<Guarded> {
+        let dir = self.accounts.dir(Some(account), who.subject())?;
+        Ok(Guarded::new(dir, Some(who.clone()), self.rules.clone()))
+    }
+
+    /// Tells whether it is the rights that say who may write.
+    pub(crate) fn asks_rights(&self) -> bool {
+        self.rules.is_some()
     }
 }
 

@@ -14,9 +14,12 @@ mod send;
 mod striped;
 mod trust;
 
-use crate::{failure::failure, journal::Transfer, listener::Shared, ports::Held, stripes::Stripes};
+use crate::{
+    failure::failure, guarded::Guarded, journal::Transfer, listener::Shared, ports::Held,
+    stripes::Stripes,
+};
 use godwit_store::{
-    Dir, Error,
+    Error,
     channel::{Channel, Watch},
 };
 use godwit_sys::{Wake, wait_readable};
@@ -50,7 +53,7 @@ pub(crate) struct Session {
     /// Others that make transfers for us.
     stripes: Option<Stripes>,
     /// The export, as who logged in sees it.
-    dir: Dir,
+    dir: Guarded,
     proof: trust::Proof,
     /// What the transfer under way has done to the data connections.
     links: Links,
@@ -135,7 +138,7 @@ impl Session {
             held: None,
             aimed: Vec::new(),
             stripes: None,
-            dir: shared.dir.clone(),
+            dir: shared.dir_of_anybody(),
             proof: trust::Proof::None,
             links: Links::Untouched,
             watch: Watch::new(limits.stall)?,
@@ -296,7 +299,7 @@ impl Session {
         }
     }
 
-    fn dir(&self) -> &Dir {
+    fn dir(&self) -> &Guarded {
         &self.dir
     }
 

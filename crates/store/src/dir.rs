@@ -45,6 +45,9 @@ pub enum Opener {
     /// With those of this process.
     #[default]
     Myself,
+    /// With those of this process, and following no links: for whoever has asked
+    /// [`Dir::without_links`] where they lead.
+    Plainly,
     /// With those of an account, beneath its export.
     Account(Account),
 }
@@ -63,6 +66,7 @@ impl Dir {
     pub fn open(root: &Path, identity: &str, opener: Opener) -> Result<Self> {
         let root = match opener {
             Opener::Myself => Root::open(root).map_err(|e| Error::io(root, e))?,
+            Opener::Plainly => Root::open_plain(root).map_err(|e| Error::io(root, e))?,
             Opener::Account(account) if account.export() == root => Root::of(account),
             Opener::Account(account) => {
                 return Err(Error::Unsupported {
@@ -100,6 +104,18 @@ impl Dir {
     /// They are told to that sink ([`Sink::came`]); here nothing is published.
     pub fn share(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
         patch::share(&self.0, path, write)
+    }
+
+    /// Returns the path by which the same is reached through no link, as far as there is
+    /// anything. Of use where links are not followed ([`Opener::Plainly`]): what becomes a link
+    /// behind us is then refused.
+    pub fn without_links(&self, path: &Path) -> Result<PathBuf> {
+        self.0.without_links(path)
+    }
+
+    /// Renames as [`Store::rename`] does; the new name must be free.
+    pub fn rename_new(&self, from: &Path, to: &Path) -> Result<()> {
+        self.0.rename(from, to, Over::Nothing)
     }
 
     /// Hands a file to another group, as far as the kernel permits.
@@ -227,20 +243,7 @@ impl Store for Dir {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        let (source, old) = self.0.place(from)?;
-        let (target, new) = self.0.place(to)?;
-        source
-            .rename(&old, &target, &new, Over::Anything)
-            .map_err(|e| match e.kind() {
-                io::ErrorKind::NotFound => Error::io(from, e),
-                io::ErrorKind::CrossesDevices => Error::Unsupported {
-                    what: format!("renaming to {}", to.display()),
-                    why: "it is on another file system".into(),
-                },
-                // The kernel does not say which directory forbids it.
-                io::ErrorKind::PermissionDenied if is_open(&target) => wrong(from, e),
-                _ => wrong(to, e),
-            })
+        self.0.rename(from, to, Over::Anything)
     }
 
     fn mkdir(&self, path: &Path) -> Result<()> {
@@ -297,6 +300,23 @@ impl Store for Dir {
 }
 
 impl Inner {
+    fn rename(&self, from: &Path, to: &Path, over: Over) -> Result<()> {
+        let (source, old) = self.place(from)?;
+        let (target, new) = self.place(to)?;
+        source
+            .rename(&old, &target, &new, over)
+            .map_err(|e| match e.kind() {
+                io::ErrorKind::NotFound => Error::io(from, e),
+                io::ErrorKind::CrossesDevices => Error::Unsupported {
+                    what: format!("renaming to {}", to.display()),
+                    why: "it is on another file system".into(),
+                },
+                // The kernel does not say which directory forbids it.
+                io::ErrorKind::PermissionDenied if is_open(&target) => wrong(from, e),
+                _ => wrong(to, e),
+            })
+    }
+
     /// Opens a file by its path.
     fn file(&self, path: &Path, how: Open, mode: u32) -> Result<File> {
         self.root.file(path, how, mode).map_err(|e| wrong(path, e))

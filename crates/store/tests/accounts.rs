@@ -221,6 +221,7 @@ fn steward_with(export: &Path, idle: Duration) -> Steward {
         uid_min: 1000,
         idle,
         secrets: Vec::new(),
+        plain: false,
     })
     .unwrap()
 }
@@ -567,6 +568,7 @@ fn secret_is_opened(export: &Path) {
         uid_min: 1000,
         idle: Duration::from_secs(60),
         secrets: vec![key.clone()],
+        plain: false,
     })
     .unwrap();
     drop_root(&User::of_number(65_534).unwrap()).unwrap();

@@ -61,6 +61,11 @@ impl Account {
         self.0.steward.export()
     }
 
+    /// Tells whether its openers follow no links.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.0.steward.is_plain()
+    }
+
     /// Makes sure that there is an opener; else tells why there cannot be one.
     pub fn ready(&self) -> io::Result<()> {
         self.link().map(drop)

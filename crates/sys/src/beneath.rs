@@ -30,6 +30,8 @@ pub(crate) struct Beneath {
     fd: OwnedFd,
     path: PathBuf,
     lookup: Lookup,
+    /// No link is followed, not even one that stays beneath.
+    plain: bool,
     no_openat2: AtomicBool,
 }
 
@@ -56,6 +58,16 @@ impl Beneath {
         Self::open_with(path, lookup)
     }
 
+    /// Opens the directory for lookups that follow no links: what is one, on the way or at its
+    /// end, is refused with `ELOOP`.
+    pub(crate) fn open_plain(path: &Path) -> io::Result<Self> {
+        let open = Self::open_with(path.canonicalize()?, Lookup::Kernel)?;
+        Ok(Self {
+            plain: true,
+            ..open
+        })
+    }
+
     /// Opens the directory, with this way of looking up.
     pub(crate) fn open_with(path: PathBuf, lookup: Lookup) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -64,8 +76,14 @@ impl Beneath {
             fd,
             path,
             lookup,
+            plain: false,
             no_openat2: AtomicBool::new(false),
         })
+    }
+
+    /// Tells whether no link is followed.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.plain
     }
 
     /// Returns where it was when it was opened.
@@ -116,7 +134,8 @@ impl Beneath {
     }
 
     fn ask_kernel(&self, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        resolve.set(ResolveFlags::NO_SYMLINKS, self.plain);
         // `openat2` refuses a mode where nothing can be made.
         let mode = if flags.contains(OFlags::CREATE) {
             mode
@@ -155,7 +174,7 @@ impl Beneath {
             let here = above.last().map_or(self.fd.as_fd(), AsFd::as_fd);
             if let Some(target) = link_target(here, &name)? {
                 links += 1;
-                if links > LINKS_MAX {
+                if self.plain || links > LINKS_MAX {
                     return Err(Errno::LOOP.into());
                 }
                 let beneath = match target.is_absolute() {
@@ -372,5 +391,27 @@ mod tests {
             read(&root, path.strip_prefix("/").unwrap().to_str().unwrap()).unwrap(),
             "secret"
         );
+    }
+
+    #[test]
+    fn where_no_link_is_followed_none_is() {
+        let place = Place::new();
+        symlink("../file", place.export().join("inner/last")).unwrap();
+        symlink("inner", place.export().join("folder")).unwrap();
+        symlink("nowhere", place.export().join("dangling")).unwrap();
+        std_fs::write(place.export().join("inner/x"), "inside").unwrap();
+        for walks in [false, true] {
+            let root = Beneath::open_plain(&place.export()).unwrap();
+            root.no_openat2.store(walks, Ordering::Relaxed);
+            assert_eq!(read(&root, "inner/x").unwrap(), "inside");
+            for path in ["inner/last", "folder/x", "dangling"] {
+                let error = read(&root, path).unwrap_err();
+                assert!(is_ring(&error), "{path}: {error}");
+                assert!(is_ring(&root.meta(Path::new(path)).unwrap_err()), "{path}");
+            }
+            assert!(is_ring(&root.folder(Path::new("folder")).unwrap_err()));
+            let missing = read(&root, "inner/missing").unwrap_err();
+            assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+        }
     }
 }

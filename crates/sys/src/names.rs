@@ -43,6 +43,20 @@ impl Root {
         Ok(Self(By::Us(Beneath::open_with(path, lookup)?)))
     }
 
+    /// Opens the directory for lookups that follow no links: what is one is refused, as
+    /// [`crate::is_ring`] tells.
+    pub fn open_plain(path: &Path) -> io::Result<Self> {
+        Ok(Self(By::Us(Beneath::open_plain(path)?)))
+    }
+
+    /// Tells whether no link is followed.
+    pub fn is_plain(&self) -> bool {
+        match &self.0 {
+            By::Us(beneath) => beneath.is_plain(),
+            By::Account(account) => account.is_plain(),
+        }
+    }
+
     /// Returns the export of an account; names are looked up with its rights.
     pub fn of(account: Account) -> Self {
         Self(By::Account(account))

@@ -116,9 +116,37 @@ impl Rights {
         }
     }
 
+    /// Returns the first rule that speaks of a place below a path and not of the path itself,
+    /// of whomever: with a directory, what is there would come under other rules.
+    pub fn of_below(&self, path: &Path) -> Option<&Rule> {
+        let path = parts(path)?;
+        let is_below = |under: &Under| under.parts.len() > path.len() && under.begins_as(&path);
+        self.rules
+            .iter()
+            .find(|rule| rule.under.iter().any(is_below))
+    }
+
     /// Returns the rules in their order.
     pub fn rules(&self) -> &[Rule] {
         &self.rules
+    }
+}
+
+impl Decision<'_> {
+    /// Says why, to whom may know the rules.
+    pub fn because(&self) -> String {
+        match self.rule {
+            Some(rule) => format!("rule {}: {rule}", rule.number()),
+            None => "no rule speaks of it, and what is not allowed is denied".into(),
+        }
+    }
+
+    /// Says why not, to anybody.
+    pub fn refusal(&self) -> String {
+        match self.rule {
+            Some(rule) => format!("rule {} of the rights denies it", rule.number()),
+            None => "no rule of the rights allows it".into(),
+        }
     }
 }
 
@@ -227,12 +255,15 @@ impl Under {
     }
 
     fn covers(&self, path: &[&OsStr]) -> bool {
-        self.parts.len() <= path.len()
-            && self
-                .parts
-                .iter()
-                .zip(path)
-                .all(|(pattern, part)| fits(pattern.as_bytes(), part.as_bytes()))
+        self.parts.len() <= path.len() && self.begins_as(path)
+    }
+
+    /// Tells whether patterns and names fit as far as there are both.
+    fn begins_as(&self, path: &[&OsStr]) -> bool {
+        let pairs = self.parts.iter().zip(path);
+        pairs
+            .into_iter()
+            .all(|(pattern, part)| fits(pattern.as_bytes(), part.as_bytes()))
     }
 }
 
@@ -393,6 +424,23 @@ mod tests {
         for deed in DEEDS {
             assert!(!Rights::default().decide(None, deed, Path::new("/")).allowed);
             assert!(Rights::all().decide(None, deed, Path::new("/x/y")).allowed);
+        }
+    }
+
+    #[test]
+    fn a_rule_of_a_place_below_is_found_from_above() {
+        let rights = Rights::parse(RULES).unwrap();
+        for (path, rule) in [
+            ("/", Some(2)),
+            ("/public", None),
+            ("/public/a", None),
+            ("/home", Some(3)),
+            ("/scratch/s1", Some(3)),
+            ("/scratch/s1/shared", None),
+            ("/scratch/s1/mine", None),
+        ] {
+            let found = rights.of_below(Path::new(path)).map(Rule::number);
+            assert_eq!(found, rule, "{path}");
         }
     }
 

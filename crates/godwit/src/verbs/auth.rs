@@ -29,8 +29,8 @@ the path decides, and where none does the answer is no:
   who = \"/O=Lab/CN=mallory\"
   never = \"all\"
 
-Renaming deletes one name and creates another. Rules say what a node would let somebody do;
-the modes of files and the account's quotas are asked after them.
+Renaming deletes one name and creates another. A node with --rights FILE obeys them, behind
+all links; the modes of files and the account's quotas are asked after them.
 
 Exit status: 0 it is allowed; 13 it is not; 2 a file that is not understood.")]
 pub(crate) struct Auth {
@@ -98,7 +98,7 @@ impl Explain {
         }
         let name = who.map_or_else(|| "anonymous".into(), |who| who.to_string());
         let act = format!("let {name} {} {}", deed.as_str(), self.path.display());
-        Err(Trouble::denied(act, reason(decision)))
+        Err(Trouble::denied(act, decision.because()))
     }
 
     fn identity(&self, wanted: &str) -> Run<Option<Identity>> {
@@ -135,25 +135,18 @@ impl Explain {
                 "path": self.path.to_string_lossy(),
                 "allowed": decision.allowed,
                 "rule": decision.rule.map(godwit_trust::Rule::number),
-                "because": reason(decision),
+                "because": decision.because(),
                 "accounts": accounts,
             }));
         }
         if decision.allowed {
-            screen.line(format!("allowed: {}", reason(decision)))?;
+            screen.line(format!("allowed: {}", decision.because()))?;
         }
         match accounts {
             Some([]) => screen.line("account: none; the grid-mapfile does not name this subject"),
             Some(accounts) => screen.line(format!("account: {}", accounts.join(", "))),
             None => Ok(()),
         }
-    }
-}
-
-fn reason(decision: Decision<'_>) -> String {
-    match decision.rule {
-        Some(rule) => format!("rule {}: {rule}", rule.number()),
-        None => "no rule speaks of it, and what is not allowed is denied".into(),
     }
 }
 

@@ -65,6 +65,10 @@ pub(crate) struct Told {
     /// The key that all nodes of a cluster share: whoever has it may act for anybody [default: no cluster]
     #[arg(long, value_name = "FILE")]
     cluster_key: Option<PathBuf>,
+    /// Rules that say who may do what where, as godwit auth explains them; what none allows is denied
+    /// [default: what the account may, and --anonymous]
+    #[arg(long, value_name = "FILE")]
+    rights: Option<PathBuf>,
     /// Write every transfer down in transfers.jsonl there; what a resume needs lies beside the files
     /// [default: none is written]
     #[arg(long, value_name = "DIR")]
@@ -113,7 +117,7 @@ impl Node {
                 let trouble = Trouble::store(wanted, Error::io(path, cause));
                 Err(trouble.next("name another directory with --state, or none"))
             }
-            Err(NodeError::Trust(error)) => {
+            Err(NodeError::Trust(error) | NodeError::Rights(error)) => {
                 let hint = error.hint();
                 let trouble = Trouble::asked(wanted, error);
                 Err(match hint {
@@ -175,6 +179,7 @@ impl Told {
                 Some(members).filter(|members| !members.is_empty()),
             ),
             ("node.export", "--export", self.export.as_ref().map(path)),
+            ("node.rights", "--rights", self.rights.as_ref().map(path)),
             ("node.state", "--state", self.state.as_ref().map(path)),
             ("ftp.listen", "--ftp", self.ftp.clone()),
             (

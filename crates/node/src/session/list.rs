@@ -2,9 +2,9 @@
 //! memory does not grow with the directory.
 
 use super::{Links, Session, now, send::channel_mode};
-use crate::failure::failure;
+use crate::{failure::failure, guarded::Guarded};
 use godwit_core::Block;
-use godwit_store::{Checks, Dir, Entry, Error, Kind, Result, Stat, Store, Take};
+use godwit_store::{Checks, Entry, Error, Kind, Result, Stat, Store, Take};
 use godwit_wire::server::{self as wire, Answer, Cause, Failure, Form, Leg, Listing, Outcome};
 use std::{
     path::{Path, PathBuf},
@@ -36,6 +36,9 @@ impl Session {
         let facts = matches!(listing.form, Form::Facts(_));
         if facts && stat.kind != Kind::Directory {
             return Err(Failure::new(Cause::NotDirectory, "Not a directory"));
+        }
+        if stat.kind == Kind::Directory {
+            self.dir().may_list(path).map_err(|e| failure(&e))?;
         }
         self.open_to_send(leg)?;
         self.flush()
@@ -136,7 +139,7 @@ impl Lines<'_> {
 
 /// Calls `each` for what the listing is of.
 fn each_entry(
-    dir: &Dir,
+    dir: &Guarded,
     path: &Path,
     stat: &Stat,
     listing: &Listing,
@@ -152,10 +155,12 @@ fn each_entry(
         if !listing.recursive
             && let Some(above) = path.parent()
         {
-            each(
-                Path::new(".."),
-                &told(&dir.stat(above)?, Some(wire::Kind::Parent)),
-            )?;
+            match dir.stat(above) {
+                Ok(above) => each(Path::new(".."), &told(&above, Some(wire::Kind::Parent)))?,
+                // Not everybody may know it.
+                Err(Error::Denied { .. }) => {}
+                Err(error) => return Err(error),
+            }
         }
     }
     let mut count = 0;
@@ -187,7 +192,7 @@ fn each_entry(
 
 /// Listings of one directory tell links as what they point to, as GCT does:
 /// recursive clients then go on. A link to nowhere is told as it is.
-fn followed(dir: &Dir, path: &Path, entry: &Entry) -> wire::Stat {
+fn followed(dir: &Guarded, path: &Path, entry: &Entry) -> wire::Stat {
     let mut stat = told(&entry.stat, None);
     if entry.stat.kind == Kind::Link
         && let Ok(behind) = dir.stat(&path.join(&entry.path))

@@ -1,9 +1,9 @@
 //! What is asked of names, and done to them.
 
 use super::{Session, list::told};
-use crate::failure::failure;
+use crate::{failure::failure, guarded::Guarded};
 use godwit_core::Chain;
-use godwit_store::{Dir, Error, Kind, Result, Set, Stat, Store, What};
+use godwit_store::{Error, Kind, Result, Set, Stat, Store, What};
 use godwit_wire::server::{Answer, Ask, Cause, Change, Failure, Removed};
 use std::{
     ops::Range,
@@ -27,7 +27,7 @@ impl Session {
 }
 
 /// `SITE CHGRP`: whoever we are must own the file and be in the group.
-fn change_group(dir: &Dir, path: &Path, group: &str) -> std::result::Result<Answer, Failure> {
+fn change_group(dir: &Guarded, path: &Path, group: &str) -> std::result::Result<Answer, Failure> {
     let groups = || std::fs::read_to_string("/etc/group").unwrap_or_default();
     let Some(number) = group.parse().ok().or_else(|| group_in(&groups(), group)) else {
         let why = format!("There is no group {group} here");
@@ -44,9 +44,16 @@ fn group_in(groups: &str, name: &str) -> Option<u32> {
     line.nth(2)?.parse().ok()
 }
 
-fn about_names(dir: &Dir, ask: Ask, entries_max: u64) -> Result<Answer> {
+fn about_names(dir: &Guarded, ask: Ask, entries_max: u64) -> Result<Answer> {
     match ask {
         Ask::Stat { path } => Ok(Answer::Stat(told(&dir.stat(&path)?, None))),
+        Ask::Look { path } => {
+            let stat = dir.stat(&path)?;
+            if stat.kind == Kind::Directory {
+                dir.may_list(&path)?;
+            }
+            Ok(Answer::Stat(told(&stat, None)))
+        }
         Ask::Size { path } => size(dir, &path).map(Answer::Size),
         Ask::Remove { path, what } => {
             match what {
@@ -98,7 +105,7 @@ fn about_names(dir: &Dir, ask: Ask, entries_max: u64) -> Result<Answer> {
 /// on their way. Whoever comes to go on must not be told what is changing, or it
 /// would begin a second partial and send the rest there; so it waits a little, and
 /// is then told to come again.
-fn landed(dir: &Dir, path: PathBuf, id: Option<&str>) -> Result<Answer> {
+fn landed(dir: &Guarded, path: PathBuf, id: Option<&str>) -> Result<Answer> {
     let until = Instant::now() + IN_USE_MAX;
     loop {
         match dir.partial(&path, id)? {
@@ -126,7 +133,7 @@ const IN_USE_PAUSE: Duration = Duration::from_millis(20);
 
 /// The length; of a name that is only a partial of this user, how much of it is
 /// there from the start: `curl -C -` and `lftp put -c` go on behind it.
-fn size(dir: &Dir, path: &Path) -> Result<u64> {
+fn size(dir: &Guarded, path: &Path) -> Result<u64> {
     match dir.stat(path) {
         Ok(Stat {
             kind: Kind::Directory,
@@ -142,7 +149,7 @@ fn size(dir: &Dir, path: &Path) -> Result<u64> {
 }
 
 fn leaves_of(
-    dir: &Dir,
+    dir: &Guarded,
     path: &Path,
     id: Option<&str>,
     leaves: Range<u64>,
@@ -161,7 +168,7 @@ fn leaves_of(
 }
 
 /// Unfinished uploads below a directory, of whomever: enough of them to be told.
-fn hidden(dir: &Dir, path: &Path) -> Result<Vec<PathBuf>> {
+fn hidden(dir: &Guarded, path: &Path) -> Result<Vec<PathBuf>> {
     let below = |found: PathBuf| {
         found
             .strip_prefix(path)
@@ -175,7 +182,7 @@ fn hidden(dir: &Dir, path: &Path) -> Result<Vec<PathBuf>> {
 const HIDDEN_MAX: usize = 100;
 
 /// Removes all that is below, links as links, deepest first.
-fn remove_tree(dir: &Dir, root: &Path, entries_max: u64) -> Result<()> {
+fn remove_tree(dir: &Guarded, root: &Path, entries_max: u64) -> Result<()> {
     if dir.remove(root, What::File).is_ok() {
         return Ok(());
     }

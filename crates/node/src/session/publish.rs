@@ -3,9 +3,9 @@
 //! Decided before the first byte comes; what happens at the end of data is
 //! decided in [`Plan::at_end`].
 
-use crate::failure::failure;
+use crate::{failure::failure, guarded::Guarded};
 use godwit_core::{Digest, Extents};
-use godwit_store::{Checks, Dir, How, Kind, Result, Store, Whole, Write};
+use godwit_store::{Checks, How, Kind, Result, Store, Whole, Write};
 use godwit_wire::{
     command::{Mode, Rest, Upload, UploadHow},
     server::{Cause, Failure, Give, Leg, Place},
@@ -64,7 +64,7 @@ pub(super) enum Verdict {
 
 impl Plan {
     pub(super) fn of(
-        dir: &Dir,
+        dir: &Guarded,
         path: &Path,
         give: &Give,
         mode: Mode,
@@ -211,7 +211,7 @@ impl From<godwit_store::Error> for Refused {
 
 /// `STOR`.
 fn whole(
-    dir: &Dir,
+    dir: &Guarded,
     path: &Path,
     rest: Option<&Rest>,
     mode: Mode,
@@ -246,7 +246,7 @@ fn whole(
 }
 
 /// `APPE`.
-fn end(dir: &Dir, path: &Path, mode: Mode) -> std::result::Result<Plan, Refused> {
+fn end(dir: &Guarded, path: &Path, mode: Mode) -> std::result::Result<Plan, Refused> {
     match (existing(dir, path)?, mode) {
         (Some(_), Mode::Stream) => {
             let how = How::Append { writer: 0, seq: 0 };
@@ -261,7 +261,7 @@ fn end(dir: &Dir, path: &Path, mode: Mode) -> std::result::Result<Plan, Refused>
     }
 }
 
-fn existing(dir: &Dir, path: &Path) -> Result<Option<u64>> {
+fn existing(dir: &Guarded, path: &Path) -> Result<Option<u64>> {
     match dir.stat(path) {
         Ok(stat) if stat.kind == Kind::Directory => {
             Err(godwit_store::Error::IsDirectory { path: path.into() })
@@ -272,7 +272,7 @@ fn existing(dir: &Dir, path: &Path) -> Result<Option<u64>> {
     }
 }
 
-fn kept(dir: &Dir, path: &Path) -> Result<Extents> {
+fn kept(dir: &Guarded, path: &Path) -> Result<Extents> {
     match dir.partial(path, None) {
         Ok(partial) => Ok(partial.map(|partial| partial.done).unwrap_or_default()),
         Err(godwit_store::Error::Missing { .. }) => Ok(Extents::new()),

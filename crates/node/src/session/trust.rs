@@ -140,10 +140,10 @@ impl Session {
             return self.turn_down(ANONYMOUS, &self.who_may_come());
         }
         tracing::info!(user = ANONYMOUS, "login");
-        self.dir = self.shared.dir.clone();
+        self.dir = self.shared.dir_of_anybody();
         Ok(Answer::Welcome(Welcome {
             user: ANONYMOUS.into(),
-            may_write: access == Access::Write,
+            may_write: access == Access::Write || self.shared.asks_rights(),
         }))
     }
 
@@ -152,7 +152,7 @@ impl Session {
         let account = godwit_sys::User::of_number(godwit_sys::user_id());
         let user = account.map_or_else(|_| godwit_sys::user_id().to_string(), |user| user.name);
         tracing::info!(user, "login");
-        let dir = self.shared.dir_of(&user, &user);
+        let dir = self.shared.dir_of(&user, &Identity::named(&*user));
         self.dir = dir.map_err(|error| failure(&error))?;
         Ok(Answer::Welcome(Welcome {
             user,
@@ -163,7 +163,7 @@ impl Session {
     fn login_of(&mut self, peer: &Identity, account: String) -> Result<Answer, Failure> {
         self.dir = self
             .shared
-            .dir_of(&account, peer.subject())
+            .dir_of(&account, peer)
             .map_err(|error| failure(&error))?;
         let by = match &self.proof {
             Proof::Done(proved) if proved.peer != *peer => proved.peer.chain().first(),

@@ -2,10 +2,11 @@
 
 use super::{Inner, partial, wrong};
 use crate::{Error, Result};
-use godwit_sys::{Folder, Meta, Told};
+use godwit_sys::{self as sys, Folder, Meta, Told};
 use std::{
     ffi::{OsStr, OsString},
-    path::{Path, PathBuf},
+    io,
+    path::{Component, Path, PathBuf},
 };
 
 /// Where a file will be: links are followed, also to what is not there yet.
@@ -34,7 +35,7 @@ impl Inner {
             let (folder, told) = self.root.place(folder, name).map_err(|e| wrong(path, e))?;
             let told = match told {
                 Ok(told) => Some(told),
-                Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => None,
                 Err(e) => return Err(wrong(path, e)),
             };
             let Some(Told {
@@ -50,14 +51,67 @@ impl Inner {
                     old,
                 });
             };
+            if self.root.is_plain() {
+                return Err(Error::BadName {
+                    path: path.into(),
+                    why: "became a link".into(),
+                });
+            }
             at = self
                 .beneath(path, &target)?
                 .unwrap_or_else(|| parent(&at).join(target));
         }
-        Err(Error::BadName {
-            path: path.into(),
-            why: "leads through too many links".into(),
-        })
+        Err(too_many_links(path))
+    }
+
+    /// Finds out where links lead, if there are any, and follows none.
+    pub(super) fn without_links(&self, path: &Path) -> Result<PathBuf> {
+        match self.root.meta(path) {
+            Err(e) if sys::is_ring(&e) => self.behind_links(path),
+            Err(e) if e.kind() == io::ErrorKind::CrossesDevices => Err(wrong(path, e)),
+            // Where nothing is, or nothing to be seen, there is no link before it.
+            _ => Ok(path.into()),
+        }
+    }
+
+    fn behind_links(&self, path: &Path) -> Result<PathBuf> {
+        let mut at = PathBuf::new();
+        let mut left: Vec<OsString> = names(path).rev().collect();
+        let mut links = 0;
+        while let Some(name) = left.pop() {
+            if name == ".." {
+                let is_outside = !at.pop();
+                if is_outside {
+                    return Err(wrong(path, io::ErrorKind::CrossesDevices.into()));
+                }
+                continue;
+            }
+            let told = self.root.place(&at, &name).and_then(|(_, told)| told);
+            let Ok(Told {
+                target: Some(target),
+                ..
+            }) = &told
+            else {
+                // What is not there has no place above it.
+                if told.is_err() && left.iter().any(|name| name == "..") {
+                    return Err(Error::Missing { path: path.into() });
+                }
+                at.push(name);
+                continue;
+            };
+            links += 1;
+            if links > LINKS_MAX {
+                return Err(too_many_links(path));
+            }
+            match self.beneath(path, target)? {
+                Some(beneath) => {
+                    at.clear();
+                    left.extend(names(&beneath).rev());
+                }
+                None => left.extend(names(target).rev()),
+            }
+        }
+        Ok(at)
     }
 
     /// Finds a file that is there, also under the name of a partial.
@@ -83,8 +137,24 @@ impl Inner {
         }
         match target.strip_prefix(self.root.path()) {
             Ok(beneath) => Ok(Some(beneath.into())),
-            Err(_) => Err(wrong(path, std::io::ErrorKind::CrossesDevices.into())),
+            Err(_) => Err(wrong(path, io::ErrorKind::CrossesDevices.into())),
         }
+    }
+}
+
+/// Returns the names of a path; `..` is one.
+fn names(path: &Path) -> impl DoubleEndedIterator<Item = OsString> {
+    path.components().filter_map(|part| match part {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        Component::CurDir | Component::RootDir | Component::Prefix(_) => None,
+    })
+}
+
+fn too_many_links(path: &Path) -> Error {
+    Error::BadName {
+        path: path.into(),
+        why: "leads through too many links".into(),
     }
 }
 

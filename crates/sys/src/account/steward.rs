@@ -37,6 +37,8 @@ pub struct Rules {
     pub idle: Duration,
     /// Files that the node reads again when they change, and root alone may read.
     pub secrets: Vec<PathBuf>,
+    /// They follow no links: whoever asks has seen where they lead.
+    pub plain: bool,
 }
 
 /// The way to the process that keeps root. Clones share it; it ends with the last.
@@ -48,6 +50,7 @@ struct Inner {
     line: Mutex<OwnedFd>,
     export: PathBuf,
     secrets: Vec<PathBuf>,
+    plain: bool,
 }
 
 impl Steward {
@@ -61,17 +64,23 @@ impl Steward {
         let (line, theirs) = passing::pair()?;
         passing::patience(&line, PATIENCE)?;
         let (export, secrets) = (rules.export.clone(), rules.secrets.clone());
+        let plain = rules.plain;
         fork(|| run(&theirs, &rules))?;
         Ok(Self(Arc::new(Inner {
             line: Mutex::new(line),
             export,
             secrets,
+            plain,
         })))
     }
 
     /// Returns the directory beneath which names are looked up.
     pub fn export(&self) -> &Path {
         &self.0.export
+    }
+
+    pub(super) fn is_plain(&self) -> bool {
+        self.0.plain
     }
 
     /// Returns an account, as whom names can be looked up. Whether there is one
@@ -176,7 +185,11 @@ fn work(line: &OwnedFd, name: &str, rules: &Rules) {
         .and_then(|()| passing::patience(line, rules.idle));
     let root = begun.and_then(|()| {
         // As the account: it must be able to get there.
-        Beneath::open(&rules.export).map_err(|e| {
+        let opened = match rules.plain {
+            true => Beneath::open_plain(&rules.export),
+            false => Beneath::open(&rules.export),
+        };
+        opened.map_err(|e| {
             let export = rules.export.display();
             io::Error::other(format!("{name} cannot open {export}: {e}"))
         })

@@ -33,6 +33,8 @@ pub enum Ask {
     DataCredential { pem: Option<Vec<u8>> },
     /// → `Stat`
     Stat { path: PathBuf },
+    /// The same of what is shown next, if it may be. → `Stat`
+    Look { path: PathBuf },
     /// Length; of a name that is only a partial of this user: its prefix. → `Size`
     Size { path: PathBuf },
     /// → `Done`

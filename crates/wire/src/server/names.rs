@@ -107,7 +107,7 @@ impl Session {
         let form = Form::Facts(self.ready().settings.facts.clone());
         let first = "Contents of ";
         self.ask(
-            Ask::Stat { path: path.clone() },
+            Ask::Look { path: path.clone() },
             Then::ShowIfThere {
                 path,
                 form,
@@ -121,7 +121,7 @@ impl Session {
         let path = self.path(name, "look at it")?;
         let (form, first) = (Form::Long, "status of ");
         self.ask(
-            Ask::Stat { path: path.clone() },
+            Ask::Look { path: path.clone() },
             Then::ShowIfThere {
                 path,
                 form,

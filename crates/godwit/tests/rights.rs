@@ -1,0 +1,190 @@
+//! What `godwit auth explain` says is what a node does, for whoever it opens files.
+#![allow(clippy::unwrap_used)] // it is all test
+
+mod common;
+
+use common::{Node, Said, Scratch, ours, skip};
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
+};
+
+const RULES: &str = r#"
+[[rule]]
+who = "anyone"
+never = "all"
+under = "/public/private"
+
+[[rule]]
+who = "anyone"
+may = ["read", "list"]
+under = "/public"
+
+[[rule]]
+who = "/O=Lab/CN=alice"
+may = "all"
+
+[[rule]]
+who = "anonymous"
+may = ["create", "list"]
+under = "/in"
+
+[[rule]]
+who = "anonymous"
+may = ["write", "delete", "list"]
+under = "/out"
+"#;
+
+const DIRS: [&str; 4] = ["public", "public/private", "in", "out"];
+const DEEDS: [&str; 5] = ["read", "write", "create", "delete", "list"];
+
+struct World {
+    scratch: Scratch,
+    node: Node,
+}
+
+impl World {
+    fn new(options: &[&str]) -> Self {
+        let scratch = Scratch::new();
+        let rules = scratch.join("rights.toml");
+        fs::write(&rules, RULES).unwrap();
+        let export = scratch.dir("export");
+        for dir in DIRS {
+            fs::create_dir(export.join(dir)).unwrap();
+            let everyone = fs::Permissions::from_mode(0o777);
+            fs::set_permissions(export.join(dir), everyone).unwrap();
+        }
+        symlink("../public/private", export.join("in/way")).unwrap();
+        let all = [&["--rights", rules.to_str().unwrap()], options].concat();
+        let node = Node::with(&export, &all);
+        Self { scratch, node }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.scratch.join(name).to_str().unwrap().into()
+    }
+
+    fn explain(&self, deed: &str, path: &str) -> Said {
+        let rules = self.path("rights.toml");
+        ours([
+            "auth",
+            "explain",
+            "--rights",
+            &rules,
+            "--as",
+            "anonymous",
+            deed,
+            path,
+        ])
+    }
+
+    /// Does it over FTP, in a directory.
+    fn run(&self, deed: &str, dir: &str) -> Said {
+        let file = self.node.export.join(dir).join("f");
+        let url = self.node.url(&format!("{dir}/f"));
+        if deed == "create" {
+            let _ = fs::remove_file(&file);
+        } else {
+            fs::write(&file, "bytes").unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
+        }
+        let source = self.scratch.file("source", 10);
+        let source = source.to_str().unwrap();
+        match deed {
+            "read" => ours(["cat", &url]),
+            "write" | "create" => ours(["cp", source, &url]),
+            "delete" => ours(["rm", &url]),
+            _ => ours(["ls", &self.node.url(dir)]),
+        }
+    }
+}
+
+fn both_agree(world: &World) {
+    for dir in DIRS {
+        for deed in DEEDS {
+            let path = match deed {
+                "list" => format!("/{dir}"),
+                _ => format!("/{dir}/f"),
+            };
+            let (explained, done) = (world.explain(deed, &path), world.run(deed, dir));
+            assert_eq!(
+                explained.status, done.status,
+                "{deed} {path}: {explained}{done}"
+            );
+            if done.status == Some(0) {
+                continue;
+            }
+            let told = match explained.stderr.split("rule ").nth(1) {
+                Some(rule) if !explained.stderr.contains("no rule") => {
+                    let number = rule.split(':').next().unwrap();
+                    format!("rule {number} of the rights denies it")
+                }
+                _ => "no rule of the rights allows it".into(),
+            };
+            assert!(
+                done.stderr.contains(&told),
+                "wanted {told}: {deed} {path}: {done}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_node_does_what_is_explained() {
+    let world = World::new(&[]);
+    both_agree(&world);
+    let through = ours(["ls", &world.node.url("in/way")]);
+    assert_eq!(through.status, Some(13), "{through}");
+    let log = fs::read_to_string(world.node.export.with_extension("log")).unwrap();
+    for word in [
+        "rights.toml",
+        "anyone may never read",
+        "path=public/private/f",
+    ] {
+        assert!(log.contains(word), "wanted {word} in {log}");
+    }
+}
+
+#[test]
+fn an_account_has_no_way_around_the_rights() {
+    if fs::metadata("/proc/self").unwrap().uid() != 0 {
+        return skip("only root can start a node that opens files as somebody else");
+    }
+    let scratch = Scratch::new();
+    let config = scratch.join("node.toml");
+    fs::write(
+        &config,
+        "[node]\nuser = \"nobody\"\n[anonymous]\naccount = \"61001\"\n",
+    )
+    .unwrap();
+    let world = World::new(&["--config", config.to_str().unwrap()]);
+    both_agree(&world);
+    fs::write(world.node.export.join("public/private/s"), "secret").unwrap();
+    symlink("../public/private", world.node.export.join("out/way")).unwrap();
+    for way in ["in/way/s", "out/way/s"] {
+        let said = ours(["cat", &world.node.url(way)]);
+        assert_eq!(said.status, Some(13), "{said}");
+        assert!(
+            said.stderr.contains("rule 1 of the rights denies it"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn bad_rights_are_no_rights_to_start_with() {
+    let scratch = Scratch::new();
+    let rules = scratch.join("rights.toml");
+    fs::write(&rules, "[[rule]]\nwho = \"bob\"\nmay = \"all\"\n").unwrap();
+    let said = ours([
+        "node",
+        "--ftp",
+        "127.0.0.1:0",
+        "--rights",
+        rules.to_str().unwrap(),
+    ]);
+    assert_eq!(said.status, Some(2), "{said}");
+    for word in ["rights.toml", "rule 1", "\"bob\" is nobody"] {
+        assert!(said.stderr.contains(word), "wanted {word} in {said}");
+    }
+}

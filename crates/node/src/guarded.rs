@@ -1,0 +1,441 @@
+//! The export as somebody may see and change it: where there is a file of rights, each verb of
+//! the store asks it first, whichever door it came through.
+//!
+//! A rule speaks of paths, so a path is asked about as it is without links, and then used so,
+//! by a [`Dir`] that follows none: what somebody makes a link meanwhile is refused.
+
+use godwit_core::{Algorithm, Chain, Digest, Extents};
+use godwit_store::{
+    Can, Dir, Entry, Error, Finished, Given, How, Kind, Partial, Read, Result, Set, Sink, Small,
+    Space, Stat, Store, Take, What, Write, channel::Watch,
+};
+use godwit_trust::{DEEDS, Deed, Identity, Rights};
+use std::{
+    fs,
+    ops::Range,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+/// A directory, and what somebody may do in it.
+#[derive(Clone, Debug)]
+pub(crate) struct Guarded {
+    dir: Dir,
+    who: Option<Identity>,
+    /// `None`: what the kernel permits.
+    rules: Option<Arc<Rules>>,
+}
+
+/// A file of rights, read again when it changes.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    file: PathBuf,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    rights: Arc<Rights>,
+    /// What the file looked like when it was read, be it good or not.
+    seen: Option<Seen>,
+}
+
+/// Something that differs when a file was changed: device, inode, size, time of change.
+type Seen = (u64, u64, u64, i64, i64);
+
+impl Rules {
+    /// Reads a file that must be good.
+    pub(crate) fn read(file: &Path) -> godwit_trust::Result<Self> {
+        let seen = look(file);
+        let rights = Arc::new(Rights::read(file)?);
+        let count = rights.rules().len();
+        tracing::info!(file = %file.display(), rules = count, "ask the rights");
+        Ok(Self {
+            file: file.into(),
+            kept: Mutex::new(Kept { rights, seen }),
+        })
+    }
+
+    /// Returns what counts now: what the file says, or said when it was last good.
+    fn now(&self) -> Arc<Rights> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = look(&self.file);
+        if seen != kept.seen {
+            kept.seen = seen;
+            match Rights::read(&self.file) {
+                Ok(rights) => {
+                    tracing::info!(file = %self.file.display(), rules = rights.rules().len(), "read the rights again");
+                    kept.rights = Arc::new(rights);
+                }
+                Err(error) => {
+                    tracing::error!(%error, "the rights cannot be read: those of before go on to count");
+                }
+            }
+        }
+        Arc::clone(&kept.rights)
+    }
+}
+
+fn look(file: &Path) -> Option<Seen> {
+    let meta = fs::metadata(file).ok()?;
+    Some((
+        meta.dev(),
+        meta.ino(),
+        meta.size(),
+        meta.ctime(),
+        meta.ctime_nsec(),
+    ))
+}
+
+/// The rights at one moment, for one person.
+struct Asked<'a> {
+    guarded: &'a Guarded,
+    rules: &'a Rules,
+    rights: Arc<Rights>,
+}
+
+impl Asked<'_> {
+    fn may(&self, deed: Deed, path: &Path) -> bool {
+        self.rights
+            .decide(self.guarded.who.as_ref(), deed, path)
+            .allowed
+    }
+
+    fn may_any(&self, path: &Path) -> bool {
+        DEEDS.iter().any(|&deed| self.may(deed, path))
+    }
+
+    fn must(&self, deed: Deed, path: &Path) -> Result<()> {
+        match self.may(deed, path) {
+            true => Ok(()),
+            false => Err(self.refusal(deed, path)),
+        }
+    }
+
+    fn refusal(&self, deed: Deed, path: &Path) -> Error {
+        let who = self.guarded.who.as_ref();
+        let decision = self.rights.decide(who, deed, path);
+        let because = decision.because();
+        self.denied(deed, path, &because, decision.refusal())
+    }
+
+    /// The log is told all, the client what it may know.
+    fn denied(&self, deed: Deed, path: &Path, because: &str, said: String) -> Error {
+        let who = self.guarded.who.as_ref();
+        let who = who.map_or("anonymous", Identity::subject);
+        let (deed, at, file) = (deed.as_str(), path.display(), self.rules.file.display());
+        tracing::info!(who, deed, path = %at, because, %file, "denied");
+        let path = path.into();
+        Error::Denied { path, said }
+    }
+
+    /// What may be done depends on where, so what is in a directory must not come under other
+    /// rules with it, and nothing may become readable by having another name.
+    fn must_rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.must(Deed::Delete, from)?;
+        self.must(Deed::Create, to)?;
+        if self.may(Deed::Read, to) {
+            self.must(Deed::Read, from)?;
+        }
+        let stat = self.guarded.dir.stat(from);
+        if !stat.is_ok_and(|stat| stat.kind == Kind::Directory) {
+            return Ok(());
+        }
+        for (deed, path) in [(Deed::Delete, from), (Deed::Create, to)] {
+            if let Some(rule) = self.rights.of_below(path) {
+                let number = rule.number();
+                let said = format!("rule {number} of the rights speaks of a place below");
+                return Err(self.denied(deed, path, &format!("rule {number}: {rule}"), said));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Guarded {
+    /// Returns what somebody may do in a directory; nobody whose name is known is `None`.
+    pub(crate) fn new(dir: Dir, who: Option<Identity>, rules: Option<Arc<Rules>>) -> Self {
+        Self { dir, who, rules }
+    }
+
+    /// Asks whether a directory may be listed, before anything is said to be coming.
+    pub(crate) fn may_list(&self, path: &Path) -> Result<()> {
+        self.asked(path, Deed::List).map(drop)
+    }
+
+    /// As [`Dir::leaves`].
+    pub(crate) fn leaves(&self, path: &Path, leaves: Range<u64>) -> Result<Vec<Chain>> {
+        self.dir.leaves(&self.asked(path, Deed::Read)?, leaves)
+    }
+
+    /// As [`Dir::partial`]; who may not upload has none.
+    pub(crate) fn partial(&self, path: &Path, id: Option<&str>) -> Result<Option<Partial>> {
+        match self.to_upload(path)? {
+            Some(path) => self.dir.partial(&path, id),
+            None => Ok(None),
+        }
+    }
+
+    /// As [`Dir::abandon`].
+    pub(crate) fn abandon(&self, path: &Path, id: Option<&str>) -> Result<()> {
+        match self.to_upload(path)? {
+            Some(path) => self.dir.abandon(&path, id),
+            None => self.asked(path, Deed::Create).map(drop),
+        }
+    }
+
+    /// As [`Dir::share`]; what others put together is changed there.
+    pub(crate) fn share(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
+        self.dir.share(&self.asked(path, Deed::Write)?, write)
+    }
+
+    /// As [`Dir::set_group`].
+    pub(crate) fn set_group(&self, path: &Path, group: u32) -> Result<()> {
+        self.dir.set_group(&self.asked(path, Deed::Write)?, group)
+    }
+
+    /// As [`Dir::digest_watched`].
+    pub(crate) fn digest_watched(
+        &self,
+        path: &Path,
+        by: Algorithm,
+        range: Option<Range<u64>>,
+        watch: &Watch,
+    ) -> Result<Digest> {
+        let path = self.asked(path, Deed::Read)?;
+        self.dir.digest_watched(&path, by, range, watch)
+    }
+
+    fn rights(&self) -> Option<Asked<'_>> {
+        let rules = self.rules.as_ref()?;
+        Some(Asked {
+            guarded: self,
+            rules,
+            rights: rules.now(),
+        })
+    }
+
+    /// Returns where something is that may be done so.
+    fn asked(&self, path: &Path, deed: Deed) -> Result<PathBuf> {
+        let Some(asked) = self.rights() else {
+            return Ok(path.into());
+        };
+        let path = self.dir.without_links(path)?;
+        asked.must(deed, &path)?;
+        Ok(path)
+    }
+
+    /// The same of a name; what it links to is another.
+    fn asked_of_name(&self, path: &Path, deed: Deed) -> Result<PathBuf> {
+        let Some(asked) = self.rights() else {
+            return Ok(path.into());
+        };
+        let path = self.name(path)?;
+        asked.must(deed, &path)?;
+        Ok(path)
+    }
+
+    fn name(&self, path: &Path) -> Result<PathBuf> {
+        match (path.parent(), path.file_name()) {
+            (Some(above), Some(name)) => Ok(self.dir.without_links(above)?.join(name)),
+            _ => Ok(path.into()),
+        }
+    }
+
+    /// What a name stands for is told to whoever may do anything there.
+    fn to_be_told(&self, path: &Path) -> Result<PathBuf> {
+        let Some(asked) = self.rights() else {
+            return Ok(path.into());
+        };
+        let path = self.dir.without_links(path)?;
+        match asked.may_any(&path) {
+            true => Ok(path),
+            false => Err(asked.refusal(Deed::List, &path)),
+        }
+    }
+
+    fn to_upload(&self, path: &Path) -> Result<Option<PathBuf>> {
+        let Some(asked) = self.rights() else {
+            return Ok(Some(path.into()));
+        };
+        let path = self.dir.without_links(path)?;
+        let may = asked.may(Deed::Create, &path) || asked.may(Deed::Write, &path);
+        Ok(may.then_some(path))
+    }
+
+    /// Decides between new and other bytes, and sees to it that a name that is taken
+    /// meanwhile is not written to by somebody who may only create.
+    fn to_write(&self, path: &Path, how: &How) -> Result<(PathBuf, How)> {
+        let Some(asked) = self.rights() else {
+            return Ok((path.into(), how.clone()));
+        };
+        let path = self.dir.without_links(path)?;
+        let is_there = match self.dir.stat(&path) {
+            Ok(_) => true,
+            Err(Error::Missing { .. }) => false,
+            Err(error) => {
+                // Whoever may not do it is told that, and not what is wrong there.
+                asked.must(Deed::Create, &path)?;
+                return Err(error);
+            }
+        };
+        if is_there && *how != How::New {
+            asked.must(Deed::Write, &path)?;
+            return Ok((path, how.clone()));
+        }
+        asked.must(Deed::Create, &path)?;
+        let how = match how {
+            How::Replace(_) if !asked.may(Deed::Write, &path) => How::New,
+            How::InPlace | How::Append { .. } => {
+                asked.must(Deed::Write, &path)?;
+                how.clone()
+            }
+            other => other.clone(),
+        };
+        Ok((path, how))
+    }
+
+    fn read_one(&self, path: &Path) -> Result<Small> {
+        let (mut next, mut read) = (Some(self.asked(path, Deed::Read)?), None);
+        self.dir
+            .read_small(&mut || next.take(), &mut |_, small| read = Some(small))?;
+        read.expect("each file is given once")
+    }
+
+    fn write_one(&self, given: &Given) -> Result<Finished> {
+        let (path, how) = self.to_write(&given.path, &given.how)?;
+        let given = Given {
+            path,
+            how,
+            ..given.clone()
+        };
+        let (mut next, mut written) = (Some(given), None);
+        self.dir
+            .write_small(&mut || next.take(), &mut |_, done| written = Some(done))?;
+        written.expect("each file is told once")
+    }
+}
+
+impl Store for Guarded {
+    fn can(&self) -> Result<Can> {
+        self.dir.can()
+    }
+
+    fn stat(&self, path: &Path) -> Result<Stat> {
+        self.dir.stat(&self.to_be_told(path)?)
+    }
+
+    /// Names that may not be listed are left out.
+    fn list(&self, path: &Path, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
+        let Some(asked) = self.rights() else {
+            return self.dir.list(path, each);
+        };
+        let path = self.asked(path, Deed::List)?;
+        self.dir.list(
+            &path,
+            &mut |entry| match asked.may(Deed::List, &path.join(&entry.path)) {
+                true => each(entry),
+                false => Ok(()),
+            },
+        )
+    }
+
+    fn hidden(&self, path: &Path) -> Result<Vec<PathBuf>> {
+        let Some(asked) = self.rights() else {
+            return self.dir.hidden(path);
+        };
+        let real = self.asked(path, Deed::List)?;
+        let found = self.dir.hidden(&real)?.into_iter();
+        let found = found.filter(|found| asked.may(Deed::List, found));
+        let below = found.filter_map(|found| Some(path.join(found.strip_prefix(&real).ok()?)));
+        Ok(below.collect())
+    }
+
+    fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Take) -> Result<Read> {
+        self.dir
+            .read(&self.asked(path, Deed::Read)?, want, streams, into)
+    }
+
+    fn write(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
+        let (path, how) = self.to_write(path, &write.how)?;
+        self.dir.write(
+            &path,
+            &Write {
+                how,
+                ..write.clone()
+            },
+        )
+    }
+
+    fn read_small(
+        &self,
+        next: &mut dyn FnMut() -> Option<PathBuf>,
+        each: &mut dyn FnMut(PathBuf, Result<Small>),
+    ) -> Result<()> {
+        if self.rules.is_none() {
+            return self.dir.read_small(next, each);
+        }
+        while let Some(path) = next() {
+            let small = self.read_one(&path);
+            each(path, small);
+        }
+        Ok(())
+    }
+
+    fn write_small(
+        &self,
+        next: &mut dyn FnMut() -> Option<Given>,
+        each: &mut dyn FnMut(PathBuf, Result<Finished>),
+    ) -> Result<()> {
+        if self.rules.is_none() {
+            return self.dir.write_small(next, each);
+        }
+        while let Some(given) = next() {
+            let finished = self.write_one(&given);
+            each(given.path, finished);
+        }
+        Ok(())
+    }
+
+    fn remove(&self, path: &Path, what: What) -> Result<()> {
+        self.dir
+            .remove(&self.asked_of_name(path, Deed::Delete)?, what)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        let Some(asked) = self.rights() else {
+            return self.dir.rename(from, to);
+        };
+        let (from, to) = (self.name(from)?, self.name(to)?);
+        asked.must_rename(&from, &to)?;
+        if asked.may(Deed::Write, &to) {
+            return self.dir.rename(&from, &to);
+        }
+        let renamed = self.dir.rename_new(&from, &to);
+        renamed.map_err(|error| match error {
+            Error::Exists { .. } => asked.refusal(Deed::Write, &to),
+            other => other,
+        })
+    }
+
+    fn mkdir(&self, path: &Path) -> Result<()> {
+        self.dir.mkdir(&self.asked_of_name(path, Deed::Create)?)
+    }
+
+    fn set(&self, path: &Path, set: &Set) -> Result<()> {
+        let path = match set.link_to {
+            Some(_) => self.asked_of_name(path, Deed::Create)?,
+            None => self.asked(path, Deed::Write)?,
+        };
+        self.dir.set(&path, set)
+    }
+
+    fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {
+        self.dir.digest(&self.asked(path, Deed::Read)?, by, range)
+    }
+
+    fn space(&self, path: &Path) -> Result<Space> {
+        self.dir.space(&self.to_be_told(path)?)
+    }
+}
