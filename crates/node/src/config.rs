@@ -3,7 +3,7 @@
 //! One table ([`KEYS`]) defines every key; file, environment and flags are read
 //! against it. A later source wins: default, file, environment, flag.
 
-use godwit_core::{Scheme, Url};
+use godwit_core::Url;
 use std::{
     collections::BTreeMap,
     fmt,
@@ -763,18 +763,16 @@ fn parse_addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
         .collect()
 }
 
-/// `HOST:PORT`, or a URL.
+/// `HOST:PORT`, with commas between.
 fn parse_members(text: &str) -> Result<Vec<Url>, String> {
     let one = |part: &str| {
-        let text = match part.contains("://") {
-            true => part.to_owned(),
-            false => format!("ftp://{part}/"),
-        };
-        let url: Url = text.parse().map_err(|bad| format!("{bad}"))?;
-        match url.scheme() {
-            Scheme::Ftp | Scheme::Gsiftp if url.port().is_some() => Ok(url),
-            _ => Err(format!("{part}: a member is HOST:PORT")),
-        }
+        let url: Url = format!("ftp://{part}/")
+            .parse()
+            .map_err(|bad| format!("{bad}"))?;
+        let is_plain = url.user().is_none() && url.port().is_some();
+        is_plain
+            .then_some(url)
+            .ok_or_else(|| format!("{part}: a member is HOST:PORT"))
     };
     let parts = text.split(',').map(str::trim);
     parts.filter(|part| !part.is_empty()).map(one).collect()

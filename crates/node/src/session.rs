@@ -19,7 +19,7 @@ use crate::{
     stripes::Stripes,
 };
 use godwit_store::{
-    Error,
+    Error, Whom,
     channel::{Channel, Watch},
 };
 use godwit_sys::{Wake, wait_readable};
@@ -52,6 +52,8 @@ pub(crate) struct Session {
     aimed: Vec<SocketAddr>,
     /// Others that make transfers for us.
     stripes: Option<Stripes>,
+    /// For whom we ask them.
+    whom: Whom,
     /// The export, as who logged in sees it.
     dir: Guarded,
     proof: trust::Proof,
@@ -138,6 +140,7 @@ impl Session {
             held: None,
             aimed: Vec::new(),
             stripes: None,
+            whom: Whom::Anonymous,
             dir: shared.dir_of_anybody(),
             proof: trust::Proof::None,
             links: Links::Untouched,

@@ -7,11 +7,19 @@
 use crate::config::Config;
 use godwit_core::{Striping, Url};
 use godwit_store::{
-    Error, Member, Remote, RemoteOptions, Result,
+    Error, Member, Remote, RemoteOptions, Result, Trust, Whom,
     channel::{Cancel, Watch},
 };
+use godwit_trust::{Credential, Delegate};
 use godwit_wire::{
-    address::list_text, client::Line, command::Share, marker::Marker, reply::Reply, server::Leg,
+    address::list_text,
+    base64,
+    client::Line,
+    command::Share,
+    marker::Marker,
+    reply::Reply,
+    server::Leg,
+    shield::{DataPeer, Level},
 };
 use std::{
     cell::Cell,
@@ -27,6 +35,18 @@ pub(crate) struct Stripes {
     members: Vec<Member>,
     courses: Vec<Course>,
     way: Way,
+    is_proven: bool,
+}
+
+/// As whom members are spoken to.
+#[derive(Clone, Debug)]
+pub(crate) struct Login {
+    /// For whom we ask.
+    pub(crate) whom: Whom,
+    /// The key of the cluster; `None`: in clear, for anybody.
+    pub(crate) key: Option<Credential>,
+    /// What data connections are to show, PEM; `None`: that key.
+    pub(crate) shown: Option<Vec<u8>>,
 }
 
 /// Between whom data goes.
@@ -71,21 +91,29 @@ pub(crate) enum Word {
 impl Stripes {
     /// Logs in to all members at once. Who does not answer is left out: the others
     /// have to do its part. `None`: nobody answers.
-    pub(crate) fn gather(config: &Config, cancel: &Cancel) -> Option<Self> {
+    pub(crate) fn gather(config: &Config, login: &Login, cancel: &Cancel) -> Option<Self> {
+        let trust = Trust {
+            credential: login.key.clone(),
+            // What data connections show is said when they are due.
+            delegate: Delegate::No,
+            whom: login.whom.clone(),
+            ..Trust::default()
+        };
         let options = RemoteOptions {
             stall: config.limits.stall,
             connect: CONNECT_MAX,
+            trust,
             ..RemoteOptions::new(cancel.clone())
         };
-        let open = |url: &Url| {
-            let opened = Remote::open(url, &options).and_then(|server| Member::open(&server));
+        let try_open = |url: &Url| {
+            let opened = open(url, login, &options);
             opened
                 .inspect_err(|error| tracing::warn!(member = %url, %error, "left out"))
                 .ok()
         };
         let members: Vec<Member> = thread::scope(|scope| {
             let urls = config.stripes.iter();
-            let asked: Vec<_> = urls.map(|url| scope.spawn(|| open(url))).collect();
+            let asked: Vec<_> = urls.map(|url| scope.spawn(|| try_open(url))).collect();
             let joined = asked.into_iter().map(|one| one.join());
             joined.filter_map(|one| one.ok().flatten()).collect()
         });
@@ -93,7 +121,13 @@ impl Stripes {
             members,
             courses: Vec::new(),
             way: Way::None,
+            is_proven: login.key.is_some(),
         })
+    }
+
+    /// Tells whether members know that it is us, so that they prove what we tell them to.
+    pub(crate) fn is_proven(&self) -> bool {
+        self.is_proven
     }
 
     /// Tells whether all members of it can still be told something.
@@ -145,14 +179,18 @@ impl Stripes {
         let orders: Vec<Vec<Line>> = (0..self.members.len())
             .map(|index| {
                 let share = self.share(index, &[], 1);
-                vec![options(leg.digests, share), markers.clone(), esto.clone()]
+                let mut lines = vec![options(leg.digests, share), markers.clone()];
+                lines.extend(self.protection(leg));
+                lines.push(esto.clone());
+                lines
             })
             .collect();
         self.order(&orders)
     }
 
     /// Tells the members to send, each its share.
-    pub(crate) fn send(&mut self, digests: bool, sending: &Sending) -> Result<()> {
+    pub(crate) fn send(&mut self, leg: &Leg, sending: &Sending) -> Result<()> {
+        let digests = leg.ours && leg.digests;
         let fresh = !self.has_way();
         if fresh {
             let (to, streams) = (sending.to.clone(), sending.streams);
@@ -176,11 +214,30 @@ impl Stripes {
                     let mine = addresses_of(index, self.members.len(), &to);
                     lines.push(Line::new("SPOR").and(list_text(&mine)));
                 }
+                lines.extend(self.protection(leg));
                 lines.extend_from_slice(&sending.lines);
                 lines
             })
             .collect();
         self.order(&orders)
+    }
+
+    /// What data connections must prove, and what is done to their bytes.
+    fn protection(&self, leg: &Leg) -> Vec<Line> {
+        if !self.is_proven {
+            return Vec::new();
+        }
+        let peer = match &leg.peer {
+            DataPeer::Anyone => return vec![Line::new("DCAU N")],
+            DataPeer::Myself => Line::new("DCAU A"),
+            DataPeer::Subject(subject) => Line::new("DCAU S").and(subject),
+        };
+        let level = match leg.level {
+            Level::Clear => "PROT C",
+            Level::Safe => "PROT S",
+            Level::Private => "PROT P",
+        };
+        vec![peer, Line::new(level)]
     }
 
     fn share(&self, index: usize, to: &[SocketAddr], streams: usize) -> Share {
@@ -316,6 +373,20 @@ impl Stripes {
             waited: watch.stall(),
         }
     }
+}
+
+fn open(url: &Url, login: &Login, options: &RemoteOptions) -> Result<Member> {
+    // The key is proved where certificates are.
+    let by_key = format!("{url}").replacen("ftp://", "gsiftp://", 1);
+    let server = match (&login.key, by_key.parse::<Url>()) {
+        (Some(_), Ok(by_key)) => Remote::open(&by_key, options)?,
+        _ => Remote::open(url, options)?,
+    };
+    let mut member = Member::open(&server)?;
+    if let (Some(_), Some(pem)) = (&login.key, &login.shown) {
+        member.settle(Line::new("DCSC P").and(base64::encode(pem)))?;
+    }
+    Ok(member)
 }
 
 fn options(digests: bool, share: Share) -> Line {

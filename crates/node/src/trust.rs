@@ -100,6 +100,11 @@ impl Trust {
         })
     }
 
+    /// Returns by what we prove to others that we are a member; `None`: we have no key.
+    pub(crate) fn as_member(&self) -> godwit_trust::Result<Option<Credential>> {
+        self.cluster.credential()
+    }
+
     /// Returns whom we believe; nobody if no authorities are named or found.
     pub(crate) fn authorities_if_any(&self) -> Authorities {
         self.authorities().unwrap_or_else(|_| Authorities::none())

@@ -3,11 +3,11 @@
 use super::{Links, Session, TICK_NEVER, now, publish::Plan, receive::News};
 use crate::{
     failure::failure,
-    stripes::{self, Stripes, Word},
+    stripes::{self, Login, Stripes, Word},
 };
 use godwit_core::{Chain, Extents, LEAF_BYTES, Leaves};
 use godwit_store::{
-    Error, Result, Sink, Stat, Store, Write,
+    Error, Result, Sink, Stat, Store, Whom, Write,
     channel::{Received, Watch},
 };
 use godwit_wire::{
@@ -56,8 +56,34 @@ impl Session {
         if self.stripes.as_ref().is_some_and(Stripes::is_alive) {
             return true;
         }
-        self.stripes = Stripes::gather(&self.shared.config, self.watch.canceled());
+        let login = match self.login_at_members() {
+            Ok(login) => login,
+            Err(error) => {
+                tracing::warn!(%error, "members cannot be spoken to");
+                return false;
+            }
+        };
+        if login.key.is_none() && login.whom != Whom::Anonymous {
+            tracing::info!("members do not know this user: they and we need a key of the cluster");
+            return false;
+        }
+        self.stripes = Stripes::gather(&self.shared.config, &login, self.watch.canceled());
         self.stripes.is_some()
+    }
+
+    /// With the key of the cluster we ask for whom we serve; without it members know
+    /// us no better than anybody.
+    fn login_at_members(&self) -> godwit_trust::Result<Login> {
+        let key = self.shared.trust.as_member()?;
+        let shown = match (&key, self.data_credential()) {
+            (Some(_), Some(shown)) if !shown.identity().is_member() => Some(shown.to_pem()?),
+            _ => None,
+        };
+        Ok(Login {
+            whom: self.whom.clone(),
+            key,
+            shown,
+        })
     }
 
     /// Tells whether what comes goes to members.
@@ -80,11 +106,12 @@ impl Session {
     }
 
     /// Tells whether members can do for the client what it wants of data connections.
-    fn is_provable(leg: &Leg) -> std::result::Result<(), Failure> {
-        if leg.peer == DataPeer::Anyone {
+    fn is_provable(&self, leg: &Leg) -> std::result::Result<(), Failure> {
+        let is_proven = self.stripes.as_ref().is_some_and(Stripes::is_proven);
+        if leg.peer == DataPeer::Anyone || is_proven {
             return Ok(());
         }
-        let why = "Members of this striped server cannot prove who they are: DCAU N first.";
+        let why = "The stripes of this server cannot prove who they are without a key of the cluster: DCAU N first.";
         Err(Failure::new(Cause::Unsupported, why))
     }
 
@@ -94,7 +121,7 @@ impl Session {
         give: &Give,
         leg: &Leg,
     ) -> std::result::Result<(Outcome, u64), Failure> {
-        Self::is_provable(leg)?;
+        self.is_provable(leg)?;
         let plan = Plan::of(self.dir(), path, give, leg.mode)?;
         let watch = Arc::new(self.watch_over(leg).map_err(|e| failure(&e))?);
         let write = Write {
@@ -163,7 +190,7 @@ impl Session {
         want: &Want,
         leg: &Leg,
     ) -> std::result::Result<(Outcome, u64), Failure> {
-        Self::is_provable(leg)?;
+        self.is_provable(leg)?;
         self.check_readable(path).map_err(|e| failure(&e))?;
         self.deal_out(path, stat, part, want, leg)
             .map_err(|e| failure(&e))
@@ -199,10 +226,9 @@ impl Session {
         // Nobody else shall use these connections.
         self.held = None;
         let watch = self.watch_over(leg)?;
-        let digests = leg.ours && leg.digests;
         let size = stat.size;
         let (bytes, root) = self.work_striped(path, &watch, |session, stripes, watch| {
-            stripes.send(digests, &sending)?;
+            stripes.send(leg, &sending)?;
             let sent = Sent::default();
             let every = if leg.leaves { LEAVES_EVERY } else { TICK_NEVER };
             let every = every.min(leg.progress_every.unwrap_or(TICK_NEVER));

@@ -2,7 +2,7 @@
 
 use super::Session;
 use crate::{config::Access, failure::failure, listener::ANONYMOUS};
-use godwit_store::channel::Safety;
+use godwit_store::{Whom, channel::Safety};
 use godwit_trust::{Authorities, Channel, Credential, Expect, Identity};
 use godwit_wire::{
     client::ACTS_FOR,
@@ -140,6 +140,7 @@ impl Session {
             return self.turn_down(ANONYMOUS, &self.who_may_come());
         }
         tracing::info!(user = ANONYMOUS, "login");
+        self.serve_for(Whom::Anonymous);
         self.dir = self.shared.dir_of_anybody();
         Ok(Answer::Welcome(Welcome {
             user: ANONYMOUS.into(),
@@ -170,10 +171,33 @@ impl Session {
             _ => None,
         };
         tracing::info!(user = account, %peer, by, "login");
+        self.serve_for(match peer.is_member() {
+            true => Whom::Myself,
+            false => Whom::Subject {
+                subject: peer.subject().into(),
+                account: Some(account.clone()),
+            },
+        });
         Ok(Answer::Welcome(Welcome {
             user: account,
             may_write: true,
         }))
+    }
+
+    /// What was begun for somebody else is not for them.
+    fn serve_for(&mut self, whom: Whom) {
+        (self.whom, self.stripes) = (whom, None);
+    }
+
+    /// Returns what data connections show; `None` if they prove nothing.
+    pub(super) fn data_credential(&self) -> Option<&Credential> {
+        match &self.proof {
+            Proof::Done(proved) => Some(match &proved.instead {
+                Some((instead, _)) => instead,
+                None => &proved.credential,
+            }),
+            _ => None,
+        }
     }
 
     fn who_may_come(&self) -> String {
@@ -248,7 +272,8 @@ impl Session {
                 proved.authorities.and_these(pem).map_err(bad)?,
             )),
         };
-        self.held = None;
+        // Members have been told of the one before.
+        (self.held, self.stripes) = (None, None);
         Ok(Answer::Done)
     }
 }
