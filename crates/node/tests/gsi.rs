@@ -253,3 +253,41 @@ const WAYS: [&[&str]; 10] = [
     &["-data-cred", "auto", "-dcpriv", "-p", "2"],
 ];
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
+
+#[test]
+fn stripes_prove_that_they_act_for_the_user_and_keep_what_is_moved_private() {
+    if !have("globus-url-copy") {
+        return;
+    }
+    let lab = Lab::new();
+    let key = lab.path("key").display().to_string();
+    godwit_trust::new_key(Path::new(&key)).unwrap();
+    let export = lab.path("export").display().to_string();
+    fs::create_dir(&export).unwrap();
+    let settings = [("cluster.key", &*key), ("node.export", &*export)];
+    let members = [lab.serve(&settings), lab.serve(&settings)];
+    let at = members.each_ref().map(|m| m.address.to_string()).join(",");
+    let front = lab.serve(&[&settings[..], &[("stripes.members", &at)]].concat());
+    let whole = bytes(20_000_000);
+    let source = lab.path("source");
+    fs::write(&source, &whole).unwrap();
+    for way in [
+        &["-stripe"][..],
+        &["-stripe", "-dcpriv", "-p", "2"],
+        &["-stripe", "-nodcau"],
+    ] {
+        let (alice, dbg) = (lab.path("alice"), [way, &["-dbg"]].concat());
+        let out = lab.copy_as(&alice, &dbg, &file(&source), &url(&front, "x"));
+        assert!(out.status.success(), "{way:?}: {}", said(&out));
+        assert!(said(&out).contains("Total Stripe Count: 2"), "{way:?}");
+        assert!(
+            fs::read(Path::new(&export).join("x")).unwrap() == whole,
+            "{way:?}"
+        );
+        let got = lab.path("got");
+        lab.copy(way, &url(&front, "x"), &file(&got));
+        assert!(fs::read(&got).unwrap() == whole, "{way:?}");
+        fs::remove_file(got).unwrap();
+        fs::remove_file(Path::new(&export).join("x")).unwrap();
+    }
+}
