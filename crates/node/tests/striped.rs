@@ -116,13 +116,14 @@ fn each_address_hears_once_how_many_connections_lead_to_it() {
     for _ in 0..2 {
         client.send("RETR x");
         let mut got = vec![0; whole.len()];
-        let mut ends = Vec::new();
+        let (mut sent, mut ends) = (0, Vec::new());
         for (listener, links) in listeners.iter().zip([2, 1]) {
             let mut announced = Vec::new();
             for _ in 0..links {
                 let (blocks, told) = read_blocks(&mut accept(listener));
                 announced.extend(told);
                 for (at, bytes) in blocks {
+                    sent += bytes.len();
                     got[at as usize..][..bytes.len()].copy_from_slice(&bytes);
                 }
             }
@@ -130,6 +131,7 @@ fn each_address_hears_once_how_many_connections_lead_to_it() {
         }
         assert_eq!(ends, [[2], [1]]);
         assert!(got == whole);
+        assert_eq!(sent, whole.len(), "no byte twice");
         assert!(client.reply().starts_with("150"));
         assert!(client.last_reply().1.starts_with("226"));
         client.ok(&format!("SPOR {}", to.join(" ")));
