@@ -145,7 +145,7 @@ impl Verb {
 /// How files are moved: `cp`, `mv` and `sync`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Moving {
-    /// Data streams for each large file; by default chosen from size and round trip
+    /// Data streams for each large file; by default as many as prove useful on the way (cp -v tells)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), allow_negative_numbers = true, help_heading = "Moving")]
     pub(crate) streams: Option<u16>,
     /// Files moved at the same time; by default chosen

@@ -10,7 +10,7 @@ use crate::{
     verbs::Facts,
 };
 use godwit_store::engine::{Event, Outcome, Place, Rule, Summary};
-use godwit_store::{Error, Verified};
+use godwit_store::{Error, Tuned, Verified};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 use std::{
@@ -178,7 +178,8 @@ impl<'a> Reporter<'a> {
                 "target": outcome.target.to_string(),
                 "bytes": outcome.bytes,
                 "seconds": outcome.seconds,
-                "streams": outcome.streams,
+                "streams": outcome.tuned.streams,
+                "tuning": tuning(&outcome.tuned),
                 "resumed_bytes": outcome.resumed_bytes,
                 "reread_bytes": outcome.reread_source_bytes + outcome.reread_target_bytes,
                 "reread_source_bytes": outcome.reread_source_bytes,
@@ -191,10 +192,11 @@ impl<'a> Reporter<'a> {
         } else if self.screen.verbose() {
             let in_place = if outcome.in_place { ", in place" } else { "" };
             self.line(format!(
-                "{} -> {} ({}, {strength}{in_place})",
+                "{} -> {} ({}, {strength}{in_place}, {})",
                 outcome.source,
                 outcome.target,
-                units::size(outcome.bytes)
+                units::size(outcome.bytes),
+                streams(&outcome.tuned)
             ));
         }
     }
@@ -324,6 +326,30 @@ pub(crate) fn verified(verified: &Verified) -> String {
         Verified::By(algorithm) => format!("verified {algorithm}"),
         Verified::SizeOnly => "size only".into(),
     }
+}
+
+/// Says over how many streams a file went, and why so many.
+fn streams(tuned: &Tuned) -> String {
+    let (streams, why) = (tuned.streams, tuned.why.sentence());
+    let some = if streams == 1 { "stream" } else { "streams" };
+    if tuned.rate == 0.0 {
+        return format!("{streams} {some}: {why}");
+    }
+    let rate = units::size(tuned.rate as u64);
+    let (millis, lost) = (tuned.round_trip.as_secs_f64() * 1e3, tuned.lost * 100.0);
+    format!("{streams} {some} at {rate}/s, {millis:.1} ms, {lost:.3} % lost: {why}")
+}
+
+/// The same for programs; `null`: nothing was measured.
+pub(crate) fn tuning(tuned: &Tuned) -> serde_json::Value {
+    let measured = tuned.rate > 0.0;
+    json!({
+        "streams": tuned.streams,
+        "why": tuned.why.word(),
+        "bytes_per_second": measured.then_some(tuned.rate as u64),
+        "round_trip_seconds": measured.then_some(tuned.round_trip.as_secs_f64()),
+        "lost": measured.then_some(tuned.lost),
+    })
 }
 
 fn choose(screen: &Screen, wanted: Progress) -> Progress {

@@ -20,6 +20,8 @@ mod memory;
 mod remote;
 mod slow;
 mod store;
+mod tuning;
+mod width;
 
 pub use dir::{Dir, Opener, Partial};
 pub use error::{Error, Result};
@@ -32,3 +34,5 @@ pub use store::{
     Can, Checks, Entry, Finished, Given, How, Kind, Lying, Origin, Read, SMALL_BYTES, Set, Sink,
     Small, Space, Stat, Store, Take, Verified, What, Whole, Write,
 };
+pub use tuning::{Seen, Tuned, Tuning, Why};
+pub use width::Width;

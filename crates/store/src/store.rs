@@ -1,6 +1,6 @@
 //! The contract of a store.
 
-use crate::{Error, Result, channel::Watch};
+use crate::{Error, Result, Width, channel::Watch};
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Strength, Version};
 use std::{
     fs::File,
@@ -147,6 +147,12 @@ pub trait Take: Send + Sync {
     fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
         let _ = (leaf, chain);
         Ok(())
+    }
+
+    /// Returns how many blocks it can take at once, where that changes on the way:
+    /// who reads for it has as many threads.
+    fn width(&self) -> Option<&Arc<Width>> {
+        None
     }
 }
 
@@ -426,6 +432,8 @@ pub struct Write<'a> {
     /// Stops what may take long at the end: reading all of it again for a digest.
     /// It also counts the bytes that are read for that.
     pub watch: Option<Arc<Watch>>,
+    /// How many streams it may have, where that is decided on the way.
+    pub width: Option<&'a Arc<Width>>,
 }
 
 impl Default for Write<'_> {
@@ -443,6 +451,7 @@ impl Default for Write<'_> {
             resume: true,
             streams: 1,
             watch: None,
+            width: None,
         }
     }
 }

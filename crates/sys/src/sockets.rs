@@ -1,7 +1,14 @@
 //! What a TCP connection can do beyond the standard library.
 
 use rustix::net::{SendFlags, sockopt};
-use std::{fs::File, io, net::TcpStream, ops::Range, os::fd::BorrowedFd};
+use std::{
+    fs::File,
+    io,
+    net::TcpStream,
+    ops::Range,
+    os::fd::{AsRawFd, BorrowedFd},
+    time::Duration,
+};
 
 /// Delivers urgent bytes of a TCP connection where they stand among the others.
 pub fn keep_urgent_in_line(socket: BorrowedFd<'_>) -> io::Result<()> {
@@ -43,6 +50,26 @@ pub fn unpaced_within_this_machine(socket: &TcpStream) {
     }
 }
 
+/// Has a connection that gets no answer try again every two seconds, and not twice as
+/// late each time: when a network comes back, it is noticed. Kernels before 6.15 cannot.
+pub fn retry_often(socket: BorrowedFd<'_>) {
+    let most_ms: libc::c_int = 2000;
+    // SAFETY: the descriptor is borrowed, so it is open; the kernel reads one `c_int`.
+    #[allow(unsafe_code)]
+    let _ = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            TCP_RTO_MAX_MS,
+            (&raw const most_ms).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+}
+
+/// Of linux/tcp.h.
+const TCP_RTO_MAX_MS: libc::c_int = 44;
+
 /// Has a connection hold so many bytes in each direction, and no longer as many as
 /// the kernel finds best. The kernel gives what an administrator allows.
 pub fn size_buffers(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
@@ -60,12 +87,84 @@ pub fn buffer_sizes(socket: BorrowedFd<'_>) -> io::Result<(usize, usize)> {
     Ok((sent, sockopt::socket_recv_buffer_size(socket)?))
 }
 
+/// What the kernel knows of the sending half of a TCP connection.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Traffic {
+    /// Bytes that the peer has confirmed.
+    pub delivered_bytes: u64,
+    /// Bytes that wait here, since the connection may not send them yet.
+    pub waiting_bytes: u64,
+    /// Segments with data that were sent.
+    pub segments: u64,
+    /// Segments that were sent again.
+    pub lost: u64,
+    /// The round trip, smoothed.
+    pub round_trip: Duration,
+    /// The shortest that was seen.
+    pub round_trip_min: Duration,
+    /// A loss has made it slow down. What judges by rate and not by loss never does.
+    pub has_slowed: bool,
+}
+
+/// Returns what the kernel knows of a TCP connection: the fields that a kernel since
+/// 4.10 tells; what an older one does not know is 0.
+pub fn traffic(socket: BorrowedFd<'_>) -> io::Result<Traffic> {
+    let mut info = [0u8; TCP_INFO_BYTES];
+    let mut len = TCP_INFO_BYTES as libc::socklen_t;
+    // SAFETY: the descriptor is borrowed, so it is open; the kernel writes at most
+    // `len` bytes to `info`, which has so many, and says how many in `len`.
+    #[allow(unsafe_code)]
+    let told = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &mut len,
+        )
+    };
+    if told != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(traffic_of(&info))
+}
+
+/// Reads `struct tcp_info` of linux/tcp.h by its offsets, which are fixed.
+fn traffic_of(info: &[u8; TCP_INFO_BYTES]) -> Traffic {
+    let word = |at: usize| u32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
+    let long = |at: usize| {
+        let halves = [word(at), word(at + 4)];
+        let [first, second] = halves.map(u32::to_ne_bytes);
+        u64::from_ne_bytes([
+            first[0], first[1], first[2], first[3], second[0], second[1], second[2], second[3],
+        ])
+    };
+    let micros = |at| Duration::from_micros(u64::from(word(at)));
+    // Not known yet is told as the largest number.
+    let shortest = Some(micros(148)).filter(|_| word(148) != u32::MAX);
+    Traffic {
+        delivered_bytes: long(120),
+        waiting_bytes: word(144).into(),
+        segments: word(156).into(),
+        lost: word(100).into(),
+        round_trip: micros(68),
+        round_trip_min: shortest.unwrap_or_default(),
+        // The kernel may remember a bound from connections before.
+        has_slowed: word(100) > 0 && (1..NEVER_SLOWED).contains(&word(76)),
+    }
+}
+
+const TCP_INFO_BYTES: usize = 192;
+/// TCP_INFINITE_SSTHRESH
+const NEVER_SLOWED: u32 = 0x7fff_ffff;
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::{
         io::{Read, Write},
         net::TcpListener,
+        os::fd::AsFd,
     };
 
     fn pair() -> (TcpStream, TcpStream) {
@@ -93,6 +192,45 @@ mod tests {
         let (from, _to) = pair();
         unpaced_within_this_machine(&from);
         assert_eq!(sockopt::tcp_congestion(&from).unwrap(), "cubic");
+    }
+
+    #[test]
+    fn the_kernel_tells_what_was_delivered() {
+        let (mut from, mut to) = pair();
+        from.write_all(&[7; 1000]).unwrap();
+        to.read_exact(&mut [0; 1000]).unwrap();
+        // A byte that comes back confirms all before it.
+        to.write_all(b"x").unwrap();
+        from.read_exact(&mut [0]).unwrap();
+        let traffic = traffic(from.as_fd()).unwrap();
+        assert!(
+            (1000..=1001).contains(&traffic.delivered_bytes),
+            "{traffic:?}"
+        );
+        assert_eq!((traffic.waiting_bytes, traffic.lost), (0, 0));
+        assert!(traffic.segments >= 1 && !traffic.has_slowed, "{traffic:?}");
+        assert!(traffic.round_trip > Duration::ZERO, "{traffic:?}");
+        assert!(traffic.round_trip_min <= traffic.round_trip, "{traffic:?}");
+    }
+
+    #[test]
+    fn what_gets_no_answer_is_tried_again_soon() {
+        let (from, _to) = pair();
+        retry_often(from.as_fd());
+        let (mut most_ms, mut len) = (0i32, 4);
+        // SAFETY: both point to what the kernel may write to.
+        #[allow(unsafe_code)]
+        let told = unsafe {
+            libc::getsockopt(
+                from.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                TCP_RTO_MAX_MS,
+                (&raw mut most_ms).cast(),
+                &raw mut len,
+            )
+        };
+        // Older kernels know no such option.
+        assert!(told != 0 || most_ms == 2000, "{most_ms}");
     }
 
     fn rustix_file() -> File {

@@ -244,13 +244,22 @@ pub enum Rest {
     Have(Extents),
 }
 
+/// `Parallelism=` of `OPTS RETR`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Parallelism {
+    /// Data connections to begin with.
+    pub first: usize,
+    /// At most.
+    pub most: usize,
+}
+
 /// `OPTS`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Opts {
     /// Of sending.
     Retr {
         /// Data connections.
-        parallelism: Option<usize>,
+        parallelism: Option<Parallelism>,
         /// Seconds between performance markers; 0 is none.
         markers: Option<Duration>,
         /// Which bytes each of several senders has.
@@ -688,10 +697,9 @@ fn parse_retr_options(value: &str) -> Parsed<Opts> {
     for item in value.split(';').filter(|item| !item.trim().is_empty()) {
         let (key, value) = item.split_once('=').unwrap_or((item, ""));
         match key.trim().to_ascii_uppercase().as_str() {
-            // Start, least, most; like GCT we look at the first only.
-            "PARALLELISM" => match value.split(',').next().and_then(|n| n.trim().parse().ok()) {
-                Some(n) if n > 0 => parallelism = Some(n),
-                _ => return refuse(501, "Parallelism is a number above 0."),
+            "PARALLELISM" => match parse_parallelism(value) {
+                Some(numbers) => parallelism = Some(numbers),
+                None => return refuse(501, "Parallelism is a number above 0."),
             },
             "MARKERS" => match value.trim().parse() {
                 Ok(seconds) => markers = Some(seconds_at_most(seconds)),
@@ -717,6 +725,14 @@ fn parse_retr_options(value: &str) -> Parsed<Opts> {
         markers,
         striping,
     })
+}
+
+/// Start, least, most. Of others only the first counts, as with GCT.
+fn parse_parallelism(value: &str) -> Option<Parallelism> {
+    let mut numbers = value.split(',').map(|number| number.trim().parse().ok());
+    let first = numbers.next()?.filter(|&first| first > 0)?;
+    let most = numbers.nth(1).flatten().unwrap_or(first);
+    Some(Parallelism { first, most })
 }
 
 /// Returns the value of `KEY=value;`.
@@ -1078,7 +1094,7 @@ mod tests {
         assert_eq!(
             parse("OPTS RETR StripeLayout=Blocked;BlockSize=1000;Parallelism=4,4,4;"),
             Command::Opts(Opts::Retr {
-                parallelism: Some(4),
+                parallelism: Some(Parallelism { first: 4, most: 4 }),
                 markers: None,
                 striping: Some(Striping::Blocked { bytes: 1000 }),
             })

@@ -21,5 +21,6 @@ pub mod server;
 pub mod shield;
 pub mod time;
 pub mod transcript;
+pub mod tuned;
 
 pub use error::{Error, Result};

@@ -20,6 +20,7 @@ mod site;
 mod tell;
 mod transfer;
 
+pub use crate::tuned::Tuned;
 pub use ask::{Answer, Ask, Change, Give, Leg, Mechanism, Outcome, Place, Removed, Want, Welcome};
 pub use failure::{Cause, Failure};
 pub use listing::{Facts, Form, Kind, Listing, Stat, Times};

@@ -9,6 +9,7 @@
 
 pub mod lab;
 pub mod peers;
+pub mod wan;
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};

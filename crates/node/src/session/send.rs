@@ -4,7 +4,7 @@ use super::{Links, Session, now};
 use crate::failure::failure;
 use godwit_core::{Algorithm, Block, Digest, Extents};
 use godwit_store::{
-    Checks, Error, Kind, Result, SMALL_BYTES, Small, Stat, Store, Take,
+    Checks, Error, Kind, Result, SMALL_BYTES, Small, Stat, Store, Take, Tuned, Width,
     channel::{self, Channel, Sending, Watch},
 };
 use godwit_wire::{
@@ -14,6 +14,7 @@ use godwit_wire::{
 use std::{
     ops::Range,
     path::Path,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -152,7 +153,12 @@ impl Session {
             blake3: leg.ours && leg.digests,
             adler32: false,
         };
-        let sending = held.send(mode, part.start, checks, &watch);
+        let mut sending = held.send(mode, part.start, checks, &watch);
+        let width = leg
+            .streams_first
+            .filter(|_| leg.mode == Mode::Extended)
+            .map(|first| Arc::new(Width::tuned(first, streams)));
+        let gauge = width.as_ref().map(|width| sending.vary(width));
         let dir = self.dir().clone();
         let size = stat.size;
         let tell_leaves = leg.leaves && size > SMALL_BYTES;
@@ -163,8 +169,14 @@ impl Session {
         if tell_leaves {
             every = every.min(LEAVES_EVERY);
         }
+        if gauge.is_some() {
+            every = every.min(LOOKS_EVERY);
+        }
         let read = {
             let mut tick = |machine: &mut wire::Session| {
+                if let Some(gauge) = &gauge {
+                    gauge.look();
+                }
                 if tell_leaves {
                     tell_new_leaves(machine, &sending, size);
                 }
@@ -203,9 +215,20 @@ impl Session {
             size: Some(read.stat.size),
             modify: read.stat.mtime,
             blake3: blake3.map(|digest| digest.hex()),
+            tuned: width.map(|width| told(&width.now())),
             ..Outcome::default()
         };
         Ok((outcome, sent.bytes))
+    }
+}
+
+fn told(tuned: &Tuned) -> wire::Tuned {
+    wire::Tuned {
+        streams: tuned.streams,
+        why: tuned.why.word().into(),
+        rate: tuned.rate as u64,
+        round_trip: tuned.round_trip,
+        lost_ppm: (tuned.lost * 1e6) as u32,
     }
 }
 
@@ -256,6 +279,7 @@ pub(super) fn channel_mode(mode: Mode) -> channel::Mode {
 
 pub(super) const TICK_NEVER: Duration = Duration::from_secs(3600);
 const LEAVES_EVERY: Duration = Duration::from_millis(100);
+const LOOKS_EVERY: Duration = Duration::from_millis(100);
 const LEAVES_MAX: usize = 64;
 /// Less than any socket takes in, so that a client that reads replies first
 /// does not block us for ever.

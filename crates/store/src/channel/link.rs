@@ -5,7 +5,7 @@ use super::{
     watch::{Patience, TICK},
 };
 use crate::{Error, Lying, Result};
-use godwit_sys::{send_ahead, send_file, unpaced_within_this_machine, wait_readable};
+use godwit_sys::{retry_often, send_ahead, send_file, unpaced_within_this_machine, wait_readable};
 use godwit_wire::mode_e::HEADER_BYTES;
 use std::{
     fs::File,
@@ -33,6 +33,7 @@ impl Link {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
         unpaced_within_this_machine(&stream);
+        retry_often(stream.as_fd());
         stream.set_read_timeout(Some(TICK))?;
         stream.set_write_timeout(Some(TICK))?;
         let shield = match safety {
@@ -52,6 +53,11 @@ impl Link {
     /// Has the socket hold so many bytes in each direction.
     pub(super) fn size_buffers(&self, bytes: u32) -> io::Result<()> {
         godwit_sys::size_buffers(self.stream.as_fd(), bytes)
+    }
+
+    /// Returns a second handle, to look at it while it is written to.
+    pub(super) fn eye(&self) -> Option<TcpStream> {
+        self.stream.try_clone().ok()
     }
 
     #[cfg(test)]

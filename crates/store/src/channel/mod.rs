@@ -6,6 +6,7 @@
 //! channel meanwhile is none of our business.
 
 mod awaited;
+mod gauge;
 mod link;
 mod receive;
 mod safety;
@@ -14,13 +15,14 @@ mod send;
 mod tests;
 mod watch;
 
+pub use gauge::Gauge;
 pub use receive::Received;
 pub use safety::Safety;
 pub(crate) use send::look;
 pub use send::{Sending, Sent};
 pub use watch::{Cancel, Watch};
 
-use crate::{Error, Result};
+use crate::{Error, Result, Why, Width};
 use awaited::Awaited;
 use godwit_core::Extents;
 use godwit_sys::{wait_any, wait_readable};
@@ -510,23 +512,29 @@ fn bind(ip: IpAddr, ports: Option<RangeInclusive<u16>>) -> io::Result<TcpListene
     Err(last)
 }
 
-/// Returns how many connections a transfer should use, when nobody said.
+/// Returns how many connections a transfer should have, when nobody said.
 ///
-/// On a near network one connection for each core that can drive it is best;
-/// far away, losses halve a window now and then, and many windows lose less.
-pub fn streams_for(round_trip: Duration, left: &Extents) -> usize {
+/// On a near network one connection for each core that can drive it is best. Far
+/// away it depends on losses and buffers, which the transfer finds out; one that is
+/// over too soon for that has many, so that all windows together grow soon.
+pub fn width_for(round_trip: Duration, left: &Extents, lanes_max: usize) -> Width {
     let blocks = left.len_bytes().div_ceil(godwit_core::LEAF_BYTES).max(1);
-    let best = if round_trip < NEAR {
-        NEAR_STREAMS
+    let at_most = |best: usize| best.min(usize::try_from(blocks).unwrap_or(best));
+    if round_trip < NEAR {
+        Width::fixed(at_most(NEAR_STREAMS), Why::Near)
+    } else if blocks < WORTH_MEASURING {
+        Width::fixed(at_most(BRIEF_STREAMS), Why::Brief)
     } else {
-        FAR_STREAMS
-    };
-    best.min(usize::try_from(blocks).unwrap_or(best))
+        Width::tuned(FIRST_STREAMS, lanes_max)
+    }
 }
 
 const NEAR: Duration = Duration::from_millis(3);
 const NEAR_STREAMS: usize = 2;
-const FAR_STREAMS: usize = 16;
+const BRIEF_STREAMS: usize = 16;
+const FIRST_STREAMS: usize = 4;
+/// So many blocks take a second or more where it matters.
+const WORTH_MEASURING: u64 = 64;
 const CONNECT_MAX: Duration = Duration::from_secs(30);
 /// Until a server connects; who wants to wait no longer drops the channel.
 const ALONE_MAX: Duration = Duration::from_secs(3600);

@@ -1,14 +1,14 @@
 //! The sending end.
 
-use super::{Channel, Mode, Stripe, Watch, link::Link, watch::Patience};
-use crate::{Checks, Error, Lying, Result, Take};
+use super::{Channel, Mode, Stripe, Watch, gauge::Gauge, link::Link, watch::Patience};
+use crate::{Checks, Error, Lying, Result, Take, Width};
 use godwit_core::{Block, Extents, Leaves, Piece};
 use godwit_wire::mode_e::Header;
 use std::{
     borrow::{Borrow, BorrowMut},
     collections::BTreeMap,
     ops::Range,
-    sync::{Condvar, Mutex, MutexGuard},
+    sync::{Arc, Condvar, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -25,10 +25,12 @@ pub struct Sending<C, W> {
     state: Mutex<State>,
     returned: Condvar,
     leaves: Option<Mutex<Leaves>>,
+    width: Option<Arc<Width>>,
 }
 
 struct State {
     free: Vec<Stripe>,
+    in_use: usize,
     sent: Extents,
 }
 
@@ -107,11 +109,23 @@ impl<C: BorrowMut<Channel>, W: Borrow<Watch>> Sending<C, W> {
             watch,
             state: Mutex::new(State {
                 free,
+                in_use: 0,
                 sent: Extents::new(),
             }),
             returned: Condvar::new(),
             leaves: checks.blake3.then(|| Mutex::new(Leaves::new())),
+            width: None,
         }
+    }
+
+    /// Uses as many of the connections as `width` says, and returns what measures
+    /// them for it: somebody else has to look at it now and then.
+    pub fn vary(&mut self, width: &Arc<Width>) -> Gauge {
+        let stripes = std::mem::take(&mut self.state().free);
+        let gauge = Gauge::new(width.clone(), stripes.iter().map(|stripe| &stripe.link));
+        self.state().free = stripes;
+        self.width = Some(width.clone());
+        gauge
     }
 
     /// Sends the end of the file. The connections of MODE E stay for the next transfer.
@@ -172,7 +186,12 @@ impl<C: BorrowMut<Channel>, W: Borrow<Watch>> Sending<C, W> {
         let mut patience = self.watch.borrow().patience();
         let mut state = self.state();
         loop {
-            if let Some(stripe) = state.free.pop() {
+            // The same ones are used again as long as they suffice.
+            let may = |width: &Arc<Width>| state.in_use < width.streams();
+            if self.width.as_ref().is_none_or(may)
+                && let Some(stripe) = state.free.pop()
+            {
+                state.in_use += 1;
                 return Ok(stripe);
             }
             state = self
@@ -224,6 +243,7 @@ impl<C: BorrowMut<Channel>, W: Borrow<Watch>> Sending<C, W> {
         watch.moved(range.end - range.start);
         let mut state = self.state();
         state.free.push(stripe);
+        state.in_use -= 1;
         state.sent.insert(range);
         self.returned.notify_one();
         Ok(())
@@ -255,6 +275,10 @@ where
             look(file, range.clone(), buffer, &mut |block| self.hash(block))?;
         }
         self.write_from(file, range, buffer)
+    }
+
+    fn width(&self) -> Option<&Arc<Width>> {
+        self.width.as_ref()
     }
 }
 

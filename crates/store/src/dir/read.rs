@@ -10,6 +10,7 @@ use std::{
     path::Path,
     sync::{Mutex, PoisonError},
     thread,
+    time::Duration,
 };
 
 impl Inner {
@@ -23,9 +24,13 @@ impl Inner {
         let (file, before) = self.to_read(path)?;
         let left: Extents = want.within(0..before.size).collect();
         let lying = Lying { path, file: &file };
-        let threads = streams.min((left.len_bytes() / THREAD_WORTH_BYTES) as usize);
+        let most = (left.len_bytes() / THREAD_WORTH_BYTES) as usize;
+        let threads = into
+            .width()
+            .map_or(streams, |width| width.streams())
+            .min(most);
         if threads > 1 {
-            read_by_many(&lying, left, threads, into)?;
+            read_by_many(&lying, left, threads, most, into)?;
         } else {
             read_in_order(left, |range, buffer| into.put_from(&lying, range, buffer))?;
         }
@@ -116,27 +121,54 @@ impl Inner {
     }
 }
 
-fn read_by_many(lying: &Lying<'_>, left: Extents, threads: usize, into: &dyn Take) -> Result<()> {
+/// Reads with `threads`, and with more, but never `most`, if what takes the bytes
+/// can take more at once.
+fn read_by_many(
+    lying: &Lying<'_>,
+    left: Extents,
+    threads: usize,
+    most: usize,
+    into: &dyn Take,
+) -> Result<()> {
+    let width = into.width();
     let left = Mutex::new(left);
+    let is_over = || {
+        left.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_empty()
+    };
     let work = || {
         let mut buffer = Buffer::take();
-        loop {
+        let worked = loop {
+            let block = width.map_or(LEAF_BYTES, |width| width.block_bytes());
             let next = left
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
-                .take_aligned(LEAF_BYTES);
-            let Some(range) = next else { return Ok(()) };
+                .take_aligned(block);
+            let Some(range) = next else { break Ok(()) };
             let put = into.put_from(lying, range, &mut buffer);
             if put.is_err() {
                 // Nobody needs to read on.
                 *left.lock().unwrap_or_else(PoisonError::into_inner) = Extents::new();
-                return put;
+                break put;
             }
-        }
+        };
+        width.inspect(|width| width.poke());
+        worked
     };
     thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
-        let mine = work();
+        let mut others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let mine = match width.filter(|width| width.is_tuned()) {
+            None => work(),
+            Some(width) => {
+                others.push(scope.spawn(work));
+                while !is_over() {
+                    let wanted = width.wait_beyond(others.len(), MORE_SOON).min(most);
+                    others.extend((others.len()..wanted).map(|_| scope.spawn(work)));
+                }
+                Ok(())
+            }
+        };
         others.into_iter().fold(mine, |result, other| {
             result.and(
                 other
@@ -189,5 +221,6 @@ fn unchanged(path: &Path, file: &File, before: &Meta) -> Result<Meta> {
     })
 }
 
+const MORE_SOON: Duration = Duration::from_millis(100);
 /// Less than this is not worth a thread.
 const THREAD_WORTH_BYTES: u64 = 4 * LEAF_BYTES;

@@ -1,19 +1,19 @@
 //! One large file: what is missing, over several streams, until it is whole.
 
-use super::{Copying, Event, Item, Outcome, Rule, plan::wanted_bytes, retry::Retry};
+use super::{Copying, Event, Item, Outcome, Place, Rule, plan::wanted_bytes, retry::Retry};
 use crate::{
     Checks, Error, Finished, How, Lying, Origin, Read, Result, Sink, Stat, Take, Verified, Whole,
-    Write,
-    channel::{Cancel, streams_for},
+    Why, Width, Write,
+    channel::{Cancel, width_for},
 };
 use godwit_core::{
-    Algorithm, Block, Chain, Digest, Extents, Fault, Fragment, Home, Layout, Url, moves,
+    Algorithm, Block, Chain, Digest, Extents, Fault, Fragment, Home, Layout, Scheme, Url, moves,
 };
 use std::{
     cell::Cell,
     collections::BTreeMap,
     ops::Range,
-    sync::Mutex,
+    sync::{Arc, Mutex},
     time::{Duration, Instant, SystemTime},
 };
 
@@ -60,7 +60,7 @@ struct Run<'a> {
 struct Plan {
     range: Range<u64>,
     checks: Checks,
-    streams: usize,
+    width: Arc<Width>,
 }
 
 impl Run<'_> {
@@ -122,7 +122,9 @@ impl Run<'_> {
             sink,
             cancel: &copying.options.cancel,
             landed: &landed,
+            width: &plan.width,
         };
+        let streams = plan.width.most();
         let mut last = None;
         for _ in 0..LEGS_MAX {
             let want = self.missing(&sink.settle()?, plan);
@@ -130,7 +132,7 @@ impl Run<'_> {
                 return Ok(last);
             }
             let drawn = match self.direct.get() {
-                true => sink.draw(&*source.store, &source.path, &want, plan.streams, &landed)?,
+                true => sink.draw(&*source.store, &source.path, &want, streams, &landed)?,
                 false => None,
             };
             self.direct.set(drawn.is_some());
@@ -138,7 +140,7 @@ impl Run<'_> {
                 Some(read) => read,
                 None => {
                     let source = &source.store;
-                    source.read(&self.item.source.path, &want, plan.streams, &counting)?
+                    source.read(&self.item.source.path, &want, streams, &counting)?
                 }
             };
             self.check_unchanged(&read.stat)?;
@@ -193,7 +195,7 @@ impl Run<'_> {
     }
 
     fn plan(&self, range: Range<u64>) -> Result<Plan> {
-        let Item { source, target, .. } = self.item;
+        let Item { source, .. } = self.item;
         let verify = self.copying.options.verify;
         // A source of ours tells BLAKE3 on the way; a foreign one can be asked
         // for ADLER32 behind us, which can be computed of blocks in any order.
@@ -201,22 +203,51 @@ impl Run<'_> {
             let can = source.store.can()?;
             !can.leaves && can.digests.contains(&Algorithm::Adler32)
         };
-        let distance = source.distance().max(target.distance());
-        let streams = self.copying.options.streams;
-        let streams =
-            streams.unwrap_or_else(|| streams_for(distance, &Extents::from(range.clone())));
+        let width = self.width(&range)?;
         Ok(Plan {
             range,
             checks: Checks {
                 blake3: verify,
                 adler32,
             },
-            // Each host of a striped server needs one at least.
-            streams: streams.max(source.store.stripes().max(target.store.stripes())),
+            width: Arc::new(width),
         })
     }
 
-    fn write<'b>(&self, plan: &Plan, origin: &'b Origin) -> Write<'b> {
+    /// Returns how many streams it may have. Only we ourselves and nodes of ours
+    /// decide that on the way: who sends sees what the network does.
+    fn width(&self, range: &Range<u64>) -> Result<Width> {
+        let Item { source, target, .. } = self.item;
+        let stripes = source.store.stripes().max(target.store.stripes());
+        if let Some(streams) = self.copying.options.streams {
+            return Ok(Width::fixed(streams.max(stripes), Why::Asked));
+        }
+        let distance = source.distance().max(target.distance());
+        let is_ours =
+            |place: &Place| Ok::<_, Error>(!place.is_remote() || place.store.can()?.leaves);
+        let lanes = if !is_ours(target)? {
+            LANES_OF_OTHERS
+        } else if [source, target]
+            .iter()
+            .any(|end| end.url.scheme() == Scheme::Gsiftp)
+        {
+            LANES_PROVED
+        } else {
+            LANES
+        };
+        let width = width_for(distance, &Extents::from(range.clone()), lanes);
+        Ok(match width.is_tuned() {
+            // Each host of a striped server needs one at least, and decides for itself.
+            _ if stripes > 1 => {
+                let streams = width.most().min(LANES_OF_OTHERS);
+                Width::fixed(streams.max(stripes), Why::Server)
+            }
+            true if !is_ours(source)? => Width::fixed(LANES_OF_OTHERS, Why::Server),
+            _ => width,
+        })
+    }
+
+    fn write<'b>(&self, plan: &'b Plan, origin: &'b Origin) -> Write<'b> {
         let how = match (&self.item.range, self.item.rule) {
             (Some(_), _) => How::InPlace,
             (None, Rule::NoClobber) => How::New,
@@ -230,8 +261,9 @@ impl Run<'_> {
             mode: self.copying.options.mode(self.stat.mode),
             checks: plan.checks,
             resume: self.resume && self.item.range.is_none(),
-            streams: plan.streams,
             watch: None,
+            streams: plan.width.most(),
+            width: Some(&plan.width),
         }
     }
 
@@ -354,7 +386,7 @@ impl Run<'_> {
             reread_target_bytes: finished.reread_bytes,
             in_place: finished.in_place || self.item.range.is_some(),
             seconds: self.began.elapsed().as_secs_f64(),
-            streams: plan.streams,
+            tuned: plan.width.now(),
             verified: if verify {
                 finished.verified
             } else {
@@ -372,6 +404,7 @@ struct Counting<'a> {
     sink: &'a dyn Sink,
     cancel: &'a Cancel,
     landed: &'a (dyn Fn(Range<u64>) + Sync),
+    width: &'a Arc<Width>,
 }
 
 impl Take for Counting<'_> {
@@ -392,6 +425,10 @@ impl Take for Counting<'_> {
     fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
         self.sink.said(leaf, chain)
     }
+
+    fn width(&self) -> Option<&Arc<Width>> {
+        Some(self.width)
+    }
 }
 
 /// Returns how many bytes of `range` had not been told of.
@@ -411,6 +448,12 @@ impl Take for Shown<'_> {
     }
 }
 
+/// Connections that are made for a transfer which may turn out to need them.
+const LANES: usize = 64;
+/// Each that has to prove itself costs both ends some milliseconds of work.
+const LANES_PROVED: usize = 16;
+/// What any server takes.
+const LANES_OF_OTHERS: usize = 16;
 /// How often a file is started anew because it changed or came wrong.
 const ANEW_MAX: u32 = 2;
 /// How often what came wrong is asked for again within one try.

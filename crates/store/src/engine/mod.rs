@@ -19,7 +19,7 @@ pub use plan::extra;
 pub use retry::Retry;
 pub use stores::{Place, Stores};
 
-use crate::{Error, Result, Stat, Trust, Verified, channel::Cancel, remote::Flow};
+use crate::{Error, Result, Stat, Trust, Tuned, Verified, channel::Cancel, remote::Flow};
 use godwit_core::Digest;
 use queue::{Queue, Taken};
 use std::{
@@ -36,7 +36,7 @@ use std::{
 /// How to copy. The default is right for nearly everybody.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Streams of one large file; `None`: by the distance to the server.
+    /// Streams of one large file; `None`: as the transfer finds best on its way.
     pub streams: Option<usize>,
     /// Files in flight; `None`: by the distance to the server.
     pub parallel: Option<usize>,
@@ -196,8 +196,8 @@ pub struct Outcome {
     pub in_place: bool,
     /// How long it took.
     pub seconds: f64,
-    /// Over how many streams.
-    pub streams: usize,
+    /// Over how many streams, and why so many.
+    pub tuned: Tuned,
     /// How it is known to be right.
     pub verified: Verified,
     /// What it hashes to, if that was computed on the way.
@@ -330,10 +330,14 @@ impl Copying<'_> {
             FAR_FILES
         };
         let parallel = self.options.parallel.unwrap_or(best).max(1);
+        let large = match far.unwrap_or_default() < FAR {
+            true => LARGE_FILES,
+            false => LARGE_FILES_FAR,
+        };
         if single {
             (1, 1)
         } else {
-            (parallel, parallel.clamp(1, LARGE_FILES))
+            (parallel, parallel.clamp(1, large))
         }
     }
 
@@ -406,7 +410,7 @@ impl Copying<'_> {
         summary.reread_target_bytes += outcome.reread_target_bytes;
         summary.in_place += u64::from(outcome.in_place);
         summary.faults += u64::from(outcome.faults);
-        summary.streams = summary.streams.max(outcome.streams);
+        summary.streams = summary.streams.max(outcome.tuned.streams);
         summary.verified += u64::from(outcome.verified != Verified::SizeOnly);
     }
 
@@ -498,6 +502,8 @@ const FAR_FILES: usize = 4;
 const FAR_FILES_OF_OURS: usize = 12;
 /// Large files have many streams each.
 const LARGE_FILES: usize = 2;
+/// Between two files a conversation is silent for a round trip or two, which others fill.
+const LARGE_FILES_FAR: usize = 4;
 const TICK: Duration = Duration::from_millis(200);
 /// Errors kept in a summary; all of them were told as events.
 const ERRORS_MAX: usize = 100;

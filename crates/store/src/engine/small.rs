@@ -1,7 +1,7 @@
 //! Small files: whole ones, many in flight together.
 
 use super::{Copying, Event, Item, Outcome, queue::Taken};
-use crate::{Error, Finished, Given, How, Result, Small, Verified};
+use crate::{Error, Finished, Given, How, Result, Small, Verified, Why, Width};
 use std::{
     cell::RefCell,
     collections::VecDeque,
@@ -188,7 +188,7 @@ impl Batch<'_> {
             reread_target_bytes: finished.reread_bytes,
             in_place: finished.in_place,
             seconds: since.elapsed().as_secs_f64(),
-            streams: 1,
+            tuned: Width::fixed(1, Why::Brief).now(),
             verified,
             digest: finished.digests.into_iter().next(),
             faults: item.tries,

@@ -5,7 +5,7 @@ use super::{
     session::{Flow, Session, Warm},
 };
 use crate::{
-    Error, Result,
+    Error, Result, Width,
     channel::{Channel, Mode, Watch},
 };
 use godwit_wire::{
@@ -118,7 +118,7 @@ impl Session {
         };
         let mut lines: Vec<Line> = self.settings.mode(wire_mode).into_iter().collect();
         if flow == Flow::Fetch && mode == Mode::Extended && self.family() == Family::Grid {
-            lines.extend(self.settings.parallelism(streams));
+            lines.extend(self.settings.parallelism(streams, streams));
         }
         let replies = if lines.is_empty() {
             Vec::new()
@@ -212,13 +212,19 @@ impl Session {
     pub(super) fn relay_source(
         &mut self,
         mode: Mode,
-        streams: usize,
+        width: &Width,
+        hosts: usize,
         to: &[SocketAddr],
     ) -> Result<bool> {
         self.warm = None;
         self.settle_mode(Flow::Fetch, mode, 1)?;
+        let most = width.most().div_ceil(hosts);
+        let first = match self.family() {
+            Family::Godwit => width.streams().min(most),
+            _ => most,
+        };
         if mode == Mode::Extended
-            && let Some(line) = self.settings.parallelism(streams)
+            && let Some(line) = self.settings.parallelism(first, most)
         {
             let reply = self.ask_one(line)?;
             faults::check(&self.host, Path::new("OPTS"), &reply)?;

@@ -22,8 +22,8 @@ use super::{
 };
 use crate::{
     Checks, Error, Finished, How, Lying, Read, Result, SMALL_BYTES, Sink, Store, Take, Whole,
-    Write,
-    channel::{Channel, Mode, Sending, Watch, look},
+    Width, Write,
+    channel::{Channel, Gauge, Mode, Sending, Watch, look},
 };
 use godwit_core::{
     AdlerPart, AdlerParts, Block, Chain, Digest, Extents, LEAF_BYTES, Leaves, Piece,
@@ -145,8 +145,9 @@ impl Delivering {
             None => self.remote.0.take()?,
         };
         match self.open(&mut session, first_offset) {
-            Ok((sending, begun)) => {
-                let control = self.attend(session, sending_watch(&sending), begun)?;
+            Ok((mut sending, begun)) => {
+                let gauge = sending.vary(&self.plan.width);
+                let control = self.attend(session, sending_watch(&sending), gauge, begun)?;
                 *phase = Phase::Moving(Box::new(Moving { sending, control }));
                 Ok(())
             }
@@ -165,8 +166,13 @@ impl Delivering {
     ) -> Result<(Sending<Channel, Arc<Watch>>, Begun)> {
         let plan = &self.plan;
         let watch = Arc::new(new_watch(&self.remote.0.options)?);
-        let channel =
-            session.open_data(Flow::Deliver, plan.mode(), plan.streams, Hosts::All, &watch)?;
+        let channel = session.open_data(
+            Flow::Deliver,
+            plan.mode(),
+            plan.width.most(),
+            Hosts::All,
+            &watch,
+        )?;
         let landed = self.told.state().landed.clone();
         let start = match plan.how {
             How::InPlace => first_offset,
@@ -198,6 +204,7 @@ impl Delivering {
         &self,
         session: Session,
         watch: Arc<Watch>,
+        gauge: Gauge,
         begun: Begun,
     ) -> Result<JoinHandle<(Session, Result<Reply>)>> {
         {
@@ -211,6 +218,7 @@ impl Delivering {
             told: self.told.clone(),
             part: Arc::downgrade(&self.plan.part),
             watch,
+            gauge,
             options: self.remote.0.options.clone(),
         };
         thread::Builder::new()
@@ -357,7 +365,7 @@ impl Delivering {
             channel,
             Flow::Deliver,
             self.plan.mode(),
-            self.plan.streams,
+            self.plan.width.most(),
             Hosts::All,
         );
         *phase = Phase::Idle(Some(Box::new(session)));
@@ -507,6 +515,10 @@ impl Take for Delivering {
         })
     }
 
+    fn width(&self) -> Option<&Arc<Width>> {
+        Some(&self.plan.width)
+    }
+
     fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
         let Some(leaves) = &self.leaves else {
             return Ok(());
@@ -533,12 +545,12 @@ impl Sink for Delivering {
         source: &dyn Store,
         path: &Path,
         want: &Extents,
-        streams: usize,
+        _streams: usize, // as many as the width of the upload says
         on: &dyn Fn(Range<u64>),
     ) -> Result<Option<Read>> {
         match source.as_remote() {
             Some(source) => {
-                let read = self.relay(source, path, want, streams, on)?;
+                let read = self.relay(source, path, want, on)?;
                 self.is_drawn.store(read.is_some(), Relaxed);
                 Ok(read)
             }

@@ -8,7 +8,7 @@ use super::{
     session::{Flow, Session},
 };
 use crate::{
-    Error, Read, Result, Stat, Take,
+    Error, Read, Result, Stat, Take, Tuned, Why, Width,
     channel::{Mode, Watch},
 };
 use godwit_core::{Block, Chain, Digest, Extents};
@@ -21,7 +21,7 @@ use std::{
     ops::Range,
     path::Path,
     sync::{
-        Mutex,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
@@ -102,13 +102,24 @@ impl Fetch<'_> {
             rest_in_ranges(leg, end),
             Line::new("RETR").bytes(&self.name)?,
         );
-        let mut lines: Vec<Line> = rest.iter().cloned().collect();
+        // How many of the connections it uses is up to one of ours, unless it was asked for.
+        let width = self.into.width().filter(|_| is_ours);
+        let varies = width.and_then(|width| {
+            let settings = &mut session.settings;
+            let is_due = width.is_tuned() || settings.varies();
+            is_due.then(|| settings.parallelism(width.streams(), width.most()))?
+        });
+        let mut lines: Vec<Line> = varies.iter().chain(&rest).cloned().collect();
         lines.push(retr);
         if !is_ours {
             // Executed when the transfer is over: what the file is then.
             lines.push(Line::new("MLST").bytes(&self.name)?);
         }
         session.say_all(&lines)?;
+        if varies.is_some() {
+            // An older one that does not know this uses all of them.
+            session.final_reply("naming streams")?;
+        }
         if rest.is_some() {
             let reply = session.final_reply("naming ranges")?;
             if !reply.is_positive() {
@@ -154,6 +165,7 @@ impl Fetch<'_> {
         if is_ours {
             let told = Told::from_reply(&last).unwrap_or_default();
             let digest = told.blake3.clone();
+            tell_width(width, &told);
             return Ok((names::stat_of_told(&told), digest));
         }
         let looked = session.final_reply("looking at the file")?;
@@ -216,6 +228,20 @@ impl Fetch<'_> {
         }
         wanted.check_whole(&session.host, size)
     }
+}
+
+/// Notes what the sender made of its streams.
+pub(super) fn tell_width(width: Option<&Arc<Width>>, told: &Told) {
+    let (Some(width), Some(said)) = (width.filter(|width| width.is_tuned()), &told.tuned) else {
+        return;
+    };
+    width.tell(Tuned {
+        streams: said.streams,
+        why: Why::from_word(&said.why).unwrap_or(Why::Server),
+        rate: said.rate as f64,
+        round_trip: said.round_trip,
+        lost: f64::from(said.lost_ppm) / 1e6,
+    });
 }
 
 /// Returns a watch for one transfer.

@@ -16,7 +16,7 @@ pub enum Mode {
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Settings {
     mode: Mode,
-    parallelism: Option<usize>,
+    parallelism: Option<(usize, usize)>,
 }
 
 impl Settings {
@@ -31,12 +31,19 @@ impl Settings {
         })
     }
 
-    /// Returns what must be said to the sending server so that it uses so many connections.
-    pub fn parallelism(&mut self, streams: usize) -> Option<Line> {
-        if self.parallelism.replace(streams) == Some(streams) {
+    /// Tells whether the sending server decides how many connections it uses.
+    pub fn varies(&self) -> bool {
+        self.parallelism.is_some_and(|(first, most)| first < most)
+    }
+
+    /// Returns what must be said to the sending server so that it has so many
+    /// connections, and begins to use so many of them.
+    pub fn parallelism(&mut self, first: usize, most: usize) -> Option<Line> {
+        if self.parallelism.replace((first, most)) == Some((first, most)) {
             return None;
         }
-        Some(Line::new("OPTS RETR").and(format_args!("Parallelism={streams},{streams},{streams};")))
+        let least = if first < most { 1 } else { first };
+        Some(Line::new("OPTS RETR").and(format_args!("Parallelism={first},{least},{most};")))
     }
 }
 
@@ -50,9 +57,12 @@ mod tests {
         assert_eq!(settings.mode(Mode::Stream), None);
         assert_eq!(settings.mode(Mode::Extended), Some(Line::new("MODE E")));
         assert_eq!(settings.mode(Mode::Extended), None);
-        let line = settings.parallelism(4).unwrap();
+        let line = settings.parallelism(4, 4).unwrap();
         assert_eq!(line.as_bytes(), b"OPTS RETR Parallelism=4,4,4;\r\n");
-        assert_eq!(settings.parallelism(4), None);
-        assert!(settings.parallelism(2).is_some());
+        assert_eq!(settings.parallelism(4, 4), None);
+        let line = settings.parallelism(4, 64).unwrap();
+        assert_eq!(line.as_bytes(), b"OPTS RETR Parallelism=4,1,64;\r\n");
+        assert!(settings.varies());
+        assert!(settings.parallelism(2, 2).is_some() && !settings.varies());
     }
 }

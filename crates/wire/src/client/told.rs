@@ -1,7 +1,7 @@
 //! What one of our servers is told of an upload, and what it tells of a file (FORMATS.md §1).
 
 use super::{Line, Unspeakable};
-use crate::{reply::Reply, time};
+use crate::{reply::Reply, time, tuned::Tuned};
 use godwit_core::{Algorithm, Digest, Extents};
 use std::{fmt, time::Duration};
 
@@ -22,6 +22,8 @@ pub struct Told {
     pub reread: Option<u64>,
     /// Whether readers saw the file change, though it was to be replaced.
     pub in_place: bool,
+    /// What the sender made of its streams.
+    pub tuned: Option<Tuned>,
     /// Room in all.
     pub total: Option<u64>,
     /// Room left.
@@ -50,6 +52,7 @@ impl Told {
                 "published" => told.published = Some(value == "1"),
                 "inplace" => told.in_place = value == "1",
                 "reread" => told.reread = Some(value.parse().ok()?),
+                "tuned" => told.tuned = value.parse().ok(),
                 "total" => told.total = Some(value.parse().ok()?),
                 "free" => told.free = Some(value.parse().ok()?),
                 _ => {}

@@ -5,6 +5,7 @@
 use crate::command::{Family, Mode, Share, Type, Upload};
 use crate::server::listing::Listing;
 use crate::shield::{DataPeer, Level};
+use crate::tuned::Tuned;
 use godwit_core::{Algorithm, Chain, Extents, Striping};
 use std::{net::SocketAddr, ops::Range, path::PathBuf, time::Duration};
 
@@ -136,6 +137,9 @@ pub struct Leg {
     pub representation: Type,
     /// Data connections to open, where the sender opens them.
     pub streams: usize,
+    /// With how many of them to begin, where the sender decides how many to use:
+    /// `OPTS RETR Parallelism=first,least,most;` with a first below the most.
+    pub streams_first: Option<usize>,
     /// Which bytes each of several senders has; `None`: as they like.
     pub striping: Option<Striping>,
     /// This session is one of several that make a striped transfer.
@@ -260,4 +264,6 @@ pub struct Outcome {
     pub reread_bytes: u64,
     /// A file was to be replaced, and readers saw it change: its directory is closed.
     pub in_place: bool,
+    /// What was made of the streams, where that was ours to decide.
+    pub tuned: Option<Tuned>,
 }

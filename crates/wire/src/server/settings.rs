@@ -2,7 +2,7 @@
 
 use super::{Ask, Data, Facts, Session, Then};
 use crate::{
-    command::{Mode, Opts, Share, Type},
+    command::{Mode, Opts, Parallelism, Share, Type},
     shield::{DataPeer, Level},
 };
 use godwit_core::Striping;
@@ -14,6 +14,8 @@ pub(super) struct Settings {
     pub(super) representation: Type,
     pub(super) mode: Mode,
     pub(super) streams: usize,
+    /// With how many to begin, if the sender may use fewer.
+    pub(super) streams_first: Option<usize>,
     /// Of listings: what MLST tells, and what MLSD, MLSR and MLSC tell.
     pub(super) facts: Facts,
     pub(super) restart_every: Duration,
@@ -45,6 +47,7 @@ impl Default for Settings {
             representation: Type::Ascii, // RFC 959 says so; bytes go as they are
             mode: Mode::Stream,
             streams: 1,
+            streams_first: None,
             facts: Facts::default(),
             restart_every: MARKERS_EVERY,
             progress_every: MARKERS_EVERY,
@@ -127,8 +130,11 @@ impl Session {
                 markers,
                 striping,
             } => {
-                if let Some(streams) = parallelism {
-                    settings.streams = streams.min(STREAMS_MAX);
+                if let Some(Parallelism { first, most }) = parallelism {
+                    // Others mean with the first what they want all the time.
+                    let varies = settings.ours && first < most;
+                    settings.streams = if varies { most } else { first }.min(STREAMS_MAX);
+                    settings.streams_first = varies.then_some(first);
                 }
                 if let Some(every) = markers {
                     settings.sending_every = (!every.is_zero()).then_some(every);

@@ -12,6 +12,7 @@ use crate::{
     reply::Inner,
     shield::{DataPeer, Level},
     time::Written,
+    tuned::Tuned,
 };
 use godwit_core::{Algorithm, Chain, Extents};
 use std::{ops::Range, path::Path, time::Duration};
@@ -212,6 +213,7 @@ impl Session {
             streams: settings.streams,
             striping: settings.striping,
             share: settings.share,
+            streams_first: settings.streams_first,
             buffer_bytes: settings.buffer_bytes,
             delayed: match data {
                 Data::Delayed(_) => Some(crate::command::Family::V4),
@@ -392,6 +394,7 @@ impl Outcome {
             (self.reread_bytes > 0).then(|| self.reread_bytes.to_string()),
         );
         tell("inplace", self.in_place.then(|| "1".into()));
+        tell("tuned", self.tuned.as_ref().map(Tuned::to_string));
         facts
     }
 }

@@ -15,7 +15,7 @@ use crate::{
 };
 use godwit_core::{Algorithm, Digest, Hashing, Url};
 use godwit_store::engine::{Event, Options, Outcome, Place, Retry, Rule, Stores, Summary};
-use godwit_store::{Error, Kind, Read, Stat, Verified};
+use godwit_store::{Error, Kind, Read, Stat, Verified, Why, Width};
 use std::{ffi::OsString, ops::Range, os::fd::AsFd, time::Duration, time::Instant};
 
 /// Prints the only source.
@@ -207,7 +207,7 @@ impl Printing<'_> {
             reread_target_bytes: 0,
             in_place: false,
             seconds: self.began.elapsed().as_secs_f64(),
-            streams: 1,
+            tuned: Width::fixed(1, Why::Server).now(),
             verified: compared.verified,
             digest: Some(compared.digest),
             faults: self.faults,

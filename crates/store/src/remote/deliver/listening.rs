@@ -5,7 +5,10 @@ use crate::remote::{
     parts::{Claim, When},
     session::Session,
 };
-use crate::{Error, Result, channel::Watch};
+use crate::{
+    Error, Result,
+    channel::{Gauge, Watch},
+};
 use godwit_core::{Chain, Extents};
 use godwit_sys::{Wake, wait_readable};
 use godwit_wire::{client::Told, marker::Marker, reply::Reply};
@@ -75,6 +78,7 @@ pub(super) struct Listening {
     /// Whoever waited in vain for our end has given it up.
     pub(super) part: Weak<Claim>,
     pub(super) watch: Arc<Watch>,
+    pub(super) gauge: Gauge,
     pub(super) options: crate::remote::RemoteOptions,
 }
 
@@ -113,6 +117,9 @@ impl Listening {
                 self.on_word(&reply)?;
             }
             let is_closing = self.told.state().is_closing;
+            if !is_closing {
+                self.gauge.look();
+            }
             // As long as there is more to send, whoever sends knows best.
             if !is_closing || self.watch.moved_bytes() != moved {
                 (since, moved) = (Instant::now(), self.watch.moved_bytes());
@@ -161,4 +168,5 @@ impl Listening {
     }
 }
 
-const TICK: Duration = Duration::from_millis(500);
+/// As often the connections are looked at.
+const TICK: Duration = Duration::from_millis(100);

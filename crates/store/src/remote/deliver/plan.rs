@@ -5,7 +5,7 @@ use crate::remote::{
     parts::{Claim, Remembered, When},
     session::Session,
 };
-use crate::{Checks, Error, How, Result, SMALL_BYTES, Write, channel::Mode};
+use crate::{Checks, Error, How, Result, SMALL_BYTES, Why, Width, Write, channel::Mode};
 use godwit_core::{Algorithm, Digest, Extents, Version};
 use godwit_wire::client::{self, Family, Line, Talk, Told, Upload};
 use std::{
@@ -29,7 +29,7 @@ pub(super) struct Delivery {
     pub(super) size: Option<u64>,
     pub(super) mode: Option<u32>,
     pub(super) checks: Checks,
-    pub(super) streams: usize,
+    pub(super) width: Arc<Width>,
     pub(super) landed: Extents,
 }
 
@@ -78,10 +78,10 @@ impl Delivery {
             size: write.size,
             mode: write.mode,
             checks: write.checks,
-            streams: if family == Family::Plain {
-                1
-            } else {
-                write.streams.max(1)
+            width: match write.width {
+                _ if family == Family::Plain => Arc::new(Width::fixed(1, Why::Server)),
+                Some(width) => width.clone(),
+                None => Arc::new(Width::fixed(write.streams.max(1), Why::Asked)),
             },
             landed: Extents::new(),
         };

@@ -5,7 +5,7 @@ use super::{Delivering, NO_PANIC, Phase};
 use crate::{
     Error, Read, Result,
     channel::Mode,
-    remote::{Remote, faults, names, session::Session},
+    remote::{Remote, faults, fetch::tell_width, names, session::Session},
 };
 use godwit_core::{Extents, LEAF_BYTES};
 use godwit_sys::wait_readable;
@@ -40,7 +40,6 @@ impl Delivering {
         from: &Remote,
         path: &Path,
         want: &Extents,
-        streams: usize,
         on: &dyn Fn(Range<u64>),
     ) -> Result<Option<Read>> {
         let source = from.0.take()?;
@@ -55,7 +54,7 @@ impl Delivering {
             on,
             landed,
         };
-        let relayed = self.run(&mut ends, from, want, streams);
+        let relayed = self.run(&mut ends, from, want);
         if !matches!(relayed, Ok(Some(_))) {
             // Each may still wait for the other; hanging up is what ends both.
             (ends.source.is_broken, ends.target.is_broken) = (true, true);
@@ -69,13 +68,7 @@ impl Delivering {
         relayed
     }
 
-    fn run(
-        &self,
-        ends: &mut Ends<'_>,
-        from: &Remote,
-        want: &Extents,
-        streams: usize,
-    ) -> Result<Option<Read>> {
+    fn run(&self, ends: &mut Ends<'_>, from: &Remote, want: &Extents) -> Result<Option<Read>> {
         let is_plain = [&ends.source, &ends.target]
             .iter()
             .any(|s| s.family() == Family::Plain);
@@ -85,7 +78,7 @@ impl Delivering {
             Mode::Extended
         };
         let name = from.name(&ends.source, ends.path)?;
-        let Some(retr) = self.prepare(ends, mode, want, streams, &name)? else {
+        let Some(retr) = self.prepare(ends, mode, want, &name)? else {
             return Ok(None);
         };
         ends.source.say(&retr)?;
@@ -93,6 +86,7 @@ impl Delivering {
             return Ok(None);
         };
         let told = Told::from_reply(&sent).unwrap_or_default();
+        tell_width(Some(&self.plan.width), &told);
         {
             let mut given = self.given();
             given.bytes = given.bytes.or(want);
@@ -118,7 +112,6 @@ impl Delivering {
         ends: &mut Ends<'_>,
         mode: Mode,
         want: &Extents,
-        streams: usize,
         name: &[u8],
     ) -> Result<Option<Line>> {
         let start = want.iter().next().map_or(0, |range| range.start);
@@ -135,8 +128,10 @@ impl Delivering {
         let to = ends.target.relay_target(mode)?;
         // Told to each host of the source for itself.
         let hosts = ends.source.peer.stripes().max(to.len());
-        let streams = streams.div_ceil(hosts);
-        if !ends.source.relay_source(mode, streams, &to)? {
+        if !ends
+            .source
+            .relay_source(mode, &self.plan.width, hosts, &to)?
+        {
             return Ok(None);
         }
         let landed = want.missing(0..self.plan.size.unwrap_or(u64::MAX));

@@ -1,0 +1,354 @@
+//! How many streams a transfer uses: measurements in, decision out.
+//!
+//! It begins with few, adds streams as long as that raises the rate, and keeps the
+//! best. It knows no socket and no clock, and nothing of congestion control but what it
+//! does: who slows down for losses though no queue stands is helped by more streams.
+
+use std::time::Duration;
+
+/// What was seen of a transfer, counted from its beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Seen {
+    /// When.
+    pub at: Duration,
+    /// Bytes that arrived.
+    pub bytes: u64,
+    /// Segments that were sent, and again.
+    pub segments: u64,
+    /// Of those, sent again.
+    pub lost: u64,
+    /// The round trip of a stream, as it is now.
+    pub round_trip: Duration,
+    /// The shortest ever.
+    pub round_trip_min: Duration,
+    /// Streams with more to send than they may: the network is what they wait for.
+    pub waiting: usize,
+    /// Streams that a loss has slowed down.
+    pub slowed: usize,
+}
+
+/// What it came to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tuned {
+    /// Streams in use.
+    pub streams: usize,
+    /// Why no more and no fewer.
+    pub why: Why,
+    /// Bytes a second, over the last window that was measured.
+    pub rate: f64,
+    /// The round trip, without a queue.
+    pub round_trip: Duration,
+    /// The share of segments that were lost.
+    pub lost: f64,
+}
+
+/// Why so many streams.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Why {
+    /// Somebody asked for so many.
+    Asked,
+    /// Both ends are near: what they compute is the limit.
+    Near,
+    /// It was over before there was anything to decide.
+    Brief,
+    /// The server opens them, and cannot change its mind.
+    Server,
+    /// The rate was still rising by itself.
+    Rising,
+    /// Streams waited for bytes, not for the network.
+    Source,
+    /// A queue stands on the way: it is full.
+    Full,
+    /// More were tried and brought no more.
+    Best,
+    /// More are not allowed.
+    Most,
+}
+
+impl Why {
+    /// All, with the word for programs and the sentence for people.
+    pub const WORDS: [(Self, &'static str, &'static str); 9] = [
+        (Self::Asked, "asked", "as asked for"),
+        (Self::Near, "near", "the other end is near"),
+        (Self::Brief, "brief", "too brief to measure"),
+        (Self::Server, "server", "the server decides that"),
+        (Self::Rising, "rising", "the rate was still rising"),
+        (
+            Self::Source,
+            "source",
+            "the network waited for bytes, not they for it",
+        ),
+        (Self::Full, "full", "the way is full"),
+        (Self::Best, "best", "more were tried and brought no more"),
+        (Self::Most, "most", "more are not allowed"),
+    ];
+
+    /// Returns the word for programs.
+    pub fn word(self) -> &'static str {
+        self.words().1
+    }
+
+    /// Returns the sentence for people.
+    pub fn sentence(self) -> &'static str {
+        self.words().2
+    }
+
+    /// Reads the word for programs.
+    pub fn from_word(word: &str) -> Option<Self> {
+        let found = Self::WORDS.iter().find(|(_, known, _)| *known == word);
+        found.map(|(why, ..)| *why)
+    }
+
+    fn words(self) -> (Self, &'static str, &'static str) {
+        let found = Self::WORDS.into_iter().find(|(why, ..)| *why == self);
+        found.expect("each has its words")
+    }
+}
+
+/// The decision about one transfer, as it goes on.
+#[derive(Clone, Debug)]
+pub struct Tuning {
+    most: usize,
+    tuned: Tuned,
+    began: Option<Seen>,
+    window: Option<Seen>,
+    trial: Option<Trial>,
+    is_settled: bool,
+}
+
+/// Streams were added: has it helped?
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    /// What to go back to.
+    streams: usize,
+    rate: f64,
+    windows: u32,
+}
+
+impl Tuning {
+    /// Begins with `first` streams; never uses more than `most`.
+    pub fn new(first: usize, most: usize) -> Self {
+        let tuned = Tuned {
+            streams: first.min(most),
+            why: Why::Brief,
+            rate: 0.0,
+            round_trip: Duration::ZERO,
+            lost: 0.0,
+        };
+        Self {
+            most,
+            tuned,
+            began: None,
+            window: None,
+            trial: None,
+            is_settled: false,
+        }
+    }
+
+    /// Returns what it came to so far.
+    pub fn tuned(&self) -> Tuned {
+        self.tuned
+    }
+
+    /// Takes in what is seen now; returns how many streams to use from now on.
+    pub fn look(&mut self, seen: Seen) -> usize {
+        let began = *self.began.get_or_insert(seen);
+        let before = *self.window.get_or_insert(seen);
+        let lasted = seen.at.saturating_sub(before.at);
+        if lasted < WINDOW_MIN.max(seen.round_trip_min * WINDOW_TURNS) {
+            return self.tuned.streams;
+        }
+        let rate = seen.bytes.saturating_sub(before.bytes) as f64 / lasted.as_secs_f64();
+        let is_rising = rate > self.tuned.rate * RISING;
+        let segments = seen.segments.saturating_sub(began.segments).max(1);
+        self.tuned.rate = rate;
+        self.tuned.lost = seen.lost.saturating_sub(began.lost) as f64 / segments as f64;
+        self.tuned.round_trip = seen.round_trip_min;
+        self.window = Some(seen);
+        if !self.is_settled {
+            self.decide(&seen, is_rising);
+        }
+        self.tuned.streams
+    }
+
+    fn decide(&mut self, seen: &Seen, is_rising: bool) {
+        if let Some(mut trial) = self.trial {
+            trial.windows += 1;
+            self.trial = Some(trial);
+            // Those that were added have to get going first.
+            if trial.windows < 2 || (is_rising && trial.windows < TRIAL_WINDOWS_MAX) {
+                return;
+            }
+            self.trial = None;
+            if self.tuned.rate < trial.rate * WORTH {
+                (self.tuned.streams, self.tuned.why) = (trial.streams, Why::Best);
+                self.is_settled = true;
+                return;
+            }
+        }
+        let streams = self.tuned.streams;
+        let queue = seen.round_trip > seen.round_trip_min.mul_f64(QUEUED) + QUEUED_LEAST;
+        let is_slowed = seen.slowed * 2 >= streams;
+        self.tuned.why = if queue {
+            Why::Full
+        } else if seen.waiting * 2 < streams {
+            Why::Source
+        } else if is_rising && !is_slowed {
+            Why::Rising
+        } else if streams >= self.most {
+            Why::Most
+        } else {
+            self.try_more(if is_slowed { MANY } else { SOME });
+            Why::Rising
+        };
+    }
+
+    fn try_more(&mut self, times: usize) {
+        self.trial = Some(Trial {
+            streams: self.tuned.streams,
+            rate: self.tuned.rate,
+            windows: 0,
+        });
+        self.tuned.streams = (self.tuned.streams * times).min(self.most);
+    }
+}
+
+/// A shorter look sees bursts.
+const WINDOW_MIN: Duration = Duration::from_millis(300);
+const WINDOW_TURNS: u32 = 3;
+/// Faster than this from one window to the next is still getting going.
+const RISING: f64 = 1.15;
+/// What an addition must bring.
+const WORTH: f64 = 1.1;
+const TRIAL_WINDOWS_MAX: u32 = 6;
+/// A round trip so much longer than the shortest stands in a queue.
+const QUEUED: f64 = 1.25;
+const QUEUED_LEAST: Duration = Duration::from_millis(2);
+/// Who loses without a queue will lose with twice as many too: more at once is sooner there.
+const MANY: usize = 4;
+const SOME: usize = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A way of so many bytes a second, on which one stream makes at most so many.
+    struct Way {
+        capacity: f64,
+        of_one: f64,
+        loses: bool,
+        feeds: f64,
+    }
+
+    const WAY: Way = Way {
+        capacity: 100e6,
+        of_one: 100e6,
+        loses: false,
+        feeds: f64::MAX,
+    };
+
+    /// Runs a transfer of 30 s, looked at every tenth of a second, and returns when
+    /// which number of streams was chosen.
+    fn run(way: &Way, tuning: &mut Tuning) -> Vec<(u64, usize)> {
+        let mut seen = Seen::default();
+        let mut streams = tuning.tuned().streams;
+        let mut changes = vec![(0, streams)];
+        for tenth in 1..=300 {
+            let offered = (way.of_one * streams as f64).min(way.feeds);
+            let is_queued = offered > way.capacity * 1.5 && !way.loses;
+            let rate = offered.min(way.capacity);
+            seen.at = Duration::from_millis(tenth * 100);
+            seen.bytes += (rate / 10.0) as u64;
+            seen.segments += (rate / 14_000.0) as u64;
+            seen.lost += u64::from(way.loses);
+            seen.round_trip_min = Duration::from_millis(100);
+            seen.round_trip = Duration::from_millis(if is_queued { 160 } else { 102 });
+            seen.waiting = if offered >= way.feeds { 0 } else { streams };
+            seen.slowed = if way.loses { streams } else { 0 };
+            let now = tuning.look(seen);
+            if now != streams {
+                changes.push((tenth, now));
+                streams = now;
+            }
+        }
+        changes
+    }
+
+    #[test]
+    fn a_full_way_gets_no_more_streams() {
+        let mut tuning = Tuning::new(4, 64);
+        assert_eq!(run(&WAY, &mut tuning), [(0, 4)]);
+        assert_eq!(tuning.tuned().why, Why::Full);
+        assert_eq!(tuning.tuned().round_trip, Duration::from_millis(100));
+    }
+
+    #[test]
+    fn streams_that_losses_slow_down_become_many_soon() {
+        let way = Way {
+            of_one: 1e6,
+            loses: true,
+            ..WAY
+        };
+        let mut tuning = Tuning::new(4, 64);
+        let changes = run(&way, &mut tuning);
+        let chosen: Vec<_> = changes.iter().map(|(_, streams)| *streams).collect();
+        assert_eq!(chosen, [4, 16, 64]);
+        assert!(changes.last().unwrap().0 <= 20, "{changes:?}");
+        assert_eq!(tuning.tuned().why, Why::Most);
+        assert!(tuning.tuned().lost > 0.0);
+    }
+
+    #[test]
+    fn streams_that_bring_nothing_are_given_up_again() {
+        let way = Way {
+            of_one: 25e6,
+            loses: true,
+            ..WAY
+        };
+        let mut tuning = Tuning::new(4, 64);
+        let changes = run(&way, &mut tuning);
+        let chosen: Vec<_> = changes.iter().map(|(_, streams)| *streams).collect();
+        assert_eq!(chosen, [4, 16, 4], "100 MB/s is all there is");
+        assert_eq!(tuning.tuned().why, Why::Best);
+    }
+
+    #[test]
+    fn windows_that_are_too_small_for_the_way_are_made_up_for() {
+        let way = Way { of_one: 5e6, ..WAY };
+        let mut tuning = Tuning::new(4, 64);
+        run(&way, &mut tuning);
+        assert!((16..=32).contains(&tuning.tuned().streams), "{tuning:?}");
+    }
+
+    #[test]
+    fn a_slow_source_gets_no_streams() {
+        let way = Way {
+            of_one: 25e6,
+            feeds: 10e6,
+            ..WAY
+        };
+        let mut tuning = Tuning::new(4, 64);
+        assert_eq!(run(&way, &mut tuning), [(0, 4)]);
+        assert_eq!(tuning.tuned().why, Why::Source);
+    }
+
+    #[test]
+    fn no_more_than_allowed() {
+        let way = Way {
+            of_one: 1e6,
+            loses: true,
+            ..WAY
+        };
+        let mut tuning = Tuning::new(4, 6);
+        assert_eq!(run(&way, &mut tuning).last().unwrap().1, 6);
+    }
+
+    #[test]
+    fn every_reason_has_its_words() {
+        for (why, word, sentence) in Why::WORDS {
+            assert_eq!(Why::from_word(word), Some(why));
+            assert_eq!((why.word(), why.sentence()), (word, sentence));
+        }
+        assert_eq!(Why::from_word("luck"), None);
+    }
+}

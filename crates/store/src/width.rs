@@ -1,0 +1,163 @@
+//! How wide a transfer is just now: what its threads, its connections and its report share.
+
+use crate::tuning::{Seen, Tuned, Tuning, Why};
+use godwit_core::LEAF_BYTES;
+use std::{
+    sync::{Condvar, Mutex, MutexGuard},
+    time::Duration,
+};
+
+/// The streams of one transfer: how many it may have, and how many it uses.
+///
+/// All connections are made at the beginning, when that costs one round trip for all;
+/// an unused one costs nothing. So using more needs no word to the other side.
+#[derive(Debug)]
+pub struct Width {
+    most: usize,
+    is_tuned: bool,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    tuning: Tuning,
+    /// What the sender told of it, if that is somebody else, or what is known anyway.
+    told: Option<Tuned>,
+    poked: bool,
+}
+
+impl Width {
+    /// So many streams from the beginning to the end.
+    pub fn fixed(streams: usize, why: Why) -> Self {
+        let mut width = Self::tuned(streams, streams);
+        width.is_tuned = false;
+        let told = Tuned { why, ..width.now() };
+        width.tell(told);
+        width
+    }
+
+    /// Begins with `first`, and uses at most `most` if they are worth it.
+    pub fn tuned(first: usize, most: usize) -> Self {
+        let (first, most) = (first.max(1), most.max(1));
+        Self {
+            most,
+            is_tuned: true,
+            state: Mutex::new(State {
+                tuning: Tuning::new(first, most),
+                told: None,
+                poked: false,
+            }),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Returns how many connections there should be.
+    pub fn most(&self) -> usize {
+        self.most
+    }
+
+    /// Tells whether it is decided on the way.
+    pub fn is_tuned(&self) -> bool {
+        self.is_tuned
+    }
+
+    /// Returns how many streams to use now.
+    pub fn streams(&self) -> usize {
+        self.state().tuning.tuned().streams
+    }
+
+    /// Returns what it came to.
+    pub fn now(&self) -> Tuned {
+        let state = self.state();
+        state.told.unwrap_or_else(|| state.tuning.tuned())
+    }
+
+    /// Is told what the sender made of it.
+    pub fn tell(&self, told: Tuned) {
+        self.state().told = Some(told);
+    }
+
+    /// Returns how large a block should be: what a stream sends in a quarter of a
+    /// second, so that none is long in coming while others are through.
+    pub fn block_bytes(&self) -> u64 {
+        let tuned = self.state().tuning.tuned();
+        let share = (tuned.rate / tuned.streams as f64 * BLOCK_SECONDS) as u64;
+        match share {
+            0 => LEAF_BYTES, // nothing was measured
+            _ => share.next_power_of_two().clamp(BLOCK_MIN, LEAF_BYTES),
+        }
+    }
+
+    /// Takes in what is seen; wakes those who wait if there is more to do.
+    pub fn look(&self, seen: Seen) {
+        let mut state = self.state();
+        let before = state.tuning.tuned();
+        state.tuning.look(seen);
+        let now = state.tuning.tuned();
+        drop(state);
+        if now.streams != before.streams {
+            tracing::debug!(
+                streams = now.streams,
+                rate = now.rate,
+                lost = now.lost,
+                "streams"
+            );
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits a moment for more streams than `streams`, or until poked; returns how
+    /// many there are.
+    pub fn wait_beyond(&self, streams: usize, patience: Duration) -> usize {
+        let is_all = |state: &mut State| state.tuning.tuned().streams <= streams && !state.poked;
+        let waited = self
+            .changed
+            .wait_timeout_while(self.state(), patience, is_all);
+        let mut state = waited.expect(NO_PANIC).0;
+        state.poked = false;
+        state.tuning.tuned().streams
+    }
+
+    /// Ends a wait.
+    pub fn poke(&self) {
+        self.state().poked = true;
+        self.changed.notify_all();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect(NO_PANIC)
+    }
+}
+
+const BLOCK_SECONDS: f64 = 0.25;
+const BLOCK_MIN: u64 = 64 << 10;
+const NO_PANIC: &str = "no thread panics while it holds this";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_for_stays() {
+        let width = Width::fixed(7, Why::Asked);
+        assert_eq!((width.streams(), width.most()), (7, 7));
+        assert_eq!(width.now().why, Why::Asked);
+        assert_eq!(width.block_bytes(), LEAF_BYTES);
+    }
+
+    #[test]
+    fn slow_streams_carry_small_blocks() {
+        let width = Width::tuned(4, 4);
+        let at = |tenths: u64, bytes| Seen {
+            at: Duration::from_millis(100 * tenths),
+            bytes,
+            ..Seen::default()
+        };
+        width.look(at(0, 0));
+        width.look(at(10, 1_000_000));
+        assert_eq!(width.block_bytes(), 64 << 10);
+        width.look(at(20, 401_000_000));
+        assert_eq!(width.block_bytes(), LEAF_BYTES);
+    }
+}

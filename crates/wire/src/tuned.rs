@@ -1,0 +1,75 @@
+//! What a sender of ours made of the streams it was given, as a fact of a final reply.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+/// `tuned=STREAMS,WHY,BYTES_A_SECOND,ROUND_TRIP_US,LOST_PPM` (FORMATS.md §1).
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Tuned {
+    /// Streams in use at the end.
+    pub streams: usize,
+    /// A word that says why so many.
+    pub why: String,
+    /// Bytes a second, over the last window that was measured.
+    pub rate: u64,
+    /// The round trip, without a queue.
+    pub round_trip: Duration,
+    /// Segments of a million that were lost.
+    pub lost_ppm: u32,
+}
+
+impl fmt::Display for Tuned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micros = self.round_trip.as_micros();
+        let Self {
+            streams,
+            why,
+            rate,
+            lost_ppm,
+            ..
+        } = self;
+        write!(f, "{streams},{why},{rate},{micros},{lost_ppm}")
+    }
+}
+
+/// It does not say what was meant.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Unreadable;
+
+impl FromStr for Tuned {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<Self, Unreadable> {
+        let fields: Vec<&str> = text.splitn(5, ',').collect();
+        let [streams, why, rate, micros, lost] = fields[..] else {
+            return Err(Unreadable);
+        };
+        Ok(Self {
+            streams: streams.parse().map_err(|_| Unreadable)?,
+            why: why.into(),
+            rate: rate.parse().map_err(|_| Unreadable)?,
+            round_trip: Duration::from_micros(micros.parse().map_err(|_| Unreadable)?),
+            lost_ppm: lost.parse().map_err(|_| Unreadable)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let tuned = Tuned {
+            streams: 16,
+            why: "full".into(),
+            rate: 117_000_000,
+            round_trip: Duration::from_micros(100_250),
+            lost_ppm: 98,
+        };
+        assert_eq!(tuned.to_string(), "16,full,117000000,100250,98");
+        assert_eq!(tuned.to_string().parse(), Ok(tuned));
+        for bad in ["", "1,full", "x,full,1,1,1", "1,full,1,1,-1", "1,a,1,1,1,1"] {
+            assert_eq!(bad.parse::<Tuned>(), Err(Unreadable), "{bad}");
+        }
+    }
+}
