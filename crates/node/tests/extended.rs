@@ -546,6 +546,7 @@ fn data_connections_hold_what_was_asked_and_else_what_the_kernel_likes() {
         ("SBUF 65536", Some(65_536)),
         ("SITE RETRBUFSIZE 32768", Some(32_768)),
         ("SITE STORBUFSIZE 1", Some(4096)),
+        ("ABUF", None),
         ("SBUF 99999999999", None),
         ("SBUF 0", None),
     ] {

@@ -42,6 +42,8 @@ pub enum Command {
         every: Duration,
     },
     Sbuf(Option<u32>),
+    /// Buffers are sized by themselves again.
+    Abuf,
     Lang,
     Pbsz(u64),
     Prot(String),
@@ -343,6 +345,8 @@ impl Command {
             b"OPTS" => Self::Opts(parse_options(rest)?),
             b"TREV" => parse_trev(rest)?,
             b"SBUF" => Self::Sbuf(buffer_bytes(rest)?),
+            // Whatever way of negotiating is named: there is one, the kernel's.
+            b"ABUF" => Self::Abuf,
             b"LANG" => parse_language(rest)?,
             b"PBSZ" => Self::Pbsz(number(rest)?),
             b"PROT" => Self::Prot(text(rest).to_ascii_uppercase()),

@@ -385,6 +385,7 @@ impl Session {
             Command::Mode(mode) => return self.set_mode(mode),
             Command::Opts(options) => self.set_options(options),
             Command::Trev { event, every } => self.set_trigger(&event, every),
+            Command::Abuf => return self.size_buffers_by_themselves(),
             Command::Sbuf(bytes) => {
                 self.ready().settings.buffer_bytes = bytes;
                 self.say.line(200, "SBUF Command Successful.");

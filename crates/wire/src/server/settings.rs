@@ -122,6 +122,12 @@ impl Session {
         None
     }
 
+    /// A connection that was given a size keeps it: those with one are let go.
+    pub(super) fn size_buffers_by_themselves(&mut self) -> Option<Ask> {
+        let had_size = self.ready().settings.buffer_bytes.take().is_some();
+        self.say_and_hang(had_size, "ABUF: the kernel sizes buffers as it goes.")
+    }
+
     pub(super) fn set_options(&mut self, options: Opts) {
         let settings = &mut self.ready().settings;
         match options {

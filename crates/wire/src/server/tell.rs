@@ -98,8 +98,9 @@ const FEATURES: [&str; 20] = [
 ];
 
 /// Commands and what stands behind them, in the notation of RFC 959.
-const SYNTAX: [(&str, &str); 66] = [
+const SYNTAX: [(&str, &str); 67] = [
     ("ABOR", ""),
+    ("ABUF", "[<sp> way]"),
     ("ACCT", "<sp> account"),
     ("ADAT", "<sp> base64"),
     ("ALLO", "<sp> size"),
