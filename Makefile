@@ -4,7 +4,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 
 .DEFAULT_GOAL := build
-.PHONY: build demo test lint fmt tidy unit peers bench conformance kill-matrix mutants fuzz doc clean
+.PHONY: build demo test lint fmt tidy unit peers bench conformance kill-matrix outages mutants fuzz doc clean
 
 build: ## The one binary, target/release/godwit.
 	$(CARGO) build --release --locked --package godwit
@@ -41,6 +41,10 @@ conformance: build ## Our node and client against those of others; see CONFORMAN
 
 kill-matrix: build ## kill -9 of either side at many points; every file whole after it.
 	tests/kill-matrix/run
+
+OUTAGE_SECONDS ?= 180
+outages: ## The network is down for OUTAGE_SECONDS in mid-transfer; needs root for namespaces.
+	GODWIT_OUTAGE_SECONDS=$(OUTAGE_SECONDS) $(CARGO) test --locked --package godwit --test outages -- --nocapture network
 
 mutants: ## Breaks the code on purpose; each breach must turn a test red.
 	tests/mutants/run
