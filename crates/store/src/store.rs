@@ -134,12 +134,7 @@ pub trait Take: Send + Sync {
     /// Takes a range out of a file on this machine; `buffer` has room for it. The
     /// same as reading it and calling `put`, for those who need not see the bytes.
     fn put_from(&self, file: &Lying<'_>, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
-        let bytes = &mut buffer[..(range.end - range.start) as usize];
-        file.fill(range.start, bytes)?;
-        self.put(Block {
-            offset: range.start,
-            bytes,
-        })
+        self.put(file.block(range, buffer)?)
     }
 
     /// Is told what the source says a leaf hashes to. A landed leaf that differs
@@ -175,8 +170,18 @@ impl Lying<'_> {
         })
     }
 
-    /// The same for what is read again at the end of an upload, as long as nobody
-    /// stops it.
+    /// Reads a range into `buffer`, which has room for it.
+    pub fn block<'b>(&self, range: Range<u64>, buffer: &'b mut [u8]) -> Result<Block<'b>> {
+        let bytes = &mut buffer[..(range.end - range.start) as usize];
+        self.fill(range.start, bytes)?;
+        Ok(Block {
+            offset: range.start,
+            bytes,
+        })
+    }
+
+    /// Fills `bytes` from what is read again at the end of an upload, as long as
+    /// nobody stops it.
     pub(crate) fn fill_watched(
         &self,
         offset: u64,

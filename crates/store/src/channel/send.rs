@@ -291,12 +291,7 @@ pub(crate) fn look(
 ) -> Result<()> {
     let mut left = Extents::from(range);
     while let Some(piece) = left.take_aligned(LOOK_BYTES) {
-        let bytes = &mut buffer[..(piece.end - piece.start) as usize];
-        file.fill(piece.start, bytes)?;
-        each(Block {
-            offset: piece.start,
-            bytes,
-        });
+        each(file.block(piece, buffer)?);
     }
     Ok(())
 }

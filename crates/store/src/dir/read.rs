@@ -2,7 +2,7 @@
 
 use super::{Inner, place, regular, stat, wrong};
 use crate::{Error, Lying, Read, Result, SMALL_BYTES, Small, Take, Verified};
-use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Hashing, LEAF_BYTES, Leaves, Piece};
+use godwit_core::{Algorithm, Chain, Digest, Extents, Hashing, LEAF_BYTES, Leaves, Piece};
 use godwit_sys::{self as sys, Buffer, Meta, Open};
 use std::{
     fs::File,
@@ -81,7 +81,7 @@ impl Inner {
         let mut hashing = Hashing::new(by);
         let lying = Lying { path, file: &file };
         read_in_order(left, |range, buffer| {
-            let bytes = filled(&lying, range, buffer)?.bytes;
+            let bytes = lying.block(range, buffer)?.bytes;
             hashing.update(bytes);
             on(bytes.len() as u64)
         })?;
@@ -101,7 +101,7 @@ impl Inner {
         let (mut chains, mut tree) = (Vec::new(), Leaves::new());
         let lying = Lying { path, file: &file };
         read_in_order(Extents::from(bytes), |range, buffer| {
-            let block = filled(&lying, range, buffer)?;
+            let block = lying.block(range, buffer)?;
             let leaf = block.offset / LEAF_BYTES;
             tree.add(Piece::of(block));
             chains.extend(tree.chain(leaf, before.size));
@@ -191,16 +191,6 @@ fn read_in_order(
         each(range, &mut buffer)?;
     }
     Ok(())
-}
-
-/// Reads a range into a buffer.
-fn filled<'a>(lying: &Lying<'_>, range: Range<u64>, buffer: &'a mut [u8]) -> Result<Block<'a>> {
-    let bytes = &mut buffer[..(range.end - range.start) as usize];
-    lying.fill(range.start, bytes)?;
-    Ok(Block {
-        offset: range.start,
-        bytes,
-    })
 }
 
 /// Tells the file as it is now, if it is what it was when we began.

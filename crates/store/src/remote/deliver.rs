@@ -500,12 +500,7 @@ impl Take for Delivering {
 
     fn put_from(&self, file: &Lying<'_>, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
         if self.kept.is_some() {
-            let bytes = &mut buffer[..(range.end - range.start) as usize];
-            file.fill(range.start, bytes)?;
-            return self.put(Block {
-                offset: range.start,
-                bytes,
-            });
+            return self.put(file.block(range, buffer)?);
         }
         self.send(range.clone(), |sending| {
             if self.leaves.is_some() || self.sums.is_some() {
