@@ -236,8 +236,8 @@ pub(super) fn ended_early(host: &str, got: u64, wanted: u64) -> Error {
 
 /// What is waited for between a transfer command and its 150.
 pub(super) const TO_BEGIN: &str = "waiting for the transfer to begin";
-/// How long a server may take to say why it closed its data port.
-const EXPLAIN_MAX: Duration = Duration::from_secs(2);
+/// How long a server may take to say why it closed a data port or connection.
+pub(super) const EXPLAIN_MAX: Duration = Duration::from_secs(2);
 const TICK: Duration = Duration::from_millis(500);
 const ABANDONED_MAX: Duration = Duration::from_secs(5);
 const ABORTED_MAX: Duration = Duration::from_secs(5);

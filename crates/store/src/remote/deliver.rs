@@ -13,7 +13,7 @@ use plan::Delivery;
 
 use super::{
     Remote,
-    attend::{Begun, begin as await_begin},
+    attend::{Begun, EXPLAIN_MAX, begin as await_begin},
     data::Hosts,
     faults,
     fetch::new_watch,
@@ -679,8 +679,6 @@ fn sending_watch(sending: &Sending<Channel, Arc<Watch>>) -> Arc<Watch> {
 }
 
 const TURN: Duration = Duration::from_millis(250);
-/// How long a server may take to say why it closed the data connection.
-const EXPLAIN_MAX: Duration = Duration::from_secs(2);
 /// How long a server may take to notice that we went away.
 const NOTICE_MAX: Duration = Duration::from_secs(5);
 /// A small file that turned out a little longer is still kept.

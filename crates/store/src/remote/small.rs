@@ -3,6 +3,7 @@
 
 use super::{
     Remote,
+    attend::EXPLAIN_MAX,
     data::Hosts,
     deliver::part_name,
     faults,
@@ -22,7 +23,7 @@ use godwit_wire::{
 use std::{
     collections::VecDeque,
     path::{Path, PathBuf},
-    time::{Duration, SystemTime},
+    time::SystemTime,
 };
 
 /// What a batch asks for next, and whom it tells.
@@ -613,7 +614,5 @@ const WINDOW: usize = 256;
 const WINDOW_FIRST: usize = 16;
 /// Bytes on their way, which are kept until the server has said that they landed.
 const AHEAD_BYTES: usize = 4 << 20;
-/// How long a server may take to say why it broke off.
-const EXPLAIN_MAX: Duration = Duration::from_secs(2);
 /// A file that has grown since it was called small is still taken, up to this.
 const BYTES_MAX: u64 = 4 * SMALL_BYTES;
