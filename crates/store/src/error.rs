@@ -285,6 +285,14 @@ fn to_reach(host: &str, cause: &io::Error) -> String {
     }
 }
 
+/// Returns what came of a removal: that it is not there is as good.
+pub(crate) fn gone(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
 /// What is waited for first.
 pub(crate) const GREETING: &str = "waiting for the greeting";
 /// What is done next.

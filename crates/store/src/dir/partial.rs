@@ -10,7 +10,9 @@ use super::{
     record::{Found, Header, Record, Slot, keepable},
     wrong,
 };
-use crate::{Error, Lying, Origin, Result, Write, landed::leaf_range, store::same_origin};
+use crate::{
+    Error, Lying, Origin, Result, Write, error::gone, landed::leaf_range, store::same_origin,
+};
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, LEAF_BYTES, Leaves, Piece};
 use godwit_sys::{self as sys, Folder, Open};
 use std::{
@@ -558,14 +560,6 @@ fn chain_on_disk(path: &Path, file: &File, leaf: u64, slot: &Slot) -> Result<Opt
         range.end
     };
     Ok(tree.chain(leaf, size))
-}
-
-/// That it is not there is as good.
-pub(super) fn gone(removed: io::Result<()>) -> io::Result<()> {
-    match removed {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        done => done,
-    }
 }
 
 const PREFIX: &str = ".godwit-";

@@ -2,7 +2,7 @@
 
 use super::{
     Inner, now,
-    partial::{Held, gone},
+    partial::Held,
     patch,
     place::Place,
     record::{Header, Record, Slot, keepable},
@@ -12,6 +12,7 @@ use crate::{
     Checks, Error, Finished, How, Lying, Origin, Result, SMALL_BYTES, Sink, Take, Whole, Write,
     channel::Watch,
     crash,
+    error::gone,
     landed::{Hashed, Landed, leaf_range, leaves_of},
 };
 use godwit_core::{Block, Chain, Digest, Extents, LEAF_BYTES, Version};

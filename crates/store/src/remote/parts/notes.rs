@@ -3,6 +3,7 @@
 //! A note is a small text, replaced in one step; a lock beside it tells that
 //! somebody writes to the part. Without a note nothing is wrong, only sent again.
 
+use crate::error::gone;
 use godwit_core::{Algorithm, Digest, Extents};
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -143,13 +144,6 @@ fn parse(text: &str, of: &str) -> Option<Extents> {
 
 fn sum(text: &str) -> String {
     Digest::of(Algorithm::Blake3, text.as_bytes()).hex()[..NAME_CHARS].to_owned()
-}
-
-fn gone(removed: io::Result<()>) -> io::Result<()> {
-    match removed {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
 }
 
 const FORM: &str = "godwit landed 1";
