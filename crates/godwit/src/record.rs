@@ -1,30 +1,28 @@
 //! A line for each transfer in the state directory: what, whence, whither, how long.
 //!
-//! For the person who asks on Monday what the weekend did. Bounded: a full log
-//! becomes `transfers.jsonl.1`, and the one before it is forgotten.
+//! For the person who asks on Monday what the weekend did.
 
 use crate::units;
-use godwit_store::engine::Outcome;
+use godwit_store::{Journal, engine::Outcome};
 use godwit_sys::why;
 use serde_json::json;
 use std::{
     env,
-    fs::{File, OpenOptions},
-    io::{self, BufWriter, Write},
-    path::{Path, PathBuf},
+    io::{BufWriter, Write},
+    path::PathBuf,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 /// The open log; without a home to write to, none.
 #[derive(Default)]
-pub(crate) struct Record(Option<BufWriter<File>>);
+pub(crate) struct Record(Option<BufWriter<Journal>>);
 
 impl Record {
     /// Opens the log of this user. A log that cannot be written stops no transfer.
     pub(crate) fn open() -> Self {
-        let opened = state_directory().map(|directory| open_in(&directory, LOG_BYTES_MAX));
+        let opened = state_directory().map(|directory| Journal::open(&directory));
         match opened {
-            Some(Ok(file)) => Self(Some(BufWriter::new(file))),
+            Some(Ok(journal)) => Self(Some(BufWriter::new(journal))),
             Some(Err(error)) => {
                 tracing::warn!(error = why(&error), "transfers are not recorded");
                 Self(None)
@@ -93,38 +91,8 @@ pub(crate) fn state_directory() -> Option<PathBuf> {
         .map(|state| state.join("godwit"))
 }
 
-fn open_in(directory: &Path, bytes_max: u64) -> io::Result<File> {
-    std::fs::create_dir_all(directory)?;
-    let path = directory.join("transfers.jsonl");
-    if std::fs::metadata(&path).is_ok_and(|meta| meta.len() >= bytes_max) {
-        std::fs::rename(&path, directory.join("transfers.jsonl.1"))?;
-    }
-    // Appending keeps the lines of several programs apart.
-    OpenOptions::new().create(true).append(true).open(path)
-}
-
 fn now() -> Duration {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default()
-}
-
-const LOG_BYTES_MAX: u64 = 16 << 20;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_full_log_is_put_aside_and_the_one_before_forgotten() {
-        let directory = env::temp_dir().join(format!("godwit-record-{}", std::process::id()));
-        for round in 0..3 {
-            let mut log = open_in(&directory, 10).unwrap();
-            writeln!(log, "this is line {round}").unwrap();
-        }
-        let text = |name| std::fs::read_to_string(directory.join(name)).unwrap();
-        assert_eq!(text("transfers.jsonl"), "this is line 2\n");
-        assert_eq!(text("transfers.jsonl.1"), "this is line 1\n");
-        std::fs::remove_dir_all(directory).unwrap();
-    }
 }

@@ -2,15 +2,14 @@
 //!
 //! Only with `--state`; the log tells the same to those who listen now. Lines are
 //! held back until the session waits for its client: of many small files sent
-//! ahead, one write tells all. Bounded: a full file becomes `transfers.jsonl.1`.
+//! ahead, one write tells all.
 
 use godwit_sys::why;
-use godwit_wire::time::Written;
+use godwit_wire::time::Rfc3339;
 use serde_json::{Value, json};
 use std::{
-    fs::{self, File, OpenOptions},
     io::{self, Write},
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -21,9 +20,7 @@ pub(crate) struct Journal(Option<Mutex<Pages>>);
 
 #[derive(Debug)]
 struct Pages {
-    directory: PathBuf,
-    file: File,
-    file_bytes: u64,
+    file: godwit_store::Journal,
     held: Vec<u8>,
 }
 
@@ -45,8 +42,9 @@ impl Journal {
         let Some(directory) = state else {
             return Ok(Self(None));
         };
-        fs::create_dir_all(directory)?;
-        Ok(Self(Some(Mutex::new(Pages::open(directory)?))))
+        let file = godwit_store::Journal::open(directory)?;
+        let held = Vec::new();
+        Ok(Self(Some(Mutex::new(Pages { file, held }))))
     }
 
     /// Notes a transfer, if anything is noted.
@@ -77,33 +75,12 @@ impl Journal {
 }
 
 impl Pages {
-    fn open(directory: &Path) -> io::Result<Self> {
-        let mut options = OpenOptions::new();
-        let file = options.create(true).append(true).open(name(directory))?;
-        Ok(Self {
-            directory: directory.into(),
-            file_bytes: file.metadata()?.len(),
-            file,
-            held: Vec::new(),
-        })
-    }
-
     /// A full disk is told once for each batch, and stops no transfer.
     fn write(&mut self) {
         let held = std::mem::take(&mut self.held);
-        if let Err(error) = self.try_write(&held) {
+        if let Err(error) = self.file.write_all(&held) {
             tracing::warn!(error = why(&error), "transfers are not written down");
         }
-    }
-
-    fn try_write(&mut self, held: &[u8]) -> io::Result<()> {
-        if self.file_bytes >= FILE_MAX {
-            let full = name(&self.directory);
-            fs::rename(&full, full.with_extension("jsonl.1"))?;
-            *self = Self::open(&self.directory)?;
-        }
-        self.file_bytes += held.len() as u64;
-        self.file.write_all(held)
     }
 }
 
@@ -114,7 +91,7 @@ impl Transfer<'_> {
             Err(message) => (None, Some(message)),
         };
         json!({
-            "when": instant(self.when),
+            "when": Rfc3339(self.when).to_string(),
             "status": if message.is_none() { "ok" } else { "error" },
             "user": self.user,
             "source": self.source,
@@ -127,31 +104,4 @@ impl Transfer<'_> {
     }
 }
 
-fn name(directory: &Path) -> PathBuf {
-    directory.join("transfers.jsonl")
-}
-
-/// RFC 3339, in UTC.
-fn instant(at: Duration) -> String {
-    let text = Written(Duration::from_secs(at.as_secs())).to_string();
-    let part = |from: usize, to: usize| text.get(from..to).unwrap_or_default();
-    let date = [part(0, 4), part(4, 6), part(6, 8)].join("-");
-    let time = [part(8, 10), part(10, 12), part(12, 14)].join(":");
-    format!("{date}T{time}Z")
-}
-
 const HELD_MAX: usize = 64 << 10;
-const FILE_MAX: u64 = 16 << 20;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn time_is_written_as_programs_read_it() {
-        assert_eq!(
-            instant(Duration::from_millis(1_795_277_736_500)),
-            "2026-11-21T16:15:36Z"
-        );
-    }
-}

@@ -116,6 +116,21 @@ impl fmt::Display for Written {
     }
 }
 
+/// Writes a time since the epoch as RFC 3339 does, by the second: `2026-11-21T14:05:09Z`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Rfc3339(pub Duration);
+
+impl fmt::Display for Rfc3339 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = Civil::from_epoch(self.0.as_secs());
+        write!(
+            f,
+            "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z",
+            at.year, at.month, at.day, at.hour, at.minute, at.second
+        )
+    }
+}
+
 fn digits(text: &[u8]) -> Option<u64> {
     text.iter().try_fold(0, |n, b| {
         b.is_ascii_digit().then(|| n * 10 + u64::from(b - b'0'))
@@ -162,6 +177,12 @@ mod tests {
             Some(Duration::new(951_868_799, 500_000_000))
         );
         assert_eq!(Written(Duration::ZERO).to_string(), "19700101000000");
+    }
+
+    #[test]
+    fn time_is_written_as_programs_read_it() {
+        let at = Duration::from_millis(1_795_277_736_500);
+        assert_eq!(Rfc3339(at).to_string(), "2026-11-21T16:15:36Z");
     }
 
     #[test]
