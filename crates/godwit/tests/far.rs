@@ -158,6 +158,33 @@ fn a_tree_goes_far_away_in_two_turns_and_its_bytes() {
     check_others(&said[1..], "ESTO");
 }
 
+/// A listener holds a port for a whole session of MODE E, so a dozen conversations
+/// that were made ready cannot all have one.
+#[test]
+fn a_far_tree_goes_through_a_single_data_port() {
+    let scratch = Scratch::new();
+    scratch.dir("export");
+    scratch.dir("here");
+    tree(&scratch, "export/small");
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr();
+    let narrow = scratch.join("narrow.toml");
+    let port = port.unwrap().port();
+    std::fs::write(&narrow, format!("[data]\nports = \"{port}\"\n")).unwrap();
+    let node = Node::with(
+        &scratch.join("export"),
+        &["--anonymous", "write", "--config", narrow.to_str().unwrap()],
+    );
+    let far = Far::from(&node);
+    copy(&far.url("small"), &scratch.join("here"));
+    assert_same_tree(&scratch.join("export/small"), &scratch.join("here/small"));
+    let back = far.url("back");
+    copy(
+        scratch.join("here/small").to_str().unwrap(),
+        Path::new(&back),
+    );
+    assert_same_tree(&scratch.join("here/small"), &scratch.join("export/back"));
+}
+
 /// Further conversations log in before they are greeted, and move files at once.
 fn check_others(others: &[Said], moves: &str) {
     assert!(others.len() > 1, "one conversation is slow to begin");

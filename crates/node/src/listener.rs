@@ -67,7 +67,7 @@ impl Shared {
             rules: rules.map_err(Error::Rights)?.map(Arc::new),
             accounts,
             trust,
-            ports: Ports::new(config.data.ports.clone(), config.data.wait),
+            ports: Ports::new(config.data.ports.clone(), config.data.wait).map_err(Error::Start)?,
             stop: Stop::new().map_err(Error::Start)?,
             journal,
             transfers: AtomicU64::new(1),

@@ -1,10 +1,13 @@
 //! Data ports: a range that sessions share, taking turns if it is small.
 
 use godwit_store::{Error, Result, channel::Channel};
+use godwit_sys::Wake;
 use std::{
+    io,
     net::{IpAddr, SocketAddr},
     ops::RangeInclusive,
-    sync::{Arc, Condvar, Mutex, PoisonError},
+    os::fd::{AsFd, BorrowedFd},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -13,7 +16,10 @@ use std::{
 pub(crate) struct Ports {
     range: Option<RangeInclusive<u16>>,
     wait: Duration,
-    released: (Mutex<()>, Condvar),
+    /// How many sessions wait for a port, and what tells them that one is free.
+    waiting: (Mutex<usize>, Condvar),
+    /// Up while somebody waits.
+    wanted: Wake,
 }
 
 /// A channel that gives its port back when it is dropped.
@@ -25,12 +31,16 @@ pub(crate) struct Held {
 }
 
 impl Ports {
-    pub(crate) fn new(range: Option<RangeInclusive<u16>>, wait: Duration) -> Arc<Self> {
-        Arc::new(Self {
+    pub(crate) fn new(
+        range: Option<RangeInclusive<u16>>,
+        wait: Duration,
+    ) -> io::Result<Arc<Self>> {
+        Ok(Arc::new(Self {
             range,
             wait,
-            released: Default::default(),
-        })
+            waiting: Default::default(),
+            wanted: Wake::new()?,
+        }))
     }
 
     /// Listens; if all ports of the range are taken, waits for one.
@@ -40,6 +50,7 @@ impl Ports {
         given_up: &dyn Fn() -> bool,
     ) -> Result<(Held, SocketAddr)> {
         let deadline = Instant::now() + self.wait;
+        let mut in_line = None;
         loop {
             match Channel::listen(ip, self.range.clone()) {
                 Ok((channel, address)) => {
@@ -57,8 +68,9 @@ impl Ports {
                         && Instant::now() < deadline
                         && !given_up() =>
                 {
-                    let (lock, released) = &self.released;
-                    let lock = lock.lock().unwrap_or_else(PoisonError::into_inner);
+                    in_line.get_or_insert_with(|| InLine::stand(self));
+                    let (_, released) = &self.waiting;
+                    let lock = self.waiting();
                     // Programs that are not ours use these ports too, and say
                     // nothing when they leave.
                     drop(released.wait_timeout(lock, LOOK_AGAIN));
@@ -69,7 +81,42 @@ impl Ports {
     }
 }
 
+impl Ports {
+    fn waiting(&self) -> MutexGuard<'_, usize> {
+        let (waiting, _) = &self.waiting;
+        waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A session that waits for a port.
+struct InLine<'a>(&'a Ports);
+
+impl<'a> InLine<'a> {
+    fn stand(ports: &'a Ports) -> Self {
+        let mut waiting = ports.waiting();
+        *waiting += 1;
+        ports.wanted.raise();
+        Self(ports)
+    }
+}
+
+impl Drop for InLine<'_> {
+    fn drop(&mut self) {
+        let mut waiting = self.0.waiting();
+        *waiting -= 1;
+        if *waiting == 0 {
+            self.0.wanted.lower();
+        }
+    }
+}
+
 impl Held {
+    /// Returns what can be read while others wait for a port like the one that is
+    /// held, if one is.
+    pub(crate) fn wanted(&self) -> Option<BorrowedFd<'_>> {
+        self.ports.as_ref().map(|ports| ports.wanted.as_fd())
+    }
+
     /// Holds a channel that took no port of ours.
     pub(crate) fn without_port(channel: Channel) -> Self {
         Self {
@@ -97,7 +144,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         self.channel = None;
         if let Some(ports) = &self.ports {
-            ports.released.1.notify_all();
+            ports.waiting.1.notify_all();
         }
     }
 }

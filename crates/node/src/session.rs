@@ -127,6 +127,7 @@ impl Session {
             host: shared.host().into(),
             line_bytes_max: limits.line_bytes,
             pipeline_max: limits.pipeline,
+            data_ports: shared.config.data.ports.clone().map(Iterator::count),
             offers_gsi: shared.trust.is_offered() && !shared.is_let_in,
             offers_cluster: shared.trust.offers_cluster() && !shared.is_let_in,
             stripes: shared.config.stripes.len(),
@@ -202,12 +203,17 @@ impl Session {
                 tracing::info!(why, "close");
                 return self.close(&why);
             }
-            let fds = [self.control.as_fd(), self.shared.stop.draining()];
-            let [came, draining] = wait_readable(fds, left)?;
+            let control = self.control.as_fd();
+            let held = self.held.as_ref().filter(|_| self.machine.is_ours());
+            let wanted = held.and_then(Held::wanted).unwrap_or(control);
+            let fds = [control, self.shared.stop.draining(), wanted];
+            let [came, draining, wanted] = wait_readable(fds, left)?;
             if came {
                 self.hear()?;
             } else if draining {
                 return self.close("The server stops.");
+            } else if wanted {
+                self.lend_port()?;
             }
         }
         Ok(())
@@ -224,6 +230,17 @@ impl Session {
             }
             (None, _) => format!("There was no login within {login} s."),
         }
+    }
+
+    /// Gives up the data port to a session that waits for one, unless the client goes
+    /// on soon. It sees that its connections are closed, and asks for a port again.
+    fn lend_port(&mut self) -> Result<(), End> {
+        let [came] = wait_readable([self.control.as_fd()], LEND_AFTER)?;
+        if came {
+            return self.hear();
+        }
+        self.leave();
+        Ok(())
     }
 
     fn close(&mut self, why: &str) -> Result<(), End> {
@@ -547,5 +564,7 @@ const STALLS_OF_A_STRIPE: u32 = 60;
 const BROADCAST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::BROADCAST);
 const INPUT_BYTES: usize = 8 << 10;
 const OUTPUT_BYTES: usize = 64 << 10;
+/// Longer than a client takes from the reply to `EPSV` to its next command.
+const LEND_AFTER: Duration = Duration::from_secs(1);
 const SOON: Duration = Duration::from_millis(300);
 const TICK_NEVER: Duration = Duration::from_secs(3600);

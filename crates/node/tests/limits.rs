@@ -218,6 +218,26 @@ fn who_waits_in_vain_for_a_port_is_told() {
 }
 
 #[test]
+fn an_idle_session_of_ours_gives_its_port_to_who_waits() {
+    let port = TcpListener::bind((common::HERE, 0))
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let served = Served::with(&[("data.ports", &port.to_string())]);
+    served.put("x", &bytes(10));
+    let mut first = served.client();
+    assert!(first.ok("FEAT").contains("GODWIT-PORTS 1"));
+    first.ok("OPTS GODWIT 1");
+    let at = first.passive();
+    let mut second = served.client();
+    assert_eq!(second.passive(), at, "within the wait of half a minute");
+    assert!(first.ask("RETR x").starts_with("425"));
+    drop(second);
+    first.passive();
+}
+
+#[test]
 fn strangers_at_a_data_port_are_dropped_and_the_transfer_goes_on() {
     let served = Served::new();
     let mut client = served.client();

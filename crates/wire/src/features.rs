@@ -57,6 +57,12 @@ impl Features {
         self.rest("GODWIT") == Some("1")
     }
 
+    /// Returns how many conversations of ours can have a data port at once.
+    pub fn data_ports(&self) -> usize {
+        let told = self.rest("GODWIT-PORTS").and_then(|ports| ports.parse().ok());
+        told.unwrap_or(usize::MAX)
+    }
+
     /// Tells whether the server speaks GFD.20: extended block mode and its kin.
     pub fn is_gridftp(&self) -> bool {
         self.has("PARALLEL") || self.has("SPAS") || self.has("ERET")

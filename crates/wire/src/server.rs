@@ -72,6 +72,8 @@ pub struct Profile {
     pub line_bytes_max: usize,
     /// Commands that wait; then no more is read.
     pub pipeline_max: usize,
+    /// How many sessions can have a data port at once, if that is limited.
+    pub data_ports: Option<usize>,
     /// Whether `AUTH GSSAPI` is worth a try.
     pub offers_gsi: bool,
     /// Whether `AUTH GODWIT` is.
@@ -87,6 +89,7 @@ impl Default for Profile {
             version: env!("CARGO_PKG_VERSION").into(),
             line_bytes_max: 64 << 10, // lines of ADAT and DCSC carry certificate chains
             pipeline_max: 16_384,
+            data_ports: None,
             offers_gsi: false,
             offers_cluster: false,
             stripes: 0,
@@ -270,6 +273,12 @@ impl Session {
     /// Returns what the client said of itself, for the log.
     pub fn note(&self) -> &str {
         &self.note
+    }
+
+    /// Tells whether the client is ours, and so knows what to do when its data
+    /// connections are closed between transfers.
+    pub fn is_ours(&self) -> bool {
+        matches!(&self.state, State::Ready(ready) if ready.settings.ours)
     }
 
     /// Tells whether nothing is asked and no command waits.

@@ -19,7 +19,9 @@ pub use plan::extra;
 pub use retry::Retry;
 pub use stores::{Place, Stores};
 
-use crate::{Error, Result, Stat, Trust, Tuned, Verified, channel::Cancel, remote::Flow};
+use crate::{
+    Error, Remote, Result, Stat, Trust, Tuned, Verified, channel::Cancel, remote::Flow,
+};
 use godwit_core::Digest;
 use queue::{Queue, Taken};
 use std::{
@@ -329,7 +331,10 @@ impl Copying<'_> {
         } else {
             FAR_FILES
         };
-        let parallel = self.options.parallel.unwrap_or(best).max(1);
+        let places = tasks.iter().flat_map(|task| [&task.source, &task.target]);
+        let ports = places.filter_map(|place| place.store.as_remote().map(Remote::data_ports));
+        let ports = ports.min().unwrap_or(usize::MAX);
+        let parallel = self.options.parallel.unwrap_or(best).min(ports).max(1);
         let large = match far.unwrap_or_default() < FAR {
             true => LARGE_FILES,
             false => LARGE_FILES_FAR,

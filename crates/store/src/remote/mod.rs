@@ -249,6 +249,9 @@ impl Remote {
     /// the server is one of ours that we know. Whoever needs one takes it from the
     /// idle ones; what goes wrong here goes wrong there again, and is told there.
     pub(crate) fn prepare(&self, flow: Flow) {
+        if self.is_narrow() {
+            return; // those that wait for a port would be in the way
+        }
         let known = self.0.known().clone();
         let is_ours = known.is_some_and(|known| known.peer.family() == Family::Godwit);
         if !is_ours || self.0.login == Login::Shell {
@@ -264,6 +267,16 @@ impl Remote {
             Ok(session) => self.0.give_back(session),
             Err(error) => tracing::debug!(%error, "no conversation was prepared"),
         }
+    }
+
+    /// Returns how many conversations can have a data port at once, as far as is known.
+    pub(crate) fn data_ports(&self) -> usize {
+        let known = self.0.known().clone();
+        known.map_or(usize::MAX, |known| known.peer.features.data_ports())
+    }
+
+    fn is_narrow(&self) -> bool {
+        self.data_ports() < NARROW
     }
 
     /// Returns what is said to one of ours to look at a file, which can be said
@@ -453,10 +466,23 @@ impl Store for Remote {
         if peer.family() != Family::Godwit || !names::lists_trees(&peer) {
             return crate::store::walk_by_listing(self, path, each);
         }
-        self.with(path, |session| {
-            let name = self.name(session, path)?;
-            names::list(session, &self.0.options, path, &name, Depth::All, each)
-        })
+        let walk = |each: &mut dyn FnMut(Entry) -> Result<()>| {
+            self.with(path, |session| {
+                let name = self.name(session, path)?;
+                names::list(session, &self.0.options, path, &name, Depth::All, each)
+            })
+        };
+        if !self.is_narrow() {
+            return walk(each);
+        }
+        // While a listing goes on it holds a port, and `each` may wait for those who
+        // wait for one.
+        let mut found = Vec::new();
+        walk(&mut |entry| {
+            found.push(entry);
+            Ok(())
+        })?;
+        found.into_iter().try_for_each(each)
     }
 
     fn hidden(&self, path: &Path) -> Result<Vec<PathBuf>> {
@@ -638,6 +664,8 @@ fn cannot_connect_back(error: &Error) -> bool {
     }
 }
 
+/// A server with fewer data ports has sessions take turns.
+const NARROW: usize = 32;
 /// More conversations than this are not kept when nothing is to be said.
 const IDLE_MAX: usize = 16;
 const NO_PANIC: &str = "no thread panics while it holds this";

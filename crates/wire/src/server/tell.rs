@@ -20,6 +20,9 @@ impl Session {
         for line in FEATURES.iter().chain(more) {
             self.say.inner(line.as_bytes());
         }
+        if let Some(ports) = self.profile.data_ports {
+            self.say.inner(format!("GODWIT-PORTS {ports}").as_bytes());
+        }
         self.say.inner(format!("MLST {facts}").as_bytes());
         if self.profile.stripes > 0 {
             let stripes = format!("STRIPES {}", self.profile.stripes);
