@@ -26,6 +26,7 @@ use crate::{Error, Result, Why, Width};
 use awaited::Awaited;
 use godwit_core::Extents;
 use godwit_sys::{wait_any, wait_readable};
+use godwit_wire::shield::Level;
 use link::Link;
 use safety::Side;
 use std::{
@@ -294,6 +295,13 @@ impl Channel {
         }
         self.links = proved;
         Ok(())
+    }
+
+    /// Tells whether the kernel can send pages of files: what is protected has to be
+    /// read first.
+    fn sends_pages(&self) -> bool {
+        let safety = self.reach.safety.as_ref();
+        safety.is_none_or(|safety| safety.level == Level::Clear)
     }
 
     /// Returns how many connections there are.

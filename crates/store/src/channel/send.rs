@@ -22,6 +22,7 @@ pub struct Sending<C, W> {
     base: u64,
     channel: C,
     watch: W,
+    sends_pages: bool,
     state: Mutex<State>,
     returned: Condvar,
     leaves: Option<Mutex<Leaves>>,
@@ -103,6 +104,7 @@ impl<C: BorrowMut<Channel>, W: Borrow<Watch>> Sending<C, W> {
     pub fn over(mut channel: C, mode: Mode, base: u64, checks: Checks, watch: W) -> Self {
         let free = std::mem::take(&mut channel.borrow_mut().links);
         Self {
+            sends_pages: channel.borrow().sends_pages(),
             mode,
             base,
             channel,
@@ -168,6 +170,12 @@ impl<C: BorrowMut<Channel>, W: Borrow<Watch>> Sending<C, W> {
     /// Returns what watches over it.
     pub fn watch(&self) -> &W {
         &self.watch
+    }
+
+    /// Tells whether [`Sending::write_from`] spares a reading; else the bytes had better
+    /// be read once, and put.
+    pub(crate) fn sends_pages(&self) -> bool {
+        self.sends_pages
     }
 
     /// Runs `look` on the tree of what was sent so far.
@@ -271,6 +279,9 @@ where
     }
 
     fn put_from(&self, file: &Lying<'_>, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
+        if !self.sends_pages {
+            return self.put(file.block(range, buffer)?);
+        }
         if self.leaves.is_some() {
             look(file, range.clone(), buffer, &mut |block| self.hash(block))?;
         }

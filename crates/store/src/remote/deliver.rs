@@ -503,6 +503,11 @@ impl Take for Delivering {
             return self.put(file.block(range, buffer)?);
         }
         self.send(range.clone(), |sending| {
+            if !sending.sends_pages() {
+                let block = file.block(range, buffer)?;
+                self.hash(block);
+                return sending.put(block);
+            }
             if self.leaves.is_some() || self.sums.is_some() {
                 look(file, range.clone(), buffer, &mut |block| self.hash(block))?;
             }
