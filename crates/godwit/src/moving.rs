@@ -159,12 +159,6 @@ fn pair(act: Act, url: &Url, source: Place, target: &Place, ask: Target) -> Run<
 /// Lets the engine copy, with progress, until it is done or somebody stops it.
 pub(crate) fn run(screen: &Screen, moving: &Moving, work: Work, options: &Options) -> Moved {
     let act = work.act;
-    let trees: Vec<Place> = work
-        .pairs
-        .iter()
-        .filter(|pair| pair.tree)
-        .map(|pair| pair.source.clone())
-        .collect();
     let tasks = work.pairs.into_iter().map(|pair| Task {
         source: pair.source,
         target: pair.target,
@@ -180,7 +174,9 @@ pub(crate) fn run(screen: &Screen, moving: &Moving, work: Work, options: &Option
     let summary: Summary =
         reporter.while_running(|| engine::copy(tasks, options, &|event| reporter.on(event)));
     let mut facts = reporter.finish(&summary);
-    facts.insert("left_out".into(), left_out(screen, &trees).into());
+    let left_out = reporter.left_out();
+    tell_left_out(screen, &left_out);
+    facts.insert("left_out".into(), left_out.into());
     let stopped = stop.exit_code();
     if let Some(code) = stopped {
         screen.trouble(&Trouble::signal(format!("{act} everything"), code));
@@ -193,17 +189,8 @@ pub(crate) fn run(screen: &Screen, moving: &Moving, work: Work, options: &Option
 }
 
 /// Says what of the sources was not copied since it has the name of an unfinished
-/// upload. Servers are not asked: it would be one more round trip.
-fn left_out(screen: &Screen, trees: &[Place]) -> Vec<String> {
-    let mut left_out = Vec::new();
-    for tree in trees.iter().filter(|tree| tree.url.host().is_none()) {
-        // What cannot be read was said to be so.
-        for path in tree.store.hidden(&tree.path).unwrap_or_default() {
-            let below = path.strip_prefix(&tree.path).unwrap_or(&path);
-            let named = tree.join(below).map(|place| place.url.to_string());
-            left_out.push(named.unwrap_or_else(|_| path.display().to_string()));
-        }
-    }
+/// upload. Local directories show that; servers do not.
+fn tell_left_out(screen: &Screen, left_out: &[String]) {
     if !left_out.is_empty() {
         let some = left_out.iter().take(LEFT_OUT_MAX).map(|path| plain(path));
         let some = some.collect::<Vec<_>>().join(", ");
@@ -213,7 +200,6 @@ fn left_out(screen: &Screen, trees: &[Place]) -> Vec<String> {
             "{count} left out, with names of unfinished uploads: {some}{more}"
         ));
     }
-    left_out
 }
 
 /// So many names are told to a person.

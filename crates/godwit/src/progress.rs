@@ -46,6 +46,7 @@ struct Told {
     digest: Option<String>,
     weakest: Option<String>,
     size_only: Vec<(Place, Place)>,
+    left_out: Vec<String>,
 }
 
 impl<'a> Reporter<'a> {
@@ -97,6 +98,7 @@ impl<'a> Reporter<'a> {
             } => self.skipped(source, target, bytes),
             Event::Directory { target } => self.changed("made", target),
             Event::Removed { target } => self.changed("removed", target),
+            Event::LeftOut { source } => self.told().left_out.push(source.url.to_string()),
         }
     }
 
@@ -153,6 +155,11 @@ impl<'a> Reporter<'a> {
     /// Returns the copies of which only the sizes were compared.
     pub(crate) fn size_only(&self) -> Vec<(Place, Place)> {
         std::mem::take(&mut self.told().size_only)
+    }
+
+    /// Returns what was not copied since it has the name of an unfinished upload.
+    pub(crate) fn left_out(&self) -> Vec<String> {
+        std::mem::take(&mut self.told().left_out)
     }
 
     fn done(&self, outcome: &Outcome) {

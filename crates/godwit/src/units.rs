@@ -221,7 +221,14 @@ mod tests {
             minute(parse_instant("2026-11-21T14:05:09Z").unwrap()),
             "2026-11-21 14:05"
         );
-        for text in ["", "yesterday", "2026-13-01", "2026-02-30", "2026-01-01T25:00", "1-2"] {
+        for text in [
+            "",
+            "yesterday",
+            "2026-13-01",
+            "2026-02-30",
+            "2026-01-01T25:00",
+            "1-2",
+        ] {
             assert!(parse_instant(text).is_err(), "{text}");
         }
     }

@@ -31,10 +31,7 @@ pub(crate) struct Held {
 }
 
 impl Ports {
-    pub(crate) fn new(
-        range: Option<RangeInclusive<u16>>,
-        wait: Duration,
-    ) -> io::Result<Arc<Self>> {
+    pub(crate) fn new(range: Option<RangeInclusive<u16>>, wait: Duration) -> io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             range,
             wait,

@@ -27,6 +27,7 @@ use godwit_core::{Algorithm, Chain, Digest, Extents};
 use godwit_sys::{self as sys, Account, Attributes, Folder, Meta, Open, Over, Root};
 use known::Known;
 use std::{
+    ffi::OsStr,
     fs::File,
     io,
     ops::Range,
@@ -180,6 +181,19 @@ impl Store for Dir {
 
     fn list(&self, path: &Path, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
         self.0.list(path, each)
+    }
+
+    fn walk_over(
+        &self,
+        path: &Path,
+        each: &mut dyn FnMut(Entry) -> Result<()>,
+        hidden: &mut dyn FnMut(PathBuf),
+    ) -> Result<()> {
+        let mut list = |below: &Path, each: &mut dyn FnMut(Entry) -> Result<()>| {
+            let hidden = &mut |name: &OsStr| hidden(below.join(name));
+            self.0.list_over(&path.join(below), each, hidden)
+        };
+        crate::store::walk_by(&mut list, each)
     }
 
     fn hidden(&self, path: &Path) -> Result<Vec<PathBuf>> {

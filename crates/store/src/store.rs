@@ -51,6 +51,18 @@ pub trait Store: Send + Sync {
         walk_by_listing(self, path, each)
     }
 
+    /// Like [`Store::walk`], and calls `hidden` for the names on the way that are kept
+    /// for partials, of a store that sees them.
+    fn walk_over(
+        &self,
+        path: &Path,
+        each: &mut dyn FnMut(Entry) -> Result<()>,
+        hidden: &mut dyn FnMut(PathBuf),
+    ) -> Result<()> {
+        let _ = hidden;
+        self.walk(path, each)
+    }
+
     /// Returns what stands in the whole tree below that neither listings nor reads
     /// show, since its names are kept for partials; of a server of ours the first
     /// hundred, of others what is known: nothing.
@@ -623,11 +635,22 @@ pub(crate) fn walk_by_listing<S: Store + ?Sized>(
     root: &Path,
     each: &mut dyn FnMut(Entry) -> Result<()>,
 ) -> Result<()> {
+    walk_by(&mut |below, each| store.list(&root.join(below), each), each)
+}
+
+/// Lists one directory, by its path below the root of a walk.
+type ListOne<'a> = dyn FnMut(&Path, &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> + 'a;
+
+/// Walks a tree of which `list` lists one directory.
+pub(crate) fn walk_by(
+    list: &mut ListOne<'_>,
+    each: &mut dyn FnMut(Entry) -> Result<()>,
+) -> Result<()> {
     // Directories still to be listed, not entries: memory grows with the number
     // of directories on one level of the way, not with the files.
     let mut left = vec![PathBuf::new()];
     while let Some(below) = left.pop() {
-        store.list(&root.join(&below), &mut |entry| {
+        list(&below, &mut |entry| {
             let path = below.join(&entry.path);
             if entry.stat.kind == Kind::Directory {
                 // A server that lists a directory in itself would never end.

@@ -59,7 +59,9 @@ impl Features {
 
     /// Returns how many conversations of ours can have a data port at once.
     pub fn data_ports(&self) -> usize {
-        let told = self.rest("GODWIT-PORTS").and_then(|ports| ports.parse().ok());
+        let told = self
+            .rest("GODWIT-PORTS")
+            .and_then(|ports| ports.parse().ok());
         told.unwrap_or(usize::MAX)
     }
 

@@ -2,7 +2,11 @@
 
 use super::{Inner, partial, place, stat, wrong};
 use crate::{Entry, Result};
-use std::{ffi::OsString, io, path::Path};
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+    path::Path,
+};
 
 impl Inner {
     pub(super) fn list(
@@ -10,12 +14,29 @@ impl Inner {
         path: &Path,
         each: &mut dyn FnMut(Entry) -> Result<()>,
     ) -> Result<()> {
+        self.list_over(path, each, &mut |_| {})
+    }
+
+    /// The same, and calls `hidden` for names that are kept for partials.
+    pub(super) fn list_over(
+        &self,
+        path: &Path,
+        each: &mut dyn FnMut(Entry) -> Result<()>,
+        hidden: &mut dyn FnMut(&OsStr),
+    ) -> Result<()> {
         place::not_reserved(path)?;
         let folder = self.root.folder(path).map_err(|e| wrong(path, e))?;
         let found = folder.names().map_err(|e| wrong(path, e))?;
-        let mut found = found
-            .map(|found| found.map(|(name, _)| name))
-            .filter(|found| !found.as_ref().is_ok_and(|name| partial::is_reserved(name)));
+        let mut found =
+            found
+                .map(|found| found.map(|(name, _)| name))
+                .filter(|found| match found {
+                    Ok(name) if partial::is_reserved(name) => {
+                        hidden(name);
+                        false
+                    }
+                    _ => true,
+                });
         loop {
             let some: io::Result<Vec<OsString>> = found.by_ref().take(AT_ONCE).collect();
             let some = some.map_err(|e| wrong(path, e))?;

@@ -172,6 +172,11 @@ pub enum Event<'a> {
         /// Where.
         target: &'a Place,
     },
+    /// Something was left out because it has the name of an unfinished upload.
+    LeftOut {
+        /// What.
+        source: &'a Place,
+    },
     /// Something was removed because the source does not have it.
     Removed {
         /// What.

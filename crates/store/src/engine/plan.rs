@@ -55,10 +55,17 @@ fn find_tree(copying: &Copying<'_>, task: &Task) -> Result<()> {
         usual: None,
         since: Instant::now(),
     };
-    task.source.store.walk(&task.source.path, &mut |entry| {
+    let mut each = |entry| {
         copying.options.cancel.check()?;
         finding.found(entry)
-    })?;
+    };
+    let mut hidden = |path: PathBuf| {
+        if let Ok(source) = &task.source.join(&path) {
+            copying.tell(&Event::LeftOut { source });
+        }
+    };
+    let Place { store, path, .. } = &task.source;
+    store.walk_over(path, &mut each, &mut hidden)?;
     finding.make()?;
     finding.prove();
     Ok(())
