@@ -19,9 +19,7 @@ pub use plan::extra;
 pub use retry::Retry;
 pub use stores::{Place, Stores};
 
-use crate::{
-    Error, Remote, Result, Stat, Trust, Tuned, Verified, channel::Cancel, remote::Flow,
-};
+use crate::{Error, Remote, Result, Stat, Trust, Tuned, Verified, channel::Cancel, remote::Flow};
 use godwit_core::Digest;
 use queue::{Queue, Taken};
 use std::{
