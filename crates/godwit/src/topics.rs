@@ -91,7 +91,7 @@ What can be named
   ftp://user:secret@host/a   with a login; anonymous without (the secret is never shown)
   gsiftp://host/a            the same server after a login by GSI, with your proxy
   sshftp://user@host/a       /a there, by ssh, which starts the server (~/.globus/sshftp or
-                             `godwit node --stdio`); only commands go through ssh, data does not
+                             `godwit node --stdio`); commands go through ssh, data does not
   /godwit/ftp:host:port/a    the path form of ftp://host:port/a
 
 http, https, dav, davs and grid: are understood, but not served by this

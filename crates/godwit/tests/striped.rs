@@ -15,14 +15,16 @@ struct Striped {
 impl Striped {
     fn start(scratch: &Scratch, name: &str, count: usize) -> Self {
         let export = scratch.dir(name);
-        let members: Vec<Node> = (0..count)
-            .map(|_| Node::with(&export, &["--anonymous", "write"]))
-            .collect();
+        let key = scratch.join(format!("{name}.key"));
+        let key = key.to_str().unwrap();
+        Said::of(godwit().args(["cluster", "key", key])).ok();
+        let options = ["--anonymous", "write", "--cluster-key", key];
+        let members: Vec<Node> = (0..count).map(|_| Node::with(&export, &options)).collect();
         let at: Vec<String> = members
             .iter()
             .map(|member| format!("127.0.0.1:{}", member.port))
             .collect();
-        let mut options = vec!["--anonymous", "write"];
+        let mut options = options.to_vec();
         for at in &at {
             options.extend(["--stripe-member", at]);
         }

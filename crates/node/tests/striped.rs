@@ -16,17 +16,27 @@ use std::{
 struct Striped {
     members: Vec<Served>,
     front: Served,
+    _keys: Scratch,
 }
 
 impl Striped {
     fn new(count: usize) -> Self {
         let scratch = Scratch::new();
         let export = scratch.path().display().to_string();
-        let member = |_| Served::with(&[("node.export", &export)]);
+        let keys = Scratch::new();
+        let key = keys.path().join("key");
+        godwit_trust::new_key(&key).unwrap();
+        let key = key.display().to_string();
+        let member = |_| Served::with(&[("node.export", &export), ("cluster.key", &key)]);
         let members: Vec<Served> = (0..count).map(member).collect();
         let at: Vec<String> = members.iter().map(|m| m.address.to_string()).collect();
-        let front = Served::over(scratch, &[("stripes.members", &at.join(","))]);
-        Self { members, front }
+        let settings = [("stripes.members", &*at.join(",")), ("cluster.key", &key)];
+        let front = Served::over(scratch, &settings);
+        Self {
+            members,
+            front,
+            _keys: keys,
+        }
     }
 
     fn client(&self) -> Client {
@@ -182,6 +192,21 @@ fn a_member_that_dies_costs_only_what_was_not_told() {
     let (_, last) = client.last_reply();
     assert!(last.starts_with("226"), "{last}");
     assert!(striped.front.bytes("x") == whole);
+}
+
+#[test]
+fn nobody_but_a_member_writes_into_what_another_node_puts_together() {
+    let node = Served::new();
+    node.put("x", b"whole");
+    let mut client = node.client();
+    client.ok("MODE E");
+    client.ok("OPTS GODWIT 1;stripe=0/2;ends=1");
+    client.ok("PASV");
+    client.send("ESTO A 0 x");
+    let (_, last) = client.last_reply();
+    assert!(last.starts_with('5'), "{last}");
+    assert!(last.contains("Only a member of the cluster"), "{last}");
+    assert_eq!(node.bytes("x"), b"whole");
 }
 
 /// The addresses that a SPAS was answered with.

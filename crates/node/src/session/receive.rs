@@ -168,6 +168,12 @@ impl Session {
             ..plan.write(leg)
         };
         let sink = match (leg.share, &give.place) {
+            (Some(_), Place::At(_)) if !self.is_member() => {
+                // What lies there is somebody's upload, of which leaves are believed.
+                let why =
+                    "Only a member of the cluster may write into what another node puts together.";
+                return Err(Failure::new(Cause::Denied, why));
+            }
             (Some(_), Place::At(_)) => self.dir().share(path, &write),
             _ => self.dir().write(path, &write),
         };

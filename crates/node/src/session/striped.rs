@@ -7,7 +7,7 @@ use crate::{
 };
 use godwit_core::{Chain, Extents, LEAF_BYTES, Leaves};
 use godwit_store::{
-    Error, Result, Sink, Stat, Store, Whom, Write,
+    Error, Result, Sink, Stat, Store, Write,
     channel::{Received, Watch},
 };
 use godwit_wire::{
@@ -63,8 +63,8 @@ impl Session {
                 return false;
             }
         };
-        if login.key.is_none() && login.whom != Whom::Anonymous {
-            tracing::info!("members do not know this user: they and we need a key of the cluster");
+        if login.key.is_none() {
+            tracing::warn!("members work for nobody without a key of the cluster: cluster.key");
             return false;
         }
         self.stripes = Stripes::gather(&self.shared.config, &login, self.watch.canceled());

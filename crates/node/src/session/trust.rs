@@ -113,6 +113,11 @@ impl Session {
         Ok(Answer::Proved { token })
     }
 
+    /// Tells whether the one who speaks is a member of the cluster, for whomever it acts.
+    pub(super) fn is_member(&self) -> bool {
+        matches!(&self.proof, Proof::Done(proved) if proved.peer.is_member())
+    }
+
     /// Lets somebody in, or says why not.
     pub(super) fn login(&mut self, user: &str, password: &[u8]) -> Result<Answer, Failure> {
         if self.shared.is_let_in {
