@@ -636,7 +636,7 @@ fn cp_says_whether_a_file_was_changed_in_place() {
         let event: Value = serde_json::from_str(event).unwrap();
         assert_eq!(event["in_place"], done, "{line}: {event}");
         let said = text(run(&scratch, &format!("{line} -v")));
-        assert_eq!(said.contains(", in place)"), done, "{line}: {said}");
+        assert_eq!(said.contains(", in place,"), done, "{line}: {said}");
     }
 }
 
