@@ -180,12 +180,13 @@ impl Water {
 
 /// An upload whose client was killed once the server had told what landed.
 struct Killed {
-    _scratch: Scratch,
     peer: Peer,
     proxy: Proxy,
     home: PathBuf,
     source: PathBuf,
     url: String,
+    /// Last: a peer is stopped by what lies there.
+    _scratch: Scratch,
 }
 
 impl Killed {
