@@ -114,11 +114,10 @@ fn a_client_that_does_not_wait_is_not_read_for_ever() {
     assert!(!session.wants_bytes());
 }
 
-#[test]
-fn abort_and_status_are_seen_during_a_transfer() {
-    use godwit_wire::server::Urgent;
+/// A session that has logged in and listens, and is about to ask for a transfer.
+fn begun(transfer: &str) -> Session {
     let mut session = Session::new(Profile::default());
-    session.on_bytes(b"USER writer\r\nPASS x\r\nEPSV\r\nRETR f1\r\n");
+    session.on_bytes(format!("USER writer\r\nPASS x\r\nEPSV\r\n{transfer}\r\n").as_bytes());
     let answers = [
         Answer::Welcome(Welcome {
             user: "writer".into(),
@@ -130,6 +129,13 @@ fn abort_and_status_are_seen_during_a_transfer() {
         assert!(matches!(session.poll(), Some(Step::Ask(_))));
         session.on_answer(answer);
     }
+    session
+}
+
+#[test]
+fn abort_and_status_are_seen_during_a_transfer() {
+    use godwit_wire::server::Urgent;
+    let mut session = begun("RETR f1");
     assert!(matches!(
         session.poll(),
         Some(Step::Ask(Ask::Retrieve { .. }))
@@ -178,19 +184,7 @@ fn a_rename_without_a_name_forgets_what_was_to_be_renamed() {
 
 #[test]
 fn a_full_disk_is_met_in_write() {
-    let mut session = Session::new(Profile::default());
-    session.on_bytes(b"USER writer\r\nPASS x\r\nEPSV\r\nSTOR f1\r\n");
-    let answers = [
-        Answer::Welcome(Welcome {
-            user: "writer".into(),
-            may_write: true,
-        }),
-        Answer::Listening(vec!["127.0.0.1:2000".parse().unwrap()]),
-    ];
-    for answer in answers {
-        assert!(matches!(session.poll(), Some(Step::Ask(_))));
-        session.on_answer(answer);
-    }
+    let mut session = begun("STOR f1");
     assert!(matches!(session.poll(), Some(Step::Ask(Ask::Store { .. }))));
     session.on_open(false);
     session.on_answer(Answer::Failed(Failure::new(

@@ -170,19 +170,15 @@ impl Session {
         lines.extend(ahead.lines.iter().filter(|line| !line.is_odd()).cloned());
         let entered = match login {
             Login::Proof => self.prove_and_enter(name, who, &lines)?,
-            Login::Password => {
+            Login::Password | Login::Shell => {
                 let said = Ahead {
                     lines: &lines,
                     ..ahead
                 };
+                // Who came by ssh is known there already.
+                let mapped = Credentials::mapped();
+                let who = if login == Login::Shell { &mapped } else { who };
                 client::log_in(self, who, said)?
-            }
-            Login::Shell => {
-                let said = Ahead {
-                    lines: &lines,
-                    ..ahead
-                };
-                client::log_in(self, &Credentials::mapped(), said)?
             }
         };
         let (peer, replies) = match entered {
