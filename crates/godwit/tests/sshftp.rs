@@ -6,77 +6,46 @@
 
 mod common;
 
-use common::{Said, Scratch, assert_same, assert_same_tree, have, skip};
+use common::{Peer, Said, Scratch, assert_same, assert_same_tree, have, skip};
 use std::{
     fs,
     os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Stdio},
 };
 
 const GODWIT: &str = env!("CARGO_BIN_EXE_godwit");
 
 /// An sshd that starts what is tested here.
-struct Sshd {
-    dir: PathBuf,
-    port: u64,
-}
+struct Sshd(Peer);
 
 impl Sshd {
     fn start(scratch: &Scratch) -> Option<Self> {
-        let dir = scratch.join("sshd");
         let bin = Path::new(GODWIT).parent().unwrap();
-        let output = Command::new(script("sshd-up"))
-            .args(["--owner", &std::process::id().to_string()])
-            .arg(&dir)
-            .arg("--")
-            .arg(format!("PATH={}:/usr/sbin:/usr/bin:/bin", bin.display()))
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        if output.status.code() == Some(77) {
-            skip(told.trim());
-            return None;
-        }
-        assert!(output.status.success(), "{told}");
-        let line: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-        let port = line["port"].as_u64().unwrap();
-        Some(Self { dir, port })
+        let path = format!("PATH={}:/usr/sbin:/usr/bin:/bin", bin.display());
+        Peer::start_by("sshd-up", scratch.path(), &[&path]).map(Self)
     }
 
     /// The URL of a path, which is the same here and there.
     fn url(&self, path: &Path) -> String {
-        format!("sshftp://127.0.0.1:{}{}", self.port, path.display())
+        format!("sshftp://127.0.0.1:{}{}", self.0.port, path.display())
     }
 
     fn godwit(&self, args: &[&str]) -> Said {
         let mut command = Command::new("timeout");
         command.arg("60").arg(GODWIT).args(args);
-        let ssh = format!("ssh -F {}", self.dir.join("ssh_config").display());
+        let ssh = format!("ssh -F {}", self.0.dir.join("ssh_config").display());
         Said::of(command.env("GODWIT_SSH", ssh).stdin(Stdio::null()))
     }
 
     /// Has `sshftp:` lead to this command, as Globus has its users set it up.
     fn lead_to(&self, command: &str) {
-        let globus = self.dir.join("home/.globus");
+        let globus = self.0.dir.join("home/.globus");
         fs::create_dir_all(&globus).unwrap();
         let file = globus.join("sshftp");
         fs::write(&file, format!("#!/bin/sh\nexec {command}\n")).unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
     }
-}
-
-impl Drop for Sshd {
-    fn drop(&mut self) {
-        let _ = Command::new(script("down")).arg(&self.dir).status();
-    }
-}
-
-fn script(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../tests/peers")
-        .join(name)
 }
 
 /// There, back, a tree and from there to there; every time compared.
@@ -150,7 +119,7 @@ fn globus_url_copy_comes_in_by_ssh() {
     sshd.lead_to("godwit node --stdio");
     let home = scratch.join("home");
     fs::create_dir_all(home.join(".ssh")).unwrap();
-    fs::copy(sshd.dir.join("ssh_config"), home.join(".ssh/config")).unwrap();
+    fs::copy(sshd.0.dir.join("ssh_config"), home.join(".ssh/config")).unwrap();
     let passwd = fs::read_to_string("/etc/passwd").unwrap();
     let others = passwd.lines().filter(|line| !line.starts_with("root:"));
     let root = format!("root:x:0:0:root:{}:/bin/sh", home.display());
@@ -185,7 +154,7 @@ fn what_ssh_says_is_passed_on() {
     let Some(sshd) = Sshd::start(&scratch) else {
         return;
     };
-    fs::remove_file(sshd.dir.join("mine")).unwrap();
+    fs::remove_file(sshd.0.dir.join("mine")).unwrap();
     let said = sshd.godwit(&["ls", &sshd.url(Path::new("/"))]);
     assert_eq!(said.status, Some(5), "{said}");
     assert!(

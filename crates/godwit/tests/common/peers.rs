@@ -17,7 +17,8 @@ pub struct Peer {
     pub root: PathBuf,
     /// A directory below `root` that may be written.
     pub r#where: PathBuf,
-    dir: PathBuf,
+    /// Where it keeps what is its own.
+    pub dir: PathBuf,
 }
 
 /// The servers that `tests/peers` knows.
@@ -38,11 +39,18 @@ impl Peer {
             Kind::Vsftpd => "vsftpd-up",
             Kind::Pureftpd => "pureftpd-up",
         };
+        Self::start_by(script, scratch, &[])
+    }
+
+    /// Starts what a script of `tests/peers` starts, with options of the server.
+    pub fn start_by(script: &str, scratch: &Path, options: &[&str]) -> Option<Peer> {
         let dir = scratch.join(format!("{script}-{}", next()));
         let output = Command::new(scripts().join(script))
             .arg("--owner")
             .arg(std::process::id().to_string())
             .arg(&dir)
+            .arg("--")
+            .args(options)
             .stdin(Stdio::null())
             .output()
             .expect("tests/peers is beside the crates");
