@@ -25,8 +25,8 @@ pub use limits::{boot_id, die, raise_open_files, user_id};
 pub use meta::{Attributes, Kind, Meta, meta, next_data, punch, try_lock};
 pub use names::{Folder, Root};
 pub use sockets::{
-    Traffic, buffer_sizes, keep_urgent_in_line, listen_deep, retry_often, send_ahead, send_file,
-    size_buffers, traffic, unpaced_within_this_machine,
+    Traffic, buffer_sizes, connect, keep_urgent_in_line, listen_deep, retry_often, send_ahead,
+    send_file, size_buffers, source_ip, spare_pacing, traffic,
 };
 pub use wake::{Wake, wait_any, wait_readable};
 pub use why::why;

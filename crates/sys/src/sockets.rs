@@ -1,12 +1,15 @@
 //! What a TCP connection can do beyond the standard library.
 
-use rustix::net::{SendFlags, sockopt};
+use rustix::{
+    io::Errno,
+    net::{AddressFamily, SendFlags, SocketFlags, SocketType, sockopt},
+};
 use std::{
     fs::File,
     io,
-    net::TcpStream,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket},
     ops::Range,
-    os::fd::{AsRawFd, BorrowedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
     time::Duration,
 };
 
@@ -39,15 +42,41 @@ pub fn send_file(socket: &TcpStream, file: &File, range: Range<u64>) -> io::Resu
     )?)
 }
 
-/// Has a connection between two processes of this machine not be paced: BBR
-/// sets timers for what no network will ever see. A kernel that will not stays as it is.
-pub fn unpaced_within_this_machine(socket: &TcpStream) {
-    let (Ok(here), Ok(there)) = (socket.local_addr(), socket.peer_addr()) else {
-        return;
+/// Returns from where this machine speaks to `to`. Nothing is sent for that.
+pub fn source_ip(to: SocketAddr) -> io::Result<IpAddr> {
+    let any: IpAddr = match to {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    if here.ip().to_canonical() == there.ip().to_canonical() {
-        let _ = sockopt::set_tcp_congestion(socket, "cubic");
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(to)?;
+    Ok(socket.local_addr()?.ip())
+}
+
+/// Connects within `most`; what stays on this machine is not paced.
+pub fn connect(to: SocketAddr, most: Duration) -> io::Result<TcpStream> {
+    if !source_ip(to).is_ok_and(|ip| ip.to_canonical() == to.ip().to_canonical()) {
+        return TcpStream::connect_timeout(&to, most);
     }
+    let family = match to {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let (kind, flags) = (SocketType::STREAM, SocketFlags::CLOEXEC);
+    let stream = TcpStream::from(rustix::net::socket_with(family, kind, flags, None)?);
+    spare_pacing(stream.as_fd());
+    stream.set_write_timeout(Some(most))?;
+    match rustix::net::connect(&stream, &to) {
+        Err(Errno::INPROGRESS | Errno::AGAIN) => Err(io::ErrorKind::TimedOut.into()),
+        done => Ok(done.map(|()| stream)?),
+    }
+}
+
+/// Has what will be connected through this socket not be paced: BBR sets timers for
+/// what no network will ever see. To be asked before there is a connection, since the
+/// kernel goes on pacing what it once began to. One that will not stays as it is.
+pub fn spare_pacing(socket: BorrowedFd<'_>) {
+    let _ = sockopt::set_tcp_congestion(socket, "cubic");
 }
 
 /// Has a connection that gets no answer try again every two seconds, and not twice as
@@ -189,9 +218,38 @@ mod tests {
 
     #[test]
     fn a_connection_within_this_machine_is_not_paced() {
-        let (from, _to) = pair();
-        unpaced_within_this_machine(&from);
-        assert_eq!(sockopt::tcp_congestion(&from).unwrap(), "cubic");
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        spare_pacing(listener.as_fd());
+        let one = connect(listener.local_addr().unwrap(), Duration::from_secs(5)).unwrap();
+        let (other, _) = listener.accept().unwrap();
+        for socket in [one, other] {
+            assert_eq!(sockopt::tcp_congestion(socket).unwrap(), "cubic");
+        }
+    }
+
+    #[test]
+    fn a_port_where_nobody_listens_is_refused() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        let refused = connect(address, Duration::from_secs(5)).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    #[test]
+    fn a_listener_that_takes_nobody_is_waited_for_no_longer_than_told() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listen_deep(listener.as_fd(), 0).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut held = Vec::new();
+        let late = loop {
+            match connect(address, Duration::from_millis(200)) {
+                Ok(stream) => held.push(stream),
+                Err(error) => break error,
+            }
+            assert!(held.len() < 10, "it takes whomever comes");
+        };
+        assert_eq!(late.kind(), io::ErrorKind::TimedOut);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::{
     watch::{Patience, TICK},
 };
 use crate::{Error, Lying, Result};
-use godwit_sys::{retry_often, send_ahead, send_file, unpaced_within_this_machine, wait_readable};
+use godwit_sys::{retry_often, send_ahead, send_file, wait_readable};
 use godwit_wire::mode_e::HEADER_BYTES;
 use std::{
     fs::File,
@@ -32,7 +32,6 @@ impl Link {
     pub(super) fn new(stream: TcpStream, safety: Option<Safety>, side: Side) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
-        unpaced_within_this_machine(&stream);
         retry_often(stream.as_fd());
         stream.set_read_timeout(Some(TICK))?;
         stream.set_write_timeout(Some(TICK))?;

@@ -134,6 +134,9 @@ impl Channel {
         let listener = bind(ip, ports).and_then(|listener| {
             listener.set_nonblocking(true)?;
             let address = listener.local_addr()?;
+            if address.ip().to_canonical().is_loopback() {
+                godwit_sys::spare_pacing(listener.as_fd());
+            }
             Ok((listener, address))
         });
         match listener {
@@ -356,7 +359,7 @@ impl Reach {
                     what: "no address for the data connection".into(),
                 })?;
                 watch.canceled().check()?;
-                let stream = TcpStream::connect_timeout(address, CONNECT_MAX).map_err(|cause| {
+                let stream = godwit_sys::connect(*address, CONNECT_MAX).map_err(|cause| {
                     Error::Unreachable {
                         host: format!("data port {address}"),
                         cause,

@@ -5,7 +5,7 @@ use crate::{Error, Result};
 use std::{
     env,
     io::{self, Read},
-    net::{IpAddr, SocketAddr, TcpStream, UdpSocket},
+    net::{IpAddr, SocketAddr, TcpStream},
     os::{fd::OwnedFd, unix::net::UnixStream},
     process::{Child, Command, Stdio},
     sync::{
@@ -91,21 +91,10 @@ impl Tunnel {
     /// Returns from where this machine would speak to the other.
     pub(super) fn local_ip(&self, within: Duration) -> Result<IpAddr> {
         let peer = self.peer_address(within)?;
-        let any: IpAddr = match peer {
-            SocketAddr::V4(_) => [0; 4].into(),
-            SocketAddr::V6(_) => [0; 16].into(),
-        };
-        let asked = || {
-            let socket = UdpSocket::bind((any, 0))?; // nothing is sent
-            socket.connect(peer)?;
-            socket.local_addr()
-        };
-        asked()
-            .map(|address| address.ip())
-            .map_err(|cause| Error::Unreachable {
-                host: host_port(&self.host, SSH_PORT),
-                cause,
-            })
+        godwit_sys::source_ip(peer).map_err(|cause| Error::Unreachable {
+            host: host_port(&self.host, SSH_PORT),
+            cause,
+        })
     }
 }
 
