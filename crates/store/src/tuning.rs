@@ -1,7 +1,7 @@
 //! How many streams a transfer uses: measurements in, decision out.
 //!
-//! It begins with few, adds streams as long as that raises the rate, and keeps the
-//! best. It knows no socket and no clock, and nothing of congestion control but what it
+//! It begins with few, adds streams as long as that raises the rate, keeps the best, and
+//! tries again now and then. It knows no socket and no clock, and nothing of congestion control but what it
 //! does: who slows down for losses though no queue stands is helped by more streams.
 
 use std::time::Duration;
@@ -113,7 +113,9 @@ pub struct Tuning {
     began: Option<Seen>,
     window: Option<Seen>,
     trial: Option<Trial>,
-    is_settled: bool,
+    /// For so many windows nothing is tried: the last time it brought nothing.
+    rest: u32,
+    rest_next: u32,
 }
 
 /// Streams were added: has it helped?
@@ -141,7 +143,8 @@ impl Tuning {
             began: None,
             window: None,
             trial: None,
-            is_settled: false,
+            rest: 0,
+            rest_next: REST_WINDOWS,
         }
     }
 
@@ -165,8 +168,9 @@ impl Tuning {
         self.tuned.lost = seen.lost.saturating_sub(began.lost) as f64 / segments as f64;
         self.tuned.round_trip = seen.round_trip_min;
         self.window = Some(seen);
-        if !self.is_settled {
-            self.decide(&seen, is_rising);
+        match self.rest.checked_sub(1) {
+            Some(rest) => self.rest = rest,
+            None => self.decide(&seen, is_rising),
         }
         self.tuned.streams
     }
@@ -182,7 +186,7 @@ impl Tuning {
             self.trial = None;
             if self.tuned.rate < trial.rate * WORTH {
                 (self.tuned.streams, self.tuned.why) = (trial.streams, Why::Best);
-                self.is_settled = true;
+                (self.rest, self.rest_next) = (self.rest_next, self.rest_next.saturating_mul(2));
                 return;
             }
         }
@@ -221,6 +225,8 @@ const RISING: f64 = 1.15;
 /// What an addition must bring.
 const WORTH: f64 = 1.1;
 const TRIAL_WINDOWS_MAX: u32 = 6;
+/// What brought nothing may have been tried at a bad moment: it is tried again, ever more rarely.
+const REST_WINDOWS: u32 = 32;
 /// A round trip so much longer than the shortest stands in a queue.
 const QUEUED: f64 = 1.25;
 const QUEUED_LEAST: Duration = Duration::from_millis(2);
@@ -299,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_that_bring_nothing_are_given_up_again() {
+    fn streams_that_bring_nothing_are_given_up_and_seldom_tried_again() {
         let way = Way {
             of_one: 25e6,
             loses: true,
@@ -308,7 +314,8 @@ mod tests {
         let mut tuning = Tuning::new(4, 64);
         let changes = run(&way, &mut tuning);
         let chosen: Vec<_> = changes.iter().map(|(_, streams)| *streams).collect();
-        assert_eq!(chosen, [4, 16, 4], "100 MB/s is all there is");
+        assert_eq!(chosen, [4, 16, 4, 16, 4], "100 MB/s is all there is");
+        assert!(changes[3].0 - changes[2].0 >= 90, "{changes:?}");
         assert_eq!(tuning.tuned().why, Why::Best);
     }
 
