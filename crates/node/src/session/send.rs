@@ -18,6 +18,43 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// What somebody wants to be sent, and over which connections.
+pub(super) struct Order<'a> {
+    pub(super) path: &'a Path,
+    pub(super) stat: &'a Stat,
+    /// What of the file is asked for, as far as there is any.
+    pub(super) part: Range<u64>,
+    pub(super) want: &'a Want,
+    pub(super) leg: &'a Leg,
+}
+
+impl Order<'_> {
+    /// Tells whether it is all of a small file, and no other node sends of it.
+    fn is_small(&self) -> bool {
+        let is_whole = self.part == (0..self.stat.size) && self.want.have.is_empty();
+        is_whole && self.leg.share.is_none() && self.stat.size <= SMALL_BYTES
+    }
+
+    /// Returns what the receiver lacks, as far as it is for us to send.
+    fn lacks(&self) -> Extents {
+        let part = &self.part;
+        // What the receiver has counts from the start of the part.
+        let shift = |at: u64| at.saturating_add(part.start).min(part.end);
+        let have = self.want.have.iter();
+        let have: Extents = have
+            .map(|range| shift(range.start)..shift(range.end))
+            .collect();
+        let lacks = Extents::from(part.clone()).minus(&have);
+        match &self.leg.share {
+            Some(share) => {
+                let striping = self.leg.striping.unwrap_or_default();
+                lacks.and(&striping.share(part.clone(), share.index, share.count))
+            }
+            None => lacks,
+        }
+    }
+}
+
 impl Session {
     pub(super) fn retrieve(
         &mut self,
@@ -27,12 +64,18 @@ impl Session {
     ) -> std::result::Result<Answer, Failure> {
         let stat = self.dir().stat(path).map_err(|e| failure(&e))?;
         readable(&stat)?;
-        let part = want.part.start.min(stat.size)..want.part.end.min(stat.size);
+        let order = Order {
+            path,
+            stat: &stat,
+            part: want.part.start.min(stat.size)..want.part.end.min(stat.size),
+            want,
+            leg,
+        };
         let begun = Instant::now();
         let id = self.transfer_id();
         let sent = match self.is_sent_striped(stat.size, leg) {
-            true => self.send_striped(path, &stat, &part, want, leg),
-            false => self.send(path, &stat, &part, want, leg),
+            true => self.send_striped(&order),
+            false => self.send(&order),
         };
         let streams = self.streams_used();
         if sent.is_ok() {
@@ -58,17 +101,9 @@ impl Session {
         sent.map(|(outcome, _)| Answer::Sent(outcome))
     }
 
-    fn send(
-        &mut self,
-        path: &Path,
-        stat: &Stat,
-        part: &Range<u64>,
-        want: &Want,
-        leg: &Leg,
-    ) -> std::result::Result<(Outcome, u64), Failure> {
-        let is_whole = *part == (0..stat.size) && want.have.is_empty();
-        let is_alone = leg.share.is_none();
-        if leg.mode == Mode::Extended && is_whole && is_alone && stat.size <= SMALL_BYTES {
+    fn send(&mut self, order: &Order<'_>) -> std::result::Result<(Outcome, u64), Failure> {
+        let &Order { path, leg, .. } = order;
+        if leg.mode == Mode::Extended && order.is_small() {
             let small = self.read_small(path).map_err(|e| failure(&e))?;
             self.open_to_send(leg)?;
             return self.send_small(&small, leg).map_err(|e| failure(&e));
@@ -76,8 +111,7 @@ impl Session {
         // Whether it may be read is told before a connection is used up for it.
         self.check_readable(path).map_err(|e| failure(&e))?;
         self.open_to_send(leg)?;
-        self.send_ranges(path, stat, part, want, leg)
-            .map_err(|e| failure(&e))
+        self.send_ranges(order).map_err(|e| failure(&e))
     }
 
     pub(super) fn check_readable(&self, path: &Path) -> Result<()> {
@@ -129,22 +163,10 @@ impl Session {
         read.expect("each file is given once")
     }
 
-    fn send_ranges(
-        &mut self,
-        path: &Path,
-        stat: &Stat,
-        part: &Range<u64>,
-        want: &Want,
-        leg: &Leg,
-    ) -> Result<(Outcome, u64)> {
+    fn send_ranges(&mut self, order: &Order<'_>) -> Result<(Outcome, u64)> {
+        let &Order { path, leg, .. } = order;
         self.flush().map_err(|_| Error::Canceled)?;
-        let have: Extents = shifted(&want.have, part);
-        let mut wanted = Extents::from(part.clone()).minus(&have);
-        if let Some(share) = &leg.share {
-            let striping = leg.striping.unwrap_or_default();
-            let mine = striping.share(part.clone(), share.index, share.count);
-            wanted = wanted.and(&mine);
-        }
+        let wanted = order.lacks();
         let watch = self.watch_over(leg)?;
         let mut held = self.held.take().expect("it was opened");
         let mode = channel_mode(leg.mode);
@@ -153,14 +175,14 @@ impl Session {
             blake3: leg.ours && leg.digests,
             adler32: false,
         };
-        let mut sending = held.send(mode, part.start, checks, &watch);
+        let mut sending = held.send(mode, order.part.start, checks, &watch);
         let width = leg
             .streams_first
             .filter(|_| leg.mode == Mode::Extended)
             .map(|first| Arc::new(Width::tuned(first, streams)));
         let gauge = width.as_ref().map(|width| sending.vary(width));
         let dir = self.dir().clone();
-        let size = stat.size;
+        let size = order.stat.size;
         let tell_leaves = leg.leaves && size > SMALL_BYTES;
         let (mut every, mut last) = (TICK_NEVER, Instant::now());
         if let Some(progress) = leg.progress_every {
@@ -252,14 +274,6 @@ fn tell_new_leaves(
         .unwrap_or_default();
     machine.on_leaves(&new);
     !new.is_empty()
-}
-
-/// What the receiver has counts from the start of the part.
-fn shifted(have: &Extents, part: &Range<u64>) -> Extents {
-    let shift = |at: u64| at.saturating_add(part.start).min(part.end);
-    have.iter()
-        .map(|range| shift(range.start)..shift(range.end))
-        .collect()
 }
 
 fn readable(stat: &Stat) -> std::result::Result<(), Failure> {

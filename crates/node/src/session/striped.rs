@@ -1,20 +1,20 @@
 //! Transfers that members make for this session, see [`crate::stripes`].
 
-use super::{Links, Session, TICK_NEVER, now, publish::Plan, receive::News};
+use super::{Links, Session, TICK_NEVER, now, publish::Plan, receive::News, send::Order};
 use crate::{
     failure::failure,
     stripes::{self, Login, Stripes, Word},
 };
 use godwit_core::{Chain, Extents, LEAF_BYTES, Leaves};
 use godwit_store::{
-    Error, Result, Sink, Stat, Store, Write,
+    Error, Result, Sink, Store, Write,
     channel::{Received, Watch},
 };
 use godwit_wire::{
     client::Line,
     command::Mode,
     marker::Marker,
-    server::{Cause, Failure, Give, Leg, Outcome, Want},
+    server::{Cause, Failure, Give, Leg, Outcome},
     shield::DataPeer,
 };
 use std::{
@@ -184,26 +184,21 @@ impl Session {
 
     pub(super) fn send_striped(
         &mut self,
-        path: &Path,
-        stat: &Stat,
-        part: &Range<u64>,
-        want: &Want,
-        leg: &Leg,
+        order: &Order<'_>,
     ) -> std::result::Result<(Outcome, u64), Failure> {
-        self.is_provable(leg)?;
-        self.check_readable(path).map_err(|e| failure(&e))?;
-        self.deal_out(path, stat, part, want, leg)
-            .map_err(|e| failure(&e))
+        self.is_provable(order.leg)?;
+        self.check_readable(order.path).map_err(|e| failure(&e))?;
+        self.deal_out(order).map_err(|e| failure(&e))
     }
 
-    fn deal_out(
-        &mut self,
-        path: &Path,
-        stat: &Stat,
-        part: &Range<u64>,
-        want: &Want,
-        leg: &Leg,
-    ) -> Result<(Outcome, u64)> {
+    fn deal_out(&mut self, order: &Order<'_>) -> Result<(Outcome, u64)> {
+        let &Order {
+            path,
+            stat,
+            ref part,
+            want,
+            leg,
+        } = order;
         let name = named(path);
         let mut lines = Vec::new();
         if !want.have.is_empty() {
