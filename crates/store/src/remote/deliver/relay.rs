@@ -30,6 +30,8 @@ struct Ends<'a> {
     /// Called with what landed, as the target tells it.
     on: &'a dyn Fn(Range<u64>),
     landed: Extents,
+    /// How the source was lost, while the target goes on.
+    lost: Option<Error>,
 }
 
 impl Delivering {
@@ -53,6 +55,7 @@ impl Delivering {
             stall,
             on,
             landed,
+            lost: None,
         };
         let relayed = self.run(&mut ends, from, want);
         if !matches!(relayed, Ok(Some(_))) {
@@ -155,12 +158,14 @@ impl Delivering {
 
 impl Ends<'_> {
     /// Hears both servers until each has said its last word; `None` if they could
-    /// not reach each other.
+    /// not reach each other. When the source is lost, the target may still take in
+    /// what is on its way, and is heard as long as it does.
     fn hear(&mut self, delivering: &Delivering) -> Result<Option<(Reply, Reply)>> {
         let (mut sent, mut written) = (None::<Reply>, None::<Reply>);
         let mut since = Instant::now();
         loop {
             while sent.is_none()
+                && self.lost.is_none()
                 && let Some(reply) = self.source.heard()?
             {
                 since = Instant::now();
@@ -191,6 +196,10 @@ impl Ends<'_> {
                 }
                 _ => {}
             }
+            let is_over = written.is_some() || since.elapsed() > MOMENT;
+            if let Some(lost) = self.lost.take_if(|_| is_over) {
+                return Err(lost);
+            }
             if since.elapsed() > self.stall {
                 let host = format!("{} or {}", self.source.host, self.target.host);
                 let during = "moving data from server to server".into();
@@ -208,15 +217,21 @@ impl Ends<'_> {
     fn wait(&mut self, delivering: &Delivering, sent: bool, written: bool) -> Result<()> {
         let cancel = delivering.remote.0.options.cancel.as_fd();
         // Who has said all may hang up, which would end every wait.
-        let source = if sent { cancel } else { self.source.as_fd() };
+        let is_silent = sent || self.lost.is_some();
+        let source = if is_silent {
+            cancel
+        } else {
+            self.source.as_fd()
+        };
         let target = if written { cancel } else { self.target.as_fd() };
         let [from, to, stop] = wait_readable([source, target, cancel], MOMENT / 4)
             .map_err(|cause| Error::io("a socket", cause))?;
         if stop {
             return Err(Error::Canceled);
         }
-        if from && !sent {
-            self.source.listen("moving data from server to server")?;
+        if from && !is_silent {
+            let heard = self.source.listen("moving data from server to server");
+            self.lost = heard.err();
         }
         if to && !written {
             self.target.listen("moving data from server to server")?;
