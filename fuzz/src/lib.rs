@@ -355,6 +355,7 @@ fn paths(ask: &Ask) -> Vec<&Path> {
         Ask::Rename { from, to } => vec![from, to],
         Ask::Stat { path }
         | Ask::Look { path }
+        | Ask::Name { path }
         | Ask::Size { path }
         | Ask::Remove { path, .. }
         | Ask::MakeDir { path }

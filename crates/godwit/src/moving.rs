@@ -9,7 +9,7 @@ use crate::{
     screen::Screen,
     signals::Stop,
     trouble::{Run, Trouble, plain},
-    verbs::Facts,
+    verbs::{Facts, rm},
 };
 use godwit_core::Url;
 use godwit_store::engine::{self, Options, Rule, Stores, Summary, Task};
@@ -136,7 +136,13 @@ fn pair(act: Act, url: &Url, source: Place, target: &Place, ask: Target) -> Run<
     let wanted = format!("{} {url} to {}", word(act), target.url);
     let trouble = |error: Error| Trouble::store(wanted.clone(), error);
     let refused = |refusal: Refusal| Trouble::asked(wanted.clone(), refusal).next(refusal.next());
-    let stat = source.store.stat(&source.path).map_err(trouble)?;
+    let stat = source.store.stat(&source.path);
+    let stat = match act {
+        // A rename is of the link itself, wherever that leads.
+        Act::Move => stat.or_else(|error| link(&source).ok_or(error)),
+        Act::Copy | Act::Sync => stat,
+    };
+    let stat = stat.map_err(trouble)?;
     let tree = stat.kind == Kind::Directory;
     let asked = Source {
         name: url.file_name().map(OsStr::from_bytes),
@@ -154,6 +160,12 @@ fn pair(act: Act, url: &Url, source: Place, target: &Place, ask: Target) -> Run<
         tree,
         mode: stat.mode,
     })
+}
+
+/// Returns what is known of a link that leads to nothing that can be seen.
+fn link(place: &Place) -> Option<Stat> {
+    let stat = rm::stat_unfollowed(place).ok();
+    stat.filter(|stat| stat.kind == Kind::Link)
 }
 
 /// Lets the engine copy, with progress, until it is done or somebody stops it.
@@ -231,7 +243,7 @@ pub(crate) fn rehearse(
             pair.source.store.walk(&pair.source.path, &mut each)
         } else {
             let path = PathBuf::new();
-            let stat = pair.source.store.stat(&pair.source.path);
+            let stat = rm::stat_unfollowed(&pair.source);
             stat.and_then(|stat| each(Entry { path, stat }))
         };
         if let Err(error) = told {

@@ -379,6 +379,41 @@ fn rm_removes_links_and_trees_but_says_so_first() {
 }
 
 #[test]
+fn rm_and_mv_act_on_a_link_wherever_it_leads() {
+    let scratch = Scratch::new();
+    let node = common::Node::with(&scratch.dir("node"), &["--anonymous", "write"]);
+    for (name, target) in [
+        ("loop", "other"),
+        ("other", "loop"),
+        ("out", "/etc"),
+        ("outfile", "/etc/passwd"),
+        ("nowhere", "nothing"),
+    ] {
+        let is_link = |name: &str| scratch.join("node").join(name).is_symlink();
+        let link = || std::os::unix::fs::symlink(target, scratch.join("node").join(name)).unwrap();
+        for url in [&|name: &str| format!("node/{name}"), &|name: &str| {
+            node.url(name)
+        }] as [&dyn Fn(&str) -> String; 2]
+        {
+            link();
+            let (from, to) = (url(name), url("moved"));
+            run(&scratch, &format!("mv --dry-run {from} {to}")).ok();
+            run(&scratch, &format!("mv {from} {to}")).ok();
+            assert!(is_link("moved") && !is_link(name), "{from}");
+            run(&scratch, &format!("rm {to}")).ok();
+            assert!(!is_link("moved"), "{to}");
+        }
+        link();
+        let (from, to) = (node.url(name), "here");
+        if name != "outfile" {
+            assert_ne!(run(&scratch, &format!("mv {from} {to}")).status, Some(0));
+            assert!(is_link(name) && !scratch.join("here").exists(), "{from}");
+        }
+    }
+    assert!(std::path::Path::new("/etc/passwd").exists());
+}
+
+#[test]
 fn mkdir_makes_parents_and_modes() {
     let scratch = Scratch::new();
     run(&scratch, "mkdir -p a/b/c").ok();

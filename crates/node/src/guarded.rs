@@ -207,6 +207,12 @@ impl Guarded {
         self.dir.digest_watched(&path, by, range, watch)
     }
 
+    /// As [`Dir::stat_of_name`], for who may take the name away.
+    pub(crate) fn stat_of_name(&self, path: &Path) -> Result<Stat> {
+        let path = self.asked_of_name(path, Deed::Delete)?;
+        self.dir.stat_of_name(&path)
+    }
+
     fn rights(&self) -> Option<Asked<'_>> {
         let rules = self.rules.as_ref()?;
         Some(Asked {

@@ -114,6 +114,11 @@ impl Dir {
         self.0.without_links(path)
     }
 
+    /// Returns what is known of the name itself: a link is told as a link.
+    pub fn stat_of_name(&self, path: &Path) -> Result<Stat> {
+        self.0.stat_of_name(path)
+    }
+
     /// Renames as [`Store::rename`] does; the new name must be free.
     pub fn rename_new(&self, from: &Path, to: &Path) -> Result<()> {
         self.0.rename(from, to, Over::Nothing)

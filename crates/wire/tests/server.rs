@@ -482,7 +482,9 @@ impl World {
             Ask::Aim { to } if to.iter().any(|to| to.port() < 1024) => {
                 return Err(Failure::new(Cause::Denied, "Not there."));
             }
-            Ask::Stat { path } | Ask::Look { path } => Answer::Stat(self.stat(&path)?),
+            Ask::Stat { path } | Ask::Look { path } | Ask::Name { path } => {
+                Answer::Stat(self.stat(&path)?)
+            }
             Ask::Size { path } => Answer::Size(self.stat(&path)?.size),
             Ask::Hidden { .. } => Answer::Names(vec!["d/.godwit-0.part".into()]),
             Ask::Space { .. } => Answer::Space {

@@ -65,7 +65,7 @@ impl Rm {
         }
         let place = places::open(stores, url)?;
         let trouble = |error: Error| Trouble::store(wanted.clone(), error);
-        match kind_unfollowed(&place) {
+        match stat_unfollowed(&place).map(|stat| stat.kind) {
             Ok(Kind::Directory) if !self.recursive => {
                 let path = place.path.clone();
                 Err(trouble(Error::IsDirectory { path })
@@ -193,27 +193,31 @@ impl<'a> Remover<'a> {
 
 /// Returns what is under the name itself, not what a link there points to.
 ///
-/// `stat` follows links; the listing of the directory above tells them as links.
-pub(crate) fn kind_unfollowed(place: &Place) -> Result<Kind, Error> {
+/// `stat` follows links, if they lead anywhere; the listing of the directory above
+/// tells them as links.
+pub(crate) fn stat_unfollowed(place: &Place) -> Result<Stat, Error> {
     let followed = place.store.stat(&place.path);
-    if !matches!(&followed, Ok(stat) if stat.kind == Kind::Directory)
-        && !matches!(&followed, Err(Error::Missing { .. }))
-    {
-        return followed.map(|stat| stat.kind);
-    }
-    let name = place.path.file_name().map(Path::new);
+    let may_be_link = match &followed {
+        Ok(stat) => stat.kind == Kind::Directory,
+        Err(Error::Missing { .. } | Error::BadName { .. } | Error::Denied { .. }) => true,
+        Err(Error::Refused { .. }) => true, // a foreign server, in words of its own
+        Err(_) => false,
+    };
+    let Some(name) = place.path.file_name().filter(|_| may_be_link) else {
+        return followed;
+    };
     let above = place.path.parent().unwrap_or(Path::new(""));
-    let mut kind = None;
+    let mut found = None;
     let listed = place.store.list(above, &mut |entry| {
-        if Some(entry.path.as_path()) == name {
-            kind = Some(entry.stat.kind);
+        if entry.path == name {
+            found = Some(entry.stat);
             return Err(Error::Canceled); // found: the rest is of no interest
         }
         Ok(())
     });
-    match (kind, listed) {
-        (Some(kind), _) => Ok(kind),
-        (None, _) => followed.map(|stat| stat.kind),
+    match (found, listed) {
+        (Some(stat), _) => Ok(stat),
+        (None, _) => followed,
     }
 }
 

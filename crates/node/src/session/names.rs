@@ -47,6 +47,12 @@ fn group_in(groups: &str, name: &str) -> Option<u32> {
 fn about_names(dir: &Guarded, ask: Ask, entries_max: u64) -> Result<Answer> {
     match ask {
         Ask::Stat { path } => Ok(Answer::Stat(told(&dir.stat(&path)?, None))),
+        Ask::Name { path } => {
+            let stat = dir.stat(&path);
+            // A link can be renamed wherever it leads.
+            let stat = stat.or_else(|error| dir.stat_of_name(&path).map_err(|_| error))?;
+            Ok(Answer::Stat(told(&stat, None)))
+        }
         Ask::Look { path } => {
             let stat = dir.stat(&path)?;
             if stat.kind == Kind::Directory {

@@ -1,7 +1,7 @@
 //! Where a name is: the directory that holds it, and what it is called there.
 
-use super::{Inner, partial, wrong};
-use crate::{Error, Result};
+use super::{Inner, partial, stat, wrong};
+use crate::{Error, Result, Stat};
 use godwit_sys::{self as sys, Folder, Meta, Told};
 use std::{
     ffi::{OsStr, OsString},
@@ -25,6 +25,15 @@ impl Inner {
         let (parent, name) = split(path)?;
         let folder = self.root.folder(parent).map_err(|e| wrong(path, e))?;
         Ok((folder, name.to_owned()))
+    }
+
+    /// Looks at a name, and follows no link there.
+    pub(super) fn stat_of_name(&self, path: &Path) -> Result<Stat> {
+        let (parent, name) = split(path)?;
+        let failed = |e| wrong(path, e);
+        let (_, told) = self.root.place(parent, name).map_err(failed)?;
+        let told = told.map_err(failed)?;
+        Ok(stat(&told.meta, told.target))
     }
 
     /// Finds where a file that is called so is, or will be.

@@ -36,6 +36,8 @@ pub enum Ask {
     Stat { path: PathBuf },
     /// The same of what is shown next, if it may be. → `Stat`
     Look { path: PathBuf },
+    /// The same of the name itself, also if it is a link that leads nowhere. → `Stat`
+    Name { path: PathBuf },
     /// Length; of a name that is only a partial of this user: its prefix. → `Size`
     Size { path: PathBuf },
     /// → `Done`

@@ -239,7 +239,7 @@ impl Session {
 
     pub(super) fn rename_from(&mut self, name: &[u8]) -> Option<Ask> {
         let path = self.path_to_change(name, "rename it")?;
-        self.ask(Ask::Stat { path: path.clone() }, Then::RenameFrom(path))
+        self.ask(Ask::Name { path: path.clone() }, Then::RenameFrom(path))
     }
 
     pub(super) fn on_rename_from(&mut self, path: PathBuf, answer: Answer) {
