@@ -27,7 +27,10 @@ use std::{
     path::PathBuf,
     sync::{
         Mutex,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{
+            AtomicU64, AtomicUsize,
+            Ordering::{Relaxed, SeqCst},
+        },
     },
     thread,
     time::{Duration, Instant},
@@ -265,6 +268,8 @@ struct Copying<'a> {
     on: &'a (dyn Fn(&Event<'_>) + Sync),
     large: Queue<Item>,
     small: Queue<Item>,
+    /// How many threads move small files.
+    movers: AtomicUsize,
     summary: Mutex<Summary>,
     moved_bytes: AtomicU64,
     undressed: Mutex<Vec<(Place, u32)>>, // directories, and the bits they get at the end
@@ -278,12 +283,14 @@ pub fn copy(tasks: Vec<Task>, options: &Options, on: &(dyn Fn(&Event<'_>) + Sync
         on,
         large: Queue::new(),
         small: Queue::new(),
+        movers: AtomicUsize::new(0),
         summary: Mutex::default(),
         moved_bytes: AtomicU64::new(0),
         undressed: Mutex::default(),
     };
     thread::scope(|scope| {
         let (smalls, larges) = copying.workers(&tasks);
+        copying.movers.store(smalls, SeqCst);
         for _ in 0..smalls {
             scope.spawn(|| {
                 copying.prepare(&tasks);
@@ -388,9 +395,41 @@ impl Copying<'_> {
     }
 
     fn move_small(&self) {
-        while let Some(item) = self.next(&self.small) {
-            small::copy(self, item);
+        loop {
+            while let Some(item) = self.next(&self.small) {
+                if let Some((item, error)) = small::copy(self, item)
+                    && self.leave_to_others(item, error)
+                {
+                    return;
+                }
+            }
+            // Who went may have left something behind in the last moment.
+            let is_last = self.movers.fetch_sub(1, SeqCst) == 1;
+            if !is_last || self.options.cancel.is_canceled() || self.small.is_empty() {
+                return;
+            }
+            self.movers.fetch_add(1, SeqCst);
         }
+    }
+
+    /// Where there is no conversation for one more, fewer do the work; tells whether
+    /// to go. The last one tries again, and in the end gives up.
+    fn leave_to_others(&self, item: Item, error: Error) -> bool {
+        let others_stay = |movers: usize| (movers > 1).then(|| movers - 1);
+        // First, so that the last of the others finds it.
+        self.small.put_back(item);
+        if self
+            .movers
+            .fetch_update(SeqCst, SeqCst, others_stay)
+            .is_ok()
+        {
+            tracing::info!(%error, "no further conversation: fewer files at once");
+            return true;
+        }
+        if let Taken::Item(item) = self.small.take(Duration::ZERO, |_| true) {
+            small::failed(self, item, error);
+        }
+        false
     }
 
     /// Waits for work; `None`: there is none left, or we were told to stop.

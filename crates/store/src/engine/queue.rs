@@ -60,6 +60,11 @@ impl<T> Queue<T> {
         self.changed.notify_all();
     }
 
+    /// Tells whether nothing is left to take.
+    pub(super) fn is_empty(&self) -> bool {
+        self.state().items.is_empty()
+    }
+
     /// Says that no more will be found. Who took an item may still put it back, and
     /// takes it again himself if all others have gone.
     pub(super) fn close(&self) {

@@ -1,7 +1,7 @@
 //! Small files: whole ones, many in flight together.
 
 use super::{Copying, Event, Item, Outcome, queue::Taken};
-use crate::{Error, Finished, Given, How, Result, Small, Verified, Why, Width};
+use crate::{Error, Finished, Given, How, Result, Small, Stat, Verified, Why, Width};
 use std::{
     cell::RefCell,
     collections::VecDeque,
@@ -11,7 +11,8 @@ use std::{
 };
 
 /// Copies `first`, and what follows it in the queue between the same two stores.
-pub(super) fn copy(copying: &Copying<'_>, first: Item) {
+/// What was not begun, since there was no conversation for it, is given back.
+pub(super) fn copy(copying: &Copying<'_>, first: Item) -> Option<(Item, Error)> {
     let batch = Batch {
         copying,
         source: first.source.clone(),
@@ -25,10 +26,26 @@ pub(super) fn copy(copying: &Copying<'_>, first: Item) {
     } else {
         batch.read()
     };
-    let left = batch.flying.into_inner();
-    if let Err(error) = broken {
-        again(copying, left, error);
+    let error = match broken {
+        Err(error) => error,
+        // A store that says nothing of a file has not copied it.
+        Ok(()) => batch.silence(),
+    };
+    if let Some(first) = batch.first.into_inner() {
+        return Some((first, error));
     }
+    again(copying, batch.flying.into_inner(), error);
+    None
+}
+
+/// Puts back a file as one that a try failed for.
+pub(super) fn failed(copying: &Copying<'_>, item: Item, error: Error) {
+    let flying = Flying {
+        item,
+        since: Instant::now(),
+        read: None,
+    };
+    again(copying, VecDeque::from([flying]), error);
 }
 
 /// Files on their way over one conversation.
@@ -140,7 +157,7 @@ impl Batch<'_> {
         }
     }
 
-    fn given(&self, item: &Item, bytes: Vec<u8>, stat: &crate::Stat) -> Given {
+    fn given(&self, item: &Item, bytes: Vec<u8>, stat: &Stat) -> Given {
         let options = self.copying.options;
         Given {
             path: item.target.path.clone(),
@@ -157,7 +174,9 @@ impl Batch<'_> {
 
     fn store(&self, mut flying: Flying, small: Small) {
         flying.read = Some(small.verified.clone());
-        flying.item.stat = small.stat;
+        // What comes with the bytes may say less than the listing did.
+        let mode = small.stat.mode.or(flying.item.stat.mode);
+        flying.item.stat = Stat { mode, ..small.stat };
         let mut given = Some(self.given(&flying.item, small.bytes, &flying.item.stat));
         let mut outcome = None;
         let broken = flying
@@ -199,15 +218,15 @@ impl Batch<'_> {
     }
 
     fn fail(&self, item: Item, error: Error) {
-        again(
-            self.copying,
-            VecDeque::from([Flying {
-                item,
-                since: self.began,
-                read: None,
-            }]),
-            error,
-        );
+        failed(self.copying, item, error);
+    }
+
+    fn silence(&self) -> Error {
+        Error::Lost {
+            host: self.source.url.host_port(),
+            during: "many files were under way".into(),
+            cause: std::io::ErrorKind::ConnectionAborted.into(),
+        }
     }
 }
 
