@@ -338,6 +338,10 @@ enum Lie {
     StallsInData,
     /// Hangs up at once.
     HangsUp,
+    /// Says of a file that it is at it, and says it again.
+    TalksInsteadOfFacts,
+    /// The same where the file should come.
+    TalksInsteadOfData,
     /// Sends a reply line without end.
     EndlessLine,
     /// Lists names that lead out.
@@ -419,6 +423,7 @@ fn talk(mut control: TcpStream, lie: Lie, stop: &AtomicBool) -> std::io::Result<
     while let Some(Ok(line)) = lines.next() {
         let verb = line.split(' ').next().unwrap_or_default().to_uppercase();
         let reply = match verb.as_str() {
+            "MLST" | "SIZE" if matches!(lie, Lie::TalksInsteadOfFacts) => return chatter(&mut control, stop),
             "USER" => "331 password".into(),
             "PASS" => "230 in".into(),
             "FEAT" if matches!(lie, Lie::WrongDigest) => "211-Features\r\n SIZE\r\n EPSV\r\n CKSM ADLER32:1\r\n MLST type*;size*;modify*;\r\n211 End".into(),
@@ -433,6 +438,7 @@ fn talk(mut control: TcpStream, lie: Lie, stop: &AtomicBool) -> std::io::Result<
             "MLST" => format!("250-facts\r\n type=file;size={told};modify=20260101000000; /x\r\n250 End"),
             "PASV" => format!("227 in (127,0,0,1,{},{})", port >> 8, port & 255),
             "EPSV" => format!("229 in (|||{port}|)"),
+            "RETR" if matches!(lie, Lie::TalksInsteadOfData) => return chatter(&mut control, stop),
             "RETR" | "MLSD" | "LIST" => {
                 control.write_all(b"150 here it comes\r\n")?;
                 let (mut stream, _) = data.accept()?;
@@ -466,6 +472,15 @@ type=dir; ..\r\n\
 type=file;size=5; \x1b[31mred\r\n\
 no facts at all\r\n\
 type=file;size=-1; \r\n";
+
+/// Says again and again that it is at it.
+fn chatter(control: &mut TcpStream, stop: &AtomicBool) -> std::io::Result<()> {
+    while !stop.load(Ordering::Relaxed) {
+        control.write_all(b"150 still at it\r\n")?;
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
 
 fn hold(stop: &AtomicBool) -> std::io::Result<()> {
     while !stop.load(Ordering::Relaxed) {
@@ -534,6 +549,13 @@ fn a_server_that_stalls_at_login_is_told() {
 #[test]
 fn a_server_that_stalls_in_the_middle_is_told() {
     lied_to(Lie::StallsInData, &[5]);
+}
+
+#[test]
+fn a_server_that_talks_and_does_nothing_is_told() {
+    for lie in [Lie::TalksInsteadOfFacts, Lie::TalksInsteadOfData] {
+        lied_to(lie, &[5]);
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! One transfer seen from the control channel: bytes move in a thread of their
 //! own while the server's words are heard here, and whichever fails ends both.
 
-use super::{RemoteOptions, faults, session::Session};
+use super::{RemoteOptions, faults, headway::Headway, session::Session};
 use crate::{
     Error, Result,
     channel::{Channel, Watch},
@@ -135,26 +135,36 @@ impl Hearing<'_> {
             return Ok(reply);
         }
         let (mut moved, mut since, mut is_over) = (0, Instant::now(), false);
+        let mut headway = Headway::default();
         loop {
             while let Some(reply) = self.session.heard()? {
                 if reply.is_final() {
                     return Ok(reply);
                 }
-                since = Instant::now();
+                if headway.gets_on(&reply) {
+                    since = Instant::now();
+                }
                 (self.on_word)(&reply)?;
+                self.is_waited_for_too_long(since)?;
             }
             if self.watch.moved_bytes() != moved {
                 (moved, since) = (self.watch.moved_bytes(), Instant::now());
             }
-            if since.elapsed() > self.options.stall {
-                return Err(Error::Stalled {
-                    host: self.session.host.clone(),
-                    during: "waiting for the end of the transfer".into(),
-                    waited: since.elapsed(),
-                });
-            }
+            self.is_waited_for_too_long(since)?;
             is_over |= self.wait(is_over)?;
         }
+    }
+
+    fn is_waited_for_too_long(&self, since: Instant) -> Result<()> {
+        let waited = since.elapsed();
+        if waited <= self.options.stall {
+            return Ok(());
+        }
+        Err(Error::Stalled {
+            host: self.session.host.clone(),
+            during: "waiting for the end of the transfer".into(),
+            waited,
+        })
     }
 
     /// Waits for a word, or for the end of the data; tells whether it was that.

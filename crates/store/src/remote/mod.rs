@@ -13,6 +13,7 @@ mod data;
 mod deliver;
 mod faults;
 mod fetch;
+mod headway;
 mod member;
 mod names;
 mod parts;

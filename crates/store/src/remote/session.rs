@@ -8,6 +8,7 @@ use super::{
     Login, RemoteOptions, connect,
     data::Hosts,
     faults,
+    headway::Headway,
     proof::{self, Proved},
     tunnel::{Tunnel, Way},
 };
@@ -331,12 +332,7 @@ impl Session {
             }
             let left = patience.saturating_sub(began.elapsed());
             if left.is_zero() {
-                self.is_broken = true;
-                return Err(Error::Stalled {
-                    host: self.host.clone(),
-                    during: during.into(),
-                    waited: patience,
-                });
+                return Err(self.stalled(during, began.elapsed()));
             }
             let fds = [self.stream.as_fd(), self.options.cancel.as_fd()];
             match wait_readable(fds, left) {
@@ -394,10 +390,17 @@ impl Session {
 
     /// Waits for the final reply of the oldest command.
     pub(super) fn final_reply(&mut self, during: &str) -> Result<Reply> {
+        let (mut since, mut headway) = (Instant::now(), Headway::default());
         loop {
-            let reply = self.hear(during)?;
+            let left = self.options.stall.saturating_sub(since.elapsed());
+            let reply = self.hear_within(during, left)?;
             if reply.is_final() {
                 return Ok(reply);
+            }
+            if headway.gets_on(&reply) {
+                since = Instant::now();
+            } else if left.is_zero() {
+                return Err(self.stalled(during, self.options.stall));
             }
         }
     }
@@ -420,6 +423,15 @@ impl Session {
             };
         }
         self.lost(during, cause)
+    }
+
+    fn stalled(&mut self, during: &str, waited: Duration) -> Error {
+        self.is_broken = true;
+        Error::Stalled {
+            host: self.host.clone(),
+            during: during.into(),
+            waited,
+        }
     }
 
     fn lost(&self, during: &str, cause: io::Error) -> Error {

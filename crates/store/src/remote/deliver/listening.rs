@@ -2,6 +2,7 @@
 
 use crate::remote::{
     attend::Begun,
+    headway::Headway,
     parts::{Claim, When},
     session::Session,
 };
@@ -108,13 +109,17 @@ impl Listening {
 
     pub(super) fn hear(&mut self) -> Result<Reply> {
         let (mut since, mut moved) = (Instant::now(), 0);
+        let mut headway = Headway::default();
         loop {
             while let Some(reply) = self.session.heard()? {
                 if reply.is_final() {
                     return Ok(reply);
                 }
-                since = Instant::now();
+                if headway.gets_on(&reply) {
+                    since = Instant::now();
+                }
                 self.on_word(&reply)?;
+                self.is_waited_for_too_long(since)?;
             }
             let is_closing = self.told.state().is_closing;
             if !is_closing {
@@ -124,15 +129,21 @@ impl Listening {
             if !is_closing || self.watch.moved_bytes() != moved {
                 (since, moved) = (Instant::now(), self.watch.moved_bytes());
             }
-            if since.elapsed() > self.options.stall {
-                return Err(Error::Stalled {
-                    host: self.session.host.clone(),
-                    during: "waiting for the end of the upload".into(),
-                    waited: since.elapsed(),
-                });
-            }
+            self.is_waited_for_too_long(since)?;
             self.wait(is_closing)?;
         }
+    }
+
+    fn is_waited_for_too_long(&self, since: Instant) -> Result<()> {
+        let waited = since.elapsed();
+        if waited <= self.options.stall {
+            return Ok(());
+        }
+        Err(Error::Stalled {
+            host: self.session.host.clone(),
+            during: "waiting for the end of the upload".into(),
+            waited,
+        })
     }
 
     pub(super) fn wait(&mut self, is_closing: bool) -> Result<()> {

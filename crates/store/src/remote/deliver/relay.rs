@@ -5,7 +5,7 @@ use super::{Delivering, NO_PANIC, Phase};
 use crate::{
     Error, Read, Result,
     channel::Mode,
-    remote::{Remote, faults, fetch::tell_width, names, session::Session},
+    remote::{Remote, faults, fetch::tell_width, headway::Headway, names, session::Session},
 };
 use godwit_core::{Extents, LEAF_BYTES};
 use godwit_sys::wait_readable;
@@ -163,12 +163,15 @@ impl Ends<'_> {
     fn hear(&mut self, delivering: &Delivering) -> Result<Option<(Reply, Reply)>> {
         let (mut sent, mut written) = (None::<Reply>, None::<Reply>);
         let mut since = Instant::now();
+        let mut headways = [Headway::default(), Headway::default()];
         loop {
             while sent.is_none()
                 && self.lost.is_none()
                 && let Some(reply) = self.source.heard()?
             {
-                since = Instant::now();
+                if reply.is_final() || headways[0].gets_on(&reply) {
+                    since = Instant::now();
+                }
                 if reply.is_final() {
                     sent = Some(reply)
                 } else {
@@ -178,7 +181,9 @@ impl Ends<'_> {
             while written.is_none()
                 && let Some(reply) = self.target.heard()?
             {
-                since = Instant::now();
+                if reply.is_final() || headways[1].gets_on(&reply) {
+                    since = Instant::now();
+                }
                 if reply.is_final() {
                     written = Some(reply)
                 } else {
