@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Node, Said, Scratch, godwit, ours, tree};
+use common::{Node, Said, Scratch, assert_same, godwit, ours, tree};
 use serde_json::Value;
 use std::{
     fs,
@@ -447,4 +447,97 @@ fn mv_names_the_directory_that_forbids_it() {
         "{into}"
     );
     assert_eq!(tree(&scratch.join("open")).len(), 1);
+}
+
+#[test]
+fn mv_loses_nothing_where_two_names_at_the_target_are_one_file() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("export"));
+    let own = scratch.join("own");
+    let targets = [(text(&own).to_owned(), "own"), (node.url(""), "export")];
+    for (target, place) in targets {
+        for line in ["mv src/f src/g", "mv src"] {
+            for at in ["", "/src"] {
+                let at = scratch.dir(format!("{place}{at}"));
+                for name in ["f", "g"] {
+                    let _ = fs::remove_file(at.join(name));
+                }
+                fs::write(at.join("f"), "old").unwrap();
+                std::os::unix::fs::symlink("f", at.join("g")).unwrap();
+            }
+            scratch.dir("src");
+            fs::write(scratch.join("src/f"), "one").unwrap();
+            fs::write(scratch.join("src/g"), "two").unwrap();
+            let said = run(&scratch, &format!("{line} {target}/"));
+            let mut left = String::new();
+            for at in ["src", place, &format!("{place}/src")] {
+                for name in ["f", "g"] {
+                    let path = scratch.join(at).join(name);
+                    left += &fs::read_to_string(path).unwrap_or_default();
+                }
+            }
+            assert!(
+                left.contains("one") && left.contains("two"),
+                "{left} {said}"
+            );
+            assert!(place == "own" || said.status != Some(0), "{said}");
+        }
+    }
+}
+
+#[test]
+fn mv_takes_links_of_a_node_with_it() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("export"));
+    scratch.file("export/d/f", 10);
+    std::os::unix::fs::symlink("f", scratch.join("export/d/link")).unwrap();
+    run(&scratch, &format!("mv {} moved", node.url("d"))).ok();
+    assert!(!scratch.join("export/d").exists());
+    assert_eq!(fs::metadata(scratch.join("moved/f")).unwrap().len(), 10);
+}
+
+#[test]
+fn a_small_file_keeps_its_permissions_on_its_way_from_a_node() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("export"));
+    let mode = |path: &str| {
+        fs::metadata(scratch.join(path))
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o7777
+    };
+    for bits in [0o600, 0o755, 0o444] {
+        let file = scratch.file("export/d/f", 10);
+        fs::set_permissions(&file, fs::Permissions::from_mode(bits)).unwrap();
+        run(&scratch, &format!("cp {} one", node.url("d/f"))).ok();
+        run(&scratch, &format!("cp -r {} tree", node.url("d"))).ok();
+        for path in ["one", "tree/f"] {
+            assert_eq!(mode(path), bits, "{path}");
+        }
+        run(&scratch, "rm -r one tree").ok();
+        fs::remove_file(file).unwrap();
+    }
+}
+
+#[test]
+fn a_server_that_takes_no_further_session_gets_and_gives_all_files() {
+    let scratch = Scratch::new();
+    for nth in 0..60 {
+        scratch.file(format!("src/{nth}"), 100_000 + nth);
+    }
+    let config = scratch.join("node.toml");
+    fs::write(&config, "[limits]\nsessions = 2\n").unwrap();
+    let options = ["--anonymous", "write", "--config", text(&config)];
+    let node = Node::with(&scratch.join("export"), &options);
+    let up = format!("cp -r --parallel 16 src {}", node.url("there"));
+    run(&scratch, &up).ok();
+    let down = format!("sync --parallel 16 --delete {} back", node.url("there"));
+    run(&scratch, &down).ok();
+    for nth in 0..60 {
+        for place in ["export/there", "back"] {
+            let (source, copy) = (format!("src/{nth}"), format!("{place}/{nth}"));
+            assert_same(&scratch.join(source), &scratch.join(copy));
+        }
+    }
 }

@@ -153,12 +153,32 @@ impl Mv {
                 self.compare(source, target)?;
             }
         }
+        self.copies_stand(sources)?;
         let remover = Remover::new(screen, false);
         for source in sources {
             if source.pair.tree {
                 source.remove_tree(&remover)?;
             } else {
                 source.remove_file(&remover)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at all copies once more: through links at the target two names may be one
+    /// file, which then has the bytes of one source only.
+    fn copies_stand(&self, sources: &[Leaving]) -> Run {
+        let mut seen = HashMap::new();
+        for source in sources {
+            for (name, stat) in source.copies()? {
+                let name = source.pair.target.path.join(name);
+                let Some(unique) = stat.unique else { continue };
+                if let Some(other) = seen.insert((stat.mtime, unique), name.clone()) {
+                    let (name, other) = (name.display(), other.display());
+                    let fact = format!("{name} and {other} are one file at the target");
+                    return Err(Trouble::kept(source.wanted(), fact)
+                        .next("no source was removed; see which of the names there is a link"));
+                }
             }
         }
         Ok(())
@@ -229,6 +249,44 @@ impl Leaving {
         Err(Trouble::kept(self.wanted(), fact).next(format!("{next}; {so}")))
     }
 
+    /// Returns the files at the target that were copied, each as it is there now; and
+    /// refuses if one of them is not as long as what was copied.
+    fn copies(&self) -> Run<Vec<(PathBuf, Stat)>> {
+        let (target, trouble) = (&self.pair.target, |error| {
+            Trouble::store(self.wanted(), error)
+        });
+        let mut copies = Vec::new();
+        let mut wrong = None;
+        let mut each = |path: PathBuf, stat: Stat| {
+            let Some(before) = self.before.get(&path).filter(|b| b.kind == Kind::File) else {
+                return;
+            };
+            if before.size != stat.size {
+                wrong.get_or_insert(path.clone());
+            }
+            copies.push((path, stat));
+        };
+        if self.pair.tree {
+            let walked = target.store.walk(&target.path, &mut |entry| {
+                each(entry.path, entry.stat);
+                Ok(())
+            });
+            walked.map_err(trouble)?;
+        } else {
+            let stat = target.store.stat(&target.path).map_err(trouble)?;
+            each(PathBuf::new(), stat);
+        }
+        match wrong {
+            Some(path) => {
+                let path = target.path.join(path);
+                let fact = format!("{}: is not as long as its source", path.display());
+                Err(Trouble::kept(self.wanted(), fact)
+                    .next("no source was removed; somebody else wrote there, or it is a link"))
+            }
+            None => Ok(copies),
+        }
+    }
+
     fn wanted(&self) -> String {
         format!("move {} to {}", self.pair.source.url, self.pair.target.url)
     }
@@ -244,6 +302,10 @@ impl Leaving {
         let Some(before) = self.before.get(path) else {
             return false;
         };
+        if (before.kind, now.kind) == (Kind::Link, Kind::Link) {
+            // The rest may be told of the link itself or of what it leads to.
+            return before.target == now.target;
+        }
         let as_before = before.kind == now.kind && before.unique == now.unique;
         // A directory's own time changes as it is emptied.
         as_before
