@@ -67,7 +67,8 @@ that exists of $GODWIT_CONFIG, $XDG_CONFIG_HOME/godwit/config.toml (~/.config wi
 /etc/godwit/config.toml.
 
   godwit config show     every key with its value and where that came from
-  godwit config check    whether all is in order; a wrong key is an error
+  godwit config check    whether all is in order; a wrong key is an error, and so is a
+                         GODWIT_ variable that looks like one
   godwit config path     which files are looked for, and which one is read
 
 An example:

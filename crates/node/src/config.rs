@@ -461,7 +461,7 @@ impl Config {
             read_file(path, &mut values)?;
         }
         for (name, text) in environment {
-            if let Some(key) = key_of_variable(&name) {
+            if let Some(key) = key_of_variable(&name, &text)? {
                 values.insert(
                     key,
                     Value {
@@ -664,13 +664,46 @@ fn text_of(value: &toml::Value) -> String {
     }
 }
 
-/// `GODWIT_LIMITS_IDLE_SECONDS` is `limits.idle_seconds`. Other variables with
-/// that beginning belong to other parts of godwit.
-fn key_of_variable(name: &str) -> Option<&'static str> {
-    let rest = name.strip_prefix("GODWIT_")?.to_ascii_lowercase();
-    KEYS.iter()
-        .map(|key| key.name)
-        .find(|key| key.replace('.', "_") == rest)
+/// `GODWIT_LIMITS_IDLE_SECONDS` is `limits.idle_seconds`. What looks like a key and
+/// is none is refused; other variables with that beginning belong to other parts of
+/// godwit, or to somebody else.
+fn key_of_variable(name: &str, text: &str) -> Result<Option<&'static str>, Error> {
+    let Some(rest) = name.strip_prefix("GODWIT_").map(str::to_ascii_lowercase) else {
+        return Ok(None);
+    };
+    let mut keys = KEYS.iter().map(|key| key.name);
+    if let Some(key) = keys.find(|key| key.replace('.', "_") == rest) {
+        return Ok(Some(key));
+    }
+    let looks_like_one = |key: &Key| {
+        let section = key.name.split('.').next().unwrap_or_default();
+        let below = rest.strip_prefix(section);
+        below.is_some_and(|below| below.starts_with('_'))
+            || distance(&key.name.replace('.', "_"), &rest) <= SLIPS_MAX
+    };
+    if OF_OTHERS.contains(&&*rest)
+        || is_of_orchestrator(&rest, text)
+        || !KEYS.iter().any(looks_like_one)
+    {
+        return Ok(None);
+    }
+    known(
+        &rest.replacen('_', ".", 1),
+        &Origin::Environment(name.into()),
+    )
+    .map(Some)
+}
+
+/// What variables without a key mean, in lower case: see `godwit help environment`.
+const OF_OTHERS: [&str; 5] = ["config", "log", "ssh", "crash", "child"];
+/// So many wrong letters still look like a slip.
+const SLIPS_MAX: usize = 3;
+
+/// Tells whether an orchestrator says by it where a service called godwit is:
+/// `GODWIT_NODE_SERVICE_HOST`, `GODWIT_NODE_PORT=tcp://10.0.0.1:2811`.
+fn is_of_orchestrator(rest: &str, text: &str) -> bool {
+    let marks = ["_service_host", "_service_port", "_tcp", "_udp"];
+    marks.iter().any(|mark| rest.contains(mark)) || text.contains("://")
 }
 
 fn known(key: &str, origin: &Origin) -> Result<&'static str, Error> {
@@ -838,6 +871,35 @@ mod tests {
         );
         assert_eq!(origin("limits.stall_seconds"), "flag --flag");
         assert_eq!(origin("limits.grace_seconds"), "default");
+    }
+
+    #[test]
+    fn a_variable_that_looks_like_a_key_must_be_one() {
+        let load = |name: &str, text: &str| {
+            let variable = (name.to_owned(), text.to_owned());
+            Config::load(None, [variable], &[])
+        };
+        for (name, nearest) in [
+            ("GODWIT_ANONYMOUS_ACESS", "anonymous.access"),
+            ("GODWIT_ANONYMUS_ACCESS", "anonymous.access"),
+            ("GODWIT_FTP_LISTEN_ON", "ftp.listen"),
+            ("GODWIT_NODE_EXPORTS", "node.export"),
+        ] {
+            let error = load(name, "none").unwrap_err().to_string();
+            let wanted = format!("environment {name}: unknown key ");
+            assert!(error.starts_with(&wanted), "{error}");
+            assert!(
+                error.ends_with(&format!("did you mean {nearest}?")),
+                "{error}"
+            );
+        }
+        for name in ["GODWIT_LOG", "GODWIT_SSH", "GODWIT_CONFIG", "GODWIT_CRASH"] {
+            load(name, "x").unwrap();
+        }
+        load("GODWIT_OTHER_THINGS", "x").unwrap();
+        load("GODWIT_NODE_SERVICE_PORT", "2811").unwrap();
+        load("GODWIT_NODE_PORT", "tcp://10.0.0.1:2811").unwrap();
+        load("GODWIT_CLUSTER_KEY", "/etc/key").unwrap();
     }
 
     #[test]
