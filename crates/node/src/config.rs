@@ -790,10 +790,12 @@ fn parse_addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
         Ok(port) => Ok(SocketAddr::from(([0u16; 8], port))),
         Err(_) => parse::<SocketAddr>(part.trim()),
     };
-    text.split(',')
-        .filter(|part| !part.trim().is_empty())
-        .map(one)
-        .collect()
+    let parts = text.split(',').filter(|part| !part.trim().is_empty());
+    let addresses: Vec<SocketAddr> = parts.map(one).collect::<Result<_, _>>()?;
+    match addresses.is_empty() {
+        true => Err("an address with a port, or a port: without one it serves nowhere".into()),
+        false => Ok(addresses),
+    }
 }
 
 /// `HOST:PORT`, with commas between.
@@ -900,6 +902,19 @@ mod tests {
         load("GODWIT_NODE_SERVICE_PORT", "2811").unwrap();
         load("GODWIT_NODE_PORT", "tcp://10.0.0.1:2811").unwrap();
         load("GODWIT_CLUSTER_KEY", "/etc/key").unwrap();
+    }
+
+    #[test]
+    fn a_node_that_would_serve_nowhere_is_refused() {
+        for nowhere in ["", " ", ","] {
+            let error = load(&[("ftp.listen", nowhere)]).unwrap_err().to_string();
+            assert!(error.ends_with("without one it serves nowhere"), "{error}");
+        }
+        let path = std::env::temp_dir().join(format!("godwit-nowhere-{}", std::process::id()));
+        std::fs::write(&path, "[ftp]\nlisten = []\n").unwrap();
+        let refused = Config::load(Some(&path), [], &[]);
+        std::fs::remove_file(&path).unwrap();
+        assert!(refused.is_err());
     }
 
     #[test]
