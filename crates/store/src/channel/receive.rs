@@ -502,3 +502,18 @@ fn ended_early(link: &Link) -> Error {
         cause: io::ErrorKind::UnexpectedEof.into(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_several_senders_each_must_end() {
+        let to = [1, 2].map(|port| ([127, 0, 0, 1], port).into());
+        let mut ends = AllEnds::of(&Way::Connect(to.into()));
+        for (index, is_complete) in [(0, false), (1, true)] {
+            ends.on_header(index, &Header::end_of_file(1)).unwrap();
+            assert_eq!(ends.is_complete(), is_complete, "after {index}");
+        }
+    }
+}
