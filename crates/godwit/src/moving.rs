@@ -208,7 +208,7 @@ fn tell_left_out(screen: &Screen, left_out: &[String]) {
         let some = some.collect::<Vec<_>>().join(", ");
         let (count, more) = (left_out.len(), left_out.len() > LEFT_OUT_MAX);
         let more = if more { ", and more" } else { "" };
-        screen.note(&format!(
+        screen.aside(&format!(
             "{count} left out, with names of unfinished uploads: {some}{more}"
         ));
     }

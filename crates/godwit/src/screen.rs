@@ -191,7 +191,8 @@ impl Screen {
         flushed.map_err(|cause| self.lost(cause))
     }
 
-    fn aside(&self, text: &str) {
+    /// Says what nobody should miss, however quiet it was to be.
+    pub(crate) fn aside(&self, text: &str) {
         self.suspend(|| {
             // A closed standard error is nobody's concern.
             let _ = writeln!(io::stderr().lock(), "{text}");
