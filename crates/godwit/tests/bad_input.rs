@@ -228,6 +228,33 @@ fn what_is_changed_in_place_in_a_closed_directory_is_told() {
     std::fs::set_permissions(&export, mode(0o755)).unwrap();
 }
 
+#[test]
+fn sync_delete_makes_no_room_for_what_cannot_be_read() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("export"));
+    let Some(nobody) = as_nobody() else {
+        return;
+    };
+    let secret = scratch.file("from/n", 10);
+    let mode = |path: &Path, mode| {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(path, mode).unwrap();
+    };
+    mode(&secret, 0o600);
+    for target in ["to", "export/to"] {
+        scratch.file(format!("{target}/n/keep"), 10);
+        mode(&scratch.join(target), 0o777);
+        mode(&scratch.join(target).join("n"), 0o777);
+    }
+    let from = scratch.join("from");
+    for target in [text(&scratch.join("to")), &node.url("to")] {
+        let args = ["sync", "--delete", text(&from), target];
+        refused(&ours_within(40, nobody(), args), &[13]);
+    }
+    assert!(scratch.join("to/n/keep").exists());
+    assert!(scratch.join("export/to/n/keep").exists());
+}
+
 /// Our program as an account that owns nothing; none if that cannot be had.
 fn as_nobody() -> Option<impl Fn() -> Command> {
     let root = run(5, "id", ["-u"]).stdout == b"0\n";

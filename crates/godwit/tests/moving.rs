@@ -334,6 +334,8 @@ fn cp_says_which_names_it_left_out() {
         serde_json::json!([format!("a/{part}")])
     );
     assert!(said.stderr.contains(&part), "{said}");
+    let said = run(&scratch, "cp -r -q a quiet").ok();
+    assert!(said.stderr.contains(&part), "however quiet: {said}");
     let said = run(&scratch, "cp -r --json b c").ok();
     assert_eq!(summary(&said)["left_out"], serde_json::json!([]), "{said}");
 }
@@ -539,5 +541,36 @@ fn a_server_that_takes_no_further_session_gets_and_gives_all_files() {
             let (source, copy) = (format!("src/{nth}"), format!("{place}/{nth}"));
             assert_same(&scratch.join(source), &scratch.join(copy));
         }
+    }
+}
+
+#[test]
+fn mv_of_a_link_to_a_directory_leaves_the_directory_as_it_is() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("export"));
+    scratch.file("real/f", 10);
+    std::os::unix::fs::symlink("real", scratch.join("link")).unwrap();
+    run(&scratch, &format!("mv link {}", node.url(""))).ok();
+    assert!(scratch.join("real/f").exists());
+    assert!(fs::symlink_metadata(scratch.join("link")).is_err());
+    assert_same(&scratch.join("real/f"), &scratch.join("export/link/f"));
+}
+
+#[test]
+fn what_says_that_it_is_empty_and_is_not_is_no_empty_file() {
+    let scratch = Scratch::new();
+    for line in [
+        "cp /proc/version v",
+        "cp -r /proc/version v",
+        "cat /proc/version",
+        "sum /proc/version",
+    ] {
+        let said = run(&scratch, line);
+        assert_ne!(said.status, Some(0), "{line}: {said}");
+        assert!(
+            said.stderr.contains("says that it is empty and is not"),
+            "{said}"
+        );
+        assert!(!scratch.join("v").exists(), "{line}");
     }
 }

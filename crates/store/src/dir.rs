@@ -304,21 +304,31 @@ impl Store for Dir {
     }
 
     fn space(&self, path: &Path) -> Result<Space> {
-        let folder = match self.0.root.folder(path) {
-            Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
-                self.0.root.folder(path.parent().unwrap_or(Path::new("")))
-            }
-            done => done,
-        };
+        let folder = self.0.folder_around(path);
         let room = folder.and_then(|f| f.room()).map_err(|e| wrong(path, e))?;
         Ok(Space {
             total_bytes: room.total_bytes,
             free_bytes: room.free_bytes,
         })
     }
+
+    fn flush(&self, path: &Path) -> Result<()> {
+        let synced = self.0.folder_around(path).and_then(|f| f.sync_disk());
+        synced.map_err(|e| wrong(path, e))
+    }
 }
 
 impl Inner {
+    /// Returns the directory that `path` is, or is in.
+    fn folder_around(&self, path: &Path) -> io::Result<Folder> {
+        match self.root.folder(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
+                self.root.folder(path.parent().unwrap_or(Path::new("")))
+            }
+            done => done,
+        }
+    }
+
     fn rename(&self, from: &Path, to: &Path, over: Over) -> Result<()> {
         let (source, old) = self.place(from)?;
         let (target, new) = self.place(to)?;

@@ -33,8 +33,8 @@ pub use memory::Memory;
 pub use remote::{Appear, Member, Remote, RemoteOptions, Trust, Whom};
 pub use slow::{Pace, Slow};
 pub use store::{
-    Can, Checks, Entry, Finished, Given, How, Kind, Lying, Origin, Read, SMALL_BYTES, Set, Sink,
-    Small, Space, Stat, Store, Take, Verified, What, Whole, Write,
+    Can, Checks, Entry, Finished, Given, How, Kind, Lying, Nowhere, Origin, Read, SMALL_BYTES, Set,
+    Sink, Small, Space, Stat, Store, Take, Verified, What, Whole, Write,
 };
 pub use tuning::{Seen, Tuned, Tuning, Why};
 pub use width::Width;

@@ -264,6 +264,11 @@ impl Folder {
         self.open(OsStr::new("."), Open::Read, 0)
     }
 
+    /// Waits until all that was written to its file system is on disk.
+    pub fn sync_disk(&self) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(self.lockable()?)?)
+    }
+
     /// Waits until its names are on disk.
     pub fn sync(&self) -> io::Result<()> {
         self.lockable()?.sync_all()

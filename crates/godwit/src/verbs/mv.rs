@@ -154,6 +154,11 @@ impl Mv {
             }
         }
         self.copies_stand(sources)?;
+        for source in sources {
+            let target = &source.pair.target;
+            let durable = target.store.flush(&target.path);
+            durable.map_err(|error| Trouble::store(source.wanted(), error))?;
+        }
         let remover = Remover::new(screen, false);
         for source in sources {
             if source.pair.tree {
@@ -356,6 +361,10 @@ impl Leaving {
         }
         if let Some(path) = changed {
             return Err(self.changed(&path));
+        }
+        // What was named was a link: what it leads to was copied, and stays.
+        if source.store.remove(&source.path, What::File).is_ok() {
+            return remover.say(source).map_err(trouble);
         }
         self.refuse_hidden("the copy stays, nothing was removed")?;
         remover.tree_if(source, Path::new(""), &|path, now| {

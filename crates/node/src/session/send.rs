@@ -2,9 +2,9 @@
 
 use super::{Links, Session, now};
 use crate::failure::failure;
-use godwit_core::{Algorithm, Block, Digest, Extents};
+use godwit_core::{Algorithm, Digest, Extents};
 use godwit_store::{
-    Checks, Error, Kind, Result, SMALL_BYTES, Small, Stat, Store, Take, Tuned, Width,
+    Checks, Error, Kind, Nowhere, Result, SMALL_BYTES, Small, Stat, Store, Tuned, Width,
     channel::{self, Channel, Sending, Watch},
 };
 use godwit_wire::{
@@ -251,15 +251,6 @@ fn told(tuned: &Tuned) -> wire::Tuned {
         rate: tuned.rate as u64,
         round_trip: tuned.round_trip,
         lost_ppm: (tuned.lost * 1e6) as u32,
-    }
-}
-
-/// For a read of nothing.
-struct Nowhere;
-
-impl Take for Nowhere {
-    fn put(&self, _: Block<'_>) -> Result<()> {
-        Ok(())
     }
 }
 

@@ -7,6 +7,7 @@ use godwit_sys::{self as sys, Buffer, Meta, Open};
 use std::{
     fs::File,
     ops::Range,
+    os::unix::fs::FileExt,
     path::Path,
     sync::{Mutex, PoisonError},
     thread,
@@ -117,6 +118,14 @@ impl Inner {
         let file = self.file(path, Open::Read, 0)?;
         let meta = sys::meta(&file).map_err(|e| wrong(path, e))?;
         regular(path, &meta)?;
+        if meta.size == 0 && file.read_at(&mut [0], 0).is_ok_and(|read| read > 0) {
+            return Err(Error::Unsupported {
+                what: format!("reading {}", path.display()),
+                why: "it says that it is empty and is not: the kernel makes its bytes as they \
+                      are read; cat it into godwit cp -"
+                    .into(),
+            });
+        }
         Ok((file, meta))
     }
 }

@@ -1,8 +1,8 @@
 //! Finding what is to be copied, and deciding about each file.
 
 use super::{Copying, Event, Item, Place, Rule, Task};
-use crate::{Entry, Error, Kind, Result, SMALL_BYTES, Set, Stat, What};
-use godwit_core::Algorithm;
+use crate::{Entry, Error, Kind, Nowhere, Result, SMALL_BYTES, Set, Stat, What};
+use godwit_core::{Algorithm, Extents};
 use std::{
     collections::{HashMap, HashSet},
     ffi::OsString,
@@ -255,7 +255,8 @@ fn offer_entry(
     match entry.stat.kind {
         Kind::Directory => Ok(()), // made already
         Kind::File => {
-            let there = cleared(copying, task, &target, there.stat(&entry.path)?)?;
+            let from = (&source, entry.stat.size);
+            let there = cleared(copying, task, from, &target, there.stat(&entry.path)?)?;
             offer(
                 copying,
                 item(task, source, target, entry.stat.clone()),
@@ -267,7 +268,8 @@ fn offer_entry(
             // link to a directory could lead in circles and is left.
             let stat = source.store.stat(&source.path)?;
             if stat.kind == Kind::File {
-                let there = cleared(copying, task, &target, there.stat(&entry.path)?)?;
+                let from = (&source, stat.size);
+                let there = cleared(copying, task, from, &target, there.stat(&entry.path)?)?;
                 return offer(copying, item(task, source, target, stat), there);
             }
             let why = "a link to a directory is not followed".into();
@@ -320,6 +322,7 @@ fn set_mode(target: &Place, mode: u32) -> Result<()> {
 fn cleared(
     copying: &Copying<'_>,
     task: &Task,
+    (source, size): (&Place, u64),
     target: &Place,
     there: Option<Stat>,
 ) -> Result<Option<Stat>> {
@@ -331,6 +334,13 @@ fn cleared(
         let path = target.path.clone();
         return Err(Error::IsDirectory { path });
     }
+    // Nothing makes room for what cannot be read.
+    source.store.read(
+        &source.path,
+        &Extents::from(0..u64::from(size > 0)),
+        1,
+        &Nowhere,
+    )?;
     let mut below = Vec::new();
     target.store.walk(&target.path, &mut |entry| {
         below.push((entry.path, entry.stat.kind));
