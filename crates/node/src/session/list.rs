@@ -19,11 +19,13 @@ impl Session {
         leg: &Leg,
     ) -> std::result::Result<Answer, Failure> {
         let listed = self.send_listing(path, listing, leg);
-        if listed.is_ok() {
-            self.links = Links::Done;
+        match self.after_transfer(leg.mode) {
+            Links::Done => Ok(match listed {
+                Ok(()) => Answer::Sent(Outcome::default()),
+                Err(failure) => Answer::NotKept(failure),
+            }),
+            _ => listed.map(|()| Answer::Sent(Outcome::default())),
         }
-        self.after_transfer(leg.mode);
-        listed.map(|()| Answer::Sent(Outcome::default()))
     }
 
     fn send_listing(
@@ -61,20 +63,24 @@ impl Session {
                 offset: 0,
                 now: now(),
             };
-            each_entry(
+            let listed = each_entry(
                 &dir,
                 path,
                 &stat,
                 listing,
                 entries_max,
                 &mut |name, stat| lines.write(name, stat),
-            )?;
+            );
+            // What was found arrives, and the reply tells that it is not all: whoever
+            // waits for data must not have to find out that none comes.
             lines.send()?;
             sending.end()?;
-            Ok(held)
+            Ok((held, listed))
         });
-        self.held = Some(sent.map_err(|e| failure(&e))?);
-        Ok(())
+        let (held, listed) = sent.map_err(|e| failure(&e))?;
+        self.held = Some(held);
+        self.links = Links::Done;
+        listed.map_err(|e| failure(&e))
     }
 
     /// A directory, or one file, on the control connection.

@@ -234,8 +234,9 @@ pub enum Answer {
         total_bytes: u64,
         free_bytes: u64,
     },
-    /// All bytes of an upload came, but no file was made of them: the data
-    /// connections are as after a transfer that went well.
+    /// All bytes of an upload came, but no file was made of them; or all that could be
+    /// listed was sent, but more is there. The data connections are as after a transfer
+    /// that went well.
     NotKept(super::Failure),
     Failed(super::Failure),
 }
