@@ -240,7 +240,7 @@ pub(crate) fn rehearse(
             would(screen, act, &source.url, Some(&target.url), entry.stat.size)
         };
         let told = if pair.tree {
-            pair.source.store.walk(&pair.source.path, &mut each)
+            places::walk(screen, act, &pair.source, &mut each)
         } else {
             let path = PathBuf::new();
             let stat = rm::stat_unfollowed(&pair.source);

@@ -2,19 +2,20 @@
 
 use crate::{
     options::Names,
+    screen::Screen,
     trouble::{Run, Trouble},
 };
 use godwit_core::Url;
-use godwit_store::Error;
 use godwit_store::channel::Cancel;
 pub(crate) use godwit_store::engine::Place;
 use godwit_store::engine::{Options, Stores};
+use godwit_store::{Entry, Error};
 use godwit_trust::Expect;
 use std::{
     ffi::{OsStr, OsString},
     io::Read,
     os::unix::ffi::{OsStrExt, OsStringExt},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 /// Reads an argument.
@@ -52,6 +53,23 @@ pub(crate) fn inside(place: &Place, path: &Path) -> Result<Place, Error> {
         return Ok(place.clone());
     }
     place.join(path)
+}
+
+/// Calls `each` for all below a place. What may not be listed is told as something that
+/// could not be done, and the rest goes on.
+pub(crate) fn walk(
+    screen: &Screen,
+    act: &str,
+    place: &Place,
+    each: &mut dyn FnMut(Entry) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let mut unread = |path: PathBuf, error| {
+        let url = below(&place.url, &path)?;
+        screen.trouble(&Trouble::store(format!("{act} {url}"), error));
+        Ok(())
+    };
+    let store = &place.store;
+    store.walk_readable(&place.path, each, &mut |_| {}, &mut unread)
 }
 
 impl Names {

@@ -196,6 +196,92 @@ fn no_permission_is_told_on_either_side() {
 }
 
 #[test]
+fn a_directory_that_may_not_be_read_keeps_nobody_from_the_rest() {
+    let scratch = Scratch::new();
+    let Some(nobody) = as_nobody() else {
+        return;
+    };
+    let mode = |path: &Path, mode| {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(path, mode).unwrap();
+    };
+    let (export, home) = (scratch.dir("export"), scratch.dir("home"));
+    for name in ["a/f", "a/deep/g", "no/secret", "z/no/secret", "z/h", "top"] {
+        scratch.file(format!("export/s/{name}"), 1000);
+    }
+    for closed in ["s/no", "s/z/no"] {
+        mode(&export.join(closed), 0o700);
+    }
+    for open in [&export, &home, &export.join("s"), &export.join("s/z")] {
+        mode(open, 0o777);
+    }
+    let mut command = nobody();
+    command.args(["node", "--ftp", "127.0.0.1:0", "--anonymous", "write"]);
+    command.arg("--export").arg(&export).arg("--json");
+    let node = Node::spawn(command, &export);
+    let run = |args: &[&str]| {
+        let said = ours_within(40, nobody(), args);
+        refused(&said, &[13]);
+        let closed = said.stderr.matches("permission denied").count();
+        assert!(
+            closed >= if args[0] == "mv" { 1 } else { 2 },
+            "{args:?}: {said}"
+        );
+        said
+    };
+    for (number, source) in [text(&export.join("s")), &*node.url("s")]
+        .into_iter()
+        .enumerate()
+    {
+        let is_there = |target: &Path| {
+            let names = ["a/f", "a/deep/g", "z/h", "top"];
+            names.iter().all(|name| target.join(name).is_file())
+        };
+        std::os::unix::fs::symlink(".", export.join("s/a/ring")).unwrap();
+        for verb in ["list -R", "measure", "search", "sum"] {
+            let args: &[&str] = match verb {
+                "list -R" => &["ls", "-R", source],
+                "measure" => &["du", source],
+                "search" => &["find", source],
+                _ => &["sum", "-r", source],
+            };
+            let said = run(args);
+            let told = String::from_utf8_lossy(&said.stdout);
+            let files: &[&str] = match verb {
+                "measure" => &["a/deep", "z"],
+                _ => &["a/f", "a/deep/g", "z/h", "top"],
+            };
+            for file in files {
+                let times = told.lines().filter(|line| line.ends_with(file)).count();
+                assert_eq!(times, 1, "{args:?} {file}: {said}");
+            }
+        }
+        std::fs::remove_file(export.join("s/a/ring")).unwrap(); // cp complains of it
+        let copy = home.join(format!("copy{number}"));
+        run(&["cp", "-r", source, text(&copy)]);
+        assert!(is_there(&copy));
+        // What could not be read at the source may be there all the same.
+        let synced = home.join(format!("synced{number}"));
+        for only_here in ["no/kept", "kept"] {
+            scratch.file(synced.join(only_here), 10);
+        }
+        for directory in [&synced, &synced.join("no")] {
+            mode(directory, 0o777);
+        }
+        let said = run(&["sync", "--delete", "--dry-run", source, text(&synced)]);
+        let told = String::from_utf8_lossy(&said.stdout);
+        assert!(!told.contains("remove"), "{said}");
+        run(&["sync", "--delete", source, text(&synced)]);
+        assert!(is_there(&synced));
+        assert!(synced.join("no/kept").exists() && synced.join("kept").exists());
+        let (here, there) = (home.join("moved"), node.url("moved"));
+        let other = [&*there, text(&here)][number]; // on one disk it is a rename
+        run(&["mv", source, other]);
+        assert!(is_there(&export.join("s")) && export.join("s/no/secret").exists());
+    }
+}
+
+#[test]
 fn what_is_changed_in_place_in_a_closed_directory_is_told() {
     let scratch = Scratch::new();
     let Some(nobody) = as_nobody() else {

@@ -194,11 +194,21 @@ impl Store for Dir {
         each: &mut dyn FnMut(Entry) -> Result<()>,
         hidden: &mut dyn FnMut(PathBuf),
     ) -> Result<()> {
+        self.walk_readable(path, each, hidden, &mut |_, error| Err(error))
+    }
+
+    fn walk_readable(
+        &self,
+        path: &Path,
+        each: &mut dyn FnMut(Entry) -> Result<()>,
+        hidden: &mut dyn FnMut(PathBuf),
+        unread: &mut dyn FnMut(PathBuf, Error) -> Result<()>,
+    ) -> Result<()> {
         let mut list = |below: &Path, each: &mut dyn FnMut(Entry) -> Result<()>| {
             let hidden = &mut |name: &OsStr| hidden(below.join(name));
             self.0.list_over(&path.join(below), each, hidden)
         };
-        crate::store::walk_by(&mut list, each)
+        crate::store::walk_from(vec![PathBuf::new()], &mut list, each, unread)
     }
 
     fn hidden(&self, path: &Path) -> Result<Vec<PathBuf>> {

@@ -3,6 +3,7 @@
 use crate::{Error, Result, Width, channel::Watch};
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Strength, Version};
 use std::{
+    collections::{BTreeSet, HashSet},
     fs::File,
     io,
     ops::Range,
@@ -61,6 +62,20 @@ pub trait Store: Send + Sync {
     ) -> Result<()> {
         let _ = hidden;
         self.walk(path, each)
+    }
+
+    /// Like [`Store::walk_over`], but a directory that may not be listed keeps nobody
+    /// from the rest: `unread` is told of it, and why. An error of `unread` ends the
+    /// walk, and so it does that the whole cannot be listed.
+    fn walk_readable(
+        &self,
+        path: &Path,
+        each: &mut dyn FnMut(Entry) -> Result<()>,
+        hidden: &mut dyn FnMut(PathBuf),
+        unread: &mut dyn FnMut(PathBuf, Error) -> Result<()>,
+    ) -> Result<()> {
+        let _ = hidden;
+        walk_readable(self, path, each, unread)
     }
 
     /// Returns what stands in the whole tree below that neither listings nor reads
@@ -662,11 +677,22 @@ pub(crate) fn walk_by(
     list: &mut ListOne<'_>,
     each: &mut dyn FnMut(Entry) -> Result<()>,
 ) -> Result<()> {
+    walk_from(vec![PathBuf::new()], list, each, &mut |_, error| Err(error))
+}
+
+/// The same from some directories on; `unread` is asked what becomes of those that
+/// may not be listed.
+pub(crate) fn walk_from(
+    mut left: Vec<PathBuf>,
+    list: &mut ListOne<'_>,
+    each: &mut dyn FnMut(Entry) -> Result<()>,
+    unread: &mut dyn FnMut(PathBuf, Error) -> Result<()>,
+) -> Result<()> {
     // Directories still to be listed, not entries: memory grows with the number
     // of directories on one level of the way, not with the files.
-    let mut left = vec![PathBuf::new()];
     while let Some(below) = left.pop() {
-        list(&below, &mut |entry| {
+        let mut is_of_each = false;
+        let listed = list(&below, &mut |entry| {
             let path = below.join(&entry.path);
             if entry.stat.kind == Kind::Directory {
                 // A server that lists a directory in itself would never end.
@@ -676,13 +702,91 @@ pub(crate) fn walk_by(
                 }
                 left.push(path.clone());
             }
-            each(Entry {
+            let taken = each(Entry {
                 path,
                 stat: entry.stat,
-            })
-        })?;
+            });
+            taken.inspect_err(|_| is_of_each = true)
+        });
+        match listed {
+            Err(error) if !is_of_each && is_unread(&error) && below != Path::new("") => {
+                unread(below, error)?;
+            }
+            listed => listed?,
+        }
     }
     Ok(())
+}
+
+/// Walks a tree at once, and, where a directory in it may not be listed, what is left
+/// of it one directory at a time.
+fn walk_readable<S: Store + ?Sized>(
+    store: &S,
+    root: &Path,
+    each: &mut dyn FnMut(Entry) -> Result<()>,
+    unread: &mut dyn FnMut(PathBuf, Error) -> Result<()>,
+) -> Result<()> {
+    let (mut seen, mut is_of_each) = (Seen::default(), false);
+    let walked = store.walk(root, &mut |entry| {
+        seen.note(&entry);
+        each(entry).inspect_err(|_| is_of_each = true)
+    });
+    match walked {
+        Err(error) if !is_of_each && is_unread(&error) && seen.knows_the_last() => {}
+        walked => return walked,
+    }
+    let mut list = |below: &Path, each: &mut dyn FnMut(Entry) -> Result<()>| {
+        let is_last = below == seen.last;
+        store.list(&root.join(below), &mut |entry| match is_last {
+            true if seen.names.contains(&entry.path) => Ok(()),
+            _ => each(entry),
+        })
+    };
+    let left = seen.unlisted.iter().chain([&seen.last]).cloned().collect();
+    walk_from(left, &mut list, each, unread)
+}
+
+/// What came of a walk, one directory after the other, until it ended.
+#[derive(Default)]
+struct Seen {
+    /// The directory of which the last entry was; more of it may be there.
+    last: PathBuf,
+    /// What came of it, unless that is too much to be kept.
+    names: HashSet<PathBuf>,
+    /// Directories of which nothing came.
+    unlisted: BTreeSet<PathBuf>,
+}
+
+impl Seen {
+    fn note(&mut self, entry: &Entry) {
+        let parent = entry.path.parent().unwrap_or(Path::new(""));
+        if parent != self.last {
+            self.last = parent.into();
+            self.names.clear();
+            self.unlisted.remove(parent);
+        }
+        if self.knows_the_last() {
+            self.names.extend(entry.path.file_name().map(PathBuf::from));
+        }
+        if entry.stat.kind == Kind::Directory {
+            self.unlisted.insert(entry.path.clone());
+        }
+    }
+
+    fn knows_the_last(&self) -> bool {
+        self.names.len() < NAMES_MAX
+    }
+}
+
+/// So many names of one directory are kept in case that it must be listed again.
+const NAMES_MAX: usize = 10_000;
+
+/// Tells whether a directory is there and may not be listed.
+fn is_unread(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Denied { .. } | Error::Io { .. } | Error::Refused { .. }
+    )
 }
 
 pub(crate) fn read_one_small<S: Store + ?Sized>(store: &S, path: &Path) -> Result<Small> {

@@ -86,7 +86,7 @@ impl Du {
                     Ok(())
                 }
             };
-            place.store.walk(&place.path, &mut each).map_err(trouble)?;
+            places::walk(screen, "measure", &place, &mut each).map_err(trouble)?;
         } else {
             let file = Sum {
                 bytes: stat.size,

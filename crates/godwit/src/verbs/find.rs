@@ -102,7 +102,7 @@ impl Find {
         let path = PathBuf::new();
         each(Entry { path, stat: root }).map_err(trouble)?;
         if is_directory && self.maxdepth != Some(0) {
-            place.store.walk(&place.path, &mut each).map_err(trouble)?;
+            places::walk(screen, "search", &place, &mut each).map_err(trouble)?;
         }
         Ok(())
     }

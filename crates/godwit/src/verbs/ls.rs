@@ -111,7 +111,7 @@ impl Ls {
             Ok(())
         };
         if self.recursive {
-            place.store.walk(&place.path, &mut each)?;
+            places::walk(screen, "list", place, &mut each)?;
         } else {
             place.store.list(&place.path, &mut each)?;
         }

@@ -117,16 +117,26 @@ impl Sum {
             Ok(())
         };
         match place.store.stat(&place.path).map_err(trouble)?.kind {
-            Kind::Directory => place.store.walk(&place.path, &mut each).map_err(trouble)?,
+            Kind::Directory => {
+                places::walk(screen, "sum", &place, &mut each).map_err(trouble)?;
+            }
             _ => below.push(PathBuf::new()),
         }
         below.sort();
+        let mut files = 0;
         for path in &below {
             let place = places::inside(&place, path).map_err(trouble)?;
-            self.say(screen, &place, &place.url)
-                .map_err(|error| Trouble::store(format!("sum {}", place.url), error))?;
+            match self.say(screen, &place, &place.url) {
+                Ok(()) => files += 1,
+                Err(error) => {
+                    screen.trouble(&Trouble::store(format!("sum {}", place.url), error));
+                }
+            }
+            if screen.gone() {
+                break;
+            }
         }
-        Ok(below.len() as u64)
+        Ok(files)
     }
 
     fn say(&self, screen: &Screen, place: &Place, url: &Url) -> Result<(), Error> {

@@ -125,7 +125,11 @@ impl Sync {
             Err(Error::Missing { .. } | Error::NotDirectory { .. }) => return Ok(()),
             kinds => kinds?,
         };
-        let wanted = kinds(source)?;
+        let wanted = match kinds(source) {
+            // Told already, when its files were looked for.
+            Err(_) if screen.exit_code() != 0 => return Ok(()),
+            kinds => kinds?,
+        };
         for (name, kind) in there {
             let below = target.join(&name)?;
             let path = below.path.clone();
@@ -142,6 +146,7 @@ impl Sync {
                 (_, None) => None,
             };
             match clash {
+                _ if self.delete && screen.exit_code() != 0 => {} // would be left
                 _ if self.delete => tell_removed(screen, &below, kind, count)?,
                 Some(error) => {
                     let wanted = format!("copy {} to {}", source.join(&name)?, below);

@@ -65,7 +65,12 @@ fn find_tree(copying: &Copying<'_>, task: &Task) -> Result<()> {
         }
     };
     let Place { store, path, .. } = &task.source;
-    store.walk_over(path, &mut each, &mut hidden)?;
+    // It is no reason to leave out what can be read.
+    let mut unread = |path: PathBuf, error| {
+        copying.failed(&task.source.join(&path)?, &task.target.join(&path)?, error);
+        Ok(())
+    };
+    store.walk_readable(path, &mut each, &mut hidden, &mut unread)?;
     finding.make()?;
     finding.prove();
     Ok(())
