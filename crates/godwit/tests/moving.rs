@@ -35,6 +35,20 @@ fn text(path: &Path) -> &str {
 }
 
 #[test]
+fn mv_counts_what_it_removed() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("node"));
+    for name in ["d/f", "d/s/g", "h"] {
+        scratch.file(name, 100);
+    }
+    let said = run(&scratch, &format!("mv --json d h {}", node.url(""))).ok();
+    let summary = summary(&said);
+    let events = String::from_utf8_lossy(&said.stdout);
+    let events = events.matches(r#""event":"removed""#).count();
+    assert_eq!((events, &summary["removed"]), (5, &5.into()), "{said}");
+}
+
+#[test]
 fn sync_never_deletes_its_source_by_another_of_its_names() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("node"));

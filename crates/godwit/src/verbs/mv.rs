@@ -101,8 +101,12 @@ impl Mv {
                 delete: false,
             };
             let moved = moving::run(screen, &self.moving, work, &options);
-            self.remove_sources(screen, &moved, &sources)?;
+            let remover = Remover::new(screen, false);
+            if let Err(trouble) = self.remove_sources(&remover, &moved, &sources) {
+                screen.trouble(&trouble);
+            }
             facts = moved.facts;
+            facts.insert("removed".into(), remover.removed().into());
         }
         facts.insert("renamed".into(), renamed.into());
         Ok(facts)
@@ -139,7 +143,7 @@ impl Mv {
         Ok(true)
     }
 
-    fn remove_sources(&self, screen: &Screen, moved: &Moved, sources: &[Leaving]) -> Run {
+    fn remove_sources(&self, remover: &Remover<'_>, moved: &Moved, sources: &[Leaving]) -> Run {
         if !moved.all {
             return Ok(()); // what failed was told; nothing is removed
         }
@@ -159,12 +163,11 @@ impl Mv {
             let durable = target.store.flush(&target.path);
             durable.map_err(|error| Trouble::store(source.wanted(), error))?;
         }
-        let remover = Remover::new(screen, false);
         for source in sources {
             if source.pair.tree {
-                source.remove_tree(&remover)?;
+                source.remove_tree(remover)?;
             } else {
-                source.remove_file(&remover)?;
+                source.remove_file(remover)?;
             }
         }
         Ok(())
