@@ -251,6 +251,11 @@ pub(crate) fn rehearse(
             screen.trouble(&Trouble::store(wanted, error));
         }
     }
+    rehearsed(files, bytes)
+}
+
+/// Returns the facts of a run that did nothing.
+pub(crate) fn rehearsed(files: u64, bytes: u64) -> Facts {
     let mut facts = Facts::new();
     facts.insert("dry_run".into(), true.into());
     facts.insert("files".into(), files.into());

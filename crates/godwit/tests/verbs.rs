@@ -414,6 +414,44 @@ fn rm_and_mv_act_on_a_link_wherever_it_leads() {
 }
 
 #[test]
+fn a_rehearsal_says_in_its_summary_that_it_is_one() {
+    let scratch = Scratch::new();
+    for name in ["a/f", "a/g", "b"] {
+        scratch.file(name, 100);
+    }
+    for (line, fact, count) in [
+        ("cp -r a new", "files", 2),
+        ("cp b -", "files", 1),
+        ("cp - new", "files", 1),
+        ("mv b new", "files", 1),
+        ("sync a new", "files", 2),
+        ("sync --delete a new", "files", 2),
+        ("rm -r a", "removed", 3),
+        ("mkdir -v new other", "made", 2),
+    ] {
+        let said = fed(&scratch, &format!("{line} --dry-run --json"), "input").ok();
+        // Of `cp b -` objects go where bytes do not.
+        let told = format!("{}{}", String::from_utf8_lossy(&said.stdout), said.stderr);
+        let objects = told.lines().map(|line| {
+            let object = serde_json::from_str::<Value>(line);
+            object.unwrap_or_else(|_| panic!("{line}: {said}"))
+        });
+        let objects: Vec<Value> = objects.collect();
+        let last = objects.last().unwrap();
+        assert_eq!(
+            (&last["dry_run"], &last[fact]),
+            (&true.into(), &count.into()),
+            "{said}"
+        );
+        assert!(
+            scratch.join("a/f").exists() && scratch.join("b").exists(),
+            "{line}"
+        );
+        assert!(!scratch.join("new").exists(), "{line}");
+    }
+}
+
+#[test]
 fn mkdir_makes_parents_and_modes() {
     let scratch = Scratch::new();
     run(&scratch, "mkdir -p a/b/c").ok();

@@ -2,6 +2,7 @@
 
 use super::Facts;
 use crate::{
+    moving,
     options::Names,
     places::{self, Place},
     screen::Screen,
@@ -48,6 +49,9 @@ impl Mkdir {
         }
         let mut facts = Facts::new();
         facts.insert("made".into(), made.into());
+        if self.dry_run {
+            facts.insert("dry_run".into(), true.into());
+        }
         Ok(facts)
     }
 
@@ -55,7 +59,7 @@ impl Mkdir {
         let trouble = |error: Error| Trouble::store(format!("make the directory {url}"), error);
         let place = places::open(stores, url)?;
         if self.dry_run {
-            return screen.line(format!("would make {url}")).map_err(trouble);
+            return moving::would(screen, "make", url, None, 0).map_err(trouble);
         }
         if self.parents {
             make_with_parents(&place).map_err(trouble)?;
@@ -70,7 +74,7 @@ impl Mkdir {
             };
             place.store.set(&place.path, &set).map_err(trouble)?;
         }
-        if screen.verbose() {
+        if screen.verbose() && !screen.json() {
             screen.line(format!("made {url}")).map_err(trouble)?;
         }
         Ok(())

@@ -54,6 +54,9 @@ impl Rm {
         }
         let mut facts = Facts::new();
         facts.insert("removed".into(), remover.removed().into());
+        if self.dry_run {
+            facts.insert("dry_run".into(), true.into());
+        }
         Ok(facts)
     }
 

@@ -46,7 +46,7 @@ pub(super) fn print(
     }
     if moving.dry_run {
         moving::would(screen, "copy", &url, Some(&output()?), stat.size).map_err(trouble)?;
-        return Ok(Facts::new());
+        return Ok(moving::rehearsed(1, stat.size));
     }
     let by = algorithm(&place, &options).map_err(trouble)?;
     let whole = range.is_none();

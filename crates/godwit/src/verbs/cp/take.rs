@@ -50,7 +50,7 @@ pub(super) fn take(screen: &Screen, cp: &Cp, sources: usize, target: &Url) -> Ru
     if cp.moving.dry_run {
         moving::would(screen, "copy", &places::url("-".as_ref())?, Some(target), 0)
             .map_err(|error| Trouble::store(wanted, error))?;
-        return Ok(Facts::new());
+        return Ok(moving::rehearsed(1, 0));
     }
     let taking = Taking {
         wanted,
