@@ -452,6 +452,32 @@ fn a_rehearsal_says_in_its_summary_that_it_is_one() {
 }
 
 #[test]
+fn rm_says_of_what_it_removed_that_it_is_gone() {
+    let scratch = Scratch::new();
+    let full = || {
+        std::fs::File::options()
+            .write(true)
+            .open("/dev/full")
+            .unwrap()
+    };
+    for line in ["rm --json x", "rm -rv d", "rm -r --json d"] {
+        for name in ["x", "d/f", "d/s/g"] {
+            scratch.file(name, 10);
+        }
+        let mut command = godwit();
+        command.current_dir(scratch.path()).args(line.split(' '));
+        let output = command.stdin(Stdio::null()).stdout(full()).output();
+        let output = output.unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(!told.contains("cannot remove"), "{line}: {told}");
+        assert!(told.contains("was removed"), "{line}: {told}");
+        assert_eq!(output.status.code(), Some(7), "{line}: {told}");
+        let name = line.rsplit(' ').next().unwrap();
+        assert!(!scratch.join(name).exists(), "{line}");
+    }
+}
+
+#[test]
 fn mkdir_makes_parents_and_modes() {
     let scratch = Scratch::new();
     run(&scratch, "mkdir -p a/b/c").ok();

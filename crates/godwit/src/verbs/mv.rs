@@ -338,8 +338,8 @@ impl Leaving {
             self.put_back(&aside)?;
             return Err(trouble);
         }
-        let trouble = |error| Trouble::store(format!("remove {}", source.url), error);
-        remover.say(source).map_err(trouble)
+        remover.say(source);
+        Ok(())
     }
 
     fn remove_tree(&self, remover: &Remover<'_>) -> Run {
@@ -367,7 +367,8 @@ impl Leaving {
         }
         // What was named was a link: what it leads to was copied, and stays.
         if source.store.remove(&source.path, What::File).is_ok() {
-            return remover.say(source).map_err(trouble);
+            remover.say(source);
+            return Ok(());
         }
         self.refuse_hidden("the copy stays, nothing was removed")?;
         remover.tree_if(source, Path::new(""), &|path, now| {

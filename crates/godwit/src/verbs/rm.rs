@@ -75,7 +75,7 @@ impl Rm {
                     .next("add -r to remove it with all that is below"))
             }
             Ok(Kind::Directory) => remover.tree(&place),
-            Ok(_) => remover.file(&place).map_err(trouble),
+            Ok(_) => remover.file(&place),
             Err(Error::Missing { .. }) if self.force => Ok(()),
             Err(error) => Err(trouble(error)),
         }
@@ -108,11 +108,18 @@ impl<'a> Remover<'a> {
     }
 
     /// Removes one file or link.
-    pub(crate) fn file(&self, place: &Place) -> Result<(), Error> {
-        if !self.dry_run {
-            place.store.remove(&place.path, What::File)?;
+    pub(crate) fn file(&self, place: &Place) -> Run {
+        self.remove(place, What::File)?;
+        self.say(place);
+        Ok(())
+    }
+
+    fn remove(&self, place: &Place, what: What) -> Run {
+        if self.dry_run {
+            return Ok(());
         }
-        self.say(place)
+        let removed = place.store.remove(&place.path, what);
+        removed.map_err(|error| Trouble::store(format!("remove {}", place.url), error))
     }
 
     /// Removes a directory and everything below. What cannot be removed is
@@ -149,11 +156,10 @@ impl<'a> Remover<'a> {
                 .trouble(&trouble(place, Error::Changed { path, what }));
         }
         in_parallel(&files, |path: &PathBuf| {
-            let file = places::inside(place, path);
-            let named = file.as_ref().unwrap_or(place).clone();
+            let file = places::inside(place, path).map_err(|error| trouble(place, error));
             if let Err(error) = file.and_then(|file| self.file(&file)) {
                 left.fetch_add(1, Ordering::Relaxed);
-                self.screen.trouble(&trouble(&named, error));
+                self.screen.trouble(&error);
             }
         });
         for path in &directories {
@@ -168,18 +174,25 @@ impl<'a> Remover<'a> {
             let path = place.path.clone();
             return Err(trouble(place, Error::NotEmpty { path }));
         }
-        if !self.dry_run {
-            place
-                .store
-                .remove(&place.path, What::Directory)
-                .map_err(|error| trouble(place, error))?;
-        }
-        self.say(place).map_err(|error| trouble(place, error))
+        self.remove(place, What::Directory)?;
+        self.say(place);
+        Ok(())
     }
 
-    /// Says that something was removed, and counts it.
-    pub(crate) fn say(&self, place: &Place) -> Result<(), Error> {
+    /// Says that something was removed, and counts it. What cannot be told is done all
+    /// the same.
+    pub(crate) fn say(&self, place: &Place) {
         self.removed.fetch_add(1, Ordering::Relaxed);
+        if let Err(error) = self.tell(place) {
+            let wanted = match self.dry_run {
+                true => format!("say that {} would be removed", place.url),
+                false => format!("say that {} was removed, which it is", place.url),
+            };
+            self.screen.trouble(&Trouble::store(wanted, error));
+        }
+    }
+
+    fn tell(&self, place: &Place) -> Result<(), Error> {
         let url = &place.url;
         if self.dry_run {
             moving::would(self.screen, "remove", url, None, 0)
