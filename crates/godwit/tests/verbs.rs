@@ -478,6 +478,42 @@ fn rm_says_of_what_it_removed_that_it_is_gone() {
 }
 
 #[test]
+fn cp_refuses_a_part_behind_the_end_and_makes_nothing() {
+    let scratch = Scratch::new();
+    let node = common::Node::with(&scratch.dir("node"), &["--anonymous", "write"]);
+    std::fs::write(scratch.join("f"), "012345").unwrap();
+    std::fs::write(scratch.join("node/g"), "012345").unwrap();
+    let (there, new) = (node.url("g"), node.url("new"));
+    for (source, target) in [
+        ("f", "new"),
+        ("f", &*new),
+        (&*there, "new"),
+        (&*there, &*new),
+    ] {
+        let said = run(&scratch, &format!("cp --offset 400000 {source} {target}"));
+        assert_eq!(said.status, Some(2), "{source} {target}: {said}");
+        assert!(
+            said.stderr.contains("ends at byte 6, before byte 400000"),
+            "{said}"
+        );
+    }
+    for target in ["new", &*new] {
+        let said = fed(
+            &scratch,
+            &format!("cp --offset 18446744073709551610 - {target}"),
+            "z\n",
+        );
+        assert_eq!(said.status, Some(2), "{said}");
+        assert!(said.stderr.contains("give a smaller --offset"), "{said}");
+    }
+    assert!(!scratch.join("new").exists() && !scratch.join("node/new").exists());
+    // At the end there is a part, of no bytes.
+    run(&scratch, "cp --offset 6 f node/g").ok();
+    run(&scratch, &format!("cp --offset 6 f {there}")).ok();
+    assert_eq!(std::fs::read(scratch.join("node/g")).unwrap(), b"012345");
+}
+
+#[test]
 fn mkdir_makes_parents_and_modes() {
     let scratch = Scratch::new();
     run(&scratch, "mkdir -p a/b/c").ok();

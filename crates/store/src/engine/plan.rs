@@ -361,6 +361,7 @@ fn cleared(
 
 /// Queues a file, unless the rule says that it stays.
 fn offer(copying: &Copying<'_>, item: Item, there: Option<Stat>) -> Result<()> {
+    refuse_beyond(&item)?;
     copying.tell(&Event::Found {
         files: 1,
         bytes: wanted_bytes(&item),
@@ -388,6 +389,18 @@ fn offer(copying: &Copying<'_>, item: Item, there: Option<Stat>) -> Result<()> {
     };
     queue.put(item);
     Ok(())
+}
+
+/// Nothing is there to be copied from behind the end of a file.
+fn refuse_beyond(item: &Item) -> Result<()> {
+    let size = item.stat.size;
+    match &item.range {
+        Some(range) if range.start > size => Err(Error::BadName {
+            path: item.source.path.clone(),
+            why: format!("ends at byte {size}, before byte {}", range.start),
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// Returns how many bytes of the file are asked for.

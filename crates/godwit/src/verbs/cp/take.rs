@@ -34,6 +34,10 @@ pub(super) fn take(screen: &Screen, cp: &Cp, sources: usize, target: &Url) -> Ru
         return Err(Trouble::asked(wanted, "standard input is closed")
             .next("give it something to read: a pipe, a file, or /dev/null"));
     }
+    if cp.range().is_some_and(|range| range.start >= LONGEST) {
+        let fact = format!("no file can have a byte {LONGEST} or behind it");
+        return Err(Trouble::asked(wanted, fact).next("give a smaller --offset"));
+    }
     let options = moving::options(&cp.moving)?;
     let stores = Stores::new(options.clone());
     let place = places::open_as(&stores, target, cp.moving.whom.target())?;
@@ -213,5 +217,7 @@ fn fill(mut input: &File, buffer: &mut [u8], cancel: &Cancel) -> Result<usize, E
     Ok(len)
 }
 
+/// Longer than this no system lets a file be.
+const LONGEST: u64 = i64::MAX as u64;
 const BUFFER_BYTES: usize = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(60);
