@@ -48,6 +48,23 @@ fn cp_copies_bytes_times_and_bits() {
 }
 
 #[test]
+fn a_time_before_1970_becomes_its_first_second() {
+    let scratch = Scratch::new();
+    let node = common::Node::with(&scratch.dir("node"), &["--anonymous", "write"]);
+    let source = scratch.file("a/f", 1000);
+    let file = std::fs::File::options().write(true).open(&source).unwrap();
+    file.set_modified(UNIX_EPOCH - Duration::from_secs(1_000_000))
+        .unwrap();
+    for (target, copy) in [("b", "b/f"), (&*node.url("b"), "node/b/f")] {
+        run(&scratch, &format!("cp -r a {target}")).ok();
+        let there = scratch.join(copy).metadata().unwrap();
+        assert_eq!(there.modified().unwrap(), UNIX_EPOCH);
+        let said = run(&scratch, &format!("sync --json a {target}")).ok();
+        assert_eq!(last(&said)["files"], 0, "it is copied again: {said}");
+    }
+}
+
+#[test]
 fn cp_json_ends_with_what_scripts_rely_on() {
     let scratch = Scratch::new();
     scratch.file("f", 3_000_001);
