@@ -41,6 +41,8 @@ pub struct Config {
     pub cluster: Cluster,
     /// Nodes that make striped transfers for this one.
     pub stripes: Vec<Url>,
+    /// Variables of the environment that begin as ours do and that nothing reads.
+    pub unread: Vec<String>,
     values: BTreeMap<&'static str, Value>,
 }
 
@@ -456,7 +458,7 @@ impl Config {
         environment: impl IntoIterator<Item = (String, String)>,
         flags: &[(&str, &str, String)],
     ) -> Result<Self, Error> {
-        let mut values = defaults();
+        let (mut values, mut unread) = (defaults(), Vec::new());
         if let Some(path) = file {
             read_file(path, &mut values)?;
         }
@@ -469,6 +471,8 @@ impl Config {
                         origin: Origin::Environment(name),
                     },
                 );
+            } else if name.starts_with(OURS) && !is_of_others(&name, &text) {
+                unread.push(name);
             }
         }
         for (key, flag, text) in flags {
@@ -482,7 +486,8 @@ impl Config {
                 },
             );
         }
-        Self::of(values)
+        let config = Self::of(values)?;
+        Ok(Self { unread, ..config })
     }
 
     /// Returns every key with its value and who said so.
@@ -564,6 +569,7 @@ impl Config {
             trust,
             cluster,
             stripes: take.one("stripes.members", parse_members)?,
+            unread: Vec::new(),
             values,
         })
     }
@@ -668,7 +674,7 @@ fn text_of(value: &toml::Value) -> String {
 /// is none is refused; other variables with that beginning belong to other parts of
 /// godwit, or to somebody else.
 fn key_of_variable(name: &str, text: &str) -> Result<Option<&'static str>, Error> {
-    let Some(rest) = name.strip_prefix("GODWIT_").map(str::to_ascii_lowercase) else {
+    let Some(rest) = name.strip_prefix(OURS).map(str::to_ascii_lowercase) else {
         return Ok(None);
     };
     let mut keys = KEYS.iter().map(|key| key.name);
@@ -681,10 +687,7 @@ fn key_of_variable(name: &str, text: &str) -> Result<Option<&'static str>, Error
         below.is_some_and(|below| below.starts_with('_'))
             || distance(&key.name.replace('.', "_"), &rest) <= SLIPS_MAX
     };
-    if OF_OTHERS.contains(&&*rest)
-        || is_of_orchestrator(&rest, text)
-        || !KEYS.iter().any(looks_like_one)
-    {
+    if is_of_others(name, text) || !KEYS.iter().any(looks_like_one) {
         return Ok(None);
     }
     known(
@@ -694,16 +697,22 @@ fn key_of_variable(name: &str, text: &str) -> Result<Option<&'static str>, Error
     .map(Some)
 }
 
+/// How our variables begin.
+const OURS: &str = "GODWIT_";
 /// What variables without a key mean, in lower case: see `godwit help environment`.
 const OF_OTHERS: [&str; 5] = ["config", "log", "ssh", "crash", "child"];
 /// So many wrong letters still look like a slip.
 const SLIPS_MAX: usize = 3;
 
-/// Tells whether an orchestrator says by it where a service called godwit is:
-/// `GODWIT_NODE_SERVICE_HOST`, `GODWIT_NODE_PORT=tcp://10.0.0.1:2811`.
-fn is_of_orchestrator(rest: &str, text: &str) -> bool {
+/// Tells whether a variable means something else, or is an orchestrator's, which says
+/// where what it calls godwit is: `GODWIT_NODE_SERVICE_HOST`,
+/// `GODWIT_NODE_PORT=tcp://10.0.0.1:2811`.
+fn is_of_others(name: &str, text: &str) -> bool {
+    let rest = name.trim_start_matches(OURS).to_ascii_lowercase();
     let marks = ["_service_host", "_service_port", "_tcp", "_udp"];
-    marks.iter().any(|mark| rest.contains(mark)) || text.contains("://")
+    OF_OTHERS.contains(&&*rest)
+        || marks.iter().any(|mark| rest.contains(mark))
+        || text.contains("://")
 }
 
 fn known(key: &str, origin: &Origin) -> Result<&'static str, Error> {
@@ -896,12 +905,18 @@ mod tests {
             );
         }
         for name in ["GODWIT_LOG", "GODWIT_SSH", "GODWIT_CONFIG", "GODWIT_CRASH"] {
-            load(name, "x").unwrap();
+            assert!(load(name, "x").unwrap().unread.is_empty());
         }
-        load("GODWIT_OTHER_THINGS", "x").unwrap();
-        load("GODWIT_NODE_SERVICE_PORT", "2811").unwrap();
-        load("GODWIT_NODE_PORT", "tcp://10.0.0.1:2811").unwrap();
-        load("GODWIT_CLUSTER_KEY", "/etc/key").unwrap();
+        for (name, text) in [
+            ("GODWIT_NODE_SERVICE_PORT", "2811"),
+            ("GODWIT_NODE_PORT", "tcp://10.0.0.1:2811"),
+            ("GODWIT_CLUSTER_KEY", "/etc/key"),
+            ("HOME", "/root"),
+        ] {
+            assert!(load(name, text).unwrap().unread.is_empty(), "{name}");
+        }
+        let unread = load("GODWIT_OTHER_THINGS", "x").unwrap().unread;
+        assert_eq!(unread, ["GODWIT_OTHER_THINGS"]);
     }
 
     #[test]

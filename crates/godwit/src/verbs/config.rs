@@ -46,7 +46,9 @@ impl Config {
         match self.what {
             What::Show(told) => show(screen, &told),
             What::Check(told) => {
-                load(&told)?;
+                for name in load(&told)?.unread {
+                    screen.note(&format!("{name}: nothing reads it"));
+                }
                 screen.note("the configuration is in order");
                 Ok(Facts::new())
             }

@@ -98,6 +98,9 @@ impl Node {
             config.export = "/".into();
         }
         log::start(screen.tone(), config.log_level());
+        for name in &config.unread {
+            tracing::warn!(name, "nothing reads this variable");
+        }
         let export = config.export.clone();
         let wanted = format!("serve {}", export.display());
         let ready = |addresses: &Addresses| {
