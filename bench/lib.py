@@ -13,6 +13,7 @@ import math
 import mmap
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -296,9 +297,8 @@ class Bench:
         for name in names:
             self.rows[name] = []
         for turn in range(-warm, self.asked.pairs):
-            # The order rotates, so that nobody always follows the same neighbour.
-            shift = turn % len(names)
-            for name in names[shift:] + names[:shift]:
+            # Who always follows the same neighbour pays for what that one left behind.
+            for name in random.Random(turn).sample(names, len(names)):
                 row = self.candidates[name]()
                 row["load"] = os.getloadavg()[0]
                 if turn >= 0:
