@@ -29,7 +29,7 @@ pub(super) fn copy(copying: &Copying<'_>, first: Item) -> Option<(Item, Error)> 
     let error = match broken {
         Err(error) => error,
         // A store that says nothing of a file has not copied it.
-        Ok(()) => batch.silence(),
+        Ok(()) => broke_off(&batch.source),
     };
     if let Some(first) = batch.first.into_inner() {
         return Some((first, error));
@@ -220,14 +220,6 @@ impl Batch<'_> {
     fn fail(&self, item: Item, error: Error) {
         failed(self.copying, item, error);
     }
-
-    fn silence(&self) -> Error {
-        Error::Lost {
-            host: self.source.url.host_port(),
-            during: "many files were under way".into(),
-            cause: std::io::ErrorKind::ConnectionAborted.into(),
-        }
-    }
 }
 
 /// Puts files back to be tried again, after a pause, or gives them up.
@@ -245,11 +237,7 @@ fn again(copying: &Copying<'_>, left: VecDeque<Flying>, error: Error) {
     let stopped = pause.is_some_and(|pause| copying.pause(pause).is_err());
     for Flying { mut item, .. } in left {
         if pause.is_none() || stopped {
-            let told = error.take().unwrap_or_else(|| Error::Lost {
-                host: item.source.url.host_port(),
-                during: "many files were under way".into(),
-                cause: std::io::ErrorKind::ConnectionAborted.into(),
-            });
+            let told = error.take().unwrap_or_else(|| broke_off(&item.source));
             copying.failed(&item.source, &item.target, told);
             continue;
         }
@@ -264,6 +252,14 @@ fn again(copying: &Copying<'_>, left: VecDeque<Flying>, error: Error) {
         }
         item.tries += 1;
         copying.small.put_back(item);
+    }
+}
+
+fn broke_off(source: &super::Place) -> Error {
+    Error::Lost {
+        host: source.url.host_port(),
+        during: "many files were under way".into(),
+        cause: std::io::ErrorKind::ConnectionAborted.into(),
     }
 }
 

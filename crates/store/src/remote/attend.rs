@@ -145,26 +145,14 @@ impl Hearing<'_> {
                     since = Instant::now();
                 }
                 (self.on_word)(&reply)?;
-                self.is_waited_for_too_long(since)?;
+                self.session.check_patience(since, TO_END)?;
             }
             if self.watch.moved_bytes() != moved {
                 (moved, since) = (self.watch.moved_bytes(), Instant::now());
             }
-            self.is_waited_for_too_long(since)?;
+            self.session.check_patience(since, TO_END)?;
             is_over |= self.wait(is_over)?;
         }
-    }
-
-    fn is_waited_for_too_long(&self, since: Instant) -> Result<()> {
-        let waited = since.elapsed();
-        if waited <= self.options.stall {
-            return Ok(());
-        }
-        Err(Error::Stalled {
-            host: self.session.host.clone(),
-            during: "waiting for the end of the transfer".into(),
-            waited,
-        })
     }
 
     /// Waits for a word, or for the end of the data; tells whether it was that.
@@ -246,6 +234,7 @@ pub(super) fn ended_early(host: &str, got: u64, wanted: u64) -> Error {
 
 /// What is waited for between a transfer command and its 150.
 pub(super) const TO_BEGIN: &str = "waiting for the transfer to begin";
+const TO_END: &str = "waiting for the end of the transfer";
 /// How long a server may take to say why it closed a data port or connection.
 pub(super) const EXPLAIN_MAX: Duration = Duration::from_secs(2);
 const TICK: Duration = Duration::from_millis(500);

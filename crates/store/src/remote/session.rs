@@ -425,6 +425,15 @@ impl Session {
         self.lost(during, cause)
     }
 
+    /// Fails once nothing has got on for longer than a stall may last.
+    pub(super) fn check_patience(&mut self, since: Instant, during: &str) -> Result<()> {
+        let waited = since.elapsed();
+        match waited > self.options.stall {
+            true => Err(self.stalled(during, waited)),
+            false => Ok(()),
+        }
+    }
+
     fn stalled(&mut self, during: &str, waited: Duration) -> Error {
         self.is_broken = true;
         Error::Stalled {

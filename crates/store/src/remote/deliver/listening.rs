@@ -119,7 +119,7 @@ impl Listening {
                     since = Instant::now();
                 }
                 self.on_word(&reply)?;
-                self.is_waited_for_too_long(since)?;
+                self.session.check_patience(since, TO_END)?;
             }
             let is_closing = self.told.state().is_closing;
             if !is_closing {
@@ -129,21 +129,9 @@ impl Listening {
             if !is_closing || self.watch.moved_bytes() != moved {
                 (since, moved) = (Instant::now(), self.watch.moved_bytes());
             }
-            self.is_waited_for_too_long(since)?;
+            self.session.check_patience(since, TO_END)?;
             self.wait(is_closing)?;
         }
-    }
-
-    fn is_waited_for_too_long(&self, since: Instant) -> Result<()> {
-        let waited = since.elapsed();
-        if waited <= self.options.stall {
-            return Ok(());
-        }
-        Err(Error::Stalled {
-            host: self.session.host.clone(),
-            during: "waiting for the end of the upload".into(),
-            waited,
-        })
     }
 
     pub(super) fn wait(&mut self, is_closing: bool) -> Result<()> {
@@ -179,5 +167,6 @@ impl Listening {
     }
 }
 
+const TO_END: &str = "waiting for the end of the upload";
 /// As often the connections are looked at.
 const TICK: Duration = Duration::from_millis(100);
