@@ -100,21 +100,51 @@ def random_tree(path, files, size_bytes, directories):
     return path
 
 
-def have_memory(size_bytes):
-    """Has this machine own so much free memory.
+# What is left free beside the ballast: for a target, and for the programs.
+LEFT_FREE = 3 * GIB
+# What have_memory does not touch, so that nothing has to be evicted for it.
+KEPT_BACK = 300 << 20
+ballast = []
+
+
+def have_memory():
+    """Has this machine own all of its free memory.
 
     A virtual machine may give what is free back to its host, and the first touch of what it gets again
-    costs up to 2.8 s/GiB (0.45 s when it still owns it): more than what is measured, and by chance.
+    costs up to 2.8 s/GiB (0.15 s when it still owns it): more than what is measured, and by chance.
+    So most of the memory is held while a bench runs, and what remains free is touched before each run.
     """
-    def held(advice):
-        memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        memory.madvise(advice)
-        for offset in range(0, size_bytes, mmap.PAGESIZE):
-            memory[offset] = 1
-        return memory
-    # A file on tmpfs takes single pages, one on ext4 many at a time.
-    for memory in [held(mmap.MADV_NOHUGEPAGE), held(mmap.MADV_HUGEPAGE)]:
-        memory.close()
+    if not ballast:
+        ballast.append(touched(free_bytes() - LEFT_FREE, mmap.MADV_HUGEPAGE))
+        if os.getuid() == 0:
+            # With so little left free, one target would be enough to be written out while it is measured.
+            for name, value in [("dirty_bytes", 3 * GIB), ("dirty_background_bytes", 2 * GIB)]:
+                set_until_exit(name, value)
+    # A file on tmpfs takes single pages.
+    touched(free_bytes() - KEPT_BACK, mmap.MADV_NOHUGEPAGE).close()
+
+
+def touched(size_bytes, advice):
+    memory = mmap.mmap(-1, max(size_bytes, 1 << 20) & ~0xFFFFF, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(advice)
+    some = b"\1" * (1 << 20)
+    for offset in range(0, len(memory), len(some)):
+        memory[offset:offset + len(some)] = some
+    return memory
+
+
+def free_bytes():
+    with open("/proc/meminfo") as lines:
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemFree"))
+
+
+def set_until_exit(name, value):
+    """Sets a bound of /proc/sys/vm. Writing a share unsets its bytes, and the reverse, so the share is put back."""
+    share = pathlib.Path("/proc/sys/vm", name.replace("_bytes", "_ratio"))
+    before = share.read_text()
+    if before.strip() != "0":
+        atexit.register(share.write_text, before)
+        pathlib.Path("/proc/sys/vm", name).write_text(str(value))
 
 
 def gone(path):
