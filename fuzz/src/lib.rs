@@ -371,7 +371,8 @@ fn paths(ask: &Ask) -> Vec<&Path> {
         | Ask::Leaves { path, .. }
         | Ask::Abandon { path, .. }
         | Ask::Hidden { path }
-        | Ask::Space { path } => vec![path],
+        | Ask::Space { path }
+        | Ask::Flush { path } => vec![path],
     }
 }
 

@@ -588,3 +588,19 @@ fn what_says_that_it_is_empty_and_is_not_is_no_empty_file() {
         assert!(!scratch.join("v").exists(), "{line}");
     }
 }
+
+#[test]
+fn mv_has_a_node_write_copies_to_its_disk_before_it_removes() {
+    let scratch = Scratch::new();
+    let (from, to) = (scratch.dir("from"), Node::start(&scratch.join("to")));
+    let from = Node::start(&from);
+    scratch.file("from/f", 100);
+    let mut command = godwit();
+    command.env("GODWIT_LOG", "godwit_store=trace");
+    let args = ["mv", &from.url("f"), &to.url("g")];
+    let said = common::ours_within(40, command, args).ok();
+    let flushed = said.stderr.find("SITE GODWIT FLUSH");
+    let removed = said.stderr.find("DELE");
+    assert!(flushed.is_some() && flushed < removed, "{said}");
+    assert!(!from.export.join("f").exists() && to.export.join("g").exists());
+}

@@ -444,4 +444,8 @@ impl Store for Guarded {
     fn space(&self, path: &Path) -> Result<Space> {
         self.dir.space(&self.to_be_told(path)?)
     }
+
+    fn flush(&self, path: &Path) -> Result<()> {
+        self.dir.flush(&self.to_be_told(path)?)
+    }
 }

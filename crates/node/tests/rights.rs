@@ -129,6 +129,7 @@ const TABLE: &[(Say, Needs)] = &[
     (Lines(&["CWD d/full"]), Any("/d/full")),
     (Lines(&["XCWD d/full"]), Any("/d/full")),
     (Lines(&["SITE GODWIT SPACE d/f"]), Any(F)),
+    (Lines(&["SITE GODWIT FLUSH d/f"]), Any(F)),
 ];
 
 /// What names nothing, or is of no use without what follows it in the table.
@@ -426,6 +427,7 @@ fn a_link_leads_around_no_rule() {
         "CWD d/way",
         "STAT d/absolute",
         "SITE GODWIT SPACE d/way",
+        "SITE GODWIT FLUSH d/way",
     ] {
         client.raw(format!("{line}\r\n").as_bytes());
         let replies: Vec<_> = line.lines().map(|_| client.reply()).collect();

@@ -295,6 +295,11 @@ impl<S: Store> Store for Faulty<S> {
         self.plan.verb("space")?;
         self.inner.space(path)
     }
+
+    fn flush(&self, path: &Path) -> Result<()> {
+        self.plan.verb("flush")?;
+        self.inner.flush(path)
+    }
 }
 
 /// Stands between a read and whom it is for.

@@ -156,6 +156,11 @@ impl<S: Store> Store for Slow<S> {
         self.line.verb();
         self.inner.space(path)
     }
+
+    fn flush(&self, path: &Path) -> Result<()> {
+        self.line.verb();
+        self.inner.flush(path)
+    }
 }
 
 /// Before whom a read is for.

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // it is all test
 
-use godwit_core::{Block, Extents, Url};
+use godwit_core::{Algorithm, Block, Digest, Extents, Url};
 use godwit_store::{Error, Remote, RemoteOptions, Result, Store, Take, channel::Cancel};
 use godwit_wire::transcript::{By, Spoken, parse};
 use std::{
@@ -32,6 +32,10 @@ struct Liar {
     thread: Option<JoinHandle<()>>,
 }
 
+/// How long nothing may get on; and what a server needs for a piece of its work.
+const STALL: Duration = Duration::from_millis(700);
+const BUSY: Duration = Duration::from_millis(250);
+
 /// What a liar does about one command.
 enum Does {
     Say(String),
@@ -39,6 +43,8 @@ enum Does {
     Send(Vec<u8>, &'static str),
     /// Says 150, takes bytes until there are no more, and says nothing of them.
     TakeInSilence,
+    /// Says one after the other, and is busy before each.
+    Work(Vec<String>),
     Stall,
     HangUp,
 }
@@ -68,7 +74,7 @@ impl Liar {
     fn open(&self) -> Remote {
         let url: Url = format!("ftp://{}/", self.address).parse().unwrap();
         let options = RemoteOptions {
-            stall: Duration::from_millis(700),
+            stall: STALL,
             ..RemoteOptions::new(Cancel::new().unwrap())
         };
         Remote::open(&url, &options).unwrap()
@@ -106,6 +112,12 @@ fn converse(mut stream: TcpStream, answer: &dyn Fn(&str) -> Does) -> std::io::Re
                 stream.write_all(b"150 go on\r\n")?;
                 std::io::copy(&mut data, &mut std::io::sink())?;
                 let _ = stream.read(&mut [0; 64]);
+            }
+            Some(Does::Work(steps)) => {
+                for step in steps {
+                    thread::sleep(BUSY);
+                    stream.write_all(step.as_bytes())?;
+                }
             }
             Some(Does::Stall) => {
                 // Until the client has had enough.
@@ -224,6 +236,38 @@ fn a_transfer_that_stalls_is_given_up() {
     });
     let error = get(&liar.open()).unwrap_err();
     assert!(matches!(error, Error::Stalled { .. }), "{error}");
+}
+
+/// Asks a server for a digest that says so on the way, and the digest behind it.
+fn digest(
+    features: &'static str,
+    on_the_way: impl Fn(u64) -> String + Send + 'static,
+) -> Result<Digest> {
+    let liar = Liar::new(move |line| match line.split(' ').next().unwrap() {
+        "FEAT" => Does::Say(format!("211-so\r\n CKSM MD5:1;\r\n{features}211 End\r\n")),
+        "OPTS" => Does::Say("200 so be it\r\n".into()),
+        "CKSM" => {
+            let mut steps: Vec<String> = (1..=4).map(&on_the_way).collect();
+            steps.push("213 0123456789abcdef0123456789abcdef\r\n".into());
+            Does::Work(steps)
+        }
+        _ => civil(line),
+    });
+    liar.open().digest(Path::new("f"), Algorithm::Md5, None)
+}
+
+#[test]
+fn a_digest_is_waited_for_as_long_as_it_gets_on() {
+    let far = |bytes| {
+        format!("113-Status Marker\r\n Timestamp: 1.0\r\n Bytes Processed: {bytes}\r\n113 End.\r\n")
+    };
+    let grid = " PARALLEL\r\n";
+    let told = digest(grid, move |step| far(step << 30));
+    assert_eq!(told.unwrap().hex(), "0123456789abcdef0123456789abcdef");
+    let error = digest(grid, move |_| far(1 << 30)).unwrap_err();
+    assert!(matches!(error, Error::Stalled { .. }), "{error}");
+    // Who never says how far it is may still get on.
+    assert!(digest("", |_| String::new()).is_ok());
 }
 
 #[test]

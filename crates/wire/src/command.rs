@@ -176,6 +176,9 @@ pub enum Godwit {
     Space {
         name: RawName,
     },
+    Flush {
+        name: RawName,
+    },
     Hidden {
         name: RawName,
     },
@@ -853,6 +856,7 @@ fn parse_godwit(rest: &[u8]) -> Parsed<Godwit> {
     let name = rest.to_vec(); // may be that of the current directory
     match verb.as_str() {
         "SPACE" => return Ok(Godwit::Space { name }),
+        "FLUSH" => return Ok(Godwit::Flush { name }),
         "HIDDEN" => return Ok(Godwit::Hidden { name }),
         _ => {}
     }

@@ -94,6 +94,7 @@ fn about_names(dir: &Guarded, ask: Ask, entries_max: u64) -> Result<Answer> {
         }
         Ask::Abandon { path, id } => dir.abandon(&path, id.as_deref()).map(|()| Answer::Done),
         Ask::Hidden { path } => hidden(dir, &path).map(Answer::Names),
+        Ask::Flush { path } => dir.flush(&path).map(|()| Answer::Done),
         Ask::Space { path } => {
             let space = dir.space(&path)?;
             Ok(Answer::Space {

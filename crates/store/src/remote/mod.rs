@@ -31,7 +31,7 @@ use data::Hosts;
 use fetch::Fetch;
 use godwit_core::{Algorithm, Block, Digest, Extents, Scheme, Url};
 use godwit_wire::{
-    client::{self, Ahead, Credentials, Family, Line, Peer, Talk},
+    client::{self, Ahead, Credentials, Family, Line, Peer},
     features::Features,
     shield::Level,
 };
@@ -632,9 +632,7 @@ impl Store for Remote {
                 });
             }
             let name = self.name(session, path)?;
-            let reply = session.ask_one(client::checksum(by, range, &name)?)?;
-            faults::check(&session.host, path, &reply)?;
-            Ok(client::checksum_of(&reply, by)?)
+            names::digest(session, path, client::checksum(by, range, &name)?, by)
         })
     }
 
@@ -642,6 +640,16 @@ impl Store for Remote {
         self.with(path, |session| {
             let name = self.name(session, path)?;
             names::space(session, path, &name)
+        })
+    }
+
+    fn flush(&self, path: &Path) -> Result<()> {
+        self.with(path, |session| {
+            if session.family() != Family::Godwit {
+                return Ok(());
+            }
+            let name = self.name(session, path)?;
+            names::flush(session, path, &name)
         })
     }
 }

@@ -9,7 +9,7 @@ use super::{
     session::{Flow, Session},
 };
 use crate::{Entry, Error, Kind, Result, Set, Space, Stat, Take, What, channel::Mode};
-use godwit_core::Block;
+use godwit_core::{Algorithm, Block, Digest};
 use godwit_wire::{
     client::{self, Family, Line, Peer, Talk, Told},
     facts::{self, Facts, Named},
@@ -25,7 +25,7 @@ use std::{
         mpsc::{Receiver, SyncSender, sync_channel},
     },
     thread,
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 /// Looks at one name.
@@ -483,6 +483,46 @@ pub(super) fn mkdir_many(
     }
     Ok(made)
 }
+
+/// Asks what a range of a file hashes to.
+///
+/// That may take hours. Who can say on the way how far it is is asked to; who cannot
+/// is waited for, since nobody could tell it from one that hangs.
+pub(super) fn digest(
+    session: &mut Session,
+    path: &Path,
+    line: Line,
+    by: Algorithm,
+) -> Result<Digest> {
+    let during = "reading what was to be hashed";
+    let mut patience = SILENT_WORK_MAX;
+    if session.family() == Family::Plain {
+        session.say(&line)?;
+    } else {
+        let every = format!("Markers={};", (session.stall() / 3).as_secs().max(1));
+        session.say_all(&[Line::new("OPTS CKSM").and(every), line])?;
+        if session.final_reply("waiting for a reply")?.code / 100 == 2 {
+            patience = session.stall();
+        }
+    }
+    let reply = session.final_reply_within(during, patience)?;
+    faults::check(&session.host, path, &reply)?;
+    Ok(client::checksum_of(&reply, by)?)
+}
+
+/// Has one of ours write to its disk what it took in where a path is.
+pub(super) fn flush(session: &mut Session, path: &Path, name: &[u8]) -> Result<()> {
+    session.say(&Line::new("SITE GODWIT FLUSH").bytes(name)?)?;
+    let reply = session.final_reply_within("writing to its disk", SILENT_WORK_MAX)?;
+    match faults::check(&session.host, path, &reply) {
+        // One of before there was the question.
+        Ok(_) | Err(Error::Unsupported { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// What a server may take for work of which it cannot say how far it is.
+const SILENT_WORK_MAX: Duration = Duration::from_secs(3600);
 
 /// Asks one of ours for the room where a path is.
 pub(super) fn space(session: &mut Session, path: &Path, name: &[u8]) -> Result<Space> {

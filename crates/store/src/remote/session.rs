@@ -388,11 +388,21 @@ impl Session {
         }
     }
 
+    /// Returns how long nothing may get on.
+    pub(super) fn stall(&self) -> Duration {
+        self.options.stall
+    }
+
     /// Waits for the final reply of the oldest command.
     pub(super) fn final_reply(&mut self, during: &str) -> Result<Reply> {
+        self.final_reply_within(during, self.options.stall)
+    }
+
+    /// The same, where the server may get on in silence for so long.
+    pub(super) fn final_reply_within(&mut self, during: &str, patience: Duration) -> Result<Reply> {
         let (mut since, mut headway) = (Instant::now(), Headway::default());
         loop {
-            let left = self.options.stall.saturating_sub(since.elapsed());
+            let left = patience.saturating_sub(since.elapsed());
             let reply = self.hear_within(during, left)?;
             if reply.is_final() {
                 return Ok(reply);
@@ -400,7 +410,7 @@ impl Session {
             if headway.gets_on(&reply) {
                 since = Instant::now();
             } else if left.is_zero() {
-                return Err(self.stalled(during, self.options.stall));
+                return Err(self.stalled(during, patience));
             }
         }
     }

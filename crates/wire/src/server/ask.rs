@@ -87,6 +87,8 @@ pub enum Ask {
     Abandon { path: PathBuf, id: Option<String> },
     /// → `Space`
     Space { path: PathBuf },
+    /// Wait until all that was written where `path` is would survive a power cut. → `Done`
+    Flush { path: PathBuf },
     /// Tell the names of unfinished uploads below a directory, the first of
     /// them, counted from it. → `Names`
     Hidden { path: PathBuf },
