@@ -390,6 +390,8 @@ fn rm_removes_links_and_trees_but_says_so_first() {
     assert_eq!(dry.lines().count(), 4, "{dry}");
     assert!(scratch.join("d/s/x").exists());
     run(&scratch, "rm -r d").ok();
+    let said = run(&scratch, "rm link/");
+    assert!(said.stderr.contains("leave out the /"), "{said}");
     run(&scratch, "rm link").ok();
     assert_eq!(common::tree(scratch.path()).len(), 2, "keep and keep/y");
     run(&scratch, "rm -f missing").ok();

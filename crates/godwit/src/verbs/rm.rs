@@ -75,6 +75,11 @@ impl Rm {
                     .next("add -r to remove it with all that is below"))
             }
             Ok(Kind::Directory) => remover.tree(&place),
+            Ok(_) if url.means_directory() => {
+                let path = place.path.clone();
+                Err(trouble(Error::NotDirectory { path })
+                    .next("leave out the / behind it to remove it all the same"))
+            }
             Ok(_) => remover.file(&place),
             Err(Error::Missing { .. }) if self.force => Ok(()),
             Err(error) => Err(trouble(error)),
