@@ -292,6 +292,33 @@ fn a_protected_message_that_comes_twice_ends_the_session() {
 }
 
 #[test]
+fn a_limited_proxy_is_turned_away_where_it_is_forbidden() {
+    let lab = Lab::new();
+    let limited = NewProxy {
+        key: KeyKind::Elliptic,
+        limited: true,
+        ..NewProxy::default()
+    };
+    let limited = lab.user("alice").proxy(&limited).unwrap().to_pem().unwrap();
+    let alice = fs::read(lab.path("alice")).unwrap();
+    fs::write(lab.path("node.toml"), "[trust]\nlimited_proxies = false\n").unwrap();
+    let config = lab.text("node.toml");
+    let strict = lab.node_at(&lab.path("export"), "host", &["--config", &config]);
+    let reply = Conversation::with(&strict).show(Some(&limited));
+    let words = "The proxy of /O=Lab/CN=alice is limited, and this node takes only full ones";
+    assert!(
+        reply.starts_with("535 ") && reply.contains(words),
+        "{reply}"
+    );
+    assert!(log(&strict).contains(words), "{}", log(&strict));
+    assert_eq!(Conversation::with(&strict).show(Some(&alice)), "proved");
+    assert_eq!(
+        Conversation::with(&lab.node("host")).show(Some(&limited)),
+        "proved"
+    );
+}
+
+#[test]
 fn who_stops_in_mid_handshake_is_told_and_hung_up_on() {
     let lab = Lab::new();
     fs::write(lab.path("node.toml"), "[limits]\nlogin_seconds = 1\n").unwrap();

@@ -111,6 +111,8 @@ pub struct Trust {
     pub authorities: Option<PathBuf>,
     /// Who may come in, and under which name.
     pub gridmap: Option<PathBuf>,
+    /// Whether who shows a limited proxy is turned away.
+    pub refuses_limited: bool,
 }
 
 /// Whom the node believes to be of its kind: such may act for anybody.
@@ -282,7 +284,7 @@ pub struct Key {
 }
 
 /// Every key there is.
-pub const KEYS: [Key; 33] = [
+pub const KEYS: [Key; 34] = [
     Key {
         name: "node.export",
         default: ".",
@@ -429,6 +431,11 @@ pub const KEYS: [Key; 33] = [
         about: "who may log in by GSI; empty: GRIDMAP, ~/.gridmap or, for root, /etc/grid-security/grid-mapfile",
     },
     Key {
+        name: "trust.limited_proxies",
+        default: "yes",
+        about: "no: who shows a limited proxy, as running jobs have them, is turned away",
+    },
+    Key {
         name: "cluster.key",
         default: "",
         about: "file with the key that all nodes of a cluster share (godwit cluster key); whoever has it may act for anybody",
@@ -540,6 +547,7 @@ impl Config {
             key: file("trust.key"),
             authorities: file("trust.authorities"),
             gridmap: file("trust.gridmap"),
+            refuses_limited: !take.one("trust.limited_proxies", parse_bool)?,
         };
         let cluster = Cluster {
             // What members by their address say as clients.
@@ -637,7 +645,7 @@ fn read_file(path: &Path, values: &mut BTreeMap<&'static str, Value>) -> Result<
         .parse()
         .map_err(|error: toml::de::Error| Error::NotToml {
             path: path.into(),
-            what: error.to_string(),
+            what: godwit_trust::not_toml(&text, &error),
         })?;
     let origin = Origin::File(path.into());
     for (section, inside) in table {
@@ -930,6 +938,19 @@ mod tests {
         let refused = Config::load(Some(&path), [], &[]);
         std::fs::remove_file(&path).unwrap();
         assert!(refused.is_err());
+    }
+
+    #[test]
+    fn what_is_not_toml_is_told_in_one_line() {
+        let path = std::env::temp_dir().join(format!("godwit-not-toml-{}", std::process::id()));
+        std::fs::write(&path, "[ftp]\nlisten 2811\n").unwrap();
+        let error = Config::load(Some(&path), [], &[]).unwrap_err().to_string();
+        std::fs::remove_file(&path).unwrap();
+        let (_, what) = error.split_once(": ").unwrap();
+        assert!(
+            what.starts_with("line 2: ") && !what.contains('\n'),
+            "{error}"
+        );
     }
 
     #[test]

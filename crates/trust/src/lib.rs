@@ -34,4 +34,4 @@ pub use discover::{host_key_file, owner_files, proxy_file};
 pub use error::{Error, Ours, Result};
 pub use gridmap::Gridmap;
 pub use identity::Identity;
-pub use rights::{DEEDS, Decision, Deed, Rights, Rule};
+pub use rights::{DEEDS, Decision, Deed, Rights, Rule, not_toml};

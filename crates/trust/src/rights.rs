@@ -69,6 +69,15 @@ struct Under {
     parts: Vec<String>,
 }
 
+/// Says in one line where a text is not as TOML has it, and why.
+pub fn not_toml(text: &str, error: &toml::de::Error) -> String {
+    let why = error.message().replace('\n', ", ");
+    match error.span().and_then(|span| text.get(..span.start)) {
+        Some(before) => format!("line {}: {why}", before.matches('\n').count() + 1),
+        None => why,
+    }
+}
+
 impl Rights {
     /// Reads the rules of a file.
     pub fn read(path: &Path) -> Result<Self> {
@@ -82,8 +91,7 @@ impl Rights {
 
     /// Reads rules as TOML has them, a `[[rule]]` each.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let file: File =
-            toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+        let file: File = toml::from_str(text).map_err(|error| not_toml(text, &error))?;
         let rules = file.rule.into_iter().enumerate();
         let rules = rules.map(|(at, written)| written.rule(at + 1));
         Ok(Self {

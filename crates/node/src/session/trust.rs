@@ -103,6 +103,12 @@ impl Session {
         if peer.is_by_address() {
             tracing::warn!("believed for the address that it comes from");
         }
+        if peer.is_limited() && self.shared.config.trust.refuses_limited {
+            let why =
+                format!("The proxy of {peer} is limited, and this node takes only full ones.");
+            tracing::warn!(%peer, why, "authentication failed");
+            return Err(Failure::of_login(why));
+        }
         self.proof = Proof::Done(Box::new(Proved {
             credential: channel.delegated().cloned().unwrap_or(ours),
             peer,
