@@ -1,6 +1,8 @@
 //! One large file: what is missing, over several streams, until it is whole.
 
-use super::{Copying, Event, Item, Outcome, Place, Rule, plan::wanted_bytes, retry::Retry};
+use super::{
+    Copying, Event, Item, Outcome, Place, Rule, plan::wanted_bytes, retry::Retry, turns::Turn,
+};
 use crate::{
     Checks, Error, Finished, How, Lying, Origin, Read, Result, Sink, Stat, Take, Verified, Whole,
     Why, Width, Write,
@@ -18,10 +20,11 @@ use std::{
 };
 
 /// Copies a file, trying again as long as it gets on.
-pub(super) fn copy(copying: &Copying<'_>, item: &Item) -> Result<Outcome> {
+pub(super) fn copy(copying: &Copying<'_>, item: &Item, turn: &Turn<'_>) -> Result<Outcome> {
     let mut run = Run {
         copying,
         item,
+        turn,
         stat: item.stat.clone(),
         resume: copying.options.resume,
         began: Instant::now(),
@@ -45,6 +48,7 @@ pub(super) fn copy(copying: &Copying<'_>, item: &Item) -> Result<Outcome> {
 struct Run<'a> {
     copying: &'a Copying<'a>,
     item: &'a Item,
+    turn: &'a Turn<'a>,
     stat: Stat,
     resume: bool,
     began: Instant,
@@ -117,7 +121,14 @@ impl Run<'_> {
     fn fill(&self, sink: &dyn Sink, plan: &Plan) -> Result<Option<Read>> {
         let Item { source, .. } = self.item;
         let (told, copying) = (&self.told, self.copying);
-        let landed = |range| copying.moved(fresh_bytes(told, range));
+        let already = told.lock().expect(NO_PANIC).len_bytes();
+        let whole = plan.range.end - plan.range.start;
+        let landed = |range| {
+            let (fresh, all) = tell(told, range);
+            copying.moved(fresh);
+            let (moved, left) = (all.saturating_sub(already), whole.saturating_sub(all));
+            self.turn.moved(moved, left);
+        };
         let counting = Counting {
             sink,
             cancel: &copying.options.cancel,
@@ -431,12 +442,13 @@ impl Take for Counting<'_> {
     }
 }
 
-/// Returns how many bytes of `range` had not been told of.
-fn fresh_bytes(told: &Mutex<Extents>, range: Range<u64>) -> u64 {
+/// Returns how many bytes of `range` had not been told of, and how many have been now.
+fn tell(told: &Mutex<Extents>, range: Range<u64>) -> (u64, u64) {
     let mut told = told.lock().expect(NO_PANIC);
     let before = told.len_bytes();
     told.insert(range);
-    told.len_bytes() - before
+    let now = told.len_bytes();
+    (now - before, now)
 }
 
 /// Shows what it is given.

@@ -14,6 +14,7 @@ mod small;
 mod stores;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 pub use plan::extra;
 pub use retry::Retry;
@@ -35,6 +36,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+use turns::{Turn, Turns};
 
 /// How to copy. The default is right for nearly everybody.
 #[derive(Clone, Debug)]
@@ -268,6 +270,7 @@ struct Copying<'a> {
     on: &'a (dyn Fn(&Event<'_>) + Sync),
     large: Queue<Item>,
     small: Queue<Item>,
+    turns: Turns, // to move a large file
     /// How many threads move small files.
     movers: AtomicUsize,
     summary: Mutex<Summary>,
@@ -278,26 +281,26 @@ struct Copying<'a> {
 /// Copies everything, and returns what became of it. `on` is called from many
 /// threads, often. Cancelling keeps what a resume needs.
 pub fn copy(tasks: Vec<Task>, options: &Options, on: &(dyn Fn(&Event<'_>) + Sync)) -> Summary {
+    let crew = Crew::of(&tasks, options);
     let copying = Copying {
         options,
         on,
         large: Queue::new(),
         small: Queue::new(),
-        movers: AtomicUsize::new(0),
+        turns: Turns::new(crew.large, crew.lead),
+        movers: AtomicUsize::new(crew.small),
         summary: Mutex::default(),
         moved_bytes: AtomicU64::new(0),
         undressed: Mutex::default(),
     };
     thread::scope(|scope| {
-        let (smalls, larges) = copying.workers(&tasks);
-        copying.movers.store(smalls, SeqCst);
-        for _ in 0..smalls {
+        for _ in 0..crew.small {
             scope.spawn(|| {
                 copying.prepare(&tasks);
                 copying.move_small();
             });
         }
-        for _ in 0..larges {
+        for _ in 0..crew.large + crew.relief {
             scope.spawn(|| copying.move_large());
         }
         copying.find(&tasks);
@@ -321,17 +324,33 @@ impl Options {
     }
 }
 
-impl Copying<'_> {
-    /// Returns how many threads move small and large files.
-    fn workers(&self, tasks: &[Task]) -> (usize, usize) {
-        let single = matches!(tasks, [task] if !task.tree);
+/// Who moves files: how many threads.
+struct Crew {
+    small: usize,
+    large: usize,
+    /// Who begins with a large file while others end with theirs.
+    relief: usize,
+    /// How long before the end of one file the next may begin.
+    lead: Duration,
+}
+
+impl Crew {
+    fn of(tasks: &[Task], options: &Options) -> Self {
+        if matches!(tasks, [task] if !task.tree) {
+            return Self {
+                small: 1,
+                large: 1,
+                relief: 0,
+                lead: Duration::ZERO,
+            };
+        }
         let far = tasks
             .iter()
-            .map(|task| task.source.distance().max(task.target.distance()))
-            .max();
+            .map(|task| task.source.distance().max(task.target.distance()));
+        let far = far.max().unwrap_or_default();
         let is_ours =
             |place: &Place| !place.is_remote() || place.store.can().is_ok_and(|can| can.leaves);
-        let best = if far.unwrap_or_default() < FAR {
+        let best = if far < FAR {
             NEAR_FILES
         } else if tasks
             .iter()
@@ -344,18 +363,27 @@ impl Copying<'_> {
         let places = tasks.iter().flat_map(|task| [&task.source, &task.target]);
         let ports = places.filter_map(|place| place.store.as_remote().map(Remote::data_ports));
         let ports = ports.min().unwrap_or(usize::MAX);
-        let parallel = self.options.parallel.unwrap_or(best).min(ports).max(1);
-        let large = match far.unwrap_or_default() < FAR {
+        let small = options.parallel.unwrap_or(best).min(ports).max(1);
+        let large = small.min(match far < FAR {
             true => LARGE_FILES,
             false => LARGE_FILES_FAR,
-        };
-        if single {
-            (1, 1)
-        } else {
-            (parallel, parallel.clamp(1, large))
+        });
+        // Who asked for so many at once does not get more.
+        let is_relieved = far >= FAR && options.parallel.is_none();
+        Self {
+            small,
+            large,
+            relief: if is_relieved {
+                large.min(ports - large)
+            } else {
+                0
+            },
+            lead: far * LEAD_TRIPS,
         }
     }
+}
 
+impl Copying<'_> {
     /// Has a conversation with a server that is far ready when there is something to
     /// be said in it.
     fn prepare(&self, tasks: &[Task]) {
@@ -386,8 +414,8 @@ impl Copying<'_> {
     }
 
     fn move_large(&self) {
-        while let Some(item) = self.next(&self.large) {
-            match file::copy(self, &item) {
+        while let Some((item, turn)) = self.next_large() {
+            match file::copy(self, &item, &turn) {
                 Ok(outcome) => self.done(outcome),
                 Err(error) => self.failed(&item.source, &item.target, error),
             }
@@ -430,6 +458,17 @@ impl Copying<'_> {
             small::failed(self, item, error);
         }
         false
+    }
+
+    fn next_large(&self) -> Option<(Item, Turn<'_>)> {
+        loop {
+            if let Some(turn) = self.turns.take(TICK) {
+                return self.next(&self.large).map(|item| (item, turn.begun()));
+            }
+            if self.options.cancel.is_canceled() {
+                return None;
+            }
+        }
     }
 
     /// Waits for work; `None`: there is none left, or we were told to stop.
@@ -549,8 +588,9 @@ const FAR_FILES: usize = 4;
 const FAR_FILES_OF_OURS: usize = 12;
 /// Large files have many streams each.
 const LARGE_FILES: usize = 2;
-/// Between two files a conversation is silent for a round trip or two, which others fill.
 const LARGE_FILES_FAR: usize = 4;
+/// From the first word about a file to its bytes at full speed.
+const LEAD_TRIPS: u32 = 4;
 const TICK: Duration = Duration::from_millis(200);
 /// Errors kept in a summary; all of them were told as events.
 const ERRORS_MAX: usize = 100;
