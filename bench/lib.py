@@ -101,7 +101,7 @@ def random_tree(path, files, size_bytes, directories):
 
 
 # What is left free beside the ballast: for a target, and for the programs.
-LEFT_FREE = 3 * GIB
+LEFT_FREE = 5 * GIB
 # What have_memory does not touch, so that nothing has to be evicted for it.
 KEPT_BACK = 300 << 20
 ballast = []
