@@ -7,11 +7,13 @@
 mod account;
 mod beneath;
 mod buffer;
+mod cage;
 mod folder;
 mod given;
 mod limits;
 mod meta;
 mod names;
+mod program;
 mod sockets;
 mod wake;
 mod why;
@@ -24,9 +26,10 @@ pub use given::{is_input_closed, is_output_closed};
 pub use limits::{boot_id, die, raise_open_files, user_id};
 pub use meta::{Attributes, Kind, Meta, meta, next_data, punch, try_lock};
 pub use names::{Folder, Root};
+pub use program::{Bounds, Made, Program, Running, ended_by};
 pub use sockets::{
-    Traffic, buffer_sizes, connect, keep_urgent_in_line, listen_deep, retry_often, send_ahead,
-    send_file, size_buffers, source_ip, spare_pacing, traffic,
+    Traffic, buffer_sizes, connect, keep_urgent_in_line, listen_deep, reset_when_closed,
+    retry_often, send_ahead, send_file, size_buffers, source_ip, spare_pacing, traffic,
 };
 pub use wake::{Wake, wait_any, wait_readable};
 pub use why::why;

@@ -57,6 +57,11 @@ impl Root {
         }
     }
 
+    /// Tells whether names are looked up by an account's opener.
+    pub fn is_afar(&self) -> bool {
+        matches!(self.0, By::Account(_))
+    }
+
     /// Returns the export of an account; names are looked up with its rights.
     pub fn of(account: Account) -> Self {
         Self(By::Account(account))

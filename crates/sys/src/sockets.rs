@@ -42,6 +42,12 @@ pub fn send_file(socket: &TcpStream, file: &File, range: Range<u64>) -> io::Resu
     )?)
 }
 
+/// Has a connection end with a reset once it is closed: nobody takes that for the end of
+/// what was sent.
+pub fn reset_when_closed(socket: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(sockopt::set_socket_linger(socket, Some(Duration::ZERO))?)
+}
+
 /// Returns from where this machine speaks to `to`. Nothing is sent for that.
 pub fn source_ip(to: SocketAddr) -> io::Result<IpAddr> {
     let any: IpAddr = match to {

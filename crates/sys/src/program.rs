@@ -1,0 +1,488 @@
+//! A program that is run on a file for somebody else: without a shell, an environment or
+//! descriptors of ours, bounded, and ended with whoever started it.
+
+use crate::{cage::Cage, wait_readable};
+use rustix::{
+    io::ioctl_fionbio,
+    pipe::fcntl_setpipe_size,
+    process::{
+        Pid, PidfdFlags, Resource, Rlimit, Signal, getppid, getrlimit, kill_process_group,
+        pidfd_open, set_parent_process_death_signal, setrlimit,
+    },
+    thread::set_no_new_privs,
+};
+use std::{
+    fs::File,
+    io::{self, Read},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::process::{CommandExt, ExitStatusExt},
+    },
+    path::{Path, PathBuf},
+    process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
+
+/// What is to be run.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Program {
+    /// The program, by its whole path, and its arguments.
+    pub command: Vec<String>,
+    /// All of its environment.
+    pub variables: Vec<(&'static str, String)>,
+    /// What it may use.
+    pub bounds: Bounds,
+    /// `Some`: of files it sees these, those of the system and what the command names, writes
+    /// none, and reaches no network by TCP. `None`: it may what its account may.
+    pub confined: Option<Vec<PathBuf>>,
+}
+
+/// What a program may use; it is ended if it takes more.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Bounds {
+    /// Of a processor.
+    pub cpu_seconds: u64,
+    /// Of address space.
+    pub memory_bytes: u64,
+}
+
+/// A program under way. Dropping it ends it, and all of its group.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    end: OwnedFd,
+    out: Option<ChildStdout>,
+    words: Option<ChildStderr>,
+    said: Vec<u8>,
+    status: Option<ExitStatus>,
+}
+
+/// What became of a wait for output.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Made {
+    /// So many bytes were read.
+    Bytes(usize),
+    /// All was read, and the program has ended so.
+    Ended(ExitStatus),
+    /// What was to stop it was raised.
+    Stopped,
+    /// It is past the time.
+    Late,
+}
+
+impl Program {
+    /// Starts it, with `input` to read from. It ends with the calling thread.
+    pub fn start(&self, input: File) -> io::Result<Running> {
+        let (program, arguments) = self.command.split_first().ok_or(io::ErrorKind::NotFound)?;
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .env_clear()
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
+            .current_dir("/")
+            .process_group(0)
+            .stdin(input)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let cage = self.cage()?;
+        let (bounds, parent) = (self.bounds, rustix::process::getpid());
+        // SAFETY: `prepare` makes system calls, and neither allocates nor takes a lock.
+        #[allow(unsafe_code)]
+        unsafe {
+            command.pre_exec(move || prepare(bounds, parent, cage.as_ref()));
+        }
+        let mut child = command.spawn()?;
+        let (out, words) = (child.stdout.take(), child.stderr.take());
+        let end = match of(&child).and_then(|id| Ok(pidfd_open(id, PidfdFlags::empty())?)) {
+            Ok(end) => end,
+            Err(error) => {
+                let _ = (child.kill(), child.wait());
+                return Err(error);
+            }
+        };
+        let running = Running {
+            child,
+            end,
+            out,
+            words,
+            said: Vec::new(),
+            status: None,
+        };
+        running.ready()?;
+        Ok(running)
+    }
+
+    fn cage(&self) -> io::Result<Option<Cage>> {
+        let Some(more) = &self.confined else {
+            return Ok(None);
+        };
+        let named = self.command.iter().map(Path::new);
+        let named = named.filter(|path| path.is_absolute());
+        let all = SYSTEM.iter().map(Path::new).chain(named);
+        let cage = Cage::new(all.chain(more.iter().map(PathBuf::as_path)));
+        cage.map(Some).map_err(|error| match error.raw_os_error() {
+            Some(libc::ENOSYS | libc::EOPNOTSUPP) => io::Error::new(
+                io::ErrorKind::Unsupported,
+                "this kernel cannot confine programs (Landlock, Linux 5.13)",
+            ),
+            _ => error,
+        })
+    }
+}
+
+impl Running {
+    fn ready(&self) -> io::Result<()> {
+        if let Some(out) = &self.out {
+            ioctl_fionbio(out, true)?;
+            // Fewer changes between the two processes; what is not given is no harm.
+            let _ = fcntl_setpipe_size(out, PIPE_BYTES);
+        }
+        match &self.words {
+            Some(words) => Ok(ioctl_fionbio(words, true)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until it has written something, and reads that; or until it has ended, `stop` can
+    /// be read, or it is `late`. What others that it started still write then is not waited for.
+    pub fn read(
+        &mut self,
+        buffer: &mut [u8],
+        stop: BorrowedFd<'_>,
+        late: Instant,
+    ) -> io::Result<Made> {
+        loop {
+            let patience = match self.status {
+                Some(_) => Duration::ZERO,
+                None => late.saturating_duration_since(Instant::now()),
+            };
+            if patience.is_zero() && self.status.is_none() {
+                return Ok(Made::Late);
+            }
+            let out = self.out.as_ref().map_or(stop, AsFd::as_fd);
+            let words = self.words.as_ref().map_or(stop, AsFd::as_fd);
+            let ready = wait_readable([stop, self.end.as_fd(), out, words], patience)?;
+            if ready[0] {
+                return Ok(Made::Stopped);
+            }
+            if ready[3] {
+                self.listen()?;
+            }
+            if ready[2] && self.out.is_some() {
+                match self.out.as_mut().map_or(Ok(0), |out| out.read(buffer)) {
+                    Ok(0) => self.out = None,
+                    Ok(count) => return Ok(Made::Bytes(count)),
+                    Err(error) if is_nothing(&error) => {}
+                    Err(error) => return Err(error),
+                }
+                continue;
+            }
+            match self.status {
+                Some(status) if !ready[3] => return Ok(Made::Ended(status)),
+                None if ready[1] => self.status = Some(self.bury()?),
+                _ => {}
+            }
+        }
+    }
+
+    /// Returns the last line that it wrote to its standard error, as far as that is text.
+    pub fn last_words(&self) -> String {
+        let said = String::from_utf8_lossy(&self.said);
+        let mut lines = said.lines().rev().map(str::trim);
+        let last = lines.find(|line| !line.is_empty()).unwrap_or_default();
+        let plain = |c: char| if c.is_control() { ' ' } else { c };
+        last.chars().take(WORDS_MAX).map(plain).collect()
+    }
+
+    fn listen(&mut self) -> io::Result<()> {
+        let mut some = [0; 4096];
+        match self
+            .words
+            .as_mut()
+            .map_or(Ok(0), |words| words.read(&mut some))
+        {
+            Ok(0) => self.words = None,
+            Ok(count) => {
+                self.said.extend_from_slice(&some[..count]);
+                let excess = self.said.len().saturating_sub(SAID_MAX);
+                self.said.drain(..excess);
+            }
+            Err(error) if is_nothing(&error) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Ends what it left behind, as long as its number is not somebody else's, and takes
+    /// its status.
+    fn bury(&mut self) -> io::Result<ExitStatus> {
+        if let Ok(group) = of(&self.child) {
+            // That there is nobody left is as well.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        self.child.wait()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.status.is_none() {
+            let _ = self.bury();
+        }
+    }
+}
+
+fn of(child: &Child) -> io::Result<Pid> {
+    let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    id.ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+/// What the new process does before it becomes the program.
+fn prepare(bounds: Bounds, parent: Pid, cage: Option<&Cage>) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    if getppid() != Some(parent) {
+        // Whoever started us has ended before that could be known.
+        return Err(io::Error::from_raw_os_error(libc::ESRCH));
+    }
+    // At the first bound of time there is a signal that tells why.
+    bound(Resource::Cpu, bounds.cpu_seconds, CPU_GRACE_SECONDS)?;
+    bound(Resource::As, bounds.memory_bytes, 0)?;
+    bound(Resource::Core, 0, 0)?;
+    bound(Resource::Nofile, FILES_MAX, 0)?;
+    set_no_new_privs(true)?;
+    // SAFETY: descriptors are marked to be closed by exec, no more.
+    #[allow(unsafe_code)]
+    let closing = unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            3,
+            u32::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        )
+    };
+    if closing != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    match cage {
+        Some(cage) => cage.enter(),
+        None => Ok(()),
+    }
+}
+
+fn bound(resource: Resource, most: u64, grace: u64) -> rustix::io::Result<()> {
+    let own = getrlimit(resource).maximum.unwrap_or(u64::MAX);
+    let limit = Rlimit {
+        current: Some(own.min(most)),
+        maximum: Some(own.min(most.saturating_add(grace))),
+    };
+    setrlimit(resource, limit)
+}
+
+fn is_nothing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}
+
+/// Tells by which signal something ended, if it did, for people.
+pub fn ended_by(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit status {code}"),
+        (_, Some(libc::SIGXCPU)) => "it used more of the processor than it may".into(),
+        (_, Some(signal)) => format!("ended by signal {signal}"),
+        _ => "it ended oddly".into(),
+    }
+}
+
+/// What every program needs.
+const SYSTEM: [&str; 8] = [
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib64",
+    "/etc/ld.so.cache",
+    "/dev/zero",
+    "/dev/urandom",
+];
+const FILES_MAX: u64 = 64;
+const CPU_GRACE_SECONDS: u64 = 5;
+const PIPE_BYTES: usize = 1 << 20;
+const SAID_MAX: usize = 8192;
+const WORDS_MAX: usize = 200;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Wake;
+
+    fn shell(script: &str) -> Program {
+        Program {
+            command: ["/bin/sh", "-c", script].map(String::from).into(),
+            variables: vec![("GIVEN", "this".into())],
+            bounds: Bounds {
+                cpu_seconds: 10,
+                memory_bytes: 1 << 30,
+            },
+            confined: Some(Vec::new()),
+        }
+    }
+
+    fn null() -> File {
+        File::open("/dev/null").unwrap()
+    }
+
+    /// Everything it writes, how it ended, and its last words.
+    fn run(program: &Program, input: File) -> (String, Made, String) {
+        let mut running = program.start(input).unwrap();
+        let (wake, late) = (Wake::new().unwrap(), Instant::now() + PATIENCE);
+        let (mut all, mut some) = (Vec::new(), [0; 1000]);
+        loop {
+            match running.read(&mut some, wake.as_fd(), late).unwrap() {
+                Made::Bytes(count) => all.extend_from_slice(&some[..count]),
+                made => {
+                    let text = String::from_utf8(all).unwrap();
+                    return (text, made, running.last_words());
+                }
+            }
+        }
+    }
+
+    fn ended(code: i32) -> Made {
+        Made::Ended(ExitStatus::from_raw(code << 8))
+    }
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn what_is_not_wanted_can_be_thrown_away() {
+        let (text, made, _) = run(&shell("echo x >/dev/null 2>&1 && cat </dev/null"), null());
+        assert_eq!((&*text, made), ("", ended(0)));
+    }
+
+    #[test]
+    fn it_gets_its_input_and_no_environment_but_what_was_given() {
+        let (text, made, _) = run(&shell("/usr/bin/env"), null());
+        let others = text.lines().filter(|line| !line.starts_with("PWD="));
+        let others: Vec<_> = others.filter(|line| !line.starts_with("_=")).collect();
+        assert_eq!(others, ["GIVEN=this"]);
+        assert_eq!(made, ended(0));
+        let own = File::open("/proc/self/cmdline").unwrap();
+        let (text, ..) = run(&shell("tr '\\0' ' '"), own);
+        assert!(!text.is_empty());
+    }
+
+    #[test]
+    fn it_has_no_descriptor_but_its_three() {
+        let inherited = null();
+        rustix::io::fcntl_setfd(&inherited, rustix::io::FdFlags::empty()).unwrap();
+        let mut program = shell("");
+        program.command = ["/bin/ls", "/proc/self/fd"].map(String::from).into();
+        program.confined = None;
+        let (text, made, _) = run(&program, null());
+        assert_eq!(
+            (text.as_str(), made),
+            ("0\n1\n2\n3\n", ended(0)),
+            "3 is what ls reads"
+        );
+    }
+
+    #[test]
+    fn its_status_and_last_words_are_told() {
+        let (text, made, words) = run(
+            &shell("echo out; echo no >&2; echo bad\tnews >&2; exit 3"),
+            null(),
+        );
+        assert_eq!((&*text, made), ("out\n", ended(3)));
+        assert_eq!(words, "bad news");
+        assert_eq!(ended_by(ExitStatus::from_raw(3 << 8)), "exit status 3");
+    }
+
+    #[test]
+    fn what_takes_too_long_is_ended_with_all_that_it_started() {
+        let mut running = shell("sleep 1000 & echo $!; wait").start(null()).unwrap();
+        let (wake, mut some) = (Wake::new().unwrap(), [0; 100]);
+        let made = running.read(&mut some, wake.as_fd(), Instant::now() + PATIENCE);
+        let Made::Bytes(count) = made.unwrap() else {
+            panic!("it says nothing");
+        };
+        let soon = Instant::now() + Duration::from_millis(50);
+        let made = running.read(&mut [0; 100], wake.as_fd(), soon).unwrap();
+        assert_eq!(made, Made::Late);
+        drop(running);
+        let id: u32 = str::from_utf8(&some[..count])
+            .unwrap()
+            .trim()
+            .parse()
+            .unwrap();
+        let is_there = || match std::fs::read_to_string(format!("/proc/{id}/stat")) {
+            Ok(stat) => !stat.contains(") Z "),
+            Err(_) => false,
+        };
+        let late = Instant::now() + PATIENCE;
+        while is_there() {
+            assert!(Instant::now() < late, "{id} lives on");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_flag_stops_the_wait() {
+        let mut running = shell("sleep 1000").start(null()).unwrap();
+        let wake = Wake::new().unwrap();
+        wake.raise();
+        let late = Instant::now() + PATIENCE;
+        let made = running.read(&mut [0; 1], wake.as_fd(), late).unwrap();
+        assert_eq!(made, Made::Stopped);
+    }
+
+    #[test]
+    fn what_it_leaves_behind_does_not_hold_us() {
+        let (text, made, _) = run(&shell("sleep 1000 & echo whole"), null());
+        assert_eq!((&*text, made), ("whole\n", ended(0)));
+    }
+
+    #[test]
+    fn a_bound_of_the_processor_ends_it() {
+        let mut program = shell("while :; do :; done");
+        program.bounds.cpu_seconds = 1;
+        let (_, made, _) = run(&program, null());
+        let Made::Ended(status) = made else {
+            panic!("{made:?}");
+        };
+        assert_eq!(
+            ended_by(status),
+            "it used more of the processor than it may"
+        );
+    }
+
+    #[test]
+    fn a_bound_of_memory_holds() {
+        let mut program = shell("");
+        program.command = ["/usr/bin/head", "-c", "1", "/dev/zero"]
+            .map(String::from)
+            .into();
+        assert_eq!(run(&program, null()).1, ended(0));
+        program.bounds.memory_bytes = 1 << 20;
+        let (_, made, _) = run(&program, null());
+        assert_ne!(made, ended(0));
+    }
+
+    #[test]
+    fn in_its_cage_there_is_the_system_and_nothing_else() {
+        let secret = std::env::temp_dir().join(format!("godwit-cage-{}", std::process::id()));
+        std::fs::write(&secret, "secret\n").unwrap();
+        let read = format!("cat {0}; echo x > {0}; rm -f {0}; true", secret.display());
+        let (text, made, _) = run(&shell(&read), null());
+        assert_eq!((&*text, made), ("", ended(0)));
+        let mut more = shell(&read);
+        more.confined = Some(vec![secret.clone()]);
+        assert_eq!(run(&more, null()).0, "secret\n");
+        let left = std::fs::read_to_string(&secret).unwrap();
+        let mut free = shell(&read);
+        free.confined = None;
+        run(&free, null());
+        assert_eq!((&*left, secret.exists()), ("secret\n", false));
+    }
+}
