@@ -16,7 +16,10 @@ use godwit_wire::{
     marker::Marker,
     mode_e::{Blocks, Ends, Part},
     reply::{Inner, Replies, Reply},
-    server::{Answer, Ask, Cause, Failure, Kind, Outcome, Profile, Session, Stat, Step, Welcome},
+    server::{
+        Answer, Ask, Cause, Failure, Kind, Module, Outcome, Profile, Session, Stat, Step, Way,
+        Welcome,
+    },
     time,
 };
 use std::{
@@ -121,6 +124,7 @@ pub const FEEDS: [Feed; 10] = [
             b"REST 0-10,20-30",
             b"OPTS RETR Parallelism=4,4,4;StripeLayout=Blocked;BlockSize=1048576;",
             b"ERET P 5 10 file",
+            b"ERET reduce=\"5 10\" file",
             b"ESTO A 5 file",
             b"ESTO GODWIT=\"size=5;modify=20261121020036;mode=0644;id=x.1;hold=1;how=new\" file",
             b"SITE GODWIT LEAVES id=x;from=0;count=65536 file",
@@ -316,13 +320,26 @@ pub fn commands(bytes: &[u8]) {
     }
 }
 
+const MODULES: [(&str, Way); 2] = [("reduce", Way::Read), ("unpack", Way::Write)];
+
+fn module((name, way): (&str, Way)) -> Module {
+    Module {
+        name: name.into(),
+        way,
+        about: String::new(),
+    }
+}
+
 /// A control connection, from a client, whose wishes are all granted or all
 /// refused. Every reply can be read, and nothing asked leaves the export.
 pub fn server(bytes: &[u8]) {
     let Some((&how, bytes)) = bytes.split_first() else {
         return;
     };
-    let mut session = Session::new(Profile::default());
+    let mut session = Session::new(Profile {
+        modules: MODULES.map(module).into(),
+        ..Profile::default()
+    });
     let mut said = Vec::new();
     for piece in bytes.chunks(64) {
         session.on_bytes(piece);
@@ -366,6 +383,8 @@ fn paths(ask: &Ask) -> Vec<&Path> {
         | Ask::List { path, .. }
         | Ask::Retrieve { path, .. }
         | Ask::Store { path, .. }
+        | Ask::RetrieveThrough { path, .. }
+        | Ask::StoreThrough { path, .. }
         | Ask::Landed { path, .. }
         | Ask::Finish { path, .. }
         | Ask::Leaves { path, .. }
@@ -396,9 +415,12 @@ fn answer(ask: &Ask, granted: bool) -> Answer {
         }),
         Ask::Size { .. } => Answer::Size(5),
         Ask::Digest { .. } => Answer::Digest("00".into()),
-        Ask::List { .. } | Ask::Retrieve { .. } | Ask::Store { .. } | Ask::Finish { .. } => {
-            Answer::Sent(Outcome::default())
-        }
+        Ask::List { .. }
+        | Ask::Retrieve { .. }
+        | Ask::Store { .. }
+        | Ask::RetrieveThrough { .. }
+        | Ask::StoreThrough { .. }
+        | Ask::Finish { .. } => Answer::Sent(Outcome::default()),
         Ask::Landed { .. } => Answer::Landed {
             size: Some(9),
             done: Extents::from(0..5),

@@ -69,6 +69,10 @@ pub enum Command {
         part: Range<u64>,
         name: RawName,
     },
+    EretThrough {
+        through: Through,
+        name: RawName,
+    },
     Stor(RawName),
     Appe(RawName),
     Stou(String),
@@ -78,6 +82,10 @@ pub enum Command {
     },
     EstoGodwit {
         upload: Upload,
+        name: RawName,
+    },
+    EstoThrough {
+        through: Through,
         name: RawName,
     },
     List(RawName),
@@ -182,6 +190,43 @@ pub enum Godwit {
     Hidden {
         name: RawName,
     },
+    Modules,
+}
+
+/// A program of the server that bytes go through, as the client names it:
+/// `NAME="PARAMETERS"`, or `NAME`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Through {
+    /// What the server calls it.
+    pub module: String,
+    /// What it is told; may be empty.
+    pub parameters: String,
+}
+
+impl std::fmt::Display for Through {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}=\"{}\"", self.module, self.parameters)
+    }
+}
+
+impl std::str::FromStr for Through {
+    type Err = &'static str;
+
+    /// Reads `NAME` or `NAME=PARAMETERS`, of which a command line can be made.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (module, parameters) = text.split_once('=').unwrap_or((text, ""));
+        let through = Self {
+            module: module.into(),
+            parameters: parameters.into(),
+        };
+        match parse_through(format!("{through} x").as_bytes()) {
+            Ok((read, name)) if read == through && name == b"x" => Ok(read),
+            _ => Err(
+                "MODULE or MODULE=PARAMETERS: a name of A-Z a-z 0-9 . _ -, and at most \
+                      1024 bytes on one line without quotation marks",
+            ),
+        }
+    }
 }
 
 /// What `ESTO GODWIT` and `SITE GODWIT FINISH` say about an upload.
@@ -520,11 +565,12 @@ fn parse_striped_port(rest: &[u8]) -> Parsed<Vec<SocketAddr>> {
 }
 
 fn parse_eret(rest: &[u8]) -> Parsed<Command> {
-    let (module, rest) = word(rest);
+    let (module, behind) = word(rest);
     if !module.eq_ignore_ascii_case(b"P") {
-        return refuse(501, "Unknown module; ERET P offset length name is known.");
+        let (through, name) = parse_through(rest)?;
+        return Ok(Command::EretThrough { through, name });
     }
-    let (offset, rest) = word(rest);
+    let (offset, rest) = word(behind);
     let (length, name) = word(rest);
     let (offset, length) = (number(offset)?, number(length)?);
     let Some(end) = offset.checked_add(length) else {
@@ -547,15 +593,52 @@ fn parse_esto(rest: &[u8]) -> Parsed<Command> {
             name: needed(&rest[end + 2..])?,
         });
     }
-    let (module, rest) = word(rest);
+    let (module, behind) = word(rest);
     if !module.eq_ignore_ascii_case(b"A") {
-        return refuse(501, "Unknown module; ESTO A offset name is known.");
+        let (through, name) = parse_through(rest)?;
+        return Ok(Command::EstoThrough { through, name });
     }
-    let (offset, name) = word(rest);
+    let (offset, name) = word(behind);
     Ok(Command::Esto {
         offset: number(offset)?,
         name: needed(name)?,
     })
+}
+
+/// `module="parameters" name` as GCT has it, whose parameters end at the next quotation
+/// mark, or `module name`.
+fn parse_through(rest: &[u8]) -> Parsed<(Through, RawName)> {
+    let known = |b: &u8| b.is_ascii_alphanumeric() || b"._-".contains(b);
+    let end = rest.iter().position(|b| !known(b)).unwrap_or(rest.len());
+    let (module, behind) = rest.split_at(end);
+    if module.is_empty() || end > MODULE_MAX {
+        return refuse(501, "A module is named by at most 32 of A-Z a-z 0-9 . _ -");
+    }
+    let (parameters, name) = match behind.strip_prefix(b"=\"") {
+        None => (&b""[..], behind),
+        Some(quoted) => match quoted.iter().position(|&b| b == b'"') {
+            Some(end) => (&quoted[..end], &quoted[end + 1..]),
+            None => return refuse(501, "The parameters of the module have no end."),
+        },
+    };
+    let Some(name) = name.strip_prefix(b" ") else {
+        return refuse(
+            501,
+            "A module is told as NAME=\"PARAMETERS\" and then a pathname.",
+        );
+    };
+    let parameters = match str::from_utf8(parameters) {
+        Ok(text) if text.len() <= PARAMETERS_MAX && !text.contains(char::is_control) => text,
+        _ => {
+            let why = "Parameters of a module are at most 1024 bytes of UTF-8 on one line.";
+            return refuse(501, why);
+        }
+    };
+    let through = Through {
+        module: text(module),
+        parameters: parameters.into(),
+    };
+    Ok((through, needed(name)?))
 }
 
 /// `size=N;modify=T;…`, every fact optional, unknown ones refused: whoever
@@ -858,6 +941,7 @@ fn parse_godwit(rest: &[u8]) -> Parsed<Godwit> {
         "SPACE" => return Ok(Godwit::Space { name }),
         "FLUSH" => return Ok(Godwit::Flush { name }),
         "HIDDEN" => return Ok(Godwit::Hidden { name }),
+        "MODULES" => return Ok(Godwit::Modules),
         _ => {}
     }
     let (facts, name) = word(rest);
@@ -968,6 +1052,8 @@ fn refuse<T>(code: u16, text: impl Into<String>) -> Parsed<T> {
 
 const FACTS_MAX: usize = 64;
 const LEAVES_MAX: u64 = 65_536;
+const MODULE_MAX: usize = 32;
+const PARAMETERS_MAX: usize = 1024;
 /// A day: nobody waits longer for a marker.
 const SECONDS_MAX: u64 = 86_400;
 
@@ -1095,6 +1181,55 @@ mod tests {
             assert_eq!(code(&format!("ESTO GODWIT=\"{bad}\" x")), 501, "{bad}");
         }
         assert_eq!(code("ESTO GODWIT=\"size=5 x"), 501);
+    }
+
+    #[test]
+    fn a_module_is_named_with_parameters_or_without() {
+        let through = |module: &str, parameters: &str| Through {
+            module: module.into(),
+            parameters: parameters.into(),
+        };
+        for (line, module, parameters, name) in [
+            (r#"reduce="7 8" a b"#, "reduce", "7 8", "a b"),
+            (r#"reduce="" x"#, "reduce", "", "x"),
+            ("reduce x", "reduce", "", "x"),
+            (r#"Re-1.2_c="é"  x"#, "Re-1.2_c", "é", " x"),
+            (r#"head="5" a" b"#, "head", "5", "a\" b"),
+        ] {
+            let (through, name) = (through(module, parameters), name.as_bytes().to_vec());
+            let (eret, esto) = (format!("ERET {line}"), format!("ESTO {line}"));
+            let read = Command::EretThrough {
+                through: through.clone(),
+                name: name.clone(),
+            };
+            assert_eq!(parse(&eret), read, "{eret}");
+            assert_eq!(
+                parse(&esto),
+                Command::EstoThrough { through, name },
+                "{esto}"
+            );
+        }
+        assert_eq!("reduce".parse(), Ok(through("reduce", "")));
+        assert_eq!("reduce=a=b".parse(), Ok(through("reduce", "a=b")));
+        for bad in ["", "=7", "re duce", "reduce=a\"b", "reduce=a\nb"] {
+            assert!(bad.parse::<Through>().is_err(), "{bad}");
+        }
+        let long = format!("ERET reduce=\"{}\" x", "p".repeat(1025));
+        for bad in [
+            "ERET",
+            "ERET reduce",
+            "ERET reduce=7 x",
+            "ERET reduce=\"7 x",
+            "ERET reduce=\"7\"x",
+            "ERET reduce=\"7\" ",
+            "ERET reduce=\"7\u{7f}\" x",
+            "ERET ../reduce x",
+            "ERET =\"7\" x",
+            "ERET a23456789012345678901234567890123 x",
+            &long,
+        ] {
+            assert_eq!(code(bad), 501, "{bad}");
+        }
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod secure;
 mod settings;
 mod site;
 mod tell;
+mod through;
 mod transfer;
 
 pub use crate::tuned::Tuned;
@@ -80,6 +81,28 @@ pub struct Profile {
     pub offers_cluster: bool,
     /// How many others make striped transfers for this server.
     pub stripes: usize,
+    /// Programs that bytes can go through.
+    pub modules: Vec<Module>,
+}
+
+/// A program that bytes of files can go through, as a client is told of it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Module {
+    /// What clients call it.
+    pub name: String,
+    /// On which way.
+    pub way: Way,
+    /// A few words on what it does, and its parameters.
+    pub about: String,
+}
+
+/// Which way bytes go through a module.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Way {
+    /// Out of a file, to the client: `ERET`.
+    Read,
+    /// Into a file: `ESTO`.
+    Write,
 }
 
 impl Default for Profile {
@@ -93,6 +116,7 @@ impl Default for Profile {
             offers_gsi: false,
             offers_cluster: false,
             stripes: 0,
+            modules: Vec::new(),
         }
     }
 }
@@ -413,11 +437,17 @@ impl Session {
             Command::Scks { by, value } => self.expect_checksum(&by, value),
             Command::Retr(name) => return self.retrieve(&name, 0..u64::MAX),
             Command::Eret { part, name } => return self.retrieve(&name, part),
+            Command::EretThrough { through, name } => {
+                return self.retrieve_through(&name, through);
+            }
             Command::Stor(name) => return self.store(&name, Place::Whole),
             Command::Appe(name) => return self.store(&name, Place::End),
             Command::Esto { offset, name } => return self.store(&name, Place::At(offset)),
             Command::EstoGodwit { upload, name } => {
                 return self.store(&name, Place::Named(upload));
+            }
+            Command::EstoThrough { through, name } => {
+                return self.store_through(&name, through);
             }
             Command::Stou(name) => {
                 let name = if name.is_empty() { "stou" } else { &name };

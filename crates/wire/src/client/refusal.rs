@@ -110,6 +110,10 @@ fn why(reply: &Reply, said: &str) -> Why {
     if reply.code == 421 {
         return Why::Busy;
     }
+    // What a program of theirs says is not about our file.
+    if reply.globus_code() == Some(MODULE_FAILED) {
+        return Why::Other;
+    }
     if let Some(why) = reply
         .globus_code()
         .and_then(globus)
@@ -156,6 +160,8 @@ fn refine(why: Why, said: &str) -> Why {
         why
     }
 }
+
+const MODULE_FAILED: &str = "MODULE_FAILED";
 
 /// Words of `strerror` as GCT, ProFTPD and Pure-FTPd pass them on, and of vsftpd.
 const WORDS: [(&str, Why); 26] = [
@@ -255,6 +261,12 @@ mod tests {
             Why::Busy
         );
         assert_eq!(why_of(Reply::new(530, "Login incorrect.")), Why::Login);
+        let module = [
+            "GlobusError: v=1 c=MODULE_FAILED",
+            "GridFTP-Error-String: reduce: awk: no such file",
+            "End.",
+        ];
+        assert_eq!(why_of(Reply::of_lines(550, module)), Why::Other);
         assert_eq!(
             why_of(Reply::new(552, "Transfer aborted. Disk full")),
             Why::NoSpace

@@ -14,6 +14,8 @@ pub struct Told {
     pub modify: Option<Duration>,
     /// What it hashes to, if that was known without reading anything again.
     pub blake3: Option<Digest>,
+    /// Length of the file that a module made of an upload.
+    pub kept: Option<u64>,
     /// Which ranges of an upload landed.
     pub done: Option<Extents>,
     /// Whether an upload is under its name now.
@@ -47,6 +49,7 @@ impl Told {
                 "size" => told.size = Some(value.parse().ok()?),
                 "modify" => told.modify = Some(time::parse(value.as_bytes())?),
                 "blake3" => told.blake3 = Some(Digest::from_hex(Algorithm::Blake3, value).ok()?),
+                "kept" => told.kept = Some(value.parse().ok()?),
                 "done" if value.is_empty() => told.done = Some(Extents::new()),
                 "done" => told.done = Some(value.parse().ok()?),
                 "published" => told.published = Some(value == "1"),

@@ -2,7 +2,7 @@
 //!
 //! Paths are relative to the root of what is served, without `..`.
 
-use crate::command::{Family, Mode, Share, Type, Upload};
+use crate::command::{Family, Mode, Share, Through, Type, Upload};
 use crate::server::listing::Listing;
 use crate::shield::{DataPeer, Level};
 use crate::tuned::Tuned;
@@ -69,6 +69,19 @@ pub enum Ask {
     Retrieve { path: PathBuf, want: Want, leg: Leg },
     /// Receive a file. → `Sent`
     Store { path: PathBuf, give: Give, leg: Leg },
+    /// Send what a module makes of a file. → `Sent`
+    RetrieveThrough {
+        path: PathBuf,
+        through: Through,
+        leg: Leg,
+    },
+    /// Receive what a module makes a file of. → `Sent`
+    StoreThrough {
+        path: PathBuf,
+        through: Through,
+        give: Give,
+        leg: Leg,
+    },
     /// What of an upload has landed? → `Landed`
     Landed { path: PathBuf, id: Option<String> },
     /// Publish an upload. → `Sent`
@@ -255,12 +268,15 @@ pub struct Welcome {
 /// What is known after a transfer.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Outcome {
-    /// Length of the file.
+    /// Length of the file; with a module, of what went over the data connections.
     pub size: Option<u64>,
     /// Its time of change.
     pub modify: Option<Duration>,
-    /// 64 hex digits, if known without reading anything again.
+    /// 64 hex digits, if known without reading anything again; with a module, of what went
+    /// over the data connections.
     pub blake3: Option<String>,
+    /// Length of the file that a module made of an upload.
+    pub kept: Option<u64>,
     /// What landed, of an upload that is not published.
     pub done: Option<Extents>,
     /// Whether an upload is under its name now.

@@ -46,6 +46,8 @@ pub enum Cause {
     Stalled,
     /// `ABOR`, or the server stops.
     Aborted,
+    /// A module did not do what it should.
+    Module,
     /// Too much asked for now.
     Busy,
     /// Login refused.
@@ -112,6 +114,7 @@ impl Failure {
             Cause::BadName => "use another name",
             Cause::Changed => "look at it again, and begin anew",
             Cause::Corrupt { .. } => "send it again; nothing of it was published",
+            Cause::Module => "see what it takes: SITE GODWIT MODULES; nothing is kept",
             Cause::Internal => "try again in a while; the log of this server tells more",
             _ => return None,
         })
@@ -130,6 +133,7 @@ impl Failure {
             Cause::BadName => ("INVALID_PATH_NAME", 22),
             Cause::Changed => ("FILE_CHANGED", 116),
             Cause::Corrupt { .. } => ("INCORRECT_CHECKSUM", 0),
+            Cause::Module => ("MODULE_FAILED", 5),
             Cause::Internal => ("INTERNAL_ERROR", 5),
             _ => return None,
         })

@@ -107,6 +107,10 @@ impl Session {
                 let path = self.path_to_change(&name, "write it to the disk")?;
                 self.ask(Ask::Flush { path }, done("write it to the disk"))
             }
+            Godwit::Modules => {
+                self.tell_modules();
+                None
+            }
             Godwit::Space { name } => {
                 let path = self.path(&name, "tell the room there")?;
                 self.ask(Ask::Space { path }, Then::Space)

@@ -122,8 +122,14 @@ const SYNTAX: [(&str, &str); 67] = [
     ("ENC", "<sp> base64"),
     ("EPRT", "<sp> |family|address|port|"),
     ("EPSV", "[<sp> 1|2|ALL]"),
-    ("ERET", "<sp> P <sp> offset <sp> length <sp> pathname"),
-    ("ESTO", "<sp> A <sp> offset <sp> pathname"),
+    (
+        "ERET",
+        "<sp> P <sp> offset <sp> length <sp> pathname | <sp> module=\"parameters\" <sp> pathname",
+    ),
+    (
+        "ESTO",
+        "<sp> A <sp> offset <sp> pathname | <sp> module=\"parameters\" <sp> pathname",
+    ),
     ("FEAT", ""),
     ("HELP", "[<sp> command]"),
     ("LANG", "[<sp> EN]"),

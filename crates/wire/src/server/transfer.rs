@@ -20,10 +20,10 @@ use std::{ops::Range, path::Path, time::Duration};
 /// What was said about the next transfer. Any transfer uses it up.
 #[derive(Debug, Default)]
 pub(super) struct Next {
-    rest: Option<Rest>,
-    size: Option<u64>,
-    check: Option<(Algorithm, String)>,
-    modify: Option<Duration>,
+    pub(super) rest: Option<Rest>,
+    pub(super) size: Option<u64>,
+    pub(super) check: Option<(Algorithm, String)>,
+    pub(super) modify: Option<Duration>,
     direction: Option<Direction>,
     /// Data connections were used for it.
     opened: bool,
@@ -59,10 +59,12 @@ impl Session {
                 | Command::Opts(_)
                 | Command::Retr(_)
                 | Command::Eret { .. }
+                | Command::EretThrough { .. }
                 | Command::Stor(_)
                 | Command::Appe(_)
                 | Command::Esto { .. }
                 | Command::EstoGodwit { .. }
+                | Command::EstoThrough { .. }
                 | Command::List(_)
                 | Command::Nlst(_)
                 | Command::Mlsd(_)
@@ -100,8 +102,13 @@ impl Session {
         self.say.line(250, "OK.");
     }
 
+    /// Uses up what was said about this transfer.
+    pub(super) fn take_next(&mut self) -> Next {
+        std::mem::take(&mut self.ready().next)
+    }
+
     pub(super) fn retrieve(&mut self, name: &[u8], part: Range<u64>) -> Option<Ask> {
-        let next = std::mem::take(&mut self.ready().next);
+        let next = self.take_next();
         let path = self.path(name, "open it")?;
         let leg = self.leg(Direction::Out)?;
         let have = match next.rest {
@@ -128,7 +135,7 @@ impl Session {
     }
 
     pub(super) fn store(&mut self, name: &[u8], place: Place) -> Option<Ask> {
-        let next = std::mem::take(&mut self.ready().next);
+        let next = self.take_next();
         let path = self.path_to_change(name, "open it")?;
         let leg = self.leg(Direction::In)?;
         if let (Mode::Stream, Some(Rest::Have(have))) = (leg.mode, &next.rest)
@@ -187,14 +194,14 @@ impl Session {
         self.transfer(Ask::List { path, listing, leg }, Direction::Out)
     }
 
-    fn transfer(&mut self, ask: Ask, direction: Direction) -> Option<Ask> {
+    pub(super) fn transfer(&mut self, ask: Ask, direction: Direction) -> Option<Ask> {
         let next = &mut self.ready().next;
         (next.direction, next.opened) = (Some(direction), false);
         self.ask(ask, Then::Transfer)
     }
 
     /// Returns how bytes will travel, or says why they cannot.
-    fn leg(&mut self, direction: Direction) -> Option<Leg> {
+    pub(super) fn leg(&mut self, direction: Direction) -> Option<Leg> {
         let ready = self.ready();
         let (settings, data) = (&ready.settings, ready.data);
         if let Some((code, text)) = data.refusal(settings.mode, direction, settings.ours) {
@@ -387,6 +394,7 @@ impl Outcome {
         tell("size", self.size.map(|n| n.to_string()));
         tell("modify", self.modify.map(|t| Written(t).to_string()));
         tell("blake3", self.blake3.clone());
+        tell("kept", self.kept.map(|n| n.to_string()));
         tell("done", self.done.as_ref().map(Extents::to_string));
         tell("published", self.published.map(|p| u8::from(p).to_string()));
         tell(
@@ -403,6 +411,7 @@ impl Outcome {
 /// data connections are, and room is missed only when it is written to.
 fn doing(cause: &Cause, direction: Option<Direction>, opened: bool) -> &'static str {
     match (direction, cause) {
+        (_, Cause::Module) => "put it through the module",
         (Some(Direction::In), Cause::NoSpace) => "write it to its end",
         (Some(Direction::In), Cause::Changed | Cause::Internal) if opened => "write it to its end",
         (Some(Direction::Out), Cause::Changed | Cause::Internal) if opened => "read it to its end",
