@@ -114,6 +114,26 @@ impl Dir {
         self.0.without_links(path)
     }
 
+    /// Opens a file for a program that is to read it, and tells what it is now.
+    pub fn lend(&self, path: &Path) -> Result<(File, Stat)> {
+        self.0.lend(path)
+    }
+
+    /// Returns a file without a name, on the disk where `path` will be: for bytes that must all
+    /// be there before something is made of them. It goes when it is closed.
+    pub fn spool(&self, path: &Path) -> Result<File> {
+        let folder = self.0.place_of_file(path)?.folder;
+        let name = partial::passing_name();
+        let made = folder.open(&name, Open::CreateNew, 0o600);
+        made.and_then(|file| folder.remove_file(&name).map(|()| file))
+            .map_err(|e| wrong(path, e))
+    }
+
+    /// Tells whether files are opened with the rights of this process, and not of an account.
+    pub fn is_our_own(&self) -> bool {
+        !self.0.root.is_afar()
+    }
+
     /// Returns what is known of the name itself: a link is told as a link.
     pub fn stat_of_name(&self, path: &Path) -> Result<Stat> {
         self.0.stat_of_name(path)

@@ -322,6 +322,12 @@ impl Link {
             .map_err(|cause| self.lost("ending the data", cause))
     }
 
+    /// Has the peer see a broken connection once this one is closed.
+    pub(super) fn reset(&self) {
+        // Then it sees an end before the end was announced; only stream mode cannot tell.
+        let _ = godwit_sys::reset_when_closed(self.stream.as_fd());
+    }
+
     /// Gives back the memory that only a transfer needs.
     pub(super) fn rest(&mut self) {
         if self.start == self.end && self.ahead.len() > SMALL + PAGE {

@@ -167,6 +167,14 @@ impl<C: BorrowMut<Channel>, W: Borrow<Watch>> Sending<C, W> {
         Ok((sent, self.channel))
     }
 
+    /// Ends the connections so that no receiver takes it for the end of the file: in stream mode
+    /// dropping it would say just that.
+    pub fn break_off(self) {
+        for stripe in &self.state().free {
+            stripe.link.reset();
+        }
+    }
+
     /// Returns what watches over it.
     pub fn watch(&self) -> &W {
         &self.watch

@@ -1,7 +1,7 @@
 //! Reading files.
 
 use super::{Inner, place, regular, stat, wrong};
-use crate::{Error, Lying, Read, Result, SMALL_BYTES, Small, Take, Verified};
+use crate::{Error, Lying, Read, Result, SMALL_BYTES, Small, Stat, Take, Verified};
 use godwit_core::{Algorithm, Chain, Digest, Extents, Hashing, LEAF_BYTES, Leaves, Piece};
 use godwit_sys::{self as sys, Buffer, Meta, Open};
 use std::{
@@ -111,6 +111,11 @@ impl Inner {
         })?;
         unchanged(path, &file, &before)?;
         Ok(chains)
+    }
+
+    pub(super) fn lend(&self, path: &Path) -> Result<(File, Stat)> {
+        let (file, meta) = self.to_read(path)?;
+        Ok((file, stat(&meta, None)))
     }
 
     fn to_read(&self, path: &Path) -> Result<(File, Meta)> {

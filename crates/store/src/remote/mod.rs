@@ -20,6 +20,7 @@ mod parts;
 mod proof;
 mod session;
 mod small;
+mod through;
 mod tunnel;
 
 use crate::{
@@ -52,6 +53,7 @@ use std::{
     },
     time::Duration,
 };
+pub use through::Made;
 
 /// What somebody who opens a server wants of it.
 #[derive(Clone, Debug)]

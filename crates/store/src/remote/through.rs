@@ -1,0 +1,176 @@
+//! Files through a program of the server: what it makes of one comes here, or what we send
+//! becomes what it makes of that. Neither is known before it is there, so nothing is resumed.
+
+use super::{
+    Remote,
+    attend::{attend, begin},
+    data::Hosts,
+    faults,
+    fetch::new_watch,
+    session::{Flow, Session},
+};
+use crate::{
+    Checks, Error, Result, Take,
+    channel::{Mode, Watch},
+};
+use godwit_core::{Block, Chain, Digest, Extents};
+use godwit_wire::{
+    client::{Family, Line, Talk, Told},
+    command::Through,
+};
+use std::{path::Path, sync::Mutex};
+
+/// What went over the data connections of a transfer through a module.
+#[derive(Clone, Debug)]
+pub struct Made {
+    /// So many bytes.
+    pub bytes: u64,
+    /// What the server says that they hash to.
+    pub digest: Option<Digest>,
+    /// Length of the file that the module made of an upload, if it is told.
+    pub kept: Option<u64>,
+}
+
+impl Remote {
+    /// Has the server put a file through one of its modules, and gives `into` what comes out,
+    /// in order. An error means that it is not whole, however much of it came.
+    pub fn read_through(&self, path: &Path, through: &Through, into: &dyn Take) -> Result<Made> {
+        self.with(path, |session| {
+            let name = self.name(session, path)?;
+            let line = line("ERET", through, &name)?;
+            let watch = self.watch_over_module(session)?;
+            let mut channel = session.open_data(Flow::Fetch, BLOCKS, 1, Hosts::One, &watch)?;
+            session.say(&line)?;
+            let begun = begin(session, path, self.0.options.stall)?;
+            let counted = Counted::over(into);
+            let carry = || channel.receive(BLOCKS, 0, &counted, &watch);
+            let options = &self.0.options;
+            let (_, last) = attend(
+                session,
+                options,
+                &watch,
+                path,
+                begun,
+                carry,
+                &mut |_| Ok(()),
+            )?;
+            session.keep_data(channel, Flow::Fetch, BLOCKS, 1, Hosts::One);
+            let told = Told::from_reply(&last).unwrap_or_default();
+            Ok(Made {
+                bytes: counted.whole(&session.host, &told)?,
+                digest: told.blake3,
+                kept: None,
+            })
+        })
+    }
+
+    /// Sends what `fill` gives, `size` bytes from the first to the last, and has the server
+    /// publish what its module makes of them; `digest` is what they hash to, if it is known.
+    pub fn write_through(
+        &self,
+        path: &Path,
+        through: &Through,
+        (size, digest): (u64, Option<&Digest>),
+        fill: &(dyn Fn(&dyn Take) -> Result<()> + Sync),
+    ) -> Result<Made> {
+        self.with(path, |session| {
+            let name = self.name(session, path)?;
+            let line = line("ESTO", through, &name)?;
+            let watch = self.watch_over_module(session)?;
+            let mut channel = session.open_data(Flow::Deliver, BLOCKS, 1, Hosts::One, &watch)?;
+            let mut before = vec![Line::new("ALLO").and(size)];
+            let digest = digest.filter(|_| session.family() == Family::Godwit);
+            before.extend(digest.map(|digest| Line::new("SCKS BLAKE3").and(digest.hex())));
+            for reply in session.ask(&before)? {
+                faults::check(&session.host, path, &reply)?;
+            }
+            session.say(&line)?;
+            let begun = begin(session, path, self.0.options.stall)?;
+            let checks = Checks {
+                blake3: false,
+                adler32: false,
+            };
+            let carry = || {
+                let sending = channel.send(BLOCKS, 0, checks, &watch);
+                fill(&sending)?;
+                sending.end()
+            };
+            let options = &self.0.options;
+            let (sent, last) =
+                attend(
+                    session,
+                    options,
+                    &watch,
+                    path,
+                    begun,
+                    carry,
+                    &mut |_| Ok(()),
+                )?;
+            session.keep_data(channel, Flow::Deliver, BLOCKS, 1, Hosts::One);
+            let told = Told::from_reply(&last).unwrap_or_default();
+            Ok(Made {
+                bytes: sent.bytes,
+                digest: told.blake3,
+                kept: told.kept,
+            })
+        })
+    }
+
+    fn watch_over_module(&self, session: &Session) -> Result<Watch> {
+        match session.family() {
+            Family::Plain => Err(Error::Unsupported {
+                what: "putting bytes through a module".into(),
+                why: format!("{} is no GridFTP server", session.host),
+            }),
+            _ => new_watch(&self.0.options),
+        }
+    }
+}
+
+fn line(verb: &str, through: &Through, name: &[u8]) -> Result<Line> {
+    let line = Line::new(verb).bytes(through.to_string().as_bytes())?;
+    Ok(line.bytes(name)?)
+}
+
+/// Notes what came.
+struct Counted<'a> {
+    into: &'a dyn Take,
+    came: Mutex<Extents>,
+}
+
+impl<'a> Counted<'a> {
+    fn over(into: &'a dyn Take) -> Self {
+        Self {
+            into,
+            came: Mutex::default(),
+        }
+    }
+
+    /// Returns how much there is; what has a hole, or another length than was told, is not whole.
+    fn whole(&self, host: &str, told: &Told) -> Result<u64> {
+        let came = self.came.lock().expect(NO_PANIC);
+        let size = told.size.unwrap_or(came.end());
+        if came.minus(&Extents::from(0..size)).is_empty() && came.prefix() == size {
+            return Ok(size);
+        }
+        Err(Error::PeerMisbehaved {
+            host: host.into(),
+            what: format!("{size} bytes are what its module made, and {came} came"),
+        })
+    }
+}
+
+impl Take for Counted<'_> {
+    fn put(&self, block: Block<'_>) -> Result<()> {
+        self.into.put(block)?;
+        self.came.lock().expect(NO_PANIC).insert(block.range());
+        Ok(())
+    }
+
+    fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
+        self.into.said(leaf, chain)
+    }
+}
+
+const BLOCKS: Mode = Mode::Extended;
+const NO_PANIC: &str = "no thread panics while it holds this";
