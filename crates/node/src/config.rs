@@ -3,8 +3,13 @@
 //! One table ([`KEYS`]) defines every key; file, environment and flags are read
 //! against it. A later source wins: default, file, environment, flag.
 
+mod modules;
+
+pub use modules::{Allowed, MODULE_KEYS, Module};
+
 use godwit_core::Url;
 use std::{
+    borrow::Cow,
     collections::BTreeMap,
     fmt,
     net::{IpAddr, SocketAddr},
@@ -41,9 +46,12 @@ pub struct Config {
     pub cluster: Cluster,
     /// Nodes that make striped transfers for this one.
     pub stripes: Vec<Url>,
+    /// Programs that bytes of files may go through.
+    pub modules: Vec<Module>,
     /// Variables of the environment that begin as ours do and that nothing reads.
     pub unread: Vec<String>,
     values: BTreeMap<&'static str, Value>,
+    said_of_modules: Vec<modules::Said>,
 }
 
 /// What somebody may do.
@@ -230,7 +238,7 @@ impl fmt::Display for Origin {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Setting {
     /// `section.key`.
-    pub key: &'static str,
+    pub key: Cow<'static, str>,
     /// The value as text.
     pub value: String,
     /// Who said so.
@@ -260,7 +268,7 @@ pub enum Error {
     #[error("{origin}: {key} = {value:?}: {why}")]
     BadValue {
         origin: Origin,
-        key: &'static str,
+        key: Cow<'static, str>,
         value: String,
         why: String,
     },
@@ -465,9 +473,9 @@ impl Config {
         environment: impl IntoIterator<Item = (String, String)>,
         flags: &[(&str, &str, String)],
     ) -> Result<Self, Error> {
-        let (mut values, mut unread) = (defaults(), Vec::new());
+        let (mut values, mut unread, mut modules) = (defaults(), Vec::new(), Vec::new());
         if let Some(path) = file {
-            read_file(path, &mut values)?;
+            modules = read_file(path, &mut values)?;
         }
         for (name, text) in environment {
             if let Some(key) = key_of_variable(&name, &text)? {
@@ -494,7 +502,13 @@ impl Config {
             );
         }
         let config = Self::of(values)?;
-        Ok(Self { unread, ..config })
+        let all = modules.iter().map(modules::Said::module);
+        Ok(Self {
+            unread,
+            modules: all.collect::<Result<_, _>>()?,
+            said_of_modules: modules,
+            ..config
+        })
     }
 
     /// Returns every key with its value and who said so.
@@ -502,13 +516,15 @@ impl Config {
         let setting = |key: &Key| {
             let value = &self.values[key.name];
             Setting {
-                key: key.name,
+                key: key.name.into(),
                 value: value.text.clone(),
                 origin: value.origin.clone(),
                 about: key.about,
             }
         };
-        KEYS.iter().map(setting).collect()
+        let of_modules = self.said_of_modules.iter();
+        let of_modules = of_modules.flat_map(modules::Said::settings);
+        KEYS.iter().map(setting).chain(of_modules).collect()
     }
 
     /// Returns the level of the log.
@@ -577,8 +593,10 @@ impl Config {
             trust,
             cluster,
             stripes: take.one("stripes.members", parse_members)?,
+            modules: Vec::new(),
             unread: Vec::new(),
             values,
+            said_of_modules: Vec::new(),
         })
     }
 }
@@ -599,7 +617,7 @@ impl<'a> Take<'a> {
         let value = &self.0[key];
         read(value.text.trim()).map_err(|why| Error::BadValue {
             origin: value.origin.clone(),
-            key,
+            key: key.into(),
             value: value.text.clone(),
             why,
         })
@@ -636,7 +654,11 @@ fn defaults() -> BTreeMap<&'static str, Value> {
     KEYS.iter().map(|key| (key.name, value(key))).collect()
 }
 
-fn read_file(path: &Path, values: &mut BTreeMap<&'static str, Value>) -> Result<(), Error> {
+/// Reads values, and returns what is said of modules.
+fn read_file(
+    path: &Path,
+    values: &mut BTreeMap<&'static str, Value>,
+) -> Result<Vec<modules::Said>, Error> {
     let text = std::fs::read_to_string(path).map_err(|cause| Error::Unreadable {
         path: path.into(),
         cause,
@@ -648,7 +670,12 @@ fn read_file(path: &Path, values: &mut BTreeMap<&'static str, Value>) -> Result<
             what: godwit_trust::not_toml(&text, &error),
         })?;
     let origin = Origin::File(path.into());
+    let mut of_modules = Vec::new();
     for (section, inside) in table {
+        if section == "modules" {
+            of_modules = modules::read(inside, &origin)?;
+            continue;
+        }
         let toml::Value::Table(inside) = inside else {
             known(&section, &origin)?;
             continue;
@@ -664,7 +691,7 @@ fn read_file(path: &Path, values: &mut BTreeMap<&'static str, Value>) -> Result<
             );
         }
     }
-    Ok(())
+    Ok(of_modules)
 }
 
 fn text_of(value: &toml::Value) -> String {

@@ -185,6 +185,27 @@ impl Guarded {
         }
     }
 
+    /// As [`Dir::lend`].
+    pub(crate) fn lend(&self, path: &Path) -> Result<(fs::File, Stat)> {
+        self.dir.lend(&self.asked(path, Deed::Read)?)
+    }
+
+    /// As [`Dir::spool`], for an upload that was begun.
+    pub(crate) fn spool(&self, path: &Path) -> Result<fs::File> {
+        match self.to_upload(path)? {
+            Some(path) => self.dir.spool(&path),
+            None => Err(Error::Denied {
+                path: path.into(),
+                said: String::new(),
+            }),
+        }
+    }
+
+    /// As [`Dir::is_our_own`].
+    pub(crate) fn is_our_own(&self) -> bool {
+        self.dir.is_our_own()
+    }
+
     /// As [`Dir::share`]; what others put together is changed there.
     pub(crate) fn share(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
         self.dir.share(&self.asked(path, Deed::Write)?, write)

@@ -9,6 +9,7 @@ mod failure;
 mod guarded;
 mod journal;
 mod listener;
+mod modules;
 mod ports;
 mod session;
 mod stdio;
@@ -17,8 +18,8 @@ mod stripes;
 mod trust;
 
 pub use config::{
-    Access, Cluster, Config, Data, Error as ConfigError, KEYS, Key, Limits, Network, Origin,
-    Setting, Trust,
+    Access, Allowed, Cluster, Config, Data, Error as ConfigError, KEYS, Key, Limits, MODULE_KEYS,
+    Module, Network, Origin, Setting, Trust,
 };
 pub use listener::Node;
 pub use stdio::attend;

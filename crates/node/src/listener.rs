@@ -6,6 +6,7 @@ use crate::{
     admission::{Admission, Admitted},
     guarded::{Guarded, Rules},
     journal::Journal,
+    modules::Modules,
     ports::Ports,
     session::Session,
     stop::Stop,
@@ -37,6 +38,7 @@ pub(crate) struct Shared {
     pub(crate) ports: Arc<Ports>,
     pub(crate) stop: Stop,
     pub(crate) journal: Journal,
+    pub(crate) modules: Modules,
     pub(crate) transfers: AtomicU64,
     /// Whoever comes was let in by somebody else, as the account of this process.
     pub(crate) is_let_in: bool,
@@ -70,6 +72,7 @@ impl Shared {
             ports: Ports::new(config.data.ports.clone(), config.data.wait).map_err(Error::Start)?,
             stop: Stop::new().map_err(Error::Start)?,
             journal,
+            modules: Modules::new(&config.modules),
             transfers: AtomicU64::new(1),
             is_let_in,
             host: host_name(&config.host),

@@ -12,6 +12,7 @@ mod publish;
 mod receive;
 mod send;
 mod striped;
+mod through;
 mod trust;
 
 use crate::{
@@ -131,6 +132,7 @@ impl Session {
             offers_gsi: shared.trust.is_offered() && !shared.is_let_in,
             offers_cluster: shared.trust.offers_cluster() && !shared.is_let_in,
             stripes: shared.config.stripes.len(),
+            modules: shared.modules.told(),
             ..Profile::default()
         };
         Ok(Self {
@@ -342,6 +344,15 @@ impl Session {
             Ask::Retrieve { path, want, leg } => self.retrieve(&path, &want, &leg),
             Ask::List { path, listing, leg } => self.list(&path, &listing, &leg),
             Ask::Store { path, give, leg } => self.store(&path, &give, &leg),
+            Ask::RetrieveThrough { path, through, leg } => {
+                self.retrieve_through(&path, &through, &leg)
+            }
+            Ask::StoreThrough {
+                path,
+                through,
+                give,
+                leg,
+            } => self.store_through(&path, &through, &give, &leg),
             Ask::Show { path, listing } => self.show(&path, &listing),
             Ask::Finish {
                 path,

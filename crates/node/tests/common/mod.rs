@@ -60,6 +60,15 @@ impl Served {
     }
 
     pub fn over(scratch: Scratch, settings: &[(&'static str, &str)]) -> Self {
+        Self::configured(scratch, None, settings)
+    }
+
+    /// With a configuration file as well.
+    pub fn configured(
+        scratch: Scratch,
+        file: Option<&Path>,
+        settings: &[(&'static str, &str)],
+    ) -> Self {
         let mut flags = vec![
             (
                 "node.export",
@@ -74,7 +83,7 @@ impl Served {
                 .iter()
                 .map(|&(key, value)| (key, "test", value.to_owned())),
         );
-        let config = Config::load(None, [], &flags).unwrap();
+        let config = Config::load(file, [], &flags).unwrap();
         let node = Node::start(config).unwrap();
         let address = node.addresses().ftp[0];
         Self {

@@ -1,0 +1,230 @@
+//! Programs that bytes of files go through, as the configuration names them: who may have
+//! one run, how many run at once, and what is made of how they end.
+
+use crate::{config::Module, failure::failure};
+use godwit_core::{Block, LEAF_BYTES};
+use godwit_store::{Error, channel::Watch};
+use godwit_sys::{Bounds, Buffer, Made, Program, Running, ended_by, why};
+use godwit_wire::{
+    command::Through,
+    server::{self as wire, Cause, Failure, Way},
+};
+use std::{
+    fs::File,
+    os::fd::AsFd,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+/// All modules of a node.
+#[derive(Debug)]
+pub(crate) struct Modules(Vec<Known>);
+
+#[derive(Debug)]
+struct Known {
+    module: Arc<Module>,
+    running: Arc<AtomicUsize>,
+}
+
+/// The right to run a module once, for as long as this is held.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    module: Arc<Module>,
+    parameters: String,
+    running: Arc<AtomicUsize>,
+}
+
+/// Why nothing whole came out of a module.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// By no fault of its own.
+    Store(Error),
+    /// What it said, or did.
+    Module(String),
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl Fault {
+    /// Tells a client.
+    pub(crate) fn failure(&self) -> Failure {
+        match self {
+            // What there was went into the module.
+            Self::Store(Error::Canceled) => {
+                Failure::new(Cause::Aborted, "Aborted; nothing is kept.")
+            }
+            Self::Store(error) => failure(error),
+            Self::Module(said) => Failure::new(Cause::Module, said.clone()),
+        }
+    }
+}
+
+impl Modules {
+    pub(crate) fn new(modules: &[Module]) -> Self {
+        let known = |module: &Module| Known {
+            module: Arc::new(module.clone()),
+            running: Arc::default(),
+        };
+        Self(modules.iter().map(known).collect())
+    }
+
+    /// Returns what clients are told of them.
+    pub(crate) fn told(&self) -> Vec<wire::Module> {
+        let told = |known: &Known| wire::Module {
+            name: known.module.name.clone(),
+            way: known.module.way,
+            about: known.module.about.clone(),
+        };
+        self.0.iter().map(told).collect()
+    }
+
+    /// Lets somebody run a module, if that is one, and takes these parameters.
+    pub(crate) fn turn(&self, through: &Through, way: Way) -> Result<Turn, Failure> {
+        let mut all = self.0.iter();
+        let known =
+            all.find(|known| known.module.name == through.module && known.module.way == way);
+        let name = &through.module;
+        let Some(Known { module, running }) = known else {
+            let why = format!("There is no module {name} here.");
+            return Err(Failure::new(Cause::Unsupported, why));
+        };
+        if let Some(why) = refusal(module, &through.parameters) {
+            let said = format!("Parameters of {name}: {why}.");
+            return Err(Failure::new(Cause::Unsupported, said));
+        }
+        // Given back by `Turn`, also if it is one too many.
+        let before = running.fetch_add(1, Relaxed);
+        let turn = Turn {
+            module: Arc::clone(module),
+            parameters: through.parameters.clone(),
+            running: Arc::clone(running),
+        };
+        if before >= module.at_once {
+            let said = format!("Busy: {before} of {name} run already; try again in a while.");
+            return Err(Failure::new(Cause::Busy, said));
+        }
+        Ok(turn)
+    }
+}
+
+/// Tells why parameters are not what the configuration allows. As an argument they must not
+/// be taken for an option.
+fn refusal(module: &Module, parameters: &str) -> Option<String> {
+    let is_argument = module.command.iter().any(|word| word == PLACE);
+    if is_argument && parameters.starts_with('-') {
+        return Some("they begin with a dash, as an option would".into());
+    }
+    module.parameters.refuses(parameters)
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.running.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Turn {
+    pub(crate) fn name(&self) -> &str {
+        &self.module.name
+    }
+
+    /// Starts the program on a file; it ends with the calling thread at the latest.
+    pub(crate) fn start(&self, input: File) -> Result<Run<'_>, Fault> {
+        let module = &self.module;
+        let word = |word: &String| match word.as_str() {
+            PLACE => self.parameters.clone(),
+            word => word.to_owned(),
+        };
+        let program = Program {
+            command: module.command.iter().map(word).collect(),
+            variables: vec![("GODWIT_PARAMETERS", self.parameters.clone())],
+            bounds: Bounds {
+                cpu_seconds: module.cpu_seconds,
+                memory_bytes: module.memory_bytes,
+            },
+            confined: module.confined.then(|| module.reads.clone()),
+        };
+        let late = Instant::now() + module.time;
+        let running = program.start(input).map_err(|cause| {
+            let (name, cause) = (self.name(), why(&cause));
+            tracing::error!(module = name, cause, "a module cannot be started");
+            Fault::Module(format!("{name} cannot be started: {cause}"))
+        })?;
+        Ok(Run {
+            turn: self,
+            running,
+            late,
+        })
+    }
+}
+
+/// A module at work. Dropping it ends its program.
+#[derive(Debug)]
+pub(crate) struct Run<'a> {
+    turn: &'a Turn,
+    running: Running,
+    late: Instant,
+}
+
+impl Run<'_> {
+    /// Gives `put` all that the program writes, in order, and returns how much that was once it
+    /// has ended well.
+    pub(crate) fn pour(
+        mut self,
+        watch: &Watch,
+        put: &mut dyn FnMut(Block<'_>) -> godwit_store::Result<()>,
+    ) -> Result<u64, Fault> {
+        let (mut buffer, mut offset) = (Buffer::take(), 0);
+        loop {
+            let room = (LEAF_BYTES - offset % LEAF_BYTES) as usize;
+            let room = room.min(buffer.len());
+            let stop = watch.canceled().as_fd();
+            let made = self.running.read(&mut buffer[..room], stop, self.late);
+            let made = made.map_err(|cause| Error::io(self.turn.name(), cause))?;
+            let count = match made {
+                Made::Bytes(count) => count,
+                Made::Ended(status) if status.success() => return Ok(offset),
+                Made::Ended(status) => return Err(self.failed(&ended_by(status))),
+                Made::Stopped => return Err(Error::Canceled.into()),
+                Made::Late => return Err(self.late()),
+            };
+            let end = offset + count as u64;
+            if end > self.turn.module.out_bytes {
+                let most = self.turn.module.out_bytes;
+                return Err(self.ended(&format!("it made more than {most} bytes")));
+            }
+            put(Block {
+                offset,
+                bytes: &buffer[..count],
+            })?;
+            offset = end;
+        }
+    }
+
+    fn late(&self) -> Fault {
+        let most: Duration = self.turn.module.time;
+        self.ended(&format!("it took longer than {} s", most.as_secs()))
+    }
+
+    fn ended(&self, why: &str) -> Fault {
+        Fault::Module(format!("{} was ended: {why}", self.turn.name()))
+    }
+
+    fn failed(&self, status: &str) -> Fault {
+        let name = self.turn.name();
+        Fault::Module(match self.running.last_words().as_str() {
+            "" => format!("{name} failed ({status})"),
+            words => format!("{name} failed: {words} ({status})"),
+        })
+    }
+}
+
+/// Stands for the parameters among the words of a command.
+const PLACE: &str = "{}";
