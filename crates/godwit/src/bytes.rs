@@ -1,7 +1,8 @@
 //! The bytes of a file in order: to print them, or to hash them here.
 
 use godwit_core::{Algorithm, Block, Digest, Extents, Hashing};
-use godwit_store::{Error, Read, Take, engine::Place};
+use godwit_store::{Error, Made, Read, Take, engine::Place};
+use godwit_wire::command::Through;
 use std::{ops::Range, sync::Mutex};
 
 /// Calls `each` with the bytes of `range`, from first to last; what the file does
@@ -16,6 +17,20 @@ pub(crate) fn read(
     place
         .store
         .read(&place.path, &Extents::from(range), 1, &in_order)
+}
+
+/// Calls `each` with what a module of the server makes of a file, from first to last.
+pub(crate) fn read_through(
+    place: &Place,
+    through: &Through,
+    each: &mut (dyn FnMut(&[u8]) -> Result<(), Error> + Send),
+) -> Result<Made, Error> {
+    let in_order = InOrder(Mutex::new(Inner { next: 0, each }));
+    let remote = place.store.as_remote().ok_or_else(|| Error::Unsupported {
+        what: format!("putting {} through a module", place.url),
+        why: "it is on no server, and a module is a program of one".into(),
+    })?;
+    remote.read_through(&place.path, through, &in_order)
 }
 
 /// Returns a digest: from the store if it can tell, else of the bytes it sends.

@@ -78,6 +78,20 @@ An example:
 
   [data]
   ports = \"50000-50100\"
+
+A module is a program that the bytes of files may go through, by cp --through and by the
+commands ERET and ESTO of FTP. This one gives the first bytes of a file, as many as the
+client says, in digits:
+
+  [modules.first]
+  command = [\"/usr/bin/head\", \"-c\", \"{}\"]
+  parameters = \"[0-9]\"
+  about = \"the first bytes, as many as told\"
+
+It runs without a shell and without an environment, and sees no file but what it is given
+and those of the system. Its other keys, with what they are if nobody says otherwise:
+direction = \"read\" (or \"write\"), seconds = 600, cpu_seconds = 600, memory_bytes = 1 GiB,
+out_bytes = 1 TiB, at_once = 4, reads = [] (what else it may read), confined = true.
 ";
 
 const SCHEMES: &str = "\

@@ -119,6 +119,40 @@ fn a_node_of_root_runs_as_another_and_opens_files_as_an_account() {
     }
 }
 
+#[test]
+fn a_program_is_run_for_nobody_whose_rights_it_would_not_have() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let export = export(&scratch);
+    let config = "[node]\nuser = \"nobody\"\n[modules.copy]\ncommand = [\"/bin/cat\"]\n\
+                  [modules.keep]\ncommand = [\"/bin/cat\"]\ndirection = \"write\"\n";
+    let of_node = configured(&scratch, config);
+    let got = scratch.join("got");
+    let got = got.to_str().unwrap();
+    fs::write(export.join("open"), "open").unwrap();
+    for (account, is_run) in [("", true), (ALICE, false)] {
+        let more = format!("{config}[anonymous]\naccount = \"{account}\"\n");
+        fs::write(&of_node, more).unwrap();
+        let options = ["--anonymous", "write", "--config", &of_node];
+        let node = Node::with(&export, &options);
+        let url = |name: &str| format!("ftp://127.0.0.1:{}/{name}", node.port);
+        let read = ours(["cp", "--through", "copy", &url("open"), got]);
+        let written = ours(["cp", "--through", "keep", &of_node, &url("new")]);
+        for said in [read, written] {
+            assert_eq!(said.status == Some(0), is_run, "{said}");
+            let why = "and not with those of the account";
+            assert_eq!(said.stderr.contains(why), !is_run, "{said}");
+        }
+        // Nobody is nobody's own way around: the program has the rights of the node.
+        let refused = ours(["cp", "--through", "copy", &url("of-alice"), got]);
+        assert_ne!(refused.status, Some(0), "{refused}");
+        fs::remove_dir_all(scratch.join("export.state")).unwrap();
+        let _ = fs::remove_file(export.join("new"));
+    }
+}
+
 fn until_gone(process: u32) {
     let late = std::time::Instant::now() + std::time::Duration::from_secs(20);
     let runs = || {

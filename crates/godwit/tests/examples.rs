@@ -79,6 +79,12 @@ const TRUST: [&str; 4] = [
     "printf '[[rule]]\nwho = \"anyone\"\nmay = \"read\"\nunder = \"/data\"' > rights.toml",
 ];
 
+/// What `godwit help config` gives as an example.
+const MODULE: &str = "[modules.first]\n\
+    command = [\"/usr/bin/head\", \"-c\", \"{}\"]\n\
+    parameters = \"[0-9]\"\n\
+    about = \"the first bytes, as many as told\"\n";
+
 /// A directory with what the examples speak of, and a node that has the same.
 struct Place {
     scratch: Scratch,
@@ -93,7 +99,10 @@ impl Place {
         Said::of(shell("tar cf data.tar data").current_dir(&export)).ok();
         let here = scratch.dir("here");
         fill(&here);
-        let node = Node::start(&export);
+        let config = scratch.join("node.toml");
+        std::fs::write(&config, MODULE).unwrap();
+        let config = config.to_str().unwrap();
+        let node = Node::with(&export, &["--anonymous", "write", "--config", config]);
         for line in TRUST {
             Said::of(shell(line).current_dir(&here)).ok();
         }

@@ -4,7 +4,7 @@ use super::Facts;
 use crate::{
     bytes,
     options::Names,
-    places,
+    places::{self, Place},
     screen::Screen,
     trouble::{Run, Trouble},
     units,
@@ -13,6 +13,7 @@ use clap::Args;
 use godwit_core::{Algorithm, Hashing, Url};
 use godwit_store::engine::Stores;
 use godwit_store::{Error, Kind};
+use godwit_wire::command::Through;
 
 /// Print files to standard output
 #[derive(Args, Debug)]
@@ -20,9 +21,13 @@ use godwit_store::{Error, Kind};
 Examples:
   godwit cat ftp://fermi.example/readme.txt
   godwit cat --offset 4 --length 6 run7.root > part
+  godwit cat --through first=100 ftp://fermi.example/run7.root > part.root
 
 What is read whole is compared with the digest that the server tells, if it tells one; a
 difference is exit status 12, but the bytes are out by then. To be sure first, use cp.
+--through prints what a module of the server makes of each file; what the server says that
+hashes to is compared. See godwit help cp.
+
 With --json the bytes are left out and only the summary is printed.
 
 Exit status: 0; 4 no such file; 12 the bytes do not hash to what the server told;
@@ -36,6 +41,9 @@ pub(crate) struct Cat {
     /// Print at most so many bytes of each file
     #[arg(long, value_name = "BYTES", value_parser = units::parse_size, allow_negative_numbers = true)]
     length: Option<u64>,
+    /// Print what a program of the server makes of each file, and not the file
+    #[arg(long, value_name = "MODULE[=PARAMETERS]", conflicts_with_all = ["offset", "length"])]
+    through: Option<Through>,
 }
 
 impl Cat {
@@ -59,6 +67,9 @@ impl Cat {
     fn one(&self, screen: &Screen, stores: &Stores, url: &Url) -> Run<u64> {
         let trouble = |error: Error| Trouble::store(format!("print {url}"), error);
         let place = places::open(stores, url)?;
+        if let Some(through) = &self.through {
+            return print_through(screen, &place, through);
+        }
         let stat = place.store.stat(&place.path).map_err(trouble)?;
         if stat.kind == Kind::Directory {
             let path = place.path.clone();
@@ -89,5 +100,31 @@ impl Cat {
             }
         }
         Ok(printed)
+    }
+}
+
+fn print_through(screen: &Screen, place: &Place, through: &Through) -> Run<u64> {
+    let url = &place.url;
+    let mut hashing = Hashing::new(Algorithm::Blake3);
+    let made = bytes::read_through(place, through, &mut |bytes| {
+        hashing.update(bytes);
+        if screen.json() {
+            Ok(())
+        } else {
+            screen.bytes(bytes)
+        }
+    });
+    let made = made.map_err(|error| {
+        let module = &through.module;
+        Trouble::store(format!("print {url} through {module}"), error)
+            .next("what was printed is not whole: do not use it")
+    })?;
+    let found = hashing.finish();
+    match made.digest {
+        Some(told) if told != found => {
+            let fact = format!("the server told {told}, the bytes have {found}");
+            Err(Trouble::differs(format!("vouch for {url}"), fact))
+        }
+        _ => Ok(made.bytes),
     }
 }

@@ -2,6 +2,7 @@
 
 mod print;
 mod take;
+mod through;
 
 use super::Facts;
 use crate::{
@@ -15,6 +16,7 @@ use crate::{
 };
 use clap::Args;
 use godwit_store::engine::{Rule, Stores};
+use godwit_wire::command::Through;
 use std::{ffi::OsString, ops::Range};
 
 /// Copy files and directories
@@ -28,6 +30,7 @@ Examples:
   godwit cp -r --dry-run ftp://fermi.example/2026 here
   tar c data | godwit cp - ftp://fermi.example/data.tar
   godwit cp ftp://fermi.example/data.tar - | tar x
+  godwit cp --through first=100 ftp://fermi.example/run7.root part.root
 
 The last argument is where to. cp -r a b makes b/a if b is a directory, else b, as
 coreutils do; cp -r a/ b copies what is in a. A file appears under its name only when it
@@ -41,6 +44,13 @@ are taken. What is broken off cannot be gone on with, and nothing of it is kept.
 As target, - is standard output: nothing but the bytes goes there, in order, and all else,
 the objects of --json too, to standard error. Bytes that turn out wrong are out by then:
 exit status 12 says so.
+
+--through has bytes go through a program of the server, by the name that it has in its
+configuration: reading, what comes here is what the program makes of the file; writing, the
+server keeps what it makes of what we send. Of either only a whole is kept, nothing can be
+gone on with, and \"verified\" is said of what was sent, since nobody knows a digest of what
+is made elsewhere. The server says which modules it has if it does not know yours. A program
+that makes nothing for longer than --stall-timeout is given up.
 
 Times of change and permission bits are kept, unlike coreutils' cp: a copy that looks newer
 than its source would be copied again by every later sync. -p also keeps set-user-ID and
@@ -70,6 +80,9 @@ pub(crate) struct Cp {
     /// Copy at most so many bytes
     #[arg(long, value_name = "BYTES", value_parser = units::parse_size, allow_negative_numbers = true)]
     length: Option<u64>,
+    /// Have bytes go through a program of the server, on their way from it or to it
+    #[arg(long, value_name = "MODULE[=PARAMETERS]", conflicts_with_all = ["offset", "length", "recursive"])]
+    through: Option<Through>,
     #[command(flatten)]
     moving: Moving,
 }
@@ -77,6 +90,9 @@ pub(crate) struct Cp {
 impl Cp {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let (sources, target) = ends(&self.names, "cp")?;
+        if let Some(through) = &self.through {
+            return through::copy(screen, &self, through, &sources, &target);
+        }
         if target == "-" {
             return print::print(screen, &self.moving, self.range(), &sources);
         }
