@@ -42,6 +42,8 @@ pub struct Config {
     pub accounts: Accounts,
     /// By what the node proves who it is, and whom it believes.
     pub trust: Trust,
+    /// Who comes in by a password or a token, under TLS.
+    pub passwords: Passwords,
     /// Whom the node believes to be of its kind.
     pub cluster: Cluster,
     /// Nodes that make striped transfers for this one.
@@ -121,6 +123,15 @@ pub struct Trust {
     pub gridmap: Option<PathBuf>,
     /// Whether who shows a limited proxy is turned away.
     pub refuses_limited: bool,
+}
+
+/// Who comes in by a password or a token.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Passwords {
+    /// The file of them; `None`: nobody does.
+    pub file: Option<PathBuf>,
+    /// Whether they may be said where everybody on the way can read them.
+    pub in_clear: bool,
 }
 
 /// Whom the node believes to be of its kind: such may act for anybody.
@@ -292,7 +303,7 @@ pub struct Key {
 }
 
 /// Every key there is.
-pub const KEYS: [Key; 34] = [
+pub const KEYS: [Key; 36] = [
     Key {
         name: "node.export",
         default: ".",
@@ -444,6 +455,16 @@ pub const KEYS: [Key; 34] = [
         about: "no: who shows a limited proxy, as running jobs have them, is turned away",
     },
     Key {
+        name: "passwords.file",
+        default: "",
+        about: "file of those who log in by a password or a token under TLS (godwit auth password); empty: nobody does",
+    },
+    Key {
+        name: "passwords.in_clear",
+        default: "false",
+        about: "take them from clients that do not say AUTH TLS too: everybody on the way can read them",
+    },
+    Key {
         name: "cluster.key",
         default: "",
         about: "file with the key that all nodes of a cluster share (godwit cluster key); whoever has it may act for anybody",
@@ -565,6 +586,10 @@ impl Config {
             gridmap: file("trust.gridmap"),
             refuses_limited: !take.one("trust.limited_proxies", parse_bool)?,
         };
+        let passwords = Passwords {
+            file: file("passwords.file"),
+            in_clear: take.one("passwords.in_clear", parse_bool)?,
+        };
         let cluster = Cluster {
             // What members by their address say as clients.
             key: file("cluster.key").filter(|path: &PathBuf| path != Path::new("none")),
@@ -591,6 +616,7 @@ impl Config {
             data,
             accounts,
             trust,
+            passwords,
             cluster,
             stripes: take.one("stripes.members", parse_members)?,
             modules: Vec::new(),

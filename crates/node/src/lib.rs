@@ -19,7 +19,7 @@ mod trust;
 
 pub use config::{
     Access, Allowed, Cluster, Config, Data, Error as ConfigError, KEYS, Key, Limits, MODULE_KEYS,
-    Module, Network, Origin, Setting, Trust,
+    Module, Network, Origin, Passwords, Setting, Trust,
 };
 pub use listener::Node;
 pub use stdio::attend;
@@ -58,6 +58,10 @@ pub enum Error {
     Trust(godwit_trust::Error),
     #[error("cannot use the rights: {0}")]
     Rights(godwit_trust::Error),
+    #[error("cannot use the passwords: {0}")]
+    Passwords(godwit_trust::Error),
+    #[error("passwords are taken under TLS only, and this node has no certificate of its host")]
+    NoTls,
     #[error("cannot keep state in {}: {}", .path.display(), why(.cause))]
     State { path: PathBuf, cause: io::Error },
     #[error("cannot {what}: {}", why(.cause))]

@@ -14,7 +14,7 @@ use crate::{
 };
 use godwit_store::Dir;
 use godwit_sys::{listen_deep, raise_open_files, wait_readable};
-use godwit_trust::Identity;
+use godwit_trust::{Identity, Passwords};
 use std::{
     fs::File,
     io::{self, Write},
@@ -35,6 +35,7 @@ pub(crate) struct Shared {
     accounts: Accounts,
     rules: Option<Arc<Rules>>,
     pub(crate) trust: Trust,
+    pub(crate) passwords: Option<Passwords>,
     pub(crate) ports: Arc<Ports>,
     pub(crate) stop: Stop,
     pub(crate) journal: Journal,
@@ -59,14 +60,19 @@ impl Shared {
                 path: config.export.clone(),
                 cause,
             })?;
+        if config.passwords.file.is_some() && !trust.offers_tls() && !config.passwords.in_clear {
+            return Err(Error::NoTls);
+        }
         let journal = Journal::open(config.state.as_deref()).map_err(|cause| Error::State {
             path: config.state.clone().unwrap_or_default(),
             cause,
         })?;
+        let passwords = config.passwords.file.as_deref().map(Passwords::read);
         let rules = config.rights.as_deref().map(Rules::read).transpose();
         Ok(Self {
             dir,
             rules: rules.map_err(Error::Rights)?.map(Arc::new),
+            passwords: passwords.transpose().map_err(Error::Passwords)?,
             accounts,
             trust,
             ports: Ports::new(config.data.ports.clone(), config.data.wait).map_err(Error::Start)?,

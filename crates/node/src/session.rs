@@ -58,6 +58,8 @@ pub(crate) struct Session {
     /// The export, as who logged in sees it.
     dir: Guarded,
     proof: trust::Proof,
+    /// Logins by password that were refused.
+    guesses: u32,
     /// What the transfer under way has done to the data connections.
     links: Links,
     /// Over transfers in this thread; made anew after a cancel.
@@ -131,6 +133,10 @@ impl Session {
             data_ports: shared.config.data.ports.clone().map(Iterator::count),
             offers_gsi: shared.trust.is_offered() && !shared.is_let_in,
             offers_cluster: shared.trust.offers_cluster() && !shared.is_let_in,
+            offers_tls: shared.trust.offers_tls() && !shared.is_let_in,
+            passwords_need_tls: shared.passwords.is_some()
+                && !shared.config.passwords.in_clear
+                && !shared.is_let_in,
             stripes: shared.config.stripes.len(),
             modules: shared.modules.told(),
             ..Profile::default()
@@ -146,6 +152,7 @@ impl Session {
             whom: Whom::Anonymous,
             dir: shared.dir_of_anybody(),
             proof: trust::Proof::None,
+            guesses: 0,
             links: Links::Untouched,
             watch: Watch::new(limits.stall)?,
             over: Wake::new()?,
@@ -178,6 +185,7 @@ impl Session {
                         tracing::warn!(%why, "closed without a word");
                     }
                     self.flush()?;
+                    self.say_goodbye();
                     return Err(End::Closed);
                 }
                 Step::Ask(ask) => {
@@ -212,6 +220,7 @@ impl Session {
             let [came, draining, wanted] = wait_readable(fds, left)?;
             if came {
                 self.hear()?;
+                self.flush_replies()?; // TLS answers for itself
             } else if draining {
                 return self.close("The server stops.");
             } else if wanted {
@@ -226,6 +235,9 @@ impl Session {
         let limits = &self.shared.config.limits;
         let (idle, login) = (limits.idle.as_secs(), limits.login.as_secs());
         match (self.machine.user(), &self.proof) {
+            _ if self.machine.is_shaking_hands() => {
+                format!("The TLS handshake did not come to its end within {login} s.")
+            }
             (Some(_), _) => format!("Nothing came for too long ({idle} s)."),
             (None, trust::Proof::Underway(_)) => {
                 format!("The proof of who you are did not come to its end within {login} s.")
@@ -248,7 +260,16 @@ impl Session {
     fn close(&mut self, why: &str) -> Result<(), End> {
         self.machine.close(why);
         self.flush()?;
+        self.say_goodbye();
         Err(End::Closed)
+    }
+
+    /// Clients may take a connection that just ends for one that was cut off.
+    fn say_goodbye(&mut self) {
+        let last = self.machine.end();
+        if !last.is_empty() {
+            let _ = (&self.control).write_all(&last);
+        }
     }
 
     /// Takes what the client sent.

@@ -21,6 +21,7 @@ pub(crate) struct Trust {
     config: config::Trust,
     cluster: config::Cluster,
     is_offered: bool,
+    offers_tls: bool,
     /// Opens a key that root alone may read.
     steward: Option<Steward>,
     kept: Mutex<Option<Kept>>,
@@ -47,19 +48,40 @@ impl Trust {
             config,
             cluster,
             is_offered: false,
+            offers_tls: false,
             steward: steward.cloned(),
             kept: Mutex::default(),
         };
+        if let Ok(Some(host)) = trust.host() {
+            trust.offers_tls = true;
+            tracing::info!(subject = %host.identity(), "offer TLS");
+        }
         match trust.ours() {
             Ok(Some((credential, _))) => {
                 trust.is_offered = true;
                 tracing::info!(subject = %credential.identity(), gridmap = ?trust.gridmap(), "offer GSI");
             }
             Ok(None) => {}
+            // A certificate alone is enough for TLS.
+            Err(error @ godwit_trust::Error::NoAuthorities { .. })
+                if trust.offers_tls && trust.config.authorities.is_none() =>
+            {
+                tracing::info!(%error, "no GSI");
+            }
             Err(error) if is_named => return Err(error),
             Err(error) => tracing::info!(%error, "no GSI"),
         }
         Ok(trust)
+    }
+
+    /// Returns what shows clients of TLS which host this is: not what speaks for a person.
+    pub(crate) fn host(&self) -> godwit_trust::Result<Option<Credential>> {
+        Ok(self.credential()?.filter(|ours| !ours.is_proxy()))
+    }
+
+    /// Tells whether TLS is worth a try.
+    pub(crate) fn offers_tls(&self) -> bool {
+        self.offers_tls
     }
 
     /// Looks whether the key of the cluster can be read, by whom the node has become.

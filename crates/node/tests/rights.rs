@@ -134,10 +134,10 @@ const TABLE: &[(Say, Needs)] = &[
 
 /// What names nothing, or is of no use without what follows it in the table.
 const FREE: &[&str] = &[
-    "ABOR", "ABUF", "ACCT", "ADAT", "ALLO", "AUTH", "CDUP", "CONF", "DCAU", "DCSC", "ENC", "EPRT",
-    "EPSV", "FEAT", "HELP", "LANG", "MIC", "MODE", "NOOP", "OPTS", "PASS", "PASV", "PBSZ", "PORT",
-    "PROT", "PWD", "QUIT", "REIN", "REST", "SBUF", "SCKS", "SPAS", "SPOR", "STRU", "SYST", "TREV",
-    "TYPE", "USER", "XCUP", "XPWD",
+    "ABOR", "ABUF", "ACCT", "ADAT", "ALLO", "AUTH", "CCC", "CDUP", "CONF", "DCAU", "DCSC", "ENC",
+    "EPRT", "EPSV", "FEAT", "HELP", "LANG", "MIC", "MODE", "NOOP", "OPTS", "PASS", "PASV", "PBSZ",
+    "PORT", "PROT", "PWD", "QUIT", "REIN", "REST", "SBUF", "SCKS", "SPAS", "SPOR", "STRU", "SYST",
+    "TREV", "TYPE", "USER", "XCUP", "XPWD",
 ];
 
 /// A node with rules, and a tree.

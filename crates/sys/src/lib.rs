@@ -14,6 +14,8 @@ mod limits;
 mod meta;
 mod names;
 mod program;
+mod resume;
+mod secret;
 mod sockets;
 mod wake;
 mod why;
@@ -27,6 +29,8 @@ pub use limits::{boot_id, die, raise_open_files, user_id};
 pub use meta::{Attributes, Kind, Meta, meta, next_data, punch, try_lock};
 pub use names::{Folder, Root};
 pub use program::{Bounds, Made, Program, Running, ended_by};
+pub use resume::Agreed;
+pub use secret::{ask_secret, is_typed};
 pub use sockets::{
     Traffic, buffer_sizes, connect, keep_urgent_in_line, listen_deep, reset_when_closed,
     retry_often, send_ahead, send_file, size_buffers, source_ip, spare_pacing, traffic,

@@ -17,7 +17,7 @@ use openssl::{
     error::ErrorStack,
     stack::Stack,
     x509::{
-        CrlStatus, X509, X509Crl, X509Ref, X509StoreContext, X509VerifyResult,
+        CrlStatus, X509, X509Crl, X509PurposeId, X509Ref, X509StoreContext, X509VerifyResult,
         store::{X509Store, X509StoreBuilder},
         verify::{X509VerifyFlags, X509VerifyParam},
     },
@@ -40,9 +40,23 @@ struct Inner {
     dir: PathBuf,
     /// Trusted beside the directory, and without a policy: what DCSC brings.
     also: Vec<X509>,
+    /// What this machine trusts as well, for servers that anybody may have.
+    system: bool,
 }
 
 impl Authorities {
+    /// Finds whose word counts for a server that anybody may have: the directory of the grid,
+    /// if there is one, and whatever this machine trusts (`SSL_CERT_FILE`, `SSL_CERT_DIR`, or
+    /// where the library was told that it is: `/etc/ssl/certs`).
+    pub fn of_servers() -> Self {
+        let found = Surroundings::of_this_process().authorities();
+        Self(Arc::new(Inner {
+            dir: found.unwrap_or_else(|_| SYSTEM.into()),
+            also: Vec::new(),
+            system: true,
+        }))
+    }
+
     /// Finds the directory where everybody expects it: `X509_CERT_DIR`,
     /// `~/.globus/certificates`, `/etc/grid-security/certificates`.
     pub fn discover() -> Result<Self> {
@@ -64,7 +78,11 @@ impl Authorities {
     }
 
     fn new(dir: PathBuf, also: Vec<X509>) -> Self {
-        Self(Arc::new(Inner { dir, also }))
+        Self(Arc::new(Inner {
+            dir,
+            also,
+            system: false,
+        }))
     }
 
     /// Returns the same authorities and those of a PEM text, which need no signing policy:
@@ -87,6 +105,28 @@ impl Authorities {
 
     /// Judges what somebody showed, leaf first: who is it?
     pub(crate) fn judge(&self, shown: &[X509], now: SystemTime) -> Result<Identity> {
+        match self.judge_here(shown, now) {
+            Err(unknown @ (Error::UnknownAuthority { .. } | Error::NoPolicy { .. }))
+                if self.0.system =>
+            {
+                self.judge_by_system(shown, now, unknown)
+            }
+            judged => judged,
+        }
+    }
+
+    /// What the machine trusts has no policies, and vouches for no proxies.
+    fn judge_by_system(&self, shown: &[X509], now: SystemTime, unknown: Error) -> Result<Identity> {
+        let doing = "reading what this machine trusts";
+        let store = system_store(now).doing(doing)?;
+        match self.verified(shown, &store, now) {
+            Ok(_) => identity_of(shown),
+            Err(Error::UnknownAuthority { .. } | Error::BadChain { .. }) => Err(unknown),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn judge_here(&self, shown: &[X509], now: SystemTime) -> Result<Identity> {
         let Some(leaf) = shown.first() else {
             return Err(Error::Token("it showed no certificate".into()));
         };
@@ -103,7 +143,8 @@ impl Authorities {
             return identity_of(shown);
         }
         let trusted = self.authorities_above(shown)?;
-        let chain = self.verified(shown, &trusted, now)?;
+        let store = store(&trusted, now).doing("checking certificates")?;
+        let chain = self.verified(shown, &store, now)?;
         let identity = identity_of(&chain)?;
         check_languages(&chain)?;
         for pair in chain.windows(2) {
@@ -139,16 +180,15 @@ impl Authorities {
         Ok(found)
     }
 
-    fn verified(&self, shown: &[X509], trusted: &[X509], now: SystemTime) -> Result<Vec<X509>> {
+    fn verified(&self, shown: &[X509], store: &X509Store, now: SystemTime) -> Result<Vec<X509>> {
         let doing = "checking certificates";
-        let store = store(trusted, now).doing(doing)?;
         let mut untrusted = Stack::new().doing(doing)?;
         for certificate in &shown[1..] {
             untrusted.push(certificate.clone()).doing(doing)?;
         }
         let mut context = X509StoreContext::new().doing(doing)?;
         let verdict = context
-            .init(&store, &shown[0], &untrusted, |context| {
+            .init(store, &shown[0], &untrusted, |context| {
                 let is_good = context.verify_cert()?;
                 let chain = context
                     .chain()
@@ -438,6 +478,17 @@ fn store(trusted: &[X509], now: SystemTime) -> Result<X509Store, ErrorStack> {
     Ok(store.build())
 }
 
+fn system_store(now: SystemTime) -> Result<X509Store, ErrorStack> {
+    let mut store = X509StoreBuilder::new()?;
+    store.set_default_paths()?;
+    store.set_purpose(X509PurposeId::SSL_SERVER)?;
+    let mut rules = X509VerifyParam::new()?;
+    rules.set_time(when::seconds(now));
+    rules.set_auth_level(STRENGTH);
+    store.set_param(&rules)?;
+    Ok(store.build())
+}
+
 /// Refuses proxies that carry none of their owner's rights, or some that we cannot tell.
 fn check_languages(chain: &[X509]) -> Result<()> {
     for certificate in chain {
@@ -481,4 +532,5 @@ const INVALID_CA: i32 = 79;
 const STRENGTH: i32 = 1;
 const DER_SEQUENCE: &[u8] = &[0x30];
 const FILES_MAX: usize = 16;
+const SYSTEM: &str = "/etc/ssl/certs";
 const KEPT_MAX: usize = 4096;

@@ -12,6 +12,7 @@ pub use flow::Opened;
 use crate::{
     Authorities, Credential, Error, Identity, Result, cluster,
     context::{self, Role},
+    credential::identity_of,
     error::Doing,
     identity::{host_names, is_for_host},
     keys,
@@ -29,6 +30,7 @@ use std::{
     io::{self, Read, Write},
     mem,
     net::IpAddr,
+    sync::PoisonError,
     time::SystemTime,
 };
 
@@ -55,6 +57,16 @@ pub enum Expect {
     Subject(String),
     /// Somebody with our own identity.
     Myself,
+}
+
+/// What a server gives to its clients to resume by.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Resumption {
+    /// Tickets, behind the handshake.
+    ByTicket,
+    /// Nothing: who sends a file over this connection and closes it would not read them,
+    /// and what is not read makes the kernel throw away what was sent.
+    NotFromHere,
 }
 
 /// What comes of a token.
@@ -100,6 +112,8 @@ enum Manner {
     Gsi,
     /// Nothing: what comes is the peer's data.
     Tls,
+    /// The same, of a peer that is asked for no certificate.
+    Host(Resumption),
 }
 
 /// What must come next.
@@ -135,7 +149,8 @@ impl Channel {
     }
 
     /// Begins a context of TLS alone, as the client: a protected data connection (PROT S and P),
-    /// where GSI's bytes would be taken for data.
+    /// where GSI's bytes would be taken for data; or, with [`Credential::nobody`], whatever
+    /// everybody speaks TLS for.
     pub fn initiate_tls(
         credential: &Credential,
         authorities: &Authorities,
@@ -176,6 +191,13 @@ impl Channel {
         Self::new(credential, authorities, Role::Acceptor, side)
     }
 
+    /// Begins as a server that shows who it is and does not ask who comes, as every server
+    /// of TLS does (RFC 4217).
+    pub fn serve(credential: &Credential, resumption: Resumption) -> Result<Self> {
+        let side = Side::Acceptor(Manner::Host(resumption));
+        Self::new(credential, &Authorities::none(), Role::Host, side)
+    }
+
     /// Has an acceptor take this peer only: at a data connection both sides know whom
     /// they want.
     pub fn only(self, peer: Expect) -> Self {
@@ -196,7 +218,7 @@ impl Channel {
         let mut ssl = Ssl::new(context::of(credential, role)?).doing(doing)?;
         match role {
             Role::Initiator => ssl.set_connect_state(),
-            Role::Acceptor => ssl.set_accept_state(),
+            Role::Acceptor | Role::Host => ssl.set_accept_state(),
         }
         if let Side::Initiator {
             expect: Expect::Host(host),
@@ -205,6 +227,15 @@ impl Channel {
             && host.parse::<IpAddr>().is_err()
         {
             ssl.set_hostname(host.trim_end_matches('.')).doing(doing)?;
+        }
+        if let Side::Acceptor(Manner::Host(Resumption::NotFromHere)) = &side {
+            ssl.set_num_tickets(0).doing(doing)?;
+        }
+        if let Some(agreed) = credential.agreed() {
+            let agreed = agreed.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(agreed) = agreed.as_ref() {
+                agreed.offer(&mut ssl).doing(doing)?;
+            }
         }
         Ok(Self {
             tls: SslStream::new(ssl, Pipe::default()).doing(doing)?,
@@ -288,6 +319,9 @@ impl Channel {
         let token = self.shake()?;
         if !self.tls.ssl().is_init_finished() {
             return Ok(self.wait_for(Phase::Handshake, token));
+        }
+        if matches!(self.side, Side::Acceptor(Manner::Host(_))) {
+            return Ok(self.wait_for(Phase::Done, token));
         }
         // Nothing has left us yet that needs a known peer: the token is still here.
         self.meet()?;
@@ -417,6 +451,12 @@ impl Channel {
     fn meet(&mut self) -> Result<()> {
         let peer = match self.credential.keys() {
             Some(_) => cluster::met(self.tls.ssl())?,
+            // Nobody else could take up what was agreed on with a server that was judged; of its
+            // chain only the leaf was kept.
+            None if self.credential.agreed().is_some() && self.tls.ssl().session_reused() => {
+                self.shown = shown(self.tls.ssl());
+                identity_of(&self.shown)?
+            }
             None => {
                 self.shown = shown(self.tls.ssl());
                 self.authorities.judge(&self.shown, SystemTime::now())?

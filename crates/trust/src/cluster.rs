@@ -96,7 +96,7 @@ impl Keys {
             // A server that shows a certificate instead is nobody.
             Role::Initiator => context.set_verify_callback(SslVerifyMode::PEER, |_, _| false),
             // It shows none, and so the engine asks for none.
-            Role::Acceptor => context.set_verify(SslVerifyMode::NONE),
+            Role::Acceptor | Role::Host => context.set_verify(SslVerifyMode::NONE),
         }
         let keys = self.clone();
         context.set_psk_client_callback(move |_, _, said, secret| Ok(keys.show(said, secret)));

@@ -1,6 +1,7 @@
 //! How the TLS engine is set: what GSI needs, and nothing that surprises its peers.
 
 use crate::{Credential, Result, error::Doing};
+use godwit_sys::Agreed;
 use openssl::{
     error::ErrorStack,
     pkey::{PKeyRef, Private},
@@ -10,12 +11,15 @@ use openssl::{
     },
     x509::{X509, X509Ref},
 };
+use std::sync::PoisonError;
 
 /// Who speaks first.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Role {
     Initiator,
     Acceptor,
+    /// An acceptor that asks nobody for a certificate.
+    Host,
 }
 
 /// Returns the engine's settings for a credential, made once.
@@ -23,13 +27,16 @@ pub(crate) fn of(credential: &Credential, role: Role) -> Result<&SslContextRef> 
     let kept = match role {
         Role::Initiator => &credential.contexts().initiator,
         Role::Acceptor => &credential.contexts().acceptor,
+        Role::Host => &credential.contexts().host,
     };
     if let Some(context) = kept.get() {
         return Ok(context);
     }
-    let made = match credential.keys() {
-        Some(keys) => keys.context(role).doing("using the key of the cluster")?,
-        None => make(credential)?,
+    let made = match (credential.keys(), role) {
+        (_, Role::Host) => make_host(credential)?,
+        _ if credential.agreed().is_some() => make_nobody(credential).doing("beginning TLS")?,
+        (Some(keys), _) => keys.context(role).doing("using the key of the cluster")?,
+        (None, _) => make(credential)?,
     };
     Ok(kept.get_or_init(|| made.build()))
 }
@@ -60,6 +67,44 @@ fn make(credential: &Credential) -> Result<SslContextBuilder> {
     made.doing("using our own certificate")
 }
 
+/// As every client of TLS is set. What a server lets it resume is kept: some let only who
+/// resumes come to their data ports, to know that it is the same client.
+fn make_nobody(credential: &Credential) -> Result<SslContextBuilder, ErrorStack> {
+    let mut context = SslContext::builder(SslMethod::tls())?;
+    context.set_min_proto_version(Some(SslVersion::TLS1_2))?;
+    context.set_mode(SslMode::NO_AUTO_CHAIN | SslMode::RELEASE_BUFFERS);
+    context.set_options(SslOptions::NO_RENEGOTIATION | SslOptions::NO_COMPRESSION);
+    context.set_session_cache_mode(SslSessionCacheMode::CLIENT | SslSessionCacheMode::NO_INTERNAL);
+    if let Some(agreed) = credential.agreed().cloned() {
+        context.set_new_session_callback(move |ssl, session| {
+            let mut kept = agreed.lock().unwrap_or_else(PoisonError::into_inner);
+            // The first: that is a control channel's, whose server was judged. What others
+            // agree on may be with somebody who is found out only afterwards.
+            if kept.is_none() {
+                *kept = Agreed::on(ssl, &session).ok();
+            }
+        });
+    }
+    // Judged by `Authorities`, as all are.
+    context.set_verify_callback(SslVerifyMode::PEER, |_, _| true);
+    Ok(context)
+}
+
+/// As every server of TLS is set. Resuming saves a signature for each data connection; what
+/// it takes lies in tickets that the client keeps.
+fn make_host(credential: &Credential) -> Result<SslContextBuilder> {
+    let (leaf, key) = (credential.leaf()?, credential.key()?);
+    let made = shown(leaf, key, &credential.chain()[1..]).and_then(|mut context| {
+        context.set_mode(SslMode::NO_AUTO_CHAIN | SslMode::RELEASE_BUFFERS);
+        context.set_session_cache_mode(SslSessionCacheMode::OFF);
+        context.set_session_id_context(OURS_LISTED)?;
+        context.set_options(SslOptions::NO_RENEGOTIATION | SslOptions::NO_COMPRESSION);
+        context.set_verify(SslVerifyMode::NONE);
+        Ok(context)
+    });
+    made.doing("using our own certificate")
+}
+
 /// Tells whether an acceptor's peer is a godwit: such a one says so in its first word (ALPN),
 /// which others do not and which others do not mind.
 pub(crate) fn is_with_ours(ssl: &SslRef) -> bool {
@@ -83,6 +128,22 @@ fn certified(
     key: &PKeyRef<Private>,
     above: &[X509],
 ) -> Result<SslContextBuilder, ErrorStack> {
+    let mut context = shown(leaf, key, above)?;
+    resume_never(&mut context)?;
+    // Both sides show a certificate. The engine checks that the peer has its key; who the peer
+    // is, `Authorities` judges before anything is sent or believed.
+    context.set_verify_callback(
+        SslVerifyMode::PEER | SslVerifyMode::FAIL_IF_NO_PEER_CERT,
+        |_, _| true,
+    );
+    Ok(context)
+}
+
+fn shown(
+    leaf: &X509Ref,
+    key: &PKeyRef<Private>,
+    above: &[X509],
+) -> Result<SslContextBuilder, ErrorStack> {
     let mut context = SslContext::builder(SslMethod::tls())?;
     context.set_min_proto_version(Some(SslVersion::TLS1_2))?;
     context.set_certificate(leaf)?;
@@ -91,13 +152,6 @@ fn certified(
         context.add_extra_chain_cert(certificate.clone())?;
     }
     context.check_private_key()?;
-    resume_never(&mut context)?;
-    // Both sides show a certificate. The engine checks that the peer has its key; who the peer
-    // is, `Authorities` judges before anything is sent or believed.
-    context.set_verify_callback(
-        SslVerifyMode::PEER | SslVerifyMode::FAIL_IF_NO_PEER_CERT,
-        |_, _| true,
-    );
     Ok(context)
 }
 

@@ -10,6 +10,7 @@ use crate::{
     proxy::{self, CLOCK_SKEW, Kind, Wanted},
     when,
 };
+use godwit_sys::Agreed;
 use openssl::{
     error::ErrorStack,
     pkey::{HasPublic, PKey, PKeyRef, Private},
@@ -24,7 +25,7 @@ use std::{
     io::{self, Read},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, OnceLock},
     time::{Duration, SystemTime},
 };
 
@@ -58,13 +59,19 @@ enum Proof {
     },
     /// By being one of those who know these.
     Shared(Keys),
+    /// By nothing; what was agreed on with a server says that it is the same client.
+    Nothing(Kept),
 }
+
+/// What a server lets its client resume.
+pub(crate) type Kept = Arc<Mutex<Option<Agreed>>>;
 
 /// What the TLS library makes of a credential, once for each role.
 #[derive(Default)]
 pub(crate) struct Contexts {
     pub(crate) initiator: OnceLock<SslContext>,
     pub(crate) acceptor: OnceLock<SslContext>,
+    pub(crate) host: OnceLock<SslContext>,
 }
 
 impl Credential {
@@ -205,7 +212,25 @@ impl Credential {
     pub fn or_by_address(self) -> Self {
         match &self.0.proof {
             Proof::Shared(keys) => Self::shared(keys.or_by_address(), self.0.file.clone()),
-            Proof::Certificate { .. } => self,
+            Proof::Certificate { .. } | Proof::Nothing(_) => self,
+        }
+    }
+
+    /// Returns what a client of TLS shows that says afterwards who it is: nothing. All of
+    /// its connections to one server should have the same, since some servers want that.
+    pub fn nobody() -> Self {
+        Self::of_proof(
+            Identity::named("nobody"),
+            Proof::Nothing(Kept::default()),
+            None,
+        )
+    }
+
+    /// Returns where what a server lets resume is kept, if nothing is shown.
+    pub(crate) fn agreed(&self) -> Option<&Kept> {
+        match &self.0.proof {
+            Proof::Nothing(kept) => Some(kept),
+            _ => None,
         }
     }
 
@@ -229,9 +254,13 @@ impl Credential {
     }
 
     pub(crate) fn shared(keys: Keys, file: Option<PathBuf>) -> Self {
+        Self::of_proof(keys.identity(), Proof::Shared(keys), file)
+    }
+
+    fn of_proof(identity: Identity, proof: Proof, file: Option<PathBuf>) -> Self {
         Self(Arc::new(Inner {
-            identity: keys.identity(),
-            proof: Proof::Shared(keys),
+            identity,
+            proof,
             not_after: SystemTime::UNIX_EPOCH + NEVER,
             file,
             sources: Sources::new(),
@@ -243,7 +272,7 @@ impl Credential {
     pub(crate) fn keys(&self) -> Option<&Keys> {
         match &self.0.proof {
             Proof::Shared(keys) => Some(keys),
-            Proof::Certificate { .. } => None,
+            Proof::Certificate { .. } | Proof::Nothing(_) => None,
         }
     }
 
@@ -375,14 +404,14 @@ impl Credential {
     pub(crate) fn chain(&self) -> &[X509] {
         match &self.0.proof {
             Proof::Certificate { chain, .. } => chain,
-            Proof::Shared(_) => &[],
+            Proof::Shared(_) | Proof::Nothing(_) => &[],
         }
     }
 
     pub(crate) fn key(&self) -> Result<&PKeyRef<Private>> {
         match &self.0.proof {
             Proof::Certificate { key, .. } => Ok(key),
-            Proof::Shared(_) => Err(no_certificate()),
+            Proof::Shared(_) | Proof::Nothing(_) => Err(no_certificate()),
         }
     }
 
@@ -595,7 +624,7 @@ fn read_key_by(path: &Path, open: OpenFile<'_>) -> Result<(Vec<u8>, Stamp)> {
     let mode = meta.mode() & 0o777;
     if mode & 0o077 != 0 {
         return Err(exposed(format!(
-            "others may use this private key (mode {mode:04o}, at most 0600 is safe)"
+            "others may use it (mode {mode:04o}, at most 0600 is safe)"
         )));
     }
     let (owner, us) = (meta.uid(), rustix::process::geteuid().as_raw());

@@ -20,6 +20,7 @@ mod gridmap;
 mod identity;
 mod keys;
 pub mod lab;
+mod passwords;
 mod pattern;
 mod policy;
 mod proxy;
@@ -27,11 +28,14 @@ mod rights;
 mod when;
 
 pub use authorities::Authorities;
-pub use channel::{Channel, Delegate, Expect, Opened, Step, TOKEN_BYTES_MAX, record_bytes};
+pub use channel::{
+    Channel, Delegate, Expect, Opened, Resumption, Step, TOKEN_BYTES_MAX, record_bytes,
+};
 pub use cluster::new_key;
 pub use credential::{Credential, KeyKind, NewProxy, Passphrase};
 pub use discover::{host_key_file, owner_files, proxy_file};
 pub use error::{Error, Ours, Result};
 pub use gridmap::Gridmap;
 pub use identity::Identity;
+pub use passwords::{Passwords, new_token, password_line};
 pub use rights::{DEEDS, Decision, Deed, Rights, Rule, not_toml};

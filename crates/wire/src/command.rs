@@ -26,6 +26,8 @@ pub enum Command {
     Adat(Vec<u8>),
     /// `ENC`, `MIC` or `CONF` where nothing is protected.
     Wrapped,
+    /// Commands in clear again.
+    Ccc,
     Rein,
     Quit,
     // Where we stand.
@@ -382,6 +384,7 @@ impl Command {
             b"AUTH" => Self::Auth(text(rest).to_ascii_uppercase()),
             b"ADAT" => Self::Adat(parse_base64(rest)?),
             b"ENC" | b"MIC" | b"CONF" => Self::Wrapped,
+            b"CCC" => Self::Ccc,
             b"REIN" => Self::Rein,
             b"QUIT" => Self::Quit,
             b"CWD" | b"XCWD" => Self::Cwd(needed(rest)?),

@@ -22,7 +22,7 @@ pub enum Error {
     #[error("an unprotected line on a protected control channel: {line}")]
     NotProtected { line: String },
     /// It was wrapped, but not by the other side, or not in this order.
-    #[error("a protected line that cannot be opened: {why}")]
+    #[error("protected bytes that cannot be opened: {why}")]
     Spoiled { why: String },
     /// The other side leads the proof of who it is to no end.
     #[error("authentication goes wrong: {why}")]

@@ -22,6 +22,7 @@ mod through;
 mod transfer;
 
 pub use crate::tuned::Tuned;
+pub use access::is_nobody;
 pub use ask::{Answer, Ask, Change, Give, Leg, Mechanism, Outcome, Place, Removed, Want, Welcome};
 pub use failure::{Cause, Failure};
 pub use listing::{Facts, Form, Kind, Listing, Stat, Times};
@@ -29,7 +30,7 @@ pub use transfer::Urgent;
 
 use crate::{
     command::{Command, Refusal},
-    shield::{Guard, Shield},
+    shield::{Guard, Level, Shield},
 };
 use data::Data;
 use queue::{Queue, Queued};
@@ -56,6 +57,8 @@ pub struct Session {
     proof: secure::Proof,
     /// What wraps the lines that follow the next 235.
     guard: Option<Box<dyn Guard>>,
+    /// What was said of data under TLS before the login.
+    level: Level,
     /// What the client sent that was not protected as it must be.
     spoiled: Option<crate::Error>,
     /// What the client said of itself.
@@ -79,6 +82,10 @@ pub struct Profile {
     pub offers_gsi: bool,
     /// Whether `AUTH GODWIT` is.
     pub offers_cluster: bool,
+    /// Whether `AUTH TLS` is.
+    pub offers_tls: bool,
+    /// Whether nobody is asked for a password in clear.
+    pub passwords_need_tls: bool,
     /// How many others make striped transfers for this server.
     pub stripes: usize,
     /// Programs that bytes can go through.
@@ -115,6 +122,8 @@ impl Default for Profile {
             data_ports: None,
             offers_gsi: false,
             offers_cluster: false,
+            offers_tls: false,
+            passwords_need_tls: false,
             stripes: 0,
             modules: Vec::new(),
         }
@@ -220,6 +229,7 @@ impl Session {
             shield: Shield::Clear,
             proof: secure::Proof::None,
             guard: None,
+            level: Level::Clear,
             spoiled: None,
             note: String::new(),
         }
@@ -236,9 +246,16 @@ impl Session {
 
     /// Takes what came from the client.
     pub fn on_bytes(&mut self, bytes: &[u8]) {
-        self.queue.on_bytes(bytes);
-        if self.shield.is_guarded() {
-            self.queue.open(&mut self.shield);
+        match &mut self.shield {
+            Shield::Clear => self.queue.on_bytes(bytes),
+            Shield::Guarded(_) => {
+                self.queue.on_bytes(bytes);
+                self.queue.open(&mut self.shield);
+            }
+            flow => match flow.open_flow(bytes) {
+                Ok(plain) => self.queue.on_bytes(&plain),
+                Err(error) => self.queue.spoil(error),
+            },
         }
     }
 
@@ -279,6 +296,19 @@ impl Session {
             self.spoil(error);
         }
         self.say.wire()
+    }
+
+    /// Says the last word, if protection has one.
+    pub fn end(&mut self) -> Vec<u8> {
+        match &self.spoiled {
+            Some(_) => Vec::new(),
+            None => self.shield.end(),
+        }
+    }
+
+    /// Tells whether TLS has begun and both sides are not agreed yet.
+    pub fn is_shaking_hands(&self) -> bool {
+        matches!(&self.shield, Shield::Flow(guard) if !guard.stands())
     }
 
     /// Tells why the session was ended without a word, for the log.
@@ -390,6 +420,11 @@ impl Session {
             Command::Auth(mechanism) => return self.authenticate(&mechanism),
             Command::Adat(token) => return self.prove(token),
             Command::Wrapped => self.say.line(503, "Nothing is protected yet: AUTH first."),
+            Command::Ccc => self.keep_control(),
+            Command::Pbsz(size) if self.shield.is_flow() => self.size_protected_blocks(size),
+            Command::Prot(level) if self.shield.is_flow() => {
+                return self.set_level_under_tls(&level);
+            }
             Command::Quit => self.quit(),
             Command::Feat => self.feat(),
             Command::Help(about) => self.help(&about),
@@ -423,7 +458,7 @@ impl Session {
                 self.ready().settings.buffer_bytes = bytes;
                 self.say.line(200, "SBUF Command Successful.");
             }
-            Command::Pbsz(size) => self.say.line(200, &format!("PBSZ={size}")),
+            Command::Pbsz(size) => self.size_protected_blocks(size),
             Command::Prot(level) => return self.set_level(&level),
             Command::Dcau(mode) => return self.set_data_peer(&mode),
             Command::Dcsc(pem) => return self.set_data_credential(pem),
@@ -479,6 +514,7 @@ impl Session {
             | Command::Auth(_)
             | Command::Adat(_)
             | Command::Wrapped
+            | Command::Ccc
             | Command::Quit
             | Command::Feat
             | Command::Help(_)

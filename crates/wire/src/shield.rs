@@ -1,5 +1,6 @@
 //! What lies around the lines of a control channel once both sides have proved
-//! who they are (RFC 2228): commands go as `ENC`, reply lines as `632`.
+//! who they are (RFC 2228): commands go as `ENC`, reply lines as `632`. Or around
+//! the whole flow of them, as TLS does (RFC 4217).
 //!
 //! Knows how protected lines are written, and no cryptography: that is a
 //! [`Guard`], which a driver brings.
@@ -15,6 +16,17 @@ pub trait Guard: fmt::Debug + Send + Sync {
 
     /// Undoes what the other side's `wrap` did.
     fn unwrap(&mut self, wrapped: &[u8]) -> Result<Vec<u8>, Spoiled>;
+
+    /// Says under protection that nothing more will be said, where that is a word.
+    fn end(&mut self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// Tells whether both sides are agreed. Until they are, a guard of the whole flow
+    /// unwraps to nothing, and what it has to say itself comes out of `wrap`.
+    fn stands(&self) -> bool {
+        true
+    }
 }
 
 /// Bytes that are not what the other side protected: the conversation is over.
@@ -30,6 +42,8 @@ pub enum Shield {
     Clear,
     /// Every line is wrapped.
     Guarded(Box<dyn Guard>),
+    /// All is, whatever lines are in it: a piece of what comes may be cut anywhere.
+    Flow(Box<dyn Guard>),
 }
 
 /// To whom a data connection must prove to lead (`DCAU`, GFD.20).
@@ -72,6 +86,27 @@ impl Shield {
         matches!(self, Self::Guarded(_))
     }
 
+    /// Tells whether the whole flow is wrapped.
+    pub fn is_flow(&self) -> bool {
+        matches!(self, Self::Flow(_))
+    }
+
+    /// Takes what came out of what is wrapped around the flow of it.
+    pub(crate) fn open_flow(&mut self, came: &[u8]) -> Result<Vec<u8>> {
+        match self {
+            Self::Flow(guard) => guard.unwrap(came).map_err(spoiled),
+            _ => Ok(came.to_vec()),
+        }
+    }
+
+    /// Returns the farewell of what is wrapped around the flow.
+    pub(crate) fn end(&mut self) -> Vec<u8> {
+        match self {
+            Self::Flow(guard) => guard.end(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Returns a command line, both with CR LF, as it is sent. Always `ENC`: what
     /// the guard does is the same for all verbs, and GCT does not look at them.
     pub(crate) fn seal_command(&mut self, line: &[u8]) -> Result<Vec<u8>> {
@@ -81,6 +116,7 @@ impl Shield {
                 let text = base64::encode(&guard.wrap(line).map_err(spoiled)?);
                 Ok(format!("ENC {text}\r\n").into_bytes())
             }
+            Self::Flow(guard) => guard.wrap(line).map_err(spoiled),
         }
     }
 
@@ -109,6 +145,7 @@ impl Shield {
     pub(crate) fn seal_reply(&mut self, line: &[u8], row: Row) -> Result<Vec<u8>> {
         match self {
             Self::Clear => Ok(line.to_vec()),
+            Self::Flow(guard) => guard.wrap(line).map_err(spoiled),
             Self::Guarded(guard) => {
                 let text = base64::encode(&guard.wrap(line).map_err(spoiled)?);
                 let separator = if row == Row::Last { ' ' } else { '-' };

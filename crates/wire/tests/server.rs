@@ -6,8 +6,8 @@ use godwit_core::Hashing;
 use godwit_wire::{
     base64,
     server::{
-        Answer, Ask, Cause, Change, Failure, Give, Kind, Outcome, Place, Profile, Removed, Session,
-        Stat, Step, Want, Welcome,
+        Answer, Ask, Cause, Change, Failure, Give, Kind, Mechanism, Outcome, Place, Profile,
+        Removed, Session, Stat, Step, Want, Welcome,
     },
     shield::{Guard, Spoiled},
     transcript::{By, Spoken, parse},
@@ -71,6 +71,122 @@ fn what_was_sent_ahead_of_the_proof_is_not_obeyed() {
         "{:?}",
         talk.said
     );
+}
+
+fn under_tls() -> Session {
+    let mut session = Session::new(Profile {
+        offers_tls: true,
+        ..Profile::default()
+    });
+    session.on_bytes(b"AUTH TLS\r\n");
+    begin_tls(&mut session);
+    assert_eq!(session.poll(), None);
+    let said = String::from_utf8(std::mem::take(session.output())).unwrap();
+    assert!(said.ends_with("\r\n234 AUTH TLS: begin.\r\n"), "{said}");
+    session
+}
+
+/// Around the flow there is nothing to say where nothing is said.
+#[derive(Debug, Default)]
+struct Around(Turned);
+
+impl Guard for Around {
+    fn wrap(&mut self, plain: &[u8]) -> Result<Vec<u8>, Spoiled> {
+        match plain {
+            [] => Ok(Vec::new()),
+            plain => self.0.wrap(plain),
+        }
+    }
+
+    fn unwrap(&mut self, wrapped: &[u8]) -> Result<Vec<u8>, Spoiled> {
+        self.0.unwrap(wrapped)
+    }
+}
+
+fn begin_tls(session: &mut Session) {
+    let wanted = Ask::Authenticate { by: Mechanism::Tls };
+    assert_eq!(session.poll(), Some(Step::Ask(wanted)));
+    session.guard_with(Box::new(Around::default()));
+    session.on_answer(Answer::Done);
+}
+
+#[test]
+fn what_came_in_clear_behind_auth_tls_is_not_obeyed() {
+    for ahead in [
+        "USER writer\r\nPASS x\r\n",
+        "USER wri",
+        "\r\nNOOP\r\n",
+        "\u{16}",
+    ] {
+        let mut session = Session::new(Profile {
+            offers_tls: true,
+            ..Profile::default()
+        });
+        session.on_bytes(format!("AUTH TLS\r\n{ahead}").as_bytes());
+        begin_tls(&mut session);
+        assert_eq!(session.poll(), Some(Step::Close), "{ahead:?}");
+        let said = String::from_utf8(session.output().clone()).unwrap();
+        assert!(said.contains("\r\n421 Something came in clear"), "{said}");
+        assert!(!said.contains("\r\n234"), "{said}");
+    }
+}
+
+#[test]
+fn under_tls_there_are_two_levels_and_no_way_back() {
+    let mut session = under_tls();
+    let (mut client, mut ours) = (Turned::default(), Turned::default());
+    let mut ask = |session: &mut Session, line: &str| {
+        let sealed = client.wrap(format!("{line}\r\n").as_bytes()).unwrap();
+        session.on_bytes(&sealed);
+        while let Some(step) = session.poll() {
+            match step {
+                Step::Ask(Ask::Login { user, .. }) => {
+                    let welcome = Welcome {
+                        user,
+                        may_write: true,
+                    };
+                    session.on_answer(Answer::Welcome(welcome));
+                }
+                other => panic!("{line}: {other:?}"),
+            }
+        }
+        let said = ours.unwrap(&std::mem::take(session.output())).unwrap();
+        String::from_utf8(said).unwrap()
+    };
+    for (line, begins) in [
+        ("PBSZ 0", "200 PBSZ=0"),
+        ("PROT S", "536 "),
+        ("PROT P", "200 "),
+        ("AUTH TLS", "503 "),
+        ("AUTH GSSAPI", "503 "),
+        ("ADAT bWU=", "503 "),
+        ("CCC", "534 "),
+        ("USER writer", "331 "),
+        ("PASS x", "230 "),
+        ("DCAU A", "504 "),
+        ("PBSZ 16384", "200 PBSZ=0"),
+        ("PROT E", "536 "),
+        ("PROT C", "200 "),
+        ("PROT P", "200 "),
+        ("REIN", "502 "),
+    ] {
+        let said = ask(&mut session, line);
+        assert!(said.starts_with(begins), "{line}: {said}");
+    }
+}
+
+#[test]
+fn a_password_is_not_asked_for_in_clear() {
+    let mut session = Session::new(Profile {
+        passwords_need_tls: true,
+        ..Profile::default()
+    });
+    session.on_bytes(b"USER alice\r\nPASS secret\r\nUSER anonymous\r\n");
+    assert_eq!(session.poll(), None);
+    let said = String::from_utf8(session.output().clone()).unwrap();
+    let codes: Vec<&str> = said.lines().map(|line| &line[..3]).collect();
+    assert_eq!(codes, ["220", "530", "503", "331"]);
+    assert!(said.contains("say AUTH TLS first"), "{said}");
 }
 
 #[test]

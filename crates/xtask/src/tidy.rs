@@ -77,7 +77,7 @@ type Found = Vec<(usize, String)>;
 const ARROWS: [(&str, &[&str]); 8] = [
     ("core", &[]),
     ("wire", &["core"]),
-    ("trust", &["core"]),
+    ("trust", &["core", "sys"]),
     ("sys", &[]),
     ("store", &["core", "wire", "trust", "sys"]),
     ("node", &["core", "wire", "trust", "sys", "store"]),

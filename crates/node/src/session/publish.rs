@@ -5,7 +5,7 @@
 
 use crate::{failure::failure, guarded::Guarded};
 use godwit_core::{Digest, Extents};
-use godwit_store::{Checks, How, Kind, Result, Store, Whole, Write};
+use godwit_store::{Checks, How, Kind, Result, Store, Whole, Write, channel::Received};
 use godwit_wire::{
     command::{Mode, Rest, Upload, UploadHow},
     server::{Cause, Failure, Give, Leg, Place},
@@ -58,6 +58,8 @@ pub(super) enum Verdict {
         /// So many bytes were announced.
         announced: u64,
     },
+    /// Nobody said under protection that this was all.
+    Cut,
     /// Leave it to another command.
     Hold,
 }
@@ -175,9 +177,14 @@ impl Plan {
 
     /// Decides when data has ended well. A stream says no more than that it
     /// ended; extended blocks say that all came.
-    pub(super) fn at_end(&self, mode: Mode, received_bytes: u64, done: &Extents) -> Verdict {
+    pub(super) fn at_end(&self, mode: Mode, received: &Received, done: &Extents) -> Verdict {
+        let received_bytes = received.bytes;
+        // Some clients announce what they will send, others the whole.
+        let agrees =
+            |announced: u64| announced == self.base + received_bytes || announced == received_bytes;
         match (self.end, mode) {
             (End::Hold, _) => Verdict::Hold,
+            _ if received.is_cut && !self.announced.size.is_some_and(agrees) => Verdict::Cut,
             (End::InPlace, _) => Verdict::Finish(None),
             (End::Publish, Mode::Extended) => {
                 let announced = self.announced.size.unwrap_or(0);
@@ -186,10 +193,7 @@ impl Plan {
             (End::Publish, Mode::Stream) => {
                 let end = self.base + received_bytes;
                 match self.announced.size {
-                    // Some clients announce what they will send, others the whole.
-                    Some(announced) if announced == end || announced == received_bytes => {
-                        Verdict::Finish(Some(end))
-                    }
+                    Some(announced) if agrees(announced) => Verdict::Finish(Some(end)),
                     Some(announced) if announced > end => Verdict::Keep { announced },
                     _ => Verdict::FinishIfAlive(end),
                 }

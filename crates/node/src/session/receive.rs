@@ -223,7 +223,7 @@ impl Session {
         leg: &Leg,
         (received, watch): (Received, &Watch),
     ) -> std::result::Result<Outcome, Failure> {
-        let size = match plan.at_end(leg.mode, received.bytes, &sink.done()) {
+        let size = match plan.at_end(leg.mode, &received, &sink.done()) {
             Verdict::Finish(size) => size,
             Verdict::FinishIfAlive(size) if self.is_control_alive() => Some(size),
             Verdict::FinishIfAlive(_) => {
@@ -231,6 +231,13 @@ impl Session {
                     Cause::Incomplete,
                     "The client left; what arrived is kept.",
                 ));
+            }
+            Verdict::Cut => {
+                let why = format!(
+                    "The data connection ended without TLS's word for it (close_notify) after {} bytes; what arrived is kept.",
+                    received.bytes
+                );
+                return Err(Failure::new(Cause::Incomplete, why));
             }
             Verdict::Keep { announced } => {
                 let why = format!(

@@ -56,6 +56,9 @@ impl Session {
         if self.stripes.as_ref().is_some_and(Stripes::is_alive) {
             return true;
         }
+        if self.is_under_tls() {
+            return false; // members have certificates of their own names
+        }
         let login = match self.login_at_members() {
             Ok(login) => login,
             Err(error) => {
@@ -178,6 +181,7 @@ impl Session {
             Ok(Received {
                 bytes: arrived.bytes().iter().sum(),
                 streams: count as u64,
+                is_cut: false,
             })
         })
     }

@@ -1,14 +1,19 @@
-//! Who is there: `AUTH GSSAPI` and `AUTH GODWIT`, and what may come of it.
+//! Who is there: `AUTH GSSAPI`, `AUTH GODWIT` and `AUTH TLS`, and what may come of it.
 
 use super::Session;
 use crate::{config::Access, failure::failure, listener::ANONYMOUS};
-use godwit_store::{Whom, channel::Safety};
-use godwit_trust::{Authorities, Channel, Credential, Expect, Identity};
+use godwit_store::{
+    Flow, Whom,
+    channel::{Part, Safety},
+};
+use godwit_sys::wait_readable;
+use godwit_trust::{Authorities, Channel, Credential, Expect, Identity, Resumption};
 use godwit_wire::{
     client::ACTS_FOR,
-    server::{Answer, Cause, Failure, Leg, Mechanism, Welcome},
-    shield::{DataPeer, Guard, Spoiled},
+    server::{Answer, Cause, Failure, Leg, Mechanism, Welcome, is_nobody},
+    shield::{DataPeer, Guard, Level, Spoiled},
 };
+use std::time::Duration;
 
 /// How far a client has proved who it is.
 #[derive(Debug, Default)]
@@ -20,6 +25,8 @@ pub(super) enum Proof {
     Underway(Box<Underway>),
     /// It has.
     Done(Box<Proved>),
+    /// Only we have, by this certificate: all is under TLS.
+    Ours(Credential),
 }
 
 /// A proof that has not come to its end.
@@ -53,6 +60,7 @@ impl Session {
                 });
                 (ours, "this node is in no cluster that you could be in.")
             }
+            Mechanism::Tls => return self.begin_tls(),
         };
         let (ours, authorities) = match ours {
             Ok(Some(ours)) => ours,
@@ -69,6 +77,35 @@ impl Session {
             authorities,
         }));
         Ok(Answer::Done)
+    }
+
+    /// What follows is under TLS, data connections too if the client wants it.
+    fn begin_tls(&mut self) -> Result<Answer, Failure> {
+        let host = self.shared.trust.host().and_then(|host| match host {
+            Some(host) => {
+                Channel::serve(&host, Resumption::ByTicket).map(|flow| Some((host, flow)))
+            }
+            None => Ok(None),
+        });
+        match host {
+            Ok(Some((host, channel))) => {
+                self.machine.guard_with(Box::new(Flow::beginning(channel)));
+                self.proof = Proof::Ours(host);
+                Ok(Answer::Done)
+            }
+            Ok(None) => Err(Failure::of_login(
+                "this node has no certificate of its host.",
+            )),
+            Err(error) => {
+                tracing::warn!(%error, "cannot begin TLS");
+                Err(Failure::of_login(error.to_string()))
+            }
+        }
+    }
+
+    /// Tells whether the whole conversation is under TLS.
+    pub(super) fn is_under_tls(&self) -> bool {
+        matches!(self.proof, Proof::Ours(_))
     }
 
     pub(super) fn prove(&mut self, token: &[u8]) -> Result<Answer, Failure> {
@@ -129,11 +166,11 @@ impl Session {
         if self.shared.is_let_in {
             return self.login_of_ourselves();
         }
-        if ["anonymous", "ftp"].contains(&user) {
+        if is_nobody(user) {
             return self.login_of_anybody();
         }
         let Proof::Done(proved) = &self.proof else {
-            return self.turn_down(user, &self.who_may_come());
+            return self.login_by_password(user, password);
         };
         let peer = match whom(&proved.peer, password) {
             Ok(peer) => peer,
@@ -143,6 +180,39 @@ impl Session {
             Ok(account) => self.login_of(&peer, account),
             Err(why) => self.turn_down(user, &format!("Login incorrect: {why}")),
         }
+    }
+
+    /// A password in clear was refused before it was said, unless this node takes them so.
+    fn login_by_password(&mut self, user: &str, password: &[u8]) -> Result<Answer, Failure> {
+        let Some(passwords) = &self.shared.passwords else {
+            return self.turn_down(user, &self.who_may_come());
+        };
+        if !self.is_under_tls() && !self.shared.config.passwords.in_clear {
+            return self.turn_down(
+                user,
+                "Passwords are not taken in clear here: say AUTH TLS first.",
+            );
+        }
+        match passwords.who(user, password) {
+            Ok(Some(name)) => self.login_of(&Identity::by_password(&name), name),
+            Ok(None) => {
+                self.make_wait();
+                self.turn_down(user, "Login incorrect: no such user, or another password.")
+            }
+            Err(error) => {
+                tracing::error!(%error, "cannot look at the passwords");
+                let why = "Login incorrect: the passwords of this server cannot be read; its log tells more.";
+                self.turn_down(user, why)
+            }
+        }
+    }
+
+    /// Who guesses waits longer each time.
+    fn make_wait(&mut self) {
+        let pause = GUESS_PAUSE * 2u32.saturating_pow(self.guesses.min(GUESSES_COUNTED));
+        self.guesses += 1;
+        // Nothing that could be read ends it but the node.
+        let _ = wait_readable([self.shared.stop.draining()], pause);
     }
 
     fn login_of_anybody(&mut self) -> Result<Answer, Failure> {
@@ -214,6 +284,9 @@ impl Session {
     fn who_may_come(&self) -> String {
         let anonymous = self.shared.config.anonymous != Access::None;
         let gsi = self.shared.trust.is_offered();
+        if self.shared.passwords.is_some() && self.is_under_tls() {
+            return "Login incorrect: this server wants a name and a password or token.".into();
+        }
         if !anonymous && !gsi && self.shared.trust.offers_cluster() {
             return "Login incorrect: this server knows only members of its cluster.".into();
         }
@@ -237,6 +310,10 @@ impl Session {
 
     /// Returns what data connections must prove, and how.
     pub(super) fn safety(&self, leg: &Leg) -> Result<Option<Safety>, Failure> {
+        if let Proof::Ours(host) = &self.proof {
+            let wanted = leg.level == Level::Private;
+            return Ok(wanted.then(|| Safety::of_server(host.clone())));
+        }
         if leg.peer == DataPeer::Anyone {
             return Ok(None);
         }
@@ -259,6 +336,7 @@ impl Session {
                 _ => myself.subject().into(),
             }),
             level: leg.level,
+            part: Part::Peer,
         }))
     }
 
@@ -304,6 +382,10 @@ fn whom(peer: &Identity, password: &[u8]) -> Result<Identity, &'static str> {
         Some(_) => Err("Login incorrect: a subject begins with a slash."),
     }
 }
+
+/// After the first wrong password; twice as long after each further one.
+const GUESS_PAUSE: Duration = Duration::from_millis(250);
+const GUESSES_COUNTED: u32 = 5;
 
 fn refusal(error: &godwit_trust::Error) -> Failure {
     let hint = error.hint();

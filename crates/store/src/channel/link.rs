@@ -317,9 +317,17 @@ impl Link {
             ended.map_err(|cause| self.lost("ending the data", cause))?;
             self.pour(patience)?;
         }
-        self.stream
-            .shutdown(Shutdown::Write)
-            .map_err(|cause| self.lost("ending the data", cause))
+        let ended = self.stream.shutdown(Shutdown::Write);
+        ended.map_err(|cause| self.lost("ending the data", cause))?;
+        if let Shield::Guarded(guarded) = &mut self.shield {
+            guarded.linger(&self.stream, patience);
+        }
+        Ok(())
+    }
+
+    /// Tells whether the connection ended without the word that protection has for it.
+    pub(super) fn is_cut(&self) -> bool {
+        matches!(&self.shield, Shield::Guarded(guarded) if guarded.is_cut())
     }
 
     /// Has the peer see a broken connection once this one is closed.

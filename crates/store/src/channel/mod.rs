@@ -17,7 +17,7 @@ mod watch;
 
 pub use gauge::Gauge;
 pub use receive::Received;
-pub use safety::Safety;
+pub use safety::{Part, Safety};
 pub(crate) use send::look;
 pub use send::{Sending, Sent};
 pub use watch::{Cancel, Watch};
@@ -190,9 +190,12 @@ impl Channel {
     /// Waits elsewhere for the first connection, if it has something to prove: a
     /// server that connects says nothing before that is over.
     pub fn await_proof(&mut self) -> Result<()> {
-        let (Way::Listen(door), Some(_)) = (&self.reach.way, &self.reach.safety) else {
+        let Way::Listen(door) = &self.reach.way else {
             return Ok(());
         };
+        if !self.reach.proves_peer() {
+            return Ok(());
+        }
         let cancel = Cancel::new().map_err(lost)?;
         let watch = Watch::over(cancel.clone(), ALONE_MAX);
         let listener = door.listener.try_clone().map_err(lost)?;
@@ -277,7 +280,7 @@ impl Channel {
     /// Tells whether somebody has come to our port who has not proved who they are.
     pub fn may_have_strangers(&self) -> bool {
         let is_due = |stripe: &Stripe| stripe.link.due() == Some(Side::Accepted);
-        self.links.iter().any(is_due)
+        self.reach.proves_peer() && self.links.iter().any(is_due)
     }
 
     /// Lets go of strangers that have come to our port, before a file is divided among
@@ -332,6 +335,11 @@ impl Reach {
         })
     }
 
+    /// Tells whether connections prove where they lead.
+    fn proves_peer(&self) -> bool {
+        self.safety.as_ref().is_some_and(Safety::proves_peer)
+    }
+
     fn by(way: Way) -> Self {
         Self {
             way,
@@ -345,9 +353,9 @@ impl Reach {
     fn next(&self, nth: usize, watch: &Watch) -> Result<Vec<Stripe>> {
         match &self.way {
             Way::Listen(door) => {
-                let links = match self.safety {
-                    None => vec![self.accept(door, watch)?],
-                    Some(_) => self.accept_proved(door, watch)?,
+                let links = match self.proves_peer() {
+                    false => vec![self.accept(door, watch)?],
+                    true => self.accept_proved(door, watch)?,
                 };
                 let stripe = |link| Stripe { link, index: 0 };
                 Ok(links.into_iter().map(stripe).collect())

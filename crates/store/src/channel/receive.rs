@@ -30,6 +30,23 @@ pub struct Received {
     pub bytes: u64,
     /// Connections that carried it.
     pub streams: u64,
+    /// In MODE S under TLS: the connection ended without the word for it, so that
+    /// somebody may have cut off the rest.
+    pub is_cut: bool,
+}
+
+impl Received {
+    /// Refuses an end of which nobody knows whether it is the right one.
+    pub fn whole(self) -> Result<Self> {
+        match self.is_cut {
+            false => Ok(self),
+            true => Err(Error::Lost {
+                host: "the peer".into(),
+                during: "receiving data, before TLS's word for the end (close_notify)".into(),
+                cause: io::ErrorKind::UnexpectedEof.into(),
+            }),
+        }
+    }
 }
 
 impl Channel {
@@ -127,6 +144,7 @@ impl Channel {
         Ok(Received {
             bytes: state.bytes,
             streams: state.streams,
+            is_cut: false,
         })
     }
 }
@@ -434,8 +452,8 @@ impl Reach {
 fn receive_stream(link: &mut Link, base: u64, into: &dyn Take, watch: &Watch) -> Result<Received> {
     let mut patience = watch.patience();
     let mut received = Received {
-        bytes: 0,
         streams: 1,
+        ..Received::default()
     };
     loop {
         let offset = base + received.bytes;
@@ -452,6 +470,7 @@ fn receive_stream(link: &mut Link, base: u64, into: &dyn Take, watch: &Watch) ->
             received.bytes += came as u64;
         }
         if !whole? {
+            received.is_cut = link.is_cut();
             return Ok(received);
         }
     }

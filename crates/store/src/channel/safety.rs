@@ -1,7 +1,7 @@
 //! Data connections that prove where they lead (DCAU), and then carry bytes in
-//! clear or under protection (PROT).
+//! clear or under protection (PROT); or that are TLS as everybody speaks it (RFC 4217).
 //!
-//! Who connects begins. What is said to prove it are TLS records and nothing around
+//! Who connects begins; in TLS of everybody the client does. What is said to prove it are TLS records and nothing around
 //! them; with PROT C the bytes of the file follow the last of these at once, so
 //! records are read one by one, and nothing behind them.
 
@@ -14,12 +14,12 @@ use super::{
     watch::{Patience, Watch},
 };
 use crate::{Error, Result};
-use godwit_trust::{self as trust, Authorities, Credential, Delegate, Expect, Opened};
+use godwit_trust::{self as trust, Authorities, Credential, Delegate, Expect, Opened, Resumption};
 use godwit_wire::shield::Level;
 use std::{
     io::{self, Read, Write},
     net::TcpStream,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// What a data connection must prove, by what we prove the same, and what is then
@@ -34,6 +34,48 @@ pub struct Safety {
     pub expect: Expect,
     /// What is done to bytes.
     pub level: Level,
+    /// What we are in this.
+    pub part: Part,
+}
+
+/// What somebody is in the security of a data connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Part {
+    /// One of two who both show who they are (DCAU): who connects begins.
+    Peer,
+    /// The server of TLS, whoever connects: it alone shows who it is.
+    Server,
+    /// The client of TLS.
+    Client,
+}
+
+impl Safety {
+    /// Returns that of a server which is known to its client by this credential already.
+    pub fn of_server(credential: Credential) -> Self {
+        Self {
+            credential,
+            authorities: Authorities::none(),
+            expect: Expect::Anyone,
+            level: Level::Private,
+            part: Part::Server,
+        }
+    }
+
+    /// Returns that of a client which shows nothing, to a server that must show that.
+    pub fn of_client(nobody: Credential, authorities: Authorities, expect: Expect) -> Self {
+        Self {
+            credential: nobody,
+            authorities,
+            expect,
+            level: Level::Private,
+            part: Part::Client,
+        }
+    }
+
+    /// Tells whether a stranger is found out.
+    pub(super) fn proves_peer(&self) -> bool {
+        self.part == Part::Peer
+    }
 }
 
 /// Which end of a connection is ours.
@@ -72,7 +114,8 @@ impl Due {
             side,
             alone: None,
         };
-        if side == Side::Connected {
+        // A server of TLS is spoken to only once it has said that it transfers.
+        if side == Side::Connected && due.safety.part != Part::Server {
             let (safety, stream) = (due.safety.clone(), stream.try_clone()?);
             let watch = Watch::new(ALONE_MAX)?;
             due.alone = Some(Awaited::begin(move || {
@@ -116,6 +159,10 @@ impl Safety {
             stream,
             host,
             patience,
+            strange: match self.part {
+                Part::Peer => "what came on the data connection proves nothing (DCAU)",
+                _ => "what came on the data connection is no TLS (PROT P)",
+            },
         };
         let proved = self.exchange(&mut records, side);
         let channel = proved.map_err(|error| match error {
@@ -127,7 +174,9 @@ impl Safety {
         })?;
         Ok(match self.level {
             Level::Clear => Shield::Clear,
-            Level::Safe | Level::Private => Shield::Guarded(Box::new(Guarded::new(channel))),
+            Level::Safe | Level::Private => {
+                Shield::Guarded(Box::new(Guarded::new(channel, self.part)))
+            }
         })
     }
 
@@ -136,6 +185,12 @@ impl Safety {
         // Protected streams have none of GSI's own bytes.
         let is_bare = self.level != Level::Clear;
         let mut channel = match side {
+            _ if self.part == Part::Server => trust::Channel::serve(us, Resumption::NotFromHere)?,
+            Side::Accepted if self.part == Part::Client => {
+                let (channel, first) = trust::Channel::initiate_tls(us, them, whom)?;
+                records.send(&first)?;
+                channel
+            }
             Side::Accepted if is_bare => trust::Channel::accept_tls(us, them)?.only(whom),
             Side::Accepted => trust::Channel::accept(us, them)?.only(whom),
             Side::Connected => {
@@ -182,6 +237,8 @@ struct Records<'a, 'w> {
     stream: &'a TcpStream,
     host: &'a str,
     patience: &'a mut Patience<'w>,
+    /// What is wrong with what is none.
+    strange: &'static str,
 }
 
 impl Records<'_, '_> {
@@ -194,7 +251,7 @@ impl Records<'_, '_> {
         if !is_tls || length > RECORD_BYTES_MAX {
             return Err(Error::PeerMisbehaved {
                 host: self.host.into(),
-                what: "what came on the data connection proves nothing (DCAU)".into(),
+                what: self.strange.into(),
             });
         }
         record.resize(HEAD_BYTES + length, 0);
@@ -243,6 +300,9 @@ impl Records<'_, '_> {
 #[derive(Debug)]
 pub(super) struct Guarded {
     channel: trust::Channel,
+    part: Part,
+    /// It ended without a word where there should have been one.
+    is_cut: bool,
     /// As it came from the socket.
     came: Vec<u8>,
     /// As it is sent.
@@ -251,9 +311,11 @@ pub(super) struct Guarded {
 }
 
 impl Guarded {
-    fn new(channel: trust::Channel) -> Self {
+    fn new(channel: trust::Channel, part: Part) -> Self {
         Self {
             channel,
+            part,
+            is_cut: false,
             came: Vec::new(),
             sealed: Vec::new(),
             sent: 0,
@@ -262,20 +324,57 @@ impl Guarded {
 
     /// Reads plain bytes; 0 if there are no more. GCT ends a file of MODE S without
     /// a protected word, so a connection that just ends has to do: whoever knows the
-    /// length (`ALLO`, `SIZE`) sees whether somebody cut it.
+    /// length (`ALLO`, `SIZE`) sees whether somebody cut it. In TLS of everybody such
+    /// an end is noted.
     pub(super) fn read(&mut self, mut stream: &TcpStream, bytes: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.channel.open(bytes).map_err(spoiled)? {
                 Opened::Bytes(count) => return Ok(count),
-                Opened::End => return Ok(0),
+                Opened::End => {
+                    self.answer_the_end(stream);
+                    return Ok(0);
+                }
                 Opened::Nothing => {}
             }
             self.came.resize(PIECE_BYTES, 0);
             match stream.read(&mut self.came)? {
-                0 => return Ok(0),
+                0 => {
+                    self.is_cut = self.part != Part::Peer;
+                    return Ok(0);
+                }
                 count => self.channel.take_in(&self.came[..count]).map_err(spoiled)?,
             }
         }
+    }
+
+    /// Clients of TLS may take an end that is not answered for a fault.
+    fn answer_the_end(&mut self, stream: &TcpStream) {
+        if self.part != Part::Peer && self.end().is_ok() {
+            // It is as good as gone.
+            let _ = self.push(stream);
+        }
+    }
+
+    /// Waits until the peer has closed as well: what it sent and nobody read (tickets) would
+    /// have the kernel throw away what is still on its way to it.
+    pub(super) fn linger(&mut self, mut stream: &TcpStream, patience: &mut Patience<'_>) {
+        if self.part != Part::Client {
+            return;
+        }
+        let (began, host) = (Instant::now(), host_of(stream));
+        self.came.resize(PIECE_BYTES, 0);
+        while began.elapsed() < LINGER_MAX {
+            match stream.read(&mut self.came) {
+                Ok(1..) => {}
+                Err(error) if again(&error) && patience.waited(&host, PROVING).is_ok() => {}
+                _ => return,
+            }
+        }
+    }
+
+    /// Tells whether somebody may have cut off what was still to come.
+    pub(super) fn is_cut(&self) -> bool {
+        self.is_cut
     }
 
     /// Takes plain bytes to be sent, as many as suit; [`Guarded::push`] sends the last
@@ -336,6 +435,7 @@ fn spoiled(error: trust::Error) -> io::Error {
 /// A server may be busy before it turns to its data port; who wants to wait no
 /// longer hangs up.
 const ALONE_MAX: Duration = Duration::from_secs(3600);
+const LINGER_MAX: Duration = Duration::from_secs(5);
 const HEAD_BYTES: usize = 5;
 /// RFC 8446, 5.2.
 const RECORD_BYTES_MAX: usize = (16 << 10) + 256;

@@ -12,7 +12,7 @@ use listening::{Listening, Said, Words};
 use plan::Delivery;
 
 use super::{
-    Remote,
+    Login, Remote,
     attend::{Begun, EXPLAIN_MAX, begin as await_begin},
     data::Hosts,
     faults,
@@ -548,13 +548,15 @@ impl Sink for Delivering {
         _streams: usize, // as many as the width of the upload says
         on: &dyn Fn(Range<u64>),
     ) -> Result<Option<Read>> {
+        // Two servers of TLS would have to know each other.
+        let is_tls = |remote: &Remote| remote.0.login == Login::Tls;
         match source.as_remote() {
-            Some(source) => {
+            Some(source) if !is_tls(source) && !is_tls(&self.remote) => {
                 let read = self.relay(source, path, want, on)?;
                 self.is_drawn.store(read.is_some(), Relaxed);
                 Ok(read)
             }
-            None => Ok(None),
+            _ => Ok(None),
         }
     }
 

@@ -21,6 +21,7 @@ mod proof;
 mod session;
 mod small;
 mod through;
+mod tls;
 mod tunnel;
 
 use crate::{
@@ -73,7 +74,7 @@ pub struct RemoteOptions {
     pub notes: Option<PathBuf>,
     /// What data connections hold at either end; `None`: as the kernels find best.
     pub tcp_buffer: Option<u32>,
-    /// For servers of `gsiftp:`.
+    /// For servers of `gsiftp:`, and of `ftp:` that are to be private.
     pub trust: Trust,
 }
 
@@ -131,6 +132,8 @@ struct Inner {
 enum Login {
     /// RFC 959, in clear.
     Password,
+    /// The same under TLS (RFC 4217).
+    Tls,
     /// GSI, before a word is said.
     Proof,
     /// `ssh` has said it.
@@ -170,6 +173,9 @@ impl Remote {
         };
         let scheme = url.scheme();
         let (login, nobody) = match scheme {
+            Scheme::Ftp if options.trust.level == Level::Private => {
+                (Login::Tls, Credentials::anonymous())
+            }
             Scheme::Ftp => (Login::Password, Credentials::anonymous()),
             Scheme::Gsiftp => (Login::Proof, options.trust.whom.credentials()),
             Scheme::Sshftp => (Login::Shell, Credentials::mapped()),
@@ -178,19 +184,20 @@ impl Remote {
                 return Err(not_served(why.unwrap_or("it is not on an FTP server")));
             }
         };
-        if login != Login::Proof && options.trust.level != Level::Clear {
+        let is_proved = matches!(login, Login::Proof | Login::Tls);
+        if !is_proved && options.trust.level != Level::Clear {
             return Err(Error::Unsupported {
                 what: "protecting what is transferred".into(),
                 why: format!(
-                    "{}: goes in clear; gsiftp: can be protected",
+                    "{}: goes in clear; ftp: with --private and gsiftp: can be protected",
                     scheme.as_str()
                 ),
             });
         }
-        if login != Login::Proof && options.trust.expect.is_some() {
+        if !is_proved && options.trust.expect.is_some() {
             return Err(Error::Unsupported {
                 what: "knowing who the server is".into(),
-                why: "ftp: proves nothing; gsiftp: does".into(),
+                why: "ftp: proves nothing but with --private; gsiftp: does".into(),
             });
         }
         let host = url.host().ok_or_else(|| not_served("it names no host"))?;

@@ -8,7 +8,10 @@ use super::{
     fetch::new_watch,
     session::{Flow, Session},
 };
-use crate::{Entry, Error, Kind, Result, Set, Space, Stat, Take, What, channel::Mode};
+use crate::{
+    Entry, Error, Kind, Result, Set, Space, Stat, Take, What,
+    channel::{Mode, Received},
+};
 use godwit_core::{Algorithm, Block, Digest};
 use godwit_wire::{
     client::{self, Family, Line, Peer, Talk, Told},
@@ -277,7 +280,10 @@ fn run_listing(
     let pipe = Pipe(Mutex::new((0, tell)));
     let read = thread::scope(|scope| {
         let (carrier, watch) = (&mut channel, &watch);
-        let carrying = scope.spawn(move || carrier.receive(mode, 0, &pipe, watch).map(drop));
+        let carrying = scope.spawn(move || {
+            let received = carrier.receive(mode, 0, &pipe, watch);
+            received.and_then(Received::whole).map(drop)
+        });
         let read = read_entries(listing, &told, each);
         // Whoever still sends must not wait for us.
         drop(told);

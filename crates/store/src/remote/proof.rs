@@ -2,7 +2,10 @@
 //! channel, or the key of a cluster.
 
 use super::session::Session;
-use crate::{Error, Result, channel::Safety};
+use crate::{
+    Error, Result,
+    channel::{Part, Safety},
+};
 use godwit_trust::{Authorities, Channel, Credential, Delegate, Expect};
 use godwit_wire::{
     client::{self, Pace, Refusal, Token},
@@ -180,6 +183,7 @@ pub(super) fn settle_data(session: &mut Session, proved: Proved) -> Result<()> {
         credential: proved.credential,
         authorities: proved.authorities,
         level,
+        part: Part::Peer,
     });
     Ok(())
 }

@@ -10,6 +10,7 @@ use super::{
     faults,
     headway::Headway,
     proof::{self, Proved},
+    tls,
     tunnel::{Tunnel, Way},
 };
 use crate::{
@@ -171,6 +172,7 @@ impl Session {
         lines.extend(ahead.lines.iter().filter(|line| !line.is_odd()).cloned());
         let entered = match login {
             Login::Proof => self.prove_and_enter(name, who, &lines)?,
+            Login::Tls => self.go_private_and_enter(name, who, &lines)?,
             Login::Password | Login::Shell => {
                 let said = Ahead {
                     lines: &lines,
@@ -205,6 +207,9 @@ impl Session {
         if let Some(proved) = self.proved.take() {
             proof::settle_data(self, proved)?;
         }
+        if login == Login::Tls {
+            tls::settle_data(self)?;
+        }
         self.early = lines.into_iter().zip(replies).collect();
         Ok(Ok(()))
     }
@@ -231,6 +236,21 @@ impl Session {
         client::enter(self, banner, who, lines)
     }
 
+    /// Nothing is said of who asks before the server has shown who it is.
+    fn go_private_and_enter(
+        &mut self,
+        name: &str,
+        who: &Credentials,
+        lines: &[Line],
+    ) -> Result<std::result::Result<LoggedIn, Refusal>> {
+        let banner = match client::greet(self)? {
+            Ok(banner) => banner,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        self.safety = Some(tls::begin(self, name)?);
+        client::enter(self, banner, who, lines)
+    }
+
     /// Has data connections prove nothing, and go in clear.
     pub(super) fn stop_proving(&mut self) -> Result<()> {
         if self.options.trust.level != Level::Clear {
@@ -253,6 +273,37 @@ impl Session {
     /// Wraps all that is said from now on.
     pub(super) fn protect(&mut self, guard: Box<dyn Guard>) -> Result<()> {
         Ok(self.dialogue.protect(guard)?)
+    }
+
+    /// The same, of the whole flow.
+    pub(super) fn protect_flow(&mut self, guard: Box<dyn Guard>) -> Result<()> {
+        Ok(self.dialogue.protect_flow(guard)?)
+    }
+
+    /// Sends bytes that are no line.
+    pub(super) fn send_raw(&mut self, bytes: &[u8], during: &str) -> Result<()> {
+        let sent = self.stream.write_all(bytes);
+        sent.map_err(|cause| self.break_off(during, cause))
+    }
+
+    /// Returns what comes next, which is no reply, waiting for it until the deadline.
+    pub(super) fn hear_raw(&mut self, during: &str, deadline: Instant) -> Result<Vec<u8>> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let fds = [self.stream.as_fd(), self.options.cancel.as_fd()];
+        match wait_readable(fds, left) {
+            Ok([true, _]) => {}
+            Ok([_, true]) => {
+                self.is_broken = true;
+                return Err(Error::Canceled);
+            }
+            Ok(_) => return Err(self.stalled(during, self.options.stall)),
+            Err(cause) => return Err(self.break_off(during, cause)),
+        }
+        match self.stream.read(&mut self.buffer) {
+            Ok(0) => Err(self.break_off(during, io::ErrorKind::UnexpectedEof.into())),
+            Ok(came) => Ok(self.buffer[..came].to_vec()),
+            Err(cause) => Err(self.break_off(during, cause)),
+        }
     }
 
     /// Returns what kind of server this is.

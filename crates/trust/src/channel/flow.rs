@@ -44,6 +44,12 @@ impl Channel {
         }
     }
 
+    /// Takes what the engine has to say by itself: answers to the peer's engine, or, after an
+    /// error, why it goes no further.
+    pub fn said(&mut self) -> Vec<u8> {
+        self.outgoing()
+    }
+
     /// Tells whether `open` would find something without anything more coming.
     pub fn has_more(&self) -> bool {
         self.tls.ssl().pending() > 0 || !self.tls.get_ref().is_empty()

@@ -115,12 +115,21 @@ impl Dialogue {
     /// From now on every line is wrapped, in both directions. What came in clear
     /// behind the reply that ended the proof was put there by somebody else.
     pub fn protect(&mut self, guard: Box<dyn Guard>) -> Result<()> {
+        self.raise(Shield::Guarded(guard))
+    }
+
+    /// The same, of the whole flow.
+    pub fn protect_flow(&mut self, guard: Box<dyn Guard>) -> Result<()> {
+        self.raise(Shield::Flow(guard))
+    }
+
+    fn raise(&mut self, shield: Shield) -> Result<()> {
         if !self.replies.is_empty() {
             return Err(Error::BadProof {
                 why: "unprotected bytes follow its end",
             });
         }
-        self.shield = Shield::Guarded(guard);
+        self.shield = shield;
         Ok(())
     }
 
@@ -151,7 +160,10 @@ impl Dialogue {
     /// Takes what came.
     pub fn on_bytes(&mut self, bytes: &[u8]) {
         if !self.shield.is_guarded() {
-            return self.replies.push(bytes);
+            return match self.shield.open_flow(bytes) {
+                Ok(plain) => self.replies.push(&plain),
+                Err(error) => self.spoiled = Some(error),
+            };
         }
         self.wrapped.push(bytes);
         if let Err(error) = self.open_lines() {

@@ -1,12 +1,18 @@
 //! `USER PASS ACCT REIN QUIT`: who is there.
 
 use super::{Answer, Ask, Data, Failure, Next, Ready, Session, Settings, State, Then};
+use crate::shield::Shield;
 use std::path::PathBuf;
 
 impl Session {
     pub(super) fn user_command(&mut self, user: String) {
         if self.is_ready() {
             return self.say.line(503, "You are already logged in.");
+        }
+        let is_clear = matches!(self.shield, Shield::Clear);
+        if is_clear && self.profile.passwords_need_tls && !is_nobody(&user) {
+            // Before the password is said.
+            return self.say.line(530, TLS_FIRST);
         }
         self.say
             .line(331, &format!("Password required for {user}."));
@@ -40,7 +46,7 @@ impl Session {
                     user: welcome.user,
                     may_write: welcome.may_write,
                     current: PathBuf::new(),
-                    settings: Settings::of_login(self.shield.is_guarded()),
+                    settings: Settings::of_login(self.shield.is_guarded(), self.level),
                     next: Next::default(),
                     data: Data::None,
                     rename_from: None,
@@ -65,6 +71,12 @@ impl Session {
     }
 
     pub(super) fn reinitialize(&mut self) -> Option<Ask> {
+        if self.shield.is_flow() {
+            // RFC 4217, 11: it would end TLS in the middle of a connection.
+            self.say
+                .line(502, "REIN would end TLS: connect anew instead.");
+            return None;
+        }
         self.ask(Ask::Hang, Then::Reset)
     }
 
@@ -78,6 +90,13 @@ impl Session {
         self.state = State::Closed;
     }
 }
+
+/// Tells whether a name is that of somebody who does not say theirs.
+pub fn is_nobody(user: &str) -> bool {
+    ["anonymous", "ftp"].contains(&user)
+}
+
+const TLS_FIRST: &str = "Passwords are not taken in clear here: say AUTH TLS first.";
 
 /// Guessing passwords costs a connection each time.
 const LOGINS_FAILED_MAX: u32 = 5;

@@ -13,7 +13,8 @@ use std::{net::SocketAddr, ops::Range, path::PathBuf, time::Duration};
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)]
 pub enum Ask {
-    /// Begin to prove who is at either end. → `Done`
+    /// Begin to prove who is at either end. → `Done`; by TLS with
+    /// [`super::Session::guard_with`]
     Authenticate { by: Mechanism },
     /// A token of the client. → `Token`; or, with [`super::Session::guard_with`],
     /// → `Proved`
@@ -114,6 +115,8 @@ pub enum Mechanism {
     Gssapi,
     /// By the key of a cluster (FORMATS.md §1).
     Godwit,
+    /// The server by a certificate, the client by a password afterwards (RFC 4217).
+    Tls,
 }
 
 impl Mechanism {
@@ -122,7 +125,15 @@ impl Mechanism {
         match self {
             Self::Gssapi => "GSSAPI",
             Self::Godwit => "GODWIT",
+            Self::Tls => "TLS",
         }
+    }
+
+    /// Returns what is meant by a word behind `AUTH`.
+    pub(super) fn of(word: &str) -> Option<Self> {
+        let known = [Self::Gssapi, Self::Godwit, Self::Tls];
+        let word = if word == "TLS-C" { "TLS" } else { word };
+        known.into_iter().find(|by| by.word() == word)
     }
 }
 

@@ -96,6 +96,12 @@ impl Queue {
         self.opened = self.waiting.len();
     }
 
+    /// What came cannot be taken out of what was around it: nothing comes behind.
+    pub(crate) fn spoil(&mut self, error: Error) {
+        self.bytes += LINE_COST;
+        self.waiting.push_back(Queued::Spoiled(error));
+    }
+
     pub(crate) fn is_full(&self) -> bool {
         self.waiting.len() >= self.count_max || self.bytes >= BYTES_MAX.max(2 * self.line_bytes_max)
     }
@@ -107,6 +113,11 @@ impl Queue {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
+    }
+
+    /// Tells whether nothing came behind the last line that was taken, not even a part of one.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.waiting.is_empty() && self.begun.is_empty() && !self.skipping && !self.telnet
     }
 
     pub(crate) fn pop(&mut self) -> Option<Queued> {

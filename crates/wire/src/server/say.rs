@@ -89,6 +89,11 @@ impl Say {
                 }
                 self.plain.clear();
             }
+            // TLS may have something to say itself, whatever we have.
+            Shield::Flow(_) => {
+                self.wire.extend(shield.seal_reply(&self.plain, Row::Last)?);
+                self.plain.clear();
+            }
         }
         self.rows.clear();
         Ok(&mut self.wire)

@@ -1,7 +1,7 @@
-//! `AUTH ADAT PROT DCAU DCSC`: proving who is there, and what follows from it for
-//! data connections. RFC 2228 and GFD.20, as GCT speaks them.
+//! `AUTH ADAT PBSZ PROT CCC DCAU DCSC`: proving who is there, and what follows from it
+//! for data connections. RFC 2228 and GFD.20, as GCT speaks them; RFC 4217.
 
-use super::{Answer, Ask, Cause, Failure, Mechanism, Session, Then};
+use super::{Answer, Ask, Cause, Failure, Mechanism, Session, State, Then};
 use crate::{
     base64,
     shield::{DataPeer, Guard, Level, Shield},
@@ -31,9 +31,19 @@ impl Session {
             self.say.line(503, "You are already logged in.");
             return None;
         }
-        let known = [Mechanism::Gssapi, Mechanism::Godwit];
-        let Some(by) = known.into_iter().find(|by| by.word() == mechanism) else {
-            let text = format!("AUTH {mechanism} is not known here; AUTH GSSAPI is.");
+        if self.shield.is_flow() {
+            self.say.line(503, "This is under TLS already.");
+            return None;
+        }
+        let has_tls = self.profile.offers_tls;
+        let by = Mechanism::of(mechanism).filter(|by| has_tls || *by != Mechanism::Tls);
+        let Some(by) = by else {
+            let known = if has_tls {
+                "GSSAPI and TLS are"
+            } else {
+                "GSSAPI is"
+            };
+            let text = format!("AUTH {mechanism} is not known here; AUTH {known}.");
             self.say.line(504, &text);
             return None;
         };
@@ -47,12 +57,32 @@ impl Session {
                 let text = format!("AUTH {} is not offered here: {said}", by.word());
                 self.say.line(504, &text);
             }
+            _ if by == Mechanism::Tls => self.go_under_tls(),
             _ => {
                 self.proof = Proof::Begun;
                 self.say
                     .line(334, "Using authentication type; ADAT must follow.");
             }
         }
+    }
+
+    /// The 234 is the last line in clear. Whatever came behind the AUTH may have been put
+    /// there by somebody who stands between: it is not obeyed, and we do not go on.
+    fn go_under_tls(&mut self) {
+        let Some(guard) = self.guard.take() else {
+            return self.close("TLS cannot begin by an error of the server; its log tells more.");
+        };
+        if !self.queue.is_clean() {
+            return self.close(
+                "Something came in clear behind AUTH TLS, and is not obeyed: wait for the 234.",
+            );
+        }
+        self.say.line(234, "AUTH TLS: begin.");
+        if let Err(error) = self.say.sealed(&mut self.shield) {
+            return self.spoil(error);
+        }
+        self.shield = Shield::Flow(guard);
+        self.state = State::Greeted;
     }
 
     pub(super) fn prove(&mut self, token: Vec<u8>) -> Option<Ask> {
@@ -97,6 +127,44 @@ impl Session {
         self.shield = Shield::Guarded(guard);
         self.proof = Proof::Done;
         self.queue.open(&mut self.shield);
+    }
+
+    /// `PBSZ`: TLS has buffers of its own (RFC 4217, 9).
+    pub(super) fn size_protected_blocks(&mut self, size: u64) {
+        let size = if self.shield.is_flow() { 0 } else { size };
+        self.say.line(200, &format!("PBSZ={size}"));
+    }
+
+    /// `CCC`: a control channel in clear again can be led anywhere by who stands between.
+    pub(super) fn keep_control(&mut self) {
+        match self.is_guarded() || self.shield.is_flow() {
+            true => self
+                .say
+                .line(534, "CCC is refused: commands stay protected."),
+            false => self.say.line(533, "Commands go in clear already."),
+        }
+    }
+
+    /// `PROT` under TLS, which knows two levels; it may be said before the login.
+    pub(super) fn set_level_under_tls(&mut self, letter: &str) -> Option<Ask> {
+        let level = match letter {
+            "C" => Level::Clear,
+            "P" => Level::Private,
+            _ => {
+                let text = format!("{letter} protection level not supported under TLS.");
+                self.say.line(536, &text);
+                return None;
+            }
+        };
+        self.level = level;
+        let text = format!("Protection level set to {letter}.");
+        if !self.is_ready() {
+            self.say.line(200, &text);
+            return None;
+        }
+        let settings = &mut self.ready().settings;
+        let changed = std::mem::replace(&mut settings.level, level) != level;
+        self.say_and_hang(changed, &text)
     }
 
     /// In clear there is no security to protect with, and saying otherwise would

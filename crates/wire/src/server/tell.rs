@@ -14,9 +14,15 @@ impl Session {
         self.say.more(211, "Extensions supported");
         let gsi = self.profile.offers_gsi.then_some(["AUTH GSSAPI"]);
         let cluster = self.profile.offers_cluster.then_some(["AUTH GODWIT"]);
-        let guarded = self.shield.is_guarded().then_some(GUARDED);
-        let more = gsi.iter().chain(&cluster).flatten();
-        let more = more.chain(guarded.iter().flatten());
+        let tls = self.profile.offers_tls.then_some(["AUTH TLS"]);
+        let guarded = self.shield.is_guarded();
+        let protected: &[&str] = match (guarded, self.profile.offers_tls) {
+            (true, _) => &["DCAU", "DCSC P,D", "PBSZ", "PROT"],
+            (false, true) => &["PBSZ", "PROT"],
+            (false, false) => &[],
+        };
+        let more = gsi.iter().chain(&cluster).chain(&tls).flatten();
+        let more = more.chain(protected);
         for line in FEATURES.iter().chain(more) {
             self.say.inner(line.as_bytes());
         }
@@ -73,9 +79,6 @@ impl Session {
     }
 }
 
-/// What there is once the control channel is protected.
-const GUARDED: [&str; 4] = ["DCAU", "DCSC P,D", "PBSZ", "PROT"];
-
 /// MLST follows, since it tells what is chosen.
 const FEATURES: [&str; 20] = [
     "CKSM MD5:10;ADLER32:10;SHA1:10;SHA256:11;SHA512:12;BLAKE3:5;",
@@ -101,7 +104,7 @@ const FEATURES: [&str; 20] = [
 ];
 
 /// Commands and what stands behind them, in the notation of RFC 959.
-const SYNTAX: [(&str, &str); 67] = [
+const SYNTAX: [(&str, &str); 68] = [
     ("ABOR", ""),
     ("ABUF", "[<sp> way]"),
     ("ACCT", "<sp> account"),
@@ -109,6 +112,7 @@ const SYNTAX: [(&str, &str); 67] = [
     ("ALLO", "<sp> size"),
     ("APPE", "<sp> pathname"),
     ("AUTH", "<sp> mechanism"),
+    ("CCC", ""),
     ("CDUP", ""),
     (
         "CKSM",

@@ -202,13 +202,15 @@ impl Session {
 
     /// Returns how bytes will travel, or says why they cannot.
     pub(super) fn leg(&mut self, direction: Direction) -> Option<Leg> {
+        let is_under_tls = self.shield.is_flow();
         let ready = self.ready();
         let (settings, data) = (&ready.settings, ready.data);
         if let Some((code, text)) = data.refusal(settings.mode, direction, settings.ours) {
             self.say.line(code, text);
             return None;
         }
-        if settings.level != Level::Clear && settings.peer == DataPeer::Anyone {
+        let has_keys = is_under_tls || settings.peer != DataPeer::Anyone;
+        if settings.level != Level::Clear && !has_keys {
             let text = "Data cannot be protected without keys: DCAU A first, or PROT C.";
             self.say.line(521, text);
             return None;

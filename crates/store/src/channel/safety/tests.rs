@@ -1,6 +1,6 @@
 //! Connections that prove where they lead, over loopback, and those that do not.
 
-use super::Safety;
+use super::{Part, Safety};
 use crate::{
     Error, Result, Take,
     channel::{Channel, Mode, Watch},
@@ -53,6 +53,7 @@ impl World {
             authorities: self.authorities.clone(),
             expect: Expect::Subject("/O=Lab/CN=alice".into()),
             level,
+            part: Part::Peer,
         })
     }
 }

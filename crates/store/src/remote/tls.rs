@@ -1,0 +1,68 @@
+//! Explicit TLS (RFC 4217): the server shows a certificate, and who we are is said under
+//! its protection.
+
+use super::session::Session;
+use crate::{Error, Flow, Result, channel::Safety};
+use godwit_trust::{Authorities, Channel, Credential, Expect};
+use godwit_wire::client::{Line, Talk};
+use std::time::Instant;
+
+/// Has all that is said from now on go under TLS, to the server that it must be. Returns
+/// what data connections must prove, once that is settled too.
+pub(super) fn begin(session: &mut Session, host: &str) -> Result<Safety> {
+    let reply = session.ask_one(Line::new("AUTH TLS"))?;
+    if reply.code != 234 {
+        return Err(Error::Unsupported {
+            what: "protecting what is said and transferred".into(),
+            why: format!(
+                "{} does not take AUTH TLS ({} {})",
+                session.host,
+                reply.code,
+                reply.said()
+            ),
+        });
+    }
+    let at = session.host.clone();
+    let wrong = |cause| Error::Trust {
+        host: at.clone(),
+        cause: Box::new(cause),
+    };
+    let trust = session.options.trust.clone();
+    let authorities = trust.authorities.unwrap_or_else(Authorities::of_servers);
+    let expect = trust.expect.unwrap_or_else(|| Expect::Host(host.into()));
+    let nobody = Credential::nobody();
+    let begun = Channel::initiate_tls(&nobody, &authorities, expect.clone());
+    let (mut channel, first) = begun.map_err(wrong)?;
+    session.send_raw(&first, SHAKING_HANDS)?;
+    let deadline = Instant::now() + session.options.stall;
+    loop {
+        let came = session.hear_raw(SHAKING_HANDS, deadline)?;
+        let step = channel.step(&came).map_err(wrong)?;
+        if let Some(token) = step.token {
+            session.send_raw(&token, SHAKING_HANDS)?;
+        }
+        if step.done {
+            break;
+        }
+    }
+    let peer = channel.peer().map(ToString::to_string);
+    tracing::debug!(host = %at, peer, protection = channel.protection(), "under TLS");
+    session.protect_flow(Box::new(Flow::standing(channel)))?;
+    Ok(Safety::of_client(nobody, authorities, expect))
+}
+
+/// Has data connections go under TLS.
+pub(super) fn settle_data(session: &mut Session) -> Result<()> {
+    for line in ["PBSZ 0", "PROT P"] {
+        let reply = session.ask_one(Line::new(line))?;
+        if !reply.is_positive() {
+            return Err(Error::Unsupported {
+                what: "protecting what is transferred".into(),
+                why: format!("{} refuses {line} ({})", session.host, reply.said()),
+            });
+        }
+    }
+    Ok(())
+}
+
+const SHAKING_HANDS: &str = "beginning TLS";
