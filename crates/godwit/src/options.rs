@@ -175,7 +175,7 @@ pub(crate) struct Moving {
     /// by default the kernels tune them, which is nearly always better
     #[arg(long, value_name = "BYTES", value_parser = units::parse_buffer, allow_negative_numbers = true, help_heading = "Moving")]
     pub(crate) tcp_buffer: Option<u32>,
-    /// Encrypt what is transferred (gsiftp: only); an error where the server cannot
+    /// Encrypt what is transferred; with ftp: all that is said as well, by AUTH TLS. An error where the server cannot
     #[arg(long, group = "protection", help_heading = "Moving")]
     pub(crate) private: bool,
     /// Let nobody change what is transferred (gsiftp: only); an error where the server cannot
@@ -194,7 +194,7 @@ pub(crate) struct Moving {
 /// Whom servers must prove to be, where that is not told by the host's name.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Whom {
-    /// The server's certificate must have this subject (/O=Lab/CN=fermi), instead of the host's name (gsiftp: only)
+    /// The server's certificate must have this subject (/O=Lab/CN=fermi), instead of the host's name (gsiftp:, and ftp: with --private)
     #[arg(long, value_name = "DN", value_parser = parse_subject, help_heading = "Moving")]
     subject: Option<String>,
     /// The same, of the source alone
@@ -233,6 +233,24 @@ impl Moving {
             (true, _) => Level::Private,
             (_, true) => Level::Safe,
             _ => Level::Clear,
+        }
+    }
+}
+
+/// How what is said to servers is protected, by verbs that move nothing.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Talking {
+    /// Encrypt all that is said and shown: with ftp: by AUTH TLS; an error where the server cannot
+    #[arg(long)]
+    private: bool,
+}
+
+impl Talking {
+    /// Returns what is to be done to bytes.
+    pub(crate) fn level(self) -> Level {
+        match self.private {
+            true => Level::Private,
+            false => Level::Clear,
         }
     }
 }

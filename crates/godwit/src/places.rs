@@ -1,7 +1,7 @@
 //! From arguments to places: a store and a path in it.
 
 use crate::{
-    options::Names,
+    options::{Names, Talking},
     screen::Screen,
     trouble::{Run, Trouble},
 };
@@ -9,7 +9,7 @@ use godwit_core::Url;
 use godwit_store::channel::Cancel;
 pub(crate) use godwit_store::engine::Place;
 use godwit_store::engine::{Options, Stores};
-use godwit_store::{Entry, Error};
+use godwit_store::{Entry, Error, Trust};
 use godwit_trust::Expect;
 use std::{
     ffi::{OsStr, OsString},
@@ -30,9 +30,13 @@ pub(crate) fn cancel() -> Run<Cancel> {
 }
 
 /// Returns an opener for verbs that move nothing.
-pub(crate) fn stores() -> Run<Stores> {
-    let cancel = cancel()?;
-    Ok(Stores::new(Options::new(cancel)))
+pub(crate) fn stores(talking: Talking) -> Run<Stores> {
+    let options = Options::new(cancel()?);
+    let trust = Trust {
+        level: talking.level(),
+        ..options.trust
+    };
+    Ok(Stores::new(Options { trust, ..options }))
 }
 
 /// Opens the store of a URL. Slashes behind a name have said what they had to.

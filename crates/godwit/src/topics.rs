@@ -104,6 +104,7 @@ What can be named
                              of a godwit node: below its export
   ftp://host/%2Fa/b          /a/b from the server's root
   ftp://user:secret@host/a   with a login; anonymous without (the secret is never shown)
+  (cp --private, ls --private: the same under TLS)
   gsiftp://host/a            the same server after a login by GSI, with your proxy
   sshftp://user@host/a       /a there, by ssh, which starts the server (~/.globus/sshftp or
                              `godwit node --stdio`); commands go through ssh, data does not

@@ -240,7 +240,7 @@ fn tokens_that_are_none_have_their_own_words_too() {
             "500",
             "too long",
         ),
-        (&["AUTH KERBEROS_V4"], "504", "AUTH GSSAPI is"),
+        (&["AUTH KERBEROS_V4"], "504", "AUTH GSSAPI and TLS are"),
         (&["ENC AAAA"], "503", ""),
     ] {
         let mut conversation = Conversation::with(&node);

@@ -320,9 +320,14 @@ fn third_parties_prove_to_each_other_that_they_act_for_the_same_user() {
     let plain = format!("ftp://localhost:{}/g", two.port);
     globus.run(&["cp", &url(&one, "f"), &plain]).ok();
     assert_same(&file, &two.export.join("g"));
-    let said = globus.run(&["cp", "--private", &url(&one, "f"), &plain]);
+    let said = globus.run(&["cp", "--safe", &url(&one, "f"), &plain]);
     assert_ne!(said.status, Some(0));
     assert!(said.stderr.contains("ftp: goes in clear"), "{said}");
+    // Under TLS, through us.
+    globus
+        .run(&["cp", "-f", "--private", &url(&one, "f"), &plain])
+        .ok();
+    assert_same(&file, &two.export.join("g"));
 }
 
 /// `globus-gridftp-server` with GSI, in a world of its own.

@@ -1,4 +1,5 @@
-//! `godwit auth`: who may do what, and which rule says so.
+//! `godwit auth`: who may do what, and which rule says so; passwords and tokens of those
+//! who have no certificate.
 
 use super::Facts;
 use crate::{
@@ -6,16 +7,27 @@ use crate::{
     trouble::{Run, Trouble},
 };
 use clap::{Args, Subcommand, ValueEnum};
-use godwit_trust::{Credential, Decision, Deed, Gridmap, Identity, Rights};
+use godwit_store::Error;
+use godwit_sys::{ask_secret, is_typed};
+use godwit_trust::{
+    Credential, Decision, Deed, Gridmap, Identity, Rights, new_token, password_line,
+};
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Tell who may do what, and by which rule
+/// Tell who may do what, and by which rule; make passwords and tokens
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   godwit auth explain --rights rights.toml --as anonymous read /data/run7.root
   godwit auth explain --rights rights.toml --as /O=Lab/CN=alice read /data --json
+  printf 'open sesame' | godwit auth password alice >> passwords
+  godwit auth token alice
+
+A node with --passwords FILE lets in who says the name and the password, or a token of theirs,
+under TLS (AUTH TLS). The file has a line each, holds neither passwords nor tokens, must be
+mode 0600, and counts as it is at each login. A token may be said with the name token too.
+In rules of rights they are /O=godwit/OU=password/CN=NAME.
 
 A file of rights is TOML, a [[rule]] each; the first that speaks of the person, the deed and
 the path decides, and where none does the answer is no:
@@ -42,6 +54,17 @@ pub(crate) struct Auth {
 enum What {
     /// Say whether somebody may do something, and which rule decides
     Explain(Explain),
+    /// Ask for a password, or read it from standard input, and print the line for --passwords
+    Password(Named),
+    /// Print a new token, this once, and the line for --passwords
+    Token(Named),
+}
+
+#[derive(Args, Debug)]
+struct Named {
+    /// Of whom: letters, digits and . _ - @
+    #[arg(value_name = "NAME")]
+    name: String,
 }
 
 #[derive(Args, Debug)]
@@ -74,8 +97,50 @@ enum Word {
 
 impl Auth {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let What::Explain(explain) = self.what;
-        explain.run(screen)
+        match self.what {
+            What::Explain(explain) => explain.run(screen),
+            What::Password(named) => named.password(screen),
+            What::Token(named) => named.token(screen),
+        }
+    }
+}
+
+impl Named {
+    fn password(self, screen: &Screen) -> Run<Facts> {
+        let wanted = format!("make the line of {}", self.name);
+        let trouble = |error| Trouble::store(&wanted, error);
+        let ask = |prompt: &str| {
+            let asked = ask_secret(prompt);
+            asked.map_err(|cause| trouble(Error::io("standard input", cause)))
+        };
+        let password = ask("Password")?;
+        if is_typed() && ask("The same again")? != password {
+            return Err(Trouble::asked(&wanted, "the two are not the same"));
+        }
+        let line = password_line(&self.name, &password);
+        let line = line.map_err(|error| Trouble::trust(&wanted, error))?;
+        let said = match screen.json() {
+            true => screen.object(&json!({"event": "password", "name": self.name, "line": line})),
+            false => screen.line(line),
+        };
+        said.map_err(trouble)?;
+        Ok(Facts::new())
+    }
+
+    fn token(self, screen: &Screen) -> Run<Facts> {
+        let wanted = format!("make a token of {}", self.name);
+        let made = new_token(&self.name).map_err(|error| Trouble::trust(&wanted, error))?;
+        let (token, line) = made;
+        let said = match screen.json() {
+            true => screen.object(
+                &json!({"event": "token", "name": self.name, "token": token, "line": line}),
+            ),
+            false => screen
+                .line(format!("token: {token}"))
+                .and_then(|()| screen.line(line)),
+        };
+        said.map_err(|error| Trouble::store(&wanted, error))?;
+        Ok(Facts::new())
     }
 }
 

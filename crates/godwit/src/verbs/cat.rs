@@ -3,7 +3,7 @@
 use super::Facts;
 use crate::{
     bytes,
-    options::Names,
+    options::{Names, Talking},
     places::{self, Place},
     screen::Screen,
     trouble::{Run, Trouble},
@@ -35,6 +35,8 @@ Exit status: 0; 4 no such file; 12 the bytes do not hash to what the server told
 pub(crate) struct Cat {
     #[command(flatten)]
     names: Names,
+    #[command(flatten)]
+    talking: Talking,
     /// Begin at this byte of each file
     #[arg(long, value_name = "BYTE", value_parser = units::parse_size, allow_negative_numbers = true)]
     offset: Option<u64>,
@@ -48,7 +50,7 @@ pub(crate) struct Cat {
 
 impl Cat {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let stores = places::stores()?;
+        let stores = places::stores(self.talking)?;
         let mut bytes = 0;
         for url in self.names.some("cat")? {
             match self.one(screen, &stores, &url) {

@@ -3,7 +3,7 @@
 use super::Facts;
 use crate::{
     listing::Sizes,
-    options::Names,
+    options::{Names, Talking},
     places,
     screen::Screen,
     trouble::{Run, Trouble},
@@ -35,6 +35,8 @@ Exit status: 0; 4 no such directory; 13 not allowed."
 pub(crate) struct Du {
     #[command(flatten)]
     names: Names,
+    #[command(flatten)]
+    talking: Talking,
     /// Only the sum for each argument
     #[arg(short, long)]
     summarize: bool,
@@ -54,7 +56,7 @@ struct Sum {
 
 impl Du {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let stores = places::stores()?;
+        let stores = places::stores(self.talking)?;
         let mut names = self.names.all()?;
         if names.is_empty() && self.names.from_file.is_none() {
             names.push(".".into());

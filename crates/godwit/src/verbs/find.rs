@@ -3,7 +3,7 @@
 use super::Facts;
 use crate::{
     glob, listing,
-    options::Names,
+    options::{Names, Talking},
     places,
     screen::Screen,
     trouble::{Run, Trouble},
@@ -36,6 +36,8 @@ Exit status: 0, also if nothing matches; 4 no such directory; 13 not allowed.")]
 pub(crate) struct Find {
     #[command(flatten)]
     names: Names,
+    #[command(flatten)]
+    talking: Talking,
     /// The last part of the path matches a shell pattern
     #[arg(long, value_name = "PATTERN")]
     name: Option<OsString>,
@@ -68,7 +70,7 @@ enum Type {
 
 impl Find {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let stores = places::stores()?;
+        let stores = places::stores(self.talking)?;
         let mut names = self.names.all()?;
         if names.is_empty() && self.names.from_file.is_none() {
             names.push(".".into());

@@ -3,7 +3,7 @@
 use super::Facts;
 use crate::{
     listing::{self, Sizes},
-    options::Names,
+    options::{Names, Talking},
     places::{self, Place},
     screen::Screen,
     trouble::{Run, Trouble},
@@ -36,6 +36,8 @@ Exit status: 0; 4 no such directory; 13 not allowed; 5 the server cannot be reac
 pub(crate) struct Ls {
     #[command(flatten)]
     names: Names,
+    #[command(flatten)]
+    talking: Talking,
     /// One line each with kind, mode, owner, size, time
     #[arg(short)]
     long: bool,
@@ -61,7 +63,7 @@ pub(crate) struct Ls {
 
 impl Ls {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let stores = places::stores()?;
+        let stores = places::stores(self.talking)?;
         let mut names = self.names.all()?;
         if names.is_empty() && self.names.from_file.is_none() {
             names.push(".".into());

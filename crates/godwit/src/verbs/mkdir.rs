@@ -3,7 +3,7 @@
 use super::Facts;
 use crate::{
     moving,
-    options::Names,
+    options::{Names, Talking},
     places::{self, Place},
     screen::Screen,
     trouble::{Run, Trouble},
@@ -26,6 +26,8 @@ Exit status: 0; 1 it exists already (not with -p); 4 the directory above is miss
 pub(crate) struct Mkdir {
     #[command(flatten)]
     names: Names,
+    #[command(flatten)]
+    talking: Talking,
     /// Make the directories above as well; one that exists is no error
     #[arg(short, long)]
     parents: bool,
@@ -39,7 +41,7 @@ pub(crate) struct Mkdir {
 
 impl Mkdir {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let stores = places::stores()?;
+        let stores = places::stores(self.talking)?;
         let mut made = 0;
         for url in self.names.some("mkdir")? {
             match self.one(screen, &stores, &url) {

@@ -50,7 +50,7 @@ pub(crate) struct Told {
     /// What those may do who do not say their name [default: read]
     #[arg(long, value_enum, value_name = "RIGHT")]
     anonymous: Option<Anonymous>,
-    /// Certificate of this host, for GSI [default: where everybody keeps it, or your own]
+    /// Certificate of this host, for GSI and TLS [default: where everybody keeps it, or your own]
     #[arg(long, value_name = "FILE")]
     host_cert: Option<PathBuf>,
     /// Its private key [default: in the file of the certificate]
@@ -62,6 +62,9 @@ pub(crate) struct Told {
     /// Who may log in by GSI, beside you [default: GRIDMAP, or the usual]
     #[arg(long, value_name = "FILE")]
     gridmap: Option<PathBuf>,
+    /// Who may log in by a password or a token, under TLS: the lines of godwit auth password [default: nobody]
+    #[arg(long, value_name = "FILE")]
+    passwords: Option<PathBuf>,
     /// The key that all nodes of a cluster share: whoever has it may act for anybody [default: no cluster]
     #[arg(long, value_name = "FILE")]
     cluster_key: Option<PathBuf>,
@@ -120,7 +123,9 @@ impl Node {
                 let trouble = Trouble::store(wanted, Error::io(path, cause));
                 Err(trouble.next("name another directory with --state, or none"))
             }
-            Err(NodeError::Trust(error) | NodeError::Rights(error)) => {
+            Err(
+                NodeError::Trust(error) | NodeError::Rights(error) | NodeError::Passwords(error),
+            ) => {
                 let hint = error.hint();
                 let trouble = Trouble::asked(wanted, error);
                 Err(match hint {
@@ -128,6 +133,8 @@ impl Node {
                     None => trouble,
                 })
             }
+            Err(error @ NodeError::NoTls) => Err(Trouble::asked(wanted, error)
+                .next("name one with --host-cert (godwit ca host makes one for tests)")),
             Err(error) => {
                 let next = match error {
                     NodeError::Privilege { .. } => {
@@ -200,6 +207,11 @@ impl Told {
                 "trust.gridmap",
                 "--gridmap",
                 self.gridmap.as_ref().map(path),
+            ),
+            (
+                "passwords.file",
+                "--passwords",
+                self.passwords.as_ref().map(path),
             ),
             (
                 "cluster.key",

@@ -3,7 +3,7 @@
 use super::Facts;
 use crate::{
     moving,
-    options::Names,
+    options::{Names, Talking},
     places::{self, Place},
     screen::Screen,
     trouble::{Run, Trouble},
@@ -32,6 +32,8 @@ Exit status: 0; 4 no such file (not with -f); 1 a directory without -r; 13 not a
 pub(crate) struct Rm {
     #[command(flatten)]
     names: Names,
+    #[command(flatten)]
+    talking: Talking,
     /// Directories with everything below them
     #[arg(short, long)]
     recursive: bool,
@@ -45,7 +47,7 @@ pub(crate) struct Rm {
 
 impl Rm {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let stores = places::stores()?;
+        let stores = places::stores(self.talking)?;
         let remover = Remover::new(screen, self.dry_run);
         for url in self.names.some("rm")? {
             if let Err(trouble) = self.one(&remover, &stores, &url) {

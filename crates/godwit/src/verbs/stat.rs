@@ -3,7 +3,7 @@
 use super::Facts;
 use crate::{
     listing,
-    options::Names,
+    options::{Names, Talking},
     places,
     screen::Screen,
     trouble::{Run, Trouble},
@@ -27,11 +27,13 @@ Exit status: 0; 4 no such file; 13 not allowed; 5 the server cannot be reached n
 pub(crate) struct Stat {
     #[command(flatten)]
     names: Names,
+    #[command(flatten)]
+    talking: Talking,
 }
 
 impl Stat {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let stores = places::stores()?;
+        let stores = places::stores(self.talking)?;
         for url in self.names.some("stat")? {
             if let Err(trouble) = one(screen, &stores, &url) {
                 screen.trouble(&trouble);

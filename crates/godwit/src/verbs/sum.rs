@@ -3,7 +3,7 @@
 use super::Facts;
 use crate::{
     bytes,
-    options::Names,
+    options::{Names, Talking},
     places::{self, Place},
     screen::Screen,
     trouble::{Run, Trouble},
@@ -34,6 +34,8 @@ Exit status: 0; 12 a digest is not as noted; 4 no such file; 13 not allowed.")]
 pub(crate) struct Sum {
     #[command(flatten)]
     names: Names,
+    #[command(flatten)]
+    talking: Talking,
     /// Which digest
     #[arg(short, long, value_enum, default_value_t = By::Blake3, value_name = "NAME")]
     algorithm: By,
@@ -63,7 +65,7 @@ enum By {
 
 impl Sum {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let stores = places::stores()?;
+        let stores = places::stores(self.talking)?;
         let mut files = 0;
         if let Some(list) = &self.check {
             let lines = places::read_list(list)?;
