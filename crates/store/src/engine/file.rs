@@ -127,7 +127,7 @@ impl Run<'_> {
             let (fresh, all) = tell(told, range);
             copying.moved(fresh);
             let (moved, left) = (all.saturating_sub(already), whole.saturating_sub(all));
-            self.turn.moved(moved, left);
+            self.turn.moved(Instant::now(), moved, left);
         };
         let counting = Counting {
             sink,

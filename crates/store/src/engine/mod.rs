@@ -463,7 +463,7 @@ impl Copying<'_> {
     fn next_large(&self) -> Option<(Item, Turn<'_>)> {
         loop {
             if let Some(turn) = self.turns.take(TICK) {
-                return self.next(&self.large).map(|item| (item, turn.begun()));
+                return self.next(&self.large).map(|item| (item, turn));
             }
             if self.options.cancel.is_canceled() {
                 return None;
@@ -589,8 +589,9 @@ const FAR_FILES_OF_OURS: usize = 12;
 /// Large files have many streams each.
 const LARGE_FILES: usize = 2;
 const LARGE_FILES_FAR: usize = 4;
-/// From the first word about a file to its bytes at full speed.
-const LEAD_TRIPS: u32 = 4;
+/// From the first word about a file to its bytes at full speed: a connection that has
+/// rested begins with ten segments, and doubles them with each round trip.
+const LEAD_TRIPS: u32 = 12;
 const TICK: Duration = Duration::from_millis(200);
 /// Errors kept in a summary; all of them were told as events.
 const ERRORS_MAX: usize = 100;

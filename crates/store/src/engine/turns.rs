@@ -37,7 +37,7 @@ impl Turns {
         Some(Turn {
             turns: self,
             is_over: AtomicBool::new(false),
-            began: Instant::now(),
+            lately: Mutex::new((Instant::now(), 0)),
         })
     }
 }
@@ -46,22 +46,24 @@ impl Turns {
 pub(super) struct Turn<'a> {
     turns: &'a Turns,
     is_over: AtomicBool,
-    began: Instant,
+    /// How much had moved when: its rate is counted from there.
+    lately: Mutex<(Instant, u64)>,
 }
 
 impl Turn<'_> {
-    /// Counts from now on: there is a file to move.
-    pub(super) fn begun(mut self) -> Self {
-        self.began = Instant::now();
-        self
-    }
-
-    /// Is told how much of the file has moved in this turn, and how much has not yet.
-    pub(super) fn moved(&self, bytes: u64, left_bytes: u64) {
-        let lead = self.turns.lead.as_secs_f64() / self.began.elapsed().as_secs_f64();
-        if left_bytes as f64 <= bytes as f64 * lead {
+    /// Is told how much of the file has moved, and how much has not yet.
+    pub(super) fn moved(&self, now: Instant, bytes: u64, left_bytes: u64) {
+        let mut lately = self.lately.lock().expect(NO_PANIC);
+        let (lead, since) = (self.turns.lead, now.saturating_duration_since(lately.0));
+        // It may begin slowly: what counts is how fast it is now.
+        if lead.is_zero() || since < lead / PARTS {
+            return;
+        }
+        let fresh = bytes.saturating_sub(lately.1) as f64;
+        if left_bytes as f64 <= lead.div_duration_f64(since) * fresh {
             self.end();
         }
+        *lately = (now, bytes);
     }
 
     fn end(&self) {
@@ -78,6 +80,8 @@ impl Drop for Turn<'_> {
     }
 }
 
+/// In so many parts of the lead its rate is measured.
+const PARTS: u32 = 8;
 const NO_PANIC: &str = "no thread panics while it holds this";
 
 #[cfg(test)]
@@ -86,28 +90,30 @@ mod tests {
 
     #[test]
     fn the_next_begins_when_little_is_left_and_only_one_for_each() {
-        let turns = Turns::new(1, Duration::from_secs(3600));
-        let soon = Duration::from_millis(1);
-        let first = turns.take(soon).unwrap();
-        assert!(turns.take(soon).is_none());
-        // Nothing moved yet: nobody knows how fast it is.
-        first.moved(0, 1);
-        assert!(turns.take(soon).is_none());
-        first.moved(1000, 1000);
-        first.moved(1500, 500);
-        let second = turns.take(soon).unwrap();
-        assert!(turns.take(soon).is_none());
+        let second = Duration::from_secs(1);
+        let turns = Turns::new(1, second);
+        let take = || turns.take(Duration::ZERO);
+        let first = take().unwrap();
+        let began = Instant::now();
+        first.moved(began + second, 100, 900);
+        first.moved(began + second * 2, 300, 700);
+        // So little time says nothing of the rate.
+        first.moved(began + second * 2, 600, 400);
+        assert!(take().is_none());
+        first.moved(began + second * 3, 700, 300);
+        let next = take().unwrap();
+        assert!(take().is_none());
         drop(first);
-        assert!(turns.take(soon).is_none(), "its turn was over before");
-        drop(second);
-        assert!(turns.take(soon).is_some());
+        assert!(take().is_none(), "its turn was over before");
+        drop(next);
+        assert!(take().is_some());
     }
 
     #[test]
     fn without_a_lead_a_turn_lasts_until_the_end() {
         let turns = Turns::new(1, Duration::ZERO);
         let first = turns.take(Duration::ZERO).unwrap();
-        first.moved(1000, 1);
+        first.moved(Instant::now() + Duration::from_secs(1), 1000, 0);
         assert!(turns.take(Duration::ZERO).is_none());
         drop(first);
         assert!(turns.take(Duration::ZERO).is_some());
