@@ -143,6 +143,7 @@ pub const FEEDS: [Feed; 10] = [
             b"\x01USER anonymous\r\nPASS x\r\nTYPE I\r\nMODE E\r\nPASV\r\nOPTS GODWIT 1\r\nRETR a\r\nQUIT\r\n",
             b"\x00USER a\r\nPASS b\r\nCWD /a/../b\r\nMLST a\r\nMLSD\r\nRNFR a\r\nRNTO b\r\nDELE c\r\n",
             b"\x01USER a\r\nPASS b\r\nEPSV\r\nREST 5\r\nSTOR a\r\nABOR\r\nSTAT\r\nLIST -la x*\r\n",
+            b"\x01AUTH GSSAPI\r\nADAT QUJD\r\nADAT =\r\nUSER a\r\nPASS b\r\nEPSV\r\nERET reduce=\"5\" a\r\nESTO unpack a\r\n",
             b"\x01USER a\r\nPASS b\r\nEPSV\r\nALLO 5\r\nSCKS MD5 00\r\nESTO A 5 a\r\nSITE GODWIT FINISH size=5 a\r\n",
         ],
     },
@@ -338,6 +339,7 @@ pub fn server(bytes: &[u8]) {
     };
     let mut session = Session::new(Profile {
         modules: MODULES.map(module).into(),
+        offers_gsi: true,
         ..Profile::default()
     });
     let mut said = Vec::new();
@@ -413,6 +415,7 @@ fn answer(ask: &Ask, granted: bool) -> Answer {
             target: None,
             unique: None,
         }),
+        Ask::Prove { token } => Answer::Token(token.clone()),
         Ask::Size { .. } => Answer::Size(5),
         Ask::Digest { .. } => Answer::Digest("00".into()),
         Ask::List { .. }

@@ -2,11 +2,8 @@
 //! says broken versions of what is right. `GODWIT_HOSTILE_ROUNDS` asks for more.
 
 use super::*;
-use crate::{
-    Authorities, Channel, Delegate, Expect, KeyKind, NewProxy,
-    lab::{Ca, Issue},
-};
-use std::{env, fs, sync::LazyLock, time::Duration};
+use crate::NewProxy;
+use std::{env, fs, sync::LazyLock};
 
 struct World {
     _dir: tempfile::TempDir,
@@ -98,6 +95,24 @@ fn whatever_token_comes_nobody_is_let_in_who_is_not_known() {
 }
 
 #[test]
+fn whoever_is_known_may_say_anything_and_gets_nothing_by_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let pair = Pair::in_dir(dir.path()).unwrap();
+    assert!(pair.delegation(&[0, b'D']) && pair.delegation(&[200, 1]));
+    assert!(!pair.delegation(&[0, b'D', 0, 99, 0, 1]) && !pair.delegation(&[200, 2]));
+    pair.tokens(&[7]);
+    pair.records(&[9, 20]);
+    for round in 0..rounds(150) {
+        let mut noise = Noise(round);
+        let length = 2 + noise.below(20);
+        let bytes: Vec<u8> = (0..length).map(|_| noise.next() as u8).collect();
+        pair.tokens(&bytes);
+        pair.delegation(&bytes);
+        pair.records(&bytes);
+    }
+}
+
+#[test]
 fn a_spoilt_message_is_never_read() {
     let (mut client, mut token) = initiate();
     let mut server = Channel::accept(&WORLD.alice, &WORLD.authorities).unwrap();
@@ -120,18 +135,6 @@ fn initiate() -> (Channel, Vec<u8>) {
         Delegate::Limited,
     )
     .unwrap()
-}
-
-fn request_of(credential: &Credential) -> Vec<u8> {
-    let mut request = openssl::x509::X509ReqBuilder::new().unwrap();
-    request.set_pubkey(credential.key().unwrap()).unwrap();
-    request
-        .sign(
-            credential.key().unwrap(),
-            openssl::hash::MessageDigest::sha256(),
-        )
-        .unwrap();
-    request.build().to_der().unwrap()
 }
 
 fn rounds(usual: u64) -> u64 {
