@@ -3,7 +3,11 @@
 
 mod common;
 
-use common::{Node, Said, Scratch, godwit, have, noise, ours, ours_within};
+use common::{
+    Node, Said, Scratch, godwit, have,
+    lab::{Lab, url},
+    noise, ours, ours_within,
+};
 use serde_json::Value;
 use std::{fs, path::PathBuf, process::Command, time::Duration};
 
@@ -246,4 +250,37 @@ fn a_node_that_is_killed_takes_the_program_along() {
     let said = client.join().unwrap();
     assert_eq!(said.status, Some(5), "{said}");
     assert!(!world.scratch.join("part").exists());
+}
+
+#[test]
+fn what_is_made_is_protected_as_a_file_would_be() {
+    let lab = Lab::new();
+    fs::write(lab.path("node.toml"), MODULES).unwrap();
+    let (export, config) = (lab.path("export"), lab.text("node.toml"));
+    let node = lab.node_at(&export, "host", &["--config", &config]);
+    fs::write(export.join("file"), noise(5_000_000, 1)).unwrap();
+    let (from, part) = (url(&node, "file"), lab.text("part"));
+    let packed = lab.path("packed.gz");
+    let output = Command::new("gzip")
+        .arg("-c")
+        .arg(export.join("file"))
+        .output();
+    fs::write(&packed, output.unwrap().stdout).unwrap();
+    for way in ["--clear", "--safe", "--private"] {
+        let fetch =
+            |through: &str| lab.run("alice", &["cp", way, "--through", through, &from, &part]);
+        fetch("first=3000000").ok();
+        assert!(fs::read(&part).unwrap() == noise(5_000_000, 1)[..3_000_000]);
+        fs::remove_file(&part).unwrap();
+        let failed = fetch("fails");
+        let words = "fails failed: no such file: the third column (exit status 3)";
+        assert!(failed.stderr.contains(words), "{way}: {failed}");
+        assert!(!lab.path("part").exists());
+        let packed = packed.to_str().unwrap();
+        let new = url(&node, "new");
+        let sent = lab.run("alice", &["cp", way, "--through", "unpack", packed, &new]);
+        sent.ok();
+        common::assert_same(&export.join("file"), &export.join("new"));
+        fs::remove_file(export.join("new")).unwrap();
+    }
 }
