@@ -116,6 +116,15 @@ impl Session {
             .channel
             .step(token)
             .map_err(|error| refusal(&error))?;
+        let limited = underway.channel.peer().filter(|peer| peer.is_limited());
+        if let Some(peer) = limited
+            && self.shared.config.trust.refuses_limited
+        {
+            let why =
+                format!("The proxy of {peer} is limited, and this node takes only full ones.");
+            tracing::info!(error = why, "authentication failed");
+            return Err(Failure::of_login(why));
+        }
         if step.done {
             return self.proved(*underway, step.token);
         }
@@ -139,12 +148,6 @@ impl Session {
         tracing::info!(%peer, called, limited = peer.is_limited(), delegated = channel.delegated().is_some(), "authenticated");
         if peer.is_by_address() {
             tracing::warn!("believed for the address that it comes from");
-        }
-        if peer.is_limited() && self.shared.config.trust.refuses_limited {
-            let why =
-                format!("The proxy of {peer} is limited, and this node takes only full ones.");
-            tracing::warn!(%peer, why, "authentication failed");
-            return Err(Failure::of_login(why));
         }
         self.proof = Proof::Done(Box::new(Proved {
             credential: channel.delegated().cloned().unwrap_or(ours),

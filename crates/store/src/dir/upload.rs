@@ -278,9 +278,12 @@ impl Take for Upload {
             progress.claimed = progress.claimed.max(end);
             progress.landed.begin(block.range())
         };
-        let hashed = Hashed::of(block, self.checks);
+        let hash = || Hashed::of(block, self.checks);
+        // Who would have to wait for others to write hashes meanwhile.
+        let hashed = self.writing.try_lock().is_err().then(hash);
         let written = self.write(block, untouched);
         crash::point("dir.bytes-written");
+        let hashed = hashed.unwrap_or_else(hash);
         let mut progress = self.progress();
         let recorded = match written {
             Ok(ends_in_hole) => {
