@@ -352,6 +352,30 @@ fn each_fault_of_a_login_has_words_of_its_own() {
 }
 
 #[test]
+fn what_the_machine_trusts_counts_for_servers_of_tls() {
+    let world = World::new();
+    let (url, ca) = (world.url(""), world.authority());
+    let ls = |authority: &str| {
+        let mut command = godwit();
+        command.env("SSL_CERT_FILE", authority);
+        command.env_remove("X509_CERT_DIR");
+        ours_within(60, command, ["ls", "--private", &*url])
+    };
+    ls(&ca).ok();
+    refused(ls("/dev/null"), 13, &["has no such authority"]);
+    // With a name that is not the certificate's, no authority helps.
+    world.lab.host("other", &["other.example"]);
+    let other = world.lab.node("other");
+    let mut command = godwit();
+    command
+        .env("SSL_CERT_FILE", &ca)
+        .env_remove("X509_CERT_DIR");
+    let at = format!("ftp://localhost:{}/", other.port);
+    let said = ours_within(60, command, ["ls", "--private", &*at]);
+    refused(said, 13, &["is for other.example, not for localhost"]);
+}
+
+#[test]
 fn passwords_without_tls_are_no_configuration() {
     let lab = Lab::new();
     write_private(&lab.path("passwords"), &line_of("alice", PASSWORD));

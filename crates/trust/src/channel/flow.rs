@@ -73,7 +73,7 @@ impl Channel {
 mod tests {
     use super::*;
     use crate::{
-        Authorities, Credential, Delegate, Expect, KeyKind,
+        Authorities, Credential, Delegate, Expect, KeyKind, Resumption,
         lab::{Ca, Issue},
     };
     use std::time::Duration;
@@ -166,6 +166,46 @@ mod tests {
             }
         }
         assert!(ended && found == whole);
+    }
+
+    #[test]
+    fn who_shows_nothing_learns_who_serves_and_resumes_as_often_as_it_likes() {
+        let world = world();
+        let nobody = Credential::nobody();
+        let meet = |whom: &str, resumption| {
+            let (them, whom) = (&world.authorities, Expect::Subject(whom.into()));
+            let (mut client, first) = Channel::initiate_tls(&nobody, them, whom).unwrap();
+            let mut server = Channel::serve(&world.alice, resumption).unwrap();
+            run(&mut client, first, &mut server).map(|()| (client, server))
+        };
+        for is_resumed in [false, true, true] {
+            let (client, server) = meet("/O=Lab/CN=alice", Resumption::ByTicket).unwrap();
+            assert_eq!(client.tls.ssl().session_reused(), is_resumed);
+            assert_eq!(client.peer().unwrap().subject(), "/O=Lab/CN=alice");
+            assert!(server.peer().is_none());
+        }
+        // What was agreed on is with alice, whomever one wants now.
+        let error = meet("/O=Lab/CN=bob", Resumption::NotFromHere).unwrap_err();
+        assert!(error.to_string().contains("the peer is"), "{error}");
+    }
+
+    #[test]
+    fn what_was_agreed_on_first_is_all_that_is_resumed() {
+        let world = world();
+        let nobody = Credential::nobody();
+        let meet = |by: &Credential| {
+            let (them, anyone) = (&world.authorities, Expect::Anyone);
+            let (mut client, first) = Channel::initiate_tls(&nobody, them, anyone).unwrap();
+            let mut server = Channel::serve(by, Resumption::ByTicket).unwrap();
+            run(&mut client, first, &mut server).unwrap();
+            (client.tls.ssl().session_reused(), client.peer().cloned())
+        };
+        assert!(!meet(&world.alice).0);
+        // Another server does not know it, and gives one of its own.
+        let (is_resumed, peer) = meet(&world.bob);
+        assert!(!is_resumed && peer.unwrap().subject() == "/O=Lab/CN=bob");
+        let (is_resumed, peer) = meet(&world.alice);
+        assert!(is_resumed && peer.unwrap().subject() == "/O=Lab/CN=alice");
     }
 
     #[test]
