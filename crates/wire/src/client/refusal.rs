@@ -121,11 +121,14 @@ fn why(reply: &Reply, said: &str) -> Why {
     {
         return refine(why, said);
     }
+    let is_of_login = matches!(reply.code, 530 | 532 | 331 | 332);
+    if is_of_login && !said.contains("too many") {
+        return Why::Login; // whatever its words are about
+    }
     if let Some((_, why)) = WORDS.iter().find(|(words, _)| said.contains(words)) {
         return *why;
     }
     match reply.code {
-        530 | 532 | 331 | 332 => Why::Login,
         452 | 552 => Why::NoSpace,
         425 | 426 => Why::Data,
         450 if said.contains("busy") => Why::Busy,
@@ -261,6 +264,8 @@ mod tests {
             Why::Busy
         );
         assert_eq!(why_of(Reply::new(530, "Login incorrect.")), Why::Login);
+        let map = "Login incorrect: line 1: the quotation mark is not closed";
+        assert_eq!(why_of(Reply::new(530, map)), Why::Login);
         let module = [
             "GlobusError: v=1 c=MODULE_FAILED",
             "GridFTP-Error-String: reduce: awk: no such file",
