@@ -253,6 +253,11 @@ impl Under {
         let Some(parts) = parts(Path::new(text)) else {
             return Err(format!("{text:?} leads upward"));
         };
+        if text.contains("**") {
+            return Err(format!(
+                "{text:?} is no place: * stands for one name, and a rule speaks of all that is below"
+            ));
+        }
         Ok(Self {
             text: text.into(),
             parts: parts
@@ -486,6 +491,10 @@ mod tests {
             (
                 "[[rule]]\nwho = \"anyone\"\nmay = \"read\"\nunder = \"/../x\"",
                 "leads upward",
+            ),
+            (
+                "[[rule]]\nwho = \"anyone\"\nnever = \"all\"\nunder = \"/a/**/x\"",
+                "* stands for one name",
             ),
             (
                 "[[rule]]\nwho = \"anyone\"\nmay = \"read\"\nwhere = \"/\"",
