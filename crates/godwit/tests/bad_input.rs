@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("test paths are UTF-8")
@@ -206,19 +206,43 @@ fn a_directory_that_may_not_be_read_keeps_nobody_from_the_rest() {
         std::fs::set_permissions(path, mode).unwrap();
     };
     let (export, home) = (scratch.dir("export"), scratch.dir("home"));
-    for name in ["a/f", "a/deep/g", "no/secret", "z/no/secret", "z/h", "top"] {
+    for name in [
+        "a/f",
+        "a/deep/g",
+        "a/no/x",
+        "no/secret",
+        "z/no/secret",
+        "z/h",
+        "top",
+    ] {
         scratch.file(format!("export/s/{name}"), 1000);
     }
-    for closed in ["s/no", "s/z/no"] {
+    for closed in ["s/no", "s/a/no", "s/z/no"] {
         mode(&export.join(closed), 0o700);
     }
-    for open in [&export, &home, &export.join("s"), &export.join("s/z")] {
-        mode(open, 0o777);
+    for open in ["", "s", "s/a", "s/z"] {
+        mode(&export.join(open), 0o777);
     }
+    mode(&home, 0o777);
+    // What was given up a month ago is removed when the node begins.
+    let given_up = ["s/a", "s/z"].map(|directory| {
+        let name = format!(".godwit-{}.part", "0".repeat(HASH_DIGITS));
+        let part = scratch.file(format!("export/{directory}/{name}"), 10);
+        let file = std::fs::File::options().write(true).open(&part).unwrap();
+        let month = Duration::from_secs(30 * 86_400);
+        file.set_modified(SystemTime::now() - month).unwrap();
+        mode(&part, 0o666);
+        part
+    });
     let mut command = nobody();
     command.args(["node", "--ftp", "127.0.0.1:0", "--anonymous", "write"]);
     command.arg("--export").arg(&export).arg("--json");
     let node = Node::spawn(command, &export);
+    let until = Instant::now() + Duration::from_secs(20);
+    while given_up.iter().any(|part| part.exists()) {
+        assert!(Instant::now() < until, "not swept: {given_up:?}");
+        std::thread::yield_now();
+    }
     let run = |args: &[&str]| {
         let said = ours_within(40, nobody(), args);
         refused(&said, &[13]);
@@ -340,6 +364,9 @@ fn sync_delete_makes_no_room_for_what_cannot_be_read() {
     assert!(scratch.join("to/n/keep").exists());
     assert!(scratch.join("export/to/n/keep").exists());
 }
+
+/// Digits in the name of a partial.
+const HASH_DIGITS: usize = 24;
 
 /// Our program as an account that owns nothing; none if that cannot be had.
 fn as_nobody() -> Option<impl Fn() -> Command> {

@@ -408,7 +408,7 @@ impl Inner {
     /// Finds what has the name of a partial, in the whole tree below.
     pub(super) fn hidden(&self, path: &Path) -> Result<Vec<PathBuf>> {
         let mut found = Vec::new();
-        self.each_below(path, &mut |path, _, name| {
+        self.each_below(path, &mut Err, &mut |path, _, name| {
             if is_reserved(name) {
                 found.push(path.join(name));
             }
@@ -419,7 +419,11 @@ impl Inner {
     /// Removes what nobody writes to any more, in the whole tree below.
     pub(super) fn sweep(&self, path: &Path, age: Duration) -> Result<u64> {
         let mut removed = 0;
-        self.each_below(path, &mut |_, folder, name| {
+        let mut pass_by = |error| {
+            tracing::debug!(%error, "not swept");
+            Ok(())
+        };
+        self.each_below(path, &mut pass_by, &mut |_, folder, name| {
             if is_reserved(name) {
                 removed += u64::from(self.sweep_one(folder, name, age));
             }
@@ -427,15 +431,34 @@ impl Inner {
         Ok(removed)
     }
 
-    /// Calls `each` for all names in the whole tree below that is open to us.
-    fn each_below(&self, path: &Path, each: &mut dyn FnMut(&Path, &Folder, &OsStr)) -> Result<()> {
+    /// Calls `each` for all names in the whole tree below that is open to us, and
+    /// `closed` for what cannot be read: its error ends it.
+    fn each_below(
+        &self,
+        path: &Path,
+        closed: &mut dyn FnMut(Error) -> Result<()>,
+        each: &mut dyn FnMut(&Path, &Folder, &OsStr),
+    ) -> Result<()> {
         let mut left = vec![path.to_owned()];
         while let Some(path) = left.pop() {
             let Ok(folder) = self.root.folder(&path) else {
                 continue;
             };
-            for found in folder.names().map_err(|e| wrong(&path, e))? {
-                let (name, kind) = found.map_err(|e| wrong(&path, e))?;
+            let names = match folder.names() {
+                Ok(names) => names,
+                Err(e) => {
+                    closed(wrong(&path, e))?;
+                    continue;
+                }
+            };
+            for found in names {
+                let (name, kind) = match found {
+                    Ok(found) => found,
+                    Err(e) => {
+                        closed(wrong(&path, e))?;
+                        break;
+                    }
+                };
                 let is_folder = kind == sys::Kind::Directory
                     || kind == sys::Kind::Unknown
                         && folder
