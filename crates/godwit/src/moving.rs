@@ -66,6 +66,7 @@ pub(crate) fn options(moving: &Moving) -> Run<Options> {
     Ok(Options {
         streams: moving.streams.map(usize::from).or(ours.streams),
         parallel: moving.parallel.map(usize::from).or(ours.parallel),
+        via_us: moving.via_me,
         verify: !moving.no_verify,
         resume: !moving.no_resume,
         retries: moving.retries.unwrap_or(ours.retries),

@@ -157,6 +157,9 @@ pub(crate) struct Moving {
     /// Compare sizes only, not digests
     #[arg(long, help_heading = "Moving")]
     pub(crate) no_verify: bool,
+    /// Have the bytes come through here even if both ends are servers that could send them to each other
+    #[arg(long, help_heading = "Moving")]
+    pub(crate) via_me: bool,
     /// Begin anew instead of going on with what an earlier run left
     #[arg(long, help_heading = "Moving")]
     pub(crate) no_resume: bool,

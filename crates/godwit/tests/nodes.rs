@@ -588,3 +588,26 @@ fn a_node_with_a_state_directory_writes_transfers_down() {
     assert_ne!(said.status, Some(0), "{said}");
     assert!(said.stderr.contains("--state"), "{said}");
 }
+
+#[test]
+fn between_servers_bytes_come_this_way_if_that_is_asked_for() {
+    let scratch = Scratch::new();
+    let (from, to) = (
+        Node::start(&scratch.join("from")),
+        Node::start(&scratch.join("to")),
+    );
+    let source = scratch.file("from/f", 3_000_000);
+    for (name, via_me) in [("straight", false), ("this-way", true)] {
+        let mut command = godwit();
+        command.env("GODWIT_LOG", "godwit_store=trace");
+        let (from, to) = (from.url("f"), to.url(name));
+        let mut args = vec!["cp", "-v", &from, &to];
+        args.extend(via_me.then_some("--via-me"));
+        let said = common::ours_within(40, command, args).ok();
+        // A third party tells one server where the other listens.
+        let is_told = ["PORT ", "SPOR ", "EPRT "];
+        let is_told = is_told.iter().any(|word| said.stderr.contains(word));
+        assert_eq!(is_told, !via_me, "{said}");
+        assert_same(&source, &scratch.join("to").join(name));
+    }
+}

@@ -32,7 +32,9 @@ pub(super) fn copy(copying: &Copying<'_>, item: &Item, turn: &Turn<'_>) -> Resul
         faults: 0,
         anew: 0,
         resumed_bytes: None,
-        direct: Cell::new(item.source.is_remote() && item.target.is_remote()),
+        direct: Cell::new(
+            !copying.options.via_us && item.source.is_remote() && item.target.is_remote(),
+        ),
         told: Mutex::default(),
     };
     loop {

@@ -45,6 +45,8 @@ pub struct Options {
     pub streams: Option<usize>,
     /// Files in flight; `None`: by the distance to the server.
     pub parallel: Option<usize>,
+    /// Have all bytes come here, also from server to server.
+    pub via_us: bool,
     /// Compare digests.
     pub verify: bool,
     /// Go on with what an earlier attempt left.
@@ -78,6 +80,7 @@ impl Options {
         Self {
             streams: None,
             parallel: None,
+            via_us: false,
             verify: true,
             resume: true,
             keep_times: true,
