@@ -604,3 +604,45 @@ fn mv_has_a_node_write_copies_to_its_disk_before_it_removes() {
     assert!(flushed.is_some() && flushed < removed, "{said}");
     assert!(!from.export.join("f").exists() && to.export.join("g").exists());
 }
+
+#[test]
+fn a_source_that_changes_on_its_way_leaves_nothing_of_its_old_version() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("to"));
+    let source = scratch.file("f", 128 << 20);
+    let copying = godwit()
+        .args(["cp", "--json", text(&source), &node.url("f")])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let hidden = || {
+        let names = fs::read_dir(&node.export).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name());
+        names
+            .filter(|name| name.to_string_lossy().starts_with(".godwit-"))
+            .count()
+    };
+    while hidden() == 0 {
+        std::thread::yield_now();
+    }
+    // Stopped, it takes in no more than its sockets hold.
+    node.signal("STOP");
+    let mut file = fs::OpenOptions::new().append(true).open(&source).unwrap();
+    std::io::Write::write_all(&mut file, b"more").unwrap();
+    node.signal("CONT");
+    let done = copying.wait_with_output().unwrap();
+    let last = String::from_utf8_lossy(&done.stdout)
+        .lines()
+        .last()
+        .unwrap()
+        .to_owned();
+    let last: Value = serde_json::from_str(&last).unwrap();
+    assert_eq!(
+        (&last["files"], &last["faults"]),
+        (&1.into(), &1.into()),
+        "{last}"
+    );
+    assert_same(&source, &node.export.join("f"));
+    assert_eq!(hidden(), 0);
+}

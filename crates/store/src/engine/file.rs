@@ -92,7 +92,16 @@ impl Run<'_> {
             .write(&target.path, &self.write(&plan, &origin))?;
         self.resumed(&sink.done(), &plan.range);
 
-        let read = self.fill(&*sink, &plan)?;
+        let read = match self.fill(&*sink, &plan) {
+            Err(error @ Error::Changed { .. }) if whole_file => {
+                // Nobody will want this version any more.
+                if let Err(error) = sink.abandon() {
+                    tracing::warn!(%error, "what arrived of another version stays there");
+                }
+                return Err(error);
+            }
+            read => read?,
+        };
         let reread_source_bytes = self.show(&*sink)?;
         let digest = match read {
             _ if !whole_file || !self.copying.options.verify => None,
