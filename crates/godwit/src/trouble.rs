@@ -160,7 +160,10 @@ impl Trouble {
             code,
             fault: Fault::Passing,
             class: ("Transfer", "you"),
-            next: Some("what arrived is kept; the same command continues from there".into()),
+            next: Some(
+                "what arrived is kept; the same command continues from there, and for a tree godwit sync"
+                    .into(),
+            ),
             of_output: false,
         }))
     }
