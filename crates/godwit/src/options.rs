@@ -7,9 +7,13 @@ use crate::{
     verbs::{self, Facts},
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use godwit_store::Level;
-use godwit_trust::Expect;
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use godwit_store::{Level, Proofs};
+use godwit_trust::{Credential, Expect};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 /// Moves files between this machine, FTP and GridFTP servers, and serves them.
 ///
@@ -206,20 +210,36 @@ pub(crate) struct Whom {
     /// The same, of the target alone
     #[arg(long, value_name = "DN", value_parser = parse_subject, help_heading = "Moving")]
     target_subject: Option<String>,
+    /// Prove who you are to the source by this file (certificate and key, or a proxy), instead of what is found as always
+    #[arg(long, value_name = "FILE", value_parser = read_credential, help_heading = "Moving")]
+    source_credential: Option<Credential>,
+    /// The same, to the target: between two sites that trust different authorities, each is shown its own
+    #[arg(long, value_name = "FILE", value_parser = read_credential, help_heading = "Moving")]
+    target_credential: Option<Credential>,
 }
 
 impl Whom {
-    /// Returns whom a source must prove to be; `None`: its host.
-    pub(crate) fn source(&self) -> Option<Expect> {
+    /// Returns what is proved between us and a source.
+    pub(crate) fn source(&self) -> Proofs {
         let subject = self.source_subject.as_ref().or(self.subject.as_ref());
-        subject.cloned().map(Expect::Subject)
+        Proofs {
+            expect: subject.cloned().map(Expect::Subject),
+            credential: self.source_credential.clone(),
+        }
     }
 
-    /// Returns whom the target must prove to be; `None`: its host.
-    pub(crate) fn target(&self) -> Option<Expect> {
+    /// Returns what is proved between us and the target.
+    pub(crate) fn target(&self) -> Proofs {
         let subject = self.target_subject.as_ref().or(self.subject.as_ref());
-        subject.cloned().map(Expect::Subject)
+        Proofs {
+            expect: subject.cloned().map(Expect::Subject),
+            credential: self.target_credential.clone(),
+        }
     }
+}
+
+fn read_credential(file: &str) -> Result<Credential, String> {
+    Credential::from_file(Path::new(file)).map_err(|error| error.to_string())
 }
 
 fn parse_subject(text: &str) -> Result<String, String> {

@@ -9,8 +9,7 @@ use godwit_core::Url;
 use godwit_store::channel::Cancel;
 pub(crate) use godwit_store::engine::Place;
 use godwit_store::engine::{Options, Stores};
-use godwit_store::{Entry, Error, Trust};
-use godwit_trust::Expect;
+use godwit_store::{Entry, Error, Proofs, Trust};
 use std::{
     ffi::{OsStr, OsString},
     io::Read,
@@ -41,13 +40,13 @@ pub(crate) fn stores(talking: Talking) -> Run<Stores> {
 
 /// Opens the store of a URL. Slashes behind a name have said what they had to.
 pub(crate) fn open(stores: &Stores, url: &Url) -> Run<Place> {
-    open_as(stores, url, None)
+    open_as(stores, url, Proofs::default())
 }
 
-/// The same, of a server that must prove to be that; `None`: the host of the URL.
-pub(crate) fn open_as(stores: &Stores, url: &Url, whom: Option<Expect>) -> Run<Place> {
+/// The same, of a server that has to prove, and is shown, something else than the others.
+pub(crate) fn open_as(stores: &Stores, url: &Url, proofs: Proofs) -> Run<Place> {
     stores
-        .open_as(&without_slashes(url), whom)
+        .open_as(&without_slashes(url), proofs)
         .map_err(|error| Trouble::store(format!("open {url}"), error))
 }
 

@@ -228,6 +228,9 @@ fn third_party_between_two_servers_of_others() {
         ours(["cp", "-f", "--json", &one.url("source"), &two.url("target")]).ok();
         assert_same(&source, &two.r#where.join("target"));
     }
+    let source = tree(Kind::Gct, &one.r#where.join("tree"));
+    ours(["cp", "-r", &one.url("tree"), &two.url("tree2")]).ok();
+    assert_same_tree(&source, &two.r#where.join("tree2"));
 }
 
 #[test]

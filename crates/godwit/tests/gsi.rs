@@ -331,6 +331,83 @@ fn third_parties_prove_to_each_other_that_they_act_for_the_same_user() {
 }
 
 /// `globus-gridftp-server` with GSI, in a world of its own.
+#[test]
+fn third_parties_of_two_sites_need_not_believe_the_same_authorities() {
+    let (here, there) = (Lab::new(), Lab::of("/O=Far/CN=Far CA"));
+    let (one, two) = (here.node("host"), there.node("host"));
+    // Only we know both.
+    let both = here.scratch.dir("both");
+    for lab in [&here, &there] {
+        for file in fs::read_dir(lab.ca.certificates()).unwrap() {
+            let file = file.unwrap();
+            fs::copy(file.path(), both.join(file.file_name())).unwrap();
+        }
+    }
+    let cp = |more: &[&str]| {
+        let mut command = godwit();
+        command
+            .env("X509_CERT_DIR", &both)
+            .env("X509_USER_PROXY", here.path("alice"))
+            .env("GODWIT_LOG", "godwit_store=trace");
+        ours_within(60, command, ["cp", "-v", "-r"].iter().chain(more))
+    };
+    let file = here.scratch.file("export-host/data/f", 3_000_000);
+    here.scratch.file("export-host/data/g", 3);
+    let (from, to) = (url(&one, "data"), url(&two, "data"));
+    let theirs = there.text("alice");
+    for way in ["--clear", "--safe", "--private"] {
+        let said = cp(&[way, "--target-credential", &theirs, &from, &to]).ok();
+        assert_same(&file, &two.export.join("data/f"));
+        assert!(said.stderr.contains("line=PORT "), "{said}");
+        // A credential is handed over, and told to nobody else.
+        assert!(said.stderr.contains("line=DCSC …"), "{said}");
+        assert!(!said.stderr.contains("PRIVATE"), "{said}");
+        fs::remove_dir_all(two.export.join("data")).unwrap();
+    }
+    // Globus' server knows neither of them.
+    if let Some(globus) = Globus::start() {
+        for file in fs::read_dir(&globus.world["X509_CERT_DIR"]).unwrap() {
+            let file = file.unwrap();
+            fs::copy(file.path(), both.join(file.file_name())).unwrap();
+        }
+        let (known, back) = (&globus.world["X509_USER_PROXY"], url(&one, "back"));
+        for way in ["--clear", "--private"] {
+            let said = cp(&[
+                way,
+                "-f",
+                "--target-credential",
+                known,
+                &from,
+                &globus.url("data"),
+            ]);
+            assert_same(&file, &globus.data().join("data/f"));
+            assert!(said.ok().stderr.contains("line=PORT "));
+            let said = cp(&[
+                way,
+                "-f",
+                "--source-credential",
+                known,
+                &globus.url("data"),
+                &back,
+            ]);
+            assert_same(&file, &one.export.join("back/f"));
+            assert!(said.ok().stderr.contains("line=PORT "));
+            fs::remove_dir_all(globus.data().join("data")).unwrap();
+            fs::remove_dir_all(one.export.join("back")).unwrap();
+        }
+    }
+    // The other way round; what was shown to the one counts not at the other.
+    let ours = here.text("alice");
+    let said = cp(&["--source-credential", &ours, &from, &to]);
+    assert_eq!(said.status, Some(13), "{said}");
+    let ftp = format!("ftp://localhost:{}/data", two.port);
+    let said = cp(&["--target-credential", &theirs, &from, &ftp]);
+    assert!(said.stderr.contains("ftp: has no use for it"), "{said}");
+    let said = cp(&["--target-credential", "/no/such/proxy", &from, &to]);
+    assert_eq!(said.status, Some(2), "{said}");
+    assert!(said.stderr.contains("/no/such/proxy"), "{said}");
+}
+
 struct Globus {
     scratch: Scratch,
     world: HashMap<String, String>,

@@ -611,3 +611,43 @@ fn between_servers_bytes_come_this_way_if_that_is_asked_for() {
         assert_same(&source, &scratch.join("to").join(name));
     }
 }
+
+#[test]
+fn what_two_servers_have_between_them_serves_one_file_after_the_other() {
+    let scratch = Scratch::new();
+    let (from, to) = (
+        Node::start(&scratch.join("from")),
+        Node::start(&scratch.join("to")),
+    );
+    for nth in 0..60 {
+        scratch.file(format!("from/tree/f{nth}"), 5000 + nth);
+    }
+    let mut command = godwit();
+    command.env("GODWIT_LOG", "godwit_store=trace");
+    let (there, here) = (from.url("tree"), to.url("tree"));
+    let args = ["cp", "-r", "--json", "--parallel", "3", &there, &here];
+    let said = common::ours_within(40, command, args).ok();
+    assert_same_tree(&from.export.join("tree"), &to.export.join("tree"));
+    let told = said.stderr.matches("line=PORT ").count();
+    // Three pairs, and some that found each other late.
+    assert!((1..=15).contains(&told), "{told} times: {said}");
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    let summary = said.lines().last().unwrap();
+    assert!(summary.contains("\"faults\":0"), "{summary}");
+    // Each with the one that it was for.
+    let other = Node::start(&scratch.join("other"));
+    let names: Vec<String> = (0..8).map(|nth| format!("g{nth}")).collect();
+    let nodes = [&from, &other].into_iter().cycle();
+    let urls = nodes.zip(&names).map(|(node, name)| {
+        scratch.file(node.export.join(name), 4000 + name.len());
+        node.url(name)
+    });
+    let mut args: Vec<String> = ["cp", "--json", "--parallel", "1"].map(Into::into).into();
+    args.extend(urls.chain([to.url("")]));
+    let said = ours(args).ok();
+    for (node, name) in [&from, &other].into_iter().cycle().zip(&names) {
+        assert_same(&node.export.join(name), &to.export.join(name));
+    }
+    let summary = String::from_utf8_lossy(&said.stdout).into_owned();
+    assert!(summary.contains("\"faults\":0"), "{summary}");
+}

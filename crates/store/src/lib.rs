@@ -32,7 +32,7 @@ pub use flow::Flow;
 pub use godwit_wire::shield::Level;
 pub use journal::Journal;
 pub use memory::Memory;
-pub use remote::{Appear, Made, Member, Remote, RemoteOptions, Trust, Whom};
+pub use remote::{Appear, Made, Member, Proofs, Remote, RemoteOptions, Trust, Whom};
 pub use slow::{Pace, Slow};
 pub use store::{
     Can, Checks, Entry, Finished, Given, How, Kind, Lying, Nowhere, Origin, Read, SMALL_BYTES, Set,

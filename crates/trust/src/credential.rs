@@ -34,6 +34,15 @@ use std::{
 #[derive(Clone)]
 pub struct Credential(Arc<Inner>);
 
+/// The same one, not one like it.
+impl PartialEq for Credential {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Credential {}
+
 struct Inner {
     proof: Proof,
     identity: Identity,
@@ -335,6 +344,17 @@ impl Credential {
         pem.extend(key.doing(doing)?);
         for certificate in &self.chain()[1..] {
             pem.extend(certificate.to_pem().doing(doing)?);
+        }
+        Ok(pem)
+    }
+
+    /// Returns the whole as it is handed over for the data connections of a session
+    /// (DCSC). What stands behind the key counts as trusted there, so a certificate
+    /// that signed itself stands twice.
+    pub fn to_session_pem(&self) -> Result<Vec<u8>> {
+        let mut pem = self.to_pem()?;
+        if is_self_signed(self.leaf()?) {
+            pem.extend(self.leaf()?.to_pem().doing("writing a credential")?);
         }
         Ok(pem)
     }

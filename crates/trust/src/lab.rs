@@ -435,6 +435,25 @@ pub(crate) fn name(subject: &str) -> Result<X509Name> {
     build().map_err(|stack: ErrorStack| wrong(&crate::error::reasons(&stack)))
 }
 
+/// Makes a certificate that nobody vouches for: it counts where it is handed over
+/// (DCSC), and nowhere else.
+pub fn throw_away(lifetime: Duration) -> Result<Credential> {
+    let doing = "making a certificate for data connections";
+    let key = keys::elliptic()?;
+    let mut unlike_others = [0; 8];
+    openssl::rand::rand_bytes(&mut unlike_others).doing(doing)?;
+    let name = name(&format!(
+        "/CN=godwit data {:016x}",
+        u64::from_be_bytes(unlike_others)
+    ))?;
+    let now = SystemTime::now();
+    let validity = (now - proxy::CLOCK_SKEW, now + lifetime);
+    let mut builder = begin(&name, &key, validity)?;
+    builder.set_issuer_name(&name).doing(doing)?;
+    builder.sign(&key, proxy::digest_for(&key)).doing(doing)?;
+    Credential::new(key, vec![builder.build()], None)
+}
+
 fn own_certificate(
     name: &X509Name,
     key: &PKey<Private>,

@@ -19,12 +19,18 @@ pub struct Lab {
 
 impl Lab {
     pub fn new() -> Self {
+        Self::of("/O=Lab/CN=Lab CA")
+    }
+
+    /// With an authority of that name.
+    pub fn of(authority_name: &str) -> Self {
         let scratch = Scratch::new();
-        let ca = authority(&scratch.join("ca"), "/O=Lab/CN=Lab CA");
+        let ca = authority(&scratch.join("ca"), authority_name);
         let lab = Self { scratch, ca };
         lab.host("host", &["localhost", "127.0.0.1"]);
         lab.proxy("alice", &lab.user("alice"));
-        lab.map("\"/O=Lab/CN=alice\" alice\n");
+        let alice = lab.user("alice").identity();
+        lab.map(&format!("\"{}\" alice\n", alice.subject()));
         lab
     }
 

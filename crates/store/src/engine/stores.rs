@@ -1,9 +1,8 @@
 //! From URLs to stores.
 
 use super::Options;
-use crate::{Dir, Error, Opener, Remote, RemoteOptions, Result, Store, Trust};
+use crate::{Dir, Error, Opener, Proofs, Remote, RemoteOptions, Result, Store, Trust};
 use godwit_core::{Scheme, Url};
-use godwit_trust::Expect;
 use std::{
     fmt,
     path::{Path, PathBuf},
@@ -70,7 +69,7 @@ pub struct Stores {
 }
 
 /// A store that is open, and whom its server had to prove to be.
-type Known = (Url, Option<Expect>, Arc<dyn Store>);
+type Known = (Url, Proofs, Arc<dyn Store>);
 
 impl Stores {
     /// Returns an opener for stores with these limits.
@@ -84,27 +83,35 @@ impl Stores {
     /// Returns the store of a URL and the path in it. Nothing is asked of a
     /// server yet.
     pub fn open(&self, url: &Url) -> Result<Place> {
-        self.open_as(url, self.options.trust.expect.clone())
+        self.open_as(url, Proofs::default())
     }
 
-    /// The same, of a server that must prove to be that; `None`: the host of the URL.
-    pub fn open_as(&self, url: &Url, expect: Option<Expect>) -> Result<Place> {
+    /// The same, of a server that has to prove, and is shown, something else than the others.
+    pub fn open_as(&self, url: &Url, proofs: Proofs) -> Result<Place> {
+        if proofs.credential.is_some() && url.scheme() != Scheme::Gsiftp {
+            return Err(Error::Unsupported {
+                what: "proving who you are by a certificate".into(),
+                why: format!("{}: has no use for it; gsiftp: does", url.scheme().as_str()),
+            });
+        }
         let mut open = self
             .open
             .lock()
             .expect("no thread panics while it holds this");
         let known = open
             .iter()
-            .find(|(other, whom, _)| other.same_server(url) && *whom == expect);
+            .find(|(other, those, _)| other.same_server(url) && *those == proofs);
         let store = match known {
             Some((.., store)) => store.clone(),
             None => {
+                let usual = self.options.trust.clone();
                 let trust = Trust {
-                    expect: expect.clone(),
-                    ..self.options.trust.clone()
+                    expect: proofs.expect.clone().or(usual.expect),
+                    credential: proofs.credential.clone().or(usual.credential),
+                    ..usual
                 };
                 let store = connect(url, &self.options, trust)?;
-                open.push((url.clone(), expect, store.clone()));
+                open.push((url.clone(), proofs, store.clone()));
                 store
             }
         };

@@ -2,7 +2,7 @@
 
 use super::{
     faults,
-    session::{Flow, Session, Warm},
+    session::{Flow, Ours, Pair, Session, Warm},
 };
 use crate::{
     Error, Result, Width,
@@ -63,7 +63,7 @@ impl Session {
             Mode::Stream => 1,
             Mode::Extended => streams.max(1),
         };
-        if let Some(mut warm) = self.warm.take()
+        if let Some(Warm::Ours(mut warm)) = self.warm.take()
             && warm.mode == Mode::Extended
             && (warm.flow, warm.mode, warm.streams) == (flow, mode, streams)
             && warm.hosts == self.reached(hosts)
@@ -94,13 +94,13 @@ impl Session {
     ) {
         if mode == Mode::Extended && channel.is_warm() {
             let streams = streams.max(1);
-            self.warm = Some(Warm {
+            self.warm = Some(Warm::Ours(Ours {
                 channel,
                 flow,
                 mode,
                 streams,
                 hosts: self.reached(hosts),
-            });
+            }));
         }
     }
 
@@ -208,21 +208,15 @@ impl Session {
         self.ask_passive(mode, Hosts::All)
     }
 
-    /// Tells this server where to send. Returns false if it will not send there.
+    /// Tells this server where to send, with how many connections. Returns false if it will not send there.
     pub(super) fn relay_source(
         &mut self,
         mode: Mode,
-        width: &Width,
-        hosts: usize,
+        (first, most): (usize, usize),
         to: &[SocketAddr],
     ) -> Result<bool> {
         self.warm = None;
         self.settle_mode(Flow::Fetch, mode, 1)?;
-        let most = width.most().div_ceil(hosts);
-        let first = match self.family() {
-            Family::Godwit => width.streams().min(most),
-            _ => most,
-        };
         if mode == Mode::Extended
             && let Some(line) = self.settings.parallelism(first, most)
         {
@@ -235,6 +229,23 @@ impl Session {
             all => Line::new("SPOR").and(list_text(all)),
         };
         Ok(self.ask_one(line)?.is_positive())
+    }
+
+    /// With how many connections this server begins to send to `hosts`, and how many it may have.
+    pub(super) fn relay_streams(&self, width: &Width, hosts: usize) -> (usize, usize) {
+        let most = width.most().div_ceil(hosts);
+        match self.family() {
+            Family::Godwit => (width.streams().min(most), most),
+            _ => (most, most),
+        }
+    }
+
+    /// Returns the connections that this server keeps to another one.
+    pub(super) fn pair(&self) -> Option<Pair> {
+        match self.warm {
+            Some(Warm::Theirs(pair)) => Some(pair),
+            _ => None,
+        }
     }
 
     /// Returns an error that this session met, with what it was about.

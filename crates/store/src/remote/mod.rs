@@ -32,6 +32,7 @@ use crate::{
 use data::Hosts;
 use fetch::Fetch;
 use godwit_core::{Algorithm, Block, Digest, Extents, Scheme, Url};
+use godwit_trust::Credential;
 use godwit_wire::{
     client::{self, Ahead, Credentials, Family, Line, Peer},
     features::Features,
@@ -40,7 +41,7 @@ use godwit_wire::{
 pub use member::Member;
 use names::Depth;
 use parts::Parts;
-pub use proof::{Trust, Whom};
+pub use proof::{Proofs, Trust, Whom};
 pub(crate) use session::Flow;
 use session::Session;
 use std::{
@@ -52,7 +53,7 @@ use std::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 pub use through::Made;
 
@@ -123,6 +124,8 @@ struct Inner {
     is_behind_wall: AtomicBool,
     /// Parts on servers of others.
     parts: Parts,
+    /// What data connections with other servers show, where no name is known to both.
+    throw_away: Mutex<Option<Credential>>,
     /// Held from the look whether a name is free until it is taken.
     publishing: Mutex<()>,
 }
@@ -221,6 +224,7 @@ impl Remote {
             known: Mutex::default(),
             is_behind_wall: AtomicBool::new(false),
             parts: Parts::new(options.notes.clone(), server),
+            throw_away: Mutex::default(),
             publishing: Mutex::default(),
         };
         Ok(Self(Arc::new(inner), Path::new("").into()))
@@ -341,6 +345,21 @@ impl Remote {
         sink.finish(&crate::Whole::default()).map(drop)
     }
 
+    /// Returns what nobody vouches for: made for transfers from or to this server, to be
+    /// handed over to both ends of each.
+    fn throw_away(&self, session: &Session) -> Result<Credential> {
+        let mut made = self.0.throw_away.lock().expect(NO_PANIC);
+        let is_fresh = |made: &&Credential| made.not_after() > SystemTime::now() + THROW_AWAY / 2;
+        if let Some(made) = made.as_ref().filter(is_fresh) {
+            return Ok(made.clone());
+        }
+        let new = godwit_trust::lab::throw_away(THROW_AWAY).map_err(|cause| Error::Trust {
+            host: session.host.clone(),
+            cause: Box::new(cause),
+        })?;
+        Ok(made.insert(new).clone())
+    }
+
     fn known(&self) -> Result<Known> {
         if let Some(known) = self.0.known().clone() {
             return Ok(known);
@@ -356,6 +375,22 @@ impl Inner {
     /// Returns a conversation that nobody else is in.
     fn take(&self) -> Result<Session> {
         self.take_or_open(&[])
+    }
+
+    /// Like [`Inner::take`], and if there is one that has connections to the server
+    /// of `other` in common with it, then that.
+    fn take_for(&self, other: &Session) -> Result<Session> {
+        let wanted = other.pair().map(|pair| pair.id);
+        let is_its = |one: &Session| one.pair().map(|pair| pair.id) == wanted;
+        let its = {
+            let mut idle = self.idle.lock().expect(NO_PANIC);
+            let at = idle.iter().rposition(is_its);
+            at.map(|at| idle.remove(at))
+        };
+        match its {
+            Some(session) if !session.is_stale() => Ok(session),
+            _ => self.take(),
+        }
     }
 
     fn take_or_open(&self, ahead: &[Line]) -> Result<Session> {
@@ -684,6 +719,7 @@ fn cannot_connect_back(error: &Error) -> bool {
 
 /// A server with fewer data ports has sessions take turns.
 const NARROW: usize = 32;
+const THROW_AWAY: Duration = Duration::from_secs(30 * 86_400);
 /// More conversations than this are not kept when nothing is to be said.
 const IDLE_MAX: usize = 16;
 const NO_PANIC: &str = "no thread panics while it holds this";

@@ -1,16 +1,18 @@
 //! Proving to a server who we are, and learning who it is: GSI on the control
 //! channel, or the key of a cluster.
 
-use super::session::Session;
+use super::{faults, session::Session};
 use crate::{
     Error, Result,
     channel::{Part, Safety},
 };
 use godwit_trust::{Authorities, Channel, Credential, Delegate, Expect};
 use godwit_wire::{
-    client::{self, Pace, Refusal, Token},
+    base64,
+    client::{self, Line, Pace, Refusal, Talk, Token},
     shield::{Guard, Level, Spoiled},
 };
+use std::path::Path;
 
 /// By what we prove to servers who we are, and whom we believe. What is `None` is
 /// looked for where everybody keeps it, each time anew: a proxy that was renewed
@@ -30,6 +32,15 @@ pub struct Trust {
     pub level: Level,
     /// For whom we ask; others than ourselves only as a member of a cluster.
     pub whom: Whom,
+}
+
+/// What is proved between us and one server. What is `None` is as [`Trust`] says.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Proofs {
+    /// Whom the server must prove to be.
+    pub expect: Option<Expect>,
+    /// By what we prove who we are.
+    pub credential: Option<Credential>,
 }
 
 /// For whom somebody asks.
@@ -169,23 +180,61 @@ pub(super) fn settle_data(session: &mut Session, proved: Proved) -> Result<()> {
             _ => Err(cannot("needs a credential that you delegate")),
         };
     }
-    let letter = match level {
-        Level::Clear => None,
-        Level::Safe => Some("PROT S"),
-        Level::Private => Some("PROT P"),
+    settle_level(session, level)?;
+    session.safety = Some(safety(proved.credential, proved.authorities, level));
+    Ok(())
+}
+
+/// Has the data connections of a session believe `credential` and whoever shows it as well.
+pub(super) fn show_instead(session: &mut Session, credential: &Credential) -> Result<()> {
+    let Some(Safety {
+        credential: before,
+        authorities,
+        level,
+        ..
+    }) = session.safety.clone()
+    else {
+        return Ok(());
     };
-    if let Some(line) = letter {
-        session.settle("PBSZ 1048576")?;
-        session.settle(line)?;
+    if before == *credential {
+        return Ok(());
     }
-    session.safety = Some(Safety {
-        expect: Expect::Subject(proved.credential.identity().subject().into()),
-        credential: proved.credential,
-        authorities: proved.authorities,
+    let wrong = |cause| Error::Trust {
+        host: session.host.clone(),
+        cause: Box::new(cause),
+    };
+    let pem = credential.to_session_pem().map_err(wrong)?;
+    let authorities = authorities.and_these(&pem).map_err(wrong)?;
+    let line = Line::new("DCSC P").and(base64::encode(&pem));
+    let reply = session.ask_one(line)?;
+    faults::check(&session.host, Path::new("DCSC"), &reply)?;
+    // Globus' server takes it up with the next word of the three.
+    session.settle("DCAU A")?;
+    settle_level(session, level)?;
+    session.warm = None;
+    session.safety = Some(safety(credential.clone(), authorities, level));
+    Ok(())
+}
+
+fn settle_level(session: &mut Session, level: Level) -> Result<()> {
+    let letter = match level {
+        Level::Clear => return Ok(()),
+        Level::Safe => "PROT S",
+        Level::Private => "PROT P",
+    };
+    session.settle("PBSZ 1048576")?;
+    session.settle(letter)
+}
+
+/// Data connections lead to somebody who acts for the same as we.
+fn safety(credential: Credential, authorities: Authorities, level: Level) -> Safety {
+    Safety {
+        expect: Expect::Subject(credential.identity().subject().into()),
+        credential,
+        authorities,
         level,
         part: Part::Peer,
-    });
-    Ok(())
+    }
 }
 
 /// Wraps the lines of a control channel.

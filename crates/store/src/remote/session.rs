@@ -44,7 +44,7 @@ pub(super) struct Session {
     pub(super) peer: Peer,
     /// What was set.
     pub(super) settings: Settings,
-    /// Data connections that may serve again.
+    /// Data connections of this server that may serve again.
     pub(super) warm: Option<Warm>,
     /// Not to be used again.
     pub(super) is_broken: bool,
@@ -66,9 +66,29 @@ pub(super) struct Session {
     pub(super) options: RemoteOptions,
 }
 
+/// Where data connections lead that may serve again.
+#[derive(Debug)]
+pub(super) enum Warm {
+    /// To us.
+    Ours(Ours),
+    /// To another server.
+    Theirs(Pair),
+}
+
+/// What two servers keep between them: both conversations have the same.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Pair {
+    /// Unlike any other.
+    pub(super) id: u64,
+    /// With how many connections the source begins, and how many it may have.
+    pub(super) streams: (usize, usize),
+    /// When they were used last.
+    pub(super) at: Instant,
+}
+
 /// Data connections, and what they may carry.
 #[derive(Debug)]
-pub(super) struct Warm {
+pub(super) struct Ours {
     /// The connections.
     pub(super) channel: Channel,
     /// Which way bytes went; the other way needs new ones.

@@ -3,9 +3,15 @@
 
 use super::{Delivering, NO_PANIC, Phase};
 use crate::{
-    Error, Read, Result,
+    Error, Read, Result, Width,
     channel::Mode,
-    remote::{Remote, faults, fetch::tell_width, headway::Headway, names, session::Session},
+    remote::{
+        Remote, faults,
+        fetch::tell_width,
+        headway::Headway,
+        names, proof,
+        session::{Pair, Session, Warm},
+    },
 };
 use godwit_core::{Extents, LEAF_BYTES};
 use godwit_sys::wait_readable;
@@ -18,6 +24,7 @@ use std::{
     ops::Range,
     os::fd::AsFd,
     path::Path,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
@@ -30,6 +37,10 @@ struct Ends<'a> {
     /// Called with what landed, as the target tells it.
     on: &'a dyn Fn(Range<u64>),
     landed: Extents,
+    /// Connections of the transfer before are to serve again.
+    reuses: &'a mut bool,
+    /// The connections that can serve the next transfer, if this one ends well.
+    pair: Option<Pair>,
     /// How the source was lost, while the target goes on.
     lost: Option<Error>,
 }
@@ -44,23 +55,43 @@ impl Delivering {
         want: &Extents,
         on: &dyn Fn(Range<u64>),
     ) -> Result<Option<Read>> {
-        let source = from.0.take()?;
+        let mut reuses = true;
+        let relayed = self.relay_over(&mut reuses, from, path, want, on)?;
+        if relayed.is_some() || !reuses {
+            return Ok(relayed);
+        }
+        // One of them has let go of the connections since.
+        reuses = false;
+        self.relay_over(&mut reuses, from, path, want, on)
+    }
+
+    /// The same; if it `reuses` connections, then those of the transfer before. Tells
+    /// whether there were such.
+    fn relay_over(
+        &self,
+        reuses: &mut bool,
+        from: &Remote,
+        path: &Path,
+        want: &Extents,
+        on: &dyn Fn(Range<u64>),
+    ) -> Result<Option<Read>> {
         let target = self.session()?;
-        let stall = self.remote.0.options.stall;
-        let landed = Extents::new();
         let mut ends = Ends {
-            source,
+            source: from.0.take_for(&target)?,
             target,
             path,
-            stall,
+            stall: self.remote.0.options.stall,
             on,
-            landed,
+            landed: Extents::new(),
+            reuses,
+            pair: None,
             lost: None,
         };
         let relayed = self.run(&mut ends, from, want);
-        if !matches!(relayed, Ok(Some(_))) {
+        match relayed {
+            Ok(Some(_)) => ends.keep_pair(),
             // Each may still wait for the other; hanging up is what ends both.
-            (ends.source.is_broken, ends.target.is_broken) = (true, true);
+            _ => (ends.source.is_broken, ends.target.is_broken) = (true, true),
         }
         let Ends { source, target, .. } = ends;
         from.0.give_back(source);
@@ -122,19 +153,7 @@ impl Delivering {
         if mode == Mode::Stream && !whole_rest {
             return Ok(None); // a stream is the rest of a file, not a part of it
         }
-        // What one of them cannot prove, the other must not ask for.
-        match (&ends.source.safety, &ends.target.safety) {
-            (Some(_), None) => ends.source.stop_proving()?,
-            (None, Some(_)) => ends.target.stop_proving()?,
-            _ => {}
-        }
-        let to = ends.target.relay_target(mode)?;
-        // Told to each host of the source for itself.
-        let hosts = ends.source.peer.stripes().max(to.len());
-        if !ends
-            .source
-            .relay_source(mode, &self.plan.width, hosts, &to)?
-        {
+        if !ends.agree(&self.remote)? || !ends.meet(mode, &self.plan.width)? {
             return Ok(None);
         }
         let landed = want.missing(0..self.plan.size.unwrap_or(u64::MAX));
@@ -157,6 +176,61 @@ impl Delivering {
 }
 
 impl Ends<'_> {
+    /// Has both ask the same of data connections. Returns false if they cannot.
+    fn agree(&mut self, remote: &Remote) -> Result<bool> {
+        match (&self.source.safety, &self.target.safety) {
+            // What one of them cannot prove, the other must not ask for.
+            (Some(_), None) => self.source.stop_proving()?,
+            (None, Some(_)) => self.target.stop_proving()?,
+            // They know us by different names, and one need not believe who vouches for the other.
+            (Some(one), Some(other)) if one.expect != other.expect => {
+                if ![&self.source, &self.target]
+                    .iter()
+                    .all(|s| s.peer.features.has("DCSC"))
+                {
+                    tracing::info!("one of the servers does not know DCSC; going through here");
+                    return Ok(false);
+                }
+                let shown = remote.throw_away(&self.target)?;
+                proof::show_instead(&mut self.source, &shown)?;
+                proof::show_instead(&mut self.target, &shown)?;
+            }
+            _ => {}
+        }
+        Ok(true)
+    }
+
+    /// Has the two servers connected with each other, or about to be. Returns false
+    /// if one of them will not.
+    fn meet(&mut self, mode: Mode, width: &Width) -> Result<bool> {
+        let hosts = self.source.peer.stripes().max(self.target.peer.stripes());
+        let streams = self.source.relay_streams(width, hosts);
+        let can_be_kept = mode == Mode::Extended && hosts == 1;
+        if *self.reuses && can_be_kept {
+            self.pair = common(self.source.pair(), self.target.pair(), streams);
+        }
+        *self.reuses = self.pair.is_some();
+        if *self.reuses {
+            return Ok(true);
+        }
+        let to = self.target.relay_target(mode)?;
+        let id = NEXT_PAIR.fetch_add(1, Relaxed);
+        let at = Instant::now();
+        self.pair = can_be_kept.then_some(Pair { id, streams, at });
+        // Told to each host of the source for itself.
+        let streams = self.source.relay_streams(width, hosts.max(to.len()));
+        self.source.relay_source(mode, streams, &to)
+    }
+
+    fn keep_pair(&mut self) {
+        let pair = self.pair.map(|pair| Pair {
+            at: Instant::now(),
+            ..pair
+        });
+        self.source.warm = pair.map(Warm::Theirs);
+        self.target.warm = pair.map(Warm::Theirs);
+    }
+
     /// Hears both servers until each has said its last word; `None` if they could
     /// not reach each other. When the source is lost, the target may still take in
     /// what is on its way, and is heard as long as it does.
@@ -294,6 +368,13 @@ impl Ends<'_> {
     }
 }
 
+/// Returns the connections of an earlier transfer, if both keep the same ones and they
+/// can serve one with so many streams.
+fn common(source: Option<Pair>, target: Option<Pair>, streams: (usize, usize)) -> Option<Pair> {
+    let serves = |pair: &Pair| pair.streams == streams && pair.at.elapsed() < KEPT;
+    source.filter(|pair| target == Some(*pair)).filter(serves)
+}
+
 /// What the source says of leaves takes the place of our own look at them.
 fn on_source(delivering: &Delivering, reply: &Reply) -> Result<()> {
     let Some(leaves) = &delivering.leaves else {
@@ -313,4 +394,29 @@ fn leaf_range(leaf: u64, size: u64) -> Range<u64> {
     start..start.saturating_add(LEAF_BYTES).min(size)
 }
 
+/// Connections that lay still for longer may have been forgotten on their way.
+const KEPT: Duration = Duration::from_secs(30);
+
+static NEXT_PAIR: AtomicU64 = AtomicU64::new(0);
+
 const MOMENT: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_both_keep_serves_again() {
+        let now = Instant::now();
+        let pair = |id, streams, at| Some(Pair { id, streams, at });
+        let one = pair(1, (1, 4), now);
+        assert_eq!(common(one, one, (1, 4)), one);
+        // Each has connections, but not with the other.
+        assert_eq!(common(one, pair(2, (1, 4), now), (1, 4)), None);
+        assert_eq!(common(one, None, (1, 4)), None);
+        assert_eq!(common(None, one, (1, 4)), None);
+        assert_eq!(common(one, one, (4, 4)), None);
+        let old = pair(1, (1, 4), now.checked_sub(KEPT).unwrap());
+        assert_eq!(common(old, old, (1, 4)), None);
+    }
+}
