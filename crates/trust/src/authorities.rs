@@ -9,6 +9,7 @@ use crate::{
     discover::Surroundings,
     error::{Doing, Ours, reasons},
     identity::slashed,
+    kept::Stamp,
     policy::Policy,
     proxy::Kind,
     when,
@@ -25,7 +26,6 @@ use openssl::{
 use std::{
     collections::{BTreeSet, HashMap},
     fmt, fs, io,
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::{Arc, LazyLock, Mutex, PoisonError},
     time::SystemTime,
@@ -407,26 +407,6 @@ enum File {
     Certificates(Arc<Vec<X509>>),
     Policy(Arc<Policy>),
     List(Arc<X509Crl>),
-}
-
-/// Tells whether a file is still the one that was read.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Stamp {
-    inode: (u64, u64),
-    size: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
-
-impl Stamp {
-    pub(crate) fn of(meta: &fs::Metadata) -> Self {
-        Self {
-            inode: (meta.dev(), meta.ino()),
-            size: meta.len(),
-            modified: (meta.mtime(), meta.mtime_nsec()),
-            changed: (meta.ctime(), meta.ctime_nsec()),
-        }
-    }
 }
 
 fn read_certificates(path: &Path, bytes: &[u8]) -> Result<File> {

@@ -2,10 +2,10 @@
 
 use crate::{
     Error, Identity, Result,
-    authorities::Stamp,
     cluster::Keys,
     error::{Doing, NO_CREDENTIAL, Ours},
     identity::slashed,
+    kept::Stamp,
     keys,
     proxy::{self, CLOCK_SKEW, Kind, Wanted},
     when,

@@ -3,34 +3,20 @@
 //! A line is `"SUBJECT" account[,account…]`; `#` begins a remark, a backslash takes the next
 //! character as it is, `\xHH` is a byte. Whether such an account exists is not asked here.
 
-use crate::{Error, Identity, Result, authorities::Stamp, credential::read, identity::spelled};
-use std::{
-    collections::HashMap,
-    fs,
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
-};
+use crate::{Identity, Result, credential::read, identity::spelled, kept::Kept};
+use std::{collections::HashMap, path::Path, sync::Arc};
 
 /// Which accounts of this machine each subject may use, the first by default. The file is
 /// looked at anew for each question. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Gridmap(Arc<Inner>);
-
-#[derive(Debug)]
-struct Inner {
-    path: PathBuf,
-    read: Mutex<Option<(Stamp, Arc<Accounts>)>>,
-}
+pub struct Gridmap(Arc<Kept<Accounts>>);
 
 pub(crate) type Accounts = HashMap<String, Vec<String>>;
 
 impl Gridmap {
     /// Reads a grid-mapfile; a line that is not understood is an error that names it.
     pub fn read(path: &Path) -> Result<Self> {
-        let map = Self(Arc::new(Inner {
-            path: path.into(),
-            read: Mutex::default(),
-        }));
+        let map = Self(Arc::new(Kept::of(path)));
         map.current()?;
         Ok(map)
     }
@@ -54,28 +40,11 @@ impl Gridmap {
 
     /// Returns the file.
     pub fn path(&self) -> &Path {
-        &self.0.path
+        self.0.path()
     }
 
     fn current(&self) -> Result<Arc<Accounts>> {
-        let path = &self.0.path;
-        let meta = fs::metadata(path).map_err(|cause| Error::Io {
-            path: path.clone(),
-            cause,
-        })?;
-        let stamp = Stamp::of(&meta);
-        let mut kept = self.0.read.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((known, accounts)) = &*kept
-            && *known == stamp
-        {
-            return Ok(accounts.clone());
-        }
-        let accounts = Arc::new(parse(&read(path)?).map_err(|what| Error::BadFile {
-            path: path.clone(),
-            what,
-        })?);
-        *kept = Some((stamp, accounts.clone()));
-        Ok(accounts)
+        self.0.now(read, parse)
     }
 }
 
@@ -168,6 +137,7 @@ fn push(byte: u8, name: &mut String) {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::fs;
 
     fn accounts(text: &str, subject: &str) -> Vec<String> {
         let accounts = parse(text.as_bytes()).unwrap();

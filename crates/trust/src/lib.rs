@@ -18,6 +18,7 @@ mod error;
 pub mod feeds;
 mod gridmap;
 mod identity;
+mod kept;
 mod keys;
 pub mod lab;
 mod passwords;

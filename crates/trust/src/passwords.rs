@@ -5,12 +5,12 @@
 //! hex; `#` begins a remark. A password is short and guessed, so that finding it must cost
 //! (RFC 7914); a token is 256 bits that nobody guesses, so one SHA-256 will do.
 
-use crate::{Error, Identity, Result, authorities::Stamp, credential::read_key, error::Doing};
+use crate::{Error, Identity, Result, credential::read_key, error::Doing, kept::Kept};
 use openssl::{error::ErrorStack, memcmp, pkcs5::scrypt, rand::rand_bytes, sha::sha256};
 use std::{
     collections::HashMap,
-    fmt, fs,
-    path::{Path, PathBuf},
+    fmt,
+    path::Path,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -20,8 +20,7 @@ use std::{
 pub struct Passwords(Arc<Inner>);
 
 struct Inner {
-    path: PathBuf,
-    read: Mutex<Option<(Stamp, Arc<People>)>>,
+    people: Kept<People>,
     /// Hashing takes a while and 32 MiB: one at a time, so that those who guess cannot take
     /// all of the machine.
     hashing: Mutex<()>,
@@ -54,8 +53,7 @@ impl Passwords {
     /// that names it.
     pub fn read(path: &Path) -> Result<Self> {
         let passwords = Self(Arc::new(Inner {
-            path: path.into(),
-            read: Mutex::default(),
+            people: Kept::of(path),
             hashing: Mutex::default(),
         }));
         passwords.current()?;
@@ -90,35 +88,19 @@ impl Passwords {
 
     /// Returns the file.
     pub fn path(&self) -> &Path {
-        &self.0.path
+        self.0.people.path()
     }
 
     fn current(&self) -> Result<Arc<People>> {
-        let path = &self.0.path;
-        let meta = fs::metadata(path).map_err(|cause| Error::Io {
-            path: path.clone(),
-            cause,
-        })?;
-        let stamp = Stamp::of(&meta);
-        let mut kept = self.0.read.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((known, people)) = &*kept
-            && *known == stamp
-        {
-            return Ok(people.clone());
-        }
-        let people = People::parse(&read_key(path)?).map_err(|what| Error::BadFile {
-            path: path.clone(),
-            what,
-        })?;
-        let people = Arc::new(people);
-        *kept = Some((stamp, people.clone()));
-        Ok(people)
+        self.0.people.now(read_key, People::parse)
     }
 }
 
 impl fmt::Debug for Passwords {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Passwords").field(&self.0.path).finish()
+        f.debug_tuple("Passwords")
+            .field(&self.0.people.path())
+            .finish()
     }
 }
 
@@ -327,7 +309,7 @@ const MEMORY_BYTES_MAX: u64 = 256 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{io::Write, os::unix::fs::OpenOptionsExt};
+    use std::{fs, io::Write, os::unix::fs::OpenOptionsExt, path::PathBuf};
 
     fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
