@@ -12,6 +12,8 @@ use common::{
     lab::{DAY, Lab, authority, quick, url},
     noise,
 };
+use godwit_core::Block;
+use godwit_store::{Remote, RemoteOptions, Store, Trust, Write as Upload, channel::Cancel};
 use godwit_trust::{
     Authorities, Channel, Credential, Delegate, Expect, KeyKind, NewProxy,
     lab::{Issue, write_proxy},
@@ -26,6 +28,7 @@ use std::{
     fs,
     io::{self, BufRead, BufReader, Read, Write},
     net::TcpStream,
+    path::Path,
     process::Stdio,
     time::{Duration, Instant, SystemTime},
 };
@@ -389,6 +392,111 @@ fn a_proxy_that_expires_does_not_end_what_runs_and_is_told_when_it_must_be_shown
         ] {
             assert!(said.contains(words), "wanted {words:?} in {said}");
         }
+    }
+}
+
+#[test]
+fn what_we_can_prove_no_more_is_an_error_at_once() {
+    let lab = Lab::new();
+    lab.map("\"/O=Lab/CN=short\" alice\n");
+    let node = lab.node("host");
+    let short = expired_soon(&lab, 4);
+    let options = RemoteOptions {
+        trust: Trust {
+            credential: Some(short.clone()),
+            authorities: Some(Authorities::in_dir(&lab.ca.certificates()).unwrap()),
+            ..Trust::default()
+        },
+        ..RemoteOptions::new(Cancel::new().unwrap())
+    };
+    let at = url(&node, "").parse().unwrap();
+    let remote = Remote::open(&at, &options).unwrap();
+    remote.mkdir(Path::new("d")).unwrap();
+    until_expired(&short);
+    // Where it has been believed it still is.
+    remote.mkdir(Path::new("e")).unwrap();
+    let began = Instant::now();
+    let write = Upload {
+        size: Some(9 << 20),
+        streams: 4,
+        ..Upload::default()
+    };
+    let sink = remote.write(Path::new("f"), &write).unwrap();
+    let block = Block {
+        offset: 0,
+        bytes: &noise(1 << 20, 1),
+    };
+    let error = sink.put(block).unwrap_err();
+    assert_eq!(error.exit_code(), 13, "{error}");
+    let told = error.to_string();
+    assert!(
+        told.starts_with("localhost:") && told.contains("our certificate /O=Lab/CN=short expired"),
+        "{told}"
+    );
+    assert!(error.hint().unwrap().contains("renew"));
+    assert!(began.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn a_node_says_why_it_can_prove_no_data_connection() {
+    let lab = Lab::new();
+    lab.map("\"/O=Lab/CN=short\" alice\n");
+    let node = lab.node("host");
+    let short = expired_soon(&lab, 4);
+    let authorities = Authorities::in_dir(&lab.ca.certificates()).unwrap();
+    let mut protected = Protected::with(&node, &short, &authorities);
+    assert!(protected.ask("USER :globus-mapping:").starts_with("331"));
+    assert!(protected.ask("PASS x").starts_with("230"));
+    assert!(protected.ask("PASV").starts_with("227"));
+    until_expired(&short);
+    let began = Instant::now();
+    // Nobody will ever connect.
+    let reply = protected.ask("STOR f");
+    assert!(reply.starts_with('5'), "{reply}");
+    for words in [
+        "/O=Lab/CN=short",
+        "expired",
+        "if you delegated it, renew yours",
+    ] {
+        assert!(reply.contains(words), "wanted {words:?} in {reply}");
+    }
+    assert!(began.elapsed() < Duration::from_secs(10));
+}
+
+/// A client that has proved who it is and delegated, and checks no date.
+struct Protected(Conversation, Channel);
+
+impl Protected {
+    fn with(node: &Node, who: &Credential, authorities: &Authorities) -> Self {
+        let mut conversation = Conversation::with(node);
+        let begun = Channel::initiate(who, authorities, Expect::Anyone, Delegate::Limited);
+        let (mut channel, mut token) = begun.unwrap();
+        assert!(conversation.ask("AUTH GSSAPI").starts_with("334"));
+        loop {
+            let reply = conversation.ask(&format!("ADAT {}", base64::encode(&token)));
+            if reply.starts_with("235") {
+                return Self(conversation, channel);
+            }
+            let came = base64::decode(
+                reply
+                    .trim_end()
+                    .strip_prefix("335 ADAT=")
+                    .unwrap()
+                    .as_bytes(),
+            );
+            token = channel.step(&came.unwrap()).unwrap().token.unwrap();
+        }
+    }
+
+    fn ask(&mut self, line: &str) -> String {
+        let wrapped = self.1.wrap(format!("{line}\r\n").as_bytes()).unwrap();
+        let reply = self.0.ask(&format!("ENC {}", base64::encode(&wrapped)));
+        let mut clear = Vec::new();
+        for line in reply.lines() {
+            let came = base64::decode(&line.as_bytes()[4..]).unwrap();
+            clear.extend(self.1.unwrap(&came).unwrap());
+        }
+        String::from_utf8(clear).unwrap()
     }
 }
 

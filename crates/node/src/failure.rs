@@ -61,6 +61,11 @@ pub(crate) fn failure(error: &Error) -> Failure {
             Cause::Lost,
             format!("The data connection broke the protocol: {what}"),
         ),
+        // What we show on a data connection is what our client gave us for it.
+        Error::Trust { host, cause } if error.is_of_our_proof() => Failure::new(
+            Cause::Denied,
+            format!("{host}: {cause}; if you delegated it, renew yours and log in again"),
+        ),
         // Whoever it was will be the same at the next try.
         Error::Trust { host, cause } => Failure::new(Cause::Denied, format!("{host}: {cause}")),
         Error::Busy { said: why, .. } => Failure::new(Cause::Busy, format!("Busy: {why}")),

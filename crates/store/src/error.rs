@@ -222,6 +222,25 @@ impl Error {
         }
     }
 
+    /// Tells whether whatever needs a proof of who we are fails as well, until somebody renews
+    /// what we show.
+    pub fn is_of_our_proof(&self) -> bool {
+        use godwit_trust::{Error as Cause, Ours};
+        match self {
+            Self::NoCredential { .. } => true,
+            Self::Trust { cause, .. } => {
+                matches!(
+                    **cause,
+                    Cause::Expired {
+                        ours: Ours::Yes,
+                        ..
+                    }
+                )
+            }
+            _ => false,
+        }
+    }
+
     /// Returns what to do next, where we know.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {

@@ -14,7 +14,11 @@ use std::{
 /// The result of a thread that nobody joins: who loses interest drops this, and sees
 /// to it that the work ends.
 #[derive(Debug)]
-pub(super) struct Awaited<T>(Mutex<Receiver<Result<T>>>);
+pub(super) struct Awaited<T> {
+    told: Mutex<Receiver<Result<T>>>,
+    /// What came of it, if somebody has looked.
+    came: Option<Box<Result<T>>>,
+}
 
 impl<T: Send + 'static> Awaited<T> {
     /// Begins the work.
@@ -25,7 +29,21 @@ impl<T: Send + 'static> Awaited<T> {
             let _ = tell.send(work());
         };
         thread::Builder::new().name("proof".into()).spawn(run)?;
-        Ok(Self(Mutex::new(told)))
+        Ok(Self {
+            told: Mutex::new(told),
+            came: None,
+        })
+    }
+
+    /// Returns why we refuse whoever is there, if that is known by now. Any other fault is
+    /// told by [`Awaited::wait`].
+    pub(super) fn refusal(&mut self) -> Option<Error> {
+        let told = self.told.get_mut().expect(NO_PANIC);
+        if self.came.is_none() {
+            self.came = told.try_recv().ok().map(Box::new);
+        }
+        let is_refusal = |came: &mut Box<Result<T>>| matches!(**came, Err(Error::Trust { .. }));
+        self.came.take_if(is_refusal)?.err()
     }
 
     /// Waits for what comes of it.
@@ -35,10 +53,10 @@ impl<T: Send + 'static> Awaited<T> {
         during: &str,
         patience: &mut Patience<'_>,
     ) -> Result<T> {
-        let told = self
-            .0
-            .get_mut()
-            .expect("no thread panics while it holds this");
+        if let Some(came) = self.came.take() {
+            return *came;
+        }
+        let told = self.told.get_mut().expect(NO_PANIC);
         loop {
             match told.recv_timeout(TICK) {
                 Ok(result) => return result,
@@ -48,3 +66,5 @@ impl<T: Send + 'static> Awaited<T> {
         }
     }
 }
+
+const NO_PANIC: &str = "no thread panics while it holds this";

@@ -80,6 +80,14 @@ impl Link {
         }
     }
 
+    /// Returns why we refuse the peer, if that is known by now.
+    pub(super) fn refusal(&mut self) -> Option<Error> {
+        match &mut self.shield {
+            Shield::Due(due) => due.refusal(),
+            _ => None,
+        }
+    }
+
     pub(super) fn host(&self) -> String {
         host_of(&self.stream)
     }

@@ -35,7 +35,7 @@ use std::{
     ops::RangeInclusive,
     os::fd::{AsFd, BorrowedFd},
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 /// How the bytes of a file go over data connections.
@@ -259,6 +259,7 @@ impl Channel {
         if self.is_warm() {
             return Ok(Opened::Reused);
         }
+        self.reach.check_dates()?;
         self.collect(watch)?;
         let streams = match &self.reach.way {
             Way::Listen(_) => 1,
@@ -275,6 +276,17 @@ impl Channel {
             self.links.push(stripe);
         }
         Ok(Opened::New)
+    }
+
+    /// Returns why we refuse who is at the other end of a connection, if that is known by
+    /// now: then there is nothing to wait for. If it is the peer that minds, it says why.
+    pub fn refusal(&mut self) -> Option<Error> {
+        let coming = self
+            .coming
+            .as_mut()
+            .and_then(|coming| coming.links.refusal());
+        let mut links = self.links.iter_mut();
+        coming.or_else(|| links.find_map(|stripe| stripe.link.refusal()))
     }
 
     /// Tells whether somebody has come to our port who has not proved who they are.
@@ -332,6 +344,18 @@ impl Reach {
             };
             let all: Result<Vec<Vec<Stripe>>> = started.into_iter().map(made).collect();
             Ok(all?.into_iter().flatten().collect())
+        })
+    }
+
+    /// Refuses to begin a proof with what nobody would believe any more.
+    fn check_dates(&self) -> Result<()> {
+        let Some(safety) = &self.safety else {
+            return Ok(());
+        };
+        let dates = safety.credential.check_dates(SystemTime::now());
+        dates.map_err(|cause| Error::Trust {
+            host: "the data connection".into(),
+            cause: Box::new(cause),
         })
     }
 

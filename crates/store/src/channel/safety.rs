@@ -18,7 +18,7 @@ use godwit_trust::{self as trust, Authorities, Credential, Delegate, Expect, Ope
 use godwit_wire::shield::Level;
 use std::{
     io::{self, Read, Write},
-    net::TcpStream,
+    net::{Shutdown, TcpStream},
     time::{Duration, Instant},
 };
 
@@ -120,10 +120,20 @@ impl Due {
             let watch = Watch::new(ALONE_MAX)?;
             due.alone = Some(Awaited::begin(move || {
                 let host = host_of(&stream);
-                safety.prove(&stream, side, &host, &mut watch.patience())
+                let proved = safety.prove(&stream, side, &host, &mut watch.patience());
+                if proved.is_err() {
+                    // The peer waits for us: it should not do so any longer.
+                    let _ = stream.shutdown(Shutdown::Both);
+                }
+                proved
             })?);
         }
         Ok(due)
+    }
+
+    /// Returns why we refuse the peer, if that is known by now.
+    pub(super) fn refusal(&mut self) -> Option<Error> {
+        self.alone.as_mut()?.refusal()
     }
 
     /// Returns what comes of it.

@@ -367,12 +367,7 @@ impl Run<'_> {
         };
         self.faults += 1;
         let Item { source, target, .. } = self.item;
-        self.copying.tell(&Event::Failed {
-            source,
-            target,
-            error: &error,
-            again: true,
-        });
+        self.copying.tries_again(source, target, &error);
         self.copying.pause(pause)
     }
 

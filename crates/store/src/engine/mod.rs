@@ -21,7 +21,7 @@ pub use retry::Retry;
 pub use stores::{Place, Stores};
 
 use crate::{Error, Remote, Result, Stat, Trust, Tuned, Verified, channel::Cancel, remote::Flow};
-use godwit_core::Digest;
+use godwit_core::{Digest, Scheme};
 use queue::{Queue, Taken};
 use std::{
     ops::Range,
@@ -29,7 +29,7 @@ use std::{
     sync::{
         Mutex,
         atomic::{
-            AtomicU64, AtomicUsize,
+            AtomicBool, AtomicU64, AtomicUsize,
             Ordering::{Relaxed, SeqCst},
         },
     },
@@ -278,6 +278,8 @@ struct Copying<'a> {
     movers: AtomicUsize,
     summary: Mutex<Summary>,
     moved_bytes: AtomicU64,
+    /// Nobody believes us any more: what needs that is not begun.
+    is_unproved: AtomicBool,
     undressed: Mutex<Vec<(Place, u32)>>, // directories, and the bits they get at the end
 }
 
@@ -294,6 +296,7 @@ pub fn copy(tasks: Vec<Task>, options: &Options, on: &(dyn Fn(&Event<'_>) + Sync
         movers: AtomicUsize::new(crew.small),
         summary: Mutex::default(),
         moved_bytes: AtomicU64::new(0),
+        is_unproved: AtomicBool::new(false),
         undressed: Mutex::default(),
     };
     thread::scope(|scope| {
@@ -403,8 +406,10 @@ impl Copying<'_> {
 
     fn find(&self, tasks: &[Task]) {
         for task in tasks {
-            if let Err(error) = plan::find(self, task) {
-                self.failed(&task.source, &task.target, error);
+            match plan::find(self, task) {
+                Err(Error::Canceled) if self.is_vain(&task.source, &task.target) => {}
+                Err(error) => self.failed(&task.source, &task.target, error),
+                Ok(()) => {}
             }
         }
         self.tell(&Event::Found {
@@ -482,6 +487,7 @@ impl Copying<'_> {
                 return None;
             }
             match queue.take(TICK, |_| true) {
+                Taken::Item(item) if self.is_vain(&item.source, &item.target) => self.given_up(),
                 Taken::Item(item) => return Some(item),
                 Taken::NotNow => {}
                 Taken::Closed => return None,
@@ -498,7 +504,6 @@ impl Copying<'_> {
         summary.reread_source_bytes += outcome.reread_source_bytes;
         summary.reread_target_bytes += outcome.reread_target_bytes;
         summary.in_place += u64::from(outcome.in_place);
-        summary.faults += u64::from(outcome.faults);
         summary.streams = summary.streams.max(outcome.tuned.streams);
         summary.verified += u64::from(outcome.verified != Verified::SizeOnly);
     }
@@ -518,10 +523,35 @@ impl Copying<'_> {
         }
     }
 
+    /// Tells whether something need not be tried, since we can prove nothing any more.
+    fn is_vain(&self, source: &Place, target: &Place) -> bool {
+        let is_proved = |place: &Place| place.url.scheme() == Scheme::Gsiftp;
+        self.is_unproved.load(SeqCst) && (is_proved(source) || is_proved(target))
+    }
+
+    /// Counts a file that fails for a reason which was told already.
+    fn given_up(&self) {
+        self.summary().failed += 1;
+    }
+
+    /// Says that a file is tried again, and counts that.
+    fn tries_again(&self, source: &Place, target: &Place, error: &Error) {
+        self.tell(&Event::Failed {
+            source,
+            target,
+            error,
+            again: true,
+        });
+        self.summary().faults += 1;
+    }
+
     fn failed(&self, source: &Place, target: &Place, error: Error) {
         let error = self.fault(error, target);
         if matches!(error, Error::Canceled) {
             return; // told once, for all
+        }
+        if error.is_of_our_proof() && self.is_unproved.swap(true, SeqCst) {
+            return self.given_up();
         }
         self.tell(&Event::Failed {
             source,

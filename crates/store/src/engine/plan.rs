@@ -57,6 +57,9 @@ fn find_tree(copying: &Copying<'_>, task: &Task) -> Result<()> {
     };
     let mut each = |entry| {
         copying.options.cancel.check()?;
+        if copying.is_vain(&task.source, &task.target) {
+            return Err(Error::Canceled);
+        }
         finding.found(entry)
     };
     let mut hidden = |path: PathBuf| {

@@ -1,6 +1,6 @@
 //! Small files: whole ones, many in flight together.
 
-use super::{Copying, Event, Item, Outcome, queue::Taken};
+use super::{Copying, Item, Outcome, queue::Taken};
 use crate::{Error, Finished, Given, How, Result, Small, Stat, Verified, Why, Width};
 use std::{
     cell::RefCell,
@@ -237,18 +237,16 @@ fn again(copying: &Copying<'_>, left: VecDeque<Flying>, error: Error) {
     let stopped = pause.is_some_and(|pause| copying.pause(pause).is_err());
     for Flying { mut item, .. } in left {
         if pause.is_none() || stopped {
+            if error.is_none() && copying.is_vain(&item.source, &item.target) {
+                copying.given_up();
+                continue;
+            }
             let told = error.take().unwrap_or_else(|| broke_off(&item.source));
             copying.failed(&item.source, &item.target, told);
             continue;
         }
         if let Some(error) = &error {
-            let (source, target) = (&item.source, &item.target);
-            copying.tell(&Event::Failed {
-                source,
-                target,
-                error,
-                again: true,
-            });
+            copying.tries_again(&item.source, &item.target, error);
         }
         item.tries += 1;
         copying.small.put_back(item);

@@ -207,6 +207,8 @@ struct Troubled {
     blocks_each: u64,
     read_bytes: AtomicU64,
     then: Option<Vec<u8>>,
+    /// Nobody believes us there any more.
+    is_unproved: bool,
 }
 
 struct Limited<'a>(&'a dyn Take, AtomicU64, &'a AtomicU64);
@@ -238,6 +240,10 @@ impl Store for Troubled {
     }
     fn read(&self, path: &Path, want: &Extents, _: usize, into: &dyn Take) -> Result<Read> {
         let nth = self.reads.fetch_add(1, Relaxed);
+        if self.is_unproved {
+            let host = "fermi".into();
+            return Err(Error::NoCredential { host });
+        }
         let limited = Limited(into, AtomicU64::new(self.blocks_each), &self.read_bytes);
         let read = self.inner.read(path, want, 1, &limited);
         if let (0, Some(bytes)) = (nth, &self.then) {
@@ -278,6 +284,7 @@ fn troubled(whole: &[u8], blocks_each: u64, then: Option<Vec<u8>>) -> Arc<Troubl
         blocks_each,
         read_bytes,
         then,
+        is_unproved: false,
     })
 }
 
@@ -312,12 +319,39 @@ fn no_progress_is_given_up_in_the_end() {
         },
     );
     assert_eq!((summary.files, summary.failed), (0, 1));
+    assert_eq!(summary.faults, 2, "those of a file that failed count too");
     assert!(
         matches!(summary.errors[..], [Error::Lost { .. }]),
         "{:?}",
         summary.errors
     );
     assert_eq!(get(&*target, "a"), None, "nothing half appears");
+}
+
+#[test]
+fn what_nobody_believes_any_more_is_told_once_and_ends_it() {
+    let inner = Memory::new();
+    let files = tree(&inner).len() as u64;
+    let source = Arc::new(Troubled {
+        inner,
+        reads: AtomicU64::new(0),
+        blocks_each: 100,
+        read_bytes: AtomicU64::new(0),
+        then: None,
+        is_unproved: true,
+    });
+    let mut source = place(source, "set");
+    source.url = "gsiftp://fermi/set".parse().unwrap();
+    let (target, told) = (Arc::new(Memory::new()), AtomicU64::new(0));
+    let tasks = vec![task(source, place(target, "set"))];
+    let summary = copy(tasks, &options(), &|event| {
+        if let Event::Failed { .. } = event {
+            told.fetch_add(1, Relaxed);
+        }
+    });
+    assert_eq!((told.load(Relaxed), summary.errors.len()), (1, 1));
+    assert_eq!(summary.files, 0);
+    assert!((1..=files).contains(&summary.failed), "{}", summary.failed);
 }
 
 #[test]

@@ -25,9 +25,15 @@ pub(super) enum Begun {
     Over(Reply),
 }
 
-/// Waits for the first reply to a transfer command.
-pub(super) fn begin(session: &mut Session, path: &Path, patience: Duration) -> Result<Begun> {
-    let reply = session.hear_within(TO_BEGIN, patience)?;
+/// Waits for the first reply to a transfer command. A server that has to prove who it is
+/// on the data connection, and does not, waits as well: nobody would ever say anything.
+pub(super) fn begin(
+    session: &mut Session,
+    channel: &mut Channel,
+    path: &Path,
+    patience: Duration,
+) -> Result<Begun> {
+    let reply = session.hear_unless(TO_BEGIN, patience, &mut || channel.refusal())?;
     if !reply.is_final() {
         return Ok(Begun::Moving);
     }
@@ -46,9 +52,9 @@ pub(super) fn connect_and_begin(
     patience: Duration,
 ) -> Result<Begun> {
     let Err(error) = channel.open(streams, watch) else {
-        return begin(session, path, patience);
+        return begin(session, channel, path, patience);
     };
-    match begin(session, path, patience.min(EXPLAIN_MAX)) {
+    match begin(session, channel, path, patience.min(EXPLAIN_MAX)) {
         Err(refused) if !session.is_broken => Err(refused),
         _ => {
             session.is_broken = true;

@@ -71,6 +71,7 @@ impl Session {
         {
             return Ok(warm.channel);
         }
+        self.check_dates()?;
         self.settle_mode(flow, mode, streams)?;
         let listens =
             flow == Flow::Fetch && mode == Mode::Extended && self.family() != Family::Godwit;
@@ -204,6 +205,7 @@ impl Session {
     /// Has this server listen for data from another server.
     pub(super) fn relay_target(&mut self, mode: Mode) -> Result<Vec<SocketAddr>> {
         self.warm = None;
+        self.check_dates()?;
         self.settle_mode(Flow::Deliver, mode, 1)?;
         self.ask_passive(mode, Hosts::All)
     }
@@ -216,6 +218,7 @@ impl Session {
         to: &[SocketAddr],
     ) -> Result<bool> {
         self.warm = None;
+        self.check_dates()?;
         self.settle_mode(Flow::Fetch, mode, 1)?;
         if mode == Mode::Extended
             && let Some(line) = self.settings.parallelism(first, most)

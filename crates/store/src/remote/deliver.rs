@@ -166,7 +166,7 @@ impl Delivering {
     ) -> Result<(Sending<Channel, Arc<Watch>>, Begun)> {
         let plan = &self.plan;
         let watch = Arc::new(new_watch(&self.remote.0.options)?);
-        let channel = session.open_data(
+        let mut channel = session.open_data(
             Flow::Deliver,
             plan.mode(),
             plan.width.most(),
@@ -185,7 +185,12 @@ impl Delivering {
             faults::check(&session.host, &plan.path, &reply)?;
         }
         session.say(&transfer)?;
-        let begun = await_begin(session, &plan.path, self.remote.0.options.stall)?;
+        let begun = await_begin(
+            session,
+            &mut channel,
+            &plan.path,
+            self.remote.0.options.stall,
+        )?;
         if plan.mode() == Mode::Stream {
             self.given().next = Some(start);
         }

@@ -133,7 +133,7 @@ impl Fetch<'_> {
         } else {
             CONNECT_BACK_MAX.min(self.options.stall)
         };
-        let moved = begin(session, self.path, patience).and_then(|begun| {
+        let moved = begin(session, &mut channel, self.path, patience).and_then(|begun| {
             let carry = || channel.receive(Mode::Extended, 0, wanted, &watch);
             let mut on_word = |reply: &Reply| on_leaves(reply, self.into);
             attend(
@@ -198,7 +198,7 @@ impl Fetch<'_> {
             faults::check(&session.host, self.path, &reply)?;
         }
         session.say(&Line::new("RETR").bytes(&self.name)?)?;
-        let begun = begin(session, self.path, self.options.stall)?;
+        let begun = begin(session, &mut channel, self.path, self.options.stall)?;
         let to_the_end = range.end == size;
         if to_the_end {
             let carry = || {

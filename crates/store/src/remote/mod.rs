@@ -398,7 +398,7 @@ impl Inner {
         loop {
             let idle = self.idle.lock().expect(NO_PANIC).pop();
             match idle {
-                Some(session) if session.is_stale() => drop(session),
+                Some(session) if session.is_stale() || session.is_outdated() => drop(session),
                 Some(session) => return Ok(session),
                 None => break,
             }

@@ -267,9 +267,10 @@ fn run_listing(
             (channel, begun)
         }
         _ => {
-            let channel = session.open_data(Flow::Fetch, mode, 1, Hosts::One, &watch)?;
+            let mut channel = session.open_data(Flow::Fetch, mode, 1, Hosts::One, &watch)?;
             session.say(line)?;
-            (channel, begin(session, path, options.stall)?)
+            let begun = begin(session, &mut channel, path, options.stall)?;
+            (channel, begun)
         }
     };
     let listing = match session.family() {

@@ -12,7 +12,7 @@ use godwit_wire::{
     client::{self, Line, Pace, Refusal, Talk, Token},
     shield::{Guard, Level, Spoiled},
 };
-use std::path::Path;
+use std::{path::Path, time::SystemTime};
 
 /// By what we prove to servers who we are, and whom we believe. What is `None` is
 /// looked for where everybody keeps it, each time anew: a proxy that was renewed
@@ -148,6 +148,16 @@ fn discovered() -> godwit_trust::Result<Option<Credential>> {
         None => Credential::discover(),
         member => Ok(member),
     }
+}
+
+/// Tells whether what is shown at the next login is valid.
+pub(super) fn is_renewed(trust: &Trust) -> bool {
+    let now = SystemTime::now();
+    let found = match &trust.credential {
+        Some(credential) => Ok(Some(credential.clone())),
+        None => discovered(),
+    };
+    matches!(found, Ok(Some(credential)) if credential.check_dates(now).is_ok())
 }
 
 /// Settles with the server how data connections are protected.

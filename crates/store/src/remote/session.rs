@@ -32,7 +32,7 @@ use std::{
     net::{IpAddr, SocketAddr, TcpStream},
     os::fd::{AsFd, BorrowedFd},
     path::Path,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 /// A conversation.
@@ -284,6 +284,25 @@ impl Session {
         Ok(())
     }
 
+    /// Refuses to ask for data connections when what we have to prove there is not believed
+    /// any more. All that needs none can still be asked.
+    pub(super) fn check_dates(&self) -> Result<()> {
+        let dates = match &self.safety {
+            Some(safety) => safety.credential.check_dates(SystemTime::now()),
+            None => Ok(()),
+        };
+        dates.map_err(|cause| Error::Trust {
+            host: self.host.clone(),
+            cause: Box::new(cause),
+        })
+    }
+
+    /// Tells whether we could prove more in a new conversation: what we prove in this one
+    /// is not believed any more, and has been renewed.
+    pub(super) fn is_outdated(&self) -> bool {
+        self.check_dates().is_err() && proof::is_renewed(&self.options.trust)
+    }
+
     /// Says a setting that must not be refused.
     pub(super) fn settle(&mut self, line: &str) -> Result<()> {
         let reply = self.ask_one(Line::new(line))?;
@@ -396,17 +415,31 @@ impl Session {
 
     /// Returns the next reply of any kind, waiting for it at most so long.
     pub(super) fn hear_within(&mut self, during: &str, patience: Duration) -> Result<Reply> {
+        self.hear_unless(during, patience, &mut || None)
+    }
+
+    /// The same, unless meanwhile something happens that makes waiting vain.
+    pub(super) fn hear_unless(
+        &mut self,
+        during: &str,
+        patience: Duration,
+        in_vain: &mut dyn FnMut() -> Option<Error>,
+    ) -> Result<Reply> {
         let began = Instant::now();
         loop {
             if let Some(reply) = self.heard()? {
                 return Ok(reply);
+            }
+            if let Some(error) = in_vain() {
+                self.is_broken = true;
+                return Err(error);
             }
             let left = patience.saturating_sub(began.elapsed());
             if left.is_zero() {
                 return Err(self.stalled(during, began.elapsed()));
             }
             let fds = [self.stream.as_fd(), self.options.cancel.as_fd()];
-            match wait_readable(fds, left) {
+            match wait_readable(fds, left.min(LOOK_EVERY)) {
                 Ok([true, _]) => self.listen(during)?,
                 Ok([_, true]) => {
                     self.is_broken = true;
@@ -582,5 +615,7 @@ impl Talk for Session {
     }
 }
 
+/// How often it is looked whether waiting is in vain.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Replies are short, but thousands of them come together when small files fly.
 const READ_BYTES: usize = 64 << 10;

@@ -41,7 +41,7 @@ impl Remote {
             let watch = self.watch_over_module(session)?;
             let mut channel = session.open_data(Flow::Fetch, BLOCKS, 1, Hosts::One, &watch)?;
             session.say(&line)?;
-            let begun = begin(session, path, self.0.options.stall)?;
+            let begun = begin(session, &mut channel, path, self.0.options.stall)?;
             let counted = Counted::over(into);
             let carry = || channel.receive(BLOCKS, 0, &counted, &watch);
             let options = &self.0.options;
@@ -85,7 +85,7 @@ impl Remote {
                 faults::check(&session.host, path, &reply)?;
             }
             session.say(&line)?;
-            let begun = begin(session, path, self.0.options.stall)?;
+            let begun = begin(session, &mut channel, path, self.0.options.stall)?;
             let checks = Checks {
                 blake3: false,
                 adler32: false,
