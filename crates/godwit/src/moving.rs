@@ -172,6 +172,7 @@ fn link(place: &Place) -> Option<Stat> {
 /// Lets the engine copy, with progress, until it is done or somebody stops it.
 pub(crate) fn run(screen: &Screen, moving: &Moving, work: Work, options: &Options) -> Moved {
     let act = work.act;
+    let go_on = to_go_on(&work);
     let tasks = work.pairs.into_iter().map(|pair| Task {
         source: pair.source,
         target: pair.target,
@@ -184,6 +185,7 @@ pub(crate) fn run(screen: &Screen, moving: &Moving, work: Work, options: &Option
     let tasks = tasks.collect();
     let stop = Stop::watch(options.cancel.clone());
     let reporter = Reporter::new(screen, moving.progress, act, work.rule);
+    let reporter = reporter.going_on_by(go_on.clone());
     let summary: Summary =
         reporter.while_running(|| engine::copy(tasks, options, &|event| reporter.on(event)));
     let mut facts = reporter.finish(&summary);
@@ -192,12 +194,46 @@ pub(crate) fn run(screen: &Screen, moving: &Moving, work: Work, options: &Option
     facts.insert("left_out".into(), left_out.into());
     let stopped = stop.exit_code();
     if let Some(code) = stopped {
-        screen.trouble(&Trouble::signal(format!("{act} everything"), code));
+        let trouble = Trouble::signal(format!("{act} everything"), code);
+        screen.trouble(&match go_on {
+            Some(go_on) => trouble.next(go_on),
+            None => trouble,
+        });
     }
     Moved {
         facts,
         all: summary.failed == 0 && stopped.is_none() && !screen.gone(),
         size_only: reporter.size_only(),
+    }
+}
+
+/// Says how to go on with a tree that was broken off: `cp -r a b` again makes `b/a`, and
+/// `cp -r a/ b` sends all files again.
+fn to_go_on(work: &Work) -> Option<String> {
+    let [pair] = &work.pairs[..] else {
+        return None;
+    };
+    let is_again = !pair.tree || matches!(work.rule, Rule::Update | Rule::UpdateByDigest);
+    if is_again || work.range.is_some() {
+        return None;
+    }
+    let (source, target) = (typed(&pair.source.url), typed(&pair.target.url));
+    let then = match work.act {
+        "move" => format!(", then godwit rm -r {source}"),
+        _ => String::new(),
+    };
+    Some(format!(
+        "what arrived is kept; to go on and leave alone what is whole: godwit sync {source} {target}{then}"
+    ))
+}
+
+/// Returns a URL as it is typed in a shell.
+fn typed(url: &Url) -> String {
+    let shown = String::from_utf8_lossy(&places::shown(url)).into_owned();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/.:-_~%@+,=[]".contains(c);
+    match shown.chars().all(is_plain) {
+        true => shown,
+        false => format!("'{}'", shown.replace('\'', "'\\''")),
     }
 }
 

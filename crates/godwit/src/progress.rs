@@ -27,6 +27,8 @@ pub(crate) struct Reporter<'a> {
     /// Continues "cannot": `copy`, `move`.
     act: &'static str,
     rule: Rule,
+    /// How to go on with all of it, if not by the same command.
+    go_on: Option<String>,
     /// A closing line is wanted even if it was over in no time.
     closes: bool,
     started: Instant,
@@ -65,12 +67,18 @@ impl<'a> Reporter<'a> {
             how,
             act,
             rule,
+            go_on: None,
             closes: how == Progress::Bar || wanted == Progress::Plain,
             started: Instant::now(),
             told: Mutex::new(told),
             over: Mutex::new(false),
             wake: Condvar::new(),
         }
+    }
+
+    /// Has faults that pass tell how to go on, if not by the same command.
+    pub(crate) fn going_on_by(self, go_on: Option<String>) -> Self {
+        Self { go_on, ..self }
     }
 
     /// Takes what the engine tells, from any of its threads.
@@ -237,6 +245,12 @@ impl<'a> Reporter<'a> {
             }
             Error::NotDirectory { path } if *path == target.path => {
                 "a file has the name of the directory: choose another, or remove it"
+            }
+            Error::Lost { .. } | Error::Stalled { .. } if !error.is_of_contact() => {
+                match &self.go_on {
+                    Some(go_on) => go_on.as_str(),
+                    None => return self.screen.trouble(&trouble),
+                }
             }
             _ => return self.screen.trouble(&trouble),
         };

@@ -161,7 +161,8 @@ impl Trouble {
             fault: Fault::Passing,
             class: ("Transfer", "you"),
             next: Some(
-                "what arrived is kept; the same command continues from there, and for a tree godwit sync"
+                "what arrived is kept; the same command continues from there, and for a tree godwit sync, \
+                 which leaves alone what is whole"
                     .into(),
             ),
             of_output: false,

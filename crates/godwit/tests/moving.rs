@@ -25,6 +25,13 @@ fn summary(said: &Said) -> Value {
     serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {said}"))
 }
 
+/// Has those who stop a copy in the middle take turns: beside each other they come too late.
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    TURN.lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 /// A second name of the same node.
 fn alias(node: &Node, path: &str) -> String {
     node.url(path).replace("ftp://", "ftp://anonymous@")
@@ -607,6 +614,7 @@ fn mv_has_a_node_write_copies_to_its_disk_before_it_removes() {
 
 #[test]
 fn a_source_that_changes_on_its_way_leaves_nothing_of_its_old_version() {
+    let _alone = alone();
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("to"));
     let source = scratch.file("f", 128 << 20);
@@ -645,4 +653,52 @@ fn a_source_that_changes_on_its_way_leaves_nothing_of_its_old_version() {
     );
     assert_same(&source, &node.export.join("f"));
     assert_eq!(hidden(), 0);
+}
+
+#[test]
+fn an_interrupted_tree_is_gone_on_with_by_the_command_that_is_told() {
+    let _alone = alone();
+    for verb in [&["cp", "-r"][..], &["mv"]] {
+        let scratch = Scratch::new();
+        let node = Node::start(&scratch.join("to"));
+        scratch.file("a tree/one", 100);
+        let large = scratch.file("a tree/two", 128 << 20);
+        let copying = godwit()
+            .current_dir(scratch.path())
+            .args(verb)
+            .args(["a tree", &node.url("b")])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let there = |begins: &str| {
+            let names = fs::read_dir(node.export.join("b")).into_iter().flatten();
+            let mut names = names.map(|entry| entry.unwrap().file_name());
+            names.any(|name| name.to_string_lossy().starts_with(begins))
+        };
+        while !there("one") || !there(".godwit-") {
+            std::thread::yield_now();
+        }
+        // Stopped, it takes in no more than its sockets hold.
+        node.signal("STOP");
+        let pid = copying.id().to_string();
+        common::run(5, "kill", ["-s", "INT", &pid]).ok();
+        node.signal("CONT");
+        let done = copying.wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(130), "{told}");
+        let command = format!("godwit sync 'a tree' {}", node.url("b"));
+        assert!(told.contains(&command), "{told}");
+        assert_eq!(
+            told.contains("then godwit rm -r 'a tree'"),
+            verb == ["mv"],
+            "{told}"
+        );
+        let mut again = godwit();
+        again.current_dir(scratch.path());
+        again.args(["sync", "--json", "a tree", &node.url("b")]);
+        let said = Said::of(again.stdin(Stdio::null())).ok();
+        assert_eq!(summary(&said)["files"], 1, "{said}");
+        assert_same(&large, &node.export.join("b/two"));
+        assert!(!there(".godwit-"));
+    }
 }

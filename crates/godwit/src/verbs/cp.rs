@@ -34,8 +34,9 @@ Examples:
 
 The last argument is where to. cp -r a b makes b/a if b is a directory, else b, as
 coreutils do; cp -r a/ b copies what is in a. A file appears under its name only when it
-is whole. Broken off, the same command goes on where it stopped; a tree that was to be b is
-there by then, and godwit sync a b goes on with it. What is said of a copy is
+is whole. Broken off, the same command goes on with a file where it stopped. With a tree
+godwit sync a b does: cp would copy whole files again, and what was to be b is there by
+then. What is said of a copy is
 what was compared: \"verified blake3\" if both sides told the same digest, \"size only\" if
 one of them could not.
 
