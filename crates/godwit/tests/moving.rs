@@ -702,3 +702,34 @@ fn an_interrupted_tree_is_gone_on_with_by_the_command_that_is_told() {
         assert!(!there(".godwit-"));
     }
 }
+
+#[test]
+fn mv_of_a_tree_says_that_a_file_was_written_to_meanwhile() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("to"));
+    let source = scratch.file("t/f", 128 << 20);
+    let moving = godwit()
+        .args(["mv", text(&scratch.join("t")), &node.url("t")])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let is_begun = || {
+        let names = fs::read_dir(node.export.join("t")).into_iter().flatten();
+        let mut names = names.map(|entry| entry.unwrap().file_name());
+        names.any(|name| name.to_string_lossy().starts_with(".godwit-"))
+    };
+    while !is_begun() {
+        std::thread::yield_now();
+    }
+    // Stopped, it takes in no more than its sockets hold.
+    node.signal("STOP");
+    let mut file = fs::OpenOptions::new().append(true).open(&source).unwrap();
+    std::io::Write::write_all(&mut file, b"more").unwrap();
+    node.signal("CONT");
+    let done = moving.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(1), "{told}");
+    assert!(told.contains("t/f: was written to while it was moved"), "{told}");
+    assert_same(&source, &node.export.join("t/f"));
+}

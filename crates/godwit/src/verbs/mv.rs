@@ -285,6 +285,7 @@ impl Leaving {
             each(PathBuf::new(), stat);
         }
         match wrong {
+            Some(path) if self.was_written_to(&path) => Err(self.changed(&path)),
             Some(path) => {
                 let path = target.path.join(path);
                 let fact = format!("{}: is not as long as its source", path.display());
@@ -299,9 +300,26 @@ impl Leaving {
         format!("move {} to {}", self.pair.source.url, self.pair.target.url)
     }
 
+    /// Tells whether a file has other bytes now than when it was looked at.
+    fn was_written_to(&self, path: &Path) -> bool {
+        let source = &self.pair.source;
+        let at = match path.as_os_str().is_empty() {
+            true => source.path.clone(),
+            false => source.path.join(path),
+        };
+        let (before, now) = (self.before.get(path), source.store.stat(&at));
+        matches!((before, now), (Some(before), Ok(now))
+            if (before.size, before.mtime) != (now.size, now.mtime))
+    }
+
     fn changed(&self, path: &Path) -> Trouble {
+        let is_file = self.before.get(path).is_some_and(|b| b.kind == Kind::File);
+        let what = match is_file && self.was_written_to(path) {
+            true => "was written to",
+            false => "changed",
+        };
         let path = self.pair.source.path.join(path);
-        let fact = format!("{}: changed while it was moved", path.display());
+        let fact = format!("{}: {what} while it was moved", path.display());
         Trouble::kept(self.wanted(), fact).next("nothing was removed; run it again")
     }
 
