@@ -181,6 +181,12 @@ impl Trouble {
         self
     }
 
+    /// Says what to do next, if nothing else does.
+    pub(crate) fn or_next(mut self, next: impl Into<String>) -> Self {
+        self.0.next.get_or_insert_with(|| next.into());
+        self
+    }
+
     /// Tells whether nothing else on that server can work now either.
     pub(crate) fn is_of_server(&self) -> bool {
         matches!(self.0.class.0, "Contact" | "Resolution")

@@ -730,6 +730,9 @@ fn mv_of_a_tree_says_that_a_file_was_written_to_meanwhile() {
     let done = moving.wait_with_output().unwrap();
     let told = String::from_utf8_lossy(&done.stderr);
     assert_eq!(done.status.code(), Some(1), "{told}");
-    assert!(told.contains("t/f: was written to while it was moved"), "{told}");
+    assert!(
+        told.contains("t/f: was written to while it was moved"),
+        "{told}"
+    );
     assert_same(&source, &node.export.join("t/f"));
 }

@@ -188,3 +188,57 @@ fn bad_rights_are_no_rights_to_start_with() {
         assert!(said.stderr.contains(word), "wanted {word} in {said}");
     }
 }
+
+/// A node that obeys these rules, with a tree below each directory.
+fn node_with(scratch: &Scratch, rules: &str, dirs: &[&str]) -> Node {
+    let file = scratch.join("rights.toml");
+    fs::write(&file, rules).unwrap();
+    let export = scratch.dir("export");
+    for dir in dirs {
+        scratch.file(format!("export/{dir}/f"), 10);
+    }
+    Node::with(
+        &export,
+        &["--anonymous", "write", "--rights", file.to_str().unwrap()],
+    )
+}
+
+#[test]
+fn mv_of_what_may_not_be_removed_or_looked_at_says_where_the_copy_is() {
+    let scratch = Scratch::new();
+    let rules = r#"
+[[rule]]
+who = "anyone"
+may = ["create"]
+under = "/drop"
+
+[[rule]]
+who = "anyone"
+may = ["read", "list"]
+under = "/keep"
+"#;
+    let node = node_with(&scratch, rules, &["keep/t"]);
+    scratch.dir("export/drop");
+    scratch.file("t/f", 10);
+    let here = scratch.join("here");
+    let (kept, dropped) = (node.url("keep/t"), node.url("drop/t"));
+    let (here, tree) = (here.to_str().unwrap(), scratch.join("t"));
+    let tree = tree.to_str().unwrap();
+    let file = format!("{kept}/f");
+    let one = format!("{here}-one");
+    for (source, target) in [(&*kept, here), (&*file, &*one), (tree, &*dropped)] {
+        let said = ours(["mv", source, target]);
+        assert_eq!(said.status, Some(13), "{said}");
+        let hint = format!("hint: the copy is whole: {target}; the source stays: {source}");
+        assert!(said.stderr.contains(&hint), "wanted {hint} in {said}");
+    }
+    for copy in [
+        "here/f",
+        "here-one",
+        "export/drop/t/f",
+        "t/f",
+        "export/keep/t/f",
+    ] {
+        assert!(scratch.join(copy).exists(), "{copy}");
+    }
+}

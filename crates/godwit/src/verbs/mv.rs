@@ -161,14 +161,14 @@ impl Mv {
         for source in sources {
             let target = &source.pair.target;
             let durable = target.store.flush(&target.path);
-            durable.map_err(|error| Trouble::store(source.wanted(), error))?;
+            durable.map_err(|error| source.copied_only(Trouble::store(source.wanted(), error)))?;
         }
         for source in sources {
-            if source.pair.tree {
-                source.remove_tree(remover)?;
-            } else {
-                source.remove_file(remover)?;
-            }
+            let removed = match source.pair.tree {
+                true => source.remove_tree(remover),
+                false => source.remove_file(remover),
+            };
+            removed.map_err(|trouble| source.copied_only(trouble))?;
         }
         Ok(())
     }
@@ -178,7 +178,8 @@ impl Mv {
     fn copies_stand(&self, sources: &[Leaving]) -> Run {
         let mut seen = HashMap::new();
         for source in sources {
-            for (name, stat) in source.copies()? {
+            let copies = source.copies();
+            for (name, stat) in copies.map_err(|trouble| source.copied_only(trouble))? {
                 let name = source.pair.target.path.join(name);
                 let Some(unique) = stat.unique else { continue };
                 if let Some(other) = seen.insert((stat.mtime, unique), name.clone()) {
@@ -298,6 +299,14 @@ impl Leaving {
 
     fn wanted(&self) -> String {
         format!("move {} to {}", self.pair.source.url, self.pair.target.url)
+    }
+
+    /// Says of a move that is a copy by now what there is, unless something better was said.
+    fn copied_only(&self, trouble: Trouble) -> Trouble {
+        let (source, target) = (&self.pair.source.url, &self.pair.target.url);
+        trouble.or_next(format!(
+            "the copy is whole: {target}; the source stays: {source}"
+        ))
     }
 
     /// Tells whether a file has other bytes now than when it was looked at.
