@@ -9,7 +9,7 @@ use common::{
     lab::{DAY, Lab, authority, quick, url},
     ours_within, skip,
 };
-use godwit_trust::lab::{Issue, write_proxy};
+use godwit_trust::lab::{Issue, write_pair, write_proxy};
 use std::{
     collections::HashMap,
     fs,
@@ -129,6 +129,69 @@ fn who_cannot_come_in_is_told_what_is_wrong_and_what_to_do() {
     // Anonymous users are told how others come in.
     let said = lab.run("alice", &["ls", &format!("ftp://localhost:{}/", node.port)]);
     assert!(said.stderr.contains("gsiftp://"), "{said}");
+}
+
+#[test]
+fn a_node_says_at_its_start_that_nobody_will_be_able_to_log_in() {
+    let lab = Lab::new();
+    fs::write(lab.path("half"), "\"/O=Lab/CN=alice alice\n").unwrap();
+    let past = SystemTime::now() - Duration::from_secs(60);
+    let old = Issue {
+        not_before: past - DAY,
+        not_after: past,
+        ..quick(Issue::host(&["localhost"]))
+    };
+    let old = lab.ca.issue(&old).unwrap();
+    write_pair(&old, &lab.path("old.pem"), &lab.path("old.key")).unwrap();
+    let certificates = lab.ca.certificates();
+    for (host, gridmap, words) in [
+        ("host", "nowhere", "nowhere: no such file"),
+        (
+            "host",
+            "half",
+            "half: line 1: the quotation mark is not closed",
+        ),
+        ("old", "gridmap", "localhost expired"),
+    ] {
+        let (cert, key) = (
+            lab.text(&format!("{host}.pem")),
+            lab.text(&format!("{host}.key")),
+        );
+        let (map, authorities) = (lab.text(gridmap), certificates.to_str().unwrap());
+        let export = lab.scratch.dir("export");
+        let serve = ["node", "--ftp", "127.0.0.1:0", "--export"];
+        let flags = [
+            "--host-cert",
+            &cert,
+            "--host-key",
+            &key,
+            "--ca-dir",
+            authorities,
+            "--gridmap",
+            &map,
+        ];
+        let said = ours_within(
+            20,
+            godwit(),
+            [&serve[..], &[export.to_str().unwrap()], &flags].concat(),
+        );
+        assert_eq!(said.status, Some(2), "{said}");
+        assert!(said.stderr.contains(words), "wanted {words:?} in {said}");
+
+        // What was not said just now may be mended while it serves.
+        let config = format!(
+            "[trust]\ncertificate = {cert:?}\nkey = {key:?}\nauthorities = {authorities:?}\ngridmap = {map:?}\n"
+        );
+        fs::write(lab.path("node.toml"), config).unwrap();
+        let node = Node::with(&export, &["--config", &lab.text("node.toml")]);
+        let log = fs::read_to_string(node.export.with_extension("log")).unwrap();
+        let warning = log.lines().find(|line| line.contains("can log in"));
+        let warning = warning.unwrap_or_else(|| panic!("no warning in {log}"));
+        assert!(
+            warning.contains("WARN") && warning.contains(words),
+            "{warning}"
+        );
+    }
 }
 
 #[test]

@@ -548,6 +548,12 @@ impl Config {
         KEYS.iter().map(setting).chain(of_modules).collect()
     }
 
+    /// Tells whether somebody named this on the command line, and so means it to be of use now.
+    pub(crate) fn is_flag(&self, key: &str) -> bool {
+        let value = self.values.get(key);
+        value.is_some_and(|value| matches!(value.origin, Origin::Flag(_)))
+    }
+
     /// Returns the level of the log.
     pub fn log_level(&self) -> &str {
         &self.values["log.level"].text

@@ -56,6 +56,8 @@ pub enum Error {
     /// What was configured for GSI is of no use.
     #[error("cannot prove who this node is: {0}")]
     Trust(godwit_trust::Error),
+    #[error("cannot use the gridmap: {0}")]
+    Gridmap(godwit_trust::Error),
     #[error("cannot use the rights: {0}")]
     Rights(godwit_trust::Error),
     #[error("cannot use the passwords: {0}")]

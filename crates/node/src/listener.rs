@@ -141,6 +141,7 @@ impl Node {
         .map_err(Error::Trust)?;
         accounts.give_up_root(config.state.as_deref())?;
         trust.begin_cluster().map_err(Error::Trust)?;
+        trust.begin_logins(&config)?;
         let shared = Arc::new(Shared::begin(config, accounts, trust, false)?);
         let descriptors = raise_open_files().map_err(Error::Start)?;
         let sessions = sessions_for(shared.config.limits.sessions, descriptors);

@@ -4,7 +4,7 @@
 //! Files are looked at when somebody wants to come in, not when the node starts: a
 //! certificate that was renewed and a name that was added count at once.
 
-use crate::config;
+use crate::{Config, Error, config};
 use godwit_sys::Steward;
 use godwit_trust::{Authorities, Credential, Gridmap, Identity};
 use std::{
@@ -99,6 +99,42 @@ impl Trust {
             );
         }
         Ok(())
+    }
+
+    /// Looks, as whom the node has become, whether anybody can log in by GSI. A file that the
+    /// command line names must be good; of others the log is told: they are read again for
+    /// each login, and may be good by then.
+    pub(crate) fn begin_logins(&self, config: &Config) -> Result<(), Error> {
+        if let Some(error) = self.bad_gridmap() {
+            if config.is_flag("trust.gridmap") {
+                return Err(Error::Gridmap(error));
+            }
+            if self.is_offered || self.offers_cluster() {
+                tracing::warn!(
+                    %error,
+                    "nobody whom the gridmap would name can log in; mend the file, or name another: \
+                     trust.gridmap (--gridmap), or GRIDMAP"
+                );
+            }
+        }
+        let ours = self.credential().ok().flatten();
+        let dates = ours.map_or(Ok(()), |ours| ours.check_dates(SystemTime::now()));
+        match dates {
+            Err(error) if config.is_flag("trust.certificate") => Err(Error::Trust(error)),
+            Err(error) => {
+                tracing::warn!(
+                    %error,
+                    "nobody can log in by GSI or TLS until this certificate is renewed: it is read \
+                     again for each login"
+                );
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn bad_gridmap(&self) -> Option<godwit_trust::Error> {
+        Gridmap::read(&self.gridmap()?).err()
     }
 
     /// Tells whether there is a cluster.

@@ -124,7 +124,10 @@ impl Node {
                 Err(trouble.next("name another directory with --state, or none"))
             }
             Err(
-                NodeError::Trust(error) | NodeError::Rights(error) | NodeError::Passwords(error),
+                NodeError::Trust(error)
+                | NodeError::Gridmap(error)
+                | NodeError::Rights(error)
+                | NodeError::Passwords(error),
             ) => {
                 let hint = error.hint();
                 let trouble = Trouble::asked(wanted, error);
