@@ -273,3 +273,32 @@ fn who_is_not_root_cannot_act_for_another() {
         "{text}"
     );
 }
+
+#[test]
+fn a_node_of_root_names_the_export_and_the_state_that_are_of_no_use() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (export, file) = (scratch.dir("export"), scratch.file("file", 1));
+    let (export, file) = (export.to_str().unwrap(), file.to_str().unwrap());
+    for (export, state, code, words) in [
+        ("/nofile", "", 4, "/nofile: no such file or directory"),
+        (file, "", 3, "file: is not a directory"),
+        (
+            export,
+            "/proc/x",
+            4,
+            "/proc/x: no such file or directory\nhint: name another directory with --state, or none",
+        ),
+    ] {
+        let node = ["node", "--ftp", "127.0.0.1:0", "--export", export];
+        let mut args = node.to_vec();
+        if !state.is_empty() {
+            args.extend(["--state", state]);
+        }
+        let said = common::ours_within(20, common::godwit(), args);
+        assert_eq!(said.status, Some(code), "{said}");
+        assert!(said.stderr.contains(words), "wanted {words:?} in {said}");
+    }
+}

@@ -53,6 +53,7 @@ impl Accounts {
             let cannot = |cause| privilege(&format!("act for {anonymous}"), cause);
             User::find(anonymous).map_err(cannot)?;
         }
+        must_be_directory(&config.export)?;
         let rules = Rules {
             export: config.export.clone(),
             uid_min: config.accounts.uid_min,
@@ -85,7 +86,10 @@ impl Accounts {
         if let Some(state) = state.filter(|state| !state.exists()) {
             let made = std::fs::create_dir_all(state);
             made.and_then(|()| chown(state, Some(user.uid), Some(user.gid)))
-                .map_err(cannot)?;
+                .map_err(|cause| Error::State {
+                    path: state.into(),
+                    cause,
+                })?;
         }
         drop_root(&user).map_err(cannot)?;
         tracing::info!(user = user.name, uid = user.uid, "gave up root");
@@ -181,6 +185,19 @@ impl Accounts {
     fn dirs(&self) -> MutexGuard<'_, HashMap<Key, Dir>> {
         self.dirs.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Who keeps root apart would only say that something is not there.
+fn must_be_directory(export: &Path) -> Result<(), Error> {
+    let cause = match std::fs::metadata(export) {
+        Ok(found) if found.is_dir() => return Ok(()),
+        Ok(_) => io::ErrorKind::NotADirectory.into(),
+        Err(cause) => cause,
+    };
+    Err(Error::Export {
+        path: export.into(),
+        cause: StoreError::io(export, cause),
+    })
 }
 
 fn privilege(what: &str, cause: io::Error) -> Error {
