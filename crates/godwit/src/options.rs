@@ -261,20 +261,28 @@ impl Moving {
 }
 
 /// How what is said to servers is protected, by verbs that move nothing.
-#[derive(Args, Clone, Copy, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct Talking {
     /// Encrypt all that is said and shown: with ftp: by AUTH TLS; an error where the server cannot
     #[arg(long)]
     private: bool,
+    /// The server's certificate must have this subject (/O=Lab/CN=fermi), instead of the host's name (gsiftp:, and ftp: with --private)
+    #[arg(long, value_name = "DN", value_parser = parse_subject)]
+    subject: Option<String>,
 }
 
 impl Talking {
     /// Returns what is to be done to bytes.
-    pub(crate) fn level(self) -> Level {
+    pub(crate) fn level(&self) -> Level {
         match self.private {
             true => Level::Private,
             false => Level::Clear,
         }
+    }
+
+    /// Returns whom servers must prove to be; `None`: their hosts.
+    pub(crate) fn expect(&self) -> Option<Expect> {
+        self.subject.clone().map(Expect::Subject)
     }
 }
 

@@ -29,10 +29,11 @@ pub(crate) fn cancel() -> Run<Cancel> {
 }
 
 /// Returns an opener for verbs that move nothing.
-pub(crate) fn stores(talking: Talking) -> Run<Stores> {
+pub(crate) fn stores(talking: &Talking) -> Run<Stores> {
     let options = Options::new(cancel()?);
     let trust = Trust {
         level: talking.level(),
+        expect: talking.expect(),
         ..options.trust
     };
     Ok(Stores::new(Options { trust, ..options }))

@@ -273,6 +273,35 @@ fn a_server_may_be_known_by_its_subject_instead_of_its_name() {
 }
 
 #[test]
+fn every_verb_knows_a_server_by_its_subject() {
+    let lab = Lab::new();
+    lab.host("else", &["fermi.example.org"]);
+    let node = lab.node("else");
+    lab.scratch.file("export-else/f", 100);
+    let (at, file, dir) = (url(&node, ""), url(&node, "f"), url(&node, "d"));
+    for line in [
+        ["mkdir", &dir],
+        ["ls", &at],
+        ["stat", &file],
+        ["cat", &file],
+        ["sum", &file],
+        ["du", &at],
+        ["find", &at],
+        ["rm", &file],
+    ] {
+        let said = lab.run("alice", &line);
+        assert_eq!(said.status, Some(13), "{said}");
+        let hint = "--subject '/O=Lab/CN=fermi.example.org'";
+        assert!(said.stderr.contains(hint), "wanted {hint} in {said}");
+        let subject = ["--subject", "/O=Lab/CN=fermi.example.org"];
+        lab.run("alice", &[&line[..], &subject].concat()).ok();
+        let other = ["--subject", "/O=Lab/CN=localhost"];
+        let said = lab.run("alice", &[&line[..], &other].concat());
+        assert_eq!(said.status, Some(13), "{said}");
+    }
+}
+
+#[test]
 fn a_server_without_gsi_says_so() {
     let lab = Lab::new();
     let node = Node::start(&lab.path("export"));

@@ -169,9 +169,10 @@ impl Error {
                 wanted.display()
             ),
             Self::OldProxy { .. } => "make a new one: godwit proxy init, or grid-proxy-init -rfc".into(),
-            Self::WrongHost { .. } => {
-                "use the name that the certificate has, or have the host's certificate made for this one".into()
-            }
+            Self::WrongHost { found, .. } => format!(
+                "use the name that the certificate has, or have the host's certificate made for this one; \
+                 if you know that it is the right server: --subject '{found}'"
+            ),
             _ => return None,
         })
     }

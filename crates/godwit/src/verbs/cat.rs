@@ -50,7 +50,7 @@ pub(crate) struct Cat {
 
 impl Cat {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let stores = places::stores(self.talking)?;
+        let stores = places::stores(&self.talking)?;
         let mut bytes = 0;
         for url in self.names.some("cat")? {
             match self.one(screen, &stores, &url) {

@@ -63,7 +63,7 @@ pub(crate) struct Ls {
 
 impl Ls {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let stores = places::stores(self.talking)?;
+        let stores = places::stores(&self.talking)?;
         let mut names = self.names.all()?;
         if names.is_empty() && self.names.from_file.is_none() {
             names.push(".".into());

@@ -41,7 +41,7 @@ pub(crate) struct Mkdir {
 
 impl Mkdir {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let stores = places::stores(self.talking)?;
+        let stores = places::stores(&self.talking)?;
         let mut made = 0;
         for url in self.names.some("mkdir")? {
             match self.one(screen, &stores, &url) {

@@ -47,7 +47,7 @@ pub(crate) struct Rm {
 
 impl Rm {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let stores = places::stores(self.talking)?;
+        let stores = places::stores(&self.talking)?;
         let remover = Remover::new(screen, self.dry_run);
         for url in self.names.some("rm")? {
             if let Err(trouble) = self.one(&remover, &stores, &url) {

@@ -33,7 +33,7 @@ pub(crate) struct Stat {
 
 impl Stat {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let stores = places::stores(self.talking)?;
+        let stores = places::stores(&self.talking)?;
         for url in self.names.some("stat")? {
             if let Err(trouble) = one(screen, &stores, &url) {
                 screen.trouble(&trouble);

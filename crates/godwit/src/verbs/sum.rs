@@ -65,7 +65,7 @@ enum By {
 
 impl Sum {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let stores = places::stores(self.talking)?;
+        let stores = places::stores(&self.talking)?;
         let mut files = 0;
         if let Some(list) = &self.check {
             let lines = places::read_list(list)?;
