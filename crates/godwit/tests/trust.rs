@@ -205,3 +205,24 @@ fn who_has_no_certificate_is_told_where_one_comes_from() {
     }
     assert!(garbage.exists());
 }
+
+#[test]
+fn no_authority_is_made_that_nobody_could_read() {
+    let scratch = Scratch::new();
+    let here = scratch.path();
+    for valid in ["3000000d", "9999999999d", "100000000000000d"] {
+        let said = bad(here, &format!("ca init far --key ec --valid {valid}"), 2);
+        assert!(said.contains("before the year 10000"), "{said}");
+        assert!(!here.join("far").exists());
+    }
+    good(here, "ca init far --key ec --valid 2900000d");
+    // What it issues ends with it at the latest.
+    good(
+        here,
+        "ca issue far bob --key ec --out bob --valid 100000000000000d",
+    );
+    good(
+        here,
+        "proxy init --cert bob/usercert.pem --out p --key-kind ec --valid 100000000000000d",
+    );
+}

@@ -370,7 +370,7 @@ impl Credential {
             true => Kind::Limited,
             false => Kind::Full,
         };
-        let not_after = SystemTime::now() + wanted.lifetime;
+        let not_after = when::after(SystemTime::now(), wanted.lifetime);
         let leaf = self.sign(&key, kind, not_after, wanted.depth_max)?;
         let chain = [vec![leaf], self.chain().to_vec()].concat();
         Self::new(key, chain, None)

@@ -72,6 +72,12 @@ impl Issue {
         }
     }
 
+    /// The same, valid for so long; never longer than the authority's own.
+    pub fn lasting(self, lifetime: Duration) -> Self {
+        let not_after = when::after(SystemTime::now(), lifetime);
+        Self { not_after, ..self }
+    }
+
     /// A certificate for a host and its other names and addresses.
     pub fn host(names: &[&str]) -> Self {
         let hosts = names.iter().map(|&name| name.to_owned()).collect();
@@ -92,7 +98,7 @@ impl Ca {
         let key = new_key(key)?;
         let name = name(subject)?;
         let now = SystemTime::now();
-        let validity = (now - proxy::CLOCK_SKEW, now + lifetime);
+        let validity = (now - proxy::CLOCK_SKEW, when::after(now, lifetime));
         let certificate = own_certificate(&name, &key, validity)?;
         let ca = Self {
             dir: dir.into(),

@@ -1,6 +1,6 @@
 //! Dates of certificates, for people and for comparing.
 
-use crate::{Result, error::Doing};
+use crate::{Error, Result, error::Doing};
 use openssl::asn1::{Asn1Time, Asn1TimeRef};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -17,9 +17,21 @@ pub(crate) fn moment(time: &Asn1TimeRef) -> Result<SystemTime> {
     Ok(moment.unwrap_or(UNIX_EPOCH))
 }
 
-/// Returns the date as certificates write it, to the second.
+/// Returns the date as certificates write it, to the second. They have four digits for the year.
 pub(crate) fn asn1(time: SystemTime) -> Result<Asn1Time> {
+    if seconds(time) > LAST {
+        return Err(Error::BadRequest {
+            what: "a certificate ends before the year 10000".into(),
+        });
+    }
     Asn1Time::from_unix(seconds(time)).doing("writing a date")
+}
+
+/// Returns when something ends that lives for so long; a date that no certificate has, if it
+/// is too long for that.
+pub(crate) fn after(now: SystemTime, lifetime: Duration) -> SystemTime {
+    let never = UNIX_EPOCH + Duration::from_secs(LAST.unsigned_abs() + 1);
+    now.checked_add(lifetime).unwrap_or(never)
 }
 
 /// Returns `2026-11-21 16:48:17 UTC`.
@@ -78,6 +90,8 @@ fn civil(days: i64) -> (i64, i64, i64) {
 }
 
 const DAY: i64 = 86_400;
+/// 9999-12-31 23:59:59.
+const LAST: i64 = 253_402_300_799;
 
 #[cfg(test)]
 mod tests {
@@ -98,6 +112,16 @@ mod tests {
     fn a_date_survives_a_certificate() {
         for seconds in [0, 951_782_400, 4_102_444_800] {
             assert_eq!(moment(&asn1(at(seconds)).unwrap()).unwrap(), at(seconds));
+        }
+    }
+
+    #[test]
+    fn no_certificate_outlives_its_four_digits() {
+        let last = at(LAST.unsigned_abs());
+        assert_eq!(utc(last), "9999-12-31 23:59:59 UTC");
+        assert_eq!(moment(&asn1(last).unwrap()).unwrap(), last);
+        for too_long in [Duration::from_secs(1), Duration::MAX] {
+            assert!(asn1(after(last, too_long)).is_err(), "{too_long:?}");
         }
     }
 

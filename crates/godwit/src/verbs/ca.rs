@@ -170,22 +170,15 @@ impl Issue {
         let wanted = format!("issue a certificate for {name}");
         let trouble = |error| Trouble::trust(&wanted, error);
         let cert = self.out.join(format!("{what}cert.pem"));
-        let key = self.out.join(format!("{what}key.pem"));
-        self.must_be_free(&wanted, &[&cert, &key])?;
+        let key_file = self.out.join(format!("{what}key.pem"));
+        self.must_be_free(&wanted, &[&cert, &key_file])?;
         let ca = Authority::open(&self.dir).map_err(trouble)?;
-        let not_after = SystemTime::now() + self.valid;
-        let key_kind = self.key.kind();
-        let credential = ca
-            .issue(&Wanted {
-                name,
-                not_after,
-                key: key_kind,
-                ..issue
-            })
-            .map_err(trouble)?;
+        let key = self.key.kind();
+        let issue = Wanted { name, key, ..issue }.lasting(self.valid);
+        let credential = ca.issue(&issue).map_err(trouble)?;
         make_directory(&wanted, &self.out)?;
-        lab::write_pair(&credential, &cert, &key).map_err(trouble)?;
-        self.say(screen, &credential, &cert, &key)
+        lab::write_pair(&credential, &cert, &key_file).map_err(trouble)?;
+        self.say(screen, &credential, &cert, &key_file)
             .map_err(|error| Trouble::store(&wanted, error))?;
         Ok(Facts::new())
     }
