@@ -226,3 +226,26 @@ fn no_authority_is_made_that_nobody_could_read() {
         "proxy init --cert bob/usercert.pem --out p --key-kind ec --valid 100000000000000d",
     );
 }
+
+#[test]
+fn an_authority_does_not_vouch_for_what_nobody_would_believe() {
+    let scratch = lab();
+    let here = scratch.path();
+    let said = bad(here, "ca issue lab /O=Other/CN=eve --out eve --key ec", 2);
+    assert!(
+        said.contains("/O=Lab/CN=Lab CA may not vouch for /O=Other/CN=eve, says lab/certificates/"),
+        "{said}"
+    );
+    assert!(!here.join("eve").exists());
+    good(
+        here,
+        "ca issue lab /O=Lab/OU=People/CN=eve --out eve --key ec",
+    );
+    let all = fs::read_dir(here.join("lab/certificates")).unwrap();
+    let mut all = all.map(|entry| entry.unwrap().path());
+    let policy = all.find(|path| path.extension().is_some_and(|e| e == "signing_policy"));
+    let policy = policy.unwrap();
+    let wider = fs::read_to_string(&policy).unwrap() + "cond_subjects globus '/O=Other/*'\n";
+    fs::write(policy, wider).unwrap();
+    good(here, "ca issue lab /O=Other/CN=eve --out other --key ec");
+}

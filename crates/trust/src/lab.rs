@@ -10,7 +10,9 @@ use crate::{
     der,
     error::Doing,
     identity::slashed,
-    keys, proxy, when,
+    keys,
+    policy::Policy,
+    proxy, when,
 };
 use openssl::{
     asn1::{Asn1Integer, Asn1Object, Asn1OctetString},
@@ -172,11 +174,8 @@ impl Ca {
     /// Issues a certificate with a new key.
     pub fn issue(&self, issue: &Issue) -> Result<Credential> {
         let key = new_key(issue.key)?;
-        let subject = match issue.name.starts_with('/') {
-            true => issue.name.clone(),
-            false => format!("{}/CN={}", self.realm(), issue.name),
-        };
-        let certificate = self.sign(&name(&subject)?, &key, issue)?;
+        let subject = name(&self.subject_of(issue))?;
+        let certificate = self.sign(&subject, &key, issue)?;
         let record = self
             .dir
             .join(ISSUED)
@@ -187,6 +186,42 @@ impl Ca {
             0o644,
         )?;
         Credential::new(key, vec![certificate], None)
+    }
+
+    /// Returns whom a certificate would name.
+    fn subject_of(&self, issue: &Issue) -> String {
+        match issue.name.starts_with('/') {
+            true => issue.name.clone(),
+            false => format!("{}/CN={}", self.realm(), issue.name),
+        }
+    }
+
+    /// Refuses what nobody would believe, since its own signing policy does not allow it.
+    pub fn check_policy(&self, issue: &Issue) -> Result<()> {
+        let path = self.policy_file();
+        if !path.exists() {
+            return Ok(());
+        }
+        let subject = slashed(&*name(&self.subject_of(issue))?);
+        let bad = |what| Error::BadFile {
+            path: path.clone(),
+            what,
+        };
+        let text = String::from_utf8(read(&path)?).map_err(|_| bad("is not UTF-8".into()))?;
+        let policy = Policy::parse(&text).map_err(bad)?;
+        if policy.allows(&self.subject(), &subject) {
+            return Ok(());
+        }
+        Err(Error::OutsidePolicy {
+            authority: self.subject(),
+            subject,
+            policy: path,
+        })
+    }
+
+    fn policy_file(&self) -> PathBuf {
+        let name = format!("{}.signing_policy", self.hash());
+        self.certificates().join(name)
     }
 
     /// Revokes a certificate (PEM) that it issued, and renews the list.
@@ -278,8 +313,7 @@ impl Ca {
             self.subject(),
             self.realm()
         );
-        let file = format!("{}.signing_policy", self.hash());
-        put(&self.certificates().join(file), policy.as_bytes(), 0o644)?;
+        put(&self.policy_file(), policy.as_bytes(), 0o644)?;
         // Last: its being there says that all of it is.
         put(&self.dir.join(CERTIFICATE), &certificate, 0o644)
     }

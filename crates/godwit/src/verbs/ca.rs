@@ -33,7 +33,8 @@ it to /etc/grid-security/certificates or ~/.globus/certificates, or name it in X
 Keep its ca.key secret: who has it can be anybody. Names end up in a grid-mapfile, one
 line each: \"/O=Lab/CN=alice\" alice.
 
-Exit status: 0; 1 the name is taken; 2 not from this authority; 4 no such file.")]
+Exit status: 0; 1 the name is taken; 2 not from this authority, or a name that its signing policy
+does not allow; 4 no such file.")]
 pub(crate) struct Ca {
     #[command(subcommand)]
     what: What,
@@ -175,6 +176,12 @@ impl Issue {
         let ca = Authority::open(&self.dir).map_err(trouble)?;
         let key = self.key.kind();
         let issue = Wanted { name, key, ..issue }.lasting(self.valid);
+        ca.check_policy(&issue).map_err(|error| {
+            Trouble::asked(&wanted, error).next(
+                "nobody would believe it: choose a name that the file allows, or change it there \
+                 and wherever the authority is trusted",
+            )
+        })?;
         let credential = ca.issue(&issue).map_err(trouble)?;
         make_directory(&wanted, &self.out)?;
         lab::write_pair(&credential, &cert, &key_file).map_err(trouble)?;
