@@ -5,6 +5,7 @@
 mod common;
 
 use common::{Said, Scratch, godwit};
+use openssl::x509::{CrlNumber, X509Crl};
 use serde_json::Value;
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
@@ -248,4 +249,21 @@ fn an_authority_does_not_vouch_for_what_nobody_would_believe() {
     let wider = fs::read_to_string(&policy).unwrap() + "cond_subjects globus '/O=Other/*'\n";
     fs::write(policy, wider).unwrap();
     good(here, "ca issue lab /O=Other/CN=eve --out other --key ec");
+}
+
+#[test]
+fn each_list_of_the_revoked_has_a_higher_number() {
+    let scratch = lab();
+    let here = scratch.path();
+    let mut last = 0u64;
+    // Several within a second.
+    for _ in 0..4 {
+        let made = good(here, "ca revoke lab");
+        let list = fs::read(here.join(made["list"].as_str().unwrap())).unwrap();
+        let list = X509Crl::from_pem(&list).unwrap();
+        let (_, number) = list.extension::<CrlNumber>().unwrap().unwrap();
+        let number = number.to_bn().unwrap().to_string().parse().unwrap();
+        assert!(number > last, "{number} behind {last}");
+        last = number;
+    }
 }

@@ -21,8 +21,8 @@ use openssl::{
     nid::Nid,
     pkey::{PKey, Private},
     x509::{
-        X509, X509Builder, X509Crl, X509Extension, X509Name, X509NameBuilder, X509Ref,
-        X509RevokedBuilder, X509v3Context,
+        CrlNumber, X509, X509Builder, X509Crl, X509CrlRef, X509Extension, X509Name,
+        X509NameBuilder, X509Ref, X509RevokedBuilder, X509v3Context,
         extension::{
             AuthorityKeyIdentifier, BasicConstraints, ExtendedKeyUsage, KeyUsage,
             SubjectAlternativeName, SubjectKeyIdentifier,
@@ -359,7 +359,8 @@ impl Ca {
             entry.set_revocation_date(from)?;
             list.add_revoked(entry.build())?;
         }
-        for extension in self.list_extensions()? {
+        let number = number_after(old.as_deref())?;
+        for extension in self.list_extensions(number)? {
             list.append_extension(extension)?;
         }
         list.sort()?;
@@ -367,17 +368,14 @@ impl Ca {
         list.build()?.to_pem()
     }
 
-    /// RFC 5280, 5.2: whose list it is, and its number, here the second in which it was made.
-    fn list_extensions(&self) -> Result<[X509Extension; 2], ErrorStack> {
+    /// RFC 5280, 5.2: whose list it is, and its number.
+    fn list_extensions(&self, number: i64) -> Result<[X509Extension; 2], ErrorStack> {
         let key = self
             .certificate
             .subject_key_id()
             .map_or(&[][..], |id| id.as_slice());
         let issuer = der::write(der::SEQUENCE, &der::write(0x80, key));
-        let number = der::write(
-            der::INTEGER,
-            &der::integer(when::seconds(SystemTime::now())),
-        );
+        let number = der::write(der::INTEGER, &der::integer(number));
         let make = |nid: Nid, value: &[u8]| {
             let name = Asn1Object::from_str(nid.short_name()?)?;
             X509Extension::new_from_der(&name, false, &*Asn1OctetString::new_from_bytes(value)?)
@@ -547,6 +545,22 @@ fn alternatives(
         };
     }
     names.build(context)
+}
+
+/// Returns the number of a new list: the second in which it is made, but always more than that
+/// of the one before.
+fn number_after(old: Option<&X509CrlRef>) -> Result<i64, ErrorStack> {
+    let now = when::seconds(SystemTime::now());
+    let before = match old {
+        Some(old) => old.extension::<CrlNumber>()?,
+        None => None,
+    };
+    let Some((_, before)) = before else {
+        return Ok(now);
+    };
+    // One that we cannot count from was not made here.
+    let before = before.to_bn()?.to_dec_str()?.parse().unwrap_or(0i64);
+    Ok(now.max(before.saturating_add(1)))
 }
 
 fn same_serial(certificate: &X509Ref, serial: &openssl::asn1::Asn1IntegerRef) -> bool {
