@@ -6,6 +6,8 @@ mod common;
 use common::{Node, Said, Scratch, ours, skip};
 use std::{
     fs,
+    io::{BufRead, BufReader, Write},
+    net::TcpStream,
     os::unix::fs::{MetadataExt, PermissionsExt, symlink},
 };
 
@@ -241,4 +243,42 @@ under = "/keep"
     ] {
         assert!(scratch.join(copy).exists(), "{copy}");
     }
+}
+
+#[test]
+fn what_leads_upward_is_explained_as_a_node_takes_it() {
+    let world = World::new(&[]);
+    fs::write(world.node.export.join("public/f"), "bytes").unwrap();
+    let stream = TcpStream::connect(("127.0.0.1", world.node.port)).unwrap();
+    let mut lines = BufReader::new(stream);
+    let mut ask = |line: &str| {
+        lines.get_mut().write_all(line.as_bytes()).unwrap();
+        loop {
+            let mut reply = String::new();
+            assert!(lines.read_line(&mut reply).unwrap() > 0, "{line}");
+            if reply.as_bytes()[3] == b' ' && !reply.starts_with("220") {
+                return reply;
+            }
+        }
+    };
+    ask("USER anonymous\r\n");
+    assert!(ask("PASS x\r\n").starts_with("230"));
+    for (path, status, code) in [
+        ("/public/f", 0, "213"),
+        ("/in/../public/./f", 0, "213"),
+        ("/public/private/../f", 0, "213"),
+        ("/public/private/../../in/f", 13, "550"),
+        ("/in/../public/private/f", 13, "550"),
+        ("/../public/f", 13, "55"),
+    ] {
+        let said = world.explain("read", path);
+        assert_eq!(said.status, Some(status), "{path}: {said}");
+        let reply = ask(&format!("CKSM MD5 0 -1 {path}\r\n"));
+        assert!(reply.starts_with(code), "{path}: {reply}");
+    }
+    let said = world.explain("read", "/../public/f");
+    assert!(
+        said.stderr.contains("leads out of what is served"),
+        "{said}"
+    );
 }

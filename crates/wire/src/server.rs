@@ -26,6 +26,7 @@ pub use access::is_nobody;
 pub use ask::{Answer, Ask, Change, Give, Leg, Mechanism, Outcome, Place, Removed, Want, Welcome};
 pub use failure::{Cause, Failure};
 pub use listing::{Facts, Form, Kind, Listing, Stat, Times};
+pub use place::resolve;
 pub use transfer::Urgent;
 
 use crate::{

@@ -12,8 +12,12 @@ use godwit_sys::{ask_secret, is_typed};
 use godwit_trust::{
     Credential, Decision, Deed, Gridmap, Identity, Rights, new_token, password_line,
 };
+use godwit_wire::server::resolve;
 use serde_json::json;
-use std::path::PathBuf;
+use std::{
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
 
 /// Tell who may do what, and by which rule; make passwords and tokens
 #[derive(Args, Debug)]
@@ -155,14 +159,19 @@ impl Explain {
             _ => None,
         };
         let deed = self.deed.deed();
-        let decision = rights.decide(who.as_ref(), deed, &self.path);
+        let name = who
+            .as_ref()
+            .map_or_else(|| "anonymous".into(), Identity::to_string);
+        let act = format!("let {name} {} {}", deed.as_str(), self.path.display());
+        // As the node does it with the names that clients say.
+        let path = resolve(Path::new(""), self.path.as_os_str().as_bytes())
+            .map_err(|refused| Trouble::denied(&act, refused.said))?;
+        let decision = rights.decide(who.as_ref(), deed, &path);
         self.say(screen, who.as_ref(), accounts.as_deref(), decision)
             .map_err(|error| Trouble::store(&wanted, error))?;
         if decision.allowed {
             return Ok(Facts::new());
         }
-        let name = who.map_or_else(|| "anonymous".into(), |who| who.to_string());
-        let act = format!("let {name} {} {}", deed.as_str(), self.path.display());
         Err(Trouble::denied(act, decision.because()))
     }
 

@@ -10,8 +10,9 @@ use std::{
 /// Joins a name to the current directory; the result is relative to the root.
 ///
 /// `..` is resolved by text, as in a shell. A name that would leave the root is
-/// an error, never silently cleaned: the client believes something that is not so.
-pub(crate) fn resolve(current: &Path, name: &[u8]) -> Result<PathBuf, Failure> {
+/// an error, never silently cleaned: the client believes something that is not so. Links
+/// are not looked at here.
+pub fn resolve(current: &Path, name: &[u8]) -> Result<PathBuf, Failure> {
     if name.contains(&0) {
         return Err(Failure::new(Cause::BadName, "A name cannot contain NUL"));
     }
