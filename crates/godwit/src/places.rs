@@ -48,7 +48,11 @@ pub(crate) fn open(stores: &Stores, url: &Url) -> Run<Place> {
 pub(crate) fn open_as(stores: &Stores, url: &Url, proofs: Proofs) -> Run<Place> {
     stores
         .open_as(&without_slashes(url), proofs)
-        .map_err(|error| Trouble::store(format!("open {url}"), error))
+        .map_err(|error| match error {
+            // Nothing was asked of anybody yet: it is the options that do not fit the URL.
+            Error::Unsupported { .. } => Trouble::asked(format!("open {url}"), error),
+            error => Trouble::store(format!("open {url}"), error),
+        })
 }
 
 /// Returns what is called `path` inside a place; the empty path is the place itself.

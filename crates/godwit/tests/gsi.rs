@@ -266,8 +266,11 @@ fn a_server_may_be_known_by_its_subject_instead_of_its_name() {
     // What proves nothing is nobody's subject.
     let plain = format!("ftp://localhost:{}/f", here.port);
     let said = cp(&["--subject", local, f, &plain]);
-    assert_ne!(said.status, Some(0));
+    assert_eq!(said.status, Some(2), "{said}");
     assert!(said.stderr.contains("ftp: proves nothing"), "{said}");
+    let said = cp(&["--safe", f, &plain]);
+    assert_eq!(said.status, Some(2), "{said}");
+    assert!(said.stderr.contains("ftp: goes in clear"), "{said}");
     let said = cp(&["--subject", "fermi", f, &to]);
     assert_eq!(said.status, Some(2), "{said}");
 }

@@ -348,7 +348,7 @@ fn each_fault_of_a_login_has_words_of_its_own() {
     let plain = Node::start(&lab.path("plain"));
     refused(ls(&plain.url("")), 1, &["does not take AUTH TLS (504"]);
     let safe = client(lab, &["cp", "--safe", &plain.url("x"), &lab.text("x")]);
-    refused(safe, 1, &["goes in clear"]);
+    refused(safe, 2, &["goes in clear"]);
 }
 
 #[test]
