@@ -282,3 +282,28 @@ fn what_leads_upward_is_explained_as_a_node_takes_it() {
         "{said}"
     );
 }
+
+#[test]
+fn rm_says_that_something_is_hidden_from_it() {
+    let scratch = Scratch::new();
+    let rules = r#"
+[[rule]]
+who = "anyone"
+never = "all"
+under = "/pub/closed"
+
+[[rule]]
+who = "anyone"
+may = ["read", "list", "delete"]
+"#;
+    let node = node_with(&scratch, rules, &["pub/closed", "pub/open"]);
+    let said = ours(["rm", "-r", &node.url("pub")]);
+    assert_eq!(said.status, Some(1), "{said}");
+    assert!(
+        said.stderr
+            .contains("what is left in it is hidden from you, by a rule of the server"),
+        "{said}"
+    );
+    assert!(!node.export.join("pub/open").exists());
+    assert!(node.export.join("pub/closed/f").exists());
+}

@@ -129,6 +129,25 @@ impl<'a> Remover<'a> {
         removed.map_err(|error| Trouble::store(format!("remove {}", place.url), error))
     }
 
+    /// Removes a directory of which all that was told is gone.
+    fn remove_emptied(&self, place: &Place) -> Run {
+        if self.dry_run {
+            return Ok(());
+        }
+        let removed = place.store.remove(&place.path, What::Directory);
+        removed.map_err(|error| {
+            let is_full = matches!(error, Error::NotEmpty { .. });
+            let trouble = Trouble::store(format!("remove {}", place.url), error);
+            match is_full {
+                true => trouble.next(
+                    "if an upload is under way there, wait until it is over; else what is left in it is hidden from you, \
+                     by a rule of the server",
+                ),
+                false => trouble,
+            }
+        })
+    }
+
     /// Removes a directory and everything below. What cannot be removed is
     /// reported and left, with the directories above it.
     pub(crate) fn tree(&self, place: &Place) -> Run {
@@ -179,9 +198,10 @@ impl<'a> Remover<'a> {
         }
         if left.into_inner() > 0 {
             let path = place.path.clone();
-            return Err(trouble(place, Error::NotEmpty { path }));
+            let error = trouble(place, Error::NotEmpty { path });
+            return Err(error.next("what is left in it, and why, was told"));
         }
-        self.remove(place, What::Directory)?;
+        self.remove_emptied(place)?;
         self.say(place);
         Ok(())
     }
