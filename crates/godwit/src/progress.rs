@@ -239,7 +239,13 @@ impl<'a> Reporter<'a> {
         drop(told);
         let wanted = format!("{} {source} to {target}", self.act);
         let trouble = Trouble::store(wanted, error);
+        let is_sync = matches!(self.rule, Rule::Update | Rule::UpdateByDigest);
         let next = match error {
+            Error::IsDirectory { path } | Error::NotDirectory { path }
+                if is_sync && *path == target.path =>
+            {
+                "add --delete to have it replaced, or remove it"
+            }
             Error::IsDirectory { path } if *path == target.path && *path != source.path => {
                 "a directory has the name of the copy: choose another, or remove it"
             }

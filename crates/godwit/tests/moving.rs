@@ -736,3 +736,35 @@ fn mv_of_a_tree_says_that_a_file_was_written_to_meanwhile() {
     );
     assert_same(&source, &node.export.join("t/f"));
 }
+
+#[test]
+fn sync_says_once_what_stands_in_the_way_and_what_replaces_it() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("node"));
+    for name in ["a/d/f", "a/d/s/g", "a/h", "node/b/d", "node/b/h/x"] {
+        scratch.file(name, 100);
+    }
+    for (name, there) in [("d", "b/d"), ("h/x", "b/h/x")] {
+        scratch.file(format!("b/{name}"), 100);
+        assert!(node.export.join(there).exists());
+    }
+    for target in ["b".to_owned(), node.url("b")] {
+        let said = run(&scratch, &format!("sync --json a {target}"));
+        let text = String::from_utf8_lossy(&said.stdout);
+        let errors: Vec<Value> = text
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .filter(|object: &Value| object["event"] == "error")
+            .collect();
+        assert_eq!(errors.len(), 2, "{said}");
+        for error in errors {
+            assert_eq!(
+                error["next"], "add --delete to have it replaced, or remove it",
+                "{said}"
+            );
+        }
+        assert_eq!(summary(&said)["files"], 0, "{said}");
+        run(&scratch, &format!("sync --delete a {target}")).ok();
+        run(&scratch, &format!("sync a {target}")).ok();
+    }
+}

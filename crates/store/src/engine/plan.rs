@@ -51,6 +51,7 @@ fn find_tree(copying: &Copying<'_>, task: &Task) -> Result<()> {
         }],
         behind: Vec::new(),
         unproved: HashMap::new(),
+        blocked: HashSet::new(),
         replaced: false,
         usual: None,
         since: Instant::now(),
@@ -93,6 +94,8 @@ struct Finding<'a> {
     /// Taken for directories since something has their name; by source path. What goes
     /// into one proves it.
     unproved: HashMap<PathBuf, Place>,
+    /// Directories of the source whose names something else has at the target.
+    blocked: HashSet<PathBuf>,
     replaced: bool,     // a directory took the name of something else
     usual: Option<u32>, // permission bits that new directories get there
 }
@@ -137,12 +140,23 @@ impl Finding<'_> {
         let paths: Vec<&Path> = unmade.iter().map(|one| &*one.target.path).collect();
         let made = self.task.target.store.mkdir_many(&paths);
         for (one, made) in unmade.iter().zip(made) {
+            if self.is_blocked(&one.path) {
+                self.copying.given_up();
+                continue;
+            }
             let made = self
                 .is_made(one, made)
                 .and_then(|is_new| if is_new { self.dress(one) } else { Ok(()) });
             match made {
                 Err(error) if one.path.as_os_str().is_empty() => return Err(error),
-                Err(error) => self.copying.failed(&self.task.source, &one.target, error),
+                Err(error) => {
+                    if let Error::NotDirectory { .. } = error {
+                        self.blocked.insert(one.path.clone());
+                    }
+                    let source = self.task.source.join(&one.path);
+                    let source = source.unwrap_or_else(|_| self.task.source.clone());
+                    self.copying.failed(&source, &one.target, error);
+                }
                 Ok(()) => {}
             }
         }
@@ -155,6 +169,10 @@ impl Finding<'_> {
             self.prove();
         }
         for entry in behind {
+            if self.is_blocked(&entry.path) {
+                self.copying.given_up();
+                continue;
+            }
             if let Err(error) = offer_entry(self.copying, self.task, &entry, &mut self.there) {
                 self.failed(&entry, error);
             }
@@ -246,7 +264,15 @@ impl Finding<'_> {
     fn failed(&self, entry: &Entry, error: Error) {
         let place = self.task.source.join(&entry.path);
         let place = place.unwrap_or_else(|_| self.task.source.clone());
-        self.copying.failed(&place, &self.task.target, error);
+        let target = self.task.target.join(&entry.path);
+        let target = target.unwrap_or_else(|_| self.task.target.clone());
+        self.copying.failed(&place, &target, error);
+    }
+
+    /// Tells whether something stands where the directory of this would be: that was told.
+    fn is_blocked(&self, path: &Path) -> bool {
+        let mut above = path.ancestors().skip(1);
+        !self.blocked.is_empty() && above.any(|above| self.blocked.contains(above))
     }
 }
 
