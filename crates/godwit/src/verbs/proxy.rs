@@ -202,6 +202,21 @@ fn overwrite(file: &Path) -> std::io::Result<()> {
     opened.sync_all()
 }
 
+/// Returns the owner of a proxy as Globus made them of old, and whether it is limited: each is
+/// called like the one that signed it, and one word more (`grid-proxy-init -old`).
+fn old_kind(chain: &[String]) -> Option<(&str, bool)> {
+    let (mut owner, mut is_limited, mut is_proxy) = (chain.first()?, false, false);
+    for signer in &chain[1..] {
+        match owner.strip_prefix(signer.as_str()) {
+            Some("/CN=proxy") => {}
+            Some("/CN=limited proxy") => is_limited = true,
+            _ => break,
+        }
+        (owner, is_proxy) = (signer, true);
+    }
+    is_proxy.then_some((owner, is_limited))
+}
+
 fn say(screen: &Screen, proxy: &Credential, file: &Path) -> Result<(), StoreError> {
     let identity = proxy.identity();
     let until = since_epoch(proxy.not_after());
@@ -209,10 +224,15 @@ fn say(screen: &Screen, proxy: &Credential, file: &Path) -> Result<(), StoreErro
         .not_after()
         .duration_since(SystemTime::now())
         .unwrap_or_default();
-    let kind = match (proxy.is_proxy(), identity.is_limited()) {
-        (false, _) => "no proxy: the certificate itself",
-        (true, false) => "full proxy",
-        (true, true) => "limited proxy",
+    let old = old_kind(identity.chain());
+    let owner = old.map_or(identity.subject(), |(owner, _)| owner);
+    let is_limited = identity.is_limited() || old.is_some_and(|(_, limited)| limited);
+    let kind = match (proxy.is_proxy(), old) {
+        (true, _) if is_limited => "limited proxy",
+        (true, _) => "full proxy",
+        (false, Some(_)) if is_limited => "limited proxy of the old kind, before RFC 3820",
+        (false, Some(_)) => "full proxy of the old kind, before RFC 3820",
+        (false, None) => "no proxy: the certificate itself",
     };
     let trusted = Authorities::discover().and_then(|authorities| {
         authorities.check(proxy)?;
@@ -222,10 +242,10 @@ fn say(screen: &Screen, proxy: &Credential, file: &Path) -> Result<(), StoreErro
         return screen.object(&json!({
             "event": "proxy",
             "file": file,
-            "identity": identity.subject(),
+            "identity": owner,
             "chain": identity.chain(),
             "kind": kind,
-            "limited": identity.is_limited(),
+            "limited": is_limited,
             "key": proxy.key_kind(),
             "authority": proxy.authority(),
             "not_after": units::instant(until),
@@ -235,7 +255,7 @@ fn say(screen: &Screen, proxy: &Credential, file: &Path) -> Result<(), StoreErro
         }));
     }
     let rows = [
-        ("identity", identity.subject().to_owned()),
+        ("identity", owner.to_owned()),
         ("kind", format!("{kind}, {} bits", proxy.key_kind())),
         ("file", file.display().to_string()),
         (
@@ -259,4 +279,34 @@ fn say(screen: &Screen, proxy: &Credential, file: &Path) -> Result<(), StoreErro
         screen.line(format!("{name:9} {value}"))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proxies_of_old_are_known_by_their_names() {
+        let told = |chain: &[&str]| {
+            let chain: Vec<String> = chain.iter().map(|&name| name.into()).collect();
+            old_kind(&chain).map(|(owner, limited)| (owner.to_owned(), limited))
+        };
+        let alice = "/O=Lab/CN=alice";
+        assert_eq!(
+            told(&["/O=Lab/CN=alice/CN=proxy", alice]),
+            Some((alice.into(), false))
+        );
+        assert_eq!(
+            told(&[
+                "/O=Lab/CN=alice/CN=proxy/CN=limited proxy",
+                "/O=Lab/CN=alice/CN=proxy",
+                alice,
+                "/O=Lab/CN=Sub CA"
+            ]),
+            Some((alice.into(), true))
+        );
+        assert_eq!(told(&["/O=Lab/CN=alice/CN=12345", alice]), None);
+        assert_eq!(told(&["/O=Lab/CN=proxy", "/O=Other/CN=CA"]), None);
+        assert_eq!(told(&["/O=Lab/CN=alice/CN=limited proxy"]), None);
+    }
 }
