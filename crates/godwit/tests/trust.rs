@@ -267,3 +267,42 @@ fn each_list_of_the_revoked_has_a_higher_number() {
         last = number;
     }
 }
+
+#[test]
+fn hints_fit_what_the_file_is() {
+    let scratch = lab();
+    let here = scratch.path();
+    fs::write(here.join("gm"), "\"/O=Lab/CN=alice\" alice\n").unwrap();
+    let said = bad(here, "proxy destroy gm", 2);
+    assert!(said.contains("no certificate with its key"), "{said}");
+    let said = bad(here, "proxy destroy alice/userkey.pem", 2);
+    assert!(said.contains("no certificate with its key"), "{said}");
+    assert!(here.join("gm").exists() && here.join("alice/userkey.pem").exists());
+    let said = bad(
+        here,
+        "proxy init --cert lab/ca.key --key lab/ca.key --out p",
+        2,
+    );
+    assert!(
+        said.contains("ca.key: no readable certificate: there is none in it"),
+        "{said}"
+    );
+    let said = bad(here, "ca revoke lab gm", 2);
+    assert!(
+        said.contains("there is no certificate (PEM) in it"),
+        "{said}"
+    );
+    let (_, objects) = ask(here, "ca revoke lab gm");
+    assert_eq!(objects[0]["wanted"], "revoke gm");
+    let said = bad(here, "ca issue lab  --key ec", 2);
+    assert!(said.contains("the name is empty"), "{said}");
+
+    // A proxy that anybody can read is destroyed all the same.
+    good(
+        here,
+        "proxy init --cert alice/usercert.pem --out p --key-kind ec",
+    );
+    fs::set_permissions(here.join("p"), fs::Permissions::from_mode(0o644)).unwrap();
+    good(here, "proxy destroy p");
+    assert!(!here.join("p").exists());
+}

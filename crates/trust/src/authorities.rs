@@ -7,7 +7,7 @@ use crate::{
     Credential, Error, Identity, Result,
     credential::{self, CHAIN_MAX, check_dates, identity_of, is_self_signed},
     discover::Surroundings,
-    error::{Doing, Ours, reasons},
+    error::{Doing, NO_AUTHORITY, NO_LIST, Ours, reasons},
     identity::slashed,
     kept::Stamp,
     policy::Policy,
@@ -414,7 +414,7 @@ fn read_certificates(path: &Path, bytes: &[u8]) -> Result<File> {
         true => X509::from_der(bytes).map(|certificate| vec![certificate]),
         false => X509::stack_from_pem(bytes),
     };
-    let certificates = certificates.map_err(unreadable(path, "certificate"))?;
+    let certificates = certificates.map_err(unreadable(path, NO_AUTHORITY))?;
     Ok(File::Certificates(Arc::new(certificates)))
 }
 
@@ -423,7 +423,7 @@ fn read_list(path: &Path, bytes: &[u8]) -> Result<File> {
         true => X509Crl::from_der(bytes),
         false => X509Crl::from_pem(bytes),
     };
-    let list = list.map_err(unreadable(path, "revocation list"))?;
+    let list = list.map_err(unreadable(path, NO_LIST))?;
     Ok(File::List(Arc::new(list)))
 }
 
@@ -435,9 +435,8 @@ fn read_policy(path: &Path, bytes: &[u8]) -> Result<File> {
     Ok(File::Policy(Arc::new(policy)))
 }
 
-fn unreadable(path: &Path, what: &str) -> impl FnOnce(ErrorStack) -> Error {
+fn unreadable(path: &Path, what: &'static str) -> impl FnOnce(ErrorStack) -> Error {
     let path = path.to_owned();
-    let what = format!("no readable {what}");
     move |stack| Error::BadFile {
         path,
         what: format!("{what}: {}", reasons(&stack)),

@@ -171,6 +171,11 @@ impl Credential {
                 crate::error::reasons(&stack)
             ))
         })?;
+        if certificates.is_empty() {
+            return Err(bad(format!(
+                "{NO_CREDENTIAL}certificate: there is none in it"
+            )));
+        }
         if certificates.len() > CHAIN_MAX {
             return Err(bad(format!("more than {CHAIN_MAX} certificates")));
         }

@@ -113,6 +113,9 @@ pub enum Error {
 
 /// How it begins what is wrong with a file that holds no certificate or key.
 pub(crate) const NO_CREDENTIAL: &str = "no readable ";
+/// The same of a list of what was revoked, and of an authority.
+pub(crate) const NO_LIST: &str = "no readable revocation list";
+pub(crate) const NO_AUTHORITY: &str = "no readable certificate of an authority";
 
 /// Whose certificate it is: ours can be renewed here, the peer's only there.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -137,6 +140,14 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Exposed { path, .. } => format!("chmod 600 {}, and be its owner", path.display()),
+            Self::BadFile { what, .. } if what.starts_with(NO_LIST) => {
+                "fetch the authority's list again (fetch-crl does); as long as it cannot be read, nobody of that \
+                 authority is believed"
+                    .into()
+            }
+            Self::BadFile { what, .. } if what.starts_with(NO_AUTHORITY) => {
+                "put the authority's own certificate (PEM) there".into()
+            }
             Self::BadFile { what, .. } if what.starts_with(NO_CREDENTIAL) => {
                 "this is no credential: make a proxy with godwit proxy init, or name the right file".into()
             }
@@ -267,4 +278,21 @@ fn whom(names: &[String]) -> String {
 fn listed(paths: &[PathBuf]) -> String {
     let shown: Vec<_> = paths.iter().map(|p| p.display().to_string()).collect();
     shown.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_credential_is_made_anew_by_its_user() {
+        let hint = |what: &str| {
+            let path = "file".into();
+            let what = format!("{what}: no start line");
+            Error::BadFile { path, what }.hint().unwrap_or_default()
+        };
+        assert!(hint("no readable certificate").contains("godwit proxy init"));
+        assert!(hint(NO_LIST).contains("fetch-crl"));
+        assert!(hint(NO_AUTHORITY).contains("authority's own certificate"));
+    }
 }

@@ -226,7 +226,9 @@ impl Ca {
 
     /// Revokes a certificate (PEM) that it issued, and renews the list.
     pub fn revoke(&self, pem: &[u8]) -> Result<String> {
-        let certificate = X509::from_pem(pem).doing("reading the certificate to revoke")?;
+        let certificate = X509::from_pem(pem).map_err(|_| Error::BadRequest {
+            what: "there is no certificate (PEM) in it".into(),
+        })?;
         let subject = slashed(certificate.subject_name());
         let is_ours = certificate.verify(&self.key).unwrap_or(false);
         if !is_ours {

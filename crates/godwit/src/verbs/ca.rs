@@ -164,6 +164,9 @@ impl Issue {
         let names: Vec<_> = self.hosts.iter().map(String::as_str).collect();
         let (what, issue) = match &self.name {
             _ if !names.is_empty() => ("host", Wanted::host(&names)),
+            Some(name) if name.trim().is_empty() => {
+                return Err(Trouble::asked("issue a certificate", "the name is empty"));
+            }
             Some(name) => ("user", Wanted::user(name)),
             None => return Err(Trouble::asked("issue a certificate", "for whom?")),
         };

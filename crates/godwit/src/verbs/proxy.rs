@@ -180,8 +180,14 @@ impl Destroy {
         let file = self.file.unwrap_or_else(godwit_trust::proxy_file);
         let wanted = format!("destroy the proxy {}", file.display());
         let trouble = |cause| Trouble::store(&wanted, StoreError::io(&file, cause));
-        let proxy =
-            Credential::from_files(&file, &file).map_err(|error| Trouble::trust(&wanted, error))?;
+        // One that others could read is to go all the more; what is no proxy stays.
+        let pem = fs::read(&file).map_err(trouble)?;
+        let proxy = Credential::from_pem(&pem).map_err(|_| {
+            let fact = "there is no certificate with its key in it";
+            Trouble::asked(&wanted, fact).next(
+                "name the file of a proxy (godwit proxy init says which); nothing was removed",
+            )
+        })?;
         overwrite(&file).map_err(trouble)?;
         fs::remove_file(&file).map_err(trouble)?;
         if screen.json() {
