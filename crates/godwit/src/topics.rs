@@ -15,7 +15,7 @@ const EXIT_CODES: &str = "\
 Exit status of every verb
 
     0  all is well
-    1  other, or several different ones (each is told)
+    1  other: no such host, a name that is taken; or several different ones (each is told)
     2  the arguments ask for what cannot be
     3  a directory was not found, or is none
     4  a file was not found

@@ -333,6 +333,11 @@ fn a_host_that_does_not_exist_is_named() {
     let error = &objects(&said)[0];
     assert_eq!(error["error_type"], "Resolution", "{said}");
     assert!(said.stderr.contains("no-such-host.invalid"), "{said}");
+    // A name service that does not answer either may do so later.
+    let (status, service) = (said.status, error["retryable"] == true);
+    assert_eq!(status, Some(if service { 5 } else { 1 }), "{said}");
+    let table = String::from_utf8(ours(["help", "exit-codes"]).ok().stdout).unwrap();
+    assert!(table.contains("1  other: no such host"), "{table}");
 }
 
 #[test]

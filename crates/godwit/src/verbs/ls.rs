@@ -31,7 +31,8 @@ Names come sorted as long as a directory has no more than 10000; of a larger one
 first 10000 come sorted and the rest as the server tells them, at once and in constant
 memory. -U never sorts. -R gives one path a line. Times are UTC.
 
-Exit status: 0; 4 no such directory; 13 not allowed; 5 the server cannot be reached now."
+Exit status: 0; 4 no such directory; 13 not allowed; 5 the server cannot be reached now;
+1 there is no such host."
 )]
 pub(crate) struct Ls {
     #[command(flatten)]

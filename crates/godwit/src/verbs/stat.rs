@@ -23,7 +23,8 @@ Examples:
 
 Links are followed. Times are UTC.
 
-Exit status: 0; 4 no such file; 13 not allowed; 5 the server cannot be reached now.")]
+Exit status: 0; 4 no such file; 13 not allowed; 5 the server cannot be reached now;
+1 there is no such host.")]
 pub(crate) struct Stat {
     #[command(flatten)]
     names: Names,
