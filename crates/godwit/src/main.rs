@@ -98,14 +98,39 @@ fn refuse(error: &clap::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
+/// What is counted when something is copied (FORMATS.md §3).
+const COUNTS: [&str; 14] = [
+    "bytes",
+    "files",
+    "seconds",
+    "streams",
+    "resumed_bytes",
+    "reread_bytes",
+    "reread_source_bytes",
+    "reread_target_bytes",
+    "in_place",
+    "directories",
+    "removed",
+    "failed",
+    "skipped",
+    "faults",
+];
+
 /// Returns the object that ends every `--json`.
 fn summary(verb: &str, code: u8, mut facts: Facts) -> Value {
     if matches!(verb, "cp" | "mv" | "sync") {
         // Scripts rely on these, whatever went wrong.
-        for count in ["bytes", "files", "seconds", "streams", "resumed_bytes"] {
+        for count in COUNTS {
             facts.entry(count).or_insert(0.into());
         }
-        facts.entry("digest").or_insert(Value::Null);
+        for unknown in ["digest", "verified"] {
+            facts.entry(unknown).or_insert(Value::Null);
+        }
+        if verb == "mv" {
+            facts.entry("renamed").or_insert(0.into());
+        }
+        facts.entry("not_deleted").or_insert(false.into());
+        facts.entry("left_out").or_insert(Value::Array(Vec::new()));
     }
     facts.insert("event".into(), "summary".into());
     facts.insert("verb".into(), verb.into());

@@ -218,8 +218,19 @@ impl Trouble {
             "retryable": retryable,
             "retry_after_s": after,
             "culprit": self.0.class.1,
-            "next": self.0.next.as_deref().unwrap_or("change what the message says, and try again"),
+            "next": self.0.next.as_deref().unwrap_or(usual_next(self.0.code)),
         })
+    }
+}
+
+/// Returns what to do about an error of which nothing better is known.
+fn usual_next(code: u8) -> &'static str {
+    match code {
+        3 | 4 => "look at what is there now: its name may be another, or it is gone",
+        5 => "try again in a while",
+        12 => "run the command again",
+        13 => "have whoever decides there allow it, or come as somebody who may",
+        _ => "change what the message says, and try again",
     }
 }
 
@@ -370,6 +381,15 @@ mod tests {
         assert_eq!(told["code"], 4);
         assert_eq!(told["retryable"], false);
         assert_eq!(told["culprit"], "you");
+        assert!(
+            told["next"].as_str().unwrap().contains("it is gone"),
+            "{told}"
+        );
+        let denied = Trouble::denied("read f", "rule 1 denies it").to_json();
+        assert!(
+            denied["next"].as_str().unwrap().contains("allow it"),
+            "{denied}"
+        );
     }
 
     #[test]

@@ -365,9 +365,33 @@ fn a_server_that_is_not_there_is_waited_for_once() {
         "seconds",
         "streams",
         "resumed_bytes",
+        "reread_bytes",
+        "reread_source_bytes",
+        "reread_target_bytes",
+        "in_place",
+        "directories",
+        "removed",
+        "failed",
+        "not_deleted",
+        "left_out",
+        "skipped",
+        "faults",
         "status",
     ] {
         assert!(!last[key].is_null(), "{key} in {last}");
     }
-    assert!(last.get("digest").is_some(), "{last}");
+    for key in ["digest", "verified"] {
+        assert!(last.get(key).is_some(), "{key} in {last}");
+    }
+    let said = in_place(&scratch, "cp --json nothing-there to");
+    let error = &self::objects(&said)[0];
+    assert!(
+        error["next"]
+            .as_str()
+            .unwrap()
+            .contains("its name may be another"),
+        "{said}"
+    );
+    let last = self::objects(&said).pop().unwrap();
+    assert_eq!(last["failed"], 0, "{last}");
 }

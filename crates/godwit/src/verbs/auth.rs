@@ -204,7 +204,7 @@ impl Explain {
         if screen.json() {
             return screen.object(&json!({
                 "event": "decision",
-                "who": who.map(Identity::subject),
+                "who": who.map_or("anonymous", Identity::subject),
                 "deed": self.deed.deed().as_str(),
                 "path": self.path.to_string_lossy(),
                 "allowed": decision.allowed,
