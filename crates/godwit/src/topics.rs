@@ -53,6 +53,7 @@ Environment
                        /etc/grid-security/certificates]
   GODWIT_CLUSTER_KEY   the key of your cluster: gsiftp:// servers in it are told that you
                        are a member; none: if they know you by your address
+  NETRC                logins of ftp: servers, mode 0600 [default: ~/.netrc]
   NO_COLOR             no colors if set and not empty
   TERM=dumb            no progress bar
   COLUMNS              width of help
@@ -103,8 +104,10 @@ What can be named
   ftp://host:port/a/b        a/b below the login directory of an FTP or GridFTP server;
                              of a godwit node: below its export
   ftp://host/%2Fa/b          /a/b from the server's root
-  ftp://user:secret@host/a   with a login; anonymous without (the secret is never shown)
-  (cp --private, ls --private: the same under TLS)
+  ftp://user@host/a          with a login; the password is that of ~/.netrc (or of the file
+                             that NETRC names), or stands in the URL, user:secret@host,
+                             where ps shows it; anonymous without a user
+  (cp --private, ls --private: the same under TLS; without a user that of ~/.netrc)
   gsiftp://host/a            the same server after a login by GSI, with your proxy
   sshftp://user@host/a       /a there, by ssh, which starts the server (~/.globus/sshftp or
                              `godwit node --stdio`); commands go through ssh, data does not

@@ -15,7 +15,7 @@ use std::{
     fs::{self, OpenOptions},
     io::{BufRead, BufReader, Read, Write},
     net::TcpListener,
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     process::Stdio,
     thread,
@@ -556,4 +556,66 @@ fn our_client_talks_to_pureftpd_which_wants_tls_everywhere() {
     };
     let url = |path: &str| at(&peer, path).replacen("ftp://", "ftp://tester:tester@", 1);
     there_and_back(&lab, &url, &peer);
+}
+
+// --- passwords that stand elsewhere -------------------------------------------------------------
+
+#[test]
+fn a_password_may_stand_in_netrc_instead_of_the_url() {
+    let world = World::new();
+    world.lab.scratch.file("export/f", 10);
+    let home = world.lab.scratch.dir("home");
+    let netrc = home.join(".netrc");
+    let entry = format!("machine localhost login alice password {PASSWORD}\n");
+    write_private(&netrc, &entry);
+    let url = |who: &str| format!("ftp://{who}localhost:{}/f", world.node.port);
+    let cat = |named: Option<&Path>, url: &str| {
+        let mut command = godwit();
+        command
+            .env("HOME", &home)
+            .env("X509_CERT_DIR", world.lab.ca.certificates());
+        if let Some(file) = named {
+            command.env("NETRC", file);
+        }
+        ours_within(60, command, ["cat", "--private", url])
+    };
+    cat(None, &url("alice@")).ok();
+    cat(None, &url("")).ok(); // the first of that host
+    refused(cat(None, &url("bob@")), 13, &["login refused", "~/.netrc"]);
+    // What the URL says counts.
+    refused(cat(None, &url("alice:wrong@")), 13, &["login refused"]);
+
+    let other = world.lab.path("other");
+    write_private(&other, "machine elsewhere login alice password x\n");
+    refused(cat(Some(&other), &url("alice@")), 13, &["login refused"]);
+    let missing = world.lab.path("missing");
+    refused(
+        cat(Some(&missing), &url("alice@")),
+        13,
+        &["missing: is not there, but NETRC names it"],
+    );
+    fs::set_permissions(&netrc, fs::Permissions::from_mode(0o640)).unwrap();
+    let said = cat(None, &url("alice@"));
+    assert!(!said.stderr.contains(PASSWORD), "{said}");
+    refused(said, 13, &[".netrc: others may use it", "hint: chmod 600"]);
+}
+
+#[test]
+fn nobody_who_is_not_named_is_logged_in_in_clear() {
+    let lab = Lab::new();
+    let node = Node::start(&lab.path("plain"));
+    lab.scratch.file("plain/f", 10);
+    let netrc = lab.path("netrc");
+    write_private(
+        &netrc,
+        "machine localhost login alice password secret-word\n",
+    );
+    let mut command = godwit();
+    command.env("NETRC", &netrc).env("GODWIT_LOG", "trace");
+    let url = format!("ftp://localhost:{}/f", node.port);
+    let said = ours_within(60, command, ["cat", &url]).ok();
+    assert!(
+        !said.stderr.contains("secret-word") && !said.stderr.contains("alice"),
+        "{said}"
+    );
 }

@@ -271,7 +271,7 @@ impl Error {
             } => "see what was shown: godwit proxy info; the server must have an account for that name, \
                   and its authority not have revoked it"
                 .into(),
-            Self::Login { .. } => "check user name and password in the URL".into(),
+            Self::Login { .. } => "check user name and password, in the URL or in ~/.netrc".into(),
             Self::NoSpace { .. } => {
                 "make room; what arrived is kept, and the same command continues from there".into()
             }

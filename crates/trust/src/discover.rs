@@ -144,7 +144,7 @@ pub fn owner_files() -> (PathBuf, PathBuf) {
 }
 
 /// Says who named a file that is not there.
-fn named(variable: &str, read: Result<Credential>) -> Result<Credential> {
+pub(crate) fn named<T>(variable: &str, read: Result<T>) -> Result<T> {
     read.map_err(|error| match error {
         Error::Io { path, cause } if cause.kind() == io::ErrorKind::NotFound => Error::BadFile {
             path,

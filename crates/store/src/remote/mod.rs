@@ -204,13 +204,20 @@ impl Remote {
             });
         }
         let host = url.host().ok_or_else(|| not_served("it names no host"))?;
-        let who = Credentials {
-            user: url.user().map_or(nobody.user, Into::into),
-            password: url.password().map_or(nobody.password, Into::into),
-        };
         let usual = scheme.default_port().unwrap_or(21);
         let (host, port) = (host.to_resolve(), url.port());
         let at = connect::host_port(&host, port.unwrap_or(usual));
+        let who = match remembered(login, &host, url) {
+            Ok(Some((user, password))) => Credentials { user, password },
+            Ok(None) => Credentials {
+                user: url.user().map_or(nobody.user, Into::into),
+                password: url.password().map_or(nobody.password, Into::into),
+            },
+            Err(cause) => {
+                let cause = Box::new(cause);
+                return Err(Error::Trust { host: at, cause });
+            }
+        };
         // What ssh has for this host in its own configuration counts more than what is usual.
         let port = port.or((login != Login::Shell).then_some(usual));
         let server = format!("{}://{}@{at}", scheme.as_str(), who.user);
@@ -695,6 +702,25 @@ impl Store for Remote {
             let name = self.name(session, path)?;
             names::flush(session, path, &name)
         })
+    }
+}
+
+/// Returns the login that the user's netrc file has, where the URL has no password. Who is
+/// not named in the URL comes in clear as anonymous, whatever the file says.
+fn remembered(
+    login: Login,
+    host: &str,
+    url: &Url,
+) -> godwit_trust::Result<Option<(String, String)>> {
+    let is_asked = match login {
+        Login::Tls => true,
+        Login::Password => url.user().is_some(),
+        Login::Proof | Login::Shell => false,
+    };
+    let is_nobody = matches!(url.user(), Some("anonymous" | "ftp"));
+    match is_asked && !is_nobody && url.password().is_none() {
+        true => godwit_trust::netrc_login(host, url.user()),
+        false => Ok(None),
     }
 }
 
