@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     Checks, Error, Result, Take,
-    channel::{Mode, Watch},
+    channel::{Channel, Mode, Watch},
 };
 use godwit_core::{Block, Chain, Digest, Extents};
 use godwit_wire::{
@@ -36,26 +36,11 @@ impl Remote {
     /// in order. An error means that it is not whole, however much of it came.
     pub fn read_through(&self, path: &Path, through: &Through, into: &dyn Take) -> Result<Made> {
         self.with(path, |session| {
-            let name = self.name(session, path)?;
-            let line = line("ERET", through, &name)?;
-            let watch = self.watch_over_module(session)?;
-            let mut channel = session.open_data(Flow::Fetch, BLOCKS, 1, Hosts::One, &watch)?;
-            session.say(&line)?;
-            let begun = begin(session, &mut channel, path, self.0.options.stall)?;
+            let line = line("ERET", through, &self.name(session, path)?)?;
             let counted = Counted::over(into);
-            let carry = || channel.receive(BLOCKS, 0, &counted, &watch);
-            let options = &self.0.options;
-            let (_, last) = attend(
-                session,
-                options,
-                &watch,
-                path,
-                begun,
-                carry,
-                &mut |_| Ok(()),
-            )?;
-            session.keep_data(channel, Flow::Fetch, BLOCKS, 1, Hosts::One);
-            let told = Told::from_reply(&last).unwrap_or_default();
+            let carry =
+                |channel: &mut Channel, watch: &Watch| channel.receive(BLOCKS, 0, &counted, watch);
+            let (_, told) = self.over_module(session, path, Flow::Fetch, &[], &line, carry)?;
             Ok(Made {
                 bytes: counted.whole(&session.host, &told)?,
                 digest: told.blake3,
@@ -74,46 +59,60 @@ impl Remote {
         fill: &(dyn Fn(&dyn Take) -> Result<()> + Sync),
     ) -> Result<Made> {
         self.with(path, |session| {
-            let name = self.name(session, path)?;
-            let line = line("ESTO", through, &name)?;
-            let watch = self.watch_over_module(session)?;
-            let mut channel = session.open_data(Flow::Deliver, BLOCKS, 1, Hosts::One, &watch)?;
+            let line = line("ESTO", through, &self.name(session, path)?)?;
             let mut before = vec![Line::new("ALLO").and(size)];
             let digest = digest.filter(|_| session.family() == Family::Godwit);
             before.extend(digest.map(|digest| Line::new("SCKS BLAKE3").and(digest.hex())));
-            for reply in session.ask(&before)? {
-                faults::check(&session.host, path, &reply)?;
-            }
-            session.say(&line)?;
-            let begun = begin(session, &mut channel, path, self.0.options.stall)?;
             let checks = Checks {
                 blake3: false,
                 adler32: false,
             };
-            let carry = || {
-                let sending = channel.send(BLOCKS, 0, checks, &watch);
+            let carry = |channel: &mut Channel, watch: &Watch| {
+                let sending = channel.send(BLOCKS, 0, checks, watch);
                 fill(&sending)?;
                 sending.end()
             };
-            let options = &self.0.options;
-            let (sent, last) =
-                attend(
-                    session,
-                    options,
-                    &watch,
-                    path,
-                    begun,
-                    carry,
-                    &mut |_| Ok(()),
-                )?;
-            session.keep_data(channel, Flow::Deliver, BLOCKS, 1, Hosts::One);
-            let told = Told::from_reply(&last).unwrap_or_default();
+            let (sent, told) =
+                self.over_module(session, path, Flow::Deliver, &before, &line, carry)?;
             Ok(Made {
                 bytes: sent.bytes,
                 digest: told.blake3,
                 kept: told.kept,
             })
         })
+    }
+
+    /// Has bytes carried after `line`, which is said behind those `before` it. Returns what
+    /// came of it here, and what the server told of it.
+    fn over_module<T: Send>(
+        &self,
+        session: &mut Session,
+        path: &Path,
+        flow: Flow,
+        before: &[Line],
+        line: &Line,
+        carry: impl FnOnce(&mut Channel, &Watch) -> Result<T> + Send,
+    ) -> Result<(T, Told)> {
+        let options = &self.0.options;
+        let watch = self.watch_over_module(session)?;
+        let mut channel = session.open_data(flow, BLOCKS, 1, Hosts::One, &watch)?;
+        for reply in session.ask(before)? {
+            faults::check(&session.host, path, &reply)?;
+        }
+        session.say(line)?;
+        let begun = begin(session, &mut channel, path, options.stall)?;
+        let carry = || carry(&mut channel, &watch);
+        let (came, last) = attend(
+            session,
+            options,
+            &watch,
+            path,
+            begun,
+            carry,
+            &mut |_| Ok(()),
+        )?;
+        session.keep_data(channel, flow, BLOCKS, 1, Hosts::One);
+        Ok((came, Told::from_reply(&last).unwrap_or_default()))
     }
 
     fn watch_over_module(&self, session: &Session) -> Result<Watch> {
