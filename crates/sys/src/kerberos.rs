@@ -1,0 +1,467 @@
+//! Kerberos contexts, by the GSSAPI library that the machine has.
+//!
+//! What a token may be, whose name counts, and what is wrapped is known elsewhere; here the
+//! library is called, and what it gives is taken over and given back to it.
+
+#![allow(unsafe_code)] // each block says who guarantees what
+
+mod library;
+
+use library::{Bytes, KERBEROS, Library, Number, OF_HOST, OidSet, Place, Places, Thing, library};
+use std::{
+    ffi::{CString, c_int},
+    fmt,
+    os::unix::ffi::OsStrExt,
+    path::Path,
+    ptr, slice,
+};
+
+/// Why the library does not do it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Refused {
+    /// There is none that can be loaded.
+    Missing {
+        /// Which was looked for.
+        library: String,
+        /// What the loader said.
+        said: String,
+    },
+    /// It said no.
+    No {
+        /// Its status, as RFC 2744 numbers them.
+        major: u32,
+        /// What Kerberos calls it, where it is Kerberos that said no.
+        minor: i32,
+        /// Its own words.
+        said: String,
+    },
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing { library, said } => write!(f, "{library}: {said}"),
+            Self::No { said, .. } => f.write_str(said),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// What is done to bytes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Wrapping {
+    /// Nobody can change them.
+    Safe,
+    /// Nobody can read them either.
+    Private,
+}
+
+/// What was wrapped.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Unwrapped {
+    /// As it was before.
+    pub clear: Vec<u8>,
+    /// What had been done to it.
+    pub how: Wrapping,
+    /// Whether the library has seen that it came once and in its turn; it remembers a few
+    /// only, and does not know of two ways on which tokens overtake each other.
+    pub in_turn: bool,
+}
+
+/// What came of a token.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Stepped {
+    /// To be sent, if anything.
+    pub token: Vec<u8>,
+    /// Both sides are agreed.
+    pub stands: bool,
+}
+
+/// Who is at either end.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Ends {
+    /// Who began: `alice@REALM`, as the library writes it.
+    pub initiator: Vec<u8>,
+    /// Whom they wanted: `ftp/host@REALM`.
+    pub acceptor: Vec<u8>,
+    /// Whether what is wrapped can be made unreadable.
+    pub hides: bool,
+    /// Whether what is wrapped cannot be changed unseen.
+    pub is_safe: bool,
+    /// Whether the library looks for what is said twice.
+    pub sees_replays: bool,
+}
+
+/// A context in either role, of use to one thread at a time.
+pub struct KerberosContext {
+    library: &'static Library,
+    context: Thing,
+    side: Side,
+}
+
+/// What a side begins with.
+enum Side {
+    /// The keys of ours.
+    Acceptor(Thing),
+    /// The name of the other.
+    Initiator(Thing),
+}
+
+// SAFETY: the library's contexts, names and credentials belong to no thread; it asks only that
+// two do not use one at once, and whatever calls it here takes the context mutably.
+unsafe impl Send for KerberosContext {}
+
+impl KerberosContext {
+    /// Begins to wait for somebody, with the keys of a keytab; `None`: those that the
+    /// environment names, or the machine's.
+    pub fn accept(keytab: Option<&Path>) -> Result<Self, Refused> {
+        let library = library()?;
+        let mechanisms = OidSet {
+            count: 1,
+            elements: &raw const KERBEROS,
+        };
+        // A path with a zero byte is none, and found to be none by the library.
+        let named = keytab.map(|path| [b"FILE:", path.as_os_str().as_bytes()].concat());
+        let named = named.map(|name| CString::new(name).unwrap_or_default());
+        let place = Place {
+            key: c"keytab".as_ptr(),
+            value: named.as_ref().map_or(ptr::null(), |name| name.as_ptr()),
+        };
+        let places = Places {
+            count: 1,
+            elements: &raw const place,
+        };
+        let places = named.as_ref().map_or(ptr::null(), |_| &raw const places);
+        let (mut minor, mut keys) = (0, ptr::null_mut());
+        // SAFETY: all that is pointed to outlives the call, or is null where RFC 2744 takes that.
+        let major = unsafe {
+            (library.acquire_cred_from)(
+                &mut minor,
+                ptr::null_mut(),
+                FOREVER,
+                &raw const mechanisms,
+                TO_ACCEPT,
+                places,
+                &mut keys,
+                ptr::null_mut(),
+                ptr::null_mut(),
+            )
+        };
+        library.check(major, minor)?;
+        Ok(Self {
+            library,
+            context: ptr::null_mut(),
+            side: Side::Acceptor(keys),
+        })
+    }
+
+    /// Begins a conversation with `NAME@HOST`, by the ticket of the environment's cache.
+    pub fn initiate(target: &str) -> Result<Self, Refused> {
+        let library = library()?;
+        let text = Bytes::of(target.as_bytes());
+        let (mut minor, mut name) = (0, ptr::null_mut());
+        // SAFETY: text and kind outlive the call.
+        let major =
+            unsafe { (library.import_name)(&mut minor, &text, &raw const OF_HOST, &mut name) };
+        library.check(major, minor)?;
+        Ok(Self {
+            library,
+            context: ptr::null_mut(),
+            side: Side::Initiator(name),
+        })
+    }
+
+    /// Takes a token of the other side; an initiator's first is empty. After an error, or
+    /// once it stands, it must not be called again.
+    pub fn step(&mut self, token: &[u8]) -> Result<Stepped, Refused> {
+        let (came, mut said) = (Bytes::of(token), Bytes::none());
+        let mut minor = 0;
+        let library = self.library;
+        let major = match self.side {
+            // SAFETY: the context is ours and no other thread's; what is pointed to outlives the
+            // call. No bindings: those that the peer gives are then not looked at.
+            Side::Acceptor(keys) => unsafe {
+                (library.accept_sec_context)(
+                    &mut minor,
+                    &mut self.context,
+                    keys,
+                    &came,
+                    ptr::null(),
+                    ptr::null_mut(),
+                    ptr::null_mut(),
+                    &mut said,
+                    ptr::null_mut(),
+                    ptr::null_mut(),
+                    ptr::null_mut(),
+                )
+            },
+            // SAFETY: as above; without a credential it takes the default one.
+            Side::Initiator(target) => unsafe {
+                (library.init_sec_context)(
+                    &mut minor,
+                    ptr::null_mut(),
+                    &mut self.context,
+                    target,
+                    &raw const KERBEROS,
+                    WANTED,
+                    0,
+                    ptr::null(),
+                    &came,
+                    ptr::null_mut(),
+                    &mut said,
+                    ptr::null_mut(),
+                    ptr::null_mut(),
+                )
+            },
+        };
+        let token = library.take(said);
+        library.check(major, minor)?;
+        let stands = major & CONTINUE == 0;
+        Ok(Stepped { token, stands })
+    }
+
+    /// Returns who is at either end of a context that stands.
+    pub fn ends(&mut self) -> Result<Ends, Refused> {
+        let library = self.library;
+        let (mut minor, mut flags, mut is_open) = (0, 0, 0);
+        let (mut initiator, mut acceptor) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: the context is ours; null where RFC 2744 takes that, names are released below.
+        let major = unsafe {
+            (library.inquire_context)(
+                &mut minor,
+                self.context,
+                &mut initiator,
+                &mut acceptor,
+                ptr::null_mut(),
+                ptr::null_mut(),
+                &mut flags,
+                ptr::null_mut(),
+                &mut is_open,
+            )
+        };
+        let names = (library.text_of(initiator), library.text_of(acceptor));
+        library.check(major, minor)?;
+        if is_open == 0 {
+            return Err(Refused::No {
+                major: NO_CONTEXT,
+                minor: 0,
+                said: "the context does not stand".into(),
+            });
+        }
+        Ok(Ends {
+            initiator: names.0?,
+            acceptor: names.1?,
+            hides: flags & HIDES != 0,
+            is_safe: flags & INTEGRITY != 0,
+            sees_replays: flags & REPLAYS != 0,
+        })
+    }
+
+    /// Protects bytes for the other side.
+    pub fn wrap(&mut self, clear: &[u8], how: Wrapping) -> Result<Vec<u8>, Refused> {
+        let (came, mut wrapped) = (Bytes::of(clear), Bytes::none());
+        let (mut minor, mut hidden) = (0, 0);
+        let hide = c_int::from(how == Wrapping::Private);
+        // SAFETY: the context is ours; what is pointed to outlives the call.
+        let major = unsafe {
+            (self.library.wrap)(
+                &mut minor,
+                self.context,
+                hide,
+                0,
+                &came,
+                &mut hidden,
+                &mut wrapped,
+            )
+        };
+        let wrapped = self.library.take(wrapped);
+        self.library.check(major, minor)?;
+        match hide == 1 && hidden == 0 {
+            false => Ok(wrapped),
+            true => Err(Refused::No {
+                major: 0,
+                minor: 0,
+                said: "this context cannot make anything unreadable".into(),
+            }),
+        }
+    }
+
+    /// Returns what the other side protected. What the library knows to have come before is
+    /// refused.
+    pub fn unwrap(&mut self, wrapped: &[u8]) -> Result<Unwrapped, Refused> {
+        // MIT's library rotates it where it lies.
+        let mut wrapped = wrapped.to_vec();
+        let came = Bytes {
+            length: wrapped.len(),
+            at: wrapped.as_mut_ptr().cast(),
+        };
+        let mut clear = Bytes::none();
+        let (mut minor, mut hidden) = (0, 0);
+        // SAFETY: the context is ours; what is pointed to outlives the call.
+        let major = unsafe {
+            (self.library.unwrap)(
+                &mut minor,
+                self.context,
+                &came,
+                &mut clear,
+                &mut hidden,
+                ptr::null_mut(),
+            )
+        };
+        let clear = self.library.take(clear);
+        self.library.check(major, minor)?;
+        if major & TWICE != 0 {
+            return Err(self.library.refusal(major, minor));
+        }
+        let how = match hidden {
+            0 => Wrapping::Safe,
+            _ => Wrapping::Private,
+        };
+        Ok(Unwrapped {
+            clear,
+            how,
+            in_turn: major == 0,
+        })
+    }
+
+    /// Returns how many bytes fit into a token that is no longer than so many.
+    pub fn room(&mut self, token_bytes: u32, how: Wrapping) -> Result<u32, Refused> {
+        let hide = c_int::from(how == Wrapping::Private);
+        let (mut minor, mut room) = (0, 0);
+        // SAFETY: the context is ours; what is pointed to outlives the call.
+        let major = unsafe {
+            (self.library.wrap_size_limit)(
+                &mut minor,
+                self.context,
+                hide,
+                0,
+                token_bytes,
+                &mut room,
+            )
+        };
+        self.library.check(major, minor)?;
+        Ok(room)
+    }
+}
+
+impl Drop for KerberosContext {
+    fn drop(&mut self) {
+        let mut minor = 0;
+        // SAFETY: each is ours, or null, and nobody uses it again.
+        unsafe {
+            (self.library.delete_sec_context)(&mut minor, &mut self.context, ptr::null_mut());
+            match &mut self.side {
+                Side::Acceptor(keys) => (self.library.release_cred)(&mut minor, keys),
+                Side::Initiator(name) => (self.library.release_name)(&mut minor, name),
+            };
+        }
+    }
+}
+
+impl fmt::Debug for KerberosContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KerberosContext")
+    }
+}
+
+impl Library {
+    /// Makes an error of a status that is one.
+    fn check(&self, major: Number, minor: Number) -> Result<(), Refused> {
+        match major & ERRORS {
+            0 => Ok(()),
+            _ => Err(self.refusal(major, minor)),
+        }
+    }
+
+    fn refusal(&self, major: Number, minor: Number) -> Refused {
+        // Kerberos may have no objection of its own, and says so under some number.
+        let said = Some(self.words(minor, OF_MECHANISM)).filter(|said| minor != 0 && said != FINE);
+        let said = said.unwrap_or_else(|| self.words(major, OF_GSS));
+        Refused::No {
+            major,
+            minor: minor.cast_signed(),
+            said,
+        }
+    }
+
+    /// Returns what a status means, in the library's words.
+    fn words(&self, status: Number, of: c_int) -> String {
+        let (mut more, mut said) = (0, Vec::new());
+        for _ in 0..WORDS_MAX {
+            let (mut minor, mut text) = (0, Bytes::none());
+            // SAFETY: what is pointed to outlives the call.
+            let major = unsafe {
+                (self.display_status)(
+                    &mut minor,
+                    status,
+                    of,
+                    &raw const KERBEROS,
+                    &mut more,
+                    &mut text,
+                )
+            };
+            let text = self.take(text);
+            if major & ERRORS == 0 && !text.is_empty() {
+                said.push(String::from_utf8_lossy(&text).into_owned());
+            }
+            if major & ERRORS != 0 || more == 0 {
+                break;
+            }
+        }
+        match said.is_empty() {
+            true => format!("it does not say why (status {status})"),
+            false => said.join("; "),
+        }
+    }
+
+    /// Returns a name as text, and releases it.
+    fn text_of(&self, mut name: Thing) -> Result<Vec<u8>, Refused> {
+        if name.is_null() {
+            return Ok(Vec::new());
+        }
+        let (mut minor, mut text) = (0, Bytes::none());
+        // SAFETY: the name is ours, and released once.
+        let major = unsafe {
+            let major = (self.display_name)(&mut minor, name, &mut text, ptr::null_mut());
+            let mut unused = 0;
+            (self.release_name)(&mut unused, &mut name);
+            major
+        };
+        let text = self.take(text);
+        self.check(major, minor)?;
+        Ok(text)
+    }
+
+    /// Takes bytes over, and gives the library its own back.
+    fn take(&self, mut bytes: Bytes) -> Vec<u8> {
+        let taken = match bytes.at.is_null() {
+            true => Vec::new(),
+            // SAFETY: the library says that there are so many at this place, and keeps them until
+            // they are released, which is behind the copy.
+            false => unsafe { slice::from_raw_parts(bytes.at.cast::<u8>(), bytes.length) }.to_vec(),
+        };
+        let mut minor = 0;
+        // SAFETY: the library made them, and they are released once.
+        unsafe { (self.release_buffer)(&mut minor, &mut bytes) };
+        taken
+    }
+}
+
+/// RFC 2744, 3.9.1: errors of the call and of the routine; the rest is said beside a success.
+const ERRORS: Number = 0xffff_0000;
+const CONTINUE: Number = 1;
+const TWICE: Number = 2;
+const NO_CONTEXT: Number = 8 << 16;
+const FOREVER: Number = Number::MAX;
+const TO_ACCEPT: c_int = 2;
+const OF_GSS: c_int = 1;
+const OF_MECHANISM: c_int = 2;
+const REPLAYS: Number = 4;
+const HIDES: Number = 16;
+const INTEGRITY: Number = 32;
+/// Both sides prove who they are, and nothing is delegated. The order is not looked at, since
+/// lines and data go by different ways.
+const WANTED: Number = 2 | REPLAYS | HIDES | INTEGRITY;
+const WORDS_MAX: usize = 4;
+const FINE: &str = "Success";
