@@ -100,7 +100,13 @@ pub enum Error {
     KeyRefused { what: String, said: String },
     #[error("{subject} cannot delegate: {why}")]
     NoDelegation { subject: String, why: String },
-    /// The peer's tokens are not those of GSI.
+    /// The machine has no library that speaks Kerberos.
+    #[error("no Kerberos here: {library} cannot be loaded ({said})")]
+    NoKerberos { library: String, said: String },
+    /// Kerberos said no.
+    #[error("Kerberos: {said}")]
+    Ticket { why: NoTicket, said: String },
+    /// The peer's tokens are not those of GSI or Kerberos.
     #[error("the peer broke the security dialogue: {0}")]
     Token(String),
     /// The peer refused us, in TLS's own words.
@@ -125,6 +131,23 @@ pub enum Ours {
     No,
 }
 
+/// Why Kerberos said no, as far as there is something to be done.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[allow(missing_docs)]
+pub enum NoTicket {
+    /// There is none.
+    Nothing,
+    Expired,
+    /// Two clocks differ.
+    Clock,
+    /// The KDC does not know whom we want to speak to.
+    UnknownServer,
+    NoKdc,
+    /// A server's own keys.
+    Keys,
+    Other,
+}
+
 impl Error {
     /// Tells whether waiting can help.
     pub fn fault(&self) -> Fault {
@@ -132,6 +155,10 @@ impl Error {
             Self::NotYet { from, now, .. } => from
                 .duration_since(*now)
                 .map_or(Fault::Passing, Fault::NotYet),
+            Self::Ticket {
+                why: NoTicket::NoKdc,
+                ..
+            } => Fault::Passing,
             _ => Fault::Lasting,
         }
     }
@@ -184,6 +211,10 @@ impl Error {
                 "use the name that the certificate has, or have the host's certificate made for this one; \
                  if you know that it is the right server: --subject '{found}'"
             ),
+            Self::NoKerberos { .. } => {
+                "install it: libgssapi-krb5-2 (Debian); GODWIT_GSSAPI names another library".into()
+            }
+            Self::Ticket { why, .. } => return why.hint().map(Into::into),
             _ => return None,
         })
     }
@@ -223,6 +254,28 @@ impl Error {
     }
 }
 
+impl NoTicket {
+    fn hint(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Nothing => "get a ticket: kinit (klist shows those that you have)",
+            Self::Expired => "get a new ticket: kinit (klist shows those that you have)",
+            Self::Clock => {
+                "compare date -u here, at the server and at the KDC: clocks may differ by five minutes"
+            }
+            Self::UnknownServer => {
+                "use the name that the server's keys are for (klist -k there), or have some made for this one"
+            }
+            Self::NoKdc => {
+                "check krb5.conf (KRB5_CONFIG), and whether the network leads to the KDC"
+            }
+            Self::Keys => {
+                "the keytab must have a key of ftp/HOST or host/HOST, and be readable by the account that the node runs as (node.user)"
+            }
+            Self::Other => return None,
+        })
+    }
+}
+
 /// Lets `?` name what was being done when the library said no.
 pub(crate) trait Doing<T> {
     fn doing(self, doing: &'static str) -> Result<T>;
@@ -248,7 +301,7 @@ pub(crate) fn reasons(stack: &ErrorStack) -> String {
 }
 
 /// Returns the system's words without its number.
-fn why(cause: &io::Error) -> String {
+pub(crate) fn why(cause: &io::Error) -> String {
     let said = cause.to_string();
     said.split(" (os error")
         .next()

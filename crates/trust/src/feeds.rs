@@ -5,6 +5,7 @@ use crate::{
     Authorities, Channel, Credential, Delegate, Expect, KeyKind, Opened, Result, Rights, der,
     gridmap,
     identity::{host_names, slashed},
+    kerberos,
     lab::{Ca, Issue},
     policy::Policy,
     proxy::{self, Kind},
@@ -33,6 +34,11 @@ pub fn mapfile(bytes: &[u8]) {
 /// A file of rights.
 pub fn rights(bytes: &[u8]) {
     let _ = Rights::parse(&String::from_utf8_lossy(bytes));
+}
+
+/// A token of Kerberos, a principal, and frames of blocks.
+pub fn ticket(bytes: &[u8]) {
+    kerberos::feed(bytes);
 }
 
 /// DER, as extensions of certificates are.

@@ -97,6 +97,20 @@ impl fmt::Display for Identity {
 /// What all members of a cluster are called: the key does not tell them apart.
 const CLUSTER: &str = "/O=godwit/CN=cluster";
 
+/// Tells whether a text names somebody: `/O=Grid/CN=alice` as certificates do, or
+/// `alice@REALM` as Kerberos does. A name with stars is one too.
+pub fn is_name(text: &str) -> bool {
+    let is_plain = !text.contains(char::is_control);
+    is_plain && (text.starts_with('/') || is_principal(text))
+}
+
+/// Tells whether a text is one of Kerberos' names.
+pub(crate) fn is_principal(text: &str) -> bool {
+    let parts = text.rsplit_once('@');
+    let is_whole = parts.is_some_and(|(name, realm)| !name.is_empty() && !realm.is_empty());
+    is_whole && !text.starts_with('/')
+}
+
 /// Returns a name as OpenSSL's `oneline` form has it, which grid-mapfiles and policies use.
 pub(crate) fn slashed(name: &X509NameRef) -> String {
     let mut text = String::new();

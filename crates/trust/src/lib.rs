@@ -3,7 +3,8 @@
 //! A [`Channel`] is a conversation with somebody whose name was proved: tokens in, tokens
 //! out, as GSI has them (TLS records and nothing else). Names come from X.509 certificates
 //! and the proxies that people make of them (RFC 3820), judged by a directory of
-//! [`Authorities`]; or a key proves that somebody is a member of our cluster. No socket here, no protocol that carries the tokens, no account of
+//! [`Authorities`]; or a key proves that somebody is a member of our cluster. [`Kerberos`] is the same by a
+//! ticket. No socket here, no protocol that carries the tokens, no account of
 //! this machine.
 
 mod authorities;
@@ -19,6 +20,7 @@ pub mod feeds;
 mod gridmap;
 mod identity;
 mod kept;
+mod kerberos;
 mod keys;
 pub mod lab;
 mod netrc;
@@ -36,9 +38,11 @@ pub use channel::{
 pub use cluster::new_key;
 pub use credential::{Credential, KeyKind, NewProxy, Passphrase};
 pub use discover::{host_key_file, owner_files, proxy_file};
-pub use error::{Error, Ours, Result};
+pub use error::{Error, NoTicket, Ours, Result};
+pub use godwit_sys::Wrapping;
 pub use gridmap::Gridmap;
-pub use identity::Identity;
+pub use identity::{Identity, is_name};
+pub use kerberos::{Blocks, Blockwise, Kerberos};
 pub use netrc::netrc_login;
 pub use passwords::{Passwords, new_token, password_line};
 pub use rights::{DEEDS, Decision, Deed, Rights, Rule, not_toml};

@@ -4,7 +4,12 @@
 //! where none does the answer is no. Accounts of the machine, quotas and modes of files are
 //! others' business: this is asked before them.
 
-use crate::{Error, Identity, Result, credential::read, identity::spelled, pattern::fits};
+use crate::{
+    Error, Identity, Result,
+    credential::read,
+    identity::{is_name, spelled},
+    pattern::fits,
+};
 use serde::Deserialize;
 use std::{
     ffi::OsStr,
@@ -216,9 +221,9 @@ impl Who {
             "anyone" => Ok(Self::Anyone),
             "anonymous" => Ok(Self::Anonymous),
             "identified" => Ok(Self::Identified),
-            subject if subject.starts_with('/') => Ok(Self::Called(spelled(subject))),
+            subject if is_name(subject) => Ok(Self::Called(spelled(subject))),
             other => Err(format!(
-                "{other:?} is nobody: a subject begins with a slash, or say anyone, identified or anonymous"
+                "{other:?} is nobody: a subject begins with a slash, a principal has a realm behind @, or say anyone, identified or anonymous"
             )),
         }
     }
@@ -227,7 +232,9 @@ impl Who {
         match (self, who) {
             (Self::Anyone, _) | (Self::Anonymous, None) | (Self::Identified, Some(_)) => true,
             (Self::Called(pattern), Some(who)) => {
-                fits(pattern.as_bytes(), spelled(who.subject()).as_bytes())
+                // A certificate may end like a principal: *@REALM is not about it.
+                let is_alike = pattern.starts_with('/') == who.subject().starts_with('/');
+                is_alike && fits(pattern.as_bytes(), spelled(who.subject()).as_bytes())
             }
             _ => false,
         }
@@ -397,6 +404,23 @@ mod tests {
         let who = who.map(Identity::named);
         let decision = rights.decide(who.as_ref(), deed, Path::new(path));
         (decision.allowed, decision.rule.map(Rule::number))
+    }
+
+    #[test]
+    fn a_rule_of_a_realm_does_not_speak_of_certificates() {
+        let rule = "[[rule]]\nwho = \"*@LAB\"\nmay = \"read\"";
+        let rights = Rights::parse(rule).unwrap();
+        let may = |who: &str| {
+            let who = Identity::named(who);
+            rights
+                .decide(Some(&who), Deed::Read, Path::new("/a"))
+                .allowed
+        };
+        assert!(may("alice@LAB") && may("alice/admin@LAB"));
+        for other in ["alice@LAB.EVIL", "/O=Evil/CN=alice@LAB", "alice"] {
+            assert!(!may(other), "{other}");
+        }
+        Rights::parse("[[rule]]\nwho = \"@LAB\"\nmay = \"read\"").unwrap_err();
     }
 
     #[test]

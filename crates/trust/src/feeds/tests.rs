@@ -48,6 +48,10 @@ fn no_file_and_no_certificate_panics() {
     let asked = request_of(&WORLD.alice);
     let map = b"\"/O=Lab/CN=a \\\"b\\x41\" alice,bob # me\n/CN=c d\n".to_vec();
     let rules = b"[[rule]]\nwho = [\"anyone\"]\nmay = \"all\"\nunder = \"/a/*\"\n".to_vec();
+    let token =
+        b"\x60\x81\x90\x06\x09\x2a\x86\x48\x86\xf7\x12\x01\x02\x02\x01\x00alice@LAB".to_vec();
+    let principal = b"alice/admin@LAB".to_vec();
+    let frames = b"\0\0\0\x03abc\0\0\0\0".to_vec();
     for (take, seed) in [
         (policy as fn(&[u8]), &WORLD.policy),
         (mapfile, &map),
@@ -56,6 +60,9 @@ fn no_file_and_no_certificate_panics() {
         (certificate, &leaf),
         (request, &asked),
         (credential, &WORLD.pem),
+        (ticket, &token),
+        (ticket, &principal),
+        (ticket, &frames),
     ] {
         take(seed);
         for round in 0..rounds(2000) {

@@ -1,0 +1,460 @@
+//! A Kerberos security context: tokens in, tokens out, no socket (RFC 2228, appendix I, and
+//! RFC 4121).
+//!
+//! One token goes each way: the ticket with a proof of now, and the server's proof that it
+//! could read it. Then the same context wraps lines and, in [`Blocks`], what goes over data
+//! connections. Whose names are known here, and where tickets come from, is the business of
+//! the machine's Kerberos.
+
+mod blocks;
+mod frames;
+mod seen;
+
+pub use blocks::{Blocks, Blockwise};
+
+use crate::{
+    Error, Identity, Result, Step, TOKEN_BYTES_MAX,
+    error::NoTicket,
+    identity::{is_principal, spelled},
+};
+use godwit_sys::{Ends, KerberosContext, Refused, Unwrapped, Wrapping};
+use seen::Seen;
+use std::{
+    fmt, fs,
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// A context in either role.
+pub struct Kerberos {
+    /// Shared with the data connections of the same conversation.
+    context: Shared,
+    phase: Phase,
+    side: Side,
+    peer: Option<Identity>,
+    ourselves: Option<String>,
+    /// Bytes that the peer sent before it was known.
+    taken: usize,
+}
+
+type Shared = Arc<Mutex<Both>>;
+
+/// A context, and which tokens have come of it.
+struct Both {
+    context: KerberosContext,
+    /// The library looks for replays; yafc does not ask it to.
+    sees_replays: bool,
+    seen: Seen,
+}
+
+impl Both {
+    /// Returns what the peer protected, once.
+    fn unwrap(&mut self, token: &[u8]) -> Result<Unwrapped> {
+        let unwrapped = self.context.unwrap(token).map_err(refusal)?;
+        let is_new = match seen::number_of(token) {
+            Some(number) => self.seen.note(number),
+            // Of an older kind: the library has to know.
+            None => unwrapped.in_turn && self.sees_replays,
+        };
+        match is_new {
+            true => Ok(unwrapped),
+            false => Err(twice()),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Side {
+    Initiator,
+    Acceptor,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Phase {
+    /// Tokens go back and forth.
+    Underway,
+    Done,
+    /// What came before was wrong.
+    Broken,
+}
+
+impl Kerberos {
+    /// Begins as the server, with the keys of a keytab; `None`: of that which the environment
+    /// or the machine names. The first token is the peer's.
+    pub fn accept(keytab: Option<&Path>) -> Result<Self> {
+        if let Some(path) = keytab {
+            // The library's words for this name neither file nor cause.
+            fs::File::open(path).map_err(|cause| Error::Ticket {
+                why: NoTicket::Keys,
+                said: format!("{}: {}", path.display(), crate::error::why(&cause)),
+            })?;
+        }
+        let context = KerberosContext::accept(keytab).map_err(|why| no_keys(keytab, why))?;
+        Ok(Self::new(context, Side::Acceptor))
+    }
+
+    /// Begins as the client of a host, with the ticket that whoever runs this has; returns the
+    /// first token.
+    pub fn initiate(host: &str) -> Result<(Self, Vec<u8>)> {
+        let mut refused = None;
+        for kind in KINDS {
+            let target = format!("{kind}@{host}");
+            let begun = KerberosContext::initiate(&target)
+                .and_then(|mut context| context.step(&[]).map(|stepped| (context, stepped)));
+            let error = match begun {
+                Ok((context, stepped)) => {
+                    return Ok((Self::new(context, Side::Initiator), stepped.token));
+                }
+                Err(why) => refusal(why),
+            };
+            if !matches!(
+                &error,
+                Error::Ticket {
+                    why: NoTicket::UnknownServer,
+                    ..
+                }
+            ) {
+                return Err(error);
+            }
+            refused = Some(error);
+        }
+        let said = match refused {
+            Some(Error::Ticket { said, .. }) => said,
+            _ => String::new(),
+        };
+        let names = KINDS.map(|kind| format!("{kind}/{host}")).join(" nor ");
+        Err(Error::Ticket {
+            why: NoTicket::UnknownServer,
+            said: format!("the KDC knows neither {names} ({said})"),
+        })
+    }
+
+    fn new(context: KerberosContext, side: Side) -> Self {
+        Self {
+            context: Arc::new(Mutex::new(Both {
+                context,
+                sees_replays: false,
+                seen: Seen::default(),
+            })),
+            phase: Phase::Underway,
+            side,
+            peer: None,
+            ourselves: None,
+            taken: 0,
+        }
+    }
+
+    /// Tells whether a first token is one of GSSAPI in its frame (RFC 2743, 3.1), which no
+    /// record of TLS begins like.
+    pub fn is_token(token: &[u8]) -> bool {
+        token.first() == Some(&FRAME)
+    }
+
+    /// Takes the peer's token. After an error the context is of no use.
+    pub fn step(&mut self, token: &[u8]) -> Result<Step> {
+        self.taken += token.len();
+        let phase = std::mem::replace(&mut self.phase, Phase::Broken);
+        if phase != Phase::Underway {
+            return Err(Error::Token("it goes on after its end".into()));
+        }
+        if self.taken > TOKEN_BYTES_MAX {
+            return Err(Error::Token(format!(
+                "more than {TOKEN_BYTES_MAX} bytes in tokens"
+            )));
+        }
+        if self.side == Side::Acceptor && !is_of_kerberos(token) {
+            return Err(Error::Token("what came is no token of Kerberos".into()));
+        }
+        let stepped = self.context().context.step(token).map_err(refusal)?;
+        if stepped.stands {
+            self.meet()?;
+        }
+        self.phase = match stepped.stands {
+            true => Phase::Done,
+            false => Phase::Underway,
+        };
+        Ok(Step {
+            token: Some(stepped.token).filter(|token| !token.is_empty()),
+            done: stepped.stands,
+        })
+    }
+
+    /// Learns who the peer is, once that is proved.
+    fn meet(&mut self) -> Result<()> {
+        let ends = self.context().context.ends().map_err(refusal)?;
+        if !ends.hides || !ends.is_safe {
+            let why = "its context does not protect what is said";
+            return Err(Error::Token(why.into()));
+        }
+        self.context().sees_replays = ends.sees_replays;
+        let Ends {
+            initiator,
+            acceptor,
+            ..
+        } = ends;
+        self.peer = Some(match self.side {
+            Side::Initiator => {
+                self.ourselves = Some(String::from_utf8_lossy(&initiator).into_owned());
+                // Nobody asks who that is but the log; often its realm is left to the KDC.
+                Identity::named(String::from_utf8_lossy(&acceptor))
+            }
+            Side::Acceptor => {
+                must_be_for_us(&acceptor)?;
+                Identity::by_ticket(&initiator)?
+            }
+        });
+        Ok(())
+    }
+
+    /// Makes bytes unreadable to all but the peer.
+    pub fn wrap(&mut self, clear: &[u8]) -> Result<Vec<u8>> {
+        self.must_stand()?;
+        self.context()
+            .context
+            .wrap(clear, Wrapping::Private)
+            .map_err(refusal)
+    }
+
+    /// Returns what the peer protected, readably or not (`MIC` or `ENC`). A token seen before
+    /// is refused.
+    pub fn unwrap(&mut self, token: &[u8]) -> Result<Vec<u8>> {
+        self.must_stand()?;
+        let unwrapped = self.context().unwrap(token);
+        if unwrapped.is_err() {
+            self.phase = Phase::Broken;
+        }
+        Ok(unwrapped?.clear)
+    }
+
+    /// Returns who the peer is, once that is proved.
+    pub fn peer(&self) -> Option<&Identity> {
+        self.peer.as_ref()
+    }
+
+    /// Returns who an initiator has shown to be: `alice@REALM`.
+    pub fn ourselves(&self) -> Option<&str> {
+        self.ourselves.as_deref()
+    }
+
+    /// Returns what wraps the bytes of data connections.
+    pub fn blockwise(&self) -> Result<Blockwise> {
+        self.must_stand()?;
+        Ok(Blockwise::new(self.context.clone()))
+    }
+
+    fn context(&self) -> MutexGuard<'_, Both> {
+        held(&self.context)
+    }
+
+    fn must_stand(&self) -> Result<()> {
+        match self.phase {
+            Phase::Done => Ok(()),
+            _ => Err(Error::Token(
+                "a protected message where no context stands".into(),
+            )),
+        }
+    }
+}
+
+impl fmt::Debug for Kerberos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kerberos")
+            .field("peer", &self.peer)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Identity {
+    /// Returns somebody whose ticket was proved: `alice@REALM`. What could be taken for the
+    /// subject of a certificate is refused.
+    fn by_ticket(principal: &[u8]) -> Result<Self> {
+        let mut name = String::new();
+        for &byte in principal {
+            match byte {
+                b' '..=b'~' => name.push(char::from(byte)),
+                _ => name.push_str(&format!("\\x{byte:02X}")),
+            }
+        }
+        match is_principal(&name) && spelled(&name) == name {
+            true => Ok(Self::named(name)),
+            false => Err(Error::Token(format!(
+                "{name} is no name that can be told from others"
+            ))),
+        }
+    }
+}
+
+/// A ticket for something else on this host shows that somebody spoke to that, which may be
+/// less to be trusted than we are.
+fn must_be_for_us(acceptor: &[u8]) -> Result<()> {
+    let is_ours = |kind: &str| {
+        let rest = acceptor.strip_prefix(kind.as_bytes());
+        rest.is_some_and(|rest| rest.starts_with(b"/"))
+    };
+    match KINDS.iter().any(|kind| is_ours(kind)) {
+        true => Ok(()),
+        false => Err(Error::Token(format!(
+            "the ticket is for {}, and neither for ftp nor for host",
+            String::from_utf8_lossy(acceptor)
+        ))),
+    }
+}
+
+/// Tells whether a first token says in its frame that it is Kerberos' own: negotiation
+/// (SPNEGO) would bring mechanisms in that nobody asked for.
+fn is_of_kerberos(token: &[u8]) -> bool {
+    let behind_length = match token {
+        [FRAME, 0..=0x7f, rest @ ..] => rest,
+        [FRAME, 0x81, _, rest @ ..] => rest,
+        [FRAME, 0x82, _, _, rest @ ..] => rest,
+        [FRAME, 0x83, _, _, _, rest @ ..] => rest,
+        _ => return false,
+    };
+    behind_length.starts_with(KERBEROS)
+}
+
+/// What a peer may say before it is known, and what frames may be, for the feeds.
+pub(crate) fn feed(bytes: &[u8]) {
+    if is_of_kerberos(bytes) {
+        assert!(Kerberos::is_token(bytes));
+    }
+    seen::number_of(bytes);
+    if let Ok(who) = Identity::by_ticket(bytes) {
+        assert!(crate::is_name(who.subject()) && !who.subject().starts_with('/'));
+    }
+    let mut frames = frames::Frames::new(100);
+    for piece in bytes.chunks(7) {
+        frames.take_in(piece);
+        while let Ok(Some(block)) = frames.next() {
+            assert!(block.len() <= 100);
+        }
+    }
+}
+
+fn twice() -> Error {
+    Error::Token("a protected message came twice".into())
+}
+
+fn held(context: &Shared) -> MutexGuard<'_, Both> {
+    context.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn no_keys(keytab: Option<&Path>, why: Refused) -> Error {
+    match why {
+        Refused::Missing { .. } => refusal(why),
+        Refused::No { said, .. } => Error::Ticket {
+            why: NoTicket::Keys,
+            said: match keytab {
+                Some(path) => format!("{}: {said}", path.display()),
+                None => said,
+            },
+        },
+    }
+}
+
+fn refusal(why: Refused) -> Error {
+    let (major, minor, said) = match why {
+        Refused::Missing { library, said } => return Error::NoKerberos { library, said },
+        Refused::No { major, minor, said } => (major, minor, said),
+    };
+    if major & TWICE != 0 && major >> 16 == 0 {
+        return twice();
+    }
+    let why = match minor.wrapping_sub(KRB5) {
+        7 => NoTicket::UnknownServer,
+        32 => NoTicket::Expired,
+        33 | 37 => NoTicket::Clock,
+        156 => NoTicket::NoKdc,
+        _ => match major >> 16 {
+            NO_CREDENTIAL => NoTicket::Nothing,
+            // Told when a context that has just begun is looked at.
+            EXPIRED | CONTEXT_EXPIRED => NoTicket::Expired,
+            _ => NoTicket::Other,
+        },
+    };
+    let said = match major >> 16 {
+        CONTEXT_EXPIRED => "the ticket has expired".into(),
+        _ => said,
+    };
+    Error::Ticket { why, said }
+}
+
+/// What servers are called before the slash, in the order in which clients ask for them.
+const KINDS: [&str; 2] = ["ftp", "host"];
+const FRAME: u8 = 0x60;
+/// The number of Kerberos as DER has it: 1.2.840.113554.1.2.2.
+const KERBEROS: &[u8] = b"\x06\x09\x2a\x86\x48\x86\xf7\x12\x01\x02\x02";
+/// What Kerberos' own errors are counted from.
+const KRB5: i32 = -1_765_328_384;
+/// What the library says beside a success.
+const TWICE: u32 = 2;
+const NO_CREDENTIAL: u32 = 7;
+const EXPIRED: u32 = 11;
+const CONTEXT_EXPIRED: u32 = 12;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_of_another_mechanism_is_none_of_kerberos() {
+        let framed =
+            |length: &[u8], number: &[u8]| [&[FRAME], length, number, b"\x01\x00"].concat();
+        for length in [
+            &b"\x20"[..],
+            b"\x81\x90",
+            b"\x82\x02\x00",
+            b"\x83\x01\x00\x00",
+        ] {
+            assert!(is_of_kerberos(&framed(length, KERBEROS)));
+            let spnego = b"\x06\x06\x2b\x06\x01\x05\x05\x02";
+            assert!(!is_of_kerberos(&framed(length, spnego)));
+        }
+        for wrong in [
+            &b""[..],
+            b"\x60",
+            b"\x60\x82",
+            b"\x16\x03\x01",
+            &framed(b"\x88", KERBEROS),
+        ] {
+            assert!(!is_of_kerberos(wrong));
+        }
+    }
+
+    #[test]
+    fn only_tickets_for_ftp_and_host_are_for_us() {
+        for name in ["ftp/fermi@R", "host/fermi@R"] {
+            must_be_for_us(name.as_bytes()).unwrap();
+        }
+        for name in [
+            "HTTP/fermi@R",
+            "ftp@R",
+            "ftpd/fermi@R",
+            "",
+            "nfs/ftp/fermi@R",
+        ] {
+            let error = must_be_for_us(name.as_bytes()).unwrap_err();
+            assert!(
+                error.to_string().contains("neither for ftp nor for host"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_principal_cannot_be_taken_for_a_certificate() {
+        let named = |name: &str| Identity::by_ticket(name.as_bytes());
+        assert_eq!(named("alice/admin@R").unwrap().subject(), "alice/admin@R");
+        assert_eq!(named("j\u{fc}rg@R").unwrap().subject(), "j\\xC3\\xBCrg@R");
+        for wrong in [
+            "/O=Grid/CN=alice@R",
+            "alice",
+            "a/Email=b@R",
+            "@R",
+            "alice@",
+            "",
+        ] {
+            named(wrong).unwrap_err();
+        }
+    }
+}
