@@ -339,7 +339,7 @@ pub fn server(bytes: &[u8]) {
     };
     let mut session = Session::new(Profile {
         modules: MODULES.map(module).into(),
-        offers_gsi: true,
+        offers_gssapi: true,
         ..Profile::default()
     });
     let mut said = Vec::new();

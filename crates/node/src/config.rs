@@ -42,6 +42,8 @@ pub struct Config {
     pub accounts: Accounts,
     /// By what the node proves who it is, and whom it believes.
     pub trust: Trust,
+    /// By what the node can read tickets.
+    pub kerberos: Kerberos,
     /// Who comes in by a password or a token, under TLS.
     pub passwords: Passwords,
     /// Whom the node believes to be of its kind.
@@ -123,6 +125,18 @@ pub struct Trust {
     pub gridmap: Option<PathBuf>,
     /// Whether who shows a limited proxy is turned away.
     pub refuses_limited: bool,
+}
+
+/// By what the node can read tickets.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub enum Kerberos {
+    /// By the keys where the environment says, or the machine has them.
+    #[default]
+    Found,
+    /// By those of this file.
+    Keytab(PathBuf),
+    /// It reads none.
+    Off,
 }
 
 /// Who comes in by a password or a token.
@@ -303,7 +317,7 @@ pub struct Key {
 }
 
 /// Every key there is.
-pub const KEYS: [Key; 36] = [
+pub const KEYS: [Key; 37] = [
     Key {
         name: "node.export",
         default: ".",
@@ -447,12 +461,17 @@ pub const KEYS: [Key; 36] = [
     Key {
         name: "trust.gridmap",
         default: "",
-        about: "who may log in by GSI; empty: GRIDMAP, ~/.gridmap or, for root, /etc/grid-security/grid-mapfile",
+        about: "who may log in by GSI or Kerberos; empty: GRIDMAP, ~/.gridmap or, for root, /etc/grid-security/grid-mapfile",
     },
     Key {
         name: "trust.limited_proxies",
         default: "yes",
         about: "no: who shows a limited proxy, as running jobs have them, is turned away",
+    },
+    Key {
+        name: "kerberos.keytab",
+        default: "",
+        about: "keys of ftp/HOST or host/HOST for logins by Kerberos; empty: KRB5_KTNAME or /etc/krb5.keytab; none: no Kerberos",
     },
     Key {
         name: "passwords.file",
@@ -592,6 +611,11 @@ impl Config {
             gridmap: file("trust.gridmap"),
             refuses_limited: !take.one("trust.limited_proxies", parse_bool)?,
         };
+        let kerberos = match take.text("kerberos.keytab").trim() {
+            "" => Kerberos::Found,
+            "none" => Kerberos::Off,
+            path => Kerberos::Keytab(path.into()),
+        };
         let passwords = Passwords {
             file: file("passwords.file"),
             in_clear: take.one("passwords.in_clear", parse_bool)?,
@@ -622,6 +646,7 @@ impl Config {
             data,
             accounts,
             trust,
+            kerberos,
             passwords,
             cluster,
             stripes: take.one("stripes.members", parse_members)?,
@@ -767,7 +792,7 @@ fn key_of_variable(name: &str, text: &str) -> Result<Option<&'static str>, Error
 /// How our variables begin.
 const OURS: &str = "GODWIT_";
 /// What variables without a key mean, in lower case: see `godwit help environment`.
-const OF_OTHERS: [&str; 5] = ["config", "log", "ssh", "crash", "child"];
+const OF_OTHERS: [&str; 6] = ["config", "log", "ssh", "gssapi", "crash", "child"];
 /// So many wrong letters still look like a slip.
 const SLIPS_MAX: usize = 3;
 

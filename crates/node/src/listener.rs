@@ -133,14 +133,16 @@ impl Node {
             listeners.push((address, listener));
         }
         // Its key may be root's alone.
-        let trust = Trust::begin(
+        let mut trust = Trust::begin(
             config.trust.clone(),
             config.cluster.clone(),
+            config.kerberos.clone(),
             accounts.steward(),
         )
         .map_err(Error::Trust)?;
         accounts.give_up_root(config.state.as_deref())?;
         trust.begin_cluster().map_err(Error::Trust)?;
+        trust.begin_kerberos().map_err(Error::Trust)?;
         trust.begin_logins(&config)?;
         let shared = Arc::new(Shared::begin(config, accounts, trust, false)?);
         let descriptors = raise_open_files().map_err(Error::Start)?;

@@ -131,7 +131,7 @@ impl Session {
             line_bytes_max: limits.line_bytes,
             pipeline_max: limits.pipeline,
             data_ports: shared.config.data.ports.clone().map(Iterator::count),
-            offers_gsi: shared.trust.is_offered() && !shared.is_let_in,
+            offers_gssapi: shared.trust.offers_gssapi() && !shared.is_let_in,
             offers_cluster: shared.trust.offers_cluster() && !shared.is_let_in,
             offers_tls: shared.trust.offers_tls() && !shared.is_let_in,
             passwords_need_tls: shared.passwords.is_some()

@@ -3,7 +3,10 @@
 //! The two ends become one socket, so that a session need not know. Data goes over
 //! connections of its own, to where `ssh` says this machine is.
 
-use crate::{Config, Error, accounts::Accounts, listener::Shared, session::Session, trust::Trust};
+use crate::{
+    Config, Error, accounts::Accounts, config::Kerberos, listener::Shared, session::Session,
+    trust::Trust,
+};
 use std::{
     env,
     io::{self, Read, Write},
@@ -17,7 +20,7 @@ use std::{
 pub fn attend(config: Config) -> Result<(), Error> {
     let accounts = Accounts::of_this_process(&config);
     let (trust, cluster) = (config.trust.clone(), config.cluster.clone());
-    let trust = Trust::begin(trust, cluster, None).map_err(Error::Trust)?;
+    let trust = Trust::begin(trust, cluster, Kerberos::Off, None).map_err(Error::Trust)?;
     let shared = Arc::new(Shared::begin(config, accounts, trust, true)?);
     let (ours, theirs) = UnixStream::pair().map_err(Error::Start)?;
     let pump = || -> io::Result<_> {

@@ -6,11 +6,11 @@
 
 use crate::{Config, Error, config};
 use godwit_sys::Steward;
-use godwit_trust::{Authorities, Credential, Gridmap, Identity};
+use godwit_trust::{Authorities, Credential, Gridmap, Identity, Kerberos};
 use std::{
     env, io,
     net::IpAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
     time::SystemTime,
 };
@@ -20,7 +20,9 @@ use std::{
 pub(crate) struct Trust {
     config: config::Trust,
     cluster: config::Cluster,
+    kerberos: config::Kerberos,
     is_offered: bool,
+    reads_tickets: bool,
     offers_tls: bool,
     /// Opens a key that root alone may read.
     steward: Option<Steward>,
@@ -41,13 +43,16 @@ impl Trust {
     pub(crate) fn begin(
         config: config::Trust,
         cluster: config::Cluster,
+        kerberos: config::Kerberos,
         steward: Option<&Steward>,
     ) -> godwit_trust::Result<Self> {
         let is_named = config.certificate.is_some() || config.authorities.is_some();
         let mut trust = Self {
             config,
             cluster,
+            kerberos,
             is_offered: false,
+            reads_tickets: false,
             offers_tls: false,
             steward: steward.cloned(),
             kept: Mutex::default(),
@@ -84,6 +89,41 @@ impl Trust {
         self.offers_tls
     }
 
+    /// Looks whether tickets can be read, by whom the node has become. A keytab that was named
+    /// must be good; one that was only found, and is not, is told to the log.
+    pub(crate) fn begin_kerberos(&mut self) -> godwit_trust::Result<()> {
+        let is_there = variable("KRB5_KTNAME").is_some() || Path::new(KEYTAB).exists();
+        if self.kerberos == config::Kerberos::Off
+            || (self.kerberos == config::Kerberos::Found && !is_there)
+        {
+            return Ok(());
+        }
+        match self.read_tickets() {
+            Ok(_) => {
+                self.reads_tickets = true;
+                tracing::info!(keytab = ?self.kerberos, gridmap = ?self.gridmap(), "offer Kerberos");
+            }
+            Err(error) if self.kerberos == config::Kerberos::Found => {
+                tracing::info!(%error, "no Kerberos");
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Begins to wait for somebody's ticket.
+    pub(crate) fn read_tickets(&self) -> godwit_trust::Result<Kerberos> {
+        Kerberos::accept(match &self.kerberos {
+            config::Kerberos::Keytab(path) => Some(path),
+            _ => None,
+        })
+    }
+
+    /// Tells whether tickets are worth a try.
+    pub(crate) fn reads_tickets(&self) -> bool {
+        self.reads_tickets
+    }
+
     /// Looks whether the key of the cluster can be read, by whom the node has become.
     pub(crate) fn begin_cluster(&self) -> godwit_trust::Result<()> {
         let cluster = &self.cluster;
@@ -109,7 +149,7 @@ impl Trust {
             if config.is_flag("trust.gridmap") {
                 return Err(Error::Gridmap(error));
             }
-            if self.is_offered || self.offers_cluster() {
+            if self.offers_gssapi() || self.offers_cluster() {
                 tracing::warn!(
                     %error,
                     "nobody whom the gridmap would name can log in; mend the file, or name another: \
@@ -175,9 +215,9 @@ impl Trust {
         }
     }
 
-    /// Tells whether it is worth a try.
-    pub(crate) fn is_offered(&self) -> bool {
-        self.is_offered
+    /// Tells whether `AUTH GSSAPI` is worth a try: by certificates, or by tickets.
+    pub(crate) fn offers_gssapi(&self) -> bool {
+        self.is_offered || self.reads_tickets
     }
 
     /// Returns who we are and whom we believe; `None` if nobody ever said who we are.
@@ -331,5 +371,7 @@ fn variable(name: &str) -> Option<PathBuf> {
         .map(Into::into)
 }
 
+/// Where machines have their keys.
+const KEYTAB: &str = "/etc/krb5.keytab";
 /// GCT: whichever account the gridmap names first.
 const MAPPED: &str = ":globus-mapping:";

@@ -64,8 +64,8 @@ pub enum Error {
     Login {
         host: String,
         said: String,
-        /// What was shown was a certificate, not a password.
-        by_certificate: bool,
+        /// What the server was shown.
+        by: Shown,
     },
     /// Either side did not prove to the other who it is.
     #[error("{host}: {cause}")]
@@ -112,6 +112,15 @@ pub enum Error {
     Canceled,
     #[error("{}: {}", .path.display(), why(.cause))]
     Io { path: PathBuf, cause: io::Error },
+}
+
+/// By what somebody wanted to come in.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[allow(missing_docs)]
+pub enum Shown {
+    Password,
+    Certificate,
+    Ticket,
 }
 
 fn first(missing: &Extents) -> u64 {
@@ -266,10 +275,14 @@ impl Error {
                 "make a proxy of your certificate: godwit proxy init".into()
             }
             Self::Login {
-                by_certificate: true,
+                by: Shown::Certificate,
                 ..
             } => "see what was shown: godwit proxy info; the server must have an account for that name, \
                   and its authority not have revoked it"
+                .into(),
+            Self::Login {
+                by: Shown::Ticket, ..
+            } => "see what was shown: klist; the server must take tickets, and have an account for that principal"
                 .into(),
             Self::Login { .. } => "check user name and password, in the URL or in ~/.netrc".into(),
             Self::NoSpace { .. } => {

@@ -26,13 +26,13 @@ mod tuning;
 mod width;
 
 pub use dir::{Dir, Opener, Partial};
-pub use error::{Error, Result};
+pub use error::{Error, Result, Shown};
 pub use faulty::{Faulty, Trouble};
 pub use flow::Flow;
 pub use godwit_wire::shield::Level;
 pub use journal::Journal;
 pub use memory::Memory;
-pub use remote::{Appear, Made, Member, Proofs, Remote, RemoteOptions, Trust, Whom};
+pub use remote::{Appear, By, Made, Member, Proofs, Remote, RemoteOptions, Trust, Whom};
 pub use slow::{Pace, Slow};
 pub use store::{
     Can, Checks, Entry, Finished, Given, How, Kind, Lying, Nowhere, Origin, Read, SMALL_BYTES, Set,

@@ -31,7 +31,7 @@ pub use transfer::Urgent;
 
 use crate::{
     command::{Command, Refusal},
-    shield::{Guard, Level, Shield},
+    shield::{Cover, Guard, Level, Shield},
 };
 use data::Data;
 use queue::{Queue, Queued};
@@ -58,8 +58,12 @@ pub struct Session {
     proof: secure::Proof,
     /// What wraps the lines that follow the next 235.
     guard: Option<Box<dyn Guard>>,
-    /// What was said of data under TLS before the login.
+    /// What covers data connections, once both have proved who they are.
+    cover: Cover,
+    /// What was said of data before the login.
     level: Level,
+    /// `PBSZ`, where data goes in blocks.
+    block_bytes: Option<u32>,
     /// What the client sent that was not protected as it must be.
     spoiled: Option<crate::Error>,
     /// What the client said of itself.
@@ -80,7 +84,7 @@ pub struct Profile {
     /// How many sessions can have a data port at once, if that is limited.
     pub data_ports: Option<usize>,
     /// Whether `AUTH GSSAPI` is worth a try.
-    pub offers_gsi: bool,
+    pub offers_gssapi: bool,
     /// Whether `AUTH GODWIT` is.
     pub offers_cluster: bool,
     /// Whether `AUTH TLS` is.
@@ -121,7 +125,7 @@ impl Default for Profile {
             line_bytes_max: 64 << 10, // lines of ADAT and DCSC carry certificate chains
             pipeline_max: 16_384,
             data_ports: None,
-            offers_gsi: false,
+            offers_gssapi: false,
             offers_cluster: false,
             offers_tls: false,
             passwords_need_tls: false,
@@ -230,7 +234,9 @@ impl Session {
             shield: Shield::Clear,
             proof: secure::Proof::None,
             guard: None,
+            cover: Cover::Proofs,
             level: Level::Clear,
+            block_bytes: None,
             spoiled: None,
             note: String::new(),
         }
@@ -416,13 +422,17 @@ impl Session {
         }
         match command {
             // These need no login.
-            Command::User(user) => self.user_command(user),
+            Command::User(user) => return self.user_command(user),
             Command::Pass(password) => return self.pass(password),
             Command::Auth(mechanism) => return self.authenticate(&mechanism),
             Command::Adat(token) => return self.prove(token),
             Command::Wrapped => self.say.line(503, "Nothing is protected yet: AUTH first."),
             Command::Ccc => self.keep_control(),
             Command::Pbsz(size) if self.shield.is_flow() => self.size_protected_blocks(size),
+            Command::Pbsz(size) if self.goes_in_blocks() => self.size_blocks(size),
+            Command::Prot(level) if self.goes_in_blocks() => {
+                return self.set_level_of_blocks(&level);
+            }
             Command::Prot(level) if self.shield.is_flow() => {
                 return self.set_level_under_tls(&level);
             }

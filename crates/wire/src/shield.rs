@@ -71,6 +71,17 @@ pub enum Level {
     Private,
 }
 
+/// By what data connections are protected.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Cover {
+    /// By a proof on each of them, and TLS behind it (GFD.20).
+    #[default]
+    Proofs,
+    /// By what wraps the control channel's lines, in blocks (RFC 2228); nothing is proved by it
+    /// while bytes go in clear.
+    Blocks,
+}
+
 /// Which line of a reply it is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Row {

@@ -9,7 +9,7 @@ use godwit_wire::{
         Answer, Ask, Cause, Change, Failure, Give, Kind, Mechanism, Outcome, Place, Profile,
         Removed, Session, Stat, Step, Want, Welcome,
     },
-    shield::{Guard, Spoiled},
+    shield::{Cover, Guard, Spoiled},
     transcript::{By, Spoken, parse},
 };
 use std::{
@@ -345,7 +345,7 @@ impl Talk {
             guard: None,
             offers_gsi,
             session: Session::new(Profile {
-                offers_gsi,
+                offers_gssapi: offers_gsi,
                 ..Profile::default()
             }),
             world: World::new(),
@@ -447,7 +447,8 @@ impl Talk {
                         b"me" | b"me, ahead" => {
                             self.session.guard_with(Box::new(Turned::default()));
                             let token = (token == b"me, ahead").then(|| b"fine".into());
-                            Answer::Proved { token }
+                            let cover = Cover::Proofs;
+                            Answer::Proved { token, cover }
                         }
                         _ => Answer::Failed(Failure::of_login("Who is that?")),
                     };

@@ -56,8 +56,8 @@ impl Session {
         if self.stripes.as_ref().is_some_and(Stripes::is_alive) {
             return true;
         }
-        if self.is_under_tls() {
-            return false; // members have certificates of their own names
+        if self.is_under_tls() || self.is_by_ticket() {
+            return false; // members have certificates of their own names, and no part in a ticket
         }
         let login = match self.login_at_members() {
             Ok(login) => login,

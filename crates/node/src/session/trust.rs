@@ -4,14 +4,16 @@ use super::Session;
 use crate::{config::Access, failure::failure, listener::ANONYMOUS};
 use godwit_store::{
     Flow, Whom,
-    channel::{Part, Safety},
+    channel::{Part, Safety, Tls},
 };
 use godwit_sys::wait_readable;
-use godwit_trust::{Authorities, Channel, Credential, Expect, Identity, Resumption};
+use godwit_trust::{
+    Authorities, Blockwise, Channel, Credential, Expect, Identity, Kerberos, Resumption, is_name,
+};
 use godwit_wire::{
     client::ACTS_FOR,
     server::{Answer, Cause, Failure, Leg, Mechanism, Welcome, is_nobody},
-    shield::{DataPeer, Guard, Level, Spoiled},
+    shield::{Cover, DataPeer, Guard, Level, Spoiled},
 };
 use std::time::Duration;
 
@@ -21,8 +23,14 @@ pub(super) enum Proof {
     /// It has not tried.
     #[default]
     None,
+    /// Its first token will show by what: a certificate, if we have one ourselves, or a ticket.
+    Offered(Result<Box<Underway>, Failure>),
     /// Tokens go back and forth.
     Underway(Box<Underway>),
+    /// A ticket has come, and more is due.
+    Ticket(Box<Kerberos>),
+    /// Its ticket was good.
+    Known(Box<Known>),
     /// It has.
     Done(Box<Proved>),
     /// Only we have, by this certificate: all is under TLS.
@@ -49,8 +57,30 @@ pub(super) struct Proved {
     pub(super) instead: Option<(Credential, Authorities)>,
 }
 
+/// Who showed a ticket.
+#[derive(Debug)]
+pub(super) struct Known {
+    peer: Identity,
+    /// What protects data.
+    data: Blockwise,
+}
+
 impl Session {
     pub(super) fn authenticate(&mut self, by: Mechanism) -> Result<Answer, Failure> {
+        let underway = match by {
+            Mechanism::Tls => return self.begin_tls(),
+            Mechanism::Gssapi | Mechanism::Godwit => self.begin_proof(by),
+        };
+        self.proof = match by {
+            // The other way may do.
+            Mechanism::Gssapi if self.shared.trust.reads_tickets() => Proof::Offered(underway),
+            _ => Proof::Underway(underway?),
+        };
+        Ok(Answer::Done)
+    }
+
+    /// Begins with what certificates or keys of a cluster prove.
+    fn begin_proof(&self, by: Mechanism) -> Result<Box<Underway>, Failure> {
         let trust = &self.shared.trust;
         let (ours, none) = match by {
             Mechanism::Gssapi => (trust.ours(), "this node has no certificate."),
@@ -60,7 +90,7 @@ impl Session {
                 });
                 (ours, "this node is in no cluster that you could be in.")
             }
-            Mechanism::Tls => return self.begin_tls(),
+            Mechanism::Tls => (Ok(None), "TLS begins otherwise."),
         };
         let (ours, authorities) = match ours {
             Ok(Some(ours)) => ours,
@@ -71,12 +101,11 @@ impl Session {
             }
         };
         let channel = Channel::accept(&ours, &authorities).map_err(|error| refusal(&error))?;
-        self.proof = Proof::Underway(Box::new(Underway {
+        Ok(Box::new(Underway {
             channel,
             ours,
             authorities,
-        }));
-        Ok(Answer::Done)
+        }))
     }
 
     /// What follows is under TLS, data connections too if the client wants it.
@@ -109,9 +138,20 @@ impl Session {
     }
 
     pub(super) fn prove(&mut self, token: &[u8]) -> Result<Answer, Failure> {
-        let Proof::Underway(mut underway) = std::mem::take(&mut self.proof) else {
-            return Err(Failure::of_login("AUTH GSSAPI first."));
+        let mut underway = match std::mem::take(&mut self.proof) {
+            Proof::Underway(underway) => underway,
+            Proof::Offered(_) if Kerberos::is_token(token) => {
+                let ticket = self.shared.trust.read_tickets();
+                return self.take_ticket(Box::new(ticket.map_err(|error| refusal(&error))?), token);
+            }
+            Proof::Offered(underway) => underway?,
+            Proof::Ticket(ticket) => return self.take_ticket(ticket, token),
+            _ => return Err(Failure::of_login("AUTH GSSAPI first.")),
         };
+        if Kerberos::is_token(token) {
+            let why = "This node takes no tickets (Kerberos), only certificates (GSI).";
+            return Err(Failure::of_login(why));
+        }
         let step = underway
             .channel
             .step(token)
@@ -156,7 +196,47 @@ impl Session {
             instead: None,
         }));
         self.machine.guard_with(Box::new(Lines(channel)));
-        Ok(Answer::Proved { token })
+        Ok(Answer::Proved {
+            token,
+            cover: Cover::Proofs,
+        })
+    }
+
+    /// Takes a token of Kerberos.
+    fn take_ticket(&mut self, mut ticket: Box<Kerberos>, token: &[u8]) -> Result<Answer, Failure> {
+        let step = ticket.step(token).map_err(|error| refusal(&error))?;
+        if !step.done {
+            self.proof = Proof::Ticket(ticket);
+            return match step.token {
+                Some(token) => Ok(Answer::Token(token)),
+                None => Err(Failure::of_login("That token is not whole.")),
+            };
+        }
+        let data = ticket.blockwise().map_err(|error| refusal(&error))?;
+        let Some(peer) = ticket.peer().cloned() else {
+            return Err(Failure::of_login("Nobody proved anything."));
+        };
+        tracing::info!(%peer, "authenticated by a ticket");
+        self.proof = Proof::Known(Box::new(Known { peer, data }));
+        self.machine.guard_with(Box::new(TicketLines(*ticket)));
+        Ok(Answer::Proved {
+            token: step.token,
+            cover: Cover::Blocks,
+        })
+    }
+
+    /// Tells whether whoever speaks has shown a ticket.
+    pub(super) fn is_by_ticket(&self) -> bool {
+        matches!(self.proof, Proof::Known(_))
+    }
+
+    /// Returns who proved who they are.
+    fn proved_peer(&self) -> Option<&Identity> {
+        match &self.proof {
+            Proof::Done(proved) => Some(&proved.peer),
+            Proof::Known(known) => Some(&known.peer),
+            _ => None,
+        }
     }
 
     /// Tells whether the one who speaks is a member of the cluster, for whomever it acts.
@@ -172,10 +252,10 @@ impl Session {
         if is_nobody(user) {
             return self.login_of_anybody();
         }
-        let Proof::Done(proved) = &self.proof else {
+        let Some(peer) = self.proved_peer() else {
             return self.login_by_password(user, password);
         };
-        let peer = match whom(&proved.peer, password) {
+        let peer = match whom(peer, password) {
             Ok(peer) => peer,
             Err(why) => return self.turn_down(user, why),
         };
@@ -250,10 +330,8 @@ impl Session {
             .shared
             .dir_of(&account, peer)
             .map_err(|error| failure(&error))?;
-        let by = match &self.proof {
-            Proof::Done(proved) if proved.peer != *peer => proved.peer.chain().first(),
-            _ => None,
-        };
+        let by = self.proved_peer().filter(|proved| *proved != peer);
+        let by = by.and_then(|proved| proved.chain().first());
         tracing::info!(user = account, %peer, by, "login");
         self.serve_for(match peer.is_member() {
             true => Whom::Myself,
@@ -286,14 +364,14 @@ impl Session {
 
     fn who_may_come(&self) -> String {
         let anonymous = self.shared.config.anonymous != Access::None;
-        let gsi = self.shared.trust.is_offered();
+        let proof = self.shared.trust.offers_gssapi();
         if self.shared.passwords.is_some() && self.is_under_tls() {
             return "Login incorrect: this server wants a name and a password or token.".into();
         }
-        if !anonymous && !gsi && self.shared.trust.offers_cluster() {
+        if !anonymous && !proof && self.shared.trust.offers_cluster() {
             return "Login incorrect: this server knows only members of its cluster.".into();
         }
-        let who = match (anonymous, gsi) {
+        let who = match (anonymous, proof) {
             (true, true) => {
                 "this server knows anonymous, and whoever proves by AUTH GSSAPI who they are."
             }
@@ -317,6 +395,9 @@ impl Session {
             let wanted = leg.level == Level::Private;
             return Ok(wanted.then(|| Safety::of_server(host.clone())));
         }
+        if let Proof::Known(known) = &self.proof {
+            return Ok(Safety::of_blocks(&known.data, leg.level, leg.block_bytes));
+        }
         if leg.peer == DataPeer::Anyone {
             return Ok(None);
         }
@@ -331,7 +412,7 @@ impl Session {
             None => (&proved.credential, &proved.authorities, &proved.peer),
             Some((credential, authorities)) => (credential, authorities, &credential.identity()),
         };
-        Ok(Some(Safety {
+        Ok(Some(Safety::Tls(Box::new(Tls {
             credential: credential.clone(),
             authorities: authorities.clone(),
             expect: Expect::Subject(match &leg.peer {
@@ -340,7 +421,7 @@ impl Session {
             }),
             level: leg.level,
             part: Part::Peer,
-        }))
+        }))))
     }
 
     /// `DCSC`: takes what data connections show from now on.
@@ -379,10 +460,10 @@ fn whom(peer: &Identity, password: &[u8]) -> Result<Identity, &'static str> {
         Some(_) if !peer.is_member() => {
             Err("Login incorrect: only members of the cluster may act for others.")
         }
-        Some(subject) if subject.starts_with('/') && !subject.contains(char::is_control) => {
-            Ok(Identity::named(subject))
+        Some(subject) if is_name(subject) => Ok(Identity::named(subject)),
+        Some(_) => {
+            Err("Login incorrect: a subject begins with a slash, a principal has a realm behind @.")
         }
-        Some(_) => Err("Login incorrect: a subject begins with a slash."),
     }
 }
 
@@ -401,6 +482,24 @@ fn refusal(error: &godwit_trust::Error) -> Failure {
 struct Lines(Channel);
 
 impl Guard for Lines {
+    fn wrap(&mut self, plain: &[u8]) -> Result<Vec<u8>, Spoiled> {
+        self.0
+            .wrap(plain)
+            .map_err(|error| Spoiled(error.to_string()))
+    }
+
+    fn unwrap(&mut self, wrapped: &[u8]) -> Result<Vec<u8>, Spoiled> {
+        self.0
+            .unwrap(wrapped)
+            .map_err(|error| Spoiled(error.to_string()))
+    }
+}
+
+/// The same, by a ticket.
+#[derive(Debug)]
+struct TicketLines(Kerberos);
+
+impl Guard for TicketLines {
     fn wrap(&mut self, plain: &[u8]) -> Result<Vec<u8>, Spoiled> {
         self.0
             .wrap(plain)

@@ -1,7 +1,7 @@
 //! One data connection.
 
 use super::{
-    safety::{Due, Safety, Shield, Side, host_of},
+    safety::{Safety, Shield, Side, host_of},
     watch::{Patience, TICK},
 };
 use crate::{Error, Lying, Result};
@@ -35,13 +35,9 @@ impl Link {
         retry_often(stream.as_fd());
         stream.set_read_timeout(Some(TICK))?;
         stream.set_write_timeout(Some(TICK))?;
-        let shield = match safety {
-            Some(safety) => Shield::Due(Box::new(Due::new(safety, side, &stream)?)),
-            None => Shield::Clear,
-        };
         Ok(Self {
+            shield: Shield::new(safety, side, &stream)?,
             stream,
-            shield,
             ahead: Vec::new(),
             start: 0,
             end: 0,

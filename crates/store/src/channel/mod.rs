@@ -17,7 +17,7 @@ mod watch;
 
 pub use gauge::Gauge;
 pub use receive::Received;
-pub use safety::{Part, Safety};
+pub use safety::{Part, Safety, Tls};
 pub(crate) use send::look;
 pub use send::{Sending, Sent};
 pub use watch::{Cancel, Watch};
@@ -26,7 +26,6 @@ use crate::{Error, Result, Why, Width};
 use awaited::Awaited;
 use godwit_core::Extents;
 use godwit_sys::{wait_any, wait_readable};
-use godwit_wire::shield::Level;
 use link::Link;
 use safety::Side;
 use std::{
@@ -319,7 +318,7 @@ impl Channel {
     /// read first.
     fn sends_pages(&self) -> bool {
         let safety = self.reach.safety.as_ref();
-        safety.is_none_or(|safety| safety.level == Level::Clear)
+        safety.is_none_or(Safety::goes_in_clear)
     }
 
     /// Returns how many connections there are.
@@ -352,7 +351,7 @@ impl Reach {
         let Some(safety) = &self.safety else {
             return Ok(());
         };
-        let dates = safety.credential.check_dates(SystemTime::now());
+        let dates = safety.check_dates(SystemTime::now());
         dates.map_err(|cause| Error::Trust {
             host: "the data connection".into(),
             cause: Box::new(cause),

@@ -1,5 +1,6 @@
 //! Data connections that prove where they lead (DCAU), and then carry bytes in
-//! clear or under protection (PROT); or that are TLS as everybody speaks it (RFC 4217).
+//! clear or under protection (PROT); or that are TLS as everybody speaks it (RFC 4217); or
+//! whose bytes go in blocks that the control channel's context wraps (RFC 2228).
 //!
 //! Who connects begins; in TLS of everybody the client does. What is said to prove it are TLS records and nothing around
 //! them; with PROT C the bytes of the file follow the last of these at once, so
@@ -14,18 +15,38 @@ use super::{
     watch::{Patience, Watch},
 };
 use crate::{Error, Result};
-use godwit_trust::{self as trust, Authorities, Credential, Delegate, Expect, Opened, Resumption};
+use godwit_trust::{
+    self as trust, Authorities, Blockwise, Credential, Delegate, Expect, Opened, Resumption,
+    Wrapping,
+};
 use godwit_wire::shield::Level;
 use std::{
     io::{self, Read, Write},
     net::{Shutdown, TcpStream},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
+
+/// What protects a data connection.
+#[derive(Clone, Debug)]
+pub enum Safety {
+    /// A proof on each, and TLS behind it.
+    Tls(Box<Tls>),
+    /// What wraps the lines of the conversation, in blocks. Nothing is proved first: who cannot
+    /// wrap is found out by their first block.
+    Blocks {
+        /// What wraps.
+        by: Blockwise,
+        /// How.
+        how: Wrapping,
+        /// How long a block may be.
+        bytes_max: u32,
+    },
+}
 
 /// What a data connection must prove, by what we prove the same, and what is then
 /// done to its bytes.
 #[derive(Clone, Debug)]
-pub struct Safety {
+pub struct Tls {
     /// What we show.
     pub credential: Credential,
     /// Whom we believe.
@@ -52,29 +73,62 @@ pub enum Part {
 impl Safety {
     /// Returns that of a server which is known to its client by this credential already.
     pub fn of_server(credential: Credential) -> Self {
-        Self {
+        Self::Tls(Box::new(Tls {
             credential,
             authorities: Authorities::none(),
             expect: Expect::Anyone,
             level: Level::Private,
             part: Part::Server,
-        }
+        }))
     }
 
     /// Returns that of a client which shows nothing, to a server that must show that.
     pub fn of_client(nobody: Credential, authorities: Authorities, expect: Expect) -> Self {
-        Self {
+        Self::Tls(Box::new(Tls {
             credential: nobody,
             authorities,
             expect,
             level: Level::Private,
             part: Part::Client,
+        }))
+    }
+
+    /// Returns that of blocks; `None`: bytes go in clear.
+    pub fn of_blocks(by: &Blockwise, level: Level, bytes_max: u32) -> Option<Self> {
+        let how = match level {
+            Level::Clear => return None,
+            Level::Safe => Wrapping::Safe,
+            Level::Private => Wrapping::Private,
+        };
+        let by = by.clone();
+        Some(Self::Blocks { by, how, bytes_max })
+    }
+
+    /// Returns to whom a connection must prove to lead; `None`: nothing is proved on it.
+    pub fn expect(&self) -> Option<&Expect> {
+        match self {
+            Self::Tls(tls) => Some(&tls.expect),
+            Self::Blocks { .. } => None,
         }
     }
 
-    /// Tells whether a stranger is found out.
+    /// Tells whether anybody would believe a new connection now.
+    pub fn check_dates(&self, now: SystemTime) -> trust::Result<()> {
+        match self {
+            Self::Tls(tls) => tls.credential.check_dates(now),
+            // What stands, stands.
+            Self::Blocks { .. } => Ok(()),
+        }
+    }
+
+    /// Tells whether a stranger is found out before the first byte.
     pub(super) fn proves_peer(&self) -> bool {
-        self.part == Part::Peer
+        matches!(self, Self::Tls(tls) if tls.part == Part::Peer)
+    }
+
+    /// Tells whether bytes go as they are, once what must be proved is.
+    pub(super) fn goes_in_clear(&self) -> bool {
+        matches!(self, Self::Tls(tls) if tls.level == Level::Clear)
     }
 }
 
@@ -99,7 +153,7 @@ pub(super) enum Shield {
 /// A proof that is still to come.
 #[derive(Debug)]
 pub(super) struct Due {
-    safety: Safety,
+    safety: Tls,
     pub(super) side: Side,
     /// What comes of it, where it goes on by itself.
     alone: Option<Awaited<Shield>>,
@@ -108,7 +162,7 @@ pub(super) struct Due {
 impl Due {
     /// Who connects has to begin, and the server may say nothing more, not even that
     /// it is about to transfer, before it is over: so that goes on by itself.
-    pub(super) fn new(safety: Safety, side: Side, stream: &TcpStream) -> io::Result<Self> {
+    pub(super) fn new(safety: Tls, side: Side, stream: &TcpStream) -> io::Result<Self> {
         let mut due = Self {
             safety,
             side,
@@ -156,7 +210,21 @@ pub(super) fn host_of(stream: &TcpStream) -> String {
     peer.map_or_else(|_| "the peer".into(), |address| address.to_string())
 }
 
-impl Safety {
+impl Shield {
+    /// Returns what lies there before the first byte goes either way.
+    pub(super) fn new(safety: Option<Safety>, side: Side, stream: &TcpStream) -> io::Result<Self> {
+        Ok(match safety {
+            None => Self::Clear,
+            Some(Safety::Tls(tls)) => Self::Due(Box::new(Due::new(*tls, side, stream)?)),
+            Some(Safety::Blocks { by, how, bytes_max }) => {
+                let blocks = by.begin(how, bytes_max).map_err(spoiled)?;
+                Self::Guarded(Box::new(Guarded::new(Flow::Blocks(Box::new(blocks)))))
+            }
+        })
+    }
+}
+
+impl Tls {
     /// Proves who is at either end of a connection.
     fn prove(
         &self,
@@ -184,9 +252,10 @@ impl Safety {
         })?;
         Ok(match self.level {
             Level::Clear => Shield::Clear,
-            Level::Safe | Level::Private => {
-                Shield::Guarded(Box::new(Guarded::new(channel, self.part)))
-            }
+            Level::Safe | Level::Private => Shield::Guarded(Box::new(Guarded::new(Flow::Tls(
+                Box::new(channel),
+                self.part,
+            )))),
         })
     }
 
@@ -306,11 +375,81 @@ impl Records<'_, '_> {
     }
 }
 
+/// What protects bytes.
+#[derive(Debug)]
+enum Flow {
+    Tls(Box<trust::Channel>, Part),
+    Blocks(Box<trust::Blocks>),
+}
+
+impl Flow {
+    fn seal(&mut self, clear: &[u8], sealed: &mut Vec<u8>) -> io::Result<()> {
+        let done = match self {
+            Self::Tls(channel, _) => channel.seal(clear, sealed),
+            Self::Blocks(blocks) => blocks.seal(clear, sealed),
+        };
+        done.map_err(spoiled)
+    }
+
+    fn end(&mut self, sealed: &mut Vec<u8>) -> io::Result<()> {
+        let done = match self {
+            Self::Tls(channel, _) => channel.end(sealed),
+            Self::Blocks(blocks) => blocks.end(sealed),
+        };
+        done.map_err(spoiled)
+    }
+
+    fn take_in(&mut self, came: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Tls(channel, _) => channel.take_in(came).map_err(spoiled),
+            Self::Blocks(blocks) => {
+                blocks.take_in(came);
+                Ok(())
+            }
+        }
+    }
+
+    fn open(&mut self, clear: &mut [u8]) -> io::Result<Opened> {
+        let opened = match self {
+            Self::Tls(channel, _) => channel.open(clear),
+            Self::Blocks(blocks) => blocks.open(clear),
+        };
+        opened.map_err(spoiled)
+    }
+
+    fn has_more(&self) -> bool {
+        match self {
+            Self::Tls(channel, _) => channel.has_more(),
+            Self::Blocks(blocks) => blocks.has_more(),
+        }
+    }
+
+    /// Tells whether it is TLS of everybody, in this part or any.
+    fn is_of_everybody(&self) -> bool {
+        matches!(self, Self::Tls(_, Part::Server | Part::Client))
+    }
+
+    /// Tells whether who has no more to say says so, under protection.
+    fn has_a_last_word(&self) -> bool {
+        self.is_of_everybody() || matches!(self, Self::Blocks(_))
+    }
+
+    /// Gives back the memory that only a transfer needs.
+    fn rest(&mut self) {
+        if let Self::Blocks(blocks) = self {
+            blocks.rest();
+        }
+    }
+
+    fn is_of_client(&self) -> bool {
+        matches!(self, Self::Tls(_, Part::Client))
+    }
+}
+
 /// Bytes under protection.
 #[derive(Debug)]
 pub(super) struct Guarded {
-    channel: trust::Channel,
-    part: Part,
+    flow: Flow,
     /// It ended without a word where there should have been one.
     is_cut: bool,
     /// As it came from the socket.
@@ -321,10 +460,9 @@ pub(super) struct Guarded {
 }
 
 impl Guarded {
-    fn new(channel: trust::Channel, part: Part) -> Self {
+    fn new(flow: Flow) -> Self {
         Self {
-            channel,
-            part,
+            flow,
             is_cut: false,
             came: Vec::new(),
             sealed: Vec::new(),
@@ -334,11 +472,11 @@ impl Guarded {
 
     /// Reads plain bytes; 0 if there are no more. GCT ends a file of MODE S without
     /// a protected word, so a connection that just ends has to do: whoever knows the
-    /// length (`ALLO`, `SIZE`) sees whether somebody cut it. In TLS of everybody such
-    /// an end is noted.
+    /// length (`ALLO`, `SIZE`) sees whether somebody cut it. In TLS of everybody, and in
+    /// blocks, such an end is noted.
     pub(super) fn read(&mut self, mut stream: &TcpStream, bytes: &mut [u8]) -> io::Result<usize> {
         loop {
-            match self.channel.open(bytes).map_err(spoiled)? {
+            match self.flow.open(bytes)? {
                 Opened::Bytes(count) => return Ok(count),
                 Opened::End => {
                     self.answer_the_end(stream);
@@ -349,17 +487,17 @@ impl Guarded {
             self.came.resize(PIECE_BYTES, 0);
             match stream.read(&mut self.came)? {
                 0 => {
-                    self.is_cut = self.part != Part::Peer;
+                    self.is_cut = self.flow.has_a_last_word();
                     return Ok(0);
                 }
-                count => self.channel.take_in(&self.came[..count]).map_err(spoiled)?,
+                count => self.flow.take_in(&self.came[..count])?,
             }
         }
     }
 
     /// Clients of TLS may take an end that is not answered for a fault.
     fn answer_the_end(&mut self, stream: &TcpStream) {
-        if self.part != Part::Peer && self.end().is_ok() {
+        if self.flow.is_of_everybody() && self.end().is_ok() {
             // It is as good as gone.
             let _ = self.push(stream);
         }
@@ -368,7 +506,7 @@ impl Guarded {
     /// Waits until the peer has closed as well: what it sent and nobody read (tickets) would
     /// have the kernel throw away what is still on its way to it.
     pub(super) fn linger(&mut self, mut stream: &TcpStream, patience: &mut Patience<'_>) {
-        if self.part != Part::Client {
+        if !self.flow.is_of_client() {
             return;
         }
         let (began, host) = (Instant::now(), host_of(stream));
@@ -394,7 +532,7 @@ impl Guarded {
         let mut taken = 0;
         for part in parts {
             let some = &part[..part.len().min(PIECE_BYTES)];
-            self.channel.seal(some, &mut self.sealed).map_err(spoiled)?;
+            self.flow.seal(some, &mut self.sealed)?;
             taken += some.len();
             if some.len() < part.len() {
                 break;
@@ -408,7 +546,7 @@ impl Guarded {
 
     /// Says that nothing more will be said.
     pub(super) fn end(&mut self) -> io::Result<()> {
-        self.channel.end(&mut self.sealed).map_err(spoiled)
+        self.flow.end(&mut self.sealed)
     }
 
     /// Sends what is to be sent.
@@ -426,11 +564,12 @@ impl Guarded {
 
     /// Tells whether plain bytes may be there without anything more coming.
     pub(super) fn has_more(&self) -> bool {
-        self.channel.has_more()
+        self.flow.has_more()
     }
 
     /// Gives back the memory that only a transfer needs.
     pub(super) fn rest(&mut self) {
+        self.flow.rest();
         self.came = Vec::new();
         if self.sealed.is_empty() {
             self.sealed = Vec::new();

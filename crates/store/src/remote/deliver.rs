@@ -32,6 +32,7 @@ use godwit_sys::Wake;
 use godwit_wire::{
     client::{Family, Line, Talk, Told},
     reply::Reply,
+    shield::Level,
 };
 use std::{
     ops::Range,
@@ -553,10 +554,15 @@ impl Sink for Delivering {
         _streams: usize, // as many as the width of the upload says
         on: &dyn Fn(Range<u64>),
     ) -> Result<Option<Read>> {
-        // Two servers of TLS would have to know each other.
-        let is_tls = |remote: &Remote| remote.0.login == Login::Tls;
+        // Two servers of TLS would have to know each other, and what a ticket protects goes with
+        // the keys of one conversation.
+        let is_for_us = |remote: &Remote| match remote.0.login {
+            Login::Tls => true,
+            Login::Ticket => remote.0.options.trust.level != Level::Clear,
+            _ => false,
+        };
         match source.as_remote() {
-            Some(source) if !is_tls(source) && !is_tls(&self.remote) => {
+            Some(source) if !is_for_us(source) && !is_for_us(&self.remote) => {
                 let read = self.relay(source, path, want, on)?;
                 self.is_drawn.store(read.is_some(), Relaxed);
                 Ok(read)

@@ -1,6 +1,6 @@
 //! What a server's refusal means for whoever asked.
 
-use crate::{Error, Result};
+use crate::{Error, Result, Shown};
 use godwit_wire::{
     self as wire,
     client::{Refusal, Unspeakable, Why},
@@ -35,7 +35,7 @@ pub(super) fn refused(host: &str, path: &Path, refusal: Refusal) -> Error {
         Why::Login => Error::Login {
             host,
             said,
-            by_certificate: false,
+            by: Shown::Password,
         },
         Why::Data => Error::Lost {
             host,

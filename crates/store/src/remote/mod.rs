@@ -21,6 +21,7 @@ mod proof;
 mod session;
 mod small;
 mod through;
+mod ticket;
 mod tls;
 mod tunnel;
 
@@ -41,7 +42,7 @@ use godwit_wire::{
 pub use member::Member;
 use names::Depth;
 use parts::Parts;
-pub use proof::{Proofs, Trust, Whom};
+pub use proof::{By, Proofs, Trust, Whom};
 pub(crate) use session::Flow;
 use session::Session;
 use std::{
@@ -139,6 +140,8 @@ enum Login {
     Tls,
     /// GSI, before a word is said.
     Proof,
+    /// Kerberos, likewise.
+    Ticket,
     /// `ssh` has said it.
     Shell,
 }
@@ -176,6 +179,7 @@ impl Remote {
         };
         let scheme = url.scheme();
         let (login, nobody) = match scheme {
+            Scheme::Ftp if options.trust.by == By::Ticket => (Login::Ticket, Credentials::mapped()),
             Scheme::Ftp if options.trust.level == Level::Private => {
                 (Login::Tls, Credentials::anonymous())
             }
@@ -188,11 +192,11 @@ impl Remote {
             }
         };
         let is_proved = matches!(login, Login::Proof | Login::Tls);
-        if !is_proved && options.trust.level != Level::Clear {
+        if !is_proved && login != Login::Ticket && options.trust.level != Level::Clear {
             return Err(Error::Unsupported {
                 what: "protecting what is transferred".into(),
                 why: format!(
-                    "{}: goes in clear; ftp: with --private and gsiftp: can be protected",
+                    "{}: goes in clear; ftp: with --private or --kerberos and gsiftp: can be protected",
                     scheme.as_str()
                 ),
             });
@@ -715,7 +719,7 @@ fn remembered(
     let is_asked = match login {
         Login::Tls => true,
         Login::Password => url.user().is_some(),
-        Login::Proof | Login::Shell => false,
+        Login::Proof | Login::Ticket | Login::Shell => false,
     };
     let is_nobody = matches!(url.user(), Some("anonymous" | "ftp"));
     match is_asked && !is_nobody && url.password().is_none() {

@@ -4,7 +4,7 @@
 use super::{faults, session::Session};
 use crate::{
     Error, Result,
-    channel::{Part, Safety},
+    channel::{Part, Safety, Tls},
 };
 use godwit_trust::{Authorities, Channel, Credential, Delegate, Expect};
 use godwit_wire::{
@@ -19,6 +19,8 @@ use std::{path::Path, time::SystemTime};
 /// counts from the next login on.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
+    /// What servers of `ftp:` are shown.
+    pub by: By,
     /// Our own: a certificate, or the key of a cluster.
     pub credential: Option<Credential>,
     /// Who may vouch for others.
@@ -41,6 +43,16 @@ pub struct Proofs {
     pub expect: Option<Expect>,
     /// By what we prove who we are.
     pub credential: Option<Credential>,
+}
+
+/// What a server that need not know anything but names is shown.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum By {
+    /// A name and a password.
+    #[default]
+    Password,
+    /// A ticket of Kerberos.
+    Ticket,
 }
 
 /// For whom somebody asks.
@@ -197,15 +209,15 @@ pub(super) fn settle_data(session: &mut Session, proved: Proved) -> Result<()> {
 
 /// Has the data connections of a session believe `credential` and whoever shows it as well.
 pub(super) fn show_instead(session: &mut Session, credential: &Credential) -> Result<()> {
-    let Some(Safety {
+    let Some(Safety::Tls(tls)) = session.safety.clone() else {
+        return Ok(());
+    };
+    let Tls {
         credential: before,
         authorities,
         level,
         ..
-    }) = session.safety.clone()
-    else {
-        return Ok(());
-    };
+    } = *tls;
     if before == *credential {
         return Ok(());
     }
@@ -238,13 +250,13 @@ fn settle_level(session: &mut Session, level: Level) -> Result<()> {
 
 /// Data connections lead to somebody who acts for the same as we.
 fn safety(credential: Credential, authorities: Authorities, level: Level) -> Safety {
-    Safety {
+    Safety::Tls(Box::new(Tls {
         expect: Expect::Subject(credential.identity().subject().into()),
         credential,
         authorities,
         level,
         part: Part::Peer,
-    }
+    }))
 }
 
 /// Wraps the lines of a control channel.

@@ -10,15 +10,16 @@ use super::{
     faults,
     headway::Headway,
     proof::{self, Proved},
-    tls,
+    ticket, tls,
     tunnel::{Tunnel, Way},
 };
 use crate::{
-    Error, Result,
+    Error, Result, Shown,
     channel::{Channel, Mode, Safety},
     error::{GREETING, LOGIN},
 };
 use godwit_sys::wait_readable;
+use godwit_trust::Blockwise;
 use godwit_wire::{
     client::{
         self, Ahead, Credentials, Dialogue, Family, Heard, Line, LoggedIn, Pace, Peer, Refusal,
@@ -54,6 +55,8 @@ pub(super) struct Session {
     pub(super) no_epsv: bool,
     /// By what we proved who we are, until the login is over.
     proved: Option<Proved>,
+    /// What data can be wrapped with, until then.
+    wraps: Option<Blockwise>,
     /// What data connections must prove.
     pub(super) safety: Option<Safety>,
     /// What was answered to lines said together with the login, until more is said.
@@ -148,6 +151,7 @@ impl Session {
             round_trip: Duration::MAX,
             no_epsv: false,
             proved: None,
+            wraps: None,
             safety: None,
             early: Vec::new(),
             stream,
@@ -163,8 +167,12 @@ impl Session {
         });
         if let Err(refusal) = logged_in? {
             let mut error = faults::refused(&session.host, Path::new(""), refusal);
-            if let Error::Login { by_certificate, .. } = &mut error {
-                *by_certificate = matches!(login, Login::Proof);
+            if let Error::Login { by, .. } = &mut error {
+                *by = match login {
+                    Login::Proof => Shown::Certificate,
+                    Login::Ticket => Shown::Ticket,
+                    _ => Shown::Password,
+                };
             }
             return Err(error);
         }
@@ -192,6 +200,7 @@ impl Session {
         lines.extend(ahead.lines.iter().filter(|line| !line.is_odd()).cloned());
         let entered = match login {
             Login::Proof => self.prove_and_enter(name, who, &lines)?,
+            Login::Ticket => self.show_ticket_and_enter(name, who, &lines)?,
             Login::Tls => self.go_private_and_enter(name, who, &lines)?,
             Login::Password | Login::Shell => {
                 let said = Ahead {
@@ -230,6 +239,9 @@ impl Session {
         if login == Login::Tls {
             tls::settle_data(self)?;
         }
+        if let Some(wraps) = self.wraps.take() {
+            ticket::settle_data(self, &wraps)?;
+        }
         self.early = lines.into_iter().zip(replies).collect();
         Ok(Ok(()))
     }
@@ -245,15 +257,38 @@ impl Session {
             Ok(banner) => banner,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        let pace = match banner.contains("godwit") {
-            true => Pace::AtOnce,
-            false => Pace::StepByStep,
-        };
-        match proof::prove(self, name, pace)? {
+        match proof::prove(self, name, pace_for(&banner))? {
             Ok(proved) => self.proved = Some(proved),
             Err(refusal) => return Ok(Err(refusal)),
         }
         client::enter(self, banner, who, lines)
+    }
+
+    /// A stranger hardly knows the name by which one of ours maps whom it knows.
+    fn show_ticket_and_enter(
+        &mut self,
+        name: &str,
+        who: &Credentials,
+        lines: &[Line],
+    ) -> Result<std::result::Result<LoggedIn, Refusal>> {
+        let banner = match client::greet(self)? {
+            Ok(banner) => banner,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let pace = pace_for(&banner);
+        let proved = match ticket::prove(self, name, pace)? {
+            Ok(proved) => proved,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        self.wraps = Some(proved.data);
+        let mut who = who.clone();
+        if pace == Pace::StepByStep
+            && who.is_mapped()
+            && let Some(account) = ticket::usual_account(&proved.principal)
+        {
+            who.user = account.into();
+        }
+        client::enter(self, banner, &who, lines)
     }
 
     /// Nothing is said of who asks before the server has shown who it is.
@@ -288,7 +323,7 @@ impl Session {
     /// any more. All that needs none can still be asked.
     pub(super) fn check_dates(&self) -> Result<()> {
         let dates = match &self.safety {
-            Some(safety) => safety.credential.check_dates(SystemTime::now()),
+            Some(safety) => safety.check_dates(SystemTime::now()),
             None => Ok(()),
         };
         dates.map_err(|cause| Error::Trust {
@@ -563,6 +598,14 @@ impl Session {
             during: during.into(),
             cause,
         }
+    }
+}
+
+/// Returns how much is said before an answer is waited for.
+fn pace_for(banner: &str) -> Pace {
+    match banner.contains("godwit") {
+        true => Pace::AtOnce,
+        false => Pace::StepByStep,
     }
 }
 

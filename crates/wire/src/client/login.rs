@@ -186,9 +186,9 @@ fn all_said(mut replies: Vec<Reply>) -> Result<LoggedIn, Refusal> {
         unreachable!("as many replies as lines")
     };
     let checked = Refusal::check(user)
-        // After a 230 to USER it does not matter what is said to PASS.
+        // After a 230 or 232 to USER it does not matter what is said to PASS.
         .and_then(|user| {
-            if user.code == 230 {
+            if user.code / 100 == 2 {
                 Ok(user)
             } else {
                 Refusal::check(pass)

@@ -5,18 +5,26 @@ use crate::shield::Shield;
 use std::path::PathBuf;
 
 impl Session {
-    pub(super) fn user_command(&mut self, user: String) {
+    pub(super) fn user_command(&mut self, user: String) -> Option<Ask> {
         if self.is_ready() {
-            return self.say.line(503, "You are already logged in.");
+            self.say.line(503, "You are already logged in.");
+            return None;
+        }
+        if self.goes_in_blocks() {
+            // RFC 2228: a ticket is enough. yafc asks its user for a password if it hears 331.
+            let password = Vec::new();
+            return self.ask(Ask::Login { user, password }, Then::Login);
         }
         let is_clear = matches!(self.shield, Shield::Clear);
         if is_clear && self.profile.passwords_need_tls && !is_nobody(&user) {
             // Before the password is said.
-            return self.say.line(530, TLS_FIRST);
+            self.say.line(530, TLS_FIRST);
+            return None;
         }
         self.say
             .line(331, &format!("Password required for {user}."));
         self.state = State::Named { user };
+        None
     }
 
     pub(super) fn pass(&mut self, password: Vec<u8>) -> Option<Ask> {
@@ -40,13 +48,14 @@ impl Session {
     pub(super) fn on_login(&mut self, answer: Answer) {
         match answer {
             Answer::Welcome(welcome) => {
+                let code = if self.goes_in_blocks() { 232 } else { 230 };
                 self.say
-                    .line(230, &format!("User {} logged in.", welcome.user));
+                    .line(code, &format!("User {} logged in.", welcome.user));
                 self.state = State::Ready(Box::new(Ready {
                     user: welcome.user,
                     may_write: welcome.may_write,
                     current: PathBuf::new(),
-                    settings: Settings::of_login(self.shield.is_guarded(), self.level),
+                    settings: Settings::of_login(self.has_proofs(), self.level),
                     next: Next::default(),
                     data: Data::None,
                     rename_from: None,

@@ -4,7 +4,7 @@
 
 use crate::command::{Family, Mode, Share, Through, Type, Upload};
 use crate::server::listing::Listing;
-use crate::shield::{DataPeer, Level};
+use crate::shield::{Cover, DataPeer, Level};
 use crate::tuned::Tuned;
 use godwit_core::{Algorithm, Chain, Extents, Striping};
 use std::{net::SocketAddr, ops::Range, path::PathBuf, time::Duration};
@@ -111,7 +111,7 @@ pub enum Ask {
 /// A way to prove who somebody is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Mechanism {
-    /// By certificates, as Globus does.
+    /// By certificates, as Globus does, or by a ticket (Kerberos).
     Gssapi,
     /// By the key of a cluster (FORMATS.md §1).
     Godwit,
@@ -191,6 +191,8 @@ pub struct Leg {
     pub peer: DataPeer,
     /// What is done to the bytes on it.
     pub level: Level,
+    /// How long a block may be, where they go in blocks.
+    pub block_bytes: u32,
 }
 
 /// Which bytes of a file to send.
@@ -243,6 +245,7 @@ pub enum Answer {
     /// Both have proved who they are; a last token may be due.
     Proved {
         token: Option<Vec<u8>>,
+        cover: Cover,
     },
     Welcome(Welcome),
     Listening(Vec<SocketAddr>),

@@ -4,7 +4,7 @@
 use super::{Answer, Ask, Cause, Failure, Mechanism, Session, State, Then};
 use crate::{
     base64,
-    shield::{DataPeer, Guard, Level, Shield},
+    shield::{Cover, DataPeer, Guard, Level, Shield},
 };
 
 /// How far the client is in proving who it is.
@@ -24,6 +24,16 @@ impl Session {
     /// Tells whether the control channel is protected.
     pub fn is_guarded(&self) -> bool {
         self.shield.is_guarded()
+    }
+
+    /// Tells whether data connections can prove where they lead.
+    pub(super) fn has_proofs(&self) -> bool {
+        self.is_guarded() && self.cover == Cover::Proofs
+    }
+
+    /// Tells whether protected data goes in blocks.
+    pub(super) fn goes_in_blocks(&self) -> bool {
+        self.is_guarded() && self.cover == Cover::Blocks
     }
 
     pub(super) fn authenticate(&mut self, mechanism: &str) -> Option<Ask> {
@@ -99,7 +109,8 @@ impl Session {
                 let text = format!("ADAT={}", base64::encode(&token));
                 self.say.line(335, &text);
             }
-            Answer::Proved { token } => {
+            Answer::Proved { token, cover } => {
+                self.cover = cover;
                 let text = match token {
                     Some(token) => format!("ADAT={}", base64::encode(&token)),
                     None => "GSSAPI Authentication successful.".into(),
@@ -135,6 +146,38 @@ impl Session {
         self.say.line(200, &format!("PBSZ={size}"));
     }
 
+    /// `PBSZ` where data goes in blocks: no longer ones may come. RFC 2228: the server may
+    /// say less than it was asked for.
+    pub(super) fn size_blocks(&mut self, size: u64) {
+        if size < BLOCK_BYTES_MIN.into() {
+            let text =
+                format!("PBSZ: blocks of less than {BLOCK_BYTES_MIN} bytes are not for files.");
+            return self.say.line(501, &text);
+        }
+        let size = u32::try_from(size).map_or(BLOCK_BYTES_MAX, |size| size.min(BLOCK_BYTES_MAX));
+        self.block_bytes = Some(size);
+        self.say.line(200, &format!("PBSZ={size}"));
+    }
+
+    /// `PROT` where data goes in blocks; clients say it before the login.
+    pub(super) fn set_level_of_blocks(&mut self, letter: &str) -> Option<Ask> {
+        let level = match letter {
+            "C" => Level::Clear,
+            "S" => Level::Safe,
+            "P" => Level::Private,
+            _ => {
+                let text = format!("{letter} protection level not supported.");
+                self.say.line(536, &text);
+                return None;
+            }
+        };
+        if level != Level::Clear && self.block_bytes.is_none() {
+            self.say.line(503, "PBSZ first.");
+            return None;
+        }
+        self.set_early_level(level, letter)
+    }
+
     /// `CCC`: a control channel in clear again can be led anywhere by who stands between.
     pub(super) fn keep_control(&mut self) {
         match self.is_guarded() || self.shield.is_flow() {
@@ -156,6 +199,10 @@ impl Session {
                 return None;
             }
         };
+        self.set_early_level(level, letter)
+    }
+
+    fn set_early_level(&mut self, level: Level, letter: &str) -> Option<Ask> {
         self.level = level;
         let text = format!("Protection level set to {letter}.");
         if !self.is_ready() {
@@ -190,7 +237,7 @@ impl Session {
         let letter = letter.to_ascii_uppercase();
         let peer = match (letter.as_str(), subject.trim()) {
             ("N", _) => DataPeer::Anyone,
-            ("A" | "S", _) if !self.is_guarded() => {
+            ("A" | "S", _) if !self.has_proofs() => {
                 self.say.line(504, "DCAU needs a login by GSI.");
                 return None;
             }
@@ -216,7 +263,7 @@ impl Session {
     }
 
     pub(super) fn set_data_credential(&mut self, pem: Option<Vec<u8>>) -> Option<Ask> {
-        if !self.is_guarded() {
+        if !self.has_proofs() {
             self.say.line(504, "DCSC needs a login by GSI.");
             return None;
         }
@@ -228,6 +275,11 @@ impl Session {
         self.ask(Ask::DataCredential { pem }, told)
     }
 }
+
+/// Less than this is mostly what wraps it.
+const BLOCK_BYTES_MIN: u32 = 1024;
+/// What is held for each connection.
+const BLOCK_BYTES_MAX: u32 = 1 << 20;
 
 impl Failure {
     /// Returns the failure of somebody's proof.

@@ -68,12 +68,12 @@ impl Default for Settings {
 
 impl Settings {
     /// Those of somebody who has just come in. GFD.20: after a login by GSI both
-    /// ends of a data connection prove that they are who logged in. Under TLS `level` may
-    /// have been said before.
-    pub(super) fn of_login(is_guarded: bool, level: Level) -> Self {
+    /// ends of a data connection prove that they are who logged in. `level` may have been
+    /// said before.
+    pub(super) fn of_login(has_proofs: bool, level: Level) -> Self {
         Self {
             level,
-            peer: if is_guarded {
+            peer: if has_proofs {
                 DataPeer::Myself
             } else {
                 DataPeer::Anyone

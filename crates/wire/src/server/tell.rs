@@ -12,16 +12,17 @@ impl Session {
             _ => Facts::default().announced(),
         };
         self.say.more(211, "Extensions supported");
-        let gsi = self.profile.offers_gsi.then_some(["AUTH GSSAPI"]);
+        let gssapi = self.profile.offers_gssapi.then_some(["AUTH GSSAPI"]);
         let cluster = self.profile.offers_cluster.then_some(["AUTH GODWIT"]);
         let tls = self.profile.offers_tls.then_some(["AUTH TLS"]);
-        let guarded = self.shield.is_guarded();
-        let protected: &[&str] = match (guarded, self.profile.offers_tls) {
+        let gsi_stands = self.has_proofs();
+        let has_levels = self.profile.offers_tls || self.goes_in_blocks();
+        let protected: &[&str] = match (gsi_stands, has_levels) {
             (true, _) => &["DCAU", "DCSC P,D", "PBSZ", "PROT"],
             (false, true) => &["PBSZ", "PROT"],
             (false, false) => &[],
         };
-        let more = gsi.iter().chain(&cluster).chain(&tls).flatten();
+        let more = gssapi.iter().chain(&cluster).chain(&tls).flatten();
         let more = more.chain(protected);
         for line in FEATURES.iter().chain(more) {
             self.say.inner(line.as_bytes());

@@ -202,14 +202,15 @@ impl Session {
 
     /// Returns how bytes will travel, or says why they cannot.
     pub(super) fn leg(&mut self, direction: Direction) -> Option<Leg> {
-        let is_under_tls = self.shield.is_flow();
+        let (is_under_tls, in_blocks) = (self.shield.is_flow(), self.goes_in_blocks());
+        let block_bytes = self.block_bytes.unwrap_or(u32::MAX);
         let ready = self.ready();
         let (settings, data) = (&ready.settings, ready.data);
         if let Some((code, text)) = data.refusal(settings.mode, direction, settings.ours) {
             self.say.line(code, text);
             return None;
         }
-        let has_keys = is_under_tls || settings.peer != DataPeer::Anyone;
+        let has_keys = is_under_tls || in_blocks || settings.peer != DataPeer::Anyone;
         if settings.level != Level::Clear && !has_keys {
             let text = "Data cannot be protected without keys: DCAU A first, or PROT C.";
             self.say.line(521, text);
@@ -238,6 +239,7 @@ impl Session {
             ours: settings.ours,
             peer: settings.peer.clone(),
             level: settings.level,
+            block_bytes,
         })
     }
 

@@ -1,6 +1,6 @@
 //! Connections that prove where they lead, over loopback, and those that do not.
 
-use super::{Part, Safety};
+use super::{Part, Safety, Tls};
 use crate::{
     Error, Result, Take,
     channel::{Channel, Mode, Watch},
@@ -48,13 +48,13 @@ impl World {
     }
 
     fn safety(&self, who: &Credential, level: Level) -> Option<Safety> {
-        Some(Safety {
+        Some(Safety::Tls(Box::new(Tls {
             credential: who.clone(),
             authorities: self.authorities.clone(),
             expect: Expect::Subject("/O=Lab/CN=alice".into()),
             level,
             part: Part::Peer,
-        })
+        })))
     }
 }
 

@@ -183,7 +183,7 @@ impl Ends<'_> {
             (Some(_), None) => self.source.stop_proving()?,
             (None, Some(_)) => self.target.stop_proving()?,
             // They know us by different names, and one need not believe who vouches for the other.
-            (Some(one), Some(other)) if one.expect != other.expect => {
+            (Some(one), Some(other)) if one.expect() != other.expect() => {
                 if ![&self.source, &self.target]
                     .iter()
                     .all(|s| s.peer.features.has("DCSC"))
