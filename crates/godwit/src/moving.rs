@@ -73,6 +73,7 @@ pub(crate) fn options(moving: &Moving) -> Run<Options> {
         stall: moving.stall_timeout.unwrap_or(ours.stall),
         tcp_buffer: moving.tcp_buffer,
         trust: Trust {
+            by: moving.by(),
             level: moving.level(),
             ..Trust::default()
         },

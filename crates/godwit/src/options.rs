@@ -7,7 +7,7 @@ use crate::{
     verbs::{self, Facts},
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use godwit_store::{Level, Proofs};
+use godwit_store::{By, Level, Proofs};
 use godwit_trust::{Credential, Expect};
 use std::{
     ffi::OsString,
@@ -182,15 +182,20 @@ pub(crate) struct Moving {
     /// by default the kernels tune them, which is nearly always better
     #[arg(long, value_name = "BYTES", value_parser = units::parse_buffer, allow_negative_numbers = true, help_heading = "Moving")]
     pub(crate) tcp_buffer: Option<u32>,
-    /// Encrypt what is transferred; with ftp: all that is said as well, by AUTH TLS. An error where the server cannot
+    /// Encrypt what is transferred; with ftp: all that is said as well, by AUTH TLS or --kerberos. An error where the
+    /// server cannot
     #[arg(long, group = "protection", help_heading = "Moving")]
     pub(crate) private: bool,
-    /// Let nobody change what is transferred (gsiftp: only); an error where the server cannot
+    /// Let nobody change what is transferred (gsiftp: and --kerberos only); an error where the server cannot
     #[arg(long, group = "protection", help_heading = "Moving")]
     pub(crate) safe: bool,
     /// Transfer in clear; with gsiftp: still only from and to whom it must be [the default]
     #[arg(long, group = "protection", help_heading = "Moving")]
     pub(crate) clear: bool,
+    /// Log in to servers of ftp: by Kerberos, with your ticket (kinit); with --private or --safe it protects
+    /// what is transferred as well
+    #[arg(long, help_heading = "Moving")]
+    pub(crate) kerberos: bool,
     /// Say what would be done, with the very paths, and do nothing
     #[arg(long, help_heading = "Moving")]
     pub(crate) dry_run: bool,
@@ -250,6 +255,11 @@ fn parse_subject(text: &str) -> Result<String, String> {
 }
 
 impl Moving {
+    /// Returns what servers of ftp: are shown.
+    pub(crate) fn by(&self) -> By {
+        shown(self.kerberos)
+    }
+
     /// Returns what is to be done to the bytes of files.
     pub(crate) fn level(&self) -> Level {
         match (self.private, self.safe) {
@@ -263,15 +273,23 @@ impl Moving {
 /// How what is said to servers is protected, by verbs that move nothing.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Talking {
-    /// Encrypt all that is said and shown: with ftp: by AUTH TLS; an error where the server cannot
+    /// Encrypt all that is said and shown: with ftp: by AUTH TLS or --kerberos; an error where the server cannot
     #[arg(long)]
     private: bool,
     /// The server's certificate must have this subject (/O=Lab/CN=fermi), instead of the host's name (gsiftp:, and ftp: with --private)
     #[arg(long, value_name = "DN", value_parser = parse_subject)]
     subject: Option<String>,
+    /// Log in to servers of ftp: by Kerberos, with your ticket (kinit)
+    #[arg(long)]
+    kerberos: bool,
 }
 
 impl Talking {
+    /// Returns what servers of ftp: are shown.
+    pub(crate) fn by(&self) -> By {
+        shown(self.kerberos)
+    }
+
     /// Returns what is to be done to bytes.
     pub(crate) fn level(&self) -> Level {
         match self.private {
@@ -283,6 +301,13 @@ impl Talking {
     /// Returns whom servers must prove to be; `None`: their hosts.
     pub(crate) fn expect(&self) -> Option<Expect> {
         self.subject.clone().map(Expect::Subject)
+    }
+}
+
+fn shown(kerberos: bool) -> By {
+    match kerberos {
+        true => By::Ticket,
+        false => By::Password,
     }
 }
 

@@ -32,6 +32,7 @@ pub(crate) fn cancel() -> Run<Cancel> {
 pub(crate) fn stores(talking: &Talking) -> Run<Stores> {
     let options = Options::new(cancel()?);
     let trust = Trust {
+        by: talking.by(),
         level: talking.level(),
         expect: talking.expect(),
         ..options.trust

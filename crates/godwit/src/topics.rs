@@ -54,6 +54,9 @@ Environment
   GODWIT_CLUSTER_KEY   the key of your cluster: gsiftp:// servers in it are told that you
                        are a member; none: if they know you by your address
   NETRC                logins of ftp: servers, mode 0600 [default: ~/.netrc]
+  KRB5CCNAME, KRB5_CONFIG, KRB5_KTNAME
+                       your tickets, the realms, and a node's keys, as Kerberos has them
+  GODWIT_GSSAPI        the library that speaks Kerberos [default: libgssapi_krb5.so.2]
   NO_COLOR             no colors if set and not empty
   TERM=dumb            no progress bar
   COLUMNS              width of help
@@ -107,7 +110,8 @@ What can be named
   ftp://user@host/a          with a login; the password is that of ~/.netrc (or of the file
                              that NETRC names), or stands in the URL, user:secret@host,
                              where ps shows it; anonymous without a user
-  (cp --private, ls --private: the same under TLS; without a user that of ~/.netrc)
+  (cp --private, ls --private: the same under TLS; without a user that of ~/.netrc;
+  --kerberos: with your ticket)
   gsiftp://host/a            the same server after a login by GSI, with your proxy
   sshftp://user@host/a       /a there, by ssh, which starts the server (~/.globus/sshftp or
                              `godwit node --stdio`); commands go through ssh, data does not

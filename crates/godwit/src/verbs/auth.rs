@@ -10,7 +10,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use godwit_store::Error;
 use godwit_sys::{ask_secret, is_typed};
 use godwit_trust::{
-    Credential, Decision, Deed, Gridmap, Identity, Rights, new_token, password_line,
+    Credential, Decision, Deed, Gridmap, Identity, Rights, is_name, new_token, password_line,
 };
 use godwit_wire::server::resolve;
 use serde_json::json;
@@ -37,7 +37,7 @@ A file of rights is TOML, a [[rule]] each; the first that speaks of the person, 
 the path decides, and where none does the answer is no:
 
   [[rule]]
-  who = [\"/O=Lab/CN=alice\", \"/O=Grid/*\"]   # subjects, or anyone, identified, anonymous
+  who = [\"/O=Lab/CN=alice\", \"/O=Grid/*\"]   # subjects, principals (alice@REALM), or anyone, identified, anonymous
   may = [\"read\", \"list\"]                   # read write create delete list, or all
   under = \"/data/*/public\"                 # and all below; everywhere without it
 
@@ -178,11 +178,12 @@ impl Explain {
     fn identity(&self, wanted: &str) -> Run<Option<Identity>> {
         match self.who.as_deref() {
             Some("anonymous") => Ok(None),
-            Some(subject) if subject.starts_with('/') => Ok(Some(Identity::named(subject))),
+            Some(subject) if is_name(subject) => Ok(Some(Identity::named(subject))),
             Some(other) => Err(Trouble::asked(
                 wanted,
                 format!(
-                    "{other:?} is no subject: it begins with a slash, or is the word anonymous"
+                    "{other:?} is nobody: a subject begins with a slash, a principal has a realm behind @, \
+                     or it is the word anonymous"
                 ),
             )),
             None => match Credential::discover().map_err(|error| Trouble::trust(wanted, error))? {

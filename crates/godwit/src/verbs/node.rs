@@ -59,9 +59,13 @@ pub(crate) struct Told {
     /// Directory of the authorities whose word counts [default: X509_CERT_DIR, or the usual]
     #[arg(long, value_name = "DIR")]
     ca_dir: Option<PathBuf>,
-    /// Who may log in by GSI, beside you [default: GRIDMAP, or the usual]
+    /// Who may log in by GSI, beside you, and by Kerberos [default: GRIDMAP, or the usual]
     #[arg(long, value_name = "FILE")]
     gridmap: Option<PathBuf>,
+    /// Keys of ftp/HOST or host/HOST, for logins by Kerberos; none: no Kerberos
+    /// [default: KRB5_KTNAME, or /etc/krb5.keytab]
+    #[arg(long, value_name = "FILE")]
+    keytab: Option<PathBuf>,
     /// Who may log in by a password or a token, under TLS: the lines of godwit auth password [default: nobody]
     #[arg(long, value_name = "FILE")]
     passwords: Option<PathBuf>,
@@ -210,6 +214,11 @@ impl Told {
                 "trust.gridmap",
                 "--gridmap",
                 self.gridmap.as_ref().map(path),
+            ),
+            (
+                "kerberos.keytab",
+                "--keytab",
+                self.keytab.as_ref().map(path),
             ),
             (
                 "passwords.file",
