@@ -1,0 +1,535 @@
+//! Logins by Kerberos, with a real KDC: yafc and our own client against our node, and what goes
+//! wrong.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{
+    Node, Peer, Said, Scratch, assert_same, assert_same_tree, godwit, have, noise, ours_within,
+};
+use godwit_trust::{Blockwise, Kerberos, Wrapping};
+use godwit_wire::base64;
+use std::{
+    env, fs,
+    io::{BufRead, BufReader, Write},
+    net::TcpStream,
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+const SIZES: [usize; 4] = [0, 1, 300_000, 5_000_003];
+
+/// A realm, and a node of it to which Alice may come.
+struct World {
+    scratch: Scratch,
+    kdc: Peer,
+    node: Node,
+}
+
+impl World {
+    fn new() -> Option<Self> {
+        Self::of(&[])
+    }
+
+    /// A realm that knows these beside its people.
+    fn of(hosts: &[&str]) -> Option<Self> {
+        let scratch = Scratch::new();
+        let kdc = Peer::start_by("kdc-up", scratch.path(), hosts)?;
+        let (command, export) = node_of(&scratch, &kdc, &kdc.dir.join("keytab"));
+        let node = Node::spawn(command, &export);
+        let world = Self { scratch, kdc, node };
+        world.kinit("alice", &[]);
+        Some(world)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.scratch.join(name)
+    }
+
+    fn exported(&self, name: &str) -> PathBuf {
+        self.node.export.join(name)
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("ftp://localhost:{}/{path}", self.node.port)
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.node.export.with_extension("log")).unwrap()
+    }
+
+    /// Gets a ticket for somebody, into a cache of their name.
+    fn kinit(&self, who: &str, options: &[&str]) {
+        let mut command = Command::new(self.kdc.dir.join("kinit"));
+        let command = command.arg(who).args(options);
+        Said::of(command.env("KRB5CCNAME", self.cache(who))).ok();
+    }
+
+    fn cache(&self, who: &str) -> String {
+        format!("FILE:{}", text(&self.path(&format!("tickets of {who}"))))
+    }
+
+    /// yafc, with the tickets of somebody, told what to do in lines.
+    fn yafc(&self, who: &str, lines: &str) -> Said {
+        let dir = self.scratch.dir("yafc");
+        let mut command = Command::new("timeout");
+        command
+            .args(["--kill-after=2", "20", "yafc", "--quiet", "--verbose"])
+            .args(["--norc", "--workdir", text(&dir), "--mechanism=krb5"])
+            .arg(format!("{who}@localhost:{}", self.node.port))
+            .current_dir(&dir)
+            .env("HOME", &dir);
+        let said = self.scratch.join("lines");
+        fs::write(&said, format!("{lines}\nclose\nquit\n")).unwrap();
+        command.stdin(fs::File::open(said).unwrap());
+        Said::of(realm(&mut command, &self.kdc).env("KRB5CCNAME", self.cache(who)))
+    }
+
+    /// Our client, with the tickets of somebody.
+    fn ours(&self, who: &str, args: &[&str]) -> Said {
+        let mut command = godwit();
+        realm(&mut command, &self.kdc).env("KRB5CCNAME", self.cache(who));
+        ours_within(60, command, args)
+    }
+
+    #[track_caller]
+    fn refused(&self, who: &str, url: &str, words: &[&str]) {
+        let said = self.ours(who, &["ls", "--kerberos", url]);
+        assert_eq!(said.status, Some(13), "{said}");
+        for word in words {
+            assert!(said.stderr.contains(word), "wanted {word:?} in {said}");
+        }
+    }
+
+    /// Has a test of this file run again in a process that has Alice's tickets, where what it
+    /// does is done.
+    fn again(&self, test: &str) {
+        let mut command = Command::new(env::current_exe().unwrap());
+        command
+            .args([test, "--exact", "--nocapture"])
+            .env("GODWIT_CHILD", self.node.port.to_string())
+            .env("KRB5CCNAME", self.cache("alice"));
+        Said::of(realm(&mut command, &self.kdc)).ok();
+    }
+}
+
+fn realm<'a>(command: &'a mut Command, kdc: &Peer) -> &'a mut Command {
+    command
+        .env("KRB5_CONFIG", kdc.dir.join("krb5.conf"))
+        .env("KRB5RCACHEDIR", kdc.dir.join("rcache"))
+}
+
+fn node_of(scratch: &Scratch, kdc: &Peer, keytab: &Path) -> (Command, PathBuf) {
+    let (export, map) = (scratch.dir("export"), scratch.join("gridmap"));
+    fs::write(&map, "\"alice@GODWIT.TEST\" alice,carol\n").unwrap();
+    let mut command = godwit();
+    command
+        .args(["node", "--ftp", "127.0.0.1:0", "--json"])
+        .args(["--anonymous", "none", "--gridmap", text(&map)])
+        .args(["--keytab", text(keytab), "--export", text(&export)]);
+    realm(&mut command, kdc);
+    (command, export)
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("test paths are UTF-8")
+}
+
+/// A client that knows nothing but lines, and how to wrap them.
+struct Lines {
+    socket: BufReader<TcpStream>,
+    ticket: Option<Kerberos>,
+}
+
+impl Lines {
+    fn new(port: u16) -> Self {
+        let mut lines = Self {
+            socket: BufReader::new(connect(port)),
+            ticket: None,
+        };
+        lines.reply();
+        lines
+    }
+
+    /// Logged in as Alice, by the ticket of this process.
+    fn proved(port: u16) -> (Self, Blockwise) {
+        let mut lines = Self::new(port);
+        lines.say("AUTH GSSAPI");
+        let (mut ticket, first) = Kerberos::initiate("localhost").unwrap();
+        let said = lines.say(&format!("ADAT {}", base64::encode(&first)));
+        let token = said.strip_prefix("235 ADAT=").unwrap();
+        let step = ticket.step(&base64::decode(token.as_bytes()).unwrap());
+        assert!(step.unwrap().done);
+        let data = ticket.blockwise().unwrap();
+        lines.ticket = Some(ticket);
+        assert_eq!(lines.say("USER alice"), "232 User alice logged in.");
+        (lines, data)
+    }
+
+    /// Opens a data connection for what is protected like this.
+    fn data(&mut self, level: &str) -> TcpStream {
+        assert_eq!(self.say("PBSZ 1048576"), "200 PBSZ=1048576");
+        assert!(self.say(&format!("PROT {level}")).starts_with("200 "));
+        let said = self.say("EPSV");
+        let port = said.split('|').nth(3).unwrap();
+        connect(port.parse().unwrap())
+    }
+
+    fn say(&mut self, line: &str) -> String {
+        self.send(line);
+        self.reply()
+    }
+
+    fn send(&mut self, line: &str) {
+        let line = match &mut self.ticket {
+            None => line.to_owned(),
+            Some(ticket) => {
+                let wrapped = ticket.wrap(format!("{line}\r\n").as_bytes()).unwrap();
+                format!("ENC {}", base64::encode(&wrapped))
+            }
+        };
+        self.raw(&line);
+    }
+
+    fn raw(&mut self, line: &str) {
+        let sent = format!("{line}\r\n");
+        self.socket.get_ref().write_all(sent.as_bytes()).unwrap();
+    }
+
+    /// The last line of a reply; empty if there is none.
+    fn reply(&mut self) -> String {
+        let mut line = String::new();
+        self.socket.read_line(&mut line).unwrap();
+        let Some(ticket) = self.ticket.as_mut().filter(|_| !line.is_empty()) else {
+            return line.trim_end().into();
+        };
+        let wrapped = line.trim_end().strip_prefix("632 ").unwrap();
+        let clear = ticket.unwrap(&base64::decode(wrapped.as_bytes()).unwrap());
+        String::from_utf8(clear.unwrap()).unwrap().trim_end().into()
+    }
+}
+
+fn connect(port: u16) -> TcpStream {
+    let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let patience = Some(Duration::from_secs(20));
+    stream.set_read_timeout(patience).unwrap();
+    stream
+}
+
+// --- clients of others --------------------------------------------------------------------------
+
+#[test]
+fn yafc_comes_in_with_a_ticket_and_moves_files() {
+    let Some(world) = have("yafc").then(World::new).flatten() else {
+        return;
+    };
+    for size in SIZES {
+        let source = world.scratch.file("yafc/source", size);
+        let said = world.yafc("alice", "put -f source\nls\nget -f -o got source");
+        let said = said.ok();
+        assert!(said.stderr.contains("User alice logged in."), "{said}");
+        assert!(said.stderr.contains("Data protection is clear"), "{said}");
+        assert_same(&source, &world.exported("source"));
+        assert_same(&source, &world.path("yafc/got"));
+        fs::remove_file(world.path("yafc/got")).unwrap();
+    }
+    let log = world.log();
+    let proved = "authenticated by a ticket peer=alice@GODWIT.TEST";
+    assert!(log.contains(proved), "{log}");
+}
+
+// --- our client ---------------------------------------------------------------------------------
+
+#[test]
+fn our_client_moves_trees_at_each_level() {
+    let Some(world) = World::new() else {
+        return;
+    };
+    let source = world.scratch.dir("source");
+    fs::create_dir(source.join("deep")).unwrap();
+    for (i, size) in [SIZES[0], 1, 70_000, 5_000_003, 30_000_000]
+        .iter()
+        .enumerate()
+    {
+        fs::write(source.join(format!("{size}")), noise(*size, i as u64)).unwrap();
+    }
+    for i in 0..300 {
+        fs::write(source.join(format!("deep/{i}")), noise(i * 7, i as u64)).unwrap();
+    }
+    let levels: [&[&str]; 3] = [&[], &["--safe"], &["--private"]];
+    for (i, level) in levels.into_iter().enumerate() {
+        let (there, back) = (format!("up-{i}"), world.path(&format!("back-{i}")));
+        let url = world.url(&there);
+        let own = [&["cp", "-r", "--kerberos"], level].concat();
+        let up = [&own[..], &[text(&source), &*url]].concat();
+        world.ours("alice", &up).ok();
+        assert_same_tree(&source, &world.exported(&there));
+        let down = [&own[..], &[&*url, text(&back)]].concat();
+        world.ours("alice", &down).ok();
+        assert_same_tree(&source, &back);
+    }
+    let listed = world.ours("alice", &["ls", "--kerberos", "--private", &world.url("")]);
+    let listed = String::from_utf8_lossy(&listed.ok().stdout).into_owned();
+    assert!(listed.contains("up-2"), "{listed}");
+}
+
+#[test]
+fn a_copy_between_two_servers_goes_by_itself_only_in_clear() {
+    let Some(world) = World::new() else {
+        return;
+    };
+    fs::write(world.exported("source"), noise(3_000_000, 1)).unwrap();
+    for level in ["--clear", "--private"] {
+        let (from, to) = (world.url("source"), world.url(&format!("as{level}")));
+        let said = world.ours("alice", &["cp", "--json", "--kerberos", level, &from, &to]);
+        said.ok();
+        assert_same(
+            &world.exported("source"),
+            &world.exported(&format!("as{level}")),
+        );
+    }
+}
+
+#[test]
+fn host_will_do_where_the_realm_knows_no_ftp() {
+    let Some(world) = World::of(&["host/localhost"]) else {
+        return;
+    };
+    world
+        .ours("alice", &["ls", "--kerberos", &world.url("")])
+        .ok();
+}
+
+// --- what goes wrong ----------------------------------------------------------------------------
+
+#[test]
+fn who_has_no_ticket_or_no_good_one_is_told_what_to_do() {
+    let Some(world) = World::new() else {
+        return;
+    };
+    let url = world.url("");
+    world.refused("nobody", &url, &["Kerberos: ", "kinit"]);
+    world.kinit("bob", &[]);
+    let no_account = ["bob@GODWIT.TEST has no account here", "klist"];
+    world.refused("bob", &url, &no_account);
+    let as_carol = format!("ftp://carol@localhost:{}/", world.node.port);
+    world.ours("alice", &["ls", "--kerberos", &as_carol]).ok();
+    let by_number = format!("ftp://127.0.0.1:{}/", world.node.port);
+    let unknown = ["knows neither ftp/127.0.0.1 nor host/127.0.0.1", "klist -k"];
+    world.refused("alice", &by_number, &unknown);
+    let said = world.ours("alice", &["ls", &url]);
+    assert_eq!(said.status, Some(13), "{said}");
+    assert!(said.stderr.contains("AUTH GSSAPI"), "{said}");
+
+    world.kinit("alice", &["-l", "1s"]);
+    let until = Instant::now() + Duration::from_secs(20);
+    while world.ours("alice", &["ls", "--kerberos", &url]).status == Some(0) {
+        assert!(Instant::now() < until, "the ticket does not expire");
+        thread::sleep(Duration::from_millis(100));
+    }
+    world.refused("alice", &url, &["expired", "kinit"]);
+}
+
+#[test]
+fn a_session_outlives_the_ticket_that_began_it() {
+    let Ok(port) = env::var("GODWIT_CHILD") else {
+        if let Some(world) = World::new() {
+            world.kinit("alice", &["-l", "2s"]);
+            world.again("a_session_outlives_the_ticket_that_began_it");
+        }
+        return;
+    };
+    let port = port.parse().unwrap();
+    let (mut lines, _) = Lines::proved(port);
+    let until = Instant::now() + Duration::from_secs(20);
+    let comes_in = || {
+        let Ok((mut ticket, first)) = Kerberos::initiate("localhost") else {
+            return false;
+        };
+        let mut other = Lines::new(port);
+        other.say("AUTH GSSAPI");
+        let said = other.say(&format!("ADAT {}", base64::encode(&first)));
+        let token = said.strip_prefix("235 ADAT=").unwrap_or_default();
+        let token = base64::decode(token.as_bytes()).unwrap_or_default();
+        ticket.step(&token).is_ok()
+    };
+    while comes_in() {
+        assert!(Instant::now() < until, "the ticket does not expire");
+        thread::sleep(Duration::from_millis(100));
+    }
+    assert!(lines.say("NOOP").starts_with("200 "));
+}
+
+#[test]
+fn who_has_no_library_is_told_which_package_has_it() {
+    let Some(world) = World::new() else {
+        return;
+    };
+    let mut command = godwit();
+    realm(&mut command, &world.kdc)
+        .env("KRB5CCNAME", world.cache("alice"))
+        .env("GODWIT_GSSAPI", "/nonexistent/lib.so");
+    let url = world.url("");
+    let said = ours_within(60, command, ["ls", "--kerberos", &url]);
+    assert_eq!(said.status, Some(13), "{said}");
+    for word in ["/nonexistent/lib.so", "libgssapi-krb5-2"] {
+        assert!(said.stderr.contains(word), "wanted {word:?} in {said}");
+    }
+}
+
+#[test]
+fn a_server_that_takes_no_tickets_says_so() {
+    let Some(world) = World::new() else {
+        return;
+    };
+    let other = Node::start(&world.scratch.dir("other"));
+    let url = format!("ftp://localhost:{}/", other.port);
+    world.refused("alice", &url, &["login refused", "klist"]);
+}
+
+#[test]
+fn tokens_that_are_none_are_refused_and_the_node_goes_on() {
+    let Some(world) = World::new() else {
+        return;
+    };
+    let long = vec![0x60; 300_000];
+    let framed = b"\x60\x82\x01\x00\x06\x09\x2a\x86\x48\x86\xf7\x12\x01\x02\x02\x01\x00rubbish";
+    let spnego = b"\x60\x20\x06\x06\x2b\x06\x01\x05\x05\x02\xa0\x16";
+    let tls = b"\x16\x03\x01\x00\x05hello";
+    let tokens: [&[u8]; 6] = [b"\x60", framed, &framed[..17], spnego, tls, b""];
+    for token in tokens {
+        let mut lines = Lines::new(world.node.port);
+        assert!(lines.say("AUTH GSSAPI").starts_with("334 "));
+        let said = lines.say(&format!("ADAT {}", base64::encode(token)));
+        let is_refused = said.starts_with("535 ") || said.starts_with("501 ");
+        assert!(is_refused, "{token:x?}: {said}");
+        assert!(lines.say("USER alice").starts_with("331 "));
+        assert!(lines.say("PASS x").starts_with("530 "));
+    }
+    let mut lines = Lines::new(world.node.port);
+    lines.say("AUTH GSSAPI");
+    let said = lines.say(&format!("ADAT {}", base64::encode(&long)));
+    assert!(said.starts_with("500 "), "{said}");
+    world
+        .ours("alice", &["ls", "--kerberos", &world.url("")])
+        .ok();
+}
+
+#[test]
+fn a_keytab_that_cannot_be_used_is_named_when_the_node_starts() {
+    let scratch = Scratch::new();
+    let Some(kdc) = Peer::start_by("kdc-up", scratch.path(), &[]) else {
+        return;
+    };
+    let empty = scratch.file("empty", 0);
+    for (keytab, words) in [
+        (scratch.join("missing"), "no such file"),
+        (empty.clone(), "empty: "),
+    ] {
+        let (mut command, _) = node_of(&scratch, &kdc, &keytab);
+        let said = Said::of(&mut command);
+        assert_eq!(said.status, Some(2), "{said}");
+        for word in [text(&keytab), words, "ftp/HOST or host/HOST"] {
+            assert!(said.stderr.contains(word), "wanted {word:?} in {said}");
+        }
+    }
+    let (mut command, _) = node_of(&scratch, &kdc, &kdc.dir.join("keytab"));
+    let said = Said::of(command.env("GODWIT_GSSAPI", "/nonexistent/lib.so"));
+    assert_eq!(said.status, Some(2), "{said}");
+    for word in ["/nonexistent/lib.so", "libgssapi-krb5-2"] {
+        assert!(said.stderr.contains(word), "wanted {word:?} in {said}");
+    }
+}
+
+#[test]
+fn blocks_and_lines_that_are_not_as_agreed_are_refused() {
+    let Ok(port) = env::var("GODWIT_CHILD") else {
+        if let Some(world) = World::new() {
+            world.again("blocks_and_lines_that_are_not_as_agreed_are_refused");
+            let there = fs::read_dir(&world.node.export).unwrap();
+            let names: Vec<_> = there.map(|entry| entry.unwrap().file_name()).collect();
+            let mut whole: Vec<_> = names.iter().filter(|name| !is_partial(name)).collect();
+            whole.sort();
+            assert_eq!(whole, ["good", "safe"], "{}", world.log());
+        }
+        return;
+    };
+    let port = port.parse().unwrap();
+    let sealed = |data: &Blockwise, how, parts: &[&[u8]]| {
+        let mut blocks = data.begin(how, 1 << 20).unwrap();
+        let mut sealed = Vec::new();
+        for part in parts {
+            match part.is_empty() {
+                true => blocks.end(&mut sealed).unwrap(),
+                false => blocks.seal(part, &mut sealed).unwrap(),
+            }
+        }
+        sealed
+    };
+    let store = |name: &str, level: &str, bytes: &dyn Fn(&Blockwise) -> Vec<u8>| {
+        let (mut lines, data) = Lines::proved(port);
+        let mut stream = lines.data(level);
+        assert!(lines.say(&format!("STOR {name}")).starts_with("150 "));
+        stream.write_all(&bytes(&data)).unwrap();
+        // Whoever is told to wait for more waits in vain, and says so only later.
+        if !name.starts_with("open") {
+            drop(stream);
+            return lines.reply();
+        }
+        let said = lines.reply();
+        drop(stream);
+        said
+    };
+    let (safe, private) = (Wrapping::Safe, Wrapping::Private);
+    let good = store("good", "P", &|data| sealed(data, private, &[b"bytes", b""]));
+    assert!(good.starts_with("226 "), "{good}");
+    let good = store("safe", "S", &|data| sealed(data, safe, &[b"bytes", b""]));
+    assert!(good.starts_with("226 "), "{good}");
+
+    let readable = store("readable", "P", &|data| {
+        sealed(data, safe, &[b"bytes", b""])
+    });
+    assert!(readable.contains("everybody could read"), "{readable}");
+    let cut = store("cut", "P", &|data| sealed(data, private, &[b"bytes"]));
+    assert!(cut.starts_with("426 ") || cut.starts_with('5'), "{cut}");
+    let twice = store("twice", "P", &|data| {
+        let once = sealed(data, private, &[b"bytes"]);
+        [once.clone(), once, sealed(data, private, &[b""])].concat()
+    });
+    assert!(twice.contains("twice"), "{twice}");
+    let clear = store("clear", "P", &|_| b"no block at all".to_vec());
+    assert!(clear.contains("agreed on"), "{clear}");
+    let long = store("open-long", "P", &|_| vec![0x7f; 100]);
+    assert!(long.contains("agreed on"), "{long}");
+    let changed = store("changed", "S", &|data| {
+        let mut bytes = sealed(data, safe, &[b"bytes", b""]);
+        bytes[25] ^= 1;
+        bytes
+    });
+    assert!(
+        changed.starts_with("426 ") || changed.starts_with('5'),
+        "{changed}"
+    );
+
+    let (mut lines, _) = Lines::proved(port);
+    assert!(lines.say("PROT P").starts_with("503 "));
+    assert!(lines.say("PBSZ 10").starts_with("501 "));
+    assert!(lines.say("PROT E").starts_with("536 "));
+    assert!(lines.say("DCAU A").starts_with("504 "));
+    let ticket = lines.ticket.as_mut().unwrap();
+    let line = format!("ENC {}", base64::encode(&ticket.wrap(b"NOOP\r\n").unwrap()));
+    lines.raw(&line);
+    assert!(lines.reply().starts_with("200 "));
+    lines.raw(&line);
+    assert_eq!(lines.reply(), "", "a line said twice ends it");
+    let (mut lines, _) = Lines::proved(port);
+    lines.raw("NOOP");
+    assert_eq!(lines.reply(), "", "a line in clear ends it");
+}
+
+fn is_partial(name: &std::ffi::OsStr) -> bool {
+    name.to_string_lossy().starts_with('.')
+}
