@@ -24,9 +24,10 @@ const SIZES: [usize; 4] = [0, 1, 300_000, 5_000_003];
 
 /// A realm, and a node of it to which Alice may come.
 struct World {
-    scratch: Scratch,
-    kdc: Peer,
     node: Node,
+    // Stopped by what lies in the place that goes last.
+    kdc: Peer,
+    scratch: Scratch,
 }
 
 impl World {
@@ -40,7 +41,7 @@ impl World {
         let kdc = Peer::start_by("kdc-up", scratch.path(), hosts)?;
         let (command, export) = node_of(&scratch, &kdc, &kdc.dir.join("keytab"));
         let node = Node::spawn(command, &export);
-        let world = Self { scratch, kdc, node };
+        let world = Self { node, kdc, scratch };
         world.kinit("alice", &[]);
         Some(world)
     }
