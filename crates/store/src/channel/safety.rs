@@ -246,7 +246,13 @@ impl Tls {
         let channel = proved.map_err(|error| match error {
             Stop::Trust(cause) => Error::Trust {
                 host: format!("data connection with {host}"),
-                cause: Box::new(cause),
+                // The peer may show what we gave it: then that is over as well.
+                cause: Box::new(
+                    self.credential
+                        .check_dates(SystemTime::now())
+                        .err()
+                        .unwrap_or(cause),
+                ),
             },
             Stop::Store(error) => error,
         })?;

@@ -351,7 +351,7 @@ impl Run<'_> {
             self.retry.progressed();
         }
         let anew = matches!(error, Error::Changed { .. } | Error::Corrupt { .. });
-        let pause = match error.fault() {
+        let pause = match self.copying.fault_of(&error) {
             _ if anew && self.anew < ANEW_MAX => {
                 (self.resume, self.anew) = (false, self.anew + 1);
                 Some(Duration::ZERO)

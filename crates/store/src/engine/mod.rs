@@ -20,8 +20,12 @@ pub use plan::extra;
 pub use retry::Retry;
 pub use stores::{Place, Stores};
 
-use crate::{Error, Remote, Result, Stat, Trust, Tuned, Verified, channel::Cancel, remote::Flow};
-use godwit_core::{Digest, Scheme};
+use crate::{
+    Error, Remote, Result, Stat, Trust, Tuned, Verified,
+    channel::Cancel,
+    remote::{Flow, is_renewed},
+};
+use godwit_core::{Digest, Fault, Scheme};
 use queue::{Queue, Taken};
 use std::{
     ops::Range,
@@ -520,6 +524,17 @@ impl Copying<'_> {
                 cause: std::io::ErrorKind::ConnectionAborted.into(),
             },
             error => error,
+        }
+    }
+
+    /// Tells whether waiting can help. What we show may have been renewed meanwhile: the next
+    /// login shows that.
+    fn fault_of(&self, error: &Error) -> Fault {
+        match error.fault() {
+            Fault::Lasting if error.is_of_our_proof() && is_renewed(&self.options.trust) => {
+                Fault::Passing
+            }
+            fault => fault,
         }
     }
 

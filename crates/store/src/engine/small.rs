@@ -229,10 +229,8 @@ fn again(copying: &Copying<'_>, left: VecDeque<Flying>, error: Error) {
         return;
     };
     let mut retry = super::retry::Retry::new(copying.options.retries);
-    let pause = (0..=tries)
-        .map(|_| retry.after(error.fault()))
-        .last()
-        .flatten();
+    let fault = copying.fault_of(&error);
+    let pause = (0..=tries).map(|_| retry.after(fault)).last().flatten();
     let mut error = Some(error);
     let stopped = pause.is_some_and(|pause| copying.pause(pause).is_err());
     for Flying { mut item, .. } in left {

@@ -6,6 +6,10 @@ use crate::{
     What, Write, channel::Cancel,
 };
 use godwit_core::{Algorithm, Block, Digest, Extents, LEAF_BYTES, Url};
+use godwit_trust::{
+    KeyKind,
+    lab::{Ca, Issue},
+};
 use std::{
     ops::Range,
     path::{Path, PathBuf},
@@ -13,6 +17,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
+    time::{Duration, SystemTime},
 };
 
 fn place(store: Arc<dyn Store>, path: &str) -> Place {
@@ -208,7 +213,7 @@ struct Troubled {
     read_bytes: AtomicU64,
     then: Option<Vec<u8>>,
     /// Nobody believes us there any more.
-    is_unproved: bool,
+    unproved: AtomicU64,
 }
 
 struct Limited<'a>(&'a dyn Take, AtomicU64, &'a AtomicU64);
@@ -240,7 +245,11 @@ impl Store for Troubled {
     }
     fn read(&self, path: &Path, want: &Extents, _: usize, into: &dyn Take) -> Result<Read> {
         let nth = self.reads.fetch_add(1, Relaxed);
-        if self.is_unproved {
+        if self
+            .unproved
+            .fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1))
+            .is_ok()
+        {
             let host = "fermi".into();
             return Err(Error::NoCredential { host });
         }
@@ -284,7 +293,7 @@ fn troubled(whole: &[u8], blocks_each: u64, then: Option<Vec<u8>>) -> Arc<Troubl
         blocks_each,
         read_bytes,
         then,
-        is_unproved: false,
+        unproved: AtomicU64::new(0),
     })
 }
 
@@ -328,8 +337,8 @@ fn no_progress_is_given_up_in_the_end() {
     assert_eq!(get(&*target, "a"), None, "nothing half appears");
 }
 
-#[test]
-fn what_nobody_believes_any_more_is_told_once_and_ends_it() {
+/// A tree on a server that believes us only after so many questions, and its number of files.
+fn unproved(times: u64) -> (Place, u64) {
     let inner = Memory::new();
     let files = tree(&inner).len() as u64;
     let source = Arc::new(Troubled {
@@ -338,13 +347,52 @@ fn what_nobody_believes_any_more_is_told_once_and_ends_it() {
         blocks_each: 100,
         read_bytes: AtomicU64::new(0),
         then: None,
-        is_unproved: true,
+        unproved: AtomicU64::new(times),
     });
     let mut source = place(source, "set");
     source.url = "gsiftp://fermi/set".parse().unwrap();
+    (source, files)
+}
+
+/// Options of somebody whose certificate began two days ago and lasts, or lasted, so long.
+fn lasting(days: u32) -> Options {
+    let (dir, day) = (tempfile::tempdir().unwrap(), Duration::from_secs(86_400));
+    let ca = Ca::init(dir.path(), "/O=Lab/CN=CA", day * 30, KeyKind::Elliptic).unwrap();
+    let begun = SystemTime::now() - day * 2;
+    let alice = Issue {
+        key: KeyKind::Elliptic,
+        not_before: begun,
+        not_after: begun + day * days,
+        ..Issue::user("alice")
+    };
+    let mut options = options();
+    options.trust.credential = Some(ca.issue(&alice).unwrap());
+    options
+}
+
+#[test]
+fn what_was_renewed_meanwhile_is_shown_at_the_next_try() {
+    let options = lasting(3);
+    let (source, files) = unproved(3);
+    let summary = run(
+        vec![task(source, place(Arc::new(Memory::new()), "set"))],
+        &options,
+    );
+    assert_eq!(
+        (summary.files, summary.failed),
+        (files, 0),
+        "{:?}",
+        summary.errors
+    );
+    assert_eq!(summary.faults, 3);
+}
+
+#[test]
+fn what_nobody_believes_any_more_is_told_once_and_ends_it() {
+    let (source, files) = unproved(u64::MAX);
     let (target, told) = (Arc::new(Memory::new()), AtomicU64::new(0));
     let tasks = vec![task(source, place(target, "set"))];
-    let summary = copy(tasks, &options(), &|event| {
+    let summary = copy(tasks, &lasting(1), &|event| {
         if let Event::Failed { .. } = event {
             told.fetch_add(1, Relaxed);
         }

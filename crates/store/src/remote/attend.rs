@@ -33,12 +33,26 @@ pub(super) fn begin(
     path: &Path,
     patience: Duration,
 ) -> Result<Begun> {
-    let reply = session.hear_unless(TO_BEGIN, patience, &mut || channel.refusal())?;
-    if !reply.is_final() {
-        return Ok(Begun::Moving);
+    let heard = session.hear_unless(TO_BEGIN, patience, &mut || channel.refusal());
+    let begun = heard.and_then(|reply| match reply.is_final() {
+        false => Ok(Begun::Moving),
+        true => faults::check(&session.host, path, &reply).map(|_| Begun::Over(reply.clone())),
+    });
+    begun.map_err(|error| ours_first(session, error))
+}
+
+/// Both ends prove a data connection by what is ours: once that is over, this is the reason,
+/// whichever of the two noticed.
+fn ours_first(session: &Session, error: Error) -> Error {
+    let is_of_proof = match &error {
+        Error::Trust { .. } | Error::Lost { .. } | Error::Stalled { .. } => true,
+        Error::Denied { said, .. } => said.contains("data connection"),
+        _ => false,
+    };
+    match session.check_dates() {
+        Err(over) if is_of_proof => over,
+        _ => error,
     }
-    faults::check(&session.host, path, &reply)?;
-    Ok(Begun::Over(reply))
 }
 
 /// Connects for data while the server that was asked for it waits, and hears what

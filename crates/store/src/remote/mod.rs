@@ -42,6 +42,7 @@ use godwit_wire::{
 pub use member::Member;
 use names::Depth;
 use parts::Parts;
+pub(crate) use proof::is_renewed;
 pub use proof::{By, Proofs, Trust, Whom};
 pub(crate) use session::Flow;
 use session::Session;

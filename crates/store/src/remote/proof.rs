@@ -163,7 +163,7 @@ fn discovered() -> godwit_trust::Result<Option<Credential>> {
 }
 
 /// Tells whether what is shown at the next login is valid.
-pub(super) fn is_renewed(trust: &Trust) -> bool {
+pub(crate) fn is_renewed(trust: &Trust) -> bool {
     let now = SystemTime::now();
     let found = match &trust.credential {
         Some(credential) => Ok(Some(credential.clone())),
