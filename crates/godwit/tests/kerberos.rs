@@ -454,7 +454,7 @@ fn blocks_and_lines_that_are_not_as_agreed_are_refused() {
             let names: Vec<_> = there.map(|entry| entry.unwrap().file_name()).collect();
             let mut whole: Vec<_> = names.iter().filter(|name| !is_partial(name)).collect();
             whole.sort();
-            assert_eq!(whole, ["good", "safe"], "{}", world.log());
+            assert_eq!(whole, ["good", "late", "safe"], "{}", world.log());
         }
         return;
     };
@@ -490,6 +490,25 @@ fn blocks_and_lines_that_are_not_as_agreed_are_refused() {
     let good = store("safe", "S", &|data| sealed(data, safe, &[b"bytes", b""]));
     assert!(good.starts_with("226 "), "{good}");
 
+    // The library knows 64 tokens back: what is overtaken by more is no less new.
+    let (mut lines, data) = Lines::proved(port);
+    let mut stream = lines.data("P");
+    assert!(lines.say("STOR late").starts_with("150 "));
+    let before: Vec<u8> = (0..200)
+        .flat_map(|_| sealed(&data, private, &[b"bytes"]))
+        .collect();
+    lines.send("STAT");
+    let mut told = String::new();
+    while !told.starts_with("632 ") {
+        told.clear();
+        assert!(lines.socket.read_line(&mut told).unwrap() > 0);
+    }
+    stream.write_all(&before).unwrap();
+    stream.write_all(&sealed(&data, private, &[b""])).unwrap();
+    drop(stream);
+    let late = lines.reply();
+    assert!(late.starts_with("226 "), "{late}");
+
     let readable = store("readable", "P", &|data| {
         sealed(data, safe, &[b"bytes", b""])
     });
@@ -501,6 +520,12 @@ fn blocks_and_lines_that_are_not_as_agreed_are_refused() {
         [once.clone(), once, sealed(data, private, &[b""])].concat()
     });
     assert!(twice.contains("twice"), "{twice}");
+    let turned = store("turned", "P", &|data| {
+        let one = sealed(data, private, &[b"one"]);
+        let other = sealed(data, private, &[b"other"]);
+        [other, one, sealed(data, private, &[b""])].concat()
+    });
+    assert!(turned.contains("out of its turn"), "{turned}");
     let clear = store("clear", "P", &|_| b"no block at all".to_vec());
     assert!(clear.contains("agreed on"), "{clear}");
     let long = store("open-long", "P", &|_| vec![0x7f; 100]);

@@ -64,8 +64,8 @@ pub struct Unwrapped {
     pub clear: Vec<u8>,
     /// What had been done to it.
     pub how: Wrapping,
-    /// Whether the library has seen that it came once and in its turn; it remembers a few
-    /// only, and does not know of two ways on which tokens overtake each other.
+    /// Whether the library takes it to have come once and in its turn. It remembers 64 tokens,
+    /// and once one has overtaken that many, MIT's may take new ones for known.
     pub in_turn: bool,
 }
 
@@ -287,8 +287,7 @@ impl KerberosContext {
         }
     }
 
-    /// Returns what the other side protected. What the library knows to have come before is
-    /// refused.
+    /// Returns what the other side protected.
     pub fn unwrap(&mut self, wrapped: &[u8]) -> Result<Unwrapped, Refused> {
         // MIT's library rotates it where it lies.
         let mut wrapped = wrapped.to_vec();
@@ -311,9 +310,6 @@ impl KerberosContext {
         };
         let clear = self.library.take(clear);
         self.library.check(major, minor)?;
-        if major & TWICE != 0 {
-            return Err(self.library.refusal(major, minor));
-        }
         let how = match hidden {
             0 => Wrapping::Safe,
             _ => Wrapping::Private,
@@ -451,7 +447,6 @@ impl Library {
 /// RFC 2744, 3.9.1: errors of the call and of the routine; the rest is said beside a success.
 const ERRORS: Number = 0xffff_0000;
 const CONTINUE: Number = 1;
-const TWICE: Number = 2;
 const NO_CONTEXT: Number = 8 << 16;
 const FOREVER: Number = Number::MAX;
 const TO_ACCEPT: c_int = 2;

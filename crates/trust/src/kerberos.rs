@@ -357,9 +357,6 @@ fn refusal(why: Refused) -> Error {
         Refused::Missing { library, said } => return Error::NoKerberos { library, said },
         Refused::No { major, minor, said } => (major, minor, said),
     };
-    if major & TWICE != 0 && major >> 16 == 0 {
-        return twice();
-    }
     let why = match minor.wrapping_sub(KRB5) {
         7 => NoTicket::UnknownServer,
         32 => NoTicket::Expired,
@@ -386,8 +383,6 @@ const FRAME: u8 = 0x60;
 const KERBEROS: &[u8] = b"\x06\x09\x2a\x86\x48\x86\xf7\x12\x01\x02\x02";
 /// What Kerberos' own errors are counted from.
 const KRB5: i32 = -1_765_328_384;
-/// What the library says beside a success.
-const TWICE: u32 = 2;
 const NO_CREDENTIAL: u32 = 7;
 const EXPIRED: u32 = 11;
 const CONTEXT_EXPIRED: u32 = 12;

@@ -1,7 +1,7 @@
 //! What goes over data connections, in blocks that the control channel's context wraps:
 //! each with its length in four bytes before it, and an empty one at the end (RFC 2228, 3).
 
-use super::{Shared, frames::Frames, held, refusal};
+use super::{Shared, frames::Frames, held, refusal, seen::number_of};
 use crate::{Error, Opened, Result};
 use godwit_sys::{Unwrapped, Wrapping};
 use std::fmt;
@@ -38,6 +38,8 @@ pub struct Blocks {
     /// How much of `clear` has been handed over.
     taken: usize,
     is_over: bool,
+    /// The number of the block that came last: on one connection they rise.
+    last: Option<u64>,
 }
 
 impl Blocks {
@@ -59,6 +61,7 @@ impl Blocks {
             clear: Vec::new(),
             taken: 0,
             is_over: false,
+            last: None,
         })
     }
 
@@ -126,7 +129,12 @@ impl Blocks {
         let Some(block) = self.came.next()? else {
             return Ok(false);
         };
+        let number = number_of(block);
         let Unwrapped { clear, how, .. } = held(&self.context).unwrap(block)?;
+        if number.is_some() && number <= self.last {
+            return Err(Error::Token("a block out of its turn".into()));
+        }
+        self.last = number;
         if self.how == Wrapping::Private && how != Wrapping::Private {
             let said = "a block that everybody could read, where all are to be private";
             return Err(Error::Token(said.into()));
