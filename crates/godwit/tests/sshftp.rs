@@ -166,7 +166,7 @@ fn what_ssh_says_is_passed_on() {
         "{said}"
     );
     let said = sshd.godwit(&["cp", "--private", &sshd.url(Path::new("/x")), "."]);
-    assert_eq!(said.status, Some(1), "{said}");
+    assert_eq!(said.status, Some(2), "{said}");
     assert!(said.stderr.contains("goes in clear"), "{said}");
 }
 

@@ -141,7 +141,7 @@ impl Node {
                 })
             }
             Err(error @ NodeError::NoTls) => Err(Trouble::asked(wanted, error)
-                .next("name one with --host-cert (godwit ca host makes one for tests)")),
+                .next("name one with --host-cert (godwit ca issue --host makes one)")),
             Err(error) => {
                 let next = match error {
                     NodeError::Privilege { .. } => {
