@@ -171,7 +171,17 @@ impl Trouble {
 
     /// Text that is no URL.
     pub(crate) fn bad_url(text: &str, error: &BadUrl) -> Self {
-        Self::asked(format!("understand {text:?}"), error)
+        let (shown, secret) = without_password(text);
+        let fact = match error {
+            // The part that it names may be one of the password.
+            BadUrl::BadHost(part) | BadUrl::BadPort(part) | BadUrl::BadName(part)
+                if !secret.is_empty() && (part.contains('@') || secret.contains(part.as_str())) =>
+            {
+                "what stands around the @ is not in order (in a password : / @ % are %3A %2F %40 %25)".into()
+            }
+            error => error.to_string(),
+        };
+        Self::asked(format!("understand {shown:?}"), fact)
             .next("godwit help schemes shows what can be named")
     }
 
@@ -330,10 +340,47 @@ impl Tally {
     }
 }
 
+/// Returns text that is no URL as it may be shown, and the password in it, whatever that
+/// contains.
+fn without_password(text: &str) -> (String, &str) {
+    let start = text.find("://").map_or(0, |at| at + 3);
+    let login = text[start..]
+        .rfind('@')
+        .map_or("", |at| &text[start..][..at]);
+    match login.split_once(':') {
+        Some((user, secret)) => {
+            let rest = &text[start + login.len()..];
+            (format!("{}{user}:…{rest}", &text[..start]), secret)
+        }
+        None => (text.to_owned(), ""),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::{io, path::PathBuf};
+
+    #[test]
+    fn no_password_is_shown_even_of_what_is_no_url() {
+        for text in [
+            "ftp://alice:s3cret@fermi:99999/",
+            "ftp://alice:s3cr%ZZet@fermi/",
+            "ftp://alice:s3cret@/x",
+            "fpt://alice:s3cret@fermi/",
+            "/godwit/ftp:alice:s3cret@fermi:1/x",
+            "ftp://alice:s3/cret@fermi/",
+            "ftp://alice:s3@cret@fermi:x/",
+        ] {
+            let error = text.parse::<godwit_core::Url>().unwrap_err();
+            let told = Trouble::bad_url(text, &error).to_string();
+            assert!(!told.contains("s3") && !told.contains("cret"), "{told}");
+            assert!(told.contains("alice") || text.starts_with('/'), "{told}");
+        }
+        let error = "ftp://fermi:x/".parse::<godwit_core::Url>().unwrap_err();
+        let told = Trouble::bad_url("ftp://fermi:x/", &error).to_string();
+        assert!(told.contains("ftp://fermi:x/") && told.contains("'x' is not a port"));
+    }
 
     fn missing() -> Trouble {
         let path = PathBuf::from("run7");
