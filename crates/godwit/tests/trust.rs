@@ -11,11 +11,13 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 /// Runs a verb in a directory; returns its exit status and the objects it printed.
 fn ask(here: &Path, line: &str) -> (i32, Vec<Value>) {
+    let words: Vec<_> = line.split(' ').map(str::to_owned).collect();
+    ask_words(here, &words)
+}
+
+fn ask_words(here: &Path, words: &[String]) -> (i32, Vec<Value>) {
     let mut command = godwit();
-    command
-        .current_dir(here)
-        .args(line.split(' '))
-        .arg("--json");
+    command.current_dir(here).args(words).arg("--json");
     for name in ["X509_USER_PROXY", "X509_USER_CERT", "X509_USER_KEY"] {
         command.env_remove(name);
     }
@@ -235,6 +237,36 @@ fn no_authority_is_made_that_nobody_could_read() {
         here,
         "proxy init --cert bob/usercert.pem --out p --key-kind ec --valid 100000000000000d",
     );
+}
+
+#[test]
+fn an_authority_that_has_expired_vouches_for_nobody() {
+    let scratch = Scratch::new();
+    let here = scratch.path();
+    good(here, "ca init lab --key ec --valid 1ms");
+    let said = bad(here, "ca issue lab bob --key ec --out bob", 2);
+    assert!(
+        said.contains("expired") && said.contains("(lab/ca.pem)"),
+        "{said}"
+    );
+    assert!(said.contains("godwit ca init"), "{said}");
+    assert!(!here.join("bob").exists());
+}
+
+#[test]
+fn an_authority_does_not_give_its_own_name_away() {
+    let scratch = lab();
+    let here = scratch.path();
+    for name in ["/O=Lab/CN=Lab+CA", "/O=Lab/CN=lab++ca", "Lab+CA"] {
+        let line = ["ca", "issue", "lab", name, "--out", "it"];
+        let line = line.map(|word| word.replace('+', " "));
+        let (status, objects) = ask_words(here, &line);
+        assert_eq!(status, 2, "{name}: {objects:?}");
+        let said = objects[0]["message"].as_str().unwrap();
+        assert_eq!(said, "/O=Lab/CN=Lab CA is the authority itself");
+        assert_eq!(objects[0]["next"], "choose another name");
+        assert!(!here.join("it").exists());
+    }
 }
 
 #[test]

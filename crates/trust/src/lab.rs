@@ -6,9 +6,9 @@
 
 use crate::{
     Credential, Error, KeyKind, Result,
-    credential::{read, read_key},
+    credential::{check_dates, read, read_key},
     der,
-    error::Doing,
+    error::{Doing, Ours},
     identity::slashed,
     keys,
     policy::Policy,
@@ -196,8 +196,24 @@ impl Ca {
         }
     }
 
-    /// Refuses what nobody would believe, since its own signing policy does not allow it.
-    pub fn check_policy(&self, issue: &Issue) -> Result<()> {
+    /// Refuses what nobody would believe, however well it was signed.
+    pub fn check(&self, issue: &Issue) -> Result<()> {
+        check_dates(&self.certificate, SystemTime::now(), Ours::Yes)
+            .map_err(|error| error.of_ours(Some(&self.dir.join(CERTIFICATE))))?;
+        let subject = name(&self.subject_of(issue))?;
+        // A chain ends at what names itself as its issuer: this one would not.
+        if subject
+            .try_cmp(self.certificate.subject_name())
+            .doing("comparing names")?
+            .is_eq()
+        {
+            let what = format!("{} is the authority itself", self.subject());
+            return Err(Error::BadRequest { what });
+        }
+        self.check_policy(issue)
+    }
+
+    fn check_policy(&self, issue: &Issue) -> Result<()> {
         let path = self.policy_file();
         if !path.exists() {
             return Ok(());
@@ -589,3 +605,29 @@ const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
 /// How long a list counts unless it is renewed; a laboratory forgets.
 const LIST_LIFETIME: Duration = Duration::from_secs(10 * 365 * 86_400);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_authority_vouches_only_on_its_days() {
+        let dir = tempfile::tempdir().unwrap();
+        let (now, day) = (SystemTime::now(), YEAR / 365);
+        let authority = |validity| {
+            let key = keys::elliptic().unwrap();
+            let name = name("/O=Lab/CN=Lab CA").unwrap();
+            Ca {
+                dir: dir.path().into(),
+                certificate: own_certificate(&name, &key, validity).unwrap(),
+                key,
+            }
+        };
+        let bob = Issue::user("bob");
+        authority((now - day, now + day)).check(&bob).unwrap();
+        let over = authority((now - day * 2, now - day)).check(&bob);
+        assert!(matches!(over, Err(Error::Expired { .. })), "{over:?}");
+        let early = authority((now + day, now + day * 2)).check(&bob);
+        assert!(matches!(early, Err(Error::NotYet { .. })), "{early:?}");
+    }
+}

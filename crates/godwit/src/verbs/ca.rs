@@ -9,7 +9,7 @@ use crate::{
 use clap::{Args, Subcommand, ValueEnum};
 use godwit_store::Error as StoreError;
 use godwit_trust::{
-    Credential, KeyKind,
+    Credential, Error, KeyKind,
     lab::{self, Ca as Authority, Issue as Wanted},
 };
 use serde_json::json;
@@ -33,8 +33,8 @@ it to /etc/grid-security/certificates or ~/.globus/certificates, or name it in X
 Keep its ca.key secret: who has it can be anybody. Names end up in a grid-mapfile, one
 line each: \"/O=Lab/CN=alice\" alice.
 
-Exit status: 0; 1 the name is taken; 2 not from this authority, or a name that its signing policy
-does not allow; 4 no such file.")]
+Exit status: 0; 1 the name is taken; 2 not from this authority, or what nobody would believe: it has
+expired, the name is its own, or its signing policy does not allow it; 4 no such file.")]
 pub(crate) struct Ca {
     #[command(subcommand)]
     what: What,
@@ -179,12 +179,8 @@ impl Issue {
         let ca = Authority::open(&self.dir).map_err(trouble)?;
         let key = self.key.kind();
         let issue = Wanted { name, key, ..issue }.lasting(self.valid);
-        ca.check_policy(&issue).map_err(|error| {
-            Trouble::asked(&wanted, error).next(
-                "nobody would believe it: choose a name that the file allows, or change it there \
-                 and wherever the authority is trusted",
-            )
-        })?;
+        ca.check(&issue)
+            .map_err(|error| unbelievable(&wanted, error))?;
         let credential = ca.issue(&issue).map_err(trouble)?;
         make_directory(&wanted, &self.out)?;
         lab::write_pair(&credential, &cert, &key_file).map_err(trouble)?;
@@ -233,6 +229,26 @@ impl Issue {
             key.display()
         ))
     }
+}
+
+/// Nobody would believe what an authority would issue.
+fn unbelievable(wanted: &str, error: Error) -> Trouble {
+    let next = match &error {
+        Error::Expired { .. } => {
+            "nobody would believe it: make a new authority (godwit ca init) and give its certificates \
+             to all who trusted this one; or set the clock of this machine if it is wrong"
+        }
+        Error::NotYet { .. } => {
+            "nobody would believe it before: wait, or set the clock of this machine if it is wrong"
+        }
+        Error::OutsidePolicy { .. } => {
+            "nobody would believe it: choose a name that the file allows, or change it there \
+             and wherever the authority is trusted"
+        }
+        Error::BadRequest { .. } => "choose another name",
+        _ => return Trouble::trust(wanted, error),
+    };
+    Trouble::asked(wanted, error).next(next)
 }
 
 impl Revoke {
