@@ -71,6 +71,9 @@ fn entry(line: &[u8]) -> Result<(String, Vec<String>), String> {
     let (subject, rest) = subject(line)?;
     let rest = String::from_utf8_lossy(rest);
     let rest = rest.split('#').next().unwrap_or_default();
+    if rest.contains('"') {
+        return Err(lone_quote());
+    }
     let named: Vec<_> = rest
         .split(|c: char| c == ',' || c.is_ascii_whitespace())
         .filter(|account| !account.is_empty())
@@ -100,11 +103,17 @@ fn subject(line: &[u8]) -> Result<(String, &[u8]), String> {
         left = rest;
         match byte {
             b'"' if is_quoted => return Ok((name, left)),
+            b'"' => return Err(lone_quote()),
             b' ' | b'\t' if !is_quoted => return Ok((name, left)),
             b'\\' => left = escaped(left, &mut name)?,
             _ => push(byte, &mut name),
         }
     }
+}
+
+/// Half of a quoted subject names somebody else, or nobody.
+fn lone_quote() -> String {
+    "a quotation mark out of place: two stand around the subject, and none elsewhere".into()
 }
 
 fn escaped<'a>(left: &'a [u8], name: &mut String) -> Result<&'a [u8], String> {
@@ -183,6 +192,21 @@ mod tests {
             let error = parse(format!("# one\n{wrong}").as_bytes()).unwrap_err();
             assert!(error.starts_with("line 2: "), "{error}");
         }
+    }
+
+    #[test]
+    fn a_lone_quotation_mark_is_no_part_of_a_name() {
+        for wrong in [
+            "/CN=a \"alice",
+            "/CN=a b\" alice",
+            "/CN=a\" alice",
+            "\"/CN=a\" alice\"",
+            "\"/CN=a\"b\" alice",
+        ] {
+            let error = parse(format!("# one\n{wrong}").as_bytes()).unwrap_err();
+            assert!(error.starts_with("line 2: a quotation mark"), "{error}");
+        }
+        assert_eq!(accounts("/CN=a\\\" x # \"y", "/CN=a\""), ["x"]);
     }
 
     #[test]
