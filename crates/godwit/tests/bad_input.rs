@@ -5,7 +5,9 @@
 
 mod common;
 
-use common::{Node, Said, Scratch, assert_same, godwit, noise, ours, ours_within, run, skip};
+use common::{
+    Node, Said, Scratch, as_nobody, assert_same, godwit, noise, ours, ours_within, run, skip,
+};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -155,7 +157,7 @@ fn no_permission_is_told_on_either_side() {
     let home = scratch.dir("home");
     let everyone = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(&home, everyone).unwrap();
-    let Some(nobody) = as_nobody() else {
+    let Some(nobody) = as_nobody(&scratch) else {
         return;
     };
     // A node that is an ordinary user, and may not read one file and not write one directory.
@@ -198,7 +200,7 @@ fn no_permission_is_told_on_either_side() {
 #[test]
 fn a_directory_that_may_not_be_read_keeps_nobody_from_the_rest() {
     let scratch = Scratch::new();
-    let Some(nobody) = as_nobody() else {
+    let Some(nobody) = as_nobody(&scratch) else {
         return;
     };
     let mode = |path: &Path, mode| {
@@ -308,7 +310,7 @@ fn a_directory_that_may_not_be_read_keeps_nobody_from_the_rest() {
 #[test]
 fn what_is_changed_in_place_in_a_closed_directory_is_told() {
     let scratch = Scratch::new();
-    let Some(nobody) = as_nobody() else {
+    let Some(nobody) = as_nobody(&scratch) else {
         return;
     };
     let mode = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
@@ -342,7 +344,7 @@ fn what_is_changed_in_place_in_a_closed_directory_is_told() {
 fn sync_delete_makes_no_room_for_what_cannot_be_read() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("export"));
-    let Some(nobody) = as_nobody() else {
+    let Some(nobody) = as_nobody(&scratch) else {
         return;
     };
     let secret = scratch.file("from/n", 10);
@@ -367,25 +369,6 @@ fn sync_delete_makes_no_room_for_what_cannot_be_read() {
 
 /// Digits in the name of a partial.
 const HASH_DIGITS: usize = 24;
-
-/// Our program as an account that owns nothing; none if that cannot be had.
-fn as_nobody() -> Option<impl Fn() -> Command> {
-    let root = run(5, "id", ["-u"]).stdout == b"0\n";
-    if !root {
-        skip("becoming another account needs root");
-        return None;
-    }
-    // The test binary may lie where nobody may look.
-    let copy = std::env::temp_dir().join(format!("godwit-nobody-{}", std::process::id()));
-    std::fs::copy(env!("CARGO_BIN_EXE_godwit"), &copy).unwrap();
-    Some(move || {
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid=nobody", "--regid=nogroup", "--clear-groups"]);
-        command.arg(&copy);
-        command.env("HOME", "/nonexistent");
-        command
-    })
-}
 
 // --- full disks ---------------------------------------------------------------------------------
 

@@ -198,6 +198,27 @@ pub fn godwit() -> Command {
     command
 }
 
+/// Our program as an account that owns nothing; none if that cannot be had.
+pub fn as_nobody(scratch: &Scratch) -> Option<impl Fn() -> Command + use<>> {
+    let root = run(5, "id", ["-u"]).stdout == b"0\n";
+    if !root {
+        skip("becoming another account needs root");
+        return None;
+    }
+    // The test binary may lie where nobody may look.
+    let (ours, seen) = (env!("CARGO_BIN_EXE_godwit"), scratch.join(".godwit"));
+    if std::fs::hard_link(ours, &seen).is_err() {
+        std::fs::copy(ours, &seen).unwrap();
+    }
+    Some(move || {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=nobody", "--regid=nogroup", "--clear-groups"]);
+        command.arg(&seen);
+        command.env("HOME", "/nonexistent");
+        command
+    })
+}
+
 /// Runs `godwit ARGS` for at most a minute.
 pub fn ours<I, S>(args: I) -> Said
 where
