@@ -710,7 +710,7 @@ fn mv_of_a_tree_says_that_a_file_was_written_to_meanwhile() {
     let node = Node::start(&scratch.join("to"));
     let source = scratch.file("t/f", 128 << 20);
     let moving = godwit()
-        .args(["mv", text(&scratch.join("t")), &node.url("t")])
+        .args(["mv", text(&scratch.join(moved)), &node.url(moved)])
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
@@ -760,10 +760,24 @@ fn sync_says_once_what_stands_in_the_way_and_what_replaces_it() {
         for error in errors {
             assert_eq!(
                 error["next"], "add --delete to have it replaced, or remove it",
+    says_that_it_was_written_to("t");
+}
+
+#[test]
+fn mv_says_that_a_file_was_written_to_meanwhile() {
+    says_that_it_was_written_to("t/f");
+}
+
+/// Moves what `moved` names to a node, and writes to the file `t/f` meanwhile.
+#[track_caller]
+fn says_that_it_was_written_to(moved: &str) {
                 "{said}"
             );
         }
         assert_eq!(summary(&said)["files"], 0, "{said}");
+    if moved != "t" {
+        fs::create_dir(node.export.join("t")).unwrap();
+    }
         run(&scratch, &format!("sync --delete a {target}")).ok();
         run(&scratch, &format!("sync a {target}")).ok();
     }

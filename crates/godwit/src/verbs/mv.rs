@@ -180,7 +180,7 @@ impl Mv {
         for source in sources {
             let copies = source.copies();
             for (name, stat) in copies.map_err(|trouble| source.copied_only(trouble))? {
-                let name = source.pair.target.path.join(name);
+                let name = inside(&source.pair.target.path, &name);
                 let Some(unique) = stat.unique else { continue };
                 if let Some(other) = seen.insert((stat.mtime, unique), name.clone()) {
                     let (name, other) = (name.display(), other.display());
@@ -288,7 +288,7 @@ impl Leaving {
         match wrong {
             Some(path) if self.was_written_to(&path) => Err(self.changed(&path)),
             Some(path) => {
-                let path = target.path.join(path);
+                let path = inside(&target.path, &path);
                 let fact = format!("{}: is not as long as its source", path.display());
                 Err(Trouble::kept(self.wanted(), fact)
                     .next("no source was removed; somebody else wrote there, or it is a link"))
@@ -312,11 +312,10 @@ impl Leaving {
     /// Tells whether a file has other bytes now than when it was looked at.
     fn was_written_to(&self, path: &Path) -> bool {
         let source = &self.pair.source;
-        let at = match path.as_os_str().is_empty() {
-            true => source.path.clone(),
-            false => source.path.join(path),
-        };
-        let (before, now) = (self.before.get(path), source.store.stat(&at));
+        let (before, now) = (
+            self.before.get(path),
+            source.store.stat(&inside(&source.path, path)),
+        );
         matches!((before, now), (Some(before), Ok(now))
             if (before.size, before.mtime) != (now.size, now.mtime))
     }
@@ -327,7 +326,7 @@ impl Leaving {
             true => "was written to",
             false => "changed",
         };
-        let path = self.pair.source.path.join(path);
+        let path = inside(&self.pair.source.path, path);
         let fact = format!("{}: {what} while it was moved", path.display());
         Trouble::kept(self.wanted(), fact).next("nothing was removed; run it again")
     }
@@ -459,6 +458,15 @@ fn named(error: Error, path: &Path) -> Error {
         Error::Io { cause, .. } => Error::Io { path, cause },
         Error::Missing { .. } => Error::Missing { path },
         error => error,
+/// Returns what `path` is called in `above`; the empty path is `above` itself, and brings no
+/// slash with it.
+fn inside(above: &Path, path: &Path) -> PathBuf {
+    match path.as_os_str().is_empty() {
+        true => above.to_owned(),
+        false => above.join(path),
+    }
+}
+
     }
 }
 
