@@ -145,7 +145,7 @@ impl Screen {
         }
     }
 
-    /// Reports what went wrong, and counts it.
+    /// Reports what went wrong, and counts it unless it only came of others.
     pub(crate) fn trouble(&self, trouble: &Trouble) {
         if self.gone() {
             return;
@@ -154,7 +154,9 @@ impl Screen {
         if trouble.is_of_output() && self.told_of_output.swap(true, Ordering::Relaxed) {
             return;
         }
-        lock(&self.tally).add(trouble.exit_code());
+        if !trouble.follows() {
+            lock(&self.tally).add(trouble.exit_code());
+        }
         if self.tone.json {
             // If nobody reads, nobody is told.
             let _ = self.object(&trouble.to_json());

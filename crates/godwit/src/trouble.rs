@@ -31,6 +31,7 @@ struct Told {
     class: Class,
     next: Option<String>,
     of_output: bool,
+    follows: bool,
 }
 
 /// HTCondor's type of an error, and whose move it is: you, site, network or peer.
@@ -63,6 +64,7 @@ impl Trouble {
             class: class(error),
             next,
             of_output: is_output(error),
+            follows: false,
         }))
     }
 
@@ -92,6 +94,7 @@ impl Trouble {
             class,
             next: error.hint(),
             of_output: false,
+            follows: false,
         }))
     }
 
@@ -105,6 +108,7 @@ impl Trouble {
             class: ("Authorization", "you"),
             next: None,
             of_output: false,
+            follows: false,
         }))
     }
 
@@ -118,6 +122,7 @@ impl Trouble {
             class: ("Parameter", "you"),
             next: None,
             of_output: false,
+            follows: false,
         }))
     }
 
@@ -131,6 +136,7 @@ impl Trouble {
             class: ("Specification", "site"),
             next: None,
             of_output: false,
+            follows: false,
         }))
     }
 
@@ -144,6 +150,7 @@ impl Trouble {
             class: ("Transfer", "network"),
             next: None,
             of_output: false,
+            follows: false,
         }))
     }
 
@@ -166,6 +173,7 @@ impl Trouble {
                     .into(),
             ),
             of_output: false,
+            follows: false,
         }))
     }
 
@@ -200,6 +208,17 @@ impl Trouble {
     /// Tells whether nothing else on that server can work now either.
     pub(crate) fn is_of_server(&self) -> bool {
         matches!(self.0.class.0, "Contact" | "Resolution")
+    }
+
+    /// It came of others that were told, and they decide the exit status.
+    pub(crate) fn following(mut self) -> Self {
+        self.0.follows = true;
+        self
+    }
+
+    /// Tells whether it only came of others that were told.
+    pub(crate) fn follows(&self) -> bool {
+        self.0.follows
     }
 
     /// Tells whether it is standard output that failed.

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Node, Said, Scratch, assert_same, godwit, ours, tree};
+use common::{Node, Said, Scratch, as_nobody, assert_same, godwit, ours, ours_within, tree};
 use serde_json::Value;
 use std::{
     fs,
@@ -124,6 +124,61 @@ fn mv_names_what_it_cannot_remove_and_leaves_it_under_its_name() {
     assert!(said.stderr.contains("closed/part3"), "{said}");
     assert!(!said.stderr.contains(".godwit-moving"), "{said}");
     assert!(scratch.join("data/closed/part3").exists(), "{left:?}");
+}
+
+#[test]
+fn mv_counts_what_may_not_be_removed_and_exits_for_its_reason() {
+    let scratch = Scratch::new();
+    let Some(nobody) = as_nobody(&scratch) else {
+        return;
+    };
+    let node = Node::start(&scratch.join("node"));
+    let open = |name: &str, mode| {
+        fs::set_permissions(scratch.join(name), PermissionsExt::from_mode(mode)).unwrap();
+    };
+    for name in ["in/t/f", "in/t/closed/g", "in/t/closed/h"] {
+        scratch.file(name, 100);
+    }
+    for (name, mode) in [("in", 0o777), ("in/t", 0o777), ("in/t/closed", 0o755)] {
+        open(name, mode);
+    }
+    let source = scratch.join("in/t");
+    let said = ours_within(
+        40,
+        nobody(),
+        ["mv", "--json", text(&source), &node.url("t")],
+    );
+    assert_eq!(said.status, Some(13), "{said}");
+    let counts = summary(&said);
+    assert_eq!(
+        (&counts["failed"], &counts["exit_code"], &counts["removed"]),
+        (&2.into(), &13.into(), &1.into()),
+        "{said}"
+    );
+    // Of `rm` too: that directories are not empty then is no fault of its own.
+    let said = ours_within(40, nobody(), ["rm", "-r", text(&source)]);
+    assert_eq!(said.status, Some(13), "{said}");
+    assert!(
+        said.stderr.contains("closed: directory is not empty"),
+        "{said}"
+    );
+    assert_eq!(tree(&source).len(), 3);
+    // What may not even be renamed counts too.
+    let said = ours_within(
+        40,
+        nobody(),
+        [
+            "mv",
+            "--json",
+            text(&source.join("closed/g")),
+            text(&source.join("g")),
+        ],
+    );
+    assert_eq!(
+        (said.status, &summary(&said)["failed"]),
+        (Some(13), &1.into()),
+        "{said}"
+    );
 }
 
 #[test]
@@ -705,10 +760,24 @@ fn an_interrupted_tree_is_gone_on_with_by_the_command_that_is_told() {
 
 #[test]
 fn mv_of_a_tree_says_that_a_file_was_written_to_meanwhile() {
+    says_that_it_was_written_to("t");
+}
+
+#[test]
+fn mv_says_that_a_file_was_written_to_meanwhile() {
+    says_that_it_was_written_to("t/f");
+}
+
+/// Moves what `moved` names to a node, and writes to the file `t/f` meanwhile.
+#[track_caller]
+fn says_that_it_was_written_to(moved: &str) {
     let _alone = alone();
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("to"));
     let source = scratch.file("t/f", 128 << 20);
+    if moved != "t" {
+        fs::create_dir(node.export.join("t")).unwrap();
+    }
     let moving = godwit()
         .args(["mv", text(&scratch.join(moved)), &node.url(moved)])
         .stderr(Stdio::piped())
@@ -760,24 +829,10 @@ fn sync_says_once_what_stands_in_the_way_and_what_replaces_it() {
         for error in errors {
             assert_eq!(
                 error["next"], "add --delete to have it replaced, or remove it",
-    says_that_it_was_written_to("t");
-}
-
-#[test]
-fn mv_says_that_a_file_was_written_to_meanwhile() {
-    says_that_it_was_written_to("t/f");
-}
-
-/// Moves what `moved` names to a node, and writes to the file `t/f` meanwhile.
-#[track_caller]
-fn says_that_it_was_written_to(moved: &str) {
                 "{said}"
             );
         }
         assert_eq!(summary(&said)["files"], 0, "{said}");
-    if moved != "t" {
-        fs::create_dir(node.export.join("t")).unwrap();
-    }
         run(&scratch, &format!("sync --delete a {target}")).ok();
         run(&scratch, &format!("sync a {target}")).ok();
     }

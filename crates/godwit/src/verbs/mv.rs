@@ -72,12 +72,15 @@ impl Mv {
                 Ok(true)
             }));
         }
-        let (mut renamed, mut left) = (0u64, Vec::new());
+        let (mut renamed, mut failed, mut left) = (0u64, 0usize, Vec::new());
         for pair in pairs {
             match self.rename(screen, &pair) {
                 Ok(true) => renamed += 1,
                 Ok(false) => left.push(pair),
-                Err(trouble) => screen.trouble(&trouble),
+                Err(trouble) => {
+                    failed += 1;
+                    screen.trouble(&trouble);
+                }
             }
         }
         let mut facts = Facts::new();
@@ -87,11 +90,13 @@ impl Mv {
             } else {
                 Rule::Always
             };
+            let asked = left.len();
             let sources = left.into_iter().filter_map(|pair| {
                 let source = Leaving::look(pair);
                 source.map_err(|trouble| screen.trouble(&trouble)).ok()
             });
             let sources: Vec<Leaving> = sources.collect();
+            failed += asked - sources.len();
             let pairs = sources.iter().map(|source| source.pair.clone()).collect();
             let work = Work {
                 act: "move",
@@ -103,11 +108,14 @@ impl Mv {
             let moved = moving::run(screen, &self.moving, work, &options);
             let remover = Remover::new(screen, false);
             if let Err(trouble) = self.remove_sources(&remover, &moved, &sources) {
+                failed += remover.failed() + usize::from(!trouble.follows());
                 screen.trouble(&trouble);
             }
             facts = moved.facts;
             facts.insert("removed".into(), remover.removed().into());
         }
+        let uncopied = facts.get("failed").and_then(Value::as_u64).unwrap_or(0);
+        facts.insert("failed".into(), (uncopied + failed as u64).into());
         facts.insert("renamed".into(), renamed.into());
         Ok(facts)
     }
@@ -450,14 +458,6 @@ impl Leaving {
     }
 }
 
-/// Says of an error with a file that is set aside how its user calls it.
-fn named(error: Error, path: &Path) -> Error {
-    let path = path.to_owned();
-    match error {
-        Error::Denied { said, .. } => Error::Denied { path, said },
-        Error::Io { cause, .. } => Error::Io { path, cause },
-        Error::Missing { .. } => Error::Missing { path },
-        error => error,
 /// Returns what `path` is called in `above`; the empty path is `above` itself, and brings no
 /// slash with it.
 fn inside(above: &Path, path: &Path) -> PathBuf {
@@ -467,6 +467,14 @@ fn inside(above: &Path, path: &Path) -> PathBuf {
     }
 }
 
+/// Says of an error with a file that is set aside how its user calls it.
+fn named(error: Error, path: &Path) -> Error {
+    let path = path.to_owned();
+    match error {
+        Error::Denied { said, .. } => Error::Denied { path, said },
+        Error::Io { cause, .. } => Error::Io { path, cause },
+        Error::Missing { .. } => Error::Missing { path },
+        error => error,
     }
 }
 

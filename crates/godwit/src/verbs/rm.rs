@@ -97,6 +97,7 @@ pub(crate) struct Remover<'a> {
     screen: &'a Screen,
     dry_run: bool,
     removed: AtomicUsize,
+    failed: AtomicUsize,
 }
 
 impl<'a> Remover<'a> {
@@ -106,12 +107,25 @@ impl<'a> Remover<'a> {
             screen,
             dry_run,
             removed: AtomicUsize::new(0),
+            failed: AtomicUsize::new(0),
         }
     }
 
     /// Returns how many files, links and directories it removed.
     pub(crate) fn removed(&self) -> usize {
         self.removed.load(Ordering::Relaxed)
+    }
+
+    /// Returns how many troubles it told, not counting what only came of others.
+    pub(crate) fn failed(&self) -> usize {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    fn trouble(&self, trouble: &Trouble) {
+        if !trouble.follows() {
+            self.failed.fetch_add(1, Ordering::Relaxed);
+        }
+        self.screen.trouble(trouble);
     }
 
     /// Removes one file or link.
@@ -178,14 +192,13 @@ impl<'a> Remover<'a> {
         for path in changed {
             let what = "it is new or was changed since it was copied".into();
             let path = place.path.join(path);
-            self.screen
-                .trouble(&trouble(place, Error::Changed { path, what }));
+            self.trouble(&trouble(place, Error::Changed { path, what }));
         }
         in_parallel(&files, |path: &PathBuf| {
             let file = places::inside(place, path).map_err(|error| trouble(place, error));
             if let Err(error) = file.and_then(|file| self.file(&file)) {
                 left.fetch_add(1, Ordering::Relaxed);
-                self.screen.trouble(&error);
+                self.trouble(&error);
             }
         });
         for path in &directories {
@@ -193,13 +206,14 @@ impl<'a> Remover<'a> {
             if let Err(error) = inner.and_then(|inner| self.tree_if(&inner, &below.join(path), may))
             {
                 left.fetch_add(1, Ordering::Relaxed);
-                self.screen.trouble(&error);
+                self.trouble(&error);
             }
         }
         if left.into_inner() > 0 {
             let path = place.path.clone();
             let error = trouble(place, Error::NotEmpty { path });
-            return Err(error.next("what is left in it, and why, was told"));
+            let error = error.next("what is left in it, and why, was told");
+            return Err(error.following());
         }
         self.remove_emptied(place)?;
         self.say(place);
