@@ -15,7 +15,7 @@ use common::{
 use godwit_core::Block;
 use godwit_store::{Remote, RemoteOptions, Store, Trust, Write as Upload, channel::Cancel};
 use godwit_trust::{
-    Authorities, Channel, Credential, Delegate, Expect, KeyKind, NewProxy,
+    Authorities, Channel, Context, Credential, Delegate, Expect, KeyKind, NewProxy,
     lab::{Issue, write_proxy},
 };
 use godwit_wire::base64;

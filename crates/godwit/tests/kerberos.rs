@@ -8,7 +8,7 @@ mod common;
 use common::{
     Node, Peer, Said, Scratch, assert_same, assert_same_tree, godwit, have, noise, ours_within,
 };
-use godwit_trust::{Blockwise, Kerberos, Wrapping};
+use godwit_trust::{Blockwise, Context, Kerberos, Wrapping};
 use godwit_wire::base64;
 use std::{
     env, fs,

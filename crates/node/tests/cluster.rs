@@ -10,7 +10,7 @@ use godwit_store::{
     Error, Level, Remote, RemoteOptions, Result, Store, Take, Trust, Whole, Whom, Write,
     channel::Cancel,
 };
-use godwit_trust::{Authorities, Channel, Credential, Delegate, Expect, new_key};
+use godwit_trust::{Authorities, Channel, Context, Credential, Delegate, Expect, new_key};
 use std::{fs, path::PathBuf, sync::Mutex};
 
 /// A directory with a key, and who is to be let in under which name.

@@ -7,7 +7,7 @@ mod common;
 use common::{Client, PATIENCE, Scratch, Served, bytes, commas, data_to};
 use godwit_store::Flow;
 use godwit_trust::{
-    Authorities, Channel, Credential, Expect, KeyKind, Opened,
+    Authorities, Channel, Context, Credential, Expect, KeyKind, Opened,
     lab::{Ca, Issue, write_pair},
     new_token, password_line,
 };

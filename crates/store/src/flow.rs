@@ -1,6 +1,6 @@
 //! TLS around all that is said on a control channel (RFC 4217), for either end.
 
-use godwit_trust::{Channel, Error, Opened};
+use godwit_trust::{Channel, Context, Error, Opened};
 use godwit_wire::shield::{Guard, Spoiled};
 
 /// Wraps a flow of lines. The handshake may still be under way: then what comes belongs

@@ -2,7 +2,7 @@
 //! connection under PROT P does, and another opens them? `bench/records` runs it.
 
 use godwit_trust::{
-    Authorities, Channel, Credential, Expect, KeyKind, Opened,
+    Authorities, Channel, Context, Credential, Expect, KeyKind, Opened,
     lab::{Ca, Issue},
 };
 use std::{

@@ -10,7 +10,7 @@ mod flow;
 pub use flow::Opened;
 
 use crate::{
-    Authorities, Credential, Error, Identity, Result, cluster,
+    Authorities, Context, Credential, Error, Identity, Result, Step, cluster,
     context::{self, Role},
     credential::identity_of,
     error::Doing,
@@ -67,15 +67,6 @@ pub enum Resumption {
     /// Nothing: who sends a file over this connection and closes it would not read them,
     /// and what is not read makes the kernel throw away what was sent.
     NotFromHere,
-}
-
-/// What comes of a token.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Step {
-    /// What must be sent to the peer.
-    pub token: Option<Vec<u8>>,
-    /// The context stands: peer known, delegation over. A token beside it is the last one due.
-    pub done: bool,
 }
 
 /// A security context in either role.
@@ -249,58 +240,6 @@ impl Channel {
             delegated: None,
             taken: 0,
         })
-    }
-
-    /// Takes the peer's token. After an error the channel is of no use.
-    pub fn step(&mut self, token: &[u8]) -> Result<Step> {
-        self.feed(token)?;
-        self.taken += token.len();
-        if self.taken > TOKEN_BYTES_MAX {
-            self.phase = Phase::Broken;
-            return Err(too_long());
-        }
-        // Whatever goes wrong below leaves it broken.
-        match mem::replace(&mut self.phase, Phase::Broken) {
-            Phase::Handshake => self.on_handshake(),
-            Phase::Null => self.on_null(),
-            Phase::Request => self.on_request(),
-            Phase::Flag => self.on_flag(),
-            Phase::Proxy(key) => self.on_proxy(key),
-            Phase::Done => self.on_more(),
-            Phase::Broken => Err(Error::Token("it goes on after an error".into())),
-        }
-    }
-
-    /// Protects bytes for the peer. Tokens must be sent in the order they were made.
-    pub fn wrap(&mut self, clear: &[u8]) -> Result<Vec<u8>> {
-        self.must_stand()?;
-        self.say(clear)?;
-        Ok(self.outgoing())
-    }
-
-    /// Returns what the peer protected. A token seen before, or out of order, is refused.
-    pub fn unwrap(&mut self, token: &[u8]) -> Result<Vec<u8>> {
-        self.must_stand()?;
-        let clear = self.feed(token).and_then(|()| self.hear(usize::MAX));
-        let is_whole = self.tls.get_ref().is_empty();
-        match clear {
-            Ok(clear) if is_whole => Ok(clear),
-            Ok(_) => {
-                self.phase = Phase::Broken;
-                Err(Error::Token(
-                    "a protected message ends in the middle".into(),
-                ))
-            }
-            Err(error) => {
-                self.phase = Phase::Broken;
-                Err(error)
-            }
-        }
-    }
-
-    /// Returns who the peer is, once that is proved.
-    pub fn peer(&self) -> Option<&Identity> {
-        self.peer.as_ref()
     }
 
     /// Returns what the initiator delegated to us.
@@ -546,6 +485,56 @@ impl Channel {
                 "a protected message before the context stands".into(),
             )),
         }
+    }
+}
+
+impl Context for Channel {
+    fn step(&mut self, token: &[u8]) -> Result<Step> {
+        self.feed(token)?;
+        self.taken += token.len();
+        if self.taken > TOKEN_BYTES_MAX {
+            self.phase = Phase::Broken;
+            return Err(too_long());
+        }
+        // Whatever goes wrong below leaves it broken.
+        match mem::replace(&mut self.phase, Phase::Broken) {
+            Phase::Handshake => self.on_handshake(),
+            Phase::Null => self.on_null(),
+            Phase::Request => self.on_request(),
+            Phase::Flag => self.on_flag(),
+            Phase::Proxy(key) => self.on_proxy(key),
+            Phase::Done => self.on_more(),
+            Phase::Broken => Err(Error::Token("it goes on after an error".into())),
+        }
+    }
+
+    fn wrap(&mut self, clear: &[u8]) -> Result<Vec<u8>> {
+        self.must_stand()?;
+        self.say(clear)?;
+        Ok(self.outgoing())
+    }
+
+    fn unwrap(&mut self, token: &[u8]) -> Result<Vec<u8>> {
+        self.must_stand()?;
+        let clear = self.feed(token).and_then(|()| self.hear(usize::MAX));
+        let is_whole = self.tls.get_ref().is_empty();
+        match clear {
+            Ok(clear) if is_whole => Ok(clear),
+            Ok(_) => {
+                self.phase = Phase::Broken;
+                Err(Error::Token(
+                    "a protected message ends in the middle".into(),
+                ))
+            }
+            Err(error) => {
+                self.phase = Phase::Broken;
+                Err(error)
+            }
+        }
+    }
+
+    fn peer(&self) -> Option<&Identity> {
+        self.peer.as_ref()
     }
 }
 

@@ -257,7 +257,7 @@ const NAME_BYTES_MAX: usize = 64;
 mod tests {
     use super::*;
     use crate::{
-        Authorities, Channel, Credential, Delegate, Expect, KeyKind,
+        Authorities, Channel, Context, Credential, Delegate, Expect, KeyKind,
         lab::{Ca, Issue},
     };
     use std::{fs, os::unix::fs::PermissionsExt, time::Duration};

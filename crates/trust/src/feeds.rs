@@ -2,8 +2,8 @@
 //! in the tests: one function for each parser. No promise to anybody else.
 
 use crate::{
-    Authorities, Channel, Credential, Delegate, Expect, KeyKind, Opened, Result, Rights, der,
-    gridmap,
+    Authorities, Channel, Context, Credential, Delegate, Expect, KeyKind, Opened, Result, Rights,
+    der, gridmap,
     identity::{host_names, slashed},
     kerberos,
     lab::{Ca, Issue},

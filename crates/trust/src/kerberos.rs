@@ -13,7 +13,7 @@ mod seen;
 pub use blocks::{Blocks, Blockwise};
 
 use crate::{
-    Error, Identity, Result, Step, TOKEN_BYTES_MAX,
+    Context, Error, Identity, Result, Step, TOKEN_BYTES_MAX,
     error::NoTicket,
     identity::{is_principal, spelled},
 };
@@ -150,35 +150,6 @@ impl Kerberos {
         token.first() == Some(&FRAME)
     }
 
-    /// Takes the peer's token. After an error the context is of no use.
-    pub fn step(&mut self, token: &[u8]) -> Result<Step> {
-        self.taken += token.len();
-        let phase = std::mem::replace(&mut self.phase, Phase::Broken);
-        if phase != Phase::Underway {
-            return Err(Error::Token("it goes on after its end".into()));
-        }
-        if self.taken > TOKEN_BYTES_MAX {
-            return Err(Error::Token(format!(
-                "more than {TOKEN_BYTES_MAX} bytes in tokens"
-            )));
-        }
-        if self.side == Side::Acceptor && !is_of_kerberos(token) {
-            return Err(Error::Token("what came is no token of Kerberos".into()));
-        }
-        let stepped = self.context().context.step(token).map_err(refusal)?;
-        if stepped.stands {
-            self.meet()?;
-        }
-        self.phase = match stepped.stands {
-            true => Phase::Done,
-            false => Phase::Underway,
-        };
-        Ok(Step {
-            token: Some(stepped.token).filter(|token| !token.is_empty()),
-            done: stepped.stands,
-        })
-    }
-
     /// Learns who the peer is, once that is proved.
     fn meet(&mut self) -> Result<()> {
         let ends = self.context().context.ends().map_err(refusal)?;
@@ -206,31 +177,6 @@ impl Kerberos {
         Ok(())
     }
 
-    /// Makes bytes unreadable to all but the peer.
-    pub fn wrap(&mut self, clear: &[u8]) -> Result<Vec<u8>> {
-        self.must_stand()?;
-        self.context()
-            .context
-            .wrap(clear, Wrapping::Private)
-            .map_err(refusal)
-    }
-
-    /// Returns what the peer protected, readably or not (`MIC` or `ENC`). A token seen before
-    /// is refused.
-    pub fn unwrap(&mut self, token: &[u8]) -> Result<Vec<u8>> {
-        self.must_stand()?;
-        let unwrapped = self.context().unwrap(token);
-        if unwrapped.is_err() {
-            self.phase = Phase::Broken;
-        }
-        Ok(unwrapped?.clear)
-    }
-
-    /// Returns who the peer is, once that is proved.
-    pub fn peer(&self) -> Option<&Identity> {
-        self.peer.as_ref()
-    }
-
     /// Returns who an initiator has shown to be: `alice@REALM`.
     pub fn ourselves(&self) -> Option<&str> {
         self.ourselves.as_deref()
@@ -253,6 +199,58 @@ impl Kerberos {
                 "a protected message where no context stands".into(),
             )),
         }
+    }
+}
+
+impl Context for Kerberos {
+    fn step(&mut self, token: &[u8]) -> Result<Step> {
+        self.taken += token.len();
+        let phase = std::mem::replace(&mut self.phase, Phase::Broken);
+        if phase != Phase::Underway {
+            return Err(Error::Token("it goes on after its end".into()));
+        }
+        if self.taken > TOKEN_BYTES_MAX {
+            return Err(Error::Token(format!(
+                "more than {TOKEN_BYTES_MAX} bytes in tokens"
+            )));
+        }
+        if self.side == Side::Acceptor && !is_of_kerberos(token) {
+            return Err(Error::Token("what came is no token of Kerberos".into()));
+        }
+        let stepped = self.context().context.step(token).map_err(refusal)?;
+        if stepped.stands {
+            self.meet()?;
+        }
+        self.phase = match stepped.stands {
+            true => Phase::Done,
+            false => Phase::Underway,
+        };
+        Ok(Step {
+            token: Some(stepped.token).filter(|token| !token.is_empty()),
+            done: stepped.stands,
+        })
+    }
+
+    fn wrap(&mut self, clear: &[u8]) -> Result<Vec<u8>> {
+        self.must_stand()?;
+        self.context()
+            .context
+            .wrap(clear, Wrapping::Private)
+            .map_err(refusal)
+    }
+
+    /// Readably or not: `MIC` or `ENC`.
+    fn unwrap(&mut self, token: &[u8]) -> Result<Vec<u8>> {
+        self.must_stand()?;
+        let unwrapped = self.context().unwrap(token);
+        if unwrapped.is_err() {
+            self.phase = Phase::Broken;
+        }
+        Ok(unwrapped?.clear)
+    }
+
+    fn peer(&self) -> Option<&Identity> {
+        self.peer.as_ref()
     }
 }
 

@@ -4,8 +4,8 @@
 //! out, as GSI has them (TLS records and nothing else). Names come from X.509 certificates
 //! and the proxies that people make of them (RFC 3820), judged by a directory of
 //! [`Authorities`]; or a key proves that somebody is a member of our cluster. [`Kerberos`] is the same by a
-//! ticket. No socket here, no protocol that carries the tokens, no account of
-//! this machine.
+//! ticket; what the two have in common is a [`Context`]. No socket here, no protocol that
+//! carries the tokens, no account of this machine.
 
 mod authorities;
 mod channel;
@@ -27,14 +27,13 @@ mod netrc;
 mod passwords;
 mod pattern;
 mod policy;
+mod proof;
 mod proxy;
 mod rights;
 mod when;
 
 pub use authorities::Authorities;
-pub use channel::{
-    Channel, Delegate, Expect, Opened, Resumption, Step, TOKEN_BYTES_MAX, record_bytes,
-};
+pub use channel::{Channel, Delegate, Expect, Opened, Resumption, TOKEN_BYTES_MAX, record_bytes};
 pub use cluster::new_key;
 pub use credential::{Credential, KeyKind, NewProxy, Passphrase};
 pub use discover::{host_key_file, owner_files, proxy_file};
@@ -45,4 +44,5 @@ pub use identity::{Identity, is_name};
 pub use kerberos::{Blocks, Blockwise, Kerberos};
 pub use netrc::netrc_login;
 pub use passwords::{Passwords, new_token, password_line};
+pub use proof::{Context, Step};
 pub use rights::{DEEDS, Decision, Deed, Rights, Rule, not_toml};

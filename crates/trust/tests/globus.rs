@@ -1,7 +1,7 @@
 //! Our security contexts with those of the Grid Community Toolkit: its server, its client, its proxies.
 
 use godwit_trust::{
-    Authorities, Channel, Credential, Delegate, Expect, KeyKind, NewProxy,
+    Authorities, Channel, Context, Credential, Delegate, Expect, KeyKind, NewProxy,
     lab::{self, Ca, Issue},
 };
 use openssl::base64;

@@ -3,17 +3,17 @@
 use super::Session;
 use crate::{config::Access, failure::failure, listener::ANONYMOUS};
 use godwit_store::{
-    Flow, Whom,
+    Flow, Lines, Whom,
     channel::{Part, Safety, Tls},
 };
 use godwit_sys::wait_readable;
 use godwit_trust::{
-    Authorities, Blockwise, Channel, Credential, Expect, Identity, Kerberos, Resumption, is_name,
+    Authorities, Blockwise, Channel, Context, Credential, Expect, Identity, Kerberos, Resumption, is_name,
 };
 use godwit_wire::{
     client::ACTS_FOR,
     server::{Answer, Cause, Failure, Leg, Mechanism, Welcome, is_nobody},
-    shield::{Cover, DataPeer, Guard, Level, Spoiled},
+    shield::{Cover, DataPeer, Level},
 };
 use std::time::Duration;
 
@@ -218,7 +218,7 @@ impl Session {
         };
         tracing::info!(%peer, "authenticated by a ticket");
         self.proof = Proof::Known(Box::new(Known { peer, data }));
-        self.machine.guard_with(Box::new(TicketLines(*ticket)));
+        self.machine.guard_with(Box::new(Lines(*ticket)));
         Ok(Answer::Proved {
             token: step.token,
             cover: Cover::Blocks,
@@ -475,40 +475,4 @@ fn refusal(error: &godwit_trust::Error) -> Failure {
     let hint = error.hint();
     tracing::info!(%error, hint, "authentication failed");
     Failure::of_login(format!("Authentication failed: {error}"))
-}
-
-/// Wraps the lines of a control channel.
-#[derive(Debug)]
-struct Lines(Channel);
-
-impl Guard for Lines {
-    fn wrap(&mut self, plain: &[u8]) -> Result<Vec<u8>, Spoiled> {
-        self.0
-            .wrap(plain)
-            .map_err(|error| Spoiled(error.to_string()))
-    }
-
-    fn unwrap(&mut self, wrapped: &[u8]) -> Result<Vec<u8>, Spoiled> {
-        self.0
-            .unwrap(wrapped)
-            .map_err(|error| Spoiled(error.to_string()))
-    }
-}
-
-/// The same, by a ticket.
-#[derive(Debug)]
-struct TicketLines(Kerberos);
-
-impl Guard for TicketLines {
-    fn wrap(&mut self, plain: &[u8]) -> Result<Vec<u8>, Spoiled> {
-        self.0
-            .wrap(plain)
-            .map_err(|error| Spoiled(error.to_string()))
-    }
-
-    fn unwrap(&mut self, wrapped: &[u8]) -> Result<Vec<u8>, Spoiled> {
-        self.0
-            .unwrap(wrapped)
-            .map_err(|error| Spoiled(error.to_string()))
-    }
 }

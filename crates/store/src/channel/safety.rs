@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{Error, Result};
 use godwit_trust::{
-    self as trust, Authorities, Blockwise, Credential, Delegate, Expect, Opened, Resumption,
+    self as trust, Authorities, Blockwise, Context as _, Credential, Delegate, Expect, Opened, Resumption,
     Wrapping,
 };
 use godwit_wire::shield::Level;

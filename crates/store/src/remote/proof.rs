@@ -3,14 +3,14 @@
 
 use super::{faults, session::Session};
 use crate::{
-    Error, Result,
+    Error, Lines, Result,
     channel::{Part, Safety, Tls},
 };
-use godwit_trust::{Authorities, Channel, Credential, Delegate, Expect};
+use godwit_trust::{Authorities, Channel, Context, Credential, Delegate, Expect};
 use godwit_wire::{
     base64,
     client::{self, Line, Pace, Refusal, Talk, Token},
-    shield::{Guard, Level, Spoiled},
+    shield::Level,
 };
 use std::{path::Path, time::SystemTime};
 
@@ -257,18 +257,4 @@ fn safety(credential: Credential, authorities: Authorities, level: Level) -> Saf
         level,
         part: Part::Peer,
     }))
-}
-
-/// Wraps the lines of a control channel.
-#[derive(Debug)]
-struct Lines(Channel);
-
-impl Guard for Lines {
-    fn wrap(&mut self, plain: &[u8]) -> std::result::Result<Vec<u8>, Spoiled> {
-        self.0.wrap(plain).map_err(|e| Spoiled(e.to_string()))
-    }
-
-    fn unwrap(&mut self, wrapped: &[u8]) -> std::result::Result<Vec<u8>, Spoiled> {
-        self.0.unwrap(wrapped).map_err(|e| Spoiled(e.to_string()))
-    }
 }

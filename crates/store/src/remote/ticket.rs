@@ -2,11 +2,11 @@
 //! Nothing is delegated.
 
 use super::session::Session;
-use crate::{Error, Result, channel::Safety};
-use godwit_trust::{Blockwise, Kerberos};
+use crate::{Error, Lines, Result, channel::Safety};
+use godwit_trust::{Blockwise, Context, Kerberos};
 use godwit_wire::{
     client::{self, Line, Pace, Refusal, Talk, Token},
-    shield::{Guard, Level, Spoiled},
+    shield::Level,
 };
 
 /// What was proved.
@@ -90,20 +90,6 @@ fn told_size(said: &str) -> Option<u32> {
 pub(super) fn usual_account(principal: &str) -> Option<&str> {
     let name = principal.split(['@', '/']).next()?;
     Some(name).filter(|name| !name.is_empty())
-}
-
-/// Wraps the lines of a control channel.
-#[derive(Debug)]
-struct Lines(Kerberos);
-
-impl Guard for Lines {
-    fn wrap(&mut self, plain: &[u8]) -> std::result::Result<Vec<u8>, Spoiled> {
-        self.0.wrap(plain).map_err(|e| Spoiled(e.to_string()))
-    }
-
-    fn unwrap(&mut self, wrapped: &[u8]) -> std::result::Result<Vec<u8>, Spoiled> {
-        self.0.unwrap(wrapped).map_err(|e| Spoiled(e.to_string()))
-    }
 }
 
 const BLOCK_BYTES_MAX: u32 = 1 << 20;

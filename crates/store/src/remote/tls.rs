@@ -3,7 +3,7 @@
 
 use super::session::Session;
 use crate::{Error, Flow, Result, channel::Safety};
-use godwit_trust::{Authorities, Channel, Credential, Expect};
+use godwit_trust::{Authorities, Channel, Context, Credential, Expect};
 use godwit_wire::client::{Line, Talk};
 use std::time::Instant;
 

@@ -73,7 +73,7 @@ impl Channel {
 mod tests {
     use super::*;
     use crate::{
-        Authorities, Credential, Delegate, Expect, KeyKind, Resumption,
+        Authorities, Context, Credential, Delegate, Expect, KeyKind, Resumption,
         lab::{Ca, Issue},
     };
     use std::time::Duration;
