@@ -19,7 +19,7 @@ use godwit_wire::{
     marker::Marker,
     reply::Reply,
     server::Leg,
-    shield::{DataPeer, Level},
+    shield::DataPeer,
 };
 use std::{
     cell::Cell,
@@ -232,12 +232,7 @@ impl Stripes {
             DataPeer::Myself => Line::new("DCAU A"),
             DataPeer::Subject(subject) => Line::new("DCAU S").and(subject),
         };
-        let level = match leg.level {
-            Level::Clear => "PROT C",
-            Level::Safe => "PROT S",
-            Level::Private => "PROT P",
-        };
-        vec![peer, Line::new(level)]
+        vec![peer, Line::new("PROT").and(leg.level.letter())]
     }
 
     fn share(&self, index: usize, to: &[SocketAddr], streams: usize) -> Share {

@@ -91,6 +91,23 @@ pub(crate) enum Row {
     Last,
 }
 
+impl Level {
+    /// Returns what `PROT` calls it.
+    pub fn letter(self) -> &'static str {
+        match self {
+            Self::Clear => "C",
+            Self::Safe => "S",
+            Self::Private => "P",
+        }
+    }
+
+    /// Returns what `PROT` calls so. RFC 2228 knows an `E` as well, which nobody speaks.
+    pub fn of_letter(letter: &str) -> Option<Self> {
+        let all = [Self::Clear, Self::Safe, Self::Private];
+        all.into_iter().find(|level| level.letter() == letter)
+    }
+}
+
 impl Shield {
     /// Tells whether lines are wrapped.
     pub fn is_guarded(&self) -> bool {

@@ -161,21 +161,12 @@ impl Session {
 
     /// `PROT` where data goes in blocks; clients say it before the login.
     pub(super) fn set_level_of_blocks(&mut self, letter: &str) -> Option<Ask> {
-        let level = match letter {
-            "C" => Level::Clear,
-            "S" => Level::Safe,
-            "P" => Level::Private,
-            _ => {
-                let text = format!("{letter} protection level not supported.");
-                self.say.line(536, &text);
-                return None;
-            }
-        };
+        let level = self.level_among(&[Level::Clear, Level::Safe, Level::Private], letter)?;
         if level != Level::Clear && self.block_bytes.is_none() {
             self.say.line(503, "PBSZ first.");
             return None;
         }
-        self.set_early_level(level, letter)
+        self.set_early_level(level)
     }
 
     /// `CCC`: a control channel in clear again can be led anywhere by who stands between.
@@ -190,46 +181,49 @@ impl Session {
 
     /// `PROT` under TLS, which knows two levels; it may be said before the login.
     pub(super) fn set_level_under_tls(&mut self, letter: &str) -> Option<Ask> {
-        let level = match letter {
-            "C" => Level::Clear,
-            "P" => Level::Private,
-            _ => {
-                let text = format!("{letter} protection level not supported under TLS.");
-                self.say.line(536, &text);
-                return None;
-            }
-        };
-        self.set_early_level(level, letter)
+        let level = self.level_among(&[Level::Clear, Level::Private], letter)?;
+        self.set_early_level(level)
     }
 
-    fn set_early_level(&mut self, level: Level, letter: &str) -> Option<Ask> {
+    fn set_early_level(&mut self, level: Level) -> Option<Ask> {
         self.level = level;
-        let text = format!("Protection level set to {letter}.");
         if !self.is_ready() {
-            self.say.line(200, &text);
+            self.say.line(200, &set_to(level));
             return None;
         }
-        let settings = &mut self.ready().settings;
-        let changed = std::mem::replace(&mut settings.level, level) != level;
-        self.say_and_hang(changed, &text)
+        self.change_level(level)
     }
 
     /// In clear there is no security to protect with, and saying otherwise would
     /// send in clear what somebody wants kept.
     pub(super) fn set_level(&mut self, letter: &str) -> Option<Ask> {
-        let level = match letter {
-            "C" => Level::Clear,
-            "S" if self.is_guarded() => Level::Safe,
-            "P" if self.is_guarded() => Level::Private,
-            _ => {
-                let text = format!("{letter} protection level not supported.");
-                self.say.line(536, &text);
-                return None;
-            }
+        let known: &[Level] = match self.is_guarded() {
+            true => &[Level::Clear, Level::Safe, Level::Private],
+            false => &[Level::Clear],
         };
+        let level = self.level_among(known, letter)?;
+        self.change_level(level)
+    }
+
+    fn change_level(&mut self, level: Level) -> Option<Ask> {
         let settings = &mut self.ready().settings;
         let changed = std::mem::replace(&mut settings.level, level) != level;
-        self.say_and_hang(changed, &format!("Protection level set to {letter}."))
+        self.say_and_hang(changed, &set_to(level))
+    }
+
+    /// Returns the level of a letter, or says that it is none of those.
+    fn level_among(&mut self, levels: &[Level], letter: &str) -> Option<Level> {
+        let level = Level::of_letter(letter).filter(|level| levels.contains(level));
+        if level.is_none() {
+            let here = if self.shield.is_flow() {
+                " under TLS"
+            } else {
+                ""
+            };
+            let text = format!("{letter} protection level not supported{here}.");
+            self.say.line(536, &text);
+        }
+        level
     }
 
     pub(super) fn set_data_peer(&mut self, mode: &str) -> Option<Ask> {
@@ -274,6 +268,10 @@ impl Session {
         };
         self.ask(Ask::DataCredential { pem }, told)
     }
+}
+
+fn set_to(level: Level) -> String {
+    format!("Protection level set to {}.", level.letter())
 }
 
 /// Less than this is mostly what wraps it.
