@@ -12,14 +12,8 @@ use godwit_store::{
 };
 use godwit_trust::{Credential, Delegate};
 use godwit_wire::{
-    address::list_text,
-    base64,
-    client::Line,
-    command::Share,
-    marker::Marker,
-    reply::Reply,
-    server::Leg,
-    shield::DataPeer,
+    address::list_text, base64, client::Line, command::Share, marker::Marker, reply::Reply,
+    server::Leg, shield::DataPeer,
 };
 use std::{
     cell::Cell,

@@ -177,6 +177,14 @@ impl Error {
         }
     }
 
+    /// Says that something was not proved between us and a host.
+    pub(crate) fn not_proved(host: &str) -> impl Fn(godwit_trust::Error) -> Self {
+        move |cause| Self::Trust {
+            host: host.into(),
+            cause: Box::new(cause),
+        }
+    }
+
     /// Tells whether waiting can help.
     pub fn fault(&self) -> Fault {
         match self {

@@ -8,7 +8,8 @@ use godwit_store::{
 };
 use godwit_sys::wait_readable;
 use godwit_trust::{
-    Authorities, Blockwise, Channel, Context, Credential, Expect, Identity, Kerberos, Resumption, is_name,
+    Authorities, Blockwise, Channel, Context, Credential, Expect, Identity, Kerberos, Resumption,
+    is_name,
 };
 use godwit_wire::{
     client::ACTS_FOR,

@@ -16,8 +16,8 @@ use super::{
 };
 use crate::{Error, Result};
 use godwit_trust::{
-    self as trust, Authorities, Blockwise, Context as _, Credential, Delegate, Expect, Opened, Resumption,
-    Wrapping,
+    self as trust, Authorities, Blockwise, Context as _, Credential, Delegate, Expect, Opened,
+    Resumption, Wrapping,
 };
 use godwit_wire::shield::Level;
 use std::{
@@ -112,13 +112,15 @@ impl Safety {
         }
     }
 
-    /// Tells whether anybody would believe a new connection now.
-    pub fn check_dates(&self, now: SystemTime) -> trust::Result<()> {
-        match self {
-            Self::Tls(tls) => tls.credential.check_dates(now),
+    /// Refuses to begin a proof with what nobody would believe any more; `host` is whom to
+    /// blame.
+    pub(crate) fn check_dates(&self, host: &str) -> Result<()> {
+        let dates = match self {
+            Self::Tls(tls) => tls.credential.check_dates(SystemTime::now()),
             // What stands, stands.
             Self::Blocks { .. } => Ok(()),
-        }
+        };
+        dates.map_err(Error::not_proved(host))
     }
 
     /// Tells whether a stranger is found out before the first byte.

@@ -18,6 +18,7 @@ mod member;
 mod names;
 mod parts;
 mod proof;
+mod proven;
 mod session;
 mod small;
 mod through;
@@ -218,10 +219,7 @@ impl Remote {
                 user: url.user().map_or(nobody.user, Into::into),
                 password: url.password().map_or(nobody.password, Into::into),
             },
-            Err(cause) => {
-                let cause = Box::new(cause);
-                return Err(Error::Trust { host: at, cause });
-            }
+            Err(cause) => return Err(Error::not_proved(&at)(cause)),
         };
         // What ssh has for this host in its own configuration counts more than what is usual.
         let port = port.or((login != Login::Shell).then_some(usual));
@@ -365,10 +363,8 @@ impl Remote {
         if let Some(made) = made.as_ref().filter(is_fresh) {
             return Ok(made.clone());
         }
-        let new = godwit_trust::lab::throw_away(THROW_AWAY).map_err(|cause| Error::Trust {
-            host: session.host.clone(),
-            cause: Box::new(cause),
-        })?;
+        let new = godwit_trust::lab::throw_away(THROW_AWAY);
+        let new = new.map_err(Error::not_proved(&session.host))?;
         Ok(made.insert(new).clone())
     }
 

@@ -1,7 +1,11 @@
 //! Proving to a server who we are, and learning who it is: GSI on the control
 //! channel, or the key of a cluster.
 
-use super::{faults, session::Session};
+use super::{
+    faults,
+    proven::{BLOCK_BYTES_MAX, exchange, settle_level},
+    session::Session,
+};
 use crate::{
     Error, Lines, Result,
     channel::{Part, Safety, Tls},
@@ -9,7 +13,7 @@ use crate::{
 use godwit_trust::{Authorities, Channel, Context, Credential, Delegate, Expect};
 use godwit_wire::{
     base64,
-    client::{self, Line, Pace, Refusal, Talk, Token},
+    client::{self, Line, Pace, Refusal, Talk},
     shield::Level,
 };
 use std::{path::Path, time::SystemTime};
@@ -99,10 +103,7 @@ pub(super) fn prove(
     pace: Pace,
 ) -> Result<std::result::Result<Proved, Refusal>> {
     let (at, trust) = (session.host.clone(), session.options.trust.clone());
-    let wrong = |cause| Error::Trust {
-        host: at.clone(),
-        cause: Box::new(cause),
-    };
+    let wrong = Error::not_proved(&at);
     let (credential, authorities) = ours(&at, &trust)?;
     let is_member = credential.identity().is_member();
     let (mechanism, usual) = match is_member {
@@ -112,15 +113,8 @@ pub(super) fn prove(
     };
     let expect = trust.expect.clone().unwrap_or(usual);
     let begun = Channel::initiate(&credential, &authorities, expect, trust.delegate);
-    let (mut channel, first) = begun.map_err(wrong)?;
-    let mut step = |token: &[u8]| {
-        let step = channel.step(token).map_err(wrong)?;
-        Ok(Token {
-            bytes: step.token,
-            done: step.done,
-        })
-    };
-    if let Err(refusal) = client::authenticate(session, mechanism, first, pace, &mut step)? {
+    let (mut channel, first) = begun.map_err(&wrong)?;
+    if let Err(refusal) = exchange(session, mechanism, &mut channel, first, pace)? {
         return match credential.key_refused(refusal.code, &refusal.said) {
             Some(cause) => Err(wrong(cause)),
             None => Ok(Err(refusal)),
@@ -136,14 +130,11 @@ pub(super) fn prove(
 }
 
 fn ours(at: &str, trust: &Trust) -> Result<(Credential, Authorities)> {
-    let wrong = |cause| Error::Trust {
-        host: at.into(),
-        cause: Box::new(cause),
-    };
+    let wrong = Error::not_proved(at);
     let credential = match &trust.credential {
         Some(credential) => credential.clone(),
         None => discovered()
-            .map_err(wrong)?
+            .map_err(&wrong)?
             .ok_or_else(|| Error::NoCredential { host: at.into() })?,
     };
     let authorities = match &trust.authorities {
@@ -202,7 +193,7 @@ pub(super) fn settle_data(session: &mut Session, proved: Proved) -> Result<()> {
             _ => Err(cannot("needs a credential that you delegate")),
         };
     }
-    settle_level(session, level)?;
+    settle_level(session, level, BLOCK_BYTES_MAX)?;
     session.safety = Some(safety(proved.credential, proved.authorities, level));
     Ok(())
 }
@@ -221,31 +212,19 @@ pub(super) fn show_instead(session: &mut Session, credential: &Credential) -> Re
     if before == *credential {
         return Ok(());
     }
-    let wrong = |cause| Error::Trust {
-        host: session.host.clone(),
-        cause: Box::new(cause),
-    };
-    let pem = credential.to_session_pem().map_err(wrong)?;
-    let authorities = authorities.and_these(&pem).map_err(wrong)?;
+    let pem = credential.to_session_pem();
+    let pem = pem.map_err(Error::not_proved(&session.host))?;
+    let authorities = authorities.and_these(&pem);
+    let authorities = authorities.map_err(Error::not_proved(&session.host))?;
     let line = Line::new("DCSC P").and(base64::encode(&pem));
     let reply = session.ask_one(line)?;
     faults::check(&session.host, Path::new("DCSC"), &reply)?;
     // Globus' server takes it up with the next word of the three.
     session.settle("DCAU A")?;
-    settle_level(session, level)?;
+    settle_level(session, level, BLOCK_BYTES_MAX)?;
     session.warm = None;
     session.safety = Some(safety(credential.clone(), authorities, level));
     Ok(())
-}
-
-fn settle_level(session: &mut Session, level: Level) -> Result<()> {
-    let letter = match level {
-        Level::Clear => return Ok(()),
-        Level::Safe => "PROT S",
-        Level::Private => "PROT P",
-    };
-    session.settle("PBSZ 1048576")?;
-    session.settle(letter)
 }
 
 /// Data connections lead to somebody who acts for the same as we.

@@ -9,8 +9,8 @@ use super::{
     data::Hosts,
     faults,
     headway::Headway,
-    proof::{self, Proved},
-    ticket, tls,
+    proof,
+    proven::Proven,
     tunnel::{Tunnel, Way},
 };
 use crate::{
@@ -19,7 +19,6 @@ use crate::{
     error::{GREETING, LOGIN},
 };
 use godwit_sys::wait_readable;
-use godwit_trust::Blockwise;
 use godwit_wire::{
     client::{
         self, Ahead, Credentials, Dialogue, Family, Heard, Line, LoggedIn, Pace, Peer, Refusal,
@@ -33,7 +32,7 @@ use std::{
     net::{IpAddr, SocketAddr, TcpStream},
     os::fd::{AsFd, BorrowedFd},
     path::Path,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 /// A conversation.
@@ -53,10 +52,6 @@ pub(super) struct Session {
     pub(super) round_trip: Duration,
     /// EPSV was refused here.
     pub(super) no_epsv: bool,
-    /// By what we proved who we are, until the login is over.
-    proved: Option<Proved>,
-    /// What data can be wrapped with, until then.
-    wraps: Option<Blockwise>,
     /// What data connections must prove.
     pub(super) safety: Option<Safety>,
     /// What was answered to lines said together with the login, until more is said.
@@ -150,8 +145,6 @@ impl Session {
             is_broken: false,
             round_trip: Duration::MAX,
             no_epsv: false,
-            proved: None,
-            wraps: None,
             safety: None,
             early: Vec::new(),
             stream,
@@ -199,9 +192,9 @@ impl Session {
         // Names with line ends are understood only once the login is over.
         lines.extend(ahead.lines.iter().filter(|line| !line.is_odd()).cloned());
         let entered = match login {
-            Login::Proof => self.prove_and_enter(name, who, &lines)?,
-            Login::Ticket => self.show_ticket_and_enter(name, who, &lines)?,
-            Login::Tls => self.go_private_and_enter(name, who, &lines)?,
+            Login::Proof | Login::Ticket | Login::Tls => {
+                self.prove_and_enter((name, login), who, &lines)?
+            }
             Login::Password | Login::Shell => {
                 let said = Ahead {
                     lines: &lines,
@@ -210,10 +203,11 @@ impl Session {
                 // Who came by ssh is known there already.
                 let mapped = Credentials::mapped();
                 let who = if login == Login::Shell { &mapped } else { who };
-                client::log_in(self, who, said)?
+                let entered = client::log_in(self, who, said)?;
+                entered.map(|entered| (entered, Proven::Nothing))
             }
         };
-        let (peer, replies) = match entered {
+        let ((peer, replies), proven) = match entered {
             Ok(entered) => entered,
             Err(refusal) => return Ok(Err(refusal)),
         };
@@ -233,15 +227,7 @@ impl Session {
                 self.ask_one(no_digests)?;
             }
         }
-        if let Some(proved) = self.proved.take() {
-            proof::settle_data(self, proved)?;
-        }
-        if login == Login::Tls {
-            tls::settle_data(self)?;
-        }
-        if let Some(wraps) = self.wraps.take() {
-            ticket::settle_data(self, &wraps)?;
-        }
+        proven.settle_data(self)?;
         self.early = lines.into_iter().zip(replies).collect();
         Ok(Ok(()))
     }
@@ -249,61 +235,21 @@ impl Session {
     /// Who has to prove something says nothing before that is done.
     fn prove_and_enter(
         &mut self,
-        name: &str,
+        (name, login): (&str, Login),
         who: &Credentials,
         lines: &[Line],
-    ) -> Result<std::result::Result<LoggedIn, Refusal>> {
-        let banner = match client::greet(self)? {
-            Ok(banner) => banner,
-            Err(refusal) => return Ok(Err(refusal)),
-        };
-        match proof::prove(self, name, pace_for(&banner))? {
-            Ok(proved) => self.proved = Some(proved),
-            Err(refusal) => return Ok(Err(refusal)),
-        }
-        client::enter(self, banner, who, lines)
-    }
-
-    /// A stranger hardly knows the name by which one of ours maps whom it knows.
-    fn show_ticket_and_enter(
-        &mut self,
-        name: &str,
-        who: &Credentials,
-        lines: &[Line],
-    ) -> Result<std::result::Result<LoggedIn, Refusal>> {
+    ) -> Result<std::result::Result<(LoggedIn, Proven), Refusal>> {
         let banner = match client::greet(self)? {
             Ok(banner) => banner,
             Err(refusal) => return Ok(Err(refusal)),
         };
         let pace = pace_for(&banner);
-        let proved = match ticket::prove(self, name, pace)? {
-            Ok(proved) => proved,
+        let proven = match Proven::of(self, login, name, pace)? {
+            Ok(proven) => proven,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        self.wraps = Some(proved.data);
-        let mut who = who.clone();
-        if pace == Pace::StepByStep
-            && who.is_mapped()
-            && let Some(account) = ticket::usual_account(&proved.principal)
-        {
-            who.user = account.into();
-        }
-        client::enter(self, banner, &who, lines)
-    }
-
-    /// Nothing is said of who asks before the server has shown who it is.
-    fn go_private_and_enter(
-        &mut self,
-        name: &str,
-        who: &Credentials,
-        lines: &[Line],
-    ) -> Result<std::result::Result<LoggedIn, Refusal>> {
-        let banner = match client::greet(self)? {
-            Ok(banner) => banner,
-            Err(refusal) => return Ok(Err(refusal)),
-        };
-        self.safety = Some(tls::begin(self, name)?);
-        client::enter(self, banner, who, lines)
+        let entered = client::enter(self, banner, &proven.named(who, pace), lines)?;
+        Ok(entered.map(|entered| (entered, proven)))
     }
 
     /// Has data connections prove nothing, and go in clear.
@@ -322,14 +268,10 @@ impl Session {
     /// Refuses to ask for data connections when what we have to prove there is not believed
     /// any more. All that needs none can still be asked.
     pub(super) fn check_dates(&self) -> Result<()> {
-        let dates = match &self.safety {
-            Some(safety) => safety.check_dates(SystemTime::now()),
+        match &self.safety {
+            Some(safety) => safety.check_dates(&self.host),
             None => Ok(()),
-        };
-        dates.map_err(|cause| Error::Trust {
-            host: self.host.clone(),
-            cause: Box::new(cause),
-        })
+        }
     }
 
     /// Tells whether we could prove more in a new conversation: what we prove in this one

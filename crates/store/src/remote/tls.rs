@@ -23,21 +23,18 @@ pub(super) fn begin(session: &mut Session, host: &str) -> Result<Safety> {
         });
     }
     let at = session.host.clone();
-    let wrong = |cause| Error::Trust {
-        host: at.clone(),
-        cause: Box::new(cause),
-    };
+    let wrong = Error::not_proved(&at);
     let trust = session.options.trust.clone();
     let authorities = trust.authorities.unwrap_or_else(Authorities::of_servers);
     let expect = trust.expect.unwrap_or_else(|| Expect::Host(host.into()));
     let nobody = Credential::nobody();
     let begun = Channel::initiate_tls(&nobody, &authorities, expect.clone());
-    let (mut channel, first) = begun.map_err(wrong)?;
+    let (mut channel, first) = begun.map_err(&wrong)?;
     session.send_raw(&first, SHAKING_HANDS)?;
     let deadline = Instant::now() + session.options.stall;
     loop {
         let came = session.hear_raw(SHAKING_HANDS, deadline)?;
-        let step = channel.step(&came).map_err(wrong)?;
+        let step = channel.step(&came).map_err(&wrong)?;
         if let Some(token) = step.token {
             session.send_raw(&token, SHAKING_HANDS)?;
         }
@@ -49,20 +46,6 @@ pub(super) fn begin(session: &mut Session, host: &str) -> Result<Safety> {
     tracing::debug!(host = %at, peer, protection = channel.protection(), "under TLS");
     session.protect_flow(Box::new(Flow::standing(channel)))?;
     Ok(Safety::of_client(nobody, authorities, expect))
-}
-
-/// Has data connections go under TLS.
-pub(super) fn settle_data(session: &mut Session) -> Result<()> {
-    for line in ["PBSZ 0", "PROT P"] {
-        let reply = session.ask_one(Line::new(line))?;
-        if !reply.is_positive() {
-            return Err(Error::Unsupported {
-                what: "protecting what is transferred".into(),
-                why: format!("{} refuses {line} ({})", session.host, reply.said()),
-            });
-        }
-    }
-    Ok(())
 }
 
 const SHAKING_HANDS: &str = "beginning TLS";

@@ -1,0 +1,136 @@
+//! What is proved between the greeting and the login, by whichever means, and what follows
+//! from it for data connections.
+
+use super::{Login, proof, session::Session, ticket, tls};
+use crate::{Error, Result, channel::Safety};
+use godwit_trust::Context;
+use godwit_wire::{
+    client::{self, Credentials, Line, Pace, Refusal, Talk, Token},
+    shield::Level,
+};
+
+/// What was proved.
+pub(super) enum Proven {
+    /// Nothing.
+    Nothing,
+    /// Who is at either end, by certificates or the key of a cluster.
+    Both(proof::Proved),
+    /// The same, by a ticket.
+    Ticket(ticket::Proved),
+    /// Who the server is; what data connections must prove.
+    Server(Safety),
+}
+
+impl Proven {
+    /// Proves what a login needs; `host` is whom the server must prove to be. The inner error is
+    /// the server's refusal.
+    pub(super) fn of(
+        session: &mut Session,
+        login: Login,
+        host: &str,
+        pace: Pace,
+    ) -> Result<std::result::Result<Self, Refusal>> {
+        Ok(match login {
+            Login::Password | Login::Shell => Ok(Self::Nothing),
+            Login::Proof => proof::prove(session, host, pace)?.map(Self::Both),
+            Login::Ticket => ticket::prove(session, host, pace)?.map(Self::Ticket),
+            Login::Tls => Ok(Self::Server(tls::begin(session, host)?)),
+        })
+    }
+
+    /// Returns who logs in. A stranger hardly knows the name by which one of ours maps whom it
+    /// knows.
+    pub(super) fn named(&self, who: &Credentials, pace: Pace) -> Credentials {
+        let mut who = who.clone();
+        if let Self::Ticket(proved) = self
+            && pace == Pace::StepByStep
+            && who.is_mapped()
+            && let Some(account) = proved.usual_account()
+        {
+            who.user = account.into();
+        }
+        who
+    }
+
+    /// Settles with the server how data connections are protected, once somebody is logged in.
+    pub(super) fn settle_data(self, session: &mut Session) -> Result<()> {
+        match self {
+            Self::Nothing => Ok(()),
+            Self::Both(proved) => proof::settle_data(session, proved),
+            Self::Ticket(proved) => ticket::settle_data(session, &proved),
+            Self::Server(safety) => {
+                settle_level(session, Level::Private, BUFFERS_OF_TLS)?;
+                session.safety = Some(safety);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Exchanges the tokens of a context until both sides are content.
+pub(super) fn exchange(
+    session: &mut Session,
+    mechanism: &str,
+    context: &mut dyn Context,
+    first: Vec<u8>,
+    pace: Pace,
+) -> Result<std::result::Result<(), Refusal>> {
+    let at = session.host.clone();
+    let mut step = |token: &[u8]| {
+        let step = context.step(token).map_err(Error::not_proved(&at))?;
+        Ok(Token {
+            bytes: step.token,
+            done: step.done,
+        })
+    };
+    client::authenticate(session, mechanism, first, pace, &mut step)
+}
+
+/// Settles what is done to the bytes of files, in blocks of at most so many bytes; returns how
+/// many the server can do. Nothing is done unless that is said.
+pub(super) fn settle_level(session: &mut Session, level: Level, bytes_max: u32) -> Result<u32> {
+    let mut bytes_max = bytes_max;
+    if level == Level::Clear {
+        return Ok(bytes_max);
+    }
+    for line in [
+        format!("PBSZ {bytes_max}"),
+        format!("PROT {}", level.letter()),
+    ] {
+        let reply = session.ask_one(Line::new(&line))?;
+        let said = reply.said();
+        if !reply.is_positive() {
+            return Err(Error::Unsupported {
+                what: "protecting what is transferred".into(),
+                why: format!("{} refuses {line} ({} {said})", session.host, reply.code),
+            });
+        }
+        bytes_max = told_size(&said).map_or(bytes_max, |told| told.min(bytes_max));
+    }
+    Ok(bytes_max)
+}
+
+/// Reads the size that a server can do, where it says so (RFC 2228).
+fn told_size(said: &str) -> Option<u32> {
+    let (_, behind) = said.split_once("PBSZ=")?;
+    let digits = behind.split(|c: char| !c.is_ascii_digit()).next()?;
+    digits.parse().ok()
+}
+
+/// How long blocks may be that somebody else wraps.
+pub(super) const BLOCK_BYTES_MAX: u32 = 1 << 20;
+/// TLS has buffers of its own (RFC 4217, 9).
+const BUFFERS_OF_TLS: u32 = 0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_may_want_smaller_blocks() {
+        assert_eq!(told_size("PBSZ=4096"), Some(4096));
+        assert_eq!(told_size("200 ok, PBSZ=65536."), Some(65536));
+        assert_eq!(told_size("ok"), None);
+        assert_eq!(told_size("PBSZ=99999999999"), None);
+    }
+}
