@@ -23,6 +23,7 @@ use std::{
     fmt,
     fs::{self, File},
     io::{self, Read},
+    ops::Range,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, OnceLock},
@@ -46,7 +47,8 @@ impl Eq for Credential {}
 struct Inner {
     proof: Proof,
     identity: Identity,
-    not_after: SystemTime,
+    /// From when on, and until when, all of it is believed.
+    dates: Range<SystemTime>,
     file: Option<PathBuf>,
     /// What it was read from, as that was then.
     sources: Sources,
@@ -195,11 +197,11 @@ impl Credential {
         sources: Sources,
     ) -> Result<Self> {
         let identity = identity_of(&chain)?;
-        let not_after = identity.not_after.unwrap_or(SystemTime::UNIX_EPOCH);
+        let dates = dates_of(&chain)?;
         Ok(Self(Arc::new(Inner {
             proof: Proof::Certificate { key, chain },
             identity,
-            not_after,
+            dates,
             file,
             sources,
             contexts: Contexts::default(),
@@ -275,7 +277,7 @@ impl Credential {
         Self(Arc::new(Inner {
             identity,
             proof,
-            not_after: SystemTime::UNIX_EPOCH + NEVER,
+            dates: SystemTime::UNIX_EPOCH..SystemTime::UNIX_EPOCH + NEVER,
             file,
             sources: Sources::new(),
             contexts: Contexts::default(),
@@ -302,7 +304,7 @@ impl Credential {
 
     /// Returns when it expires: when the first certificate of the chain does.
     pub fn not_after(&self) -> SystemTime {
-        self.0.not_after
+        self.0.dates.end
     }
 
     /// Tells whether it is a proxy, and not its owner's own certificate.
@@ -406,7 +408,7 @@ impl Credential {
         let wanted = Wanted {
             kind,
             not_before: (SystemTime::now() - CLOCK_SKEW).max(starts),
-            not_after: not_after.min(self.0.not_after),
+            not_after: not_after.min(self.not_after()),
             depth_max,
         };
         proxy::sign(leaf, self.key()?, key, &wanted)
@@ -414,6 +416,10 @@ impl Credential {
 
     /// Refuses a credential that nobody would accept any more, or yet.
     pub fn check_dates(&self, now: SystemTime) -> Result<()> {
+        // Asked for each file.
+        if self.0.dates.contains(&now) {
+            return Ok(());
+        }
         for certificate in self.chain() {
             check_dates(certificate, now, Ours::Yes)
                 .map_err(|error| error.of_ours(self.0.file.as_ref()))?;
@@ -450,7 +456,7 @@ impl fmt::Debug for Credential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credential")
             .field("identity", &self.0.identity.subject)
-            .field("not_after", &when::utc(self.0.not_after))
+            .field("not_after", &when::utc(self.not_after()))
             .field("file", &self.0.file)
             .finish_non_exhaustive()
     }
@@ -540,6 +546,20 @@ pub(crate) fn check_dates(certificate: &X509Ref, now: SystemTime, ours: Ours) ->
         });
     }
     Ok(())
+}
+
+/// Returns when all certificates of a chain are believed; never, if there are none.
+fn dates_of(chain: &[X509]) -> Result<Range<SystemTime>> {
+    let mut dates: Option<Range<SystemTime>> = None;
+    for certificate in chain {
+        let from = when::moment(certificate.not_before())?;
+        let until = when::moment(certificate.not_after())?;
+        dates = Some(match dates {
+            None => from..until,
+            Some(dates) => dates.start.max(from)..dates.end.min(until),
+        });
+    }
+    Ok(dates.unwrap_or(SystemTime::UNIX_EPOCH..SystemTime::UNIX_EPOCH))
 }
 
 /// Returns whom a chain names, without judging it.
