@@ -76,6 +76,11 @@ impl Link {
         }
     }
 
+    /// Tells whether something is being proved without us.
+    pub(super) fn may_refuse(&self) -> bool {
+        matches!(&self.shield, Shield::Due(due) if due.goes_on_alone())
+    }
+
     /// Returns why we refuse the peer, if that is known by now.
     pub(super) fn refusal(&mut self) -> Option<Error> {
         match &mut self.shield {

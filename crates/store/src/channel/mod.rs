@@ -277,6 +277,13 @@ impl Channel {
         Ok(Opened::New)
     }
 
+    /// Tells whether something is being proved without us, so that [`Channel::refusal`] may
+    /// come to know something.
+    pub(crate) fn may_refuse(&self) -> bool {
+        let mut links = self.links.iter();
+        self.coming.is_some() || links.any(|stripe| stripe.link.may_refuse())
+    }
+
     /// Returns why we refuse who is at the other end of a connection, if that is known by
     /// now: then there is nothing to wait for. If it is the peer that minds, it says why.
     pub fn refusal(&mut self) -> Option<Error> {

@@ -187,6 +187,11 @@ impl Due {
         Ok(due)
     }
 
+    /// Tells whether it goes on by itself.
+    pub(super) fn goes_on_alone(&self) -> bool {
+        self.alone.is_some()
+    }
+
     /// Returns why we refuse the peer, if that is known by now.
     pub(super) fn refusal(&mut self) -> Option<Error> {
         self.alone.as_mut()?.refusal()

@@ -33,7 +33,10 @@ pub(super) fn begin(
     path: &Path,
     patience: Duration,
 ) -> Result<Begun> {
-    let heard = session.hear_unless(TO_BEGIN, patience, &mut || channel.refusal());
+    let heard = match channel.may_refuse() {
+        true => session.hear_unless(TO_BEGIN, patience, Some(&mut || channel.refusal())),
+        false => session.hear_within(TO_BEGIN, patience),
+    };
     let begun = heard.and_then(|reply| match reply.is_final() {
         false => Ok(Begun::Moving),
         true => faults::check(&session.host, path, &reply).map(|_| Begun::Over(reply.clone())),

@@ -305,21 +305,11 @@ impl Session {
     /// Returns what comes next, which is no reply, waiting for it until the deadline.
     pub(super) fn hear_raw(&mut self, during: &str, deadline: Instant) -> Result<Vec<u8>> {
         let left = deadline.saturating_duration_since(Instant::now());
-        let fds = [self.stream.as_fd(), self.options.cancel.as_fd()];
-        match wait_readable(fds, left) {
-            Ok([true, _]) => {}
-            Ok([_, true]) => {
-                self.is_broken = true;
-                return Err(Error::Canceled);
-            }
-            Ok(_) => return Err(self.stalled(during, self.options.stall)),
-            Err(cause) => return Err(self.break_off(during, cause)),
+        if !self.wait(during, left)? {
+            return Err(self.stalled(during, self.options.stall));
         }
-        match self.stream.read(&mut self.buffer) {
-            Ok(0) => Err(self.break_off(during, io::ErrorKind::UnexpectedEof.into())),
-            Ok(came) => Ok(self.buffer[..came].to_vec()),
-            Err(cause) => Err(self.break_off(during, cause)),
-        }
+        let came = self.read(during)?;
+        Ok(self.buffer[..came].to_vec())
     }
 
     /// Returns what kind of server this is.
@@ -392,22 +382,24 @@ impl Session {
 
     /// Returns the next reply of any kind, waiting for it at most so long.
     pub(super) fn hear_within(&mut self, during: &str, patience: Duration) -> Result<Reply> {
-        self.hear_unless(during, patience, &mut || None)
+        self.hear_unless(during, patience, None)
     }
 
-    /// The same, unless meanwhile something happens that makes waiting vain.
+    /// The same, unless meanwhile something happens that makes waiting vain. That can only be
+    /// looked for, now and then.
     pub(super) fn hear_unless(
         &mut self,
         during: &str,
         patience: Duration,
-        in_vain: &mut dyn FnMut() -> Option<Error>,
+        mut in_vain: Option<&mut dyn FnMut() -> Option<Error>>,
     ) -> Result<Reply> {
         let began = Instant::now();
+        let pause_max = in_vain.as_ref().map_or(Duration::MAX, |_| LOOK_EVERY);
         loop {
             if let Some(reply) = self.heard()? {
                 return Ok(reply);
             }
-            if let Some(error) = in_vain() {
+            if let Some(error) = in_vain.as_mut().and_then(|look| look()) {
                 self.is_broken = true;
                 return Err(error);
             }
@@ -415,16 +407,23 @@ impl Session {
             if left.is_zero() {
                 return Err(self.stalled(during, began.elapsed()));
             }
-            let fds = [self.stream.as_fd(), self.options.cancel.as_fd()];
-            match wait_readable(fds, left.min(LOOK_EVERY)) {
-                Ok([true, _]) => self.listen(during)?,
-                Ok([_, true]) => {
-                    self.is_broken = true;
-                    return Err(Error::Canceled);
-                }
-                Ok(_) => {}
-                Err(cause) => return Err(self.break_off(during, cause)),
+            if self.wait(during, left.min(pause_max))? {
+                self.listen(during)?;
             }
+        }
+    }
+
+    /// Waits until something comes; returns false if nothing did in that time.
+    fn wait(&mut self, during: &str, within: Duration) -> Result<bool> {
+        let fds = [self.stream.as_fd(), self.options.cancel.as_fd()];
+        match wait_readable(fds, within) {
+            Ok([true, _]) => Ok(true),
+            Ok([_, true]) => {
+                self.is_broken = true;
+                Err(Error::Canceled)
+            }
+            Ok(_) => Ok(false),
+            Err(cause) => Err(self.break_off(during, cause)),
         }
     }
 
@@ -458,13 +457,17 @@ impl Session {
 
     /// Reads what has come on the control channel.
     pub(super) fn listen(&mut self, during: &str) -> Result<()> {
+        let came = self.read(during)?;
+        self.dialogue.on_bytes(&self.buffer[..came]);
+        Ok(())
+    }
+
+    /// Fills the buffer with what has come, and returns how much that is.
+    fn read(&mut self, during: &str) -> Result<usize> {
         match self.stream.read(&mut self.buffer) {
             Ok(0) => Err(self.break_off(during, io::ErrorKind::UnexpectedEof.into())),
-            Ok(came) => {
-                self.dialogue.on_bytes(&self.buffer[..came]);
-                Ok(())
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            Ok(came) => Ok(came),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
             Err(cause) => Err(self.break_off(during, cause)),
         }
     }
