@@ -323,6 +323,8 @@ impl Accept {
 /// Has a control connection do what one should, and tells where its end here is.
 fn ready(control: &TcpStream) -> io::Result<SocketAddr> {
     control.set_nodelay(true)?;
+    // A sender waits for what we tell it of its data: after an outage that must not come late.
+    godwit_sys::retry_often(control.as_fd());
     // An urgent byte of ABOR belongs to the line.
     godwit_sys::keep_urgent_in_line(control.as_fd())?;
     control.local_addr()

@@ -126,6 +126,7 @@ impl Session {
             let port = port.unwrap_or_default();
             let stream = connect::connect(host, port, options.connect, &options.cancel)?;
             let _ = stream.set_nodelay(true); // slower at worst
+            godwit_sys::retry_often(stream.as_fd());
             (stream, None)
         };
         let (name, host) = (
