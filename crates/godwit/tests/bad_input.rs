@@ -341,6 +341,66 @@ fn what_is_changed_in_place_in_a_closed_directory_is_told() {
 }
 
 #[test]
+fn a_node_does_not_start_where_its_account_may_not_read() {
+    let scratch = Scratch::new();
+    let Some(nobody) = as_nobody(&scratch) else {
+        return;
+    };
+    let mode = |name: &str, mode| {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(scratch.join(name), mode).unwrap();
+    };
+    let export = scratch.dir("above/export");
+    // Neither listed nor entered, only entered, only listed, out of reach.
+    for (above, bits) in [
+        (0o755, 0o700),
+        (0o755, 0o711),
+        (0o755, 0o744),
+        (0o700, 0o755),
+    ] {
+        mode("above/export", bits);
+        mode("above", above);
+        let args = ["node", "--ftp", "127.0.0.1:0", "--export", text(&export)];
+        let said = ours_within(10, nobody(), args);
+        refused(&said, &[2]);
+        let fact = format!("{}: nobody may not read it", export.display());
+        assert!(said.stderr.contains(&fact), "{said}");
+        assert!(
+            said.stderr.contains("hint: let that account list"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn an_export_that_is_closed_later_is_named_in_the_log() {
+    let scratch = Scratch::new();
+    let Some(nobody) = as_nobody(&scratch) else {
+        return;
+    };
+    let export = scratch.dir("export");
+    let mut command = nobody();
+    command.args([
+        "node",
+        "--ftp",
+        "127.0.0.1:0",
+        "--json",
+        "--export",
+        text(&export),
+    ]);
+    let node = Node::spawn(command, &export);
+    let closed = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    std::fs::set_permissions(&export, closed).unwrap();
+    let said = ours(["ls", &node.url("")]);
+    refused(&said, &[13]);
+    let log = std::fs::read_to_string(export.with_extension("log")).unwrap();
+    for told in [&said.stderr, &log] {
+        let has_no_name = |line: &str| line.trim_start().starts_with(": ") || line.contains("=: ");
+        assert!(!told.lines().any(has_no_name), "{told}");
+    }
+}
+
+#[test]
 fn sync_delete_makes_no_room_for_what_cannot_be_read() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("export"));

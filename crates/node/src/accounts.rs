@@ -6,7 +6,7 @@ use godwit_store::{Dir, Error as StoreError, Opener};
 use godwit_sys::{Rules, Steward, User, drop_root, user_id, why};
 use std::{
     collections::HashMap,
-    io,
+    fs, io,
     os::unix::fs::chown,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
@@ -84,7 +84,7 @@ impl Accounts {
         let user = user.map_err(|cause| privilege("find out as whom to run", cause))?;
         let cannot = |cause| privilege(&format!("run as {}", user.name), cause);
         if let Some(state) = state.filter(|state| !state.exists()) {
-            let made = std::fs::create_dir_all(state);
+            let made = fs::create_dir_all(state);
             made.and_then(|()| chown(state, Some(user.uid), Some(user.gid)))
                 .map_err(|cause| Error::State {
                     path: state.into(),
@@ -133,6 +133,28 @@ impl Accounts {
             .collect();
         dirs.values()
             .try_fold(0, |sum, dir| Ok(sum + dir.sweep(age)?))
+    }
+
+    /// Refuses an export that is closed to whoever serves it: nobody would get anything. Where
+    /// root started us, others than us may have rights there.
+    pub(crate) fn must_be_open(&self) -> Result<(), Error> {
+        let looked = fs::read_dir(&self.export).and_then(|_| fs::metadata(self.export.join(".")));
+        match looked {
+            Err(cause) if cause.kind() == io::ErrorKind::PermissionDenied => {}
+            // Whatever else is wrong is told by who opens it.
+            _ => return Ok(()),
+        }
+        let error = Error::Closed {
+            path: self.export.clone(),
+            account: whom(),
+        };
+        match self.steward {
+            None => Err(error),
+            Some(_) => {
+                tracing::warn!(%error, "who has no account of this machine gets nothing from it");
+                Ok(())
+            }
+        }
     }
 
     fn open(&self, account: Option<&str>, identity: &str) -> godwit_store::Result<Dir> {
@@ -189,7 +211,7 @@ impl Accounts {
 
 /// Who keeps root apart would only say that something is not there.
 fn must_be_directory(export: &Path) -> Result<(), Error> {
-    let cause = match std::fs::metadata(export) {
+    let cause = match fs::metadata(export) {
         Ok(found) if found.is_dir() => return Ok(()),
         Ok(_) => io::ErrorKind::NotADirectory.into(),
         Err(cause) => cause,
@@ -198,6 +220,14 @@ fn must_be_directory(export: &Path) -> Result<(), Error> {
         path: export.into(),
         cause: StoreError::io(export, cause),
     })
+}
+
+/// Returns as whom we run.
+fn whom() -> String {
+    match User::of_number(user_id()) {
+        Ok(user) => user.name,
+        Err(_) => format!("the account {}", user_id()),
+    }
 }
 
 fn privilege(what: &str, cause: io::Error) -> Error {

@@ -144,6 +144,7 @@ impl Node {
         trust.begin_cluster().map_err(Error::Trust)?;
         trust.begin_kerberos().map_err(Error::Trust)?;
         trust.begin_logins(&config)?;
+        accounts.must_be_open()?;
         let shared = Arc::new(Shared::begin(config, accounts, trust, false)?);
         let descriptors = raise_open_files().map_err(Error::Start)?;
         let sessions = sessions_for(shared.config.limits.sessions, descriptors);
@@ -211,7 +212,10 @@ impl Node {
                     match shared.accounts.sweep(WEEK) {
                         Ok(0) => {}
                         Ok(removed) => tracing::info!(removed, "sweep partials"),
-                        Err(error) => tracing::warn!(%error, "sweep failed"),
+                        Err(error) => {
+                            let export = shared.config.export.display();
+                            tracing::warn!(%export, %error, "cannot look for old partials");
+                        }
                     }
                     let _ = wait_readable([shared.stop.draining()], DAY);
                 }

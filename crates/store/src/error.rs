@@ -2,7 +2,11 @@
 
 use godwit_core::{Extents, Fault, Url};
 use godwit_sys::why;
-use std::{io, path::PathBuf, time::Duration};
+use std::{
+    io,
+    path::{Display, Path, PathBuf},
+    time::Duration,
+};
 
 /// The result of a verb on a store.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -13,33 +17,33 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 #[allow(missing_docs)]
 pub enum Error {
-    #[error("{}: no such file or directory", .path.display())]
+    #[error("{}: no such file or directory", shown(.path))]
     Missing { path: PathBuf },
-    #[error("{}: already exists", .path.display())]
+    #[error("{}: already exists", shown(.path))]
     Exists { path: PathBuf },
-    #[error("{}: is a directory", .path.display())]
+    #[error("{}: is a directory", shown(.path))]
     IsDirectory { path: PathBuf },
-    #[error("{}: is not a directory", .path.display())]
+    #[error("{}: is not a directory", shown(.path))]
     NotDirectory { path: PathBuf },
-    #[error("{}: directory is not empty", .path.display())]
+    #[error("{}: directory is not empty", shown(.path))]
     NotEmpty { path: PathBuf },
-    #[error("{}: permission denied{}", .path.display(), after_colon(.said))]
+    #[error("{}: permission denied{}", shown(.path), after_colon(.said))]
     Denied { path: PathBuf, said: String },
-    #[error("{}: no space left{}", .path.display(), after_colon(.said))]
+    #[error("{}: no space left{}", shown(.path), after_colon(.said))]
     NoSpace { path: PathBuf, said: String },
     /// The name itself cannot be used here: too long, outside the export, bytes the protocol cannot carry.
-    #[error("{}: {why}", .path.display())]
+    #[error("{}: {why}", shown(.path))]
     BadName { path: PathBuf, why: String },
-    #[error("{}: changed since it was last seen ({what})", .path.display())]
+    #[error("{}: changed since it was last seen ({what})", shown(.path))]
     Changed { path: PathBuf, what: String },
-    #[error("{}: bytes differ: {expected} at the source, {found} here", .path.display())]
+    #[error("{}: bytes differ: {expected} at the source, {found} here", shown(.path))]
     Corrupt {
         path: PathBuf,
         expected: String,
         found: String,
     },
     /// A write was to be finished before all of it came.
-    #[error("{}: {} of {size} bytes are missing (the first at {})", .path.display(), .missing.len_bytes(), first(.missing))]
+    #[error("{}: {} of {size} bytes are missing (the first at {})", shown(.path), .missing.len_bytes(), first(.missing))]
     Incomplete {
         path: PathBuf,
         size: u64,
@@ -110,7 +114,7 @@ pub enum Error {
     NotServed { url: Box<Url>, why: String },
     #[error("canceled")]
     Canceled,
-    #[error("{}: {}", .path.display(), why(.cause))]
+    #[error("{}: {}", shown(.path), why(.cause))]
     Io { path: PathBuf, cause: io::Error },
 }
 
@@ -121,6 +125,14 @@ pub enum Shown {
     Password,
     Certificate,
     Ticket,
+}
+
+/// What is at the root of a store has no name in it; a message needs one.
+fn shown(path: &Path) -> Display<'_> {
+    match path.as_os_str().is_empty() {
+        true => Path::new(".").display(),
+        false => path.display(),
+    }
 }
 
 fn first(missing: &Extents) -> u64 {
@@ -337,3 +349,15 @@ pub(crate) fn gone(removed: io::Result<()>) -> io::Result<()> {
 pub(crate) const GREETING: &str = "waiting for the greeting";
 /// What is done next.
 pub(crate) const LOGIN: &str = "logging in";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_at_the_root_has_a_name_before_its_colon() {
+        let denied = |path| Error::io(path, io::ErrorKind::PermissionDenied.into());
+        assert_eq!(denied("").to_string(), ".: permission denied");
+        assert_eq!(denied("a").to_string(), "a: permission denied");
+    }
+}

@@ -27,7 +27,8 @@ Started by root it gives root up: it runs as the owner of the export, or as node
 (GODWIT_NODE_USER), which is better where root owns the export; the host's key may be
 root's alone. Names cannot leave the exported directory. What else can be told: godwit config show.
 
-Exit status: 0 after it was told to stop; 2 a wrong option or key; 1 it cannot listen.")]
+Exit status: 0 after it was told to stop; 2 a wrong option or key, or an export that may not be read;
+1 it cannot listen.")]
 pub(crate) struct Node {
     #[command(flatten)]
     told: Told,
@@ -123,6 +124,10 @@ impl Node {
             Ok(()) => Ok(Facts::new()),
             Err(NodeError::Config(error)) => Err(Trouble::asked(wanted, error)),
             Err(NodeError::Export { cause, .. }) => Err(Trouble::store(wanted, cause)),
+            Err(error @ NodeError::Closed { .. }) => Err(Trouble::asked(wanted, error).next(
+                "let that account list and enter it (chmod, chown, setfacl; the directories above it too), \
+                 or start the node as somebody who may",
+            )),
             Err(NodeError::State { path, cause }) => {
                 let trouble = Trouble::store(wanted, Error::io(path, cause));
                 Err(trouble.next("name another directory with --state, or none"))
