@@ -252,36 +252,30 @@ fn date(words: &[Word<'_>], now: Duration) -> Option<(Duration, usize)> {
     let month = 1 + MONTHS.iter().position(|m| m.as_bytes() == words[0].text)? as u64;
     let day = number(text(1)?)?;
     let last = text(2)?;
-    let of_year = |year, (hour, minute)| {
-        let at = Civil {
-            year,
-            month,
-            day,
-            hour,
-            minute,
-            second: 0,
-        };
-        time::seconds(at)
-    };
-    let seconds = match clock(last) {
-        None => of_year(number(last).filter(|y| (1970..=9999).contains(y))?, (0, 0))?,
+    let of_year = |year, of_day| at_minute([year, month, day], of_day);
+    let found = match clock(last) {
+        None => of_year(number(last)?, (0, 0))?,
         Some(clock) => {
             let year = Civil::from_epoch(now.as_secs()).year;
             // A day of grace: the server's zone is not known.
-            let latest = now.as_secs() + 86_400;
+            let latest = now + Duration::from_secs(86_400);
             // 29 February may not exist this year.
             (0..4)
                 .filter_map(|ago| of_year(year.checked_sub(ago)?, clock))
                 .find(|&at| at <= latest)?
         }
     };
-    Some((Duration::from_secs(seconds), 3))
+    Some((found, 3))
 }
 
 fn iso_date(day: &[u8], time_of_day: &[u8]) -> Option<Duration> {
     let mut parts = day.splitn(3, |&b| b == b'-').map(number);
     let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);
-    let (hour, minute) = clock(time_of_day.get(..5)?)?;
+    at_minute([year, month, day], clock(time_of_day.get(..5)?)?)
+}
+
+/// Returns the beginning of a minute; listings know no seconds.
+fn at_minute([year, month, day]: [u64; 3], (hour, minute): (u64, u64)) -> Option<Duration> {
     let at = Civil {
         year,
         month,
@@ -326,14 +320,7 @@ fn ms_dos(line: &[u8]) -> Option<Named> {
     } else {
         hour
     };
-    let seconds = time::seconds(Civil {
-        year,
-        month,
-        day,
-        hour,
-        minute,
-        second: 0,
-    })?;
+    let modify = at_minute([year, month, day], (hour, minute))?;
     let (kind, size) = match what.text {
         b"<DIR>" => (Kind::Directory, None),
         size => (Kind::File, Some(number(size)?)),
@@ -341,7 +328,7 @@ fn ms_dos(line: &[u8]) -> Option<Named> {
     let facts = Facts {
         kind: Some(kind),
         size,
-        modify: Some(Duration::from_secs(seconds)),
+        modify: Some(modify),
         ..Facts::default()
     };
     let name = line[first.end - first.text.len()..].to_vec();
