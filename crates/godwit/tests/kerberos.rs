@@ -295,6 +295,26 @@ fn a_copy_between_two_servers_goes_by_itself_only_in_clear() {
 }
 
 #[test]
+fn a_long_copy_between_two_nodes_ends_whole_at_each_level() {
+    let Some(world) = World::new() else {
+        return;
+    };
+    let elsewhere = Scratch::new();
+    let (command, export) = node_of(&elsewhere, &world.kdc, &world.kdc.dir.join("keytab"));
+    let other = Node::spawn(command, &export);
+    fs::write(world.exported("source"), noise(40_000_000, 1)).unwrap();
+    for level in ["--safe", "--private"] {
+        let to = format!("ftp://localhost:{}/as{level}", other.port);
+        let args = ["cp", "--kerberos", level, &world.url("source"), &to];
+        world.ours("alice", &args).ok();
+        assert_same(
+            &world.exported("source"),
+            &export.join(format!("as{level}")),
+        );
+    }
+}
+
+#[test]
 fn host_will_do_where_the_realm_knows_no_ftp() {
     let Some(world) = World::of(&["host/localhost"]) else {
         return;
