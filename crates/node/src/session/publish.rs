@@ -5,7 +5,10 @@
 
 use crate::{failure::failure, guarded::Guarded};
 use godwit_core::{Digest, Extents};
-use godwit_store::{Checks, How, Kind, Result, Store, Whole, Write, channel::Received};
+use godwit_store::{
+    Checks, How, Kind, Result, Store, Whole, Write,
+    channel::{LastWord, Received},
+};
 use godwit_wire::{
     command::{Mode, Rest, Upload, UploadHow},
     server::{Cause, Failure, Give, Leg, Place},
@@ -58,8 +61,8 @@ pub(super) enum Verdict {
         /// So many bytes were announced.
         announced: u64,
     },
-    /// Nobody said under protection that this was all.
-    Cut,
+    /// Nobody said under protection that this was all, in this word.
+    Cut(LastWord),
     /// Leave it to another command.
     Hold,
 }
@@ -182,15 +185,16 @@ impl Plan {
         // Some clients announce what they will send, others the whole.
         let agrees =
             |announced: u64| announced == self.base + received_bytes || announced == received_bytes;
-        match (self.end, mode) {
-            (End::Hold, _) => Verdict::Hold,
-            _ if received.is_cut && !self.announced.size.is_some_and(agrees) => Verdict::Cut,
-            (End::InPlace, _) => Verdict::Finish(None),
-            (End::Publish, Mode::Extended) => {
+        let is_told = self.announced.size.is_some_and(agrees);
+        match (self.end, mode, received.lacks.filter(|_| !is_told)) {
+            (End::Hold, ..) => Verdict::Hold,
+            (_, _, Some(word)) => Verdict::Cut(word),
+            (End::InPlace, ..) => Verdict::Finish(None),
+            (End::Publish, Mode::Extended, None) => {
                 let announced = self.announced.size.unwrap_or(0);
                 Verdict::Finish(Some(announced.max(done.end())))
             }
-            (End::Publish, Mode::Stream) => {
+            (End::Publish, Mode::Stream, None) => {
                 let end = self.base + received_bytes;
                 match self.announced.size {
                     Some(announced) if agrees(announced) => Verdict::Finish(Some(end)),

@@ -232,9 +232,9 @@ impl Session {
                     "The client left; what arrived is kept.",
                 ));
             }
-            Verdict::Cut => {
+            Verdict::Cut(word) => {
                 let why = format!(
-                    "The data connection ended without TLS's word for it (close_notify) after {} bytes; what arrived is kept.",
+                    "The data connection is cut after {} bytes: {word}; what arrived is kept.",
                     received.bytes
                 );
                 return Err(Failure::new(Cause::Incomplete, why));

@@ -181,7 +181,7 @@ impl Session {
             Ok(Received {
                 bytes: arrived.bytes().iter().sum(),
                 streams: count as u64,
-                is_cut: false,
+                lacks: None,
             })
         })
     }

@@ -84,7 +84,13 @@ impl Session {
     fn begin_proof(&self, by: Mechanism) -> Result<Box<Underway>, Failure> {
         let trust = &self.shared.trust;
         let (ours, none) = match by {
-            Mechanism::Gssapi => (trust.ours(), "this node has no certificate."),
+            Mechanism::Gssapi => (
+                trust.ours(),
+                match trust.reads_tickets() {
+                    true => "this node takes only tickets (Kerberos), and what came is none.",
+                    false => "this node has no certificate.",
+                },
+            ),
             Mechanism::Godwit => {
                 let ours = trust.member(self.peer.ip()).map(|member| {
                     member.map(|credential| (credential, trust.authorities_if_any()))

@@ -1,7 +1,7 @@
 //! One data connection.
 
 use super::{
-    safety::{Safety, Shield, Side, host_of},
+    safety::{LastWord, Safety, Shield, Side, host_of},
     watch::{Patience, TICK},
 };
 use crate::{Error, Lying, Result};
@@ -334,9 +334,12 @@ impl Link {
         Ok(())
     }
 
-    /// Tells whether the connection ended without the word that protection has for it.
-    pub(super) fn is_cut(&self) -> bool {
-        matches!(&self.shield, Shield::Guarded(guarded) if guarded.is_cut())
+    /// Returns the word that protection has for an end, if the connection ended without it.
+    pub(super) fn lacks(&self) -> Option<LastWord> {
+        match &self.shield {
+            Shield::Guarded(guarded) => guarded.lacks(),
+            _ => None,
+        }
     }
 
     /// Has the peer see a broken connection once this one is closed.

@@ -17,7 +17,7 @@ mod watch;
 
 pub use gauge::Gauge;
 pub use receive::Received;
-pub use safety::{Part, Safety, Tls};
+pub use safety::{LastWord, Part, Safety, Tls};
 pub(crate) use send::look;
 pub use send::{Sending, Sent};
 pub use watch::{Cancel, Watch};

@@ -4,7 +4,7 @@ use super::{
     Channel, Mode, Reach, Stripe, Watch, Way,
     link::{Link, Waited},
     others_max,
-    safety::Side,
+    safety::{LastWord, Side},
     watch::Patience,
 };
 use crate::{Error, Result, Take};
@@ -30,19 +30,19 @@ pub struct Received {
     pub bytes: u64,
     /// Connections that carried it.
     pub streams: u64,
-    /// In MODE S under TLS: the connection ended without the word for it, so that
+    /// In MODE S under protection: the word without which the connection ended, so that
     /// somebody may have cut off the rest.
-    pub is_cut: bool,
+    pub lacks: Option<LastWord>,
 }
 
 impl Received {
     /// Refuses an end of which nobody knows whether it is the right one.
     pub fn whole(self) -> Result<Self> {
-        match self.is_cut {
-            false => Ok(self),
-            true => Err(Error::Lost {
+        match self.lacks {
+            None => Ok(self),
+            Some(word) => Err(Error::Lost {
                 host: "the peer".into(),
-                during: "receiving data, before TLS's word for the end (close_notify)".into(),
+                during: format!("receiving data: {word}"),
                 cause: io::ErrorKind::UnexpectedEof.into(),
             }),
         }
@@ -144,7 +144,7 @@ impl Channel {
         Ok(Received {
             bytes: state.bytes,
             streams: state.streams,
-            is_cut: false,
+            lacks: None,
         })
     }
 }
@@ -470,7 +470,7 @@ fn receive_stream(link: &mut Link, base: u64, into: &dyn Take, watch: &Watch) ->
             received.bytes += came as u64;
         }
         if !whole? {
-            received.is_cut = link.is_cut();
+            received.lacks = link.lacks();
             return Ok(received);
         }
     }

@@ -21,6 +21,7 @@ use godwit_trust::{
 };
 use godwit_wire::shield::Level;
 use std::{
+    fmt,
     io::{self, Read, Write},
     net::{Shutdown, TcpStream},
     time::{Duration, Instant, SystemTime},
@@ -442,9 +443,12 @@ impl Flow {
         matches!(self, Self::Tls(_, Part::Server | Part::Client))
     }
 
-    /// Tells whether who has no more to say says so, under protection.
-    fn has_a_last_word(&self) -> bool {
-        self.is_of_everybody() || matches!(self, Self::Blocks(_))
+    /// Returns how who has no more to say says so, under protection.
+    fn last_word(&self) -> Option<LastWord> {
+        match self {
+            Self::Blocks(_) => Some(LastWord::Block),
+            _ => self.is_of_everybody().then_some(LastWord::Notify),
+        }
     }
 
     /// Gives back the memory that only a transfer needs.
@@ -459,12 +463,31 @@ impl Flow {
     }
 }
 
+/// How a protected connection says that no more will come.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum LastWord {
+    /// In TLS.
+    Notify,
+    /// In blocks, as an empty one.
+    Block,
+}
+
+/// What is wrong where it is missing.
+impl fmt::Display for LastWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Notify => "it ended without TLS's word for it (close_notify)",
+            Self::Block => "it ended early, the last block of the data is missing",
+        })
+    }
+}
+
 /// Bytes under protection.
 #[derive(Debug)]
 pub(super) struct Guarded {
     flow: Flow,
-    /// It ended without a word where there should have been one.
-    is_cut: bool,
+    /// The word without which it ended.
+    lacks: Option<LastWord>,
     /// As it came from the socket.
     came: Vec<u8>,
     /// As it is sent.
@@ -476,7 +499,7 @@ impl Guarded {
     fn new(flow: Flow) -> Self {
         Self {
             flow,
-            is_cut: false,
+            lacks: None,
             came: Vec::new(),
             sealed: Vec::new(),
             sent: 0,
@@ -500,7 +523,7 @@ impl Guarded {
             self.came.resize(PIECE_BYTES, 0);
             match stream.read(&mut self.came)? {
                 0 => {
-                    self.is_cut = self.flow.has_a_last_word();
+                    self.lacks = self.flow.last_word();
                     return Ok(0);
                 }
                 count => self.flow.take_in(&self.came[..count])?,
@@ -533,9 +556,10 @@ impl Guarded {
         }
     }
 
-    /// Tells whether somebody may have cut off what was still to come.
-    pub(super) fn is_cut(&self) -> bool {
-        self.is_cut
+    /// Returns the word without which it ended: somebody may have cut off what was still to
+    /// come.
+    pub(super) fn lacks(&self) -> Option<LastWord> {
+        self.lacks
     }
 
     /// Takes plain bytes to be sent, as many as suit; [`Guarded::push`] sends the last
