@@ -2,7 +2,11 @@
 //!
 //! There are none unless somebody names them, and each is told what a client may say to it.
 
-use super::{Error, Key, Origin, Setting, distance, parse, parse_bool, text_of};
+use super::{
+    Error, Key, Origin, Setting,
+    sources::{distance, text_of},
+    values::{parse, parse_bool},
+};
 use godwit_wire::server::Way;
 use std::{
     collections::BTreeMap,

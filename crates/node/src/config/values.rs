@@ -1,0 +1,129 @@
+//! From the text of a value to what it means.
+
+use super::{Access, Error, Value};
+use godwit_core::Url;
+use std::{collections::BTreeMap, fmt, net::SocketAddr, ops::RangeInclusive, str::FromStr};
+
+/// Reads values out of texts, and says whose fault it was.
+pub(super) struct Take<'a>(pub(super) &'a BTreeMap<&'static str, Value>);
+
+impl<'a> Take<'a> {
+    pub(super) fn text(&self, key: &'static str) -> &'a str {
+        &self.0[key].text
+    }
+
+    pub(super) fn one<T>(
+        &self,
+        key: &'static str,
+        read: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<T, Error> {
+        let value = &self.0[key];
+        read(value.text.trim()).map_err(|why| Error::BadValue {
+            origin: value.origin.clone(),
+            key: key.into(),
+            value: value.text.clone(),
+            why,
+        })
+    }
+
+    pub(super) fn optional<T>(
+        &self,
+        key: &'static str,
+        read: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, Error> {
+        match self.text(key).trim() {
+            "" => Ok(None),
+            _ => self.one(key, read).map(Some),
+        }
+    }
+
+    pub(super) fn number(&self, key: &'static str) -> Result<u64, Error> {
+        self.one(key, parse::<u64>)
+    }
+
+    pub(super) fn at_least_one(&self, key: &'static str) -> Result<usize, Error> {
+        self.one(key, |text| match parse::<usize>(text)? {
+            0 => Err("must be at least 1".into()),
+            number => Ok(number),
+        })
+    }
+}
+
+pub(super) fn parse<T: FromStr>(text: &str) -> Result<T, String>
+where
+    T::Err: fmt::Display,
+{
+    text.parse().map_err(|error: T::Err| error.to_string())
+}
+
+pub(super) fn parse_bool(text: &str) -> Result<bool, String> {
+    match text {
+        "true" | "yes" | "1" => Ok(true),
+        "false" | "no" | "0" => Ok(false),
+        _ => Err("true or false".into()),
+    }
+}
+
+pub(super) fn parse_access(text: &str) -> Result<Access, String> {
+    match text {
+        "none" => Ok(Access::None),
+        "read" => Ok(Access::Read),
+        "write" => Ok(Access::Write),
+        _ => Err("none, read or write".into()),
+    }
+}
+
+pub(super) fn parse_level(text: &str) -> Result<(), String> {
+    match text {
+        "error" | "warn" | "info" | "debug" | "trace" => Ok(()),
+        _ => Err("error, warn, info, debug or trace".into()),
+    }
+}
+
+/// `50000-51000`, `50000,51000` as Globus writes it, or one port.
+pub(super) fn parse_ports(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let (first, last) = text.split_once(['-', ',']).unwrap_or((text, text));
+    let (first, last) = (parse::<u16>(first.trim())?, parse::<u16>(last.trim())?);
+    if first == 0 || first > last {
+        return Err("the first port must be above 0 and not above the last".into());
+    }
+    Ok(first..=last)
+}
+
+/// Several with commas, or none.
+pub(super) fn parse_list<T: FromStr<Err = String>>(text: &str) -> Result<Vec<T>, String> {
+    let parts = text.split(',').map(str::trim);
+    parts
+        .filter(|part| !part.is_empty())
+        .map(T::from_str)
+        .collect()
+}
+
+/// An address with a port, or a bare port for all addresses.
+pub(super) fn parse_addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
+    let one = |part: &str| match part.trim().parse::<u16>() {
+        Ok(port) => Ok(SocketAddr::from(([0u16; 8], port))),
+        Err(_) => parse::<SocketAddr>(part.trim()),
+    };
+    let parts = text.split(',').filter(|part| !part.trim().is_empty());
+    let addresses: Vec<SocketAddr> = parts.map(one).collect::<Result<_, _>>()?;
+    match addresses.is_empty() {
+        true => Err("an address with a port, or a port: without one it serves nowhere".into()),
+        false => Ok(addresses),
+    }
+}
+
+/// `HOST:PORT`, with commas between.
+pub(super) fn parse_members(text: &str) -> Result<Vec<Url>, String> {
+    let one = |part: &str| {
+        let url: Url = format!("ftp://{part}/")
+            .parse()
+            .map_err(|bad| format!("{bad}"))?;
+        let is_plain = url.user().is_none() && url.port().is_some();
+        is_plain
+            .then_some(url)
+            .ok_or_else(|| format!("{part}: a member is HOST:PORT"))
+    };
+    let parts = text.split(',').map(str::trim);
+    parts.filter(|part| !part.is_empty()).map(one).collect()
+}
