@@ -56,7 +56,7 @@ pub(super) fn check<'a>(host: &str, path: &Path, reply: &'a Reply) -> Result<&'a
 }
 
 /// What a peer says and cannot be understood; who it is and what it was about is
-/// filled in by [`about`].
+/// filled in by `about`.
 impl From<wire::Error> for Error {
     fn from(error: wire::Error) -> Self {
         Self::PeerMisbehaved {
