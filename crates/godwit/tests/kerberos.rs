@@ -467,6 +467,38 @@ fn a_keytab_that_cannot_be_used_is_named_when_the_node_starts() {
 }
 
 #[test]
+fn a_node_that_could_take_no_ticket_does_not_start() {
+    let scratch = Scratch::new();
+    let Some(kdc) = Peer::start_by("kdc-up", scratch.path(), &["HTTP/localhost"]) else {
+        return;
+    };
+    let keytab = kdc.dir.join("keytab");
+    let (command, _) = node_of(&scratch, &kdc, &keytab);
+    let refused = |command: Command, words: &[&str]| {
+        // One that does start would never end.
+        let said = ours_within(20, command, [""; 0]);
+        assert_eq!(said.status, Some(2), "{said}");
+        for word in words {
+            assert!(said.stderr.contains(word), "wanted {word:?} in {said}");
+        }
+    };
+    let fact = "only keys of HTTP/localhost@GODWIT.TEST in it, and none of ftp/HOST or host/HOST";
+    refused(command, &[text(&keytab), fact, "ktadd -k KEYTAB ftp/HOST"]);
+
+    let good = Scratch::new();
+    let Some(kdc) = Peer::start_by("kdc-up", good.path(), &[]) else {
+        return;
+    };
+    for dir in ["missing", "people"] {
+        let (mut command, _) = node_of(&good, &kdc, &kdc.dir.join("keytab"));
+        let place = kdc.dir.join(dir);
+        command.env("KRB5RCACHEDIR", &place);
+        let fact = format!("the replay cache cannot be written: {}: ", place.display());
+        refused(command, &[&fact, "node.user", "KRB5RCACHEDIR"]);
+    }
+}
+
+#[test]
 fn blocks_and_lines_that_are_not_as_agreed_are_refused() {
     let Ok(port) = env::var("GODWIT_CHILD") else {
         if let Some(world) = World::new() {

@@ -98,8 +98,9 @@ impl Trust {
         {
             return Ok(());
         }
-        match self.read_tickets() {
-            Ok(_) => {
+        let begun = self.read_tickets().map(drop);
+        match begun.and_then(|()| Kerberos::check_place(self.keytab())) {
+            Ok(()) => {
                 self.reads_tickets = true;
                 tracing::info!(keytab = ?self.kerberos, gridmap = ?self.gridmap(), "offer Kerberos");
             }
@@ -113,10 +114,14 @@ impl Trust {
 
     /// Begins to wait for somebody's ticket.
     pub(crate) fn read_tickets(&self) -> godwit_trust::Result<Kerberos> {
-        Kerberos::accept(match &self.kerberos {
+        Kerberos::accept(self.keytab())
+    }
+
+    fn keytab(&self) -> Option<&Path> {
+        match &self.kerberos {
             config::Kerberos::Keytab(path) => Some(path),
             _ => None,
-        })
+        }
     }
 
     /// Tells whether tickets are worth a try.

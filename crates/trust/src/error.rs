@@ -145,6 +145,8 @@ pub enum NoTicket {
     NoKdc,
     /// A server's own keys.
     Keys,
+    /// A server cannot write down what it has seen.
+    Replays,
     Other,
 }
 
@@ -269,7 +271,12 @@ impl NoTicket {
                 "check krb5.conf (KRB5_CONFIG), and whether the network leads to the KDC"
             }
             Self::Keys => {
-                "the keytab must have a key of ftp/HOST or host/HOST, and be readable by the account that the node runs as (node.user)"
+                "the keytab must have a key of ftp/HOST or host/HOST, HOST as clients name this machine, and be readable by \
+                 the account that the node runs as (node.user): kadmin -q 'ktadd -k KEYTAB ftp/HOST' adds one, klist -k KEYTAB \
+                 (or ktutil) shows what is there"
+            }
+            Self::Replays => {
+                "let the account that the node runs as (node.user) write there, or name another directory in KRB5RCACHEDIR"
             }
             Self::Other => return None,
         })

@@ -8,6 +8,7 @@
 
 mod blocks;
 mod frames;
+mod keys;
 mod seen;
 
 pub use blocks::{Blocks, Blockwise};
@@ -91,6 +92,12 @@ impl Kerberos {
         }
         let context = KerberosContext::accept(keytab).map_err(|why| no_keys(keytab, why))?;
         Ok(Self::new(context, Side::Acceptor))
+    }
+
+    /// Refuses a keytab, and a place for what was seen, with which no login could ever succeed.
+    pub fn check_place(keytab: Option<&Path>) -> Result<()> {
+        keys::must_be_ours(keytab)?;
+        keys::must_be_noted()
     }
 
     /// Begins as the client of a host, with the ticket that whoever runs this has; returns the
