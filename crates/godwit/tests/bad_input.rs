@@ -341,7 +341,7 @@ fn what_is_changed_in_place_in_a_closed_directory_is_told() {
 }
 
 #[test]
-fn a_node_does_not_start_where_its_account_may_not_read() {
+fn a_node_does_not_start_where_its_account_may_not_enter() {
     let scratch = Scratch::new();
     let Some(nobody) = as_nobody(&scratch) else {
         return;
@@ -351,25 +351,50 @@ fn a_node_does_not_start_where_its_account_may_not_read() {
         std::fs::set_permissions(scratch.join(name), mode).unwrap();
     };
     let export = scratch.dir("above/export");
-    // Neither listed nor entered, only entered, only listed, out of reach.
-    for (above, bits) in [
-        (0o755, 0o700),
-        (0o755, 0o711),
-        (0o755, 0o744),
-        (0o700, 0o755),
-    ] {
+    // Neither listed nor entered, only listed, out of reach.
+    for (above, bits) in [(0o755, 0o700), (0o755, 0o744), (0o700, 0o755)] {
         mode("above/export", bits);
         mode("above", above);
         let args = ["node", "--ftp", "127.0.0.1:0", "--export", text(&export)];
         let said = ours_within(10, nobody(), args);
         refused(&said, &[2]);
-        let fact = format!("{}: nobody may not read it", export.display());
+        let fact = format!("{}: nobody may not enter it", export.display());
         assert!(said.stderr.contains(&fact), "{said}");
         assert!(
-            said.stderr.contains("hint: let that account list"),
+            said.stderr.contains("hint: let that account enter"),
             "{said}"
         );
     }
+}
+
+#[test]
+fn what_cannot_be_listed_is_served_to_those_who_know_its_name() {
+    let scratch = Scratch::new();
+    let Some(nobody) = as_nobody(&scratch) else {
+        return;
+    };
+    let (export, mode) = (
+        scratch.dir("export"),
+        std::os::unix::fs::PermissionsExt::from_mode,
+    );
+    let file = scratch.file("export/known", 1000);
+    std::fs::set_permissions(&file, mode(0o644)).unwrap();
+    std::fs::set_permissions(&export, mode(0o711)).unwrap();
+    let mut command = nobody();
+    command.args(["node", "--ftp", "127.0.0.1:0", "--json", "--export"]);
+    command.arg(&export);
+    let node = Node::spawn(command, &export);
+    let got = scratch.join("got");
+    ours(["cp", &node.url("known"), text(&got)]).ok();
+    assert_same(&file, &got);
+    refused(&ours(["ls", &node.url("")]), &[13]);
+    let log = std::fs::read_to_string(export.with_extension("log")).unwrap();
+    let warning = log.lines().find(|line| line.contains("may not list"));
+    let warning = warning.unwrap_or_else(|| panic!("no warning in {log}"));
+    assert!(
+        warning.contains("WARN") && warning.contains(text(&export)),
+        "{warning}"
+    );
 }
 
 #[test]

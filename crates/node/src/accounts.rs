@@ -135,26 +135,24 @@ impl Accounts {
             .try_fold(0, |sum, dir| Ok(sum + dir.sweep(age)?))
     }
 
-    /// Refuses an export that is closed to whoever serves it: nobody would get anything. Where
-    /// root started us, others than us may have rights there.
+    /// Refuses an export that whoever serves it may not enter: nobody would get anything. One
+    /// that it only may not list has files for those who know their names. Where root started us,
+    /// others than us may have rights there.
     pub(crate) fn must_be_open(&self) -> Result<(), Error> {
-        let looked = fs::read_dir(&self.export).and_then(|_| fs::metadata(self.export.join(".")));
-        match looked {
-            Err(cause) if cause.kind() == io::ErrorKind::PermissionDenied => {}
-            // Whatever else is wrong is told by who opens it.
-            _ => return Ok(()),
-        }
-        let error = Error::Closed {
-            path: self.export.clone(),
-            account: whom(),
-        };
-        match self.steward {
-            None => Err(error),
-            Some(_) => {
-                tracing::warn!(%error, "who has no account of this machine gets nothing from it");
-                Ok(())
+        let account = whom();
+        // Whatever else is wrong is told by who opens it.
+        if is_denied(fs::metadata(self.export.join("."))) {
+            let path = self.export.clone();
+            let error = Error::Closed { path, account };
+            if self.steward.is_none() {
+                return Err(error);
             }
+            tracing::warn!(%error, "who has no account of this machine gets nothing from it");
+        } else if is_denied(fs::read_dir(&self.export)) {
+            let export = self.export.display();
+            tracing::warn!(%export, account, "may not list the export: only who knows the names in it gets something");
         }
+        Ok(())
     }
 
     fn open(&self, account: Option<&str>, identity: &str) -> godwit_store::Result<Dir> {
@@ -220,6 +218,10 @@ fn must_be_directory(export: &Path) -> Result<(), Error> {
         path: export.into(),
         cause: StoreError::io(export, cause),
     })
+}
+
+fn is_denied<T>(looked: io::Result<T>) -> bool {
+    looked.is_err_and(|cause| cause.kind() == io::ErrorKind::PermissionDenied)
 }
 
 /// Returns as whom we run.

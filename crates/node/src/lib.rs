@@ -48,8 +48,8 @@ pub enum Error {
         path: PathBuf,
         cause: godwit_store::Error,
     },
-    /// The node's own account may not list or enter it.
-    #[error("{}: {account} may not read it", .path.display())]
+    /// The node's own account may not enter it.
+    #[error("{}: {account} may not enter it", .path.display())]
     Closed { path: PathBuf, account: String },
     #[error("cannot listen on {address}: {}", why(.cause))]
     Listen {

@@ -125,7 +125,7 @@ impl Node {
             Err(NodeError::Config(error)) => Err(Trouble::asked(wanted, error)),
             Err(NodeError::Export { cause, .. }) => Err(Trouble::store(wanted, cause)),
             Err(error @ NodeError::Closed { .. }) => Err(Trouble::asked(wanted, error).next(
-                "let that account list and enter it (chmod, chown, setfacl; the directories above it too), \
+                "let that account enter it (chmod, chown, setfacl; the directories above it too), \
                  or start the node as somebody who may",
             )),
             Err(NodeError::State { path, cause }) => {
