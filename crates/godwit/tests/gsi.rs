@@ -132,6 +132,43 @@ fn who_cannot_come_in_is_told_what_is_wrong_and_what_to_do() {
 }
 
 #[test]
+fn what_is_wrong_with_the_files_of_a_node_is_told_to_its_log_alone() {
+    let lab = Lab::new();
+    let node = lab.node("host");
+    let (at, ours) = (url(&node, ""), lab.scratch.path().to_str().unwrap());
+    let log = || fs::read_to_string(node.export.with_extension("log")).unwrap();
+    let refused = |proxy: &str, words: &[&str], logged: &[&str]| {
+        let before = log().len();
+        let said = lab.run(proxy, &["ls", &at]);
+        assert_eq!(said.status, Some(13), "{said}");
+        assert!(!said.stderr.contains(ours), "a path of the node in {said}");
+        for word in words {
+            assert!(said.stderr.contains(word), "wanted {word:?} in {said}");
+        }
+        let log = log().split_off(before);
+        for word in logged {
+            assert!(log.contains(word), "wanted {word:?} in {log}");
+        }
+    };
+    let (map, dir) = (lab.text("gridmap"), lab.ca.certificates());
+    lab.proxy("bob", &lab.ca.issue(&quick(Issue::user("bob"))).unwrap());
+    let none = "CN=bob has no account here (the gridmap does not say so)";
+    refused("bob", &[none, "godwit proxy info"], &[&map]);
+
+    let other = authority(&lab.path("other"), "/O=Other/CN=CA");
+    lab.proxy("eve", &other.issue(&quick(Issue::user("eve"))).unwrap());
+    let unknown = ["this node has no such authority", "godwit proxy info"];
+    refused("eve", &unknown, &[dir.to_str().unwrap()]);
+
+    fs::remove_file(lab.path("gridmap")).unwrap();
+    let unread = [
+        "this node cannot read its gridmap",
+        "hint: tell whoever runs the node",
+    ];
+    refused("alice", &unread, &[&map, "no such file"]);
+}
+
+#[test]
 fn a_node_says_at_its_start_that_nobody_will_be_able_to_log_in() {
     let lab = Lab::new();
     fs::write(lab.path("half"), "\"/O=Lab/CN=alice alice\n").unwrap();

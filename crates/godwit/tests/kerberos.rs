@@ -97,12 +97,32 @@ impl World {
     }
 
     #[track_caller]
-    fn refused(&self, who: &str, url: &str, words: &[&str]) {
+    fn refused(&self, who: &str, url: &str, words: &[&str]) -> Said {
         let said = self.ours(who, &["ls", "--kerberos", url]);
         assert_eq!(said.status, Some(13), "{said}");
         for word in words {
             assert!(said.stderr.contains(word), "wanted {word:?} in {said}");
         }
+        said
+    }
+
+    /// Refused by the node in these words and no path; in its log is all.
+    #[track_caller]
+    fn turned_down(&self, who: &str, words: &[&str], logged: &[&str]) {
+        let before = self.log().len();
+        let said = self.refused(who, &self.url(""), words);
+        let ours = text(self.scratch.path());
+        assert!(!said.stderr.contains(ours), "a path of the node in {said}");
+        let log = self.log().split_off(before);
+        for word in logged {
+            assert!(log.contains(word), "wanted {word:?} in {log}");
+        }
+    }
+
+    /// Has the KDC change what it knows.
+    fn kadmin(&self, queries: &[&str]) {
+        let mut command = Command::new(self.kdc.dir.join("kadmin"));
+        Said::of(command.args(queries)).ok();
     }
 
     /// Has a test of this file run again in a process that has Alice's tickets, where what it
@@ -352,6 +372,77 @@ fn who_has_no_ticket_or_no_good_one_is_told_what_to_do() {
         thread::sleep(Duration::from_millis(100));
     }
     world.refused("alice", &url, &["expired", "kinit"]);
+}
+
+#[test]
+fn who_is_not_let_in_hears_the_cause_and_only_the_log_where_files_are() {
+    let Some(world) = World::new() else {
+        return;
+    };
+    let (keytab, map) = (world.kdc.dir.join("keytab"), world.path("gridmap"));
+    world.kinit("bob", &[]);
+    let none = "bob@GODWIT.TEST has no account here (the gridmap does not say so)";
+    world.turned_down("bob", &[none, "klist"], &[text(&map)]);
+
+    let unread = [
+        "this node cannot read its gridmap; its log tells more",
+        "hint: tell whoever runs the node",
+    ];
+    fs::write(&map, "\"alice@GODWIT.TEST alice\n").unwrap();
+    world.turned_down("alice", &unread, &[text(&map), "line 1: "]);
+    fs::remove_file(&map).unwrap();
+    world.turned_down("alice", &unread, &[text(&map), "no such file"]);
+    fs::write(&map, "\"alice@GODWIT.TEST\" alice\n").unwrap();
+
+    // Of a newer version, and another of the same.
+    let outdated = [
+        "the keytab of the node is outdated, or the ticket is",
+        "hint: tell whoever runs the node to renew its keytab",
+        "kdestroy, kinit",
+    ];
+    let name = "ftp/localhost";
+    let again = [
+        "delprinc -force ftp/localhost",
+        "addprinc -randkey ftp/localhost",
+    ];
+    for queries in [&["cpw -randkey ftp/localhost"][..], &again] {
+        world.kadmin(queries);
+        world.kinit("alice", &[]);
+        world.turned_down("alice", &outdated, &[text(&keytab), name, "ktadd"]);
+    }
+
+    fs::remove_file(&keytab).unwrap();
+    let gone = [
+        "this node cannot read its keytab; its log tells more",
+        "hint: tell whoever runs the node",
+    ];
+    world.turned_down("alice", &gone, &[text(&keytab), "no such file"]);
+}
+
+#[test]
+fn who_comes_by_another_clock_is_told_what_both_say() {
+    let Some(world) = World::new() else {
+        return;
+    };
+    world
+        .ours("alice", &["ls", "--kerberos", &world.url("")])
+        .ok();
+    // The cache now has the ticket; its head says how far the KDC is ahead.
+    let cache = world.path("tickets of alice");
+    let bytes = fs::read(&cache).unwrap();
+    let head = 4 + usize::from(u16::from_be_bytes([bytes[2], bytes[3]]));
+    assert_eq!(bytes[..2], [5, 4], "a cache of the fourth kind");
+    let mut ahead = vec![5, 4, 0, 12, 0, 1, 0, 8];
+    ahead.extend(1000_i32.to_be_bytes());
+    ahead.extend(0_i32.to_be_bytes());
+    ahead.extend(&bytes[head..]);
+    fs::write(&cache, ahead).unwrap();
+    let words = [
+        "two clocks are further apart than Kerberos allows: that of this node says 20",
+        "hint: the clock of this machine says 20",
+        "set the clock (chronyc tracking)",
+    ];
+    world.turned_down("alice", &words, &["Clock skew too great"]);
 }
 
 #[test]

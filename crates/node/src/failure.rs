@@ -64,15 +64,26 @@ pub(crate) fn failure(error: &Error) -> Failure {
         // What we show on a data connection is what our client gave us for it.
         Error::Trust { host, cause } if error.is_of_our_proof() => Failure::new(
             Cause::Denied,
-            format!("{host}: {cause}; if you delegated it, renew yours and log in again"),
+            format!(
+                "{host}: {}; if you delegated it, renew yours and log in again",
+                told(cause)
+            ),
         ),
         // Whoever it was will be the same at the next try.
-        Error::Trust { host, cause } => Failure::new(Cause::Denied, format!("{host}: {cause}")),
+        Error::Trust { host, cause } => {
+            Failure::new(Cause::Denied, format!("{host}: {}", told(cause)))
+        }
         Error::Busy { said: why, .. } => Failure::new(Cause::Busy, format!("Busy: {why}")),
         Error::Canceled => said(Cause::Aborted, "Aborted; what arrived is kept."),
         Error::Io { cause, .. } => Failure::new(io_cause(cause), why(cause)),
         other => Failure::new(Cause::Internal, other.to_string()),
     }
+}
+
+/// Where our files are is for the log alone.
+fn told(cause: &godwit_trust::Error) -> String {
+    tracing::info!(error = %cause, "nothing was proved on a data connection");
+    cause.told()
 }
 
 fn io_cause(cause: &io::Error) -> Cause {

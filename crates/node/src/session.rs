@@ -491,12 +491,13 @@ impl Session {
                 DataPeer::Anyone => self.connect(held, streams, leg),
                 _ => self.connect_attended(held, streams, leg),
             };
-            held = open.map_err(|error| Failure {
-                cause: match failure(&error).cause {
+            held = open.map_err(|error| {
+                let failure = failure(&error);
+                let cause = match failure.cause {
                     kept @ (Cause::Aborted | Cause::Denied) => kept,
                     _ => Cause::NoConnection,
-                },
-                ..failure(&error)
+                };
+                Failure { cause, ..failure }
             })?;
         }
         self.held = Some(held);

@@ -6,7 +6,7 @@
 
 use crate::{Config, Error, config};
 use godwit_sys::Steward;
-use godwit_trust::{Authorities, Credential, Gridmap, Identity, Kerberos};
+use godwit_trust::{Authorities, Credential, Gridmap, Identity, Kerberos, LOG};
 use std::{
     env, io,
     net::IpAddr,
@@ -290,12 +290,15 @@ impl Trust {
     }
 
     /// Returns the account of somebody who proved who they are, or why there is
-    /// none. `wanted` is the name that they said.
+    /// none, without telling where our files are. `wanted` is the name that they said.
     pub(crate) fn account(&self, who: &Identity, wanted: &str) -> Result<String, String> {
         let wanted = (wanted != MAPPED).then_some(wanted);
-        let mut looked = "no gridmap".to_owned();
+        let mut because = "there is no gridmap";
         if let Some(path) = self.gridmap() {
-            let map = Gridmap::read(&path).map_err(|error| error.to_string())?;
+            let map = Gridmap::read(&path).map_err(|error| {
+                tracing::warn!(%error, "cannot read the gridmap");
+                format!("this node cannot read its gridmap; {LOG}.")
+            })?;
             let account = match wanted {
                 None => map.account(who),
                 Some(name) => map.accounts(who).into_iter().find(|known| known == name),
@@ -303,7 +306,7 @@ impl Trust {
             if let Some(account) = account {
                 return Ok(account);
             }
-            looked = path.display().to_string();
+            because = "the gridmap does not say so";
         }
         let owner = owner_name();
         // A member is what we are.
@@ -311,13 +314,13 @@ impl Trust {
             return Ok(owner);
         }
         Err(match wanted {
-            None => format!("{who} has no account here ({looked} does not name it)."),
-            Some(name) => format!("{who} may not log in as {name} ({looked} does not say so)."),
+            None => format!("{who} has no account here ({because})."),
+            Some(name) => format!("{who} may not log in as {name} ({because})."),
         })
     }
 
     /// Returns the file that was named, or the one that GCT would use if it is there.
-    fn gridmap(&self) -> Option<PathBuf> {
+    pub(crate) fn gridmap(&self) -> Option<PathBuf> {
         let named = self.config.gridmap.clone();
         let named = named.or_else(|| variable("GRIDMAP"));
         if named.is_some() {

@@ -294,17 +294,9 @@ impl Error {
             Self::NoCredential { .. } => {
                 "make a proxy of your certificate: godwit proxy init".into()
             }
-            Self::Login {
-                by: Shown::Certificate,
-                ..
-            } => "see what was shown: godwit proxy info; the server must have an account for that name, \
-                  and its authority not have revoked it"
-                .into(),
-            Self::Login {
-                by: Shown::Ticket, ..
-            } => "see what was shown: klist; the server must take tickets, and have an account for that principal"
-                .into(),
-            Self::Login { .. } => "check user name and password, in the URL or in ~/.netrc".into(),
+            Self::Login { said, by, .. } => {
+                godwit_trust::hint_of(said).unwrap_or_else(|| to_log_in(*by).into())
+            }
             Self::NoSpace { .. } => {
                 "make room; what arrived is kept, and the same command continues from there".into()
             }
@@ -321,6 +313,20 @@ impl Error {
             _ => return None,
         };
         Some(hint)
+    }
+}
+
+/// Returns what to look at when a server lets us not in, and does not say why.
+fn to_log_in(by: Shown) -> &'static str {
+    match by {
+        Shown::Certificate => {
+            "see what was shown: godwit proxy info; the server must have an account for that name, \
+             and its authority not have revoked it"
+        }
+        Shown::Ticket => {
+            "see what was shown: klist; the server must take tickets, and have an account for that principal"
+        }
+        Shown::Password => "check user name and password, in the URL or in ~/.netrc",
     }
 }
 

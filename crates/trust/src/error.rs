@@ -143,8 +143,10 @@ pub enum NoTicket {
     /// The KDC does not know whom we want to speak to.
     UnknownServer,
     NoKdc,
-    /// A server's own keys.
+    /// A server cannot read its own keys.
     Keys,
+    /// The ticket is for another key than the server has.
+    Keytab,
     /// A server cannot write down what it has seen.
     Replays,
     Other,
@@ -262,7 +264,8 @@ impl NoTicket {
             Self::Nothing => "get a ticket: kinit (klist shows those that you have)",
             Self::Expired => "get a new ticket: kinit (klist shows those that you have)",
             Self::Clock => {
-                "compare date -u here, at the server and at the KDC: clocks may differ by five minutes"
+                "compare date -u here, at the server and at the KDC, and set the clock that is wrong (chronyc tracking): they \
+                 may differ by five minutes"
             }
             Self::UnknownServer => {
                 "use the name that the server's keys are for (klist -k there), or have some made for this one"
@@ -274,6 +277,10 @@ impl NoTicket {
                 "the keytab must have a key of ftp/HOST or host/HOST, HOST as clients name this machine, and be readable by \
                  the account that the node runs as (node.user): kadmin -q 'ktadd -k KEYTAB ftp/HOST' adds one, klist -k KEYTAB \
                  (or ktutil) shows what is there"
+            }
+            Self::Keytab => {
+                "whoever runs the server renews its keytab: kadmin -q 'ktadd -k KEYTAB ftp/HOST' (klist -k KEYTAB shows \
+                 the keys in it, kvno ftp/HOST that of the KDC); a new ticket may help too: kdestroy, kinit"
             }
             Self::Replays => {
                 "let the account that the node runs as (node.user) write there, or name another directory in KRB5RCACHEDIR"

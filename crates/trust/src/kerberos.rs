@@ -22,7 +22,7 @@ use godwit_sys::{Ends, KerberosContext, Refused, Unwrapped, Wrapping};
 use seen::Seen;
 use std::{
     fmt, fs,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -32,6 +32,8 @@ pub struct Kerberos {
     context: Shared,
     phase: Phase,
     side: Side,
+    /// Where an acceptor has its keys, for the log.
+    keytab: Option<PathBuf>,
     peer: Option<Identity>,
     ourselves: Option<String>,
     /// Bytes that the peer sent before it was known.
@@ -91,7 +93,10 @@ impl Kerberos {
             })?;
         }
         let context = KerberosContext::accept(keytab).map_err(|why| no_keys(keytab, why))?;
-        Ok(Self::new(context, Side::Acceptor))
+        Ok(Self {
+            keytab: keytab.map(Path::to_owned).or_else(keys::usual_keytab),
+            ..Self::new(context, Side::Acceptor)
+        })
     }
 
     /// Refuses a keytab, and a place for what was seen, with which no login could ever succeed.
@@ -145,6 +150,7 @@ impl Kerberos {
             })),
             phase: Phase::Underway,
             side,
+            keytab: None,
             peer: None,
             ourselves: None,
             taken: 0,
@@ -224,7 +230,8 @@ impl Context for Kerberos {
         if self.side == Side::Acceptor && !is_of_kerberos(token) {
             return Err(Error::Token("what came is no token of Kerberos".into()));
         }
-        let stepped = self.context().context.step(token).map_err(refusal)?;
+        let stepped = self.context().context.step(token);
+        let stepped = stepped.map_err(|why| in_keytab(self.keytab.as_deref(), refusal(why)))?;
         if stepped.stands {
             self.meet()?;
         }
@@ -357,6 +364,17 @@ fn no_keys(keytab: Option<&Path>, why: Refused) -> Error {
     }
 }
 
+/// Names the file whose keys are not those of a ticket.
+fn in_keytab(keytab: Option<&Path>, error: Error) -> Error {
+    match (keytab, error) {
+        (Some(path), Error::Ticket { why, said }) if why == NoTicket::Keytab => Error::Ticket {
+            why,
+            said: format!("{}: {said}", path.display()),
+        },
+        (_, error) => error,
+    }
+}
+
 fn refusal(why: Refused) -> Error {
     let (major, minor, said) = match why {
         Refused::Missing { library, said } => return Error::NoKerberos { library, said },
@@ -366,6 +384,8 @@ fn refusal(why: Refused) -> Error {
         7 => NoTicket::UnknownServer,
         32 => NoTicket::Expired,
         33 | 37 => NoTicket::Clock,
+        // Of the ticket's key: not this one, not ours, not this version, none; of a keytab: no entry.
+        31 | 35 | 44 | 45 | 144 | 181 | 230 => NoTicket::Keytab,
         156 => NoTicket::NoKdc,
         _ => match major >> 16 {
             NO_CREDENTIAL => NoTicket::Nothing,
@@ -419,6 +439,24 @@ mod tests {
         ] {
             assert!(!is_of_kerberos(wrong));
         }
+    }
+
+    #[test]
+    fn clocks_and_keys_are_told_apart_by_what_kerberos_calls_them() {
+        let why = |code: i32| {
+            let (major, minor, said) = (13 << 16, KRB5 + code, String::new());
+            match refusal(Refused::No { major, minor, said }) {
+                Error::Ticket { why, .. } => why,
+                other => panic!("{other}"),
+            }
+        };
+        for code in [33, 37] {
+            assert_eq!(why(code), NoTicket::Clock);
+        }
+        for code in [31, 35, 44, 45] {
+            assert_eq!(why(code), NoTicket::Keytab);
+        }
+        assert_eq!(why(34), NoTicket::Other);
     }
 
     #[test]

@@ -29,6 +29,7 @@ mod pattern;
 mod policy;
 mod proof;
 mod proxy;
+mod refusal;
 mod rights;
 mod when;
 
@@ -45,4 +46,5 @@ pub use kerberos::{Blocks, Blockwise, Kerberos};
 pub use netrc::netrc_login;
 pub use passwords::{Passwords, new_token, password_line};
 pub use proof::{Context, Step};
+pub use refusal::{LOG, hint_of};
 pub use rights::{DEEDS, Decision, Deed, Rights, Rule, not_toml};

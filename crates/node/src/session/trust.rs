@@ -8,8 +8,8 @@ use godwit_store::{
 };
 use godwit_sys::wait_readable;
 use godwit_trust::{
-    Authorities, Blockwise, Channel, Context, Credential, Expect, Identity, Kerberos, Resumption,
-    is_name,
+    Authorities, Blockwise, Channel, Context, Credential, Expect, Identity, Kerberos, LOG,
+    Resumption, is_name,
 };
 use godwit_wire::{
     client::ACTS_FOR,
@@ -104,7 +104,7 @@ impl Session {
             Ok(None) => return Err(Failure::of_login(none)),
             Err(error) => {
                 tracing::warn!(%error, mechanism = by.word(), "cannot authenticate");
-                return Err(Failure::of_login(error.to_string()));
+                return Err(Failure::of_login(error.told()));
             }
         };
         let channel = Channel::accept(&ours, &authorities).map_err(|error| refusal(&error))?;
@@ -134,7 +134,7 @@ impl Session {
             )),
             Err(error) => {
                 tracing::warn!(%error, "cannot begin TLS");
-                Err(Failure::of_login(error.to_string()))
+                Err(Failure::of_login(error.told()))
             }
         }
     }
@@ -268,7 +268,14 @@ impl Session {
         };
         match self.shared.trust.account(&peer, user) {
             Ok(account) => self.login_of(&peer, account),
-            Err(why) => self.turn_down(user, &format!("Login incorrect: {why}")),
+            Err(why) => {
+                let (why, gridmap) = (
+                    format!("Login incorrect: {why}"),
+                    self.shared.trust.gridmap(),
+                );
+                tracing::info!(user, why, ?gridmap, "login refused");
+                Err(Failure::of_login(why))
+            }
         }
     }
 
@@ -291,8 +298,9 @@ impl Session {
             }
             Err(error) => {
                 tracing::error!(%error, "cannot look at the passwords");
-                let why = "Login incorrect: the passwords of this server cannot be read; its log tells more.";
-                self.turn_down(user, why)
+                let why =
+                    format!("Login incorrect: the passwords of this server cannot be read; {LOG}.");
+                self.turn_down(user, &why)
             }
         }
     }
@@ -478,8 +486,9 @@ fn whom(peer: &Identity, password: &[u8]) -> Result<Identity, &'static str> {
 const GUESS_PAUSE: Duration = Duration::from_millis(250);
 const GUESSES_COUNTED: u32 = 5;
 
+/// The log is told all, the client what concerns it.
 fn refusal(error: &godwit_trust::Error) -> Failure {
     let hint = error.hint();
     tracing::info!(%error, hint, "authentication failed");
-    Failure::of_login(format!("Authentication failed: {error}"))
+    Failure::of_login(format!("Authentication failed: {}", error.told()))
 }

@@ -87,7 +87,7 @@ fn may_write(dir: &Path) -> io::Result<()> {
     fs::remove_file(trial)
 }
 
-fn usual_keytab() -> Option<PathBuf> {
+pub(super) fn usual_keytab() -> Option<PathBuf> {
     let Some(named) = variable("KRB5_KTNAME") else {
         return Some("/etc/krb5.keytab".into());
     };

@@ -1,0 +1,247 @@
+//! What a server says to whoever it does not let in: what concerns them, and never where its
+//! own files are, which is for its log. A client knows some of the words again, and says what
+//! to do.
+
+use crate::{Error, NoTicket, Ours, when};
+use std::time::SystemTime;
+
+/// What a server says behind whatever only who runs it can mend.
+pub const LOG: &str = "its log tells more";
+
+/// Returns what a client can do where a server's words tell what is wrong.
+pub fn hint_of(said: &str) -> Option<String> {
+    let hint = match said {
+        _ if said.contains(CLOCKS) => return Some(to_set_the_clock(SystemTime::now())),
+        _ if said.contains(KEYTAB) => {
+            "tell whoever runs the node to renew its keytab; a new ticket may help too: kdestroy, kinit"
+        }
+        _ if said.contains(EXPIRED) => "get a new ticket: kinit (klist shows those that you have)",
+        _ if said.contains(LOG) => "tell whoever runs the node",
+        _ => return None,
+    };
+    Some(hint.into())
+}
+
+impl Error {
+    /// Returns what the other side may know of it: nothing of where our files are.
+    pub fn told(&self) -> String {
+        match self {
+            Self::Io { .. }
+            | Self::BadFile { .. }
+            | Self::Exists { .. }
+            | Self::Exposed { .. }
+            | Self::Encrypted { .. } => format!("this node cannot use a file of its own; {LOG}"),
+            Self::NoAuthorities { .. } => {
+                format!("this node knows no certificate authorities; {LOG}")
+            }
+            Self::NoKerberos { .. } => format!("this node cannot load Kerberos; {LOG}"),
+            Self::Expired {
+                subject, at, now, ..
+            } => Self::Expired {
+                subject: subject.clone(),
+                ours: Ours::No,
+                at: *at,
+                now: *now,
+                file: None,
+            }
+            .to_string(),
+            Self::NotYet {
+                subject, from, now, ..
+            } => Self::NotYet {
+                subject: subject.clone(),
+                ours: Ours::No,
+                from: *from,
+                now: *now,
+                file: None,
+            }
+            .to_string(),
+            Self::UnknownAuthority {
+                subject,
+                issuer,
+                hash,
+                ..
+            } => format!(
+                "{subject} is vouched for by {issuer}, and this node has no such authority (wanted {hash}.0)"
+            ),
+            Self::Revoked {
+                subject,
+                issuer,
+                since,
+                ..
+            } => format!("{subject} was revoked at {} by {issuer}", when::utc(*since)),
+            Self::StaleList { issuer, since, .. } => format!(
+                "the revocation list of {issuer} that this node has is out of date since {}; {LOG}",
+                when::utc(*since)
+            ),
+            Self::NoPolicy { authority, .. } => {
+                format!("{authority} has no signing policy at this node; {LOG}")
+            }
+            Self::OutsidePolicy {
+                authority, subject, ..
+            } => format!("{authority} may not vouch for {subject}, says its signing policy"),
+            Self::Ticket { why, said } => why.told(said, SystemTime::now()),
+            // These name no file.
+            Self::BadRequest { .. }
+            | Self::BadChain { .. }
+            | Self::OldProxy { .. }
+            | Self::WrongPeer { .. }
+            | Self::WrongHost { .. }
+            | Self::OtherKey { .. }
+            | Self::NoMember { .. }
+            | Self::KeyRefused { .. }
+            | Self::NoDelegation { .. }
+            | Self::Token(_)
+            | Self::Refused(_)
+            | Self::Library { .. } => self.to_string(),
+        }
+    }
+}
+
+impl NoTicket {
+    fn told(self, said: &str, now: SystemTime) -> String {
+        match self {
+            Self::Clock => format!("{CLOCKS}: that of this node says {}", when::utc(now)),
+            Self::Keytab => KEYTAB.into(),
+            Self::Expired => EXPIRED.into(),
+            Self::Keys | Self::Nothing => format!("this node cannot read its keytab; {LOG}"),
+            Self::Replays => format!("this node cannot note which tickets it has seen; {LOG}"),
+            // The library's own words; what has a slash may be the path of a file.
+            Self::UnknownServer | Self::NoKdc | Self::Other if said.contains('/') => {
+                format!("this node's Kerberos does not take the ticket; {LOG}")
+            }
+            Self::UnknownServer | Self::NoKdc | Self::Other => format!("Kerberos: {said}"),
+        }
+    }
+}
+
+fn to_set_the_clock(now: SystemTime) -> String {
+    format!(
+        "the clock of this machine says {}: if it is wrong, set the clock (chronyc tracking), else tell whoever runs \
+         the node or the KDC to set theirs",
+        when::utc(now)
+    )
+}
+
+const CLOCKS: &str = "two clocks are further apart than Kerberos allows";
+const KEYTAB: &str = "the ticket is for another key than this node has: the keytab of the node is outdated, or the ticket is";
+const EXPIRED: &str = "the ticket has expired";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{io, path::PathBuf, time::Duration};
+
+    #[test]
+    fn what_the_other_side_is_told_names_no_file_of_ours() {
+        let path = || PathBuf::from("/etc/secret/place");
+        let text = || String::from("/O=Lab/CN=somebody");
+        let now = SystemTime::now();
+        let ticket = |why| Error::Ticket {
+            why,
+            said: "/etc/secret/place: no such file".into(),
+        };
+        let errors = [
+            Error::Io {
+                path: path(),
+                cause: io::ErrorKind::NotFound.into(),
+            },
+            Error::BadFile {
+                path: path(),
+                what: "line 1".into(),
+            },
+            Error::Exists { path: path() },
+            Error::Exposed {
+                path: path(),
+                what: "all may read it".into(),
+            },
+            Error::Encrypted { path: path() },
+            Error::NoAuthorities {
+                looked: vec![path()],
+            },
+            Error::Expired {
+                subject: text(),
+                ours: Ours::Yes,
+                at: now,
+                now,
+                file: Some(path()),
+            },
+            Error::NotYet {
+                subject: text(),
+                ours: Ours::No,
+                from: now,
+                now,
+                file: Some(path()),
+            },
+            Error::UnknownAuthority {
+                subject: text(),
+                issuer: text(),
+                hash: "01234567".into(),
+                dir: path(),
+            },
+            Error::Revoked {
+                subject: text(),
+                issuer: text(),
+                since: now,
+                list: path(),
+            },
+            Error::StaleList {
+                issuer: text(),
+                since: now,
+                list: path(),
+            },
+            Error::NoPolicy {
+                authority: text(),
+                wanted: path(),
+            },
+            Error::OutsidePolicy {
+                authority: text(),
+                subject: text(),
+                policy: path(),
+            },
+            Error::OtherKey {
+                theirs: "1".into(),
+                ours: "2".into(),
+                file: Some(path()),
+            },
+            Error::NoKerberos {
+                library: "/etc/secret/place".into(),
+                said: "/etc/secret/place: cannot open".into(),
+            },
+            ticket(NoTicket::Nothing),
+            ticket(NoTicket::Expired),
+            ticket(NoTicket::Clock),
+            ticket(NoTicket::UnknownServer),
+            ticket(NoTicket::NoKdc),
+            ticket(NoTicket::Keys),
+            ticket(NoTicket::Keytab),
+            ticket(NoTicket::Replays),
+            ticket(NoTicket::Other),
+        ];
+        for error in errors {
+            let told = error.told();
+            assert!(!told.contains("secret"), "{error:?}: {told}");
+        }
+    }
+
+    #[test]
+    fn each_cause_has_its_own_words_and_a_hint_that_fits() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+        let told = |why: NoTicket| why.told("", now);
+        let clock = told(NoTicket::Clock);
+        assert!(clock.ends_with("says 2027-01-15 08:00:00 UTC"), "{clock}");
+        for (why, words) in [
+            (NoTicket::Clock, "set the clock (chronyc tracking)"),
+            (
+                NoTicket::Keytab,
+                "renew its keytab; a new ticket may help too: kdestroy, kinit",
+            ),
+            (NoTicket::Expired, "get a new ticket: kinit"),
+            (NoTicket::Keys, "tell whoever runs the node"),
+            (NoTicket::Replays, "tell whoever runs the node"),
+        ] {
+            let hint = hint_of(&format!("Authentication failed: {}", told(why))).unwrap();
+            assert!(hint.contains(words), "{why:?}: {hint}");
+        }
+        assert_eq!(hint_of("alice has no account here"), None);
+    }
+}
