@@ -121,7 +121,9 @@ impl Authorities {
         let store = system_store(now).doing(doing)?;
         match self.verified(shown, &store, now) {
             Ok(_) => identity_of(shown),
-            Err(Error::UnknownAuthority { .. } | Error::BadChain { .. }) => Err(unknown),
+            Err(
+                Error::UnknownAuthority { .. } | Error::OtherIssuer { .. } | Error::BadChain { .. },
+            ) => Err(unknown),
             Err(error) => Err(error),
         }
     }
@@ -246,12 +248,11 @@ impl Authorities {
     fn unknown(&self, subject: String, at: &X509Ref) -> Error {
         let (issuer, hash) = (slashed(at.issuer_name()), at.issuer_name_hash());
         if self.certificates(hash).is_ok_and(|known| !known.is_empty()) {
-            let file = self.hashed(hash, "0");
-            let why = format!(
-                "is signed with another key than that of {issuer} in {}",
-                file.display()
-            );
-            return Error::BadChain { subject, why };
+            return Error::OtherIssuer {
+                subject,
+                issuer,
+                file: self.hashed(hash, "0"),
+            };
         }
         Error::UnknownAuthority {
             subject,

@@ -76,6 +76,13 @@ pub enum Error {
     /// The certificates do not prove what they say.
     #[error("{subject}: {why}")]
     BadChain { subject: String, why: String },
+    /// Somebody made themselves an authority of a name that is taken, or the authority's key was replaced.
+    #[error("{subject}: is signed with another key than that of {issuer} in {}", .file.display())]
+    OtherIssuer {
+        subject: String,
+        issuer: String,
+        file: PathBuf,
+    },
     #[error("{subject} is a proxy of the old kind, without proxyCertInfo (RFC 3820)")]
     OldProxy { subject: String },
     #[error("the peer is {found}, not {wanted}")]

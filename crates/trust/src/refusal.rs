@@ -79,6 +79,14 @@ impl Error {
             Self::OutsidePolicy {
                 authority, subject, ..
             } => format!("{authority} may not vouch for {subject}, says its signing policy"),
+            Self::OtherIssuer {
+                subject, issuer, ..
+            } => {
+                format!("{subject}: is signed with another key than that of {issuer} at this node")
+            }
+            Self::KeyRefused { said, .. } => {
+                format!("what this node proves by was refused: {said}")
+            }
             Self::Ticket { why, said } => why.told(said, SystemTime::now()),
             // These name no file.
             Self::BadRequest { .. }
@@ -88,7 +96,6 @@ impl Error {
             | Self::WrongHost { .. }
             | Self::OtherKey { .. }
             | Self::NoMember { .. }
-            | Self::KeyRefused { .. }
             | Self::NoDelegation { .. }
             | Self::Token(_)
             | Self::Refused(_)
@@ -202,6 +209,15 @@ mod tests {
                 theirs: "1".into(),
                 ours: "2".into(),
                 file: Some(path()),
+            },
+            Error::OtherIssuer {
+                subject: text(),
+                issuer: text(),
+                file: path(),
+            },
+            Error::KeyRefused {
+                what: "the cluster key 1 (/etc/secret/place)".into(),
+                said: "another".into(),
             },
             Error::NoKerberos {
                 library: "/etc/secret/place".into(),
