@@ -269,7 +269,7 @@ impl Ends<'_> {
                 (Some(_), Some(_)) => return self.refused(delivering, sent, written),
                 // The other side often says why, if it is given a moment.
                 (Some(reply), None) | (None, Some(reply))
-                    if !reply.is_positive() && since.elapsed() > MOMENT =>
+                    if !reply.is_positive() && (says_why(reply) || since.elapsed() > MOMENT) =>
                 {
                     return self.refused(delivering, sent, written);
                 }
@@ -389,6 +389,26 @@ fn on_source(delivering: &Delivering, reply: &Reply) -> Result<()> {
     Ok(())
 }
 
+/// Tells whether a refusal is of the file: nothing that the other side could say would tell more.
+/// What is of a connection, the other side may know better.
+fn says_why(reply: &Reply) -> bool {
+    let refused = faults::check("", Path::new(""), reply).err();
+    matches!(
+        refused,
+        Some(
+            Error::Missing { .. }
+                | Error::Exists { .. }
+                | Error::IsDirectory { .. }
+                | Error::NotDirectory { .. }
+                | Error::NotEmpty { .. }
+                | Error::Denied { .. }
+                | Error::NoSpace { .. }
+                | Error::BadName { .. }
+                | Error::Changed { .. }
+        )
+    )
+}
+
 fn leaf_range(leaf: u64, size: u64) -> Range<u64> {
     let start = leaf.saturating_mul(LEAF_BYTES).min(size);
     start..start.saturating_add(LEAF_BYTES).min(size)
@@ -404,6 +424,16 @@ const MOMENT: Duration = Duration::from_secs(2);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refusal_of_the_file_waits_for_nobody() {
+        let says_why = |code, text| says_why(&Reply::new(code, text));
+        assert!(says_why(550, "f: Permission denied"));
+        assert!(says_why(550, "f: No such file or directory"));
+        assert!(!says_why(425, "Can't open data connection"));
+        assert!(!says_why(426, "Connection closed; transfer aborted"));
+        assert!(!says_why(500, "Command failed: something"));
+    }
 
     #[test]
     fn only_what_both_keep_serves_again() {
