@@ -81,7 +81,9 @@ impl Trouble {
                 io::ErrorKind::PermissionDenied => (13, ("Authorization", "you")),
                 _ => (1, ("Specification", "site")),
             },
-            E::BadFile { .. } | E::BadRequest { .. } => (2, ("Parameter", "you")),
+            E::BadFile { .. } | E::BadRequest { .. } | E::Itself { .. } => {
+                (2, ("Parameter", "you"))
+            }
             E::Exists { .. } => (1, ("Specification", "you")),
             E::Token(_) => (13, ("Authorization", "peer")),
             _ => (13, ("Authorization", "you")),

@@ -347,3 +347,58 @@ fn hints_fit_what_the_file_is() {
     good(here, "proxy destroy p");
     assert!(!here.join("p").exists());
 }
+
+#[test]
+fn an_authority_with_the_key_of_another_does_nothing() {
+    let scratch = lab();
+    let here = scratch.path();
+    good(here, "ca init other --key ec");
+    let list = "other/certificates";
+    let before = fs::read_dir(here.join(list)).unwrap().count();
+    fs::copy(here.join("lab/ca.key"), here.join("other/ca.key")).unwrap();
+    for line in [
+        "ca issue other bob --out bob --key ec",
+        "ca revoke other",
+        "ca revoke other alice/usercert.pem",
+    ] {
+        let said = bad(here, line, 2);
+        assert!(
+            said.starts_with("other/ca.key does not belong to other/ca.pem "),
+            "{said}"
+        );
+    }
+    assert!(!here.join("bob").exists());
+    assert_eq!(fs::read_dir(here.join(list)).unwrap().count(), before);
+}
+
+#[test]
+fn an_authority_does_not_declare_itself_void() {
+    let scratch = lab();
+    let here = scratch.path();
+    let said = bad(here, "ca revoke lab lab/ca.pem", 2);
+    assert!(
+        said.starts_with("/O=Lab/CN=Lab CA is the authority itself ")
+            && said.contains("godwit ca init"),
+        "{said}"
+    );
+    let all = fs::read_dir(here.join("lab/certificates")).unwrap();
+    let mut all = all.map(|entry| entry.unwrap().path());
+    assert!(!all.any(|path| path.extension().is_some_and(|e| e == "r0")));
+}
+
+#[test]
+fn a_broken_authority_is_told_with_its_file() {
+    let scratch = lab();
+    let here = scratch.path();
+    let said = bad(here, "ca revoke lab alice", 2);
+    assert!(
+        said.contains("alice") && said.contains("name the certificate that is in it"),
+        "{said}"
+    );
+    fs::write(here.join("lab/ca.key"), "no key").unwrap();
+    let said = bad(here, "ca issue lab bob --out bob --key ec", 2);
+    assert!(said.starts_with("lab/ca.key: it holds no"), "{said}");
+    fs::write(here.join("lab/ca.pem"), "no certificate").unwrap();
+    let said = bad(here, "ca issue lab bob --out bob --key ec", 2);
+    assert!(said.starts_with("lab/ca.pem: no readable"), "{said}");
+}

@@ -7,7 +7,7 @@ use crate::{
     Credential, Error, Identity, Result,
     credential::{self, CHAIN_MAX, check_dates, identity_of, is_self_signed},
     discover::Surroundings,
-    error::{Doing, NO_AUTHORITY, NO_LIST, Ours, reasons},
+    error::{Doing, NO_AUTHORITY, NO_LIST, Ours, unreadable},
     identity::slashed,
     kept::Stamp,
     policy::Policy,
@@ -434,14 +434,6 @@ fn read_policy(path: &Path, bytes: &[u8]) -> Result<File> {
         what,
     })?;
     Ok(File::Policy(Arc::new(policy)))
-}
-
-fn unreadable(path: &Path, what: &'static str) -> impl FnOnce(ErrorStack) -> Error {
-    let path = path.to_owned();
-    move |stack| Error::BadFile {
-        path,
-        what: format!("{what}: {}", reasons(&stack)),
-    }
 }
 
 fn store(trusted: &[X509], now: SystemTime) -> Result<X509Store, ErrorStack> {

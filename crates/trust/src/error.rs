@@ -3,7 +3,11 @@
 use crate::when;
 use godwit_core::Fault;
 use openssl::error::ErrorStack;
-use std::{io, path::PathBuf, time::SystemTime};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
 
 /// The result of what may be refused.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -22,6 +26,9 @@ pub enum Error {
     /// What somebody asks to be made cannot be.
     #[error("{what}")]
     BadRequest { what: String },
+    /// An authority cannot declare its own certificate void.
+    #[error("{subject} is the authority itself")]
+    Itself { subject: String },
     /// A private key that others could have read, or planted.
     #[error("{}: {what}", .path.display())]
     Exposed { path: PathBuf, what: String },
@@ -189,6 +196,11 @@ impl Error {
             Self::BadFile { what, .. } if what.starts_with(NO_CREDENTIAL) => {
                 "this is no credential: make a proxy with godwit proxy init, or name the right file".into()
             }
+            Self::Itself { .. } => {
+                "to end it, remove its files from the directories (X509_CERT_DIR) of all who trust it, and make a new one: \
+                 godwit ca init"
+                    .into()
+            }
             Self::Encrypted { .. } => "make a proxy of it: godwit proxy init".into(),
             Self::OtherKey { file: Some(file), .. } => {
                 format!("give all members the same file as {}", file.display())
@@ -318,6 +330,15 @@ pub(crate) fn reasons(stack: &ErrorStack) -> String {
         "the TLS library does not say why".into()
     } else {
         reasons.join(", ")
+    }
+}
+
+/// Says of a file what it does not hold, and the library's own words.
+pub(crate) fn unreadable(path: &Path, what: &'static str) -> impl FnOnce(ErrorStack) -> Error {
+    let path = path.to_owned();
+    move |stack| Error::BadFile {
+        path,
+        what: format!("{what}: {}", reasons(&stack)),
     }
 }
 

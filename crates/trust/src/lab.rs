@@ -8,7 +8,7 @@ use crate::{
     Credential, Error, KeyKind, Result,
     credential::{check_dates, read, read_key},
     der,
-    error::{Doing, Ours},
+    error::{Doing, NO_AUTHORITY, Ours, unreadable},
     identity::slashed,
     keys,
     policy::Policy,
@@ -19,7 +19,7 @@ use openssl::{
     bn::{BigNum, MsbOption},
     error::ErrorStack,
     nid::Nid,
-    pkey::{PKey, Private},
+    pkey::{PKey, PKeyRef, Private},
     x509::{
         CrlNumber, X509, X509Builder, X509Crl, X509CrlRef, X509Extension, X509Name,
         X509NameBuilder, X509Ref, X509RevokedBuilder, X509v3Context,
@@ -111,17 +111,26 @@ impl Ca {
         Ok(ca)
     }
 
-    /// Opens the authority of a directory.
+    /// Opens the authority of a directory, if its key is that of its certificate.
     pub fn open(dir: &Path) -> Result<Self> {
-        let doing = "reading the authority";
-        let certificate = X509::from_pem(&read(&dir.join(CERTIFICATE))?).doing(doing)?;
-        let key = PKey::private_key_from_pem_callback(&read_key(&dir.join(KEY))?, |_| {
-            Err(ErrorStack::get())
-        });
+        let (at, key_at) = (dir.join(CERTIFICATE), dir.join(KEY));
+        let certificate = X509::from_pem(&read(&at)?).map_err(unreadable(&at, NO_AUTHORITY))?;
+        let key =
+            PKey::private_key_from_pem_callback(&read_key(&key_at)?, |_| Err(ErrorStack::get()));
+        let key = key.map_err(|_| Error::BadFile {
+            path: key_at.clone(),
+            what: "it holds no private key that can be read without a passphrase".into(),
+        })?;
+        // What another key signs nobody believes.
+        if !is_of(&certificate, &key) {
+            let (key, certificate) = (key_at.display(), at.display());
+            let what = format!("{key} does not belong to {certificate}");
+            return Err(Error::BadRequest { what });
+        }
         Ok(Self {
             dir: dir.into(),
             certificate,
-            key: key.doing(doing)?,
+            key,
         })
     }
 
@@ -251,6 +260,10 @@ impl Ca {
             return Err(Error::BadRequest {
                 what: format!("{subject} was not issued by {}", self.subject()),
             });
+        }
+        // Nobody believes a list that is signed by what it declares void.
+        if is_of(&certificate, &self.key) {
+            return Err(Error::Itself { subject });
         }
         self.write_list(Some(&certificate), LIST_LIFETIME)?;
         Ok(subject)
@@ -446,6 +459,12 @@ fn put(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
         let _ = fs::remove_file(&partial);
         io(cause)
     })
+}
+
+/// Tells whether it is the key of a certificate.
+fn is_of(certificate: &X509Ref, key: &PKeyRef<Private>) -> bool {
+    let public = certificate.public_key();
+    public.is_ok_and(|public| public.public_eq(key))
 }
 
 fn new_key(kind: KeyKind) -> Result<PKey<Private>> {

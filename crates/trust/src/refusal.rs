@@ -99,6 +99,7 @@ impl Error {
             | Self::NoDelegation { .. }
             | Self::Token(_)
             | Self::Refused(_)
+            | Self::Itself { .. }
             | Self::Library { .. } => self.to_string(),
         }
     }

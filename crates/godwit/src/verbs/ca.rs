@@ -14,7 +14,7 @@ use godwit_trust::{
 };
 use serde_json::json;
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
@@ -34,7 +34,8 @@ Keep its ca.key secret: who has it can be anybody. Names end up in a grid-mapfil
 line each: \"/O=Lab/CN=alice\" alice.
 
 Exit status: 0; 1 the name is taken; 2 not from this authority, or what nobody would believe: it has
-expired, the name is its own, or its signing policy does not allow it; 4 no such file.")]
+expired, its key is another's, the name is its own, or its signing policy does not allow it; 4 no such
+file.")]
 pub(crate) struct Ca {
     #[command(subcommand)]
     what: What,
@@ -261,8 +262,7 @@ impl Revoke {
         let ca = Authority::open(&self.dir).map_err(trouble)?;
         let subject = match &self.certificate {
             Some(file) => {
-                let pem = fs::read(file)
-                    .map_err(|cause| Trouble::store(&wanted, StoreError::io(file, cause)))?;
+                let pem = fs::read(file).map_err(|cause| unread(&wanted, file, cause))?;
                 Some(ca.revoke(&pem).map_err(trouble)?)
             }
             None => {
@@ -285,6 +285,15 @@ impl Revoke {
         };
         said.map_err(|error| Trouble::store(&wanted, error))?;
         Ok(Facts::new())
+    }
+}
+
+fn unread(wanted: &str, file: &Path, cause: io::Error) -> Trouble {
+    match StoreError::io(file, cause) {
+        error @ StoreError::IsDirectory { .. } => {
+            Trouble::asked(wanted, error).next("name the certificate that is in it")
+        }
+        error => Trouble::store(wanted, error),
     }
 }
 
