@@ -402,3 +402,13 @@ fn a_broken_authority_is_told_with_its_file() {
     let said = bad(here, "ca issue lab bob --out bob --key ec", 2);
     assert!(said.starts_with("lab/ca.pem: no readable"), "{said}");
 }
+
+#[test]
+fn only_the_line_of_a_token_goes_to_where_the_lines_are_kept() {
+    let said = Said::of(godwit().args(["auth", "token", "alice", "--quiet"])).ok();
+    let (line, token) = (String::from_utf8(said.stdout).unwrap(), said.stderr);
+    let hash = line.strip_prefix("alice token sha256:").unwrap().trim_end();
+    assert!(hash.len() == 64 && line.lines().count() == 1, "{line}");
+    let token = token.strip_prefix("token: godwit-").unwrap().trim_end();
+    assert!(token.len() == 64 && !line.contains(token), "{line}");
+}

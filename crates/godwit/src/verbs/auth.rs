@@ -26,7 +26,9 @@ Examples:
   godwit auth explain --rights rights.toml --as anonymous read /data/run7.root
   godwit auth explain --rights rights.toml --as /O=Lab/CN=alice read /data --json
   printf 'open sesame' | godwit auth password alice >> passwords
-  godwit auth token alice
+  godwit auth token alice >> passwords
+
+A token is said this once, on standard error; only the line is standard output, of both.
 
 A node with --passwords FILE lets in who says the name and the password, or a token of theirs,
 under TLS (AUTH TLS). The file has a line each, holds neither passwords nor tokens, must be
@@ -60,7 +62,7 @@ enum What {
     Explain(Explain),
     /// Ask for a password, or read it from standard input, and print the line for --passwords
     Password(Named),
-    /// Print a new token, this once, and the line for --passwords
+    /// Make a token: print the line for --passwords, and say the token on standard error, this once
     Token(Named),
 }
 
@@ -139,11 +141,13 @@ impl Named {
             true => screen.object(
                 &json!({"event": "token", "name": self.name, "token": token, "line": line}),
             ),
-            false => screen
-                .line(format!("token: {token}"))
-                .and_then(|()| screen.line(line)),
+            false => screen.line(line).and_then(|()| screen.flush()),
         };
         said.map_err(|error| Trouble::store(&wanted, error))?;
+        // Not where the line goes: that is a file which holds no secrets.
+        if !screen.json() {
+            screen.aside(&format!("token: {token}"));
+        }
         Ok(Facts::new())
     }
 }
