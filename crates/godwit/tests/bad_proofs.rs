@@ -238,6 +238,8 @@ fn tokens_that_are_none_have_their_own_words_too() {
     let lab = Lab::new();
     let node = lab.node("host");
     let large = "A".repeat(60_000); // as long as a line may be, nearly
+    let huge = large.repeat(7);
+    let cut = base64::encode(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03");
     for (lines, code, words) in [
         (&["ADAT AAAA"][..], "503", "AUTH GSSAPI first"),
         (&["AUTH GSSAPI", "ADAT !!!"], "501", ""),
@@ -256,19 +258,50 @@ fn tokens_that_are_none_have_their_own_words_too() {
             "500",
             "too long",
         ),
+        (&["AUTH GSSAPI", &format!("ADAT {huge}")], "500", "too long"),
+        (
+            &["AUTH GSSAPI", &format!("ADAT {cut}")],
+            "535",
+            "That token is not whole.",
+        ),
         (&["AUTH KERBEROS_V4"], "504", "AUTH GSSAPI and TLS are"),
         (&["ENC AAAA"], "503", ""),
     ] {
         let mut conversation = Conversation::with(&node);
-        let mut reply = String::new();
+        let (mut reply, before) = (String::new(), log(&node).len());
         for line in lines {
             reply = conversation.ask(line);
         }
         assert!(reply.starts_with(code), "{}: {reply}", &lines[0]);
         assert!(reply.contains(words), "{}: {reply}", &lines[0]);
+        let logged = log(&node).split_off(before);
+        let line = logged
+            .lines()
+            .find(|line| line.contains("authentication failed"));
+        assert_eq!(line.is_some(), lines.len() > 1, "{reply}{logged}");
+        if let Some(line) = line {
+            assert!(line.contains("peer=") && line.contains(words), "{line}");
+            assert!(line.len() < 1000, "{line}");
+        }
     }
     let alice = fs::read(lab.path("alice")).unwrap();
     assert_eq!(Conversation::with(&node).show(Some(&alice)), "proved");
+}
+
+#[test]
+fn who_says_on_and_on_what_proves_nothing_is_hung_up_on() {
+    let lab = Lab::new();
+    let node = lab.node("host");
+    let mut conversation = Conversation::with(&node);
+    let mut replies = Vec::new();
+    for _ in 0..10 {
+        conversation.ask("AUTH GSSAPI");
+        replies.push(conversation.ask("ADAT !!!"));
+    }
+    assert!(replies[3].starts_with("501"), "{replies:?}");
+    assert_eq!(replies[9], "", "{replies:?}");
+    let logged = log(&node).matches("authentication failed").count();
+    assert_eq!(logged, 5);
 }
 
 #[test]

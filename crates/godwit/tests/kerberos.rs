@@ -513,12 +513,17 @@ fn tokens_that_are_none_are_refused_and_the_node_goes_on() {
     let tls = b"\x16\x03\x01\x00\x05hello";
     let tokens: [&[u8]; 6] = [b"\x60", framed, &framed[..17], spnego, tls, b""];
     for token in tokens {
-        let mut lines = Lines::new(world.node.port);
+        let (mut lines, before) = (Lines::new(world.node.port), world.log().len());
         assert!(lines.say("AUTH GSSAPI").starts_with("334 "));
         let said = lines.say(&format!("ADAT {}", base64::encode(token)));
         assert!(!said.contains("certificate"), "{token:x?}: {said}");
         let is_refused = said.starts_with("535 ") || said.starts_with("501 ");
         assert!(is_refused, "{token:x?}: {said}");
+        let logged = world.log().split_off(before);
+        assert!(
+            logged.contains("authentication failed"),
+            "{token:x?}: {said}"
+        );
         assert!(lines.say("USER alice").starts_with("331 "));
         assert!(lines.say("PASS x").starts_with("530 "));
     }

@@ -178,7 +178,7 @@ impl Session {
 
     /// Does all that can be done without hearing more from the client.
     fn work(&mut self) -> Result<(), End> {
-        while let Some(step) = self.machine.poll() {
+        while let Some(step) = self.next_step() {
             match step {
                 Step::Close => {
                     if let Some(why) = self.machine.spoiled() {
@@ -198,6 +198,14 @@ impl Session {
             }
         }
         self.flush()
+    }
+
+    fn next_step(&mut self) -> Option<Step> {
+        let step = self.machine.poll();
+        for why in self.machine.take_unproved() {
+            tracing::info!(error = why, "authentication failed");
+        }
+        step
     }
 
     /// A client that sends bytes but never a command is idle too: only what

@@ -66,6 +66,8 @@ pub struct Session {
     block_bytes: Option<u32>,
     /// What the client sent that was not protected as it must be.
     spoiled: Option<crate::Error>,
+    /// What was said instead of a proof, until it is in the log.
+    unproved: Vec<String>,
     /// What the client said of itself.
     note: String,
 }
@@ -238,6 +240,7 @@ impl Session {
             level: Level::Clear,
             block_bytes: None,
             spoiled: None,
+            unproved: Vec::new(),
             note: String::new(),
         }
     }
@@ -321,6 +324,12 @@ impl Session {
     /// Tells why the session was ended without a word, for the log.
     pub fn spoiled(&self) -> Option<&crate::Error> {
         self.spoiled.as_ref()
+    }
+
+    /// Tells, for the log, why lines were refused that should have proved who the client is:
+    /// the driver was never asked about them.
+    pub fn take_unproved(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.unproved)
     }
 
     /// Tells who is logged in.
@@ -563,7 +572,14 @@ impl Session {
         Some(ask)
     }
 
+    /// What comes where a proof is due counts as one that failed.
     fn refuse(&mut self, code: u16, text: &str) -> Option<Ask> {
+        if self.proof == secure::Proof::Begun && !self.is_ready() {
+            self.unproved
+                .push(text.chars().take(LOGGED_CHARS).collect());
+            self.turn_down(code, text);
+            return None;
+        }
         self.say.line(code, text);
         self.refused_lines += 1;
         if self.refused_lines >= REFUSED_LINES_MAX {
@@ -606,3 +622,5 @@ const LOGIN_FIRST: &str = "Please login with USER and PASS.";
 
 /// A client that is refused this often in a row speaks something else.
 const REFUSED_LINES_MAX: u32 = 100;
+/// So much of a refusal goes into the log.
+const LOGGED_CHARS: usize = 200;

@@ -151,13 +151,13 @@ impl Session {
                 let ticket = self.shared.trust.read_tickets();
                 return self.take_ticket(Box::new(ticket.map_err(|error| refusal(&error))?), token);
             }
-            Proof::Offered(underway) => underway?,
+            Proof::Offered(underway) => underway.map_err(|failure| unproved(&failure.said))?,
             Proof::Ticket(ticket) => return self.take_ticket(ticket, token),
-            _ => return Err(Failure::of_login("AUTH GSSAPI first.")),
+            _ => return Err(unproved("AUTH GSSAPI first.")),
         };
         if Kerberos::is_token(token) {
             let why = "This node takes no tickets (Kerberos), only certificates (GSI).";
-            return Err(Failure::of_login(why));
+            return Err(unproved(why));
         }
         let step = underway
             .channel
@@ -169,8 +169,7 @@ impl Session {
         {
             let why =
                 format!("The proxy of {peer} is limited, and this node takes only full ones.");
-            tracing::info!(error = why, "authentication failed");
-            return Err(Failure::of_login(why));
+            return Err(unproved(&why));
         }
         if step.done {
             return self.proved(*underway, step.token);
@@ -178,7 +177,7 @@ impl Session {
         self.proof = Proof::Underway(underway);
         match step.token {
             Some(token) => Ok(Answer::Token(token)),
-            None => Err(Failure::of_login("That token is not whole.")),
+            None => Err(unproved("That token is not whole.")),
         }
     }
 
@@ -189,7 +188,7 @@ impl Session {
             authorities,
         } = underway;
         let Some(peer) = channel.peer().cloned() else {
-            return Err(Failure::of_login("Nobody proved anything."));
+            return Err(unproved("Nobody proved anything."));
         };
         let called = peer.chain().first();
         tracing::info!(%peer, called, limited = peer.is_limited(), delegated = channel.delegated().is_some(), "authenticated");
@@ -216,12 +215,12 @@ impl Session {
             self.proof = Proof::Ticket(ticket);
             return match step.token {
                 Some(token) => Ok(Answer::Token(token)),
-                None => Err(Failure::of_login("That token is not whole.")),
+                None => Err(unproved("That token is not whole.")),
             };
         }
         let data = ticket.blockwise().map_err(|error| refusal(&error))?;
         let Some(peer) = ticket.peer().cloned() else {
-            return Err(Failure::of_login("Nobody proved anything."));
+            return Err(unproved("Nobody proved anything."));
         };
         tracing::info!(%peer, "authenticated by a ticket");
         self.proof = Proof::Known(Box::new(Known { peer, data }));
@@ -485,6 +484,12 @@ fn whom(peer: &Identity, password: &[u8]) -> Result<Identity, &'static str> {
 /// After the first wrong password; twice as long after each further one.
 const GUESS_PAUSE: Duration = Duration::from_millis(250);
 const GUESSES_COUNTED: u32 = 5;
+
+/// Log and client are told the same.
+fn unproved(why: &str) -> Failure {
+    tracing::info!(error = why, "authentication failed");
+    Failure::of_login(why)
+}
 
 /// The log is told all, the client what concerns it.
 fn refusal(error: &godwit_trust::Error) -> Failure {
