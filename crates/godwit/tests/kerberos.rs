@@ -389,9 +389,9 @@ fn who_is_not_let_in_hears_the_cause_and_only_the_log_where_files_are() {
         "hint: tell whoever runs the node",
     ];
     fs::write(&map, "\"alice@GODWIT.TEST alice\n").unwrap();
-    world.turned_down("alice", &unread, &[text(&map), "line 1: "]);
+    world.turned_down("alice", &unread, &["ERROR", text(&map), "line 1: "]);
     fs::remove_file(&map).unwrap();
-    world.turned_down("alice", &unread, &[text(&map), "no such file"]);
+    world.turned_down("alice", &unread, &["ERROR", text(&map), "no such file"]);
     fs::write(&map, "\"alice@GODWIT.TEST\" alice\n").unwrap();
 
     // Of a newer version, and another of the same.

@@ -296,7 +296,7 @@ impl Trust {
         let mut because = "there is no gridmap";
         if let Some(path) = self.gridmap() {
             let map = Gridmap::read(&path).map_err(|error| {
-                tracing::warn!(%error, "cannot read the gridmap");
+                tracing::error!(%error, "cannot read the gridmap: nobody whom it names can log in");
                 format!("this node cannot read its gridmap; {LOG}.")
             })?;
             let account = match wanted {
