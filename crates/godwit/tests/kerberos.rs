@@ -554,6 +554,20 @@ fn a_keytab_that_cannot_be_used_is_named_when_the_node_starts() {
             assert!(said.stderr.contains(word), "wanted {word:?} in {said}");
         }
     }
+    for (name, words) in [("missing", "no such file"), ("empty", "empty: ")] {
+        for kind in ["", "FILE:"] {
+            let mut command = godwit();
+            let export = scratch.dir("export");
+            command.args(["node", "--ftp", "127.0.0.1:0", "--export", text(&export)]);
+            let keytab = format!("{kind}{}", text(&scratch.join(name)));
+            realm(&mut command, &kdc).env("KRB5_KTNAME", &keytab);
+            let said = ours_within(20, command, [""; 0]);
+            assert_eq!(said.status, Some(2), "{said}");
+            for word in [text(&scratch.join(name)), words, "ftp/HOST or host/HOST"] {
+                assert!(said.stderr.contains(word), "wanted {word:?} in {said}");
+            }
+        }
+    }
     let (mut command, _) = node_of(&scratch, &kdc, &kdc.dir.join("keytab"));
     let said = Said::of(command.env("GODWIT_GSSAPI", "/nonexistent/lib.so"));
     assert_eq!(said.status, Some(2), "{said}");

@@ -89,13 +89,16 @@ impl Trust {
         self.offers_tls
     }
 
-    /// Looks whether tickets can be read, by whom the node has become. A keytab that was named
-    /// must be good; one that was only found, and is not, is told to the log.
+    /// Looks whether tickets can be read, by whom the node has become. A keytab that was named,
+    /// be it in the environment, must be good; one that was only found, and is not, is told to
+    /// the log.
     pub(crate) fn begin_kerberos(&mut self) -> godwit_trust::Result<()> {
-        let is_there = variable("KRB5_KTNAME").is_some() || Path::new(KEYTAB).exists();
-        if self.kerberos == config::Kerberos::Off
-            || (self.kerberos == config::Kerberos::Found && !is_there)
-        {
+        let is_named = match self.kerberos {
+            config::Kerberos::Off => return Ok(()),
+            config::Kerberos::Keytab(_) => true,
+            config::Kerberos::Found => variable("KRB5_KTNAME").is_some(),
+        };
+        if !is_named && !Path::new(KEYTAB).exists() {
             return Ok(());
         }
         let begun = self.read_tickets().map(drop);
@@ -104,10 +107,8 @@ impl Trust {
                 self.reads_tickets = true;
                 tracing::info!(keytab = ?self.kerberos, gridmap = ?self.gridmap(), "offer Kerberos");
             }
-            Err(error) if self.kerberos == config::Kerberos::Found => {
-                tracing::info!(%error, "no Kerberos");
-            }
-            Err(error) => return Err(error),
+            Err(error) if is_named => return Err(error),
+            Err(error) => tracing::info!(%error, "no Kerberos"),
         }
         Ok(())
     }

@@ -85,16 +85,18 @@ impl Kerberos {
     /// Begins as the server, with the keys of a keytab; `None`: of that which the environment
     /// or the machine names. The first token is the peer's.
     pub fn accept(keytab: Option<&Path>) -> Result<Self> {
-        if let Some(path) = keytab {
+        let named = keytab.map(Path::to_owned).or_else(keys::in_environment);
+        if let Some(path) = &named {
             // The library's words for this name neither file nor cause.
             fs::File::open(path).map_err(|cause| Error::Ticket {
                 why: NoTicket::Keys,
                 said: format!("{}: {}", path.display(), crate::error::why(&cause)),
             })?;
         }
-        let context = KerberosContext::accept(keytab).map_err(|why| no_keys(keytab, why))?;
+        let context =
+            KerberosContext::accept(keytab).map_err(|why| no_keys(named.as_deref(), why))?;
         Ok(Self {
-            keytab: keytab.map(Path::to_owned).or_else(keys::usual_keytab),
+            keytab: named.or_else(keys::usual_keytab),
             ..Self::new(context, Side::Acceptor)
         })
     }

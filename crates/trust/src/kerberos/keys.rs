@@ -88,9 +88,15 @@ fn may_write(dir: &Path) -> io::Result<()> {
 }
 
 pub(super) fn usual_keytab() -> Option<PathBuf> {
-    let Some(named) = variable("KRB5_KTNAME") else {
-        return Some("/etc/krb5.keytab".into());
-    };
+    match variable("KRB5_KTNAME") {
+        Some(_) => in_environment(),
+        None => Some("/etc/krb5.keytab".into()),
+    }
+}
+
+/// Returns the keytab that the environment names, if it is a file.
+pub(super) fn in_environment() -> Option<PathBuf> {
+    let named = variable("KRB5_KTNAME")?;
     let text = named.to_str()?;
     match text.split_once(':') {
         Some(("FILE" | "WRFILE", path)) => Some(path.into()),
