@@ -14,6 +14,7 @@ use std::{
     env, fs,
     io::{BufRead, BufReader, Write},
     net::TcpStream,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
     thread,
@@ -573,6 +574,25 @@ fn a_keytab_that_cannot_be_used_is_named_when_the_node_starts() {
     assert_eq!(said.status, Some(2), "{said}");
     for word in ["/nonexistent/lib.so", "libgssapi-krb5-2"] {
         assert!(said.stderr.contains(word), "wanted {word:?} in {said}");
+    }
+}
+
+#[test]
+fn a_keytab_that_others_may_read_is_warned_of() {
+    let Some(world) = World::new() else {
+        return;
+    };
+    let warned = "the keytab is no secret";
+    let keytab = world.kdc.dir.join("keytab");
+    assert!(!world.log().contains(warned), "{}", world.log());
+    fs::set_permissions(&keytab, fs::Permissions::from_mode(0o644)).unwrap();
+    let other = Scratch::new();
+    let (command, export) = node_of(&other, &world.kdc, &keytab);
+    let _node = Node::spawn(command, &export);
+    let log = fs::read_to_string(export.with_extension("log")).unwrap();
+    let line = log.lines().find(|line| line.contains(warned)).unwrap();
+    for word in ["WARN", text(&keytab), "mode 0644", "chmod 600"] {
+        assert!(line.contains(word), "wanted {word:?} in {line}");
     }
 }
 

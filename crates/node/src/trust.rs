@@ -105,6 +105,9 @@ impl Trust {
         match begun.and_then(|()| Kerberos::check_place(self.keytab())) {
             Ok(()) => {
                 self.reads_tickets = true;
+                if let Err(error) = Kerberos::check_mode(self.keytab()) {
+                    tracing::warn!(%error, hint = error.hint(), "the keytab is no secret");
+                }
                 tracing::info!(keytab = ?self.kerberos, gridmap = ?self.gridmap(), "offer Kerberos");
             }
             Err(error) if is_named => return Err(error),

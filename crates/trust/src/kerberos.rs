@@ -107,6 +107,11 @@ impl Kerberos {
         keys::must_be_noted()
     }
 
+    /// Refuses a keytab that others may read or write: they could pass for this host.
+    pub fn check_mode(keytab: Option<&Path>) -> Result<()> {
+        keys::must_be_kept(keytab)
+    }
+
     /// Begins as the client of a host, with the ticket that whoever runs this has; returns the
     /// first token.
     pub fn initiate(host: &str) -> Result<(Self, Vec<u8>)> {

@@ -9,7 +9,7 @@ use crate::{
 use std::{
     env, fs,
     io::{self, ErrorKind},
-    os::unix::ffi::OsStrExt,
+    os::unix::{ffi::OsStrExt, fs::PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -44,6 +44,26 @@ pub(super) fn must_be_ours(keytab: Option<&Path>) -> Result<()> {
             path.display()
         ),
     })
+}
+
+/// Refuses a keytab of which others than its owner's group can learn, or that they can change.
+pub(super) fn must_be_kept(keytab: Option<&Path>) -> Result<()> {
+    let Some(path) = keytab.map(Path::to_owned).or_else(usual_keytab) else {
+        return Ok(());
+    };
+    let mode = match fs::metadata(&path) {
+        Ok(meta) => meta.permissions().mode() & 0o777,
+        Err(cause) => return Err(Error::Io { path, cause }),
+    };
+    match mode & EXPOSED {
+        0 => Ok(()),
+        _ => Err(Error::Exposed {
+            path,
+            what: format!(
+                "others may use it (mode {mode:04o}), and who has its keys can pass for this host"
+            ),
+        }),
+    }
 }
 
 /// Refuses to wait for tickets that the library could not note: it takes none then.
@@ -156,6 +176,8 @@ fn principal(mut entry: &[u8]) -> Option<Vec<String>> {
 }
 
 const NAMES_MAX: usize = 5;
+/// A group that may read it was meant to: services share keytabs so.
+const EXPOSED: u32 = 0o026;
 
 #[cfg(test)]
 mod tests {
@@ -197,6 +219,24 @@ mod tests {
             &["R", "ftp", "a", "b"],
         ] {
             assert!(!ours(wrong), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn only_a_group_may_read_a_keytab_beside_its_owner() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("keytab");
+        fs::write(&path, b"").unwrap();
+        for (mode, is_kept) in [
+            (0o400, true),
+            (0o600, true),
+            (0o640, true),
+            (0o660, false),
+            (0o644, false),
+            (0o602, false),
+        ] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(must_be_kept(Some(&path)).is_ok(), is_kept, "{mode:o}");
         }
     }
 
