@@ -96,6 +96,10 @@ pub(crate) fn destination(act: Act, source: Source<'_>, target: Target) -> Resul
     if source.slash && !source.directory {
         return Err(Refusal::SourceNotDirectory);
     }
+    // What has no name in a directory above it cannot be taken out of that.
+    if act == Act::Move && source.name.is_none() {
+        return Err(Refusal::Nameless);
+    }
     match target.there {
         There::Nothing if target.many => Err(Refusal::TargetMissing),
         There::Nothing if target.slash && !source.directory => Err(Refusal::TargetMissing),

@@ -839,3 +839,19 @@ fn sync_says_once_what_stands_in_the_way_and_what_replaces_it() {
         run(&scratch, &format!("sync a {target}")).ok();
     }
 }
+
+#[test]
+fn mv_of_a_directory_without_a_name_copies_nothing() {
+    let scratch = Scratch::new();
+    let (one, two) = (
+        Node::start(&scratch.join("one")),
+        Node::start(&scratch.join("two")),
+    );
+    scratch.file("one/d/f", 10);
+    for source in ["", ".", "d/."] {
+        let said = ours(["mv", &one.url(source), &two.url("all")]);
+        assert_eq!(said.status, Some(2), "{source}: {said}");
+        assert!(said.stderr.contains("by the name . or .."), "{said}");
+        assert!(!scratch.join("two/all").exists() && scratch.join("one/d/f").exists());
+    }
+}
