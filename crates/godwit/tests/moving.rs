@@ -841,6 +841,59 @@ fn sync_says_once_what_stands_in_the_way_and_what_replaces_it() {
 }
 
 #[test]
+fn mv_names_the_directory_that_is_not_empty() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("node"));
+    for name in ["node/u/x", "node/u2/u/y"] {
+        scratch.file(name, 10);
+    }
+    let here = ["node/u".to_owned(), "node/u2".to_owned()];
+    for [u, u2] in [[node.url("u"), node.url("u2")], here] {
+        let said = run(&scratch, &format!("mv {u} {u2}"));
+        assert_ne!(said.status, Some(0), "{said}");
+        assert!(
+            said.stderr.contains("u2/u: directory is not empty"),
+            "{said}"
+        );
+        assert!(said.stderr.contains("choose another name"), "{said}");
+    }
+}
+
+#[test]
+fn mv_names_the_directory_that_it_may_not_list() {
+    let scratch = Scratch::new();
+    let Some(nobody) = as_nobody(&scratch) else {
+        return;
+    };
+    for name in ["one/u/d1/x", "one/u/y"] {
+        scratch.file(name, 10);
+    }
+    let mode = |name: &str, mode| {
+        fs::set_permissions(scratch.join(name), PermissionsExt::from_mode(mode)).unwrap();
+    };
+    scratch.dir("state");
+    mode("state", 0o777);
+    mode("one/u/d1", 0);
+    let (export, state) = (scratch.join("one"), scratch.join("state/one"));
+    let mut command = nobody();
+    command.args([
+        "node",
+        "--ftp",
+        "127.0.0.1:0",
+        "--anonymous",
+        "write",
+        "--json",
+    ]);
+    command.args(["--export", text(&export), "--state", text(&state)]);
+    let one = Node::spawn(command, &export);
+    let two = Node::start(&scratch.join("two"));
+    let said = ours(["mv", &one.url("u"), &two.url("u")]);
+    assert_eq!(said.status, Some(13), "{said}");
+    assert!(said.stderr.contains("u/d1: permission denied"), "{said}");
+    assert!(scratch.join("one/u/y").exists() && !scratch.join("two/u").exists());
+}
+
+#[test]
 fn mv_of_a_directory_without_a_name_copies_nothing() {
     let scratch = Scratch::new();
     let (one, two) = (

@@ -134,6 +134,12 @@ impl Mv {
             Err(Error::Io { cause, .. }) if cause.kind() == io::ErrorKind::CrossesDevices => {
                 return Ok(false);
             }
+            // The server says it of the name that it was told first.
+            Err(Error::NotEmpty { .. }) => {
+                let path = target.path.clone();
+                return Err(trouble(Error::NotEmpty { path })
+                    .next("a directory of that name is there: choose another name, or remove it"));
+            }
             Err(error) => return Err(trouble(error)),
         }
         if screen.json() {
@@ -239,7 +245,8 @@ impl Leaving {
         let found = same::overlap(source, target, &mut |entry| {
             before.insert(entry.path, entry.stat);
         });
-        if let Some(fact) = found.map_err(trouble)? {
+        let found = found.map_err(|error| trouble(unread(source, error)));
+        if let Some(fact) = found? {
             let fact = format!("{fact}, by another name");
             return Err(Trouble::asked(wanted(), fact).next("nothing was copied or removed"));
         }
@@ -456,6 +463,26 @@ impl Leaving {
             .rename(&aside.path, &source.path)
             .map_err(|error| Trouble::store(wanted, error).next(next))
     }
+}
+
+/// Names the directory that may not be listed, which a server of ours does not when it is asked
+/// for a whole tree.
+fn unread(source: &Place, error: Error) -> Error {
+    if !matches!(error, Error::Denied { .. }) {
+        return error;
+    }
+    let mut first = None;
+    // It is told by `first`, if at all.
+    let _ = source.store.walk_readable(
+        &source.path,
+        &mut |_| Ok(()),
+        &mut |_| {},
+        &mut |_, error| {
+            first = Some(error);
+            Err(Error::Canceled)
+        },
+    );
+    first.unwrap_or(error)
 }
 
 /// Returns what `path` is called in `above`; the empty path is `above` itself, and brings no
