@@ -14,7 +14,7 @@ use crate::{
 use godwit_core::Url;
 use godwit_store::engine::{self, Options, Rule, Stores, Summary, Task};
 use godwit_store::{Entry, Error, Kind, Stat, Trust};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::{
     collections::HashSet,
     ffi::OsStr,
@@ -34,6 +34,12 @@ pub(crate) struct Pair {
     pub(crate) tree: bool,
     /// The permission bits of the source.
     pub(crate) mode: Option<u32>,
+}
+
+/// What goes where, and how many sources go nowhere: those were told.
+pub(crate) struct Planned {
+    pub(crate) pairs: Vec<Pair>,
+    pub(crate) refused: usize,
 }
 
 /// What the engine shall do.
@@ -91,7 +97,7 @@ pub(crate) fn pairs(
     target: &Url,
     whom: &Whom,
     stores: &Stores,
-) -> Run<Vec<Pair>> {
+) -> Run<Planned> {
     let place = places::open_as(stores, target, whom.target())?;
     let there = what_is_there(&place)
         .map_err(|error| Trouble::store(format!("{} to {target}", word(act)), error))?;
@@ -126,7 +132,28 @@ pub(crate) fn pairs(
             }
         }
     }
-    Ok(pairs)
+    let refused = sources.len() - pairs.len();
+    Ok(Planned { pairs, refused })
+}
+
+/// Tells what ended a verb before it did anything: then all sources failed.
+pub(crate) fn or_all_failed(screen: &Screen, sources: usize, run: Run<Facts>) -> Facts {
+    run.unwrap_or_else(|trouble| {
+        screen.trouble(&trouble);
+        with_failed(Facts::new(), sources)
+    })
+}
+
+/// Counts sources that were not even begun among what failed.
+pub(crate) fn with_failed(facts: Facts, more: usize) -> Facts {
+    with_more(facts, "failed", more as u64)
+}
+
+/// Adds to a count of the summary.
+pub(crate) fn with_more(mut facts: Facts, count: &str, more: u64) -> Facts {
+    let so_far = facts.get(count).and_then(Value::as_u64).unwrap_or(0);
+    facts.insert(count.into(), (so_far + more).into());
+    facts
 }
 
 fn unreachable(host: String) -> Error {

@@ -268,15 +268,9 @@ impl<'a> Reporter<'a> {
         told.meter.dropped(bytes);
         told.meter.over();
         drop(told);
-        if self.screen.json() {
-            self.object(json!({
-                "event": "skipped",
-                "source": source.to_string(),
-                "target": target.to_string(),
-            }));
-        } else if self.screen.verbose() && self.rule == Rule::NoClobber {
-            // What a sync leaves as it is, is nearly everything.
-            self.line(format!("{source}: skipped, {target} is there"));
+        // What a sync leaves as it is, is nearly everything.
+        if self.screen.json() || self.rule == Rule::NoClobber {
+            tell_skipped(self.screen, source, target);
         }
     }
 
@@ -345,6 +339,22 @@ impl<'a> Reporter<'a> {
     fn told(&self) -> MutexGuard<'_, Told> {
         lock(&self.told)
     }
+}
+
+/// Says what was left alone, since its target is there.
+pub(crate) fn tell_skipped(screen: &Screen, source: &Place, target: &Place) {
+    // A reader that went away is noticed when the verb ends.
+    let _ = if screen.json() {
+        screen.object(&json!({
+            "event": "skipped",
+            "source": source.to_string(),
+            "target": target.to_string(),
+        }))
+    } else if screen.verbose() {
+        screen.line(format!("{source}: skipped, {target} is there"))
+    } else {
+        Ok(())
+    };
 }
 
 /// Says how strongly a copy is known to equal its source.

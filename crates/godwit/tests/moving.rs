@@ -841,6 +841,74 @@ fn sync_says_once_what_stands_in_the_way_and_what_replaces_it() {
 }
 
 #[test]
+fn each_source_that_was_not_done_counts_as_failed() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("node"));
+    for name in ["node/n1", "node/n2", "node/dir/x", "node/file", "dir/x"] {
+        scratch.file(name, 10);
+    }
+    let at = |path: &str| node.url(path);
+    let stranger = at("n1").replace("ftp://", "ftp://mallory:secret@");
+    scratch.dir("B");
+    for (line, failed) in [
+        (format!("cp {} {} {} B", at("n1"), at("nope"), at("n2")), 1),
+        (format!("mv {} {} {} B", at("n1"), at("nope"), at("n2")), 1),
+        ("cp nope zz".into(), 1),
+        ("cp nope zz --dry-run".into(), 1),
+        ("cp nope -".into(), 1),
+        ("cp dir zz2".into(), 1),
+        ("cp dir nope zz2".into(), 2),
+        ("sync nope zz3".into(), 1),
+        ("sync dir dir --delete".into(), 1),
+        (format!("mv {} {}", at("dir"), at("file")), 1),
+        (format!("mv {} {}", at("dir"), at("dir/y")), 1),
+        (format!("cp {stranger} here"), 1),
+        (format!("cp dir/x B/n1 {stranger}"), 2),
+    ] {
+        // Only what was asked for as objects is on standard output of `cp X -`.
+        let said = run(&scratch, &format!("{line} --json"));
+        assert_ne!(said.status, Some(0), "{line}: {said}");
+        let text = match line.ends_with(" -") {
+            true => said.stderr.clone(),
+            false => String::from_utf8_lossy(&said.stdout).into_owned(),
+        };
+        let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        assert_eq!(last["event"], "summary", "{line}: {said}");
+        assert_eq!(last["failed"], failed, "{line}: {said}");
+    }
+}
+
+#[test]
+fn mv_n_says_what_it_left_as_cp_n_does() {
+    let scratch = Scratch::new();
+    for name in ["f", "g", "d/f"] {
+        scratch.file(name, 10);
+    }
+    let events = |line: &str| {
+        let said = run(&scratch, line).ok();
+        let text = String::from_utf8_lossy(&said.stdout).into_owned();
+        let told = text.matches(r#""event":"skipped""#).count();
+        (told, summary(&said)["skipped"].as_u64().unwrap())
+    };
+    assert_eq!(events("cp -n --json f d"), (1, 1));
+    assert_eq!(events("mv -n --json f d"), (1, 1));
+    let (moved, copied) = (run(&scratch, "mv -nv f d"), run(&scratch, "cp -nv f d"));
+    let first = |said: &Said| {
+        said.stdout
+            .split(|&b| b == b'\n')
+            .next()
+            .map(<[u8]>::to_vec)
+    };
+    assert_eq!(first(&moved), first(&copied), "{moved} {copied}");
+    assert!(
+        first(&moved).unwrap().starts_with(b"f: skipped, "),
+        "{moved}"
+    );
+    assert_eq!(events("mv -n --json f g d"), (1, 1));
+    assert!(scratch.join("f").exists() && scratch.join("d/g").exists());
+}
+
+#[test]
 fn mv_names_the_directory_that_is_not_empty() {
     let scratch = Scratch::new();
     let node = Node::start(&scratch.join("node"));

@@ -7,7 +7,7 @@ mod through;
 use super::Facts;
 use crate::{
     layout::{Act, There},
-    moving::{self, Pair, Work},
+    moving::{self, Pair, Planned, Work},
     options::{Moving, Names},
     places,
     screen::Screen,
@@ -17,7 +17,10 @@ use crate::{
 use clap::Args;
 use godwit_store::engine::{Rule, Stores};
 use godwit_wire::command::Through;
-use std::{ffi::OsString, ops::Range};
+use std::{
+    ffi::{OsStr, OsString},
+    ops::Range,
+};
 
 /// Copy files and directories
 #[derive(Args, Debug)]
@@ -92,15 +95,20 @@ pub(crate) struct Cp {
 impl Cp {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let (sources, target) = ends(&self.names, "cp")?;
+        let copied = self.copy(screen, &sources, &target);
+        Ok(moving::or_all_failed(screen, sources.len(), copied))
+    }
+
+    fn copy(&self, screen: &Screen, sources: &[OsString], target: &OsStr) -> Run<Facts> {
         if let Some(through) = &self.through {
-            return through::copy(screen, &self, through, &sources, &target);
+            return through::copy(screen, self, through, sources, target);
         }
         if target == "-" {
-            return print::print(screen, &self.moving, self.range(), &sources);
+            return print::print(screen, &self.moving, self.range(), sources);
         }
-        let target = places::url(&target)?;
+        let target = places::url(target)?;
         if sources.iter().any(|source| source == "-") {
-            return take::take(screen, &self, sources.len(), &target);
+            return take::take(screen, self, sources.len(), &target);
         }
         let sources = sources.iter().map(|source| places::url(source));
         let sources = sources.collect::<Run<Vec<_>>>()?;
@@ -109,7 +117,7 @@ impl Cp {
             options.mode_bits = 0o7777;
         }
         let stores = Stores::new(options.clone());
-        let mut pairs = moving::pairs(
+        let Planned { mut pairs, refused } = moving::pairs(
             screen,
             Act::Copy,
             &sources,
@@ -117,16 +125,19 @@ impl Cp {
             &self.moving.whom,
             &stores,
         )?;
+        let asked = pairs.len();
         pairs.retain(|pair| self.allows(screen, pair));
+        let refused = refused + asked - pairs.len();
         let rule = if self.no_clobber {
             Rule::NoClobber
         } else {
             Rule::Always
         };
         if self.moving.dry_run {
-            return Ok(moving::rehearse(screen, &pairs, "copy", &|_, _, target| {
+            let facts = moving::rehearse(screen, &pairs, "copy", &|_, _, target| {
                 Ok(!self.no_clobber || moving::what_is_there(target)? == There::Nothing)
-            }));
+            });
+            return Ok(moving::with_failed(facts, refused));
         }
         let work = Work {
             act: "copy",
@@ -135,7 +146,8 @@ impl Cp {
             range: self.range(),
             delete: false,
         };
-        Ok(moving::run(screen, &self.moving, work, &options).facts)
+        let facts = moving::run(screen, &self.moving, work, &options).facts;
+        Ok(moving::with_failed(facts, refused))
     }
 
     fn allows(&self, screen: &Screen, pair: &Pair) -> bool {

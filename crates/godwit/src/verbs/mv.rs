@@ -4,9 +4,10 @@ use super::{Facts, cp, rm::Remover};
 use crate::{
     bytes,
     layout::{Act, There},
-    moving::{self, Moved, Pair, Work},
+    moving::{self, Moved, Pair, Planned, Work},
     options::{Moving, Names},
     places::{self, Place},
+    progress::tell_skipped,
     same,
     screen::Screen,
     trouble::{Run, Trouble},
@@ -18,6 +19,7 @@ use godwit_store::{Error, Kind, Stat, What};
 use serde_json::{Value, json};
 use std::{
     collections::HashMap,
+    ffi::{OsStr, OsString},
     io,
     path::{Path, PathBuf},
 };
@@ -51,12 +53,17 @@ pub(crate) struct Mv {
 impl Mv {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let (sources, target) = cp::ends(&self.names, "mv")?;
-        let target = places::url(&target)?;
+        let moved = self.shift(screen, &sources, &target);
+        Ok(moving::or_all_failed(screen, sources.len(), moved))
+    }
+
+    fn shift(&self, screen: &Screen, sources: &[OsString], target: &OsStr) -> Run<Facts> {
+        let target = places::url(target)?;
         let sources = sources.iter().map(|source| places::url(source));
         let sources = sources.collect::<Run<Vec<_>>>()?;
         let options = moving::options(&self.moving)?;
         let stores = Stores::new(options.clone());
-        let mut pairs = moving::pairs(
+        let Planned { mut pairs, refused } = moving::pairs(
             screen,
             Act::Move,
             &sources,
@@ -64,15 +71,14 @@ impl Mv {
             &self.moving.whom,
             &stores,
         )?;
-        if self.no_clobber {
-            pairs.retain(|pair| !matches!(moving::what_is_there(&pair.target), Ok(There::File)));
-        }
+        let asked = pairs.len();
+        pairs.retain(|pair| !self.leaves_alone(screen, pair));
+        let skipped = asked - pairs.len();
         if self.moving.dry_run {
-            return Ok(moving::rehearse(screen, &pairs, "move", &|_, _, _| {
-                Ok(true)
-            }));
+            let facts = moving::rehearse(screen, &pairs, "move", &|_, _, _| Ok(true));
+            return Ok(moving::with_failed(facts, refused));
         }
-        let (mut renamed, mut failed, mut left) = (0u64, 0usize, Vec::new());
+        let (mut renamed, mut failed, mut left) = (0u64, refused, Vec::new());
         for pair in pairs {
             match self.rename(screen, &pair) {
                 Ok(true) => renamed += 1,
@@ -114,10 +120,19 @@ impl Mv {
             facts = moved.facts;
             facts.insert("removed".into(), remover.removed().into());
         }
-        let uncopied = facts.get("failed").and_then(Value::as_u64).unwrap_or(0);
-        facts.insert("failed".into(), (uncopied + failed as u64).into());
         facts.insert("renamed".into(), renamed.into());
-        Ok(facts)
+        let facts = moving::with_more(facts, "skipped", skipped as u64);
+        Ok(moving::with_failed(facts, failed))
+    }
+
+    /// Tells whether `-n` has a file stay where it is; says so, unless it is a rehearsal.
+    fn leaves_alone(&self, screen: &Screen, pair: &Pair) -> bool {
+        let there = || moving::what_is_there(&pair.target);
+        let stays = self.no_clobber && matches!(there(), Ok(There::File));
+        if stays && !self.moving.dry_run {
+            tell_skipped(screen, &pair.source, &pair.target);
+        }
+        stays
     }
 
     /// Renames, if both names are on one store that can; says whether it did.

@@ -4,7 +4,7 @@ use super::{Facts, cp};
 use crate::{
     bytes,
     layout::Act,
-    moving::{self, Pair, Work},
+    moving::{self, Pair, Planned, Work},
     options::{Moving, Names},
     places::{self, Place},
     same,
@@ -15,7 +15,11 @@ use clap::Args;
 use godwit_core::Algorithm;
 use godwit_store::engine::{Rule, Stores};
 use godwit_store::{Entry, Error, Kind, Stat};
-use std::{collections::HashMap, path::PathBuf};
+use std::{
+    collections::HashMap,
+    ffi::{OsStr, OsString},
+    path::PathBuf,
+};
 
 /// Make a directory equal to another
 #[derive(Args, Debug)]
@@ -48,14 +52,19 @@ pub(crate) struct Sync {
 impl Sync {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let (sources, target) = cp::ends(&self.names, "sync")?;
-        let [source] = &sources[..] else {
+        let synced = self.sync(screen, &sources, &target);
+        Ok(moving::or_all_failed(screen, sources.len(), synced))
+    }
+
+    fn sync(&self, screen: &Screen, sources: &[OsString], target: &OsStr) -> Run<Facts> {
+        let [source] = sources else {
             let fact = "it takes one source and one target";
             return Err(Trouble::asked("sync", fact).next("run it once for each source"));
         };
-        let (source, target) = (places::url(source)?, places::url(&target)?);
+        let (source, target) = (places::url(source)?, places::url(target)?);
         let options = moving::options(&self.moving)?;
         let stores = Stores::new(options.clone());
-        let pairs = moving::pairs(
+        let Planned { pairs, refused } = moving::pairs(
             screen,
             Act::Sync,
             &[source],
@@ -78,7 +87,8 @@ impl Sync {
             refuse_overlap(&pairs)?;
         }
         if self.moving.dry_run {
-            return self.rehearse(screen, &pairs);
+            let facts = self.rehearse(screen, &pairs)?;
+            return Ok(moving::with_failed(facts, refused));
         }
         let rule = if self.checksum {
             Rule::UpdateByDigest
@@ -92,7 +102,8 @@ impl Sync {
             range: None,
             delete: self.delete,
         };
-        Ok(moving::run(screen, &self.moving, work, &options).facts)
+        let facts = moving::run(screen, &self.moving, work, &options).facts;
+        Ok(moving::with_failed(facts, refused))
     }
 
     fn rehearse(&self, screen: &Screen, pairs: &[Pair]) -> Run<Facts> {

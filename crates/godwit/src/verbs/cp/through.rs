@@ -44,12 +44,15 @@ pub(super) fn copy(
     let options = moving::options(&cp.moving)?;
     let stores = Stores::new(options.clone());
     let whom = &cp.moving.whom;
-    let mut pairs = moving::pairs(screen, Act::Copy, &sources, &target, whom, &stores)?;
+    let planned = moving::pairs(screen, Act::Copy, &sources, &target, whom, &stores)?;
+    let mut pairs = planned.pairs;
     pairs.retain(|pair| is_possible(screen, pair));
+    let refused = sources.len() - pairs.len();
     if cp.moving.dry_run {
-        return Ok(moving::rehearse(screen, &pairs, "copy", &|_, _, target| {
+        let facts = moving::rehearse(screen, &pairs, "copy", &|_, _, target| {
             Ok(!cp.no_clobber || moving::what_is_there(target)? == There::Nothing)
-        }));
+        });
+        return Ok(moving::with_failed(facts, refused));
     }
     let rule = if cp.no_clobber {
         Rule::NoClobber
@@ -65,7 +68,7 @@ pub(super) fn copy(
         no_clobber: cp.no_clobber,
     };
     let summary = reporter.while_running(|| copying.all(&pairs));
-    let mut facts = reporter.finish(&summary);
+    let mut facts = moving::with_failed(reporter.finish(&summary), refused);
     facts.insert("through".into(), through.module.clone().into());
     if let Some(code) = stop.exit_code() {
         screen.trouble(&Trouble::signal("copy everything", code));
