@@ -372,7 +372,8 @@ fn who_has_no_ticket_or_no_good_one_is_told_what_to_do() {
         assert!(Instant::now() < until, "the ticket does not expire");
         thread::sleep(Duration::from_millis(100));
     }
-    world.refused("alice", &url, &["expired", "kinit"]);
+    let cache = format!("(in {})", world.cache("alice"));
+    world.refused("alice", &url, &["expired", &cache, "kinit"]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ mod library;
 
 use library::{Bytes, KERBEROS, Library, Number, OF_HOST, OidSet, Place, Places, Thing, library};
 use std::{
-    ffi::{CString, c_int},
+    ffi::{CStr, CString, c_int},
     fmt,
     os::unix::ffi::OsStrExt,
     path::Path,
@@ -170,6 +170,20 @@ impl KerberosContext {
             context: ptr::null_mut(),
             side: Side::Initiator(name),
         })
+    }
+
+    /// Returns where tickets come from: `FILE:/tmp/krb5cc_1000`; `None`: the library does not say.
+    pub fn cache() -> Option<String> {
+        let library = library().ok()?;
+        let (mut minor, mut name) = (0, ptr::null());
+        // SAFETY: without a name the cache stays the usual one, and that is told.
+        let major = unsafe { (library.ccache_name)(&mut minor, ptr::null(), &mut name) };
+        if major & ERRORS != 0 || name.is_null() {
+            return None;
+        }
+        // SAFETY: it ends with a zero byte, and stays until this thread asks again.
+        let name = unsafe { CStr::from_ptr(name) };
+        Some(name.to_string_lossy().into_owned())
     }
 
     /// Takes a token of the other side; an initiator's first is empty. After an error, or

@@ -124,7 +124,7 @@ impl Kerberos {
                 Ok((context, stepped)) => {
                     return Ok((Self::new(context, Side::Initiator), stepped.token));
                 }
-                Err(why) => refusal(why),
+                Err(why) => of_cache(refusal(why)),
             };
             if !matches!(
                 &error,
@@ -240,7 +240,10 @@ impl Context for Kerberos {
         let stepped = self.context().context.step(token);
         let stepped = stepped.map_err(|why| in_keytab(self.keytab.as_deref(), refusal(why)))?;
         if stepped.stands {
-            self.meet()?;
+            self.meet().map_err(|error| match self.side {
+                Side::Initiator => of_cache(error),
+                Side::Acceptor => error,
+            })?;
         }
         self.phase = match stepped.stands {
             true => Phase::Done,
@@ -379,6 +382,17 @@ fn in_keytab(keytab: Option<&Path>, error: Error) -> Error {
             said: format!("{}: {said}", path.display()),
         },
         (_, error) => error,
+    }
+}
+
+/// Names the cache whose ticket has expired.
+fn of_cache(error: Error) -> Error {
+    match (error, KerberosContext::cache()) {
+        (Error::Ticket { why, said }, Some(cache)) if why == NoTicket::Expired => Error::Ticket {
+            why,
+            said: format!("{said} (in {cache})"),
+        },
+        (error, _) => error,
     }
 }
 

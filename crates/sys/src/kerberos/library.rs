@@ -95,7 +95,7 @@ macro_rules! functions {
                     return Err(last_word());
                 }
                 Ok(Self {
-                    // SAFETY: these are the types of RFC 2744 and of MIT's gssapi_ext.h, which
+                    // SAFETY: these are the types of RFC 2744 and of MIT's gssapi_ext.h and gssapi_krb5.h, which
                     // Heimdal shares, and the library is never unloaded.
                     $($name: unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut Number, $($kind),*) -> Number>(symbol(library, $symbol)?) },)*
                 })
@@ -128,6 +128,7 @@ functions! {
     release_buffer = c"gss_release_buffer" (*mut Bytes);
     release_name = c"gss_release_name" (*mut Thing);
     release_cred = c"gss_release_cred" (*mut Thing);
+    ccache_name = c"gss_krb5_ccache_name" (*const c_char, *mut *const c_char);
     delete_sec_context = c"gss_delete_sec_context" (*mut Thing, *mut Bytes);
 }
 
