@@ -542,6 +542,8 @@ enum Lie {
     Silent,
     /// Greets, then says nothing.
     StallsAtLogin,
+    /// Sends half, hangs up and greets nobody any more.
+    FallsSilent,
     /// Sends half, then nothing.
     StallsInData,
     /// Hangs up at once.
@@ -574,10 +576,14 @@ impl False {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         std::thread::spawn(move || {
-            for stream in listener.incoming() {
+            for (nth, stream) in listener.incoming().enumerate() {
                 if stopped.load(Ordering::Relaxed) {
                     return;
                 }
+                let lie = match lie {
+                    Lie::FallsSilent if nth > 0 => Lie::Silent,
+                    lie => lie,
+                };
                 let stopped = Arc::clone(&stopped);
                 std::thread::spawn(move || {
                     let _ = talk(stream.unwrap(), lie, &stopped);
@@ -654,6 +660,7 @@ fn talk(mut control: TcpStream, lie: Lie, stop: &AtomicBool) -> std::io::Result<
                     (Lie::HoldsItself, _) => stream.write_all(b"type=dir; again\r\n")?,
                     (Lie::HostileListing, _) => stream.write_all(HOSTILE)?,
                     (Lie::ClosesEarly, _) => stream.write_all(&noise(FILE_BYTES / 2, 1))?,
+                    (Lie::FallsSilent, _) => return stream.write_all(&noise(FILE_BYTES / 2, 1)),
                     (Lie::StallsInData, _) => {
                         stream.write_all(&noise(FILE_BYTES / 2, 1))?;
                         return hold(stop);
@@ -745,6 +752,14 @@ fn a_server_that_hangs_up_is_told() {
 #[test]
 fn a_server_that_never_greets_is_told() {
     hints(&lied_to(Lie::Silent, &[5]), "waits for us to speak");
+}
+
+#[test]
+fn a_server_that_greets_no_more_is_not_at_a_wrong_port() {
+    let said = lied_to(Lie::FallsSilent, &[5]);
+    assert!(said.stderr.contains("to greet again"), "{said}");
+    let hint = "hint: what arrived is kept; the same command continues from there";
+    assert!(said.stderr.contains(hint), "{said}");
 }
 
 #[test]

@@ -353,6 +353,8 @@ pub(crate) fn gone(removed: io::Result<()>) -> io::Result<()> {
 
 /// What is waited for first.
 pub(crate) const GREETING: &str = "waiting for the greeting";
+/// The same, of a server that has greeted us before.
+pub(crate) const GREETING_AGAIN: &str = "waiting for it to greet again";
 /// What is done next.
 pub(crate) const LOGIN: &str = "logging in";
 

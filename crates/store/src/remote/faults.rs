@@ -1,12 +1,25 @@
 //! What a server's refusal means for whoever asked.
 
-use crate::{Error, Result, Shown};
+use crate::{
+    Error, Result, Shown,
+    error::{GREETING, GREETING_AGAIN},
+};
 use godwit_wire::{
     self as wire,
     client::{Refusal, Unspeakable, Why},
     reply::Reply,
 };
 use std::path::Path;
+
+/// Tells of a server that has greeted us before that it does so no more: it is at the right port.
+pub(super) fn of_one_that_greeted(mut error: Error) -> Error {
+    if let Error::Lost { during, .. } | Error::Stalled { during, .. } = &mut error
+        && during == GREETING
+    {
+        *during = GREETING_AGAIN.into();
+    }
+    error
+}
 
 /// Turns a refusal into an error about `path`.
 pub(super) fn refused(host: &str, path: &Path, refusal: Refusal) -> Error {

@@ -123,6 +123,8 @@ struct Inner {
     options: RemoteOptions,
     idle: Mutex<Vec<Session>>,
     known: Mutex<Option<Known>>,
+    /// We have been logged in there.
+    has_greeted: AtomicBool,
     /// The server cannot connect to us.
     is_behind_wall: AtomicBool,
     /// Parts on servers of others.
@@ -232,6 +234,7 @@ impl Remote {
             options: options.clone(),
             idle: Mutex::default(),
             known: Mutex::default(),
+            has_greeted: AtomicBool::new(false),
             is_behind_wall: AtomicBool::new(false),
             parts: Parts::new(options.notes.clone(), server),
             throw_away: Mutex::default(),
@@ -437,7 +440,10 @@ impl Inner {
         });
         // Who cannot be talked to any more is a stranger next time.
         *self.known() = now;
-        opened
+        match self.has_greeted.fetch_or(opened.is_ok(), Relaxed) {
+            true => opened.map_err(faults::of_one_that_greeted),
+            false => opened,
+        }
     }
 
     /// Takes back a conversation, if there is use for it.
