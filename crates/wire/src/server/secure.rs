@@ -220,7 +220,10 @@ impl Session {
             } else {
                 ""
             };
-            let text = format!("{letter} protection level not supported{here}.");
+            let text = match letter {
+                "" => "No protection level was named.".into(),
+                _ => format!("{letter} protection level not supported{here}."),
+            };
             self.say.line(536, &text);
         }
         level
