@@ -412,3 +412,35 @@ fn only_the_line_of_a_token_goes_to_where_the_lines_are_kept() {
     let token = token.strip_prefix("token: godwit-").unwrap().trim_end();
     assert!(token.len() == 64 && !line.contains(token), "{line}");
 }
+
+#[test]
+fn an_authority_vouches_only_for_what_can_be_a_name() {
+    let scratch = lab();
+    let here = scratch.path();
+    let refused = |words: &[&str], fact: &str| {
+        let line = ["ca", "issue", "lab", "--key", "ec", "--out", "it"];
+        let words: Vec<_> = line.iter().chain(words).map(|&w| w.to_owned()).collect();
+        let (status, objects) = ask_words(here, &words);
+        let said = objects[0]["message"].as_str().unwrap();
+        assert!(status == 2 && said.contains(fact), "{words:?}: {objects:?}");
+        assert!(!here.join("it").exists());
+    };
+    for host in ["a/b", "a b", "", "a..b", "a\nb"] {
+        refused(&["--host", "good", "--host", host], "is no name or address");
+    }
+    refused(&["bo\nb"], "control character");
+    refused(&["/O=Lab/CN=bo\rb"], "control character");
+    for host in ["a-b_c.example", "*.example", "10.0.0.7", "::1"] {
+        good(
+            here,
+            &format!("ca issue lab --host {host} --key ec --out h --force"),
+        );
+    }
+    let said = Said::of(
+        godwit()
+            .current_dir(here)
+            .args(["ca", "issue", "lab", "bob", "--key", "ec"]),
+    );
+    let said = String::from_utf8(said.ok().stdout).unwrap();
+    assert!(said.contains(" UTC in "), "{said}");
+}

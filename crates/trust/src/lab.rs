@@ -219,6 +219,7 @@ impl Ca {
             let what = format!("{} is the authority itself", self.subject());
             return Err(Error::BadRequest { what });
         }
+        check_names(issue)?;
         self.check_policy(issue)
     }
 
@@ -473,6 +474,26 @@ fn new_key(kind: KeyKind) -> Result<PKey<Private>> {
         KeyKind::Rsa(bits) => keys::rsa(bits),
         KeyKind::Elliptic => keys::elliptic(),
     }
+}
+
+/// Refuses what is no name of a host, and what would break a line of a grid-mapfile.
+fn check_names(issue: &Issue) -> Result<()> {
+    let bad = |what| Err(Error::BadRequest { what });
+    if issue.name.chars().any(char::is_control) {
+        return bad(format!("{:?} has a control character in it", issue.name));
+    }
+    match issue.hosts.iter().find(|host| !is_host(host)) {
+        Some(host) => bad(format!("{host:?} is no name or address of a host")),
+        None => Ok(()),
+    }
+}
+
+fn is_host(text: &str) -> bool {
+    let is_label = |label: &str| {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+        label == "*" || (!label.is_empty() && label.chars().all(is_plain))
+    };
+    text.parse::<IpAddr>().is_ok() || text.trim_end_matches('.').split('.').all(is_label)
 }
 
 /// Reads `/O=Lab/CN=alice` into a name; a slash within a value (`CN=host/a`) is part of it.

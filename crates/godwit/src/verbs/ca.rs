@@ -224,7 +224,7 @@ impl Issue {
             }));
         }
         screen.line(format!(
-            "{subject} until {} in {} and {}",
+            "{subject} until {} UTC in {} and {}",
             units::minute(until),
             cert.display(),
             key.display()
