@@ -393,5 +393,5 @@ fn a_server_that_is_not_there_is_waited_for_once() {
         "{said}"
     );
     let last = self::objects(&said).pop().unwrap();
-    assert_eq!(last["failed"], 0, "{last}");
+    assert_eq!(last["failed"], 1, "{last}");
 }
