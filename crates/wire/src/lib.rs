@@ -9,6 +9,7 @@ pub mod address;
 pub mod base64;
 pub mod client;
 pub mod command;
+pub mod door;
 mod error;
 pub mod facts;
 pub mod features;

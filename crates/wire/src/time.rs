@@ -1,6 +1,6 @@
 //! Times as MLST, MDTM and MFMT write them (RFC 3659 §2.3): `YYYYMMDDHHMMSS[.fraction]`, UTC.
 
-use std::{fmt, time::Duration};
+use std::{fmt, str::FromStr, time::Duration};
 
 /// Reads a time; `None` if it is none, or before 1970.
 pub fn parse(text: &[u8]) -> Option<Duration> {
@@ -131,6 +131,47 @@ impl fmt::Display for Rfc3339 {
     }
 }
 
+/// Writes a time since the epoch as HTTP does: `Sun, 06 Nov 1994 08:49:37 GMT`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct HttpDate(pub Duration);
+
+impl fmt::Display for HttpDate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = Civil::from_epoch(self.0.as_secs());
+        // 1 January 1970 was a Thursday.
+        let day = DAYS[(self.0.as_secs() / DAY_SECONDS % 7) as usize];
+        let month = MONTHS[at.month as usize - 1];
+        write!(
+            f,
+            "{day}, {:02} {month} {:04} {:02}:{:02}:{:02} GMT",
+            at.day, at.year, at.hour, at.minute, at.second
+        )
+    }
+}
+
+/// Reads what `Display` writes; the other two forms that HTTP once had are not read.
+impl FromStr for HttpDate {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let words: Vec<&str> = text.split([' ', ':']).collect();
+        let [_, day, month, year, hour, minute, second, "GMT"] = words[..] else {
+            return Err(());
+        };
+        let number = |text: &str| digits(text.as_bytes()).ok_or(());
+        let month = MONTHS.iter().position(|name| *name == month).ok_or(())?;
+        let at = Civil {
+            year: number(year)?,
+            month: month as u64 + 1,
+            day: number(day)?,
+            hour: number(hour)?,
+            minute: number(minute)?,
+            second: number(second)?,
+        };
+        seconds(at).map(Duration::from_secs).map(Self).ok_or(())
+    }
+}
+
 fn digits(text: &[u8]) -> Option<u64> {
     text.iter().try_fold(0, |n, b| {
         b.is_ascii_digit().then(|| n * 10 + u64::from(b - b'0'))
@@ -146,6 +187,10 @@ fn nanoseconds(fraction: &[u8]) -> Option<u32> {
     Some((0..9).fold(0, |n, i| n * 10 + digit(i)))
 }
 
+const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+const MONTHS: [&str; 12] = [
+    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+];
 const DAY_SECONDS: u64 = 86_400;
 
 #[cfg(test)]
@@ -153,8 +198,25 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn dates_of_http() {
+        let at = |seconds| HttpDate(Duration::from_secs(seconds)).to_string();
+        assert_eq!(at(784_111_777), "Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(at(0), "Thu, 01 Jan 1970 00:00:00 GMT");
+        let read = |text: &str| text.parse::<HttpDate>().map(|date| date.0.as_secs());
+        assert_eq!(read(&at(784_111_777)), Ok(784_111_777));
+        for text in [
+            "",
+            "Sunday, 06-Nov-94 08:49:37 GMT",
+            "Sun, 06 Nov 1994 08:49:37 CET",
+            "Sun, 32 Nov 1994 08:49:37 GMT",
+        ] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
+
     proptest! {
-        #[test]
+            #[test]
         fn a_time_reads_as_it_was_written(seconds in 0..250_000_000_000u64, nanoseconds in 0..1_000_000_000u32) {
             let time = Duration::new(seconds, nanoseconds);
             prop_assert_eq!(parse(Written(time).to_string().as_bytes()), Some(time));

@@ -1,0 +1,52 @@
+//! What is said through the door between nodes: HTTP whose bodies are JSON, one
+//! line an answer, or packs of bytes.
+//!
+//! HTTP itself is hyper's. Here is what stands in it, as values that both ends share:
+//! how a path is written, which calls there are, what they are asked and answer, and
+//! how bytes with their digests are put one behind the other.
+
+pub mod call;
+pub mod pack;
+pub mod path;
+pub mod range;
+
+/// Below which path our own calls lie. No file of an export can be reached by this name.
+pub const ROOT: &str = "/.godwit/v1/";
+
+/// The version of what is said, as both ends tell it in `hello`.
+pub const VERSION: u32 = 1;
+
+/// The oldest version that is still understood.
+pub const OLDEST: u32 = 1;
+
+/// The type of a body of lines of JSON.
+pub const LINES_TYPE: &str = "application/x-ndjson";
+
+/// The type of a body that is a pack.
+pub const PACK_TYPE: &str = "application/x-godwit-pack";
+
+/// Why something that came through the door is of no use.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum Error {
+    #[error("a path cannot contain a zero byte")]
+    Nul,
+    #[error("'{0}' as a name is refused: it could lead out of what was meant")]
+    Dots(&'static str),
+    #[error("%2F within a path is refused: no name contains a slash")]
+    EncodedSlash,
+    #[error("'%' must be followed by two hexadecimal digits")]
+    BadEscape,
+    #[error("a path begins with a slash and is written in ASCII without control characters")]
+    BadPath,
+    #[error("not a range of bytes: {0}")]
+    BadRange(&'static str),
+    #[error("not a pack: {0}")]
+    BadPack(&'static str),
+    #[error("the line is no JSON of the kind that is wanted: {0}")]
+    BadJson(String),
+}
+
+/// The result of reading what came through the door.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
