@@ -59,6 +59,37 @@ pub fn source_ip(to: SocketAddr) -> io::Result<IpAddr> {
     Ok(socket.local_addr()?.ip())
 }
 
+/// Tells whether this process may make something in a directory.
+pub fn may_write(directory: &std::path::Path) -> bool {
+    rustix::fs::access(
+        directory,
+        rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK,
+    )
+    .is_ok()
+}
+
+/// Returns by which names and addresses others may reach this machine, as far as it knows: what
+/// it is called, and from where it speaks to the rest of the world. Nothing is sent for that.
+pub fn names_of_this_machine() -> Vec<String> {
+    let called = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let called = called.trim();
+    let mut names: Vec<String> = match called {
+        "" | "localhost" | "(none)" => Vec::new(),
+        called => vec![called.into()],
+    };
+    // Of those that are kept for examples, so they are far away from everybody.
+    let far: [SocketAddr; 2] = [
+        (Ipv4Addr::new(203, 0, 113, 1), 9).into(),
+        (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1), 9).into(),
+    ];
+    let addresses = far.into_iter().filter_map(|far| source_ip(far).ok());
+    names.extend(addresses.map(|ip| ip.to_string()));
+    if names.is_empty() {
+        names.push(Ipv4Addr::LOCALHOST.to_string());
+    }
+    names
+}
+
 /// Connects within `most`; what stays on this machine is not paced.
 pub fn connect(to: SocketAddr, most: Duration) -> io::Result<TcpStream> {
     if !source_ip(to).is_ok_and(|ip| ip.to_canonical() == to.ip().to_canonical()) {

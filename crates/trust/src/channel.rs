@@ -208,7 +208,7 @@ impl Channel {
         credential.check_dates(SystemTime::now())?;
         let mut ssl = Ssl::new(context::of(credential, role)?).doing(doing)?;
         match role {
-            Role::Initiator => ssl.set_connect_state(),
+            Role::Initiator | Role::Visitor => ssl.set_connect_state(),
             Role::Acceptor | Role::Host => ssl.set_accept_state(),
         }
         if let Side::Initiator {
@@ -594,7 +594,7 @@ impl Write for Pipe {
     }
 }
 
-fn shown(ssl: &SslRef) -> Vec<X509> {
+pub(crate) fn shown(ssl: &SslRef) -> Vec<X509> {
     let mut shown: Vec<X509> = ssl.peer_certificate().into_iter().collect();
     // A client's engine counts the leaf among the chain, a server's does not.
     for certificate in ssl.peer_cert_chain().into_iter().flatten() {
@@ -605,7 +605,12 @@ fn shown(ssl: &SslRef) -> Vec<X509> {
     shown
 }
 
-fn check_expected(expect: &Expect, peer: &Identity, shown: &[X509], us: &Credential) -> Result<()> {
+pub(crate) fn check_expected(
+    expect: &Expect,
+    peer: &Identity,
+    shown: &[X509],
+    us: &Credential,
+) -> Result<()> {
     let wrong = |wanted: &str| Error::WrongPeer {
         wanted: wanted.into(),
         found: peer.subject.clone(),
@@ -658,7 +663,7 @@ fn forget_old_errors() {
 }
 
 /// Says what the engine met: the peer's alert, or our own displeasure.
-fn refusal(error: &openssl::ssl::Error) -> Error {
+pub fn refusal(error: &openssl::ssl::Error) -> Error {
     let Some(stack) = error.ssl_error() else {
         return Error::Token("it ended the context".into());
     };

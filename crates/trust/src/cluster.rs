@@ -94,7 +94,9 @@ impl Keys {
         resume_never(&mut context)?;
         match role {
             // A server that shows a certificate instead is nobody.
-            Role::Initiator => context.set_verify_callback(SslVerifyMode::PEER, |_, _| false),
+            Role::Initiator | Role::Visitor => {
+                context.set_verify_callback(SslVerifyMode::PEER, |_, _| false);
+            }
             // It shows none, and so the engine asks for none.
             Role::Acceptor | Role::Host => context.set_verify(SslVerifyMode::NONE),
         }
@@ -103,6 +105,12 @@ impl Keys {
         let keys = self.clone();
         context.set_psk_server_callback(move |ssl, said, secret| keys.find(ssl, said, secret));
         Ok(context)
+    }
+
+    /// Has a server let members in by these keys, beside those who show certificates.
+    pub(crate) fn let_in(&self, context: &mut SslContextBuilder) {
+        let keys = self.clone();
+        context.set_psk_server_callback(move |ssl, said, secret| keys.find(ssl, said, secret));
     }
 
     /// Fills in what a client says, ended by a zero, and its secret.

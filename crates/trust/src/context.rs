@@ -20,6 +20,8 @@ pub(crate) enum Role {
     Acceptor,
     /// An acceptor that asks nobody for a certificate.
     Host,
+    /// An initiator there, who shows what it has.
+    Visitor,
 }
 
 /// Returns the engine's settings for a credential, made once.
@@ -28,12 +30,14 @@ pub(crate) fn of(credential: &Credential, role: Role) -> Result<&SslContextRef> 
         Role::Initiator => &credential.contexts().initiator,
         Role::Acceptor => &credential.contexts().acceptor,
         Role::Host => &credential.contexts().host,
+        Role::Visitor => &credential.contexts().visitor,
     };
     if let Some(context) = kept.get() {
         return Ok(context);
     }
     let made = match (credential.keys(), role) {
         (_, Role::Host) => make_host(credential)?,
+        (None, Role::Visitor) => make_visitor(credential)?,
         _ if credential.agreed().is_some() => make_nobody(credential).doing("beginning TLS")?,
         (Some(keys), _) => keys.context(role).doing("using the key of the cluster")?,
         (None, _) => make(credential)?,
@@ -105,6 +109,38 @@ fn make_host(credential: &Credential) -> Result<SslContextBuilder> {
     made.doing("using our own certificate")
 }
 
+/// As servers of HTTPS are set that have use for a certificate of their client.
+pub(crate) fn make_door(credential: &Credential) -> Result<SslContextBuilder> {
+    let (leaf, key) = (credential.leaf()?, credential.key()?);
+    let made = shown(leaf, key, &credential.chain()[1..]).and_then(|mut context| {
+        resume_never(&mut context)?;
+        context.set_alpn_select_callback(|_, theirs| {
+            select_next_proto(HTTP_LISTED, theirs).ok_or(AlpnError::NOACK)
+        });
+        context.set_session_id_context(HTTP_LISTED)?;
+        // Who it is, `Authorities` or our list of peers judges.
+        context.set_verify_callback(SslVerifyMode::PEER, |_, _| true);
+        Ok(context)
+    });
+    made.doing("using our own certificate")
+}
+
+/// As clients of HTTPS are set.
+fn make_visitor(credential: &Credential) -> Result<SslContextBuilder> {
+    let begun = match credential.leaf() {
+        Ok(leaf) => shown(leaf, credential.key()?, &credential.chain()[1..]),
+        Err(_) => SslContext::builder(SslMethod::tls()),
+    };
+    let made = begun.and_then(|mut context| {
+        context.set_min_proto_version(Some(SslVersion::TLS1_2))?;
+        resume_never(&mut context)?;
+        context.set_alpn_protos(HTTP_LISTED)?;
+        context.set_verify_callback(SslVerifyMode::PEER, |_, _| true);
+        Ok(context)
+    });
+    made.doing("beginning TLS")
+}
+
 /// Tells whether an acceptor's peer is a godwit: such a one says so in its first word (ALPN),
 /// which others do not and which others do not mind.
 pub(crate) fn is_with_ours(ssl: &SslRef) -> bool {
@@ -168,3 +204,5 @@ pub(crate) fn resume_never(context: &mut SslContextBuilder) -> Result<(), ErrorS
 
 /// As TLS lists it: its length before it.
 const OURS_LISTED: &[u8] = b"\x06godwit";
+/// The same of HTTP, of which we have the first version that keeps connections.
+const HTTP_LISTED: &[u8] = b"\x08http/1.1";

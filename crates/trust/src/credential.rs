@@ -83,6 +83,7 @@ pub(crate) struct Contexts {
     pub(crate) initiator: OnceLock<SslContext>,
     pub(crate) acceptor: OnceLock<SslContext>,
     pub(crate) host: OnceLock<SslContext>,
+    pub(crate) visitor: OnceLock<SslContext>,
 }
 
 impl Credential {

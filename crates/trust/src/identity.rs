@@ -51,6 +51,11 @@ impl Identity {
         }
     }
 
+    /// Returns a node whose key is pinned here under that name.
+    pub(crate) fn peer(name: &str) -> Self {
+        Self::named(format!("{PEER}/CN={name}"))
+    }
+
     /// Tells whether it is a member of a cluster, known by its key or its address: it may act for
     /// others.
     pub fn is_member(&self) -> bool {
@@ -94,6 +99,8 @@ impl fmt::Display for Identity {
     }
 }
 
+/// Of what nodes are that are known by their keys.
+const PEER: &str = "/O=godwit/OU=peer";
 /// What all members of a cluster are called: the key does not tell them apart.
 const CLUSTER: &str = "/O=godwit/CN=cluster";
 

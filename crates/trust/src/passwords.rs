@@ -146,6 +146,13 @@ pub fn new_token(name: &str) -> Result<(String, String)> {
     Ok((token, format!("{name} token sha256:{hash}")))
 }
 
+/// Returns a name that nobody can guess: 32 hexadecimal digits.
+pub fn unguessable() -> Result<String> {
+    let mut bytes = [0; 16];
+    rand_bytes(&mut bytes).doing("making a name that nobody can guess")?;
+    Ok(hex(&bytes))
+}
+
 impl People {
     fn parse(text: &[u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(text).map_err(|_| "is not text")?;

@@ -1,0 +1,250 @@
+//! TLS of the door between nodes: who serves, who visits, and by what each is known.
+//!
+//! The library's engine is given out as it is, since HTTP's own colleague drives it; whom it met
+//! is judged here. A node has a key of its own, which others *pin*: then no name, no authority
+//! and no clock has a say.
+
+use crate::{
+    Authorities, Credential, Error, Expect, Identity, Result,
+    channel::{check_expected, shown},
+    cluster,
+    context::{self, Role},
+    error::Doing,
+};
+pub use openssl::ssl::SslRef;
+use openssl::{
+    hash::{MessageDigest, hash},
+    ssl::{NameType, SniError, Ssl, SslContext},
+    x509::X509Ref,
+};
+use std::{fmt, net::IpAddr, str::FromStr, time::SystemTime};
+
+/// What a public key hashes to (SHA-256 of its SubjectPublicKeyInfo).
+#[derive(Clone, Copy, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    fn of(certificate: &X509Ref) -> Result<Self> {
+        let doing = "reading a public key";
+        let key = certificate.public_key().doing(doing)?;
+        let der = key.public_key_to_der().doing(doing)?;
+        let digest = hash(MessageDigest::sha256(), &der).doing(doing)?;
+        Ok(Self(digest[..].try_into().expect("SHA-256 has 32 bytes")))
+    }
+
+    /// Returns how a visitor asks for this key: a name as TLS knows them, which no host can have.
+    fn label(&self) -> String {
+        format!("{}.godwit.invalid", &self.to_string()[..LABEL_DIGITS])
+    }
+
+    /// Returns that of a credential's own key.
+    pub fn of_credential(credential: &Credential) -> Result<Self> {
+        Self::of(credential.leaf()?)
+    }
+}
+
+/// 64 hexadecimal digits.
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Fingerprint {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let wrong = || Error::BadRequest {
+            what: format!("'{text}' is no fingerprint of a key: 64 hexadecimal digits"),
+        };
+        let digits: Option<Vec<u8>> = text
+            .chars()
+            .map(|digit| {
+                digit
+                    .to_digit(16)
+                    .and_then(|digit| u8::try_from(digit).ok())
+            })
+            .collect();
+        let digits = digits
+            .filter(|digits| digits.len() == 64)
+            .ok_or_else(wrong)?;
+        let mut bytes = [0; 32];
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks(2)) {
+            *byte = pair[0] << 4 | pair[1];
+        }
+        Ok(Self(bytes))
+    }
+}
+
+/// Whom a visitor wants to meet.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Wanted {
+    /// Whoever has this key.
+    Key(Fingerprint),
+    /// Whom authorities vouch for.
+    Vouched(Expect),
+}
+
+/// What is shown at a door: what shows which host it is, and to those who ask for one of our own
+/// keys, that.
+pub struct Doorway {
+    context: SslContext,
+    shown: Vec<Credential>,
+    member: Option<Credential>,
+}
+
+impl Doorway {
+    /// Returns the door at which `usual` is shown, and each of `own` to whoever asks for it.
+    ///
+    /// Members of a cluster need neither: `member` has its key.
+    pub fn of(usual: &Credential, own: &[Credential], member: Option<&Credential>) -> Result<Self> {
+        let doing = "using our own certificate";
+        let mut contexts = Vec::new();
+        for key in own {
+            let context = context::make_door(key)?.build();
+            contexts.push((Fingerprint::of_credential(key)?.label(), context));
+        }
+        let mut builder = context::make_door(usual)?;
+        builder.set_servername_callback(move |ssl, _| {
+            let wanted = ssl.servername(NameType::HOST_NAME).unwrap_or_default();
+            match contexts.iter().find(|(label, _)| label == wanted) {
+                Some((_, context)) => ssl
+                    .set_ssl_context(context)
+                    .map_err(|_| SniError::ALERT_FATAL),
+                None => Ok(()),
+            }
+        });
+        if let Some(keys) = member.and_then(Credential::keys) {
+            keys.let_in(&mut builder);
+        }
+        let shown = [std::slice::from_ref(usual), own].concat();
+        let context = builder.build();
+        // Made for each connection; that it can be is seen now.
+        Ssl::new(&context).doing(doing)?;
+        Ok(Self {
+            context,
+            shown,
+            member: member.cloned(),
+        })
+    }
+
+    /// Tells whether these are shown, and members with that key let in.
+    pub fn shows(
+        &self,
+        usual: &Credential,
+        own: &[Credential],
+        member: Option<&Credential>,
+    ) -> bool {
+        let key = |member: Option<&Credential>| member?.key_id().map(str::to_owned);
+        let is_same = key(self.member.as_ref()) == key(member);
+        is_same
+            && self
+                .shown
+                .split_first()
+                .is_some_and(|(first, rest)| first == usual && rest == own)
+    }
+
+    /// Returns the engine of one conversation. Visitors may show a certificate, and need not.
+    pub fn open(&self) -> Result<Ssl> {
+        let mut ssl = Ssl::new(&self.context).doing("beginning TLS")?;
+        ssl.set_accept_state();
+        Ok(ssl)
+    }
+}
+
+impl fmt::Debug for Doorway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Doorway").field(&self.shown).finish()
+    }
+}
+
+/// Returns the engine of one conversation at somebody's door; [`Credential::nobody`] shows
+/// nothing.
+pub fn visit(credential: &Credential, wanted: &Wanted, host: &str) -> Result<Ssl> {
+    let doing = "beginning TLS";
+    credential.check_dates(SystemTime::now())?;
+    let mut ssl = Ssl::new(context::of(credential, Role::Visitor)?).doing(doing)?;
+    ssl.set_connect_state();
+    match wanted {
+        Wanted::Key(pin) => ssl.set_hostname(&pin.label()).doing(doing)?,
+        Wanted::Vouched(_) if host.parse::<IpAddr>().is_err() => {
+            ssl.set_hostname(host.trim_end_matches('.')).doing(doing)?;
+        }
+        Wanted::Vouched(_) => {}
+    }
+    Ok(ssl)
+}
+
+/// Judges whom a visitor met, once the handshake is over.
+pub fn met(
+    ssl: &SslRef,
+    wanted: &Wanted,
+    authorities: &Authorities,
+    ours: &Credential,
+) -> Result<Identity> {
+    if ours.keys().is_some() {
+        // Who has the key is whom we want, whatever it is called.
+        return cluster::met(ssl);
+    }
+    let shown = shown(ssl);
+    match wanted {
+        Wanted::Vouched(expect) => {
+            let peer = authorities.judge(&shown, SystemTime::now())?;
+            check_expected(expect, &peer, &shown, ours)?;
+            Ok(peer)
+        }
+        Wanted::Key(pin) => {
+            let leaf = shown.first().ok_or_else(showed_nothing)?;
+            let found = Fingerprint::of(leaf)?;
+            match found == *pin {
+                true => Ok(Identity::peer(&found.to_string())),
+                false => Err(Error::WrongPeer {
+                    wanted: format!("whoever has the key {pin}"),
+                    found: format!("somebody with the key {found}"),
+                }),
+            }
+        }
+    }
+}
+
+/// Returns what the key of whoever is at the other end hashes to; `None`: nothing was shown.
+pub fn key_shown(ssl: &SslRef) -> Result<Option<Fingerprint>> {
+    shown(ssl)
+        .first()
+        .map(|leaf| Fingerprint::of(leaf))
+        .transpose()
+}
+
+/// Returns whom an authority vouches for that came to our door.
+pub fn vouched_visitor(ssl: &SslRef, authorities: &Authorities) -> Result<Identity> {
+    authorities.judge(&shown(ssl), SystemTime::now())
+}
+
+/// Returns the member of our cluster that came to our door, if it is one.
+pub fn member_visitor(ssl: &SslRef) -> Option<Identity> {
+    // Nothing else is ever taken up again here.
+    ssl.session_reused()
+        .then(|| cluster::met(ssl).ok())
+        .flatten()
+}
+
+/// Returns the identity of a node that is known here by that name.
+pub fn peer(name: &str) -> Identity {
+    Identity::peer(name)
+}
+
+/// Says what the engine met: the peer's alert, or our own displeasure.
+pub use crate::channel::refusal;
+
+fn showed_nothing() -> Error {
+    Error::Token("it showed no certificate".into())
+}
+
+/// A label of a name has at most 63 characters; the key itself is compared afterwards.
+const LABEL_DIGITS: usize = 32;
