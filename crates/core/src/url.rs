@@ -646,7 +646,7 @@ mod tests {
     fn what_is_not_served_says_why() {
         assert_eq!(
             url("dav://h/a").scheme().not_served(),
-            Some("no HTTP in this version")
+            Some("no WebDAV in this version")
         );
         assert_eq!(url("ftp://h/a").scheme().not_served(), None);
     }

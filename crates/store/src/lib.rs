@@ -12,6 +12,7 @@ pub mod channel;
 pub mod check;
 mod crash;
 mod dir;
+pub mod door;
 pub mod engine;
 mod error;
 mod faulty;

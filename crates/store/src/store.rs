@@ -29,6 +29,21 @@ pub trait Store: Send + Sync {
         None
     }
 
+    /// Returns the store as a node behind a door, which another can be told to draw from.
+    fn as_door(&self) -> Option<&crate::door::Door> {
+        None
+    }
+
+    /// Tells whether the bytes are on a server that must be asked for them.
+    fn is_remote(&self) -> bool {
+        self.as_remote().is_some()
+    }
+
+    /// Returns how far the clocks there and here are apart, if the other side has told its own.
+    fn clock_skew(&self) -> Option<Duration> {
+        None
+    }
+
     /// Returns how many hosts have a part in moving one file, each by a way of its own.
     fn stripes(&self) -> usize {
         1

@@ -51,21 +51,22 @@ impl Scheme {
     pub fn default_port(self) -> Option<u16> {
         match self {
             // ssh has ports in a configuration of its own.
-            Self::File | Self::Sshftp | Self::Godwit => None,
+            Self::File | Self::Sshftp => None,
             Self::Ftp => Some(21),
             Self::Gsiftp => Some(2811),
             Self::Http | Self::Dav => Some(80),
             Self::Https | Self::Davs => Some(443),
+            Self::Godwit => Some(13_560),
         }
     }
 
     /// Returns why this version cannot speak it; `None` if it can.
     pub fn not_served(self) -> Option<&'static str> {
         match self {
-            Self::File | Self::Ftp | Self::Gsiftp | Self::Sshftp => None,
-            Self::Http | Self::Dav => Some("no HTTP in this version"),
-            Self::Https | Self::Davs => Some("no TLS in this version"),
-            Self::Godwit => Some("nodes speak FTP in this version: write ftp://HOST:PORT/path"),
+            Self::File | Self::Ftp | Self::Gsiftp | Self::Sshftp | Self::Https | Self::Godwit => {
+                None
+            }
+            Self::Http | Self::Dav | Self::Davs => Some("no WebDAV in this version"),
         }
     }
 

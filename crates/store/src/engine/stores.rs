@@ -1,7 +1,7 @@
 //! From URLs to stores.
 
 use super::Options;
-use crate::{Dir, Error, Opener, Proofs, Remote, RemoteOptions, Result, Store, Trust};
+use crate::{Dir, Error, Opener, Proofs, Remote, RemoteOptions, Result, Store, Trust, door::Door};
 use godwit_core::{Scheme, Url};
 use std::{
     fmt,
@@ -41,7 +41,7 @@ impl Place {
 
     /// Tells whether the bytes are on a server that must be asked for them.
     pub fn is_remote(&self) -> bool {
-        self.store.as_remote().is_some()
+        self.store.is_remote()
     }
 
     /// Returns how long a question to the store takes; nothing for local ones.
@@ -148,6 +148,16 @@ fn connect(url: &Url, options: &Options, trust: Trust) -> Result<Arc<dyn Store>>
                 ..RemoteOptions::new(options.cancel.clone())
             };
             Ok(Arc::new(Remote::open(url, &limits)?))
+        }
+        Scheme::Https | Scheme::Godwit => {
+            let limits = RemoteOptions {
+                stall: options.stall,
+                connect: options.connect,
+                digests: options.verify,
+                trust,
+                ..RemoteOptions::new(options.cancel.clone())
+            };
+            Ok(Arc::new(Door::open(url, &limits)?))
         }
         scheme => {
             let why = scheme.not_served().unwrap_or("not in this version").into();

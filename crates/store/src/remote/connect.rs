@@ -11,7 +11,7 @@ use std::{
 };
 
 /// Connects to the first address that answers: IPv6 first, then IPv4.
-pub(super) fn connect(
+pub(crate) fn connect(
     host: &str,
     port: u16,
     within: Duration,
@@ -39,7 +39,7 @@ pub(super) fn connect(
 }
 
 /// Returns how a host and port are written together.
-pub(super) fn host_port(host: &str, port: u16) -> String {
+pub(crate) fn host_port(host: &str, port: u16) -> String {
     if host.contains(':') {
         format!("[{host}]:{port}")
     } else {

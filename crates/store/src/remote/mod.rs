@@ -8,7 +8,7 @@
 //! server ended is replaced. Retry is the engine's.
 
 mod attend;
-mod connect;
+pub(crate) mod connect;
 mod data;
 mod deliver;
 mod faults;

@@ -10,7 +10,7 @@ use crate::{
     Error, Lines, Result,
     channel::{Part, Safety, Tls},
 };
-use godwit_trust::{Authorities, Channel, Context, Credential, Delegate, Expect};
+use godwit_trust::{Authorities, Channel, Context, Credential, Delegate, Expect, Home};
 use godwit_wire::{
     base64,
     client::{self, Line, Pace, Refusal, Talk},
@@ -36,6 +36,8 @@ pub struct Trust {
     /// What is done to the bytes of files. Unless we delegate nothing, data
     /// connections prove where they lead in any case.
     pub level: Level,
+    /// Where the nodes stand that are known by their keys.
+    pub home: Option<Home>,
     /// For whom we ask; others than ourselves only as a member of a cluster.
     pub whom: Whom,
 }

@@ -1,0 +1,766 @@
+//! Files on a node, through its door: one port, HTTPS.
+//!
+//! A [`Door`] is a few connections that are kept. What is said stands in `wire::door`; here are
+//! the connections, and which call does which verb. Nothing is tried again here, but for one
+//! thing: an idle connection that the node ended is replaced. Retry is the engine's.
+
+mod fetch;
+mod small;
+mod upload;
+mod visit;
+pub mod words;
+
+use crate::{
+    Can, Entry, Error, Finished, Given, Read, RemoteOptions, Result, Set, Sink, Small, Space, Stat,
+    Store, Take, What, Write, channel::Cancel, remote::connect,
+};
+use godwit_core::{Algorithm, Digest, Extents, Scheme, Url};
+use godwit_trust::{
+    Authorities, Credential, Expect, Invite, Peer,
+    door::{Fingerprint, Wanted},
+};
+use godwit_wire::{
+    door::{
+        ROOT, VERSION,
+        call::{
+            self, AskDigest, AskGrant, AskJoin, AskList, AskMkdir, AskPath, AskRemove, AskRename,
+            AskSet, AskStat, Line, Name,
+        },
+    },
+    lines::Lines,
+    time::HttpDate,
+};
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::{Bytes, Incoming},
+    header::{AUTHORIZATION, CONTENT_TYPE, DATE, HOST, USER_AGENT},
+};
+use serde::Serialize;
+use std::{
+    fmt, io,
+    net::TcpStream,
+    ops::Range,
+    os::unix::ffi::OsStrExt,
+    path::{Component, Path, PathBuf},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+pub use visit::Sent;
+use visit::{Showing, Visit};
+use words::{Said, refused};
+
+/// A node as a store.
+#[derive(Clone)]
+pub struct Door(Arc<Inner>);
+
+struct Inner {
+    /// Where it may be, `(host, port)`.
+    targets: Vec<(String, u16)>,
+    /// Which of them answered.
+    answered: AtomicUsize,
+    limits: Limits,
+    connect: Duration,
+    digests: bool,
+    credential: Credential,
+    authorities: Authorities,
+    wanted: Wanted,
+    /// What is shown instead of who we are.
+    grant: Option<String>,
+    /// What the key hashes to that it showed last.
+    met: Mutex<Option<Fingerprint>>,
+    /// How far its clock is from ours.
+    skew: Mutex<Option<Duration>>,
+    idle: Mutex<Vec<Visit>>,
+    known: Mutex<Option<Known>>,
+}
+
+/// Of every connection.
+struct Limits {
+    /// How the node is called in errors.
+    at: String,
+    stall: Duration,
+    cancel: Cancel,
+}
+
+/// What was learned of the node.
+#[derive(Clone)]
+struct Known {
+    can: Can,
+    round_trip: Duration,
+}
+
+impl fmt::Debug for Door {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Door({})", self.0.limits.at)
+    }
+}
+
+impl Door {
+    /// Opens the node of a URL. The path of the URL is of no matter here, and nothing is asked
+    /// of the node yet.
+    pub fn open(url: &Url, options: &RemoteOptions) -> Result<Self> {
+        let not_served = |why: &str| Error::NotServed {
+            url: Box::new(url.without_password()),
+            why: why.into(),
+        };
+        if !matches!(url.scheme(), Scheme::Https | Scheme::Godwit) {
+            return Err(not_served("it is not behind the door of a node"));
+        }
+        let host = url.host().ok_or_else(|| not_served("it names no host"))?;
+        let (host, trust) = (host.to_resolve(), &options.trust);
+        if let Some(home) = trust
+            .home
+            .as_ref()
+            .filter(|_| url.scheme() == Scheme::Godwit)
+        {
+            let wrong = |cause| Error::Trust {
+                host: host.clone(),
+                cause: Box::new(cause),
+            };
+            if let Some(peer) = home.peer(&host).map_err(wrong)? {
+                let key = home.key_or_new().map_err(wrong)?;
+                return Self::of_peer(&peer, key, options);
+            }
+        }
+        let target = (host.clone(), url.port().unwrap_or(443));
+        let at = connect::host_port(&target.0, target.1);
+        let wrong = |cause| Error::Trust {
+            host: at.clone(),
+            cause: Box::new(cause),
+        };
+        let credential = match trust.credential.clone() {
+            Some(credential) => credential,
+            None => {
+                let found = Credential::discover().map_err(wrong)?;
+                found.unwrap_or_else(Credential::nobody)
+            }
+        };
+        let expect = trust.expect.clone().unwrap_or(Expect::Host(host));
+        Ok(Self::new(
+            vec![target],
+            at,
+            credential,
+            Wanted::Vouched(expect),
+            options,
+        ))
+    }
+
+    /// Opens a node that is known by its key.
+    pub fn of_peer(peer: &Peer, ours: Credential, options: &RemoteOptions) -> Result<Self> {
+        let mut targets = Vec::new();
+        for address in &peer.addresses {
+            let url: Result<Url, _> = format!("godwit://{address}/").parse();
+            let target = url
+                .ok()
+                .and_then(|url| Some((url.host()?.to_resolve(), url.port()?)));
+            targets.push(target.ok_or_else(|| Error::Unreachable {
+                host: peer.name.clone(),
+                cause: io::Error::other(format!("'{address}' is no address of a node")),
+            })?);
+        }
+        if targets.is_empty() {
+            return Err(Error::Unreachable {
+                host: peer.name.clone(),
+                cause: io::Error::other("it has told no address: it only comes to us"),
+            });
+        }
+        let wanted = Wanted::Key(peer.key);
+        Ok(Self::new(targets, peer.name.clone(), ours, wanted, options))
+    }
+
+    fn new(
+        targets: Vec<(String, u16)>,
+        at: String,
+        credential: Credential,
+        wanted: Wanted,
+        options: &RemoteOptions,
+    ) -> Self {
+        let authorities = options.trust.authorities.clone();
+        Self(Arc::new(Inner {
+            targets,
+            answered: AtomicUsize::new(0),
+            limits: Limits {
+                at,
+                stall: options.stall,
+                cancel: options.cancel.clone(),
+            },
+            connect: options.connect,
+            digests: options.digests,
+            credential,
+            authorities: authorities.unwrap_or_else(Authorities::of_servers),
+            wanted,
+            grant: None,
+            met: Mutex::default(),
+            skew: Mutex::default(),
+            idle: Mutex::default(),
+            known: Mutex::default(),
+        }))
+    }
+
+    /// Opens a node that granted something to somebody else, who passed it on to us.
+    pub fn with_grant(
+        from: &[String],
+        key: Fingerprint,
+        secret: &str,
+        options: &RemoteOptions,
+    ) -> Result<Self> {
+        let peer = Peer {
+            name: from.first().cloned().unwrap_or_default(),
+            key,
+            addresses: from.into(),
+        };
+        let door = Self::of_peer(&peer, Credential::nobody(), options)?;
+        let mut inner = Arc::into_inner(door.0).expect("nobody else has it yet");
+        inner.grant = Some(secret.into());
+        Ok(Self(Arc::new(inner)))
+    }
+
+    /// Has the node grant whoever shows the secret that comes back to read one file.
+    pub fn grant(&self, path: &Path) -> Result<String> {
+        let asked = AskGrant {
+            path: name(path)?,
+            seconds: GRANT_SECONDS,
+        };
+        self.call_for("grant", &asked, path, |line| match line {
+            Line::Grant(grant) => Some(grant.secret),
+            _ => None,
+        })
+    }
+
+    /// Returns where we found the node, and what its key hashes to.
+    pub fn place(&self) -> Result<(Vec<String>, Fingerprint)> {
+        self.known()?;
+        let key = *self.0.met.lock().expect(NO_PANIC);
+        let key = key.ok_or_else(|| self.0.broke("it has shown no key"))?;
+        let (host, port) = &self.0.targets[self.0.answered.load(Relaxed)];
+        Ok((vec![connect::host_port(host, *port)], key))
+    }
+
+    /// Says to a node that we come with its invite. `name` is how we want to be called there.
+    pub fn join(&self, invite: &Invite, name: &str, addresses: &[String]) -> Result<()> {
+        let asked = AskJoin {
+            secret: invite.secret.clone(),
+            name: name.into(),
+            addresses: addresses.into(),
+        };
+        self.call_for("join", &asked, Path::new(&invite.name), done)
+    }
+
+    /// Has a node forget us.
+    pub fn leave(&self) -> Result<()> {
+        self.call_for("leave", &(), Path::new(""), done)
+    }
+
+    fn known(&self) -> Result<Known> {
+        if let Some(known) = self.0.known.lock().expect(NO_PANIC).clone() {
+            return Ok(known);
+        }
+        let mut found = None;
+        let round_trip = self.call("hello", Method::GET, &(), Path::new(""), &mut |line| {
+            if let Line::Hello(hello) = line {
+                found = Some(hello);
+            }
+            Ok(())
+        })?;
+        let hello = found.ok_or_else(|| self.0.broke("it does not say what it is"))?;
+        let (oldest, newest) = hello.speaks;
+        if !(oldest..=newest).contains(&VERSION) {
+            let who = match newest < VERSION {
+                true => format!(
+                    "{} must be upgraded: it runs godwit {}",
+                    self.0.limits.at, hello.version
+                ),
+                false => format!(
+                    "this godwit must be upgraded: {} runs godwit {}",
+                    self.0.limits.at, hello.version
+                ),
+            };
+            return Err(Error::Unsupported {
+                what: "speaking with each other".into(),
+                why: who,
+            });
+        }
+        let known = Known {
+            can: Can::heard(hello.can),
+            round_trip,
+        };
+        Ok(self.0.known.lock().expect(NO_PANIC).insert(known).clone())
+    }
+
+    /// Makes a call, and gives each line of its answer to `each` but those that say only that it
+    /// goes on; returns how far away the node is.
+    fn call<T: Serialize>(
+        &self,
+        name: &str,
+        method: Method,
+        asked: &T,
+        about: &Path,
+        each: &mut dyn FnMut(Line) -> Result<()>,
+    ) -> Result<Duration> {
+        let mut visit = self.0.take()?;
+        let body = match method {
+            Method::GET => Sent::whole(Bytes::new()),
+            _ => Sent::whole(call::write(asked)),
+        };
+        let request = self.0.request(method, &format!("{ROOT}{name}"), body);
+        let answer = visit.ask(request, name)?;
+        let round_trip = visit.round_trip;
+        self.0.hear(visit, answer, name, about, each)?;
+        Ok(round_trip)
+    }
+
+    /// The same where one line is the answer.
+    fn call_for<T: Serialize, R>(
+        &self,
+        name: &str,
+        asked: &T,
+        about: &Path,
+        mut wanted: impl FnMut(Line) -> Option<R>,
+    ) -> Result<R> {
+        let mut found = None;
+        self.call(name, Method::POST, asked, about, &mut |line| {
+            if let Some(one) = wanted(line) {
+                found = Some(one);
+            }
+            Ok(())
+        })?;
+        found.ok_or_else(|| self.0.broke("its answer does not say what was asked"))
+    }
+
+    /// Returns what is known of many names, asked in as few questions as their number allows.
+    pub fn stat_many(
+        &self,
+        paths: &[PathBuf],
+        each: &mut dyn FnMut(&Path, Result<Stat>) -> Result<()>,
+    ) -> Result<()> {
+        for some in paths.chunks(NAMES_A_CALL) {
+            let asked = AskStat {
+                paths: some.iter().map(|path| name(path)).collect::<Result<_>>()?,
+            };
+            let mut left = some.iter();
+            self.call("stat", Method::POST, &asked, Path::new(""), &mut |line| {
+                let path = left
+                    .next()
+                    .ok_or_else(|| self.0.broke("it tells of more names than were asked"))?;
+                each(
+                    path,
+                    match line {
+                        Line::Stat(stat) => Ok(Stat::heard(stat)),
+                        Line::Refused(refusal) => Err(refused(&self.0.limits.at, path, refusal)),
+                        _ => Err(self.0.broke("a line that was not asked for")),
+                    },
+                )
+            })?;
+            if left.next().is_some() {
+                return Err(self.0.broke("it tells of fewer names than were asked"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Inner {
+    fn broke(&self, what: &str) -> Error {
+        Error::PeerMisbehaved {
+            host: self.limits.at.clone(),
+            what: what.into(),
+        }
+    }
+
+    /// Returns a connection that nobody else uses.
+    fn take(&self) -> Result<Visit> {
+        self.limits.cancel.check()?;
+        loop {
+            let idle = self.idle.lock().expect(NO_PANIC).pop();
+            match idle {
+                Some(visit) if visit.is_stale() => drop(visit),
+                Some(visit) => return Ok(visit),
+                None => break,
+            }
+        }
+        let (host, socket) = self.reach()?;
+        let showing = Showing {
+            credential: &self.credential,
+            authorities: &self.authorities,
+            wanted: &self.wanted,
+            host,
+        };
+        let visit = Visit::begin(socket, &showing, &self.limits)?;
+        tracing::debug!(host = self.limits.at, peer = %visit.peer, "visit");
+        *self.met.lock().expect(NO_PANIC) = visit.key;
+        Ok(visit)
+    }
+
+    /// Connects to the first place that answers, the last that did before the others.
+    fn reach(&self) -> Result<(&str, TcpStream)> {
+        let first = self.answered.load(Relaxed);
+        let mut wrong = None;
+        for nth in 0..self.targets.len() {
+            let nth = (first + nth) % self.targets.len();
+            let (host, port) = &self.targets[nth];
+            match connect::connect(host, *port, self.connect, &self.limits.cancel) {
+                Ok(socket) => {
+                    self.answered.store(nth, Relaxed);
+                    return Ok((host, socket));
+                }
+                Err(Error::Canceled) => return Err(Error::Canceled),
+                Err(error) => drop(wrong.get_or_insert(error)),
+            }
+        }
+        Err(wrong.expect("there is at least one place"))
+    }
+
+    /// Keeps a connection for whoever asks next.
+    fn give_back(&self, visit: Visit) {
+        let mut idle = self.idle.lock().expect(NO_PANIC);
+        if idle.len() < IDLE_MAX {
+            idle.push(visit);
+        }
+    }
+
+    fn request(&self, method: Method, target: &str, body: Sent) -> Request<Sent> {
+        let mut request = Request::builder().method(method).uri(target);
+        if let Some(secret) = &self.grant {
+            request = request.header(AUTHORIZATION, format!("Bearer {secret}"));
+        }
+        request
+            .header(HOST, &self.limits.at)
+            .header(USER_AGENT, concat!("godwit/", env!("CARGO_PKG_VERSION")))
+            .header(CONTENT_TYPE, "application/json")
+            .body(body)
+            .expect("a target of escaped names and a host are a request")
+    }
+
+    /// Hears an answer of lines to its end, and keeps the connection.
+    fn hear(
+        &self,
+        visit: Visit,
+        answer: Response<Incoming>,
+        during: &str,
+        about: &Path,
+        each: &mut dyn FnMut(Line) -> Result<()>,
+    ) -> Result<()> {
+        let is_ours = answer.headers().contains_key(call::MARK);
+        let status = answer.status();
+        if !is_ours {
+            return Err(self.stranger(status));
+        }
+        let date = answer
+            .headers()
+            .get(DATE)
+            .and_then(|date| date.to_str().ok());
+        if let Some(theirs) = date.and_then(|date| date.parse::<HttpDate>().ok()) {
+            let ours = SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default();
+            *self.skew.lock().expect(NO_PANIC) = Some(ours.abs_diff(theirs.0));
+        }
+        let (mut lines, mut body, mut is_over) =
+            (Lines::new(call::LINE_BYTES_MAX), answer.into_body(), false);
+        while let Some(bytes) = visit.more(&mut body, during)? {
+            lines.push(&bytes);
+            while let Some((line, _)) = lines.next_line()? {
+                if is_over {
+                    return Err(self.broke("more comes behind the end of its answer"));
+                }
+                match Line::read(line).map_err(|error| self.broke(&error.to_string()))? {
+                    Line::Beat(_) => {}
+                    Line::End => is_over = true,
+                    Line::Error(refusal) => {
+                        // What comes behind is the end of the body.
+                        while visit.more(&mut body, during)?.is_some() {}
+                        self.give_back(visit);
+                        return Err(refused(&self.limits.at, about, refusal));
+                    }
+                    line => each(line)?,
+                }
+            }
+        }
+        if !is_over {
+            return Err(self.cut(during));
+        }
+        self.give_back(visit);
+        Ok(())
+    }
+
+    /// An answer ended before its end was said.
+    fn cut(&self, during: &str) -> Error {
+        Error::Lost {
+            host: self.limits.at.clone(),
+            during: during.into(),
+            cause: io::ErrorKind::UnexpectedEof.into(),
+        }
+    }
+
+    /// Somebody answered who is no node of ours.
+    fn stranger(&self, status: StatusCode) -> Error {
+        Error::Unsupported {
+            what: "reading and writing there".into(),
+            why: format!(
+                "{} is no godwit (it answered {status}): other servers of HTTPS are not spoken with in this version",
+                self.limits.at
+            ),
+        }
+    }
+}
+
+impl Store for Door {
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn as_door(&self) -> Option<&Door> {
+        Some(self)
+    }
+
+    fn clock_skew(&self) -> Option<Duration> {
+        *self.0.skew.lock().expect(NO_PANIC)
+    }
+
+    fn distance(&self) -> Duration {
+        self.known()
+            .map_or(Duration::ZERO, |known| known.round_trip)
+    }
+
+    fn can(&self) -> Result<Can> {
+        Ok(self.known()?.can)
+    }
+
+    fn stat(&self, path: &Path) -> Result<Stat> {
+        let mut found = None;
+        self.stat_many(&[path.into()], &mut |_, stat| {
+            found = Some(stat);
+            Ok(())
+        })?;
+        found.expect("of each name one is told")
+    }
+
+    fn list(&self, path: &Path, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
+        self.entries(
+            path,
+            false,
+            &mut |entry| each(entry),
+            &mut |_| (),
+            &mut |_, error| Err(error),
+        )
+    }
+
+    fn walk(&self, path: &Path, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
+        self.entries(
+            path,
+            true,
+            &mut |entry| each(entry),
+            &mut |_| (),
+            &mut |_, error| Err(error),
+        )
+    }
+
+    fn walk_over(
+        &self,
+        path: &Path,
+        each: &mut dyn FnMut(Entry) -> Result<()>,
+        hidden: &mut dyn FnMut(PathBuf),
+    ) -> Result<()> {
+        self.entries(path, true, each, hidden, &mut |_, error| Err(error))
+    }
+
+    fn walk_readable(
+        &self,
+        path: &Path,
+        each: &mut dyn FnMut(Entry) -> Result<()>,
+        hidden: &mut dyn FnMut(PathBuf),
+        unread: &mut dyn FnMut(PathBuf, Error) -> Result<()>,
+    ) -> Result<()> {
+        self.entries(path, true, each, hidden, unread)
+    }
+
+    fn hidden(&self, path: &Path) -> Result<Vec<PathBuf>> {
+        let asked = AskPath { path: name(path)? };
+        let mut found = Vec::new();
+        self.call("hidden", Method::POST, &asked, path, &mut |line| {
+            if let Line::Hidden(name) = line {
+                found.push(name.0);
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Take) -> Result<Read> {
+        fetch::read(&self.0, path, want, streams, into)
+    }
+
+    fn write(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
+        upload::begin(self, path, write)
+    }
+
+    fn read_small(
+        &self,
+        next: &mut dyn FnMut() -> Option<PathBuf>,
+        each: &mut dyn FnMut(PathBuf, Result<Small>),
+    ) -> Result<()> {
+        small::read(&self.0, next, each)
+    }
+
+    fn write_small(
+        &self,
+        next: &mut dyn FnMut() -> Option<Given>,
+        each: &mut dyn FnMut(PathBuf, Result<Finished>),
+    ) -> Result<()> {
+        small::write(&self.0, next, each)
+    }
+
+    fn remove(&self, path: &Path, what: What) -> Result<()> {
+        let asked = AskRemove {
+            path: name(path)?,
+            directory: what == What::Directory,
+        };
+        self.call_for("remove", &asked, path, done)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        let asked = AskRename {
+            from: name(from)?,
+            to: name(to)?,
+        };
+        self.call_for("rename", &asked, from, done)
+    }
+
+    fn mkdir(&self, path: &Path) -> Result<()> {
+        self.make(&[path], vec![name(path)?]).remove(0)
+    }
+
+    fn mkdir_many(&self, paths: &[&Path]) -> Vec<Result<()>> {
+        let named: Result<Vec<Name>> = paths.iter().map(|path| name(path)).collect();
+        match named {
+            Ok(names) if names.len() <= NAMES_A_CALL => self.make(paths, names),
+            // One name that cannot be said is no fault of all.
+            _ => paths.iter().map(|path| self.mkdir(path)).collect(),
+        }
+    }
+
+    fn set(&self, path: &Path, set: &Set) -> Result<()> {
+        let (length, mode, mtime, link_to) = set.say();
+        let asked = AskSet {
+            path: name(path)?,
+            length,
+            mode,
+            mtime,
+            link_to,
+        };
+        self.call_for("set", &asked, path, done)
+    }
+
+    fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {
+        let asked = AskDigest {
+            path: name(path)?,
+            by: by.to_string(),
+            range: range.map(|range| (range.start, range.end)),
+        };
+        self.call_for("digest", &asked, path, |line| match line {
+            Line::Digest(digest) => Some(digest.0),
+            _ => None,
+        })
+    }
+
+    fn space(&self, path: &Path) -> Result<Space> {
+        let asked = AskPath { path: name(path)? };
+        self.call_for("space", &asked, path, |line| match line {
+            Line::Space(space) => Some(Space::heard(space)),
+            _ => None,
+        })
+    }
+
+    fn flush(&self, path: &Path) -> Result<()> {
+        let asked = AskPath { path: name(path)? };
+        self.call_for("flush", &asked, path, done)
+    }
+}
+
+impl Door {
+    /// Makes directories, in this order; says of each what became of it.
+    fn make(&self, paths: &[&Path], names: Vec<Name>) -> Vec<Result<()>> {
+        let (mut made, at) = (Vec::new(), &self.0.limits.at);
+        let asked = AskMkdir { paths: names };
+        let told = self.call("mkdir", Method::POST, &asked, Path::new(""), &mut |line| {
+            let path = paths.get(made.len());
+            let path =
+                path.ok_or_else(|| self.0.broke("it tells of more names than were asked"))?;
+            made.push(match line {
+                Line::Done => Ok(()),
+                Line::Refused(refusal) => Err(refused(at, path, refusal)),
+                _ => Err(self.0.broke("a line that was not asked for")),
+            });
+            Ok(())
+        });
+        if let Err(error) = told {
+            made.truncate(paths.len() - 1);
+            made.push(Err(error));
+        }
+        // Of those behind what broke the conversation nothing is known.
+        made.resize_with(paths.len(), || Err(self.0.cut("mkdir")));
+        made
+    }
+
+    fn entries(
+        &self,
+        path: &Path,
+        deep: bool,
+        each: &mut dyn FnMut(Entry) -> Result<()>,
+        hidden: &mut dyn FnMut(PathBuf),
+        unread: &mut dyn FnMut(PathBuf, Error) -> Result<()>,
+    ) -> Result<()> {
+        let asked = AskList {
+            path: name(path)?,
+            deep,
+        };
+        self.call("list", Method::POST, &asked, path, &mut |line| match line {
+            Line::Entry(entry) => each(Entry::heard(entry)),
+            Line::Hidden(name) => {
+                hidden(name.0);
+                Ok(())
+            }
+            Line::Unread(name, refusal) => {
+                let error = refused(&self.0.limits.at, &name.0, refusal);
+                unread(name.0, error)
+            }
+            _ => Err(self.0.broke("a line that was not asked for")),
+        })
+        .map(drop)
+    }
+}
+
+/// Returns how the node is told a path, which counts from its root.
+fn name(path: &Path) -> Result<Name> {
+    let bad = |why: &str| Error::BadName {
+        path: path.into(),
+        why: why.into(),
+    };
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.contains(&0) {
+        return Err(bad("a name cannot contain a zero byte"));
+    }
+    let mut inside = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::Normal(name) => inside.push(name),
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+            Component::ParentDir => return Err(bad("it contains `..`")),
+        }
+    }
+    Ok(Name(inside))
+}
+
+fn done(line: Line) -> Option<()> {
+    matches!(line, Line::Done).then_some(())
+}
+
+/// Longer than any link is down; what began within it goes on.
+const GRANT_SECONDS: u64 = 3600;
+const NAMES_A_CALL: usize = 10_000;
+/// More connections than this are not kept when nothing is to be said.
+const IDLE_MAX: usize = 64;
+const NO_PANIC: &str = "no thread panics while it holds this";

@@ -1,0 +1,319 @@
+//! Many small files in one request, both ways: a round trip is paid once for hundreds.
+
+use super::{
+    Inner, name,
+    visit::{Pouring, Sent, Visit},
+    words::{Said, refused},
+};
+use crate::{Error, Finished, Given, Result, SMALL_BYTES, Small, Stat, Verified};
+use godwit_core::{Algorithm, Digest, Extents};
+use godwit_wire::door::{
+    PACK_TYPE, ROOT,
+    call::{self, AskRead, Ended, Line, Ranges, Text, Time, Wanted},
+    pack::{self, Decoder, Frame, Kind},
+};
+use hyper::{
+    Method,
+    body::{Bytes, Incoming},
+    header::{CONTENT_TYPE, HeaderValue},
+};
+use std::{
+    collections::VecDeque,
+    path::{Path, PathBuf},
+};
+
+type EachRead<'a> = &'a mut dyn FnMut(PathBuf, Result<Small>);
+type EachWritten<'a> = &'a mut dyn FnMut(PathBuf, Result<Finished>);
+
+/// Reads small files, hundreds a request.
+pub(super) fn read(
+    inner: &Inner,
+    next: &mut dyn FnMut() -> Option<PathBuf>,
+    each: EachRead<'_>,
+) -> Result<()> {
+    loop {
+        let some: VecDeque<PathBuf> = std::iter::from_fn(&mut *next).take(FILES_A_CALL).collect();
+        if some.is_empty() {
+            return Ok(());
+        }
+        read_some(inner, some, each)?;
+    }
+}
+
+fn read_some(inner: &Inner, mut some: VecDeque<PathBuf>, each: EachRead<'_>) -> Result<()> {
+    let mut files = Vec::new();
+    // A name that cannot be said is no fault of the others, and each is told in its turn.
+    let mut unspeakable = VecDeque::new();
+    for path in &some {
+        match name(path) {
+            Ok(path) => files.push(Wanted {
+                path,
+                ranges: Ranges(Extents::from(0..SMALL_BYTES + 1)),
+            }),
+            Err(_) => unspeakable.push_back(path.clone()),
+        }
+    }
+    let mut tell = |path: PathBuf, small: Option<Result<Small>>| match small {
+        Some(small) => each(path, small),
+        None => {
+            let refused = name(&path).map(drop);
+            each(path, Err(refused.expect_err("it was refused before")));
+        }
+    };
+    let asked = AskRead {
+        files,
+        digests: inner.digests,
+    };
+    let mut visit = inner.take()?;
+    let body = Sent::whole(call::write(&asked));
+    let request = inner.request(Method::POST, &format!("{ROOT}read"), body);
+    let answer = visit.ask(request, READING)?;
+    if !answer.headers().contains_key(call::MARK) {
+        return Err(inner.stranger(answer.status()));
+    }
+    let is_pack = answer
+        .headers()
+        .get(CONTENT_TYPE)
+        .is_some_and(|kind| kind == PACK_TYPE);
+    if !is_pack {
+        // Of one file alone the answer may be why not.
+        let about = some.front().cloned().unwrap_or_default();
+        let error = match inner.hear(visit, answer, READING, &about, &mut |_| Ok(())) {
+            Ok(()) => inner.broke("it refuses and does not say why"),
+            Err(error) => error,
+        };
+        return match (some.len(), is_of_file(&error)) {
+            (1, true) => {
+                tell(about, Some(Err(error)));
+                Ok(())
+            }
+            _ => Err(error),
+        };
+    }
+    let mut files = Files {
+        inner,
+        visit: &visit,
+        body: answer.into_body(),
+        held: Bytes::new(),
+        decoder: Decoder::new(),
+    };
+    while let Some(path) = some.pop_front() {
+        if unspeakable.front() == Some(&path) {
+            unspeakable.pop_front();
+            tell(path, None);
+            continue;
+        }
+        let small = files.next(&path)?;
+        tell(path, Some(small));
+    }
+    files.end()?;
+    inner.give_back(visit);
+    Ok(())
+}
+
+/// Tells whether an error is of a file, and the conversation goes on.
+fn is_of_file(error: &Error) -> bool {
+    !matches!(
+        error,
+        Error::Lost { .. }
+            | Error::Stalled { .. }
+            | Error::PeerMisbehaved { .. }
+            | Error::Canceled
+            | Error::Unreachable { .. }
+            | Error::Trust { .. }
+    )
+}
+
+/// A pack of files, as it comes.
+struct Files<'a> {
+    inner: &'a Inner,
+    visit: &'a Visit,
+    body: Incoming,
+    /// What came and was not looked at yet.
+    held: Bytes,
+    decoder: Decoder,
+}
+
+impl Files<'_> {
+    /// Reads the next file to its end. The outer error ends the conversation.
+    fn next(&mut self, path: &Path) -> Result<Result<Small>> {
+        let mut bytes = Vec::new();
+        loop {
+            if self.held.is_empty() {
+                let more = self.visit.more(&mut self.body, READING)?;
+                self.held = more.ok_or_else(|| self.inner.cut(READING))?;
+            }
+            let next = self.decoder.next(&self.held);
+            let (taken, frame) = next.map_err(|error| self.inner.broke(&error.to_string()))?;
+            let mut ended = None;
+            match frame {
+                Some(Frame::Data(offset, more)) if offset == bytes.len() as u64 => {
+                    bytes.extend_from_slice(more);
+                }
+                Some(Frame::Data(..)) => {
+                    return Err(self.inner.broke("a small file comes out of order"));
+                }
+                Some(Frame::End(_, text)) => {
+                    let read = call::read(text.as_bytes());
+                    ended = Some(read.map_err(|error| self.inner.broke(&error.to_string()))?);
+                }
+                Some(Frame::Last(_)) => {
+                    return Err(self.inner.broke("a pack ends before its last file"));
+                }
+                Some(Frame::File(..) | Frame::Leaf(..)) | None => {}
+            }
+            self.held = self.held.slice(taken..);
+            if bytes.len() as u64 > SMALL_BYTES {
+                return Err(Error::Changed {
+                    path: path.into(),
+                    what: format!("it has more than {SMALL_BYTES} bytes, which is not small"),
+                });
+            }
+            match ended {
+                None => {}
+                Some(Ended::Refused(refusal)) => {
+                    return Ok(Err(refused(&self.inner.limits.at, path, refusal)));
+                }
+                Some(Ended::Read(stat, digest)) => {
+                    return Ok(small(path, bytes, Stat::heard(stat), digest.map(|d| d.0)));
+                }
+            }
+        }
+    }
+
+    fn end(&mut self) -> Result<()> {
+        loop {
+            let next = self.decoder.next(&self.held);
+            let (taken, _) = next.map_err(|error| self.inner.broke(&error.to_string()))?;
+            self.held = self.held.slice(taken..);
+            if self.held.is_empty() {
+                match self.visit.more(&mut self.body, READING)? {
+                    Some(more) => self.held = more,
+                    None if self.decoder.is_over() => return Ok(()),
+                    None => return Err(self.inner.cut(READING)),
+                }
+            }
+        }
+    }
+}
+
+fn small(path: &Path, bytes: Vec<u8>, stat: Stat, said: Option<Digest>) -> Result<Small> {
+    if bytes.len() as u64 != stat.size {
+        return Err(Error::Changed {
+            path: path.into(),
+            what: format!("{} bytes came of {}", bytes.len(), stat.size),
+        });
+    }
+    let verified = match said {
+        Some(said) => {
+            let found = Digest::of(said.algorithm(), &bytes);
+            if found != said {
+                return Err(Error::Corrupt {
+                    path: path.into(),
+                    expected: said.to_string(),
+                    found: found.to_string(),
+                });
+            }
+            Verified::By(said.algorithm())
+        }
+        None => Verified::SizeOnly,
+    };
+    Ok(Small {
+        bytes,
+        stat,
+        verified,
+    })
+}
+
+/// Writes small files, hundreds a request.
+pub(super) fn write(
+    inner: &Inner,
+    next: &mut dyn FnMut() -> Option<Given>,
+    each: EachWritten<'_>,
+) -> Result<()> {
+    let mut held = next();
+    while held.is_some() {
+        let (mut some, mut bytes) = (Vec::new(), 0);
+        while let Some(given) = held.take() {
+            bytes += given.bytes.len();
+            some.push(given);
+            if some.len() < FILES_A_CALL && bytes < BYTES_A_CALL {
+                held = next();
+            } else {
+                break;
+            }
+        }
+        write_some(inner, some, each)?;
+        if held.is_none() {
+            held = next();
+        }
+    }
+    Ok(())
+}
+
+fn write_some(inner: &Inner, some: Vec<Given>, each: EachWritten<'_>) -> Result<()> {
+    let visit = inner.take()?;
+    let mut pouring = Pouring::begin(visit, |body| {
+        let mut request = inner.request(Method::POST, &format!("{ROOT}write"), body);
+        let kind = HeaderValue::from_static(PACK_TYPE);
+        request.headers_mut().insert(CONTENT_TYPE, kind);
+        request
+    });
+    let (mut sent, mut buffer) = (VecDeque::new(), Vec::new());
+    for given in some {
+        let path = match name(&given.path) {
+            Ok(path) => path,
+            Err(error) => {
+                each(given.path, Err(error));
+                continue;
+            }
+        };
+        let digest = inner
+            .digests
+            .then(|| Digest::of(Algorithm::Blake3, &given.bytes));
+        let head = call::Given {
+            path,
+            how: given.how.say(),
+            size: given.bytes.len() as u64,
+            mtime: given.mtime.map(Time),
+            mode: given.mode,
+            digest: digest.map(Text),
+        };
+        buffer.extend(pack::frame(
+            Kind::File,
+            sent.len() as u64,
+            &call::write(&head),
+        ));
+        buffer.extend(pack::frame(Kind::Data, 0, &given.bytes));
+        sent.push_back(given.path);
+        if buffer.len() > BLOCK_BYTES
+            && !pouring.pour(std::mem::take(&mut buffer).into(), WRITING)?
+        {
+            break;
+        }
+    }
+    buffer.extend(pack::frame(Kind::Last, sent.len() as u64, b""));
+    pouring.pour(buffer.into(), WRITING)?;
+    let (visit, answer) = pouring.end(WRITING)?;
+    inner.hear(visit, answer, WRITING, Path::new(""), &mut |line| {
+        let path = sent.pop_front();
+        let path = path.ok_or_else(|| inner.broke("it tells of more files than were sent"))?;
+        let finished = match line {
+            Line::Finished(finished) => Ok(Finished::heard(finished)),
+            Line::Refused(refusal) => Err(refused(&inner.limits.at, &path, refusal)),
+            _ => return Err(inner.broke("a line that was not asked for")),
+        };
+        each(path, finished);
+        Ok(())
+    })?;
+    match sent.is_empty() {
+        true => Ok(()),
+        false => Err(inner.broke("it tells of fewer files than were sent")),
+    }
+}
+
+const READING: &str = "receiving small files";
+const WRITING: &str = "sending small files";
+const FILES_A_CALL: usize = 512;
+const BYTES_A_CALL: usize = 16 << 20;
+const BLOCK_BYTES: usize = 256 << 10;

@@ -1,0 +1,395 @@
+//! Writing: an upload that only those find who know its name. Blocks go as packs through
+//! connections that stay in the middle of a request until somebody asks what has landed.
+
+use super::{
+    Door, Inner, NO_PANIC, name,
+    visit::{Pouring, Sent},
+    words::Said,
+};
+use crate::{Checks, Finished, Read, Result, Sink, Stat, Store, Take, Whole, Write};
+use godwit_core::{Block, Chain, Extents, LEAF_BYTES, Leaves, Piece};
+use godwit_wire::door::{
+    PACK_TYPE, ROOT,
+    call::{AskDraw, AskPath, AskUpload, Landed, Line, Name, Ranges},
+    pack::{self, Kind},
+    path,
+};
+use hyper::{Method, body::Bytes, header::CONTENT_TYPE};
+use std::{
+    collections::BTreeMap,
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::{Condvar, Mutex},
+};
+
+/// Begins an upload, or goes on with one.
+pub(super) fn begin(door: &Door, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
+    let inside = name(path)?;
+    let asked = AskUpload {
+        path: inside.clone(),
+        id: write.id.map(Into::into),
+        how: write.how.say(),
+        size: write.size,
+        origin: write
+            .origin
+            .map(|origin| (origin.name.clone(), origin.version.say())),
+        mode: write.mode,
+        checks: (write.checks.blake3, write.checks.adler32),
+        resume: write.resume,
+    };
+    let landed = door.call_for("uploads", &asked, path, landed)?;
+    Ok(Box::new(Upload {
+        door: door.clone(),
+        path: path.into(),
+        inside,
+        id: landed.id,
+        in_place: landed.in_place,
+        checks: write.checks,
+        unseen: landed.done.0.clone(),
+        state: Mutex::new(State {
+            done: landed.done.0,
+            leaves: Leaves::new(),
+            said: BTreeMap::new(),
+            wrong: Extents::new(),
+            size: 0,
+            idle: Vec::new(),
+            is_over: false,
+            pouring: 0,
+        }),
+        freed: Condvar::new(),
+        streams: write.streams.max(1),
+    }))
+}
+
+fn landed(line: Line) -> Option<Landed> {
+    match line {
+        Line::Landed(landed) => Some(landed),
+        _ => None,
+    }
+}
+
+struct Upload {
+    door: Door,
+    path: PathBuf,
+    /// The same as the node is told it.
+    inside: Name,
+    id: String,
+    in_place: bool,
+    checks: Checks,
+    unseen: Extents,
+    state: Mutex<State>,
+    freed: Condvar,
+    streams: usize,
+}
+
+struct State {
+    /// What the node says has landed, and what was sent since.
+    done: Extents,
+    /// What was sent hashes to.
+    leaves: Leaves,
+    /// What the source says that they hash to.
+    said: BTreeMap<u64, Chain>,
+    /// Leaves that do not, and must come again.
+    wrong: Extents,
+    size: u64,
+    /// Requests whose body goes on, and that nobody writes to now.
+    idle: Vec<Pouring>,
+    /// The node has closed it.
+    is_over: bool,
+    /// How many requests there are in all.
+    pouring: usize,
+}
+
+impl Upload {
+    fn inner(&self) -> &Inner {
+        &self.door.0
+    }
+
+    fn target(&self) -> String {
+        format!(
+            "{ROOT}uploads/{}/{}",
+            self.id,
+            path::escaped(&self.inside.0)
+        )
+    }
+
+    /// Returns a request that takes blocks and that nobody else writes to.
+    fn take(&self) -> Result<Pouring> {
+        let mut state = self.state.lock().expect(NO_PANIC);
+        loop {
+            if let Some(pouring) = state.idle.pop() {
+                return Ok(pouring);
+            }
+            if state.pouring < self.streams {
+                state.pouring += 1;
+                break;
+            }
+            state = self.freed.wait(state).expect(NO_PANIC);
+        }
+        drop(state);
+        let visit = self.inner().take().inspect_err(|_| self.lose())?;
+        Ok(Pouring::begin(visit, |body: Sent| {
+            let mut request = self.inner().request(Method::PUT, &self.target(), body);
+            let kind = hyper::header::HeaderValue::from_static(PACK_TYPE);
+            request.headers_mut().insert(CONTENT_TYPE, kind);
+            request
+        }))
+    }
+
+    fn lose(&self) {
+        self.state.lock().expect(NO_PANIC).pouring -= 1;
+        self.freed.notify_one();
+    }
+
+    fn give_back(&self, pouring: Pouring) {
+        self.state.lock().expect(NO_PANIC).idle.push(pouring);
+        self.freed.notify_one();
+    }
+
+    /// Ends all requests, and learns what has landed.
+    fn end_all(&self) -> Result<()> {
+        let idle = std::mem::take(&mut self.state.lock().expect(NO_PANIC).idle);
+        let mut wrong = None;
+        for mut pouring in idle {
+            let ended = pouring
+                .pour(pack::frame(Kind::Last, 0, b"").into(), WRITING)
+                .and_then(|_| self.end(pouring));
+            self.lose();
+            if let Err(error) = ended {
+                wrong.get_or_insert(error);
+            }
+        }
+        wrong.map_or(Ok(()), Err)
+    }
+
+    fn end(&self, pouring: Pouring) -> Result<()> {
+        let (visit, answer) = pouring.end(WRITING)?;
+        let mut said = None;
+        self.inner()
+            .hear(visit, answer, WRITING, &self.path, &mut |line| {
+                said = landed(line);
+                Ok(())
+            })?;
+        let said = said.ok_or_else(|| self.inner().broke("it does not say what has landed"))?;
+        self.note(said);
+        Ok(())
+    }
+
+    fn note(&self, said: Landed) {
+        let mut state = self.state.lock().expect(NO_PANIC);
+        state.done = said.done.0;
+        for (leaf, chain) in said.leaves {
+            let ours = state.leaves.chain(leaf, state.size);
+            if ours.is_some_and(|ours| ours != chain.0) {
+                tracing::info!(path = %self.path.display(), leaf, "a leaf differs and is sent again");
+                let bytes = bytes_of(leaf);
+                state.wrong.insert(bytes);
+            }
+        }
+    }
+
+    fn about(&self) -> AskPath {
+        AskPath {
+            path: self.inside.clone(),
+        }
+    }
+
+    fn ask<T: serde::Serialize, R>(
+        &self,
+        what: &str,
+        asked: &T,
+        wanted: impl FnMut(Line) -> Option<R>,
+    ) -> Result<R> {
+        let name = format!("uploads/{}/{what}", self.id);
+        self.door.call_for(&name, asked, &self.path, wanted)
+    }
+}
+
+impl Take for Upload {
+    fn put(&self, block: Block<'_>) -> Result<()> {
+        let mut pouring = self.take()?;
+        let piece = self.checks.blake3.then(|| Piece::of(block));
+        let frame = pack::frame(Kind::Data, block.offset, block.bytes);
+        let poured = match pouring.pour(Bytes::from(frame), WRITING) {
+            Ok(poured) => poured,
+            Err(error) => {
+                self.lose();
+                return Err(error);
+            }
+        };
+        if !poured {
+            self.lose();
+            // Its answer says why.
+            self.end(pouring)?;
+            return Err(self.inner().cut(WRITING));
+        }
+        {
+            let mut state = self.state.lock().expect(NO_PANIC);
+            state.size = state.size.max(block.range().end);
+            // As far as we know; what the node says of it counts.
+            state.done.insert(block.range());
+            state.wrong.remove(block.range());
+            if let Some(piece) = piece {
+                state.leaves.add(piece);
+                for leaf in block.range().start / LEAF_BYTES..=(block.range().end - 1) / LEAF_BYTES
+                {
+                    state.compare(leaf);
+                }
+            }
+        }
+        self.give_back(pouring);
+        Ok(())
+    }
+
+    fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
+        let mut state = self.state.lock().expect(NO_PANIC);
+        state.said.insert(leaf, chain);
+        state.compare(leaf);
+        Ok(())
+    }
+}
+
+impl State {
+    /// Notes a leaf of which we have sent something else than the source has.
+    fn compare(&mut self, leaf: u64) {
+        let ours = self.leaves.chain(leaf, self.size);
+        if let (Some(ours), Some(said)) = (ours, self.said.get(&leaf))
+            && ours != *said
+        {
+            self.wrong.insert(bytes_of(leaf));
+            self.leaves.forget(leaf);
+        }
+    }
+}
+
+fn bytes_of(leaf: u64) -> Range<u64> {
+    leaf * LEAF_BYTES..(leaf + 1) * LEAF_BYTES
+}
+
+/// Whoever does not finish leaves what a resume needs, and says so.
+impl Drop for Upload {
+    fn drop(&mut self) {
+        let is_over = self.state.get_mut().expect(NO_PANIC).is_over;
+        if !is_over && self.end_all().is_ok() {
+            // If this is not heard, the end of our connections says the same.
+            let _ = self.ask("leave", &self.about(), super::done);
+        }
+    }
+}
+
+impl Sink for Upload {
+    fn done(&self) -> Extents {
+        let state = self.state.lock().expect(NO_PANIC);
+        state.done.minus(&state.wrong)
+    }
+
+    fn draw(
+        &self,
+        source: &dyn Store,
+        path: &Path,
+        want: &Extents,
+        streams: usize,
+        on: &dyn Fn(Range<u64>),
+    ) -> Result<Option<Read>> {
+        let Some(source) = source.as_door() else {
+            return Ok(None);
+        };
+        self.end_all()?;
+        let (from, key) = source.place()?;
+        let asked = AskDraw {
+            path: self.inside.clone(),
+            from,
+            key: key.to_string(),
+            secret: source.grant(path)?,
+            source: name(path)?,
+            ranges: Ranges(want.clone()),
+            streams: u16::try_from(streams).unwrap_or(u16::MAX),
+            digests: self.inner().digests,
+        };
+        let before = self.done();
+        let (mut read, mut landed) = (None, None);
+        let about = format!("uploads/{}/draw", self.id);
+        self.door
+            .call(&about, Method::POST, &asked, &self.path, &mut |line| {
+                match line {
+                    Line::Read(stat, digest) => {
+                        read = Some(Read {
+                            stat: Stat::heard(stat),
+                            digest: digest.map(|digest| digest.0),
+                        });
+                    }
+                    Line::Landed(said) => landed = Some(said),
+                    _ => {}
+                }
+                Ok(())
+            })?;
+        if let Some(said) = landed {
+            self.note(said);
+        }
+        for range in self.done().minus(&before).iter() {
+            on(range);
+        }
+        let read = read.ok_or_else(|| self.inner().broke("it does not say what it drew"))?;
+        Ok(Some(read))
+    }
+
+    fn unseen(&self) -> Extents {
+        match self.checks.blake3 {
+            true => self.unseen.clone(),
+            false => Extents::new(),
+        }
+    }
+
+    fn show(&self, block: Block<'_>) -> Result<()> {
+        let piece = Piece::of(block);
+        let mut state = self.state.lock().expect(NO_PANIC);
+        state.size = state.size.max(block.range().end);
+        state.leaves.add(piece);
+        Ok(())
+    }
+
+    fn is_in_place(&self) -> bool {
+        self.in_place
+    }
+
+    fn settle(&self) -> Result<Extents> {
+        self.end_all()?;
+        Ok(self.done())
+    }
+
+    fn commit(&self) -> Result<Extents> {
+        self.end_all()?;
+        let said = self.ask("commit", &self.about(), landed)?;
+        self.note(said);
+        Ok(self.done())
+    }
+
+    fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished> {
+        self.end_all()?;
+        let mut asked = whole.say();
+        if asked.digest.is_none() && self.checks.blake3 {
+            let state = self.state.lock().expect(NO_PANIC);
+            asked.digest = whole
+                .size
+                .and_then(|size| state.leaves.root(size))
+                .map(godwit_wire::door::call::Text);
+        }
+        let asked = godwit_wire::door::call::AskPublish {
+            path: self.inside.clone(),
+            whole: asked,
+        };
+        self.state.lock().expect(NO_PANIC).is_over = true;
+        self.ask("finish", &asked, |line| match line {
+            Line::Finished(finished) => Some(Finished::heard(finished)),
+            _ => None,
+        })
+    }
+
+    fn abandon(self: Box<Self>) -> Result<()> {
+        self.end_all()?;
+        self.state.lock().expect(NO_PANIC).is_over = true;
+        self.ask("abandon", &self.about(), super::done)
+    }
+}
+
+const WRITING: &str = "sending";

@@ -1,0 +1,333 @@
+//! One connection to a door: HTTP/1.1 under TLS, one call after the other.
+//!
+//! hyper is asynchronous and the verbs of a store block, so each connection has a runtime of
+//! its own that runs while somebody waits for it, in that thread: what is protected and unprotected
+//! by N connections is done by N threads, and none exists for a connection that is idle.
+
+use super::Limits;
+use crate::{Error, Result, channel::Cancel, error::LOGIN};
+use godwit_sys::wait_readable;
+use godwit_trust::{
+    Authorities, Credential, Identity,
+    door::{self, Fingerprint, Wanted},
+};
+use hyper::{
+    Request, Response,
+    body::{Body, Bytes, Frame, Incoming},
+    client::conn::http1::{self, SendRequest},
+};
+use hyper_util::rt::TokioIo;
+use std::{
+    convert::Infallible,
+    future::{Future, poll_fn},
+    io,
+    net::TcpStream,
+    os::fd::AsFd,
+    pin::{Pin, pin},
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
+use tokio::{
+    runtime::{Builder, Runtime},
+    sync::mpsc,
+    task::JoinHandle,
+    time::timeout,
+};
+use tokio_openssl::SslStream;
+
+/// One connection, and the runtime that moves it.
+pub(super) struct Visit {
+    runtime: Runtime,
+    /// Away while a body is poured.
+    sender: Option<SendRequest<Sent>>,
+    waiting: Waiting,
+    /// The same socket, to see whether it was ended while nobody waited.
+    socket: TcpStream,
+    /// Who was met.
+    pub(super) peer: Identity,
+    /// What the key hashes to that was shown.
+    pub(super) key: Option<Fingerprint>,
+    pub(super) round_trip: Duration,
+}
+
+/// How a wait ends: by a deadline, or because somebody has cancelled.
+struct Waiting {
+    host: String,
+    stall: Duration,
+    cancel: Cancel,
+}
+
+/// What is shown, and whom it is shown to.
+pub(super) struct Showing<'a> {
+    pub(super) credential: &'a Credential,
+    pub(super) authorities: &'a Authorities,
+    pub(super) wanted: &'a Wanted,
+    pub(super) host: &'a str,
+}
+
+impl Visit {
+    /// Says who we are through a socket that leads to a door, and learns who is behind it.
+    pub(super) fn begin(socket: TcpStream, showing: &Showing<'_>, limits: &Limits) -> Result<Self> {
+        let at = &limits.at;
+        let lost = |cause| Error::Lost {
+            host: at.clone(),
+            during: LOGIN.into(),
+            cause,
+        };
+        let wrong = |cause| Error::Trust {
+            host: at.clone(),
+            cause: Box::new(cause),
+        };
+        let begun = Instant::now();
+        socket.set_nodelay(true).map_err(lost)?;
+        socket.set_nonblocking(true).map_err(lost)?;
+        let ours = socket.try_clone().map_err(lost)?;
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(lost)?;
+        let ssl = door::visit(showing.credential, showing.wanted, showing.host).map_err(wrong)?;
+        let waiting = Waiting {
+            host: at.clone(),
+            stall: limits.stall,
+            cancel: limits.cancel.clone(),
+        };
+        let inside = runtime.enter();
+        let socket = tokio::net::TcpStream::from_std(socket).map_err(lost)?;
+        drop(inside);
+        let mut tls = SslStream::new(ssl, socket).map_err(|error| lost(io::Error::other(error)))?;
+        runtime.block_on(waiting.over(LOGIN, async {
+            Pin::new(&mut tls)
+                .connect()
+                .await
+                .map_err(|error| match error.into_io_error() {
+                    Ok(cause) => lost(cause),
+                    Err(error) => wrong(door::refusal(&error)),
+                })
+        }))?;
+        let met = door::met(
+            tls.ssl(),
+            showing.wanted,
+            showing.authorities,
+            showing.credential,
+        );
+        let peer = met.map_err(wrong)?;
+        let key = door::key_shown(tls.ssl()).map_err(wrong)?;
+        let round_trip = begun.elapsed() / 2;
+        let (sender, connection) = runtime
+            .block_on(http1::handshake(TokioIo::new(tls)))
+            .map_err(|error| lost(io::Error::other(error)))?;
+        runtime.spawn(connection);
+        Ok(Self {
+            runtime,
+            sender: Some(sender),
+            waiting,
+            socket: ours,
+            peer,
+            key,
+            round_trip,
+        })
+    }
+
+    /// Tells whether the other side has ended it, or says what nobody asked.
+    pub(super) fn is_stale(&self) -> bool {
+        let readable = wait_readable([self.socket.as_fd()], Duration::ZERO);
+        self.sender.as_ref().is_none_or(SendRequest::is_closed)
+            || readable.is_ok_and(|[is_readable]| is_readable)
+    }
+
+    /// Asks, and waits for the beginning of the answer.
+    pub(super) fn ask(
+        &mut self,
+        request: Request<Sent>,
+        during: &str,
+    ) -> Result<Response<Incoming>> {
+        let (sender, waiting) = (self.sender.as_mut().expect(AT_HOME), &self.waiting);
+        self.runtime.block_on(waiting.over(during, async {
+            let answer = async {
+                sender.ready().await?;
+                sender.send_request(request).await
+            };
+            answer.await.map_err(|error| waiting.lost(during, error))
+        }))
+    }
+
+    /// Returns more of an answer; `None`: that was all.
+    pub(super) fn more(&self, body: &mut Incoming, during: &str) -> Result<Option<Bytes>> {
+        let waiting = &self.waiting;
+        self.runtime.block_on(waiting.over(during, async {
+            loop {
+                let frame = poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await;
+                match frame {
+                    None => return Ok(None),
+                    Some(Err(error)) => return Err(waiting.lost(during, error)),
+                    Some(Ok(frame)) => {
+                        if let Ok(bytes) = frame.into_data() {
+                            return Ok(Some(bytes));
+                        }
+                    }
+                }
+            }
+        }))
+    }
+}
+
+/// A request whose body is still being sent.
+pub(super) struct Pouring {
+    visit: Visit,
+    body: Option<mpsc::Sender<Bytes>>,
+    answer: JoinHandle<(SendRequest<Sent>, hyper::Result<Response<Incoming>>)>,
+}
+
+impl Pouring {
+    /// Begins to ask; `request` makes the request of a body.
+    pub(super) fn begin(mut visit: Visit, request: impl FnOnce(Sent) -> Request<Sent>) -> Self {
+        let (body, bytes) = mpsc::channel(BLOCKS_AHEAD);
+        let request = request(Sent::Stream(bytes));
+        let mut sender = visit.sender.take().expect(AT_HOME);
+        let answer = visit.runtime.spawn(async move {
+            let answer = async {
+                sender.ready().await?;
+                sender.send_request(request).await
+            };
+            let answer = answer.await;
+            (sender, answer)
+        });
+        Self {
+            visit,
+            body: Some(body),
+            answer,
+        }
+    }
+
+    /// Sends some of the body. `false`: the other side takes no more, and its answer says why.
+    pub(super) fn pour(&mut self, bytes: Bytes, during: &str) -> Result<bool> {
+        let Some(body) = &self.body else {
+            return Ok(false);
+        };
+        let waiting = &self.visit.waiting;
+        let sent = self
+            .visit
+            .runtime
+            .block_on(waiting.over(during, async { Ok(body.send(bytes).await.is_ok()) }))?;
+        if !sent || self.answer.is_finished() {
+            self.body = None;
+        }
+        Ok(sent)
+    }
+
+    /// Ends the body, and waits for the beginning of the answer.
+    pub(super) fn end(mut self, during: &str) -> Result<(Visit, Response<Incoming>)> {
+        self.body = None;
+        let (waiting, answer) = (&self.visit.waiting, &mut self.answer);
+        let (sender, answer) = self.visit.runtime.block_on(waiting.over(during, async {
+            answer.await.map_err(|error| Error::Lost {
+                host: waiting.host.clone(),
+                during: during.into(),
+                cause: io::Error::other(error),
+            })
+        }))?;
+        let answer = answer.map_err(|error| waiting.lost(during, error))?;
+        self.visit.sender = Some(sender);
+        Ok((self.visit, answer))
+    }
+}
+
+impl Waiting {
+    /// Waits for something to be done. Whoever cancels is not waited for by a descriptor: to look now
+    /// and then is as good, and costs nothing while bytes move.
+    async fn over<T>(&self, during: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let mut work = pin!(work);
+        let since = Instant::now();
+        loop {
+            self.cancel.check()?;
+            if let Ok(done) = timeout(LOOK_EVERY, work.as_mut()).await {
+                return done;
+            }
+            if since.elapsed() >= self.stall {
+                return Err(Error::Stalled {
+                    host: self.host.clone(),
+                    during: during.into(),
+                    waited: self.stall,
+                });
+            }
+        }
+    }
+
+    fn lost(&self, during: &str, error: hyper::Error) -> Error {
+        let cause = match error.is_incomplete_message() || error.is_closed() || error.is_canceled()
+        {
+            true => io::ErrorKind::UnexpectedEof.into(),
+            false => io_cause(error),
+        };
+        Error::Lost {
+            host: self.host.clone(),
+            during: during.into(),
+            cause,
+        }
+    }
+}
+
+/// Finds what the system said, beneath what hyper made of it.
+fn io_cause(error: hyper::Error) -> io::Error {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
+    while let Some(inner) = cause {
+        if let Some(found) = inner.downcast_ref::<io::Error>() {
+            return match found.raw_os_error() {
+                Some(code) => io::Error::from_raw_os_error(code),
+                None => io::Error::new(found.kind(), found.to_string()),
+            };
+        }
+        cause = inner.source();
+    }
+    io::Error::other(error)
+}
+
+/// The body of a request, or of an answer.
+pub enum Sent {
+    /// In one piece, or nothing.
+    Whole(Option<Bytes>),
+    /// As it comes; the sender is dropped at its end.
+    Stream(mpsc::Receiver<Bytes>),
+}
+
+impl Sent {
+    /// Returns the body that is these bytes.
+    pub fn whole(bytes: impl Into<Bytes>) -> Self {
+        Self::Whole(Some(bytes.into()).filter(|bytes| !bytes.is_empty()))
+    }
+}
+
+impl Body for Sent {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match &mut *self {
+            Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Stream(bytes) => bytes
+                .poll_recv(context)
+                .map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes)))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Self::Whole(None))
+    }
+
+    fn size_hint(&self) -> hyper::body::SizeHint {
+        match self {
+            Self::Whole(bytes) => {
+                let len = bytes.as_ref().map_or(0, Bytes::len) as u64;
+                hyper::body::SizeHint::with_exact(len)
+            }
+            Self::Stream(_) => hyper::body::SizeHint::default(),
+        }
+    }
+}
+
+/// Blocks of a body that wait to be sent.
+const BLOCKS_AHEAD: usize = 2;
+const AT_HOME: &str = "nobody asks while a body is poured";
+const LOOK_EVERY: Duration = Duration::from_millis(100);

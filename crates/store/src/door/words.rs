@@ -1,0 +1,384 @@
+//! What stands in calls of the door, and what it is here: each both ways, for client and server.
+
+use crate::{Can, Entry, Error, Finished, How, Kind, Result, Set, Space, Stat, Verified, Whole};
+use godwit_core::{Algorithm, Version};
+use godwit_wire::door::call::{self, Link, Name, Ranges, Refusal, Text, Time, Why};
+use std::{io, path::Path};
+
+/// Something that has a form in calls.
+pub trait Said: Sized {
+    /// That form.
+    type As;
+
+    /// Writes it.
+    fn say(&self) -> Self::As;
+
+    /// Reads it.
+    fn heard(said: Self::As) -> Self;
+}
+
+impl Said for Kind {
+    type As = call::Kind;
+
+    fn say(&self) -> call::Kind {
+        match self {
+            Self::File => call::Kind::File,
+            Self::Directory => call::Kind::Directory,
+            Self::Link => call::Kind::Link,
+            Self::Other => call::Kind::Other,
+        }
+    }
+
+    fn heard(said: call::Kind) -> Self {
+        match said {
+            call::Kind::File => Self::File,
+            call::Kind::Directory => Self::Directory,
+            call::Kind::Link => Self::Link,
+            call::Kind::Other => Self::Other,
+        }
+    }
+}
+
+impl Said for Stat {
+    type As = call::Stat;
+
+    fn say(&self) -> call::Stat {
+        call::Stat {
+            kind: self.kind.say(),
+            size: self.size,
+            mtime: self.mtime.map(Time),
+            mode: self.mode,
+            owner: self.owner.clone(),
+            group: self.group.clone(),
+            target: self.target.clone().map(Link),
+            unique: self.unique.clone(),
+        }
+    }
+
+    fn heard(said: call::Stat) -> Self {
+        Self {
+            kind: Kind::heard(said.kind),
+            size: said.size,
+            mtime: said.mtime.map(|time| time.0),
+            mode: said.mode,
+            owner: said.owner,
+            group: said.group,
+            target: said.target.map(|link| link.0),
+            unique: said.unique,
+        }
+    }
+}
+
+impl Said for Entry {
+    type As = call::Entry;
+
+    fn say(&self) -> call::Entry {
+        call::Entry {
+            path: Name(self.path.clone()),
+            stat: self.stat.say(),
+        }
+    }
+
+    fn heard(said: call::Entry) -> Self {
+        Self {
+            path: said.path.0,
+            stat: Stat::heard(said.stat),
+        }
+    }
+}
+
+impl Said for Version {
+    type As = call::Version;
+
+    fn say(&self) -> call::Version {
+        match self.clone() {
+            Self::Strong(digest) => call::Version::Strong(Text(digest)),
+            Self::Generation { server, name } => call::Version::Generation { server, name },
+            Self::Weak {
+                size,
+                mtime,
+                seen_at,
+            } => call::Version::Weak {
+                size,
+                mtime: Time(mtime),
+                seen_at: Time(seen_at),
+            },
+            Self::None => call::Version::None,
+        }
+    }
+
+    fn heard(said: call::Version) -> Self {
+        match said {
+            call::Version::Strong(digest) => Self::Strong(digest.0),
+            call::Version::Generation { server, name } => Self::Generation { server, name },
+            call::Version::Weak {
+                size,
+                mtime,
+                seen_at,
+            } => Self::Weak {
+                size,
+                mtime: mtime.0,
+                seen_at: seen_at.0,
+            },
+            call::Version::None => Self::None,
+        }
+    }
+}
+
+impl Said for How {
+    type As = call::How;
+
+    fn say(&self) -> call::How {
+        match self {
+            Self::New => call::How::New,
+            Self::Replace(version) => call::How::Replace(version.as_ref().map(Said::say)),
+            Self::InPlace => call::How::InPlace,
+            &Self::Append { writer, seq } => call::How::Append { writer, seq },
+        }
+    }
+
+    fn heard(said: call::How) -> Self {
+        match said {
+            call::How::New => Self::New,
+            call::How::Replace(version) => Self::Replace(version.map(Version::heard)),
+            call::How::InPlace => Self::InPlace,
+            call::How::Append { writer, seq } => Self::Append { writer, seq },
+        }
+    }
+}
+
+impl Said for Can {
+    type As = call::Can;
+
+    fn say(&self) -> call::Can {
+        call::Can {
+            any_order: self.any_order,
+            in_place: self.in_place,
+            append: self.append,
+            atomic: self.atomic,
+            resume: self.resume,
+            ranges: self.ranges,
+            write: self.write,
+            set_mtime: self.set_mtime,
+            set_mode: self.set_mode,
+            links: self.links,
+            space: self.space,
+            leaves: self.leaves,
+            digests: self.digests.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    fn heard(said: call::Can) -> Self {
+        Self {
+            any_order: said.any_order,
+            in_place: said.in_place,
+            append: said.append,
+            atomic: said.atomic,
+            resume: said.resume,
+            ranges: said.ranges,
+            write: said.write,
+            set_mtime: said.set_mtime,
+            set_mode: said.set_mode,
+            links: said.links,
+            space: said.space,
+            leaves: said.leaves,
+            // Those that a newer one has, and we do not know, are none for us.
+            digests: said.digests.iter().filter_map(|d| d.parse().ok()).collect(),
+        }
+    }
+}
+
+impl Said for Space {
+    type As = call::Space;
+
+    fn say(&self) -> call::Space {
+        call::Space {
+            total_bytes: self.total_bytes,
+            free_bytes: self.free_bytes,
+        }
+    }
+
+    fn heard(said: call::Space) -> Self {
+        Self {
+            total_bytes: said.total_bytes,
+            free_bytes: said.free_bytes,
+        }
+    }
+}
+
+impl Said for Set {
+    type As = (Option<u64>, Option<u32>, Option<Time>, Option<Link>);
+
+    fn say(&self) -> Self::As {
+        let link_to = self.link_to.clone().map(Link);
+        (self.length, self.mode, self.mtime.map(Time), link_to)
+    }
+
+    fn heard((length, mode, mtime, link_to): Self::As) -> Self {
+        Self {
+            length,
+            mode,
+            mtime: mtime.map(|time| time.0),
+            link_to: link_to.map(|link| link.0),
+        }
+    }
+}
+
+impl Said for Whole {
+    type As = call::AskFinish;
+
+    fn say(&self) -> call::AskFinish {
+        call::AskFinish {
+            size: self.size,
+            digest: self.digest.clone().map(Text),
+            mtime: self.mtime.map(Time),
+            mode: self.mode,
+        }
+    }
+
+    fn heard(said: call::AskFinish) -> Self {
+        Self {
+            size: said.size,
+            digest: said.digest.map(|digest| digest.0),
+            mtime: said.mtime.map(|time| time.0),
+            mode: said.mode,
+        }
+    }
+}
+
+impl Said for Finished {
+    type As = call::Finished;
+
+    fn say(&self) -> call::Finished {
+        call::Finished {
+            version: self.version.say(),
+            digests: self.digests.iter().cloned().map(Text).collect(),
+            verified: match &self.verified {
+                Verified::By(algorithm) => Some(algorithm.to_string()),
+                Verified::SizeOnly => None,
+            },
+            reread_bytes: self.reread_bytes,
+            in_place: self.in_place,
+        }
+    }
+
+    fn heard(said: call::Finished) -> Self {
+        let by = said.verified.and_then(|by| by.parse::<Algorithm>().ok());
+        Self {
+            version: Version::heard(said.version),
+            digests: said.digests.into_iter().map(|digest| digest.0).collect(),
+            verified: by.map_or(Verified::SizeOnly, Verified::By),
+            reread_bytes: said.reread_bytes,
+            in_place: said.in_place,
+        }
+    }
+}
+
+/// Returns the error about `path` that a refusal of `host` stands for.
+pub(super) fn refused(host: &str, path: &Path, refusal: Refusal) -> Error {
+    let Refusal {
+        why,
+        said,
+        differs,
+        missing,
+    } = refusal;
+    let (host, path) = (host.to_owned(), path.to_owned());
+    match why {
+        Why::Missing => Error::Missing { path },
+        Why::Exists => Error::Exists { path },
+        Why::IsDirectory => Error::IsDirectory { path },
+        Why::NotDirectory => Error::NotDirectory { path },
+        Why::NotEmpty => Error::NotEmpty { path },
+        Why::Denied => Error::Denied { path, said },
+        Why::NoSpace => Error::NoSpace { path, said },
+        Why::BadName => Error::BadName { path, why: said },
+        Why::Changed => Error::Changed { path, what: said },
+        Why::Corrupt => {
+            let (expected, found) = differs.unwrap_or_else(|| ("something else".into(), said));
+            Error::Corrupt {
+                path,
+                expected,
+                found,
+            }
+        }
+        Why::Incomplete => match missing {
+            Some((size, Ranges(missing))) => Error::Incomplete {
+                path,
+                size,
+                missing,
+            },
+            None => Error::Changed { path, what: said },
+        },
+        Why::Unsupported => Error::Unsupported {
+            what: "this".into(),
+            why: format!("{host} says: {said}"),
+        },
+        Why::Busy => Error::Busy {
+            host,
+            said,
+            again_in: None,
+        },
+        Why::Aborted | Why::Lost => Error::Lost {
+            host,
+            during: "doing what was asked".into(),
+            cause: io::Error::other(said),
+        },
+        Why::BadRequest => Error::PeerMisbehaved {
+            host,
+            what: format!("it does not understand us: {said}"),
+        },
+        _ => Error::Refused {
+            host,
+            code: Why::Other.status(),
+            said,
+        },
+    }
+}
+
+/// Returns what a visitor is told of an error. `said` is what a person may read of it, where the
+/// error itself would tell too much.
+pub fn refusal(error: &Error, said: String) -> Refusal {
+    let why = match error {
+        Error::Missing { .. } => Why::Missing,
+        Error::Exists { .. } => Why::Exists,
+        Error::IsDirectory { .. } => Why::IsDirectory,
+        Error::NotDirectory { .. } => Why::NotDirectory,
+        Error::NotEmpty { .. } => Why::NotEmpty,
+        Error::Denied { .. } => Why::Denied,
+        Error::NoSpace { .. } => Why::NoSpace,
+        Error::BadName { .. } => Why::BadName,
+        Error::Changed { .. } => Why::Changed,
+        Error::Corrupt { .. } => Why::Corrupt,
+        Error::Incomplete { .. } => Why::Incomplete,
+        Error::Unsupported { .. } => Why::Unsupported,
+        Error::Busy { .. } => Why::Busy,
+        Error::Canceled => Why::Aborted,
+        Error::Lost { .. } | Error::Stalled { .. } => Why::Lost,
+        Error::PeerMisbehaved { .. } => Why::BadRequest,
+        _ => Why::Other,
+    };
+    let differs = match error {
+        Error::Corrupt {
+            expected, found, ..
+        } => Some((expected.clone(), found.clone())),
+        _ => None,
+    };
+    let missing = match error {
+        Error::Incomplete { size, missing, .. } => Some((*size, Ranges(missing.clone()))),
+        _ => None,
+    };
+    Refusal {
+        why,
+        said,
+        differs,
+        missing,
+    }
+}
+
+/// Reads an algorithm that was asked for by name.
+pub fn algorithm(name: &str) -> Result<Algorithm> {
+    name.parse().map_err(|_| Error::Unsupported {
+        what: format!("{name} of a file"),
+        why: "no digest of that name is known".into(),
+    })
+}
