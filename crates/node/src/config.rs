@@ -25,8 +25,8 @@ use std::{
     time::Duration,
 };
 use values::{
-    Take, parse, parse_access, parse_addresses, parse_bool, parse_level, parse_list, parse_members,
-    parse_ports,
+    Take, parse, parse_access, parse_addresses, parse_bool, parse_doors, parse_level, parse_list,
+    parse_members, parse_ports,
 };
 
 /// All that a node needs to know.
@@ -40,6 +40,8 @@ pub struct Config {
     pub rights: Option<PathBuf>,
     /// Where FTP is spoken.
     pub ftp: Vec<SocketAddr>,
+    /// Where the door is.
+    pub https: Vec<SocketAddr>,
     /// The name in the greeting.
     pub host: String,
     /// What who does not say their name may do.
@@ -380,6 +382,7 @@ impl Config {
                 .map(Into::into),
             rights: file("node.rights"),
             ftp: take.one("ftp.listen", parse_addresses)?,
+            https: take.one("https.listen", parse_doors)?,
             host: take.text("ftp.host").into(),
             anonymous: take.one("anonymous.access", parse_access)?,
             limits,

@@ -5,10 +5,12 @@
 mod accounts;
 mod admission;
 mod config;
+mod door;
 mod failure;
 mod guarded;
 mod journal;
 mod listener;
+mod metrics;
 mod modules;
 mod ports;
 mod session;
@@ -30,10 +32,12 @@ use godwit_sys::why;
 use std::{io, net::SocketAddr, path::PathBuf};
 
 /// Where a node serves.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Addresses {
     /// FTP.
     pub ftp: Vec<SocketAddr>,
+    /// The door: HTTPS.
+    pub https: Vec<SocketAddr>,
 }
 
 /// Why a node cannot run.

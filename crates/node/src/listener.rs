@@ -4,8 +4,10 @@ use crate::{
     Addresses, Config, Error,
     accounts::Accounts,
     admission::{Admission, Admitted},
+    door,
     guarded::{Guarded, Rules},
     journal::Journal,
+    metrics::Metrics,
     modules::Modules,
     ports::Ports,
     session::Session,
@@ -41,6 +43,7 @@ pub(crate) struct Shared {
     pub(crate) journal: Journal,
     pub(crate) modules: Modules,
     pub(crate) transfers: AtomicU64,
+    pub(crate) metrics: Metrics,
     /// Whoever comes was let in by somebody else, as the account of this process.
     pub(crate) is_let_in: bool,
     host: String,
@@ -80,6 +83,7 @@ impl Shared {
             journal,
             modules: Modules::new(&config.modules),
             transfers: AtomicU64::new(1),
+            metrics: Metrics::default(),
             is_let_in,
             host: host_name(&config.host),
             config,
@@ -99,6 +103,17 @@ impl Shared {
     /// are not finished are apart from those of other identities.
     pub(crate) fn dir_of(&self, account: &str, who: &Identity) -> godwit_store::Result<Guarded> {
         let dir = self.accounts.dir(Some(account), who.subject())?;
+        Ok(Guarded::new(dir, Some(who.clone()), self.rules.clone()))
+    }
+
+    /// Returns the export as those see it who do not say who they are, whatever rights say.
+    pub(crate) fn dir_of_node(&self) -> &Dir {
+        &self.dir
+    }
+
+    /// Returns the export as this node sees it itself, for somebody who may do the same.
+    pub(crate) fn dir_of_guest(&self, who: &Identity) -> godwit_store::Result<Guarded> {
+        let dir = self.accounts.dir(None, who.subject())?;
         Ok(Guarded::new(dir, Some(who.clone()), self.rules.clone()))
     }
 
@@ -132,12 +147,18 @@ impl Node {
             let listener = bind(address).map_err(|cause| Error::Listen { address, cause })?;
             listeners.push((address, listener));
         }
+        let mut doors = Vec::new();
+        for &address in &config.https {
+            let door = bind(address).map_err(|cause| Error::Listen { address, cause })?;
+            doors.push(door);
+        }
         // Its key may be root's alone.
         let mut trust = Trust::begin(
             config.trust.clone(),
             config.cluster.clone(),
             config.kerberos.clone(),
             accounts.steward(),
+            config.state.as_deref(),
         )
         .map_err(Error::Trust)?;
         accounts.give_up_root(config.state.as_deref())?;
@@ -151,7 +172,7 @@ impl Node {
         let admission = Admission::new(sessions, shared.config.limits.sessions_per_address);
         let mut node = Self {
             admission,
-            addresses: Addresses { ftp: Vec::new() },
+            addresses: Addresses::default(),
             listeners: Vec::new(),
             shared,
         };
@@ -159,9 +180,16 @@ impl Node {
             node.listen(listener)
                 .map_err(|cause| Error::Listen { address, cause })?;
         }
+        if !doors.is_empty() {
+            let most = usize::try_from(descriptors.saturating_sub(OURS) / 2).unwrap_or(usize::MAX);
+            let (addresses, keeper) =
+                door::begin(&node.shared, doors, most).map_err(Error::Start)?;
+            node.addresses.https = addresses;
+            node.listeners.push(keeper);
+        }
         node.sweep_daily().map_err(Error::Start)?;
         tracing::info!(
-            export = %node.shared.config.export.display(), ftp = ?node.addresses.ftp,
+            export = %node.shared.config.export.display(), ftp = ?node.addresses.ftp, https = ?node.addresses.https,
             sessions, descriptors, "serve"
         );
         Ok(node)

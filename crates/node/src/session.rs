@@ -16,7 +16,12 @@ mod through;
 mod trust;
 
 use crate::{
-    failure::failure, guarded::Guarded, journal::Transfer, listener::Shared, ports::Held,
+    failure::failure,
+    guarded::Guarded,
+    journal::Transfer,
+    listener::Shared,
+    metrics::{Direction, Proto},
+    ports::Held,
     stripes::Stripes,
 };
 use godwit_store::{
@@ -305,14 +310,19 @@ impl Session {
         Ok(())
     }
 
-    /// Writes down how a transfer went.
+    /// Writes down and counts how a transfer went.
     fn note(
         &self,
+        direction: Direction,
         (source, target): (&dyn fmt::Display, &dyn fmt::Display),
         seconds: f64,
         streams: usize,
         came_to: Result<u64, &str>,
     ) {
+        match came_to {
+            Ok(bytes) => self.shared.metrics.moved(direction, Proto::Ftp, bytes),
+            Err(_) => self.shared.metrics.failed("transfer"),
+        }
         self.shared.journal.note(|| Transfer {
             when: now(),
             user: self.machine.user().unwrap_or_default(),

@@ -6,13 +6,15 @@
 
 use crate::{Config, Error, config};
 use godwit_sys::Steward;
-use godwit_trust::{Authorities, Credential, Gridmap, Identity, Kerberos, LOG};
+use godwit_trust::{
+    Authorities, Credential, Gridmap, Home, Identity, Kerberos, LOG, door::Doorway,
+};
 use std::{
     env, io,
     net::IpAddr,
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
-    time::SystemTime,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, SystemTime},
 };
 
 /// What is configured, or found where everybody keeps it.
@@ -27,6 +29,16 @@ pub(crate) struct Trust {
     /// Opens a key that root alone may read.
     steward: Option<Steward>,
     kept: Mutex<Option<Kept>>,
+    /// Who knows this node by its key, and whom it knows so.
+    home: Option<Home>,
+    door: Mutex<Door>,
+}
+
+/// What is shown at the door.
+#[derive(Debug, Default)]
+struct Door {
+    own: Option<Credential>,
+    way: Option<Arc<Doorway>>,
 }
 
 /// Who we are, as it was last read.
@@ -45,6 +57,7 @@ impl Trust {
         cluster: config::Cluster,
         kerberos: config::Kerberos,
         steward: Option<&Steward>,
+        state: Option<&Path>,
     ) -> godwit_trust::Result<Self> {
         let is_named = config.certificate.is_some() || config.authorities.is_some();
         let mut trust = Self {
@@ -56,6 +69,8 @@ impl Trust {
             offers_tls: false,
             steward: steward.cloned(),
             kept: Mutex::default(),
+            home: state.map(Home::at),
+            door: Mutex::default(),
         };
         if let Ok(Some(host)) = trust.host() {
             trust.offers_tls = true;
@@ -82,6 +97,40 @@ impl Trust {
     /// Returns what shows clients of TLS which host this is: not what speaks for a person.
     pub(crate) fn host(&self) -> godwit_trust::Result<Option<Credential>> {
         Ok(self.credential()?.filter(|ours| !ours.is_proxy()))
+    }
+
+    /// Returns the door, with what is to be shown now: what shows which host this is, and the key of
+    /// this node for those who pinned it.
+    pub(crate) fn door(&self) -> godwit_trust::Result<Arc<Doorway>> {
+        let host = self.host()?;
+        let mut door = self.door.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = match door.own.clone() {
+            Some(own) => own,
+            None => match &self.home {
+                Some(home) => home.key_or_new()?,
+                // Known to nobody; good enough to protect what is said.
+                None => godwit_trust::lab::throw_away(OWN_LIFETIME)?,
+            },
+        };
+        let own = door.own.insert(own).clone();
+        let usual = host.unwrap_or_else(|| own.clone());
+        let own = [own];
+        let member = match &self.cluster.key {
+            Some(file) => Some(Credential::from_cluster_key(file)?),
+            None => None,
+        };
+        let member = member.as_ref();
+        let is_it = |way: &&Arc<Doorway>| way.shows(&usual, &own, member);
+        if let Some(way) = door.way.as_ref().filter(is_it) {
+            return Ok(Arc::clone(way));
+        }
+        let way = Arc::new(Doorway::of(&usual, &own, member)?);
+        Ok(Arc::clone(door.way.insert(way)))
+    }
+
+    /// Returns where the nodes stand that are known by their keys.
+    pub(crate) fn home(&self) -> Option<&Home> {
+        self.home.as_ref()
     }
 
     /// Tells whether TLS is worth a try.
@@ -293,16 +342,27 @@ impl Trust {
         }
     }
 
+    /// Returns the account of a node that joined, if the gridmap says one: whoever invites somebody
+    /// shares what they have themselves.
+    pub(crate) fn account_of_peer(&self, who: &Identity) -> Result<Option<String>, String> {
+        Ok(self.read_gridmap()?.and_then(|map| map.account(who)))
+    }
+
+    /// Returns what the gridmap says now, if there is one; or what may be told of why it cannot be read.
+    fn read_gridmap(&self) -> Result<Option<Gridmap>, String> {
+        let read = self.gridmap().map(|path| Gridmap::read(&path)).transpose();
+        read.map_err(|error| {
+            tracing::error!(%error, "cannot read the gridmap: nobody whom it names can log in");
+            format!("this node cannot read its gridmap; {LOG}.")
+        })
+    }
+
     /// Returns the account of somebody who proved who they are, or why there is
     /// none, without telling where our files are. `wanted` is the name that they said.
     pub(crate) fn account(&self, who: &Identity, wanted: &str) -> Result<String, String> {
         let wanted = (wanted != MAPPED).then_some(wanted);
         let mut because = "there is no gridmap";
-        if let Some(path) = self.gridmap() {
-            let map = Gridmap::read(&path).map_err(|error| {
-                tracing::error!(%error, "cannot read the gridmap: nobody whom it names can log in");
-                format!("this node cannot read its gridmap; {LOG}.")
-            })?;
+        if let Some(map) = self.read_gridmap()? {
             let account = match wanted {
                 None => map.account(who),
                 Some(name) => map.accounts(who).into_iter().find(|known| known == name),
@@ -383,7 +443,8 @@ fn variable(name: &str) -> Option<PathBuf> {
         .map(Into::into)
 }
 
+const OWN_LIFETIME: Duration = Duration::from_secs(3650 * 86_400);
 /// Where machines have their keys.
 const KEYTAB: &str = "/etc/krb5.keytab";
 /// GCT: whichever account the gridmap names first.
-const MAPPED: &str = ":globus-mapping:";
+pub(crate) const MAPPED: &str = ":globus-mapping:";

@@ -12,7 +12,7 @@ pub struct Key {
 }
 
 /// Every key there is.
-pub const KEYS: [Key; 37] = [
+pub const KEYS: [Key; 38] = [
     Key {
         name: "node.export",
         default: ".",
@@ -37,6 +37,11 @@ pub const KEYS: [Key; 37] = [
         name: "ftp.listen",
         default: "[::]:2811",
         about: "addresses with ports, separated by commas",
+    },
+    Key {
+        name: "https.listen",
+        default: "",
+        about: "addresses with ports, separated by commas, of the door for other godwits; empty: none",
     },
     Key {
         name: "ftp.host",

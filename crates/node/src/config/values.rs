@@ -113,6 +113,14 @@ pub(super) fn parse_addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
     }
 }
 
+/// The same, and there need be none.
+pub(super) fn parse_doors(text: &str) -> Result<Vec<SocketAddr>, String> {
+    match text.trim() {
+        "" => Ok(Vec::new()),
+        text => parse_addresses(text),
+    }
+}
+
 /// `HOST:PORT`, with commas between.
 pub(super) fn parse_members(text: &str) -> Result<Vec<Url>, String> {
     let one = |part: &str| {

@@ -5,7 +5,7 @@ use super::{
     publish::{Plan, Verdict, blake3},
     send::channel_mode,
 };
-use crate::{failure::failure, ports::Held};
+use crate::{failure::failure, metrics::Direction, ports::Held};
 use godwit_core::{Algorithm, Digest, Extents};
 use godwit_store::{
     Checks, Error, Finished, Given, How, Result, SMALL_BYTES, Sink, Store, Whole, Write,
@@ -53,6 +53,7 @@ impl Session {
         }
         let came_to = received.as_ref().map(|(_, bytes)| *bytes);
         self.note(
+            Direction::In,
             (&self.peer, &path.display()),
             seconds,
             streams,

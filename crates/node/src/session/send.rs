@@ -1,7 +1,7 @@
 //! `RETR`: files out.
 
 use super::{Links, Session, now};
-use crate::failure::failure;
+use crate::{failure::failure, metrics::Direction};
 use godwit_core::{Algorithm, Digest, Extents};
 use godwit_store::{
     Checks, Error, Kind, Nowhere, Result, SMALL_BYTES, Small, Stat, Store, Tuned, Width,
@@ -93,6 +93,7 @@ impl Session {
         }
         let came_to = sent.as_ref().map(|(_, bytes)| *bytes);
         self.note(
+            Direction::Out,
             (&path.display(), &self.peer),
             seconds,
             streams,

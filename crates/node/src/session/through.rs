@@ -3,6 +3,7 @@
 use super::{Links, Session, TICK_NEVER, now, send::channel_mode};
 use crate::{
     failure::failure,
+    metrics::Direction,
     modules::{Fault, Turn},
 };
 use godwit_core::{Algorithm, Block, Digest, Extents, Hashing};
@@ -34,7 +35,11 @@ impl Session {
             self.links = Links::Done;
         }
         self.after_transfer(leg.mode);
-        let ends = (path.display().to_string(), self.peer.to_string());
+        let ends = (
+            Direction::Out,
+            path.display().to_string(),
+            self.peer.to_string(),
+        );
         self.tell_of(ends, through, begun, &sent);
         sent.map(Answer::Sent)
     }
@@ -49,7 +54,11 @@ impl Session {
         let begun = Instant::now();
         let received = self.take_through(path, through, give, leg);
         let links = self.after_transfer(leg.mode);
-        let ends = (self.peer.to_string(), path.display().to_string());
+        let ends = (
+            Direction::In,
+            self.peer.to_string(),
+            path.display().to_string(),
+        );
         self.tell_of(ends, through, begun, &received);
         match received {
             Ok(outcome) => Ok(Answer::Sent(outcome)),
@@ -60,7 +69,7 @@ impl Session {
 
     fn tell_of(
         &self,
-        (source, target): (String, String),
+        (direction, source, target): (Direction, String, String),
         through: &Through,
         begun: Instant,
         came_to: &Told<Outcome>,
@@ -87,7 +96,7 @@ impl Session {
                 );
             }
         }
-        self.note((&source, &target), seconds, 1, came_to);
+        self.note(direction, (&source, &target), seconds, 1, came_to);
     }
 
     /// A program has the rights of the node, which must not be more than those of who asks.

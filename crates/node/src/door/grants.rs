@@ -1,0 +1,75 @@
+//! Rights that somebody hands on: one file, to be read by whoever shows a secret, for a while.
+//!
+//! So a node draws from another for a client of both, without a byte through the client and without
+//! its key.
+
+use super::{Known, said};
+use godwit_trust::unguessable;
+use godwit_wire::door::call::{AskRead, Grant, Refusal, Why};
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// Those that count.
+#[derive(Debug, Default)]
+pub(crate) struct Grants(Mutex<HashMap<String, Granted>>);
+
+#[derive(Debug)]
+struct Granted {
+    by: Known,
+    path: PathBuf,
+    until: Instant,
+}
+
+impl Grants {
+    /// Grants a file that somebody may read to whoever shows what comes back.
+    pub(super) fn grant(
+        &self,
+        by: &Known,
+        path: PathBuf,
+        lasts: Duration,
+    ) -> Result<Grant, Refusal> {
+        let secret = unguessable().map_err(|error| said(Why::Other, error.to_string()))?;
+        let granted = Granted {
+            by: by.clone(),
+            path,
+            until: Instant::now() + lasts.min(LONGEST),
+        };
+        let mut grants = self.all();
+        if grants.len() >= GRANTS_MAX {
+            return Err(said(Why::Busy, "too many grants are out".into()));
+        }
+        grants.insert(secret.clone(), granted);
+        Ok(Grant { secret })
+    }
+
+    /// Returns whose right somebody shows, who asks for nothing else than what was granted.
+    pub(super) fn shown(&self, secret: &str, asked: &AskRead) -> Result<Known, Refusal> {
+        let grants = self.all();
+        let granted = grants
+            .get(secret)
+            .filter(|granted| granted.until > Instant::now());
+        let refused = |why: &str| said(Why::Denied, why.into());
+        let granted = granted.ok_or_else(|| refused("what was granted is over, or never was"))?;
+        match asked.files.iter().all(|file| file.path.0 == granted.path) {
+            true => Ok(granted.by.clone()),
+            false => Err(refused("another file was granted")),
+        }
+    }
+
+    /// Forgets what is over.
+    pub(super) fn forget_old(&self) {
+        let now = Instant::now();
+        self.all().retain(|_, granted| granted.until > now);
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<String, Granted>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+const LONGEST: Duration = Duration::from_secs(6 * 3600);
+const GRANTS_MAX: usize = 100_000;

@@ -1,0 +1,399 @@
+//! The door: one port, HTTPS, for all that nodes say to each other.
+//!
+//! hyper takes connections and cuts requests, a few threads for all of them; what a request wants
+//! of the store blocks, so it has a thread from a bounded pool while it lasts. Who comes is judged once
+//! a connection. Nothing here decides about data: each call is a verb of the store.
+
+mod calls;
+mod grants;
+mod health;
+mod peers;
+mod reading;
+mod reply;
+mod uploads;
+mod writing;
+
+use crate::{
+    admission::{Admission, Admitted},
+    config::Access,
+    failure::failure,
+    guarded::Guarded,
+    listener::Shared,
+    trust::MAPPED,
+};
+use godwit_store::door::{Sent, words::refusal};
+use godwit_sys::why;
+use godwit_trust::{
+    Identity,
+    door::{self, Fingerprint, SslRef},
+};
+use godwit_wire::door::call::{Refusal, Why};
+use grants::Grants;
+use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use reply::Reply;
+use std::{
+    convert::Infallible,
+    future::poll_fn,
+    io,
+    net::{SocketAddr, TcpListener},
+    pin::{Pin, pin},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    task::Poll,
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+use tokio::{
+    net::TcpStream,
+    runtime::{Builder, Handle, Runtime},
+    sync::watch,
+    time::timeout,
+};
+use tokio_openssl::SslStream;
+use uploads::Uploads;
+
+/// What all connections share.
+#[derive(Debug)]
+pub(crate) struct Door {
+    pub(super) shared: Arc<Shared>,
+    pub(super) uploads: Uploads,
+    pub(super) grants: Grants,
+    pub(super) runtime: Handle,
+    requests: AtomicU64,
+}
+
+/// Who is at the other end of a connection.
+#[derive(Debug)]
+struct Visitor {
+    peer: SocketAddr,
+    /// What the key that was shown hashes to.
+    key: Option<Fingerprint>,
+    /// What may be done, or why nothing.
+    access: Result<Known, Refusal>,
+}
+
+/// Somebody who may do something.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    /// `None`: somebody who does not say who they are.
+    who: Option<Identity>,
+    account: Option<String>,
+    pub(super) dir: Guarded,
+    may_write: bool,
+}
+
+impl Known {
+    /// Under which name the uploads of this person are kept.
+    fn owner(&self) -> &str {
+        self.who.as_ref().map_or("", Identity::subject)
+    }
+}
+
+/// Begins to take connections; returns where, and the thread that ends when the node has stopped
+/// and nobody is left.
+pub(crate) fn begin(
+    shared: &Arc<Shared>,
+    listeners: Vec<TcpListener>,
+    connections_max: usize,
+) -> io::Result<(Vec<SocketAddr>, JoinHandle<()>)> {
+    let workers = thread::available_parallelism().map_or(2, usize::from);
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(workers.clamp(2, WORKERS_MAX))
+        .max_blocking_threads(CALLS_MAX)
+        .thread_stack_size(STACK_BYTES)
+        .thread_name("door")
+        .enable_all()
+        .build()?;
+    let door = Arc::new(Door {
+        shared: Arc::clone(shared),
+        uploads: Uploads::default(),
+        grants: Grants::default(),
+        runtime: runtime.handle().clone(),
+        requests: AtomicU64::new(1),
+    });
+    let admission = Admission::new(connections_max, connections_max);
+    let (drain, draining) = watch::channel(());
+    let mut addresses = Vec::new();
+    for listener in listeners {
+        listener.set_nonblocking(true)?;
+        addresses.push(listener.local_addr()?);
+        let inside = runtime.enter();
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        drop(inside);
+        let accept = Accept {
+            door: Arc::clone(&door),
+            admission: Arc::clone(&admission),
+            draining: draining.clone(),
+        };
+        runtime.spawn(accept.all(listener));
+    }
+    let thread = thread::Builder::new()
+        .name("doorkeeper".into())
+        .stack_size(STACK_BYTES)
+        .spawn(move || keep(runtime, &door, &admission, drain))?;
+    Ok((addresses, thread))
+}
+
+/// Waits until the node is to stop, and then until the last request has been answered.
+fn keep(runtime: Runtime, door: &Door, admission: &Admission, drain: watch::Sender<()>) {
+    let stop = &door.shared.stop;
+    while !stop.is_draining() {
+        let _ = godwit_sys::wait_readable([stop.draining()], SWEEP_EVERY);
+        door.uploads.forget_idle();
+        door.grants.forget_old();
+    }
+    drop(drain);
+    let grace = door.shared.config.limits.grace;
+    let mut left = grace;
+    while !left.is_zero() && !stop.is_ending() && !admission.wait_until_empty(left.min(LOOK_EVERY))
+    {
+        left = left.saturating_sub(LOOK_EVERY);
+    }
+    // What is being written is kept by its upload.
+    runtime.shutdown_timeout(LAST_WORDS);
+}
+
+struct Accept {
+    door: Arc<Door>,
+    admission: Arc<Admission>,
+    draining: watch::Receiver<()>,
+}
+
+impl Accept {
+    async fn all(self, listener: tokio::net::TcpListener) {
+        let mut draining = self.draining.clone();
+        loop {
+            let mut drained = pin!(draining.changed());
+            let accepted = poll_fn(|context| match drained.as_mut().poll(context) {
+                Poll::Ready(_) => Poll::Ready(None),
+                Poll::Pending => listener.poll_accept(context).map(Some),
+            });
+            match accepted.await {
+                None => return,
+                Some(Ok((stream, peer))) => self.take(stream, peer),
+                Some(Err(error)) => {
+                    tracing::debug!(error = why(&error), "lost before it was accepted");
+                    // Of what runs out, others must give back first.
+                    tokio::time::sleep(OUT_OF_BREATH).await;
+                }
+            }
+        }
+    }
+
+    fn take(&self, stream: TcpStream, peer: SocketAddr) {
+        match self.admission.admit(peer.ip().to_canonical()) {
+            Ok(admitted) => {
+                let door = Arc::clone(&self.door);
+                let draining = self.draining.clone();
+                tokio::spawn(attend(door, stream, peer, admitted, draining));
+            }
+            Err(why) => tracing::warn!(%peer, why, "turned away"),
+        }
+    }
+}
+
+/// One connection, to its end.
+async fn attend(
+    door: Arc<Door>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    admitted: Admitted,
+    mut draining: watch::Receiver<()>,
+) {
+    let _admitted = admitted;
+    let _ = stream.set_nodelay(true);
+    let tls = match timeout(HANDSHAKE, meet(&door, stream)).await {
+        Ok(Ok(tls)) => tls,
+        Ok(Err(error)) => {
+            tracing::info!(%peer, error, "no TLS");
+            return;
+        }
+        Err(_) => {
+            tracing::info!(%peer, "no TLS within {} s", HANDSHAKE.as_secs());
+            return;
+        }
+    };
+    let visitor = Arc::new(door.visitor(&tls, peer));
+    // From the end of an answer to the end of the next headers: hyper does not tell whether somebody
+    // has not begun to ask, or does so slowly.
+    let idle = door.shared.config.limits.idle;
+    let answer = service_fn(move |request| {
+        let (door, visitor) = (Arc::clone(&door), Arc::clone(&visitor));
+        async move { Ok::<_, Infallible>(answer(door, visitor, request).await) }
+    });
+    let mut connection = pin!(
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(idle)
+            .max_headers(HEADERS_MAX)
+            .max_buf_size(BUFFER_BYTES)
+            .serve_connection(TokioIo::new(tls), answer)
+    );
+    let mut is_draining = false;
+    let ended = poll_fn(|context| {
+        if !is_draining && pin!(draining.changed()).poll(context).is_ready() {
+            is_draining = true;
+            connection.as_mut().graceful_shutdown();
+        }
+        connection.as_mut().poll(context)
+    });
+    if let Err(error) = ended.await {
+        tracing::debug!(%peer, %error, "a connection ended");
+    }
+}
+
+async fn meet(door: &Door, stream: TcpStream) -> Result<SslStream<TcpStream>, String> {
+    let way = door
+        .shared
+        .trust
+        .door()
+        .map_err(|error| error.to_string())?;
+    let ssl = way.open().map_err(|error| error.to_string())?;
+    let mut tls = SslStream::new(ssl, stream).map_err(|error| error.to_string())?;
+    let met = Pin::new(&mut tls).accept().await;
+    met.map_err(|error| door::refusal(&error).to_string())?;
+    Ok(tls)
+}
+
+impl Door {
+    fn visitor(&self, tls: &SslStream<TcpStream>, peer: SocketAddr) -> Visitor {
+        let key = door::key_shown(tls.ssl());
+        let access = match &key {
+            Ok(None) => match door::member_visitor(tls.ssl()) {
+                Some(member) => self.known(member),
+                None => self.nobody(),
+            },
+            Ok(Some(key)) => self.shown(tls.ssl(), key),
+            Err(error) => Err(said(Why::Denied, error.told())),
+        };
+        match &access {
+            Ok(known) => {
+                tracing::debug!(%peer, who = known.owner(), account = known.account, "visit")
+            }
+            Err(refusal) => {
+                let by = if matches!(key, Ok(None)) {
+                    "nothing"
+                } else {
+                    "certificate"
+                };
+                self.shared.metrics.denied(by);
+                tracing::info!(%peer, why = refusal.said, "a visitor may do nothing");
+            }
+        }
+        let key = key.ok().flatten();
+        Visitor { peer, key, access }
+    }
+
+    /// Who shows a key is a peer, or somebody for whom an authority vouches.
+    fn shown(&self, ssl: &SslRef, key: &Fingerprint) -> Result<Known, Refusal> {
+        let trust = &self.shared.trust;
+        let denied = |error: godwit_trust::Error| {
+            tracing::info!(%error, "a visitor is not known");
+            said(Why::Denied, error.told())
+        };
+        let peer = trust.home().map(|home| home.peer_with(key)).transpose();
+        if let Some(peer) = peer.map_err(denied)?.flatten() {
+            return self.peer(&peer.name);
+        }
+        let authorities = trust.authorities_if_any();
+        self.known(door::vouched_visitor(ssl, &authorities).map_err(denied)?)
+    }
+
+    /// A node that joined acts as the account of this one, or as what the gridmap says.
+    fn peer(&self, name: &str) -> Result<Known, Refusal> {
+        let who = door::peer(name);
+        let account = self.shared.trust.account_of_peer(&who);
+        let account = account.map_err(|why| said(Why::Denied, why))?;
+        let dir = match &account {
+            Some(account) => self.shared.dir_of(account, &who),
+            None => self.shared.dir_of_guest(&who),
+        };
+        Ok(Known {
+            who: Some(who),
+            account,
+            dir: dir.map_err(|error| refused(&error))?,
+            may_write: true,
+        })
+    }
+
+    fn known(&self, who: Identity) -> Result<Known, Refusal> {
+        let account = self.shared.trust.account(&who, MAPPED);
+        let account = account.map_err(|why| said(Why::Denied, why))?;
+        let dir = self.shared.dir_of(&account, &who);
+        let dir = dir.map_err(|error| refused(&error))?;
+        Ok(Known {
+            who: Some(who),
+            account: Some(account),
+            dir,
+            may_write: true,
+        })
+    }
+
+    fn nobody(&self) -> Result<Known, Refusal> {
+        let access = self.shared.config.anonymous;
+        if access == Access::None {
+            let why = "this node wants to know who you are: show a certificate";
+            return Err(said(Why::Denied, why.into()));
+        }
+        Ok(Known {
+            who: None,
+            account: None,
+            dir: self.shared.dir_of_anybody(),
+            may_write: access == Access::Write || self.shared.asks_rights(),
+        })
+    }
+}
+
+/// Answers one request, in a thread that may wait.
+async fn answer(
+    door: Arc<Door>,
+    visitor: Arc<Visitor>,
+    request: Request<Incoming>,
+) -> Response<Sent> {
+    let (begun_at, method) = (Instant::now(), request.method().clone());
+    let number = door.requests.fetch_add(1, Relaxed);
+    let (reply, begun) = Reply::new(&door, &request, number);
+    let id = reply.id().to_owned();
+    let runtime = door.runtime.clone();
+    let working = Arc::clone(&door);
+    runtime.spawn_blocking(move || {
+        let span = tracing::info_span!("request", id = reply.id(), peer = %visitor.peer);
+        let _inside = span.enter();
+        calls::answer(&working, &visitor, request, reply);
+    });
+    let answer = begun.await.unwrap_or_else(|_| reply::broken(&id));
+    let code = answer.status().as_u16();
+    door.shared
+        .metrics
+        .answered(method.as_str(), code, begun_at.elapsed());
+    answer
+}
+
+/// What is told of an error of the store.
+fn refused(error: &godwit_store::Error) -> Refusal {
+    refusal(error, failure(error).said)
+}
+
+fn said(why: Why, said: String) -> Refusal {
+    Refusal {
+        why,
+        said,
+        ..Refusal::default()
+    }
+}
+
+/// Threads that cut requests and protect bytes.
+const WORKERS_MAX: usize = 8;
+/// Requests that have a thread at once; others wait.
+const CALLS_MAX: usize = 512;
+const STACK_BYTES: usize = 512 << 10;
+const HANDSHAKE: Duration = Duration::from_secs(20);
+const HEADERS_MAX: usize = 64;
+const BUFFER_BYTES: usize = 512 << 10;
+const OUT_OF_BREATH: Duration = Duration::from_millis(50);
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+const LAST_WORDS: Duration = Duration::from_secs(5);
+const SWEEP_EVERY: Duration = Duration::from_secs(60);

@@ -1,0 +1,63 @@
+//! Who joins by an invite, and who leaves.
+
+use super::{Door, Visitor, calls::read, reply::Reply, said};
+use godwit_trust::{Error, Peer};
+use godwit_wire::door::call::{AskJoin, Line, Refusal, Why};
+use hyper::body::Incoming;
+use std::time::SystemTime;
+
+/// Takes an invite back, and notes the key of whoever brought it.
+pub(super) fn join(door: &Door, visitor: &Visitor, mut body: Incoming, reply: Reply) {
+    let asked = read(&reply, &mut body);
+    let joined = asked.and_then(|asked: AskJoin| {
+        let trust = &door.shared.trust;
+        let home = trust.home().ok_or_else(|| {
+            said(
+                Why::Unsupported,
+                "this node keeps no state, so nobody can join it (--state)".into(),
+            )
+        })?;
+        let key = visitor
+            .key
+            .ok_or_else(|| said(Why::Denied, "whoever joins must show a key".into()))?;
+        let peer = Peer {
+            name: asked.name,
+            key,
+            addresses: asked.addresses,
+        };
+        let denied = |error: Error| {
+            tracing::warn!(peer = %visitor.peer, name = peer.name, %error, "nobody joined");
+            said(Why::Denied, error.told())
+        };
+        home.join(&asked.secret, &peer, SystemTime::now())
+            .map_err(denied)?;
+        tracing::info!(peer = %visitor.peer, name = peer.name, %key, "joined");
+        Ok(())
+    });
+    answer(reply, joined);
+}
+
+/// Forgets whoever asks for that.
+pub(super) fn leave(door: &Door, visitor: &Visitor, reply: Reply) {
+    let nobody = || said(Why::Denied, "who leaves must have joined".into());
+    let left = || {
+        let home = door.shared.trust.home().ok_or_else(nobody)?;
+        let key = visitor.key.as_ref().ok_or_else(nobody)?;
+        let other = |error: Error| said(Why::Other, error.told());
+        let peer = home.peer_with(key).map_err(other)?.ok_or_else(nobody)?;
+        home.remove(&peer.name).map_err(other)?;
+        tracing::info!(name = peer.name, %key, "left");
+        Ok(())
+    };
+    let left = left();
+    answer(reply, left);
+}
+
+fn answer(reply: Reply, outcome: Result<(), Refusal>) {
+    let mut lines = reply.lines();
+    if outcome.is_ok() {
+        // Who does not hear it asks again, and is told.
+        let _ = lines.say(&Line::Done);
+    }
+    lines.end(outcome);
+}

@@ -1,0 +1,271 @@
+//! Bytes out: a file as every client of HTTP reads it, and packs.
+
+use super::{
+    Door, Known,
+    calls::{Asked, entity_tag, read},
+    refused,
+    reply::{Pipe, Reply},
+    said,
+};
+use crate::metrics::{Direction, Metrics, Proto};
+use godwit_core::{Block, Extents, Leaves, Piece};
+use godwit_store::{
+    Error, Kind, Lying, Result, Store, Take,
+    door::{Sent, words::Said},
+};
+use godwit_wire::{
+    door::{
+        PACK_TYPE,
+        call::{self, AskRead, Ended, Text, Why},
+        pack::{self, HEADER_BYTES},
+        range::{self, Asked as Wanted},
+    },
+    time::HttpDate,
+};
+use hyper::{
+    Method, Response, StatusCode,
+    body::{Bytes, Incoming},
+    header::{
+        ACCEPT_RANGES, ALLOW, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, IF_RANGE,
+        LAST_MODIFIED, RANGE,
+    },
+};
+use std::{
+    ops::Range,
+    path::Path,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+/// `GET` and `HEAD` of a file.
+pub(super) fn file(asked: Asked<'_>, method: &Method, path: &Path) {
+    if !matches!(*method, Method::GET | Method::HEAD) {
+        let head = Response::builder().status(405).header(ALLOW, "GET, HEAD");
+        let answer = head.body(Sent::whole(
+            "files are only read by this name in this version\n",
+        ));
+        return asked.reply.whole(answer.expect("its headers are ours"));
+    }
+    let stat = match asked.known.dir.stat(path) {
+        Ok(stat) if stat.kind == Kind::File => stat,
+        Ok(_) => {
+            let why = "is no file; this version lists no directories by this name".into();
+            return asked.reply.refuse(said(Why::IsDirectory, why));
+        }
+        Err(error) => return asked.reply.refuse(refused(&error)),
+    };
+    let tag = entity_tag(&stat);
+    let headers = &asked.head.headers;
+    let text = |name| {
+        headers
+            .get(name)
+            .and_then(|value: &hyper::header::HeaderValue| value.to_str().ok())
+    };
+    // A weak tag never says that two are the same, byte by byte (RFC 9110 §13.1.5).
+    let wanted = match text(RANGE).filter(|_| !headers.contains_key(IF_RANGE)) {
+        Some(wanted) => match Wanted::read(wanted) {
+            Ok(wanted) => wanted,
+            Err(error) => return asked.reply.refuse(said(Why::BadRequest, error.to_string())),
+        },
+        None => None,
+    };
+    let (status, range) = match &wanted {
+        None => (StatusCode::OK, 0..stat.size),
+        Some(wanted) => match wanted.of(stat.size) {
+            Some(range) => (StatusCode::PARTIAL_CONTENT, range),
+            None => {
+                let head = Response::builder()
+                    .status(StatusCode::RANGE_NOT_SATISFIABLE)
+                    .header(CONTENT_RANGE, format!("bytes */{}", stat.size));
+                let answer = head.body(Sent::whole(format!("the file has {} bytes\n", stat.size)));
+                return asked.reply.whole(answer.expect("its headers are ours"));
+            }
+        },
+    };
+    let mut head = Response::builder()
+        .status(status)
+        .header(CONTENT_TYPE, "application/octet-stream")
+        .header(CONTENT_LENGTH, range.end - range.start)
+        .header(ACCEPT_RANGES, "bytes")
+        .header(ETAG, tag);
+    if let Some(mtime) = stat.mtime {
+        head = head.header(LAST_MODIFIED, HttpDate(mtime).to_string());
+    }
+    if status == StatusCode::PARTIAL_CONTENT {
+        head = head.header(CONTENT_RANGE, range::content(&range, Some(stat.size)));
+    }
+    if *method == Method::HEAD || range.is_empty() {
+        let answer = head.body(Sent::whole(Bytes::new()));
+        return asked.reply.whole(answer.expect("its headers are ours"));
+    }
+    let metrics = &asked.door.shared.metrics;
+    let _moving = metrics.moving();
+    let count = range.end - range.start;
+    let plain = Plain(asked.reply.stream(head));
+    let read = asked.known.dir.read(path, &Extents::from(range), 1, &plain);
+    metrics.moved(Direction::Out, Proto::Https, count);
+    if let Err(error) = read {
+        metrics.failed("transfer");
+        // The length that was announced does not come: that is how it is told.
+        tracing::info!(path = %path.display(), %error, "a file was not sent whole");
+    }
+}
+
+/// Bytes as they are, in order.
+struct Plain(Pipe);
+
+impl Take for Plain {
+    fn put(&self, block: Block<'_>) -> Result<()> {
+        self.0.send(Bytes::copy_from_slice(block.bytes))
+    }
+
+    fn put_from(&self, file: &Lying<'_>, range: Range<u64>, _: &mut [u8]) -> Result<()> {
+        in_pieces(range, |piece| {
+            let mut bytes = vec![0; (piece.end - piece.start) as usize];
+            file.fill(piece.start, &mut bytes)?;
+            self.0.send(bytes.into())
+        })
+    }
+}
+
+/// `read`: ranges of files, each with its digests.
+pub(super) fn pack(mut asked: Asked<'_>) {
+    match asked.read() {
+        Ok(wanted) => packed(asked.door, asked.known, &wanted, asked.reply),
+        Err(refusal) => asked.reply.refuse(refusal),
+    }
+}
+
+/// The same for somebody who shows what another was granted.
+pub(super) fn granted(door: &Door, secret: &str, mut body: Incoming, reply: Reply) {
+    let asked = read(&reply, &mut body);
+    let shown = asked.and_then(|wanted: AskRead| Ok((door.grants.shown(secret, &wanted)?, wanted)));
+    match shown {
+        Ok((known, wanted)) => packed(door, &known, &wanted, reply),
+        Err(refusal) => reply.refuse(refusal),
+    }
+}
+
+fn packed(door: &Door, known: &Known, wanted: &AskRead, reply: Reply) {
+    // Of one file alone the status tells whether it can be read.
+    if let [one] = &*wanted.files
+        && let Err(error) = known.dir.stat(&one.path.0)
+    {
+        return reply.refuse(refused(&error));
+    }
+    let head = Response::builder().header(CONTENT_TYPE, PACK_TYPE);
+    let metrics = &door.shared.metrics;
+    let _moving = metrics.moving();
+    let pipe = reply.stream(head);
+    if let Err(error) = send(&pipe, wanted, &known.dir, metrics) {
+        metrics.failed("transfer");
+        tracing::info!(%error, "a pack was not sent whole");
+    }
+}
+
+fn send(pipe: &Pipe, wanted: &AskRead, dir: &dyn Store, metrics: &Metrics) -> Result<()> {
+    for (number, file) in (0u64..).zip(&wanted.files) {
+        let size = dir.stat(&file.path.0).map_or(0, |stat| stat.size);
+        let packed = Packed {
+            pipe,
+            size,
+            leaves: wanted.digests.then(Mutex::default),
+            broken: Mutex::default(),
+            sent: AtomicU64::new(0),
+        };
+        pipe.send(pack::frame(pack::Kind::File, number, b"{}").into())?;
+        let read = dir.read(&file.path.0, &file.ranges.0, 1, &packed);
+        metrics.moved(Direction::Out, Proto::Https, packed.sent.load(Relaxed));
+        // A visitor who is gone needs no end.
+        if let Some(error) = packed
+            .broken
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner)
+        {
+            return Err(error);
+        }
+        let told = packed
+            .leaves
+            .map(|leaves| leaves.into_inner().unwrap_or_else(PoisonError::into_inner));
+        let ended = match read {
+            Ok(read) => {
+                let of_all = told.and_then(|leaves| leaves.root(read.stat.size));
+                Ended::Read(read.stat.say(), of_all.or(read.digest).map(Text))
+            }
+            Err(error) => Ended::Refused(refused(&error)),
+        };
+        pipe.send(pack::frame(pack::Kind::End, number, &call::write(&ended)).into())?;
+    }
+    pipe.send(pack::frame(pack::Kind::Last, wanted.files.len() as u64, b"").into())
+}
+
+/// Bytes in frames, and what whole leaves of them hash to.
+struct Packed<'a> {
+    pipe: &'a Pipe,
+    /// How long the file was when it was asked for: its last leaf may be shorter than the others.
+    size: u64,
+    leaves: Option<Mutex<Leaves>>,
+    /// Why no more can be sent.
+    broken: Mutex<Option<Error>>,
+    /// Bytes of the file.
+    sent: AtomicU64,
+}
+
+impl Packed<'_> {
+    /// Sends a frame, of which the first bytes are left free for its header.
+    fn send(&self, offset: u64, mut frame: Vec<u8>) -> Result<()> {
+        let bytes = &frame[HEADER_BYTES..];
+        let mut news = Vec::new();
+        if let Some(leaves) = &self.leaves {
+            let piece = Piece::of(Block { offset, bytes });
+            let mut leaves = leaves.lock().unwrap_or_else(PoisonError::into_inner);
+            leaves.add(piece);
+            news = leaves.newly_complete(self.size, LEAVES_AT_ONCE);
+        }
+        self.sent
+            .fetch_add((frame.len() - HEADER_BYTES) as u64, Relaxed);
+        let header = pack::header(pack::Kind::Data, offset, frame.len() - HEADER_BYTES);
+        frame[..HEADER_BYTES].copy_from_slice(&header);
+        for (leaf, chain) in news {
+            frame.extend(pack::leaf(leaf, &chain));
+        }
+        self.pipe.send(frame.into()).map_err(|error| {
+            let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
+            broken.get_or_insert(error);
+            Error::Canceled
+        })
+    }
+}
+
+impl Take for Packed<'_> {
+    fn put(&self, block: Block<'_>) -> Result<()> {
+        let mut frame = vec![0; HEADER_BYTES];
+        frame.extend_from_slice(block.bytes);
+        self.send(block.offset, frame)
+    }
+
+    fn put_from(&self, file: &Lying<'_>, range: Range<u64>, _: &mut [u8]) -> Result<()> {
+        in_pieces(range, |piece| {
+            let mut frame = vec![0; HEADER_BYTES + (piece.end - piece.start) as usize];
+            file.fill(piece.start, &mut frame[HEADER_BYTES..])?;
+            self.send(piece.start, frame)
+        })
+    }
+}
+
+/// Does something with each piece of a range; pieces are as long as stay in the processor's cache.
+fn in_pieces(range: Range<u64>, mut each: impl FnMut(Range<u64>) -> Result<()>) -> Result<()> {
+    let mut start = range.start;
+    while start < range.end {
+        let end = (start / PIECE_BYTES + 1) * PIECE_BYTES;
+        let end = end.min(range.end);
+        each(start..end)?;
+        start = end;
+    }
+    Ok(())
+}
+
+const PIECE_BYTES: u64 = 128 << 10;
+const LEAVES_AT_ONCE: usize = 16;

@@ -1,0 +1,278 @@
+//! What goes back to a visitor, from a thread that may wait.
+
+use super::{Door, said};
+use godwit_store::{Error, Result, door::Sent};
+use godwit_wire::door::{
+    LINES_TYPE,
+    call::{Line, MARK, Refusal, Why},
+};
+use hyper::{
+    Request, Response, StatusCode,
+    body::{Body, Bytes, Incoming},
+    header::{CONTENT_TYPE, HeaderValue},
+};
+use std::{
+    future::poll_fn,
+    io,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tokio::{
+    runtime::Handle,
+    sync::{mpsc, oneshot},
+    time::{MissedTickBehavior, interval, timeout},
+};
+
+/// The answer to one request, not begun yet.
+pub(super) struct Reply {
+    head: oneshot::Sender<Response<Sent>>,
+    id: String,
+    runtime: Handle,
+    stall: Duration,
+}
+
+impl Reply {
+    /// Returns it, and what its beginning comes from.
+    pub(super) fn new(
+        door: &Door,
+        request: &Request<Incoming>,
+        number: u64,
+    ) -> (Self, oneshot::Receiver<Response<Sent>>) {
+        let (head, begun) = oneshot::channel();
+        let theirs = request.headers().get(MARK).and_then(|id| id.to_str().ok());
+        let reply = Self {
+            head,
+            id: match theirs.filter(|id| is_id(id)) {
+                Some(id) => id.into(),
+                None => format!("{}-{number}", std::process::id()),
+            },
+            runtime: door.runtime.clone(),
+            stall: door.shared.config.limits.stall,
+        };
+        (reply, begun)
+    }
+
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Reads more of what came with the request; `None`: that was all.
+    pub(super) fn more(&self, body: &mut Incoming) -> Result<Option<Bytes>> {
+        self.runtime.block_on(async {
+            let frame = poll_fn(|context| Pin::new(&mut *body).poll_frame(context));
+            match timeout(self.stall, frame).await {
+                Err(_) => Err(Error::Stalled {
+                    host: "the client".into(),
+                    during: "sending".into(),
+                    waited: self.stall,
+                }),
+                Ok(None) => Ok(None),
+                Ok(Some(Err(error))) => Err(Error::Lost {
+                    host: "the client".into(),
+                    during: "sending".into(),
+                    cause: io::Error::other(error),
+                }),
+                // Trailers mean nothing here.
+                Ok(Some(Ok(frame))) => Ok(Some(frame.into_data().unwrap_or_default())),
+            }
+        })
+    }
+
+    /// Answers in one piece.
+    pub(super) fn whole(self, mut answer: Response<Sent>) {
+        mark(&mut answer, &self.id);
+        // Whoever asked may be gone.
+        let _ = self.head.send(answer);
+    }
+
+    /// Begins an answer that goes on for as long as something comes.
+    pub(super) fn stream(self, head: hyper::http::response::Builder) -> Pipe {
+        let (to, body) = mpsc::channel(FRAMES_AHEAD);
+        let mut answer = head.body(Sent::Stream(body)).expect("its headers are ours");
+        mark(&mut answer, &self.id);
+        let _ = self.head.send(answer);
+        Pipe {
+            to,
+            runtime: self.runtime,
+            stall: self.stall,
+        }
+    }
+
+    /// Begins an answer of lines.
+    pub(super) fn lines(self) -> Lines {
+        Lines {
+            reply: Some(self),
+            pipe: None,
+            held: Vec::new(),
+        }
+    }
+
+    /// Says why nothing was done.
+    pub(super) fn refuse(self, refusal: Refusal) {
+        self.lines().end(Err(refusal));
+    }
+}
+
+/// Where an answer goes that is longer than one piece.
+#[derive(Clone)]
+pub(super) struct Pipe {
+    to: mpsc::Sender<Bytes>,
+    runtime: Handle,
+    stall: Duration,
+}
+
+impl Pipe {
+    /// Sends some of it, as soon as the visitor takes it.
+    pub(super) fn send(&self, bytes: Bytes) -> Result<()> {
+        let bytes = match self.to.try_send(bytes) {
+            Ok(()) => return Ok(()),
+            Err(mpsc::error::TrySendError::Closed(_)) => return Err(gone()),
+            Err(mpsc::error::TrySendError::Full(bytes)) => bytes,
+        };
+        let sent = async { timeout(self.stall, self.to.send(bytes)).await };
+        match self.runtime.block_on(sent) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(gone()),
+            Err(_) => Err(Error::Stalled {
+                host: "the client".into(),
+                during: "taking the answer".into(),
+                waited: self.stall,
+            }),
+        }
+    }
+}
+
+fn gone() -> Error {
+    Error::Lost {
+        host: "the client".into(),
+        during: "taking the answer".into(),
+        cause: io::ErrorKind::BrokenPipe.into(),
+    }
+}
+
+/// An answer of lines: in one piece, with a status that fits, if it is short.
+pub(super) struct Lines {
+    reply: Option<Reply>,
+    pipe: Option<Pipe>,
+    held: Vec<u8>,
+}
+
+impl Lines {
+    pub(super) fn say(&mut self, line: &Line) -> Result<()> {
+        self.held.extend(line.write());
+        match self.held.len() > HELD_MAX {
+            true => self.flush(),
+            false => Ok(()),
+        }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        if let Some(reply) = self.reply.take() {
+            self.pipe = Some(reply.stream(head(StatusCode::OK)));
+        }
+        let pipe = self.pipe.as_ref().expect("it was begun");
+        pipe.send(std::mem::take(&mut self.held).into())
+    }
+
+    /// Ends the answer with what came of it.
+    pub(super) fn end(mut self, outcome: std::result::Result<(), Refusal>) {
+        let (line, status) = match outcome {
+            Ok(()) => (Line::End, StatusCode::OK),
+            Err(refusal) => {
+                let status = StatusCode::from_u16(refusal.why.status());
+                tracing::debug!(why = ?refusal.why, said = refusal.said, "refuse");
+                (Line::Error(refusal), status.expect("it is a status"))
+            }
+        };
+        self.held.extend(line.write());
+        match self.reply.take() {
+            Some(reply) => {
+                let answer = head(status).body(Sent::whole(self.held));
+                reply.whole(answer.expect("its headers are ours"));
+            }
+            None => {
+                // Whoever does not hear the end knows that it is missing.
+                let _ = self.flush();
+            }
+        }
+    }
+
+    /// Does something that may take long, and says meanwhile that it goes on.
+    pub(super) fn during<T>(
+        self,
+        beat: Arc<dyn Fn() -> u64 + Send + Sync>,
+        work: impl FnOnce() -> T,
+    ) -> (Self, T) {
+        let runtime = match (&self.reply, &self.pipe) {
+            (Some(reply), _) => reply.runtime.clone(),
+            (None, Some(pipe)) => pipe.runtime.clone(),
+            (None, None) => unreachable!("an answer goes somewhere"),
+        };
+        let lines = Arc::new(Mutex::new(Some(self)));
+        let beating = Arc::clone(&lines);
+        let task = runtime.spawn(async move {
+            let mut ticks = interval(BEAT);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            ticks.tick().await;
+            loop {
+                ticks.tick().await;
+                let mut lines = beating.lock().unwrap_or_else(PoisonError::into_inner);
+                let Some(lines) = lines.as_mut() else { return };
+                lines.beat(beat());
+            }
+        });
+        let done = work();
+        task.abort();
+        let mine = lines.lock().unwrap_or_else(PoisonError::into_inner).take();
+        (mine.expect("nobody else takes it"), done)
+    }
+
+    /// Says that it goes on, unless the visitor has not even taken what was said before.
+    fn beat(&mut self, moved: u64) {
+        if let Some(reply) = self.reply.take() {
+            self.pipe = Some(reply.stream(head(StatusCode::OK)));
+        }
+        self.held.extend(Line::Beat(moved).write());
+        let pipe = self.pipe.as_ref().expect("it was begun");
+        let held = std::mem::take(&mut self.held);
+        if let Err(mpsc::error::TrySendError::Full(held)) = pipe.to.try_send(held.into()) {
+            self.held = held.into();
+        }
+    }
+}
+
+fn head(status: StatusCode) -> hyper::http::response::Builder {
+    Response::builder()
+        .status(status)
+        .header(CONTENT_TYPE, LINES_TYPE)
+}
+
+fn mark(answer: &mut Response<Sent>, id: &str) {
+    if let Ok(id) = HeaderValue::from_str(id) {
+        answer.headers_mut().insert(MARK, id);
+    }
+}
+
+/// What is said if whoever was to answer is gone.
+pub(super) fn broken(id: &str) -> Response<Sent> {
+    let line = Line::Error(said(
+        Why::Other,
+        "the node could not answer; its log says more".into(),
+    ));
+    let answer = head(StatusCode::INTERNAL_SERVER_ERROR).body(Sent::whole(line.write()));
+    let mut answer = answer.expect("its headers are ours");
+    mark(&mut answer, id);
+    answer
+}
+
+/// Ids of others are passed on if they fit into a line of a log.
+fn is_id(id: &str) -> bool {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.:".contains(&b);
+    (1..=ID_MAX).contains(&id.len()) && id.bytes().all(is_plain)
+}
+
+const ID_MAX: usize = 64;
+const HELD_MAX: usize = 64 << 10;
+const FRAMES_AHEAD: usize = 4;
+const BEAT: Duration = Duration::from_secs(5);

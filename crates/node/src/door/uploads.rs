@@ -1,0 +1,549 @@
+//! Bytes in: uploads, each with a name that only its writer knows.
+//!
+//! An upload is a partial of the store, so it outlives this process; what is kept here is only
+//! who has it open. Whoever knows its name, and is the same person, goes on with it from anywhere.
+
+use super::{
+    Visitor,
+    calls::{Asked, done},
+    refused, said,
+};
+use crate::metrics::{Direction, Proto};
+use godwit_core::{Block, Chain, Version};
+use godwit_store::{
+    Checks, Error, How, Origin, RemoteOptions, Result, Sink, Store, Take, Whole, Write,
+    channel::Cancel,
+    door::{Door, words::Said},
+};
+use godwit_trust::unguessable;
+use godwit_wire::door::{
+    self as wire, PACK_TYPE,
+    call::{
+        AskDraw, AskPath, AskPublish, AskUpload, Landed, Line, Name, Ranges, Refusal, Text, Why,
+    },
+    pack::{Decoder, Frame},
+    path, range,
+};
+use hyper::{
+    Method,
+    header::{CONTENT_RANGE, CONTENT_TYPE},
+};
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Uploads that somebody has open, by the name that only they are told.
+#[derive(Debug, Default)]
+pub(crate) struct Uploads(Mutex<HashMap<String, Arc<Upload>>>);
+
+/// One of them.
+struct Upload {
+    key: Key,
+    /// `None`: it was finished or abandoned.
+    sink: RwLock<Option<Box<dyn Sink>>>,
+    used: Mutex<Instant>,
+    /// Who has asked for it, as long as their connections last.
+    users: Mutex<Vec<Weak<Visitor>>>,
+}
+
+/// What makes two of them the same.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Key {
+    owner: String,
+    path: PathBuf,
+    /// The writer's own name for it.
+    id: Option<String>,
+}
+
+impl std::fmt::Debug for Upload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut debug = f.debug_struct("Upload");
+        debug.field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+impl Uploads {
+    fn open(&self) -> MutexGuard<'_, HashMap<String, Arc<Upload>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Closes what was begun of the same by somebody who is gone, so that it can be gone on with.
+    /// Whoever was killed a moment ago may still be leaving.
+    fn close_orphans(&self, key: &Key) {
+        let patience = Instant::now() + LEAVING;
+        loop {
+            let mut is_used = false;
+            self.open().retain(|_, upload| {
+                let stays = upload.key != *key || !upload.is_orphan();
+                is_used |= stays && upload.key == *key;
+                stays
+            });
+            if !is_used || Instant::now() > patience {
+                return;
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Closes what nobody has used for a while: what landed is kept on disk.
+    pub(super) fn forget_idle(&self) {
+        self.open().retain(|_, upload| {
+            let used = *upload.used.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::strong_count(upload) > 1 || used.elapsed() < IDLE
+        });
+    }
+}
+
+/// Begins an upload, or goes on with one.
+pub(super) fn begin(mut asked: Asked<'_>) {
+    let begun = asked.known.must_write().and_then(|()| {
+        let ask: AskUpload = asked.read()?;
+        let (upload, id) = opened(&asked, ask)?;
+        Ok(landed(&upload, &id))
+    });
+    let mut lines = asked.reply.lines();
+    let outcome = begun.and_then(|landed| {
+        let landed = landed?;
+        lines.say(&Line::Landed(landed)).map_err(|e| refused(&e))
+    });
+    lines.end(outcome);
+}
+
+fn opened(
+    asked: &Asked<'_>,
+    ask: AskUpload,
+) -> std::result::Result<(Arc<Upload>, String), Refusal> {
+    if ask.id.as_deref().is_some_and(|id| !is_id(id)) {
+        let why = "the name of an upload has up to 64 letters, digits, - and _";
+        return Err(said(Why::BadRequest, why.into()));
+    }
+    let handle = unguessable().map_err(|error| said(Why::Other, error.to_string()))?;
+    let origin = ask.origin.map(|(name, version)| Origin {
+        name,
+        version: Version::heard(version),
+    });
+    let how = How::heard(ask.how);
+    let write = Write {
+        how,
+        size: ask.size,
+        origin: origin.as_ref(),
+        id: ask.id.as_deref(),
+        mode: ask.mode,
+        checks: Checks {
+            blake3: ask.checks.0,
+            adler32: ask.checks.1,
+        },
+        resume: ask.resume,
+        ..Write::default()
+    };
+    let key = Key {
+        owner: asked.known.owner().into(),
+        path: ask.path.0.clone(),
+        id: ask.id.clone(),
+    };
+    if ask.resume {
+        asked.door.uploads.close_orphans(&key);
+    }
+    let sink = asked.known.dir.write(&ask.path.0, &write);
+    let upload = Arc::new(Upload {
+        key,
+        sink: RwLock::new(Some(sink.map_err(|error| refused(&error))?)),
+        used: Mutex::new(Instant::now()),
+        users: Mutex::new(vec![Arc::downgrade(asked.visitor)]),
+    });
+    let mut open = asked.door.uploads.open();
+    if open.len() >= OPEN_MAX {
+        let why = format!("{OPEN_MAX} uploads are open; try again later");
+        return Err(said(Why::Busy, why));
+    }
+    open.insert(handle.clone(), Arc::clone(&upload));
+    Ok((upload, handle))
+}
+
+fn landed(upload: &Upload, id: &str) -> std::result::Result<Landed, Refusal> {
+    upload.with(|sink| {
+        Ok(Landed {
+            id: id.into(),
+            done: Ranges(sink.done()),
+            leaves: news(sink),
+            in_place: sink.is_in_place(),
+        })
+    })
+}
+
+fn news(sink: &dyn Sink) -> Vec<(u64, Text<godwit_core::Chain>)> {
+    let mut news = Vec::new();
+    loop {
+        let more = sink.newly_whole(LEAVES_AT_ONCE);
+        if more.is_empty() {
+            return news;
+        }
+        news.extend(more.into_iter().map(|(leaf, chain)| (leaf, Text(chain))));
+    }
+}
+
+/// Answers what is asked about an upload: `ID/path` by `PUT`, `ID/verb` by `POST`.
+pub(super) fn answer(asked: Asked<'_>, method: &Method, rest: &str) {
+    if let Err(refusal) = asked.known.must_write() {
+        return asked.reply.refuse(refusal);
+    }
+    let Some((id, rest)) = rest.split_once('/').filter(|(id, _)| is_id(id)) else {
+        let why = "uploads/ID/PATH or uploads/ID/VERB is wanted".into();
+        return asked.reply.refuse(said(Why::BadRequest, why));
+    };
+    match (method, rest) {
+        (&Method::PUT, path) => match path::unescaped(path) {
+            Ok(path) => put(asked, id, &path),
+            Err(error) => asked.reply.refuse(said(Why::BadName, error.to_string())),
+        },
+        (&Method::POST, "draw") => draw(asked, id),
+        (&Method::POST, "commit") => commit(asked, id),
+        (&Method::POST, "finish") => finish(asked, id),
+        (&Method::POST, "abandon") => end(asked, id, Sink::abandon),
+        (&Method::POST, "leave") => end(asked, id, |sink| {
+            drop(sink);
+            Ok(())
+        }),
+        _ => {
+            let why = format!("no call is named uploads/ID/{rest}");
+            asked.reply.refuse(said(Why::Missing, why));
+        }
+    }
+}
+
+fn put(mut asked: Asked<'_>, id: &str, path: &Path) {
+    let outcome = find(&asked, id, path).and_then(|upload| {
+        upload.touch(asked.visitor);
+        let _moving = asked.door.shared.metrics.moving();
+        let taken = upload.with(|sink| match is_pack(&asked) {
+            true => take_pack(&mut asked, sink),
+            false => take_range(&mut asked, sink),
+        });
+        if taken.is_err() {
+            asked.door.shared.metrics.failed("transfer");
+        }
+        upload.touch(asked.visitor);
+        taken.and_then(|()| landed(&upload, id))
+    });
+    let mut lines = asked.reply.lines();
+    let outcome =
+        outcome.and_then(|landed| lines.say(&Line::Landed(landed)).map_err(|e| refused(&e)));
+    lines.end(outcome);
+}
+
+fn is_pack(asked: &Asked<'_>) -> bool {
+    let kind = asked.head.headers.get(CONTENT_TYPE);
+    kind.is_some_and(|kind| kind == PACK_TYPE)
+}
+
+/// Blocks in any order. The end of the pack must come: else something was cut.
+fn take_pack(asked: &mut Asked<'_>, sink: &dyn Sink) -> Result<()> {
+    let broke = |error: wire::Error| Error::PeerMisbehaved {
+        host: "the client".into(),
+        what: error.to_string(),
+    };
+    let (mut decoder, mut held) = (Decoder::new(), Held::default());
+    while let Some(bytes) = asked.reply.more(&mut asked.body)? {
+        let mut input = &bytes[..];
+        while !input.is_empty() {
+            let (taken, frame) = decoder.next(input).map_err(broke)?;
+            if let Some(Frame::Data(offset, bytes)) = frame {
+                held.add(offset, bytes, sink)?;
+            }
+            input = &input[taken..];
+        }
+    }
+    held.put(sink)?;
+    held.count(asked);
+    match decoder.is_over() {
+        true => Ok(()),
+        false => Err(Error::PeerMisbehaved {
+            host: "the client".into(),
+            what: "a pack without an end; what came of it is kept".into(),
+        }),
+    }
+}
+
+/// One range, as every client of HTTP can send it.
+fn take_range(asked: &mut Asked<'_>, sink: &dyn Sink) -> Result<()> {
+    let bad = |what: String| Error::PeerMisbehaved {
+        host: "the client".into(),
+        what,
+    };
+    let text = asked.head.headers.get(CONTENT_RANGE);
+    let text = text.and_then(|text| text.to_str().ok());
+    let text =
+        text.ok_or_else(|| bad("Content-Range is wanted: where do these bytes belong?".into()))?;
+    let (range, _) = range::of_content(text).map_err(|error| bad(error.to_string()))?;
+    let (mut offset, mut held) = (range.start, Held::default());
+    while let Some(bytes) = asked.reply.more(&mut asked.body)? {
+        if offset + bytes.len() as u64 > range.end {
+            return Err(bad("more bytes came than Content-Range says".into()));
+        }
+        held.add(offset, &bytes, sink)?;
+        offset += bytes.len() as u64;
+    }
+    held.put(sink)?;
+    held.count(asked);
+    match offset == range.end {
+        true => Ok(()),
+        false => Err(bad(
+            "fewer bytes came than Content-Range says; they are kept".into(),
+        )),
+    }
+}
+
+/// Bytes that follow each other, until they are worth a write.
+#[derive(Default)]
+struct Held {
+    offset: u64,
+    bytes: Vec<u8>,
+    /// How many there were in all.
+    taken: u64,
+}
+
+impl Held {
+    fn count(&self, asked: &Asked<'_>) {
+        asked
+            .door
+            .shared
+            .metrics
+            .moved(Direction::In, Proto::Https, self.taken);
+    }
+
+    fn add(&mut self, offset: u64, bytes: &[u8], sink: &dyn Sink) -> Result<()> {
+        self.taken += bytes.len() as u64;
+        let end = self.offset + self.bytes.len() as u64;
+        if offset != end || self.bytes.len() + bytes.len() > HELD_BYTES {
+            self.put(sink)?;
+            self.offset = offset;
+        }
+        if bytes.len() >= HELD_BYTES {
+            let block = Block { offset, bytes };
+            self.offset = block.range().end;
+            return sink.put(block);
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn put(&mut self, sink: &dyn Sink) -> Result<()> {
+        if self.bytes.is_empty() {
+            return Ok(());
+        }
+        let block = Block {
+            offset: self.offset,
+            bytes: &self.bytes,
+        };
+        let end = block.range().end;
+        sink.put(block)?;
+        self.offset = end;
+        self.bytes.clear();
+        Ok(())
+    }
+}
+
+/// Has the bytes come from another node, by what it granted to whoever asks.
+fn draw(mut asked: Asked<'_>, id: &str) {
+    let shared = &asked.door.shared;
+    let begun = asked.read().and_then(|asking: AskDraw| {
+        let upload = find(&asked, id, &asking.path.0)?;
+        let key = asking.key.parse();
+        let key =
+            key.map_err(|error: godwit_trust::Error| said(Why::BadRequest, error.to_string()))?;
+        if !shared.config.data.third_party {
+            let why = "this node makes no connections to others (data.third_party)";
+            return Err(said(Why::Unsupported, why.into()));
+        }
+        let cancel = Cancel::new().map_err(|cause| said(Why::Other, godwit_sys::why(&cause)))?;
+        let options = RemoteOptions {
+            stall: shared.config.limits.stall,
+            digests: asking.digests,
+            ..RemoteOptions::new(cancel)
+        };
+        let door = Door::with_grant(&asking.from, key, &asking.secret, &options);
+        Ok((upload, door.map_err(|error| refused(&error))?, asking))
+    });
+    let (upload, from, asking) = match begun {
+        Ok(begun) => begun,
+        Err(refusal) => return asked.reply.refuse(refusal),
+    };
+    upload.touch(asked.visitor);
+    let _moving = shared.metrics.moving();
+    let moved = Arc::new(AtomicU64::new(0));
+    let beat = Arc::clone(&moved);
+    let (mut lines, drawn) =
+        asked
+            .reply
+            .lines()
+            .during(Arc::new(move || beat.load(Relaxed)), || {
+                upload.with(|sink| {
+                    let drawing = Drawing {
+                        sink,
+                        moved: &moved,
+                    };
+                    let streams = usize::from(asking.streams).clamp(1, DRAW_STREAMS_MAX);
+                    let (source, want) = (&asking.source.0, &asking.ranges.0);
+                    from.read(source, want, streams, &drawing)
+                })
+            });
+    shared
+        .metrics
+        .moved(Direction::In, Proto::Https, moved.load(Relaxed));
+    upload.touch(asked.visitor);
+    let told = drawn.and_then(|read| {
+        let line = Line::Read(read.stat.say(), read.digest.map(Text));
+        lines.say(&line).map_err(|error| refused(&error))
+    });
+    let told = told.and_then(|()| {
+        let landed = landed(&upload, id)?;
+        lines
+            .say(&Line::Landed(landed))
+            .map_err(|error| refused(&error))
+    });
+    lines.end(told);
+}
+
+/// A sink that counts what comes.
+struct Drawing<'a> {
+    sink: &'a dyn Sink,
+    moved: &'a AtomicU64,
+}
+
+impl Take for Drawing<'_> {
+    fn put(&self, block: Block<'_>) -> Result<()> {
+        self.moved.fetch_add(block.bytes.len() as u64, Relaxed);
+        self.sink.put(block)
+    }
+
+    fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
+        self.sink.said(leaf, chain)
+    }
+}
+
+fn commit(mut asked: Asked<'_>, id: &str) {
+    let outcome = asked.read().and_then(|AskPath { path: Name(path) }| {
+        let upload = find(&asked, id, &path)?;
+        let done = upload.with(|sink| sink.commit())?;
+        let landed = landed(&upload, id)?;
+        Ok(Landed {
+            done: Ranges(done),
+            ..landed
+        })
+    });
+    let mut lines = asked.reply.lines();
+    let outcome =
+        outcome.and_then(|landed| lines.say(&Line::Landed(landed)).map_err(|e| refused(&e)));
+    lines.end(outcome);
+}
+
+fn finish(mut asked: Asked<'_>, id: &str) {
+    let taken = asked.read().and_then(
+        |AskPublish {
+             path: Name(path),
+             whole,
+         }| { Ok((close(&asked, id, &path)?, Whole::heard(whole))) },
+    );
+    let (sink, whole) = match taken {
+        Ok(taken) => taken,
+        Err(refusal) => return asked.reply.refuse(refusal),
+    };
+    let (mut lines, finished) = asked
+        .reply
+        .lines()
+        .during(Arc::new(|| 0), || sink.finish(&whole));
+    let told = finished.and_then(|finished| lines.say(&Line::Finished(finished.say())));
+    lines.end(told.map_err(|error| refused(&error)));
+}
+
+/// Ends an upload without publishing anything.
+fn end(mut asked: Asked<'_>, id: &str, how: impl FnOnce(Box<dyn Sink>) -> Result<()>) {
+    let ended = asked
+        .read()
+        .and_then(|AskPath { path: Name(path) }| Ok(how(close(&asked, id, &path)?)));
+    let mut lines = asked.reply.lines();
+    let outcome = ended.and_then(|ended| done(&mut lines, ended));
+    lines.end(outcome);
+}
+
+/// Finds an upload that is open; of one that this process has not opened nothing is known but
+/// what it is called, so whoever writes must begin by saying how.
+fn find(asked: &Asked<'_>, id: &str, path: &Path) -> std::result::Result<Arc<Upload>, Refusal> {
+    let upload = asked.door.uploads.open().get(id).cloned();
+    let is_theirs =
+        |upload: &Arc<Upload>| upload.key.owner == asked.known.owner() && upload.key.path == path;
+    upload.filter(is_theirs).ok_or_else(|| {
+        let why = "no upload of that name is open here: begin it again, it goes on where it was";
+        said(Why::Aborted, why.into())
+    })
+}
+
+/// The same, once and for all.
+fn close(asked: &Asked<'_>, id: &str, path: &Path) -> std::result::Result<Box<dyn Sink>, Refusal> {
+    let sink = find(asked, id, path)?.take()?;
+    asked.door.uploads.open().remove(id);
+    Ok(sink)
+}
+
+impl Upload {
+    fn touch(&self, visitor: &Arc<Visitor>) {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        if !users
+            .iter()
+            .any(|user| user.ptr_eq(&Arc::downgrade(visitor)))
+        {
+            users.retain(|user| user.strong_count() > 0);
+            users.push(Arc::downgrade(visitor));
+        }
+    }
+
+    /// Tells whether all who asked for it are gone.
+    fn is_orphan(&self) -> bool {
+        let users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        users.iter().all(|user| user.strong_count() == 0)
+    }
+
+    fn with<T>(
+        &self,
+        work: impl FnOnce(&dyn Sink) -> Result<T>,
+    ) -> std::result::Result<T, Refusal> {
+        let sink = self.sink.read().unwrap_or_else(PoisonError::into_inner);
+        match &*sink {
+            Some(sink) => work(&**sink).map_err(|error| refused(&error)),
+            None => Err(over()),
+        }
+    }
+
+    fn take(&self) -> std::result::Result<Box<dyn Sink>, Refusal> {
+        let mut sink = self.sink.write().unwrap_or_else(PoisonError::into_inner);
+        sink.take().ok_or_else(over)
+    }
+}
+
+fn over() -> Refusal {
+    said(Why::Aborted, "the upload is over".into())
+}
+
+fn is_id(id: &str) -> bool {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_".contains(&b);
+    (1..=ID_MAX).contains(&id.len()) && id.bytes().all(is_plain)
+}
+
+const ID_MAX: usize = 64;
+const OPEN_MAX: usize = 10_000;
+const IDLE: Duration = Duration::from_secs(300);
+const LEAVES_AT_ONCE: usize = 1024;
+/// How long somebody who was killed may take to be gone.
+const LEAVING: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// More connections bring nothing between two nodes.
+const DRAW_STREAMS_MAX: usize = 64;
+const HELD_BYTES: usize = 256 << 10;

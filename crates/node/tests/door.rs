@@ -1,0 +1,332 @@
+//! The door: our client against our server, by HTTPS, with an authority made here.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Scratch, Served, have};
+use godwit_core::{Algorithm, Digest, Extents, Url};
+use godwit_store::{
+    Error, Nowhere, RemoteOptions, Store, Trust, Whole, Write, channel::Cancel, check, door::Door,
+};
+use godwit_trust::{
+    Authorities, Credential, NewProxy,
+    lab::{Ca, Issue, write_pair},
+};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    process::Command,
+    time::Duration,
+};
+
+/// An authority, and a node whose host it vouches for.
+struct Lab {
+    scratch: Scratch,
+    ca: Ca,
+}
+
+impl Lab {
+    fn new() -> Self {
+        let scratch = Scratch::new();
+        let day = Duration::from_secs(86_400);
+        let ca = Ca::init(
+            &scratch.path().join("ca"),
+            "/O=Lab/CN=Lab CA",
+            day,
+            Default::default(),
+        );
+        let ca = ca.unwrap();
+        let host = ca.issue(&Issue::host(&["localhost", "127.0.0.1"])).unwrap();
+        let lab = Self { scratch, ca };
+        write_pair(&host, &lab.path("host.pem"), &lab.path("hostkey.pem")).unwrap();
+        lab
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.scratch.path().join(name)
+    }
+
+    fn node(&self, settings: &[(&'static str, &str)]) -> Served {
+        let text = |name: &str| self.path(name).display().to_string();
+        let (cert, key) = (text("host.pem"), text("hostkey.pem"));
+        let authorities = self.ca.certificates().display().to_string();
+        let mut all = vec![
+            ("https.listen", "127.0.0.1:0"),
+            ("trust.certificate", &*cert),
+            ("trust.key", &*key),
+            ("trust.authorities", &*authorities),
+        ];
+        all.extend(settings);
+        Served::with(&all)
+    }
+
+    /// Whoever does not say who they are.
+    fn nobody(&self, served: &Served) -> Door {
+        self.somebody(served, Credential::nobody())
+    }
+
+    fn somebody(&self, served: &Served, credential: Credential) -> Door {
+        let address = served.node().addresses().https[0];
+        let url: Url = format!("godwit://localhost:{}/", address.port())
+            .parse()
+            .unwrap();
+        let options = RemoteOptions {
+            trust: Trust {
+                credential: Some(credential),
+                authorities: Some(Authorities::in_dir(&self.ca.certificates()).unwrap()),
+                ..Trust::default()
+            },
+            ..RemoteOptions::new(Cancel::new().unwrap())
+        };
+        Door::open(&url, &options).unwrap()
+    }
+}
+
+#[test]
+fn the_door_keeps_the_promises_of_a_store() {
+    let lab = Lab::new();
+    let mut failed = Vec::new();
+    for (name, check) in check::CHECKS {
+        let served = lab.node(&[]);
+        let store = lab.nobody(&served);
+        let mut can = store.can().unwrap();
+        // The others can be asked of a file that is there, not of an upload.
+        if !name.starts_with("digests of files") {
+            can.digests.retain(|by| *by == Algorithm::Blake3);
+        }
+        let kept = catch_unwind(AssertUnwindSafe(|| check(&store, &can)));
+        eprintln!("{name}: {:?}", kept.is_ok());
+        if kept.is_err() {
+            failed.push(*name);
+        }
+    }
+    assert!(failed.is_empty(), "not kept: {failed:#?}");
+}
+
+#[test]
+fn curl_reads_a_file_and_a_part_of_it() {
+    if !have("curl") {
+        return;
+    }
+    let (lab, bytes) = (Lab::new(), common::bytes(3_000_000));
+    let served = lab.node(&[]);
+    served.put("a file", &bytes);
+    let port = served.node().addresses().https[0].port();
+    let curl = |words: &[&str]| {
+        let ca = lab.ca.certificates().join(format!("{}.0", lab.ca.hash()));
+        let asked = Command::new("curl")
+            .args(["-sS", "--fail-with-body", "--cacert"])
+            .arg(ca)
+            .args(words)
+            .arg(format!("https://localhost:{port}/a%20file"))
+            .output();
+        asked.unwrap()
+    };
+    let whole = curl(&[]);
+    assert!(
+        whole.status.success(),
+        "{}",
+        String::from_utf8_lossy(&whole.stderr)
+    );
+    assert_eq!(whole.stdout, bytes);
+    assert_eq!(
+        curl(&["-r", "1000000-1999999"]).stdout,
+        &bytes[1_000_000..2_000_000]
+    );
+    assert_eq!(curl(&["-r", "-5"]).stdout, &bytes[2_999_995..]);
+    let beyond = curl(&["-r", "3000000-"]);
+    assert_eq!(
+        String::from_utf8_lossy(&beyond.stdout),
+        "the file has 3000000 bytes\n"
+    );
+}
+
+#[test]
+fn who_watches_over_a_node_is_told_how_it_is() {
+    if !have("curl") {
+        return;
+    }
+    let lab = Lab::new();
+    let served = lab.node(&[("anonymous.access", "none")]);
+    let port = served.node().addresses().https[0].port();
+    let get = |path: &str| {
+        let ca = lab.ca.certificates().join(format!("{}.0", lab.ca.hash()));
+        let mut curl = Command::new("curl");
+        curl.args(["-sS", "-w", "%{http_code}", "--cacert"]).arg(ca);
+        let asked = curl.arg(format!("https://localhost:{port}{path}")).output();
+        String::from_utf8(asked.unwrap().stdout).unwrap()
+    };
+    assert_eq!(get("/healthz"), "ok\n200");
+    assert_eq!(get("/readyz"), "ready\n200");
+    let refused = get("/file");
+    assert!(
+        refused.ends_with("403") && refused.contains("show a certificate"),
+        "{refused}"
+    );
+    let metrics = get("/metrics");
+    for line in [
+        "godwit_http_requests_total{method=\"GET\",code=\"403\"} 1",
+        "godwit_auth_denied_total{reason=\"nothing\"}",
+        "# EOF",
+    ] {
+        assert!(metrics.contains(line), "{line} in {metrics}");
+    }
+}
+
+#[test]
+fn what_could_be_read_in_two_ways_is_refused() {
+    if !have("curl") {
+        return;
+    }
+    let lab = Lab::new();
+    let served = lab.node(&[]);
+    served.put("f", b"here");
+    let port = served.node().addresses().https[0].port();
+    let status = |words: &[&str], target: &str| {
+        let ca = lab.ca.certificates().join(format!("{}.0", lab.ca.hash()));
+        let mut curl = Command::new("curl");
+        curl.args([
+            "-s",
+            "-o",
+            "/dev/null",
+            "-w",
+            "%{http_code}",
+            "--path-as-is",
+            "--cacert",
+        ]);
+        let asked = curl
+            .arg(ca)
+            .args(words)
+            .arg(format!("https://localhost:{port}{target}"))
+            .output();
+        String::from_utf8(asked.unwrap().stdout).unwrap()
+    };
+    assert_eq!(status(&[], "/f"), "200");
+    for target in [
+        "/a%2Ff",
+        "/../f",
+        "/%2e%2e/f",
+        "/./f",
+        "//f",
+        "/f%00",
+        "/%zz",
+    ] {
+        assert_eq!(status(&[], target), "400", "{target}");
+    }
+    assert_eq!(status(&[], "/.godwit/v9/stat"), "501");
+    assert_eq!(status(&["-X", "POST"], "/.godwit/v1/nothing"), "404");
+    assert_eq!(status(&["-X", "GET"], "/.godwit/v1/stat"), "405");
+    assert_eq!(
+        status(&["-d", "{\"paths\":[\"..\"]}"], "/.godwit/v1/stat"),
+        "400"
+    );
+    assert_eq!(status(&["-d", "{"], "/.godwit/v1/stat"), "400");
+    assert_eq!(status(&["-r", "9-"], "/f"), "416");
+    assert_eq!(status(&["-r", "3-2"], "/f"), "400");
+    assert_eq!(
+        status(&["-T", "/dev/null"], "/.godwit/v1/uploads/nobodys/f"),
+        "503"
+    );
+    let many: Vec<String> = (0..70)
+        .flat_map(|i| ["-H".to_owned(), format!("X-{i}: 1")])
+        .collect();
+    let many: Vec<&str> = many.iter().map(|word| &**word).collect();
+    assert_eq!(status(&many, "/f"), "431");
+}
+
+#[test]
+fn certificates_proxies_and_the_key_of_a_cluster_are_as_good_as_by_ftp() {
+    let lab = Lab::new();
+    let gridmap = lab.path("gridmap");
+    std::fs::write(&gridmap, "\"/O=Lab/CN=alice\" alice\n").unwrap();
+    let key = lab.path("cluster.key");
+    godwit_trust::new_key(&key).unwrap();
+    let (gridmap, key_file) = (gridmap.display().to_string(), key.display().to_string());
+    let served = lab.node(&[
+        ("anonymous.access", "none"),
+        ("trust.gridmap", &gridmap),
+        ("cluster.key", &key_file),
+    ]);
+    served.put("f", b"here");
+    let alice = lab.ca.issue(&Issue::user("alice")).unwrap();
+    let proxy = alice.proxy(&NewProxy::default()).unwrap();
+    let member = Credential::from_cluster_key(&key).unwrap();
+    for credential in [alice, proxy, member] {
+        let who = credential.identity().to_string();
+        let stat = lab.somebody(&served, credential).stat("f".as_ref());
+        assert_eq!(
+            stat.unwrap_or_else(|error| panic!("{who}: {error}")).size,
+            4
+        );
+    }
+    // Whom the gridmap does not name, who has another key, and nobody.
+    let bob = lab.ca.issue(&Issue::user("bob")).unwrap();
+    let refused = lab.somebody(&served, bob).stat("f".as_ref()).unwrap_err();
+    assert!(refused.to_string().contains("/O=Lab/CN=bob"), "{refused}");
+    let other = lab.path("other.key");
+    godwit_trust::new_key(&other).unwrap();
+    let other = Credential::from_cluster_key(&other).unwrap();
+    assert!(lab.somebody(&served, other).stat("f".as_ref()).is_err());
+    let refused = lab.nobody(&served).stat("f".as_ref()).unwrap_err();
+    assert!(matches!(refused, Error::Denied { .. }), "{refused}");
+}
+
+#[test]
+fn one_node_draws_from_another_by_what_it_grants() {
+    let (lab, bytes) = (Lab::new(), common::bytes(5_000_000));
+    let (from, to) = (lab.node(&[]), lab.node(&[]));
+    from.put("f", &bytes);
+    let (source, target) = (lab.nobody(&from), lab.nobody(&to));
+    let size = Some(bytes.len() as u64);
+    let write = Write {
+        size,
+        ..Write::default()
+    };
+    let sink = target.write("g".as_ref(), &write).unwrap();
+    let want = Extents::from(0..bytes.len() as u64);
+    let drawn = sink.draw(&source, "f".as_ref(), &want, 2, &|_| ()).unwrap();
+    let read = drawn.expect("both are nodes");
+    assert_eq!(read.stat.size, bytes.len() as u64);
+    assert_eq!(sink.done(), want);
+    assert!(!to.has("g"));
+    let whole = Whole {
+        size,
+        ..Whole::default()
+    };
+    let finished = sink.finish(&whole).unwrap();
+    assert_eq!(
+        finished.digests.first(),
+        Some(&Digest::of(Algorithm::Blake3, &bytes))
+    );
+    assert_eq!(to.bytes("g"), bytes);
+    // What cannot be read cannot be granted.
+    let sink = target.write("h".as_ref(), &write).unwrap();
+    let refused = sink.draw(&source, "nothing".as_ref(), &want, 2, &|_| ());
+    assert!(matches!(refused, Err(Error::Missing { .. })));
+}
+
+#[test]
+fn what_is_granted_is_one_file_for_whoever_shows_it() {
+    let lab = Lab::new();
+    let gridmap = lab.path("gridmap");
+    std::fs::write(&gridmap, "\"/O=Lab/CN=alice\" alice\n").unwrap();
+    let gridmap = gridmap.display().to_string();
+    let served = lab.node(&[("anonymous.access", "none"), ("trust.gridmap", &gridmap)]);
+    served.put("f", b"granted");
+    served.put("g", b"kept");
+    let alice = lab.somebody(&served, lab.ca.issue(&Issue::user("alice")).unwrap());
+    let secret = alice.grant("f".as_ref()).unwrap();
+    let (from, key) = alice.place().unwrap();
+    let options = RemoteOptions::new(Cancel::new().unwrap());
+    let read = |secret: &str, path: &str| {
+        let door = Door::with_grant(&from, key, secret, &options).unwrap();
+        let want = Extents::from(0..10);
+        door.read(path.as_ref(), &want, 1, &Nowhere)
+            .map(|read| read.stat.size)
+    };
+    assert_eq!(read(&secret, "f").unwrap(), 7);
+    assert!(matches!(read(&secret, "g"), Err(Error::Denied { .. })));
+    assert!(matches!(
+        read("00000000000000000000000000000000", "f"),
+        Err(Error::Denied { .. })
+    ));
+}
