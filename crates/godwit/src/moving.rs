@@ -81,6 +81,7 @@ pub(crate) fn options(moving: &Moving) -> Run<Options> {
         trust: Trust {
             by: moving.by(),
             level: moving.level(),
+            home: record::home(),
             ..Trust::default()
         },
         notes: record::state_directory().map(|state| state.join("uploads")),

@@ -2,6 +2,7 @@
 
 use crate::{
     options::{Names, Talking},
+    record,
     screen::Screen,
     trouble::{Run, Trouble},
 };
@@ -34,6 +35,7 @@ pub(crate) fn stores(talking: &Talking) -> Run<Stores> {
     let trust = Trust {
         by: talking.by(),
         level: talking.level(),
+        home: record::home(),
         expect: talking.expect(),
         ..options.trust
     };

@@ -79,6 +79,11 @@ impl Record {
     }
 }
 
+/// Returns where this person's node has its key, and knows others by theirs.
+pub(crate) fn home() -> Option<godwit_trust::Home> {
+    state_directory().map(|directory| godwit_trust::Home::at(&directory))
+}
+
 /// Returns `$XDG_STATE_HOME/godwit`, or what stands for it.
 pub(crate) fn state_directory() -> Option<PathBuf> {
     let absolute = |name| {

@@ -117,8 +117,13 @@ What can be named
                              `godwit node --stdio`); commands go through ssh, data does not
   /godwit/ftp:host:port/a    the path form of ftp://host:port/a
 
-http, https, dav, davs and grid: are understood, but not served by this
-version; they say so. Percent signs count in URLs (%20 is a space), never in paths. A
+  godwit://lab/a             a on the node that is called lab here (godwit join);
+                             through one port, HTTPS, encrypted both ways
+  godwit://host:port/a       a on a node whose host an authority vouches for [port 13560]
+  https://host/a             the same, port 443; no other servers of HTTPS in this version
+
+http, dav, davs and grid: are understood, but not served by this version; they
+say so. Percent signs count in URLs (%20 is a space), never in paths. A
 local name that looks like a URL is written ./ftp://...
 
 A slash behind a directory means what is in it: see godwit help cp.

@@ -114,6 +114,25 @@ impl Trouble {
         }))
     }
 
+    /// Something is wrong that was looked for.
+    pub(crate) fn found(wanted: impl Into<String>, fact: impl Into<String>, code: u8) -> Self {
+        let fault = if code == 5 {
+            Fault::Passing
+        } else {
+            Fault::Lasting
+        };
+        Self(Box::new(Told {
+            wanted: wanted.into(),
+            fact: fact.into(),
+            code,
+            fault,
+            class: ("Specification", "site"),
+            next: None,
+            of_output: false,
+            follows: false,
+        }))
+    }
+
     /// The arguments ask for what cannot be.
     pub(crate) fn asked(wanted: impl Into<String>, fact: impl fmt::Display) -> Self {
         Self(Box::new(Told {

@@ -125,6 +125,11 @@ fn file_in_use() -> Option<PathBuf> {
     files().into_iter().find(|path| path.exists())
 }
 
+/// Returns where this person's configuration is, or would be.
+pub(crate) fn of_this_user() -> Option<PathBuf> {
+    files().into_iter().next()
+}
+
 fn files() -> Vec<PathBuf> {
     let absolute = |name| {
         env::var_os(name)

@@ -48,6 +48,10 @@ pub(crate) struct Told {
     /// Where FTP is spoken, IPv6 in brackets; several with commas [default: [::]:2811]
     #[arg(long, value_name = "ADDRESS:PORT")]
     ftp: Option<String>,
+    /// Where other godwits find the door to this node: address and port, or only a port, commas
+    /// between several [default: nowhere; the usual port is 13560]
+    #[arg(long, value_name = "ADDR:PORT")]
+    https: Option<String>,
     /// What those may do who do not say their name [default: read]
     #[arg(long, value_enum, value_name = "RIGHT")]
     anonymous: Option<Anonymous>,
@@ -167,12 +171,15 @@ fn tell(screen: &Screen, export: &std::path::Path, addresses: &Addresses) -> Res
         .ftp
         .iter()
         .map(|address| format!("ftp://{address}/"));
-    let urls: Vec<String> = urls.collect();
+    let doors = addresses.https.iter();
+    let doors = doors.map(|address| format!("godwit://{address}/"));
+    let urls: Vec<String> = urls.chain(doors).collect();
     if screen.json() {
         return screen.object(&json!({
             "event": "serving",
             "export": export.to_string_lossy(),
             "ftp": addresses.ftp.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "https": addresses.https.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "urls": urls,
             "pid": std::process::id(),
         }));
@@ -204,6 +211,7 @@ impl Told {
             ("node.rights", "--rights", self.rights.as_ref().map(path)),
             ("node.state", "--state", self.state.as_ref().map(path)),
             ("ftp.listen", "--ftp", self.ftp.clone()),
+            ("https.listen", "--https", self.https.clone()),
             (
                 "trust.certificate",
                 "--host-cert",

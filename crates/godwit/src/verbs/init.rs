@@ -1,0 +1,170 @@
+//! `godwit init`: a node of one's own, and the first invite to it.
+
+use super::Facts;
+use crate::{
+    places, record,
+    screen::Screen,
+    trouble::{Run, Trouble},
+    units,
+};
+use clap::Args;
+use godwit_store::Error;
+use godwit_trust::{Home, Invite};
+use serde_json::json;
+use std::{
+    fs, io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// Make this machine a node that others can join
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  godwit init lab --export /data
+  godwit init lab --export /data --address fermi.example:13560 --valid 1h
+
+What is printed at the end is an invite: one word, good once. Carry it to the other machine,
+and say there: godwit join INVITE. From then on both know each other by their keys, and files
+are godwit://lab/path there. No name service, account, authority or clock has a say.
+
+Exit status: 0; 2 the configuration says something else already.")]
+pub(crate) struct Init {
+    /// How others will call it: letters, digits, - and _
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// The directory that it shares
+    #[arg(long, value_name = "DIR")]
+    export: PathBuf,
+    /// Where it listens
+    #[arg(long, value_name = "ADDR:PORT", default_value = "[::]:13560")]
+    https: String,
+    /// Where others reach it, HOST:PORT, several times for several [default: what this machine is called, and its address]
+    #[arg(long = "address", value_name = "HOST:PORT")]
+    addresses: Vec<String>,
+    /// How long the invite is good (10m, 1d)
+    #[arg(long, value_name = "TIME", value_parser = units::parse_duration, default_value = "1d")]
+    valid: Duration,
+}
+
+impl Init {
+    pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+        let wanted = format!("make the node {}", self.name);
+        let home = home(&wanted)?;
+        let export = fs::canonicalize(&self.export)
+            .map_err(|cause| Trouble::store(&wanted, Error::io(&self.export, cause)))?;
+        let config = self.config(&home, &export);
+        write_config(&wanted, &config)?;
+        let addresses = self.reached_at();
+        let myself = home.call_myself(&self.name, &addresses);
+        let invite = myself.and_then(|_| home.invite(self.valid));
+        let invite = invite.map_err(|error| Trouble::trust(&wanted, error))?;
+        if !screen.json() && !screen.quiet() {
+            let line = format!(
+                "{} will share {}; start it with: godwit node",
+                self.name,
+                export.display()
+            );
+            screen
+                .line(line)
+                .map_err(|error| Trouble::store(&wanted, error))?;
+        }
+        tell(screen, &wanted, &invite, self.valid)
+    }
+
+    fn reached_at(&self) -> Vec<String> {
+        match self.addresses.is_empty() {
+            true => found(&self.https),
+            false => self.addresses.clone(),
+        }
+    }
+
+    fn config(&self, home: &Home, export: &Path) -> String {
+        format!(
+            "# Made by godwit init; godwit config show tells what counts.\n\
+             [node]\nexport = {:?}\nstate = {:?}\n\n[https]\nlisten = {:?}\n\n\
+             # Who does not say who they are.\n[anonymous]\naccess = \"none\"\n",
+            export.display().to_string(),
+            home.path().display().to_string(),
+            self.https,
+        )
+    }
+}
+
+/// Returns where others can reach what listens there.
+fn found(listens: &str) -> Vec<String> {
+    let first = listens.split(',').next().unwrap_or_default().trim();
+    let port = first.rsplit(':').next().unwrap_or_default();
+    match first.parse::<SocketAddr>() {
+        Ok(address) if !address.ip().is_unspecified() => vec![address.to_string()],
+        _ => godwit_sys::names_of_this_machine()
+            .into_iter()
+            .map(|name| match name.contains(':') {
+                true => format!("[{name}]:{port}"),
+                false => format!("{name}:{port}"),
+            })
+            .collect(),
+    }
+}
+
+/// Returns where this person's node has its key.
+pub(crate) fn home(wanted: &str) -> Run<Home> {
+    let nowhere = "neither HOME nor XDG_STATE_HOME says where to keep a key";
+    record::home().ok_or_else(|| Trouble::asked(wanted, nowhere))
+}
+
+/// Prints an invite, and what to do with it.
+pub(crate) fn tell(screen: &Screen, wanted: &str, invite: &Invite, valid: Duration) -> Run<Facts> {
+    let said = match screen.json() {
+        true => screen.object(&json!({
+            "event": "invite",
+            "name": invite.name,
+            "invite": invite.to_string(),
+            "addresses": invite.addresses,
+            "key": invite.key.to_string(),
+            "valid_seconds": valid.as_secs(),
+        })),
+        false if screen.quiet() => screen.line(invite.to_string()),
+        false => screen.line(format!(
+            "on the other machine, once, within {}:\n  godwit join {invite}",
+            units::duration(valid)
+        )),
+    };
+    said.map_err(|error| Trouble::store(wanted, error))?;
+    Ok(Facts::new())
+}
+
+/// Writes the configuration, unless there is one that says something else.
+fn write_config(wanted: &str, text: &str) -> Run {
+    let file = super::config::of_this_user().ok_or_else(|| {
+        Trouble::asked(
+            wanted,
+            "neither HOME nor XDG_CONFIG_HOME says where a configuration would be",
+        )
+    })?;
+    match fs::read_to_string(&file) {
+        Ok(there) if there == text => return Ok(()),
+        Ok(_) => {
+            let fact = format!(
+                "{} is there already, and says something else",
+                file.display()
+            );
+            let next =
+                "set node.export, node.state and https.listen in it, then: godwit peers invite";
+            return Err(Trouble::asked(wanted, fact).next(next));
+        }
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
+        Err(cause) => return Err(Trouble::store(wanted, Error::io(&file, cause))),
+    }
+    let write = || {
+        fs::create_dir_all(file.parent().unwrap_or(Path::new("/")))?;
+        fs::write(&file, text)
+    };
+    write().map_err(|cause| Trouble::store(wanted, Error::io(&file, cause)))
+}
+
+/// Returns the options of whoever asks another node.
+pub(crate) fn asking() -> Run<godwit_store::RemoteOptions> {
+    Ok(godwit_store::RemoteOptions::new(places::cancel()?))
+}

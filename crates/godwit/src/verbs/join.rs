@@ -1,0 +1,81 @@
+//! `godwit join`: two nodes come to know each other.
+
+use super::{Facts, init};
+use crate::{
+    screen::Screen,
+    trouble::{Run, Trouble},
+};
+use clap::Args;
+use godwit_store::door::Door;
+use godwit_trust::Invite;
+use serde_json::json;
+
+/// Come to know a node, by its invite
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  godwit join godwit-invite:lab@fermi.example:13560/4be1…/91c0…
+  godwit join INVITE --name laptop --address laptop.example:13560
+
+An invite is what godwit init, or godwit peers invite, printed on the other machine. It is good
+once. The other node must be running: godwit node.
+
+Exit status: 0; 2 that is no invite; 5 the node does not answer; 13 the invite is not good any more,
+or another node answers at its address.")]
+pub(crate) struct Join {
+    /// The whole word
+    #[arg(value_name = "INVITE")]
+    invite: String,
+    /// How this machine will be called there [default: the name it has]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Where this machine can be reached by others, HOST:PORT; several times for several [default: nowhere, it only asks]
+    #[arg(long = "address", value_name = "HOST:PORT")]
+    addresses: Vec<String>,
+}
+
+impl Join {
+    pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+        let wanted = "join";
+        let invite: Invite = self
+            .invite
+            .parse()
+            .map_err(|error: godwit_trust::Error| Trouble::asked(wanted, error))?;
+        let wanted = format!("join {}", invite.name);
+        let trust = |error: godwit_trust::Error| Trouble::trust(&wanted, error);
+        let home = init::home(&wanted)?;
+        let ours = home.key_or_new().map_err(trust)?;
+        let peer = invite.peer();
+        let name = self.name.unwrap_or_else(short_name);
+        let door = Door::of_peer(&peer, ours, &init::asking()?);
+        let joined = door.and_then(|door| door.join(&invite, &name, &self.addresses));
+        joined.map_err(|error| Trouble::store(&wanted, error))?;
+        home.add(&peer).map_err(trust)?;
+        let said = match screen.json() {
+            true => screen.object(&json!({
+                "event": "joined",
+                "name": peer.name,
+                "as": name,
+                "key": peer.key.to_string(),
+                "addresses": peer.addresses,
+            })),
+            false => screen.line(format!(
+                "joined {} as {name}: godwit ls godwit://{}/",
+                peer.name, peer.name
+            )),
+        };
+        said.map_err(|error| Trouble::store(&wanted, error))?;
+        Ok(Facts::new())
+    }
+}
+
+/// Returns the first part of what the machine is called, as far as it can be the name of a node.
+fn short_name() -> String {
+    let names = godwit_sys::names_of_this_machine();
+    let name = names
+        .first()
+        .map_or("node", |name| name.split('.').next().unwrap_or(name));
+    name.chars()
+        .filter(|c| c.is_ascii_alphanumeric() || "-_".contains(*c))
+        .collect()
+}

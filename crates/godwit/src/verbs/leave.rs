@@ -1,0 +1,62 @@
+//! `godwit leave`: two nodes forget each other.
+
+use super::{Facts, init};
+use crate::{
+    screen::Screen,
+    trouble::{Run, Trouble},
+};
+use clap::Args;
+use godwit_store::door::Door;
+use serde_json::json;
+
+/// Forget a node, and have it forget this one
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  godwit leave lab
+
+It is forgotten here in any case. If it does not answer, say godwit leave there as well: until then
+this machine could still come in there.
+
+Exit status: 0; 4 no node of that name is known; 5 it is forgotten here, and does not answer.")]
+pub(crate) struct Leave {
+    /// How it is called here
+    #[arg(value_name = "NAME")]
+    name: String,
+}
+
+impl Leave {
+    pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+        let wanted = format!("leave {}", self.name);
+        let trust = |error: godwit_trust::Error| Trouble::trust(&wanted, error);
+        let home = init::home(&wanted)?;
+        let Some(peer) = home.peer(&self.name).map_err(trust)? else {
+            let missing = godwit_store::Error::Missing {
+                path: self.name.clone().into(),
+            };
+            return Err(Trouble::store(&wanted, missing).next("godwit peers shows who is known"));
+        };
+        let ours = home.key_or_new().map_err(trust)?;
+        let told = match peer.addresses.is_empty() {
+            // It comes to us, and will be told when it does.
+            true => Ok(()),
+            false => Door::of_peer(&peer, ours, &init::asking()?).and_then(|door| door.leave()),
+        };
+        home.remove(&self.name).map_err(trust)?;
+        if let Err(error) = told {
+            let next = format!(
+                "{} is forgotten here; say godwit leave there as well",
+                self.name
+            );
+            return Err(
+                Trouble::store(format!("tell {} that we leave", self.name), error).next(next),
+            );
+        }
+        let said = match screen.json() {
+            true => screen.object(&json!({ "event": "left", "name": self.name })),
+            false => screen.line(format!("left {}", self.name)),
+        };
+        said.map_err(|error| Trouble::store(&wanted, error))?;
+        Ok(Facts::new())
+    }
+}
