@@ -330,3 +330,17 @@ fn what_is_granted_is_one_file_for_whoever_shows_it() {
         Err(Error::Denied { .. })
     ));
 }
+
+#[test]
+fn a_node_that_stops_does_not_wait_for_who_says_nothing() {
+    let lab = Lab::new();
+    let served = lab.node(&[("limits.grace_seconds", "3600")]);
+    served.put("f", b"here");
+    let idle = lab.nobody(&served);
+    assert_eq!(idle.stat("f".as_ref()).unwrap().size, 4);
+    let (stopped, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || stopped.send(served.stop()));
+    told.recv_timeout(common::PATIENCE)
+        .expect("its connection is closed, and the node ends");
+    drop(idle);
+}

@@ -232,9 +232,11 @@ async fn attend(
             .max_buf_size(BUFFER_BYTES)
             .serve_connection(TokioIo::new(tls), answer)
     );
+    // Kept from poll to poll: who drops it is not woken by it.
+    let mut drained = pin!(draining.changed());
     let mut is_draining = false;
     let ended = poll_fn(|context| {
-        if !is_draining && pin!(draining.changed()).poll(context).is_ready() {
+        if !is_draining && drained.as_mut().poll(context).is_ready() {
             is_draining = true;
             connection.as_mut().graceful_shutdown();
         }
