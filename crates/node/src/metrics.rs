@@ -25,7 +25,7 @@ pub(crate) struct Metrics {
     active: Gauge,
     errors: Family<Failed, Counter>,
     denied: Family<Denied, Counter>,
-    pub(crate) connections: Gauge,
+    connections: Gauge,
 }
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
@@ -64,13 +64,20 @@ pub(crate) enum Proto {
     Https,
 }
 
-/// One transfer that goes on.
+/// One of those that are counted as long as they last.
 #[derive(Debug)]
-pub(crate) struct Moving<'a>(&'a Metrics);
+pub(crate) struct Counted(Gauge);
 
-impl Drop for Moving<'_> {
+impl Counted {
+    fn one_of(gauge: &Gauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.active.dec();
+        self.0.dec();
     }
 }
 
@@ -151,9 +158,13 @@ impl Metrics {
     }
 
     /// Counts a transfer for as long as it goes on.
-    pub(crate) fn moving(&self) -> Moving<'_> {
-        self.active.inc();
-        Moving(self)
+    pub(crate) fn moving(&self) -> Counted {
+        Counted::one_of(&self.active)
+    }
+
+    /// Counts a connection at the door for as long as it stands.
+    pub(crate) fn connected(&self) -> Counted {
+        Counted::one_of(&self.connections)
     }
 
     /// Counts something that was not done.
@@ -189,13 +200,14 @@ mod tests {
         metrics.moved(Direction::Out, Proto::Https, 10);
         metrics.failed("denied");
         metrics.denied("certificate");
-        let moving = metrics.moving();
+        let (moving, _connected) = (metrics.moving(), metrics.connected());
         let text = metrics.to_text();
         for line in [
             "godwit_http_requests_total{method=\"GET\",code=\"200\"} 1",
             "godwit_http_requests_total{method=\"OTHER\",code=\"405\"} 1",
             "godwit_transfer_bytes_total{direction=\"out\",proto=\"https\"} 10",
             "godwit_transfers_active 1",
+            "godwit_connections 1",
             "godwit_request_duration_seconds_count 2",
             "godwit_auth_denied_total{reason=\"certificate\"} 1",
         ] {

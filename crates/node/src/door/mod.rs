@@ -203,7 +203,7 @@ async fn attend(
     admitted: Admitted,
     mut draining: watch::Receiver<()>,
 ) {
-    let _admitted = admitted;
+    let (_admitted, _connected) = (admitted, door.shared.metrics.connected());
     let _ = stream.set_nodelay(true);
     let tls = match timeout(HANDSHAKE, meet(&door, stream)).await {
         Ok(Ok(tls)) => tls,
