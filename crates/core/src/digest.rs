@@ -3,7 +3,10 @@
 //! [`Hashing`] wants its bytes in order. [`AdlerParts`] takes them in any order;
 //! so does [`Leaves`](crate::Leaves) for BLAKE3. No other algorithm here can.
 
-use crate::{Block, Extents};
+use crate::{
+    Block, Extents,
+    hex::{hex, unhex},
+};
 use md5::Digest as _;
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -347,25 +350,6 @@ const ADLER_BASE: u64 = 65521;
 
 /// How much has to be read again, at most, for each block that came twice.
 const WINDOW_BYTES: u64 = 64 << 20;
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digit = |b: u8| {
-        char::from(b)
-            .to_digit(16)
-            .and_then(|d| u8::try_from(d).ok())
-    };
-    text.as_bytes()
-        .chunks(2)
-        .map(|pair| match pair {
-            [high, low] => Some(digit(*high)? << 4 | digit(*low)?),
-            _ => None,
-        })
-        .collect()
-}
 
 #[cfg(test)]
 mod tests {

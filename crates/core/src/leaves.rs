@@ -6,7 +6,7 @@
 
 use crate::{
     BadDigest, Block, Digest, Extents,
-    digest::{hex, unhex},
+    hex::{hex, unhex},
 };
 use blake3::{
     Hasher,

@@ -389,8 +389,7 @@ fn host_name(configured: &str) -> String {
     if !configured.is_empty() {
         return configured.into();
     }
-    let told = std::fs::read_to_string("/proc/sys/kernel/hostname");
-    told.map_or_else(|_| "localhost".into(), |name| name.trim().into())
+    godwit_sys::host_name().unwrap_or_else(|| "localhost".into())
 }
 
 /// Under which name the files of those who do not say theirs are kept.

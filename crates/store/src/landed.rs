@@ -402,17 +402,10 @@ impl Landed {
 }
 
 fn differs(path: &Path, leaf: u64, difference: &Difference) -> Error {
-    let hex = |chain: &Chain| {
-        chain
-            .0
-            .iter()
-            .map(|b| format!("{b:02x}"))
-            .collect::<String>()
-    };
     Error::Corrupt {
         path: path.into(),
-        expected: format!("leaf {leaf} {}", hex(&difference.expected)),
-        found: hex(&difference.found),
+        expected: format!("leaf {leaf} {}", difference.expected),
+        found: difference.found.to_string(),
     }
 }
 

@@ -34,7 +34,7 @@ pub use program::{Bounds, Made, Program, Running, ended_by};
 pub use resume::Agreed;
 pub use secret::{ask_secret, is_typed};
 pub use sockets::{
-    Traffic, buffer_sizes, connect, keep_urgent_in_line, listen_deep, may_write,
+    Traffic, buffer_sizes, connect, host_name, keep_urgent_in_line, listen_deep, may_write,
     names_of_this_machine, reset_when_closed, retry_often, send_ahead, send_file, size_buffers,
     source_ip, spare_pacing, traffic,
 };

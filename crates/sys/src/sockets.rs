@@ -68,15 +68,18 @@ pub fn may_write(directory: &std::path::Path) -> bool {
     .is_ok()
 }
 
+/// Returns how this machine is called, if it was given a name.
+pub fn host_name() -> Option<String> {
+    let told = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    let name = told.trim();
+    (!name.is_empty() && name != "(none)").then(|| name.into())
+}
+
 /// Returns by which names and addresses others may reach this machine, as far as it knows: what
 /// it is called, and from where it speaks to the rest of the world. Nothing is sent for that.
 pub fn names_of_this_machine() -> Vec<String> {
-    let called = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let called = called.trim();
-    let mut names: Vec<String> = match called {
-        "" | "localhost" | "(none)" => Vec::new(),
-        called => vec![called.into()],
-    };
+    let called = host_name().filter(|called| called != "localhost");
+    let mut names: Vec<String> = called.into_iter().collect();
     // Of those that are kept for examples, so they are far away from everybody.
     let far: [SocketAddr; 2] = [
         (Ipv4Addr::new(203, 0, 113, 1), 9).into(),

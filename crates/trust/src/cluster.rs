@@ -11,6 +11,7 @@ use crate::{
     error::Doing,
     identity::By,
 };
+use godwit_core::{hex, unhex};
 use openssl::{
     error::ErrorStack,
     ex_data::Index,
@@ -63,7 +64,9 @@ impl Keys {
     /// Reads a file: 64 hexadecimal digits. Of what is wrong nothing is told but that it is.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, &'static str> {
         let digits = bytes.trim_ascii();
-        let secret = unhex(digits).ok_or("is no cluster key: those are 64 hexadecimal digits")?;
+        let digits = std::str::from_utf8(digits).ok().and_then(unhex);
+        let secret = digits.and_then(|secret| secret.try_into().ok());
+        let secret = secret.ok_or("is no cluster key: those are 64 hexadecimal digits")?;
         Ok(Self([Key::of(secret)].into()))
     }
 
@@ -220,34 +223,14 @@ fn by(id: &str) -> By {
 
 /// Returns the name of this machine, as far as it can be said.
 fn our_name() -> String {
-    let told = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let name = told.trim();
-    match is_name(name) {
-        true => name.into(),
-        false => "unnamed".into(),
-    }
+    let name = godwit_sys::host_name().filter(|name| is_name(name));
+    name.unwrap_or_else(|| "unnamed".into())
 }
 
 /// Goes into a log, and so is short and plain.
 fn is_name(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
     (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(plain)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex(digits: &[u8]) -> Option<[u8; SECRET_BYTES]> {
-    let mut secret = [0; SECRET_BYTES];
-    if digits.len() != 2 * SECRET_BYTES {
-        return None;
-    }
-    for (byte, pair) in secret.iter_mut().zip(digits.chunks_exact(2)) {
-        let value = |digit: u8| char::from(digit).to_digit(16);
-        *byte = (value(pair[0])? << 4 | value(pair[1])?) as u8;
-    }
-    Some(secret)
 }
 
 static SAID: LazyLock<Index<Ssl, Said>> =

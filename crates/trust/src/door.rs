@@ -11,6 +11,7 @@ use crate::{
     context::{self, Role},
     error::Doing,
 };
+use godwit_core::{hex, unhex};
 pub use openssl::ssl::SslRef;
 use openssl::{
     hash::{MessageDigest, hash},
@@ -46,7 +47,7 @@ impl Fingerprint {
 /// 64 hexadecimal digits.
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&hex(&self.0))
     }
 }
 
@@ -63,22 +64,8 @@ impl FromStr for Fingerprint {
         let wrong = || Error::BadRequest {
             what: format!("'{text}' is no fingerprint of a key: 64 hexadecimal digits"),
         };
-        let digits: Option<Vec<u8>> = text
-            .chars()
-            .map(|digit| {
-                digit
-                    .to_digit(16)
-                    .and_then(|digit| u8::try_from(digit).ok())
-            })
-            .collect();
-        let digits = digits
-            .filter(|digits| digits.len() == 64)
-            .ok_or_else(wrong)?;
-        let mut bytes = [0; 32];
-        for (byte, pair) in bytes.iter_mut().zip(digits.chunks(2)) {
-            *byte = pair[0] << 4 | pair[1];
-        }
-        Ok(Self(bytes))
+        let bytes = unhex(text).and_then(|bytes| bytes.try_into().ok());
+        bytes.map(Self).ok_or_else(wrong)
     }
 }
 

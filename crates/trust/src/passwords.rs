@@ -6,6 +6,7 @@
 //! (RFC 7914); a token is 256 bits that nobody guesses, so one SHA-256 will do.
 
 use crate::{Error, Identity, Result, credential::read_key, error::Doing, kept::Kept};
+use godwit_core::hex;
 use openssl::{error::ErrorStack, memcmp, pkcs5::scrypt, rand::rand_bytes, sha::sha256};
 use std::{
     collections::HashMap,
@@ -287,20 +288,8 @@ fn check_name(name: &str) -> Result<()> {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 fn unhex<const N: usize>(digits: &str) -> Option<[u8; N]> {
-    let mut bytes = [0; N];
-    let is_hex = digits.len() == 2 * N && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-    if !is_hex {
-        return None;
-    }
-    for (at, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).ok()?;
-    }
-    Some(bytes)
+    godwit_core::unhex(digits)?.try_into().ok()
 }
 
 const HASHING: &str = "hashing a password";

@@ -440,7 +440,7 @@ fn removed(file: &Path) -> Result<bool> {
 fn kept_as(secret: &str) -> Result<String> {
     let digest = hash(MessageDigest::sha256(), secret.as_bytes());
     let digest = crate::error::Doing::doing(digest, "hashing a secret")?;
-    Ok(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(godwit_core::hex(&digest))
 }
 
 fn since_epoch(time: SystemTime) -> u64 {

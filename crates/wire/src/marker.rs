@@ -77,36 +77,11 @@ impl Marker {
                 ],
             ),
             Self::Leaves { first, chains } => {
-                let chains: Vec<_> = chains.iter().map(chain_text).collect();
+                let chains: Vec<_> = chains.iter().map(ToString::to_string).collect();
                 Reply::new(115, format!("Leaves {first} {}", chains.join(",")))
             }
         }
     }
-}
-
-/// Writes a chaining value as FORMATS.md says.
-pub fn chain_text(chain: &Chain) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble)]);
-    chain
-        .0
-        .iter()
-        .flat_map(|b| [digit(b >> 4), digit(b & 15)])
-        .collect()
-}
-
-/// Reads a chaining value: 64 hexadecimal digits.
-pub fn chain(text: &str) -> Option<Chain> {
-    let digits = text.as_bytes();
-    if digits.len() != 64 {
-        return None;
-    }
-    let mut chain = [0; 32];
-    for (byte, pair) in chain.iter_mut().zip(digits.chunks_exact(2)) {
-        let nibble = |d: u8| char::from(d).to_digit(16);
-        *byte = (nibble(pair[0])? << 4 | nibble(pair[1])?) as u8;
-    }
-    Some(Chain(chain))
 }
 
 fn ranges(reply: &Reply) -> Option<Marker> {
@@ -148,7 +123,8 @@ fn leaves(reply: &Reply) -> Option<Marker> {
     let text = reply.text();
     let (first, chains) = text.strip_prefix("Leaves ")?.split_once(' ')?;
     let first: u64 = first.parse().ok()?;
-    let chains: Vec<_> = chains.split(',').map(chain).collect::<Option<_>>()?;
+    let chains = chains.split(',').map(str::parse);
+    let chains: Vec<Chain> = chains.collect::<Result<_, _>>().ok()?;
     // Whoever adds an index to `first` must not overflow.
     first.checked_add(chains.len() as u64)?;
     Some(Marker::Leaves { first, chains })

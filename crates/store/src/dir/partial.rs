@@ -13,7 +13,7 @@ use super::{
 use crate::{
     Error, Lying, Origin, Result, Write, error::gone, landed::leaf_range, store::same_origin,
 };
-use godwit_core::{Algorithm, Block, Chain, Digest, Extents, LEAF_BYTES, Leaves, Piece};
+use godwit_core::{Algorithm, Block, Chain, Digest, Extents, LEAF_BYTES, Leaves, Piece, hex};
 use godwit_sys::{self as sys, Folder, Open};
 use std::{
     ffi::{OsStr, OsString},
@@ -99,7 +99,7 @@ impl Key {
     /// Returns the names of the `n`th partial of this key: a partial in use is
     /// never shared, so a second writer gets the next.
     fn name(&self, n: u32) -> Name {
-        let hash: String = self.0[..12].iter().map(|b| format!("{b:02x}")).collect();
+        let hash = hex(&self.0[..12]);
         let number = if n == 0 {
             String::new()
         } else {

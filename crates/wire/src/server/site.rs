@@ -4,10 +4,7 @@ use super::{
     Answer, Ask, Change, Removed, Session, Then,
     names::{done, failed},
 };
-use crate::{
-    command::{Godwit, Site},
-    marker::chain_text,
-};
+use crate::command::{Godwit, Site};
 use std::{
     os::unix::ffi::{OsStrExt, OsStringExt},
     path::PathBuf,
@@ -133,7 +130,7 @@ impl Session {
             Answer::Leaves(leaves) => {
                 self.say.more(250, "Leaves");
                 for (index, chain) in &leaves {
-                    let line = format!("{index} {}", chain_text(chain));
+                    let line = format!("{index} {chain}");
                     self.say.inner(line.as_bytes());
                 }
                 self.say.line(250, "End");
