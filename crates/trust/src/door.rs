@@ -12,10 +12,10 @@ use crate::{
     error::Doing,
 };
 use godwit_core::{hex, unhex};
-pub use openssl::ssl::SslRef;
+pub use openssl::ssl::{Ssl, SslRef};
 use openssl::{
     hash::{MessageDigest, hash},
-    ssl::{NameType, SniError, Ssl, SslContext},
+    ssl::{NameType, SniError, SslContext},
     x509::X509Ref,
 };
 use std::{fmt, net::IpAddr, str::FromStr, time::SystemTime};

@@ -21,7 +21,7 @@ use crate::{
     listener::Shared,
     trust::MAPPED,
 };
-use godwit_store::door::{Sent, words::refusal};
+use godwit_store::door::{Failed, Sent, Tls, words::refusal};
 use godwit_sys::why;
 use godwit_trust::{
     Identity,
@@ -37,7 +37,7 @@ use std::{
     future::poll_fn,
     io,
     net::{SocketAddr, TcpListener},
-    pin::{Pin, pin},
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -52,7 +52,6 @@ use tokio::{
     sync::watch,
     time::timeout,
 };
-use tokio_openssl::SslStream;
 use uploads::Uploads;
 
 /// What all connections share.
@@ -247,21 +246,23 @@ async fn attend(
     }
 }
 
-async fn meet(door: &Door, stream: TcpStream) -> Result<SslStream<TcpStream>, String> {
+async fn meet(door: &Door, stream: TcpStream) -> Result<Tls<TcpStream>, String> {
     let way = door
         .shared
         .trust
         .door()
         .map_err(|error| error.to_string())?;
     let ssl = way.open().map_err(|error| error.to_string())?;
-    let mut tls = SslStream::new(ssl, stream).map_err(|error| error.to_string())?;
-    let met = Pin::new(&mut tls).accept().await;
-    met.map_err(|error| door::refusal(&error).to_string())?;
-    Ok(tls)
+    Tls::begin(ssl, stream)
+        .await
+        .map_err(|failed| match failed {
+            Failed::Io(cause) => why(&cause),
+            Failed::Said(error) => error.to_string(),
+        })
 }
 
 impl Door {
-    fn visitor(&self, tls: &SslStream<TcpStream>, peer: SocketAddr) -> Visitor {
+    fn visitor(&self, tls: &Tls<TcpStream>, peer: SocketAddr) -> Visitor {
         let key = door::key_shown(tls.ssl());
         let access = match &key {
             Ok(None) => match door::member_visitor(tls.ssl()) {

@@ -4,7 +4,10 @@
 //! its own that runs while somebody waits for it, in that thread: what is protected and unprotected
 //! by N connections is done by N threads, and none exists for a connection that is idle.
 
-use super::Limits;
+use super::{
+    Limits,
+    tls::{Failed, Tls},
+};
 use crate::{Error, Result, channel::Cancel, error::LOGIN};
 use godwit_sys::wait_readable;
 use godwit_trust::{
@@ -33,7 +36,6 @@ use tokio::{
     task::JoinHandle,
     time::timeout,
 };
-use tokio_openssl::SslStream;
 
 /// One connection, and the runtime that moves it.
 pub(super) struct Visit {
@@ -93,14 +95,12 @@ impl Visit {
         let inside = runtime.enter();
         let socket = tokio::net::TcpStream::from_std(socket).map_err(lost)?;
         drop(inside);
-        let mut tls = SslStream::new(ssl, socket).map_err(|error| lost(io::Error::other(error)))?;
-        runtime.block_on(waiting.over(LOGIN, async {
-            Pin::new(&mut tls)
-                .connect()
+        let tls = runtime.block_on(waiting.over(LOGIN, async {
+            Tls::begin(ssl, socket)
                 .await
-                .map_err(|error| match error.into_io_error() {
-                    Ok(cause) => lost(cause),
-                    Err(error) => wrong(door::refusal(&error)),
+                .map_err(|failed| match failed {
+                    Failed::Io(cause) => lost(cause),
+                    Failed::Said(error) => wrong(error),
                 })
         }))?;
         let met = door::met(
