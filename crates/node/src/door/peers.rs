@@ -2,7 +2,7 @@
 
 use super::{Door, Visitor, calls::read, reply::Reply, said};
 use godwit_trust::{Error, Peer};
-use godwit_wire::door::call::{AskJoin, Line, Refusal, Why};
+use godwit_wire::door::call::{AskJoin, Line, Why};
 use hyper::body::Incoming;
 use std::time::SystemTime;
 
@@ -32,9 +32,9 @@ pub(super) fn join(door: &Door, visitor: &Visitor, mut body: Incoming, reply: Re
         home.join(&asked.secret, &peer, SystemTime::now())
             .map_err(denied)?;
         tracing::info!(peer = %visitor.peer, name = peer.name, %key, "joined");
-        Ok(())
+        Ok(Line::Done)
     });
-    answer(reply, joined);
+    reply.tell(joined);
 }
 
 /// Forgets whoever asks for that.
@@ -47,17 +47,7 @@ pub(super) fn leave(door: &Door, visitor: &Visitor, reply: Reply) {
         let peer = home.peer_with(key).map_err(other)?.ok_or_else(nobody)?;
         home.remove(&peer.name).map_err(other)?;
         tracing::info!(name = peer.name, %key, "left");
-        Ok(())
+        Ok(Line::Done)
     };
-    let left = left();
-    answer(reply, left);
-}
-
-fn answer(reply: Reply, outcome: Result<(), Refusal>) {
-    let mut lines = reply.lines();
-    if outcome.is_ok() {
-        // Who does not hear it asks again, and is told.
-        let _ = lines.say(&Line::Done);
-    }
-    lines.end(outcome);
+    reply.tell(left());
 }

@@ -167,10 +167,8 @@ fn packed(door: &Door, known: &Known, wanted: &AskRead, reply: Reply) {
 
 fn send(pipe: &Pipe, wanted: &AskRead, dir: &dyn Store, metrics: &Metrics) -> Result<()> {
     for (number, file) in (0u64..).zip(&wanted.files) {
-        let size = dir.stat(&file.path.0).map_or(0, |stat| stat.size);
         let packed = Packed {
             pipe,
-            size,
             leaves: wanted.digests.then(Mutex::default),
             broken: Mutex::default(),
             sent: AtomicU64::new(0),
@@ -189,14 +187,23 @@ fn send(pipe: &Pipe, wanted: &AskRead, dir: &dyn Store, metrics: &Metrics) -> Re
         let told = packed
             .leaves
             .map(|leaves| leaves.into_inner().unwrap_or_else(PoisonError::into_inner));
+        let mut ends = Vec::new();
         let ended = match read {
             Ok(read) => {
-                let of_all = told.and_then(|leaves| leaves.root(read.stat.size));
+                let size = read.stat.size;
+                let of_all = told.and_then(|mut leaves| {
+                    // The last leaf may be shorter than the others.
+                    for (leaf, chain) in leaves.newly_complete(size, LEAVES_AT_ONCE) {
+                        ends.extend(pack::leaf(leaf, &chain));
+                    }
+                    leaves.root(size)
+                });
                 Ended::Read(read.stat.say(), of_all.or(read.digest).map(Text))
             }
             Err(error) => Ended::Refused(refused(&error)),
         };
-        pipe.send(pack::frame(pack::Kind::End, number, &call::write(&ended)).into())?;
+        ends.extend(pack::frame(pack::Kind::End, number, &call::write(&ended)));
+        pipe.send(ends.into())?;
     }
     pipe.send(pack::frame(pack::Kind::Last, wanted.files.len() as u64, b"").into())
 }
@@ -204,8 +211,6 @@ fn send(pipe: &Pipe, wanted: &AskRead, dir: &dyn Store, metrics: &Metrics) -> Re
 /// Bytes in frames, and what whole leaves of them hash to.
 struct Packed<'a> {
     pipe: &'a Pipe,
-    /// How long the file was when it was asked for: its last leaf may be shorter than the others.
-    size: u64,
     leaves: Option<Mutex<Leaves>>,
     /// Why no more can be sent.
     broken: Mutex<Option<Error>>,
@@ -222,7 +227,7 @@ impl Packed<'_> {
             let piece = Piece::of(Block { offset, bytes });
             let mut leaves = leaves.lock().unwrap_or_else(PoisonError::into_inner);
             leaves.add(piece);
-            news = leaves.newly_complete(self.size, LEAVES_AT_ONCE);
+            news = leaves.newly_complete(UNKNOWN, LEAVES_AT_ONCE);
         }
         self.sent
             .fetch_add((frame.len() - HEADER_BYTES) as u64, Relaxed);
@@ -268,4 +273,6 @@ fn in_pieces(range: Range<u64>, mut each: impl FnMut(Range<u64>) -> Result<()>) 
 }
 
 const PIECE_BYTES: u64 = 128 << 10;
+/// No file is so long: how long this one is, is known when it was read.
+const UNKNOWN: u64 = u64::MAX;
 const LEAVES_AT_ONCE: usize = 16;

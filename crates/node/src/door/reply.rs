@@ -1,6 +1,6 @@
 //! What goes back to a visitor, from a thread that may wait.
 
-use super::{Door, said};
+use super::{Door, refused, said};
 use godwit_store::{Error, Result, door::Sent};
 use godwit_wire::door::{
     LINES_TYPE,
@@ -106,6 +106,13 @@ impl Reply {
             pipe: None,
             held: Vec::new(),
         }
+    }
+
+    /// Says the one thing that was asked for, or why not.
+    pub(super) fn tell(self, told: std::result::Result<Line, Refusal>) {
+        let mut lines = self.lines();
+        let outcome = told.and_then(|line| lines.say(&line).map_err(|error| refused(&error)));
+        lines.end(outcome);
     }
 
     /// Says why nothing was done.

@@ -108,12 +108,7 @@ pub(super) fn begin(mut asked: Asked<'_>) {
         let (upload, id) = opened(&asked, ask)?;
         Ok(landed(&upload, &id))
     });
-    let mut lines = asked.reply.lines();
-    let outcome = begun.and_then(|landed| {
-        let landed = landed?;
-        lines.say(&Line::Landed(landed)).map_err(|e| refused(&e))
-    });
-    lines.end(outcome);
+    asked.reply.tell(begun.flatten().map(Line::Landed));
 }
 
 fn opened(
@@ -232,10 +227,7 @@ fn put(mut asked: Asked<'_>, id: &str, path: &Path) {
         upload.touch(asked.visitor);
         taken.and_then(|()| landed(&upload, id))
     });
-    let mut lines = asked.reply.lines();
-    let outcome =
-        outcome.and_then(|landed| lines.say(&Line::Landed(landed)).map_err(|e| refused(&e)));
-    lines.end(outcome);
+    asked.reply.tell(outcome.map(Line::Landed));
 }
 
 fn is_pack(asked: &Asked<'_>) -> bool {
@@ -438,10 +430,7 @@ fn commit(mut asked: Asked<'_>, id: &str) {
             ..landed
         })
     });
-    let mut lines = asked.reply.lines();
-    let outcome =
-        outcome.and_then(|landed| lines.say(&Line::Landed(landed)).map_err(|e| refused(&e)));
-    lines.end(outcome);
+    asked.reply.tell(outcome.map(Line::Landed));
 }
 
 fn finish(mut asked: Asked<'_>, id: &str) {

@@ -2,17 +2,16 @@
 
 use super::{
     Inner, NO_PANIC, name,
-    visit::{Sent, Visit},
+    visit::Visit,
     words::{Said, refused},
 };
 use crate::{Error, Read, Result, Stat, Take};
 use godwit_core::{Block, Digest, Extents, LEAF_BYTES};
 use godwit_wire::door::{
-    ROOT,
     call::{self, AskRead, Ended, Ranges, Wanted},
     pack::{Decoder, Frame},
 };
-use hyper::{Method, body::Incoming};
+use hyper::body::Incoming;
 use std::{path::Path, sync::Mutex, thread};
 
 /// Reads `want` of a file through at most so many connections.
@@ -81,21 +80,8 @@ impl Fetch<'_> {
             }],
             digests: self.inner.digests,
         };
-        let mut visit = self.inner.take()?;
-        let body = Sent::whole(call::write(&asked));
-        let request = self
-            .inner
-            .request(Method::POST, &format!("{ROOT}read"), body);
-        let answer = visit.ask(request, READING)?;
-        if !answer.headers().contains_key(call::MARK) {
-            return Err(self.inner.stranger(answer.status()));
-        }
-        if !answer.status().is_success() {
-            self.inner
-                .hear(visit, answer, READING, self.path, &mut |_| Ok(()))?;
-            return Err(self.inner.broke("it refuses and does not say why"));
-        }
-        let read = self.pack(&visit, answer.into_body())?;
+        let (visit, body) = self.inner.ask_for_pack(&asked, self.path, READING)?;
+        let read = self.pack(&visit, body)?;
         self.inner.give_back(visit);
         read
     }

@@ -22,17 +22,17 @@ use godwit_trust::{
 };
 use godwit_wire::{
     door::{
-        ROOT, VERSION,
+        JSON_TYPE, PACK_TYPE, ROOT, VERSION,
         call::{
-            self, AskDigest, AskGrant, AskJoin, AskList, AskMkdir, AskPath, AskRemove, AskRename,
-            AskSet, AskStat, Line, Name,
+            self, AskDigest, AskGrant, AskJoin, AskList, AskMkdir, AskPath, AskRead, AskRemove,
+            AskRename, AskSet, AskStat, Line, Name,
         },
     },
     lines::Lines,
     time::HttpDate,
 };
 use hyper::{
-    Method, Request, Response, StatusCode,
+    Method, Request, Response,
     body::{Bytes, Incoming},
     header::{AUTHORIZATION, CONTENT_TYPE, DATE, HOST, USER_AGENT},
 };
@@ -51,7 +51,7 @@ use std::{
 };
 pub use tls::{Failed, Tls};
 pub use visit::Sent;
-use visit::{Showing, Visit};
+use visit::{Pouring, Showing, Visit};
 use words::{Said, refused};
 
 /// A node as a store.
@@ -118,25 +118,18 @@ impl Door {
             .as_ref()
             .filter(|_| url.scheme() == Scheme::Godwit)
         {
-            let wrong = |cause| Error::Trust {
-                host: host.clone(),
-                cause: Box::new(cause),
-            };
-            if let Some(peer) = home.peer(&host).map_err(wrong)? {
-                let key = home.key_or_new().map_err(wrong)?;
+            let wrong = Error::not_proved(&host);
+            if let Some(peer) = home.peer(&host).map_err(&wrong)? {
+                let key = home.key_or_new().map_err(&wrong)?;
                 return Self::of_peer(&peer, key, options);
             }
         }
         let target = (host.clone(), url.port().unwrap_or(443));
         let at = connect::host_port(&target.0, target.1);
-        let wrong = |cause| Error::Trust {
-            host: at.clone(),
-            cause: Box::new(cause),
-        };
         let credential = match trust.credential.clone() {
             Some(credential) => credential,
             None => {
-                let found = Credential::discover().map_err(wrong)?;
+                let found = Credential::discover().map_err(Error::not_proved(&at))?;
                 found.unwrap_or_else(Credential::nobody)
             }
         };
@@ -307,7 +300,9 @@ impl Door {
             Method::GET => Sent::whole(Bytes::new()),
             _ => Sent::whole(call::write(asked)),
         };
-        let request = self.0.request(method, &format!("{ROOT}{name}"), body);
+        let request = self
+            .0
+            .request(method, &format!("{ROOT}{name}"), JSON_TYPE, body);
         let answer = visit.ask(request, name)?;
         let round_trip = visit.round_trip;
         self.0.hear(visit, answer, name, about, each)?;
@@ -423,7 +418,35 @@ impl Inner {
         }
     }
 
-    fn request(&self, method: Method, target: &str, body: Sent) -> Request<Sent> {
+    /// Asks for bytes. What refuses all of it comes as an error.
+    fn ask_for_pack(
+        &self,
+        asked: &AskRead,
+        about: &Path,
+        during: &str,
+    ) -> Result<(Visit, Incoming)> {
+        let mut visit = self.take()?;
+        let body = Sent::whole(call::write(asked));
+        let request = self.request(Method::POST, &format!("{ROOT}read"), JSON_TYPE, body);
+        let answer = visit.ask(request, during)?;
+        let kind = answer.headers().get(CONTENT_TYPE);
+        if answer.status().is_success() && kind.is_some_and(|kind| kind == PACK_TYPE) {
+            self.check_ours(&answer)?;
+            return Ok((visit, answer.into_body()));
+        }
+        self.hear(visit, answer, during, about, &mut |_| Ok(()))?;
+        Err(self.broke("it refuses and does not say why"))
+    }
+
+    /// Begins to send a pack.
+    fn pour_pack(&self, method: Method, target: &str) -> Result<Pouring> {
+        let visit = self.take()?;
+        Ok(Pouring::begin(visit, |body| {
+            self.request(method, target, PACK_TYPE, body)
+        }))
+    }
+
+    fn request(&self, method: Method, target: &str, kind: &str, body: Sent) -> Request<Sent> {
         let mut request = Request::builder().method(method).uri(target);
         if let Some(secret) = &self.grant {
             request = request.header(AUTHORIZATION, format!("Bearer {secret}"));
@@ -431,7 +454,7 @@ impl Inner {
         request
             .header(HOST, &self.limits.at)
             .header(USER_AGENT, concat!("godwit/", env!("CARGO_PKG_VERSION")))
-            .header(CONTENT_TYPE, "application/json")
+            .header(CONTENT_TYPE, kind)
             .body(body)
             .expect("a target of escaped names and a host are a request")
     }
@@ -445,11 +468,7 @@ impl Inner {
         about: &Path,
         each: &mut dyn FnMut(Line) -> Result<()>,
     ) -> Result<()> {
-        let is_ours = answer.headers().contains_key(call::MARK);
-        let status = answer.status();
-        if !is_ours {
-            return Err(self.stranger(status));
-        }
+        self.check_ours(&answer)?;
         let date = answer
             .headers()
             .get(DATE)
@@ -497,15 +516,18 @@ impl Inner {
         }
     }
 
-    /// Somebody answered who is no node of ours.
-    fn stranger(&self, status: StatusCode) -> Error {
-        Error::Unsupported {
+    /// Refuses the answer of somebody who is no node of ours.
+    fn check_ours(&self, answer: &Response<Incoming>) -> Result<()> {
+        if answer.headers().contains_key(call::MARK) {
+            return Ok(());
+        }
+        let (at, status) = (&self.limits.at, answer.status());
+        Err(Error::Unsupported {
             what: "reading and writing there".into(),
             why: format!(
-                "{} is no godwit (it answered {status}): other servers of HTTPS are not spoken with in this version",
-                self.limits.at
+                "{at} is no godwit (it answered {status}): other servers of HTTPS are not spoken with in this version"
             ),
-        }
+        })
     }
 }
 

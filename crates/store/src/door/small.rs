@@ -2,20 +2,19 @@
 
 use super::{
     Inner, name,
-    visit::{Pouring, Sent, Visit},
+    visit::Visit,
     words::{Said, refused},
 };
 use crate::{Error, Finished, Given, Result, SMALL_BYTES, Small, Stat, Verified};
 use godwit_core::{Algorithm, Digest, Extents};
 use godwit_wire::door::{
-    PACK_TYPE, ROOT,
+    ROOT,
     call::{self, AskRead, Ended, Line, Ranges, Text, Time, Wanted},
     pack::{self, Decoder, Frame, Kind},
 };
 use hyper::{
     Method,
     body::{Bytes, Incoming},
-    header::{CONTENT_TYPE, HeaderValue},
 };
 use std::{
     collections::VecDeque,
@@ -64,36 +63,20 @@ fn read_some(inner: &Inner, mut some: VecDeque<PathBuf>, each: EachRead<'_>) -> 
         files,
         digests: inner.digests,
     };
-    let mut visit = inner.take()?;
-    let body = Sent::whole(call::write(&asked));
-    let request = inner.request(Method::POST, &format!("{ROOT}read"), body);
-    let answer = visit.ask(request, READING)?;
-    if !answer.headers().contains_key(call::MARK) {
-        return Err(inner.stranger(answer.status()));
-    }
-    let is_pack = answer
-        .headers()
-        .get(CONTENT_TYPE)
-        .is_some_and(|kind| kind == PACK_TYPE);
-    if !is_pack {
+    let about = some.front().cloned().unwrap_or_default();
+    let (visit, body) = match inner.ask_for_pack(&asked, &about, READING) {
+        Ok(begun) => begun,
         // Of one file alone the answer may be why not.
-        let about = some.front().cloned().unwrap_or_default();
-        let error = match inner.hear(visit, answer, READING, &about, &mut |_| Ok(())) {
-            Ok(()) => inner.broke("it refuses and does not say why"),
-            Err(error) => error,
-        };
-        return match (some.len(), is_of_file(&error)) {
-            (1, true) => {
-                tell(about, Some(Err(error)));
-                Ok(())
-            }
-            _ => Err(error),
-        };
-    }
+        Err(error) if some.len() == 1 && is_of_file(&error) => {
+            tell(about, Some(Err(error)));
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
     let mut files = Files {
         inner,
         visit: &visit,
-        body: answer.into_body(),
+        body,
         held: Bytes::new(),
         decoder: Decoder::new(),
     };
@@ -252,13 +235,7 @@ pub(super) fn write(
 }
 
 fn write_some(inner: &Inner, some: Vec<Given>, each: EachWritten<'_>) -> Result<()> {
-    let visit = inner.take()?;
-    let mut pouring = Pouring::begin(visit, |body| {
-        let mut request = inner.request(Method::POST, &format!("{ROOT}write"), body);
-        let kind = HeaderValue::from_static(PACK_TYPE);
-        request.headers_mut().insert(CONTENT_TYPE, kind);
-        request
-    });
+    let mut pouring = inner.pour_pack(Method::POST, &format!("{ROOT}write"))?;
     let (mut sent, mut buffer) = (VecDeque::new(), Vec::new());
     for given in some {
         let path = match name(&given.path) {

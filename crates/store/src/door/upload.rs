@@ -1,20 +1,16 @@
 //! Writing: an upload that only those find who know its name. Blocks go as packs through
 //! connections that stay in the middle of a request until somebody asks what has landed.
 
-use super::{
-    Door, Inner, NO_PANIC, name,
-    visit::{Pouring, Sent},
-    words::Said,
-};
+use super::{Door, Inner, NO_PANIC, name, visit::Pouring, words::Said};
 use crate::{Checks, Finished, Read, Result, Sink, Stat, Store, Take, Whole, Write};
 use godwit_core::{Block, Chain, Extents, LEAF_BYTES, Leaves, Piece};
 use godwit_wire::door::{
-    PACK_TYPE, ROOT,
+    ROOT,
     call::{AskDraw, AskPath, AskUpload, Landed, Line, Name, Ranges},
     pack::{self, Kind},
     path,
 };
-use hyper::{Method, body::Bytes, header::CONTENT_TYPE};
+use hyper::{Method, body::Bytes};
 use std::{
     collections::BTreeMap,
     ops::Range,
@@ -127,13 +123,8 @@ impl Upload {
             state = self.freed.wait(state).expect(NO_PANIC);
         }
         drop(state);
-        let visit = self.inner().take().inspect_err(|_| self.lose())?;
-        Ok(Pouring::begin(visit, |body: Sent| {
-            let mut request = self.inner().request(Method::PUT, &self.target(), body);
-            let kind = hyper::header::HeaderValue::from_static(PACK_TYPE);
-            request.headers_mut().insert(CONTENT_TYPE, kind);
-            request
-        }))
+        let pouring = self.inner().pour_pack(Method::PUT, &self.target());
+        pouring.inspect_err(|_| self.lose())
     }
 
     fn lose(&self) {
@@ -231,8 +222,8 @@ impl Take for Upload {
             state.wrong.remove(block.range());
             if let Some(piece) = piece {
                 state.leaves.add(piece);
-                for leaf in block.range().start / LEAF_BYTES..=(block.range().end - 1) / LEAF_BYTES
-                {
+                let Range { start, end } = block.range();
+                for leaf in start / LEAF_BYTES..end.div_ceil(LEAF_BYTES) {
                     state.compare(leaf);
                 }
             }

@@ -76,17 +76,14 @@ impl Visit {
             during: LOGIN.into(),
             cause,
         };
-        let wrong = |cause| Error::Trust {
-            host: at.clone(),
-            cause: Box::new(cause),
-        };
+        let wrong = Error::not_proved(at);
         let begun = Instant::now();
         socket.set_nodelay(true).map_err(lost)?;
         socket.set_nonblocking(true).map_err(lost)?;
         let ours = socket.try_clone().map_err(lost)?;
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(lost)?;
-        let ssl = door::visit(showing.credential, showing.wanted, showing.host).map_err(wrong)?;
+        let ssl = door::visit(showing.credential, showing.wanted, showing.host).map_err(&wrong)?;
         let waiting = Waiting {
             host: at.clone(),
             stall: limits.stall,
@@ -109,7 +106,7 @@ impl Visit {
             showing.authorities,
             showing.credential,
         );
-        let peer = met.map_err(wrong)?;
+        let peer = met.map_err(&wrong)?;
         let key = door::key_shown(tls.ssl()).map_err(wrong)?;
         let round_trip = begun.elapsed() / 2;
         let (sender, connection) = runtime

@@ -19,6 +19,9 @@ pub const VERSION: u32 = 1;
 /// The oldest version that is still understood.
 pub const OLDEST: u32 = 1;
 
+/// The type of what is asked.
+pub const JSON_TYPE: &str = "application/json";
+
 /// The type of a body of lines of JSON.
 pub const LINES_TYPE: &str = "application/x-ndjson";
 
