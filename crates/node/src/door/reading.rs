@@ -11,7 +11,7 @@ use crate::metrics::{Direction, Metrics, Proto};
 use godwit_core::{Block, Extents, Leaves, Piece};
 use godwit_store::{
     Error, Kind, Lying, Result, Store, Take,
-    door::{Sent, words::Said},
+    door::{Sent, pieces, words::Said},
 };
 use godwit_wire::{
     door::{
@@ -122,7 +122,7 @@ impl Take for Plain {
     }
 
     fn put_from(&self, file: &Lying<'_>, range: Range<u64>, _: &mut [u8]) -> Result<()> {
-        in_pieces(range, |piece| {
+        pieces(range).try_for_each(|piece| {
             let mut bytes = vec![0; (piece.end - piece.start) as usize];
             file.fill(piece.start, &mut bytes)?;
             self.0.send(bytes.into())
@@ -252,7 +252,7 @@ impl Take for Packed<'_> {
     }
 
     fn put_from(&self, file: &Lying<'_>, range: Range<u64>, _: &mut [u8]) -> Result<()> {
-        in_pieces(range, |piece| {
+        pieces(range).try_for_each(|piece| {
             let mut frame = vec![0; HEADER_BYTES + (piece.end - piece.start) as usize];
             file.fill(piece.start, &mut frame[HEADER_BYTES..])?;
             self.send(piece.start, frame)
@@ -260,19 +260,6 @@ impl Take for Packed<'_> {
     }
 }
 
-/// Does something with each piece of a range; pieces are as long as stay in the processor's cache.
-fn in_pieces(range: Range<u64>, mut each: impl FnMut(Range<u64>) -> Result<()>) -> Result<()> {
-    let mut start = range.start;
-    while start < range.end {
-        let end = (start / PIECE_BYTES + 1) * PIECE_BYTES;
-        let end = end.min(range.end);
-        each(start..end)?;
-        start = end;
-    }
-    Ok(())
-}
-
-const PIECE_BYTES: u64 = 128 << 10;
 /// No file is so long: how long this one is, is known when it was read.
 const UNKNOWN: u64 = u64::MAX;
 const LEAVES_AT_ONCE: usize = 16;

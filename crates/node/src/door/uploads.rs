@@ -13,7 +13,7 @@ use godwit_core::{Block, Chain, Version};
 use godwit_store::{
     Checks, Error, How, Origin, RemoteOptions, Result, Sink, Store, Take, Whole, Write,
     channel::Cancel,
-    door::{Door, words::Said},
+    door::{Door, Gathered, words::Said},
 };
 use godwit_trust::unguessable;
 use godwit_wire::door::{
@@ -218,8 +218,8 @@ fn put(mut asked: Asked<'_>, id: &str, path: &Path) {
         upload.touch(asked.visitor);
         let _moving = asked.door.shared.metrics.moving();
         let taken = upload.with(|sink| match is_pack(&asked) {
-            true => take_pack(&mut asked, sink),
-            false => take_range(&mut asked, sink),
+            true => take(&mut asked, sink, take_pack),
+            false => take(&mut asked, sink, take_range),
         });
         if taken.is_err() {
             asked.door.shared.metrics.failed("transfer");
@@ -235,25 +235,37 @@ fn is_pack(asked: &Asked<'_>) -> bool {
     kind.is_some_and(|kind| kind == PACK_TYPE)
 }
 
+/// Takes bytes in. What came is kept, whatever became of the rest.
+fn take(
+    asked: &mut Asked<'_>,
+    sink: &dyn Sink,
+    each: fn(&mut Asked<'_>, &mut Gathered<'_>) -> Result<()>,
+) -> Result<()> {
+    let mut gathered = Gathered::new(sink);
+    let all = each(asked, &mut gathered);
+    let taken = gathered.end()?;
+    let metrics = &asked.door.shared.metrics;
+    metrics.moved(Direction::In, Proto::Https, taken);
+    all
+}
+
 /// Blocks in any order. The end of the pack must come: else something was cut.
-fn take_pack(asked: &mut Asked<'_>, sink: &dyn Sink) -> Result<()> {
+fn take_pack(asked: &mut Asked<'_>, gathered: &mut Gathered<'_>) -> Result<()> {
     let broke = |error: wire::Error| Error::PeerMisbehaved {
         host: "the client".into(),
         what: error.to_string(),
     };
-    let (mut decoder, mut held) = (Decoder::new(), Held::default());
+    let mut decoder = Decoder::new();
     while let Some(bytes) = asked.reply.more(&mut asked.body)? {
         let mut input = &bytes[..];
         while !input.is_empty() {
             let (taken, frame) = decoder.next(input).map_err(broke)?;
             if let Some(Frame::Data(offset, bytes)) = frame {
-                held.add(offset, bytes, sink)?;
+                gathered.add(offset, bytes)?;
             }
             input = &input[taken..];
         }
     }
-    held.put(sink)?;
-    held.count(asked);
     match decoder.is_over() {
         true => Ok(()),
         false => Err(Error::PeerMisbehaved {
@@ -264,7 +276,7 @@ fn take_pack(asked: &mut Asked<'_>, sink: &dyn Sink) -> Result<()> {
 }
 
 /// One range, as every client of HTTP can send it.
-fn take_range(asked: &mut Asked<'_>, sink: &dyn Sink) -> Result<()> {
+fn take_range(asked: &mut Asked<'_>, gathered: &mut Gathered<'_>) -> Result<()> {
     let bad = |what: String| Error::PeerMisbehaved {
         host: "the client".into(),
         what,
@@ -274,71 +286,19 @@ fn take_range(asked: &mut Asked<'_>, sink: &dyn Sink) -> Result<()> {
     let text =
         text.ok_or_else(|| bad("Content-Range is wanted: where do these bytes belong?".into()))?;
     let (range, _) = range::of_content(text).map_err(|error| bad(error.to_string()))?;
-    let (mut offset, mut held) = (range.start, Held::default());
+    let mut offset = range.start;
     while let Some(bytes) = asked.reply.more(&mut asked.body)? {
         if offset + bytes.len() as u64 > range.end {
             return Err(bad("more bytes came than Content-Range says".into()));
         }
-        held.add(offset, &bytes, sink)?;
+        gathered.add(offset, &bytes)?;
         offset += bytes.len() as u64;
     }
-    held.put(sink)?;
-    held.count(asked);
     match offset == range.end {
         true => Ok(()),
         false => Err(bad(
             "fewer bytes came than Content-Range says; they are kept".into(),
         )),
-    }
-}
-
-/// Bytes that follow each other, until they are worth a write.
-#[derive(Default)]
-struct Held {
-    offset: u64,
-    bytes: Vec<u8>,
-    /// How many there were in all.
-    taken: u64,
-}
-
-impl Held {
-    fn count(&self, asked: &Asked<'_>) {
-        asked
-            .door
-            .shared
-            .metrics
-            .moved(Direction::In, Proto::Https, self.taken);
-    }
-
-    fn add(&mut self, offset: u64, bytes: &[u8], sink: &dyn Sink) -> Result<()> {
-        self.taken += bytes.len() as u64;
-        let end = self.offset + self.bytes.len() as u64;
-        if offset != end || self.bytes.len() + bytes.len() > HELD_BYTES {
-            self.put(sink)?;
-            self.offset = offset;
-        }
-        if bytes.len() >= HELD_BYTES {
-            let block = Block { offset, bytes };
-            self.offset = block.range().end;
-            return sink.put(block);
-        }
-        self.bytes.extend_from_slice(bytes);
-        Ok(())
-    }
-
-    fn put(&mut self, sink: &dyn Sink) -> Result<()> {
-        if self.bytes.is_empty() {
-            return Ok(());
-        }
-        let block = Block {
-            offset: self.offset,
-            bytes: &self.bytes,
-        };
-        let end = block.range().end;
-        sink.put(block)?;
-        self.offset = end;
-        self.bytes.clear();
-        Ok(())
     }
 }
 
@@ -535,4 +495,3 @@ const LEAVING: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// More connections bring nothing between two nodes.
 const DRAW_STREAMS_MAX: usize = 64;
-const HELD_BYTES: usize = 256 << 10;

@@ -5,6 +5,7 @@
 //! thing: an idle connection that the node ended is replaced. Retry is the engine's.
 
 mod fetch;
+mod gathered;
 mod small;
 mod tls;
 mod upload;
@@ -15,6 +16,7 @@ use crate::{
     Can, Entry, Error, Finished, Given, Read, RemoteOptions, Result, Set, Sink, Small, Space, Stat,
     Store, Take, What, Write, channel::Cancel, remote::connect,
 };
+pub use gathered::Gathered;
 use godwit_core::{Algorithm, Digest, Extents, Scheme, Url};
 use godwit_trust::{
     Authorities, Credential, Expect, Invite, Peer,
@@ -38,7 +40,7 @@ use hyper::{
 };
 use serde::Serialize;
 use std::{
-    fmt, io,
+    fmt, io, iter,
     net::TcpStream,
     ops::Range,
     os::unix::ffi::OsStrExt,
@@ -662,6 +664,9 @@ impl Store for Door {
     }
 
     fn mkdir_many(&self, paths: &[&Path]) -> Vec<Result<()>> {
+        if paths.is_empty() {
+            return Vec::new();
+        }
         let named: Result<Vec<Name>> = paths.iter().map(|path| name(path)).collect();
         match named {
             Ok(names) if names.len() <= NAMES_A_CALL => self.make(paths, names),
@@ -782,12 +787,24 @@ fn name(path: &Path) -> Result<Name> {
     Ok(Name(inside))
 }
 
+/// Cuts a range into pieces that stay in the processor's cache from one step to the next.
+pub fn pieces(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let mut left = range;
+    iter::from_fn(move || {
+        let end = (left.start / PIECE_BYTES + 1) * PIECE_BYTES;
+        let piece = left.start..end.min(left.end);
+        left.start = piece.end;
+        (!piece.is_empty()).then_some(piece)
+    })
+}
+
 fn done(line: Line) -> Option<()> {
     matches!(line, Line::Done).then_some(())
 }
 
 /// Longer than any link is down; what began within it goes on.
 const GRANT_SECONDS: u64 = 3600;
+const PIECE_BYTES: u64 = 128 << 10;
 const NAMES_A_CALL: usize = 10_000;
 /// More connections than this are not kept when nothing is to be said.
 const IDLE_MAX: usize = 64;

@@ -1,16 +1,16 @@
 //! Writing: an upload that only those find who know its name. Blocks go as packs through
 //! connections that stay in the middle of a request until somebody asks what has landed.
 
-use super::{Door, Inner, NO_PANIC, name, visit::Pouring, words::Said};
-use crate::{Checks, Finished, Read, Result, Sink, Stat, Store, Take, Whole, Write};
+use super::{Door, Inner, NO_PANIC, name, pieces, visit::Pouring, words::Said};
+use crate::{Checks, Finished, Lying, Read, Result, Sink, Stat, Store, Take, Whole, Write};
 use godwit_core::{Block, Chain, Extents, LEAF_BYTES, Leaves, Piece};
 use godwit_wire::door::{
     ROOT,
     call::{AskDraw, AskPath, AskUpload, Landed, Line, Name, Ranges},
-    pack::{self, Kind},
+    pack::{self, HEADER_BYTES, Kind},
     path,
 };
-use hyper::{Method, body::Bytes};
+use hyper::Method;
 use std::{
     collections::BTreeMap,
     ops::Range,
@@ -127,6 +127,57 @@ impl Upload {
         pouring.inspect_err(|_| self.lose())
     }
 
+    /// Sends a range in frames, whose bytes `fill` gives.
+    fn put_pieces(
+        &self,
+        range: Range<u64>,
+        mut fill: impl FnMut(Range<u64>, &mut [u8]) -> Result<()>,
+    ) -> Result<()> {
+        let mut pouring = self.take()?;
+        for piece in pieces(range) {
+            let mut frame = vec![0; HEADER_BYTES + (piece.end - piece.start) as usize];
+            if let Err(error) = fill(piece.clone(), &mut frame[HEADER_BYTES..]) {
+                // What went before is whole.
+                self.give_back(pouring);
+                return Err(error);
+            }
+            pouring = self.pour(pouring, piece.start, frame)?;
+        }
+        self.give_back(pouring);
+        Ok(())
+    }
+
+    /// Sends a frame, whose header is still free, and notes what was sent.
+    fn pour(&self, mut pouring: Pouring, offset: u64, mut frame: Vec<u8>) -> Result<Pouring> {
+        let len = frame.len() - HEADER_BYTES;
+        frame[..HEADER_BYTES].copy_from_slice(&pack::header(Kind::Data, offset, len));
+        let bytes = &frame[HEADER_BYTES..];
+        let piece = self
+            .checks
+            .blake3
+            .then(|| Piece::of(Block { offset, bytes }));
+        let poured = pouring.pour(frame.into(), WRITING);
+        if !poured.inspect_err(|_| self.lose())? {
+            self.lose();
+            // Its answer says why.
+            self.end(pouring)?;
+            return Err(self.inner().cut(WRITING));
+        }
+        let range = offset..offset + len as u64;
+        let mut state = self.state.lock().expect(NO_PANIC);
+        state.size = state.size.max(range.end);
+        // As far as we know; what the node says of it counts.
+        state.done.insert(range.clone());
+        state.wrong.remove(range.clone());
+        if let Some(piece) = piece {
+            state.leaves.add(piece);
+            for leaf in range.start / LEAF_BYTES..range.end.div_ceil(LEAF_BYTES) {
+                state.compare(leaf);
+            }
+        }
+        Ok(pouring)
+    }
+
     fn lose(&self) {
         self.state.lock().expect(NO_PANIC).pouring -= 1;
         self.freed.notify_one();
@@ -198,38 +249,17 @@ impl Upload {
 
 impl Take for Upload {
     fn put(&self, block: Block<'_>) -> Result<()> {
-        let mut pouring = self.take()?;
-        let piece = self.checks.blake3.then(|| Piece::of(block));
-        let frame = pack::frame(Kind::Data, block.offset, block.bytes);
-        let poured = match pouring.pour(Bytes::from(frame), WRITING) {
-            Ok(poured) => poured,
-            Err(error) => {
-                self.lose();
-                return Err(error);
-            }
-        };
-        if !poured {
-            self.lose();
-            // Its answer says why.
-            self.end(pouring)?;
-            return Err(self.inner().cut(WRITING));
-        }
-        {
-            let mut state = self.state.lock().expect(NO_PANIC);
-            state.size = state.size.max(block.range().end);
-            // As far as we know; what the node says of it counts.
-            state.done.insert(block.range());
-            state.wrong.remove(block.range());
-            if let Some(piece) = piece {
-                state.leaves.add(piece);
-                let Range { start, end } = block.range();
-                for leaf in start / LEAF_BYTES..end.div_ceil(LEAF_BYTES) {
-                    state.compare(leaf);
-                }
-            }
-        }
-        self.give_back(pouring);
-        Ok(())
+        let start = block.offset;
+        self.put_pieces(block.range(), |piece, bytes| {
+            let (from, to) = (piece.start - start, piece.end - start);
+            bytes.copy_from_slice(&block.bytes[from as usize..to as usize]);
+            Ok(())
+        })
+    }
+
+    /// What is read is never copied: it goes where it is sent from.
+    fn put_from(&self, file: &Lying<'_>, range: Range<u64>, _: &mut [u8]) -> Result<()> {
+        self.put_pieces(range, |piece, bytes| file.fill(piece.start, bytes))
     }
 
     fn said(&self, leaf: u64, chain: Chain) -> Result<()> {

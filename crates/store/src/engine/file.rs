@@ -265,6 +265,13 @@ impl Run<'_> {
                 Width::fixed(streams.max(stripes), Why::Server)
             }
             true if !is_ours(source)? => Width::fixed(LANES_OF_OTHERS, Why::Server),
+            // Nobody sees there what the network does to all of them.
+            true if [source, target]
+                .iter()
+                .any(|end| end.store.as_door().is_some()) =>
+            {
+                Width::fixed(width.most().min(LANES_OF_OTHERS), Why::Most)
+            }
             _ => width,
         })
     }

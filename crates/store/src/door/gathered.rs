@@ -1,0 +1,66 @@
+//! Bytes come from a network in pieces of any length; a disk, and who hashes, want longer ones.
+
+use crate::{Result, Take};
+use godwit_core::Block;
+
+/// Bytes that follow each other, until they are worth being put somewhere.
+pub struct Gathered<'a> {
+    into: &'a dyn Take,
+    offset: u64,
+    bytes: Vec<u8>,
+    /// How many there were in all.
+    taken: u64,
+}
+
+impl<'a> Gathered<'a> {
+    /// Begins with nothing.
+    pub fn new(into: &'a dyn Take) -> Self {
+        Self {
+            into,
+            offset: 0,
+            bytes: Vec::new(),
+            taken: 0,
+        }
+    }
+
+    /// Takes some more, from anywhere in the file.
+    pub fn add(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.taken += bytes.len() as u64;
+        let end = self.offset + self.bytes.len() as u64;
+        if offset != end || self.bytes.len() + bytes.len() > GATHER_BYTES {
+            self.put()?;
+            self.offset = offset;
+        }
+        if bytes.len() >= GATHER_BYTES {
+            let block = Block { offset, bytes };
+            self.offset = block.range().end;
+            return self.into.put(block);
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Puts what is left; returns how many bytes there were.
+    pub fn end(mut self) -> Result<u64> {
+        self.put()?;
+        Ok(self.taken)
+    }
+
+    /// Puts what was gathered: whoever looks at the same bytes now finds them.
+    pub fn put(&mut self) -> Result<()> {
+        if self.bytes.is_empty() {
+            return Ok(());
+        }
+        let block = Block {
+            offset: self.offset,
+            bytes: &self.bytes,
+        };
+        let end = block.range().end;
+        self.into.put(block)?;
+        self.offset = end;
+        self.bytes.clear();
+        Ok(())
+    }
+}
+
+const GATHER_BYTES: usize = 256 << 10;
