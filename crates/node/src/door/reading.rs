@@ -122,7 +122,7 @@ impl Take for Plain {
     }
 
     fn put_from(&self, file: &Lying<'_>, range: Range<u64>, _: &mut [u8]) -> Result<()> {
-        pieces(range).try_for_each(|piece| {
+        pieces(range, PIECE_BYTES).try_for_each(|piece| {
             let mut bytes = vec![0; (piece.end - piece.start) as usize];
             file.fill(piece.start, &mut bytes)?;
             self.0.send(bytes.into())
@@ -252,7 +252,7 @@ impl Take for Packed<'_> {
     }
 
     fn put_from(&self, file: &Lying<'_>, range: Range<u64>, _: &mut [u8]) -> Result<()> {
-        pieces(range).try_for_each(|piece| {
+        pieces(range, PIECE_BYTES).try_for_each(|piece| {
             let mut frame = vec![0; HEADER_BYTES + (piece.end - piece.start) as usize];
             file.fill(piece.start, &mut frame[HEADER_BYTES..])?;
             self.send(piece.start, frame)
@@ -260,6 +260,7 @@ impl Take for Packed<'_> {
     }
 }
 
+const PIECE_BYTES: u64 = 128 << 10;
 /// No file is so long: how long this one is, is known when it was read.
 const UNKNOWN: u64 = u64::MAX;
 const LEAVES_AT_ONCE: usize = 16;

@@ -31,7 +31,8 @@ impl<'a> Gathered<'a> {
             self.put()?;
             self.offset = offset;
         }
-        if bytes.len() >= GATHER_BYTES {
+        // A copy would bring nothing.
+        if self.bytes.is_empty() && bytes.len() >= GATHER_BYTES / 2 {
             let block = Block { offset, bytes };
             self.offset = block.range().end;
             return self.into.put(block);

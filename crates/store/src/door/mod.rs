@@ -787,11 +787,12 @@ fn name(path: &Path) -> Result<Name> {
     Ok(Name(inside))
 }
 
-/// Cuts a range into pieces that stay in the processor's cache from one step to the next.
-pub fn pieces(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+/// Cuts a range into pieces of a length that stays in the processor's cache from one step to the
+/// next.
+pub fn pieces(range: Range<u64>, bytes: u64) -> impl Iterator<Item = Range<u64>> {
     let mut left = range;
     iter::from_fn(move || {
-        let end = (left.start / PIECE_BYTES + 1) * PIECE_BYTES;
+        let end = (left.start / bytes + 1).saturating_mul(bytes);
         let piece = left.start..end.min(left.end);
         left.start = piece.end;
         (!piece.is_empty()).then_some(piece)
@@ -804,7 +805,6 @@ fn done(line: Line) -> Option<()> {
 
 /// Longer than any link is down; what began within it goes on.
 const GRANT_SECONDS: u64 = 3600;
-const PIECE_BYTES: u64 = 128 << 10;
 const NAMES_A_CALL: usize = 10_000;
 /// More connections than this are not kept when nothing is to be said.
 const IDLE_MAX: usize = 64;

@@ -251,7 +251,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Strides<S> {
     }
 }
 
-const STRIDE_BYTES: usize = 128 << 10;
+const STRIDE_BYTES: usize = 256 << 10;
 
 #[cfg(test)]
 mod tests;

@@ -134,7 +134,7 @@ impl Upload {
         mut fill: impl FnMut(Range<u64>, &mut [u8]) -> Result<()>,
     ) -> Result<()> {
         let mut pouring = self.take()?;
-        for piece in pieces(range) {
+        for piece in pieces(range, PIECE_BYTES) {
             let mut frame = vec![0; HEADER_BYTES + (piece.end - piece.start) as usize];
             if let Err(error) = fill(piece.clone(), &mut frame[HEADER_BYTES..]) {
                 // What went before is whole.
@@ -413,4 +413,6 @@ impl Sink for Upload {
     }
 }
 
+/// Each wakes somebody at the other end.
+const PIECE_BYTES: u64 = 256 << 10;
 const WRITING: &str = "sending";

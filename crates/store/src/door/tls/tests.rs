@@ -1,3 +1,5 @@
+//! Conversations over lines of any width.
+
 use super::*;
 use godwit_trust::{
     Credential,
