@@ -7,6 +7,7 @@
 
 pub mod call;
 pub mod pack;
+pub mod park;
 pub mod path;
 pub mod range;
 

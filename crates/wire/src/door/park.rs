@@ -1,0 +1,81 @@
+//! What a node and the node that it is reached through say on a connection that waits for a
+//! visitor. Once one is there and taken, the connection is the visitor's, byte by byte.
+
+use std::{fmt, net::SocketAddr, str::FromStr, time::Duration};
+
+/// The call by which a connection is parked.
+pub const CALL: &str = "park";
+
+/// What such a connection becomes (`Upgrade`).
+pub const UPGRADE: &str = "godwit-park";
+
+/// How often the relay says that it is still there, and is answered.
+pub const BEAT: Duration = Duration::from_secs(15);
+
+/// After so long without a word from the other side it is gone.
+pub const SILENCE: Duration = Duration::from_secs(60);
+
+/// No line is longer.
+pub const LINE_BYTES_MAX: usize = 80;
+
+/// What is said, a line each.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Said {
+    /// By both, the relay first: nothing new.
+    Beat,
+    /// By the relay: somebody is here who comes from there; their bytes follow.
+    Visitor(SocketAddr),
+    /// By the node: they are attended to; bytes for them follow.
+    Taken,
+}
+
+/// Nothing of the kind.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("a line that nobody says on a parked connection")]
+pub struct Unknown;
+
+/// With its end.
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Beat => f.write_str("beat\n"),
+            Self::Visitor(from) => writeln!(f, "visitor {from}"),
+            Self::Taken => f.write_str("taken\n"),
+        }
+    }
+}
+
+/// Without its end.
+impl FromStr for Said {
+    type Err = Unknown;
+
+    fn from_str(line: &str) -> Result<Self, Unknown> {
+        match line {
+            "beat" => Ok(Self::Beat),
+            "taken" => Ok(Self::Taken),
+            _ => {
+                let from = line.strip_prefix("visitor ").ok_or(Unknown)?;
+                from.parse().map(Self::Visitor).map_err(|_| Unknown)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_heard() {
+        let from = "[fd00:1111:2222:3333:4444:5555:6666:7777%4294967295]:65535";
+        let from = from.parse().unwrap();
+        for said in [Said::Beat, Said::Taken, Said::Visitor(from)] {
+            let line = said.to_string();
+            assert!(line.len() <= LINE_BYTES_MAX, "{line}");
+            assert_eq!(line.strip_suffix('\n').unwrap().parse(), Ok(said));
+        }
+        for wrong in ["", "beat ", "Beat", "visitor", "visitor fermi", "taken\r"] {
+            assert_eq!(wrong.parse::<Said>(), Err(Unknown), "{wrong}");
+        }
+    }
+}
