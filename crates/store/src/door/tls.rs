@@ -29,11 +29,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Tls<S> {
             read: Held::default(),
             written: Held::default(),
             gathers: false,
+            is_over: false,
         };
         let mut tls = SslStream::new(ssl, strides).map_err(|error| Failed::Io(error.into()))?;
         let begun = Pin::new(&mut tls).do_handshake().await;
         begun.map_err(|error| match error.into_io_error() {
             Ok(cause) => Failed::Io(cause),
+            Err(error) if error.ssl_error().is_none() => {
+                Failed::Io(io::ErrorKind::UnexpectedEof.into())
+            }
             Err(error) => Failed::Said(door::refusal(&error)),
         })?;
         // What a handshake says is waited for, and the library flushes it in the middle.
@@ -57,7 +61,8 @@ pub enum Failed {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Tls<S> {
-    /// Fills all of `buffer` if that much has come.
+    /// Fills all of `buffer` if that much has come. Of a connection that broke the library says what it
+    /// says of one that was ended, but it looks for nothing behind an end that was said.
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -72,6 +77,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Tls<S> {
                 Poll::Ready(Ok(())) if now > filled && buffer.remaining() > 0 => {}
                 // It will be said again to whoever asks for more.
                 Poll::Ready(Err(_)) | Poll::Pending if now > before => return Poll::Ready(Ok(())),
+                Poll::Ready(Ok(())) if now == before && self.0.get_ref().is_over => {
+                    return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+                }
                 read => return read,
             }
         }
@@ -146,6 +154,8 @@ struct Strides<S> {
     written: Held,
     /// Whether what is written may wait for more.
     gathers: bool,
+    /// Whether nothing more can come.
+    is_over: bool,
 }
 
 /// Bytes that wait; the memory is given back when none are on their way.
@@ -199,7 +209,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Strides<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let Self { stream, read, .. } = &mut *self;
+        let Self {
+            stream,
+            read,
+            is_over,
+            ..
+        } = &mut *self;
         if read.left().is_empty() {
             read.bytes.resize(STRIDE_BYTES, 0);
             let mut room = ReadBuf::new(&mut read.bytes);
@@ -209,6 +224,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Strides<S> {
             read.taken = 0;
             if count == 0 {
                 read.give_back();
+                *is_over = came.is_ready();
                 return came;
             }
         }

@@ -1,4 +1,4 @@
-//! Conversations over lines of any width.
+//! TLS under HTTP over lines of any width, its ends and its cuts.
 
 use super::*;
 use godwit_trust::{
@@ -134,5 +134,32 @@ fn the_end_is_heard_behind_all_that_was_said() {
             found
         };
         assert!(tokio::join!(say, hear).1 == sample);
+    });
+}
+
+#[test]
+fn a_cut_is_no_end() {
+    run(async {
+        let (mut server, mut client) = conversation(1 << 20).await;
+        write_all(&mut client, b"all that came").await;
+        drop(client);
+        assert_eq!(read_exactly(&mut server, 13).await, b"all that came");
+        let mut byte = [0];
+        let mut room = ReadBuf::new(&mut byte);
+        let cut = poll_fn(|context| Pin::new(&mut server).poll_read(context, &mut room)).await;
+        assert_eq!(cut.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    });
+}
+
+#[test]
+fn who_hangs_up_at_the_beginning_is_a_connection_that_broke() {
+    run(async {
+        let key = lab::throw_away(Duration::from_secs(60)).unwrap();
+        let doorway = Doorway::of(&key, &[], None).unwrap();
+        let (ours, theirs) = duplex(1000);
+        drop(ours);
+        let engine = doorway.open().unwrap();
+        let failed = Tls::begin(engine, theirs).await.unwrap_err();
+        assert!(matches!(failed, Failed::Io(_)), "{failed:?}");
     });
 }
