@@ -26,7 +26,7 @@ use std::{
 };
 use values::{
     Take, parse, parse_access, parse_addresses, parse_bool, parse_doors, parse_level, parse_list,
-    parse_members, parse_ports,
+    parse_members, parse_names, parse_ports,
 };
 
 /// All that a node needs to know.
@@ -36,6 +36,8 @@ pub struct Config {
     pub export: PathBuf,
     /// Where what must survive is kept, if not beside the files.
     pub state: Option<PathBuf>,
+    /// Peers that this node is reached through as well.
+    pub via: Vec<String>,
     /// Who may do what where; `None`: whatever their account may.
     pub rights: Option<PathBuf>,
     /// Where FTP is spoken.
@@ -380,6 +382,7 @@ impl Config {
             state: Some(take.text("node.state"))
                 .filter(|s| !s.is_empty())
                 .map(Into::into),
+            via: take.one("node.via", parse_names)?,
             rights: file("node.rights"),
             ftp: take.one("ftp.listen", parse_addresses)?,
             https: take.one("https.listen", parse_doors)?,
@@ -544,6 +547,7 @@ mod tests {
             ("data.third_party", "maybe"),
             ("anonymous.access", "all"),
             ("ftp.listen", "localhost"),
+            ("node.via", "lab,fermi:13560"),
             ("log.level", "loud"),
             ("cluster.addresses", "10.0.0.0/33"),
             ("cluster.addresses", "10.0.0.1/8"),

@@ -71,6 +71,8 @@ pub enum Error {
     Passwords(godwit_trust::Error),
     #[error("passwords are taken under TLS only, and this node has no certificate of its host")]
     NoTls,
+    #[error("cannot be reached through {peer}: {why}")]
+    Via { peer: String, why: String },
     #[error("cannot keep state in {}: {}", .path.display(), why(.cause))]
     State { path: PathBuf, cause: io::Error },
     #[error("cannot {what}: {}", why(.cause))]

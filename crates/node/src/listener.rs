@@ -163,6 +163,7 @@ impl Node {
         .map_err(Error::Trust)?;
         accounts.give_up_root(config.state.as_deref())?;
         trust.begin_cluster().map_err(Error::Trust)?;
+        trust.begin_via(&config.via)?;
         trust.begin_kerberos().map_err(Error::Trust)?;
         trust.begin_logins(&config)?;
         accounts.must_be_open()?;
@@ -180,7 +181,7 @@ impl Node {
             node.listen(listener)
                 .map_err(|cause| Error::Listen { address, cause })?;
         }
-        if !doors.is_empty() {
+        if !doors.is_empty() || !node.shared.config.via.is_empty() {
             let most = usize::try_from(descriptors.saturating_sub(OURS) / 2).unwrap_or(usize::MAX);
             let (addresses, keeper) =
                 door::begin(&node.shared, doors, most).map_err(Error::Start)?;

@@ -26,6 +26,9 @@ pub(crate) struct Metrics {
     errors: Family<Failed, Counter>,
     denied: Family<Denied, Counter>,
     connections: Gauge,
+    parked: Gauge,
+    relaying: Gauge,
+    relayed: Family<Relayed, Counter>,
 }
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
@@ -38,6 +41,11 @@ struct Request {
 struct Moved {
     direction: &'static str,
     proto: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct Relayed {
+    direction: &'static str,
 }
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
@@ -55,6 +63,15 @@ struct Denied {
 pub(crate) enum Direction {
     In,
     Out,
+}
+
+impl Direction {
+    fn word(self) -> &'static str {
+        match self {
+            Self::In => "in",
+            Self::Out => "out",
+        }
+    }
 }
 
 /// By which door.
@@ -92,6 +109,9 @@ impl Default for Metrics {
             errors: Family::default(),
             denied: Family::default(),
             connections: Gauge::default(),
+            parked: Gauge::default(),
+            relaying: Gauge::default(),
+            relayed: Family::default(),
             registry: Registry::default(),
         };
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
@@ -125,6 +145,22 @@ impl Default for Metrics {
             "Connections at the door",
             metrics.connections.clone(),
         );
+        registry.register(
+            "relay_parked",
+            "Connections of other nodes that wait here for visitors",
+            metrics.parked.clone(),
+        );
+        registry.register(
+            "relay_visitors",
+            "Visitors that are passed on to other nodes",
+            metrics.relaying.clone(),
+        );
+        registry.register_with_unit(
+            "relay",
+            "Bytes passed on, to a node behind this one (in) and from it (out)",
+            Unit::Bytes,
+            metrics.relayed.clone(),
+        );
         Self {
             registry,
             ..metrics
@@ -145,10 +181,7 @@ impl Metrics {
     /// Counts bytes of files.
     pub(crate) fn moved(&self, direction: Direction, proto: Proto, bytes: u64) {
         let moved = Moved {
-            direction: match direction {
-                Direction::In => "in",
-                Direction::Out => "out",
-            },
+            direction: direction.word(),
             proto: match proto {
                 Proto::Ftp => "ftp",
                 Proto::Https => "https",
@@ -165,6 +198,22 @@ impl Metrics {
     /// Counts a connection at the door for as long as it stands.
     pub(crate) fn connected(&self) -> Counted {
         Counted::one_of(&self.connections)
+    }
+
+    /// Counts a connection of another node for as long as it waits.
+    pub(crate) fn parked(&self) -> Counted {
+        Counted::one_of(&self.parked)
+    }
+
+    /// Counts a visitor of another node for as long as it is passed on.
+    pub(crate) fn relaying(&self) -> Counted {
+        Counted::one_of(&self.relaying)
+    }
+
+    /// Returns what counts bytes that are passed on that way.
+    pub(crate) fn relayed(&self, direction: Direction) -> Counter {
+        let direction = direction.word();
+        self.relayed.get_or_create(&Relayed { direction }).clone()
     }
 
     /// Counts something that was not done.

@@ -199,6 +199,24 @@ impl Trust {
         Ok(())
     }
 
+    /// Looks whether the peers are known through which this node is to be reached.
+    pub(crate) fn begin_via(&self, names: &[String]) -> Result<(), Error> {
+        for name in names {
+            let wrong = |why: &str| Error::Via {
+                peer: name.clone(),
+                why: why.into(),
+            };
+            let home = self.home.as_ref();
+            let home = home.ok_or_else(|| wrong("this node keeps no state (--state)"))?;
+            let peer = home.peer(name).map_err(Error::Trust)?;
+            let peer = peer.ok_or_else(|| wrong("no peer of that name is known"))?;
+            if peer.addresses.is_empty() {
+                return Err(wrong("it has told no address: it only comes to us"));
+            }
+        }
+        Ok(())
+    }
+
     /// Looks, as whom the node has become, whether anybody can log in by GSI. A file that the
     /// command line names must be good; of others the log is told: they are read again for
     /// each login, and may be good by then.

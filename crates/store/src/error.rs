@@ -58,6 +58,9 @@ pub enum Error {
     NameService { host: String, cause: String },
     #[error("{host}: cannot connect ({})", why(.cause))]
     Unreachable { host: String, cause: io::Error },
+    /// Whoever is reached shows another key and knows no way to the one that is wanted.
+    #[error("{host}: not connected to {at} at the moment, or {at} does not know it")]
+    Away { host: String, at: String },
     /// `ssh` led to no server.
     #[error("{host}: ssh leads to no server there ({said})")]
     NoShell { host: String, said: String },
@@ -206,6 +209,7 @@ impl Error {
             } => Fault::NotYet(*pause),
             Self::NameService { .. }
             | Self::Unreachable { .. }
+            | Self::Away { .. }
             | Self::NoShell { .. }
             | Self::Busy { .. }
             | Self::Lost { .. }
@@ -242,6 +246,7 @@ impl Error {
             Self::NoSuchHost { .. }
             | Self::NameService { .. }
             | Self::Unreachable { .. }
+            | Self::Away { .. }
             | Self::NoShell { .. }
             | Self::NotFtp { .. } => true,
             Self::Lost { during, .. } | Self::Stalled { during, .. } => {
@@ -276,6 +281,10 @@ impl Error {
             Self::NoSuchHost { host, .. } => format!("check the spelling of {host}"),
             Self::NameService { .. } => "check /etc/resolv.conf, or try again".into(),
             Self::Unreachable { host, cause } => to_reach(host, cause),
+            Self::Away { host, at } => format!(
+                "if {host} is reached through {at}, see that it runs there (godwit node --via) and try again; \
+                 if {at} is {host} itself, it has another key now: have an invite made and join again"
+            ),
             Self::NoShell { host, .. } => {
                 format!("`ssh {host} godwit version` must work without a question")
             }

@@ -14,11 +14,18 @@ use crate::{
 use godwit_core::{hex, unhex};
 pub use openssl::ssl::{Ssl, SslRef};
 use openssl::{
+    ex_data::Index,
     hash::{MessageDigest, hash},
-    ssl::{NameType, SniError, SslContext},
+    ssl::{NameType, SniError, SslAlert, SslContext},
     x509::X509Ref,
 };
-use std::{fmt, net::IpAddr, str::FromStr, time::SystemTime};
+use std::{
+    fmt,
+    net::IpAddr,
+    str::FromStr,
+    sync::{Arc, LazyLock, OnceLock},
+    time::SystemTime,
+};
 
 /// What a public key hashes to (SHA-256 of its SubjectPublicKeyInfo).
 #[derive(Clone, Copy, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -34,8 +41,8 @@ impl Fingerprint {
     }
 
     /// Returns how a visitor asks for this key: a name as TLS knows them, which no host can have.
-    fn label(&self) -> String {
-        format!("{}.godwit.invalid", &self.to_string()[..LABEL_DIGITS])
+    pub fn label(&self) -> String {
+        format!("{}{LABEL_END}", &self.to_string()[..LABEL_DIGITS])
     }
 
     /// Returns that of a credential's own key.
@@ -78,6 +85,20 @@ pub enum Wanted {
     Vouched(Expect),
 }
 
+/// For whom a visitor asked who wants a key that is not shown here; empty until then.
+///
+/// TLS ends such a conversation before anything is said but for an alert: whoever knows the way to
+/// that key keeps the alert back, and passes on what came.
+#[derive(Clone, Debug, Default)]
+pub struct Elsewhere(Arc<OnceLock<String>>);
+
+impl Elsewhere {
+    /// Returns the label of the key that is wanted.
+    pub fn label(&self) -> Option<&str> {
+        self.0.get().map(String::as_str)
+    }
+}
+
 /// What is shown at a door: what shows which host it is, and to those who ask for one of our own
 /// keys, that.
 pub struct Doorway {
@@ -97,13 +118,24 @@ impl Doorway {
             let context = context::make_door(key)?.build();
             contexts.push((Fingerprint::of_credential(key)?.label(), context));
         }
-        let mut builder = context::make_door(usual)?;
-        builder.set_servername_callback(move |ssl, _| {
+        let (mut builder, label) = (
+            context::make_door(usual)?,
+            usual.leaf().and_then(Fingerprint::of)?.label(),
+        );
+        builder.set_servername_callback(move |ssl, alert| {
             let wanted = ssl.servername(NameType::HOST_NAME).unwrap_or_default();
             match contexts.iter().find(|(label, _)| label == wanted) {
                 Some((_, context)) => ssl
                     .set_ssl_context(context)
                     .map_err(|_| SniError::ALERT_FATAL),
+                // To show another key would be told as somebody who stands in between.
+                None if wanted.ends_with(LABEL_END) && wanted != label => {
+                    if let Some(elsewhere) = ssl.ex_data(*ELSEWHERE) {
+                        let _ = elsewhere.0.set(wanted.to_owned());
+                    }
+                    *alert = SslAlert::UNRECOGNIZED_NAME;
+                    Err(SniError::ALERT_FATAL)
+                }
                 None => Ok(()),
             }
         });
@@ -137,9 +169,11 @@ impl Doorway {
                 .is_some_and(|(first, rest)| first == usual && rest == own)
     }
 
-    /// Returns the engine of one conversation. Visitors may show a certificate, and need not.
-    pub fn open(&self) -> Result<Ssl> {
+    /// Returns the engine of one conversation. Visitors may show a certificate, and need not. Who
+    /// asks for the key of somebody else is refused, and `elsewhere` told whose.
+    pub fn open(&self, elsewhere: &Elsewhere) -> Result<Ssl> {
         let mut ssl = Ssl::new(&self.context).doing("beginning TLS")?;
+        ssl.set_ex_data(*ELSEWHERE, elsewhere.clone());
         ssl.set_accept_state();
         Ok(ssl)
     }
@@ -226,6 +260,15 @@ pub fn peer(name: &str) -> Identity {
     Identity::peer(name)
 }
 
+/// Tells whether the other side knows no way to the key that was asked for.
+pub fn is_elsewhere(error: &openssl::ssl::Error) -> bool {
+    let stack = error.ssl_error();
+    stack.is_some_and(|stack| {
+        let mut errors = stack.errors().iter();
+        errors.any(|error| error.reason_code() == UNRECOGNIZED_NAME)
+    })
+}
+
 /// Says what the engine met: the peer's alert, or our own displeasure.
 pub use crate::channel::refusal;
 
@@ -235,3 +278,62 @@ fn showed_nothing() -> Error {
 
 /// A label of a name has at most 63 characters; the key itself is compared afterwards.
 const LABEL_DIGITS: usize = 32;
+/// No host can be called so (RFC 6761).
+const LABEL_END: &str = ".godwit.invalid";
+/// OpenSSL: 1000 and the number of the alert (RFC 6066).
+const UNRECOGNIZED_NAME: i32 = 1112;
+/// Where a conversation keeps what its visitor turned out to want.
+static ELSEWHERE: LazyLock<Index<Ssl, Elsewhere>> =
+    LazyLock::new(|| Ssl::new_ex_index().expect("a number for our own data is free memory"));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab;
+    use openssl::ssl::SslStream;
+    use std::{os::unix::net::UnixStream, thread, time::Duration};
+
+    fn key() -> (Credential, Fingerprint) {
+        let key = lab::throw_away(Duration::from_secs(3600)).unwrap();
+        let print = Fingerprint::of_credential(&key).unwrap();
+        (key, print)
+    }
+
+    /// Has somebody who wants `pin` meet what `door` says.
+    fn meet(door: Ssl, pin: Fingerprint) -> std::result::Result<Result<Identity>, bool> {
+        let (here, there) = UnixStream::pair().unwrap();
+        let served = thread::spawn(move || SslStream::new(door, there).unwrap().accept().is_ok());
+        let (ours, _) = key();
+        let wanted = Wanted::Key(pin);
+        let mut visit = SslStream::new(visit(&ours, &wanted, "fermi").unwrap(), here).unwrap();
+        let met = match visit.connect() {
+            Ok(()) => Ok(met(visit.ssl(), &wanted, &Authorities::none(), &ours)),
+            Err(error) => Err(is_elsewhere(&error)),
+        };
+        drop(visit);
+        let _ = served.join().unwrap();
+        met
+    }
+
+    #[test]
+    fn who_shows_another_key_is_not_who_is_wanted() {
+        let ((usual, print), (_, wanted)) = (key(), key());
+        let open = || Ssl::new(&context::make_door(&usual).unwrap().build()).unwrap();
+        assert!(meet(open(), print).unwrap().is_ok());
+        let refused = meet(open(), wanted).unwrap().unwrap_err();
+        assert!(matches!(refused, Error::WrongPeer { .. }), "{refused}");
+    }
+
+    #[test]
+    fn a_key_that_is_not_shown_here_is_elsewhere() {
+        let ((host, _), (own, print), (_, wanted)) = (key(), key(), key());
+        let door = Doorway::of(&host, std::slice::from_ref(&own), None).unwrap();
+        let elsewhere = Elsewhere::default();
+        let at_home = meet(door.open(&elsewhere).unwrap(), print);
+        assert!(at_home.unwrap().is_ok());
+        assert_eq!(elsewhere.label(), None);
+        let away = meet(door.open(&elsewhere).unwrap(), wanted);
+        assert!(away.unwrap_err(), "another alert than that came");
+        assert_eq!(elsewhere.label(), Some(&*wanted.label()));
+    }
+}

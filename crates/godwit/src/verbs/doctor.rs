@@ -305,7 +305,10 @@ fn stage(error: &Error) -> &'static str {
     match error {
         Error::NoSuchHost { .. } | Error::NameService { .. } => NAME,
         Error::Unreachable { .. } | Error::NoShell { .. } => PORT,
-        Error::Trust { .. } | Error::NoCredential { .. } | Error::NotFtp { .. } => PROOF,
+        Error::Away { .. }
+        | Error::Trust { .. }
+        | Error::NoCredential { .. }
+        | Error::NotFtp { .. } => PROOF,
         Error::Lost { .. } | Error::Stalled { .. } if error.is_of_contact() => PROOF,
         Error::Lost { .. } | Error::Stalled { .. } => "conversation",
         _ => RIGHTS,

@@ -12,7 +12,7 @@ pub struct Key {
 }
 
 /// Every key there is.
-pub const KEYS: [Key; 38] = [
+pub const KEYS: [Key; 39] = [
     Key {
         name: "node.export",
         default: ".",
@@ -27,6 +27,11 @@ pub const KEYS: [Key; 38] = [
         name: "node.state",
         default: "",
         about: "directory in which transfers.jsonl tells every transfer, a line each; what a resume needs lies beside the files",
+    },
+    Key {
+        name: "node.via",
+        default: "",
+        about: "peers that this node is reached through as well, by their names here, separated by commas",
     },
     Key {
         name: "node.rights",

@@ -99,6 +99,21 @@ pub(super) fn parse_list<T: FromStr<Err = String>>(text: &str) -> Result<Vec<T>,
         .collect()
 }
 
+/// Names of peers with commas, or none.
+pub(super) fn parse_names(text: &str) -> Result<Vec<String>, String> {
+    let parts = text.split(',').map(str::trim);
+    let mut names: Vec<String> = Vec::new();
+    for name in parts.filter(|part| !part.is_empty()) {
+        if name.contains([':', '/']) {
+            return Err(format!("{name}: a peer is named as godwit peers shows it"));
+        }
+        if !names.iter().any(|named| named == name) {
+            names.push(name.into());
+        }
+    }
+    Ok(names)
+}
+
 /// An address with a port, or a bare port for all addresses.
 pub(super) fn parse_addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
     let one = |part: &str| match part.trim().parse::<u16>() {

@@ -357,6 +357,6 @@ pub(super) fn entity_tag(stat: &Stat) -> String {
 /// Names of calls, to tell a wrong method from a wrong name.
 const CALLS: &[&str] = &[
     "hello", "stat", "list", "hidden", "read", "write", "digest", "remove", "rename", "mkdir",
-    "set", "space", "flush", "grant", "uploads",
+    "set", "space", "flush", "grant", "uploads", "park",
 ];
 const HIDDEN_MAX: usize = 100;

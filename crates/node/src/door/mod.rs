@@ -7,10 +7,14 @@
 mod calls;
 mod grants;
 mod health;
+mod opening;
+mod parked;
 mod peers;
 mod reading;
+mod relay;
 mod reply;
 mod uploads;
+mod via;
 mod writing;
 
 use crate::{
@@ -19,18 +23,25 @@ use crate::{
     failure::failure,
     guarded::Guarded,
     listener::Shared,
+    metrics::Counted,
     trust::MAPPED,
 };
 use godwit_store::door::{Failed, Sent, Tls, words::refusal};
 use godwit_sys::why;
 use godwit_trust::{
     Identity,
-    door::{self, Fingerprint, SslRef},
+    door::{self, Elsewhere, Fingerprint, SslRef},
 };
-use godwit_wire::door::call::{Refusal, Why};
+use godwit_wire::door::{
+    ROOT,
+    call::{Refusal, Why},
+    park,
+};
 use grants::Grants;
-use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
+use hyper::{Method, Request, Response, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use opening::Opening;
+use relay::Relay;
 use reply::Reply;
 use std::{
     convert::Infallible,
@@ -39,7 +50,7 @@ use std::{
     net::{SocketAddr, TcpListener},
     pin::pin,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     task::Poll,
@@ -47,12 +58,14 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::TcpStream,
     runtime::{Builder, Handle, Runtime},
     sync::watch,
     time::timeout,
 };
 use uploads::Uploads;
+use via::Via;
 
 /// What all connections share.
 #[derive(Debug)]
@@ -60,6 +73,7 @@ pub(crate) struct Door {
     pub(super) shared: Arc<Shared>,
     pub(super) uploads: Uploads,
     pub(super) grants: Grants,
+    relay: Relay,
     pub(super) runtime: Handle,
     requests: AtomicU64,
 }
@@ -91,7 +105,23 @@ impl Known {
     }
 }
 
-/// Begins to take connections; returns where, and the thread that ends when the node has stopped
+/// What a connection has for as long as it, or what it became, goes on. Clones are of the same one.
+#[derive(Clone)]
+struct Stay {
+    _inside: Arc<(Admitted, Counted)>,
+    draining: watch::Receiver<()>,
+}
+
+impl Stay {
+    fn new(door: &Door, admitted: Admitted, draining: watch::Receiver<()>) -> Self {
+        Self {
+            _inside: Arc::new((admitted, door.shared.metrics.connected())),
+            draining,
+        }
+    }
+}
+
+/// Begins to take connections, and to be reached through others; returns where, and the thread that ends when the node has stopped
 /// and nobody is left.
 pub(crate) fn begin(
     shared: &Arc<Shared>,
@@ -110,6 +140,7 @@ pub(crate) fn begin(
         shared: Arc::clone(shared),
         uploads: Uploads::default(),
         grants: Grants::default(),
+        relay: Relay::default(),
         runtime: runtime.handle().clone(),
         requests: AtomicU64::new(1),
     });
@@ -128,6 +159,15 @@ pub(crate) fn begin(
             draining: draining.clone(),
         };
         runtime.spawn(accept.all(listener));
+    }
+    for name in &shared.config.via {
+        runtime.spawn(via::keep(Arc::new(Via {
+            door: Arc::clone(&door),
+            admission: Arc::clone(&admission),
+            draining: draining.clone(),
+            name: name.clone(),
+            at: Mutex::default(),
+        })));
     }
     let thread = thread::Builder::new()
         .name("doorkeeper".into())
@@ -186,42 +226,55 @@ impl Accept {
         match self.admission.admit(peer.ip().to_canonical()) {
             Ok(admitted) => {
                 let door = Arc::clone(&self.door);
-                let draining = self.draining.clone();
-                tokio::spawn(attend(door, stream, peer, admitted, draining));
+                let stay = Stay::new(&door, admitted, self.draining.clone());
+                let _ = stream.set_nodelay(true);
+                tokio::spawn(receive(door, stream, peer, stay));
             }
             Err(why) => tracing::warn!(%peer, why, "turned away"),
         }
     }
 }
 
-/// One connection, to its end.
-async fn attend(
-    door: Arc<Door>,
-    stream: TcpStream,
-    peer: SocketAddr,
-    admitted: Admitted,
-    mut draining: watch::Receiver<()>,
-) {
-    let (_admitted, _connected) = (admitted, door.shared.metrics.connected());
-    let _ = stream.set_nodelay(true);
-    let tls = match timeout(HANDSHAKE, meet(&door, stream)).await {
-        Ok(Ok(tls)) => tls,
-        Ok(Err(error)) => {
-            tracing::info!(%peer, error, "no TLS");
-            return;
-        }
-        Err(_) => {
-            tracing::info!(%peer, "no TLS within {} s", HANDSHAKE.as_secs());
-            return;
-        }
-    };
-    let visitor = Arc::new(door.visitor(&tls, peer));
+/// One connection, to its end; it may be for somebody whom we know the way to.
+async fn receive(door: Arc<Door>, stream: TcpStream, peer: SocketAddr, stay: Stay) {
+    let (elsewhere, diverted) = (Elsewhere::default(), Arc::default());
+    let stream = Opening::new(stream, elsewhere.clone(), Arc::clone(&diverted));
+    if let Some(tls) = meet(&door, stream, &elsewhere, peer).await {
+        return converse(door, tls, peer, stay).await;
+    }
+    let diverted = diverted
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take();
+    if let Some(diverted) = diverted {
+        relay::divert(&door, diverted, peer, stay).await;
+    }
+}
+
+/// One connection that can only be for us, to its end.
+async fn attend<S>(door: Arc<Door>, stream: S, peer: SocketAddr, stay: Stay)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    if let Some(tls) = meet(&door, stream, &Elsewhere::default(), peer).await {
+        converse(door, tls, peer, stay).await;
+    }
+}
+
+/// What is said under TLS.
+async fn converse<S>(door: Arc<Door>, tls: Tls<S>, peer: SocketAddr, stay: Stay)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let visitor = Arc::new(door.visitor(tls.ssl(), peer));
+    let mut draining = stay.draining.clone();
     // From the end of an answer to the end of the next headers: hyper does not tell whether somebody
     // has not begun to ask, or does so slowly.
     let idle = door.shared.config.limits.idle;
     let answer = service_fn(move |request| {
         let (door, visitor) = (Arc::clone(&door), Arc::clone(&visitor));
-        async move { Ok::<_, Infallible>(answer(door, visitor, request).await) }
+        let stay = stay.clone();
+        async move { Ok::<_, Infallible>(answer(door, visitor, request, stay).await) }
     });
     let mut connection = pin!(
         http1::Builder::new()
@@ -230,6 +283,7 @@ async fn attend(
             .max_headers(HEADERS_MAX)
             .max_buf_size(BUFFER_BYTES)
             .serve_connection(TokioIo::new(tls), answer)
+            .with_upgrades()
     );
     // Kept from poll to poll: who drops it is not woken by it.
     let mut drained = pin!(draining.changed());
@@ -246,30 +300,38 @@ async fn attend(
     }
 }
 
-async fn meet(door: &Door, stream: TcpStream) -> Result<Tls<TcpStream>, String> {
-    let way = door
-        .shared
-        .trust
-        .door()
-        .map_err(|error| error.to_string())?;
-    let ssl = way.open().map_err(|error| error.to_string())?;
-    Tls::begin(ssl, stream)
-        .await
-        .map_err(|failed| match failed {
+/// Agrees on TLS; why that failed goes to the log, unless somebody else is wanted.
+async fn meet<S>(door: &Door, stream: S, elsewhere: &Elsewhere, peer: SocketAddr) -> Option<Tls<S>>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let begun = async {
+        let ssl = door.shared.trust.door().and_then(|way| way.open(elsewhere));
+        let begun = Tls::begin(ssl.map_err(|error| error.to_string())?, stream).await;
+        begun.map_err(|failed| match failed {
             Failed::Io(cause) => why(&cause),
             Failed::Said(error) => error.to_string(),
+            Failed::Elsewhere => "it wants somebody else".into(),
         })
+    };
+    match timeout(HANDSHAKE, begun).await {
+        Ok(Ok(tls)) => return Some(tls),
+        Ok(Err(_)) if elsewhere.label().is_some() => {}
+        Ok(Err(error)) => tracing::info!(%peer, error, "no TLS"),
+        Err(_) => tracing::info!(%peer, "no TLS within {} s", HANDSHAKE.as_secs()),
+    }
+    None
 }
 
 impl Door {
-    fn visitor(&self, tls: &Tls<TcpStream>, peer: SocketAddr) -> Visitor {
-        let key = door::key_shown(tls.ssl());
+    fn visitor(&self, ssl: &SslRef, peer: SocketAddr) -> Visitor {
+        let key = door::key_shown(ssl);
         let access = match &key {
-            Ok(None) => match door::member_visitor(tls.ssl()) {
+            Ok(None) => match door::member_visitor(ssl) {
                 Some(member) => self.known(member),
                 None => self.nobody(),
             },
-            Ok(Some(key)) => self.shown(tls.ssl(), key),
+            Ok(Some(key)) => self.shown(ssl, key),
             Err(error) => Err(said(Why::Denied, error.told())),
         };
         match &access {
@@ -355,24 +417,34 @@ async fn answer(
     door: Arc<Door>,
     visitor: Arc<Visitor>,
     request: Request<Incoming>,
+    stay: Stay,
 ) -> Response<Sent> {
     let (begun_at, method) = (Instant::now(), request.method().clone());
     let number = door.requests.fetch_add(1, Relaxed);
     let (reply, begun) = Reply::new(&door, &request, number);
     let id = reply.id().to_owned();
-    let runtime = door.runtime.clone();
-    let working = Arc::clone(&door);
-    runtime.spawn_blocking(move || {
-        let span = tracing::info_span!("request", id = reply.id(), peer = %visitor.peer);
-        let _inside = span.enter();
-        calls::answer(&working, &visitor, request, reply);
-    });
+    if is_parking(&request) {
+        relay::park(&door, &visitor, request, reply, &stay);
+    } else {
+        let runtime = door.runtime.clone();
+        let working = Arc::clone(&door);
+        runtime.spawn_blocking(move || {
+            let span = tracing::info_span!("request", id = reply.id(), peer = %visitor.peer);
+            let _inside = span.enter();
+            calls::answer(&working, &visitor, request, reply);
+        });
+    }
     let answer = begun.await.unwrap_or_else(|_| reply::broken(&id));
     let code = answer.status().as_u16();
     door.shared
         .metrics
         .answered(method.as_str(), code, begun_at.elapsed());
     answer
+}
+
+fn is_parking(request: &Request<Incoming>) -> bool {
+    let call = request.uri().path().strip_prefix(ROOT);
+    request.method() == Method::POST && call == Some(park::CALL)
 }
 
 /// What is told of an error of the store.

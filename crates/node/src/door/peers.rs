@@ -46,6 +46,7 @@ pub(super) fn leave(door: &Door, visitor: &Visitor, reply: Reply) {
         let other = |error: Error| said(Why::Other, error.told());
         let peer = home.peer_with(key).map_err(other)?.ok_or_else(nobody)?;
         home.remove(&peer.name).map_err(other)?;
+        door.relay.forget(key);
         tracing::info!(name = peer.name, %key, "left");
         Ok(Line::Done)
     };

@@ -41,7 +41,6 @@ use hyper::{
 use serde::Serialize;
 use std::{
     fmt, io, iter,
-    net::TcpStream,
     ops::Range,
     os::unix::ffi::OsStrExt,
     path::{Component, Path, PathBuf},
@@ -227,13 +226,16 @@ impl Door {
         })
     }
 
-    /// Returns where we found the node, and what its key hashes to.
+    /// Returns where we found the node, before all other places where it may be, and what its key
+    /// hashes to: from elsewhere another of them may be the one that leads there.
     pub fn place(&self) -> Result<(Vec<String>, Fingerprint)> {
         self.known()?;
         let key = *self.0.met.lock().expect(NO_PANIC);
         let key = key.ok_or_else(|| self.0.broke("it has shown no key"))?;
-        let (host, port) = &self.0.targets[self.0.answered.load(Relaxed)];
-        Ok((vec![connect::host_port(host, *port)], key))
+        let (before, found) = self.0.targets.split_at(self.0.answered.load(Relaxed));
+        let places = found.iter().chain(before);
+        let places = places.map(|(host, port)| connect::host_port(host, *port));
+        Ok((places.collect(), key))
     }
 
     /// Says to a node that we come with its invite. `name` is how we want to be called there.
@@ -380,36 +382,44 @@ impl Inner {
                 None => break,
             }
         }
-        let (host, socket) = self.reach()?;
-        let showing = Showing {
-            credential: &self.credential,
-            authorities: &self.authorities,
-            wanted: &self.wanted,
-            host,
-        };
-        let visit = Visit::begin(socket, &showing, &self.limits)?;
+        let visit = self.reach()?;
         tracing::debug!(host = self.limits.at, peer = %visit.peer, "visit");
         *self.met.lock().expect(NO_PANIC) = visit.key;
         Ok(visit)
     }
 
-    /// Connects to the first place that answers, the last that did before the others.
-    fn reach(&self) -> Result<(&str, TcpStream)> {
+    /// Visits the first place where the node is found, the last that led to it before the others.
+    fn reach(&self) -> Result<Visit> {
         let first = self.answered.load(Relaxed);
         let mut wrong = None;
         for nth in 0..self.targets.len() {
             let nth = (first + nth) % self.targets.len();
-            let (host, port) = &self.targets[nth];
-            match connect::connect(host, *port, self.connect, &self.limits.cancel) {
-                Ok(socket) => {
+            match self.visit(&self.targets[nth]) {
+                Ok(visit) => {
                     self.answered.store(nth, Relaxed);
-                    return Ok((host, socket));
+                    return Ok(visit);
                 }
                 Err(Error::Canceled) => return Err(Error::Canceled),
-                Err(error) => drop(wrong.get_or_insert(error)),
+                // Who answers, and is not whom we want, tells more than who does not.
+                Err(Error::Unreachable { .. }) if wrong.is_some() => {}
+                Err(error) => wrong = Some(error),
             }
         }
         Err(wrong.expect("there is at least one place"))
+    }
+
+    /// The address of a node behind a translator may be somebody else's here: that it answers is
+    /// not enough.
+    fn visit(&self, (host, port): &(String, u16)) -> Result<Visit> {
+        let socket = connect::connect(host, *port, self.connect, &self.limits.cancel)?;
+        let showing = Showing {
+            credential: &self.credential,
+            authorities: &self.authorities,
+            wanted: &self.wanted,
+            host,
+            at: &connect::host_port(host, *port),
+        };
+        Visit::begin(socket, &showing, &self.limits)
     }
 
     /// Keeps a connection for whoever asks next.

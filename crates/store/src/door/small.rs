@@ -103,6 +103,7 @@ fn is_of_file(error: &Error) -> bool {
             | Error::PeerMisbehaved { .. }
             | Error::Canceled
             | Error::Unreachable { .. }
+            | Error::Away { .. }
             | Error::Trust { .. }
     )
 }

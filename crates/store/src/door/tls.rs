@@ -35,6 +35,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Tls<S> {
         let begun = Pin::new(&mut tls).do_handshake().await;
         begun.map_err(|error| match error.into_io_error() {
             Ok(cause) => Failed::Io(cause),
+            Err(error) if door::is_elsewhere(&error) => Failed::Elsewhere,
             Err(error) if error.ssl_error().is_none() => {
                 Failed::Io(io::ErrorKind::UnexpectedEof.into())
             }
@@ -58,6 +59,8 @@ pub enum Failed {
     Io(io::Error),
     /// What was said on it.
     Said(godwit_trust::Error),
+    /// Whoever answers has another key than is wanted, and knows no way to it.
+    Elsewhere,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Tls<S> {

@@ -65,6 +65,8 @@ pub(super) struct Showing<'a> {
     pub(super) authorities: &'a Authorities,
     pub(super) wanted: &'a Wanted,
     pub(super) host: &'a str,
+    /// Where that is.
+    pub(super) at: &'a str,
 }
 
 impl Visit {
@@ -98,6 +100,10 @@ impl Visit {
                 .map_err(|failed| match failed {
                     Failed::Io(cause) => lost(cause),
                     Failed::Said(error) => wrong(error),
+                    Failed::Elsewhere => Error::Away {
+                        host: at.clone(),
+                        at: showing.at.into(),
+                    },
                 })
         }))?;
         let met = door::met(

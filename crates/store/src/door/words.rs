@@ -353,7 +353,7 @@ pub fn refusal(error: &Error, said: String) -> Refusal {
         Error::Unsupported { .. } => Why::Unsupported,
         Error::Busy { .. } => Why::Busy,
         Error::Canceled => Why::Aborted,
-        Error::Lost { .. } | Error::Stalled { .. } => Why::Lost,
+        Error::Lost { .. } | Error::Stalled { .. } | Error::Away { .. } => Why::Lost,
         Error::PeerMisbehaved { .. } => Why::BadRequest,
         _ => Why::Other,
     };

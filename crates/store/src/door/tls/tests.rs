@@ -3,7 +3,7 @@
 use super::*;
 use godwit_trust::{
     Credential,
-    door::{Doorway, Fingerprint, Wanted, visit},
+    door::{Doorway, Elsewhere, Fingerprint, Wanted, visit},
     lab,
 };
 use std::{future::poll_fn, time::Duration};
@@ -17,7 +17,7 @@ async fn conversation(room: usize) -> (Tls<DuplexStream>, Tls<DuplexStream>) {
     let (ours, theirs) = duplex(room);
     let visiting = visit(&Credential::nobody(), &wanted, "host").unwrap();
     let (server, client) = tokio::join!(
-        Tls::begin(doorway.open().unwrap(), theirs),
+        Tls::begin(doorway.open(&Elsewhere::default()).unwrap(), theirs),
         Tls::begin(visiting, ours)
     );
     (server.unwrap(), client.unwrap())
@@ -158,7 +158,7 @@ fn who_hangs_up_at_the_beginning_is_a_connection_that_broke() {
         let doorway = Doorway::of(&key, &[], None).unwrap();
         let (ours, theirs) = duplex(1000);
         drop(ours);
-        let engine = doorway.open().unwrap();
+        let engine = doorway.open(&Elsewhere::default()).unwrap();
         let failed = Tls::begin(engine, theirs).await.unwrap_err();
         assert!(matches!(failed, Failed::Io(_)), "{failed:?}");
     });
