@@ -24,10 +24,14 @@ use std::{
 Examples:
   godwit init lab --export /data
   godwit init lab --export /data --address fermi.example:13560 --valid 1h
+  godwit init laptop --export ~/runs --via lab
 
 What is printed at the end is an invite: one word, good once. Carry it to the other machine,
 and say there: godwit join INVITE. From then on both know each other by their keys, and files
 are godwit://lab/path there. No name service, account, authority or clock has a say.
+
+With --via, whoever joins comes through that peer, which this machine has joined before (godwit join)
+and connects to; this machine need not be reached from anywhere, and opens no port for it.
 
 Exit status: 0; 2 the configuration says something else already.")]
 pub(crate) struct Init {
@@ -37,9 +41,12 @@ pub(crate) struct Init {
     /// The directory that it shares
     #[arg(long, value_name = "DIR")]
     export: PathBuf,
-    /// Where it listens
-    #[arg(long, value_name = "ADDR:PORT", default_value = "[::]:13560")]
-    https: String,
+    /// Where it listens [default: [::]:13560; with --via nowhere]
+    #[arg(long, value_name = "ADDR:PORT")]
+    https: Option<String>,
+    /// A peer that it is reached through, by its name here; several times for several
+    #[arg(long, value_name = "PEER")]
+    via: Vec<String>,
     /// Where others reach it, HOST:PORT, several times for several [default: what this machine is called, and its address]
     #[arg(long = "address", value_name = "HOST:PORT")]
     addresses: Vec<String>,
@@ -54,9 +61,9 @@ impl Init {
         let home = home(&wanted)?;
         let export = fs::canonicalize(&self.export)
             .map_err(|cause| Trouble::store(&wanted, Error::io(&self.export, cause)))?;
+        let addresses = self.reached_at(&wanted, &home)?;
         let config = self.config(&home, &export);
         write_config(&wanted, &config)?;
-        let addresses = self.reached_at();
         let myself = home.call_myself(&self.name, &addresses);
         let invite = myself.and_then(|_| home.invite(self.valid));
         let invite = invite.map_err(|error| Trouble::trust(&wanted, error))?;
@@ -73,23 +80,63 @@ impl Init {
         tell(screen, &wanted, &invite, self.valid)
     }
 
-    fn reached_at(&self) -> Vec<String> {
-        match self.addresses.is_empty() {
-            true => found(&self.https),
-            false => self.addresses.clone(),
+    /// Returns where others find it: itself first, then those who lead to it.
+    fn reached_at(&self, wanted: &str, home: &Home) -> Run<Vec<String>> {
+        let mut addresses = match (self.addresses.is_empty(), self.listens()) {
+            (true, Some(listens)) => found(listens),
+            _ => self.addresses.clone(),
+        };
+        through(wanted, home, &self.via, &mut addresses)?;
+        Ok(addresses)
+    }
+
+    fn listens(&self) -> Option<&str> {
+        match &self.https {
+            Some(https) => Some(https),
+            None => self.via.is_empty().then_some(EVERYWHERE),
         }
     }
 
     fn config(&self, home: &Home, export: &Path) -> String {
-        format!(
+        let mut text = format!(
             "# Made by godwit init; godwit config show tells what counts.\n\
-             [node]\nexport = {:?}\nstate = {:?}\n\n[https]\nlisten = {:?}\n\n\
-             # Who does not say who they are.\n[anonymous]\naccess = \"none\"\n",
+             [node]\nexport = {:?}\nstate = {:?}\n",
             export.display().to_string(),
             home.path().display().to_string(),
-            self.https,
-        )
+        );
+        if !self.via.is_empty() {
+            text += &format!("via = {:?}\n", self.via);
+        }
+        if let Some(listens) = self.listens() {
+            text += &format!("\n[https]\nlisten = {listens:?}\n");
+        }
+        text + "\n# Who does not say who they are.\n[anonymous]\naccess = \"none\"\n"
     }
+}
+
+/// Adds where those are found through whom one comes here.
+pub(crate) fn through(
+    wanted: &str,
+    home: &Home,
+    names: &[String],
+    addresses: &mut Vec<String>,
+) -> Run<()> {
+    for name in names {
+        let peer = home.peer(name);
+        let peer = peer.map_err(|error| Trouble::trust(wanted, error))?;
+        let of_peer = peer.map(|peer| peer.addresses).unwrap_or_default();
+        if of_peer.is_empty() {
+            let fact = format!("no address of a peer called {name} is known here");
+            let next = "join it first: godwit join INVITE; godwit peers shows who is known";
+            return Err(Trouble::asked(wanted, fact).next(next));
+        }
+        for address in of_peer {
+            if !addresses.contains(&address) {
+                addresses.push(address);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Returns where others can reach what listens there.
@@ -150,8 +197,7 @@ fn write_config(wanted: &str, text: &str) -> Run {
                 "{} is there already, and says something else",
                 file.display()
             );
-            let next =
-                "set node.export, node.state and https.listen in it, then: godwit peers invite";
+            let next = "set node.export, node.state and https.listen (or node.via) in it, then: godwit peers invite";
             return Err(Trouble::asked(wanted, fact).next(next));
         }
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
@@ -168,3 +214,6 @@ fn write_config(wanted: &str, text: &str) -> Run {
 pub(crate) fn asking() -> Run<godwit_store::RemoteOptions> {
     Ok(godwit_store::RemoteOptions::new(places::cancel()?))
 }
+
+/// The usual port, on every address.
+const EVERYWHERE: &str = "[::]:13560";

@@ -20,8 +20,8 @@ Examples:
 An invite is what godwit init, or godwit peers invite, printed on the other machine. It is good
 once. The other node must be running: godwit node.
 
-Exit status: 0; 2 that is no invite; 5 the node does not answer; 13 the invite is not good any more,
-or another node answers at its address.")]
+Exit status: 0; 2 that is no invite; 5 the node does not answer, or is not there at the moment;
+13 the invite is not good any more, or somebody else answers at its address.")]
 pub(crate) struct Join {
     /// The whole word
     #[arg(value_name = "INVITE")]

@@ -40,7 +40,7 @@ pub(crate) struct Node {
 }
 
 /// What a node can be told on the command line; `config show` takes the same.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Told {
     /// The directory that is served [default: .]
     #[arg(long, value_name = "DIR")]
@@ -52,6 +52,10 @@ pub(crate) struct Told {
     /// between several [default: nowhere; the usual port is 13560]
     #[arg(long, value_name = "ADDR:PORT")]
     https: Option<String>,
+    /// A peer that this node is reached through as well, by its name here: connections to it wait for
+    /// visitors, so none need reach this machine. It sees no byte of what is said; several may be named
+    #[arg(long, value_name = "PEER")]
+    via: Vec<String>,
     /// What those may do who do not say their name [default: read]
     #[arg(long, value_enum, value_name = "RIGHT")]
     anonymous: Option<Anonymous>,
@@ -149,6 +153,9 @@ impl Node {
                     None => trouble,
                 })
             }
+            Err(error @ NodeError::Via { .. }) => Err(Trouble::asked(wanted, error).next(
+                "godwit peers shows who is known; godwit join INVITE makes one known, with its addresses",
+            )),
             Err(error @ NodeError::NoTls) => Err(Trouble::asked(wanted, error)
                 .next("name one with --host-cert (godwit ca issue --host makes one)")),
             Err(error) => {
@@ -200,14 +207,15 @@ impl Told {
             Anonymous::Read => "read".to_owned(),
             Anonymous::Write => "write".to_owned(),
         };
-        let members = self.stripe_member.join(",");
+        let several = |names: &[String]| Some(names.join(",")).filter(|names| !names.is_empty());
         [
             (
                 "stripes.members",
                 "--stripe-member",
-                Some(members).filter(|members| !members.is_empty()),
+                several(&self.stripe_member),
             ),
             ("node.export", "--export", self.export.as_ref().map(path)),
+            ("node.via", "--via", several(&self.via)),
             ("node.rights", "--rights", self.rights.as_ref().map(path)),
             ("node.state", "--state", self.state.as_ref().map(path)),
             ("ftp.listen", "--ftp", self.ftp.clone()),

@@ -1,6 +1,6 @@
 //! `godwit peers`: which nodes know each other.
 
-use super::{Facts, init};
+use super::{Facts, config, init, node::Told};
 use crate::{
     screen::Screen,
     trouble::{Run, Trouble},
@@ -35,6 +35,9 @@ struct Invite {
     /// How long it is good (10m, 1d)
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration, default_value = "1d")]
     valid: Duration,
+    /// A peer that this node is reached through, beside those of node.via; several times for several
+    #[arg(long, value_name = "PEER")]
+    via: Vec<String>,
 }
 
 impl Peers {
@@ -49,8 +52,12 @@ impl Peers {
 impl Invite {
     fn run(self, screen: &Screen) -> Run<Facts> {
         let wanted = "invite somebody";
-        let made = init::home(wanted)?.invite(self.valid);
-        let invite = made.map_err(|error| Trouble::trust(wanted, error))?;
+        let home = init::home(wanted)?;
+        let configured = config::load(&Told::default())?.via;
+        let made = home.invite(self.valid);
+        let mut invite = made.map_err(|error| Trouble::trust(wanted, error))?;
+        let via = [configured, self.via].concat();
+        init::through(wanted, &home, &via, &mut invite.addresses)?;
         init::tell(screen, wanted, &invite, self.valid)
     }
 }

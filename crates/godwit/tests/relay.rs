@@ -1,0 +1,532 @@
+//! A machine that no connection reaches is a node like any other: it makes connections to one that
+//! can be reached, and visitors come through these.
+#![allow(clippy::unwrap_used)] // it is all test
+
+mod common;
+
+use common::{Node, Scratch, assert_same, assert_same_tree, godwit, have, skip};
+use serde_json::Value;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// One machine: a home of its own, perhaps a network of its own, and perhaps a node.
+struct Machine<'a> {
+    scratch: &'a Scratch,
+    home: PathBuf,
+    net: Option<String>,
+    node: Option<Node>,
+}
+
+impl<'a> Machine<'a> {
+    fn new(scratch: &'a Scratch, name: &str) -> Self {
+        Self {
+            scratch,
+            home: scratch.dir(name),
+            net: None,
+            node: None,
+        }
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = match &self.net {
+            None => godwit(),
+            Some(net) => within(net, &godwit()),
+        };
+        command.args(words).current_dir(self.scratch.path());
+        command.env("HOME", &self.home);
+        command
+    }
+
+    fn says(&self, words: &[&str]) -> Output {
+        self.command(words).output().unwrap()
+    }
+
+    fn well(&self, words: &[&str]) -> String {
+        let said = self.says(words);
+        assert!(said.status.success(), "{words:?}: {said:?}");
+        String::from_utf8(said.stdout).unwrap()
+    }
+
+    /// What is told at the end, as JSON.
+    fn summary(&self, words: &[&str]) -> Value {
+        last(&self.well(words))
+    }
+
+    fn serve(&mut self, export: &Path) {
+        let command = self.command(&["node", "--ftp", "127.0.0.1:0", "--json"]);
+        self.node = Some(Node::spawn(command, export));
+    }
+
+    /// Makes a node of this machine that others reach at that port.
+    fn opens(&mut self, name: &str, port: u16) -> PathBuf {
+        let (export, at) = (self.scratch.dir(format!("{name}.files")), here(port));
+        let words = ["init", name, "--https", &at, "--export"];
+        self.well(&[&words[..], &[export.to_str().unwrap()]].concat());
+        self.serve(&export);
+        export
+    }
+
+    fn invite(&self) -> String {
+        self.well(&["-q", "peers", "invite"]).trim().to_owned()
+    }
+}
+
+/// The same command in a namespace.
+fn within(net: &str, command: &Command) -> Command {
+    let mut inside = Command::new("ip");
+    inside
+        .args(["netns", "exec", net])
+        .arg(command.get_program());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => inside.env(name, value),
+            None => inside.env_remove(name),
+        };
+    }
+    inside
+}
+
+fn here(port: u16) -> String {
+    format!("127.0.0.1:{port}")
+}
+
+fn last(lines: &str) -> Value {
+    serde_json::from_str(lines.lines().last().unwrap()).unwrap()
+}
+
+/// A port that nothing listens at; it must be the same after a restart.
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !so() {
+        assert!(Instant::now() < deadline, "it never came to {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A relay, a node behind it, and somebody who joined that.
+struct Scene<'a> {
+    relay: Machine<'a>,
+    hidden: Machine<'a>,
+    visitor: Machine<'a>,
+    files: PathBuf,
+    port: u16,
+}
+
+impl<'a> Scene<'a> {
+    fn new(scratch: &'a Scratch) -> Self {
+        let [mut relay, mut hidden, visitor] =
+            ["relay", "hidden", "visitor"].map(|name| Machine::new(scratch, name));
+        let port = free_port();
+        relay.opens("hub", port);
+        hidden.well(&["join", &relay.invite(), "--name", "laptop"]);
+        let files = scratch.dir("laptop.files");
+        let export = files.to_str().unwrap();
+        let words = [
+            "init", "laptop", "--export", export, "--via", "hub", "--json",
+        ];
+        let said = hidden.well(&words);
+        let invited: Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();
+        assert_eq!(invited["addresses"], serde_json::json!([here(port)]));
+        hidden.serve(&files);
+        let invite = invited["invite"].as_str().unwrap();
+        until("being reached", || {
+            visitor
+                .says(&["join", invite, "--name", "visitor"])
+                .status
+                .success()
+        });
+        Self {
+            relay,
+            hidden,
+            visitor,
+            files,
+            port,
+        }
+    }
+}
+
+#[test]
+fn files_move_both_ways_and_to_third_parties() {
+    let scratch = Scratch::new();
+    let mut scene = Scene::new(&scratch);
+    let file = scratch.file("f", 20_000_000);
+    let there = scene
+        .visitor
+        .summary(&["cp", "--json", "f", "godwit://laptop/f"]);
+    assert_eq!(there["verified"], "verified blake3", "{there}");
+    assert_same(&file, &scene.files.join("f"));
+    let back = scene
+        .visitor
+        .summary(&["cp", "--json", "godwit://laptop/f", "back"]);
+    assert_eq!(back["verified"], "verified blake3", "{back}");
+    assert_same(&file, &scratch.join("back"));
+    assert!(
+        scene
+            .visitor
+            .well(&["ls", "godwit://laptop/"])
+            .contains('f')
+    );
+    // Straight from the hidden one to another, which is told where it is.
+    let mut open = Machine::new(&scratch, "open");
+    let export = open.opens("open", free_port());
+    scene
+        .visitor
+        .well(&["join", &open.invite(), "--name", "visitor"]);
+    let words = ["cp", "--json", "godwit://laptop/f", "godwit://open/g"];
+    let across = scene.visitor.summary(&words);
+    assert_eq!(across["verified"], "verified blake3", "{across}");
+    assert_same(&file, &export.join("g"));
+    // And the other way round: the hidden one draws.
+    scene
+        .visitor
+        .well(&["cp", "godwit://open/g", "godwit://laptop/h"]);
+    assert_same(&file, &scene.files.join("h"));
+    // Nothing of it lies where it went through.
+    assert_eq!(fs::read_dir(scratch.join("hub.files")).unwrap().count(), 0);
+    // Whoever is asked for and is away is told by name, and found when it is back.
+    drop(scene.hidden.node.take());
+    let said = scene.visitor.says(&["ls", "godwit://laptop/"]);
+    let why = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert_eq!(said.status.code(), Some(5), "{why}");
+    let wanted = format!(
+        "laptop: not connected to {} at the moment",
+        here(scene.port)
+    );
+    assert!(why.contains(&wanted), "{why}");
+    let files = scene.files.clone();
+    scene.hidden.serve(&files);
+    let again = ["cp", "godwit://laptop/f", "again"];
+    until("being back", || scene.visitor.says(&again).status.success());
+    assert_same(&file, &scratch.join("again"));
+    // The relay forgets it.
+    scene.relay.well(&["leave", "laptop"]);
+    let said = scene.visitor.says(&["ls", "godwit://laptop/"]);
+    assert_eq!(said.status.code(), Some(5), "{said:?}");
+}
+
+fn spawned(mut command: Command) -> Child {
+    let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    piped.spawn().unwrap()
+}
+
+fn ends(child: Child) -> Value {
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    last(&String::from_utf8_lossy(&output.stdout))
+}
+
+/// Returns how many bytes of an unfinished file have their place on the disk.
+fn arrived(dir: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let parts = fs::read_dir(dir).unwrap().filter_map(Result::ok);
+    let sizes = parts.filter_map(|entry| entry.metadata().ok());
+    sizes.map(|meta| meta.blocks() * 512).sum()
+}
+
+/// Has something happen while a file is on its way, each way.
+fn goes_on(happens: impl Fn(&mut Scene<'_>)) {
+    let scratch = Scratch::new();
+    let mut scene = Scene::new(&scratch);
+    let size = 300 << 20;
+    let file = scratch.file("f", size);
+    let into = scratch.dir("into");
+    let ways = [
+        (["f", "godwit://laptop/g"], scene.files.clone(), "g"),
+        (["godwit://laptop/g", "into/h"], into, "h"),
+    ];
+    for (words, target, name) in ways {
+        let cp = ["cp", "--json", "--progress", "none"];
+        let child = spawned(scene.visitor.command(&[&cp[..], &words[..]].concat()));
+        let before = arrived(&target);
+        until("moving", || arrived(&target) > before + size as u64 / 8);
+        assert!(
+            !target.join(name).exists(),
+            "it was over before anything happened"
+        );
+        happens(&mut scene);
+        let summary = ends(child);
+        assert_eq!(summary["verified"], "verified blake3", "{summary}");
+        assert!(
+            summary["faults"].as_u64() > Some(0),
+            "nobody noticed: {summary}"
+        );
+        assert_same(&file, &target.join(name));
+    }
+}
+
+#[test]
+fn a_relay_that_was_killed_and_comes_back_goes_on() {
+    goes_on(|scene| {
+        scene.relay.node.as_mut().unwrap().kill();
+        let export = scene.relay.scratch.join("hub.files");
+        scene.relay.serve(&export);
+    });
+}
+
+#[test]
+fn a_hidden_node_that_was_killed_and_comes_back_goes_on() {
+    goes_on(|scene| {
+        scene.hidden.node.as_mut().unwrap().kill();
+        let export = scene.files.clone();
+        scene.hidden.serve(&export);
+    });
+}
+
+#[test]
+fn whom_nobody_knows_is_reached_through_nobody() {
+    let scratch = Scratch::new();
+    let export = scratch.dir("files");
+    let export = export.to_str().unwrap();
+    let machine = Machine::new(&scratch, "home");
+    let said = machine.says(&["init", "a", "--export", export, "--via", "hub"]);
+    let why = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert_eq!(said.status.code(), Some(2), "{why}");
+    assert!(why.contains("hub") && why.contains("godwit join"), "{why}");
+    // Nothing was begun.
+    assert!(!machine.home.join(".config/godwit/config.toml").exists());
+    let state = scratch.dir("state");
+    for state in [&["--state", state.to_str().unwrap()][..], &[]] {
+        let words = [
+            "node",
+            "--export",
+            export,
+            "--ftp",
+            "127.0.0.1:0",
+            "--via",
+            "hub",
+        ];
+        let said = machine.says(&[&words[..], state].concat());
+        let why = String::from_utf8_lossy(&said.stderr).into_owned();
+        assert_eq!(said.status.code(), Some(2), "{why}");
+        assert!(why.contains("cannot be reached through hub"), "{why}");
+    }
+}
+
+/// A machine in the middle, and others from which nothing leads anywhere but TCP to one port of it.
+///
+/// There need be no filter for that: routes are found by the port that is wanted, and there is
+/// one route for one port. What comes to another port of such a machine is answered by nothing, since
+/// the answer has no way; the one in the middle passes no packets on.
+struct Nets {
+    name: String,
+}
+
+const DOOR: &str = "10.88.0.1:13560";
+
+impl Nets {
+    fn up(others: &[&str]) -> Option<Nets> {
+        if !have("ip") || !have("bash") {
+            return None;
+        }
+        let nets = Nets {
+            name: format!("via{}", std::process::id()),
+        };
+        if let Err(why) = nets.ip("", &format!("netns add {}", nets.of("hub"))) {
+            skip(&format!("no namespaces here: {why}"));
+            return None;
+        }
+        nets.do_all("hub", &["link set lo up"]);
+        let forward = [
+            "netns",
+            "exec",
+            &nets.of("hub"),
+            "sysctl",
+            "-qw",
+            "net.ipv4.ip_forward=0",
+        ];
+        assert!(Command::new("ip").args(forward).status().unwrap().success());
+        for (nth, other) in others.iter().enumerate() {
+            let (own, net) = (nth + 2, nets.of(other));
+            nets.do_all("", &[&format!("netns add {net}")]);
+            let link = format!("link add to-{other} type veth peer name up netns {net}");
+            let address = format!("addr add 10.88.0.1 peer 10.88.0.{own} dev to-{other}");
+            nets.do_all(
+                "hub",
+                &[&link, &address, &format!("link set dev to-{other} up")],
+            );
+            let address = format!("addr add 10.88.0.{own}/32 dev up");
+            let rest = [
+                "link set lo up",
+                &address,
+                "link set dev up up",
+                "rule add pref 100 ipproto tcp dport 13560 lookup 100",
+                "route add 10.88.0.1 dev up table 100",
+            ];
+            nets.do_all(other, &rest);
+        }
+        Some(nets)
+    }
+
+    fn of(&self, machine: &str) -> String {
+        format!("{}-{machine}", self.name)
+    }
+
+    fn ip(&self, machine: &str, words: &str) -> Result<(), String> {
+        let mut command = Command::new("ip");
+        if !machine.is_empty() {
+            command.args(["-n", &self.of(machine)]);
+        }
+        let output = command.args(words.split(' ')).output().unwrap();
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+        }
+    }
+
+    fn do_all(&self, machine: &str, all: &[&str]) {
+        for words in all {
+            self.ip(machine, words)
+                .unwrap_or_else(|why| panic!("ip {words}: {why}"));
+        }
+    }
+
+    fn bash(&self, machine: &str, words: &str) -> Output {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.of(machine), "bash", "-c", words]);
+        command.output().unwrap()
+    }
+
+    /// Tells whether a connection can be made from there.
+    fn leads(&self, machine: &str, address: &str) -> bool {
+        let connect = format!("timeout 2 bash -c '</dev/tcp/{address}' 2>/dev/null");
+        self.bash(machine, &connect).status.success()
+    }
+
+    /// Returns how often something there wanted to go where no route leads.
+    fn astray(&self, machine: &str) -> u64 {
+        let told = self.bash(machine, "cat /proc/net/snmp").stdout;
+        let told = String::from_utf8(told).unwrap();
+        let mut lines = told.lines().filter(|line| line.starts_with("Ip: "));
+        let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+        let mut both = names.split(' ').zip(values.split(' '));
+        both.find(|(name, _)| *name == "OutNoRoutes")
+            .unwrap()
+            .1
+            .parse()
+            .unwrap()
+    }
+}
+
+impl Drop for Nets {
+    fn drop(&mut self) {
+        let listed = Command::new("ip").args(["netns", "list"]).output().unwrap();
+        for line in String::from_utf8_lossy(&listed.stdout).lines() {
+            let net = line.split(' ').next().unwrap_or_default();
+            if net.starts_with(&format!("{}-", self.name)) {
+                let _ = Command::new("ip").args(["netns", "del", net]).status();
+            }
+        }
+    }
+}
+
+#[test]
+fn one_port_of_one_machine_is_enough_for_all() {
+    let Some(nets) = Nets::up(&["b", "c", "v"]) else {
+        return;
+    };
+    let scratch = Scratch::new();
+    let machine = |name: &str| Machine {
+        net: Some(nets.of(name)),
+        ..Machine::new(&scratch, name)
+    };
+    let (mut hub, mut b, mut c, v) = (machine("hub"), machine("b"), machine("c"), machine("v"));
+    let export = scratch.dir("hub.files");
+    let words = [
+        "init",
+        "hub",
+        "--address",
+        DOOR,
+        "--export",
+        export.to_str().unwrap(),
+    ];
+    hub.well(&words);
+    // It listens at more ports than can be reached.
+    let node = ["node", "--ftp", "127.0.0.1:0,10.88.0.1:2811", "--json"];
+    hub.node = Some(Node::spawn(hub.command(&node), &export));
+    for (hidden, name) in [(&mut b, "b"), (&mut c, "c")] {
+        hidden.well(&["join", &hub.invite(), "--name", name]);
+        let export = scratch.dir(format!("{name}.files"));
+        let words = [
+            "init",
+            name,
+            "--via",
+            "hub",
+            "--export",
+            export.to_str().unwrap(),
+        ];
+        hidden.well(&words);
+        let node = ["node", "--ftp", "127.0.0.1:0,0.0.0.0:2811", "--json"];
+        hidden.node = Some(Node::spawn(hidden.command(&node), &export));
+        let invite = hidden.invite();
+        until("being reached", || {
+            v.says(&["join", &invite, "--name", "v"]).status.success()
+        });
+    }
+    // What is closed is closed: to b and c nothing leads, from them and v only to the door.
+    for (from, to) in [
+        ("hub", "10.88.0.2/2811"),
+        ("v", "10.88.0.2/2811"),
+        ("b", "10.88.0.3/2811"),
+    ] {
+        assert!(!nets.leads(from, to), "{from} to {to}");
+    }
+    for from in ["b", "c"] {
+        assert!(nets.leads(from, "10.88.0.1/13560") && !nets.leads(from, "10.88.0.1/2811"));
+    }
+    assert!(
+        nets.leads("hub", "10.88.0.1/2811"),
+        "something listens there"
+    );
+    let before = nets.astray("v");
+    // Both ways, and from one that is hidden to another.
+    let file = scratch.file("f", 5_000_000);
+    for words in [
+        ["f", "godwit://b/f"],
+        ["godwit://b/f", "godwit://c/g"],
+        ["godwit://c/g", "back"],
+    ] {
+        let summary = v.summary(&[&["cp", "--json"][..], &words[..]].concat());
+        assert_eq!(summary["verified"], "verified blake3", "{summary}");
+    }
+    assert_same(&file, &scratch.join("c.files/g"));
+    assert_same(&file, &scratch.join("back"));
+    assert!(v.well(&["ls", "godwit://c/"]).contains('g'));
+    // All that a client does, with many files, at a node that is reached straight and at one that is not.
+    v.well(&["join", &hub.invite(), "--name", "v"]);
+    for nth in 0..300 {
+        scratch.file(format!("tree/{}/{nth}", nth % 7), nth * 37);
+    }
+    for node in ["hub", "b"] {
+        let at = |path: &str| format!("godwit://{node}/{path}");
+        let back = scratch.join(format!("tree of {node}"));
+        v.well(&["sync", "tree", &at("tree")]);
+        assert_same_tree(
+            &scratch.join("tree"),
+            &scratch.join(format!("{node}.files/tree")),
+        );
+        v.well(&["cp", "-r", &at("tree"), back.to_str().unwrap()]);
+        assert_same_tree(&scratch.join("tree"), &back);
+        assert_eq!(
+            v.well(&["find", &at("tree"), "-type", "f"]).lines().count(),
+            300
+        );
+        v.well(&["mv", &at("tree/0/0"), &at("moved")]);
+        v.well(&["sum", &at("moved")]);
+        v.well(&["rm", "-r", &at("tree"), &at("moved")]);
+        assert_eq!(v.says(&["ls", &at("tree")]).status.code(), Some(4));
+    }
+    // And nothing else was ever wanted.
+    assert_eq!(nets.astray("v"), before, "it went for another way");
+    assert!(!nets.leads("v", "10.88.0.1/2811"));
+    assert!(nets.astray("v") > before, "who goes for one is seen");
+}
