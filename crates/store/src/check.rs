@@ -3,6 +3,7 @@
 //! A check is a function on an empty store. What a store says it cannot do
 //! ([`Can`]) it must refuse, with an error and without a trace.
 
+mod append;
 mod bytes;
 mod publish;
 mod tree;
@@ -10,9 +11,13 @@ mod tree;
 use crate::{
     Can, Entry, Error, Finished, How, Read, Result, Set, Sink, Stat, Store, Take, Whole, Write,
 };
+use append::{
+    appending, appending_again, appending_at_most, appending_at_once, appending_out_of_turn,
+    appending_replaced, appending_small, appending_unheard,
+};
 use bytes::{
-    a_file_comes_back, an_empty_file, appending, blocks_in_any_order, digests, far_out, holes,
-    in_place, many_threads_read, many_threads_write, parts_are_read, small_files,
+    a_file_comes_back, an_empty_file, blocks_in_any_order, digests, far_out, holes, in_place,
+    many_threads_read, many_threads_write, parts_are_read, small_files,
 };
 use godwit_core::{Block, Extents, LEAF_BYTES};
 use publish::{
@@ -66,6 +71,19 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("bytes far out do not fill the room between", far_out),
     ("holes read as zeros", holes),
     ("appending lengthens", appending),
+    ("what is appended again is there once", appending_again),
+    ("an append out of turn is refused", appending_out_of_turn),
+    ("an append has a bound", appending_at_most),
+    (
+        "appends are of the file, not of its name",
+        appending_replaced,
+    ),
+    ("many append at once, each in order", appending_at_once),
+    (
+        "an append whose answer was lost is there once",
+        appending_unheard,
+    ),
+    ("appends come in packs", appending_small),
     ("hard names", hard_names),
     ("names do not lead outside", outside),
     ("a directory lists what is in it", listing),

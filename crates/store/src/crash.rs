@@ -28,3 +28,25 @@ pub(crate) fn point(name: &str) {
 #[cfg(not(test))]
 #[inline(always)]
 pub(crate) fn point(_: &str) {}
+
+/// Waits until what was written to a file survives a power cut. In tests it is also laid aside
+/// where `GODWIT_DISK` says, so that the power can be cut there.
+pub(crate) fn sync(file: &std::fs::File) -> std::io::Result<()> {
+    file.sync_data()?;
+    #[cfg(test)]
+    lay_aside(file);
+    Ok(())
+}
+
+#[cfg(test)]
+fn lay_aside(file: &std::fs::File) {
+    use std::os::fd::AsRawFd;
+    let Some(disk) = std::env::var_os("GODWIT_DISK") else {
+        return;
+    };
+    let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let name = std::fs::read_link(&own).expect("it has a name");
+    let name = name.file_name().expect("it is a file");
+    let disk = std::path::Path::new(&disk).join(name);
+    std::fs::copy(own, disk).expect("there is room");
+}

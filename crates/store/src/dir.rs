@@ -5,7 +5,9 @@
 //! under a hidden name beside the target ([`partial`]) with a record of what has
 //! landed ([`record`]) until it takes its name in one step ([`upload`]).
 
+mod append;
 mod known;
+mod ledger;
 mod list;
 mod partial;
 mod patch;
@@ -26,6 +28,7 @@ use crate::{
 use godwit_core::{Algorithm, Chain, Digest, Extents};
 use godwit_sys::{self as sys, Account, Attributes, Folder, Meta, Open, Over, Root};
 use known::Known;
+use ledger::{Carried, Doomed};
 use std::{
     ffi::OsStr,
     fs::File,
@@ -241,6 +244,9 @@ impl Store for Dir {
 
     fn write(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
         match write.how {
+            How::Append { writer, seq } if seq > 0 => {
+                append::begin(&self.0, path, write, (writer, seq))
+            }
             How::InPlace | How::Append { .. } => patch::begin(&self.0, path, write),
             How::New | How::Replace(_) => upload::begin(&self.0, path, write),
         }
@@ -263,8 +269,14 @@ impl Store for Dir {
         next: &mut dyn FnMut() -> Option<Given>,
         each: &mut dyn FnMut(PathBuf, Result<Finished>),
     ) -> Result<()> {
-        let mut last = small::Last::default();
-        while let Some(given) = next() {
+        let (mut last, mut behind) = (small::Last::default(), None);
+        while let Some(given) = behind.take().or_else(&mut *next) {
+            if append::writer_of(&given).is_some() {
+                let mut run = append::Run::of(given, next);
+                behind = run.behind.take();
+                run.write(&self.0, each);
+                continue;
+            }
             let finished = match self.0.write_one(&given, &mut last) {
                 Ok(Some(finished)) => Ok(finished),
                 Ok(None) => crate::store::write_one_small(self, &given),
@@ -278,7 +290,15 @@ impl Store for Dir {
     fn remove(&self, path: &Path, what: What) -> Result<()> {
         let (folder, name) = self.0.place(path)?;
         let removed = match what {
-            What::File => folder.remove_file(&name),
+            What::File => {
+                let ledger = folder.meta(&name).ok();
+                let ledger = ledger.and_then(|old| Doomed::find(&folder, &name, &old));
+                let removed = folder.remove_file(&name);
+                if removed.is_ok() {
+                    ledger.into_iter().for_each(|ledger| ledger.remove(&folder));
+                }
+                removed
+            }
             What::Directory => match folder.remove_folder(&name) {
                 // Perhaps only partials of uploads nobody goes on with.
                 Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => {
@@ -362,8 +382,7 @@ impl Inner {
     fn rename(&self, from: &Path, to: &Path, over: Over) -> Result<()> {
         let (source, old) = self.place(from)?;
         let (target, new) = self.place(to)?;
-        source
-            .rename(&old, &target, &new, over)
+        self.rename_with_ledger((&source, &old), (&target, &new), over)
             .map_err(|e| match e.kind() {
                 io::ErrorKind::NotFound => Error::io(from, e),
                 io::ErrorKind::CrossesDevices => Error::Unsupported {
@@ -374,6 +393,31 @@ impl Inner {
                 io::ErrorKind::PermissionDenied if is_open(&target) => wrong(from, e),
                 _ => wrong(to, e),
             })
+    }
+
+    /// Renames, and takes along what is recorded of appends.
+    fn rename_with_ledger(
+        &self,
+        (source, old): (&Folder, &OsStr),
+        (target, new): (&Folder, &OsStr),
+        over: Over,
+    ) -> io::Result<()> {
+        let meta = source.meta(old)?;
+        if meta.kind != sys::Kind::File {
+            return source.rename(old, target, new, over);
+        }
+        let replaced = target.meta(new).ok().filter(|is| is.inode != meta.inode);
+        let replaced = replaced.and_then(|is| Doomed::find(target, new, &is));
+        let carried = Carried::begin(source, old, &meta, target)?;
+        let renamed = source.rename(old, target, new, over);
+        // What is needed no more: the ledger of what was replaced, and one of the two.
+        if let (Ok(()), Some(ledger)) = (&renamed, replaced) {
+            ledger.remove(target);
+        }
+        if let Some(ledger) = carried {
+            ledger.end(if renamed.is_ok() { source } else { target });
+        }
+        renamed
     }
 
     /// Opens a file by its path.

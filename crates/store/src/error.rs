@@ -49,6 +49,14 @@ pub enum Error {
         size: u64,
         missing: Extents,
     },
+    /// An append that is not the next one of its writer: what was before it is not there.
+    #[error("{}: append {seq} of writer {writer} came, and {expected} is the next", shown(.path))]
+    OutOfTurn {
+        path: PathBuf,
+        writer: u64,
+        seq: u64,
+        expected: u64,
+    },
     #[error("{what} is not possible here: {why}")]
     Unsupported { what: String, why: String },
     #[error("{host}: no such host ({cause})")]

@@ -34,6 +34,8 @@ struct Node {
     mtime: Duration,
     mode: u32,
     unique: u64,
+    /// How far those have come who append to it, and what their last one hashes to.
+    appends: BTreeMap<u64, (u64, Digest)>,
 }
 
 /// An upload that was dropped.
@@ -64,6 +66,7 @@ impl Tree {
                 mtime: Duration::ZERO,
                 mode: 0o755,
                 unique: 0,
+                appends: BTreeMap::new(),
             });
         }
         self.nodes
@@ -131,9 +134,67 @@ impl Tree {
             mtime: mtime.unwrap_or_else(now),
             mode: mode.or(kept).unwrap_or(0o644),
             unique: self.unique(),
+            appends: BTreeMap::new(),
         };
         self.nodes.insert(path.into(), node.clone());
         node
+    }
+
+    /// Appends what has a number, once.
+    fn append(
+        &mut self,
+        path: &Path,
+        (writer, seq): (u64, u64),
+        body: &Body,
+        mode: Option<u32>,
+    ) -> Result<()> {
+        let mut bytes = vec![0; body.len as usize]; // bounded when it was put
+        body.copy_out(0, &mut bytes);
+        let digest = Digest::of(Algorithm::Blake3, &bytes);
+        let mut node = match self.nodes.get(path) {
+            Some(node) => node.clone(),
+            None => Node {
+                body: Some(Arc::default()),
+                mtime: now(),
+                mode: mode.unwrap_or(0o644),
+                unique: 0,
+                appends: BTreeMap::new(),
+            },
+        };
+        let path = path.to_owned();
+        let Some(old) = &node.body else {
+            return Err(Error::IsDirectory { path });
+        };
+        let last = node.appends.get(&writer);
+        let is_at = last.map_or(0, |(seq, _)| *seq);
+        match last {
+            Some((at, kept)) if *at == seq && *kept != digest => {
+                return Err(Error::Changed {
+                    path,
+                    what: format!("append {seq} of writer {writer} is there, with other bytes"),
+                });
+            }
+            _ if seq <= is_at => return Ok(()),
+            _ if seq > is_at + 1 => {
+                return Err(Error::OutOfTurn {
+                    path,
+                    writer,
+                    seq,
+                    expected: is_at + 1,
+                });
+            }
+            _ => {}
+        }
+        let mut all = (**old).clone();
+        all.copy_in(all.len, &bytes);
+        node.body = Some(Arc::new(all));
+        node.mtime = now();
+        node.appends.insert(writer, (seq, digest));
+        if node.unique == 0 {
+            node.unique = self.unique();
+        }
+        self.nodes.insert(path, node);
+        Ok(())
     }
 }
 
@@ -235,6 +296,17 @@ impl Store for Memory {
         let mut landed = Landed::new(write.checks, write.size);
         let mut body = Body::default();
         let aim = match &write.how {
+            &How::Append { writer, seq } if seq > 0 => {
+                if old.is_none() && seq > 1 {
+                    return Err(Error::OutOfTurn {
+                        path,
+                        writer,
+                        seq,
+                        expected: 1,
+                    });
+                }
+                Aim::Append { writer, seq }
+            }
             How::InPlace | How::Append { .. } => {
                 let (_, old) = match old {
                     Some(old) => old,
@@ -342,6 +414,7 @@ impl Store for Memory {
                 mtime: now(),
                 mode: 0o755,
                 unique,
+                appends: BTreeMap::new(),
             },
         );
         Ok(())
@@ -496,6 +569,8 @@ enum Aim {
     Publish,
     /// The body under the name; `start` is where offset 0 is.
     InPlace { start: u64 },
+    /// Behind the end of it, at the end.
+    Append { writer: u64, seq: u64 },
 }
 
 struct Draft {
@@ -533,9 +608,15 @@ impl Take for Writing {
             });
         }
         let mut draft = self.draft();
+        if matches!(self.aim, Aim::Append { .. }) && end.is_some_and(|end| end > SMALL_BYTES) {
+            return Err(Error::Unsupported {
+                what: format!("one append of more than {SMALL_BYTES} bytes"),
+                why: "it is written in one go; give its parts numbers of their own".into(),
+            });
+        }
         draft.landed.begin(block.range());
         match self.aim {
-            Aim::Publish => draft.body.copy_in(block.offset, block.bytes),
+            Aim::Publish | Aim::Append { .. } => draft.body.copy_in(block.offset, block.bytes),
             Aim::InPlace { start } => {
                 self.change(|body| body.copy_in(start + block.offset, block.bytes))?;
             }
@@ -567,10 +648,12 @@ impl Sink for Writing {
         let mut draft = self.draft();
         let Draft { body, landed } = &mut *draft;
         let mut finished = match self.aim {
-            Aim::Publish => landed.settle(&self.path, whole, &|at, bytes| {
-                body.copy_out(at, bytes);
-                Ok(())
-            })?,
+            Aim::Publish | Aim::Append { .. } => {
+                landed.settle(&self.path, whole, &|at, bytes| {
+                    body.copy_out(at, bytes);
+                    Ok(())
+                })?
+            }
             Aim::InPlace { .. } => {
                 let digest = whole.digest.as_ref();
                 if let Some(expected) = digest {
@@ -605,7 +688,11 @@ impl Sink for Writing {
                 let mode = whole.mode.or(if old.is_none() { self.mode } else { None });
                 tree.publish(&self.path, body, mode, whole.mtime)
             }
-            Aim::InPlace { .. } => {
+            Aim::InPlace { .. } | Aim::Append { .. } => {
+                if let Aim::Append { writer, seq } = self.aim {
+                    tree.append(&self.path, (writer, seq), body, self.mode)?;
+                    finished.in_place = true;
+                }
                 let mut node = tree.node(&self.path)?;
                 node.mtime = whole.mtime.unwrap_or(node.mtime);
                 node.mode = whole.mode.unwrap_or(node.mode);

@@ -464,11 +464,14 @@ pub enum How {
     Replace(Option<Version>),
     /// Bytes of an existing file (or a new one) are changed where they are; readers see them at once.
     InPlace,
-    /// Behind the end. A store may deliver records at least once where it says so.
+    /// Behind the end, and once: what is appended with the same numbers again is told to be there.
+    /// It has [`SMALL_BYTES`] at most, and is durable when it is finished. A number that is
+    /// not the next is refused ([`Error::OutOfTurn`]), one that was before is there.
     Append {
-        /// Who appends.
+        /// Who appends. Others of the same identity must have other numbers.
         writer: u64,
-        /// That writer's count.
+        /// That writer's count, from 1. 0: not counted; then the bytes come as they are put, of any
+        /// length, and again if they are sent again.
         seq: u64,
     },
 }
@@ -631,7 +634,8 @@ pub struct Given {
     pub path: PathBuf,
     /// All of it.
     pub bytes: Vec<u8>,
-    /// How; `InPlace` and `Append` are not for small files in flight.
+    /// How; `InPlace` is not for small files in flight. Those that are appended follow each other as
+    /// they came.
     pub how: How,
     /// Time of change to give it.
     pub mtime: Option<Duration>,

@@ -28,7 +28,7 @@ pub use folder::{Begun, Fresh, Names, Open, Over, Room, Told};
 pub use given::{is_input_closed, is_output_closed};
 pub use kerberos::{Ends, KerberosContext, Refused, Stepped, Unwrapped, Wrapping};
 pub use limits::{boot_id, die, raise_open_files, user_id};
-pub use meta::{Attributes, Kind, Meta, meta, next_data, punch, try_lock};
+pub use meta::{Attributes, Kind, Meta, birth, meta, next_data, punch, try_lock, unlock};
 pub use names::{Folder, Root};
 pub use program::{Bounds, Made, Program, Running, ended_by};
 pub use resume::Agreed;

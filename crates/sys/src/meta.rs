@@ -1,7 +1,8 @@
 //! What the kernel tells of a file, and what can be asked of an open one.
 
 use rustix::fs::{
-    self, AtFlags, FileType, FlockOperation, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid,
+    self, AtFlags, FileType, FlockOperation, Gid, Mode, StatxFlags, Timespec, Timestamps,
+    UTIME_OMIT, Uid,
 };
 use std::{
     fs::File,
@@ -114,6 +115,16 @@ pub fn meta(file: impl AsFd) -> io::Result<Meta> {
     Ok(fs::fstat(file)?.into())
 }
 
+/// Returns when a file was made, since the epoch, if its file system knows.
+pub fn birth(file: impl AsFd) -> io::Result<Option<Duration>> {
+    let told = fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::BTIME)?;
+    let (is_told, at) = (
+        told.stx_mask & StatxFlags::BTIME.bits() != 0,
+        told.stx_btime,
+    );
+    Ok(is_told.then(|| since_epoch(at.tv_sec, at.tv_nsec.into())))
+}
+
 /// Locks a file for this open descriptor alone; `false` if somebody else has it.
 /// The lock ends when the descriptor is closed, also by the death of the process.
 pub fn try_lock(file: &File) -> io::Result<bool> {
@@ -122,6 +133,11 @@ pub fn try_lock(file: &File) -> io::Result<bool> {
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Gives back the lock of a file that stays open.
+pub fn unlock(file: &File) -> io::Result<()> {
+    Ok(fs::flock(file, FlockOperation::Unlock)?)
 }
 
 /// Sets permission bits; also of a file that was opened only as a name.

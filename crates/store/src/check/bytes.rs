@@ -205,23 +205,6 @@ pub(super) fn holes(store: &dyn Store, can: &Can) {
     }
 }
 
-pub(super) fn appending(store: &dyn Store, can: &Can) {
-    let how = |seq| Write {
-        how: How::Append { writer: 1, seq },
-        ..Write::default()
-    };
-    if !can.append {
-        return;
-    }
-    write(store, "log", b"one ");
-    for (seq, text) in [(1, "two "), (2, "three")] {
-        let sink = store.write(p("log"), &how(seq)).expect("write");
-        put(&*sink, 0, text.as_bytes());
-        sink.finish(&Whole::default()).expect("finish");
-    }
-    assert_eq!(read(store, "log"), b"one two three");
-}
-
 pub(super) fn digests(store: &dyn Store, can: &Can) {
     if !can.write {
         return;

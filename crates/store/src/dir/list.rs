@@ -32,7 +32,9 @@ impl Inner {
                 .map(|found| found.map(|(name, _)| name))
                 .filter(|found| match found {
                     Ok(name) if partial::is_reserved(name) => {
-                        hidden(name);
+                        if !partial::is_ledger(name) {
+                            hidden(name);
+                        }
                         false
                     }
                     _ => true,

@@ -5,7 +5,9 @@
 //! ends with the process, so what a crash left is free to be taken over.
 
 use super::{
-    Inner, now,
+    Inner,
+    ledger::{LEDGER, is_orphan},
+    now,
     place::Place,
     record::{Found, Header, Record, Slot, keepable},
     wrong,
@@ -120,13 +122,18 @@ pub(super) struct Name {
     pub(super) record: OsString,
 }
 
+/// Tells whether a name is that of a ledger of appends.
+pub(super) fn is_ledger(name: &OsStr) -> bool {
+    is_reserved(name) && name.as_bytes().ends_with(LEDGER.as_bytes())
+}
+
 /// Tells whether a name is that of a partial or of a record, exactly as we make
 /// them: a file of somebody's that only looks a little like one is his.
 pub(super) fn is_reserved(name: &OsStr) -> bool {
     let Some(rest) = name.as_bytes().strip_prefix(PREFIX.as_bytes()) else {
         return false;
     };
-    let ends = [PART, RECORD].map(str::as_bytes);
+    let ends = [PART, RECORD, LEDGER].map(str::as_bytes);
     let Some(stem) = ends.iter().find_map(|end| rest.strip_suffix(*end)) else {
         return false;
     };
@@ -409,7 +416,7 @@ impl Inner {
     pub(super) fn hidden(&self, path: &Path) -> Result<Vec<PathBuf>> {
         let mut found = Vec::new();
         self.each_below(path, &mut Err, &mut |path, _, name| {
-            if is_reserved(name) {
+            if is_reserved(name) && !is_ledger(name) {
                 found.push(path.join(name));
             }
         })?;
@@ -475,6 +482,9 @@ impl Inner {
 
     /// What cannot be removed stays for the next sweep.
     fn sweep_one(&self, folder: &Folder, name: &OsStr, age: Duration) -> bool {
+        if is_ledger(name) {
+            return is_orphan(folder, name, age) && folder.remove_file(name).is_ok();
+        }
         let Some(stem) = name.as_bytes().strip_suffix(RECORD.as_bytes()) else {
             let stem = &name.as_bytes()[..name.len() - PART.len()];
             let name = Name {
@@ -585,7 +595,7 @@ fn chain_on_disk(path: &Path, file: &File, leaf: u64, slot: &Slot) -> Result<Opt
     Ok(tree.chain(leaf, size))
 }
 
-const PREFIX: &str = ".godwit-";
+pub(super) const PREFIX: &str = ".godwit-";
 /// Of twelve bytes of a hash, or of a nonce and a count.
 const HASH_DIGITS: usize = 24;
 const PART: &str = ".part";

@@ -1,7 +1,7 @@
 //! Changing a file where it is: readers see every byte at once, and there is
 //! nothing to resume.
 
-use super::{Inner, now, place::Place, regular, stat, wrong};
+use super::{Inner, append, now, place::Place, regular, stat, wrong};
 use crate::{
     Checks, Error, Finished, How, Lying, Result, Sink, Take, Whole, Write,
     channel::Watch,
@@ -17,7 +17,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Starts to change a file in place, or to append to it.
+/// Starts to change a file in place, or to append to it without a number.
 pub(super) fn begin(dir: &Arc<Inner>, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
     let place = dir.place_of_file(path)?;
     let failed = |e| wrong(path, e);
@@ -157,9 +157,9 @@ impl Patch {
                 why: "bytes are appended in order".into(),
             });
         }
-        (&self.file)
-            .write_all(block.bytes)
-            .map_err(|e| wrong(&self.path, e))
+        append::between(&self.place, &self.file, || {
+            (&self.file).write_all(block.bytes)
+        })
     }
 
     /// Cuts the file to its announced length and compares its digest.

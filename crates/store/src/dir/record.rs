@@ -141,7 +141,7 @@ fn read_slots(file: &File) -> io::Result<Vec<(u64, Slot)>> {
     }
 }
 
-fn read_up_to(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+pub(super) fn read_up_to(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
     let mut len = 0;
     while len < buffer.len() {
         match file.read_at(&mut buffer[len..], at + len as u64)? {
@@ -386,12 +386,12 @@ fn seal_of(bytes: &[u8], place: u64) -> [u8; 8] {
     sum[..8].try_into().expect("8 of 32 bytes")
 }
 
-fn blake3_of(bytes: &[u8]) -> [u8; 32] {
+pub(super) fn blake3_of(bytes: &[u8]) -> [u8; 32] {
     let digest = Digest::of(Algorithm::Blake3, bytes);
     digest.value().try_into().expect("BLAKE3 has 32 bytes")
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
+pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))
 }
 

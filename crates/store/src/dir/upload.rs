@@ -1,7 +1,9 @@
 //! Writing a file that appears under its name whole, in one step.
 
 use super::{
-    Inner, now,
+    Inner,
+    ledger::Doomed,
+    now,
     partial::Held,
     patch,
     place::Place,
@@ -469,8 +471,14 @@ impl Named<'_> {
             mtime,
             ..Attributes::default()
         };
+        let replaced = old.and_then(|old| Doomed::find(self.folder, name, old));
         self.folder
-            .publish(self.name, self.file, &attributes, name, over)
+            .publish(self.name, self.file, &attributes, name, over)?;
+        // The appends that it had are not of the new one.
+        if let Some(ledger) = replaced {
+            ledger.remove(self.folder);
+        }
+        Ok(())
     }
 
     /// Gives it to whom the old one belongs to; tells whether it is theirs.

@@ -1,0 +1,769 @@
+//! Appending each thing once, however often it is asked for.
+//!
+//! A writer numbers its appends. What is about to be written is said in the ledger of the file
+//! ([`ledger`](super::ledger)) and synced, then come the bytes, and are synced, then the ledger
+//! says that they are there. Whoever comes next first looks whether the one before came to its
+//! end: bytes that are all there count, others are cut off again. Those who wait for the same file
+//! meanwhile are served together, so that many pay for two syncs.
+
+use super::{
+    Inner,
+    ledger::{HASH_BYTES, Intent, Ledger, TURNS_MAX, Turn, Writer},
+    now,
+    place::Place,
+    record::blake3_of,
+    regular, stat, wrong,
+};
+use crate::{
+    Checks, Error, Finished, Given, How, Lying, Result, SMALL_BYTES, Sink, Take, Whole, Write,
+    crash,
+    landed::{Hashed, Landed},
+};
+use godwit_core::{Algorithm, Block, Chain, Digest, Extents};
+use godwit_sys::{self as sys, Attributes, Meta, Open};
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    fs::File,
+    io::{self, Seek as _, Write as _},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Starts an append that has a number. Nothing is written before it is finished.
+pub(super) fn begin(
+    dir: &Arc<Inner>,
+    path: &Path,
+    write: &Write<'_>,
+    (writer, seq): (u64, u64),
+) -> Result<Box<dyn Sink>> {
+    if write.size.is_some_and(|size| size > SMALL_BYTES) {
+        return Err(too_long());
+    }
+    let place = dir.place_of_file(path)?;
+    match &place.old {
+        Some(old) => {
+            regular(path, old)?;
+            // Who may not is told before the bytes come.
+            let opened = place.folder.open(&place.name, Open::Append, 0);
+            opened.map_err(|e| wrong(path, e))?;
+        }
+        None => of_no_file(path, writer, seq)?,
+    }
+    Ok(Box::new(Appending {
+        dir: Arc::clone(dir),
+        path: path.into(),
+        writer,
+        seq,
+        mode: write.mode,
+        checks: write.checks,
+        draft: Mutex::new(Draft {
+            bytes: Vec::new(),
+            landed: Landed::new(write.checks, write.size),
+        }),
+    }))
+}
+
+/// A file that is not there has had no appends.
+fn of_no_file(path: &Path, writer: u64, seq: u64) -> Result<()> {
+    match seq {
+        1 => Ok(()),
+        seq => Err(Error::OutOfTurn {
+            path: path.into(),
+            writer,
+            seq,
+            expected: 1,
+        }),
+    }
+}
+
+fn too_long() -> Error {
+    Error::Unsupported {
+        what: format!("one append of more than {SMALL_BYTES} bytes"),
+        why: "it is written in one go; give its parts numbers of their own".into(),
+    }
+}
+
+/// One append under way, in memory.
+struct Appending {
+    dir: Arc<Inner>,
+    path: PathBuf,
+    writer: u64,
+    seq: u64,
+    mode: Option<u32>,
+    checks: Checks,
+    draft: Mutex<Draft>,
+}
+
+struct Draft {
+    bytes: Vec<u8>,
+    landed: Landed,
+}
+
+impl Appending {
+    fn draft(&self) -> MutexGuard<'_, Draft> {
+        self.draft.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Take for Appending {
+    fn put(&self, block: Block<'_>) -> Result<()> {
+        let end = block.offset.checked_add(block.bytes.len() as u64);
+        let end = end.filter(|&end| end <= SMALL_BYTES).ok_or_else(too_long)?;
+        let hashed = Hashed::of(block, self.checks);
+        let mut draft = self.draft();
+        let (start, end) = (block.offset as usize, end as usize); // bounded above
+        if draft.bytes.len() < end {
+            draft.bytes.resize(end, 0);
+        }
+        draft.bytes[start..end].copy_from_slice(block.bytes);
+        draft.landed.begin(block.range());
+        draft.landed.landed(block.range(), hashed);
+        Ok(())
+    }
+
+    fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
+        self.draft().landed.said(leaf, chain);
+        Ok(())
+    }
+}
+
+impl Sink for Appending {
+    fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
+        self.draft().landed.newly_whole(count_max)
+    }
+
+    fn done(&self) -> Extents {
+        self.draft().landed.done().clone()
+    }
+
+    fn commit(&self) -> Result<Extents> {
+        Ok(Extents::new()) // It is small, and sent again whole.
+    }
+
+    fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished> {
+        let this = *self;
+        let Draft { bytes, mut landed } = this
+            .draft
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        let read = |at: u64, into: &mut [u8]| {
+            let at = at as usize; // of what is in memory
+            into.copy_from_slice(&bytes[at..at + into.len()]);
+            Ok(())
+        };
+        let finished = landed.settle(&this.path, whole, &read)?;
+        let part = Part::of(&this.dir, (this.writer, this.seq), bytes);
+        let (mut told, meta) = this.dir.append(&this.path, this.mode, vec![part])?;
+        told.remove(0)?;
+        if whole.mode.is_some() || whole.mtime.is_some() {
+            let attributes = Attributes {
+                mode: whole.mode,
+                mtime: whole.mtime,
+                ..Attributes::default()
+            };
+            let dressed = this.dir.root.dress(&this.path, &attributes);
+            dressed.map_err(|e| wrong(&this.path, e))?;
+        }
+        Ok(Finished {
+            version: stat(&meta, None).version(now()),
+            in_place: true,
+            ..finished
+        })
+    }
+
+    fn abandon(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Small files that follow each other and are all appended to the same file, each with a number.
+pub(super) struct Run {
+    parts: Vec<Given>,
+    /// What came behind them, and is none of them.
+    pub(super) behind: Option<Given>,
+}
+
+impl Run {
+    /// Takes as many as there are. `first` has a number.
+    pub(super) fn of(first: Given, next: &mut dyn FnMut() -> Option<Given>) -> Self {
+        let (mut bytes, mut writers) = (first.bytes.len(), HashSet::from([writer_of(&first)]));
+        let mut parts = vec![first];
+        while parts.len() < PARTS_MAX {
+            let Some(given) = next() else { break };
+            bytes += given.bytes.len();
+            let writer = writer_of(&given);
+            let fits =
+                bytes <= BYTES_MAX && (writers.len() < TURNS_MAX || writers.contains(&writer));
+            if !fits || writer.is_none() || given.path != parts[0].path {
+                return Self {
+                    parts,
+                    behind: Some(given),
+                };
+            }
+            writers.insert(writer);
+            parts.push(given);
+        }
+        Self {
+            parts,
+            behind: None,
+        }
+    }
+
+    /// Appends them, and tells of each what became of it.
+    pub(super) fn write(self, dir: &Arc<Inner>, each: &mut dyn FnMut(PathBuf, Result<Finished>)) {
+        if let [_, _, ..] = &self.parts[..]
+            && let Ok(finished) = write_all(dir, &self.parts)
+        {
+            let told = self.parts.into_iter().zip(finished);
+            return told.for_each(|(given, finished)| each(given.path, finished));
+        }
+        // Alone, each has an error of its own.
+        for given in self.parts {
+            let finished = write_all(dir, std::slice::from_ref(&given));
+            let finished = finished.and_then(|mut finished| finished.remove(0));
+            each(given.path, finished);
+        }
+    }
+}
+
+/// Returns the number of the writer of an append that has one.
+pub(super) fn writer_of(given: &Given) -> Option<u64> {
+    match given.how {
+        How::Append { writer, seq } if seq > 0 => Some(writer),
+        _ => None,
+    }
+}
+
+fn write_all(dir: &Arc<Inner>, run: &[Given]) -> Result<Vec<Result<Finished>>> {
+    let part = |given: &Given| match given.how {
+        _ if given.bytes.len() as u64 > SMALL_BYTES => Err(too_long()),
+        How::Append { writer, seq } => Ok(Part::of(dir, (writer, seq), given.bytes.clone())),
+        _ => Err(Error::Unsupported {
+            what: "appending it".into(),
+            why: "it has no number".into(),
+        }),
+    };
+    let parts = run.iter().map(part).collect::<Result<Vec<Part>>>()?;
+    let (path, mode) = (&run[0].path, run[0].mode);
+    let (told, meta) = dir.append(path, mode, parts)?;
+    let last = run.last().and_then(|given| given.mtime);
+    if let Some(mtime) = last {
+        let attributes = Attributes {
+            mtime: Some(mtime),
+            ..Attributes::default()
+        };
+        dir.root
+            .dress(path, &attributes)
+            .map_err(|e| wrong(path, e))?;
+    }
+    let version = stat(&meta, None).version(now());
+    let finished = |(told, given): (Result<()>, &Given)| {
+        told.map(|()| Finished {
+            version: version.clone(),
+            digests: vec![Digest::of(Algorithm::Blake3, &given.bytes)],
+            in_place: true,
+            ..Finished::default()
+        })
+    };
+    Ok(told.into_iter().zip(run).map(finished).collect())
+}
+
+/// One append.
+struct Part {
+    key: Writer,
+    writer: u64,
+    seq: u64,
+    bytes: Vec<u8>,
+    /// The beginning of what they hash to.
+    hash: [u8; HASH_BYTES],
+}
+
+impl Part {
+    fn of(dir: &Inner, (writer, seq): (u64, u64), bytes: Vec<u8>) -> Self {
+        let hash = blake3_of(&bytes)[..HASH_BYTES].try_into();
+        Self {
+            key: Writer::of(&dir.identity, writer),
+            writer,
+            seq,
+            hash: hash.expect("24 of 32 bytes"),
+            bytes,
+        }
+    }
+}
+
+impl Inner {
+    /// Appends, each once: what is there already is told as done. Returns what became of
+    /// each, and what the file is like now.
+    fn append(
+        &self,
+        path: &Path,
+        mode: Option<u32>,
+        parts: Vec<Part>,
+    ) -> Result<(Vec<Result<()>>, Meta)> {
+        let wait = Arc::new(Wait {
+            path: path.into(),
+            parts,
+            told: Mutex::default(),
+        });
+        for _ in 0..RACES_MAX {
+            let opened = Opened::of(self, path, mode, &wait.parts)?;
+            let queue = Queue::of(&opened.meta);
+            if let Told::Done(told, meta) = queue.append(&opened, &wait)? {
+                return Ok((told, meta));
+            }
+        }
+        Err(Error::Changed {
+            path: path.into(),
+            what: "its name leads elsewhere again and again".into(),
+        })
+    }
+}
+
+/// A file that is appended to, open, and where it was then.
+struct Opened {
+    path: PathBuf,
+    place: Place,
+    file: File,
+    meta: Meta,
+}
+
+impl Opened {
+    fn of(dir: &Inner, path: &Path, mode: Option<u32>, parts: &[Part]) -> Result<Self> {
+        let place = dir.place_of_file(path)?;
+        match &place.old {
+            Some(old) => regular(path, old)?,
+            None if parts.iter().any(|part| part.seq == 1) => {}
+            None => of_no_file(path, parts[0].writer, parts[0].seq)?,
+        }
+        let failed = |e| wrong(path, e);
+        let file = place
+            .folder
+            .open(&place.name, Open::Append, mode.unwrap_or(0o666));
+        let file = file.map_err(failed)?;
+        if place.old.is_none()
+            && let Some(mode) = mode
+        {
+            let attributes = Attributes {
+                mode: Some(mode),
+                ..Attributes::default()
+            };
+            let dressed = place.folder.dress(&place.name, &file, &attributes);
+            dressed.map_err(failed)?;
+        }
+        crash::point("append.file-made");
+        let meta = sys::meta(&file).map_err(failed)?;
+        regular(path, &meta)?;
+        Ok(Self {
+            path: path.into(),
+            place,
+            file,
+            meta,
+        })
+    }
+
+    /// Appends what others wait for, in one go, and tells each of them.
+    fn append_all(&self, waits: &[Arc<Wait>]) -> Result<Vec<Told>> {
+        let failed = |e| self.failed(e);
+        let _alone = Alone::with(&self.file).map_err(failed)?;
+        if !self.is_named().map_err(failed)? {
+            return Ok(waits.iter().map(|_| Told::Moved).collect());
+        }
+        let mut ledger = self.ledger().map_err(|e| self.of_ledger(e))?;
+        if let Some(ledger) = &mut ledger {
+            settle(&self.place, &self.file, ledger).map_err(failed)?;
+        }
+        let plan = Plan::of(waits, ledger.as_ref()).map_err(failed)?;
+        if !plan.turns.is_empty() {
+            let mut ledger = match ledger {
+                Some(ledger) => ledger,
+                None => self.begin_ledger().map_err(|e| self.of_ledger(e))?,
+            };
+            self.put(&plan, &mut ledger).map_err(failed)?;
+        }
+        let meta = sys::meta(&self.file).map_err(failed)?;
+        let told = plan.told.into_iter();
+        Ok(told.map(|told| Told::Done(told, meta)).collect())
+    }
+
+    fn is_named(&self) -> io::Result<bool> {
+        match self.place.folder.meta(&self.place.name) {
+            Ok(named) => Ok(key_of(&named) == key_of(&self.meta)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn ledger(&self) -> io::Result<Option<Ledger>> {
+        Ledger::find(&self.place.folder, &self.file, &self.meta)
+    }
+
+    fn begin_ledger(&self) -> io::Result<Ledger> {
+        let Place { folder, name, .. } = &self.place;
+        Ledger::begin(folder, &self.file, &self.meta, name)
+    }
+
+    /// Writes what was planned: the ledger says so before, and that it is there after.
+    fn put(&self, plan: &Plan, ledger: &mut Ledger) -> io::Result<()> {
+        let intent = ledger.intend(Intent {
+            count: 0,
+            offset: sys::meta(&self.file)?.size,
+            len: plan.bytes.len() as u64,
+            digest: blake3_of(&plan.bytes),
+            turns: plan.turns.clone(),
+        })?;
+        let written = self.write(&plan.bytes).and_then(|at| {
+            crash::point("append.bytes-written");
+            crash::sync(&self.file)?;
+            Ok(at)
+        });
+        let at = match written {
+            Ok(at) => at,
+            Err(error) => {
+                // Nobody was told that it is there. What cannot be taken back now the next one settles.
+                let _ = take_back(&self.file, ledger, &intent);
+                return Err(error);
+            }
+        };
+        crash::point("append.synced");
+        ledger.note(&intent)?;
+        if at != intent.offset {
+            // Somebody who asks nobody wrote in between: the intent does not tell where ours is.
+            tracing::warn!(path = %self.path.display(), at, "others append to it past godwit");
+            ledger.sync()?;
+        }
+        crash::point("append.noted");
+        Ok(())
+    }
+
+    /// Writes behind the end, and returns where that was.
+    fn write(&self, bytes: &[u8]) -> io::Result<u64> {
+        let mut file = &self.file;
+        file.write_all(bytes)?;
+        let end = file.stream_position()?;
+        Ok(end.saturating_sub(bytes.len() as u64))
+    }
+
+    fn failed(&self, error: io::Error) -> Error {
+        failed(&self.path, error)
+    }
+
+    fn of_ledger(&self, error: io::Error) -> Error {
+        match error.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Error::Denied {
+                path: self.path.clone(),
+                said: "what is appended is recorded beside it, and nothing can be written there"
+                    .into(),
+            },
+            _ => self.failed(error),
+        }
+    }
+}
+
+fn failed(path: &Path, error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::TimedOut => Error::Busy {
+            host: "this machine".into(),
+            said: format!("somebody else has {} locked", path.display()),
+            again_in: None,
+        },
+        _ => wrong(path, error),
+    }
+}
+
+/// Sees to it that what was begun before is either there or not.
+fn settle(place: &Place, file: &File, ledger: &mut Ledger) -> io::Result<()> {
+    for intent in ledger.outstanding()? {
+        if holds(place, file, &intent)? {
+            // Whoever wrote it may have died before it was safe.
+            crash::sync(file)?;
+            ledger.note(&intent)?;
+        } else {
+            take_back(file, ledger, &intent)?;
+        }
+        crash::point("append.settled");
+    }
+    Ok(())
+}
+
+/// Tells whether all bytes of an intent are where it says.
+fn holds(place: &Place, file: &File, intent: &Intent) -> io::Result<bool> {
+    let meta = sys::meta(file)?;
+    let end = intent.offset.checked_add(intent.len);
+    if end.is_none_or(|end| end > meta.size) || intent.len > BYTES_MAX as u64 {
+        return Ok(false);
+    }
+    // What is open may only be written.
+    let file = place.folder.open(&place.name, Open::Read, 0)?;
+    if key_of(&sys::meta(&file)?) != key_of(&meta) {
+        return Ok(false);
+    }
+    let mut bytes = vec![0; intent.len as usize]; // bounded above
+    let lying = Lying {
+        path: &place.path,
+        file: &file,
+    };
+    let read = lying.fill(intent.offset, &mut bytes);
+    Ok(read.is_ok() && blake3_of(&bytes) == intent.digest)
+}
+
+/// Cuts off what was written of an intent, if nothing else can be there, and forgets it.
+fn take_back(file: &File, ledger: &mut Ledger, intent: &Intent) -> io::Result<()> {
+    let size = sys::meta(file)?.size;
+    let end = intent.offset.saturating_add(intent.len);
+    if intent.offset < size && size <= end {
+        file.set_len(intent.offset)?;
+        crash::sync(file)?;
+    }
+    ledger.forget(intent)
+}
+
+/// Writes behind the end of a file for somebody who does not number: no append that has
+/// a number comes in between, and none that was begun is joined with it.
+pub(super) fn between<T>(
+    place: &Place,
+    file: &File,
+    write: impl FnOnce() -> io::Result<T>,
+) -> Result<T> {
+    let written = || {
+        let meta = sys::meta(file)?;
+        let queue = Queue::of(&meta);
+        let _turn = queue.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = Alone::with(file)?;
+        if let Some(mut ledger) = Ledger::find(&place.folder, file, &meta)? {
+            settle(place, file, &mut ledger)?;
+        }
+        write()
+    };
+    written().map_err(|e| failed(&place.path, e))
+}
+
+/// What becomes of those who wait.
+struct Plan {
+    bytes: Vec<u8>,
+    /// How far their writers will have come, each once.
+    turns: Vec<Turn>,
+    told: Vec<Vec<Result<()>>>,
+}
+
+impl Plan {
+    fn of(waits: &[Arc<Wait>], ledger: Option<&Ledger>) -> io::Result<Self> {
+        let mut plan = Self {
+            bytes: Vec::new(),
+            turns: Vec::new(),
+            told: Vec::new(),
+        };
+        let mut known = HashMap::new();
+        for wait in waits {
+            let mut told = Vec::new();
+            for part in &wait.parts {
+                let last = match known.get(&part.key) {
+                    Some(&last) => last,
+                    None => ledger.map_or(Ok(None), |ledger| ledger.turn(part.key))?,
+                };
+                let verdict = judge(&wait.path, part, last);
+                if let Ok(Verdict::Append) = verdict {
+                    let turn = Turn {
+                        writer: part.key,
+                        seq: part.seq,
+                        hash: part.hash,
+                    };
+                    known.insert(part.key, Some(turn));
+                    plan.bytes.extend_from_slice(&part.bytes);
+                    plan.turns.retain(|turn| turn.writer != part.key);
+                    plan.turns.push(turn);
+                }
+                told.push(verdict.map(drop));
+            }
+            plan.told.push(told);
+        }
+        Ok(plan)
+    }
+}
+
+enum Verdict {
+    Append,
+    IsThere,
+}
+
+/// Decides about one append, by how far its writer has come.
+fn judge(path: &Path, part: &Part, last: Option<Turn>) -> Result<Verdict> {
+    let is_at = last.map_or(0, |turn| turn.seq);
+    let is_other = last.is_some_and(|turn| turn.seq == part.seq && turn.hash != part.hash);
+    if is_other {
+        let (writer, seq) = (part.writer, part.seq);
+        return Err(Error::Changed {
+            path: path.into(),
+            what: format!("append {seq} of writer {writer} is there, with other bytes"),
+        });
+    }
+    match part.seq {
+        seq if seq <= is_at => Ok(Verdict::IsThere),
+        seq if seq == is_at + 1 => Ok(Verdict::Append),
+        seq => Err(Error::OutOfTurn {
+            path: path.into(),
+            writer: part.writer,
+            seq,
+            expected: is_at + 1,
+        }),
+    }
+}
+
+/// Those of this process who append to one file, whoever opened it.
+#[derive(Default)]
+struct Queue {
+    waiting: Mutex<VecDeque<Arc<Wait>>>,
+    /// Whoever has it writes for all who wait.
+    turn: Mutex<()>,
+}
+
+/// Somebody who waits.
+struct Wait {
+    path: PathBuf,
+    parts: Vec<Part>,
+    told: Mutex<Option<Told>>,
+}
+
+enum Told {
+    Done(Vec<Result<()>>, Meta),
+    /// The file has not this name any more.
+    Moved,
+}
+
+impl Wait {
+    fn told(&self) -> MutexGuard<'_, Option<Told>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn len(&self) -> usize {
+        self.parts.iter().map(|part| part.bytes.len()).sum()
+    }
+
+    fn writers(&self) -> impl Iterator<Item = Writer> {
+        self.parts.iter().map(|part| part.key)
+    }
+}
+
+impl Queue {
+    fn of(meta: &Meta) -> Arc<Self> {
+        type Queues = HashMap<(u64, u64), Weak<Queue>>;
+        static QUEUES: Mutex<Option<Queues>> = Mutex::new(None);
+        let mut queues = QUEUES.lock().unwrap_or_else(PoisonError::into_inner);
+        let queues = queues.get_or_insert_default();
+        if let Some(queue) = queues.get(&key_of(meta)).and_then(Weak::upgrade) {
+            return queue;
+        }
+        if queues.len() >= QUEUES_KEPT {
+            queues.retain(|_, queue| queue.strong_count() > 0);
+        }
+        let queue = Arc::default();
+        queues.insert(key_of(meta), Arc::downgrade(&queue));
+        queue
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<Arc<Wait>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until somebody has appended it, or does so, and for others too.
+    fn append(&self, opened: &Opened, wait: &Arc<Wait>) -> Result<Told> {
+        self.waiting().push_back(Arc::clone(wait));
+        loop {
+            let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(told) = wait.told().take() {
+                return Ok(told);
+            }
+            let batch = self.next_batch();
+            let is_last = batch.iter().any(|one| Arc::ptr_eq(one, wait));
+            match opened.append_all(&batch) {
+                Ok(told) if !batch.is_empty() => {
+                    let each = batch.iter().zip(told);
+                    each.for_each(|(one, told)| *one.told() = Some(told));
+                }
+                // Others may do what we may not; and whoever was to do it for us may be gone.
+                done => {
+                    let others = batch.iter().filter(|one| !Arc::ptr_eq(one, wait));
+                    let mut waiting = self.waiting();
+                    others
+                        .rev()
+                        .for_each(|one| waiting.push_front(Arc::clone(one)));
+                    waiting.retain(|one| !Arc::ptr_eq(one, wait));
+                    drop(waiting);
+                    if is_last && batch.len() == 1 {
+                        done?;
+                    }
+                    let alone = opened.append_all(std::slice::from_ref(wait))?;
+                    return Ok(alone.into_iter().next().unwrap_or(Told::Moved));
+                }
+            }
+        }
+    }
+
+    /// Takes as many as go together, in the order in which they came.
+    fn next_batch(&self) -> Vec<Arc<Wait>> {
+        let mut waiting = self.waiting();
+        let (mut batch, mut bytes, mut writers) = (Vec::new(), 0, HashSet::new());
+        while let Some(next) = waiting.front() {
+            bytes += next.len();
+            writers.extend(next.writers());
+            if !batch.is_empty() && (bytes > BYTES_MAX || writers.len() > TURNS_MAX) {
+                break;
+            }
+            batch.extend(waiting.pop_front());
+        }
+        batch
+    }
+}
+
+fn key_of(meta: &Meta) -> (u64, u64) {
+    (meta.device, meta.inode)
+}
+
+/// A file that no other process appends to in our way, as long as this lasts.
+struct Alone<'a>(&'a File);
+
+impl<'a> Alone<'a> {
+    fn with(file: &'a File) -> io::Result<Self> {
+        lock(file)?;
+        Ok(Self(file))
+    }
+}
+
+/// Waits for the lock of a file. `TimedOut` if that takes too long.
+pub(super) fn lock(file: &File) -> io::Result<()> {
+    let (patience, mut pause) = (Instant::now() + PATIENCE, PAUSE_MIN);
+    while !sys::try_lock(file)? {
+        if Instant::now() > patience {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        thread::sleep(pause);
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+    Ok(())
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        // If not now, then when it is closed.
+        let _ = sys::unlock(self.0);
+    }
+}
+
+/// So much is written in one go, and read again if that was cut off.
+const BYTES_MAX: usize = 8 << 20;
+
+/// So many appends of one request go together.
+const PARTS_MAX: usize = 4096;
+
+/// An append takes milliseconds: who waits longer waits for a hung disk, or for somebody who
+/// locked the file for reasons of their own.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE_MIN: Duration = Duration::from_micros(50);
+const PAUSE_MAX: Duration = Duration::from_millis(5);
+
+/// How often a file may be replaced under us before we give up.
+const RACES_MAX: usize = 16;
+
+/// More queues than this are looked through for those that nobody uses.
+const QUEUES_KEPT: usize = 1024;

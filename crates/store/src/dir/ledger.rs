@@ -1,0 +1,632 @@
+//! The record beside a file that is appended to: who has appended how many times, and
+//! what was about to be written when a process died.
+//!
+//! FORMATS.md, "A ledger on disk", has every byte. A header says which file it is of; two cells
+//! in turn hold what is being appended; then come pages of slots, one slot for each
+//! writer. What a crash tore has a wrong seal, and is as if it had never been written.
+
+use super::{
+    now,
+    partial::PREFIX,
+    record::{blake3_of, read_up_to, u64_at},
+};
+use crate::{crash, error::gone};
+use godwit_sys::{self as sys, Attributes, Folder, Meta, Open};
+use std::{
+    ffi::{OsStr, OsString},
+    fs::File,
+    io,
+    os::unix::{ffi::OsStrExt, fs::FileExt},
+    time::Duration,
+};
+
+/// Returns the name of the ledger of a file in its directory. It goes by the inode, so that a
+/// file that gets another name there keeps it.
+pub(super) fn name_of(inode: u64) -> OsString {
+    format!("{PREFIX}{inode:024x}{LEDGER}").into()
+}
+
+/// Who appends: identity and number, hashed.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(super) struct Writer(pub(super) [u8; 16]);
+
+impl Writer {
+    pub(super) fn of(identity: &str, number: u64) -> Self {
+        let mut text = (identity.len() as u64).to_le_bytes().to_vec();
+        text.extend_from_slice(identity.as_bytes());
+        text.extend_from_slice(&number.to_le_bytes());
+        Self(blake3_of(&text)[..16].try_into().expect("16 of 32 bytes"))
+    }
+
+    /// The page that has its slot, if it has one.
+    fn page(self) -> u64 {
+        PAGES_AT + u64::from(self.0[0]) * PAGE_BYTES as u64
+    }
+}
+
+/// How far a writer has come.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Turn {
+    pub(super) writer: Writer,
+    /// The number of its last append; 0: of none yet.
+    pub(super) seq: u64,
+    /// What the bytes of that one hash to: the beginning of it.
+    pub(super) hash: [u8; HASH_BYTES],
+}
+
+/// What is about to be written behind the end of a file, in one go.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Intent {
+    /// Greater than that of the one before.
+    pub(super) count: u64,
+    pub(super) offset: u64,
+    pub(super) len: u64,
+    /// Of all the bytes.
+    pub(super) digest: [u8; 32],
+    /// How far their writers have come once they are there.
+    pub(super) turns: Vec<Turn>,
+}
+
+/// An open ledger. Whoever has it holds the lock of the file.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    file: File,
+    cells: [Option<Intent>; 2],
+}
+
+/// Which file a ledger is of.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Header {
+    inode: u64,
+    /// When the file was made, where the file system knows: inodes are used again.
+    birth: Duration,
+    /// What it was called when the ledger was begun: for people, and for the sweep.
+    name: Vec<u8>,
+}
+
+impl Ledger {
+    /// Opens the ledger of a file if there is one.
+    pub(super) fn find(folder: &Folder, of: &File, meta: &Meta) -> io::Result<Option<Self>> {
+        let file = match folder.open(&name_of(meta.inode), Open::Change, 0) {
+            Ok(file) => file,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        let Some((header, cells)) = read_top(&file)? else {
+            return Ok(None);
+        };
+        let is_of = header.inode == meta.inode && header.birth == birth(of);
+        Ok(is_of.then_some(Self { file, cells }))
+    }
+
+    /// Begins the ledger of a file that has none, or that of another file that is gone.
+    pub(super) fn begin(folder: &Folder, of: &File, meta: &Meta, name: &OsStr) -> io::Result<Self> {
+        let own = name_of(meta.inode);
+        gone(folder.remove_file(&own))?;
+        let file = folder.open(&own, Open::CreateNew, 0o600)?;
+        // Whoever may write to the file may have to write here.
+        let attributes = Attributes {
+            owner: Some((meta.uid, meta.gid)),
+            mode: Some(meta.mode & 0o666 | 0o600),
+            ..Attributes::default()
+        };
+        folder.dress(&own, &file, &attributes)?;
+        // Both names are on disk before anything stands in it: what has a header needs that no more.
+        folder.sync()?;
+        crash::point("append.ledger-made");
+        let header = Header {
+            inode: meta.inode,
+            birth: birth(of),
+            name: name.as_bytes().to_vec(),
+        };
+        file.write_all_at(&header.encode(), 0)?;
+        Ok(Self {
+            file,
+            cells: [None, None],
+        })
+    }
+
+    /// Returns how far a writer has come.
+    pub(super) fn turn(&self, writer: Writer) -> io::Result<Option<Turn>> {
+        let page = self.page(writer)?;
+        Ok(page.find(writer).map(|(_, slot)| slot.turn))
+    }
+
+    /// What may not have come to its end, the older one first.
+    pub(super) fn outstanding(&self) -> io::Result<Vec<Intent>> {
+        let mut intents: Vec<&Intent> = self.cells.iter().flatten().collect();
+        intents.sort_by_key(|intent| intent.count);
+        let mut outstanding = Vec::new();
+        for intent in intents {
+            for turn in &intent.turns {
+                if self.turn(turn.writer)?.is_none_or(|at| at.seq < turn.seq) {
+                    outstanding.push(intent.clone());
+                    break;
+                }
+            }
+        }
+        Ok(outstanding)
+    }
+
+    /// Says what is about to be written, durably: no byte of it may be there before.
+    pub(super) fn intend(&mut self, mut intent: Intent) -> io::Result<Intent> {
+        let last = self.cells.iter().flatten().map(|intent| intent.count).max();
+        intent.count = last.unwrap_or(0).wrapping_add(1);
+        // Room for the slots first: when the bytes are there it must not be missing.
+        for turn in &intent.turns {
+            self.reserve(turn.writer)?;
+        }
+        let cell = (intent.count % 2) as usize;
+        self.file.write_all_at(&intent.encode(), cell_at(cell))?;
+        self.cells[cell] = Some(intent.clone());
+        crash::point("append.said");
+        self.sync()?;
+        crash::point("append.intended");
+        Ok(intent)
+    }
+
+    /// Says that the bytes are there, and durable. That this is durable too is
+    /// seen to before the next but one takes the cell.
+    pub(super) fn note(&self, intent: &Intent) -> io::Result<()> {
+        intent.turns.iter().try_for_each(|turn| self.put(*turn))
+    }
+
+    /// Says that they are not, and will not be.
+    pub(super) fn forget(&mut self, intent: &Intent) -> io::Result<()> {
+        let cell = (intent.count % 2) as usize;
+        self.file.write_all_at(&[0; CELL_BYTES], cell_at(cell))?;
+        self.cells[cell] = None;
+        Ok(())
+    }
+
+    pub(super) fn sync(&self) -> io::Result<()> {
+        crash::sync(&self.file)
+    }
+
+    fn page(&self, writer: Writer) -> io::Result<Page> {
+        let at = writer.page();
+        let mut bytes = vec![0; PAGE_BYTES];
+        read_up_to(&self.file, &mut bytes, at)?;
+        Ok(Page { at, bytes })
+    }
+
+    fn reserve(&self, writer: Writer) -> io::Result<()> {
+        match self.turn(writer)? {
+            Some(_) => Ok(()),
+            None => self.put(Turn {
+                writer,
+                seq: 0,
+                hash: [0; HASH_BYTES],
+            }),
+        }
+    }
+
+    fn put(&self, turn: Turn) -> io::Result<()> {
+        let page = self.page(turn.writer)?;
+        let is_needed = |writer| {
+            let mut turns = self.cells.iter().flatten().flat_map(|cell| &cell.turns);
+            turns.any(|turn| turn.writer == writer)
+        };
+        let used_at = now();
+        let at = match page.find(turn.writer) {
+            Some((at, _)) => at,
+            None => page.room(used_at, &is_needed).ok_or_else(full)?,
+        };
+        let slot = Slot { turn, used_at };
+        self.file.write_all_at(&slot.encode(at), at)
+    }
+}
+
+fn full() -> io::Error {
+    let why = "more writers append to it than can be remembered";
+    io::Error::new(io::ErrorKind::StorageFull, why)
+}
+
+/// Tells whether a ledger is of no file any more: there is none of the name it knows, and
+/// nobody has appended for a while.
+pub(super) fn is_orphan(folder: &Folder, name: &OsStr, age: Duration) -> bool {
+    let Ok(file) = folder.open(name, Open::Read, 0) else {
+        return false;
+    };
+    let Ok(meta) = sys::meta(&file) else {
+        return false;
+    };
+    if now().saturating_sub(meta.mtime) < age {
+        return false;
+    }
+    match read_top(&file) {
+        Ok(Some((header, _))) => {
+            let named = folder.meta(OsStr::from_bytes(&header.name));
+            !named.is_ok_and(|named| named.inode == header.inode)
+        }
+        Ok(None) => true,
+        Err(_) => false,
+    }
+}
+
+/// A ledger that was copied to where its file is about to be.
+#[derive(Debug)]
+pub(super) struct Carried {
+    /// It is locked: nobody appends meanwhile.
+    _locked: File,
+    name: OsString,
+}
+
+impl Carried {
+    /// Copies the ledger of a file that gets a name in another directory.
+    pub(super) fn begin(
+        from: &Folder,
+        of: &OsStr,
+        meta: &Meta,
+        to: &Folder,
+    ) -> io::Result<Option<Self>> {
+        let name = name_of(meta.inode);
+        let ledger = match from.open(&name, Open::Read, 0) {
+            Ok(ledger) => ledger,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        let here = |folder: &Folder| folder.meta(OsStr::new(".")).map(|m| (m.device, m.inode));
+        if here(from)? == here(to)? {
+            return Ok(None);
+        }
+        let file = from.open(of, Open::Read, 0)?;
+        super::append::lock(&file)?;
+        let meta = sys::meta(&ledger)?;
+        gone(to.remove_file(&name))?;
+        let copy = to.open(&name, Open::CreateNew, 0o600)?;
+        let copied = copy_slowly(&ledger, &copy, meta.size).and_then(|()| {
+            let attributes = Attributes {
+                owner: Some((meta.uid, meta.gid)),
+                mode: Some(meta.mode),
+                ..Attributes::default()
+            };
+            to.dress(&name, &copy, &attributes)?;
+            copy.sync_all()?;
+            to.sync()
+        });
+        let carried = Self {
+            _locked: file,
+            name,
+        };
+        match copied {
+            Ok(()) => Ok(Some(carried)),
+            Err(e) => {
+                let _ = to.remove_file(&carried.name);
+                Err(e)
+            }
+        }
+    }
+
+    /// Removes the one that is not needed any more.
+    pub(super) fn end(self, folder: &Folder) {
+        // One that stays is of no file there: a sweep takes it.
+        let _ = folder.remove_file(&self.name);
+    }
+}
+
+/// Copies what is no hole.
+fn copy_slowly(from: &File, to: &File, size: u64) -> io::Result<()> {
+    let mut page = vec![0; PAGE_BYTES];
+    for at in (0..size).step_by(PAGE_BYTES) {
+        let len = read_up_to(from, &mut page, at)?;
+        if page[..len].iter().any(|&b| b != 0) {
+            to.write_all_at(&page[..len], at)?;
+        }
+    }
+    to.set_len(size)
+}
+
+/// The ledger of a file that is about to lose its only name.
+#[derive(Debug)]
+pub(super) struct Doomed {
+    name: OsString,
+    /// As long as it is open no other file has its inode, and thereby its ledger.
+    _file: File,
+}
+
+impl Doomed {
+    pub(super) fn find(folder: &Folder, of: &OsStr, meta: &Meta) -> Option<Self> {
+        if meta.kind != sys::Kind::File || meta.links > 1 {
+            return None;
+        }
+        let name = name_of(meta.inode);
+        folder.meta(&name).ok()?;
+        let file = folder.open(of, Open::Name, 0).ok()?;
+        let is_it = sys::meta(&file).is_ok_and(|is| is.inode == meta.inode);
+        is_it.then_some(Self { name, _file: file })
+    }
+
+    pub(super) fn remove(self, folder: &Folder) {
+        // One that stays is of no file: a sweep takes it.
+        let _ = folder.remove_file(&self.name);
+    }
+}
+
+fn birth(file: &File) -> Duration {
+    sys::birth(file).ok().flatten().unwrap_or_default()
+}
+
+type Top = (Header, [Option<Intent>; 2]);
+
+/// `None`: it is no ledger.
+fn read_top(file: &File) -> io::Result<Option<Top>> {
+    let mut top = vec![0; PAGES_AT as usize];
+    read_up_to(file, &mut top, 0)?;
+    let cell = |n: usize| {
+        let at = cell_at(n) as usize;
+        Intent::decode(&top[at..at + CELL_BYTES], n)
+    };
+    Ok(Header::decode(&top[..HEADER_BYTES]).map(|header| (header, [cell(0), cell(1)])))
+}
+
+fn cell_at(n: usize) -> u64 {
+    (HEADER_BYTES + n * CELL_BYTES) as u64
+}
+
+impl Header {
+    fn encode(&self) -> Vec<u8> {
+        let name = &self.name[..self.name.len().min(NAME_BYTES_MAX)];
+        let mut out = MAGIC.to_vec();
+        out.extend_from_slice(&[0; 8]);
+        out.extend_from_slice(&self.inode.to_le_bytes());
+        out.extend_from_slice(&self.birth.as_secs().to_le_bytes());
+        out.extend_from_slice(&self.birth.subsec_nanos().to_le_bytes());
+        out.extend_from_slice(&(name.len() as u32).to_le_bytes()); // bounded above
+        out.extend_from_slice(name);
+        let sum = seal_of(&out[16..], 0);
+        out[8..16].copy_from_slice(&sum);
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let len = u32::from_le_bytes(bytes.get(36..40)?.try_into().ok()?) as usize;
+        let all = bytes.get(..NAME_AT + len.min(NAME_BYTES_MAX))?;
+        let nanos = u32::from_le_bytes(all[32..36].try_into().ok()?);
+        let is_sound = all[..8] == *MAGIC && all[8..16] == seal_of(&all[16..], 0);
+        (is_sound && nanos < 1_000_000_000).then(|| Self {
+            inode: u64_at(all, 16),
+            birth: Duration::new(u64_at(all, 24), nanos),
+            name: all[NAME_AT..].to_vec(),
+        })
+    }
+}
+
+impl Intent {
+    fn encode(&self) -> Vec<u8> {
+        assert!(self.turns.len() <= TURNS_MAX, "bounded by who gathers them");
+        let mut out = vec![0; 8];
+        for number in [self.count, self.offset, self.len, self.turns.len() as u64] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        out.extend_from_slice(&self.digest);
+        for turn in &self.turns {
+            turn.encode(&mut out);
+        }
+        out.resize(CELL_BYTES, 0);
+        let sum = seal_of(&out[8..], cell_at((self.count % 2) as usize));
+        out[..8].copy_from_slice(&sum);
+        out
+    }
+
+    /// Reads a cell; `None` if it is empty or torn.
+    fn decode(bytes: &[u8], cell: usize) -> Option<Self> {
+        let count = u64_at(bytes, 8);
+        let turns = u64_at(bytes, 32);
+        let is_sound = bytes[..8] == seal_of(&bytes[8..], cell_at(cell))
+            && count % 2 == cell as u64
+            && turns <= TURNS_MAX as u64;
+        is_sound.then(|| Self {
+            count,
+            offset: u64_at(bytes, 16),
+            len: u64_at(bytes, 24),
+            digest: bytes[40..72].try_into().expect("32 bytes"),
+            turns: bytes[72..]
+                .chunks_exact(TURN_BYTES)
+                .take(turns as usize)
+                .map(Turn::decode)
+                .collect(),
+        })
+    }
+}
+
+impl Turn {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.writer.0);
+        out.extend_from_slice(&self.seq.to_le_bytes());
+        out.extend_from_slice(&self.hash);
+    }
+
+    fn decode(bytes: &[u8]) -> Self {
+        Self {
+            writer: Writer(bytes[..16].try_into().expect("16 bytes")),
+            seq: u64_at(bytes, 16),
+            hash: bytes[24..TURN_BYTES].try_into().expect("24 bytes"),
+        }
+    }
+}
+
+/// What a ledger remembers of a writer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Slot {
+    turn: Turn,
+    used_at: Duration,
+}
+
+impl Slot {
+    fn encode(&self, at: u64) -> Vec<u8> {
+        let mut out = vec![0; 8];
+        out.extend_from_slice(&self.used_at.as_secs().to_le_bytes());
+        self.turn.encode(&mut out);
+        let sum = seal_of(&out[8..], at);
+        out[..8].copy_from_slice(&sum);
+        out
+    }
+
+    fn decode(bytes: &[u8], at: u64) -> Option<Self> {
+        (bytes[..8] == seal_of(&bytes[8..], at)).then(|| Self {
+            used_at: Duration::from_secs(u64_at(bytes, 8)),
+            turn: Turn::decode(&bytes[16..]),
+        })
+    }
+}
+
+/// Slots that writers of one beginning share.
+struct Page {
+    at: u64,
+    bytes: Vec<u8>,
+}
+
+impl Page {
+    fn slots(&self) -> impl Iterator<Item = (u64, Option<Slot>)> {
+        let slots = self.bytes.chunks_exact(SLOT_BYTES).enumerate();
+        slots.map(|(i, bytes)| {
+            let at = self.at + (i * SLOT_BYTES) as u64;
+            (at, Slot::decode(bytes, at))
+        })
+    }
+
+    fn find(&self, writer: Writer) -> Option<(u64, Slot)> {
+        let mut slots = self.slots().filter_map(|(at, slot)| Some((at, slot?)));
+        slots.find(|(_, slot)| slot.turn.writer == writer)
+    }
+
+    /// Returns a place for one more: an empty one, else that of whom nobody has heard for longest,
+    /// if that is long enough.
+    fn room(&self, now: Duration, is_needed: &dyn Fn(Writer) -> bool) -> Option<u64> {
+        if let Some((at, _)) = self.slots().find(|(_, slot)| slot.is_none()) {
+            return Some(at);
+        }
+        let idle = |slot: &Slot| now.saturating_sub(slot.used_at) >= FORGOTTEN_AFTER;
+        let slots = self.slots().filter_map(|(at, slot)| Some((at, slot?)));
+        slots
+            .filter(|(_, slot)| idle(slot) && !is_needed(slot.turn.writer))
+            .min_by_key(|(_, slot)| slot.used_at)
+            .map(|(at, _)| at)
+    }
+}
+
+/// The beginning of what bytes and their place hash to.
+fn seal_of(bytes: &[u8], place: u64) -> [u8; 8] {
+    let mut hashed = place.to_le_bytes().to_vec();
+    hashed.extend_from_slice(bytes);
+    blake3_of(&hashed)[..8].try_into().expect("8 of 32 bytes")
+}
+
+/// The end of the name of a ledger.
+pub(super) const LEDGER: &str = ".seqs";
+
+/// The last letter is the version of the format.
+const MAGIC: &[u8; 8] = b"godwitA1";
+const HEADER_BYTES: usize = 4096;
+const NAME_AT: usize = 40;
+const NAME_BYTES_MAX: usize = 1024;
+/// Two cells: while one is written the other is whole.
+const CELL_BYTES: usize = 4096;
+const PAGES_AT: u64 = (HEADER_BYTES + 2 * CELL_BYTES) as u64;
+const PAGE_BYTES: usize = 4096;
+/// None lies in two sectors of a disk.
+const SLOT_BYTES: usize = 64;
+const TURN_BYTES: usize = 48;
+pub(super) const HASH_BYTES: usize = 24;
+/// As many writers fit in a cell.
+pub(super) const TURNS_MAX: usize = 64;
+
+/// Who has not appended for so long loses their place if others need it.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(30 * 86_400);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turn(n: u8) -> Turn {
+        Turn {
+            writer: Writer([n; 16]),
+            seq: u64::from(n) << 40,
+            hash: [n; HASH_BYTES],
+        }
+    }
+
+    #[test]
+    fn a_header_torn_anywhere_is_none() {
+        let header = Header {
+            inode: 9,
+            birth: Duration::new(3, 4),
+            name: b"hard\xffname\n".to_vec(),
+        };
+        let mut good = header.encode();
+        good.resize(HEADER_BYTES, 0);
+        assert_eq!(Header::decode(&good), Some(header.clone()));
+        for at in 0..header.encode().len() {
+            let mut bad = good.clone();
+            bad[at] ^= 1;
+            assert_eq!(Header::decode(&bad), None, "byte {at}");
+        }
+        let long = Header {
+            name: vec![b'x'; 1 << 20],
+            ..header
+        };
+        assert!(long.encode().len() <= HEADER_BYTES);
+        assert_eq!(Header::decode(&[0; HEADER_BYTES]), None);
+    }
+
+    #[test]
+    fn an_intent_torn_anywhere_is_none() {
+        let intent = Intent {
+            count: 7,
+            offset: 1 << 40,
+            len: 5,
+            digest: [3; 32],
+            turns: (0..TURNS_MAX as u8).map(turn).collect(),
+        };
+        let good = intent.encode();
+        assert_eq!(good.len(), CELL_BYTES);
+        assert_eq!(Intent::decode(&good, 1), Some(intent));
+        assert_eq!(Intent::decode(&good, 0), None, "it belongs to another cell");
+        for at in 0..CELL_BYTES {
+            let mut bad = good.clone();
+            bad[at] ^= 0x10;
+            assert_eq!(Intent::decode(&bad, 1), None, "byte {at}");
+        }
+        assert_eq!(Intent::decode(&[0; CELL_BYTES], 0), None);
+    }
+
+    #[test]
+    fn a_full_page_forgets_only_who_is_idle() {
+        let day = Duration::from_secs(86_400);
+        let now = 100 * day;
+        let page = |used_at: &dyn Fn(u64) -> Duration| {
+            let slot = |i: u64| {
+                let slot = Slot {
+                    turn: turn(i as u8),
+                    used_at: used_at(i),
+                };
+                slot.encode(PAGES_AT + i * SLOT_BYTES as u64)
+            };
+            let bytes: Vec<u8> = (0..64).flat_map(slot).collect();
+            assert_eq!(bytes.len(), PAGE_BYTES);
+            Page {
+                at: PAGES_AT,
+                bytes,
+            }
+        };
+        let nobody = |_: Writer| false;
+        let busy = page(&|_| now - 29 * day);
+        assert_eq!(busy.room(now, &nobody), None);
+        let idle = page(&|i| {
+            if i == 5 {
+                now - 40 * day
+            } else {
+                now - 31 * day
+            }
+        });
+        assert_eq!(idle.room(now, &nobody), Some(PAGES_AT + 5 * 64));
+        let needed = |writer: Writer| writer == turn(5).writer;
+        assert_eq!(idle.room(now, &needed), Some(PAGES_AT));
+        assert_eq!(idle.find(turn(7).writer).unwrap().1.turn, turn(7));
+        let mut holed = page(&|_| now);
+        holed.bytes[640..704].fill(0);
+        assert_eq!(holed.room(now, &nobody), Some(PAGES_AT + 640));
+        assert_eq!(holed.find(turn(10).writer), None);
+    }
+}
