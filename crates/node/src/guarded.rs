@@ -7,10 +7,12 @@
 use godwit_core::{Algorithm, Chain, Digest, Extents};
 use godwit_store::{
     Can, Dir, Entry, Error, Finished, Given, How, Kind, Partial, Read, Result, Set, Sink, Small,
-    Space, Stat, Store, Take, What, Write, channel::Watch,
+    Space, Stat, Store, Take, What, Write, Xattrs, channel::Watch,
 };
 use godwit_trust::{DEEDS, Deed, Identity, Rights};
 use std::{
+    cell::RefCell,
+    collections::VecDeque,
     fs,
     ops::Range,
     os::unix::fs::MetadataExt,
@@ -329,19 +331,6 @@ impl Guarded {
             .read_small(&mut || next.take(), &mut |_, small| read = Some(small))?;
         read.expect("each file is given once")
     }
-
-    fn write_one(&self, given: &Given) -> Result<Finished> {
-        let (path, how) = self.to_write(&given.path, &given.how)?;
-        let given = Given {
-            path,
-            how,
-            ..given.clone()
-        };
-        let (mut next, mut written) = (Some(given), None);
-        self.dir
-            .write_small(&mut || next.take(), &mut |_, done| written = Some(done))?;
-        written.expect("each file is told once")
-    }
 }
 
 impl Store for Guarded {
@@ -418,10 +407,37 @@ impl Store for Guarded {
         if self.rules.is_none() {
             return self.dir.write_small(next, each);
         }
-        while let Some(given) = next() {
-            let finished = self.write_one(&given);
-            each(given.path, finished);
-        }
+        // As they were called, and those that may not be written; the store tells of the others.
+        let asked = RefCell::new(VecDeque::new());
+        let mut may = || {
+            while let Some(given) = next() {
+                match self.to_write(&given.path, &given.how) {
+                    Ok((path, how)) => {
+                        asked.borrow_mut().push_back((given.path, None));
+                        return Some(Given { path, how, ..given });
+                    }
+                    Err(error) => asked.borrow_mut().push_back((given.path, Some(error))),
+                }
+            }
+            None
+        };
+        let mut tell = |mut finished: Option<Result<Finished>>| {
+            loop {
+                let first = asked.borrow_mut().pop_front();
+                let Some((path, refused)) = first else { return };
+                match (refused, finished.take()) {
+                    (Some(error), of_next) => {
+                        each(path, Err(error));
+                        finished = of_next;
+                    }
+                    (None, Some(finished)) => return each(path, finished),
+                    (None, None) => return asked.borrow_mut().push_front((path, None)),
+                }
+            }
+        };
+        self.dir
+            .write_small(&mut may, &mut |_, finished| tell(Some(finished)))?;
+        tell(None);
         Ok(())
     }
 
@@ -456,6 +472,10 @@ impl Store for Guarded {
             None => self.asked(path, Deed::Write)?,
         };
         self.dir.set(&path, set)
+    }
+
+    fn xattrs(&self, path: &Path) -> Result<Xattrs> {
+        self.dir.xattrs(&self.asked(path, Deed::Read)?)
     }
 
     fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {

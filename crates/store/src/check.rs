@@ -30,8 +30,8 @@ use std::{
     time::Duration,
 };
 use tree::{
-    attributes, directories, hard_names, links, listing, listing_ends, missing, outside, renaming,
-    room, walking,
+    attributes, directories, extended_attributes, hard_names, links, listing, listing_ends,
+    missing, outside, renaming, room, walking,
 };
 
 /// Runs every check, each on a new and empty store.
@@ -93,6 +93,7 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("directories are made and removed", directories),
     ("renaming replaces", renaming),
     ("attributes are set", attributes),
+    ("extended attributes are set and told", extended_attributes),
     ("links are told as links", links),
     ("digests of files and ranges", digests),
     ("room is told", room),

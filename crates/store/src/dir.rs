@@ -23,7 +23,7 @@ pub use partial::Partial;
 
 use crate::{
     Can, Entry, Error, Finished, Given, How, Kind, Read, Result, Set, Sink, Small, Space, Stat,
-    Store, Take, What, Write, channel::Watch,
+    Store, Take, What, Write, Xattrs, channel::Watch,
 };
 use godwit_core::{Algorithm, Chain, Digest, Extents};
 use godwit_sys::{self as sys, Account, Attributes, Folder, Meta, Open, Over, Root};
@@ -194,6 +194,7 @@ impl Store for Dir {
             write: true,
             set_mtime: true,
             set_mode: true,
+            xattrs: self.0.root.has_xattrs(),
             links: true,
             space: true,
             digests: Algorithm::ALL.to_vec(),
@@ -335,18 +336,30 @@ impl Store for Dir {
             regular(path, &sys::meta(&file).map_err(|e| wrong(path, e))?)?;
             file.set_len(length).map_err(|e| wrong(path, e))?;
         }
-        if set.mode.is_none() && set.mtime.is_none() {
+        set.check_xattrs(path)?;
+        for (name, value) in &set.xattrs {
+            let done = inner.root.set_xattr(path, name, value.as_deref());
+            done.map_err(|e| of_xattrs(path, e))?;
+        }
+        if set.mode.is_none() && set.mtime.is_none() && set.atime.is_none() {
             return Ok(());
         }
         let attributes = Attributes {
             mode: set.mode,
             mtime: set.mtime,
+            atime: set.atime,
             ..Attributes::default()
         };
         inner
             .root
             .dress(path, &attributes)
             .map_err(|e| wrong(path, e))
+    }
+
+    fn xattrs(&self, path: &Path) -> Result<Xattrs> {
+        place::not_reserved(path)?;
+        let found = self.0.root.xattrs(path).map_err(|e| of_xattrs(path, e))?;
+        Ok(found.into_iter().collect())
     }
 
     fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {
@@ -452,6 +465,25 @@ fn wrong(path: &Path, cause: io::Error) -> Error {
     Error::BadName {
         path: path.into(),
         why: why.into(),
+    }
+}
+
+/// Names what a call about extended attributes met.
+fn of_xattrs(path: &Path, cause: io::Error) -> Error {
+    match cause.kind() {
+        _ if sys::has_no_xattrs(&cause) => Error::Unsupported {
+            what: format!("an extended attribute of {}", path.display()),
+            why: "its file system has none".into(),
+        },
+        io::ErrorKind::ArgumentListTooLong => Error::Unsupported {
+            what: format!("reading the attributes of {}", path.display()),
+            why: "they have more than 1 MiB".into(),
+        },
+        io::ErrorKind::StorageFull => Error::NoSpace {
+            path: path.into(),
+            said: "for its attributes".into(),
+        },
+        _ => wrong(path, cause),
     }
 }
 

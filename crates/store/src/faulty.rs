@@ -3,7 +3,7 @@
 
 use crate::{
     Can, Entry, Error, Finished, Read, Result, Set, Sink, Space, Stat, Store, Take, What, Whole,
-    Write,
+    Write, Xattrs,
 };
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents};
 use std::{
@@ -284,6 +284,11 @@ impl<S: Store> Store for Faulty<S> {
     fn set(&self, path: &Path, set: &Set) -> Result<()> {
         self.plan.verb("set")?;
         self.inner.set(path, set)
+    }
+
+    fn xattrs(&self, path: &Path) -> Result<Xattrs> {
+        self.plan.verb("xattrs")?;
+        self.inner.xattrs(path)
     }
 
     fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {

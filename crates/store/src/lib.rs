@@ -39,7 +39,7 @@ pub use remote::{Appear, By, Made, Member, Proofs, Remote, RemoteOptions, Trust,
 pub use slow::{Pace, Slow};
 pub use store::{
     Can, Checks, Entry, Finished, Given, How, Kind, Lying, Nowhere, Origin, Read, SMALL_BYTES, Set,
-    Sink, Small, Space, Stat, Store, Take, Verified, What, Whole, Write,
+    Sink, Small, Space, Stat, Store, Take, Verified, What, Whole, Write, Xattrs,
 };
 pub use tuning::{Seen, Tuned, Tuning, Why};
 pub use width::Width;

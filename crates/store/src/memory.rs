@@ -3,7 +3,7 @@
 
 use crate::{
     Can, Checks, Entry, Error, Finished, How, Kind, Read, Result, SMALL_BYTES, Set, Sink, Space,
-    Stat, Store, Take, What, Whole, Write,
+    Stat, Store, Take, What, Whole, Write, Xattrs,
     landed::{Hashed, Landed, leaf_range, leaves_of},
 };
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Hashing, LEAF_BYTES, Version};
@@ -36,6 +36,7 @@ struct Node {
     unique: u64,
     /// How far those have come who append to it, and what their last one hashes to.
     appends: BTreeMap<u64, (u64, Digest)>,
+    xattrs: Xattrs,
 }
 
 /// An upload that was dropped.
@@ -67,6 +68,7 @@ impl Tree {
                 mode: 0o755,
                 unique: 0,
                 appends: BTreeMap::new(),
+                xattrs: Xattrs::new(),
             });
         }
         self.nodes
@@ -135,6 +137,7 @@ impl Tree {
             mode: mode.or(kept).unwrap_or(0o644),
             unique: self.unique(),
             appends: BTreeMap::new(),
+            xattrs: Xattrs::new(),
         };
         self.nodes.insert(path.into(), node.clone());
         node
@@ -159,6 +162,7 @@ impl Tree {
                 mode: mode.unwrap_or(0o644),
                 unique: 0,
                 appends: BTreeMap::new(),
+                xattrs: Xattrs::new(),
             },
         };
         let path = path.to_owned();
@@ -229,6 +233,7 @@ impl Store for Memory {
             write: true,
             set_mtime: true,
             set_mode: true,
+            xattrs: true,
             links: false,
             space: true,
             digests: Algorithm::ALL.to_vec(),
@@ -415,6 +420,7 @@ impl Store for Memory {
                 mode: 0o755,
                 unique,
                 appends: BTreeMap::new(),
+                xattrs: Xattrs::new(),
             },
         );
         Ok(())
@@ -428,8 +434,15 @@ impl Store for Memory {
             });
         }
         let path = name(path)?;
+        set.check_xattrs(&path)?;
         let mut tree = self.tree();
         let mut node = tree.node(&path)?;
+        for (name, value) in set.xattrs.clone() {
+            match value {
+                Some(value) => drop(node.xattrs.insert(name, value)),
+                None => drop(node.xattrs.remove(&name)),
+            }
+        }
         if let Some(length) = set.length {
             let (_, body) = tree.file(&path)?;
             let mut body = (*body).clone();
@@ -441,6 +454,10 @@ impl Store for Memory {
         node.mode = set.mode.unwrap_or(node.mode);
         tree.nodes.insert(path, node);
         Ok(())
+    }
+
+    fn xattrs(&self, path: &Path) -> Result<Xattrs> {
+        Ok(self.tree().node(&clean(path)?)?.xattrs)
     }
 
     fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {

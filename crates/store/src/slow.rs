@@ -2,6 +2,7 @@
 
 use crate::{
     Can, Entry, Finished, Read, Result, Set, Sink, Space, Stat, Store, Take, What, Whole, Write,
+    Xattrs,
 };
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents};
 use std::{
@@ -145,6 +146,11 @@ impl<S: Store> Store for Slow<S> {
     fn set(&self, path: &Path, set: &Set) -> Result<()> {
         self.line.verb();
         self.inner.set(path, set)
+    }
+
+    fn xattrs(&self, path: &Path) -> Result<Xattrs> {
+        self.line.verb();
+        self.inner.xattrs(path)
     }
 
     fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {

@@ -3,7 +3,8 @@
 use crate::{Error, Result, Width, channel::Watch};
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Strength, Version};
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
+    ffi::OsString,
     fs::File,
     io,
     ops::Range,
@@ -158,6 +159,15 @@ pub trait Store: Send + Sync {
 
     /// Changes attributes; those that are `None` stay.
     fn set(&self, path: &Path, set: &Set) -> Result<()>;
+
+    /// Returns the extended attributes of a file or directory, those of users; follows links.
+    fn xattrs(&self, path: &Path) -> Result<Xattrs> {
+        let _ = path;
+        Err(Error::Unsupported {
+            what: "reading extended attributes".into(),
+            why: "this store has none".into(),
+        })
+    }
 
     /// Returns the digest of a range; `None` means the whole file.
     fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest>;
@@ -368,6 +378,8 @@ pub struct Can {
     pub set_mtime: bool,
     /// `set` of permission bits.
     pub set_mode: bool,
+    /// `set` of extended attributes, and `xattrs`.
+    pub xattrs: bool,
     /// `set` of a link target, and links told as links.
     pub links: bool,
     /// `space`.
@@ -661,9 +673,61 @@ pub struct Set {
     pub mode: Option<u32>,
     /// Time of change.
     pub mtime: Option<Duration>,
+    /// Time of the last reading.
+    pub atime: Option<Duration>,
+    /// Extended attributes to set, or to remove if they are there. They are set one after the other: an error leaves
+    /// those that came before it.
+    pub xattrs: BTreeMap<OsString, Option<Vec<u8>>>,
     /// Make a symbolic link that points here; the path must be free.
     pub link_to: Option<PathBuf>,
 }
+
+/// Extended attributes: names, which begin with `user.`, and values.
+pub type Xattrs = BTreeMap<OsString, Vec<u8>>;
+
+impl Set {
+    /// Refuses attributes of names or of sizes that there cannot be.
+    pub fn check_xattrs(&self, path: &Path) -> Result<()> {
+        let bad = |why: String| Error::BadName {
+            path: path.into(),
+            why,
+        };
+        let mut bytes = 0;
+        for (name, value) in &self.xattrs {
+            let text = name.as_encoded_bytes();
+            let is_name = text.len() > XATTR_NAMES.len()
+                && text.len() <= XATTR_NAME_MAX
+                && text.starts_with(XATTR_NAMES.as_bytes())
+                && !text.contains(&0);
+            if !is_name {
+                return Err(bad(format!(
+                    "cannot have an attribute {name:?}: their names begin with {XATTR_NAMES} and have {XATTR_NAME_MAX} bytes at most"
+                )));
+            }
+            let len = value.as_ref().map_or(0, Vec::len);
+            if len > XATTR_BYTES_MAX {
+                return Err(bad(format!(
+                    "cannot have {len} bytes in attribute {name:?}: {XATTR_BYTES_MAX} are the most"
+                )));
+            }
+            bytes += text.len() + len;
+        }
+        match bytes > XATTRS_BYTES_MAX {
+            true => Err(bad(format!(
+                "cannot be given {bytes} bytes of attributes at once: {XATTRS_BYTES_MAX} are the most"
+            ))),
+            false => Ok(()),
+        }
+    }
+}
+
+/// What the names of extended attributes begin with; others are of the system.
+const XATTR_NAMES: &str = "user.";
+/// As Linux has it.
+const XATTR_NAME_MAX: usize = 255;
+const XATTR_BYTES_MAX: usize = 64 << 10;
+/// In one call.
+const XATTRS_BYTES_MAX: usize = 1 << 20;
 
 /// Room of a store.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -106,6 +106,36 @@ impl Account {
         answer.done(&link)
     }
 
+    /// Returns the names of extended attributes, or the value of one.
+    pub(crate) fn xattr(&self, path: &Path, name: Option<&OsStr>) -> io::Result<Vec<u8>> {
+        let path = path.into();
+        let (link, answer) = self.ask(&match name {
+            None => Request::Xattrs { path },
+            Some(name) => Request::Xattr {
+                path,
+                name: name.to_owned(),
+            },
+        })?;
+        match answer.reply {
+            Reply::Bytes(bytes) => Ok(bytes),
+            _ => Err(link.broken()),
+        }
+    }
+
+    pub(crate) fn set_xattr(
+        &self,
+        path: &Path,
+        name: &OsStr,
+        value: Option<&[u8]>,
+    ) -> io::Result<()> {
+        let (link, answer) = self.ask(&Request::SetXattr {
+            path: path.into(),
+            name: name.to_owned(),
+            value: value.map(<[u8]>::to_vec),
+        })?;
+        answer.done(&link)
+    }
+
     pub(crate) fn place(
         &self,
         folder: &Path,

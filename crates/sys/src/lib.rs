@@ -20,6 +20,7 @@ mod secret;
 mod sockets;
 mod wake;
 mod why;
+mod xattrs;
 
 pub use account::{Account, Rules, Steward, User, drop_root};
 pub use beneath::{Lookup, is_ring};
@@ -40,3 +41,4 @@ pub use sockets::{
 };
 pub use wake::{Wake, wait_any, wait_readable};
 pub use why::why;
+pub use xattrs::has_no_xattrs;

@@ -94,6 +94,8 @@ pub struct Attributes {
     pub mode: Option<u32>,
     /// Time of the last change of content, since the epoch.
     pub mtime: Option<Duration>,
+    /// Time of the last reading, since the epoch.
+    pub atime: Option<Duration>,
 }
 
 impl Attributes {
@@ -105,7 +107,10 @@ impl Attributes {
         }
         self.group.map_or(Ok(()), |gid| set_group(file, gid))?;
         let mode = self.mode.map_or(Ok(()), |mode| set_mode(file, mode));
-        let times = self.mtime.map_or(Ok(()), |mtime| set_times(file, mtime));
+        let times = match (self.atime, self.mtime) {
+            (None, None) => Ok(()),
+            (atime, mtime) => set_times(file, atime, mtime),
+        };
         mode.and(times)
     }
 }
@@ -154,17 +159,23 @@ fn set_mode(file: impl AsFd, mode: u32) -> io::Result<()> {
     }
 }
 
-/// Sets the time of change; also of a file that was opened only as a name.
-fn set_times(file: impl AsFd, mtime: Duration) -> io::Result<()> {
-    let times = Timestamps {
-        last_access: Timespec {
+/// Sets times; also of a file that was opened only as a name.
+fn set_times(file: impl AsFd, atime: Option<Duration>, mtime: Option<Duration>) -> io::Result<()> {
+    let spec = |time: Option<Duration>| match time {
+        None => Ok(Timespec {
             tv_sec: 0,
             tv_nsec: UTIME_OMIT as _,
-        },
-        last_modification: Timespec {
-            tv_sec: i64::try_from(mtime.as_secs()).map_err(|_| io::ErrorKind::InvalidInput)?,
-            tv_nsec: mtime.subsec_nanos().into(),
-        },
+        }),
+        Some(time) => i64::try_from(time.as_secs())
+            .map(|tv_sec| Timespec {
+                tv_sec,
+                tv_nsec: time.subsec_nanos().into(),
+            })
+            .map_err(|_| io::ErrorKind::InvalidInput),
+    };
+    let times = Timestamps {
+        last_access: spec(atime)?,
+        last_modification: spec(mtime)?,
     };
     match fs::futimens(&file, &times) {
         Err(rustix::io::Errno::BADF) => Ok(fs::utimensat(
@@ -179,7 +190,7 @@ fn set_times(file: impl AsFd, mtime: Duration) -> io::Result<()> {
 
 /// A descriptor opened with `O_PATH` cannot be changed through itself, only
 /// through this name of it, which leads to that very inode.
-fn own_path(file: &impl AsFd) -> String {
+pub(crate) fn own_path(file: &impl AsFd) -> String {
     format!("/proc/self/fd/{}", file.as_fd().as_raw_fd())
 }
 

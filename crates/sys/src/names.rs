@@ -3,7 +3,7 @@
 
 use crate::{
     Account, Attributes, Begun, Fresh, Lookup, Meta, Names, Open, Over, Room, Told, account::Afar,
-    beneath::Beneath, folder::Held,
+    beneath::Beneath, folder::Held, xattrs,
 };
 use std::{
     ffi::{OsStr, OsString},
@@ -135,6 +135,33 @@ impl Root {
             By::Us(beneath) => attributes.put_on(&beneath.file(path, Open::Name, 0)?),
             By::Account(account) => account.dress(path, attributes),
         }
+    }
+
+    /// Returns the extended attributes of what is called so; links are followed.
+    pub fn xattrs(&self, path: &Path) -> io::Result<Vec<(OsString, Vec<u8>)>> {
+        match &self.0 {
+            By::Us(beneath) => {
+                let file = beneath.file(path, Open::Name, 0)?;
+                xattrs::all(&xattrs::names(&file)?, |name| xattrs::value(&file, name))
+            }
+            By::Account(account) => {
+                let names = account.xattr(path, None)?;
+                xattrs::all(&names, |name| account.xattr(path, Some(name)))
+            }
+        }
+    }
+
+    /// Sets an extended attribute of what is called so, or removes it; links are followed.
+    pub fn set_xattr(&self, path: &Path, name: &OsStr, value: Option<&[u8]>) -> io::Result<()> {
+        match &self.0 {
+            By::Us(beneath) => xattrs::set(&beneath.file(path, Open::Name, 0)?, name, value),
+            By::Account(account) => account.set_xattr(path, name, value),
+        }
+    }
+
+    /// Tells whether its file system has extended attributes.
+    pub fn has_xattrs(&self) -> bool {
+        xattrs::are_there(self.path())
     }
 }
 

@@ -123,6 +123,7 @@ impl Asked<'_> {
             ("rename", &Method::POST) => self.change(rename),
             ("mkdir", &Method::POST) => self.change(mkdir),
             ("set", &Method::POST) => self.change(set),
+            ("xattrs", &Method::POST) => self.say(xattrs),
             ("space", &Method::POST) => self.say(space),
             ("flush", &Method::POST) => self.say(flush),
             ("grant", &Method::POST) => self.grant(),
@@ -328,8 +329,14 @@ fn mkdir(known: &Known, lines: &mut Lines, asked: AskMkdir) -> Outcome {
 }
 
 fn set(known: &Known, lines: &mut Lines, asked: AskSet) -> Outcome {
-    let set = Set::heard((asked.length, asked.mode, asked.mtime, asked.link_to));
-    done(lines, known.dir.set(&asked.path.0, &set))
+    let path = asked.path.0.clone();
+    done(lines, known.dir.set(&path, &Set::heard(asked)))
+}
+
+fn xattrs(known: &Known, lines: &mut Lines, asked: AskPath) -> Outcome {
+    let xattrs = known.dir.xattrs(&asked.path.0);
+    let told = xattrs.and_then(|xattrs| lines.say(&Line::Xattrs(xattrs.say())));
+    told.map_err(|error| refused(&error))
 }
 
 fn space(known: &Known, lines: &mut Lines, asked: AskPath) -> Outcome {
@@ -357,6 +364,6 @@ pub(super) fn entity_tag(stat: &Stat) -> String {
 /// Names of calls, to tell a wrong method from a wrong name.
 const CALLS: &[&str] = &[
     "hello", "stat", "list", "hidden", "read", "write", "digest", "remove", "rename", "mkdir",
-    "set", "space", "flush", "grant", "uploads", "park",
+    "set", "xattrs", "space", "flush", "grant", "uploads", "park",
 ];
 const HIDDEN_MAX: usize = 100;

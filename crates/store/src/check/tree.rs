@@ -220,6 +220,94 @@ pub(super) fn renaming(store: &dyn Store, can: &Can) {
     assert_eq!(names(store, ""), [p("other")]);
 }
 
+pub(super) fn extended_attributes(store: &dyn Store, can: &Can) {
+    let set = |path: &str, xattrs: &[(&str, Option<&[u8]>)]| {
+        let each = xattrs.iter();
+        let xattrs = each.map(|(name, value)| ((*name).into(), value.map(<[u8]>::to_vec)));
+        let set = Set {
+            xattrs: xattrs.collect(),
+            ..Set::default()
+        };
+        store.set(p(path), &set)
+    };
+    if !can.write {
+        return;
+    }
+    write(store, "file", b"12345");
+    if !can.xattrs {
+        eprintln!("skipped: extended attributes, which this store says it has not");
+        let refused = set("file", &[("user.a", Some(b"1"))]);
+        assert!(
+            matches!(refused, Err(Error::Unsupported { .. })),
+            "{refused:?}"
+        );
+        return;
+    }
+    let told = |path: &str| {
+        let xattrs = store.xattrs(p(path)).expect("they are told");
+        let each = xattrs.into_iter();
+        each.map(|(name, value)| (name.into_string().expect("plain names were set"), value))
+            .collect::<Vec<_>>()
+    };
+    let are = |path: &str, expected: &[(&str, &[u8])]| {
+        let expected = expected
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), value.to_vec()));
+        assert_eq!(told(path), expected.collect::<Vec<_>>());
+    };
+    are("file", &[]);
+    let odd = b"\0\xff\n".as_slice();
+    set("file", &[("user.b", Some(odd)), ("user.a", Some(b""))]).expect("set");
+    are("file", &[("user.a", b""), ("user.b", odd)]);
+    set(
+        "file",
+        &[
+            ("user.a", Some(b"other")),
+            ("user.b", None),
+            ("user.none", None),
+        ],
+    )
+    .expect("what is not there is gone as well");
+    are("file", &[("user.a", b"other")]);
+    assert_eq!(read(store, "file"), b"12345");
+    // With the rest, and of a directory.
+    let mode = can.set_mode.then_some(0o640);
+    let with_mode = Set {
+        mode,
+        xattrs: [("user.c%/".into(), Some(vec![7; 1000]))].into(),
+        ..Set::default()
+    };
+    store.set(p("file"), &with_mode).expect("set");
+    are("file", &[("user.a", b"other"), ("user.c%/", &[7; 1000])]);
+    store.mkdir(p("made")).expect("mkdir");
+    set("made", &[("user.of", Some(b"a directory"))]).expect("set");
+    are("made", &[("user.of", b"a directory")]);
+    // Names and values that there cannot be; nothing of the call is done.
+    let long = format!("user.{}", "x".repeat(251));
+    let big = vec![0; (64 << 10) + 1];
+    for bad in [
+        "user.",
+        "trusted.a",
+        "security.a",
+        "a",
+        "",
+        "User.a",
+        "user.a\0b",
+        &long,
+    ] {
+        let refused = set("file", &[(bad, Some(b"1")), ("user.z", Some(b"1"))]);
+        assert!(
+            matches!(refused, Err(Error::BadName { .. })),
+            "{bad}: {refused:?}"
+        );
+    }
+    let refused = set("file", &[("user.big", Some(&big))]);
+    assert!(matches!(refused, Err(Error::BadName { .. })), "{refused:?}");
+    are("file", &[("user.a", b"other"), ("user.c%/", &[7; 1000])]);
+    assert!(super::is_missing(store.xattrs(p("nowhere"))));
+    assert!(super::is_missing(set("nowhere", &[("user.a", Some(b"1"))])));
+}
+
 pub(super) fn attributes(store: &dyn Store, can: &Can) {
     if !can.write {
         return;

@@ -128,6 +128,31 @@ fn keeps_what_every_store_promises_without_openat2() {
 }
 
 #[test]
+fn times_are_set_each_by_itself() {
+    let place = Scratch::new();
+    let dir = place.dir();
+    write(&dir, "file", b"x");
+    let set = |atime: Option<u64>, mtime: Option<u64>| {
+        let set = Set {
+            atime: atime.map(Duration::from_secs),
+            mtime: mtime.map(Duration::from_secs),
+            ..Set::default()
+        };
+        dir.set(p("file"), &set).unwrap();
+        let meta = fs::metadata(place.0.join("file")).unwrap();
+        let seconds = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH);
+        let seconds = |time| seconds(time).unwrap().as_secs();
+        (
+            seconds(meta.accessed().unwrap()),
+            seconds(meta.modified().unwrap()),
+        )
+    };
+    assert_eq!(set(Some(1_000), Some(2_000)), (1_000, 2_000));
+    assert_eq!(set(Some(3_000), None), (3_000, 2_000));
+    assert_eq!(set(None, Some(4_000)), (3_000, 4_000));
+}
+
+#[test]
 fn a_file_that_changes_while_it_is_read_is_noticed() {
     let place = Scratch::new();
     let dir = place.dir();

@@ -13,8 +13,8 @@ mod visit;
 pub mod words;
 
 use crate::{
-    Can, Entry, Error, Finished, Given, Read, RemoteOptions, Result, Set, Sink, Small, Space, Stat,
-    Store, Take, What, Write, channel::Cancel, remote::connect,
+    Can, Entry, Error, Finished, Given, How, Read, RemoteOptions, Result, Set, Sink, Small, Space,
+    Stat, Store, Take, What, Write, Xattrs, channel::Cancel, remote::connect,
 };
 pub use gathered::Gathered;
 use godwit_core::{Algorithm, Digest, Extents, Scheme, Url};
@@ -92,6 +92,9 @@ struct Limits {
 #[derive(Clone)]
 struct Known {
     can: Can,
+    /// It has words for extended attributes.
+    says_xattrs: bool,
+    version: String,
     round_trip: Duration,
 }
 
@@ -283,7 +286,9 @@ impl Door {
             });
         }
         let known = Known {
+            says_xattrs: hello.can.xattrs.is_some(),
             can: Can::heard(hello.can),
+            version: hello.version,
             round_trip,
         };
         Ok(self.0.known.lock().expect(NO_PANIC).insert(known).clone())
@@ -634,6 +639,9 @@ impl Store for Door {
     }
 
     fn write(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
+        if is_numbered(&write.how) {
+            self.must_count()?;
+        }
         upload::begin(self, path, write)
     }
 
@@ -650,7 +658,7 @@ impl Store for Door {
         next: &mut dyn FnMut() -> Option<Given>,
         each: &mut dyn FnMut(PathBuf, Result<Finished>),
     ) -> Result<()> {
-        small::write(&self.0, next, each)
+        small::write(self, next, each)
     }
 
     fn remove(&self, path: &Path, what: What) -> Result<()> {
@@ -686,15 +694,24 @@ impl Store for Door {
     }
 
     fn set(&self, path: &Path, set: &Set) -> Result<()> {
-        let (length, mode, mtime, link_to) = set.say();
+        set.check_xattrs(path)?;
+        if !set.xattrs.is_empty() || set.atime.is_some() {
+            self.must_say_xattrs()?;
+        }
         let asked = AskSet {
             path: name(path)?,
-            length,
-            mode,
-            mtime,
-            link_to,
+            ..set.say()
         };
         self.call_for("set", &asked, path, done)
+    }
+
+    fn xattrs(&self, path: &Path) -> Result<Xattrs> {
+        self.must_say_xattrs()?;
+        let asked = AskPath { path: name(path)? };
+        self.call_for("xattrs", &asked, path, |line| match line {
+            Line::Xattrs(xattrs) => Some(Xattrs::heard(xattrs)),
+            _ => None,
+        })
     }
 
     fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {
@@ -724,6 +741,32 @@ impl Store for Door {
 }
 
 impl Door {
+    /// Refuses what a node from before would do more than once.
+    fn must_count(&self) -> Result<()> {
+        let known = self.known()?;
+        match known.can.append {
+            true => Ok(()),
+            false => Err(self.too_old("appending each thing once", &known)),
+        }
+    }
+
+    /// Refuses what a node from before would not understand.
+    fn must_say_xattrs(&self) -> Result<()> {
+        let known = self.known()?;
+        match known.says_xattrs {
+            true => Ok(()),
+            false => Err(self.too_old("extended attributes, and times of reading,", &known)),
+        }
+    }
+
+    fn too_old(&self, what: &str, known: &Known) -> Error {
+        let (at, version) = (&self.0.limits.at, &known.version);
+        Error::Unsupported {
+            what: what.into(),
+            why: format!("{at} must be upgraded: it runs godwit {version}, which does not know it"),
+        }
+    }
+
     /// Makes directories, in this order; says of each what became of it.
     fn make(&self, paths: &[&Path], names: Vec<Name>) -> Vec<Result<()>> {
         let (mut made, at) = (Vec::new(), &self.0.limits.at);
@@ -807,6 +850,11 @@ pub fn pieces(range: Range<u64>, bytes: u64) -> impl Iterator<Item = Range<u64>>
         left.start = piece.end;
         (!piece.is_empty()).then_some(piece)
     })
+}
+
+/// Tells whether something is to be appended once, and no more.
+fn is_numbered(how: &How) -> bool {
+    matches!(how, How::Append { seq, .. } if *seq > 0)
 }
 
 fn done(line: Line) -> Option<()> {

@@ -1,7 +1,7 @@
 //! Many small files in one request, both ways: a round trip is paid once for hundreds.
 
 use super::{
-    Inner, name,
+    Door, Inner, is_numbered, name,
     visit::Visit,
     words::{Said, refused},
 };
@@ -211,7 +211,7 @@ fn small(path: &Path, bytes: Vec<u8>, stat: Stat, said: Option<Digest>) -> Resul
 
 /// Writes small files, hundreds a request.
 pub(super) fn write(
-    inner: &Inner,
+    door: &Door,
     next: &mut dyn FnMut() -> Option<Given>,
     each: EachWritten<'_>,
 ) -> Result<()> {
@@ -227,7 +227,10 @@ pub(super) fn write(
                 break;
             }
         }
-        write_some(inner, some, each)?;
+        if some.iter().any(|given| is_numbered(&given.how)) {
+            door.must_count()?;
+        }
+        write_some(&door.0, some, each)?;
         if held.is_none() {
             held = next();
         }

@@ -1,9 +1,14 @@
 //! What stands in calls of the door, and what it is here: each both ways, for client and server.
 
-use crate::{Can, Entry, Error, Finished, How, Kind, Result, Set, Space, Stat, Verified, Whole};
+use crate::{
+    Can, Entry, Error, Finished, How, Kind, Result, Set, Space, Stat, Verified, Whole, Xattrs,
+};
 use godwit_core::{Algorithm, Version};
-use godwit_wire::door::call::{self, Link, Name, Ranges, Refusal, Text, Time, Why};
-use std::{io, path::Path};
+use godwit_wire::door::call::{self, Bytes, Link, Name, Ranges, Refusal, Text, Time, Why};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 /// Something that has a form in calls.
 pub trait Said: Sized {
@@ -155,12 +160,14 @@ impl Said for Can {
             any_order: self.any_order,
             in_place: self.in_place,
             append: self.append,
+            append_once: self.append,
             atomic: self.atomic,
             resume: self.resume,
             ranges: self.ranges,
             write: self.write,
             set_mtime: self.set_mtime,
             set_mode: self.set_mode,
+            xattrs: Some(self.xattrs),
             links: self.links,
             space: self.space,
             leaves: self.leaves,
@@ -172,13 +179,14 @@ impl Said for Can {
         Self {
             any_order: said.any_order,
             in_place: said.in_place,
-            append: said.append,
+            append: said.append && said.append_once,
             atomic: said.atomic,
             resume: said.resume,
             ranges: said.ranges,
             write: said.write,
             set_mtime: said.set_mtime,
             set_mode: said.set_mode,
+            xattrs: said.xattrs.unwrap_or(false),
             links: said.links,
             space: said.space,
             leaves: said.leaves,
@@ -207,20 +215,51 @@ impl Said for Space {
 }
 
 impl Said for Set {
-    type As = (Option<u64>, Option<u32>, Option<Time>, Option<Link>);
+    /// Beside the path.
+    type As = call::AskSet;
 
-    fn say(&self) -> Self::As {
-        let link_to = self.link_to.clone().map(Link);
-        (self.length, self.mode, self.mtime.map(Time), link_to)
+    fn say(&self) -> call::AskSet {
+        let xattrs = self.xattrs.iter();
+        call::AskSet {
+            path: Name(PathBuf::new()),
+            length: self.length,
+            mode: self.mode,
+            mtime: self.mtime.map(Time),
+            atime: self.atime.map(Time),
+            link_to: self.link_to.clone().map(Link),
+            xattrs: xattrs
+                .map(|(name, value)| (Link(name.into()), value.clone().map(Bytes)))
+                .collect(),
+        }
     }
 
-    fn heard((length, mode, mtime, link_to): Self::As) -> Self {
+    fn heard(said: call::AskSet) -> Self {
+        let xattrs = said.xattrs.into_iter();
         Self {
-            length,
-            mode,
-            mtime: mtime.map(|time| time.0),
-            link_to: link_to.map(|link| link.0),
+            length: said.length,
+            mode: said.mode,
+            mtime: said.mtime.map(|time| time.0),
+            atime: said.atime.map(|time| time.0),
+            link_to: said.link_to.map(|link| link.0),
+            xattrs: xattrs
+                .map(|(name, value)| (name.0.into(), value.map(|bytes| bytes.0)))
+                .collect(),
         }
+    }
+}
+
+impl Said for Xattrs {
+    type As = Vec<(Link, Bytes)>;
+
+    fn say(&self) -> Self::As {
+        let each = self.iter();
+        each.map(|(name, value)| (Link(name.into()), Bytes(value.clone())))
+            .collect()
+    }
+
+    fn heard(said: Self::As) -> Self {
+        let each = said.into_iter();
+        each.map(|(name, value)| (name.0.into(), value.0)).collect()
     }
 }
 
@@ -281,6 +320,7 @@ pub(super) fn refused(host: &str, path: &Path, refusal: Refusal) -> Error {
         said,
         differs,
         missing,
+        turn,
     } = refusal;
     let (host, path) = (host.to_owned(), path.to_owned());
     match why {
@@ -294,6 +334,7 @@ pub(super) fn refused(host: &str, path: &Path, refusal: Refusal) -> Error {
         Why::BadName => Error::BadName { path, why: said },
         Why::Changed => Error::Changed { path, what: said },
         Why::Corrupt => {
+            let differs = differs.map(|both| *both);
             let (expected, found) = differs.unwrap_or_else(|| ("something else".into(), said));
             Error::Corrupt {
                 path,
@@ -306,6 +347,15 @@ pub(super) fn refused(host: &str, path: &Path, refusal: Refusal) -> Error {
                 path,
                 size,
                 missing,
+            },
+            None => Error::Changed { path, what: said },
+        },
+        Why::OutOfTurn => match turn.map(|turn| *turn) {
+            Some((writer, seq, expected)) => Error::OutOfTurn {
+                path,
+                writer,
+                seq,
+                expected,
             },
             None => Error::Changed { path, what: said },
         },
@@ -350,6 +400,7 @@ pub fn refusal(error: &Error, said: String) -> Refusal {
         Error::Changed { .. } => Why::Changed,
         Error::Corrupt { .. } => Why::Corrupt,
         Error::Incomplete { .. } => Why::Incomplete,
+        Error::OutOfTurn { .. } => Why::OutOfTurn,
         Error::Unsupported { .. } => Why::Unsupported,
         Error::Busy { .. } => Why::Busy,
         Error::Canceled => Why::Aborted,
@@ -360,11 +411,20 @@ pub fn refusal(error: &Error, said: String) -> Refusal {
     let differs = match error {
         Error::Corrupt {
             expected, found, ..
-        } => Some((expected.clone(), found.clone())),
+        } => Some(Box::new((expected.clone(), found.clone()))),
         _ => None,
     };
     let missing = match error {
         Error::Incomplete { size, missing, .. } => Some((*size, Ranges(missing.clone()))),
+        _ => None,
+    };
+    let turn = match error {
+        &Error::OutOfTurn {
+            writer,
+            seq,
+            expected,
+            ..
+        } => Some(Box::new((writer, seq, expected))),
         _ => None,
     };
     Refusal {
@@ -372,6 +432,7 @@ pub fn refusal(error: &Error, said: String) -> Refusal {
         said,
         differs,
         missing,
+        turn,
     }
 }
 
@@ -381,4 +442,36 @@ pub fn algorithm(name: &str) -> Result<Algorithm> {
         what: format!("{name} of a file"),
         why: "no digest of that name is known".into(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It says that it can append, and has never counted.
+    #[test]
+    fn a_node_from_before_is_not_believed_to_append_once() {
+        let said: call::Can = call::read(br#"{"write":true,"append":true}"#).expect("it is JSON");
+        assert_eq!(said.xattrs, None);
+        let can = Can::heard(said);
+        assert!(can.write && !can.append && !can.xattrs);
+        let now = Can {
+            append: true,
+            ..Can::default()
+        };
+        assert!(Can::heard(now.say()).append);
+    }
+
+    #[test]
+    fn an_append_out_of_turn_is_told_as_that() {
+        let error = Error::OutOfTurn {
+            path: "log".into(),
+            writer: 7,
+            seq: 9,
+            expected: 3,
+        };
+        let told = refused("host", Path::new("log"), refusal(&error, error.to_string()));
+        assert_eq!(told.to_string(), error.to_string());
+        assert!(matches!(told, Error::OutOfTurn { expected: 3, .. }));
+    }
 }

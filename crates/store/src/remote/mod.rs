@@ -496,6 +496,7 @@ impl Store for Remote {
             write: true,
             set_mtime: client::set_mtime(&peer, Duration::ZERO, b"x").is_some(),
             set_mode: in_blocks || peer.site.contains("CHMOD"),
+            xattrs: false,
             links: is_ours,
             space: is_ours,
             digests: peer.features.checksums(),
@@ -665,6 +666,12 @@ impl Store for Remote {
     }
 
     fn set(&self, path: &Path, set: &Set) -> Result<()> {
+        if !set.xattrs.is_empty() || set.atime.is_some() {
+            return Err(Error::Unsupported {
+                what: "setting extended attributes, or the time of reading,".into(),
+                why: "FTP has no words for them".into(),
+            });
+        }
         self.with(path, |session| {
             let name = self.name(session, path)?;
             if set.link_to.is_some() && session.family() != Family::Godwit {

@@ -3,7 +3,7 @@
 //! Both sides mistrust the other: whatever does not decode is no message, and
 //! every length is bounded before anything is allocated.
 
-use crate::{Attributes, Fresh, Kind, Meta, Open, Over, Room, Told};
+use crate::{Attributes, Fresh, Kind, Meta, Open, Over, Room, Told, xattrs::VALUE_BYTES_MAX};
 use std::{
     ffi::{OsStr, OsString},
     io,
@@ -37,6 +37,10 @@ pub(super) enum Request {
     BeginIn { folder: u32, fresh: Fresh },
     /// Attributes and the name at once. The inode is that of the new file.
     Publish { folder: u32, fresh: OsString, device: u64, inode: u64, attributes: Attributes, name: OsString, over: Over },
+    /// Names of extended attributes, and the value of one; links are followed.
+    Xattrs { path: PathBuf },
+    Xattr { path: PathBuf, name: OsString },
+    SetXattr { path: PathBuf, name: OsString, value: Option<Vec<u8>> },
     /// Not answered.
     Release { folder: u32 },
 }
@@ -62,6 +66,8 @@ pub(super) enum Reply {
     /// The directory if it was asked for; what stands in the way. If the file
     /// could be made, it comes along.
     Begun(u32, Option<Meta>),
+    /// Names or a value, of extended attributes.
+    Bytes(Vec<u8>),
     /// The number of the error.
     Failed(i32),
 }
@@ -141,6 +147,12 @@ impl Request {
                 .attributes(attributes)
                 .name(name)
                 .u8(*over as u8),
+            Self::Xattrs { path } => to.tag(18).path(path),
+            Self::Xattr { path, name } => to.tag(19).path(path).name(name),
+            Self::SetXattr { path, name, value } => {
+                to.tag(20).path(path).name(name).u8(value.is_some().into());
+                to.long(value.as_deref().unwrap_or_default())
+            }
         };
         match to.too_long {
             true => Err(io::ErrorKind::InvalidFilename.into()),
@@ -181,6 +193,17 @@ impl Request {
                 folder: from.u32()?, fresh: from.name()?, device: from.u64()?, inode: from.u64()?,
                 attributes: from.attributes()?, name: from.name()?, over: from.over()?,
             },
+            18 => Self::Xattrs { path: from.path()? },
+            19 => Self::Xattr { path: from.path()?, name: from.name()? },
+            20 => {
+                let (path, name, is_set, value) = (from.path()?, from.name()?, from.u8()?, from.long()?);
+                let value = match is_set {
+                    0 if value.is_empty() => None,
+                    1 => Some(value),
+                    _ => return None,
+                };
+                Self::SetXattr { path, name, value }
+            }
             _ => return None,
         };
         from.0.is_empty().then_some(request)
@@ -216,6 +239,7 @@ impl Reply {
             Self::Place(folder, told) => to.tag(9).u32(*folder).told(told),
             Self::Begun(folder, None) => to.tag(10).u32(*folder).u8(0),
             Self::Begun(folder, Some(old)) => to.tag(10).u32(*folder).u8(1).meta(old),
+            Self::Bytes(bytes) => to.tag(11).long(bytes),
         };
         to.bytes
     }
@@ -251,6 +275,7 @@ impl Reply {
                 };
                 Self::Begun(folder, old)
             }
+            11 => Self::Bytes(from.long()?),
             _ => return None,
         };
         from.0.is_empty().then_some(reply)
@@ -304,6 +329,14 @@ impl Writer {
         self
     }
 
+    /// What may be too long for `bytes`.
+    fn long(&mut self, bytes: &[u8]) -> &mut Self {
+        self.too_long |= bytes.len() > VALUE_BYTES_MAX;
+        let bytes = &bytes[..bytes.len().min(VALUE_BYTES_MAX)];
+        self.u32(bytes.len() as u32).bytes.extend_from_slice(bytes);
+        self
+    }
+
     fn path(&mut self, path: &Path) -> &mut Self {
         self.bytes(path.as_os_str().as_bytes(), PATH_MAX)
     }
@@ -322,18 +355,21 @@ impl Writer {
             group,
             mode,
             mtime,
+            atime,
         } = attributes;
         let is = |set: bool, bit: u8| if set { bit } else { 0 };
         self.u8(is(owner.is_some(), 1)
             | is(mode.is_some(), 2)
             | is(mtime.is_some(), 4)
-            | is(group.is_some(), 8));
+            | is(group.is_some(), 8)
+            | is(atime.is_some(), 16));
         let (uid, gid) = owner.unwrap_or_default();
         self.u32(uid)
             .u32(gid)
             .u32(group.unwrap_or_default())
             .u32(mode.unwrap_or_default())
             .time(mtime.unwrap_or_default())
+            .time(atime.unwrap_or_default())
     }
 
     fn fresh(&mut self, fresh: &Fresh) -> &mut Self {
@@ -392,6 +428,12 @@ impl<'a> Reader<'a> {
         Some(self.take(len)?.to_vec())
     }
 
+    fn long(&mut self) -> Option<Vec<u8>> {
+        let len = self.u32()? as usize;
+        (len <= VALUE_BYTES_MAX).then_some(())?;
+        Some(self.take(len)?.to_vec())
+    }
+
     fn path(&mut self) -> Option<PathBuf> {
         Some(OsString::from_vec(self.bytes(PATH_MAX)?).into())
     }
@@ -418,12 +460,14 @@ impl<'a> Reader<'a> {
     fn attributes(&mut self) -> Option<Attributes> {
         let set = self.u8()?;
         let owner = (self.u32()?, self.u32()?);
-        let (group, mode, mtime) = (self.u32()?, self.u32()?, self.time()?);
-        (set < 16).then_some(Attributes {
+        let (group, mode) = (self.u32()?, self.u32()?);
+        let (mtime, atime) = (self.time()?, self.time()?);
+        (set < 32).then_some(Attributes {
             owner: (set & 1 > 0).then_some(owner),
             group: (set & 8 > 0).then_some(group),
             mode: (set & 2 > 0).then_some(mode),
             mtime: (set & 4 > 0).then_some(mtime),
+            atime: (set & 16 > 0).then_some(atime),
         })
     }
 
@@ -491,7 +535,7 @@ const KINDS: [Kind; 7] = [
 ];
 
 /// The longest message.
-pub(super) const BYTES_MAX: usize = 64 << 10;
+pub(super) const BYTES_MAX: usize = VALUE_BYTES_MAX + (8 << 10);
 /// The kernel takes no longer paths, and no file system longer names.
 const PATH_MAX: usize = 4096;
 const NAME_MAX: usize = 1024;
@@ -522,7 +566,7 @@ mod tests {
     #[rustfmt::skip]
     fn requests() -> Vec<Request> {
         let (path, name) = (PathBuf::from("a/b"), OsString::from_vec(vec![0xff, b'\n']));
-        let attributes = Attributes { owner: Some((7, 8)), group: Some(9), mode: None, mtime: Some(Duration::new(5, 6)) };
+        let attributes = Attributes { owner: Some((7, 8)), group: Some(9), mode: None, mtime: Some(Duration::new(5, 6)), atime: Some(Duration::new(7, 8)) };
         let fresh = Fresh { name: "n".into(), over: Over::Anything, passing: "p".into(), mode: 0o644 };
         vec![
             Request::File { path: path.clone(), how: Open::Append, mode: 0o600 },
@@ -542,6 +586,11 @@ mod tests {
             Request::Begin { folder: path, fresh: fresh.clone() },
             Request::BeginIn { folder: 3, fresh },
             Request::Publish { folder: 3, fresh: "p".into(), device: 1, inode: 2, attributes, name: "n".into(), over: Over::Nothing },
+            Request::Xattrs { path: "a".into() },
+            Request::Xattr { path: "a".into(), name: "user.x".into() },
+            Request::SetXattr { path: "a".into(), name: "user.x".into(), value: None },
+            Request::SetXattr { path: "a".into(), name: "user.x".into(), value: Some(vec![]) },
+            Request::SetXattr { path: "a".into(), name: "user.x".into(), value: Some(vec![0xff; 300]) },
             Request::Release { folder: 0 },
         ]
     }
@@ -570,6 +619,7 @@ mod tests {
             Reply::Place(3, Err(2)),
             Reply::Begun(3, None),
             Reply::Begun(3, Some(meta())),
+            Reply::Bytes(b"user.a\0".to_vec()),
         ]
     }
 

@@ -4,7 +4,7 @@ use super::{
     message::{BYTES_MAX, Reply, Request},
     passing,
 };
-use crate::{Attributes, Begun, Fresh, Open, Over, Told, beneath::Beneath, folder::Held};
+use crate::{Attributes, Begun, Fresh, Open, Over, Told, beneath::Beneath, folder::Held, xattrs};
 use rustix::io::Errno;
 use std::{
     collections::HashMap,
@@ -167,6 +167,18 @@ impl Opener {
                     dress(folder, &fresh, (device, inode), &attributes)?;
                 }
                 done(folder.rename(plain(&fresh)?, folder, plain(&name)?, over))
+            }
+            Request::Xattrs { path } => {
+                let file = self.root.file(&path, Open::Name, 0)?;
+                word(xattrs::names(&file).map(Reply::Bytes))
+            }
+            Request::Xattr { path, name } => {
+                let file = self.root.file(&path, Open::Name, 0)?;
+                word(xattrs::value(&file, &name).map(Reply::Bytes))
+            }
+            Request::SetXattr { path, name, value } => {
+                let file = self.root.file(&path, Open::Name, 0)?;
+                done(xattrs::set(&file, &name, value.as_deref()))
             }
             Request::Release { .. } => Err(Errno::INVAL.into()), // never answered
         }

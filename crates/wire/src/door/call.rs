@@ -5,6 +5,7 @@
 //! cut is known as such. While something takes long, [`Line::Beat`] says that it goes on.
 
 use super::{Error, Result, path};
+use crate::base64;
 use godwit_core::{Chain, Digest, Extents};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
@@ -32,6 +33,8 @@ pub enum Line {
     Landed(Landed),
     Finished(Finished),
     Grant(Grant),
+    /// Extended attributes.
+    Xattrs(Vec<(Link, Bytes)>),
     /// Of a file that was drawn: as it was at its end, and what it hashes to if that is known.
     Read(Stat, Option<Text<Digest>>),
     /// One of several was not done.
@@ -103,8 +106,13 @@ pub struct Can {
     pub resume: bool,
     pub ranges: bool,
     pub write: bool,
+    /// Appends that have a number are there once. Nodes from before counted none.
+    pub append_once: bool,
     pub set_mtime: bool,
     pub set_mode: bool,
+    /// Nodes from before say nothing of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub xattrs: Option<bool>,
     pub links: bool,
     pub space: bool,
     pub leaves: bool,
@@ -168,10 +176,13 @@ pub struct Refusal {
     pub said: String,
     /// Of [`Why::Corrupt`]: what was expected, and what was found.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub differs: Option<(String, String)>,
+    pub differs: Option<Box<(String, String)>>,
     /// Of [`Why::Incomplete`]: of how many bytes which are missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<(u64, Ranges)>,
+    /// Of [`Why::OutOfTurn`]: writer, what it sent, and what is the next.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turn: Option<Box<(u64, u64, u64)>>,
 }
 
 /// What a program tells apart.
@@ -191,6 +202,8 @@ pub enum Why {
     Changed,
     Corrupt,
     Incomplete,
+    /// An append is not the next one of its writer.
+    OutOfTurn,
     Unsupported,
     Busy,
     /// The server stops, or was told to stop this.
@@ -214,7 +227,8 @@ impl Why {
             | Self::IsDirectory
             | Self::NotDirectory
             | Self::NotEmpty
-            | Self::Incomplete => 409,
+            | Self::Incomplete
+            | Self::OutOfTurn => 409,
             Self::Denied => 403,
             Self::NoSpace => 507,
             Self::BadName | Self::BadRequest | Self::Lost => 400,
@@ -524,7 +538,12 @@ pub struct AskSet {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtime: Option<Time>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub atime: Option<Time>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link_to: Option<Link>,
+    /// Extended attributes to set; those without a value are to be removed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub xattrs: Vec<(Link, Option<Bytes>)>,
 }
 
 /// A path below the export, written as [`path::escaped`] does.
@@ -544,7 +563,7 @@ impl<'de> Deserialize<'de> for Name {
     }
 }
 
-/// Where a link leads: any bytes, which are read by nobody here.
+/// Where a link leads, or what an attribute is called: any bytes, which are read by nobody here.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Link(pub PathBuf);
 
@@ -558,6 +577,26 @@ impl<'de> Deserialize<'de> for Link {
     fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
         let text = String::deserialize(from)?;
         path::anything(&text).map(Self).map_err(de::Error::custom)
+    }
+}
+
+/// Any bytes, written in base64.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Bytes(pub Vec<u8>);
+
+impl Serialize for Bytes {
+    fn serialize<S: Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
+        to.serialize_str(&base64::encode(&self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        let bytes = base64::decode(text.as_bytes());
+        bytes
+            .map(Self)
+            .ok_or_else(|| de::Error::custom("bytes are written in base64"))
     }
 }
 
@@ -669,6 +708,10 @@ mod tests {
             version: Version::Strong(digest),
             ..Finished::default()
         }));
+        comes_back(&Line::Xattrs(vec![(
+            Link("user.a%/b".into()),
+            Bytes(vec![0, 0xff, b'\n']),
+        )]));
         comes_back(&Line::Unread(Name("x".into()), Refusal::default()));
         comes_back(&Line::End);
     }
@@ -687,6 +730,23 @@ mod tests {
         // An answer may say more than we know.
         let line = br#"{"space":{"total_bytes":1,"free_bytes":1,"more":2}}"#;
         assert!(Line::read(line).is_ok());
+    }
+
+    #[test]
+    fn what_an_older_node_would_not_know_is_not_said_in_vain() {
+        let asked = AskSet {
+            path: Name("a".into()),
+            length: None,
+            mode: Some(0o600),
+            mtime: None,
+            atime: None,
+            link_to: None,
+            xattrs: Vec::new(),
+        };
+        assert_eq!(write(&asked), br#"{"path":"a","mode":384}"#);
+        assert!(read::<AskSet>(br#"{"path":"a","xattrs":[["user.a","!"]]}"#).is_err());
+        let none = read::<AskSet>(br#"{"path":"a","xattrs":[["user.a",null]]}"#).unwrap();
+        assert_eq!(none.xattrs, [(Link("user.a".into()), None)]);
     }
 
     #[test]
