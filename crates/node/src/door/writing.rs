@@ -5,7 +5,6 @@ use super::{
     refused,
     reply::{Lines, Reply},
 };
-use crate::guarded::Guarded;
 use godwit_core::Digest;
 use godwit_store::{
     Error, Finished, Given, How, Result, SMALL_BYTES, Store, Verified, door::words::Said,
@@ -15,7 +14,8 @@ use godwit_wire::door::{
     call::{self, Line},
     pack::{Decoder, Frame},
 };
-use hyper::body::Incoming;
+use hyper::body::{Bytes, Incoming};
+use std::{cell::RefCell, collections::VecDeque};
 
 /// `write`: a pack of small files; each is published, or not, by itself.
 pub(super) fn pack(mut asked: Asked<'_>) {
@@ -23,60 +23,134 @@ pub(super) fn pack(mut asked: Asked<'_>) {
         return asked.reply.refuse(refusal);
     }
     // What became of each is told when all has come: until then nobody listens.
-    let mut verdicts = Vec::new();
-    let taken = take(
-        &asked.reply,
-        &mut asked.body,
-        &asked.known.dir,
-        &mut verdicts,
+    let verdicts = RefCell::new(Verdicts::default());
+    let mut files = Files {
+        reply: &asked.reply,
+        body: &mut asked.body,
+        held: Bytes::new(),
+        decoder: Decoder::new(),
+        coming: None,
+        is_cut: None,
+    };
+    // The store is given them as they come, and takes several at once where that is cheaper.
+    let written = asked.known.dir.write_small(
+        &mut || files.next(&mut verdicts.borrow_mut()),
+        &mut |_, finished| verdicts.borrow_mut().tell(finished),
     );
+    let taken = files.is_cut.map_or(written, Err);
     let mut lines: Lines = asked.reply.lines();
-    let told = verdicts.iter().try_for_each(|verdict| lines.say(verdict));
+    let told = verdicts.into_inner().lines();
+    let told = told.iter().try_for_each(|line| lines.say(line));
     lines.end(taken.and(told).map_err(|error| refused(&error)));
 }
 
-fn take(reply: &Reply, body: &mut Incoming, dir: &Guarded, verdicts: &mut Vec<Line>) -> Result<()> {
-    let (mut decoder, mut coming) = (Decoder::new(), None::<Coming>);
-    while let Some(bytes) = reply.more(body)? {
-        let mut input = &bytes[..];
-        while !input.is_empty() {
-            let (taken, frame) = decoder.next(input).map_err(|error| broke(&error))?;
+/// What became of files, in the order in which they came.
+#[derive(Default)]
+struct Verdicts {
+    /// `None`: nothing yet.
+    lines: Vec<Option<Line>>,
+    /// How those were verified of which nothing is told yet, and which they are.
+    open: VecDeque<(usize, Verified)>,
+}
+
+impl Verdicts {
+    fn expect(&mut self, verified: Verified) {
+        self.open.push_back((self.lines.len(), verified));
+        self.lines.push(None);
+    }
+
+    fn refuse(&mut self, error: &Error) {
+        self.lines.push(Some(Line::Refused(refused(error))));
+    }
+
+    fn tell(&mut self, finished: Result<Finished>) {
+        let (nth, verified) = self.open.pop_front().expect("each file is told once");
+        self.lines[nth] = Some(match finished {
+            Ok(finished) => {
+                let finished = Finished {
+                    verified,
+                    ..finished
+                };
+                Line::Finished(finished.say())
+            }
+            Err(error) => Line::Refused(refused(&error)),
+        });
+    }
+
+    /// Returns what is told: nothing behind a file of which nothing is known.
+    fn lines(self) -> Vec<Line> {
+        self.lines.into_iter().map_while(|line| line).collect()
+    }
+}
+
+/// A pack of small files, as it comes.
+struct Files<'a> {
+    reply: &'a Reply,
+    body: &'a mut Incoming,
+    /// What came and was not looked at yet.
+    held: Bytes,
+    decoder: Decoder,
+    coming: Option<Coming>,
+    /// What ended it before its end.
+    is_cut: Option<Error>,
+}
+
+impl Files<'_> {
+    /// Returns the next file that may be written.
+    fn next(&mut self, verdicts: &mut Verdicts) -> Option<Given> {
+        while self.is_cut.is_none() {
+            let next = self.next_whole(verdicts.lines.len());
+            match next.map(|whole| whole.map(Coming::given)) {
+                Ok(Some(Ok((given, verified)))) => {
+                    verdicts.expect(verified);
+                    return Some(given);
+                }
+                Ok(Some(Err(error))) => verdicts.refuse(&error),
+                Ok(None) => return None,
+                Err(error) => self.is_cut = Some(error),
+            }
+        }
+        None
+    }
+
+    /// Reads to the end of the next file, or of the pack.
+    fn next_whole(&mut self, before: usize) -> Result<Option<Coming>> {
+        let bad = |what| Err(broke(&wire::Error::BadPack(what)));
+        loop {
+            if self.held.is_empty() {
+                match self.reply.more(self.body)? {
+                    Some(bytes) => self.held = bytes,
+                    None if self.decoder.is_over() && self.coming.is_none() => return Ok(None),
+                    None => return bad("it has no end"),
+                }
+            }
+            let (taken, frame) = self
+                .decoder
+                .next(&self.held)
+                .map_err(|error| broke(&error))?;
             match frame {
                 Some(Frame::File(_, text)) => {
                     let head: call::Given =
                         call::read(text.as_bytes()).map_err(|error| broke(&error))?;
-                    if head.size > SMALL_BYTES || verdicts.len() >= FILES_MAX {
-                        return Err(broke(&wire::Error::BadPack(
-                            "more than small files, or too many",
-                        )));
+                    if head.size > SMALL_BYTES || before >= FILES_MAX {
+                        return bad("more than small files, or too many");
                     }
-                    if coming.is_some() {
-                        return Err(broke(&wire::Error::BadPack(
-                            "a file begins before the last is whole",
-                        )));
+                    if self.coming.is_some() {
+                        return bad("a file begins before the last is whole");
                     }
-                    coming = Some(Coming::new(head));
+                    self.coming = Some(Coming::new(head));
                 }
-                Some(Frame::Data(offset, bytes)) => {
-                    let file = coming
-                        .as_mut()
-                        .ok_or_else(|| broke(&wire::Error::BadPack("bytes of no file")))?;
-                    file.add(offset, bytes)?;
-                }
+                Some(Frame::Data(offset, bytes)) => match &mut self.coming {
+                    Some(file) => file.add(offset, bytes)?,
+                    None => return bad("bytes of no file"),
+                },
                 Some(Frame::Leaf(..) | Frame::End(..) | Frame::Last(_)) | None => {}
             }
-            if let Some(whole) = coming.take_if(|file| file.is_whole()) {
-                verdicts.push(match whole.write(dir) {
-                    Ok(finished) => Line::Finished(finished.say()),
-                    Err(error) => Line::Refused(refused(&error)),
-                });
+            self.held = self.held.slice(taken..);
+            if let Some(whole) = self.coming.take_if(|file| file.is_whole()) {
+                return Ok(Some(whole));
             }
-            input = &input[taken..];
         }
-    }
-    match decoder.is_over() && coming.is_none() {
-        true => Ok(()),
-        false => Err(broke(&wire::Error::BadPack("it has no end"))),
     }
 }
 
@@ -109,7 +183,8 @@ impl Coming {
         self.bytes.len() as u64 == self.head.size
     }
 
-    fn write(self, dir: &Guarded) -> Result<Finished> {
+    /// Returns what is to be written, and how it was verified.
+    fn given(self) -> Result<(Given, Verified)> {
         let path = self.head.path.0;
         let mut verified = Verified::SizeOnly;
         if let Some(call::Text(said)) = &self.head.digest {
@@ -123,22 +198,14 @@ impl Coming {
             }
             verified = Verified::By(said.algorithm());
         }
-        let mut next = Some(Given {
+        let given = Given {
             path,
             bytes: self.bytes,
             how: How::heard(self.head.how),
             mtime: self.head.mtime.map(|time| time.0),
             mode: self.head.mode,
-        });
-        let mut written = None;
-        dir.write_small(&mut || next.take(), &mut |_, finished| {
-            written = Some(finished)
-        })?;
-        let finished = written.expect("each file is told once")?;
-        Ok(Finished {
-            verified,
-            ..finished
-        })
+        };
+        Ok((given, verified))
     }
 }
 

@@ -1,0 +1,271 @@
+//! Appending through the door: once, whatever becomes of the answer; and extended attributes.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Scratch, Served};
+use godwit_core::Url;
+use godwit_store::{
+    Error, Finished, Given, How, RemoteOptions, Result, Set, Store, Trust, Whole, Write,
+    channel::Cancel, door::Door,
+};
+use godwit_trust::{
+    Authorities, Credential,
+    lab::{Ca, Issue, write_pair},
+};
+use std::{
+    io::{Read as _, Write as _},
+    net::{Shutdown, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    thread,
+    time::Duration,
+};
+
+/// A node with a certificate of its host, and what stands between it and its clients.
+struct Lab {
+    scratch: Scratch,
+    ca: Ca,
+    served: Served,
+}
+
+impl Lab {
+    fn new(settings: &[(&'static str, &str)]) -> Self {
+        let scratch = Scratch::new();
+        let day = Duration::from_secs(86_400);
+        let home = scratch.path().join("ca");
+        let ca = Ca::init(&home, "/O=Lab/CN=Lab CA", day, Default::default()).unwrap();
+        let host = ca.issue(&Issue::host(&["localhost", "127.0.0.1"])).unwrap();
+        let path = |name: &str| scratch.path().join(name);
+        write_pair(&host, &path("host.pem"), &path("hostkey.pem")).unwrap();
+        let text = |name: &str| path(name).display().to_string();
+        let (cert, key) = (text("host.pem"), text("hostkey.pem"));
+        let authorities = ca.certificates().display().to_string();
+        let mut all = vec![
+            ("https.listen", "127.0.0.1:0"),
+            ("trust.certificate", &*cert),
+            ("trust.key", &*key),
+            ("trust.authorities", &*authorities),
+        ];
+        all.extend(settings);
+        let served = Served::with(&all);
+        Self {
+            scratch,
+            ca,
+            served,
+        }
+    }
+
+    fn port(&self) -> u16 {
+        self.served.node().addresses().https[0].port()
+    }
+
+    /// A client that comes by a port of this machine.
+    fn door(&self, port: u16) -> Door {
+        let url: Url = format!("godwit://localhost:{port}/").parse().unwrap();
+        let options = RemoteOptions {
+            trust: Trust {
+                credential: Some(Credential::nobody()),
+                authorities: Some(Authorities::in_dir(&self.ca.certificates()).unwrap()),
+                ..Trust::default()
+            },
+            ..RemoteOptions::new(Cancel::new().unwrap())
+        };
+        Door::open(&url, &options).unwrap()
+    }
+}
+
+/// A way to the node on which one answer can be lost.
+struct Way {
+    port: u16,
+    /// The next bytes from the node do not arrive, and the connection is over.
+    loses_answer: Arc<AtomicBool>,
+}
+
+impl Way {
+    fn to(node: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let loses_answer = Arc::new(AtomicBool::new(false));
+        let loses = Arc::clone(&loses_answer);
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let (client, node) = (client.unwrap(), TcpStream::connect(("127.0.0.1", node)));
+                let node = node.unwrap();
+                let never = Arc::new(AtomicBool::new(false));
+                for (from, to, loses) in [(&client, &node, &never), (&node, &client, &loses)] {
+                    let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    let loses = Arc::clone(loses);
+                    thread::spawn(move || pump(from, to, &loses));
+                }
+            }
+        });
+        Self { port, loses_answer }
+    }
+}
+
+fn pump(mut from: TcpStream, mut to: TcpStream, loses: &AtomicBool) {
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(len @ 1..) = from.read(&mut buffer) {
+        if loses.swap(false, SeqCst) || to.write_all(&buffer[..len]).is_err() {
+            break;
+        }
+    }
+    for end in [from, to] {
+        let _ = end.shutdown(Shutdown::Both);
+    }
+}
+
+fn given(path: &str, (writer, seq): (u64, u64)) -> Given {
+    Given {
+        path: path.into(),
+        bytes: format!("{writer}.{seq} ").into(),
+        how: How::Append { writer, seq },
+        mtime: None,
+        mode: None,
+    }
+}
+
+fn append(door: &Door, given: Given) -> Result<Finished> {
+    let (mut next, mut told) = (Some(given), None);
+    door.write_small(&mut || next.take(), &mut |_, finished| {
+        told = Some(finished)
+    })?;
+    told.unwrap()
+}
+
+fn append_slowly(door: &Door, given: &Given) -> Result<Finished> {
+    let write = Write {
+        how: given.how.clone(),
+        ..Write::default()
+    };
+    let sink = door.write(&given.path, &write)?;
+    sink.put(godwit_core::Block {
+        offset: 0,
+        bytes: &given.bytes,
+    })?;
+    sink.finish(&Whole::default())
+}
+
+#[test]
+fn an_append_whose_answer_is_lost_is_there_once() {
+    let lab = Lab::new(&[]);
+    let way = Way::to(lab.port());
+    let door = lab.door(way.port);
+    assert!(door.can().unwrap().append);
+    let mut all = String::new();
+    for seq in 1..=4 {
+        let part = given("log", (1, seq));
+        all += str::from_utf8(&part.bytes).unwrap();
+        way.loses_answer.store(true, SeqCst);
+        let lost = append(&door, part.clone()).unwrap_err();
+        assert!(matches!(lost, Error::Lost { .. }), "{lost}");
+        // The node did it, or did not; whoever asks again need not know.
+        append(&door, part.clone()).unwrap();
+        append_slowly(&door, &part).unwrap();
+        assert_eq!(lab.served.bytes("log"), all.as_bytes());
+    }
+    // Another client, as after a kill; and what is out of turn.
+    let other = lab.door(lab.port());
+    append(&other, given("log", (1, 4))).unwrap();
+    let gap = append(&other, given("log", (1, 6))).unwrap_err();
+    let Error::OutOfTurn {
+        writer: 1,
+        seq: 6,
+        expected: 5,
+        ..
+    } = gap
+    else {
+        panic!("{gap}");
+    };
+    assert_eq!(lab.served.bytes("log"), all.as_bytes());
+}
+
+#[test]
+fn a_pack_of_appends_that_was_cut_goes_on_where_it_was() {
+    let lab = Lab::new(&[]);
+    let way = Way::to(lab.port());
+    let door = lab.door(way.port);
+    assert!(door.can().unwrap().append);
+    let numbers = (1..=100).flat_map(|seq| (0..3).map(move |writer| (writer, seq)));
+    let sent: Vec<Given> = numbers.map(|number| given("log", number)).collect();
+    let write = || {
+        let (mut next, mut done) = (sent.iter().cloned(), 0);
+        let written = door.write_small(&mut || next.next(), &mut |_, finished| {
+            done += usize::from(finished.is_ok());
+        });
+        written.map(|()| done)
+    };
+    way.loses_answer.store(true, SeqCst);
+    assert!(write().is_err());
+    for _ in 0..2 {
+        assert_eq!(write().unwrap(), sent.len());
+    }
+    let all: Vec<u8> = sent.iter().flat_map(|given| given.bytes.clone()).collect();
+    assert_eq!(
+        String::from_utf8(lab.served.bytes("log")),
+        String::from_utf8(all)
+    );
+}
+
+#[test]
+fn rights_are_asked_for_each_of_a_pack() {
+    let rights = Scratch::new();
+    let file = rights.path().join("rights.toml");
+    let rules = r#"
+        rule = [
+            { who = "anyone", never = "all", under = "/closed" },
+            { who = "anyone", may = ["read", "list"], under = "/read" },
+            { who = "anyone", may = ["read", "list", "create", "write"], under = "/open" },
+        ]
+    "#;
+    std::fs::write(&file, rules).unwrap();
+    let file = file.display().to_string();
+    let lab = Lab::new(&[("node.rights", &file), ("anonymous.access", "write")]);
+    for path in ["closed/log", "read/log", "open/log"] {
+        let path = lab.served.file(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, b"").unwrap();
+    }
+    let door = lab.door(lab.port());
+    let sent = [
+        given("closed/log", (1, 1)),
+        given("open/log", (1, 1)),
+        given("open/log", (1, 2)),
+        given("read/log", (1, 1)),
+        given("open/log", (1, 3)),
+        given("closed/log", (1, 2)),
+    ];
+    let (mut next, mut told) = (sent.iter().cloned(), Vec::new());
+    door.write_small(&mut || next.next(), &mut |path, finished| {
+        assert_eq!(path, sent[told.len()].path);
+        told.push(finished.is_ok());
+    })
+    .unwrap();
+    assert_eq!(told, [false, true, true, false, true, false]);
+    assert_eq!(lab.served.bytes("open/log"), b"1.1 1.2 1.3 ");
+    for path in ["closed/log", "read/log"] {
+        assert_eq!(lab.served.bytes(path), b"");
+    }
+    // Attributes are read by who may read, and set by who may write.
+    if !door.can().unwrap().xattrs {
+        eprintln!(
+            "skipped: the file system of {} has no extended attributes",
+            lab.scratch.path().display()
+        );
+        return;
+    }
+    let set = Set {
+        xattrs: [("user.a".into(), Some(b"1".to_vec()))].into(),
+        ..Set::default()
+    };
+    let may = |path: &str| {
+        let set = door.set(path.as_ref(), &set).is_ok();
+        (set, door.xattrs(path.as_ref()).is_ok())
+    };
+    assert_eq!(may("open/log"), (true, true));
+    assert_eq!(may("read/log"), (false, true));
+    assert_eq!(may("closed/log"), (false, false));
+}
