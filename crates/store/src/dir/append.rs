@@ -451,11 +451,14 @@ impl Opened {
 
     fn of_ledger(&self, error: io::Error) -> Error {
         match error.kind() {
-            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Error::Denied {
-                path: self.path.clone(),
-                said: "what is appended is recorded beside it, and nothing can be written there"
-                    .into(),
-            },
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                let closed =
+                    "what is appended is recorded beside it, and nothing can be written there";
+                Error::Denied {
+                    path: self.path.clone(),
+                    said: error.get_ref().map_or(closed.into(), ToString::to_string),
+                }
+            }
             _ => self.failed(error),
         }
     }

@@ -92,6 +92,14 @@ impl Ledger {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(e),
         };
+        let own = sys::meta(&file)?;
+        if own.kind != sys::Kind::File {
+            return Ok(None);
+        }
+        if !may_be_believed(&own, meta, sys::user_id()) {
+            let why = "the record of its appends is of somebody who may not write to it";
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
         let Some((header, cells)) = read_top(&file)? else {
             return Ok(None);
         };
@@ -215,6 +223,13 @@ impl Ledger {
         let slot = Slot { turn, used_at };
         self.file.write_all_at(&slot.encode(at), at)
     }
+}
+
+/// Tells whether a ledger can only be of somebody who may write to the file: by what it says a file is
+/// cut, and whoever may make names in its directory could say anything.
+fn may_be_believed(ledger: &Meta, file: &Meta, us: u32) -> bool {
+    let of_group = file.mode & 0o020 != 0 && ledger.gid == file.gid;
+    ledger.uid == file.uid || ledger.uid == us || of_group || file.mode & 0o002 != 0
 }
 
 fn full() -> io::Error {
@@ -589,6 +604,38 @@ mod tests {
             assert_eq!(Intent::decode(&bad, 1), None, "byte {at}");
         }
         assert_eq!(Intent::decode(&[0; CELL_BYTES], 0), None);
+    }
+
+    #[test]
+    fn only_who_may_write_to_a_file_is_believed() {
+        let meta = |uid, gid, mode| Meta {
+            kind: sys::Kind::File,
+            size: 0,
+            mode,
+            uid,
+            gid,
+            mtime: Duration::ZERO,
+            ctime: Duration::ZERO,
+            device: 1,
+            inode: 2,
+            links: 1,
+        };
+        let is = |ledger: (u32, u32), file: (u32, u32, u32)| {
+            let (of_ledger, of_file) = (
+                meta(ledger.0, ledger.1, 0o600),
+                meta(file.0, file.1, file.2),
+            );
+            may_be_believed(&of_ledger, &of_file, 7)
+        };
+        assert!(is((1, 1), (1, 5, 0o644)), "its owner");
+        assert!(is((7, 1), (1, 5, 0o644)), "we");
+        assert!(is((2, 5), (1, 5, 0o664)), "one of its group");
+        assert!(is((2, 2), (1, 5, 0o666)), "anybody");
+        assert!(
+            !is((2, 5), (1, 5, 0o644)),
+            "one of the group, who may only read"
+        );
+        assert!(!is((2, 2), (1, 5, 0o664)), "one of another group");
     }
 
     #[test]

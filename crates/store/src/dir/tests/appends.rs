@@ -39,7 +39,7 @@ fn bytes_of(steps: usize) -> Vec<u8> {
 }
 
 /// Appends all, also what was appended before; calls `on` after each step.
-fn append_all(dir: &Dir, mut on: impl FnMut(usize)) {
+fn all_appended(dir: &Dir, mut on: impl FnMut(usize)) {
     for (i, step) in STEPS.iter().enumerate() {
         let mut next = step.iter().copied().map(given);
         dir.write_small(&mut || next.next(), &mut |_, finished| {
@@ -58,7 +58,7 @@ fn child() {
     };
     let acked = std::env::var_os("GODWIT_ACKED").unwrap();
     let dir = Dir::open(Path::new(&root), "tester", Opener::Myself).unwrap();
-    append_all(&dir, |steps| fs::write(&acked, steps.to_string()).unwrap());
+    all_appended(&dir, |steps| fs::write(&acked, steps.to_string()).unwrap());
 }
 
 /// A directory that somebody died in, what they were told before, and what a disk has of it.
@@ -113,7 +113,7 @@ impl Dead {
         );
         let ledger = self.ledger().map(|name| self.place.0.join(name));
         let of_ledger = ledger.as_ref().map(|path| fs::read(path).unwrap());
-        append_all(&self.place.dir(), |_| {});
+        all_appended(&self.place.dir(), |_| {});
         assert!(self.place.bytes("log") == all_of_them(), "{what}");
         // Once more, and somebody else first.
         fs::write(self.place.0.join("log"), before).unwrap();
@@ -127,7 +127,7 @@ impl Dead {
             let told = &mut |_, finished: Result<Finished>| drop(finished.unwrap());
             dir.write_small(&mut || next.take(), told).unwrap();
         }
-        append_all(&dir, |_| {});
+        all_appended(&dir, |_| {});
         let (all, other) = (self.place.bytes("log"), part(3, 1));
         let at = all.windows(4).position(|text| text == b"3.1:").unwrap();
         let without = [&all[..at], &all[at + other.len()..]].concat();
@@ -206,36 +206,45 @@ fn mixtures(mut synced: Vec<u8>, written: &[u8]) -> Vec<Vec<u8>> {
     (0..1 << differ.len()).map(mixture).collect()
 }
 
+/// Whatever reached the disk before the power was cut, all is there once in the end.
+fn goes_on_without_power(dead: &Dead, what: &str) {
+    let on_disk = |name: &str| fs::read(dead.disk.0.join(name)).unwrap_or_default();
+    let (log, ledger) = (dead.place.0.join("log"), dead.ledger());
+    // A file grows as its blocks come to the disk: its end may be zeros or not there at all.
+    let (synced, written) = (on_disk("log"), fs::read(&log).unwrap());
+    let half = (synced.len() + written.len()) / 2;
+    let mut zeros = synced.clone();
+    zeros.resize(written.len(), 0);
+    let logs = [synced, written[..half].to_vec(), zeros, written];
+    let ledgers = match &ledger {
+        Some(name) => {
+            let written = fs::read(dead.place.0.join(name)).unwrap();
+            mixtures(on_disk(name), &written)
+        }
+        None => vec![Vec::new()],
+    };
+    for (i, bytes) in logs.iter().enumerate() {
+        for (j, of_ledger) in ledgers.iter().enumerate() {
+            fs::write(&log, bytes).unwrap();
+            match (&ledger, dead.ledger()) {
+                (Some(name), _) => fs::write(dead.place.0.join(name), of_ledger).unwrap(),
+                (None, Some(later)) => fs::remove_file(dead.place.0.join(later)).unwrap(),
+                (None, None) => {}
+            }
+            dead.goes_on(&format!("{what}, bytes {i}, ledger {j}"));
+        }
+    }
+}
+
 #[test]
 fn append_is_there_once_after_a_power_cut_at_every_point() {
     for point in POINTS {
-        let dead = Dead::at(point);
-        let on_disk = |name: &str| fs::read(dead.disk.0.join(name)).unwrap_or_default();
-        let (log, ledger) = (dead.place.0.join("log"), dead.ledger());
-        // A file grows as its blocks come to the disk: its end may be zeros or not there at all.
-        let (synced, written) = (on_disk("log"), fs::read(&log).unwrap());
-        let half = (synced.len() + written.len()) / 2;
-        let mut zeros = synced.clone();
-        zeros.resize(written.len(), 0);
-        let logs = [synced, written[..half].to_vec(), zeros, written];
-        let ledgers = match &ledger {
-            Some(name) => {
-                let written = fs::read(dead.place.0.join(name)).unwrap();
-                mixtures(on_disk(name), &written)
-            }
-            None => vec![Vec::new()],
-        };
-        for (i, bytes) in logs.iter().enumerate() {
-            for (j, of_ledger) in ledgers.iter().enumerate() {
-                fs::write(&log, bytes).unwrap();
-                match (&ledger, dead.ledger()) {
-                    (Some(name), _) => fs::write(dead.place.0.join(name), of_ledger).unwrap(),
-                    (None, Some(later)) => fs::remove_file(dead.place.0.join(later)).unwrap(),
-                    (None, None) => {}
-                }
-                dead.goes_on(&format!("{point}, bytes {i}, ledger {j}"));
-            }
-        }
+        goes_on_without_power(&Dead::at(point), point);
+    }
+    // What was killed and settled by another is told to be done by them: it must be as safe.
+    for later in ["append.settled", "append.said:1", "append.bytes-written:1"] {
+        let dead = Dead::at("append.bytes-written:2").again(later);
+        goes_on_without_power(&dead, &format!("killed, and then at {later}"));
     }
 }
 
@@ -268,13 +277,13 @@ fn append_keeps_identities_apart() {
     let other = Dir::open(&place.0, "other", Opener::Myself).unwrap();
     for (dir, text) in [(place.dir(), b"mine "), (other, b"thine")] {
         for _ in 0..2 {
-            append_text(&dir, (1, 1), text).unwrap();
+            text_appended(&dir, (1, 1), text).unwrap();
         }
     }
     assert_eq!(place.bytes("log"), b"mine thine");
 }
 
-fn append_text(dir: &Dir, (writer, seq): (u64, u64), text: &[u8]) -> Result<Finished> {
+fn text_appended(dir: &Dir, (writer, seq): (u64, u64), text: &[u8]) -> Result<Finished> {
     let mut next = Some(Given {
         bytes: text.into(),
         ..given((writer, seq))
@@ -297,10 +306,10 @@ fn append_spares_what_others_have_written_behind() {
             .open(place.0.join("log"));
         file.unwrap().write_all(text).unwrap();
     };
-    append_text(&dir, (1, 1), b"a").unwrap();
+    text_appended(&dir, (1, 1), b"a").unwrap();
     others(b"others ");
-    append_text(&dir, (1, 2), b"b").unwrap();
-    append_text(&dir, (1, 2), b"b").unwrap();
+    text_appended(&dir, (1, 2), b"b").unwrap();
+    text_appended(&dir, (1, 2), b"b").unwrap();
     assert_eq!(place.bytes("log"), b"aothers b");
     // Somebody died before a byte of theirs came, and others wrote more than that.
     let dead = Dead::at("append.intended:2");
@@ -310,7 +319,7 @@ fn append_spares_what_others_have_written_behind() {
         .open(dead.place.0.join("log"));
     let long = noise(30_000, 5);
     file.unwrap().write_all(&long).unwrap();
-    append_all(&dead.place.dir(), |_| {});
+    all_appended(&dead.place.dir(), |_| {});
     let all = dead.place.bytes("log");
     assert!(all.starts_with(&[before.clone(), long.clone()].concat()));
     let without = [&all[..before.len()], &all[before.len() + long.len()..]].concat();
@@ -329,7 +338,7 @@ fn append_with_a_number_and_without_do_not_tear_each_other() {
     };
     let sink = dir.write(p("log"), &write).unwrap();
     put(&*sink, 0, b"plain ");
-    append_text(&dir, (9, 1), b"numbered ").unwrap();
+    text_appended(&dir, (9, 1), b"numbered ").unwrap();
     put(&*sink, 6, b"again");
     sink.finish(&Whole::default()).unwrap();
     let all = [&before[..], b"plain numbered again"].concat();
@@ -340,11 +349,11 @@ fn append_with_a_number_and_without_do_not_tear_each_other() {
 fn append_waits_for_whoever_has_the_file_locked() {
     let place = Scratch::new();
     let dir = place.dir();
-    append_text(&dir, (1, 1), b"a").unwrap();
+    text_appended(&dir, (1, 1), b"a").unwrap();
     let file = fs::File::open(place.0.join("log")).unwrap();
     assert!(sys::try_lock(&file).unwrap());
     std::thread::scope(|scope| {
-        let next = scope.spawn(|| append_text(&dir, (1, 2), b"b"));
+        let next = scope.spawn(|| text_appended(&dir, (1, 2), b"b"));
         let waits = || !next.is_finished();
         // It must not have been appended, however long that lasts.
         for _ in 0..20 {
@@ -366,7 +375,7 @@ fn append_by_many_processes_loses_nothing() {
         let writer: u64 = std::env::var("GODWIT_WRITER").unwrap().parse().unwrap();
         let dir = Dir::open(Path::new(&root), "tester", Opener::Myself).unwrap();
         for seq in 1..=EACH {
-            append_text(&dir, (writer, seq), format!("{writer} {seq}\n").as_bytes()).unwrap();
+            text_appended(&dir, (writer, seq), format!("{writer} {seq}\n").as_bytes()).unwrap();
         }
         return;
     }
@@ -405,7 +414,7 @@ fn append_leaves_a_ledger_that_goes_with_the_file() {
         let names = names.map(|e| e.unwrap().file_name().into_string().unwrap());
         names.filter(|name| name.ends_with(".seqs")).count()
     };
-    append_text(&dir, (1, 1), b"a").unwrap();
+    text_appended(&dir, (1, 1), b"a").unwrap();
     assert_eq!(ledgers(""), 1);
     let mut listed = Vec::new();
     dir.list(p(""), &mut |entry| {
@@ -451,9 +460,9 @@ fn is_ledger_name(name: &OsStr) -> bool {
 fn append_ledgers_of_files_that_are_gone_are_swept() {
     let place = Scratch::new();
     let dir = place.dir();
-    append_text(&dir, (1, 1), b"a").unwrap();
+    text_appended(&dir, (1, 1), b"a").unwrap();
     assert_eq!(dir.sweep(Duration::ZERO).unwrap(), 0, "its file is there");
-    append_text(&dir, (1, 1), b"a").unwrap();
+    text_appended(&dir, (1, 1), b"a").unwrap();
     assert_eq!(place.bytes("log"), b"a");
     fs::remove_file(place.0.join("log")).unwrap();
     assert_eq!(dir.sweep(Duration::from_secs(3600)).unwrap(), 0, "too soon");
@@ -467,8 +476,8 @@ fn append_ledgers_of_files_that_are_gone_are_swept() {
 fn append_believes_no_ledger_of_another_file() {
     let place = Scratch::new();
     let dir = place.dir();
-    append_text(&dir, (1, 1), b"a").unwrap();
-    append_text(&dir, (1, 2), b"b").unwrap();
+    text_appended(&dir, (1, 1), b"a").unwrap();
+    text_appended(&dir, (1, 2), b"b").unwrap();
     let name = place
         .names()
         .into_iter()
@@ -480,7 +489,7 @@ fn append_believes_no_ledger_of_another_file() {
         let mut bad = good.clone();
         bad[at] ^= 1;
         fs::write(&ledger, &bad).unwrap();
-        let next = append_text(&dir, (1, 3), b"c");
+        let next = text_appended(&dir, (1, 3), b"c");
         assert!(
             matches!(next, Err(Error::OutOfTurn { .. })),
             "{what}: {next:?}"
@@ -488,10 +497,34 @@ fn append_believes_no_ledger_of_another_file() {
     }
     for rubbish in [&b""[..], b"x", &[0xff; 20_000]] {
         fs::write(&ledger, rubbish).unwrap();
-        append_text(&dir, (1, 1), b"!").unwrap();
-        append_text(&dir, (1, 1), b"!").unwrap();
+        text_appended(&dir, (1, 1), b"!").unwrap();
+        text_appended(&dir, (1, 1), b"!").unwrap();
     }
     assert_eq!(place.bytes("log"), b"ab!!!");
+}
+
+/// Whoever may make names beside a file of somebody else cannot have it cut.
+#[test]
+fn append_believes_no_ledger_of_who_may_not_write() {
+    let place = Scratch::new();
+    if fs::metadata(&place.0).unwrap().uid() != 0 {
+        eprintln!("skipped: only root can make files of others");
+        return;
+    }
+    let dir = place.dir();
+    text_appended(&dir, (1, 1), b"a").unwrap();
+    let ledger = place
+        .names()
+        .into_iter()
+        .find(|name| name.ends_with(".seqs"));
+    let ledger = place.0.join(ledger.unwrap());
+    std::os::unix::fs::chown(&ledger, Some(65_534), Some(65_534)).unwrap();
+    let refused = text_appended(&dir, (1, 2), b"b").unwrap_err();
+    assert!(matches!(refused, Error::Denied { .. }), "{refused}");
+    // Who may write to the file may.
+    fs::set_permissions(place.0.join("log"), fs::Permissions::from_mode(0o666)).unwrap();
+    text_appended(&dir, (1, 2), b"b").unwrap();
+    assert_eq!(place.bytes("log"), b"ab");
 }
 
 /// Of a ledger whose numbers were made up nothing is believed that the file does not say too.
@@ -511,7 +544,7 @@ fn append_takes_any_ledger_without_harm() {
             bad[at] = (state >> 40) as u8;
         }
         fs::write(&ledger, &bad).unwrap();
-        let _ = append_text(&dead.place.dir(), (1, 1), &part(1, 1));
+        let _ = text_appended(&dead.place.dir(), (1, 1), &part(1, 1));
         assert!(dead.place.bytes("log").starts_with(&before));
         fs::write(dead.place.0.join("log"), &before).unwrap();
     }
@@ -546,14 +579,14 @@ fn append_is_refused_where_nothing_can_be_recorded() {
     }
     let root = PathBuf::from(std::env::var_os("GODWIT_CLOSED").unwrap());
     let dir = Dir::open(&root, "tester", Opener::Myself).unwrap();
-    let refused = append_text(&dir, (1, 1), b"b").unwrap_err();
+    let refused = text_appended(&dir, (1, 1), b"b").unwrap_err();
     assert!(matches!(refused, Error::Denied { .. }), "{refused}");
     assert!(
         refused.to_string().contains("recorded beside it"),
         "{refused}"
     );
     // Without a number nothing has to be.
-    append_text(&dir, (0, 0), b"!").unwrap();
+    text_appended(&dir, (0, 0), b"!").unwrap();
 }
 
 /// Whoever adds a point adds it to the tests.
