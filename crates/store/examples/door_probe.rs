@@ -19,12 +19,15 @@ use std::{
     time::Instant,
 };
 
+/// Asks, with ranges of this seed, and returns the seconds.
+type Ask = dyn Fn(&Door, u64) -> f64;
+
 fn main() {
     let words: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let url: Url = words.first().expect("a URL").parse().unwrap();
     let path = url.as_path().strip_prefix("/").unwrap().to_path_buf();
-    let ask: Box<dyn Fn(&Door, u64) -> f64> = match words[1..] {
+    let ask: Box<Ask> = match words[1..] {
         ["read", local, ranges, bytes, streams] => {
             let local = File::open(local).unwrap();
             let (ranges, bytes): (u64, u64) = (ranges.parse().unwrap(), bytes.parse().unwrap());
