@@ -40,10 +40,6 @@ pub(super) fn answer(
     let (head, body) = request.into_parts();
     let (method, target) = (head.method.clone(), head.uri.path().to_owned());
     tracing::debug!(%method, target, "asked");
-    if head.uri.scheme().is_some() || !target.starts_with('/') {
-        let why = "a target begins with a slash; this is no proxy";
-        return reply.refuse(said(Why::BadRequest, why.into()));
-    }
     if let (&Method::GET | &Method::HEAD, Some(answer)) = (&method, health::answer(door, &target)) {
         return reply.whole(answer);
     }
@@ -219,7 +215,7 @@ impl Asked<'_> {
 /// Reads a body of JSON; what has none asks for nothing in particular.
 pub(super) fn read<T: DeserializeOwned>(reply: &Reply, body: &mut Incoming) -> Result<T, Refusal> {
     let mut text = Vec::new();
-    while let Some(bytes) = reply.more(body).map_err(|e| refused(&e))? {
+    while let Some(bytes) = reply.more_of_call(body).map_err(|e| refused(&e))? {
         if text.len() + bytes.len() > LINE_BYTES_MAX {
             let why = format!("what is asked is longer than {LINE_BYTES_MAX} bytes");
             return Err(said(Why::BadRequest, why));

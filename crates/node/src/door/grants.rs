@@ -39,7 +39,9 @@ impl Grants {
             until: Instant::now() + lasts.min(LONGEST),
         };
         let mut grants = self.all();
-        if grants.len() >= GRANTS_MAX {
+        let is_theirs = |granted: &&Granted| granted.by.owner() == by.owner();
+        let theirs = grants.values().filter(is_theirs).count();
+        if grants.len() >= GRANTS_MAX || theirs >= GRANTS_EACH_MAX {
             return Err(said(Why::Busy, "too many grants are out".into()));
         }
         grants.insert(secret.clone(), granted);
@@ -73,3 +75,5 @@ impl Grants {
 
 const LONGEST: Duration = Duration::from_secs(6 * 3600);
 const GRANTS_MAX: usize = 100_000;
+/// Of one person, so that nobody takes those of all.
+const GRANTS_EACH_MAX: usize = 10_000;

@@ -6,6 +6,7 @@
 
 mod calls;
 mod grants;
+mod heads;
 mod health;
 mod opening;
 mod parked;
@@ -15,6 +16,7 @@ mod relay;
 mod reply;
 mod uploads;
 mod via;
+mod watched;
 mod writing;
 
 use crate::{
@@ -26,7 +28,7 @@ use crate::{
     metrics::Counted,
     trust::MAPPED,
 };
-use godwit_store::door::{Failed, Sent, Tls, words::refusal};
+use godwit_store::door::{Failed, Tls, words::refusal};
 use godwit_sys::why;
 use godwit_trust::{
     Identity,
@@ -38,7 +40,13 @@ use godwit_wire::door::{
     park,
 };
 use grants::Grants;
-use hyper::{Method, Request, Response, body::Incoming, server::conn::http1, service::service_fn};
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::Incoming,
+    header::{CONNECTION, HeaderValue},
+    server::conn::http1,
+    service::service_fn,
+};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use opening::Opening;
 use relay::Relay;
@@ -66,6 +74,7 @@ use tokio::{
 };
 use uploads::Uploads;
 use via::Via;
+use watched::{Answer, Seen, Watched};
 
 /// What all connections share.
 #[derive(Debug)]
@@ -268,21 +277,26 @@ where
 {
     let visitor = Arc::new(door.visitor(tls.ssl(), peer));
     let mut draining = stay.draining.clone();
-    // From the end of an answer to the end of the next headers: hyper does not tell whether somebody
-    // has not begun to ask, or does so slowly.
-    let idle = door.shared.config.limits.idle;
+    // From the end of an answer to the end of the next headers; once they have begun, a stall.
+    let (idle, stall) = {
+        let limits = &door.shared.config.limits;
+        (limits.idle, limits.stall)
+    };
+    let seen = Arc::new(Seen::default());
+    let watched = Watched::new(tls, &seen, stall);
     let answer = service_fn(move |request| {
-        let (door, visitor) = (Arc::clone(&door), Arc::clone(&visitor));
+        let (door, visitor, seen) = (Arc::clone(&door), Arc::clone(&visitor), Arc::clone(&seen));
         let stay = stay.clone();
-        async move { Ok::<_, Infallible>(answer(door, visitor, request, stay).await) }
+        async move { Ok::<_, Infallible>(answer(door, visitor, &seen, request, stay).await) }
     });
     let mut connection = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(idle)
             .max_headers(HEADERS_MAX)
+            .max_header_size(HEADERS_BYTES_MAX)
             .max_buf_size(BUFFER_BYTES)
-            .serve_connection(TokioIo::new(tls), answer)
+            .serve_connection(TokioIo::new(watched), answer)
             .with_upgrades()
     );
     // Kept from poll to poll: who drops it is not woken by it.
@@ -296,8 +310,26 @@ where
         connection.as_mut().poll(context)
     });
     if let Err(error) = ended.await {
-        tracing::debug!(%peer, %error, "a connection ended");
+        let (why, is_slow) = whole(&error);
+        // Who goes away, or has nothing more to ask, is no news.
+        match error.is_parse() || is_slow {
+            true => tracing::info!(%peer, why, "a connection ended"),
+            false => tracing::debug!(%peer, why, "a connection ended"),
+        }
     }
+}
+
+/// What hyper says, and beneath it what we or the system said; and whether we were tired of waiting.
+fn whole(error: &hyper::Error) -> (String, bool) {
+    let (mut said, mut is_slow) = (error.to_string(), false);
+    let mut cause = std::error::Error::source(error);
+    while let Some(next) = cause {
+        said = format!("{said}: {next}");
+        let io = next.downcast_ref::<io::Error>();
+        is_slow |= io.is_some_and(|io| io.kind() == io::ErrorKind::TimedOut);
+        cause = next.source();
+    }
+    (said, is_slow)
 }
 
 /// Agrees on TLS; why that failed goes to the log, unless somebody else is wanted.
@@ -416,30 +448,46 @@ impl Door {
 async fn answer(
     door: Arc<Door>,
     visitor: Arc<Visitor>,
+    seen: &Arc<Seen>,
     request: Request<Incoming>,
     stay: Stay,
-) -> Response<Sent> {
+) -> Response<Answer> {
     let (begun_at, method) = (Instant::now(), request.method().clone());
     let number = door.requests.fetch_add(1, Relaxed);
+    let checked = heads::check(&request, seen.asked());
+    let is_last = checked.is_err();
     let (reply, begun) = Reply::new(&door, &request, number);
-    let id = reply.id().to_owned();
-    if is_parking(&request) {
-        relay::park(&door, &visitor, request, reply, &stay);
-    } else {
-        let runtime = door.runtime.clone();
-        let working = Arc::clone(&door);
-        runtime.spawn_blocking(move || {
+    let (id, heard) = (reply.id().to_owned(), reply.heard());
+    match checked {
+        Err(refusal) => {
             let span = tracing::info_span!("request", id = reply.id(), peer = %visitor.peer);
-            let _inside = span.enter();
-            calls::answer(&working, &visitor, request, reply);
-        });
+            span.in_scope(|| reply.refuse(refusal));
+        }
+        Ok(()) if is_parking(&request) => relay::park(&door, &visitor, request, reply, &stay),
+        Ok(()) => {
+            let runtime = door.runtime.clone();
+            let working = Arc::clone(&door);
+            runtime.spawn_blocking(move || {
+                let span = tracing::info_span!("request", id = reply.id(), peer = %visitor.peer);
+                let _inside = span.enter();
+                calls::answer(&working, &visitor, request, reply);
+            });
+        }
     }
-    let answer = begun.await.unwrap_or_else(|_| reply::broken(&id));
+    let mut answer = begun.await.unwrap_or_else(|_| reply::broken(&id));
     let code = answer.status().as_u16();
     door.shared
         .metrics
         .answered(method.as_str(), code, begun_at.elapsed());
-    answer
+    if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+        seen.pass();
+    }
+    if is_last {
+        // Where the next one begins would be a guess.
+        let close = HeaderValue::from_static("close");
+        answer.headers_mut().insert(CONNECTION, close);
+    }
+    answer.map(|body| Answer::new(body, seen, heard))
 }
 
 fn is_parking(request: &Request<Incoming>) -> bool {
@@ -467,6 +515,7 @@ const CALLS_MAX: usize = 512;
 const STACK_BYTES: usize = 512 << 10;
 const HANDSHAKE: Duration = Duration::from_secs(20);
 const HEADERS_MAX: usize = 64;
+const HEADERS_BYTES_MAX: usize = 64 << 10;
 const BUFFER_BYTES: usize = 512 << 10;
 const OUT_OF_BREATH: Duration = Duration::from_millis(50);
 const LOOK_EVERY: Duration = Duration::from_millis(250);

@@ -12,11 +12,15 @@ use hyper::{
     header::{CONTENT_TYPE, HeaderValue},
 };
 use std::{
+    cell::Cell,
     future::poll_fn,
     io,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
 };
 use tokio::{
     runtime::Handle,
@@ -30,6 +34,16 @@ pub(super) struct Reply {
     id: String,
     runtime: Handle,
     stall: Duration,
+    pace: Cell<Pace>,
+    /// All that came with the request was read.
+    heard: Arc<AtomicBool>,
+}
+
+/// How a body comes: nobody may hold a thread with a byte a second.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pace {
+    waited: Duration,
+    bytes: usize,
 }
 
 impl Reply {
@@ -49,6 +63,8 @@ impl Reply {
             },
             runtime: door.runtime.clone(),
             stall: door.shared.config.limits.stall,
+            pace: Cell::default(),
+            heard: Arc::new(AtomicBool::new(request.body().is_end_stream())),
         };
         (reply, begun)
     }
@@ -57,26 +73,55 @@ impl Reply {
         &self.id
     }
 
-    /// Reads more of what came with the request; `None`: that was all.
+    /// Tells later whether all that came with the request was read.
+    pub(super) fn heard(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.heard)
+    }
+
+    /// Reads more of the bytes that came with the request; `None`: that was all.
     pub(super) fn more(&self, body: &mut Incoming) -> Result<Option<Bytes>> {
-        self.runtime.block_on(async {
+        self.more_at(body, PACE_BYTES)
+    }
+
+    /// The same of what is asked, which whoever asks knows before.
+    pub(super) fn more_of_call(&self, body: &mut Incoming) -> Result<Option<Bytes>> {
+        self.more_at(body, PACE_OF_CALL_BYTES)
+    }
+
+    /// At least so many bytes must come in each time that a stall may last.
+    fn more_at(&self, body: &mut Incoming, pace_bytes: usize) -> Result<Option<Bytes>> {
+        let (mut pace, begun) = (self.pace.get(), Instant::now());
+        let frame = self.runtime.block_on(async {
             let frame = poll_fn(|context| Pin::new(&mut *body).poll_frame(context));
-            match timeout(self.stall, frame).await {
-                Err(_) => Err(Error::Stalled {
-                    host: "the client".into(),
-                    during: "sending".into(),
-                    waited: self.stall,
-                }),
-                Ok(None) => Ok(None),
-                Ok(Some(Err(error))) => Err(Error::Lost {
-                    host: "the client".into(),
-                    during: "sending".into(),
-                    cause: io::Error::other(error),
-                }),
-                // Trailers mean nothing here.
-                Ok(Some(Ok(frame))) => Ok(Some(frame.into_data().unwrap_or_default())),
+            timeout(self.stall.saturating_sub(pace.waited), frame).await
+        });
+        pace.waited += begun.elapsed();
+        match frame {
+            Err(_) => Err(Error::Stalled {
+                host: "the client".into(),
+                during: "sending".into(),
+                waited: self.stall,
+            }),
+            Ok(None) => {
+                self.heard.store(true, Relaxed);
+                Ok(None)
             }
-        })
+            Ok(Some(Err(error))) => Err(Error::Lost {
+                host: "the client".into(),
+                during: "sending".into(),
+                cause: io::Error::other(error),
+            }),
+            Ok(Some(Ok(frame))) => {
+                // Trailers mean nothing here.
+                let bytes = frame.into_data().unwrap_or_default();
+                pace.bytes += bytes.len();
+                if pace.bytes >= pace_bytes {
+                    pace = Pace::default();
+                }
+                self.pace.set(pace);
+                Ok(Some(bytes))
+            }
+        }
     }
 
     /// Answers in one piece.
@@ -188,7 +233,11 @@ impl Lines {
             Ok(()) => (Line::End, StatusCode::OK),
             Err(refusal) => {
                 let status = StatusCode::from_u16(refusal.why.status());
-                tracing::debug!(why = ?refusal.why, said = refusal.said, "refuse");
+                // That something is not there is asked all day.
+                match refusal.why != Why::Missing {
+                    true => tracing::info!(why = ?refusal.why, said = refusal.said, "refuse"),
+                    false => tracing::debug!(why = ?refusal.why, said = refusal.said, "refuse"),
+                }
                 (Line::Error(refusal), status.expect("it is a status"))
             }
         };
@@ -282,4 +331,7 @@ fn is_id(id: &str) -> bool {
 const ID_MAX: usize = 64;
 const HELD_MAX: usize = 64 << 10;
 const FRAMES_AHEAD: usize = 4;
+/// A link that brings less is not worth a thread.
+const PACE_BYTES: usize = 1 << 10;
+const PACE_OF_CALL_BYTES: usize = 64 << 10;
 const BEAT: Duration = Duration::from_secs(5);

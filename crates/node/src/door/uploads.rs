@@ -74,6 +74,17 @@ impl Uploads {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn must_have_room(&self, owner: &str) -> std::result::Result<(), Refusal> {
+        let open = self.open();
+        let theirs = open.values().filter(|upload| upload.key.owner == owner);
+        let (all, theirs) = (open.len(), theirs.count());
+        if all < OPEN_MAX && theirs < OPEN_EACH_MAX {
+            return Ok(());
+        }
+        let why = format!("{all} uploads are open, {theirs} of them yours; try again later");
+        Err(said(Why::Busy, why))
+    }
+
     /// Closes what was begun of the same by somebody who is gone, so that it can be gone on with.
     /// Whoever was killed a moment ago may still be leaving.
     fn close_orphans(&self, key: &Key) {
@@ -146,6 +157,8 @@ fn opened(
     if ask.resume {
         asked.door.uploads.close_orphans(&key);
     }
+    // Before it is opened: each holds descriptors of the node.
+    asked.door.uploads.must_have_room(&key.owner)?;
     let sink = asked.known.dir.write(&ask.path.0, &write);
     let upload = Arc::new(Upload {
         key,
@@ -154,10 +167,6 @@ fn opened(
         users: Mutex::new(vec![Arc::downgrade(asked.visitor)]),
     });
     let mut open = asked.door.uploads.open();
-    if open.len() >= OPEN_MAX {
-        let why = format!("{OPEN_MAX} uploads are open; try again later");
-        return Err(said(Why::Busy, why));
-    }
     open.insert(handle.clone(), Arc::clone(&upload));
     Ok((upload, handle))
 }
@@ -173,15 +182,17 @@ fn landed(upload: &Upload, id: &str) -> std::result::Result<Landed, Refusal> {
     })
 }
 
+/// Leaves that became whole, as many as a line has room for: the others are told with the next.
 fn news(sink: &dyn Sink) -> Vec<(u64, Text<godwit_core::Chain>)> {
     let mut news = Vec::new();
-    loop {
+    while news.len() < LEAVES_A_LINE {
         let more = sink.newly_whole(LEAVES_AT_ONCE);
         if more.is_empty() {
-            return news;
+            break;
         }
         news.extend(more.into_iter().map(|(leaf, chain)| (leaf, Text(chain))));
     }
+    news
 }
 
 /// Answers what is asked about an upload: `ID/path` by `PUT`, `ID/verb` by `POST`.
@@ -225,9 +236,20 @@ fn put(mut asked: Asked<'_>, id: &str, path: &Path) {
             asked.door.shared.metrics.failed("transfer");
         }
         upload.touch(asked.visitor);
-        taken.and_then(|()| landed(&upload, id))
+        taken.map(|()| upload)
     });
-    asked.reply.tell(outcome.map(Line::Landed));
+    let mut lines = asked.reply.lines();
+    let outcome = outcome.and_then(|upload| {
+        loop {
+            let landed = landed(&upload, id)?;
+            let is_full = landed.leaves.len() >= LEAVES_A_LINE;
+            lines.say(&Line::Landed(landed)).map_err(|e| refused(&e))?;
+            if !is_full {
+                return Ok(());
+            }
+        }
+    });
+    lines.end(outcome);
 }
 
 fn is_pack(asked: &Asked<'_>) -> bool {
@@ -288,7 +310,7 @@ fn take_range(asked: &mut Asked<'_>, gathered: &mut Gathered<'_>) -> Result<()> 
     let (range, _) = range::of_content(text).map_err(|error| bad(error.to_string()))?;
     let mut offset = range.start;
     while let Some(bytes) = asked.reply.more(&mut asked.body)? {
-        if offset + bytes.len() as u64 > range.end {
+        if bytes.len() as u64 > range.end - offset {
             return Err(bad("more bytes came than Content-Range says".into()));
         }
         gathered.add(offset, &bytes)?;
@@ -488,8 +510,12 @@ fn is_id(id: &str) -> bool {
 
 const ID_MAX: usize = 64;
 const OPEN_MAX: usize = 10_000;
+/// Of one person, so that nobody takes those of all.
+const OPEN_EACH_MAX: usize = 1_000;
 const IDLE: Duration = Duration::from_secs(300);
 const LEAVES_AT_ONCE: usize = 1024;
+/// Some 80 bytes each, of the 4 MiB that a line may have.
+const LEAVES_A_LINE: usize = 16 * LEAVES_AT_ONCE;
 /// How long somebody who was killed may take to be gone.
 const LEAVING: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(20);

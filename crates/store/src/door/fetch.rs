@@ -120,15 +120,15 @@ impl Fetch<'_> {
             digests: self.inner.digests,
         };
         let (visit, body) = self.inner.ask_for_pack(&asked, self.path, READING)?;
-        let read = self.pack(&visit, body)?;
+        let read = self.pack(&visit, body, want)?;
         self.inner.give_back(visit);
         read
     }
 
     /// Takes in a pack. The outer error is one after which the connection is of no use.
-    fn pack(&self, visit: &Visit, body: Incoming) -> Result<Result<Read>> {
+    fn pack(&self, visit: &Visit, body: Incoming, want: &Extents) -> Result<Result<Read>> {
         let mut gathered = Gathered::new(self.into);
-        let read = self.frames(visit, body, &mut gathered);
+        let read = self.frames(visit, body, want, &mut gathered);
         // What came is kept, whatever became of the rest.
         gathered.end()?;
         read
@@ -138,16 +138,22 @@ impl Fetch<'_> {
         &self,
         visit: &Visit,
         mut body: Incoming,
+        want: &Extents,
         gathered: &mut Gathered<'_>,
     ) -> Result<Result<Read>> {
         let broke = |what: String| self.inner.broke(&what);
         let (mut decoder, mut ended) = (Decoder::new(), None);
+        let mut asked = Asked::new(want);
         while let Some(bytes) = visit.more(&mut body, READING)? {
+            asked.heard(bytes.len()).map_err(|why| broke(why.into()))?;
             let mut input = &bytes[..];
             while !input.is_empty() {
                 let (taken, frame) = decoder
                     .next(input)
                     .map_err(|error| broke(error.to_string()))?;
+                if let Some(frame) = &frame {
+                    asked.check(frame).map_err(|why| broke(why.into()))?;
+                }
                 match frame {
                     Some(Frame::Data(offset, bytes)) => gathered.add(offset, bytes)?,
                     Some(Frame::Leaf(leaf, chain)) => {
@@ -170,10 +176,18 @@ impl Fetch<'_> {
             return Err(self.inner.cut(READING));
         }
         match ended {
-            Some(Ended::Read(stat, digest)) => Ok(Ok(Read {
-                stat: Stat::heard(stat),
-                digest: digest.map(|digest: call::Text<Digest>| digest.0),
-            })),
+            Some(Ended::Read(stat, digest)) => {
+                let stat = Stat::heard(stat);
+                let missing = asked.missing(stat.size);
+                if !missing.is_empty() {
+                    return Ok(Err(Error::Changed {
+                        path: self.path.into(),
+                        what: format!("of {} bytes {missing} did not come", stat.size),
+                    }));
+                }
+                let digest = digest.map(|digest: call::Text<Digest>| digest.0);
+                Ok(Ok(Read { stat, digest }))
+            }
             Some(Ended::Refused(refusal)) => {
                 Ok(Err(refused(&self.inner.limits.at, self.path, refusal)))
             }
@@ -182,6 +196,86 @@ impl Fetch<'_> {
     }
 }
 
+/// What was asked for, and what came of it: bytes that nobody asked for are not taken.
+struct Asked<'a> {
+    want: &'a Extents,
+    missing: Extents,
+    /// Of the pack, and how many of them are bytes of the file.
+    heard_bytes: u64,
+    data_bytes: u64,
+    has_begun: bool,
+    has_ended: bool,
+}
+
+impl<'a> Asked<'a> {
+    fn new(want: &'a Extents) -> Self {
+        Self {
+            want,
+            missing: want.clone(),
+            heard_bytes: 0,
+            data_bytes: 0,
+            has_begun: false,
+            has_ended: false,
+        }
+    }
+
+    /// Counts what comes: frames that bring nothing could go on for ever.
+    fn heard(&mut self, len: usize) -> Result<(), &'static str> {
+        self.heard_bytes += len as u64;
+        let allowed = self
+            .data_bytes
+            .saturating_mul(2)
+            .saturating_add(FRAMES_BYTES * (1 + self.want.count() as u64));
+        match self.heard_bytes - len as u64 > allowed {
+            true => Err("a pack of frames that bring nothing"),
+            false => Ok(()),
+        }
+    }
+
+    fn check(&mut self, frame: &Frame<'_>) -> Result<(), &'static str> {
+        let is_first = !self.has_begun;
+        match frame {
+            Frame::File(number, _) => {
+                self.has_begun = true;
+                is_true(is_first && *number == 0, "a file that was not asked for")
+            }
+            Frame::Last(count) => is_true(self.has_ended && *count == 1, "it miscounts its files"),
+            _ if is_first || self.has_ended => Err("a frame that is of no file"),
+            Frame::Data(offset, bytes) => {
+                let range = *offset..offset + bytes.len() as u64;
+                is_true(
+                    self.missing.contains(&range),
+                    "bytes that were not asked for, or came before",
+                )?;
+                self.missing.remove(range);
+                self.data_bytes += bytes.len() as u64;
+                Ok(())
+            }
+            Frame::Leaf(leaf, _) => {
+                let bytes = leaf.checked_mul(LEAF_BYTES);
+                let bytes = bytes.and_then(|start| Some(start..start.checked_add(LEAF_BYTES)?));
+                let is_asked = bytes.is_some_and(|bytes| self.want.within(bytes).next().is_some());
+                is_true(is_asked, "a digest of what was not asked for")
+            }
+            Frame::End(number, _) => {
+                self.has_ended = true;
+                is_true(*number == 0, "a file that was not asked for")
+            }
+        }
+    }
+
+    /// Returns what did not come of a file of that length.
+    fn missing(&self, size: u64) -> Extents {
+        self.missing.and(&Extents::from(0..size))
+    }
+}
+
+fn is_true(is: bool, else_what: &'static str) -> Result<(), &'static str> {
+    if is { Ok(()) } else { Err(else_what) }
+}
+
+/// Headers, texts and digests of a file or a range may take so much.
+const FRAMES_BYTES: u64 = 256 << 10;
 const READING: &str = "receiving";
 /// Less is not worth a connection.
 const SHARE_MIN: u64 = 4 * LEAF_BYTES;

@@ -36,7 +36,7 @@ use godwit_wire::{
 use hyper::{
     Method, Request, Response,
     body::{Bytes, Incoming},
-    header::{AUTHORIZATION, CONTENT_TYPE, DATE, HOST, USER_AGENT},
+    header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, DATE, HOST, USER_AGENT},
 };
 use serde::Serialize;
 use std::{
@@ -48,7 +48,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 pub use tls::{Failed, Tls};
 pub use visit::Sent;
@@ -262,8 +262,9 @@ impl Door {
         }
         let mut found = None;
         let round_trip = self.call("hello", Method::GET, &(), Path::new(""), &mut |line| {
-            if let Line::Hello(hello) = line {
-                found = Some(hello);
+            match line {
+                Line::Hello(hello) if found.is_none() => found = Some(hello),
+                _ => return Err(self.0.broke(UNASKED)),
             }
             Ok(())
         })?;
@@ -328,10 +329,11 @@ impl Door {
     ) -> Result<R> {
         let mut found = None;
         self.call(name, Method::POST, asked, about, &mut |line| {
-            if let Some(one) = wanted(line) {
-                found = Some(one);
+            let one = wanted(line).ok_or_else(|| self.0.broke(UNASKED))?;
+            match found.replace(one) {
+                None => Ok(()),
+                Some(_) => Err(self.0.broke("it answers twice")),
             }
-            Ok(())
         })?;
         found.ok_or_else(|| self.0.broke("its answer does not say what was asked"))
     }
@@ -356,7 +358,7 @@ impl Door {
                     match line {
                         Line::Stat(stat) => Ok(Stat::heard(stat)),
                         Line::Refused(refusal) => Err(refused(&self.0.limits.at, path, refusal)),
-                        _ => Err(self.0.broke("a line that was not asked for")),
+                        _ => Err(self.0.broke(UNASKED)),
                     },
                 )
             })?;
@@ -486,6 +488,7 @@ impl Inner {
         each: &mut dyn FnMut(Line) -> Result<()>,
     ) -> Result<()> {
         self.check_ours(&answer)?;
+        let status = answer.status();
         let date = answer
             .headers()
             .get(DATE)
@@ -498,6 +501,7 @@ impl Inner {
         }
         let (mut lines, mut body, mut is_over) =
             (Lines::new(call::LINE_BYTES_MAX), answer.into_body(), false);
+        let (begun, mut beats) = (Instant::now(), 0);
         while let Some(bytes) = visit.more(&mut body, during)? {
             lines.push(&bytes);
             while let Some((line, _)) = lines.next_line()? {
@@ -505,12 +509,23 @@ impl Inner {
                     return Err(self.broke("more comes behind the end of its answer"));
                 }
                 match Line::read(line).map_err(|error| self.broke(&error.to_string()))? {
-                    Line::Beat(_) => {}
+                    // How long something takes is for the node to say, and for whoever waits
+                    // to bear; only that it goes on need not be said all the time.
+                    Line::Beat(_) if beats > BEATS_MAX + begun.elapsed().as_secs() => {
+                        return Err(self.broke("it says nothing but that it goes on"));
+                    }
+                    Line::Beat(_) => beats += 1,
+                    Line::End if !status.is_success() => {
+                        let what = format!("it answers {status} and does not say why");
+                        return Err(self.broke(&what));
+                    }
                     Line::End => is_over = true,
                     Line::Error(refusal) => {
-                        // What comes behind is the end of the body.
-                        while visit.more(&mut body, during)?.is_some() {}
-                        self.give_back(visit);
+                        // Only the end of the body may come behind it.
+                        let rest = visit.more(&mut body, during);
+                        if rest.is_ok_and(|rest| rest.is_none()) {
+                            self.give_back(visit);
+                        }
                         return Err(refused(&self.limits.at, about, refusal));
                     }
                     line => each(line)?,
@@ -533,9 +548,16 @@ impl Inner {
         }
     }
 
-    /// Refuses the answer of somebody who is no node of ours.
+    /// Refuses the answer of somebody who is no node of ours, or is compressed, for which nobody asked.
     fn check_ours(&self, answer: &Response<Incoming>) -> Result<()> {
-        if answer.headers().contains_key(call::MARK) {
+        let headers = answer.headers();
+        if let Some(coding) = headers.get(CONTENT_ENCODING)
+            && headers.contains_key(call::MARK)
+        {
+            let what = format!("its answer is encoded ({coding:?}), which was not asked for");
+            return Err(self.broke(&what));
+        }
+        if headers.contains_key(call::MARK) {
             return Ok(());
         }
         let (at, status) = (&self.limits.at, answer.status());
@@ -626,8 +648,9 @@ impl Store for Door {
         let asked = AskPath { path: name(path)? };
         let mut found = Vec::new();
         self.call("hidden", Method::POST, &asked, path, &mut |line| {
-            if let Line::Hidden(name) = line {
-                found.push(name.0);
+            match line {
+                Line::Hidden(name) if found.len() < HIDDEN_MAX => found.push(name.0),
+                _ => return Err(self.0.broke(UNASKED)),
             }
             Ok(())
         })?;
@@ -778,7 +801,7 @@ impl Door {
             made.push(match line {
                 Line::Done => Ok(()),
                 Line::Refused(refusal) => Err(refused(at, path, refusal)),
-                _ => Err(self.0.broke("a line that was not asked for")),
+                _ => Err(self.0.broke(UNASKED)),
             });
             Ok(())
         });
@@ -804,7 +827,11 @@ impl Door {
             deep,
         };
         self.call("list", Method::POST, &asked, path, &mut |line| match line {
-            Line::Entry(entry) => each(Entry::heard(entry)),
+            Line::Entry(entry) if is_below(&entry.path.0, deep) => each(Entry::heard(entry)),
+            Line::Entry(entry) => {
+                let what = format!("it lists {:?}, which is not there", entry.path.0);
+                Err(self.0.broke(&what))
+            }
             Line::Hidden(name) => {
                 hidden(name.0);
                 Ok(())
@@ -813,7 +840,7 @@ impl Door {
                 let error = refused(&self.0.limits.at, &name.0, refusal);
                 unread(name.0, error)
             }
-            _ => Err(self.0.broke("a line that was not asked for")),
+            _ => Err(self.0.broke(UNASKED)),
         })
         .map(drop)
     }
@@ -857,6 +884,15 @@ fn is_numbered(how: &How) -> bool {
     matches!(how, How::Append { seq, .. } if *seq > 0)
 }
 
+/// Tells whether a name can be in a directory that is listed, or below it.
+fn is_below(path: &Path, deep: bool) -> bool {
+    match path.components().count() {
+        0 => false,
+        1 => true,
+        _ => deep,
+    }
+}
+
 fn done(line: Line) -> Option<()> {
     matches!(line, Line::Done).then_some(())
 }
@@ -864,6 +900,11 @@ fn done(line: Line) -> Option<()> {
 /// Longer than any link is down; what began within it goes on.
 const GRANT_SECONDS: u64 = 3600;
 const NAMES_A_CALL: usize = 10_000;
+/// A node tells no more of them.
+const HIDDEN_MAX: usize = 10_000;
+/// Beside one a second.
+const BEATS_MAX: u64 = 1_000;
+const UNASKED: &str = "a line that was not asked for";
 /// More connections than this are not kept when nothing is to be said.
 const IDLE_MAX: usize = 64;
 const NO_PANIC: &str = "no thread panics while it holds this";

@@ -6,7 +6,7 @@ use super::{
     words::{Said, refused},
 };
 use crate::{Error, Finished, Given, Result, SMALL_BYTES, Small, Stat, Verified};
-use godwit_core::{Algorithm, Digest, Extents};
+use godwit_core::{Algorithm, Digest, Extents, LEAF_BYTES};
 use godwit_wire::door::{
     ROOT,
     call::{self, AskRead, Ended, Line, Ranges, Text, Time, Wanted},
@@ -79,6 +79,7 @@ fn read_some(inner: &Inner, mut some: VecDeque<PathBuf>, each: EachRead<'_>) -> 
         body,
         held: Bytes::new(),
         decoder: Decoder::new(),
+        nth: 0,
     };
     while let Some(path) = some.pop_front() {
         if unspeakable.front() == Some(&path) {
@@ -116,12 +117,15 @@ struct Files<'a> {
     /// What came and was not looked at yet.
     held: Bytes,
     decoder: Decoder,
+    /// Which file is the next.
+    nth: u64,
 }
 
 impl Files<'_> {
     /// Reads the next file to its end. The outer error ends the conversation.
     fn next(&mut self, path: &Path) -> Result<Result<Small>> {
-        let mut bytes = Vec::new();
+        let (mut bytes, mut has_begun, mut leaves) = (Vec::new(), false, 0);
+        let mut heard_bytes = 0;
         loop {
             if self.held.is_empty() {
                 let more = self.visit.more(&mut self.body, READING)?;
@@ -131,22 +135,44 @@ impl Files<'_> {
             let (taken, frame) = next.map_err(|error| self.inner.broke(&error.to_string()))?;
             let mut ended = None;
             match frame {
+                None => {}
+                Some(Frame::File(number, _)) if !has_begun && number == self.nth => {
+                    has_begun = true;
+                }
+                Some(Frame::File(..)) => {
+                    return Err(self.inner.broke("a file that was not asked for"));
+                }
+                Some(Frame::Last(_)) => {
+                    return Err(self.inner.broke("a pack ends before its last file"));
+                }
+                Some(_) if !has_begun => {
+                    return Err(self.inner.broke("a frame that is of no file"));
+                }
                 Some(Frame::Data(offset, more)) if offset == bytes.len() as u64 => {
                     bytes.extend_from_slice(more);
                 }
                 Some(Frame::Data(..)) => {
                     return Err(self.inner.broke("a small file comes out of order"));
                 }
-                Some(Frame::End(_, text)) => {
+                // What it hashes to as a whole is told at its end.
+                Some(Frame::Leaf(..)) if leaves <= SMALL_BYTES / LEAF_BYTES => leaves += 1,
+                Some(Frame::Leaf(..)) => {
+                    return Err(self.inner.broke("a digest of what was not asked for"));
+                }
+                Some(Frame::End(number, text)) if number == self.nth => {
                     let read = call::read(text.as_bytes());
                     ended = Some(read.map_err(|error| self.inner.broke(&error.to_string()))?);
+                    self.nth += 1;
                 }
-                Some(Frame::Last(_)) => {
-                    return Err(self.inner.broke("a pack ends before its last file"));
+                Some(Frame::End(..)) => {
+                    return Err(self.inner.broke("a file that was not asked for"));
                 }
-                Some(Frame::File(..) | Frame::Leaf(..)) | None => {}
             }
+            heard_bytes += taken as u64;
             self.held = self.held.slice(taken..);
+            if heard_bytes > HEARD_BYTES_MAX {
+                return Err(self.inner.broke("a pack of frames that bring nothing"));
+            }
             if bytes.len() as u64 > SMALL_BYTES {
                 return Err(Error::Changed {
                     path: path.into(),
@@ -168,7 +194,12 @@ impl Files<'_> {
     fn end(&mut self) -> Result<()> {
         loop {
             let next = self.decoder.next(&self.held);
-            let (taken, _) = next.map_err(|error| self.inner.broke(&error.to_string()))?;
+            let (taken, frame) = next.map_err(|error| self.inner.broke(&error.to_string()))?;
+            match frame {
+                None => {}
+                Some(Frame::Last(count)) if count == self.nth => {}
+                Some(_) => return Err(self.inner.broke("it miscounts its files")),
+            }
             self.held = self.held.slice(taken..);
             if self.held.is_empty() {
                 match self.visit.more(&mut self.body, READING)? {
@@ -295,6 +326,8 @@ fn write_some(inner: &Inner, some: Vec<Given>, each: EachWritten<'_>) -> Result<
 
 const READING: &str = "receiving small files";
 const WRITING: &str = "sending small files";
+/// What a small file may take with all that is said of it.
+const HEARD_BYTES_MAX: u64 = 3 * SMALL_BYTES;
 const FILES_A_CALL: usize = 512;
 const BYTES_A_CALL: usize = 16 << 20;
 const BLOCK_BYTES: usize = 256 << 10;

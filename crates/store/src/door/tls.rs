@@ -30,6 +30,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Tls<S> {
             written: Held::default(),
             gathers: false,
             is_over: false,
+            sent_bytes: 0,
         };
         let mut tls = SslStream::new(ssl, strides).map_err(|error| Failed::Io(error.into()))?;
         let begun = Pin::new(&mut tls).do_handshake().await;
@@ -44,6 +45,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Tls<S> {
         // What a handshake says is waited for, and the library flushes it in the middle.
         tls.get_mut().gathers = true;
         Ok(Self(tls))
+    }
+
+    /// Returns how many bytes the system has taken.
+    pub fn sent_bytes(&self) -> u64 {
+        self.0.get_ref().sent_bytes
     }
 
     /// Returns the engine, which knows who was met.
@@ -159,6 +165,7 @@ struct Strides<S> {
     gathers: bool,
     /// Whether nothing more can come.
     is_over: bool,
+    sent_bytes: u64,
 }
 
 /// Bytes that wait; the memory is given back when none are on their way.
@@ -200,6 +207,7 @@ impl<S: AsyncWrite + Unpin> Strides<S> {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.written.take(sent);
+            self.sent_bytes += sent as u64;
         }
         self.written.give_back();
         Pin::new(&mut self.stream).poll_flush(context)

@@ -1,7 +1,7 @@
 //! Writing: an upload that only those find who know its name. Blocks go as packs through
 //! connections that stay in the middle of a request until somebody asks what has landed.
 
-use super::{Door, Inner, NO_PANIC, name, pieces, visit::Pouring, words::Said};
+use super::{Door, Inner, NO_PANIC, UNASKED, name, pieces, visit::Pouring, words::Said};
 use crate::{Checks, Finished, Lying, Read, Result, Sink, Stat, Store, Take, Whole, Write};
 use godwit_core::{Block, Chain, Extents, LEAF_BYTES, Leaves, Piece};
 use godwit_wire::door::{
@@ -209,18 +209,19 @@ impl Upload {
         let mut said = None;
         self.inner()
             .hear(visit, answer, WRITING, &self.path, &mut |line| {
-                said = landed(line);
+                let landed = landed(line).ok_or_else(|| self.inner().broke(UNASKED))?;
+                said = Some(());
+                self.note(landed);
                 Ok(())
             })?;
-        let said = said.ok_or_else(|| self.inner().broke("it does not say what has landed"))?;
-        self.note(said);
-        Ok(())
+        said.ok_or_else(|| self.inner().broke("it does not say what has landed"))
     }
 
     fn note(&self, said: Landed) {
         let mut state = self.state.lock().expect(NO_PANIC);
         state.done = said.done.0;
-        for (leaf, chain) in said.leaves {
+        let leaves = state.size.div_ceil(LEAF_BYTES);
+        for (leaf, chain) in said.leaves.into_iter().filter(|(leaf, _)| *leaf < leaves) {
             let ours = state.leaves.chain(leaf, state.size);
             if ours.is_some_and(|ours| ours != chain.0) {
                 tracing::info!(path = %self.path.display(), leaf, "a leaf differs and is sent again");
@@ -340,7 +341,7 @@ impl Sink for Upload {
                         });
                     }
                     Line::Landed(said) => landed = Some(said),
-                    _ => {}
+                    _ => return Err(self.inner().broke(UNASKED)),
                 }
                 Ok(())
             })?;
