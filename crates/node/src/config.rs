@@ -95,6 +95,10 @@ pub struct Limits {
     pub idle: Duration,
     pub stall: Duration,
     pub grace: Duration,
+    /// Nobody has an upload of the door open that nobody used for so long.
+    pub upload: Duration,
+    /// What arrived of an upload is kept for so long after its last byte.
+    pub partial: Duration,
 }
 
 /// Data connections.
@@ -336,6 +340,8 @@ impl Config {
             idle: seconds("limits.idle_seconds")?,
             stall: seconds("limits.stall_seconds")?,
             grace: seconds("limits.grace_seconds")?,
+            upload: seconds("limits.upload_seconds")?,
+            partial: seconds("limits.partial_seconds")?,
         };
         let data = Data {
             ports: take.optional("data.ports", parse_ports)?,

@@ -230,15 +230,17 @@ impl Node {
         tracing::info!("stopped");
     }
 
-    /// Removes uploads that nobody went on with for a week, now and every day.
+    /// Removes uploads that nobody went on with for as long as they are kept, now and every day.
     fn sweep_daily(&mut self) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
+        let kept = shared.config.limits.partial;
+        let every = DAY.min(kept.max(SWEEP_EVERY_MIN));
         let sweeper = thread::Builder::new()
             .name("sweeper".into())
             .stack_size(STACK_BYTES)
             .spawn(move || {
                 while !shared.stop.is_draining() {
-                    match shared.accounts.sweep(WEEK) {
+                    match shared.accounts.sweep(kept) {
                         Ok(0) => {}
                         Ok(removed) => tracing::info!(removed, "sweep partials"),
                         Err(error) => {
@@ -246,7 +248,7 @@ impl Node {
                             tracing::warn!(%export, %error, "cannot look for old partials");
                         }
                     }
-                    let _ = wait_readable([shared.stop.draining()], DAY);
+                    let _ = wait_readable([shared.stop.draining()], every);
                 }
             })?;
         self.listeners.push(sweeper);
@@ -398,7 +400,7 @@ pub(crate) const ANONYMOUS: &str = "anonymous";
 const NO_MORE: &str = "No descriptors left for another session; try again later.";
 const STACK_BYTES: usize = 256 << 10;
 const DAY: Duration = Duration::from_secs(86_400);
-const WEEK: Duration = Duration::from_secs(7 * 86_400);
+const SWEEP_EVERY_MIN: Duration = Duration::from_secs(1);
 const FOREVER: Duration = Duration::from_secs(3600);
 const LAST_WORDS: Duration = Duration::from_secs(5);
 /// Connections that wait to be accepted.

@@ -3,83 +3,16 @@
 
 mod common;
 
-use common::{Scratch, Served, have};
-use godwit_core::{Algorithm, Digest, Extents, Url};
+use common::{have, lab::Lab};
+use godwit_core::{Algorithm, Digest, Extents};
 use godwit_store::{
-    Error, Nowhere, RemoteOptions, Store, Trust, Whole, Write, channel::Cancel, check, door::Door,
+    Error, Nowhere, RemoteOptions, Store, Whole, Write, channel::Cancel, check, door::Door,
 };
-use godwit_trust::{
-    Authorities, Credential, NewProxy,
-    lab::{Ca, Issue, write_pair},
-};
+use godwit_trust::{Credential, NewProxy, lab::Issue};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     process::Command,
-    time::Duration,
 };
-
-/// An authority, and a node whose host it vouches for.
-struct Lab {
-    scratch: Scratch,
-    ca: Ca,
-}
-
-impl Lab {
-    fn new() -> Self {
-        let scratch = Scratch::new();
-        let day = Duration::from_secs(86_400);
-        let ca = Ca::init(
-            &scratch.path().join("ca"),
-            "/O=Lab/CN=Lab CA",
-            day,
-            Default::default(),
-        );
-        let ca = ca.unwrap();
-        let host = ca.issue(&Issue::host(&["localhost", "127.0.0.1"])).unwrap();
-        let lab = Self { scratch, ca };
-        write_pair(&host, &lab.path("host.pem"), &lab.path("hostkey.pem")).unwrap();
-        lab
-    }
-
-    fn path(&self, name: &str) -> std::path::PathBuf {
-        self.scratch.path().join(name)
-    }
-
-    fn node(&self, settings: &[(&'static str, &str)]) -> Served {
-        let text = |name: &str| self.path(name).display().to_string();
-        let (cert, key) = (text("host.pem"), text("hostkey.pem"));
-        let authorities = self.ca.certificates().display().to_string();
-        let mut all = vec![
-            ("https.listen", "127.0.0.1:0"),
-            ("trust.certificate", &*cert),
-            ("trust.key", &*key),
-            ("trust.authorities", &*authorities),
-        ];
-        all.extend(settings);
-        Served::with(&all)
-    }
-
-    /// Whoever does not say who they are.
-    fn nobody(&self, served: &Served) -> Door {
-        self.somebody(served, Credential::nobody())
-    }
-
-    fn somebody(&self, served: &Served, credential: Credential) -> Door {
-        let address = served.node().addresses().https[0];
-        let url: Url = format!("godwit://localhost:{}/", address.port())
-            .parse()
-            .unwrap();
-        let options = RemoteOptions {
-            trust: Trust {
-                credential: Some(credential),
-                authorities: Some(Authorities::in_dir(&self.ca.certificates()).unwrap()),
-                ..Trust::default()
-            },
-            ..RemoteOptions::new(Cancel::new().unwrap())
-        };
-        Door::open(&url, &options).unwrap()
-    }
-}
 
 #[test]
 fn the_door_keeps_the_promises_of_a_store() {

@@ -12,7 +12,7 @@ pub struct Key {
 }
 
 /// Every key there is.
-pub const KEYS: [Key; 39] = [
+pub const KEYS: [Key; 41] = [
     Key {
         name: "node.export",
         default: ".",
@@ -127,6 +127,16 @@ pub const KEYS: [Key; 39] = [
         name: "limits.grace_seconds",
         default: "60",
         about: "for transfers to end after SIGTERM",
+    },
+    Key {
+        name: "limits.upload_seconds",
+        default: "300",
+        about: "without a request before an upload through the door is closed; what arrived is kept",
+    },
+    Key {
+        name: "limits.partial_seconds",
+        default: "604800",
+        about: "before what arrived of an upload that nobody goes on with is removed",
     },
     Key {
         name: "data.ports",

@@ -192,6 +192,10 @@ impl Asked<'_> {
             Ok(asked) => asked,
             Err(refusal) => return self.reply.refuse(refusal),
         };
+        if asked.range.is_some_and(|(start, end)| start > end) {
+            let why = "a range ends before it begins".into();
+            return self.reply.refuse(said(Why::BadRequest, why));
+        }
         let watch = match Watch::new(self.door.shared.config.limits.stall) {
             Ok(watch) => Arc::new(watch),
             Err(cause) => return self.reply.refuse(said(Why::Other, godwit_sys::why(&cause))),

@@ -188,9 +188,11 @@ pub(crate) fn begin(
 /// Waits until the node is to stop, and then until the last request has been answered.
 fn keep(runtime: Runtime, door: &Door, admission: &Admission, drain: watch::Sender<()>) {
     let stop = &door.shared.stop;
+    let kept = door.shared.config.limits.upload;
+    let every = SWEEP_EVERY.min(kept.max(SWEEP_EVERY_MIN));
     while !stop.is_draining() {
-        let _ = godwit_sys::wait_readable([stop.draining()], SWEEP_EVERY);
-        door.uploads.forget_idle();
+        let _ = godwit_sys::wait_readable([stop.draining()], every);
+        door.uploads.forget_idle(kept);
         door.grants.forget_old();
     }
     drop(drain);
@@ -521,3 +523,4 @@ const OUT_OF_BREATH: Duration = Duration::from_millis(50);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 const LAST_WORDS: Duration = Duration::from_secs(5);
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
+const SWEEP_EVERY_MIN: Duration = Duration::from_millis(100);

@@ -103,12 +103,20 @@ impl Uploads {
         }
     }
 
-    /// Closes what nobody has used for a while: what landed is kept on disk.
-    pub(super) fn forget_idle(&self) {
-        self.open().retain(|_, upload| {
+    /// Closes what nobody has used for so long: what landed is kept on disk.
+    pub(super) fn forget_idle(&self, kept: Duration) {
+        let is_idle = |upload: &Arc<Upload>| {
             let used = *upload.used.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::strong_count(upload) > 1 || used.elapsed() < IDLE
-        });
+            Arc::strong_count(upload) == 1 && used.elapsed() >= kept
+        };
+        let closed: Vec<_> = self
+            .open()
+            .extract_if(|_, upload| is_idle(upload))
+            .collect();
+        for (_, upload) in closed {
+            let path = upload.key.path.display();
+            tracing::info!(%path, owner = upload.key.owner, "an upload is closed that nobody uses; what arrived is kept");
+        }
     }
 }
 
@@ -512,7 +520,6 @@ const ID_MAX: usize = 64;
 const OPEN_MAX: usize = 10_000;
 /// Of one person, so that nobody takes those of all.
 const OPEN_EACH_MAX: usize = 1_000;
-const IDLE: Duration = Duration::from_secs(300);
 const LEAVES_AT_ONCE: usize = 1024;
 /// Some 80 bytes each, of the 4 MiB that a line may have.
 const LEAVES_A_LINE: usize = 16 * LEAVES_AT_ONCE;

@@ -2,6 +2,10 @@
 //! knows nothing but lines and sockets.
 #![allow(dead_code, unreachable_pub)] // not every test uses all of it
 
+pub mod lab;
+pub mod log;
+pub mod raw;
+
 use godwit_node::{Config, Node};
 use std::{
     io::{BufRead, BufReader, Read, Write},

@@ -504,11 +504,12 @@ impl Inner {
         let (begun, mut beats) = (Instant::now(), 0);
         while let Some(bytes) = visit.more(&mut body, during)? {
             lines.push(&bytes);
-            while let Some((line, _)) = lines.next_line()? {
+            let broke = |error: &dyn fmt::Display| self.broke(&error.to_string());
+            while let Some((line, _)) = lines.next_line().map_err(|error| broke(&error))? {
                 if is_over {
                     return Err(self.broke("more comes behind the end of its answer"));
                 }
-                match Line::read(line).map_err(|error| self.broke(&error.to_string()))? {
+                match Line::read(line).map_err(|error| broke(&error))? {
                     // How long something takes is for the node to say, and for whoever waits
                     // to bear; only that it goes on need not be said all the time.
                     Line::Beat(_) if beats > BEATS_MAX + begun.elapsed().as_secs() => {

@@ -1,0 +1,87 @@
+//! A laboratory: an authority, and nodes with doors.
+
+use super::{Scratch, Served};
+use godwit_core::Url;
+use godwit_store::{RemoteOptions, Trust, channel::Cancel, door::Door};
+use godwit_trust::{
+    Authorities, Credential,
+    lab::{Ca, Issue, write_pair},
+};
+use std::time::Duration;
+
+/// An authority, and a node whose host it vouches for.
+pub struct Lab {
+    pub scratch: Scratch,
+    pub ca: Ca,
+}
+
+impl Lab {
+    pub fn new() -> Self {
+        let scratch = Scratch::new();
+        let day = Duration::from_secs(86_400);
+        let ca = Ca::init(
+            &scratch.path().join("ca"),
+            "/O=Lab/CN=Lab CA",
+            day,
+            Default::default(),
+        );
+        let ca = ca.unwrap();
+        let host = ca.issue(&Issue::host(&["localhost", "127.0.0.1"])).unwrap();
+        let lab = Self { scratch, ca };
+        write_pair(&host, &lab.path("host.pem"), &lab.path("hostkey.pem")).unwrap();
+        lab
+    }
+
+    pub fn path(&self, name: &str) -> std::path::PathBuf {
+        self.scratch.path().join(name)
+    }
+
+    pub fn node(&self, settings: &[(&'static str, &str)]) -> Served {
+        self.node_over(Scratch::new(), settings)
+    }
+
+    /// That serves this directory.
+    pub fn node_over(&self, export: Scratch, settings: &[(&'static str, &str)]) -> Served {
+        let text = |name: &str| self.path(name).display().to_string();
+        let (cert, key) = (text("host.pem"), text("hostkey.pem"));
+        let authorities = self.ca.certificates().display().to_string();
+        let mut all = vec![
+            ("https.listen", "127.0.0.1:0"),
+            ("trust.certificate", &*cert),
+            ("trust.key", &*key),
+            ("trust.authorities", &*authorities),
+        ];
+        all.extend(settings);
+        Served::over(export, &all)
+    }
+
+    /// Whoever does not say who they are.
+    pub fn nobody(&self, served: &Served) -> Door {
+        self.somebody(served, Credential::nobody())
+    }
+
+    pub fn somebody(&self, served: &Served, credential: Credential) -> Door {
+        let port = served.node().addresses().https[0].port();
+        self.door(port, credential, &|_| ())
+    }
+
+    /// A client of whoever listens there.
+    pub fn door(
+        &self,
+        port: u16,
+        credential: Credential,
+        set: &dyn Fn(&mut RemoteOptions),
+    ) -> Door {
+        let url: Url = format!("godwit://localhost:{port}/").parse().unwrap();
+        let mut options = RemoteOptions {
+            trust: Trust {
+                credential: Some(credential),
+                authorities: Some(Authorities::in_dir(&self.ca.certificates()).unwrap()),
+                ..Trust::default()
+            },
+            ..RemoteOptions::new(Cancel::new().unwrap())
+        };
+        set(&mut options);
+        Door::open(&url, &options).unwrap()
+    }
+}
