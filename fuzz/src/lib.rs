@@ -4,6 +4,8 @@
 //! bounded run in `crates/wire/tests/hostile.rs`, which `make test` includes.
 //! A feed panics if its parser does, or if what was read is not what it was.
 
+mod door;
+
 use godwit_core::{
     AdlerPart, AdlerParts, Algorithm, Block, Chain, Digest, Extents, Leaves, Piece, Place,
 };
@@ -39,8 +41,10 @@ pub struct Feed {
     pub seeds: &'static [&'static [u8]],
 }
 
+pub use door::{door_calls, door_packs, door_paths, door_ranges};
+
 /// All of them.
-pub const FEEDS: [Feed; 10] = [
+pub const FEEDS: [Feed; 14] = [
     Feed {
         name: "url",
         take: url,
@@ -146,6 +150,36 @@ pub const FEEDS: [Feed; 10] = [
             b"\x01AUTH GSSAPI\r\nADAT QUJD\r\nADAT =\r\nUSER a\r\nPASS b\r\nEPSV\r\nERET reduce=\"5\" a\r\nESTO unpack a\r\n",
             b"\x01USER a\r\nPASS b\r\nEPSV\r\nALLO 5\r\nSCKS MD5 00\r\nESTO A 5 a\r\nSITE GODWIT FINISH size=5 a\r\n",
         ],
+    },
+    Feed {
+        name: "door_ranges",
+        take: door_ranges,
+        seeds: &[
+            b"bytes=0-9",
+            b"bytes=-5",
+            b"Bytes = 3-",
+            b"bytes 0-9/10",
+            b"bytes 18446744073709551600-18446744073709551614/*",
+        ],
+    },
+    Feed {
+        name: "door_packs",
+        take: door_packs,
+        seeds: &[
+            b"F\0\0\0\0\0\0\0\0\0\0\0\x02{}D\0\0\0\0\0\0\0\x05\0\0\0\x05helloE\0\0\0\0\0\0\0\0\0\0\0\x02{}Z\0\0\0\0\0\0\0\x01\0\0\0\0",
+            b"D\xff\xff\xff\xff\xff\xff\xff\xf0\0\0\0\x05helloZ\0\0\0\0\0\0\0\0\0\0\0\0",
+            b"L\0\0\0\0\0\0\0\x07\0\0\0\x2001234567890123456789012345678901Z\0\0\0\0\0\0\0\0\0\0\0\0",
+        ],
+    },
+    Feed {
+        name: "door_calls",
+        take: door_calls,
+        seeds: door::CALLS,
+    },
+    Feed {
+        name: "door_paths",
+        take: door_paths,
+        seeds: &[b"/a/b%20c", b"a/b/", b"a%2Fb", b"..%2f", b"%FF%00", b"."],
     },
 ];
 
