@@ -14,8 +14,10 @@ BUFFER_BYTES = 64 << 10
 
 
 class Proxy:
-    def __init__(self, server_port):
+    def __init__(self, server_port, is_door=False):
+        """`is_door`: every connection is one of HTTPS, and all in it is payload but for what TLS adds."""
         self.server_port = server_port
+        self.is_door = is_door
         self.payload_bytes = 0  # in both directions, all sessions
         self.strike_at, self.strike = None, None
         self.lock = threading.Lock()
@@ -55,7 +57,32 @@ class Proxy:
     def _accept(self):
         while True:
             client, _ = self.listener.accept()
-            start(self._session, client)
+            start(self._visit if self.is_door else self._session, client)
+
+    def _visit(self, near):
+        far = socket.socket()
+        for s in (near, far):
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
+        try:
+            far.connect(("127.0.0.1", self.server_port))
+        except OSError:
+            near.close()
+            return
+        start(self._relay, near, far)
+        self._relay(far, near)
+
+    def _relay(self, source, target):
+        while True:
+            try:
+                data = source.recv(BUFFER_BYTES)
+                if not data:
+                    break
+                target.sendall(data)
+            except OSError:
+                break
+            self.count(len(data))
+        end(target)
 
     def _session(self, client):
         try:
