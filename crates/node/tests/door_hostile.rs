@@ -316,6 +316,23 @@ fn half_closed_connections_end() {
 }
 
 #[test]
+fn who_still_sends_when_refused_is_told_why() {
+    let door = Door::new(&[]);
+    for _ in 0..5 {
+        let mut raw = door.raw();
+        raw.send(
+            "PUT /.godwit/v1/uploads/nobodys/f HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000\r\n\r\n",
+        );
+        // More than sockets hold: somebody takes it.
+        raw.send(vec![7; 16 << 20]);
+        let said = raw.answer();
+        assert_eq!(said.status, 503, "{}", said.text());
+        log::has(&[&raw.called, "refuse", "no upload of that name"]);
+    }
+    door.must_serve();
+}
+
+#[test]
 fn requests_that_are_sent_ahead_are_answered_in_order() {
     let door = Door::new(&[]);
     door.served.put("g", b"there");
