@@ -85,6 +85,7 @@ pub(crate) fn options(moving: &Moving) -> Run<Options> {
             ..Trust::default()
         },
         notes: record::state_directory().map(|state| state.join("uploads")),
+        mark: places::mark(),
         ..ours
     })
 }

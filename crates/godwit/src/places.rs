@@ -10,12 +10,13 @@ use godwit_core::Url;
 use godwit_store::channel::Cancel;
 pub(crate) use godwit_store::engine::Place;
 use godwit_store::engine::{Options, Stores};
-use godwit_store::{Entry, Error, Proofs, Trust};
+use godwit_store::{Entry, Error, Proofs, Trust, door::Mark};
 use std::{
     ffi::{OsStr, OsString},
     io::Read,
     os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
+    sync::OnceLock,
 };
 
 /// Reads an argument.
@@ -29,6 +30,12 @@ pub(crate) fn cancel() -> Run<Cancel> {
     Cancel::new().map_err(|cause| Trouble::store("begin", Error::io("a signal's way", cause)))
 }
 
+/// Returns by what nodes find in their logs what this program asks them.
+pub(crate) fn mark() -> Mark {
+    static MARK: OnceLock<Mark> = OnceLock::new();
+    MARK.get_or_init(Mark::new).clone()
+}
+
 /// Returns an opener for verbs that move nothing.
 pub(crate) fn stores(talking: &Talking) -> Run<Stores> {
     let options = Options::new(cancel()?);
@@ -39,7 +46,12 @@ pub(crate) fn stores(talking: &Talking) -> Run<Stores> {
         expect: talking.expect(),
         ..options.trust
     };
-    Ok(Stores::new(Options { trust, ..options }))
+    let mark = mark();
+    Ok(Stores::new(Options {
+        trust,
+        mark,
+        ..options
+    }))
 }
 
 /// Opens the store of a URL. Slashes behind a name have said what they had to.

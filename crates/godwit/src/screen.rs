@@ -7,9 +7,10 @@
 
 use crate::{
     options::LogFormat,
+    places,
     trouble::{OUTPUT, Tally, Trouble, plain},
 };
-use godwit_store::Error;
+use godwit_store::{Error, door::Mark};
 use serde_json::{Value, json};
 use std::{
     borrow::Cow,
@@ -42,6 +43,8 @@ pub(crate) struct Screen {
     /// Standard output is for the bytes of a file.
     aside: AtomicBool,
     told_of_output: AtomicBool,
+    /// How nodes call what was asked: said once.
+    told_mark: AtomicBool,
     tally: Mutex<Tally>,
     bar: Mutex<Option<indicatif::ProgressBar>>,
 }
@@ -64,6 +67,7 @@ impl Screen {
             gone: AtomicBool::new(false),
             aside: AtomicBool::new(false),
             told_of_output: AtomicBool::new(false),
+            told_mark: AtomicBool::new(false),
             tally: Mutex::default(),
             bar: Mutex::default(),
         }
@@ -157,14 +161,26 @@ impl Screen {
         if !trouble.follows() {
             lock(&self.tally).add(trouble.exit_code());
         }
+        let mark = Some(places::mark()).filter(Mark::is_told);
         if self.tone.json {
+            let mut object = trouble.to_json();
+            if let Some(mark) = &mark {
+                object["request"] = mark.to_string().into();
+            }
             // If nobody reads, nobody is told.
-            let _ = self.object(&trouble.to_json());
+            let _ = self.object(&object);
             if self.aside.load(Ordering::Relaxed) {
                 return; // said, and where objects go nothing else does
             }
         }
         self.aside(&trouble.to_string());
+        if let Some(mark) = mark
+            && !self.told_mark.swap(true, Ordering::Relaxed)
+        {
+            self.aside(&format!(
+                "request: {mark}, in the logs of the nodes that were asked"
+            ));
+        }
     }
 
     /// Returns the exit status so far.

@@ -23,6 +23,7 @@ pub use config::{
     Access, Allowed, Cluster, Config, Data, Error as ConfigError, KEYS, Key, Limits, MODULE_KEYS,
     Module, Network, Origin, Passwords, Setting, Trust,
 };
+pub use door::calls;
 pub use listener::Node;
 pub use stdio::attend;
 pub use stop::Stop;

@@ -146,7 +146,7 @@ fn what_could_be_read_in_two_ways_is_refused() {
         assert_eq!(status(&[], target), "400", "{target}");
     }
     assert_eq!(status(&[], "/.godwit/v9/stat"), "501");
-    assert_eq!(status(&["-X", "POST"], "/.godwit/v1/nothing"), "404");
+    assert_eq!(status(&["-X", "POST"], "/.godwit/v1/nothing"), "501");
     assert_eq!(status(&["-X", "GET"], "/.godwit/v1/stat"), "405");
     assert_eq!(
         status(&["-d", "{\"paths\":[\"..\"]}"], "/.godwit/v1/stat"),

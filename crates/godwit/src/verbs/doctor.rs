@@ -224,6 +224,7 @@ fn there(url: &Url, talking: &Talking) -> Run<Vec<Look>> {
         connect: CONNECT,
         stall: STALL,
         retries: 0,
+        mark: places::mark(),
         ..options
     });
     let place = places::open(&stores, url)?;

@@ -212,7 +212,10 @@ fn write_config(wanted: &str, text: &str) -> Run {
 
 /// Returns the options of whoever asks another node.
 pub(crate) fn asking() -> Run<godwit_store::RemoteOptions> {
-    Ok(godwit_store::RemoteOptions::new(places::cancel()?))
+    Ok(godwit_store::RemoteOptions {
+        mark: places::mark(),
+        ..godwit_store::RemoteOptions::new(places::cancel()?)
+    })
 }
 
 /// The usual port, on every address.

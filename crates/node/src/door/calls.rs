@@ -2,27 +2,31 @@
 
 use super::{
     Door, Known, Visitor, health, peers, reading, refused,
-    reply::{Lines, Reply},
+    reply::{BEAT, Lines, Reply},
     said, uploads, writing,
 };
 use godwit_core::Extents;
 use godwit_store::{
     Error, Nowhere, Set, Stat, Store, What,
     channel::Watch,
-    door::words::{Said, algorithm},
+    door::{
+        Sent,
+        words::{Said, algorithm},
+    },
 };
 use godwit_wire::door::{
-    OLDEST, ROOT, VERSION,
+    LINES_TYPE, OLDEST, OPENAPI, REVISION, ROOT, VERSION,
     call::{
         self, AskDigest, AskGrant, AskList, AskMkdir, AskPath, AskRemove, AskRename, AskSet,
-        AskStat, Hello, LINE_BYTES_MAX, Line, Name, Refusal, Text, Why,
+        AskStat, Hello, LINE_BYTES_MAX, Line, Name, Refusal, Text, UNKNOWN_CALL, Why,
     },
-    path,
+    park, path,
+    speaker::Speaker,
 };
 use hyper::{
-    HeaderMap, Method, Request,
+    HeaderMap, Method, Request, Response,
     body::Incoming,
-    header::{ALLOW, AUTHORIZATION},
+    header::{ALLOW, AUTHORIZATION, CONTENT_TYPE},
 };
 use serde::de::DeserializeOwned;
 use std::{path::Path, sync::Arc, time::Duration};
@@ -43,11 +47,14 @@ pub(super) fn answer(
     if let (&Method::GET | &Method::HEAD, Some(answer)) = (&method, health::answer(door, &target)) {
         return reply.whole(answer);
     }
-    match (&method, target.strip_prefix(ROOT)) {
-        // Who comes with an invite is not known yet.
-        (&Method::POST, Some("join")) => return peers::join(door, visitor, body, reply),
-        (&Method::POST, Some("leave")) => return peers::leave(door, visitor, reply),
-        _ => {}
+    let call = match called(&method, &target, reply.theirs()) {
+        Ok(call) => call,
+        Err(Wrong::Method(allowed)) => return wrong_method(&target, allowed, reply),
+        Err(Wrong::Call(refusal)) => return reply.refuse(refusal),
+    };
+    // Who comes with an invite is not known yet.
+    if let Some((Does::Anybody(work), _)) = call {
+        return work(door, visitor, body, reply);
     }
     if let Some(secret) = bearer(&head.headers)
         && target.strip_prefix(ROOT) == Some("read")
@@ -66,19 +73,182 @@ pub(super) fn answer(
         body,
         reply,
     };
-    match target.strip_prefix(ROOT) {
-        Some(call) => asked.call(&method, call),
-        None if target.starts_with("/.godwit/") => {
-            let why = format!(
-                "{target}: this node speaks {ROOT} (from {OLDEST} to {VERSION}); one of the two must be upgraded"
-            );
-            asked.reply.refuse(said(Why::Unsupported, why));
-        }
-        None => match path::of_target(&target) {
+    match call {
+        Some((Does::Known(work), _)) => work(asked),
+        Some((Does::Upload(work), named)) => uploads::answer(asked, named, work),
+        _ => match path::of_target(&target) {
             Ok(path) => reading::file(asked, &method, &path),
             Err(error) => asked.reply.refuse(said(Why::BadName, error.to_string())),
         },
     }
+}
+
+/// A call: how it is asked, how it is named, what it does.
+///
+/// In names, `{id}` stands for that of an upload, and `{path}` for all that is left.
+pub(super) struct Call(pub(super) Method, pub(super) &'static str, Does);
+
+/// What a call does, and for whom.
+#[derive(Clone, Copy)]
+enum Does {
+    /// Whoever comes may ask.
+    Anybody(fn(&Door, &Visitor, Incoming, Reply)),
+    /// Somebody who may do something here.
+    Known(fn(Asked<'_>)),
+    /// The same, who may write, about an upload.
+    Upload(uploads::Work),
+}
+
+/// Every call that this node knows.
+pub(super) const CALLS: &[Call] = &[
+    Call(Method::GET, "openapi.json", Does::Anybody(describe)),
+    anybody("join", peers::join),
+    anybody("leave", peers::leave),
+    Call(Method::GET, "hello", Does::Known(|asked| asked.say(hello))),
+    known("stat", |asked| asked.say(stat)),
+    known("list", |asked| asked.say(list)),
+    known("hidden", |asked| asked.say(hidden)),
+    known("read", reading::pack),
+    known("write", writing::pack),
+    known("digest", |asked| asked.digest()),
+    known("remove", |asked| asked.change(remove)),
+    known("rename", |asked| asked.change(rename)),
+    known("mkdir", |asked| asked.change(mkdir)),
+    known("set", |asked| asked.change(set)),
+    known("xattrs", |asked| asked.say(xattrs)),
+    known("space", |asked| asked.say(space)),
+    known("flush", |asked| asked.say(flush)),
+    known("grant", |asked| asked.grant()),
+    // It takes the connection with it, so it is answered before it comes here.
+    anybody(park::CALL, |_, _, _, reply| {
+        reply.refuse(said(
+            Why::BadRequest,
+            "a connection is parked by Upgrade".into(),
+        ));
+    }),
+    known("uploads", uploads::begin),
+    Call(
+        Method::PUT,
+        "uploads/{id}/{path}",
+        Does::Upload(uploads::put),
+    ),
+    upload("uploads/{id}/draw", |asked, id, _| uploads::draw(asked, id)),
+    upload("uploads/{id}/commit", |asked, id, _| {
+        uploads::commit(asked, id)
+    }),
+    upload("uploads/{id}/finish", |asked, id, _| {
+        uploads::finish(asked, id)
+    }),
+    upload("uploads/{id}/abandon", |asked, id, _| {
+        uploads::abandon(asked, id)
+    }),
+    upload("uploads/{id}/leave", |asked, id, _| {
+        uploads::leave(asked, id)
+    }),
+];
+
+const fn anybody(name: &'static str, work: fn(&Door, &Visitor, Incoming, Reply)) -> Call {
+    Call(Method::POST, name, Does::Anybody(work))
+}
+
+const fn known(name: &'static str, work: fn(Asked<'_>)) -> Call {
+    Call(Method::POST, name, Does::Known(work))
+}
+
+const fn upload(name: &'static str, work: uploads::Work) -> Call {
+    Call(Method::POST, name, Does::Upload(work))
+}
+
+/// What stands in a name for `{id}` and `{path}`.
+pub(super) type Named<'a> = (&'a str, &'a str);
+
+impl Call {
+    fn named<'a>(&self, call: &'a str) -> Option<Named<'a>> {
+        let Some((before, after)) = self.1.split_once("{id}/") else {
+            return (self.1 == call).then_some(("", ""));
+        };
+        let (id, rest) = call.strip_prefix(before)?.split_once('/')?;
+        match after {
+            "{path}" => Some((id, rest)),
+            verb => (verb == rest).then_some((id, "")),
+        }
+    }
+}
+
+/// Why a target below that of all calls is none.
+enum Wrong {
+    /// It is asked by this method only.
+    Method(&'static Method),
+    Call(Refusal),
+}
+
+/// Finds the call that a target names; `None`: it names a file. Whether it is known is told
+/// before who asks is: who comes with an invite of another version would hear that nobody knows them.
+fn called<'a>(
+    method: &Method,
+    target: &'a str,
+    theirs: Option<&Speaker>,
+) -> Result<Option<(Does, Named<'a>)>, Wrong> {
+    let Some(inside) = target.strip_prefix(INSIDE) else {
+        return Ok(None);
+    };
+    let Some(call) = target.strip_prefix(ROOT) else {
+        return Err(Wrong::Call(said(Why::Unsupported, other_version(inside))));
+    };
+    let known = CALLS
+        .iter()
+        .filter_map(|known| Some((known, known.named(call)?)));
+    if let Some((known, named)) = known.clone().find(|(known, _)| known.0 == *method) {
+        return Ok(Some((known.2, named)));
+    }
+    // A verb that we do not know is no path that somebody else's method would be for.
+    let exact = known
+        .map(|(known, _)| known)
+        .find(|known| !known.1.ends_with("{path}"));
+    Err(match exact {
+        Some(known) => Wrong::Method(&known.0),
+        None => Wrong::Call(said(Why::Unsupported, unknown(call, theirs))),
+    })
+}
+
+/// Says which of the two must be upgraded where a visitor speaks another version.
+fn other_version(inside: &str) -> String {
+    let version = inside.split('/').next().unwrap_or_default();
+    let number = version
+        .strip_prefix('v')
+        .and_then(|number| number.parse::<u32>().ok());
+    let ours = Speaker::ours().name();
+    let why = match number {
+        Some(number) if number > VERSION => format!("this node must be upgraded: it runs {ours}"),
+        Some(_) => format!("whoever asks must be upgraded: this node runs {ours}"),
+        None => "no call is named so".to_owned(),
+    };
+    format!("{INSIDE}{version}: this node speaks version {OLDEST} to {VERSION}; {why}")
+}
+
+fn unknown(call: &str, theirs: Option<&Speaker>) -> String {
+    let why = theirs.and_then(Speaker::must_upgrade);
+    let why = why.map_or(String::new(), |why| format!("; {why}"));
+    format!("{UNKNOWN_CALL}{call}{why}")
+}
+
+fn wrong_method(target: &str, allowed: &'static Method, reply: Reply) {
+    let why = format!("{target} is asked by {allowed}");
+    let line = Line::Error(said(Why::BadRequest, why)).write();
+    let head = Response::builder()
+        .status(405)
+        .header(ALLOW, allowed.as_str());
+    let answer = head
+        .header(CONTENT_TYPE, LINES_TYPE)
+        .body(Sent::whole(line));
+    reply.whole(answer.expect("its headers are ours"));
+}
+
+/// What this node can be asked, for programs.
+fn describe(_: &Door, _: &Visitor, _: Incoming, reply: Reply) {
+    let head = Response::builder().header(CONTENT_TYPE, "application/json");
+    let answer = head.body(Sent::whole(OPENAPI));
+    reply.whole(answer.expect("its headers are ours"));
 }
 
 /// Returns what is shown beside who somebody is.
@@ -98,50 +268,6 @@ pub(super) struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    fn call(self, method: &Method, call: &str) {
-        if let Some(rest) = call.strip_prefix("uploads/") {
-            let rest = rest.to_owned();
-            return uploads::answer(self, method, &rest);
-        }
-        match (call, method) {
-            ("hello", &Method::GET) => self.say(|known, lines, ()| {
-                lines
-                    .say(&Line::Hello(hello(known)?))
-                    .map_err(|e| refused(&e))
-            }),
-            ("stat", &Method::POST) => self.say(stat),
-            ("list", &Method::POST) => self.say(list),
-            ("hidden", &Method::POST) => self.say(hidden),
-            ("read", &Method::POST) => reading::pack(self),
-            ("write", &Method::POST) => writing::pack(self),
-            ("digest", &Method::POST) => self.digest(),
-            ("remove", &Method::POST) => self.change(remove),
-            ("rename", &Method::POST) => self.change(rename),
-            ("mkdir", &Method::POST) => self.change(mkdir),
-            ("set", &Method::POST) => self.change(set),
-            ("xattrs", &Method::POST) => self.say(xattrs),
-            ("space", &Method::POST) => self.say(space),
-            ("flush", &Method::POST) => self.say(flush),
-            ("grant", &Method::POST) => self.grant(),
-            ("uploads", &Method::POST) => uploads::begin(self),
-            (known, _) if CALLS.contains(&known) => {
-                let allowed = if known == "hello" { "GET" } else { "POST" };
-                let why = format!("{known} is asked by {allowed}");
-                let line = Line::Error(said(Why::BadRequest, why)).write();
-                let answer = hyper::Response::builder()
-                    .status(405)
-                    .header(ALLOW, allowed);
-                let answer = answer.body(godwit_store::door::Sent::whole(line));
-                self.reply.whole(answer.expect("its headers are ours"));
-            }
-            (unknown, _) => {
-                let why =
-                    format!("no call is named {unknown}; one of the two may have to be upgraded");
-                self.reply.refuse(said(Why::Missing, why));
-            }
-        }
-    }
-
     /// Reads what is asked, does it, and says what came of it.
     fn say<T: DeserializeOwned>(mut self, work: impl FnOnce(&Known, &mut Lines, T) -> Outcome) {
         match self.read() {
@@ -201,16 +327,17 @@ impl Asked<'_> {
             Err(cause) => return self.reply.refuse(said(Why::Other, godwit_sys::why(&cause))),
         };
         let beat = Arc::clone(&watch);
-        let (mut lines, digest) =
-            self.reply
-                .lines()
-                .during(Arc::new(move || beat.moved_bytes()), || {
-                    let by = algorithm(&asked.by)?;
-                    let range = asked.range.map(|(start, end)| start..end);
-                    self.known
-                        .dir
-                        .digest_watched(&asked.path.0, by, range, &watch)
-                });
+        let (mut lines, digest) = self.reply.lines().during(
+            BEAT,
+            Arc::new(move || Line::Beat(beat.moved_bytes())),
+            || {
+                let by = algorithm(&asked.by)?;
+                let range = asked.range.map(|(start, end)| start..end);
+                self.known
+                    .dir
+                    .digest_watched(&asked.path.0, by, range, &watch)
+            },
+        );
         let told = digest.and_then(|digest| lines.say(&Line::Digest(Text(digest))));
         lines.end(told.map_err(|error| refused(&error)));
     }
@@ -227,6 +354,10 @@ pub(super) fn read<T: DeserializeOwned>(reply: &Reply, body: &mut Incoming) -> R
         text.extend_from_slice(&bytes);
     }
     let text = if text.is_empty() { b"null" } else { &text[..] };
+    // serde would take a list of the members as well.
+    if text.trim_ascii_start().starts_with(b"[") {
+        return Err(said(Why::BadRequest, "an object of JSON is wanted".into()));
+    }
     call::read(text).map_err(|error| said(Why::BadRequest, error.to_string()))
 }
 
@@ -243,12 +374,13 @@ impl Known {
     }
 }
 
-fn hello(known: &Known) -> Result<Hello, Refusal> {
+fn hello(known: &Known, lines: &mut Lines, (): ()) -> Outcome {
     let can = known.dir.can().map_err(|error| refused(&error))?;
-    Ok(Hello {
+    let hello = Hello {
         name: "godwit".into(),
         version: env!("CARGO_PKG_VERSION").into(),
         speaks: (OLDEST, VERSION),
+        revision: REVISION,
         who: known.who.as_ref().map(ToString::to_string),
         account: known.account.clone(),
         can: godwit_store::Can {
@@ -256,7 +388,8 @@ fn hello(known: &Known) -> Result<Hello, Refusal> {
             ..can
         }
         .say(),
-    })
+    };
+    lines.say(&Line::Hello(hello)).map_err(|e| refused(&e))
 }
 
 fn stat(known: &Known, lines: &mut Lines, asked: AskStat) -> Outcome {
@@ -361,9 +494,6 @@ pub(super) fn entity_tag(stat: &Stat) -> String {
     format!("W/\"{:x}-{:x}\"", stat.size, mtime.as_nanos())
 }
 
-/// Names of calls, to tell a wrong method from a wrong name.
-const CALLS: &[&str] = &[
-    "hello", "stat", "list", "hidden", "read", "write", "digest", "remove", "rename", "mkdir",
-    "set", "xattrs", "space", "flush", "grant", "uploads", "park",
-];
+/// Below which nothing is a file, in whatever version.
+const INSIDE: &str = "/.godwit/";
 const HIDDEN_MAX: usize = 100;

@@ -28,6 +28,7 @@ use crate::{
     metrics::Counted,
     trust::MAPPED,
 };
+use calls::CALLS;
 use godwit_store::door::{Failed, Tls, words::refusal};
 use godwit_sys::why;
 use godwit_trust::{
@@ -57,10 +58,7 @@ use std::{
     io,
     net::{SocketAddr, TcpListener},
     pin::pin,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::{Arc, Mutex, PoisonError},
     task::Poll,
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -76,6 +74,11 @@ use uploads::Uploads;
 use via::Via;
 use watched::{Answer, Seen, Watched};
 
+/// Returns how each call is asked and what it is named, below `wire::door::ROOT`.
+pub fn calls() -> impl Iterator<Item = (&'static str, &'static str)> {
+    CALLS.iter().map(|call| (call.0.as_str(), call.1))
+}
+
 /// What all connections share.
 #[derive(Debug)]
 pub(crate) struct Door {
@@ -84,7 +87,6 @@ pub(crate) struct Door {
     pub(super) grants: Grants,
     relay: Relay,
     pub(super) runtime: Handle,
-    requests: AtomicU64,
 }
 
 /// Who is at the other end of a connection.
@@ -151,7 +153,6 @@ pub(crate) fn begin(
         grants: Grants::default(),
         relay: Relay::default(),
         runtime: runtime.handle().clone(),
-        requests: AtomicU64::new(1),
     });
     let admission = Admission::new(connections_max, connections_max);
     let (drain, draining) = watch::channel(());
@@ -455,14 +456,13 @@ async fn answer(
     stay: Stay,
 ) -> Response<Answer> {
     let (begun_at, method) = (Instant::now(), request.method().clone());
-    let number = door.requests.fetch_add(1, Relaxed);
     let checked = heads::check(&request, seen.asked());
     let is_last = checked.is_err();
-    let (reply, begun) = Reply::new(&door, &request, number);
-    let (id, heard) = (reply.id().to_owned(), reply.heard());
+    let (reply, begun) = Reply::new(&door, &request);
+    let (id, heard) = (reply.mark().clone(), reply.heard());
     match checked {
         Err(refusal) => {
-            let span = tracing::info_span!("request", id = reply.id(), peer = %visitor.peer);
+            let span = tracing::info_span!("request", id = %reply.mark(), peer = %visitor.peer);
             span.in_scope(|| reply.refuse(refusal));
         }
         Ok(()) if is_parking(&request) => relay::park(&door, &visitor, request, reply, &stay),
@@ -470,7 +470,7 @@ async fn answer(
             let runtime = door.runtime.clone();
             let working = Arc::clone(&door);
             runtime.spawn_blocking(move || {
-                let span = tracing::info_span!("request", id = reply.id(), peer = %visitor.peer);
+                let span = tracing::info_span!("request", id = %reply.mark(), peer = %visitor.peer);
                 let _inside = span.enter();
                 calls::answer(&working, &visitor, request, reply);
             });

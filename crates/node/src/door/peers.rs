@@ -38,7 +38,7 @@ pub(super) fn join(door: &Door, visitor: &Visitor, mut body: Incoming, reply: Re
 }
 
 /// Forgets whoever asks for that.
-pub(super) fn leave(door: &Door, visitor: &Visitor, reply: Reply) {
+pub(super) fn leave(door: &Door, visitor: &Visitor, _: Incoming, reply: Reply) {
     let nobody = || said(Why::Denied, "who leaves must have joined".into());
     let left = || {
         let home = door.shared.trust.home().ok_or_else(nobody)?;

@@ -1,15 +1,19 @@
 //! What goes back to a visitor, from a thread that may wait.
 
 use super::{Door, refused, said};
-use godwit_store::{Error, Result, door::Sent};
+use godwit_store::{
+    Error, Result,
+    door::{Mark, Sent},
+};
 use godwit_wire::door::{
     LINES_TYPE,
     call::{Line, MARK, Refusal, Why},
+    speaker::Speaker,
 };
 use hyper::{
     Request, Response, StatusCode,
     body::{Body, Bytes, Incoming},
-    header::{CONTENT_TYPE, HeaderValue},
+    header::{CONTENT_TYPE, HeaderValue, USER_AGENT},
 };
 use std::{
     cell::Cell,
@@ -31,7 +35,8 @@ use tokio::{
 /// The answer to one request, not begun yet.
 pub(super) struct Reply {
     head: oneshot::Sender<Response<Sent>>,
-    id: String,
+    mark: Mark,
+    theirs: Option<Speaker>,
     runtime: Handle,
     stall: Duration,
     pace: Cell<Pace>,
@@ -51,16 +56,15 @@ impl Reply {
     pub(super) fn new(
         door: &Door,
         request: &Request<Incoming>,
-        number: u64,
     ) -> (Self, oneshot::Receiver<Response<Sent>>) {
         let (head, begun) = oneshot::channel();
-        let theirs = request.headers().get(MARK).and_then(|id| id.to_str().ok());
+        let text = |name: &str| request.headers().get(name)?.to_str().ok();
         let reply = Self {
             head,
-            id: match theirs.filter(|id| is_id(id)) {
-                Some(id) => id.into(),
-                None => format!("{}-{number}", std::process::id()),
-            },
+            mark: text(MARK)
+                .and_then(|id| id.parse().ok())
+                .unwrap_or_default(),
+            theirs: text(USER_AGENT.as_str()).and_then(Speaker::read),
             runtime: door.runtime.clone(),
             stall: door.shared.config.limits.stall,
             pace: Cell::default(),
@@ -69,8 +73,14 @@ impl Reply {
         (reply, begun)
     }
 
-    pub(super) fn id(&self) -> &str {
-        &self.id
+    /// Returns the id of the request.
+    pub(super) fn mark(&self) -> &Mark {
+        &self.mark
+    }
+
+    /// Returns what a program of ours that asks is.
+    pub(super) fn theirs(&self) -> Option<&Speaker> {
+        self.theirs.as_ref()
     }
 
     /// Tells later whether all that came with the request was read.
@@ -126,7 +136,7 @@ impl Reply {
 
     /// Answers in one piece.
     pub(super) fn whole(self, mut answer: Response<Sent>) {
-        mark(&mut answer, &self.id);
+        mark(&mut answer, &self.mark);
         // Whoever asked may be gone.
         let _ = self.head.send(answer);
     }
@@ -135,7 +145,7 @@ impl Reply {
     pub(super) fn stream(self, head: hyper::http::response::Builder) -> Pipe {
         let (to, body) = mpsc::channel(FRAMES_AHEAD);
         let mut answer = head.body(Sent::Stream(body)).expect("its headers are ours");
-        mark(&mut answer, &self.id);
+        mark(&mut answer, &self.mark);
         let _ = self.head.send(answer);
         Pipe {
             to,
@@ -231,7 +241,15 @@ impl Lines {
     pub(super) fn end(mut self, outcome: std::result::Result<(), Refusal>) {
         let (line, status) = match outcome {
             Ok(()) => (Line::End, StatusCode::OK),
-            Err(refusal) => {
+            Err(mut refusal) => {
+                let theirs = self.reply.as_ref().and_then(Reply::theirs);
+                // Newer ones know by themselves that this one must be upgraded.
+                if refusal.why == Why::BadRequest
+                    && let Some(theirs) = theirs.filter(|theirs| theirs.compared().is_lt())
+                {
+                    let why = theirs.must_upgrade().unwrap_or_default();
+                    refusal.said = format!("{}; {why}", refusal.said);
+                }
                 let status = StatusCode::from_u16(refusal.why.status());
                 // That something is not there is asked all day.
                 match refusal.why != Why::Missing {
@@ -254,10 +272,11 @@ impl Lines {
         }
     }
 
-    /// Does something that may take long, and says meanwhile that it goes on.
+    /// Does something that may take long, and says meanwhile, every so often, how it goes.
     pub(super) fn during<T>(
         self,
-        beat: Arc<dyn Fn() -> u64 + Send + Sync>,
+        every: Duration,
+        news: Arc<dyn Fn() -> Line + Send + Sync>,
         work: impl FnOnce() -> T,
     ) -> (Self, T) {
         let runtime = match (&self.reply, &self.pipe) {
@@ -268,14 +287,14 @@ impl Lines {
         let lines = Arc::new(Mutex::new(Some(self)));
         let beating = Arc::clone(&lines);
         let task = runtime.spawn(async move {
-            let mut ticks = interval(BEAT);
+            let mut ticks = interval(every);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             ticks.tick().await;
             loop {
                 ticks.tick().await;
                 let mut lines = beating.lock().unwrap_or_else(PoisonError::into_inner);
                 let Some(lines) = lines.as_mut() else { return };
-                lines.beat(beat());
+                lines.beat(&*news);
             }
         });
         let done = work();
@@ -284,12 +303,15 @@ impl Lines {
         (mine.expect("nobody else takes it"), done)
     }
 
-    /// Says that it goes on, unless the visitor has not even taken what was said before.
-    fn beat(&mut self, moved: u64) {
+    /// Says how it goes, unless the visitor has not even taken what was said before.
+    fn beat(&mut self, news: &dyn Fn() -> Line) {
+        let is_behind = self.pipe.is_some() && !self.held.is_empty();
         if let Some(reply) = self.reply.take() {
             self.pipe = Some(reply.stream(head(StatusCode::OK)));
         }
-        self.held.extend(Line::Beat(moved).write());
+        if !is_behind {
+            self.held.extend(news().write());
+        }
         let pipe = self.pipe.as_ref().expect("it was begun");
         let held = std::mem::take(&mut self.held);
         if let Err(mpsc::error::TrySendError::Full(held)) = pipe.to.try_send(held.into()) {
@@ -304,14 +326,21 @@ fn head(status: StatusCode) -> hyper::http::response::Builder {
         .header(CONTENT_TYPE, LINES_TYPE)
 }
 
-fn mark(answer: &mut Response<Sent>, id: &str) {
-    if let Ok(id) = HeaderValue::from_str(id) {
-        answer.headers_mut().insert(MARK, id);
+/// Says who answers, and to what.
+fn mark(answer: &mut Response<Sent>, mark: &Mark) {
+    let headers = answer.headers_mut();
+    for (name, text) in [
+        (MARK, mark.to_string()),
+        ("server", Speaker::ours().to_string()),
+    ] {
+        if let Ok(value) = HeaderValue::from_str(&text) {
+            headers.insert(name, value);
+        }
     }
 }
 
 /// What is said if whoever was to answer is gone.
-pub(super) fn broken(id: &str) -> Response<Sent> {
+pub(super) fn broken(id: &Mark) -> Response<Sent> {
     let line = Line::Error(said(
         Why::Other,
         "the node could not answer; its log says more".into(),
@@ -322,16 +351,10 @@ pub(super) fn broken(id: &str) -> Response<Sent> {
     answer
 }
 
-/// Ids of others are passed on if they fit into a line of a log.
-fn is_id(id: &str) -> bool {
-    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.:".contains(&b);
-    (1..=ID_MAX).contains(&id.len()) && id.bytes().all(is_plain)
-}
-
-const ID_MAX: usize = 64;
 const HELD_MAX: usize = 64 << 10;
 const FRAMES_AHEAD: usize = 4;
 /// A link that brings less is not worth a thread.
 const PACE_BYTES: usize = 1 << 10;
 const PACE_OF_CALL_BYTES: usize = 64 << 10;
-const BEAT: Duration = Duration::from_secs(5);
+/// How often it is said that something goes on.
+pub(super) const BEAT: Duration = Duration::from_secs(5);

@@ -5,8 +5,10 @@
 
 use super::{
     Visitor,
-    calls::{Asked, done},
-    refused, said,
+    calls::{Asked, Named, done},
+    refused,
+    reply::BEAT,
+    said,
 };
 use crate::metrics::{Direction, Proto};
 use godwit_core::{Block, Chain, Version};
@@ -24,10 +26,7 @@ use godwit_wire::door::{
     pack::{Decoder, Frame},
     path, range,
 };
-use hyper::{
-    Method,
-    header::{CONTENT_RANGE, CONTENT_TYPE},
-};
+use hyper::header::{CONTENT_RANGE, CONTENT_TYPE};
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
@@ -203,36 +202,30 @@ fn news(sink: &dyn Sink) -> Vec<(u64, Text<godwit_core::Chain>)> {
     news
 }
 
-/// Answers what is asked about an upload: `ID/path` by `PUT`, `ID/verb` by `POST`.
-pub(super) fn answer(asked: Asked<'_>, method: &Method, rest: &str) {
+/// What is done about an upload: its name, and what stands behind that.
+pub(super) type Work = fn(Asked<'_>, &str, &str);
+
+/// Answers what is asked about an upload.
+pub(super) fn answer(asked: Asked<'_>, (id, rest): Named<'_>, work: Work) {
     if let Err(refusal) = asked.known.must_write() {
         return asked.reply.refuse(refusal);
     }
-    let Some((id, rest)) = rest.split_once('/').filter(|(id, _)| is_id(id)) else {
+    if !is_id(id) {
         let why = "uploads/ID/PATH or uploads/ID/VERB is wanted".into();
         return asked.reply.refuse(said(Why::BadRequest, why));
-    };
-    match (method, rest) {
-        (&Method::PUT, path) => match path::unescaped(path) {
-            Ok(path) => put(asked, id, &path),
-            Err(error) => asked.reply.refuse(said(Why::BadName, error.to_string())),
-        },
-        (&Method::POST, "draw") => draw(asked, id),
-        (&Method::POST, "commit") => commit(asked, id),
-        (&Method::POST, "finish") => finish(asked, id),
-        (&Method::POST, "abandon") => end(asked, id, Sink::abandon),
-        (&Method::POST, "leave") => end(asked, id, |sink| {
-            drop(sink);
-            Ok(())
-        }),
-        _ => {
-            let why = format!("no call is named uploads/ID/{rest}");
-            asked.reply.refuse(said(Why::Missing, why));
-        }
+    }
+    work(asked, id, rest);
+}
+
+/// Takes bytes of an upload.
+pub(super) fn put(asked: Asked<'_>, id: &str, path: &str) {
+    match path::unescaped(path) {
+        Ok(path) => put_into(asked, id, &path),
+        Err(error) => asked.reply.refuse(said(Why::BadName, error.to_string())),
     }
 }
 
-fn put(mut asked: Asked<'_>, id: &str, path: &Path) {
+fn put_into(mut asked: Asked<'_>, id: &str, path: &Path) {
     let outcome = find(&asked, id, path).and_then(|upload| {
         upload.touch(asked.visitor);
         let _moving = asked.door.shared.metrics.moving();
@@ -333,13 +326,13 @@ fn take_range(asked: &mut Asked<'_>, gathered: &mut Gathered<'_>) -> Result<()> 
 }
 
 /// Has the bytes come from another node, by what it granted to whoever asks.
-fn draw(mut asked: Asked<'_>, id: &str) {
+pub(super) fn draw(mut asked: Asked<'_>, id: &str) {
     let shared = &asked.door.shared;
     let begun = asked.read().and_then(|asking: AskDraw| {
-        let upload = find(&asked, id, &asking.path.0)?;
         let key = asking.key.parse();
         let key =
             key.map_err(|error: godwit_trust::Error| said(Why::BadRequest, error.to_string()))?;
+        let upload = find(&asked, id, &asking.path.0)?;
         if !shared.config.data.third_party {
             let why = "this node makes no connections to others (data.third_party)";
             return Err(said(Why::Unsupported, why.into()));
@@ -348,6 +341,7 @@ fn draw(mut asked: Asked<'_>, id: &str) {
         let options = RemoteOptions {
             stall: shared.config.limits.stall,
             digests: asking.digests,
+            mark: asked.reply.mark().clone(),
             ..RemoteOptions::new(cancel)
         };
         let door = Door::with_grant(&asking.from, key, &asking.secret, &options);
@@ -359,23 +353,20 @@ fn draw(mut asked: Asked<'_>, id: &str) {
     };
     upload.touch(asked.visitor);
     let _moving = shared.metrics.moving();
-    let moved = Arc::new(AtomicU64::new(0));
-    let beat = Arc::clone(&moved);
-    let (mut lines, drawn) =
-        asked
-            .reply
-            .lines()
-            .during(Arc::new(move || beat.load(Relaxed)), || {
-                upload.with(|sink| {
-                    let drawing = Drawing {
-                        sink,
-                        moved: &moved,
-                    };
-                    let streams = usize::from(asking.streams).clamp(1, DRAW_STREAMS_MAX);
-                    let (source, want) = (&asking.source.0, &asking.ranges.0);
-                    from.read(source, want, streams, &drawing)
-                })
-            });
+    let moved = AtomicU64::new(0);
+    let (news, name) = (Arc::clone(&upload), id.to_owned());
+    let news = move || news.news(&name);
+    let (mut lines, drawn) = asked.reply.lines().during(NEWS_EVERY, Arc::new(news), || {
+        upload.with(|sink| {
+            let drawing = Drawing {
+                sink,
+                moved: &moved,
+            };
+            let streams = usize::from(asking.streams).clamp(1, DRAW_STREAMS_MAX);
+            let (source, want) = (&asking.source.0, &asking.ranges.0);
+            from.read(source, want, streams, &drawing)
+        })
+    });
     shared
         .metrics
         .moved(Direction::In, Proto::Https, moved.load(Relaxed));
@@ -410,7 +401,8 @@ impl Take for Drawing<'_> {
     }
 }
 
-fn commit(mut asked: Asked<'_>, id: &str) {
+/// Makes sure of what landed.
+pub(super) fn commit(mut asked: Asked<'_>, id: &str) {
     let outcome = asked.read().and_then(|AskPath { path: Name(path) }| {
         let upload = find(&asked, id, &path)?;
         let done = upload.with(|sink| sink.commit())?;
@@ -423,7 +415,8 @@ fn commit(mut asked: Asked<'_>, id: &str) {
     asked.reply.tell(outcome.map(Line::Landed));
 }
 
-fn finish(mut asked: Asked<'_>, id: &str) {
+/// Publishes an upload.
+pub(super) fn finish(mut asked: Asked<'_>, id: &str) {
     let taken = asked.read().and_then(
         |AskPublish {
              path: Name(path),
@@ -434,12 +427,26 @@ fn finish(mut asked: Asked<'_>, id: &str) {
         Ok(taken) => taken,
         Err(refusal) => return asked.reply.refuse(refusal),
     };
-    let (mut lines, finished) = asked
-        .reply
-        .lines()
-        .during(Arc::new(|| 0), || sink.finish(&whole));
+    let (mut lines, finished) =
+        asked
+            .reply
+            .lines()
+            .during(BEAT, Arc::new(|| Line::Beat(0)), || sink.finish(&whole));
     let told = finished.and_then(|finished| lines.say(&Line::Finished(finished.say())));
     lines.end(told.map_err(|error| refused(&error)));
+}
+
+/// Forgets what landed.
+pub(super) fn abandon(asked: Asked<'_>, id: &str) {
+    end(asked, id, Sink::abandon);
+}
+
+/// Keeps what landed for who goes on with it.
+pub(super) fn leave(asked: Asked<'_>, id: &str) {
+    end(asked, id, |sink| {
+        drop(sink);
+        Ok(())
+    });
 }
 
 /// Ends an upload without publishing anything.
@@ -501,6 +508,20 @@ impl Upload {
         }
     }
 
+    /// Says what has landed, without waiting: whoever closes the upload waits for who fills it.
+    /// Leaves are told at the end.
+    fn news(&self, id: &str) -> Line {
+        match self.sink.try_read().as_deref() {
+            Ok(Some(sink)) => Line::Landed(Landed {
+                id: id.into(),
+                done: Ranges(sink.done()),
+                leaves: Vec::new(),
+                in_place: sink.is_in_place(),
+            }),
+            _ => Line::Beat(0),
+        }
+    }
+
     fn take(&self) -> std::result::Result<Box<dyn Sink>, Refusal> {
         let mut sink = self.sink.write().unwrap_or_else(PoisonError::into_inner);
         sink.take().ok_or_else(over)
@@ -528,3 +549,5 @@ const LEAVING: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// More connections bring nothing between two nodes.
 const DRAW_STREAMS_MAX: usize = 64;
+/// How often it is told what of a file that is drawn has landed.
+const NEWS_EVERY: Duration = Duration::from_secs(1);

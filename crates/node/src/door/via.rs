@@ -17,6 +17,7 @@ use godwit_wire::door::{
     ROOT,
     call::{LINE_BYTES_MAX, Line},
     park::{self, SILENCE, Said},
+    speaker::Speaker,
 };
 use hyper::{
     Request, Response, StatusCode,
@@ -295,7 +296,7 @@ impl Via {
             .method("POST")
             .uri(format!("{ROOT}{}", park::CALL))
             .header(HOST, address)
-            .header(USER_AGENT, concat!("godwit/", env!("CARGO_PKG_VERSION")))
+            .header(USER_AGENT, Speaker::ours().to_string())
             .header(CONNECTION, "upgrade")
             .header(UPGRADE, park::UPGRADE)
             .body(Sent::whole(Bytes::new()))

@@ -2,6 +2,8 @@
 //! knows nothing but lines and sockets.
 #![allow(dead_code, unreachable_pub)] // not every test uses all of it
 
+pub mod asking;
+pub mod faking;
 pub mod lab;
 pub mod log;
 pub mod raw;

@@ -141,18 +141,20 @@ impl Fetch<'_> {
         want: &Extents,
         gathered: &mut Gathered<'_>,
     ) -> Result<Result<Read>> {
-        let broke = |what: String| self.inner.broke(&what);
+        let strange = |what: String| self.inner.strange(&what);
         let (mut decoder, mut ended) = (Decoder::new(), None);
         let mut asked = Asked::new(want);
         while let Some(bytes) = visit.more(&mut body, READING)? {
-            asked.heard(bytes.len()).map_err(|why| broke(why.into()))?;
+            asked
+                .heard(bytes.len())
+                .map_err(|why| self.inner.broke(why))?;
             let mut input = &bytes[..];
             while !input.is_empty() {
                 let (taken, frame) = decoder
                     .next(input)
-                    .map_err(|error| broke(error.to_string()))?;
+                    .map_err(|error| strange(error.to_string()))?;
                 if let Some(frame) = &frame {
-                    asked.check(frame).map_err(|why| broke(why.into()))?;
+                    asked.check(frame).map_err(|why| self.inner.broke(why))?;
                 }
                 match frame {
                     Some(Frame::Data(offset, bytes)) => gathered.add(offset, bytes)?,
@@ -164,7 +166,7 @@ impl Fetch<'_> {
                     Some(Frame::End(_, text)) => {
                         ended = Some(
                             call::read(text.as_bytes())
-                                .map_err(|error| broke(error.to_string()))?,
+                                .map_err(|error| strange(error.to_string()))?,
                         );
                     }
                     Some(Frame::File(..) | Frame::Last(_)) | None => {}
@@ -191,7 +193,7 @@ impl Fetch<'_> {
             Some(Ended::Refused(refusal)) => {
                 Ok(Err(refused(&self.inner.limits.at, self.path, refusal)))
             }
-            None => Err(broke("a file in a pack has no end".into())),
+            None => Err(self.inner.broke("a file in a pack has no end")),
         }
     }
 }

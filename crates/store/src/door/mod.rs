@@ -6,6 +6,7 @@
 
 mod fetch;
 mod gathered;
+mod mark;
 mod small;
 mod tls;
 mod upload;
@@ -27,8 +28,9 @@ use godwit_wire::{
         JSON_TYPE, PACK_TYPE, ROOT, VERSION,
         call::{
             self, AskDigest, AskGrant, AskJoin, AskList, AskMkdir, AskPath, AskRead, AskRemove,
-            AskRename, AskSet, AskStat, Line, Name,
+            AskRename, AskSet, AskStat, Line, Name, Refusal, Why,
         },
+        speaker::Speaker,
     },
     lines::Lines,
     time::HttpDate,
@@ -36,10 +38,12 @@ use godwit_wire::{
 use hyper::{
     Method, Request, Response,
     body::{Bytes, Incoming},
-    header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, DATE, HOST, USER_AGENT},
+    header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, DATE, HOST, SERVER, USER_AGENT},
 };
+pub use mark::Mark;
 use serde::Serialize;
 use std::{
+    cmp::Ordering,
     fmt, io, iter,
     ops::Range,
     os::unix::ffi::OsStrExt,
@@ -78,6 +82,10 @@ struct Inner {
     skew: Mutex<Option<Duration>>,
     idle: Mutex<Vec<Visit>>,
     known: Mutex<Option<Known>>,
+    /// What answered last.
+    theirs: Mutex<Option<Speaker>>,
+    /// What goes along with all that is asked.
+    mark: Mark,
 }
 
 /// Of every connection.
@@ -196,6 +204,8 @@ impl Door {
             skew: Mutex::default(),
             idle: Mutex::default(),
             known: Mutex::default(),
+            theirs: Mutex::default(),
+            mark: options.mark.clone(),
         }))
     }
 
@@ -281,10 +291,7 @@ impl Door {
                     self.0.limits.at, hello.version
                 ),
             };
-            return Err(Error::Unsupported {
-                what: "speaking with each other".into(),
-                why: who,
-            });
+            return Err(cannot_speak(who));
         }
         let known = Known {
             says_xattrs: hello.can.xattrs.is_some(),
@@ -450,7 +457,7 @@ impl Inner {
         let answer = visit.ask(request, during)?;
         let kind = answer.headers().get(CONTENT_TYPE);
         if answer.status().is_success() && kind.is_some_and(|kind| kind == PACK_TYPE) {
-            self.check_ours(&answer)?;
+            self.meet(&answer)?;
             return Ok((visit, answer.into_body()));
         }
         self.hear(visit, answer, during, about, &mut |_| Ok(()))?;
@@ -466,13 +473,15 @@ impl Inner {
     }
 
     fn request(&self, method: Method, target: &str, kind: &str, body: Sent) -> Request<Sent> {
+        tracing::debug!(host = self.limits.at, request = %self.mark, %method, target, "ask");
         let mut request = Request::builder().method(method).uri(target);
         if let Some(secret) = &self.grant {
             request = request.header(AUTHORIZATION, format!("Bearer {secret}"));
         }
         request
             .header(HOST, &self.limits.at)
-            .header(USER_AGENT, concat!("godwit/", env!("CARGO_PKG_VERSION")))
+            .header(USER_AGENT, Speaker::ours().to_string())
+            .header(call::MARK, self.mark.tell())
             .header(CONTENT_TYPE, kind)
             .body(body)
             .expect("a target of escaped names and a host are a request")
@@ -487,7 +496,7 @@ impl Inner {
         about: &Path,
         each: &mut dyn FnMut(Line) -> Result<()>,
     ) -> Result<()> {
-        self.check_ours(&answer)?;
+        self.meet(&answer)?;
         let status = answer.status();
         let date = answer
             .headers()
@@ -509,7 +518,7 @@ impl Inner {
                 if is_over {
                     return Err(self.broke("more comes behind the end of its answer"));
                 }
-                match Line::read(line).map_err(|error| broke(&error))? {
+                match Line::read(line).map_err(|error| self.strange(&error.to_string()))? {
                     // How long something takes is for the node to say, and for whoever waits
                     // to bear; only that it goes on need not be said all the time.
                     Line::Beat(_) if beats > BEATS_MAX + begun.elapsed().as_secs() => {
@@ -527,7 +536,7 @@ impl Inner {
                         if rest.is_ok_and(|rest| rest.is_none()) {
                             self.give_back(visit);
                         }
-                        return Err(refused(&self.limits.at, about, refusal));
+                        return Err(self.refused(about, refusal));
                     }
                     line => each(line)?,
                 }
@@ -538,6 +547,58 @@ impl Inner {
         }
         self.give_back(visit);
         Ok(())
+    }
+
+    /// Notes who answers.
+    fn meet(&self, answer: &Response<Incoming>) -> Result<()> {
+        let text = |name: &str| answer.headers().get(name)?.to_str().ok();
+        self.check_ours(answer)?;
+        *self.theirs.lock().expect(NO_PANIC) = match text(SERVER.as_str()) {
+            Some(theirs) => Speaker::read(theirs),
+            None => Some(Speaker::silent()),
+        };
+        Ok(())
+    }
+
+    /// Returns the error that a refusal of all that was asked stands for.
+    fn refused(&self, about: &Path, refusal: Refusal) -> Error {
+        // The first nodes said of a call that they did not know that it was missing.
+        let is_misunderstood =
+            refusal.why == Why::BadRequest || refusal.said.starts_with(call::UNKNOWN_CALL);
+        match self.must_upgrade().filter(|_| is_misunderstood) {
+            Some((Ordering::Less, why)) => {
+                cannot_speak(format!("{why} (it says: {})", refusal.said))
+            }
+            Some((_, why)) => cannot_speak(why),
+            None => refused(&self.limits.at, about, refusal),
+        }
+    }
+
+    /// The node says what we do not understand.
+    fn strange(&self, what: &str) -> Error {
+        match self.must_upgrade() {
+            // A newer one says nothing that an older node could not; so that one is broken.
+            Some((Ordering::Greater, why)) => cannot_speak(why),
+            _ => self.broke(what),
+        }
+    }
+
+    /// Returns which of the two must be upgraded, and how the node is to us; `None`: neither.
+    fn must_upgrade(&self) -> Option<(Ordering, String)> {
+        let (theirs, ours) = (
+            self.theirs.lock().expect(NO_PANIC).clone()?,
+            Speaker::ours(),
+        );
+        let (at, is) = (&self.limits.at, theirs.compared());
+        let (theirs, ours) = (theirs.name(), ours.name());
+        let why = match is {
+            Ordering::Equal => return None,
+            Ordering::Less => format!("{at} must be upgraded: it runs {theirs}, this is {ours}"),
+            Ordering::Greater => {
+                format!("this godwit must be upgraded: it is {ours}, {at} runs {theirs}")
+            }
+        };
+        Some((is, why))
     }
 
     /// An answer ended before its end was said.
@@ -891,6 +952,13 @@ fn is_below(path: &Path, deep: bool) -> bool {
         0 => false,
         1 => true,
         _ => deep,
+    }
+}
+
+fn cannot_speak(why: String) -> Error {
+    Error::Unsupported {
+        what: "speaking with each other".into(),
+        why,
     }
 }
 

@@ -132,7 +132,7 @@ impl Files<'_> {
                 self.held = more.ok_or_else(|| self.inner.cut(READING))?;
             }
             let next = self.decoder.next(&self.held);
-            let (taken, frame) = next.map_err(|error| self.inner.broke(&error.to_string()))?;
+            let (taken, frame) = next.map_err(|error| self.inner.strange(&error.to_string()))?;
             let mut ended = None;
             match frame {
                 None => {}
@@ -161,7 +161,7 @@ impl Files<'_> {
                 }
                 Some(Frame::End(number, text)) if number == self.nth => {
                     let read = call::read(text.as_bytes());
-                    ended = Some(read.map_err(|error| self.inner.broke(&error.to_string()))?);
+                    ended = Some(read.map_err(|error| self.inner.strange(&error.to_string()))?);
                     self.nth += 1;
                 }
                 Some(Frame::End(..)) => {
@@ -194,7 +194,7 @@ impl Files<'_> {
     fn end(&mut self) -> Result<()> {
         loop {
             let next = self.decoder.next(&self.held);
-            let (taken, frame) = next.map_err(|error| self.inner.broke(&error.to_string()))?;
+            let (taken, frame) = next.map_err(|error| self.inner.strange(&error.to_string()))?;
             match frame {
                 None => {}
                 Some(Frame::Last(count)) if count == self.nth => {}

@@ -328,8 +328,8 @@ impl Sink for Upload {
             streams: u16::try_from(streams).unwrap_or(u16::MAX),
             digests: self.inner().digests,
         };
-        let before = self.done();
-        let (mut read, mut landed) = (None, None);
+        let mut told = self.done();
+        let mut read = None;
         let about = format!("uploads/{}/draw", self.id);
         self.door
             .call(&about, Method::POST, &asked, &self.path, &mut |line| {
@@ -340,17 +340,19 @@ impl Sink for Upload {
                             digest: digest.map(|digest| digest.0),
                         });
                     }
-                    Line::Landed(said) => landed = Some(said),
+                    // The first nodes tell it at the end, later ones on the way too; if that
+                    // breaks off, what was told has landed nevertheless.
+                    Line::Landed(said) => {
+                        self.note(said);
+                        for range in self.done().minus(&told).iter() {
+                            on(range.clone());
+                            told.insert(range);
+                        }
+                    }
                     _ => return Err(self.inner().broke(UNASKED)),
                 }
                 Ok(())
             })?;
-        if let Some(said) = landed {
-            self.note(said);
-        }
-        for range in self.done().minus(&before).iter() {
-            on(range);
-        }
         let read = read.ok_or_else(|| self.inner().broke("it does not say what it drew"))?;
         Ok(Some(read))
     }

@@ -23,6 +23,7 @@ pub use stores::{Place, Stores};
 use crate::{
     Error, Remote, Result, Stat, Trust, Tuned, Verified,
     channel::Cancel,
+    door::Mark,
     remote::{Flow, is_renewed},
 };
 use godwit_core::{Digest, Fault, Scheme};
@@ -74,6 +75,8 @@ pub struct Options {
     pub tcp_buffer: Option<u32>,
     /// By what we prove who we are, and how bytes are protected.
     pub trust: Trust,
+    /// By what nodes find in their logs what is asked through their doors.
+    pub mark: Mark,
     /// Stops everything.
     pub cancel: Cancel,
 }
@@ -96,6 +99,7 @@ impl Options {
             notes: None,
             tcp_buffer: None,
             trust: Trust::default(),
+            mark: Mark::new(),
             cancel,
         }
     }

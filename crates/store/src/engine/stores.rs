@@ -155,6 +155,7 @@ fn connect(url: &Url, options: &Options, trust: Trust) -> Result<Arc<dyn Store>>
                 connect: options.connect,
                 digests: options.verify,
                 trust,
+                mark: options.mark.clone(),
                 ..RemoteOptions::new(options.cancel.clone())
             };
             Ok(Arc::new(Door::open(url, &limits)?))

@@ -30,6 +30,7 @@ use crate::{
     Can, Entry, Error, Finished, Given, Read, Result, Set, Sink, Small, Space, Stat, Store, Take,
     What, Write,
     channel::{Cancel, Mode},
+    door::Mark,
 };
 use data::Hosts;
 use fetch::Fetch;
@@ -80,6 +81,8 @@ pub struct RemoteOptions {
     pub tcp_buffer: Option<u32>,
     /// For servers of `gsiftp:`, and of `ftp:` that are to be private.
     pub trust: Trust,
+    /// By what nodes find in their logs what is asked through their doors.
+    pub mark: Mark,
 }
 
 /// How an upload appears on a server that is not one of ours.
@@ -104,6 +107,7 @@ impl RemoteOptions {
             notes: None,
             tcp_buffer: None,
             trust: Trust::default(),
+            mark: Mark::new(),
         }
     }
 }

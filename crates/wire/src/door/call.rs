@@ -8,7 +8,7 @@ use super::{Error, Result, path};
 use crate::base64;
 use godwit_core::{Chain, Digest, Extents};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
+use std::{fmt, marker::PhantomData, path::PathBuf, str::FromStr, time::Duration};
 
 /// One line of an answer.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -74,6 +74,9 @@ pub fn write<T: Serialize>(what: &T) -> Vec<u8> {
 /// A header that every answer of ours has: the id of the request.
 pub const MARK: &str = "godwit-request";
 
+/// How a node begins to say that it does not know a call.
+pub const UNKNOWN_CALL: &str = "no call is named ";
+
 /// The longest line, and the longest body of a call.
 pub const LINE_BYTES_MAX: usize = 4 << 20;
 
@@ -86,6 +89,9 @@ pub struct Hello {
     pub version: String,
     /// The oldest and the newest way to speak that it knows.
     pub speaks: (u32, u32),
+    /// What it knows within the newest; the first ones did not say.
+    #[serde(default)]
+    pub revision: u32,
     /// Who we are to it.
     pub who: Option<String>,
     /// As which account we act.
@@ -443,6 +449,7 @@ pub struct AskFinish {
 #[allow(missing_docs)]
 pub struct AskPublish {
     pub path: Name,
+    #[serde(deserialize_with = "object")]
     pub whole: AskFinish,
 }
 
@@ -544,6 +551,25 @@ pub struct AskSet {
     /// Extended attributes to set; those without a value are to be removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub xattrs: Vec<(Link, Option<Bytes>)>,
+}
+
+/// Reads an object: a list of its members, which serde takes as well, is not described.
+fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    from: D,
+) -> std::result::Result<T, D::Error> {
+    struct Object<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> de::Visitor<'de> for Object<T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> std::result::Result<T, A::Error> {
+            T::deserialize(de::value::MapAccessDeserializer::new(map))
+        }
+    }
+    from.deserialize_map(Object(PhantomData))
 }
 
 /// A path below the export, written as [`path::escaped`] does.

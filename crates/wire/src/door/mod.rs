@@ -10,6 +10,10 @@ pub mod pack;
 pub mod park;
 pub mod path;
 pub mod range;
+pub mod speaker;
+
+#[cfg(test)]
+mod described;
 
 /// Below which path our own calls lie. No file of an export can be reached by this name.
 pub const ROOT: &str = "/.godwit/v1/";
@@ -19,6 +23,13 @@ pub const VERSION: u32 = 1;
 
 /// The oldest version that is still understood.
 pub const OLDEST: u32 = 1;
+
+/// What is known within that version: it counts up with each release that asks or answers more
+/// than the one before it. Whoever asks says only what the other knows.
+pub const REVISION: u32 = 1;
+
+/// All that is asked and answered, for programs: OpenAPI 3.1.
+pub const OPENAPI: &str = include_str!("../../openapi.json");
 
 /// The type of what is asked.
 pub const JSON_TYPE: &str = "application/json";

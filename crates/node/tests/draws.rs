@@ -1,0 +1,179 @@
+//! What one node draws from another: whoever asked for it hears on the way what has landed.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Served, faking::Fake};
+use godwit_core::Extents;
+use godwit_store::{
+    RemoteOptions, Store, Write,
+    channel::Cancel,
+    door::{Door, Sent},
+};
+use godwit_trust::{Credential, Peer};
+use godwit_wire::door::{
+    PACK_TYPE, ROOT,
+    call::{self, AskRead, Can, Ended, Grant, Hello, Line, Stat},
+    pack::{self, Kind},
+};
+use hyper::{Response, body::Bytes};
+use std::{
+    ops::Range,
+    sync::{Arc, Mutex},
+};
+use tokio::sync::mpsc;
+
+/// A source that sends half of its file, and goes on when it is told to; what it was asked for.
+struct Source {
+    fake: Fake,
+    asked: Arc<Mutex<Vec<Extents>>>,
+    more: Arc<Mutex<Option<mpsc::Sender<Bytes>>>>,
+}
+
+impl Source {
+    fn new() -> Self {
+        let (asked, more) = (
+            Arc::<Mutex<Vec<Extents>>>::default(),
+            Arc::<Mutex<_>>::default(),
+        );
+        let (noted, kept) = (Arc::clone(&asked), Arc::clone(&more));
+        let fake = Fake::new(Arc::new(move |target, body| {
+            let head = Response::builder().header(call::MARK, "1");
+            let lines = match target.strip_prefix(ROOT).unwrap() {
+                "hello" => Line::Hello(Hello {
+                    name: "godwit".into(),
+                    version: "0.1.0".into(),
+                    speaks: (1, 1),
+                    revision: 0,
+                    who: None,
+                    account: None,
+                    can: Can::default(),
+                }),
+                "grant" => Line::Grant(Grant { secret: "s".into() }),
+                _ => {
+                    let asked: AskRead = call::read(&body).unwrap();
+                    let wanted = asked.files[0].ranges.0.clone();
+                    let start = wanted.iter().next().unwrap().start;
+                    noted.lock().unwrap().push(wanted);
+                    let (to, stream) = mpsc::channel(4);
+                    let half = vec![7; HALF as usize];
+                    let begun = [
+                        pack::frame(Kind::File, 0, b"{}"),
+                        pack::frame(Kind::Data, start, &half),
+                    ];
+                    to.try_send(begun.concat().into()).unwrap();
+                    *kept.lock().unwrap() = Some(to);
+                    let head = head.header("content-type", PACK_TYPE);
+                    return head.body(Sent::Stream(stream)).unwrap();
+                }
+            };
+            head.body(Sent::whole([lines.write(), Line::End.write()].concat()))
+                .unwrap()
+        }));
+        Self { fake, asked, more }
+    }
+
+    /// Sends what is left, if that is wanted, and ends.
+    fn end(&self, whole: bool) {
+        let Some(to) = self.more.lock().unwrap().take() else {
+            return;
+        };
+        if !whole {
+            return; // the body is cut
+        }
+        let stat = Stat {
+            kind: call::Kind::File,
+            size: 2 * HALF,
+            mtime: None,
+            mode: None,
+            owner: None,
+            group: None,
+            target: None,
+            unique: None,
+        };
+        let rest = [
+            pack::frame(Kind::Data, HALF, &vec![7; HALF as usize]),
+            pack::frame(Kind::End, 0, &call::write(&Ended::Read(stat, None))),
+            pack::frame(Kind::Last, 1, b""),
+        ];
+        to.try_send(rest.concat().into()).unwrap();
+    }
+}
+
+/// Our own node, as somebody sees it who knows its key.
+fn door(served: &Served) -> Door {
+    let at = served.node().addresses().https[0];
+    let peer = Peer {
+        name: "target".into(),
+        key: common::asking::Asking::at(at).key(),
+        addresses: vec![at.to_string()],
+    };
+    let options = RemoteOptions::new(Cancel::new().unwrap());
+    Door::of_peer(&peer, Credential::nobody(), &options).unwrap()
+}
+
+#[test]
+fn what_has_landed_is_told_on_the_way() {
+    let (served, source) = (
+        Served::with(&[("https.listen", "127.0.0.1:0")]),
+        Source::new(),
+    );
+    let write = Write {
+        size: Some(2 * HALF),
+        ..Write::default()
+    };
+    let sink = door(&served).write("f".as_ref(), &write).unwrap();
+    let told = Mutex::new(Vec::new());
+    let want = Extents::from(0..2 * HALF);
+    // The source goes on only when it was heard that the first half is there.
+    let drawn = sink.draw(
+        &source.fake.door(),
+        "f".as_ref(),
+        &want,
+        1,
+        &|range: Range<u64>| {
+            told.lock().unwrap().push(range);
+            source.end(true);
+        },
+    );
+    assert_eq!(drawn.unwrap().unwrap().stat.size, 2 * HALF);
+    let told = told.into_inner().unwrap();
+    let first = told.first().expect("something was told");
+    assert!(first.start == 0 && first.end <= HALF, "{told:?}");
+    assert_eq!(told.iter().cloned().collect::<Extents>(), want);
+    assert_eq!(sink.done(), want);
+}
+
+#[test]
+fn what_landed_before_a_draw_was_cut_is_not_asked_for_again() {
+    let (served, source) = (
+        Served::with(&[("https.listen", "127.0.0.1:0")]),
+        Source::new(),
+    );
+    let write = Write {
+        size: Some(2 * HALF),
+        ..Write::default()
+    };
+    let sink = door(&served).write("f".as_ref(), &write).unwrap();
+    let want = Extents::from(0..2 * HALF);
+    let drawn = sink.draw(&source.fake.door(), "f".as_ref(), &want, 1, &|_: Range<
+        u64,
+    >| {
+        source.end(false)
+    });
+    assert!(drawn.is_err(), "{drawn:?}");
+    let done = sink.done();
+    assert!(!done.is_empty() && done.end() <= HALF, "{done}");
+    let left = want.minus(&sink.done());
+    let drawn = sink.draw(&source.fake.door(), "f".as_ref(), &left, 1, &|_: Range<
+        u64,
+    >| {
+        source.end(false)
+    });
+    drop(drawn);
+    let asked = source.asked.lock().unwrap();
+    assert_eq!(asked.last(), Some(&left), "{asked:?}");
+}
+
+/// Shorter than is read at once by several connections.
+const HALF: u64 = 1 << 20;

@@ -1,0 +1,283 @@
+//! Versions that meet at a door: an older or newer node before our client, and older and newer clients
+//! before our node. What both know works; else the one is named that must be upgraded.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Served, asking::Asking, faking::Fake};
+use godwit_core::Extents;
+use godwit_store::{
+    Error, Nowhere, Result, Space, Store,
+    door::{Door, Sent},
+};
+use godwit_wire::door::{PACK_TYPE, ROOT, speaker::Speaker};
+use hyper::Response;
+use std::{path::Path, sync::Arc};
+
+/// A node that always says the same.
+#[derive(Clone, Copy)]
+struct Says {
+    /// What it says of itself.
+    server: Option<&'static str>,
+    status: u16,
+    lines: &'static str,
+}
+
+impl Says {
+    fn answer(self) -> Response<Sent> {
+        let head = Response::builder()
+            .status(self.status)
+            .header("godwit-request", "1")
+            .header("content-type", PACK_TYPE);
+        let head = match self.server {
+            Some(server) => head.header("server", server),
+            None => head,
+        };
+        head.body(Sent::whole(self.lines)).unwrap()
+    }
+
+    /// It, as our client sees it. Kept for as long as the test runs.
+    fn door(self) -> Door {
+        let fake = Box::leak(Box::new(Fake::new(Arc::new(move |_, _| self.answer()))));
+        fake.door()
+    }
+
+    /// What our client makes of it.
+    fn space(self) -> Result<Space> {
+        self.door().space(Path::new("f"))
+    }
+
+    /// The same in words.
+    fn error(self) -> String {
+        self.space().unwrap_err().to_string()
+    }
+}
+
+const BAD: &str = "{\"error\":{\"why\":\"bad_request\",\"said\":\"unknown field `more`\"}}\n";
+/// The first nodes did not say what they are.
+const FIRST: Option<&str> = None;
+const LATER: Option<&str> = Some("godwit/9.0.0 door/1.99");
+
+#[test]
+fn an_older_node_that_does_not_understand_must_be_upgraded() {
+    let says = Says {
+        server: FIRST,
+        status: 400,
+        lines: BAD,
+    };
+    let error = says.error();
+    assert!(
+        error.contains("lab must be upgraded: it runs godwit 0.1.0"),
+        "{error}"
+    );
+    assert!(error.contains("unknown field `more`"), "{error}");
+    // A call that it does not know was missing for the first ones.
+    let lines =
+        "{\"error\":{\"why\":\"missing\",\"said\":\"no call is named space; who knows\"}}\n";
+    let error = Says {
+        status: 404,
+        lines,
+        ..says
+    }
+    .error();
+    assert!(
+        error.contains("lab must be upgraded: it runs godwit 0.1.0"),
+        "{error}"
+    );
+    // A file that is missing is missing.
+    let lines = "{\"error\":{\"why\":\"missing\",\"said\":\"no such file\"}}\n";
+    let missing = Says {
+        status: 404,
+        lines,
+        ..says
+    }
+    .space();
+    assert!(matches!(missing, Err(Error::Missing { .. })), "{missing:?}");
+}
+
+#[test]
+fn a_newer_node_that_does_not_understand_says_that_we_must_be_upgraded() {
+    let says = Says {
+        server: LATER,
+        status: 400,
+        lines: BAD,
+    };
+    let error = says.error();
+    assert!(error.contains("this godwit must be upgraded"), "{error}");
+    assert!(error.contains("lab runs godwit 9.0.0"), "{error}");
+    // It says what we have never heard of.
+    let lines = "{\"quota\":5}\n\"end\"\n";
+    let error = Says {
+        status: 200,
+        lines,
+        ..says
+    }
+    .error();
+    assert!(error.contains("this godwit must be upgraded"), "{error}");
+}
+
+#[test]
+fn between_equals_nobody_need_be_upgraded() {
+    let ours: &'static str = Speaker::ours().to_string().leak();
+    for (status, lines) in [(400, BAD), (200, "{\"quota\":5}\n\"end\"\n")] {
+        let says = Says {
+            server: Some(ours),
+            status,
+            lines,
+        };
+        let broke = says.space();
+        assert!(
+            matches!(broke, Err(Error::PeerMisbehaved { .. })),
+            "{broke:?}"
+        );
+    }
+    // Whoever stands in between and says another name is judged by nobody.
+    let proxy = Says {
+        server: Some("nginx"),
+        status: 400,
+        lines: BAD,
+    };
+    assert!(matches!(proxy.space(), Err(Error::PeerMisbehaved { .. })));
+}
+
+#[test]
+fn what_a_newer_node_says_more_is_passed_over() {
+    let says = Says {
+        server: LATER,
+        status: 200,
+        lines: "{\"beat\":1}\n{\"space\":{\"total_bytes\":2,\"free_bytes\":1,\"quota\":5}}\n\"end\"\n",
+    };
+    assert_eq!(says.space().unwrap().free_bytes, 1);
+    // A reason that we do not know is told in its own words.
+    let says = Says {
+        status: 418,
+        lines: "{\"error\":{\"why\":\"teapot\",\"said\":\"short and stout\",\"handle\":true}}\n",
+        ..says
+    };
+    assert!(says.error().contains("short and stout"));
+}
+
+#[test]
+fn a_node_of_another_version_names_who_must_be_upgraded() {
+    let hello = |speaks| {
+        format!(
+            "{{\"hello\":{{\"name\":\"godwit\",\"version\":\"9.0.0\",\"speaks\":{speaks},\"who\":null,\
+             \"account\":null,\"can\":{{}}}}}}\n\"end\"\n"
+        )
+    };
+    let told = |speaks| {
+        let says = Says {
+            server: Some("godwit/9.0.0 door/2.0"),
+            status: 200,
+            lines: hello(speaks).leak(),
+        };
+        says.door()
+            .can()
+            .map(drop)
+            .map_err(|error| error.to_string())
+    };
+    assert!(
+        told("[2,3]")
+            .unwrap_err()
+            .contains("this godwit must be upgraded")
+    );
+    assert!(told("[0,0]").unwrap_err().contains("lab must be upgraded"));
+    assert_eq!(told("[1,3]"), Ok(()));
+    // One that does not even know what lies there.
+    let gone = "{\"error\":{\"why\":\"unsupported\",\"said\":\"whoever asks must be upgraded\"}}\n";
+    let says = Says {
+        server: Some("godwit/9.0.0 door/2.0"),
+        status: 501,
+        lines: gone,
+    };
+    assert!(says.error().contains("whoever asks must be upgraded"));
+}
+
+#[test]
+fn bytes_of_a_newer_node_are_held_to_the_same() {
+    let says = Says {
+        server: LATER,
+        status: 200,
+        lines: "a pack of another kind",
+    };
+    let read = says
+        .door()
+        .read(Path::new("f"), &Extents::from(0..1), 1, &Nowhere);
+    let error = read.unwrap_err().to_string();
+    assert!(error.contains("this godwit must be upgraded"), "{error}");
+}
+
+/// What our node says to somebody who is this.
+fn told(as_whom: &str, target: &str, asked: &str) -> (u16, String) {
+    let served = Served::with(&[("https.listen", "127.0.0.1:0")]);
+    let asking = Asking::at(served.node().addresses().https[0]);
+    let headers = [("user-agent", as_whom)];
+    let answer = asking.ask(
+        "POST",
+        &format!("/.godwit/{target}"),
+        &headers,
+        asked.into(),
+    );
+    assert_eq!(answer.header("server"), Some(&*Speaker::ours().to_string()));
+    (
+        answer.status,
+        answer.refusal()["said"].as_str().unwrap().to_owned(),
+    )
+}
+
+const OLD: &str = "godwit/0.1.0";
+const NEW: &str = "godwit/9.0.0 door/1.99";
+
+#[test]
+fn an_older_client_is_told_that_it_must_be_upgraded() {
+    let (status, said) = told(OLD, "v1/space", "{\"of\":\"f\"}");
+    assert_eq!(status, 400);
+    assert!(said.contains("unknown field `of`"), "{said}");
+    assert!(
+        said.contains("whoever asks must be upgraded: it is godwit 0.1.0"),
+        "{said}"
+    );
+    let (status, said) = told(OLD, "v1/teleport", "");
+    assert_eq!(status, 501);
+    assert!(said.contains("whoever asks must be upgraded"), "{said}");
+    let (status, said) = told(OLD, "v0/stat", "");
+    assert_eq!(status, 501);
+    assert!(said.contains("whoever asks must be upgraded"), "{said}");
+}
+
+#[test]
+fn a_newer_client_is_told_that_the_node_must_be_upgraded() {
+    for target in ["v1/teleport", "v1/uploads/0/teleport", "v2/stat"] {
+        let (status, said) = told(NEW, target, "");
+        assert_eq!(status, 501);
+        assert!(
+            said.contains("this node must be upgraded: it runs godwit"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn who_is_no_godwit_is_only_told_what_is_wrong() {
+    for (target, asked) in [("v1/space", "{\"of\":\"f\"}"), ("v1/teleport", "")] {
+        let (_, said) = told("curl/8.5.0", target, asked);
+        assert!(!said.contains("upgraded"), "{said}");
+    }
+}
+
+#[test]
+fn another_version_is_told_before_who_is_known() {
+    let served = Served::with(&[
+        ("https.listen", "127.0.0.1:0"),
+        ("anonymous.access", "none"),
+    ]);
+    let asking = Asking::at(served.node().addresses().https[0]);
+    let status = |target: &str| {
+        asking
+            .ask("POST", target, &[("user-agent", NEW)], Vec::new())
+            .status
+    };
+    assert_eq!(status("/.godwit/v2/join"), 501);
+    assert_eq!(status(&format!("{ROOT}teleport")), 501);
+    assert_eq!(status(&format!("{ROOT}space")), 403);
+}

@@ -1,0 +1,106 @@
+//! The id of what somebody wants, which goes along through every hop.
+
+use std::{
+    collections::hash_map::RandomState,
+    fmt,
+    hash::BuildHasher,
+    str::FromStr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+/// By what all lines of logs are found that one operation left on all machines. Nobody may do
+/// anything by knowing it.
+#[derive(Clone, Debug)]
+pub struct Mark(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    id: String,
+    told: AtomicBool,
+}
+
+impl Mark {
+    /// Returns a new one, which no other is like.
+    pub fn new() -> Self {
+        // Each has keys of its own, which the system made.
+        Self::of(format!("{:016x}", RandomState::new().hash_one(0)))
+    }
+
+    fn of(id: String) -> Self {
+        Self(Arc::new(Inner {
+            id,
+            told: AtomicBool::new(false),
+        }))
+    }
+
+    /// Returns it as it is told to a node.
+    pub fn tell(&self) -> &str {
+        self.0.told.store(true, Relaxed);
+        &self.0.id
+    }
+
+    /// Tells whether a node was told it, so that somebody's log may have it.
+    pub fn is_told(&self) -> bool {
+        self.0.told.load(Relaxed)
+    }
+}
+
+impl Default for Mark {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.id)
+    }
+}
+
+/// Those of others are passed on if they fit into a line of a log.
+impl FromStr for Mark {
+    type Err = NoMark;
+
+    fn from_str(id: &str) -> Result<Self, NoMark> {
+        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.:".contains(&b);
+        let fits = (1..=ID_MAX).contains(&id.len()) && id.bytes().all(is_plain);
+        fits.then(|| Self::of(id.into())).ok_or(NoMark)
+    }
+}
+
+/// It is no id of a request.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("the id of a request has up to 64 letters, digits and -_.:")]
+pub struct NoMark;
+
+const ID_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_plain_and_differ() {
+        let (one, other) = (Mark::new(), Mark::new());
+        assert_ne!(one.to_string(), other.to_string());
+        assert_eq!(
+            one.to_string().parse::<Mark>().unwrap().to_string(),
+            one.to_string()
+        );
+        for id in ["", "a b", "a\n", "é", &"x".repeat(65)] {
+            assert!(id.parse::<Mark>().is_err(), "{id}");
+        }
+    }
+
+    #[test]
+    fn a_mark_is_told_once_somebody_was_told() {
+        let mark = Mark::new();
+        let same = mark.clone();
+        assert!(!same.is_told());
+        assert_eq!(mark.tell(), same.to_string());
+        assert!(same.is_told());
+    }
+}

@@ -1,0 +1,468 @@
+//! `openapi.json` against the forms of [`call`]: all that can be said is described, and all that
+//! is described can be said.
+
+#[path = "../../tests/schema/mod.rs"]
+#[allow(unreachable_pub)] // the node's tests use it too
+mod schema;
+
+use super::{
+    OPENAPI, REVISION, VERSION,
+    call::{self, *},
+};
+use godwit_core::{Algorithm, Chain, Digest, Extents};
+use schema::Schemas;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use std::{collections::BTreeSet, time::Duration};
+
+fn description() -> Value {
+    serde_json::from_str(OPENAPI).unwrap()
+}
+
+/// What is written is as the schema of that name says, all of it.
+fn is_described(name: &str, sample: &impl Serialize) {
+    let (all, written) = (description(), serde_json::to_value(sample).unwrap());
+    let all = Schemas(&all);
+    if let Err(why) = all.check(all.named(name), &written) {
+        panic!("{name}: {why}");
+    }
+}
+
+fn digest() -> Text<Digest> {
+    Text(Digest::of(Algorithm::Blake3, b"x"))
+}
+
+fn time() -> Time {
+    Time(Duration::new(1 << 40, 7))
+}
+
+// All members are named in these, so that who adds one is sent to the description.
+
+fn stat() -> Stat {
+    Stat {
+        kind: Kind::Link,
+        size: u64::MAX,
+        mtime: Some(time()),
+        mode: Some(0o7777),
+        owner: Some("me".into()),
+        group: Some("us".into()),
+        target: Some(Link("/../a\n%".into())),
+        unique: Some("1:2".into()),
+    }
+}
+
+fn refusal(why: Why) -> Refusal {
+    Refusal {
+        why,
+        said: "so".into(),
+        differs: Some(Box::new(("this".into(), "that".into()))),
+        missing: Some((7, Ranges(Extents::from(3..5)))),
+        turn: Some(Box::new((1, 2, 3))),
+    }
+}
+
+fn hello() -> Hello {
+    Hello {
+        name: "godwit".into(),
+        version: "0.1.0".into(),
+        speaks: (1, 1),
+        revision: REVISION,
+        who: Some("/CN=me".into()),
+        account: None,
+        can: Can {
+            any_order: true,
+            in_place: true,
+            append: true,
+            append_once: true,
+            atomic: true,
+            resume: true,
+            ranges: true,
+            write: true,
+            set_mtime: true,
+            set_mode: true,
+            xattrs: Some(true),
+            links: true,
+            space: true,
+            leaves: true,
+            digests: vec!["BLAKE3".into()],
+        },
+    }
+}
+
+fn versions() -> Vec<Version> {
+    vec![
+        Version::None,
+        Version::Strong(digest()),
+        Version::Generation {
+            server: "s".into(),
+            name: "n".into(),
+        },
+        Version::Weak {
+            size: 1,
+            mtime: time(),
+            seen_at: time(),
+        },
+    ]
+}
+
+fn lines() -> Vec<Line> {
+    let name = Name("a b/\n\u{e9}".into());
+    let whys = WHYS.map(|why| Line::Refused(refusal(why)));
+    let finished = versions().into_iter().map(|version| {
+        Line::Finished(Finished {
+            version,
+            digests: vec![digest()],
+            verified: Some("BLAKE3".into()),
+            reread_bytes: 1,
+            in_place: true,
+        })
+    });
+    let others = [
+        Line::Beat(5),
+        Line::Hello(hello()),
+        Line::Stat(stat()),
+        Line::Entry(Entry {
+            path: name.clone(),
+            stat: stat(),
+        }),
+        Line::Hidden(name.clone()),
+        Line::Unread(name, refusal(Why::Denied)),
+        Line::Digest(digest()),
+        Line::Leaves(vec![Text(Chain([7; 32]))]),
+        Line::Space(Space {
+            total_bytes: 2,
+            free_bytes: 1,
+        }),
+        Line::Landed(Landed {
+            id: "1".into(),
+            done: Ranges::default(),
+            leaves: vec![(3, Text(Chain([7; 32])))],
+            in_place: false,
+        }),
+        Line::Grant(Grant { secret: "s".into() }),
+        Line::Xattrs(vec![(Link("user.a%".into()), Bytes(vec![0, 0xff]))]),
+        Line::Read(stat(), Some(digest())),
+        Line::Read(stat(), None),
+        Line::Done,
+        Line::Error(refusal(Why::Other)),
+        Line::End,
+    ];
+    whys.into_iter().chain(finished).chain(others).collect()
+}
+
+/// All there are: [`name_of`] names each, so that nobody forgets to add one here.
+const WHYS: [Why; 18] = [
+    Why::Missing,
+    Why::Exists,
+    Why::IsDirectory,
+    Why::NotDirectory,
+    Why::NotEmpty,
+    Why::Denied,
+    Why::NoSpace,
+    Why::BadName,
+    Why::Changed,
+    Why::Corrupt,
+    Why::Incomplete,
+    Why::OutOfTurn,
+    Why::Unsupported,
+    Why::Busy,
+    Why::Aborted,
+    Why::Lost,
+    Why::BadRequest,
+    Why::Other,
+];
+
+fn name_of(why: Why) -> &'static str {
+    match why {
+        Why::Missing => "missing",
+        Why::Exists => "exists",
+        Why::IsDirectory => "is_directory",
+        Why::NotDirectory => "not_directory",
+        Why::NotEmpty => "not_empty",
+        Why::Denied => "denied",
+        Why::NoSpace => "no_space",
+        Why::BadName => "bad_name",
+        Why::Changed => "changed",
+        Why::Corrupt => "corrupt",
+        Why::Incomplete => "incomplete",
+        Why::OutOfTurn => "out_of_turn",
+        Why::Unsupported => "unsupported",
+        Why::Busy => "busy",
+        Why::Aborted => "aborted",
+        Why::Lost => "lost",
+        Why::BadRequest => "bad_request",
+        Why::Other => "other",
+    }
+}
+
+/// Returns what a type has, as it says itself where it meets something else.
+fn parts_of<T: DeserializeOwned>(stranger: Value) -> BTreeSet<String> {
+    let Err(error) = serde_json::from_value::<T>(stranger) else {
+        panic!("a stranger is taken in");
+    };
+    let text = error.to_string();
+    let (_, expected) = text
+        .split_once("expected")
+        .expect("it says what it expects");
+    let parts = expected.split('`').skip(1).step_by(2).map(str::to_owned);
+    parts.collect()
+}
+
+fn tag(value: &Value) -> String {
+    match value {
+        Value::String(tag) => tag.clone(),
+        Value::Object(members) => members.keys().next().unwrap().clone(),
+        other => panic!("{other} has no tag"),
+    }
+}
+
+#[test]
+fn it_describes_what_we_speak() {
+    let version = &description()["info"]["version"];
+    assert_eq!(version, &json!(format!("{VERSION}.{REVISION}")));
+}
+
+#[test]
+fn every_line_is_described() {
+    let all = description();
+    let named = Schemas(&all).named("Line")["oneOf"].as_array().unwrap();
+    let mut seen = BTreeSet::new();
+    for line in lines() {
+        is_described("Line", &line);
+        seen.insert(tag(&serde_json::to_value(&line).unwrap()));
+    }
+    // A kind of line that has no sample is not held against anything.
+    assert_eq!(seen, parts_of::<Line>(json!("?")));
+    assert_eq!(seen.len(), named.len());
+}
+
+#[test]
+fn every_reason_is_described_with_its_status() {
+    let all = description();
+    let described = Schemas(&all).named("Why");
+    let names: Vec<Value> = WHYS.map(|why| json!(name_of(why))).into();
+    assert_eq!(described["enum"], Value::Array(names));
+    let text = described["description"].as_str().unwrap();
+    for why in WHYS {
+        let said = format!("{} {}", name_of(why), why.status());
+        assert!(text.contains(&said), "{said}");
+        assert_eq!(serde_json::to_value(why).unwrap(), name_of(why));
+    }
+}
+
+#[test]
+fn every_choice_is_described() {
+    let all = description();
+    let hows = [
+        How::New,
+        How::InPlace,
+        How::Replace(None),
+        How::Replace(Some(Version::None)),
+        How::Append { writer: 1, seq: 2 },
+    ];
+    let tags = |values: &[Value]| values.iter().map(tag).collect::<BTreeSet<_>>();
+    let written: Vec<Value> = hows.iter().map(|how| json!(how)).collect();
+    hows.iter().for_each(|how| is_described("How", how));
+    assert_eq!(tags(&written), parts_of::<How>(json!("?")));
+    let written: Vec<Value> = versions().iter().map(|version| json!(version)).collect();
+    versions()
+        .iter()
+        .for_each(|version| is_described("Version", version));
+    assert_eq!(tags(&written), parts_of::<Version>(json!("?")));
+    let kinds = Schemas(&all).named("Kind")["enum"].as_array().unwrap();
+    assert_eq!(tags(kinds), parts_of::<Kind>(json!("?")));
+    for ended in [
+        Ended::Read(stat(), None),
+        Ended::Refused(refusal(Why::Lost)),
+    ] {
+        is_described("Ended", &ended);
+    }
+    assert_eq!(
+        parts_of::<Ended>(json!("?")),
+        ["read", "refused"].map(String::from).into()
+    );
+}
+
+/// What is asked: all of it is described, with what may be missing, and nothing else is.
+fn asks<T: Serialize + DeserializeOwned>(name: &str, sample: &T) {
+    is_described(name, sample);
+    let all = description();
+    let schema = Schemas(&all).named(name);
+    let described: BTreeSet<String> = schema["properties"]
+        .as_object()
+        .unwrap()
+        .keys()
+        .cloned()
+        .collect();
+    assert_eq!(described, parts_of::<T>(json!({ "?": 0 })), "{name}");
+    let written = serde_json::to_value(sample).unwrap();
+    for member in &described {
+        let mut without = written.clone();
+        let was = without.as_object_mut().unwrap().remove(member);
+        assert!(was.is_some(), "the sample of {name} has no {member}");
+        let is_required = schema["required"]
+            .as_array()
+            .unwrap()
+            .contains(&json!(member));
+        let is_read = call::read::<T>(without.to_string().as_bytes()).is_ok();
+        assert_eq!(is_read, !is_required, "{name} without {member}");
+    }
+    assert_eq!(schema["additionalProperties"], json!(false), "{name}");
+}
+
+#[test]
+fn everything_that_is_asked_is_described() {
+    let path = Name("a b".into());
+    let (size, mode, mtime) = (Some(9), Some(0o640), Some(time()));
+    asks(
+        "AskStat",
+        &AskStat {
+            paths: vec![path.clone()],
+        },
+    );
+    asks(
+        "AskList",
+        &AskList {
+            path: path.clone(),
+            deep: true,
+        },
+    );
+    asks("AskPath", &AskPath { path: path.clone() });
+    asks(
+        "AskDigest",
+        &AskDigest {
+            path: path.clone(),
+            by: "BLAKE3".into(),
+            range: Some((1, 2)),
+        },
+    );
+    let wanted = Wanted {
+        path: path.clone(),
+        ranges: Ranges(Extents::from(1..2)),
+    };
+    asks("Wanted", &wanted);
+    asks(
+        "AskRead",
+        &AskRead {
+            files: vec![wanted],
+            digests: true,
+        },
+    );
+    asks(
+        "Given",
+        &Given {
+            path: path.clone(),
+            how: How::New,
+            size: 9,
+            mtime,
+            mode,
+            digest: Some(digest()),
+        },
+    );
+    asks(
+        "AskUpload",
+        &AskUpload {
+            path: path.clone(),
+            id: Some("mine".into()),
+            how: How::New,
+            size,
+            origin: Some(("file:///x".into(), Version::None)),
+            mode,
+            checks: (true, false),
+            resume: true,
+        },
+    );
+    let whole = AskFinish {
+        size,
+        digest: Some(digest()),
+        mtime,
+        mode,
+    };
+    asks("AskFinish", &whole);
+    asks(
+        "AskPublish",
+        &AskPublish {
+            path: path.clone(),
+            whole,
+        },
+    );
+    asks(
+        "AskGrant",
+        &AskGrant {
+            path: path.clone(),
+            seconds: 60,
+        },
+    );
+    asks(
+        "AskDraw",
+        &AskDraw {
+            path: path.clone(),
+            from: vec!["fermi:13560".into()],
+            key: "0".repeat(64),
+            secret: "s".into(),
+            source: path.clone(),
+            ranges: Ranges::default(),
+            streams: 4,
+            digests: true,
+        },
+    );
+    asks(
+        "AskJoin",
+        &AskJoin {
+            secret: "s".into(),
+            name: "me".into(),
+            addresses: Vec::new(),
+        },
+    );
+    asks(
+        "AskRemove",
+        &AskRemove {
+            path: path.clone(),
+            directory: true,
+        },
+    );
+    asks(
+        "AskRename",
+        &AskRename {
+            from: path.clone(),
+            to: path.clone(),
+        },
+    );
+    asks(
+        "AskMkdir",
+        &AskMkdir {
+            paths: vec![path.clone()],
+        },
+    );
+    let link_to = Some(Link("/..".into()));
+    asks(
+        "AskSet",
+        &AskSet {
+            path,
+            length: size,
+            mode,
+            mtime,
+            atime: mtime,
+            link_to,
+            xattrs: vec![(Link("user.a".into()), None)],
+        },
+    );
+}
+
+#[test]
+fn every_form_of_a_question_has_been_asked() {
+    let all = description();
+    let schemas = all["components"]["schemas"].as_object().unwrap();
+    let source = include_str!("described.rs");
+    for name in schemas.keys().filter(|name| name.starts_with("Ask")) {
+        assert!(
+            source.contains(&format!("\"{name}\"")),
+            "{name} has no sample here"
+        );
+    }
+    let forms = include_str!("call.rs").lines();
+    for form in forms.filter_map(|line| line.strip_prefix("pub struct Ask")) {
+        let name = format!("Ask{}", form.split(' ').next().unwrap_or_default());
+        assert!(schemas.contains_key(&name), "{name} is not described");
+    }
+}

@@ -1,0 +1,142 @@
+//! Who speaks: as `user-agent` of what is asked, and as `server` of each answer.
+//!
+//! So either side knows, without a question more, what the other understands, and which of the two
+//! must be upgraded where they do not understand each other.
+
+use super::{REVISION, VERSION};
+use std::{cmp::Ordering, fmt};
+
+/// A program of ours, and what it speaks: `godwit/0.1.0 door/1.1`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Speaker {
+    /// The version of the program.
+    pub godwit: String,
+    /// The newest version of the protocol that it knows.
+    pub version: u32,
+    /// What it knows within that version.
+    pub revision: u32,
+}
+
+impl Speaker {
+    /// Returns what we are.
+    pub fn ours() -> Self {
+        Self {
+            godwit: env!("CARGO_PKG_VERSION").into(),
+            version: VERSION,
+            revision: REVISION,
+        }
+    }
+
+    /// Returns what a node is that does not say it: the first ones did not.
+    pub fn silent() -> Self {
+        Self {
+            godwit: "0.1.0".into(),
+            version: 1,
+            revision: 0,
+        }
+    }
+
+    /// Returns how people are told of it.
+    pub fn name(&self) -> String {
+        format!(
+            "godwit {} (door {}.{})",
+            self.godwit, self.version, self.revision
+        )
+    }
+
+    /// Reads what somebody says they are; `None`: no program of ours. The first ones did not say
+    /// what they speak, which was 1.0.
+    pub fn read(text: &str) -> Option<Self> {
+        let mut words = text.split(' ');
+        let godwit = words.next()?.strip_prefix("godwit/")?;
+        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.+".contains(&b);
+        if !(1..=WORD_MAX).contains(&godwit.len()) || !godwit.bytes().all(is_plain) {
+            return None;
+        }
+        let speaks = words.find_map(|word| {
+            let (version, revision) = word.strip_prefix("door/")?.split_once('.')?;
+            Some((version.parse().ok()?, revision.parse().ok()?))
+        });
+        let (version, revision) = speaks.unwrap_or((1, 0));
+        Some(Self {
+            godwit: godwit.into(),
+            version,
+            revision,
+        })
+    }
+
+    /// Compares what it understands with what we do.
+    pub fn compared(&self) -> Ordering {
+        (self.version, self.revision).cmp(&(VERSION, REVISION))
+    }
+
+    /// Returns what a visitor is told where we did not understand them; `None`: they speak as we do,
+    /// so the cause is another.
+    pub fn must_upgrade(&self) -> Option<String> {
+        let ours = Self::ours();
+        match self.compared() {
+            Ordering::Equal => None,
+            Ordering::Less => Some(format!(
+                "whoever asks must be upgraded: it is {}, this node runs {}",
+                self.name(),
+                ours.name()
+            )),
+            Ordering::Greater => Some(format!(
+                "this node must be upgraded: it runs {}, whoever asks is {}",
+                ours.name(),
+                self.name()
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Speaker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "godwit/{} door/{}.{}",
+            self.godwit, self.version, self.revision
+        )
+    }
+}
+
+const WORD_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_speaks_is_read_as_it_was_said() {
+        let ours = Speaker::ours();
+        assert_eq!(Speaker::read(&ours.to_string()), Some(ours));
+        let first = Speaker::read("godwit/0.1.0").unwrap();
+        assert_eq!((first.version, first.revision), (1, 0));
+        let later = Speaker::read("godwit/2.0.0-rc.1 shell/7 door/1.12").unwrap();
+        assert_eq!((later.version, later.revision), (1, 12));
+        for stranger in [
+            "",
+            "curl/8.5.0",
+            "godwit/",
+            "godwit",
+            "godwit/\u{1b}[2J",
+            "door/1.2",
+        ] {
+            assert_eq!(Speaker::read(stranger), None, "{stranger}");
+        }
+    }
+
+    #[test]
+    fn who_knows_less_must_be_upgraded() {
+        let at = |version, revision| Speaker {
+            version,
+            revision,
+            ..Speaker::ours()
+        };
+        let told = |speaker: Speaker| speaker.must_upgrade().unwrap_or_default();
+        assert_eq!(at(VERSION, REVISION).must_upgrade(), None);
+        assert!(told(at(VERSION, REVISION - 1)).starts_with("whoever asks must be upgraded"));
+        assert!(told(at(VERSION, REVISION + 1)).starts_with("this node must be upgraded"));
+        assert!(told(at(VERSION + 1, 0)).starts_with("this node must be upgraded"));
+    }
+}
