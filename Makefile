@@ -4,7 +4,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 
 .DEFAULT_GOAL := build
-.PHONY: build demo test lint fmt tidy unit peers bench conformance kill-matrix outages mutants fuzz doc clean
+.PHONY: build demo test lint fmt tidy unit peers older bench conformance kill-matrix outages mutants fuzz doc clean
 
 build: ## The one binary, target/release/godwit.
 	$(CARGO) build --release --locked --package godwit
@@ -13,7 +13,7 @@ demo: ## Two nodes, a data set between them, a broken transfer, a corrupted byte
 	demo/run
 
 # Each step says what it runs; the first that fails ends it with its status.
-test: lint peers unit ## All that must hold before a change goes in.
+test: lint peers older unit ## All that must hold before a change goes in.
 	@echo "make test: all passed"
 
 lint: ## Format, clippy with warnings as errors, rules of the house.
@@ -29,6 +29,10 @@ unit: ## Every test of every crate, against real peers where there are any.
 peers: ## The programs of others that tests talk to (Debian packages).
 	@tests/peers/install || { status=$$?; [ $$status -eq 77 ] || exit $$status; \
 		echo "make: some peers are missing; the tests that need them say so and are skipped" >&2; }
+
+older: ## The godwit of an older commit, which that of today must get on with.
+	@tests/older/build >/dev/null || { status=$$?; [ $$status -eq 77 ] || exit $$status; \
+		echo "make: the tests with an older godwit say so and are skipped" >&2; }
 
 fmt: ## Writes the format.
 	$(CARGO) fmt --all

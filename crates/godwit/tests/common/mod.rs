@@ -8,6 +8,7 @@
 )] // each test file uses its part
 
 pub mod lab;
+pub mod machine;
 pub mod peers;
 pub mod wan;
 

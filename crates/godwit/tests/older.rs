@@ -1,0 +1,165 @@
+//! The godwit of today and an older one (tests/older/COMMIT): each as client of the other's node, and
+//! nodes of both that draw from each other. Skipped where the older commit is not there.
+#![allow(clippy::unwrap_used)] // it is all test
+
+mod common;
+
+use common::{Scratch, machine::Machine, skip};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+/// Builds the older one, unless it is there; `None`: it cannot be had here, which is said.
+fn older() -> Option<PathBuf> {
+    let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/older/build");
+    // Where our own program lies, whatever cargo was told.
+    let target = Path::new(env!("CARGO_BIN_EXE_godwit"))
+        .parent()
+        .unwrap()
+        .parent()
+        .unwrap();
+    let built = Command::new(build)
+        .env("CARGO_TARGET_DIR", target)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&built.stderr).into_owned();
+    if built.status.code() == Some(77) {
+        skip(said.trim());
+        return None;
+    }
+    assert!(built.status.success(), "{said}");
+    Some(String::from_utf8(built.stdout).unwrap().trim().into())
+}
+
+/// All files below a directory.
+fn tree(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut left = vec![directory.to_owned()];
+    while let Some(next) = left.pop() {
+        for entry in fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => left.push(path),
+                false => {
+                    let name = path.strip_prefix(directory).unwrap().to_owned();
+                    drop(found.insert(name, fs::read(path).unwrap()));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// What a client does with a node of another version.
+fn they_get_on(scratch: &Scratch, node: Option<&Path>, client: Option<&Path>) {
+    let (mut lab, laptop) = (
+        Machine::new(scratch, "lab", node),
+        Machine::new(scratch, "laptop", client),
+    );
+    let data = lab.file("data");
+    lab.serve(&[]);
+    lab.invite(&laptop);
+    let ours = scratch.dir("ours");
+    scratch.file("ours/small", 1000);
+    for nth in 0..500 {
+        scratch.file(format!("ours/many/{}/{nth}", nth % 7), 10 + nth);
+    }
+    scratch.file("ours/large", LARGE);
+    let (there, back) = ("godwit://lab/there", scratch.join("back"));
+    laptop.well(&["cp", "-r", ours.to_str().unwrap(), there]);
+    assert_eq!(tree(&data.join("there")), tree(&ours));
+    laptop.well(&["cp", "-r", there, back.to_str().unwrap()]);
+    assert_eq!(tree(&back), tree(&ours));
+    assert!(laptop.well(&["ls", there]).contains("large"));
+    let stat = laptop.well(&["stat", "--json", "godwit://lab/there/large"]);
+    assert!(stat.contains(&LARGE.to_string()), "{stat}");
+    they_resume(&lab, &laptop, &ours.join("large"));
+    laptop.well(&["rm", "-r", there]);
+    assert!(!data.join("there").exists());
+    let missing = laptop.says(&["cp", "godwit://lab/there", "nowhere"]);
+    assert_eq!(missing.status.code(), Some(4), "{missing:?}");
+}
+
+/// A client that is killed goes on where it was.
+fn they_resume(lab: &Machine<'_>, laptop: &Machine<'_>, large: &Path) {
+    let words = [
+        "cp",
+        "--json",
+        large.to_str().unwrap(),
+        "godwit://lab/again",
+    ];
+    let mut command = laptop.command(&words);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let out = BufReader::new(child.stdout.take().unwrap());
+    // Some of it has landed.
+    for line in out.lines() {
+        let said: serde_json::Value = serde_json::from_str(&line.unwrap()).unwrap();
+        if said["event"] == "progress" && said["bytes"].as_u64() > Some(0) {
+            break;
+        }
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    let summary = laptop.well(&words);
+    let summary: serde_json::Value = serde_json::from_str(summary.lines().last().unwrap()).unwrap();
+    // If it was done before it was killed, there was nothing to go on with.
+    eprintln!("resumed {} of {LARGE} bytes", summary["resumed_bytes"]);
+    assert_eq!(summary["status"], "ok");
+    assert_eq!(
+        fs::read(lab.file("data/again")).unwrap(),
+        fs::read(large).unwrap()
+    );
+}
+
+#[test]
+fn an_older_client_gets_on_with_our_node() {
+    let Some(older) = older() else { return };
+    they_get_on(&Scratch::new(), None, Some(&older));
+}
+
+#[test]
+fn our_client_gets_on_with_an_older_node() {
+    let Some(older) = older() else { return };
+    they_get_on(&Scratch::new(), Some(&older), None);
+}
+
+#[test]
+fn nodes_of_both_draw_from_each_other() {
+    let Some(older) = older() else { return };
+    let older = Some(older.as_path());
+    for (from, to, client) in [
+        (older, None, None),
+        (None, older, None),
+        (older, None, older),
+        (None, older, older),
+    ] {
+        let scratch = Scratch::new();
+        let (mut source, mut target) = (
+            Machine::new(&scratch, "source", from),
+            Machine::new(&scratch, "target", to),
+        );
+        let laptop = Machine::new(&scratch, "laptop", client);
+        scratch.file("source/data/f", LARGE);
+        source.serve(&[]);
+        target.serve(&[]);
+        source.invite(&laptop);
+        target.invite(&laptop);
+        laptop.well(&["cp", "godwit://source/f", "godwit://target/g"]);
+        assert_eq!(
+            fs::read(target.file("data/g")).unwrap(),
+            fs::read(source.file("data/f")).unwrap()
+        );
+        // It did not go through us.
+        assert!(source.log().contains("v1/grant"), "{}", source.log());
+    }
+}
+
+const LARGE: usize = 50_000_000;
