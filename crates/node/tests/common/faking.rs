@@ -7,7 +7,7 @@ use godwit_store::{
 };
 use godwit_trust::{
     Credential, Peer,
-    door::{Doorway, Fingerprint},
+    door::{Doorway, Elsewhere, Fingerprint},
 };
 use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
@@ -42,7 +42,8 @@ impl Fake {
         let at = listener.local_addr().unwrap();
         runtime.spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
-                let mut tls = SslStream::new(doorway.open().unwrap(), socket).unwrap();
+                let mut tls =
+                    SslStream::new(doorway.open(&Elsewhere::default()).unwrap(), socket).unwrap();
                 let answers = Arc::clone(&answers);
                 tokio::spawn(async move {
                     Pin::new(&mut tls).accept().await.unwrap();
