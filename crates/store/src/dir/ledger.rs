@@ -606,6 +606,40 @@ mod tests {
         assert_eq!(Intent::decode(&[0; CELL_BYTES], 0), None);
     }
 
+    /// Inodes are used again.
+    #[test]
+    fn a_ledger_of_a_file_that_was_made_at_another_time_is_void() {
+        let place = super::super::tests::Scratch::new();
+        let folder = sys::Root::open(&place.0).unwrap();
+        let folder = folder.folder("".as_ref()).unwrap();
+        let file = File::create(place.0.join("log")).unwrap();
+        let meta = sys::meta(&file).unwrap();
+        if birth(&file).is_zero() {
+            eprintln!("skipped: this file system does not tell when a file was made");
+            return;
+        }
+        Ledger::begin(&folder, &file, &meta, OsStr::new("log")).unwrap();
+        let header = Header {
+            inode: meta.inode,
+            birth: birth(&file),
+            name: b"log".to_vec(),
+        };
+        let is_found = |header: &Header| {
+            let ledger = folder.open(&name_of(meta.inode), Open::Change, 0).unwrap();
+            ledger.write_all_at(&header.encode(), 0).unwrap();
+            Ledger::find(&folder, &file, &meta).unwrap().is_some()
+        };
+        assert!(is_found(&header));
+        assert!(!is_found(&Header {
+            birth: header.birth + Duration::from_nanos(1),
+            ..header.clone()
+        }));
+        assert!(!is_found(&Header {
+            inode: meta.inode + 1,
+            ..header
+        }));
+    }
+
     #[test]
     fn only_who_may_write_to_a_file_is_believed() {
         let meta = |uid, gid, mode| Meta {
