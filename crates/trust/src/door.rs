@@ -17,7 +17,7 @@ use openssl::{
     ex_data::Index,
     hash::{MessageDigest, hash},
     ssl::{NameType, SniError, SslAlert, SslContext},
-    x509::X509Ref,
+    x509::{X509, X509Ref},
 };
 use std::{
     fmt,
@@ -83,6 +83,8 @@ pub enum Wanted {
     Key(Fingerprint),
     /// Whom authorities vouch for.
     Vouched(Expect),
+    /// Whoever is there: to ask what anybody may know, and to say nothing.
+    Anybody,
 }
 
 /// For whom a visitor asked who wants a key that is not shown here; empty until then.
@@ -104,6 +106,8 @@ impl Elsewhere {
 pub struct Doorway {
     context: SslContext,
     shown: Vec<Credential>,
+    /// How visitors ask for each of our own keys.
+    labels: Vec<(String, Fingerprint)>,
     member: Option<Credential>,
 }
 
@@ -113,10 +117,12 @@ impl Doorway {
     /// Members of a cluster need neither: `member` has its key.
     pub fn of(usual: &Credential, own: &[Credential], member: Option<&Credential>) -> Result<Self> {
         let doing = "using our own certificate";
-        let mut contexts = Vec::new();
+        let (mut contexts, mut labels) = (Vec::new(), Vec::new());
         for key in own {
             let context = context::make_door(key)?.build();
-            contexts.push((Fingerprint::of_credential(key)?.label(), context));
+            let pin = Fingerprint::of_credential(key)?;
+            contexts.push((pin.label(), context));
+            labels.push((pin.label(), pin));
         }
         let (mut builder, label) = (
             context::make_door(usual)?,
@@ -149,6 +155,7 @@ impl Doorway {
         Ok(Self {
             context,
             shown,
+            labels,
             member: member.cloned(),
         })
     }
@@ -167,6 +174,13 @@ impl Doorway {
                 .shown
                 .split_first()
                 .is_some_and(|(first, rest)| first == usual && rest == own)
+    }
+
+    /// Returns which of our own keys a visitor asked for; `None`: for none that we have.
+    pub fn asked(&self, ssl: &SslRef) -> Option<Fingerprint> {
+        let wanted = ssl.servername(NameType::HOST_NAME)?;
+        let (_, pin) = self.labels.iter().find(|(label, _)| label == wanted)?;
+        Some(*pin)
     }
 
     /// Returns the engine of one conversation. Visitors may show a certificate, and need not. Who
@@ -189,7 +203,10 @@ impl fmt::Debug for Doorway {
 /// nothing.
 pub fn visit(credential: &Credential, wanted: &Wanted, host: &str) -> Result<Ssl> {
     let doing = "beginning TLS";
-    credential.check_dates(SystemTime::now())?;
+    if let Wanted::Vouched(_) = wanted {
+        // Of keys that know each other no clock has a say.
+        credential.check_dates(SystemTime::now())?;
+    }
     let mut ssl = Ssl::new(context::of(credential, Role::Visitor)?).doing(doing)?;
     ssl.set_connect_state();
     match wanted {
@@ -197,7 +214,7 @@ pub fn visit(credential: &Credential, wanted: &Wanted, host: &str) -> Result<Ssl
         Wanted::Vouched(_) if host.parse::<IpAddr>().is_err() => {
             ssl.set_hostname(host.trim_end_matches('.')).doing(doing)?;
         }
-        Wanted::Vouched(_) => {}
+        Wanted::Vouched(_) | Wanted::Anybody => {}
     }
     Ok(ssl)
 }
@@ -215,6 +232,7 @@ pub fn met(
     }
     let shown = shown(ssl);
     match wanted {
+        Wanted::Anybody => Ok(Identity::peer("anybody")),
         Wanted::Vouched(expect) => {
             let peer = authorities.judge(&shown, SystemTime::now())?;
             check_expected(expect, &peer, &shown, ours)?;
@@ -242,9 +260,31 @@ pub fn key_shown(ssl: &SslRef) -> Result<Option<Fingerprint>> {
         .transpose()
 }
 
-/// Returns whom an authority vouches for that came to our door.
-pub fn vouched_visitor(ssl: &SslRef, authorities: &Authorities) -> Result<Identity> {
-    authorities.judge(&shown(ssl), SystemTime::now())
+/// What a visitor showed, to be judged whenever there is reason to.
+#[derive(Clone)]
+pub struct Shown(Vec<X509>);
+
+impl Shown {
+    /// Returns what was shown; `None`: nothing.
+    pub fn of(ssl: &SslRef) -> Option<Self> {
+        Some(Self(shown(ssl))).filter(|shown| !shown.0.is_empty())
+    }
+
+    /// Returns what the key of whoever showed it hashes to.
+    pub fn key(&self) -> Result<Fingerprint> {
+        Fingerprint::of(self.0.first().ok_or_else(showed_nothing)?)
+    }
+
+    /// Returns for whom an authority vouches.
+    pub fn vouched(&self, authorities: &Authorities) -> Result<Identity> {
+        authorities.judge(&self.0, SystemTime::now())
+    }
+}
+
+impl fmt::Debug for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Shown").field(&self.key().ok()).finish()
+    }
 }
 
 /// Returns the member of our cluster that came to our door, if it is one.

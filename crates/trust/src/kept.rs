@@ -67,6 +67,7 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
+    /// Returns what it looks like now.
     pub(crate) fn of(meta: &fs::Metadata) -> Self {
         Self {
             inode: (meta.dev(), meta.ino()),

@@ -3,17 +3,24 @@
 //! A node's [`Home`] is a directory with its own key, a file for each peer, and one for each
 //! invite that waits. An [`Invite`] is one line that somebody carries from one machine to another:
 //! where the node is, what its key hashes to, and a secret that is good once.
+//!
+//! Several processes use one home: the node, and whoever says a command. What reads a file and
+//! writes it anew does both under the home's lock.
 
-use crate::{Credential, Error, Result, door::Fingerprint, lab, unguessable};
-use openssl::hash::{MessageDigest, hash};
+mod files;
+mod invite;
+mod keys;
+
+use crate::{Error, Result, door::Fingerprint, unguessable};
+use files::{Replace, removed};
+pub use invite::Invite;
+use invite::{Waiting, kept_as, no_invite, since_epoch};
+pub use keys::{KeysSeen, PeerSeen};
 use serde::Deserialize;
 use std::{
-    fmt, fs,
-    io::{self, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    fs,
     path::{Path, PathBuf},
-    str::FromStr,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime},
 };
 
 /// Where a node keeps its key and what it knows of others.
@@ -29,22 +36,21 @@ pub struct Peer {
     /// What its key hashes to.
     #[serde(deserialize_with = "pin")]
     pub key: Fingerprint,
+    /// What the key hashes to that it says it has now. Both count until it has shown the new one.
+    #[serde(default, deserialize_with = "maybe_pin")]
+    pub next: Option<Fingerprint>,
     /// Where it can be reached, `HOST:PORT`; nowhere, if it only comes to us.
     #[serde(default)]
     pub addresses: Vec<String>,
-}
-
-/// What lets somebody join, once.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Invite {
-    /// How the inviting node calls itself.
-    pub name: String,
-    /// What its key hashes to.
-    pub key: Fingerprint,
-    /// Where it is.
-    pub addresses: Vec<String>,
-    /// What it must be told.
-    pub secret: String,
+    /// As which account of this machine it acts, where root started the node.
+    #[serde(default)]
+    pub account: Option<String>,
+    /// By which of our keys it knows us, as far as we have seen.
+    #[serde(default, deserialize_with = "maybe_pin")]
+    pub knows: Option<Fingerprint>,
+    /// Which newer key of ours it has taken note of since.
+    #[serde(default, deserialize_with = "maybe_pin")]
+    pub told: Option<Fingerprint>,
 }
 
 impl Home {
@@ -58,44 +64,26 @@ impl Home {
         &self.0
     }
 
-    /// Returns the node's own key, if it has one.
-    pub fn key(&self) -> Result<Option<Credential>> {
-        let file = self.0.join(KEY);
-        match file.exists() {
-            true => Credential::from_file(&file).map(Some),
-            false => Ok(None),
-        }
-    }
-
-    /// Returns the node's own key, made now if there was none.
-    pub fn key_or_new(&self) -> Result<Credential> {
-        if let Some(key) = self.key()? {
-            return Ok(key);
-        }
-        let made = lab::throw_away(KEY_LIFETIME)?;
-        self.write(Path::new(KEY), &made.to_pem()?, Replace::Never)?;
-        self.key()?.ok_or_else(|| Error::Io {
-            path: self.0.join(KEY),
-            cause: io::ErrorKind::NotFound.into(),
-        })
-    }
-
     /// Returns how this node calls itself to others, once that was said.
     pub fn myself(&self) -> Result<Option<Peer>> {
         let file = self.0.join(MYSELF);
-        match file.exists() {
-            true => read_peer(&file).map(Some),
-            false => Ok(None),
+        if !file.exists() {
+            return Ok(None);
         }
+        let myself = read_peer(&file)?;
+        // The key itself is what counts: it may have been replaced since.
+        let key = self.key()?;
+        let key = key.as_ref().map(Fingerprint::of_credential).transpose()?;
+        Ok(Some(Peer {
+            key: key.unwrap_or(myself.key),
+            ..myself
+        }))
     }
 
     /// Says how this node calls itself, and where others reach it.
     pub fn call_myself(&self, name: &str, addresses: &[String]) -> Result<Peer> {
-        let myself = Peer {
-            name: name.into(),
-            key: Fingerprint::of_credential(&self.key_or_new()?)?,
-            addresses: addresses.into(),
-        };
+        let key = Fingerprint::of_credential(&self.key_or_new()?)?;
+        let myself = Peer::new(name, key, addresses);
         check_whole(&myself)?;
         self.write(
             Path::new(MYSELF),
@@ -127,30 +115,66 @@ impl Home {
         }
     }
 
-    /// Returns the peer that has that key.
+    /// Returns the peer that has that key, or says that it has it now.
     pub fn peer_with(&self, key: &Fingerprint) -> Result<Option<Peer>> {
-        Ok(self.peers()?.into_iter().find(|peer| peer.key == *key))
+        Ok(self.peers()?.into_iter().find(|peer| peer.has(key)))
     }
 
-    /// Notes whoever brings an invite back. An invite is not used up by somebody whose name is taken.
+    /// Notes whoever brings an invite back. An invite is not used up by somebody whose name is taken;
+    /// who has joined already, and did not hear so, joins again.
     pub fn join(&self, secret: &str, peer: &Peer, now: SystemTime) -> Result<()> {
+        let _lock = self.lock()?;
+        let known = self.peer(&peer.name)?;
+        if known.is_some_and(|known| known.key == peer.key) {
+            return Ok(());
+        }
         if !self.invite_file(secret)?.exists() {
             return Err(no_invite());
         }
         self.check(peer)?;
-        self.redeem(secret, now)?;
-        self.add(peer)
+        let account = self.take_back(secret, now)?.account;
+        self.put(&Peer {
+            account,
+            ..peer.clone()
+        })
     }
 
     /// Notes a peer; one of the same name and key is replaced.
     pub fn add(&self, peer: &Peer) -> Result<()> {
+        let _lock = self.lock()?;
         self.check(peer)?;
+        self.put(peer)
+    }
+
+    /// Writes down what is known of a peer.
+    fn put(&self, peer: &Peer) -> Result<()> {
         let file = Path::new(PEERS).join(format!("{}.toml", peer.name));
         self.write(&file, peer.to_toml().as_bytes(), Replace::Whole)
     }
 
+    /// Changes what is known of a peer; `None`: nobody is called so.
+    fn amend(&self, name: &str, change: impl FnOnce(&mut Peer)) -> Result<Option<Peer>> {
+        let _lock = self.lock()?;
+        let Some(mut peer) = self.peer(name)? else {
+            return Ok(None);
+        };
+        let before = peer.clone();
+        change(&mut peer);
+        if peer != before {
+            self.put(&peer)?;
+        }
+        Ok(Some(peer))
+    }
+
+    /// Says as which account of this machine a peer acts; `false`: nobody is called so.
+    pub fn map(&self, name: &str, account: Option<&str>) -> Result<bool> {
+        check_name(name)?;
+        let account = account.map(str::to_owned);
+        Ok(self.amend(name, |peer| peer.account = account)?.is_some())
+    }
+
     /// Refuses a name or key that stands for another.
-    fn check(&self, peer: &Peer) -> Result<()> {
+    pub fn check(&self, peer: &Peer) -> Result<()> {
         check_whole(peer)?;
         let known = self.peer(&peer.name)?;
         if known.is_some_and(|known| known.key != peer.key) {
@@ -175,54 +199,55 @@ impl Home {
     /// Forgets a peer; `false` if none has that name.
     pub fn remove(&self, name: &str) -> Result<bool> {
         check_name(name)?;
+        let _lock = self.lock()?;
         removed(&self.peer_file(name))
     }
 
-    /// Makes an invite to this node, good for that long; it must have said how it is called.
-    pub fn invite(&self, lifetime: Duration) -> Result<Invite> {
+    /// Makes an invite to this node, good for that long; it must have said how it is called. Who comes by
+    /// it acts as that account, where root started the node.
+    pub fn invite(&self, lifetime: Duration, account: Option<&str>) -> Result<Invite> {
+        let _lock = self.lock()?;
         let myself = self.myself()?.ok_or_else(|| Error::BadRequest {
             what: "this machine is no node yet: godwit init NAME --export DIR makes it one".into(),
         })?;
         let secret = unguessable()?;
-        let until = since_epoch(SystemTime::now() + lifetime);
+        let waiting = Waiting {
+            until: since_epoch(SystemTime::now() + lifetime),
+            key: Some(Fingerprint::of_credential(&self.key_or_new()?)?),
+            account: account.map(Into::into),
+        };
         let file = Path::new(INVITES).join(kept_as(&secret)?);
-        self.write(&file, format!("{until}\n").as_bytes(), Replace::Never)?;
+        self.write(&file, waiting.to_toml().as_bytes(), Replace::Never)?;
         Ok(Invite {
             name: myself.name,
-            key: Fingerprint::of_credential(&self.key_or_new()?)?,
+            key: myself.key,
             addresses: myself.addresses,
             secret,
         })
     }
 
     /// Takes an invite back that was said to us: it is good once, and only for its time.
-    pub fn redeem(&self, secret: &str, now: SystemTime) -> Result<()> {
+    fn take_back(&self, secret: &str, now: SystemTime) -> Result<Waiting> {
         let file = self.invite_file(secret)?;
-        let text = match fs::read_to_string(&file) {
-            Ok(text) => text,
-            Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Err(no_invite()),
-            Err(cause) => return Err(Error::Io { path: file, cause }),
-        };
+        let waiting = Waiting::read(&file)?.ok_or_else(no_invite)?;
         // Of two who say the same at once, one takes the file away.
         if !removed(&file)? {
             return Err(no_invite());
         }
-        let until: u64 = text.trim().parse().unwrap_or(0);
-        match until >= since_epoch(now) {
-            true => Ok(()),
+        match waiting.until >= since_epoch(now) {
+            true => Ok(waiting),
             false => Err(Error::BadRequest {
                 what: "the invite has expired: have another one made".into(),
             }),
         }
     }
 
-    /// Removes invites whose time is over; returns how many wait.
-    pub fn sweep_invites(&self, now: SystemTime) -> Result<usize> {
-        let mut waiting = 0;
+    /// Removes invites whose time is over; returns those that wait.
+    fn sweep_invites(&self, now: SystemTime) -> Result<Vec<Waiting>> {
+        let mut waiting = Vec::new();
         for file in self.files(INVITES)? {
-            let text = fs::read_to_string(&file).unwrap_or_default();
-            match text.trim().parse::<u64>() {
-                Ok(until) if until >= since_epoch(now) => waiting += 1,
+            match Waiting::read(&file) {
+                Ok(Some(one)) if one.until >= since_epoch(now) => waiting.push(one),
                 _ => drop(removed(&file)?),
             }
         }
@@ -236,81 +261,46 @@ impl Home {
     fn peer_file(&self, name: &str) -> PathBuf {
         self.0.join(PEERS).join(format!("{name}.toml"))
     }
-
-    /// A file says whom it is called after: else two could be let in by one name.
-    fn read_peer(&self, file: &Path) -> Result<Peer> {
-        let peer = read_peer(file)?;
-        match file.file_stem().is_some_and(|stem| stem == &*peer.name) {
-            true => Ok(peer),
-            false => Err(Error::BadFile {
-                path: file.into(),
-                what: format!("names {}, and is not called so", peer.name),
-            }),
-        }
-    }
-
-    fn files(&self, below: &str) -> Result<Vec<PathBuf>> {
-        let directory = self.0.join(below);
-        let listed = match fs::read_dir(&directory) {
-            Ok(listed) => listed,
-            Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(cause) => {
-                return Err(Error::Io {
-                    path: directory,
-                    cause,
-                });
-            }
-        };
-        let files = listed.map(|entry| entry.map(|entry| entry.path()));
-        files.collect::<io::Result<_>>().map_err(|cause| Error::Io {
-            path: directory,
-            cause,
-        })
-    }
-
-    /// Writes a file that only its owner reads, whole or not at all.
-    fn write(&self, name: &Path, bytes: &[u8], replace: Replace) -> Result<()> {
-        let path = self.0.join(name);
-        let written = || {
-            let above = path.parent().unwrap_or(&self.0);
-            fs::DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(above)?;
-            let partial = path.with_extension(format!("{}.new", std::process::id()));
-            let mut file = fs::OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .mode(0o600)
-                .open(&partial)?;
-            file.write_all(bytes)?;
-            file.sync_all()?;
-            let published = match replace {
-                Replace::Whole => fs::rename(&partial, &path),
-                // Whoever was first has it.
-                Replace::Never => match fs::hard_link(&partial, &path) {
-                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-                    linked => linked,
-                },
-            };
-            let _ = fs::remove_file(&partial);
-            published
-        };
-        written().map_err(|cause| Error::Io { path, cause })
-    }
 }
 
 impl Peer {
+    /// Returns somebody of whom no more is known.
+    pub fn new(name: &str, key: Fingerprint, addresses: &[String]) -> Self {
+        Self {
+            name: name.into(),
+            key,
+            next: None,
+            addresses: addresses.into(),
+            account: None,
+            knows: None,
+            told: None,
+        }
+    }
+
+    /// Tells whether it is known by that key.
+    pub fn has(&self, key: &Fingerprint) -> bool {
+        self.key == *key || self.next.as_ref() == Some(key)
+    }
+
     fn to_toml(&self) -> String {
         let quoted = |text: &str| format!("{text:?}");
         let addresses: Vec<String> = self.addresses.iter().map(|a| quoted(a)).collect();
-        format!(
+        let mut text = format!(
             "name = {}\nkey = \"{}\"\naddresses = [{}]\n",
             quoted(&self.name),
             self.key,
             addresses.join(", ")
-        )
+        );
+        let mut more = |key: &str, value: Option<String>| {
+            if let Some(value) = value {
+                text.push_str(&format!("{key} = {}\n", quoted(&value)));
+            }
+        };
+        more("account", self.account.clone());
+        more("next", self.next.as_ref().map(ToString::to_string));
+        more("knows", self.knows.as_ref().map(ToString::to_string));
+        more("told", self.told.as_ref().map(ToString::to_string));
+        text
     }
 }
 
@@ -340,68 +330,6 @@ fn check_whole(peer: &Peer) -> Result<()> {
     Ok(())
 }
 
-/// Whether what is there already is replaced.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Replace {
-    Never,
-    Whole,
-}
-
-impl Invite {
-    /// Returns the peer that it speaks of.
-    pub fn peer(&self) -> Peer {
-        Peer {
-            name: self.name.clone(),
-            key: self.key,
-            addresses: self.addresses.clone(),
-        }
-    }
-}
-
-/// One word that no shell takes apart.
-impl fmt::Display for Invite {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let addresses = self.addresses.join(",");
-        write!(
-            f,
-            "{MARK}{}@{addresses}/{}/{}",
-            self.name, self.key, self.secret
-        )
-    }
-}
-
-impl FromStr for Invite {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let wrong = |what: &str| Error::BadRequest {
-            what: format!(
-                "that is no invite ({what}): copy the whole word that godwit init or godwit peers invite printed"
-            ),
-        };
-        let rest = text
-            .trim()
-            .strip_prefix(MARK)
-            .ok_or_else(|| wrong("it begins with godwit-invite:"))?;
-        let (name, rest) = rest.split_once('@').ok_or_else(|| wrong("no @ in it"))?;
-        let parts: Vec<&str> = rest.split('/').collect();
-        let [addresses, key, secret] = parts[..] else {
-            return Err(wrong("a part is missing"));
-        };
-        check_name(name)?;
-        let is_secret = secret.len() == 32 && secret.bytes().all(|b| b.is_ascii_hexdigit());
-        if !is_secret || addresses.is_empty() {
-            return Err(wrong("a part is cut"));
-        }
-        Ok(Self {
-            name: name.into(),
-            key: key.parse().map_err(|_| wrong("the fingerprint is cut"))?,
-            addresses: addresses.split(',').map(Into::into).collect(),
-            secret: secret.into(),
-        })
-    }
-}
-
 /// Names are of files, hosts and identities at once.
 fn is_name(name: &str) -> bool {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_".contains(&b);
@@ -419,53 +347,27 @@ fn check_name(name: &str) -> Result<()> {
     }
 }
 
-fn no_invite() -> Error {
-    Error::BadRequest {
-        what: "the invite is not known here: it was used already, or is of another node".into(),
-    }
-}
-
-fn removed(file: &Path) -> Result<bool> {
-    match fs::remove_file(file) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(cause) => Err(Error::Io {
-            path: file.into(),
-            cause,
-        }),
-    }
-}
-
-/// The secret itself is nowhere on the disk of whoever made it.
-fn kept_as(secret: &str) -> Result<String> {
-    let digest = hash(MessageDigest::sha256(), secret.as_bytes());
-    let digest = crate::error::Doing::doing(digest, "hashing a secret")?;
-    Ok(godwit_core::hex(&digest))
-}
-
-fn since_epoch(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs()
-}
-
 fn pin<'de, D: serde::Deserializer<'de>>(from: D) -> std::result::Result<Fingerprint, D::Error> {
     let text = String::deserialize(from)?;
     text.parse().map_err(serde::de::Error::custom)
 }
 
-const KEY: &str = "node.pem";
+fn maybe_pin<'de, D: serde::Deserializer<'de>>(
+    from: D,
+) -> std::result::Result<Option<Fingerprint>, D::Error> {
+    pin(from).map(Some)
+}
+
 const MYSELF: &str = "myself.toml";
 const PEERS: &str = "peers";
 const INVITES: &str = "invites";
-const MARK: &str = "godwit-invite:";
 const ADDRESS_MAX: usize = 300;
 const NAME_MAX: usize = 60;
-const KEY_LIFETIME: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{keys::KEY, *};
+    use crate::{Credential, lab};
 
     const DAY: Duration = Duration::from_secs(86_400);
 
@@ -478,7 +380,7 @@ mod tests {
     fn invite(home: &Home) -> Invite {
         let at = ["fermi:13560".to_owned(), "[::1]:13560".to_owned()];
         home.call_myself("lab", &at).unwrap();
-        home.invite(DAY).unwrap()
+        home.invite(DAY, None).unwrap()
     }
 
     #[test]
@@ -510,15 +412,15 @@ mod tests {
         let (_dir, home) = home();
         let now = SystemTime::now();
         let secret = invite(&home).secret;
-        home.redeem(&secret, now).unwrap();
-        let again = home.redeem(&secret, now).unwrap_err().to_string();
+        home.take_back(&secret, now).unwrap();
+        let again = home.take_back(&secret, now).unwrap_err().to_string();
         assert!(again.contains("used already"), "{again}");
-        let late = home.redeem(&invite(&home).secret, now + 2 * DAY);
+        let late = home.take_back(&invite(&home).secret, now + 2 * DAY);
         assert!(late.unwrap_err().to_string().contains("expired"));
         invite(&home);
-        assert_eq!(home.sweep_invites(now).unwrap(), 1);
-        assert_eq!(home.sweep_invites(now + 2 * DAY).unwrap(), 0);
-        assert!(home.redeem("../../etc/passwd", now).is_err());
+        assert_eq!(home.sweep_invites(now).unwrap().len(), 1);
+        assert_eq!(home.sweep_invites(now + 2 * DAY).unwrap().len(), 0);
+        assert!(home.take_back("../../etc/passwd", now).is_err());
     }
 
     #[test]

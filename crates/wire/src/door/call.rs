@@ -77,6 +77,10 @@ pub const MARK: &str = "godwit-request";
 /// How a node begins to say that it does not know a call.
 pub const UNKNOWN_CALL: &str = "no call is named ";
 
+/// A header of answers to those who asked for an older key of the node: what the one hashes to that it
+/// has now.
+pub const NEW_KEY: &str = "godwit-key";
+
 /// The longest line, and the longest body of a call.
 pub const LINE_BYTES_MAX: usize = 4 << 20;
 
@@ -98,6 +102,9 @@ pub struct Hello {
     pub account: Option<String>,
     /// What its store can do.
     pub can: Can,
+    /// What its own key hashes to, for those who pin it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
 }
 
 /// What the store can do.
@@ -503,6 +510,14 @@ pub struct AskJoin {
     /// Where they can be reached.
     #[serde(default)]
     pub addresses: Vec<String>,
+}
+
+/// Says that who asks has another key now. Both count until the new one was shown.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct AskRekey {
+    /// What it hashes to.
+    pub key: String,
 }
 
 /// Asks to remove a name.

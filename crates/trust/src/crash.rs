@@ -1,0 +1,27 @@
+//! Places where a test lets the process die, as `kill -9` or a power cut would.
+
+/// Dies here if `GODWIT_CRASH` says so: `NAME` at once, `NAME:3` the third time.
+#[cfg(debug_assertions)]
+pub(crate) fn point(name: &str) {
+    use std::sync::{
+        OnceLock,
+        atomic::{AtomicI64, Ordering},
+    };
+    static ASKED: OnceLock<Option<(String, AtomicI64)>> = OnceLock::new();
+    let asked = ASKED.get_or_init(|| {
+        let text = std::env::var("GODWIT_CRASH").ok()?;
+        let (name, times) = text.split_once(':').unwrap_or((&text, "1"));
+        Some((name.to_owned(), AtomicI64::new(times.parse().ok()?)))
+    });
+    if let Some((asked, left)) = asked
+        && asked == name
+        && left.fetch_sub(1, Ordering::Relaxed) == 1
+    {
+        godwit_sys::die();
+    }
+}
+
+/// What people run never dies on purpose.
+#[cfg(not(debug_assertions))]
+#[inline(always)]
+pub(crate) fn point(_: &str) {}
