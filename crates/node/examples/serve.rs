@@ -11,5 +11,10 @@ fn main() -> Result<(), godwit_node::Error> {
         ("anonymous.access", "3", word("read")),
     ];
     let config = Config::load(None, std::env::vars(), &flags)?;
-    run(config, |addresses| println!("{:?}", addresses.ftp))
+    let again = config.clone();
+    run(
+        config,
+        move || Ok(again.clone()),
+        |addresses| println!("{:?}", addresses.ftp),
+    )
 }

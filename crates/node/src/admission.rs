@@ -10,14 +10,14 @@ use std::{
 /// Counts sessions.
 #[derive(Debug)]
 pub(crate) struct Admission {
-    sessions_max: usize,
-    per_address_max: usize,
     inside: Mutex<Inside>,
     left: Condvar,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inside {
+    sessions_max: usize,
+    per_address_max: usize,
     all: usize,
     of: HashMap<IpAddr, usize>,
 }
@@ -32,25 +32,34 @@ pub(crate) struct Admitted {
 impl Admission {
     pub(crate) fn new(sessions_max: usize, per_address_max: usize) -> Arc<Self> {
         Arc::new(Self {
-            sessions_max,
-            per_address_max,
-            inside: Mutex::default(),
+            inside: Mutex::new(Inside {
+                sessions_max,
+                per_address_max,
+                all: 0,
+                of: HashMap::new(),
+            }),
             left: Condvar::new(),
         })
+    }
+
+    /// Lets in so many from now on. Nobody who is inside has to leave.
+    pub(crate) fn bound(&self, sessions_max: usize, per_address_max: usize) {
+        let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        inside.sessions_max = sessions_max;
+        inside.per_address_max = per_address_max;
     }
 
     /// Lets somebody in, or says why not.
     pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Admitted, String> {
         let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
-        if inside.all >= self.sessions_max {
+        let (sessions_max, max) = (inside.sessions_max, inside.per_address_max);
+        if inside.all >= sessions_max {
             return Err(format!(
-                "Too many sessions ({}); try again later.",
-                self.sessions_max
+                "Too many sessions ({sessions_max}); try again later."
             ));
         }
         let of = inside.of.entry(address).or_default();
-        if *of >= self.per_address_max {
-            let max = self.per_address_max;
+        if *of >= max {
             return Err(format!(
                 "Too many sessions from {address} ({max}); try again later."
             ));
@@ -132,5 +141,16 @@ mod tests {
         drop(first);
         assert!(admission.admit(A).is_ok());
         assert_eq!(admission.count(), 2);
+    }
+
+    #[test]
+    fn bounds_are_for_who_comes_later() {
+        let admission = Admission::new(2, 2);
+        let _inside = (admission.admit(A).unwrap(), admission.admit(B).unwrap());
+        assert!(admission.admit(B).is_err());
+        admission.bound(3, 1);
+        assert!(admission.admit(B).unwrap_err().contains("(1)"));
+        admission.bound(3, 2);
+        assert!(admission.admit(B).is_ok());
     }
 }

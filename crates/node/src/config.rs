@@ -9,6 +9,7 @@ mod network;
 mod sources;
 mod values;
 
+pub(crate) use keys::FIXED;
 pub use keys::{KEYS, Key};
 pub use modules::{Allowed, MODULE_KEYS, Module};
 pub use network::Network;
@@ -36,6 +37,8 @@ pub struct Config {
     pub export: PathBuf,
     /// Where what must survive is kept, if not beside the files.
     pub state: Option<PathBuf>,
+    /// As which account nodes act that joined, if nothing else was said; `None`: none.
+    pub peers_account: Option<String>,
     /// Peers that this node is reached through as well.
     pub via: Vec<String>,
     /// Who may do what where; `None`: whatever their account may.
@@ -321,6 +324,30 @@ impl Config {
         value.is_some_and(|value| matches!(value.origin, Origin::Flag(_)))
     }
 
+    /// Returns this with those keys as they were before, and which of them it would have changed.
+    pub(crate) fn keeping(
+        self,
+        before: &Self,
+        fixed: &[&'static str],
+    ) -> Result<(Self, Vec<&'static str>), Error> {
+        let mut values = self.values.clone();
+        let mut kept = Vec::new();
+        for &key in fixed {
+            let old = &before.values[key];
+            if values[key].text != old.text {
+                kept.push(key);
+            }
+            values.insert(key, old.clone());
+        }
+        let config = Self {
+            modules: self.modules,
+            unread: self.unread,
+            said_of_modules: self.said_of_modules,
+            ..Self::of(values)?
+        };
+        Ok((config, kept))
+    }
+
     /// Returns the level of the log.
     pub fn log_level(&self) -> &str {
         &self.values["log.level"].text
@@ -387,6 +414,9 @@ impl Config {
             export: take.text("node.export").into(),
             state: Some(take.text("node.state"))
                 .filter(|s| !s.is_empty())
+                .map(Into::into),
+            peers_account: Some(take.text("peers.account").trim())
+                .filter(|name| !name.is_empty())
                 .map(Into::into),
             via: take.one("node.via", parse_names)?,
             rights: file("node.rights"),

@@ -5,6 +5,7 @@
 mod accounts;
 mod admission;
 mod config;
+mod current;
 mod door;
 mod failure;
 mod guarded;
@@ -13,6 +14,7 @@ mod listener;
 mod metrics;
 mod modules;
 mod ports;
+mod reload;
 mod session;
 mod stdio;
 mod stop;
@@ -25,6 +27,7 @@ pub use config::{
 };
 pub use door::calls;
 pub use listener::Node;
+pub use reload::Reload;
 pub use stdio::attend;
 pub use stop::Stop;
 
@@ -82,14 +85,24 @@ pub enum Error {
     Start(#[source] io::Error),
 }
 
+/// Reads all that a configuration names, as a node would that begins or goes on with it, and serves nothing.
+pub fn rehearse(config: &Config) -> Result<(), Error> {
+    listener::rehearse(config)
+}
+
 /// Serves until it is told to stop: the first SIGTERM or SIGINT lets transfers
-/// end, a second one ends them. `ready` is told the addresses once connections
-/// are taken. Started by root, it gives root up, and must be the only thread.
-pub fn run(config: Config, ready: impl FnOnce(&Addresses)) -> Result<(), Error> {
+/// end, a second one ends them; by SIGHUP it goes on under what `again` returns. `ready` is told the
+/// addresses once connections are taken. Started by root, it gives root up, and must be the only thread.
+pub fn run(
+    config: Config,
+    again: impl Fn() -> Result<Config, ConfigError> + Send + 'static,
+    ready: impl FnOnce(&Addresses),
+) -> Result<(), Error> {
     let accounts = Accounts::begin(&config)?;
     let node = Node::start_for(config, accounts)?;
     let stop = node.stopper();
     stop.on_signals().map_err(Error::Start)?;
+    node.reloader().on_hangup(again).map_err(Error::Start)?;
     ready(node.addresses());
     node.wait();
     Ok(())

@@ -4,19 +4,21 @@ use crate::{
     Addresses, Config, Error,
     accounts::Accounts,
     admission::{Admission, Admitted},
+    current::Current,
     door,
     guarded::{Guarded, Rules},
     journal::Journal,
     metrics::Metrics,
     modules::Modules,
     ports::Ports,
+    reload::Reload,
     session::Session,
     stop::Stop,
     trust::Trust,
 };
 use godwit_store::Dir;
 use godwit_sys::{listen_deep, raise_open_files, wait_readable};
-use godwit_trust::{Identity, Passwords};
+use godwit_trust::{Home, Identity, Passwords};
 use std::{
     fs::File,
     io::{self, Write},
@@ -34,16 +36,16 @@ pub(crate) struct Shared {
     /// For those who do not say who they are.
     dir: Dir,
     /// For each of the others.
-    accounts: Accounts,
+    accounts: Arc<Accounts>,
     rules: Option<Arc<Rules>>,
     pub(crate) trust: Trust,
     pub(crate) passwords: Option<Passwords>,
     pub(crate) ports: Arc<Ports>,
     pub(crate) stop: Stop,
-    pub(crate) journal: Journal,
-    pub(crate) modules: Modules,
-    pub(crate) transfers: AtomicU64,
-    pub(crate) metrics: Metrics,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) modules: Arc<Modules>,
+    pub(crate) transfers: Arc<AtomicU64>,
+    pub(crate) metrics: Arc<Metrics>,
     /// Whoever comes was let in by somebody else, as the account of this process.
     pub(crate) is_let_in: bool,
     host: String,
@@ -56,38 +58,79 @@ impl Shared {
         trust: Trust,
         is_let_in: bool,
     ) -> Result<Self, Error> {
-        let anonymous = Some(config.accounts.anonymous.as_str()).filter(|name| !name.is_empty());
-        let dir = accounts
-            .dir(anonymous, ANONYMOUS)
-            .map_err(|cause| Error::Export {
-                path: config.export.clone(),
-                cause,
-            })?;
-        if config.passwords.file.is_some() && !trust.offers_tls() && !config.passwords.in_clear {
-            return Err(Error::NoTls);
-        }
         let journal = Journal::open(config.state.as_deref()).map_err(|cause| Error::State {
             path: config.state.clone().unwrap_or_default(),
             cause,
         })?;
-        let passwords = config.passwords.file.as_deref().map(Passwords::read);
-        let rules = config.rights.as_deref().map(Rules::read).transpose();
+        let data = &config.data;
         Ok(Self {
-            dir,
-            rules: rules.map_err(Error::Rights)?.map(Arc::new),
-            passwords: passwords.transpose().map_err(Error::Passwords)?,
-            accounts,
+            dir: dir_of_nobody(&config, &accounts)?,
+            rules: rules_of(&config)?,
+            passwords: passwords_of(&config, &trust)?,
+            accounts: Arc::new(accounts),
             trust,
-            ports: Ports::new(config.data.ports.clone(), config.data.wait).map_err(Error::Start)?,
+            ports: Ports::new(data.ports.clone(), data.wait).map_err(Error::Start)?,
             stop: Stop::new().map_err(Error::Start)?,
-            journal,
-            modules: Modules::new(&config.modules),
-            transfers: AtomicU64::new(1),
-            metrics: Metrics::default(),
+            journal: Arc::new(journal),
+            modules: Arc::new(Modules::new(&config.modules)),
+            transfers: Arc::new(AtomicU64::new(1)),
+            metrics: Arc::default(),
             is_let_in,
             host: host_name(&config.host),
             config,
         })
+    }
+
+    /// Returns the same under another configuration: what is counted, bounded or written down goes on.
+    pub(crate) fn again(&self, config: Config) -> Result<Self, Error> {
+        let before = &self.config;
+        let trust = Trust::begin(
+            config.trust.clone(),
+            config.cluster.clone(),
+            config.kerberos.clone(),
+            self.accounts.steward(),
+            config.state.as_deref(),
+            Some(&self.trust),
+        );
+        let mut trust = trust.map_err(Error::Trust)?;
+        trust.begin_cluster().map_err(Error::Trust)?;
+        trust.begin_kerberos().map_err(Error::Trust)?;
+        trust.begin_logins(&config)?;
+        // Whether links are followed behind the rights is decided where files are opened.
+        let accounts = match config.rights.is_some() == before.rights.is_some() {
+            true => Arc::clone(&self.accounts),
+            false => Arc::new(Accounts::of_this_process(&config)),
+        };
+        let data = &config.data;
+        let ports = match (&data.ports, data.wait) == (&before.data.ports, before.data.wait) {
+            true => Arc::clone(&self.ports),
+            false => Ports::new(data.ports.clone(), data.wait).map_err(Error::Start)?,
+        };
+        let modules = match config.modules == before.modules {
+            true => Arc::clone(&self.modules),
+            false => Arc::new(Modules::new(&config.modules)),
+        };
+        Ok(Self {
+            dir: dir_of_nobody(&config, &accounts)?,
+            rules: rules_of(&config)?,
+            passwords: passwords_of(&config, &trust)?,
+            accounts,
+            trust,
+            ports,
+            stop: self.stop.clone(),
+            journal: Arc::clone(&self.journal),
+            modules,
+            transfers: Arc::clone(&self.transfers),
+            metrics: Arc::clone(&self.metrics),
+            is_let_in: self.is_let_in,
+            host: host_name(&config.host),
+            config,
+        })
+    }
+
+    /// Tells whether files are opened with the rights of others than this node.
+    pub(crate) fn acts_for_others(&self) -> bool {
+        self.accounts.steward().is_some()
     }
 
     pub(crate) fn host(&self) -> &str {
@@ -123,10 +166,46 @@ impl Shared {
     }
 }
 
+fn dir_of_nobody(config: &Config, accounts: &Accounts) -> Result<Dir, Error> {
+    let anonymous = Some(config.accounts.anonymous.as_str()).filter(|name| !name.is_empty());
+    let dir = accounts.dir(anonymous, ANONYMOUS);
+    dir.map_err(|cause| Error::Export {
+        path: config.export.clone(),
+        cause,
+    })
+}
+
+fn rules_of(config: &Config) -> Result<Option<Arc<Rules>>, Error> {
+    let rules = config.rights.as_deref().map(Rules::read).transpose();
+    Ok(rules.map_err(Error::Rights)?.map(Arc::new))
+}
+
+fn passwords_of(config: &Config, trust: &Trust) -> Result<Option<Passwords>, Error> {
+    if config.passwords.file.is_some() && !trust.offers_tls() && !config.passwords.in_clear {
+        return Err(Error::NoTls);
+    }
+    let passwords = config.passwords.file.as_deref().map(Passwords::read);
+    passwords.transpose().map_err(Error::Passwords)
+}
+
+/// Reads all that a configuration names.
+pub(crate) fn rehearse(config: &Config) -> Result<(), Error> {
+    let (trust, cluster) = (config.trust.clone(), config.cluster.clone());
+    let trust = Trust::begin(trust, cluster, config.kerberos.clone(), None, None, None);
+    let mut trust = trust.map_err(Error::Trust)?;
+    trust.begin_cluster().map_err(Error::Trust)?;
+    trust.begin_kerberos().map_err(Error::Trust)?;
+    trust.begin_logins(config)?;
+    dir_of_nobody(config, &Accounts::of_this_process(config))?;
+    rules_of(config)?;
+    passwords_of(config, &trust).map(drop)
+}
+
 /// A node that serves.
 #[derive(Debug)]
 pub struct Node {
     shared: Arc<Shared>,
+    reload: Reload,
     admission: Arc<Admission>,
     addresses: Addresses,
     listeners: Vec<JoinHandle<()>>,
@@ -159,6 +238,7 @@ impl Node {
             config.kerberos.clone(),
             accounts.steward(),
             config.state.as_deref(),
+            None,
         )
         .map_err(Error::Trust)?;
         accounts.give_up_root(config.state.as_deref())?;
@@ -166,12 +246,18 @@ impl Node {
         trust.begin_via(&config.via)?;
         trust.begin_kerberos().map_err(Error::Trust)?;
         trust.begin_logins(&config)?;
+        if !doors.is_empty() {
+            // What is wrong with its keys is told now, and not to each visitor.
+            trust.door().map_err(Error::Trust)?;
+        }
         accounts.must_be_open()?;
         let shared = Arc::new(Shared::begin(config, accounts, trust, false)?);
         let descriptors = raise_open_files().map_err(Error::Start)?;
         let sessions = sessions_for(shared.config.limits.sessions, descriptors);
         let admission = Admission::new(sessions, shared.config.limits.sessions_per_address);
+        let now = Current::new(Arc::clone(&shared));
         let mut node = Self {
+            reload: Reload::of(Arc::clone(&now), Arc::clone(&admission), descriptors),
             admission,
             addresses: Addresses::default(),
             listeners: Vec::new(),
@@ -183,10 +269,10 @@ impl Node {
         }
         if !doors.is_empty() || !node.shared.config.via.is_empty() {
             let most = usize::try_from(descriptors.saturating_sub(OURS) / 2).unwrap_or(usize::MAX);
-            let (addresses, keeper) =
-                door::begin(&node.shared, doors, most).map_err(Error::Start)?;
-            node.addresses.https = addresses;
-            node.listeners.push(keeper);
+            let opened = door::begin(&node.shared, doors, most).map_err(Error::Start)?;
+            node.addresses.https = opened.addresses;
+            node.listeners.push(opened.keeper);
+            node.reload.also(opened.door);
         }
         node.sweep_daily().map_err(Error::Start)?;
         tracing::info!(
@@ -204,6 +290,11 @@ impl Node {
     /// Returns what stops it.
     pub fn stopper(&self) -> Stop {
         self.shared.stop.clone()
+    }
+
+    /// Returns what has it go on under another configuration.
+    pub fn reloader(&self) -> Reload {
+        self.reload.clone()
     }
 
     /// Returns how many sessions there are.
@@ -232,14 +323,16 @@ impl Node {
 
     /// Removes uploads that nobody went on with for as long as they are kept, now and every day.
     fn sweep_daily(&mut self) -> io::Result<()> {
-        let shared = Arc::clone(&self.shared);
-        let kept = shared.config.limits.partial;
+        let now = self.reload.shared();
+        let kept = now.now().config.limits.partial;
         let every = DAY.min(kept.max(SWEEP_EVERY_MIN));
         let sweeper = thread::Builder::new()
             .name("sweeper".into())
             .stack_size(STACK_BYTES)
             .spawn(move || {
-                while !shared.stop.is_draining() {
+                let stop = now.now().stop.clone();
+                while !stop.is_draining() {
+                    let shared = now.now();
                     match shared.accounts.sweep(kept) {
                         Ok(0) => {}
                         Ok(removed) => tracing::info!(removed, "sweep partials"),
@@ -248,7 +341,10 @@ impl Node {
                             tracing::warn!(%export, %error, "cannot look for old partials");
                         }
                     }
-                    let _ = wait_readable([shared.stop.draining()], every);
+                    if let Some(Err(error)) = shared.trust.home().map(Home::drop_unneeded) {
+                        tracing::warn!(%error, "cannot look for old keys and invites");
+                    }
+                    let _ = wait_readable([stop.draining()], every);
                 }
             })?;
         self.listeners.push(sweeper);
@@ -260,7 +356,8 @@ impl Node {
         listener.set_nonblocking(true)?;
         self.addresses.ftp.push(listener.local_addr()?);
         let accept = Accept {
-            shared: Arc::clone(&self.shared),
+            now: self.reload.shared(),
+            stop: self.shared.stop.clone(),
             admission: Arc::clone(&self.admission),
             spare: Some(spare()?),
             sessions: 0,
@@ -287,7 +384,8 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 struct Accept {
-    shared: Arc<Shared>,
+    now: Arc<Current<Shared>>,
+    stop: Stop,
     admission: Arc<Admission>,
     /// A descriptor kept so that one more can be taken, and told, when all are used.
     spare: Option<File>,
@@ -296,11 +394,11 @@ struct Accept {
 
 impl Accept {
     fn until_stopped(mut self, listener: &TcpListener) {
-        while !self.shared.stop.is_draining() {
+        while !self.stop.is_draining() {
             match listener.accept() {
                 Ok((stream, peer)) => self.take(stream, peer),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let fds = [listener.as_fd(), self.shared.stop.draining()];
+                    let fds = [listener.as_fd(), self.stop.draining()];
                     let _ = wait_readable(fds, FOREVER);
                 }
                 Err(error) if is_out_of_descriptors(&error) => self.turn_away_one(listener),
@@ -325,7 +423,7 @@ impl Accept {
 
     fn begin(&mut self, stream: TcpStream, peer: SocketAddr, admitted: Admitted) {
         self.sessions += 1;
-        let (shared, id) = (Arc::clone(&self.shared), self.sessions);
+        let (shared, id) = (self.now.now(), self.sessions);
         let begun = thread::Builder::new()
             .name("session".into())
             .stack_size(STACK_BYTES)
@@ -373,7 +471,7 @@ fn turn_away(stream: &TcpStream, why: &str) {
 
 /// A session needs its control connection, a listener, some data connections,
 /// the file and what wakes it.
-fn sessions_for(wanted: usize, descriptors: u64) -> usize {
+pub(crate) fn sessions_for(wanted: usize, descriptors: u64) -> usize {
     let room = descriptors.saturating_sub(OURS) / DESCRIPTORS_A_SESSION;
     wanted.min(usize::try_from(room).unwrap_or(wanted)).max(1)
 }

@@ -20,7 +20,8 @@ use std::{
 pub fn attend(config: Config) -> Result<(), Error> {
     let accounts = Accounts::of_this_process(&config);
     let (trust, cluster) = (config.trust.clone(), config.cluster.clone());
-    let trust = Trust::begin(trust, cluster, Kerberos::Off, None, None).map_err(Error::Trust)?;
+    let trust =
+        Trust::begin(trust, cluster, Kerberos::Off, None, None, None).map_err(Error::Trust)?;
     let shared = Arc::new(Shared::begin(config, accounts, trust, true)?);
     let (ours, theirs) = UnixStream::pair().map_err(Error::Start)?;
     let pump = || -> io::Result<_> {

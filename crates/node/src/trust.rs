@@ -7,7 +7,8 @@
 use crate::{Config, Error, config};
 use godwit_sys::Steward;
 use godwit_trust::{
-    Authorities, Credential, Gridmap, Home, Identity, Kerberos, LOG, door::Doorway,
+    Authorities, Credential, Gridmap, Home, Identity, Kerberos, KeysSeen, LOG,
+    door::{Doorway, Fingerprint},
 };
 use std::{
     env, io,
@@ -37,7 +38,10 @@ pub(crate) struct Trust {
 /// What is shown at the door.
 #[derive(Debug, Default)]
 struct Door {
-    own: Option<Credential>,
+    /// Our own keys, the newest first, and how their files looked.
+    own: Vec<Credential>,
+    seen: KeysSeen,
+    newest: Option<Fingerprint>,
     way: Option<Arc<Doorway>>,
 }
 
@@ -58,6 +62,7 @@ impl Trust {
         kerberos: config::Kerberos,
         steward: Option<&Steward>,
         state: Option<&Path>,
+        before: Option<&Self>,
     ) -> godwit_trust::Result<Self> {
         let is_named = config.certificate.is_some() || config.authorities.is_some();
         let mut trust = Self {
@@ -72,6 +77,9 @@ impl Trust {
             home: state.map(Home::at),
             door: Mutex::default(),
         };
+        if let Some(before) = before {
+            trust.succeed(before);
+        }
         if let Ok(Some(host)) = trust.host() {
             trust.offers_tls = true;
             tracing::info!(subject = %host.identity(), "offer TLS");
@@ -104,17 +112,9 @@ impl Trust {
     pub(crate) fn door(&self) -> godwit_trust::Result<Arc<Doorway>> {
         let host = self.host()?;
         let mut door = self.door.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = match door.own.clone() {
-            Some(own) => own,
-            None => match &self.home {
-                Some(home) => home.key_or_new()?,
-                // Known to nobody; good enough to protect what is said.
-                None => godwit_trust::lab::throw_away(OWN_LIFETIME)?,
-            },
-        };
-        let own = door.own.insert(own).clone();
-        let usual = host.unwrap_or_else(|| own.clone());
-        let own = [own];
+        self.read_own(&mut door)?;
+        let own = door.own.clone();
+        let usual = host.unwrap_or_else(|| own[0].clone());
         let member = match &self.cluster.key {
             Some(file) => Some(Credential::from_cluster_key(file)?),
             None => None,
@@ -126,6 +126,62 @@ impl Trust {
         }
         let way = Arc::new(Doorway::of(&usual, &own, member)?);
         Ok(Arc::clone(door.way.insert(way)))
+    }
+
+    /// Returns what the key hashes to that this node has now.
+    pub(crate) fn newest_key(&self) -> Option<Fingerprint> {
+        let mut door = self.door.lock().unwrap_or_else(PoisonError::into_inner);
+        self.read_own(&mut door).ok()?;
+        door.newest
+    }
+
+    /// Reads our own keys, if their files changed. As long as they are of no use, those of before go on.
+    fn read_own(&self, door: &mut Door) -> godwit_trust::Result<()> {
+        let seen = self.home.as_ref().map(Home::keys_seen).unwrap_or_default();
+        if !door.own.is_empty() && seen == door.seen {
+            return Ok(());
+        }
+        let read = match &self.home {
+            Some(home) => home.keys(),
+            None if !door.own.is_empty() => return Ok(()),
+            // Known to nobody; good enough to protect what is said.
+            None => godwit_trust::lab::throw_away(OWN_LIFETIME).map(|key| vec![key]),
+        };
+        match read {
+            Ok(own) => {
+                let newest = own.first().map(Fingerprint::of_credential).transpose()?;
+                if door.newest.is_some_and(|before| Some(before) != newest) {
+                    tracing::info!(key = ?newest, older = own.len() - 1, "took another key of our own");
+                }
+                (door.own, door.newest, door.seen) = (own, newest, seen);
+                Ok(())
+            }
+            Err(error) if !door.own.is_empty() => {
+                tracing::error!(%error, "cannot read the keys of this node: those of before go on to count");
+                door.seen = seen;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Goes on with what another had read, which this one might not be let to: who we are, as long as
+    /// that is to be read from the same files, and the keys of our own.
+    pub(crate) fn succeed(&mut self, other: &Self) {
+        let is_same = |a: &config::Trust, b: &config::Trust| {
+            (&a.certificate, &a.key) == (&b.certificate, &b.key)
+        };
+        if is_same(&self.config, &other.config) {
+            let kept = other.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            self.kept = Mutex::new(kept.as_ref().map(|kept| Kept::new(kept.credential.clone())));
+        }
+        let door = other.door.lock().unwrap_or_else(PoisonError::into_inner);
+        self.door = Mutex::new(Door {
+            own: door.own.clone(),
+            seen: door.seen.clone(),
+            newest: door.newest,
+            way: door.way.clone(),
+        });
     }
 
     /// Returns where the nodes stand that are known by their keys.

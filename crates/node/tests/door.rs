@@ -277,3 +277,43 @@ fn a_node_that_stops_does_not_wait_for_who_says_nothing() {
         .expect("its connection is closed, and the node ends");
     drop(idle);
 }
+
+#[test]
+fn who_left_or_was_mapped_otherwise_does_not_go_on_over_an_open_connection() {
+    let lab = Lab::new();
+    let state = lab.path("state");
+    let account = std::env::var("USER").unwrap_or_default();
+    let served = lab.node(&[
+        ("node.state", &state.display().to_string()),
+        ("anonymous.access", "none"),
+        ("peers.account", &account),
+    ]);
+    served.put("file", &common::bytes(1000));
+    let (theirs, ours) = (Home::at(&state), Home::at(&lab.path("ours")));
+    let pin = |home: &Home| Fingerprint::of_credential(&home.key_or_new().unwrap()).unwrap();
+    let at = served.node().addresses().https[0].to_string();
+    let us = Peer::new("us", pin(&ours), &[]);
+    theirs.add(&us).unwrap();
+    ours.add(&Peer::new("lab", pin(&theirs), &[at])).unwrap();
+    let options = RemoteOptions::new(Cancel::new().unwrap());
+    let door = |home: &Home| Door::of_known(home, &home.peer("lab").unwrap().unwrap(), &options);
+    let door = door(&ours).unwrap();
+    let file = std::path::Path::new("file");
+    door.stat(file).unwrap();
+    let grant = door.grant(file).unwrap();
+    let (from, key) = door.place().unwrap();
+    let drawn = || {
+        let other = Door::with_grant(&from, key, &grant, &options).unwrap();
+        other.read(file, &Extents::from(0..1000), 1, &Nowhere)
+    };
+    drawn().unwrap();
+    theirs.remove("us").unwrap();
+    let refused = door.stat(file).unwrap_err();
+    assert!(matches!(refused, Error::Denied { .. }), "{refused}");
+    // Nor does whoever was granted something by them.
+    let refused = drawn().unwrap_err();
+    assert!(matches!(refused, Error::Denied { .. }), "{refused}");
+    // Once it is known again, the same connection is as good as another, within a moment.
+    theirs.add(&us).unwrap();
+    common::until("it is known again", || door.stat(file).is_ok());
+}

@@ -103,11 +103,11 @@ impl Source {
 /// Our own node, as somebody sees it who knows its key.
 fn door(served: &Served) -> Door {
     let at = served.node().addresses().https[0];
-    let peer = Peer {
-        name: "target".into(),
-        key: common::asking::Asking::at(at).key(),
-        addresses: vec![at.to_string()],
-    };
+    let peer = Peer::new(
+        "target",
+        common::asking::Asking::at(at).key(),
+        &vec![at.to_string()],
+    );
     let options = RemoteOptions::new(Cancel::new().unwrap());
     Door::of_peer(&peer, Credential::nobody(), &options).unwrap()
 }

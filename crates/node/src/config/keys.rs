@@ -12,7 +12,7 @@ pub struct Key {
 }
 
 /// Every key there is.
-pub const KEYS: [Key; 41] = [
+pub const KEYS: [Key; 42] = [
     Key {
         name: "node.export",
         default: ".",
@@ -62,6 +62,11 @@ pub const KEYS: [Key; 41] = [
         name: "anonymous.account",
         default: "",
         about: "whose rights they have, where root starts the node; empty: those of the node",
+    },
+    Key {
+        name: "peers.account",
+        default: "",
+        about: "as whom nodes act that joined, where root starts the node and peers invite --as did not say; empty: nobody",
     },
     Key {
         name: "accounts.uid_min",
@@ -218,4 +223,19 @@ pub const KEYS: [Key; 41] = [
         default: "info",
         about: "error, warn, info, debug or trace",
     },
+];
+
+/// What stays as it was until a restart: sockets are open, files are, and others were told.
+pub(crate) const FIXED: &[&str] = &[
+    "node.export",
+    "node.user",
+    "node.state",
+    "node.via",
+    "ftp.listen",
+    "https.listen",
+    "anonymous.account",
+    "accounts.uid_min",
+    "accounts.strict",
+    "accounts.idle_seconds",
+    "log.level",
 ];

@@ -61,10 +61,11 @@ pub(super) fn answer(
     {
         return reading::granted(door, &secret, body, reply);
     }
-    let known = match &visitor.access {
+    let known = match door.access(&visitor.who) {
         Ok(known) => known,
-        Err(refusal) => return reply.refuse(refusal.clone()),
+        Err(refusal) => return reply.refuse(refusal),
     };
+    let known = &known;
     let asked = Asked {
         door,
         visitor,
@@ -104,7 +105,8 @@ pub(super) const CALLS: &[Call] = &[
     Call(Method::GET, "openapi.json", Does::Anybody(describe)),
     anybody("join", peers::join),
     anybody("leave", peers::leave),
-    Call(Method::GET, "hello", Does::Known(|asked| asked.say(hello))),
+    anybody("rekey", peers::rekey),
+    Call(Method::GET, "hello", Does::Known(|asked| asked.hello())),
     known("stat", |asked| asked.say(stat)),
     known("list", |asked| asked.say(list)),
     known("hidden", |asked| asked.say(hidden)),
@@ -268,6 +270,11 @@ pub(super) struct Asked<'a> {
 }
 
 impl Asked<'_> {
+    fn hello(self) {
+        let key = self.door.shared.trust.newest_key();
+        self.say(|known, lines, ()| hello(known, lines, key));
+    }
+
     /// Reads what is asked, does it, and says what came of it.
     fn say<T: DeserializeOwned>(mut self, work: impl FnOnce(&Known, &mut Lines, T) -> Outcome) {
         match self.read() {
@@ -295,6 +302,7 @@ impl Asked<'_> {
 
     fn grant(self) {
         let grants = &self.door.grants;
+        let by = Arc::clone(&self.visitor.who);
         self.say(
             |known,
              lines,
@@ -305,7 +313,7 @@ impl Asked<'_> {
                 // Who may not read it cannot have others read it.
                 let read = known.dir.read(&path, &Extents::new(), 1, &Nowhere);
                 read.map_err(|error| refused(&error))?;
-                let grant = grants.grant(known, path, Duration::from_secs(seconds))?;
+                let grant = grants.grant(by, known.owner(), path, Duration::from_secs(seconds))?;
                 lines
                     .say(&Line::Grant(grant))
                     .map_err(|error| refused(&error))
@@ -374,7 +382,11 @@ impl Known {
     }
 }
 
-fn hello(known: &Known, lines: &mut Lines, (): ()) -> Outcome {
+fn hello(
+    known: &Known,
+    lines: &mut Lines,
+    key: Option<godwit_trust::door::Fingerprint>,
+) -> Outcome {
     let can = known.dir.can().map_err(|error| refused(&error))?;
     let hello = Hello {
         name: "godwit".into(),
@@ -388,6 +400,7 @@ fn hello(known: &Known, lines: &mut Lines, (): ()) -> Outcome {
             ..can
         }
         .say(),
+        key: key.map(|key| key.to_string()),
     };
     lines.say(&Line::Hello(hello)).map_err(|e| refused(&e))
 }

@@ -3,13 +3,13 @@
 //! So a node draws from another for a client of both, without a byte through the client and without
 //! its key.
 
-use super::{Known, said};
+use super::{Door, Known, Who, said};
 use godwit_trust::unguessable;
 use godwit_wire::door::call::{AskRead, Grant, Refusal, Why};
 use std::{
     collections::HashMap,
     path::PathBuf,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -19,7 +19,9 @@ pub(crate) struct Grants(Mutex<HashMap<String, Granted>>);
 
 #[derive(Debug)]
 struct Granted {
-    by: Known,
+    by: Arc<Who>,
+    /// Under which name their uploads are kept.
+    owner: String,
     path: PathBuf,
     until: Instant,
 }
@@ -28,18 +30,20 @@ impl Grants {
     /// Grants a file that somebody may read to whoever shows what comes back.
     pub(super) fn grant(
         &self,
-        by: &Known,
+        by: Arc<Who>,
+        owner: &str,
         path: PathBuf,
         lasts: Duration,
     ) -> Result<Grant, Refusal> {
         let secret = unguessable().map_err(|error| said(Why::Other, error.to_string()))?;
         let granted = Granted {
-            by: by.clone(),
+            by,
+            owner: owner.into(),
             path,
             until: Instant::now() + lasts.min(LONGEST),
         };
         let mut grants = self.all();
-        let is_theirs = |granted: &&Granted| granted.by.owner() == by.owner();
+        let is_theirs = |granted: &&Granted| granted.owner == owner;
         let theirs = grants.values().filter(is_theirs).count();
         if grants.len() >= GRANTS_MAX || theirs >= GRANTS_EACH_MAX {
             return Err(said(Why::Busy, "too many grants are out".into()));
@@ -48,8 +52,14 @@ impl Grants {
         Ok(Grant { secret })
     }
 
-    /// Returns whose right somebody shows, who asks for nothing else than what was granted.
-    pub(super) fn shown(&self, secret: &str, asked: &AskRead) -> Result<Known, Refusal> {
+    /// Returns whose right somebody shows, who asks for nothing else than what was granted. It lasts no
+    /// longer than that of whoever granted it.
+    pub(super) fn shown(
+        &self,
+        door: &Door,
+        secret: &str,
+        asked: &AskRead,
+    ) -> Result<Known, Refusal> {
         let grants = self.all();
         let granted = grants
             .get(secret)
@@ -57,7 +67,11 @@ impl Grants {
         let refused = |why: &str| said(Why::Denied, why.into());
         let granted = granted.ok_or_else(|| refused("what was granted is over, or never was"))?;
         match asked.files.iter().all(|file| file.path.0 == granted.path) {
-            true => Ok(granted.by.clone()),
+            true => {
+                let by = Arc::clone(&granted.by);
+                drop(grants);
+                door.access(&by)
+            }
             false => Err(refused("another file was granted")),
         }
     }

@@ -16,28 +16,24 @@ mod relay;
 mod reply;
 mod uploads;
 mod via;
+mod visitor;
 mod watched;
 mod writing;
 
 use crate::{
     admission::{Admission, Admitted},
-    config::Access,
+    current::Current,
     failure::failure,
-    guarded::Guarded,
     listener::Shared,
     metrics::Counted,
-    trust::MAPPED,
 };
 use calls::CALLS;
 use godwit_store::door::{Failed, Tls, words::refusal};
 use godwit_sys::why;
-use godwit_trust::{
-    Identity,
-    door::{self, Elsewhere, Fingerprint, SslRef},
-};
+use godwit_trust::door::Elsewhere;
 use godwit_wire::door::{
     ROOT,
-    call::{Refusal, Why},
+    call::{NEW_KEY, Refusal, Why},
     park,
 };
 use grants::Grants;
@@ -58,7 +54,7 @@ use std::{
     io,
     net::{SocketAddr, TcpListener},
     pin::pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, Weak},
     task::Poll,
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -72,6 +68,7 @@ use tokio::{
 };
 use uploads::Uploads;
 use via::Via;
+use visitor::{Known, Visitor, Who};
 use watched::{Answer, Seen, Watched};
 
 /// Returns how each call is asked and what it is named, below `wire::door::ROOT`.
@@ -83,37 +80,45 @@ pub fn calls() -> impl Iterator<Item = (&'static str, &'static str)> {
 #[derive(Debug)]
 pub(crate) struct Door {
     pub(super) shared: Arc<Shared>,
-    pub(super) uploads: Uploads,
-    pub(super) grants: Grants,
-    relay: Relay,
+    pub(super) uploads: Arc<Uploads>,
+    pub(super) grants: Arc<Grants>,
+    relay: Arc<Relay>,
     pub(super) runtime: Handle,
+    /// How many configurations there were before this one.
+    pub(super) generation: u64,
+    /// What counts now, if that is another.
+    current: Weak<Current<Door>>,
 }
 
-/// Who is at the other end of a connection.
-#[derive(Debug)]
-struct Visitor {
-    peer: SocketAddr,
-    /// What the key that was shown hashes to.
-    key: Option<Fingerprint>,
-    /// What may be done, or why nothing.
-    access: Result<Known, Refusal>,
-}
-
-/// Somebody who may do something.
-#[derive(Clone, Debug)]
-pub(crate) struct Known {
-    /// `None`: somebody who does not say who they are.
-    who: Option<Identity>,
-    account: Option<String>,
-    pub(super) dir: Guarded,
-    may_write: bool,
-}
-
-impl Known {
-    /// Under which name the uploads of this person are kept.
-    fn owner(&self) -> &str {
-        self.who.as_ref().map_or("", Identity::subject)
+impl Door {
+    /// Returns the same door under another configuration.
+    pub(crate) fn again(&self, shared: &Arc<Shared>) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            uploads: Arc::clone(&self.uploads),
+            grants: Arc::clone(&self.grants),
+            runtime: self.runtime.clone(),
+            generation: self.generation + 1,
+            relay: Arc::clone(&self.relay),
+            current: Weak::clone(&self.current),
+        }
     }
+
+    /// Returns the door as it is now.
+    fn now(self: &Arc<Self>) -> Arc<Self> {
+        let current = self.current.upgrade();
+        current.map_or_else(|| Arc::clone(self), |current| current.now())
+    }
+}
+
+/// A door that is open.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    /// Where it is.
+    pub(crate) addresses: Vec<SocketAddr>,
+    /// Ends when the node has stopped and nobody is left.
+    pub(crate) keeper: JoinHandle<()>,
+    pub(crate) door: Arc<Current<Door>>,
 }
 
 /// What a connection has for as long as it, or what it became, goes on. Clones are of the same one.
@@ -132,13 +137,12 @@ impl Stay {
     }
 }
 
-/// Begins to take connections, and to be reached through others; returns where, and the thread that ends when the node has stopped
-/// and nobody is left.
+/// Begins to take connections, and to be reached through others.
 pub(crate) fn begin(
     shared: &Arc<Shared>,
     listeners: Vec<TcpListener>,
     connections_max: usize,
-) -> io::Result<(Vec<SocketAddr>, JoinHandle<()>)> {
+) -> io::Result<Opened> {
     let workers = thread::available_parallelism().map_or(2, usize::from);
     let runtime = Builder::new_multi_thread()
         .worker_threads(workers.clamp(2, WORKERS_MAX))
@@ -147,12 +151,14 @@ pub(crate) fn begin(
         .thread_name("door")
         .enable_all()
         .build()?;
-    let door = Arc::new(Door {
+    let door = Current::new_cyclic(|current| Door {
         shared: Arc::clone(shared),
-        uploads: Uploads::default(),
-        grants: Grants::default(),
-        relay: Relay::default(),
+        uploads: Arc::default(),
+        grants: Arc::default(),
+        relay: Arc::default(),
         runtime: runtime.handle().clone(),
+        generation: 0,
+        current: Weak::clone(current),
     });
     let admission = Admission::new(connections_max, connections_max);
     let (drain, draining) = watch::channel(());
@@ -172,18 +178,23 @@ pub(crate) fn begin(
     }
     for name in &shared.config.via {
         runtime.spawn(via::keep(Arc::new(Via {
-            door: Arc::clone(&door),
+            door: door.now(),
             admission: Arc::clone(&admission),
             draining: draining.clone(),
             name: name.clone(),
             at: Mutex::default(),
         })));
     }
-    let thread = thread::Builder::new()
+    let kept = door.now();
+    let keeper = thread::Builder::new()
         .name("doorkeeper".into())
         .stack_size(STACK_BYTES)
-        .spawn(move || keep(runtime, &door, &admission, drain))?;
-    Ok((addresses, thread))
+        .spawn(move || keep(runtime, &kept, &admission, drain))?;
+    Ok(Opened {
+        addresses,
+        keeper,
+        door,
+    })
 }
 
 /// Waits until the node is to stop, and then until the last request has been answered.
@@ -208,7 +219,7 @@ fn keep(runtime: Runtime, door: &Door, admission: &Admission, drain: watch::Send
 }
 
 struct Accept {
-    door: Arc<Door>,
+    door: Arc<Current<Door>>,
     admission: Arc<Admission>,
     draining: watch::Receiver<()>,
 }
@@ -237,7 +248,7 @@ impl Accept {
     fn take(&self, stream: TcpStream, peer: SocketAddr) {
         match self.admission.admit(peer.ip().to_canonical()) {
             Ok(admitted) => {
-                let door = Arc::clone(&self.door);
+                let door = self.door.now();
                 let stay = Stay::new(&door, admitted, self.draining.clone());
                 let _ = stream.set_nodelay(true);
                 tokio::spawn(receive(door, stream, peer, stay));
@@ -288,7 +299,8 @@ where
     let seen = Arc::new(Seen::default());
     let watched = Watched::new(tls, &seen, stall);
     let answer = service_fn(move |request| {
-        let (door, visitor, seen) = (Arc::clone(&door), Arc::clone(&visitor), Arc::clone(&seen));
+        // What is asked now is answered by what counts now.
+        let (door, visitor, seen) = (door.now(), Arc::clone(&visitor), Arc::clone(&seen));
         let stay = stay.clone();
         async move { Ok::<_, Infallible>(answer(door, visitor, &seen, request, stay).await) }
     });
@@ -358,95 +370,6 @@ where
     None
 }
 
-impl Door {
-    fn visitor(&self, ssl: &SslRef, peer: SocketAddr) -> Visitor {
-        let key = door::key_shown(ssl);
-        let access = match &key {
-            Ok(None) => match door::member_visitor(ssl) {
-                Some(member) => self.known(member),
-                None => self.nobody(),
-            },
-            Ok(Some(key)) => self.shown(ssl, key),
-            Err(error) => Err(said(Why::Denied, error.told())),
-        };
-        match &access {
-            Ok(known) => {
-                tracing::debug!(%peer, who = known.owner(), account = known.account, "visit")
-            }
-            Err(refusal) => {
-                let by = if matches!(key, Ok(None)) {
-                    "nothing"
-                } else {
-                    "certificate"
-                };
-                self.shared.metrics.denied(by);
-                tracing::info!(%peer, why = refusal.said, "a visitor may do nothing");
-            }
-        }
-        let key = key.ok().flatten();
-        Visitor { peer, key, access }
-    }
-
-    /// Who shows a key is a peer, or somebody for whom an authority vouches.
-    fn shown(&self, ssl: &SslRef, key: &Fingerprint) -> Result<Known, Refusal> {
-        let trust = &self.shared.trust;
-        let denied = |error: godwit_trust::Error| {
-            tracing::info!(%error, "a visitor is not known");
-            said(Why::Denied, error.told())
-        };
-        let peer = trust.home().map(|home| home.peer_with(key)).transpose();
-        if let Some(peer) = peer.map_err(denied)?.flatten() {
-            return self.peer(&peer.name);
-        }
-        let authorities = trust.authorities_if_any();
-        self.known(door::vouched_visitor(ssl, &authorities).map_err(denied)?)
-    }
-
-    /// A node that joined acts as the account of this one, or as what the gridmap says.
-    fn peer(&self, name: &str) -> Result<Known, Refusal> {
-        let who = door::peer(name);
-        let account = self.shared.trust.account_of_peer(&who);
-        let account = account.map_err(|why| said(Why::Denied, why))?;
-        let dir = match &account {
-            Some(account) => self.shared.dir_of(account, &who),
-            None => self.shared.dir_of_guest(&who),
-        };
-        Ok(Known {
-            who: Some(who),
-            account,
-            dir: dir.map_err(|error| refused(&error))?,
-            may_write: true,
-        })
-    }
-
-    fn known(&self, who: Identity) -> Result<Known, Refusal> {
-        let account = self.shared.trust.account(&who, MAPPED);
-        let account = account.map_err(|why| said(Why::Denied, why))?;
-        let dir = self.shared.dir_of(&account, &who);
-        let dir = dir.map_err(|error| refused(&error))?;
-        Ok(Known {
-            who: Some(who),
-            account: Some(account),
-            dir,
-            may_write: true,
-        })
-    }
-
-    fn nobody(&self) -> Result<Known, Refusal> {
-        let access = self.shared.config.anonymous;
-        if access == Access::None {
-            let why = "this node wants to know who you are: show a certificate";
-            return Err(said(Why::Denied, why.into()));
-        }
-        Ok(Known {
-            who: None,
-            account: None,
-            dir: self.shared.dir_of_anybody(),
-            may_write: access == Access::Write || self.shared.asks_rights(),
-        })
-    }
-}
-
 /// Answers one request, in a thread that may wait.
 async fn answer(
     door: Arc<Door>,
@@ -460,6 +383,7 @@ async fn answer(
     let is_last = checked.is_err();
     let (reply, begun) = Reply::new(&door, &request);
     let (id, heard) = (reply.mark().clone(), reply.heard());
+    let new_key = door.news_for(&visitor);
     match checked {
         Err(refusal) => {
             let span = tracing::info_span!("request", id = %reply.mark(), peer = %visitor.peer);
@@ -477,6 +401,9 @@ async fn answer(
         }
     }
     let mut answer = begun.await.unwrap_or_else(|_| reply::broken(&id));
+    if let Some(key) = new_key.and_then(|key| key.to_string().parse().ok()) {
+        answer.headers_mut().insert(NEW_KEY, key);
+    }
     let code = answer.status().as_u16();
     door.shared
         .metrics

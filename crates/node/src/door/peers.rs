@@ -1,8 +1,8 @@
-//! Who joins by an invite, and who leaves.
+//! Who joins by an invite, who leaves, and who has another key now.
 
 use super::{Door, Visitor, calls::read, reply::Reply, said};
-use godwit_trust::{Error, Peer};
-use godwit_wire::door::call::{AskJoin, Line, Why};
+use godwit_trust::{Error, Peer, door::Fingerprint};
+use godwit_wire::door::call::{AskJoin, AskRekey, Line, Why};
 use hyper::body::Incoming;
 use std::time::SystemTime;
 
@@ -21,9 +21,9 @@ pub(super) fn join(door: &Door, visitor: &Visitor, mut body: Incoming, reply: Re
             .key
             .ok_or_else(|| said(Why::Denied, "whoever joins must show a key".into()))?;
         let peer = Peer {
-            name: asked.name,
-            key,
-            addresses: asked.addresses,
+            // By what the invite told, which is not our newest key for ever.
+            knows: door.known_to(visitor),
+            ..Peer::new(&asked.name, key, &asked.addresses)
         };
         let denied = |error: Error| {
             tracing::warn!(peer = %visitor.peer, name = peer.name, %error, "nobody joined");
@@ -31,6 +31,7 @@ pub(super) fn join(door: &Door, visitor: &Visitor, mut body: Incoming, reply: Re
         };
         home.join(&asked.secret, &peer, SystemTime::now())
             .map_err(denied)?;
+        visitor.who.forget();
         tracing::info!(peer = %visitor.peer, name = peer.name, %key, "joined");
         Ok(Line::Done)
     });
@@ -51,4 +52,29 @@ pub(super) fn leave(door: &Door, visitor: &Visitor, _: Incoming, reply: Reply) {
         Ok(Line::Done)
     };
     reply.tell(left());
+}
+
+/// Notes that a peer, which has proved one of its keys, has another one now. It says so again by that, to
+/// show that it has it.
+pub(super) fn rekey(door: &Door, visitor: &Visitor, mut body: Incoming, reply: Reply) {
+    let nobody = || said(Why::Denied, "whose key changes must have joined".into());
+    let asked = read(&reply, &mut body);
+    let noted = asked.and_then(|asked: AskRekey| {
+        let home = door.shared.trust.home().ok_or_else(nobody)?;
+        let shown = visitor.key.ok_or_else(nobody)?;
+        let wrong = |error: Error| said(Why::BadRequest, error.told());
+        let next: Fingerprint = asked.key.parse().map_err(wrong)?;
+        let other = |error: Error| said(Why::Other, error.told());
+        let peer = home.peer_with(&shown).map_err(other)?.ok_or_else(nobody)?;
+        home.has_shown(&peer.name, shown).map_err(other)?;
+        if next != shown {
+            home.expect_key(&peer.name, next).map_err(|error| {
+                tracing::warn!(%error, name = peer.name, key = %next, "another key is not noted");
+                said(Why::Denied, error.told())
+            })?;
+            tracing::info!(name = peer.name, key = %next, "will have another key");
+        }
+        Ok(Line::Done)
+    });
+    reply.tell(noted);
 }

@@ -141,7 +141,8 @@ pub(super) fn pack(mut asked: Asked<'_>) {
 /// The same for somebody who shows what another was granted.
 pub(super) fn granted(door: &Door, secret: &str, mut body: Incoming, reply: Reply) {
     let asked = read(&reply, &mut body);
-    let shown = asked.and_then(|wanted: AskRead| Ok((door.grants.shown(secret, &wanted)?, wanted)));
+    let shown =
+        asked.and_then(|wanted: AskRead| Ok((door.grants.shown(door, secret, &wanted)?, wanted)));
     match shown {
         Ok((known, wanted)) => packed(door, &known, &wanted, reply),
         Err(refusal) => reply.refuse(refusal),

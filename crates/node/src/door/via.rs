@@ -243,7 +243,7 @@ impl Via {
         let told = |error: godwit_trust::Error| error.to_string();
         let peer = home.peer(&self.name).map_err(told)?;
         let peer = peer.ok_or("no peer of that name is known any more (godwit join)")?;
-        let ours = home.key_or_new().map_err(told)?;
+        let ours = home.key_for(&peer).map_err(told)?;
         if Fingerprint::of_credential(&ours).map_err(told)? == peer.key {
             return Err("that is this node itself".into());
         }

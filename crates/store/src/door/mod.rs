@@ -4,8 +4,10 @@
 //! the connections, and which call does which verb. Nothing is tried again here, but for one
 //! thing: an idle connection that the node ended is replaced. Retry is the engine's.
 
+mod clock;
 mod fetch;
 mod gathered;
+mod keys;
 mod mark;
 mod small;
 mod tls;
@@ -52,7 +54,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 pub use tls::{Failed, Tls};
 pub use visit::Sent;
@@ -74,6 +76,8 @@ struct Inner {
     credential: Credential,
     authorities: Authorities,
     wanted: Wanted,
+    /// How it is known here by its key.
+    pinned: Option<keys::Pinned>,
     /// What is shown instead of who we are.
     grant: Option<String>,
     /// What the key hashes to that it showed last.
@@ -132,8 +136,7 @@ impl Door {
         {
             let wrong = Error::not_proved(&host);
             if let Some(peer) = home.peer(&host).map_err(&wrong)? {
-                let key = home.key_or_new().map_err(&wrong)?;
-                return Self::of_peer(&peer, key, options);
+                return Self::of_known(home, &peer, options);
             }
         }
         let target = (host.clone(), url.port().unwrap_or(443));
@@ -199,6 +202,7 @@ impl Door {
             credential,
             authorities: authorities.unwrap_or_else(Authorities::of_servers),
             wanted,
+            pinned: None,
             grant: None,
             met: Mutex::default(),
             skew: Mutex::default(),
@@ -216,11 +220,8 @@ impl Door {
         secret: &str,
         options: &RemoteOptions,
     ) -> Result<Self> {
-        let peer = Peer {
-            name: from.first().cloned().unwrap_or_default(),
-            key,
-            addresses: from.into(),
-        };
+        let name = from.first().map_or("", |first| first);
+        let peer = Peer::new(name, key, from);
         let door = Self::of_peer(&peer, Credential::nobody(), options)?;
         let mut inner = Arc::into_inner(door.0).expect("nobody else has it yet");
         inner.grant = Some(secret.into());
@@ -393,22 +394,29 @@ impl Inner {
             match idle {
                 Some(visit) if visit.is_stale() => drop(visit),
                 Some(visit) => return Ok(visit),
-                None => break,
+                None => {
+                    if let Some(visit) = self.tell_if_news(self.meet()?) {
+                        return Ok(visit);
+                    }
+                }
             }
         }
-        let visit = self.reach()?;
+    }
+
+    fn connect(&self, wanted: &Wanted) -> Result<Visit> {
+        let visit = self.reach(wanted, &self.credential)?;
         tracing::debug!(host = self.limits.at, peer = %visit.peer, "visit");
         *self.met.lock().expect(NO_PANIC) = visit.key;
         Ok(visit)
     }
 
     /// Visits the first place where the node is found, the last that led to it before the others.
-    fn reach(&self) -> Result<Visit> {
+    fn reach(&self, wanted: &Wanted, credential: &Credential) -> Result<Visit> {
         let first = self.answered.load(Relaxed);
         let mut wrong = None;
         for nth in 0..self.targets.len() {
             let nth = (first + nth) % self.targets.len();
-            match self.visit(&self.targets[nth]) {
+            match self.visit(&self.targets[nth], wanted, credential) {
                 Ok(visit) => {
                     self.answered.store(nth, Relaxed);
                     return Ok(visit);
@@ -424,12 +432,17 @@ impl Inner {
 
     /// The address of a node behind a translator may be somebody else's here: that it answers is
     /// not enough.
-    fn visit(&self, (host, port): &(String, u16)) -> Result<Visit> {
+    fn visit(
+        &self,
+        (host, port): &(String, u16),
+        wanted: &Wanted,
+        credential: &Credential,
+    ) -> Result<Visit> {
         let socket = connect::connect(host, *port, self.connect, &self.limits.cancel)?;
         let showing = Showing {
-            credential: &self.credential,
+            credential,
             authorities: &self.authorities,
-            wanted: &self.wanted,
+            wanted,
             host,
             at: &connect::host_port(host, *port),
         };
@@ -437,7 +450,10 @@ impl Inner {
     }
 
     /// Keeps a connection for whoever asks next.
-    fn give_back(&self, visit: Visit) {
+    fn give_back(&self, mut visit: Visit) {
+        if let Some(key) = visit.new_key.take() {
+            self.heard_key(&key);
+        }
         let mut idle = self.idle.lock().expect(NO_PANIC);
         if idle.len() < IDLE_MAX {
             idle.push(visit);
@@ -457,7 +473,7 @@ impl Inner {
         let answer = visit.ask(request, during)?;
         let kind = answer.headers().get(CONTENT_TYPE);
         if answer.status().is_success() && kind.is_some_and(|kind| kind == PACK_TYPE) {
-            self.meet(&answer)?;
+            self.look_at(&answer)?;
             return Ok((visit, answer.into_body()));
         }
         self.hear(visit, answer, during, about, &mut |_| Ok(()))?;
@@ -496,17 +512,10 @@ impl Inner {
         about: &Path,
         each: &mut dyn FnMut(Line) -> Result<()>,
     ) -> Result<()> {
-        self.meet(&answer)?;
+        self.look_at(&answer)?;
         let status = answer.status();
-        let date = answer
-            .headers()
-            .get(DATE)
-            .and_then(|date| date.to_str().ok());
-        if let Some(theirs) = date.and_then(|date| date.parse::<HttpDate>().ok()) {
-            let ours = SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .unwrap_or_default();
-            *self.skew.lock().expect(NO_PANIC) = Some(ours.abs_diff(theirs.0));
+        if let Some(skew) = Self::skew_in(&answer) {
+            *self.skew.lock().expect(NO_PANIC) = Some(skew);
         }
         let (mut lines, mut body, mut is_over) =
             (Lines::new(call::LINE_BYTES_MAX), answer.into_body(), false);
@@ -550,7 +559,7 @@ impl Inner {
     }
 
     /// Notes who answers.
-    fn meet(&self, answer: &Response<Incoming>) -> Result<()> {
+    fn look_at(&self, answer: &Response<Incoming>) -> Result<()> {
         let text = |name: &str| answer.headers().get(name)?.to_str().ok();
         self.check_ours(answer)?;
         *self.theirs.lock().expect(NO_PANIC) = match text(SERVER.as_str()) {

@@ -14,6 +14,7 @@ use godwit_trust::{
     Authorities, Credential, Identity,
     door::{self, Fingerprint, Wanted},
 };
+use godwit_wire::door::call::NEW_KEY;
 use hyper::{
     Request, Response,
     body::{Body, Bytes, Frame, Incoming},
@@ -50,6 +51,8 @@ pub(super) struct Visit {
     /// What the key hashes to that was shown.
     pub(super) key: Option<Fingerprint>,
     pub(super) round_trip: Duration,
+    /// What it says that its key hashes to now.
+    pub(super) new_key: Option<String>,
 }
 
 /// How a wait ends: by a deadline, or because somebody has cancelled.
@@ -130,6 +133,7 @@ impl Visit {
             peer,
             key,
             round_trip,
+            new_key: None,
         })
     }
 
@@ -147,13 +151,16 @@ impl Visit {
         during: &str,
     ) -> Result<Response<Incoming>> {
         let (sender, waiting) = (self.sender.as_mut().expect(AT_HOME), &self.waiting);
-        self.runtime.block_on(waiting.over(during, async {
+        let answer = self.runtime.block_on(waiting.over(during, async {
             let answer = async {
                 sender.ready().await?;
                 sender.send_request(request).await
             };
             answer.await.map_err(|error| waiting.lost(during, error))
-        }))
+        }))?;
+        let new_key = answer.headers().get(NEW_KEY);
+        self.new_key = new_key.and_then(|key| Some(key.to_str().ok()?.to_owned()));
+        Ok(answer)
     }
 
     /// Returns more of an answer; `None`: that was all.

@@ -1,0 +1,26 @@
+//! What counts now, until something else does: who has begun with one goes on with it.
+
+use std::sync::{Arc, PoisonError, RwLock, Weak};
+
+/// A value that is replaced as a whole.
+#[derive(Debug)]
+pub(crate) struct Current<T>(RwLock<Arc<T>>);
+
+impl<T> Current<T> {
+    pub(crate) fn new(value: Arc<T>) -> Arc<Self> {
+        Arc::new(Self(RwLock::new(value)))
+    }
+
+    /// Makes one whose value knows where it is.
+    pub(crate) fn new_cyclic(value: impl FnOnce(&Weak<Self>) -> T) -> Arc<Self> {
+        Arc::new_cyclic(|current| Self(RwLock::new(Arc::new(value(current)))))
+    }
+
+    pub(crate) fn now(&self) -> Arc<T> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn replace(&self, value: Arc<T>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = value;
+    }
+}
