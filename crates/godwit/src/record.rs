@@ -7,9 +7,10 @@ use godwit_store::{Journal, engine::Outcome};
 use godwit_sys::why;
 use serde_json::json;
 use std::{
-    env,
+    env, fs,
     io::{BufWriter, Write},
-    path::PathBuf,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -81,7 +82,18 @@ impl Record {
 
 /// Returns where this person's node has its key, and knows others by theirs.
 pub(crate) fn home() -> Option<godwit_trust::Home> {
-    state_directory().map(|directory| godwit_trust::Home::at(&directory))
+    let configured = crate::verbs::config::state_of_node().filter(|state| is_for_us(state));
+    let directory = configured.or_else(state_directory);
+    directory.map(|directory| godwit_trust::Home::at(&directory))
+}
+
+/// The state of a node that somebody else runs is not ours to read; root's is whoever's root says.
+fn is_for_us(state: &Path) -> bool {
+    let us = godwit_sys::user_id();
+    match fs::metadata(state) {
+        Ok(meta) => us == 0 || meta.uid() == us,
+        Err(_) => false,
+    }
 }
 
 /// Returns `$XDG_STATE_HOME/godwit`, or what stands for it.

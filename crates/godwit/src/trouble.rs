@@ -226,6 +226,11 @@ impl Trouble {
         self
     }
 
+    /// Returns what is wrong, without what was wanted.
+    pub(crate) fn fact(&self) -> &str {
+        &self.0.fact
+    }
+
     /// Tells whether nothing else on that server can work now either.
     pub(crate) fn is_of_server(&self) -> bool {
         matches!(self.0.class.0, "Contact" | "Resolution")

@@ -62,7 +62,7 @@ fn what_is_appended_to_a_node_that_is_killed_is_there_once() {
     let key = Home::at(&scratch.join("state")).key_or_new().unwrap();
     let key = Fingerprint::of_credential(&key).unwrap();
     let (mut node, port) = serve(&scratch, 0);
-    let peer = Peer::new("node", key, &vec![format!("127.0.0.1:{port}")]);
+    let peer = Peer::new("node", key, &[format!("127.0.0.1:{port}")]);
     let (told, appended) = mpsc::channel();
     thread::scope(|scope| {
         for writer in 1..=WRITERS {

@@ -3,103 +3,21 @@
 
 mod common;
 
-use common::{Scratch, godwit};
+use common::{Machine, Scratch};
 use std::{
     fs,
-    io::{BufRead, BufReader},
-    path::Path,
-    process::{Child, Command, Output, Stdio},
+    io::Write,
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    process::Stdio,
 };
-
-/// One machine: a home of its own, and perhaps a node.
-struct Machine<'a> {
-    scratch: &'a Scratch,
-    home: std::path::PathBuf,
-    node: Option<Child>,
-}
-
-impl<'a> Machine<'a> {
-    fn new(scratch: &'a Scratch, name: &str) -> Self {
-        let home = scratch.join(name);
-        fs::create_dir_all(&home).unwrap();
-        Self {
-            scratch,
-            home,
-            node: None,
-        }
-    }
-
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = godwit();
-        command
-            .args(words)
-            .current_dir(self.scratch.join(""))
-            .env("HOME", &self.home)
-            .env_remove("XDG_STATE_HOME")
-            .env_remove("XDG_CONFIG_HOME");
-        command
-    }
-
-    fn says(&self, words: &[&str]) -> Output {
-        self.command(words).output().unwrap()
-    }
-
-    fn well(&self, words: &[&str]) -> String {
-        let said = self.says(words);
-        assert!(said.status.success(), "{words:?}: {said:?}");
-        String::from_utf8(said.stdout).unwrap()
-    }
-
-    /// Makes a node of this machine and starts it; returns where its door is.
-    fn serve(&mut self, name: &str, export: &Path) -> String {
-        let export = export.to_str().unwrap();
-        self.well(&[
-            "init",
-            name,
-            "--export",
-            export,
-            "--https",
-            "127.0.0.1:0",
-            "--address",
-            "127.0.0.1:9",
-        ]);
-        let mut child = self
-            .command(&["node", "--ftp", "127.0.0.1:0", "--json"])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        out.read_line(&mut line).unwrap();
-        self.node = Some(child);
-        let ready: serde_json::Value = serde_json::from_str(&line).unwrap();
-        ready["https"][0].as_str().unwrap().to_owned()
-    }
-
-    /// Returns a new invite, to where the node really is.
-    fn invite(&self, at: &str) -> String {
-        let invite = self.well(&["-q", "peers", "invite"]);
-        invite.trim().replace("127.0.0.1:9", at)
-    }
-}
-
-impl Drop for Machine<'_> {
-    fn drop(&mut self) {
-        if let Some(mut node) = self.node.take() {
-            let _ = node.kill();
-            let _ = node.wait();
-        }
-    }
-}
 
 #[test]
 fn files_move_after_one_line_on_each_side() {
     let scratch = Scratch::new();
     let file = scratch.file("data/f", 3_000_000);
     let (mut lab, laptop) = (Machine::new(&scratch, "a"), Machine::new(&scratch, "b"));
-    let at = lab.serve("lab", &scratch.join("data"));
-    let said = laptop.well(&["join", &lab.invite(&at), "--name", "laptop"]);
+    lab.serve("lab", &scratch.join("data"));
+    let said = laptop.well(&["join", &lab.invite(), "--name", "laptop"]);
     assert_eq!(said, "joined lab as laptop: godwit ls godwit://lab/\n");
     assert!(laptop.well(&["ls", "godwit://lab/"]).contains('f'));
     laptop.well(&["cp", "godwit://lab/f", "here"]);
@@ -125,7 +43,7 @@ fn an_invite_is_good_once_and_a_key_that_is_another_is_nobodys() {
     let mut lab = Machine::new(&scratch, "a");
     let (laptop, other) = (Machine::new(&scratch, "b"), Machine::new(&scratch, "c"));
     let at = lab.serve("lab", &scratch.join("data"));
-    let invite = lab.invite(&at);
+    let invite = lab.invite();
     // Somebody stands in between: another key than the invite says.
     let (head, tail) = invite.rsplit_once('/').unwrap();
     let wrong = format!("{}{}/{tail}", &head[..head.len() - 4], "0000");
@@ -147,8 +65,8 @@ fn who_left_is_a_stranger() {
     let scratch = Scratch::new();
     scratch.file("data/f", 10);
     let (mut lab, laptop) = (Machine::new(&scratch, "a"), Machine::new(&scratch, "b"));
-    let at = lab.serve("lab", &scratch.join("data"));
-    laptop.well(&["join", &lab.invite(&at), "--name", "laptop"]);
+    lab.serve("lab", &scratch.join("data"));
+    laptop.well(&["join", &lab.invite(), "--name", "laptop"]);
     let known = scratch.join("b/.local/state/godwit/peers/lab.toml");
     let kept = fs::read(&known).unwrap();
     laptop.well(&["leave", "lab"]);
@@ -158,4 +76,283 @@ fn who_left_is_a_stranger() {
     fs::write(&known, kept).unwrap();
     let refused = laptop.says(&["ls", "godwit://lab/"]);
     assert_eq!(refused.status.code(), Some(13), "{refused:?}");
+}
+
+#[test]
+fn of_many_who_say_one_invite_at_once_one_joins() {
+    let scratch = Scratch::new();
+    scratch.file("data/f", 10);
+    let mut lab = Machine::new(&scratch, "a");
+    lab.serve("lab", &scratch.join("data"));
+    let invite = lab.invite();
+    let names: Vec<String> = (0..6).map(|n| format!("laptop{n}")).collect();
+    let machines: Vec<_> = names
+        .iter()
+        .map(|name| Machine::new(&scratch, name))
+        .collect();
+    let begun: Vec<_> = machines
+        .iter()
+        .zip(&names)
+        .map(|(machine, name)| {
+            let mut join = machine.command(&["join", &invite, "--name", name]);
+            join.stdout(Stdio::null()).stderr(Stdio::piped());
+            join.spawn().unwrap()
+        })
+        .collect();
+    let said: Vec<_> = begun
+        .into_iter()
+        .map(|join| join.wait_with_output().unwrap())
+        .collect();
+    let codes: Vec<_> = said
+        .iter()
+        .map(|said| said.status.code().unwrap())
+        .collect();
+    assert_eq!(
+        codes.iter().filter(|code| **code == 0).count(),
+        1,
+        "{said:?}"
+    );
+    assert_eq!(
+        codes.iter().filter(|code| **code == 13).count(),
+        5,
+        "{said:?}"
+    );
+    assert_eq!(lab.knows().peers().unwrap().len(), 1);
+    // Who has joined may say so again: perhaps it was not heard the first time.
+    let winner = codes.iter().position(|code| *code == 0).unwrap();
+    machines[winner].well(&["join", &invite, "--name", &names[winner]]);
+}
+
+#[test]
+fn an_invite_that_has_expired_is_refused_and_its_file_goes() {
+    let scratch = Scratch::new();
+    scratch.file("data/f", 10);
+    let (mut lab, laptop) = (Machine::new(&scratch, "a"), Machine::new(&scratch, "b"));
+    lab.serve("lab", &scratch.join("data"));
+    let invite = lab.invite();
+    let waiting = fs::read_dir(lab.state().join("invites"))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap();
+    fs::write(waiting.path(), "until = 1\n").unwrap();
+    let (code, why) = laptop.refused(&["join", &invite]);
+    assert_eq!(code, 13);
+    assert!(why.contains("has expired: have another one made"), "{why}");
+    assert!(!waiting.path().exists());
+    lab.tells("nobody joined");
+}
+
+#[test]
+fn the_secret_is_told_to_nobody_who_has_another_key() {
+    let scratch = Scratch::new();
+    scratch.file("data/f", 10);
+    let (mut lab, mut evil) = (Machine::new(&scratch, "a"), Machine::new(&scratch, "e"));
+    let laptop = Machine::new(&scratch, "b");
+    let at = lab.serve("lab", &scratch.join("data"));
+    let there = evil.serve("lab", &scratch.join("data"));
+    let invite = lab.invite();
+    let secret = invite.rsplit('/').next().unwrap().to_owned();
+    // The way to the lab leads somewhere else.
+    let (code, why) = laptop.refused(&["join", &invite.replace(&at, &there)]);
+    assert_eq!(code, 13, "{why}");
+    assert!(
+        why.contains(&format!("not whoever has the key {}", lab.key())),
+        "{why}"
+    );
+    // It met somebody, and asked them nothing.
+    evil.tells("visitor");
+    let heard = evil.log();
+    assert!(
+        !heard.contains("asked") && !heard.contains(&secret),
+        "{heard}"
+    );
+    // It was not used up.
+    laptop.well(&["join", &invite]);
+}
+
+#[test]
+fn an_invite_that_was_typed_wrong_says_which_part() {
+    let scratch = Scratch::new();
+    let laptop = Machine::new(&scratch, "b");
+    let (key, secret) = ("ab".repeat(32), "cd".repeat(16));
+    let good = format!("godwit-invite:lab@127.0.0.1:9/{key}/{secret}");
+    for (word, part) in [
+        (
+            good.replace("godwit-invite:", ""),
+            "begins with godwit-invite:",
+        ),
+        (good.replace("lab@", "lab"), "no @ behind the name"),
+        (good.replace("lab@", "l.b@"), "the name is none"),
+        (good.replace("127.0.0.1:9", ""), "the address is missing"),
+        (
+            good.replace("127.0.0.1:9", "127.0.0.1:x"),
+            "no address of a node",
+        ),
+        (
+            good.replace(&key, &key[1..]),
+            "the fingerprint is cut: 63 of 64",
+        ),
+        (
+            good.replace(&key, &key.replacen("ab", "ax", 1)),
+            "character 2 of the fingerprint",
+        ),
+        (
+            good.replace(&secret, &secret[..30]),
+            "the secret at its end is cut: 30 of 32",
+        ),
+        (
+            good.replace(&secret, &format!("{}o", &secret[..31])),
+            "character 32 of the secret",
+        ),
+        (
+            good.replace(&secret, &format!("{secret} x")),
+            "a space or a line break",
+        ),
+        (
+            good.replace(&format!("/{secret}"), ""),
+            "three parts behind the @",
+        ),
+    ] {
+        let (code, why) = laptop.refused(&["join", &word]);
+        assert_eq!(code, 2, "{word}: {why}");
+        assert!(why.contains(part), "{word}: {why}");
+        assert!(!why.contains(&secret), "{why}");
+    }
+}
+
+#[test]
+fn a_secret_is_in_no_log_and_in_no_list_of_processes() {
+    let scratch = Scratch::new();
+    scratch.file("data/f", 10);
+    let (mut lab, laptop) = (Machine::new(&scratch, "a"), Machine::new(&scratch, "b"));
+    lab.serve("lab", &scratch.join("data"));
+    let invite = lab.invite();
+    let secret = invite.rsplit('/').next().unwrap().to_owned();
+    let mut join = laptop.command(&["-v", "-v", "-v", "join", "-"]);
+    join.env("GODWIT_LOG", "trace").stdin(Stdio::piped());
+    join.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut join = join.spawn().unwrap();
+    writeln!(join.stdin.take().unwrap(), "{invite}").unwrap();
+    let said = join.wait_with_output().unwrap();
+    assert!(said.status.success(), "{said:?}");
+    lab.tells("joined");
+    for told in [lab.log().into_bytes(), said.stdout, said.stderr] {
+        let told = String::from_utf8_lossy(&told).into_owned();
+        assert!(!told.contains(&secret), "{told}");
+    }
+}
+
+#[test]
+fn what_is_in_the_way_here_does_not_use_an_invite_up() {
+    let scratch = Scratch::new();
+    scratch.file("data/f", 10);
+    let (mut lab, mut other) = (Machine::new(&scratch, "a"), Machine::new(&scratch, "o"));
+    let laptop = Machine::new(&scratch, "b");
+    lab.serve("lab", &scratch.join("data"));
+    other.serve("lab", &scratch.join("data"));
+    laptop.well(&["join", &lab.invite(), "--name", "laptop"]);
+    // Another node of the same name.
+    let invite = other.invite();
+    let (code, why) = laptop.refused(&["join", &invite, "--name", "laptop"]);
+    assert_eq!(code, 2, "{why}");
+    assert!(
+        why.contains("another node is called lab here") && why.contains("--call"),
+        "{why}"
+    );
+    laptop.well(&["join", &invite, "--name", "laptop", "--call", "lab2"]);
+    laptop.well(&["ls", "godwit://lab2/"]);
+    // Another machine of the same name.
+    let desk = Machine::new(&scratch, "d");
+    let invite = lab.invite();
+    let (_, why) = desk.refused(&["join", &invite, "--name", "laptop"]);
+    assert!(why.contains("another node is called laptop here"), "{why}");
+    desk.well(&["join", &invite, "--name", "desk"]);
+    // Nothing can be written there, be it by root.
+    let full = Machine::new(&scratch, "f");
+    fs::create_dir_all(full.home.join(".local/state")).unwrap();
+    fs::write(full.state(), "no directory").unwrap();
+    let invite = lab.invite();
+    full.refused(&["join", &invite, "--name", "full"]);
+    fs::remove_file(full.state()).unwrap();
+    full.well(&["join", &invite, "--name", "full"]);
+}
+
+#[test]
+fn files_that_are_damaged_or_open_to_others_are_named() {
+    let scratch = Scratch::new();
+    scratch.file("data/f", 10);
+    let (mut lab, laptop) = (Machine::new(&scratch, "a"), Machine::new(&scratch, "b"));
+    lab.serve("lab", &scratch.join("data"));
+    laptop.well(&["join", &lab.invite(), "--name", "laptop"]);
+    let peer = laptop.state().join("peers/lab.toml");
+    let kept = fs::read_to_string(&peer).unwrap();
+    fs::write(&peer, kept.replace("key = ", "kye = ")).unwrap();
+    let (_, why) = laptop.refused(&["ls", "godwit://lab/"]);
+    assert!(why.contains("lab.toml") && why.contains("kye"), "{why}");
+    fs::write(&peer, kept).unwrap();
+    let key = laptop.state().join("node.pem");
+    let with_mode = |path: &std::path::Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    with_mode(&key, 0o644);
+    let (code, why) = laptop.refused(&["ls", "godwit://lab/"]);
+    assert_eq!(code, 13, "{why}");
+    assert!(
+        why.contains("others may use it") && why.contains("chmod 600"),
+        "{why}"
+    );
+    with_mode(&key, 0o600);
+    with_mode(&laptop.state(), 0o777);
+    let (_, why) = laptop.refused(&["peers"]);
+    assert!(why.contains("others may write there"), "{why}");
+    with_mode(&laptop.state(), 0o700);
+    laptop.well(&["ls", "godwit://lab/"]);
+}
+
+#[test]
+fn where_root_starts_the_node_a_peer_acts_as_whom_it_was_said() {
+    if godwit_of_root().is_none() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.file("data/f", 10);
+    let export = scratch.join("data");
+    fs::set_permissions(&export, fs::Permissions::from_mode(0o777)).unwrap();
+    let (mut lab, laptop) = (Machine::new(&scratch, "a"), Machine::new(&scratch, "b"));
+    lab.serve("lab", &export);
+    lab.kill();
+    lab.start(&[("GODWIT_PEERS_ACCOUNT", "")]);
+    laptop.well(&["join", &lab.invite(), "--name", "laptop"]);
+    let (code, why) = laptop.refused(&["ls", "godwit://lab/"]);
+    assert_eq!(code, 13, "{why}");
+    assert!(
+        why.contains("godwit peers map laptop --as ACCOUNT"),
+        "{why}"
+    );
+    let (code, why) = lab.refused(&["peers", "map", "laptop", "--as", "root"]);
+    assert_eq!(code, 2, "{why}");
+    lab.refused(&["peers", "map", "laptop", "--as", "nobody-of-this-name"]);
+    lab.well(&["peers", "map", "laptop", "--as", "nobody"]);
+    fs::write(scratch.join("mine"), "bytes").unwrap();
+    laptop.well(&["cp", "mine", "godwit://lab/theirs"]);
+    let owner = fs::metadata(export.join("theirs")).unwrap().uid();
+    assert_eq!(owner, 65534);
+    // The same by the invite.
+    let invite = lab.well(&["-q", "peers", "invite", "--as", "nobody"]);
+    let desk = Machine::new(&scratch, "d");
+    desk.well(&["join", invite.trim(), "--name", "desk"]);
+    desk.well(&["cp", "mine", "godwit://lab/again"]);
+    assert_eq!(fs::metadata(export.join("again")).unwrap().uid(), 65534);
+    let said = lab.well(&["peers", "--json"]);
+    assert!(said.contains(r#""account":"nobody""#), "{said}");
+}
+
+/// Tells whether root runs the tests, and that it does not if so.
+fn godwit_of_root() -> Option<()> {
+    let root = common::run(5, "id", ["-u"]).stdout == b"0\n";
+    if !root {
+        common::skip("acting for others needs root");
+    }
+    root.then_some(())
 }

@@ -92,7 +92,7 @@ impl Source {
             unique: None,
         };
         let rest = [
-            pack::frame(Kind::Data, HALF, &vec![7; HALF as usize]),
+            pack::frame(Kind::Data, HALF, &[7; HALF as usize]),
             pack::frame(Kind::End, 0, &call::write(&Ended::Read(stat, None))),
             pack::frame(Kind::Last, 1, b""),
         ];
@@ -106,7 +106,7 @@ fn door(served: &Served) -> Door {
     let peer = Peer::new(
         "target",
         common::asking::Asking::at(at).key(),
-        &vec![at.to_string()],
+        &[at.to_string()],
     );
     let options = RemoteOptions::new(Cancel::new().unwrap());
     Door::of_peer(&peer, Credential::nobody(), &options).unwrap()

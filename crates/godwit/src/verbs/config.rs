@@ -46,9 +46,13 @@ impl Config {
         match self.what {
             What::Show(told) => show(screen, &told),
             What::Check(told) => {
-                for name in load(&told)?.unread {
+                let config = load(&told)?;
+                for name in &config.unread {
                     screen.note(&format!("{name}: nothing reads it"));
                 }
+                // What it names is read too: nothing else keeps a node from going on with it.
+                godwit_node::rehearse(&config)
+                    .map_err(|error| Trouble::asked("use the configuration", error))?;
                 screen.note("the configuration is in order");
                 Ok(Facts::new())
             }
@@ -60,16 +64,32 @@ impl Config {
 /// Reads the configuration: file, environment, options.
 pub(crate) fn load(told: &Told) -> Run<NodeConfig> {
     let file = told.config.clone().or_else(file_in_use);
-    // Names that are not text are nobody's configuration.
-    let environment = env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    NodeConfig::load(file.as_deref(), environment, &told.flags()).map_err(|error| match error {
+    read(file.as_deref(), told).map_err(|error| match error {
         ConfigError::Unreadable { path, cause } => {
             Trouble::store("read the configuration", Error::io(path, cause))
         }
         wrong => Trouble::asked("use the configuration", wrong)
             .next("godwit config show lists the keys and where their values come from"),
     })
+}
+
+/// Returns what reads the configuration once more, from the file that is in use now: that it is gone for
+/// a moment must not mean that nothing is configured.
+pub(crate) fn again(told: &Told) -> impl Fn() -> Result<NodeConfig, ConfigError> + Send + 'static {
+    let (file, told) = (told.config.clone().or_else(file_in_use), told.clone());
+    move || read(file.clone().or_else(file_in_use).as_deref(), &told)
+}
+
+/// Returns where the node of this machine keeps what must survive, if the configuration says so.
+pub(crate) fn state_of_node() -> Option<PathBuf> {
+    read(file_in_use().as_deref(), &Told::default()).ok()?.state
+}
+
+fn read(file: Option<&Path>, told: &Told) -> Result<NodeConfig, ConfigError> {
+    // Names that are not text are nobody's configuration.
+    let environment = env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    NodeConfig::load(file, environment, &told.flags())
 }
 
 fn show(screen: &Screen, told: &Told) -> Run<Facts> {

@@ -1,5 +1,7 @@
 //! `godwit doctor`: what keeps somebody from their files, the cause first.
 
+mod here;
+
 use super::Facts;
 use crate::{
     options::Talking,
@@ -14,13 +16,9 @@ use godwit_store::{
     Error, Trust,
     engine::{Options, Place, Stores},
 };
-use godwit_trust::Credential;
+use godwit_trust::Error as TrustError;
 use serde_json::json;
-use std::{
-    ffi::OsString,
-    path::Path,
-    time::{Duration, SystemTime},
-};
+use std::{ffi::OsString, io, path::Path, sync::mpsc, thread, time::Duration};
 
 /// Find out why something does not work, here or with a server
 #[derive(Args, Debug)]
@@ -30,9 +28,10 @@ Examples:
   godwit doctor godwit://lab/data
   godwit doctor --json gsiftp://fermi.example/data
 
-Looks, in this order, at this machine (keys, certificate, state, disk), and of a URL at its name, port, proof of
-who is there, clock, rights and disk, with one question. Takes a few seconds at most. What is wrong
-comes first, each with what to do about it; changes nothing.
+Looks, in this order, at this machine (configuration, certificate, state, keys, peers), and of a URL
+at its name, port, clock, proof of who is there, rights and disk, with one question; without one,
+at the node of this machine. Takes under five seconds. What is wrong comes first, the cause before
+what comes of it, each with one line of what to do about it; changes nothing.
 
 Exit status: 0 all is well; else that of the first thing that is wrong.")]
 pub(crate) struct Doctor {
@@ -78,11 +77,15 @@ impl Look {
 
 impl Doctor {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let mut looks = here();
-        if let Some(url) = &self.url {
-            let url = places::url(url)?;
-            looks.extend(there(&url, &self.talking)?);
-        }
+        let mut looks = here::looks();
+        looks.extend(match &self.url {
+            Some(url) => {
+                let (url, talking) = (places::url(url)?, self.talking);
+                let at = url.host_port().to_owned();
+                in_time(&at, move || there(&url, &talking))?
+            }
+            None => in_time("the node", || Ok(here::node()))?,
+        });
         // Stable: what was looked at first is the cause of what comes after it.
         looks.sort_by_key(|look| look.wrong.is_none());
         for look in &looks {
@@ -130,83 +133,16 @@ impl Look {
     }
 }
 
-/// Looks at this machine.
-fn here() -> Vec<Look> {
-    let mut looks = Vec::new();
-    match Credential::discover() {
-        Ok(None) => looks.push(Look::well(
-            "certificate",
-            "none; gsiftp: needs one (godwit proxy init)",
-        )),
-        Ok(Some(credential)) => looks.push(certificate(&credential)),
-        Err(error) => {
-            let fix = error
-                .hint()
-                .unwrap_or_else(|| "godwit proxy info shows what is there".into());
-            looks.push(Look::ill("certificate", error.to_string(), fix, 13));
-        }
-    }
-    let Some(home) = record::home() else {
-        let fix = "set HOME, or XDG_STATE_HOME";
-        looks.push(Look::ill(
-            "state",
-            "there is nowhere to keep keys and notes",
-            fix,
-            2,
-        ));
-        return looks;
-    };
-    looks.push(match home.peers() {
-        Ok(peers) => Look::well("peers", format!("{} known (godwit peers)", peers.len())),
-        Err(error) => Look::ill(
-            "peers",
-            error.to_string(),
-            "mend the file, or remove it and join again",
-            2,
-        ),
-    });
-    let nearest = home.path().ancestors().find(|path| path.exists());
-    looks.push(
-        match nearest.map(|path| (path, godwit_sys::may_write(path))) {
-            Some((_, true)) => Look::well("state", home.path().display().to_string()),
-            Some((path, false)) => {
-                let said = format!(
-                    "{} cannot be written: keys, notes and what a resume needs are not kept",
-                    path.display()
-                );
-                Look::ill(
-                    "state",
-                    said,
-                    "give it to whoever runs this, or set XDG_STATE_HOME",
-                    13,
-                )
-            }
-            None => Look::ill(
-                "state",
-                "no part of its path exists",
-                "set XDG_STATE_HOME",
-                4,
-            ),
-        },
-    );
-    looks
-}
-
-fn certificate(credential: &Credential) -> Look {
-    let who = credential.identity();
-    match credential.check_dates(SystemTime::now()) {
-        Ok(()) => {
-            let left = credential.not_after().duration_since(SystemTime::now());
-            let left = units::duration(left.unwrap_or_default());
-            Look::well("certificate", format!("{who}, for another {left}"))
-        }
-        Err(error) => {
-            let fix = error
-                .hint()
-                .unwrap_or_else(|| "godwit proxy init makes a new one".into());
-            Look::ill("certificate", error.to_string(), fix, 13)
-        }
-    }
+/// Looks, but not for ever: several addresses that answer nothing take their time one after the other.
+fn in_time(at: &str, look: impl FnOnce() -> Run<Vec<Look>> + Send + 'static) -> Run<Vec<Look>> {
+    let (tell, told) = mpsc::sync_channel(1);
+    // If it is late, nobody listens any more.
+    thread::spawn(move || drop(tell.send(look())));
+    told.recv_timeout(WITHIN).unwrap_or_else(|_| {
+        let said = format!("{at} does not answer within {} s", WITHIN.as_secs());
+        let look = Look::ill(PORT, said, SWALLOWED, 5);
+        Ok(vec![look])
+    })
 }
 
 /// Looks at what a URL names, with as few questions as it takes.
@@ -234,7 +170,13 @@ fn there(url: &Url, talking: &Talking) -> Run<Vec<Look>> {
             for well in before(stage(&error)) {
                 looks.push(Look::well(well, "got that far"));
             }
-            let fix = error.hint().unwrap_or_else(|| "its log says more".into());
+            looks.extend(skew(&place).or_else(|| skew_of_anybody(&place, &error)));
+            let fix = match &error {
+                Error::Unreachable { cause, .. } if cause.kind() == io::ErrorKind::TimedOut => {
+                    SWALLOWED.into()
+                }
+                error => error.hint().unwrap_or_else(|| "its log says more".into()),
+            };
             looks.push(Look::ill(
                 stage(&error),
                 error.to_string(),
@@ -266,9 +208,21 @@ fn there(url: &Url, talking: &Talking) -> Run<Vec<Look>> {
 
 /// Compares clocks, where the other side tells its own.
 fn skew(place: &Place) -> Option<Look> {
-    let skew = place.store.clock_skew()?;
+    Some(apart(place.store.clock_skew()?))
+}
+
+/// The same of whoever does not prove who they are: that the clocks differ may be why.
+fn skew_of_anybody(place: &Place, error: &Error) -> Option<Look> {
+    if !matches!(error, Error::Trust { .. }) {
+        return None;
+    }
+    let door = place.store.as_door()?;
+    Some(apart(door.clock_of_anybody().ok()??))
+}
+
+fn apart(skew: Duration) -> Look {
     let seconds = skew.as_secs();
-    Some(match skew > SKEW_MAX {
+    match skew > SKEW_MAX {
         false => Look::well(CLOCK, format!("{seconds} s apart")),
         true => {
             let said = format!(
@@ -282,7 +236,7 @@ fn skew(place: &Place) -> Option<Look> {
                 1,
             )
         }
-    })
+    }
 }
 
 fn disk(place: &Place) -> Option<Look> {
@@ -304,6 +258,7 @@ fn disk(place: &Place) -> Option<Look> {
 /// Tells how far one got that met this.
 fn stage(error: &Error) -> &'static str {
     match error {
+        Error::Trust { cause, .. } if matches!(**cause, TrustError::NotYet { .. }) => CLOCK,
         Error::NoSuchHost { .. } | Error::NameService { .. } => NAME,
         Error::Unreachable { .. } | Error::NoShell { .. } => PORT,
         Error::Away { .. }
@@ -319,10 +274,11 @@ fn stage(error: &Error) -> &'static str {
 /// Returns what must have been well before that.
 fn before(stage: &str) -> &'static [&'static str] {
     const ORDER: [&str; 3] = [NAME, PORT, PROOF];
-    let at = ORDER.iter().position(|one| *one == stage);
-    match at {
-        Some(at) => &[NAME, PORT, PROOF][..at],
-        None => &[NAME, PORT, PROOF],
+    match stage {
+        NAME => &[],
+        PORT => &ORDER[..1],
+        CLOCK | PROOF => &ORDER[..2],
+        _ => &ORDER,
     }
 }
 
@@ -332,6 +288,10 @@ const PROOF: &str = "proof";
 const CLOCK: &str = "clock";
 const RIGHTS: &str = "rights";
 const DISK: &str = "disk";
-const CONNECT: Duration = Duration::from_secs(2);
-const STALL: Duration = Duration::from_secs(3);
+const SWALLOWED: &str = "something on the way swallows packets: a firewall, or a machine that is off; see whether another \
+     port of it answers";
+const CONNECT: Duration = Duration::from_millis(1500);
+const STALL: Duration = Duration::from_millis(2500);
+/// Whoever waits for the doctor waits no longer.
+const WITHIN: Duration = Duration::from_secs(4);
 const SKEW_MAX: Duration = Duration::from_secs(60);

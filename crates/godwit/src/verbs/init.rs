@@ -14,6 +14,7 @@ use serde_json::json;
 use std::{
     fs, io,
     net::SocketAddr,
+    os::unix::fs::{DirBuilderExt, MetadataExt, chown},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -50,6 +51,12 @@ pub(crate) struct Init {
     /// Where others reach it, HOST:PORT, several times for several [default: what this machine is called, and its address]
     #[arg(long = "address", value_name = "HOST:PORT")]
     addresses: Vec<String>,
+    /// Where the node keeps its key and whom it knows [default: node.state, or ~/.local/state/godwit]
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// As which account of this machine whoever joins acts, where root starts the node
+    #[arg(long = "as", value_name = "ACCOUNT")]
+    account: Option<String>,
     /// How long the invite is good (10m, 1d)
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration, default_value = "1d")]
     valid: Duration,
@@ -58,14 +65,21 @@ pub(crate) struct Init {
 impl Init {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let wanted = format!("make the node {}", self.name);
-        let home = home(&wanted)?;
+        let home = match &self.state {
+            Some(state) => Home::at(state),
+            None => home(&wanted)?,
+        };
         let export = fs::canonicalize(&self.export)
             .map_err(|cause| Trouble::store(&wanted, Error::io(&self.export, cause)))?;
+        if let Some(account) = &self.account {
+            super::peers::must_be_account(&wanted, account)?;
+        }
         let addresses = self.reached_at(&wanted, &home)?;
         let config = self.config(&home, &export);
         write_config(&wanted, &config)?;
+        belong(&wanted, &home, &export)?;
         let myself = home.call_myself(&self.name, &addresses);
-        let invite = myself.and_then(|_| home.invite(self.valid));
+        let invite = myself.and_then(|_| home.invite(self.valid, self.account.as_deref()));
         let invite = invite.map_err(|error| Trouble::trust(&wanted, error))?;
         if !screen.json() && !screen.quiet() {
             let line = format!(
@@ -153,6 +167,22 @@ fn found(listens: &str) -> Vec<String> {
             })
             .collect(),
     }
+}
+
+/// Gives a home that root makes to whoever the node will run as: the owner of the export.
+fn belong(wanted: &str, home: &Home, export: &Path) -> Run {
+    if godwit_sys::user_id() != 0 || home.path().exists() {
+        return Ok(());
+    }
+    let give = || {
+        let owner = fs::metadata(export)?;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(home.path())?;
+        chown(home.path(), Some(owner.uid()), Some(owner.gid()))
+    };
+    give().map_err(|cause| Trouble::store(wanted, Error::io(home.path(), cause)))
 }
 
 /// Returns where this person's node has its key.

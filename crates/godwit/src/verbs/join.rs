@@ -6,9 +6,13 @@ use crate::{
     trouble::{Run, Trouble},
 };
 use clap::Args;
-use godwit_store::door::Door;
+use godwit_store::{Error, door::Door};
 use godwit_trust::Invite;
 use serde_json::json;
+use std::{
+    io::{self, Read},
+    path::Path,
+};
 
 /// Come to know a node, by its invite
 #[derive(Args, Debug)]
@@ -16,19 +20,25 @@ use serde_json::json;
 Examples:
   godwit join godwit-invite:lab@fermi.example:13560/4be1…/91c0…
   godwit join INVITE --name laptop --address laptop.example:13560
+  godwit join - < invite
 
 An invite is what godwit init, or godwit peers invite, printed on the other machine. It is good
-once. The other node must be running: godwit node.
+once; said to godwit join on standard input, it is in no list of processes. Before it is said to
+the other node, that must show the key whose fingerprint is in the invite. The other node must be
+running: godwit node.
 
 Exit status: 0; 2 that is no invite; 5 the node does not answer, or is not there at the moment;
 13 the invite is not good any more, or somebody else answers at its address.")]
 pub(crate) struct Join {
-    /// The whole word
+    /// The whole word; - reads it from standard input
     #[arg(value_name = "INVITE")]
     invite: String,
     /// How this machine will be called there [default: the name it has]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    /// How the other node will be called here [default: as it calls itself]
+    #[arg(long, value_name = "NAME")]
+    call: Option<String>,
     /// Where this machine can be reached by others, HOST:PORT; several times for several [default: nowhere, it only asks]
     #[arg(long = "address", value_name = "HOST:PORT")]
     addresses: Vec<String>,
@@ -37,15 +47,24 @@ pub(crate) struct Join {
 impl Join {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let wanted = "join";
-        let invite: Invite = self
-            .invite
+        let word = match &*self.invite {
+            "-" => from_stdin(wanted)?,
+            word => word.to_owned(),
+        };
+        let invite: Invite = word
             .parse()
             .map_err(|error: godwit_trust::Error| Trouble::asked(wanted, error))?;
         let wanted = format!("join {}", invite.name);
         let trust = |error: godwit_trust::Error| Trouble::trust(&wanted, error);
         let home = init::home(&wanted)?;
         let ours = home.key_or_new().map_err(trust)?;
-        let peer = invite.peer();
+        let mut peer = invite.peer();
+        peer.name = self.call.unwrap_or(peer.name);
+        // What would be in the way here must not use the invite up.
+        home.check(&peer).map_err(|error| {
+            trust(error).next("call it otherwise here: godwit join INVITE --call NAME")
+        })?;
+        home.must_be_writable().map_err(trust)?;
         let name = self.name.unwrap_or_else(short_name);
         let door = Door::of_peer(&peer, ours, &init::asking()?);
         let joined = door.and_then(|door| door.join(&invite, &name, &self.addresses));
@@ -69,6 +88,14 @@ impl Join {
     }
 }
 
+/// Reads an invite that is not to be seen in a list of processes.
+fn from_stdin(wanted: &str) -> Run<String> {
+    let mut word = String::new();
+    let read = io::stdin().take(INVITE_BYTES_MAX).read_to_string(&mut word);
+    read.map_err(|cause| Trouble::store(wanted, Error::io(Path::new("-"), cause)))?;
+    Ok(word)
+}
+
 /// Returns the first part of what the machine is called, as far as it can be the name of a node.
 fn short_name() -> String {
     let names = godwit_sys::names_of_this_machine();
@@ -79,3 +106,6 @@ fn short_name() -> String {
         .filter(|c| c.is_ascii_alphanumeric() || "-_".contains(*c))
         .collect()
 }
+
+/// Longer than any invite.
+const INVITE_BYTES_MAX: u64 = 64 << 10;

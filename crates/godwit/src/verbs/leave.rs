@@ -36,11 +36,10 @@ impl Leave {
             };
             return Err(Trouble::store(&wanted, missing).next("godwit peers shows who is known"));
         };
-        let ours = home.key_or_new().map_err(trust)?;
         let told = match peer.addresses.is_empty() {
             // It comes to us, and will be told when it does.
             true => Ok(()),
-            false => Door::of_peer(&peer, ours, &init::asking()?).and_then(|door| door.leave()),
+            false => Door::of_known(&home, &peer, &init::asking()?).and_then(|door| door.leave()),
         };
         home.remove(&self.name).map_err(trust)?;
         if let Err(error) = told {

@@ -22,7 +22,8 @@ Examples:
 Any user can run it; nothing needs to be configured. It prints one line when it serves
 (with --json an object with the addresses). Port 0 picks a free one. Anonymous users may
 read unless told otherwise. Where there is a certificate of the host, or yours, GSI is
-offered too: whoever the gridmap names may log in and write, and you. SIGTERM or ^C lets transfers end (a second one ends them).
+offered too: whoever the gridmap names may log in and write, and you. SIGTERM or ^C lets transfers end (a second one ends them);
+SIGHUP has it go on under its configuration as it is now, and drops nothing.
 Started by root it gives root up: it runs as the owner of the export, or as node.user
 (GODWIT_NODE_USER), which is better where root owns the export; the host's key may be
 root's alone. Names cannot leave the exported directory. What else can be told: godwit config show.
@@ -126,7 +127,7 @@ impl Node {
         let served = if self.stdio {
             godwit_node::attend(config)
         } else {
-            godwit_node::run(config, ready)
+            godwit_node::run(config, config::again(&self.told), ready)
         };
         match served {
             Ok(()) => Ok(Facts::new()),

@@ -1,4 +1,4 @@
-//! `godwit peers`: which nodes know each other.
+//! `godwit peers`: which nodes know each other, and by which keys.
 
 use super::{Facts, config, init, node::Told};
 use crate::{
@@ -7,6 +7,8 @@ use crate::{
     units,
 };
 use clap::{Args, Subcommand};
+use godwit_store::{Error, door::Door};
+use godwit_trust::{Home, Peer, door::Fingerprint};
 use serde_json::json;
 use std::time::Duration;
 
@@ -17,8 +19,20 @@ Examples:
   godwit peers
   godwit peers --json
   godwit peers invite --valid 1h
+  godwit peers invite --as alice
+  godwit peers rotate
+  godwit peers remove laptop
 
-Exit status: 0.")]
+rotate makes another key for this node. Nobody has to join again: the old key is kept beside
+the new one until every peer knows that. Peers with an address are told at once, the others
+when they come; who cannot be reached is told at the next visit, or by saying rotate again.
+If somebody else may have the key, that is not enough, since they could say the same: have each
+peer forget this node (godwit peers remove, there) and join again by a new invite.
+
+Where root starts the node, a peer acts as the account that --as said, with invite or with map,
+else as the gridmap or peers.account says, and else as nobody.
+
+Exit status: 0; 2 there is no such account; 4 no node of that name is known.")]
 pub(crate) struct Peers {
     #[command(subcommand)]
     what: Option<What>,
@@ -28,6 +42,12 @@ pub(crate) struct Peers {
 enum What {
     /// Print another invite to this node
     Invite(Invite),
+    /// Make another key for this node, and tell those that know the old one
+    Rotate(Rotate),
+    /// Say as which account of this machine a node acts that has joined
+    Map(Map),
+    /// Forget a node, and tell it nothing
+    Remove(Remove),
 }
 
 #[derive(Args, Debug)]
@@ -35,15 +55,48 @@ struct Invite {
     /// How long it is good (10m, 1d)
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration, default_value = "1d")]
     valid: Duration,
+    /// As which account of this machine whoever joins acts, where root starts the node
+    #[arg(long = "as", value_name = "ACCOUNT")]
+    account: Option<String>,
     /// A peer that this node is reached through, beside those of node.via; several times for several
     #[arg(long, value_name = "PEER")]
     via: Vec<String>,
+}
+
+#[derive(Args, Debug)]
+struct Rotate {
+    /// Make another key though some do not know the one before yet
+    #[arg(long)]
+    anew: bool,
+    /// Remove old keys now: who knows no newer one has to join again
+    #[arg(long)]
+    forget_old: bool,
+}
+
+#[derive(Args, Debug)]
+struct Map {
+    /// How it is called here
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// The account
+    #[arg(long = "as", value_name = "ACCOUNT")]
+    account: String,
+}
+
+#[derive(Args, Debug)]
+struct Remove {
+    /// How it is called here
+    #[arg(value_name = "NAME")]
+    name: String,
 }
 
 impl Peers {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         match self.what {
             Some(What::Invite(invite)) => invite.run(screen),
+            Some(What::Rotate(rotate)) => rotate.run(screen),
+            Some(What::Map(map)) => map.run(screen),
+            Some(What::Remove(remove)) => remove.run(screen),
             None => list(screen),
         }
     }
@@ -52,9 +105,12 @@ impl Peers {
 impl Invite {
     fn run(self, screen: &Screen) -> Run<Facts> {
         let wanted = "invite somebody";
+        if let Some(account) = &self.account {
+            must_be_account(wanted, account)?;
+        }
         let home = init::home(wanted)?;
         let configured = config::load(&Told::default())?.via;
-        let made = home.invite(self.valid);
+        let made = home.invite(self.valid, self.account.as_deref());
         let mut invite = made.map_err(|error| Trouble::trust(wanted, error))?;
         let via = [configured, self.via].concat();
         init::through(wanted, &home, &via, &mut invite.addresses)?;
@@ -62,30 +118,216 @@ impl Invite {
     }
 }
 
-fn list(screen: &Screen) -> Run<Facts> {
-    let wanted = "list the peers";
-    let peers = init::home(wanted)?.peers();
-    let peers = peers.map_err(|error| Trouble::trust(wanted, error))?;
-    for peer in &peers {
+impl Rotate {
+    fn run(self, screen: &Screen) -> Run<Facts> {
+        let wanted = "replace the key of this node";
+        let trust = |error| Trouble::trust(wanted, error);
+        let home = init::home(wanted)?;
+        if home.key().map_err(trust)?.is_none() {
+            let none = "this machine has no key yet: godwit init or godwit join makes one";
+            return Err(Trouble::asked(wanted, none));
+        }
+        let is_new = match self.anew {
+            true => home.rotate_anew().map(|()| true),
+            // What was only said to be forgotten needs no other key.
+            false if self.forget_old && is_rotating(&home).map_err(trust)? => Ok(false),
+            false => home.rotate(),
+        };
+        let is_new = is_new.map_err(trust)?;
+        let newest = newest(&home).map_err(trust)?;
+        let forgotten = match self.forget_old {
+            true => home.forget_old_keys().map_err(trust)?,
+            false => 0,
+        };
         let said = match screen.json() {
             true => screen.object(&json!({
-                "event": "peer",
-                "name": peer.name,
-                "key": peer.key.to_string(),
-                "addresses": peer.addresses,
+                "event": "rotated",
+                "key": newest.to_string(),
+                "new": is_new,
+                "forgotten": forgotten,
             })),
-            false => {
-                let at = match &*peer.addresses {
-                    [] => "comes to us".to_owned(),
-                    addresses => addresses.join(" "),
-                };
-                screen.line(format!("{:<20} {at}  key {}", peer.name, peer.key))
-            }
+            false if is_new => screen.line(format!("the key of this node is now {newest}")),
+            false => screen.line(format!(
+                "the key of this node is {newest} since the last time"
+            )),
         };
         said.map_err(|error| Trouble::store(wanted, error))?;
+        let mut waiting = 0;
+        for peer in home.peers().map_err(trust)? {
+            let why = told(&home, &peer, newest)?;
+            let peer = home.peer(&peer.name).map_err(trust)?.unwrap_or(peer);
+            waiting += usize::from(!knows(&peer, newest));
+            let said = tell(screen, &peer, newest, why.as_deref());
+            said.map_err(|error| Trouble::store(wanted, error))?;
+        }
+        let kept = home.drop_unneeded().map_err(trust)?;
+        if kept > 0 {
+            screen.note(&match waiting {
+                0 => "the old key is kept as long as an invite waits that tells it".to_owned(),
+                _ => format!(
+                    "the old key is kept for those who do not know the new one yet ({waiting})"
+                ),
+            });
+        }
+        Ok(Facts::from_iter([
+            ("waiting".to_owned(), waiting.into()),
+            ("older_keys".to_owned(), kept.into()),
+        ]))
     }
+}
+
+fn is_rotating(home: &Home) -> godwit_trust::Result<bool> {
+    Ok(home.keys()?.len() > 1)
+}
+
+/// Tells a peer which key we have, and shows it; returns why it does not know it now.
+fn told(home: &Home, peer: &Peer, newest: Fingerprint) -> Run<Option<String>> {
+    if peer.addresses.is_empty() {
+        return Ok(Some("is told when it comes".into()));
+    }
+    // Once by the key that it knows, and once by the new one.
+    for _ in 0..2 {
+        let peer = home.peer(&peer.name);
+        let peer = peer.map_err(|error| Trouble::trust("tell the peers", error))?;
+        let Some(peer) = peer.filter(|peer| !knows(peer, newest)) else {
+            return Ok(None);
+        };
+        let door = Door::of_known(home, &peer, &init::asking()?);
+        match door.and_then(|door| door.tell_key()) {
+            Ok(()) => {}
+            Err(error @ Error::Missing { .. }) => {
+                tracing::debug!(%error, "no such call");
+                return Ok(Some("must be upgraded before it can be told".into()));
+            }
+            Err(error) => return Ok(Some(error.to_string())),
+        }
+    }
+    Ok(None)
+}
+
+fn knows(peer: &Peer, newest: Fingerprint) -> bool {
+    peer.knows.is_none_or(|key| key == newest)
+}
+
+fn newest(home: &Home) -> godwit_trust::Result<Fingerprint> {
+    Fingerprint::of_credential(&home.key_or_new()?)
+}
+
+impl Map {
+    fn run(self, screen: &Screen) -> Run<Facts> {
+        let wanted = format!("let {} act as {}", self.name, self.account);
+        must_be_account(&wanted, &self.account)?;
+        let mapped = init::home(&wanted)?.map(&self.name, Some(&self.account));
+        must_be_known(&wanted, &self.name, mapped)?;
+        say(
+            screen,
+            &wanted,
+            "mapped",
+            &self.name,
+            &format!("acts as {}", self.account),
+        )
+    }
+}
+
+impl Remove {
+    fn run(self, screen: &Screen) -> Run<Facts> {
+        let wanted = format!("forget {}", self.name);
+        let removed = init::home(&wanted)?.remove(&self.name);
+        must_be_known(&wanted, &self.name, removed)?;
+        say(
+            screen,
+            &wanted,
+            "removed",
+            &self.name,
+            "is not known here any more",
+        )
+    }
+}
+
+fn must_be_known(wanted: &str, name: &str, found: godwit_trust::Result<bool>) -> Run {
+    match found {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            let path = name.into();
+            let trouble = Trouble::store(wanted, Error::Missing { path });
+            Err(trouble.next("godwit peers shows who is known"))
+        }
+        Err(error) => Err(Trouble::trust(wanted, error)),
+    }
+}
+
+/// Refuses accounts that nobody can act as: only root can start a node that acts for others.
+pub(super) fn must_be_account(wanted: &str, account: &str) -> Run {
+    if godwit_sys::user_id() != 0 {
+        let fact = "a node that root did not start serves everybody as whoever started it";
+        return Err(Trouble::asked(wanted, fact).next("say this as root, or leave --as out"));
+    }
+    match godwit_sys::User::find(account) {
+        Ok(user) if user.uid != 0 => Ok(()),
+        Ok(_) => Err(Trouble::asked(wanted, "nobody who joins acts as root")
+            .next("name the account whose files they may use")),
+        Err(cause) => {
+            let fact = format!("{account}: {}", godwit_sys::why(&cause));
+            Err(Trouble::asked(wanted, fact).next("getent passwd shows the accounts"))
+        }
+    }
+}
+
+fn say(screen: &Screen, wanted: &str, event: &str, name: &str, what: &str) -> Run<Facts> {
+    let said = match screen.json() {
+        true => screen.object(&json!({ "event": event, "name": name })),
+        false => screen.line(format!("{name} {what}")),
+    };
+    said.map_err(|error| Trouble::store(wanted, error))?;
+    Ok(Facts::new())
+}
+
+fn list(screen: &Screen) -> Run<Facts> {
+    let wanted = "list the peers";
+    let trust = |error| Trouble::trust(wanted, error);
+    let home = init::home(wanted)?;
+    let peers = home.peers().map_err(trust)?;
     if peers.is_empty() {
         screen.note("no peers: godwit init makes an invite, godwit join takes one");
+    } else {
+        let newest = newest(&home).map_err(trust)?;
+        for peer in &peers {
+            let said = tell(screen, peer, newest, None);
+            said.map_err(|error| Trouble::store(wanted, error))?;
+        }
     }
     Ok(Facts::from_iter([("peers".to_owned(), peers.len().into())]))
+}
+
+/// Shows a peer, and whether it knows our key.
+fn tell(screen: &Screen, peer: &Peer, newest: Fingerprint, why: Option<&str>) -> Result<(), Error> {
+    let knows = knows(peer, newest);
+    if screen.json() {
+        return screen.object(&json!({
+            "event": "peer",
+            "name": peer.name,
+            "key": peer.key.to_string(),
+            "next_key": peer.next.as_ref().map(ToString::to_string),
+            "addresses": peer.addresses,
+            "account": peer.account,
+            "knows_our_key": knows,
+            "was_told": knows || peer.told == Some(newest),
+            "why": why.filter(|_| !knows),
+        }));
+    }
+    let at = match &*peer.addresses {
+        [] => "comes to us".to_owned(),
+        addresses => addresses.join(" "),
+    };
+    let mut line = format!("{:<20} {at}  key {}", peer.name, peer.key);
+    if let Some(account) = &peer.account {
+        line += &format!("  as {account}");
+    }
+    if !knows {
+        line += "  does not know our new key yet";
+        if let Some(why) = why {
+            line += &format!(": {why}");
+        }
+    }
+    screen.line(line)
 }

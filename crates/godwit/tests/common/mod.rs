@@ -7,6 +7,7 @@
     clippy::unwrap_used
 )] // each test file uses its part
 
+pub mod joined;
 pub mod lab;
 pub mod machine;
 pub mod peers;
@@ -19,6 +20,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
+pub use joined::Machine;
 pub use peers::{Kind, Peer, Said, have, run, skip};
 
 /// A directory that is gone when this is dropped.

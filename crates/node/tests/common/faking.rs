@@ -64,7 +64,7 @@ impl Fake {
 
     /// Returns it as our client sees it, which calls it lab.
     pub fn door(&self) -> Door {
-        let peer = Peer::new("lab", self.key, &vec![self.at.to_string()]);
+        let peer = Peer::new("lab", self.key, &[self.at.to_string()]);
         let options = RemoteOptions::new(Cancel::new().unwrap());
         Door::of_peer(&peer, Credential::nobody(), &options).unwrap()
     }

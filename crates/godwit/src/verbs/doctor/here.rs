@@ -1,0 +1,158 @@
+//! What may be wrong with this machine, and with its node.
+
+use super::{CONNECT, Look, PORT, STALL};
+use crate::{
+    record, units,
+    verbs::{config, init, node::Told},
+};
+use godwit_store::{Error, RemoteOptions, Store, door::Door};
+use godwit_trust::{Credential, Home, Peer};
+use std::time::SystemTime;
+
+/// Looks at this machine.
+pub(super) fn looks() -> Vec<Look> {
+    let mut looks = vec![configuration(), certificate()];
+    let Some(home) = record::home() else {
+        let said = "there is nowhere to keep keys and notes";
+        looks.push(Look::ill("state", said, "set HOME, or XDG_STATE_HOME", 2));
+        return looks;
+    };
+    looks.push(state(&home));
+    looks.push(keys(&home));
+    looks.push(peers(&home));
+    looks
+}
+
+fn configuration() -> Look {
+    match config::load(&Told::default()) {
+        Ok(_) => Look::well("config", "is in order"),
+        Err(trouble) => {
+            let fix = "godwit config check says so too; godwit config show lists the keys";
+            Look::ill("config", trouble.fact().to_owned(), fix, 2)
+        }
+    }
+}
+
+fn certificate() -> Look {
+    let credential = match Credential::discover() {
+        Ok(None) => {
+            return Look::well("certificate", "none; gsiftp: needs one (godwit proxy init)");
+        }
+        Ok(Some(credential)) => credential,
+        Err(error) => {
+            let hint = error.hint();
+            let fix = hint.unwrap_or_else(|| "godwit proxy info shows what is there".into());
+            return Look::ill("certificate", error.to_string(), fix, 13);
+        }
+    };
+    let who = credential.identity();
+    match credential.check_dates(SystemTime::now()) {
+        Ok(()) => {
+            let left = credential.not_after().duration_since(SystemTime::now());
+            let left = units::duration(left.unwrap_or_default());
+            Look::well("certificate", format!("{who}, for another {left}"))
+        }
+        Err(error) => {
+            let hint = error.hint();
+            let fix = hint.unwrap_or_else(|| "godwit proxy init makes a new one".into());
+            Look::ill("certificate", error.to_string(), fix, 13)
+        }
+    }
+}
+
+fn state(home: &Home) -> Look {
+    let nearest = home.path().ancestors().find(|path| path.exists());
+    match nearest.map(|path| (path, path.is_dir() && godwit_sys::may_write(path))) {
+        Some((_, true)) => Look::well("state", home.path().display().to_string()),
+        Some((path, false)) => {
+            let said = format!(
+                "{} cannot be written: keys, notes and what a resume needs are not kept",
+                path.display()
+            );
+            let fix = "give it to whoever runs this, or set XDG_STATE_HOME";
+            Look::ill("state", said, fix, 13)
+        }
+        None => {
+            let said = "no part of its path exists";
+            Look::ill("state", said, "set XDG_STATE_HOME", 4)
+        }
+    }
+}
+
+fn keys(home: &Home) -> Look {
+    match home.key().and_then(|key| match key {
+        Some(_) => Ok(Some(home.keys()?.len())),
+        None => Ok(None),
+    }) {
+        Ok(None) => Look::well("key", "none yet: godwit init or godwit join makes one"),
+        Ok(Some(1)) => Look::well("key", "godwit peers rotate replaces it"),
+        Ok(Some(count)) => {
+            let waiting = home.waiting_for_key().map_or(0, |peers| peers.len());
+            let said = format!("{} older kept, {waiting} peers know no newer", count - 1);
+            Look::well("key", said)
+        }
+        Err(error) => {
+            let hint = error.hint();
+            let fix = hint.unwrap_or_else(|| {
+                "restore node.pem from a copy; or remove it, and have everybody join again".into()
+            });
+            Look::ill("key", error.to_string(), fix, 13)
+        }
+    }
+}
+
+fn peers(home: &Home) -> Look {
+    match home.peers() {
+        Ok(peers) => Look::well("peers", format!("{} known (godwit peers)", peers.len())),
+        Err(error) => {
+            let hint = error.hint();
+            let fix = hint.unwrap_or_else(|| "mend the file, or remove it and join again".into());
+            Look::ill("peers", error.to_string(), fix, 2)
+        }
+    }
+}
+
+/// Looks whether the node of this machine runs, and is the one whose key others know.
+pub(super) fn node() -> Vec<Look> {
+    let Some((home, port)) = configured() else {
+        return Vec::new();
+    };
+    let Ok(Some(myself)) = home.myself() else {
+        return Vec::new();
+    };
+    let at = format!("localhost:{port}");
+    let peer = Peer::new(&myself.name, myself.key, std::slice::from_ref(&at));
+    let asked = init::asking().map_err(|_| ()).and_then(|options| {
+        let options = RemoteOptions {
+            connect: CONNECT,
+            stall: STALL,
+            ..options
+        };
+        let door = Door::of_peer(&peer, Credential::nobody(), &options).map_err(|_| ())?;
+        Ok(door.can().map(drop))
+    });
+    let Ok(asked) = asked else {
+        return Vec::new();
+    };
+    vec![match asked {
+        // Who it is was proved before anything was asked.
+        Ok(()) | Err(Error::Denied { .. }) => {
+            Look::well("node", format!("{} answers at {at}", myself.name))
+        }
+        Err(error @ Error::Unreachable { .. }) => {
+            Look::ill(PORT, error.to_string(), "start the node: godwit node", 5)
+        }
+        Err(error @ Error::Trust { .. }) => {
+            let fix = "another program has its port: stop that, or set https.listen; or the node runs with another state";
+            Look::ill("node", error.to_string(), fix, 13)
+        }
+        Err(error) => Look::ill("node", error.to_string(), "its log says more", 1),
+    }]
+}
+
+/// Returns where the node of this machine keeps its state, and the port of its door.
+fn configured() -> Option<(Home, u16)> {
+    let config = config::load(&Told::default()).ok()?;
+    let door = config.https.first()?;
+    Some((Home::at(config.state.as_deref()?), door.port()))
+}
