@@ -8,7 +8,7 @@ use godwit_core::{Algorithm, Digest, Extents};
 use godwit_store::{
     Error, Nowhere, RemoteOptions, Store, Whole, Write, channel::Cancel, check, door::Door,
 };
-use godwit_trust::{Credential, NewProxy, lab::Issue};
+use godwit_trust::{Credential, Home, NewProxy, Peer, door::Fingerprint, lab::Issue};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     process::Command,

@@ -48,6 +48,7 @@ impl Source {
                     who: None,
                     account: None,
                     can: Can::default(),
+                    key: None,
                 }),
                 "grant" => Line::Grant(Grant { secret: "s".into() }),
                 _ => {

@@ -56,11 +56,8 @@ impl Somebody {
     }
 
     fn peer(&self, name: &str, at: &[SocketAddr]) -> Peer {
-        Peer {
-            name: name.into(),
-            key: self.print(),
-            addresses: at.iter().map(ToString::to_string).collect(),
-        }
+        let addresses: Vec<_> = at.iter().map(ToString::to_string).collect();
+        Peer::new(name, self.print(), &addresses)
     }
 
     fn knows(&self, name: &str, other: &Somebody, at: &[SocketAddr]) {

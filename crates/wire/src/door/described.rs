@@ -67,6 +67,7 @@ fn hello() -> Hello {
         version: "0.1.0".into(),
         speaks: (1, 1),
         revision: REVISION,
+        key: Some("0".repeat(64)),
         who: Some("/CN=me".into()),
         account: None,
         can: Can {
@@ -412,6 +413,12 @@ fn everything_that_is_asked_is_described() {
             secret: "s".into(),
             name: "me".into(),
             addresses: Vec::new(),
+        },
+    );
+    asks(
+        "AskRekey",
+        &AskRekey {
+            key: "0".repeat(64),
         },
     );
     asks(
