@@ -3,12 +3,13 @@
 
 mod common;
 
-use common::{Machine, Scratch};
+use common::{Machine, Scratch, have};
 use std::{
     fs,
-    io::Write,
+    io::{BufRead, BufReader, Read, Write},
     os::unix::fs::{MetadataExt, PermissionsExt},
-    process::Stdio,
+    path::Path,
+    process::{Child, ChildStdout, Command, Stdio},
 };
 
 #[test]
@@ -143,30 +144,95 @@ fn an_invite_that_has_expired_is_refused_and_its_file_goes() {
     lab.tells("nobody joined");
 }
 
+/// Somebody who answers for whatever key is asked for, with one of their own.
+struct Evil {
+    at: String,
+    server: Child,
+    out: BufReader<ChildStdout>,
+}
+
+impl Evil {
+    fn begin(scratch: &Scratch) -> Self {
+        let (key, certificate) = (scratch.join("evil.key"), scratch.join("evil.pem"));
+        let made = Command::new("openssl")
+            .args([
+                "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+            ])
+            .args(["-subj", "/CN=evil", "-keyout"])
+            .args([key.as_path(), Path::new("-out"), &certificate])
+            .output();
+        assert!(made.unwrap().status.success());
+        let mut server = Command::new("openssl")
+            .args(["s_server", "-accept", "127.0.0.1:0", "-naccept", "1"])
+            .args([Path::new("-key"), &key, Path::new("-cert"), &certificate])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut out = BufReader::new(server.stdout.take().unwrap());
+        let at = loop {
+            let mut line = String::new();
+            assert!(out.read_line(&mut line).unwrap() > 0, "it ends");
+            if let Some(at) = line.trim().strip_prefix("ACCEPT ") {
+                break at.to_owned();
+            }
+        };
+        Self { at, server, out }
+    }
+
+    /// Returns what was said to it.
+    fn heard(mut self) -> String {
+        let mut heard = String::new();
+        self.out.read_to_string(&mut heard).unwrap();
+        let _ = self.server.wait();
+        heard
+    }
+}
+
 #[test]
 fn the_secret_is_told_to_nobody_who_has_another_key() {
+    if !have("openssl") {
+        return;
+    }
     let scratch = Scratch::new();
     scratch.file("data/f", 10);
-    let (mut lab, mut evil) = (Machine::new(&scratch, "a"), Machine::new(&scratch, "e"));
+    let mut lab = Machine::new(&scratch, "a");
     let laptop = Machine::new(&scratch, "b");
     let at = lab.serve("lab", &scratch.join("data"));
-    let there = evil.serve("lab", &scratch.join("data"));
     let invite = lab.invite();
     let secret = invite.rsplit('/').next().unwrap().to_owned();
-    // The way to the lab leads somewhere else.
-    let (code, why) = laptop.refused(&["join", &invite.replace(&at, &there)]);
+    // The way to the lab leads to somebody else.
+    let evil = Evil::begin(&scratch);
+    let (code, why) = laptop.refused(&["join", &invite.replace(&at, &evil.at)]);
     assert_eq!(code, 13, "{why}");
     assert!(
         why.contains(&format!("not whoever has the key {}", lab.key())),
         "{why}"
     );
-    // It met somebody, and asked them nothing.
-    evil.tells("visitor");
-    let heard = evil.log();
+    // They met, and nothing was asked.
+    let heard = evil.heard();
+    assert!(heard.contains("SSL SESSION"), "{heard}");
     assert!(
-        !heard.contains("asked") && !heard.contains(&secret),
+        !heard.contains("POST") && !heard.contains(&secret),
         "{heard}"
     );
+    // It was not used up.
+    laptop.well(&["join", &invite]);
+}
+
+#[test]
+fn the_way_to_another_node_is_no_way_to_this_one() {
+    let scratch = Scratch::new();
+    scratch.file("data/f", 10);
+    let (mut lab, mut other) = (Machine::new(&scratch, "a"), Machine::new(&scratch, "e"));
+    let laptop = Machine::new(&scratch, "b");
+    let at = lab.serve("lab", &scratch.join("data"));
+    let there = other.serve("lab", &scratch.join("data"));
+    let invite = lab.invite();
+    let (code, why) = laptop.refused(&["join", &invite.replace(&at, &there)]);
+    assert_eq!(code, 5, "{why}");
+    assert!(why.contains("it has another key now"), "{why}");
     // It was not used up.
     laptop.well(&["join", &invite]);
 }

@@ -38,9 +38,7 @@ impl<'a> Machine<'a> {
             Some(net) => within(net, &godwit()),
         };
         command.args(words).current_dir(self.scratch.path());
-        command
-            .env("GODWIT_PEERS_ACCOUNT", "root")
-            .env("HOME", &self.home);
+        command.env("HOME", &self.home);
         command
     }
 

@@ -39,8 +39,6 @@ impl<'a> Machine<'a> {
             .args(words)
             .current_dir(self.scratch.join(""))
             .env("HOME", &self.home)
-            // Where root runs the tests, peers act as the node does.
-            .env("GODWIT_PEERS_ACCOUNT", "root")
             .env_remove("XDG_STATE_HOME")
             .env_remove("XDG_CONFIG_HOME");
         command
