@@ -393,8 +393,10 @@ fn what_is_not_described_is_refused() {
             call.check(&answer);
             count += 1;
         }
-        // What is no JSON at all.
-        for asked in [&b"{"[..], b"\xff"] {
+        // What is no JSON at all, and the members without their names.
+        let members = example.as_object().into_iter().flat_map(|o| o.values());
+        let list = json!(members.collect::<Vec<_>>()).to_string();
+        for asked in [&b"{"[..], b"\xff", list.as_bytes()] {
             let answer = call.ask(&world.asking, "0", JSON, asked.into());
             assert_eq!(answer.status, 400, "{}", call.path);
             call.check(&answer);
