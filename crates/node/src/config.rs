@@ -26,7 +26,7 @@ use std::{
     time::Duration,
 };
 use values::{
-    Take, parse, parse_access, parse_addresses, parse_bool, parse_doors, parse_level, parse_list,
+    Take, parse, parse_access, parse_bool, parse_doors, parse_ftp, parse_level, parse_list,
     parse_members, parse_names, parse_ports,
 };
 
@@ -420,7 +420,7 @@ impl Config {
                 .map(Into::into),
             via: take.one("node.via", parse_names)?,
             rights: file("node.rights"),
-            ftp: take.one("ftp.listen", parse_addresses)?,
+            ftp: take.one("ftp.listen", parse_ftp)?,
             https: take.one("https.listen", parse_doors)?,
             host: take.text("ftp.host").into(),
             anonymous: take.one("anonymous.access", parse_access)?,
@@ -541,7 +541,7 @@ mod tests {
     fn a_node_that_would_serve_nowhere_is_refused() {
         for nowhere in ["", " ", ","] {
             let error = load(&[("ftp.listen", nowhere)]).unwrap_err().to_string();
-            assert!(error.ends_with("without one it serves nowhere"), "{error}");
+            assert!(error.ends_with("a port, or none"), "{error}");
         }
         let path = std::env::temp_dir().join(format!("godwit-nowhere-{}", std::process::id()));
         std::fs::write(&path, "[ftp]\nlisten = []\n").unwrap();

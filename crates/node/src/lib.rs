@@ -64,6 +64,8 @@ pub enum Error {
         address: SocketAddr,
         cause: io::Error,
     },
+    #[error("neither ftp.listen nor https.listen nor node.via says where it would serve")]
+    Nowhere,
     /// What was configured for GSI is of no use.
     #[error("cannot prove who this node is: {0}")]
     Trust(godwit_trust::Error),

@@ -188,8 +188,18 @@ fn passwords_of(config: &Config, trust: &Trust) -> Result<Option<Passwords>, Err
     passwords.transpose().map_err(Error::Passwords)
 }
 
+/// Refuses a configuration under which nobody could reach the node.
+fn must_serve(config: &Config) -> Result<(), Error> {
+    let is_nowhere = config.ftp.is_empty() && config.https.is_empty() && config.via.is_empty();
+    match is_nowhere {
+        true => Err(Error::Nowhere),
+        false => Ok(()),
+    }
+}
+
 /// Reads all that a configuration names.
 pub(crate) fn rehearse(config: &Config) -> Result<(), Error> {
+    must_serve(config)?;
     let (trust, cluster) = (config.trust.clone(), config.cluster.clone());
     let trust = Trust::begin(trust, cluster, config.kerberos.clone(), None, None, None);
     let mut trust = trust.map_err(Error::Trust)?;
@@ -221,6 +231,7 @@ impl Node {
 
     /// Begins to serve. What takes root comes first, and then root is given up.
     pub(crate) fn start_for(config: Config, accounts: Accounts) -> Result<Self, Error> {
+        must_serve(&config)?;
         let mut listeners = Vec::new();
         for &address in &config.ftp {
             let listener = bind(address).map_err(|cause| Error::Listen { address, cause })?;

@@ -46,11 +46,11 @@ pub(crate) struct Told {
     /// The directory that is served [default: .]
     #[arg(long, value_name = "DIR")]
     export: Option<PathBuf>,
-    /// Where FTP is spoken, IPv6 in brackets; several with commas [default: [::]:2811]
+    /// Where FTP is spoken, IPv6 in brackets; several with commas; none: nowhere [default: [::]:2811]
     #[arg(long, value_name = "ADDRESS:PORT")]
     ftp: Option<String>,
     /// Where other godwits find the door to this node: address and port, or only a port, commas
-    /// between several [default: nowhere; the usual port is 13560]
+    /// between several; none: nowhere [default: nowhere; the usual port is 13560]
     #[arg(long, value_name = "ADDR:PORT")]
     https: Option<String>,
     /// A peer that this node is reached through as well, by its name here: connections to it wait for
@@ -124,6 +124,8 @@ impl Node {
             // Who started us and does not listen is served all the same.
             let _ = tell(screen, &export, addresses).and_then(|()| screen.flush());
         };
+        let ftp = config.ftp.clone();
+        let is_of_ftp = |address| ftp.contains(&address);
         let served = if self.stdio {
             godwit_node::attend(config)
         } else {
@@ -159,12 +161,15 @@ impl Node {
             )),
             Err(error @ NodeError::NoTls) => Err(Trouble::asked(wanted, error)
                 .next("name one with --host-cert (godwit ca issue --host makes one)")),
+            Err(error @ NodeError::Nowhere) => Err(Trouble::asked(wanted, error)
+                .next("say where: --ftp ADDRESS:PORT, --https ADDR:PORT or --via PEER")),
             Err(error) => {
-                let next = match error {
+                let next = match &error {
                     NodeError::Privilege { .. } => {
-                        "see node.user and anonymous.account in: godwit config show"
+                        "see node.user and anonymous.account in: godwit config show".to_owned()
                     }
-                    _ => "choose another address or port; port 0 is any free one",
+                    NodeError::Listen { address, .. } => elsewhere(is_of_ftp(*address)),
+                    _ => "choose another address or port; port 0 is any free one".to_owned(),
                 };
                 let cause = std::io::Error::other(error.to_string());
                 let path = export.clone();
@@ -172,6 +177,18 @@ impl Node {
             }
         }
     }
+}
+
+/// Says by which option a node that finds an address taken can be elsewhere.
+fn elsewhere(is_of_ftp: bool) -> String {
+    let (option, what) = match is_of_ftp {
+        true => ("--ftp", "FTP"),
+        false => ("--https", "door"),
+    };
+    format!(
+        "choose another address or port for it with {option} ADDRESS:PORT (port 0 is any free one); {option} none: \
+         no {what}"
+    )
 }
 
 fn tell(screen: &Screen, export: &std::path::Path, addresses: &Addresses) -> Result<(), Error> {
@@ -192,11 +209,11 @@ fn tell(screen: &Screen, export: &std::path::Path, addresses: &Addresses) -> Res
             "pid": std::process::id(),
         }));
     }
-    screen.line(format!(
-        "serving {} at {}",
-        export.display(),
-        urls.join(" ")
-    ))
+    let at = match urls.is_empty() {
+        true => "through its peers only".to_owned(),
+        false => format!("at {}", urls.join(" ")),
+    };
+    screen.line(format!("serving {} {at}", export.display()))
 }
 
 impl Told {

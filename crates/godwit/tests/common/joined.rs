@@ -80,9 +80,14 @@ impl<'a> Machine<'a> {
 
     /// Starts its node, where it was.
     pub fn start(&mut self, environment: &[(&str, &str)]) {
+        self.start_saying(&["node", "--ftp", "127.0.0.1:0", "--json"], environment);
+    }
+
+    /// The same by these words; returns what it says when it serves.
+    pub fn start_saying(&mut self, words: &[&str], environment: &[(&str, &str)]) -> String {
         let log = File::create(self.log_file()).unwrap();
         let mut child = self
-            .command(&["node", "--ftp", "127.0.0.1:0", "--json"])
+            .command(words)
             .env("GODWIT_LOG", "trace")
             .envs(environment.iter().copied())
             .stdout(Stdio::piped())
@@ -94,6 +99,7 @@ impl<'a> Machine<'a> {
         out.read_line(&mut line).unwrap();
         assert!(line.contains("serving"), "{}", self.log());
         self.node = Some(child);
+        line
     }
 
     /// kill -9, if it still lives.

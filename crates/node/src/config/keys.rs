@@ -41,12 +41,12 @@ pub const KEYS: [Key; 42] = [
     Key {
         name: "ftp.listen",
         default: "[::]:2811",
-        about: "addresses with ports, separated by commas",
+        about: "addresses with ports, separated by commas; none: no FTP",
     },
     Key {
         name: "https.listen",
         default: "",
-        about: "addresses with ports, separated by commas, of the door for other godwits; empty: none",
+        about: "addresses with ports, separated by commas, of the door for other godwits; empty or none: no door",
     },
     Key {
         name: "ftp.host",

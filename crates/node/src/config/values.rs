@@ -123,15 +123,23 @@ pub(super) fn parse_addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
     let parts = text.split(',').filter(|part| !part.trim().is_empty());
     let addresses: Vec<SocketAddr> = parts.map(one).collect::<Result<_, _>>()?;
     match addresses.is_empty() {
-        true => Err("an address with a port, or a port: without one it serves nowhere".into()),
+        true => Err("an address with a port, a port, or none".into()),
         false => Ok(addresses),
     }
 }
 
-/// The same, and there need be none.
+/// The same, and `none`.
+pub(super) fn parse_ftp(text: &str) -> Result<Vec<SocketAddr>, String> {
+    match text.trim() {
+        "none" => Ok(Vec::new()),
+        text => parse_addresses(text),
+    }
+}
+
+/// The same, and none by default.
 pub(super) fn parse_doors(text: &str) -> Result<Vec<SocketAddr>, String> {
     match text.trim() {
-        "" => Ok(Vec::new()),
+        "" | "none" => Ok(Vec::new()),
         text => parse_addresses(text),
     }
 }
