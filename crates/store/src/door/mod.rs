@@ -8,6 +8,7 @@ mod clock;
 mod fetch;
 mod gathered;
 mod keys;
+mod known;
 mod mark;
 mod small;
 mod tls;
@@ -118,7 +119,7 @@ impl fmt::Debug for Door {
 
 impl Door {
     /// Opens the node of a URL. The path of the URL is of no matter here, and nothing is asked
-    /// of the node yet.
+    /// of the node yet; but who is at the address of a peer is asked for its key.
     pub fn open(url: &Url, options: &RemoteOptions) -> Result<Self> {
         let not_served = |why: &str| Error::NotServed {
             url: Box::new(url.without_password()),
@@ -128,17 +129,10 @@ impl Door {
             return Err(not_served("it is not behind the door of a node"));
         }
         let host = url.host().ok_or_else(|| not_served("it names no host"))?;
-        let (host, trust) = (host.to_resolve(), &options.trust);
-        if let Some(home) = trust
-            .home
-            .as_ref()
-            .filter(|_| url.scheme() == Scheme::Godwit)
-        {
-            let wrong = Error::not_proved(&host);
-            if let Some(peer) = home.peer(&host).map_err(&wrong)? {
-                return Self::of_known(home, &peer, options);
-            }
+        if let Some(door) = Self::of_url(url, host, options)? {
+            return Ok(door);
         }
+        let (host, trust) = (host.to_resolve(), &options.trust);
         let target = (host.clone(), url.port().unwrap_or(443));
         let at = connect::host_port(&target.0, target.1);
         let credential = match trust.credential.clone() {
