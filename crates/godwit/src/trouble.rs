@@ -81,9 +81,13 @@ impl Trouble {
                 io::ErrorKind::PermissionDenied => (13, ("Authorization", "you")),
                 _ => (1, ("Specification", "site")),
             },
-            E::BadFile { .. } | E::BadRequest { .. } | E::Itself { .. } => {
-                (2, ("Parameter", "you"))
-            }
+            E::BadFile { .. }
+            | E::BadRequest { .. }
+            | E::Itself { .. }
+            | E::NameTaken { .. }
+            | E::OwnName { .. }
+            | E::KeyTaken { .. }
+            | E::OwnKey => (2, ("Parameter", "you")),
             E::Exists { .. } => (1, ("Specification", "you")),
             E::Token(_) => (13, ("Authorization", "peer")),
             _ => (13, ("Authorization", "you")),
@@ -312,12 +316,14 @@ fn class(error: &Error) -> Class {
         E::NoSuchHost { .. } => ("Resolution", "you"),
         E::NameService { .. } => ("Resolution", "network"),
         E::Unreachable { .. } | E::NoShell { .. } => ("Contact", "network"),
-        E::NotFtp { .. } => ("Contact", "peer"),
+        E::NotFtp { .. } | E::NotTls { .. } => ("Contact", "peer"),
         _ if error.is_of_contact() => ("Contact", "peer"),
         E::Busy { .. } => ("Contact", "peer"),
-        E::Denied { .. } | E::Login { .. } | E::Trust { .. } | E::NoCredential { .. } => {
-            ("Authorization", "you")
-        }
+        E::Denied { .. }
+        | E::Stranger { .. }
+        | E::Login { .. }
+        | E::Trust { .. }
+        | E::NoCredential { .. } => ("Authorization", "you"),
         E::Missing { .. }
         | E::Exists { .. }
         | E::IsDirectory { .. }

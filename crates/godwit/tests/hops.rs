@@ -52,6 +52,10 @@ fn one_id_finds_a_copy_in_the_logs_of_both_nodes() {
         !read.is_empty() && read.iter().all(|read| *read == id),
         "{read:?} {id}"
     );
+    // Who comes by a grant, or with an invite, need not be anybody, and nothing is said of that.
+    for log in [from.log(), to.log()] {
+        assert!(!log.contains("may do nothing"), "{log}");
+    }
 }
 
 #[test]

@@ -124,7 +124,7 @@ fn nobody_but_the_peer_itself_changes_its_key() {
     let before = pinned(&lab, "laptop");
     let said = stranger.well(&["peers", "rotate", "--json"]);
     let why = of_peer(&said, "lab")["why"].to_string();
-    assert!(why.contains("must have joined"), "{said}");
+    assert!(why.contains("does not know this machine"), "{said}");
     assert_eq!(pinned(&lab, "laptop"), before);
     laptop.well(&["ls", "godwit://lab/"]);
 }

@@ -309,7 +309,7 @@ fn who_left_or_was_mapped_otherwise_does_not_go_on_over_an_open_connection() {
     drawn().unwrap();
     theirs.remove("us").unwrap();
     let refused = door.stat(file).unwrap_err();
-    assert!(matches!(refused, Error::Denied { .. }), "{refused}");
+    assert!(matches!(refused, Error::Stranger { .. }), "{refused}");
     // Nor does whoever was granted something by them.
     let refused = drawn().unwrap_err();
     assert!(matches!(refused, Error::Denied { .. }), "{refused}");

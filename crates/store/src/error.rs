@@ -69,6 +69,12 @@ pub enum Error {
     /// Whoever is reached shows another key and knows no way to the one that is wanted.
     #[error("{host}: not connected to {at} at the moment, or {at} does not know it")]
     Away { host: String, at: String },
+    /// A node that we have joined has no peer with our key: it let us leave, or never heard of us.
+    #[error("{host} does not know this machine any more")]
+    Stranger { host: String },
+    /// Something listens there that answers TLS with something else.
+    #[error("{host}: does not speak TLS ({what})")]
+    NotTls { host: String, what: String },
     /// `ssh` led to no server.
     #[error("{host}: ssh leads to no server there ({said})")]
     NoShell { host: String, said: String },
@@ -236,6 +242,7 @@ impl Error {
             Self::Missing { .. } => 4,
             Self::NotDirectory { .. } => 3,
             Self::Denied { .. }
+            | Self::Stranger { .. }
             | Self::Login { .. }
             | Self::Trust { .. }
             | Self::NoCredential { .. } => 13,
@@ -256,6 +263,7 @@ impl Error {
             | Self::Unreachable { .. }
             | Self::Away { .. }
             | Self::NoShell { .. }
+            | Self::NotTls { .. }
             | Self::NotFtp { .. } => true,
             Self::Lost { during, .. } | Self::Stalled { during, .. } => {
                 [GREETING, LOGIN].contains(&&**during)
@@ -292,6 +300,13 @@ impl Error {
             Self::Away { host, at } => format!(
                 "if {host} is reached through {at}, see that it runs there (godwit node --via) and try again; \
                  if {at} is {host} itself, it has another key now: have an invite made and join again"
+            ),
+            Self::Stranger { host } => format!(
+                "have an invite made at {host} (godwit peers invite), and join again: godwit join INVITE"
+            ),
+            Self::NotTls { host, .. } => format!(
+                "is {host} the right port? the door of a node is at 13560 unless it was told another; godwit node \
+                 says where when it begins"
             ),
             Self::NoShell { host, .. } => {
                 format!("`ssh {host} godwit version` must work without a question")

@@ -26,6 +26,18 @@ pub enum Error {
     /// What somebody asks to be made cannot be.
     #[error("{what}")]
     BadRequest { what: String },
+    /// A name or a key that is to be somebody's is another's already.
+    #[error("another node is called {name} here")]
+    NameTaken { name: String },
+    #[error("this node itself is called {name}")]
+    OwnName { name: String },
+    #[error("the same key is known here as {known_as}")]
+    KeyTaken { known_as: String },
+    #[error("that is this node itself: it has that key")]
+    OwnKey,
+    /// By what somebody wants to join lets nobody in.
+    #[error("{what}")]
+    NoInvite { what: String },
     /// An authority cannot declare its own certificate void.
     #[error("{subject} is the authority itself")]
     Itself { subject: String },
@@ -179,6 +191,16 @@ impl Error {
             } => Fault::Passing,
             _ => Fault::Lasting,
         }
+    }
+
+    /// Tells whether what came is nothing that TLS says: who answers speaks something else.
+    pub fn is_no_tls(&self) -> bool {
+        const WORDS: [&str; 3] = [
+            "wrong version number",
+            "packet length too long",
+            "http request",
+        ];
+        matches!(self, Self::Token(said) if WORDS.iter().any(|words| said.contains(words)))
     }
 
     /// Returns what to do next, where we know.

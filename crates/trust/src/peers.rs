@@ -80,11 +80,19 @@ impl Home {
         }))
     }
 
+    /// Refuses what this node cannot be called, or by what it cannot be reached.
+    pub fn may_be_called(&self, name: &str, addresses: &[String]) -> Result<()> {
+        if self.peer(name)?.is_some() {
+            return Err(Error::NameTaken { name: name.into() });
+        }
+        check_whole(name, addresses)
+    }
+
     /// Says how this node calls itself, and where others reach it.
     pub fn call_myself(&self, name: &str, addresses: &[String]) -> Result<Peer> {
         let key = Fingerprint::of_credential(&self.key_or_new()?)?;
         let myself = Peer::new(name, key, addresses);
-        check_whole(&myself)?;
+        myself.check()?;
         self.write(
             Path::new(MYSELF),
             myself.to_toml().as_bytes(),
@@ -173,27 +181,28 @@ impl Home {
         Ok(self.amend(name, |peer| peer.account = account)?.is_some())
     }
 
-    /// Refuses a name or key that stands for another.
+    /// Refuses a name or key that stands for another, or for this node itself.
     pub fn check(&self, peer: &Peer) -> Result<()> {
-        check_whole(peer)?;
-        let known = self.peer(&peer.name)?;
+        peer.check()?;
+        let name = &peer.name;
+        for own in self.keys()? {
+            if Fingerprint::of_credential(&own)? == peer.key {
+                return Err(Error::OwnKey);
+            }
+        }
+        if self.myself()?.is_some_and(|myself| myself.name == *name) {
+            return Err(Error::OwnName { name: name.clone() });
+        }
+        let known = self.peer(name)?;
         if known.is_some_and(|known| known.key != peer.key) {
-            let name = &peer.name;
-            return Err(Error::BadRequest {
-                what: format!(
-                    "another node is called {name} here: choose another name for it, or let the other one leave"
-                ),
-            });
+            return Err(Error::NameTaken { name: name.clone() });
         }
-        if let Some(known) = self.peer_with(&peer.key)?
-            && known.name != peer.name
-        {
-            let (old, new) = (known.name, &peer.name);
-            return Err(Error::BadRequest {
-                what: format!("the same key is known here as {old}, and cannot be {new} too"),
-            });
+        match self.peer_with(&peer.key)? {
+            Some(known) if known.name != *name => Err(Error::KeyTaken {
+                known_as: known.name,
+            }),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Forgets a peer; `false` if none has that name.
@@ -206,6 +215,11 @@ impl Home {
     /// Makes an invite to this node, good for that long; it must have said how it is called. Who comes by
     /// it acts as that account, where root started the node.
     pub fn invite(&self, lifetime: Duration, account: Option<&str>) -> Result<Invite> {
+        if lifetime > INVITE_LIFETIME_MAX {
+            return Err(Error::BadRequest {
+                what: "an invite is good for 30 days at most".into(),
+            });
+        }
         let _lock = self.lock()?;
         let myself = self.myself()?.ok_or_else(|| Error::BadRequest {
             what: "this machine is no node yet: godwit init NAME --export DIR makes it one".into(),
@@ -236,7 +250,7 @@ impl Home {
         }
         match waiting.until >= since_epoch(now) {
             true => Ok(waiting),
-            false => Err(Error::BadRequest {
+            false => Err(Error::NoInvite {
                 what: "the invite has expired: have another one made".into(),
             }),
         }
@@ -275,6 +289,11 @@ impl Peer {
             knows: None,
             told: None,
         }
+    }
+
+    /// Refuses what cannot be written down, or not be reached.
+    pub fn check(&self) -> Result<()> {
+        check_whole(&self.name, &self.addresses)
     }
 
     /// Tells whether it is known by that key.
@@ -316,10 +335,9 @@ fn read_peer(file: &Path) -> Result<Peer> {
     })
 }
 
-/// Refuses what cannot be written down, or not be reached.
-fn check_whole(peer: &Peer) -> Result<()> {
-    check_name(&peer.name)?;
-    for address in &peer.addresses {
+fn check_whole(name: &str, addresses: &[String]) -> Result<()> {
+    check_name(name)?;
+    for address in addresses {
         let url: std::result::Result<godwit_core::Url, _> = format!("godwit://{address}/").parse();
         if address.len() > ADDRESS_MAX || !url.is_ok_and(|url| url.path().is_empty()) {
             return Err(Error::BadRequest {
@@ -358,6 +376,8 @@ fn maybe_pin<'de, D: serde::Deserializer<'de>>(
     pin(from).map(Some)
 }
 
+/// What lies about for longer is forgotten, and found by others.
+pub const INVITE_LIFETIME_MAX: Duration = Duration::from_secs(30 * 86_400);
 const MYSELF: &str = "myself.toml";
 const PEERS: &str = "peers";
 const INVITES: &str = "invites";
@@ -424,6 +444,15 @@ mod tests {
     }
 
     #[test]
+    fn an_invite_does_not_last_for_ever() {
+        let (_dir, home) = home();
+        home.call_myself("lab", &[]).unwrap();
+        assert!(home.invite(INVITE_LIFETIME_MAX, None).is_ok());
+        let longer = home.invite(Duration::MAX, None).unwrap_err();
+        assert!(longer.to_string().contains("30 days at most"), "{longer}");
+    }
+
+    #[test]
     fn the_secret_is_not_on_the_disk() {
         let (_dir, home) = home();
         let secret = invite(&home).secret;
@@ -435,9 +464,10 @@ mod tests {
 
     #[test]
     fn peers_are_known_by_name_and_by_key() {
-        let (_dir, home) = home();
+        let ((_dir, home), (_there, lab)) = (home(), home());
         assert_eq!(home.peers().unwrap(), []);
-        let peer = invite(&home).peer();
+        let peer = invite(&lab).peer();
+        assert!(matches!(lab.check(&peer), Err(Error::OwnKey)));
         home.add(&peer).unwrap();
         home.add(&peer).unwrap();
         assert_eq!(home.peer("lab").unwrap(), Some(peer.clone()));
@@ -463,6 +493,9 @@ mod tests {
                 .to_string()
                 .contains("known here as lab")
         );
+        home.call_myself("desk", &[]).unwrap();
+        let namesake = Peer::new("desk", other, &[]);
+        assert!(matches!(home.check(&namesake), Err(Error::OwnName { .. })));
         assert!(home.remove("lab").unwrap());
         assert!(!home.remove("lab").unwrap());
         assert!(home.remove("../lab").is_err());

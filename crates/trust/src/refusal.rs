@@ -90,6 +90,11 @@ impl Error {
             Self::Ticket { why, said } => why.told(said, SystemTime::now()),
             // These name no file.
             Self::BadRequest { .. }
+            | Self::NameTaken { .. }
+            | Self::OwnName { .. }
+            | Self::KeyTaken { .. }
+            | Self::OwnKey
+            | Self::NoInvite { .. }
             | Self::BadChain { .. }
             | Self::OldProxy { .. }
             | Self::WrongPeer { .. }

@@ -73,6 +73,19 @@ pub(crate) fn load(told: &Told) -> Run<NodeConfig> {
     })
 }
 
+/// Refuses text that says nowhere to listen at.
+pub(crate) fn must_listen(wanted: &str, text: &str) -> Run {
+    let told = [("https.listen", "--https", text.to_owned())];
+    let read = NodeConfig::load(None, [], &told).map_err(|error| Trouble::asked(wanted, error))?;
+    match read.https.is_empty() {
+        true => Err(
+            Trouble::asked(wanted, "a node without a door cannot be joined")
+                .next("leave --https out, or name an address and a port"),
+        ),
+        false => Ok(()),
+    }
+}
+
 /// Returns what reads the configuration once more, from the file that is in use now: that it is gone for
 /// a moment must not mean that nothing is configured.
 pub(crate) fn again(told: &Told) -> impl Fn() -> Result<NodeConfig, ConfigError> + Send + 'static {

@@ -175,6 +175,9 @@ fn there(url: &Url, talking: &Talking) -> Run<Vec<Look>> {
                 Error::Unreachable { cause, .. } if cause.kind() == io::ErrorKind::TimedOut => {
                     SWALLOWED.into()
                 }
+                Error::Missing { .. } => {
+                    "the file is missing, and all else is well: see what is there (godwit ls), or write it".into()
+                }
                 error => error.hint().unwrap_or_else(|| "its log says more".into()),
             };
             looks.push(Look::ill(
@@ -262,6 +265,8 @@ fn stage(error: &Error) -> &'static str {
         Error::NoSuchHost { .. } | Error::NameService { .. } => NAME,
         Error::Unreachable { .. } | Error::NoShell { .. } => PORT,
         Error::Away { .. }
+        | Error::Stranger { .. }
+        | Error::NotTls { .. }
         | Error::Trust { .. }
         | Error::NoCredential { .. }
         | Error::NotFtp { .. } => PROOF,

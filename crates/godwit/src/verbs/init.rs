@@ -1,6 +1,6 @@
 //! `godwit init`: a node of one's own, and the first invite to it.
 
-use super::Facts;
+use super::{Facts, config};
 use crate::{
     places, record,
     screen::Screen,
@@ -9,7 +9,7 @@ use crate::{
 };
 use clap::Args;
 use godwit_store::Error;
-use godwit_trust::{Home, Invite};
+use godwit_trust::{Home, INVITE_LIFETIME_MAX, Invite};
 use serde_json::json;
 use std::{
     fs, io,
@@ -34,7 +34,10 @@ are godwit://lab/path there. No name service, account, authority or clock has a 
 With --via, whoever joins comes through that peer, which this machine has joined before (godwit join)
 and connects to; this machine need not be reached from anywhere, and opens no port for it.
 
-Exit status: 0; 2 the configuration says something else already.")]
+Said again with the same name and directory, it only prints another invite. What fails leaves
+nothing behind.
+
+Exit status: 0; 2 this machine is another node already, or the configuration says something else.")]
 pub(crate) struct Init {
     /// How others will call it: letters, digits, - and _
     #[arg(value_name = "NAME")]
@@ -57,9 +60,12 @@ pub(crate) struct Init {
     /// As which account of this machine whoever joins acts, where root starts the node
     #[arg(long = "as", value_name = "ACCOUNT")]
     account: Option<String>,
-    /// How long the invite is good (10m, 1d)
-    #[arg(long, value_name = "TIME", value_parser = units::parse_duration, default_value = "1d")]
+    /// How long the invite is good (10m, 1d), 30 days at most
+    #[arg(long, value_name = "TIME", value_parser = lifetime, default_value = "1d")]
     valid: Duration,
+    /// Call this node by another name than before: those that have joined go on by the one that they know
+    #[arg(long)]
+    rename: bool,
 }
 
 impl Init {
@@ -76,22 +82,52 @@ impl Init {
         }
         let addresses = self.reached_at(&wanted, &home)?;
         let config = self.config(&home, &export);
-        write_config(&wanted, &config)?;
-        belong(&wanted, &home, &export)?;
-        let myself = home.call_myself(&self.name, &addresses);
-        let invite = myself.and_then(|_| home.invite(self.valid, self.account.as_deref()));
-        let invite = invite.map_err(|error| Trouble::trust(&wanted, error))?;
+        self.check(&wanted, &home, &addresses)?;
+        let written = write_config(&wanted, &config)?;
+        let made = belong(&wanted, &home, &export).and_then(|()| {
+            let myself = home.call_myself(&self.name, &addresses);
+            let invite = myself.and_then(|_| home.invite(self.valid, self.account.as_deref()));
+            invite.map_err(|error| Trouble::trust(&wanted, error))
+        });
+        let invite = made.inspect_err(|_| written.undo())?;
         if !screen.json() && !screen.quiet() {
-            let line = format!(
-                "{} will share {}; start it with: godwit node",
-                self.name,
-                export.display()
-            );
+            let (name, export) = (&self.name, export.display());
+            let line = match written {
+                Written::Now(_) => {
+                    format!("{name} will share {export}; start it with: godwit node")
+                }
+                Written::Before => {
+                    format!("{name} is a node already, and shares {export}; here is another invite")
+                }
+            };
             screen
                 .line(line)
                 .map_err(|error| Trouble::store(&wanted, error))?;
         }
+        if self.account.is_none() && godwit_sys::user_id() == 0 {
+            screen.note(OF_ROOT);
+        }
         tell(screen, &wanted, &invite, self.valid)
+    }
+
+    /// Refuses what cannot be, before anything is written.
+    fn check(&self, wanted: &str, home: &Home, addresses: &[String]) -> Run {
+        let trust = |error| Trouble::trust(wanted, error);
+        if let Some(listens) = self.listens() {
+            config::must_listen(wanted, listens)?;
+        }
+        let myself = home.myself().map_err(trust)?;
+        if let Some(before) = myself.filter(|before| before.name != self.name)
+            && !self.rename
+        {
+            let fact = format!("this machine is the node {} already", before.name);
+            let next = format!(
+                "for another invite: godwit peers invite; to call it {} from now on: --rename",
+                self.name
+            );
+            return Err(Trouble::asked(wanted, fact).next(next));
+        }
+        home.may_be_called(&self.name, addresses).map_err(trust)
     }
 
     /// Returns where others find it: itself first, then those who lead to it.
@@ -121,8 +157,10 @@ impl Init {
         if !self.via.is_empty() {
             text += &format!("via = {:?}\n", self.via);
         }
-        if let Some(listens) = self.listens() {
-            text += &format!("\n[https]\nlisten = {listens:?}\n");
+        match self.listens() {
+            Some(listens) => text += &format!("\n[https]\nlisten = {listens:?}\n"),
+            // Who need not be reached opens no port.
+            None => text += "\n[ftp]\nlisten = \"none\"\n",
         }
         text + "\n# Who does not say who they are.\n[anonymous]\naccess = \"none\"\n"
     }
@@ -212,8 +250,32 @@ pub(crate) fn tell(screen: &Screen, wanted: &str, invite: &Invite, valid: Durati
     Ok(Facts::new())
 }
 
+/// Reads for how long an invite is to be good.
+pub(crate) fn lifetime(text: &str) -> Result<Duration, String> {
+    let time = units::parse_duration(text)?;
+    match time > INVITE_LIFETIME_MAX {
+        true => Err("an invite is good for 30 days at most".into()),
+        false => Ok(time),
+    }
+}
+
+/// The configuration that a node was made by.
+enum Written {
+    Before,
+    Now(PathBuf),
+}
+
+impl Written {
+    /// A node that could not be made leaves nothing that says it was.
+    fn undo(&self) {
+        if let Self::Now(file) = self {
+            let _ = fs::remove_file(file);
+        }
+    }
+}
+
 /// Writes the configuration, unless there is one that says something else.
-fn write_config(wanted: &str, text: &str) -> Run {
+fn write_config(wanted: &str, text: &str) -> Run<Written> {
     let file = super::config::of_this_user().ok_or_else(|| {
         Trouble::asked(
             wanted,
@@ -221,7 +283,7 @@ fn write_config(wanted: &str, text: &str) -> Run {
         )
     })?;
     match fs::read_to_string(&file) {
-        Ok(there) if there == text => return Ok(()),
+        Ok(there) if there == text => return Ok(Written::Before),
         Ok(_) => {
             let fact = format!(
                 "{} is there already, and says something else",
@@ -237,7 +299,14 @@ fn write_config(wanted: &str, text: &str) -> Run {
         fs::create_dir_all(file.parent().unwrap_or(Path::new("/")))?;
         fs::write(&file, text)
     };
-    write().map_err(|cause| Trouble::store(wanted, Error::io(&file, cause)))
+    let written = Written::Now(file.clone());
+    match write() {
+        Ok(()) => Ok(written),
+        Err(cause) => {
+            written.undo();
+            Err(Trouble::store(wanted, Error::io(&file, cause)))
+        }
+    }
 }
 
 /// Returns the options of whoever asks another node.
@@ -248,5 +317,8 @@ pub(crate) fn asking() -> Run<godwit_store::RemoteOptions> {
     })
 }
 
+/// What root must know of those who come.
+const OF_ROOT: &str = "if root starts the node, whoever joins may do nothing until they have an account: --as ACCOUNT here, \
+     godwit peers map NAME --as ACCOUNT later, or peers.account in the configuration";
 /// The usual port, on every address.
 const EVERYWHERE: &str = "[::]:13560";

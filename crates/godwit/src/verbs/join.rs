@@ -7,7 +7,7 @@ use crate::{
 };
 use clap::Args;
 use godwit_store::{Error, door::Door};
-use godwit_trust::Invite;
+use godwit_trust::{Invite, Peer, door::Fingerprint};
 use serde_json::json;
 use std::{
     io::{self, Read},
@@ -25,15 +25,16 @@ Examples:
 An invite is what godwit init, or godwit peers invite, printed on the other machine. It is good
 once; said to godwit join on standard input, it is in no list of processes. Before it is said to
 the other node, that must show the key whose fingerprint is in the invite. The other node must be
-running: godwit node.
+running: godwit node. What is wrong with names and addresses, here or there, uses no invite up.
 
-Exit status: 0; 2 that is no invite; 5 the node does not answer, or is not there at the moment;
-13 the invite is not good any more, or somebody else answers at its address.")]
+Exit status: 0; 1 what answers at its address is no node; 2 that is no invite, or a name or an
+address cannot be; 5 the node does not answer, or is not there at the moment; 13 the invite is not
+good any more, or somebody else answers at its address.")]
 pub(crate) struct Join {
     /// The whole word; - reads it from standard input
     #[arg(value_name = "INVITE")]
     invite: String,
-    /// How this machine will be called there [default: the name it has]
+    /// How this machine will be called there [default: as godwit init calls it, or the name it has]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// How the other node will be called here [default: as it calls itself]
@@ -58,18 +59,40 @@ impl Join {
         let trust = |error: godwit_trust::Error| Trouble::trust(&wanted, error);
         let home = init::home(&wanted)?;
         let ours = home.key_or_new().map_err(trust)?;
+        let name = match (self.name, home.myself().map_err(trust)?) {
+            (Some(name), _) => name,
+            (None, Some(myself)) => myself.name,
+            (None, None) => short_name(),
+        };
         let mut peer = invite.peer();
         peer.name = self.call.unwrap_or(peer.name);
-        // What would be in the way here must not use the invite up.
-        home.check(&peer).map_err(|error| {
-            trust(error).next("call it otherwise here: godwit join INVITE --call NAME")
-        })?;
+        // What would be in the way must not use the invite up.
+        let pin = Fingerprint::of_credential(&ours).map_err(trust)?;
+        let myself = Peer::new(&name, pin, &self.addresses);
+        myself.check().map_err(trust)?;
+        home.check(&peer)
+            .map_err(|error| in_the_way(&wanted, error))?;
+        if name == invite.name {
+            let fact = format!("the node that is to be joined is called {name} itself");
+            return Err(Trouble::asked(&wanted, fact).next(OTHER_NAME));
+        }
         home.must_be_writable().map_err(trust)?;
-        let name = self.name.unwrap_or_else(short_name);
         let door = Door::of_peer(&peer, ours, &init::asking()?);
         let joined = door.and_then(|door| door.join(&invite, &name, &self.addresses));
-        joined.map_err(|error| Trouble::store(&wanted, error))?;
-        home.add(&peer).map_err(trust)?;
+        joined.map_err(|error| {
+            let is_of_name = matches!(error, Error::BadName { .. });
+            let trouble = Trouble::store(&wanted, error);
+            match is_of_name {
+                true => trouble.next(OTHER_NAME),
+                false => trouble,
+            }
+        })?;
+        home.add(&peer).map_err(|error| {
+            trust(error).next(format!(
+                "{} knows this machine by now; once that is mended, say the same again",
+                invite.name
+            ))
+        })?;
         let said = match screen.json() {
             true => screen.object(&json!({
                 "event": "joined",
@@ -85,6 +108,28 @@ impl Join {
         };
         said.map_err(|error| Trouble::store(&wanted, error))?;
         Ok(Facts::new())
+    }
+}
+
+/// Says what keeps us from knowing a node, and what to do.
+fn in_the_way(wanted: &str, error: godwit_trust::Error) -> Trouble {
+    use godwit_trust::Error as E;
+    let next = match &error {
+        E::NameTaken { .. } | E::OwnName { .. } => {
+            Some("call it otherwise here: godwit join INVITE --call NAME".to_owned())
+        }
+        E::KeyTaken { known_as } => Some(format!(
+            "godwit ls godwit://{known_as}/ works already; to call it otherwise, first godwit leave {known_as}"
+        )),
+        E::OwnKey => {
+            Some("say this on the machine that is to join; the invite is still good".into())
+        }
+        _ => None,
+    };
+    let trouble = Trouble::trust(wanted, error);
+    match next {
+        Some(next) => trouble.next(next),
+        None => trouble,
     }
 }
 
@@ -107,5 +152,6 @@ fn short_name() -> String {
         .collect()
 }
 
+const OTHER_NAME: &str = "choose how this machine is called there: godwit join INVITE --name NAME; the invite is still good";
 /// Longer than any invite.
 const INVITE_BYTES_MAX: u64 = 64 << 10;

@@ -6,7 +6,7 @@ use crate::{
     trouble::{Run, Trouble},
 };
 use clap::Args;
-use godwit_store::door::Door;
+use godwit_store::{Error, door::Door};
 use serde_json::json;
 
 /// Forget a node, and have it forget this one
@@ -16,9 +16,10 @@ Examples:
   godwit leave lab
 
 It is forgotten here in any case. If it does not answer, say godwit leave there as well: until then
-this machine could still come in there.
+this machine could still come in there. One that has forgotten this machine already need not be told.
 
-Exit status: 0; 4 no node of that name is known; 5 it is forgotten here, and does not answer.")]
+Exit status: 0; 4 no node of that name is known. With the others it is forgotten here, and was not
+told: 5 it does not answer; 13 somebody else answers at its address; 1 it could not do it.")]
 pub(crate) struct Leave {
     /// How it is called here
     #[arg(value_name = "NAME")]
@@ -31,7 +32,7 @@ impl Leave {
         let trust = |error: godwit_trust::Error| Trouble::trust(&wanted, error);
         let home = init::home(&wanted)?;
         let Some(peer) = home.peer(&self.name).map_err(trust)? else {
-            let missing = godwit_store::Error::Missing {
+            let missing = Error::Missing {
                 path: self.name.clone().into(),
             };
             return Err(Trouble::store(&wanted, missing).next("godwit peers shows who is known"));
@@ -42,6 +43,11 @@ impl Leave {
             false => Door::of_known(&home, &peer, &init::asking()?).and_then(|door| door.leave()),
         };
         home.remove(&self.name).map_err(trust)?;
+        let (was_known, told) = match told {
+            // It has forgotten us before, which is what was wanted; older ones say it as a refusal.
+            Err(Error::Stranger { .. } | Error::Denied { .. }) => (false, Ok(())),
+            told => (true, told),
+        };
         if let Err(error) = told {
             let next = format!(
                 "{} is forgotten here; say godwit leave there as well",
@@ -52,8 +58,13 @@ impl Leave {
             );
         }
         let said = match screen.json() {
-            true => screen.object(&json!({ "event": "left", "name": self.name })),
-            false => screen.line(format!("left {}", self.name)),
+            true => screen
+                .object(&json!({ "event": "left", "name": self.name, "was_known": was_known })),
+            false if was_known => screen.line(format!("left {}", self.name)),
+            false => screen.line(format!(
+                "left {}, which did not know this machine any more",
+                self.name
+            )),
         };
         said.map_err(|error| Trouble::store(&wanted, error))?;
         Ok(Facts::new())

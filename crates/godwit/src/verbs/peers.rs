@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use godwit_store::{Error, door::Door};
 use godwit_trust::{Home, Peer, door::Fingerprint};
 use serde_json::json;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Show the nodes that are known by their keys, or invite another
 #[derive(Args, Debug)]
@@ -24,7 +24,7 @@ Examples:
   godwit peers remove laptop
 
 rotate makes another key for this node. Nobody has to join again: the old key is kept beside
-the new one until every peer knows that. Peers with an address are told at once, the others
+the new one until every peer knows that; godwit peers shows since when, and for whom. Peers with an address are told at once, the others
 when they come; who cannot be reached is told at the next visit, or by saying rotate again.
 If somebody else may have the key, that is not enough, since they could say the same: have each
 peer forget this node (godwit peers remove, there) and join again by a new invite.
@@ -52,8 +52,8 @@ enum What {
 
 #[derive(Args, Debug)]
 struct Invite {
-    /// How long it is good (10m, 1d)
-    #[arg(long, value_name = "TIME", value_parser = units::parse_duration, default_value = "1d")]
+    /// How long it is good (10m, 1d), 30 days at most
+    #[arg(long, value_name = "TIME", value_parser = init::lifetime, default_value = "1d")]
     valid: Duration,
     /// As which account of this machine whoever joins acts, where root starts the node
     #[arg(long = "as", value_name = "ACCOUNT")]
@@ -296,7 +296,39 @@ fn list(screen: &Screen) -> Run<Facts> {
             said.map_err(|error| Trouble::store(wanted, error))?;
         }
     }
+    for (key, since) in home.old_keys_since().map_err(trust)? {
+        let said = tell_old(screen, key, since, &peers);
+        said.map_err(|error| Trouble::store(wanted, error))?;
+    }
     Ok(Facts::from_iter([("peers".to_owned(), peers.len().into())]))
+}
+
+/// Shows a key of ours that was replaced and still counts, and for whom.
+fn tell_old(
+    screen: &Screen,
+    key: Fingerprint,
+    since: SystemTime,
+    peers: &[Peer],
+) -> Result<(), Error> {
+    let known_by = peers.iter().filter(|peer| peer.knows == Some(key));
+    let known_by: Vec<&str> = known_by.map(|peer| &*peer.name).collect();
+    let since = since.duration_since(UNIX_EPOCH).unwrap_or_default();
+    if screen.json() {
+        return screen.object(&json!({
+            "event": "old_key",
+            "key": key.to_string(),
+            "replaced": units::instant(since),
+            "known_by": known_by,
+        }));
+    }
+    let of_whom = match &*known_by {
+        [] => "no peer, but an invite tells it".to_owned(),
+        names => names.join(" "),
+    };
+    screen.line(format!(
+        "our old key {key}, replaced {}, still counts: {of_whom} (godwit peers rotate --forget-old ends that)",
+        units::minute(since)
+    ))
 }
 
 /// Shows a peer, and whether it knows our key.

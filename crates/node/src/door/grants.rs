@@ -70,7 +70,11 @@ impl Grants {
             true => {
                 let by = Arc::clone(&granted.by);
                 drop(grants);
-                door.access(&by)
+                // Whoever shows it came as nobody.
+                door.access(&by).map_err(|refusal| Refusal {
+                    stranger: false,
+                    ..refusal
+                })
             }
             false => Err(refused("another file was granted")),
         }

@@ -1,6 +1,6 @@
 //! Who joins by an invite, who leaves, and who has another key now.
 
-use super::{Door, Visitor, calls::read, reply::Reply, said};
+use super::{Door, Visitor, calls::read, reply::Reply, said, visitor::stranger};
 use godwit_trust::{Error, Peer, door::Fingerprint};
 use godwit_wire::door::call::{AskJoin, AskRekey, Line, Why};
 use hyper::body::Incoming;
@@ -27,7 +27,17 @@ pub(super) fn join(door: &Door, visitor: &Visitor, mut body: Incoming, reply: Re
         };
         let denied = |error: Error| {
             tracing::warn!(peer = %visitor.peer, name = peer.name, %error, "nobody joined");
-            said(Why::Denied, error.told())
+            let why = match error {
+                Error::NoInvite { .. } => Why::Denied,
+                // What they are to be called, or where they are: the invite is still good.
+                Error::BadRequest { .. }
+                | Error::NameTaken { .. }
+                | Error::OwnName { .. }
+                | Error::KeyTaken { .. }
+                | Error::OwnKey => Why::BadName,
+                _ => Why::Other,
+            };
+            said(why, error.told())
         };
         home.join(&asked.secret, &peer, SystemTime::now())
             .map_err(denied)?;
@@ -40,12 +50,11 @@ pub(super) fn join(door: &Door, visitor: &Visitor, mut body: Incoming, reply: Re
 
 /// Forgets whoever asks for that.
 pub(super) fn leave(door: &Door, visitor: &Visitor, _: Incoming, reply: Reply) {
-    let nobody = || said(Why::Denied, "who leaves must have joined".into());
     let left = || {
-        let home = door.shared.trust.home().ok_or_else(nobody)?;
-        let key = visitor.key.as_ref().ok_or_else(nobody)?;
+        let home = door.shared.trust.home().ok_or_else(stranger)?;
+        let key = visitor.key.as_ref().ok_or_else(stranger)?;
         let other = |error: Error| said(Why::Other, error.told());
-        let peer = home.peer_with(key).map_err(other)?.ok_or_else(nobody)?;
+        let peer = home.peer_with(key).map_err(other)?.ok_or_else(stranger)?;
         home.remove(&peer.name).map_err(other)?;
         door.relay.forget(key);
         tracing::info!(name = peer.name, %key, "left");
@@ -57,15 +66,17 @@ pub(super) fn leave(door: &Door, visitor: &Visitor, _: Incoming, reply: Reply) {
 /// Notes that a peer, which has proved one of its keys, has another one now. It says so again by that, to
 /// show that it has it.
 pub(super) fn rekey(door: &Door, visitor: &Visitor, mut body: Incoming, reply: Reply) {
-    let nobody = || said(Why::Denied, "whose key changes must have joined".into());
     let asked = read(&reply, &mut body);
     let noted = asked.and_then(|asked: AskRekey| {
-        let home = door.shared.trust.home().ok_or_else(nobody)?;
-        let shown = visitor.key.ok_or_else(nobody)?;
+        let home = door.shared.trust.home().ok_or_else(stranger)?;
+        let shown = visitor.key.ok_or_else(stranger)?;
         let wrong = |error: Error| said(Why::BadRequest, error.told());
         let next: Fingerprint = asked.key.parse().map_err(wrong)?;
         let other = |error: Error| said(Why::Other, error.told());
-        let peer = home.peer_with(&shown).map_err(other)?.ok_or_else(nobody)?;
+        let peer = home
+            .peer_with(&shown)
+            .map_err(other)?
+            .ok_or_else(stranger)?;
         home.has_shown(&peer.name, shown).map_err(other)?;
         if next != shown {
             home.expect_key(&peer.name, next).map_err(|error| {

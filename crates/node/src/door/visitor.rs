@@ -88,8 +88,6 @@ impl Door {
             asked: way.and_then(|way| way.asked(ssl)),
             judged: Mutex::default(),
         });
-        // Who comes is told to the log, whatever they ask.
-        let _ = self.access(&who);
         Visitor { peer, key, who }
     }
 
@@ -180,7 +178,15 @@ impl Door {
             }
         }
         let authorities = trust.authorities_if_any();
-        self.known(shown.vouched(&authorities).map_err(denied)?)
+        match shown.vouched(&authorities) {
+            Ok(who) => self.known(who),
+            // Who wants one of our own keys takes us for a peer.
+            Err(error) if who.asked.is_some() => {
+                tracing::info!(%key, %error, "somebody comes as a peer who is none");
+                Err(stranger())
+            }
+            Err(error) => Err(denied(error)),
+        }
     }
 
     /// Notes what a peer has shown that we did not know: its own new key, or that it knows ours.
@@ -272,6 +278,19 @@ impl Door {
             dir: self.shared.dir_of_anybody(),
             may_write: access == Access::Write || self.shared.asks_rights(),
         })
+    }
+}
+
+/// Says to somebody who comes as a peer that they are none.
+pub(super) fn stranger() -> Refusal {
+    Refusal {
+        stranger: true,
+        ..said(
+            Why::Denied,
+            "no node that has joined here has the key that was shown: who left, or was removed, joins again by \
+             another invite"
+                .into(),
+        )
     }
 }
 

@@ -105,6 +105,7 @@ fn is_of_file(error: &Error) -> bool {
             | Error::Canceled
             | Error::Unreachable { .. }
             | Error::Away { .. }
+            | Error::Stranger { .. }
             | Error::Trust { .. }
     )
 }

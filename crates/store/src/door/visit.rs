@@ -102,6 +102,10 @@ impl Visit {
                 .await
                 .map_err(|failed| match failed {
                     Failed::Io(cause) => lost(cause),
+                    Failed::Said(error) if error.is_no_tls() => Error::NotTls {
+                        host: at.clone(),
+                        what: format!("something else answers at {}", showing.at),
+                    },
                     Failed::Said(error) => wrong(error),
                     Failed::Elsewhere => Error::Away {
                         host: at.clone(),

@@ -321,6 +321,7 @@ pub(super) fn refused(host: &str, path: &Path, refusal: Refusal) -> Error {
         differs,
         missing,
         turn,
+        stranger,
     } = refusal;
     let (host, path) = (host.to_owned(), path.to_owned());
     match why {
@@ -329,6 +330,7 @@ pub(super) fn refused(host: &str, path: &Path, refusal: Refusal) -> Error {
         Why::IsDirectory => Error::IsDirectory { path },
         Why::NotDirectory => Error::NotDirectory { path },
         Why::NotEmpty => Error::NotEmpty { path },
+        Why::Denied if stranger => Error::Stranger { host },
         Why::Denied => Error::Denied { path, said },
         Why::NoSpace => Error::NoSpace { path, said },
         Why::BadName => Error::BadName { path, why: said },
@@ -394,7 +396,7 @@ pub fn refusal(error: &Error, said: String) -> Refusal {
         Error::IsDirectory { .. } => Why::IsDirectory,
         Error::NotDirectory { .. } => Why::NotDirectory,
         Error::NotEmpty { .. } => Why::NotEmpty,
-        Error::Denied { .. } => Why::Denied,
+        Error::Denied { .. } | Error::Stranger { .. } => Why::Denied,
         Error::NoSpace { .. } => Why::NoSpace,
         Error::BadName { .. } => Why::BadName,
         Error::Changed { .. } => Why::Changed,
@@ -433,6 +435,8 @@ pub fn refusal(error: &Error, said: String) -> Refusal {
         differs,
         missing,
         turn,
+        // Who is told of it is not who was meant.
+        stranger: false,
     }
 }
 

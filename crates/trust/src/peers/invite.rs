@@ -92,7 +92,10 @@ impl FromStr for Invite {
             addresses: addresses.split(',').map(Into::into).collect(),
             secret: secret.into(),
         };
-        super::check_whole(&invite.peer()).map_err(|error| wrong(&error.to_string()))?;
+        invite
+            .peer()
+            .check()
+            .map_err(|error| wrong(&error.to_string()))?;
         Ok(invite)
     }
 }
@@ -158,8 +161,9 @@ impl Waiting {
 }
 
 pub(super) fn no_invite() -> Error {
-    Error::BadRequest {
-        what: "the invite is not known here: it was used already, or is of another node".into(),
+    Error::NoInvite {
+        what: "the invite is none that this node gave out, or it was used already, or has expired"
+            .into(),
     }
 }
 

@@ -70,6 +70,24 @@ impl Home {
         Ok(keys)
     }
 
+    /// Returns what our older keys hash to that still count, each with when it was replaced.
+    pub fn old_keys_since(&self) -> Result<Vec<(Fingerprint, SystemTime)>> {
+        let (files, mut old) = (self.old_keys()?, Vec::new());
+        if files.is_empty() {
+            return Ok(old);
+        }
+        let newest = Fingerprint::of_credential(&self.key_or_new()?)?;
+        for file in files {
+            let key = Fingerprint::of_credential(&self.read_own(&file)?)?;
+            let written = fs::metadata(&file).and_then(|meta| meta.modified());
+            let since = written.map_err(|cause| Error::Io { path: file, cause })?;
+            if key != newest {
+                old.push((key, since));
+            }
+        }
+        Ok(old)
+    }
+
     /// Looks at what the keys are read from.
     pub fn keys_seen(&self) -> KeysSeen {
         let look = |name| {

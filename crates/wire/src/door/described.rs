@@ -58,6 +58,7 @@ fn refusal(why: Why) -> Refusal {
         differs: Some(Box::new(("this".into(), "that".into()))),
         missing: Some((7, Ranges(Extents::from(3..5)))),
         turn: Some(Box::new((1, 2, 3))),
+        stranger: true,
     }
 }
 
