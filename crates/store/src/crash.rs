@@ -1,33 +1,6 @@
-//! Places where a test lets the process die, as `kill -9` or a power cut would.
+//! Places where a test lets the process die, or cuts the power.
 
-/// Dies here if `GODWIT_CRASH` says so: `NAME` at once, `NAME:3` the third time.
-#[cfg(test)]
-pub(crate) fn point(name: &str) {
-    use std::sync::{
-        OnceLock,
-        atomic::{AtomicU64, Ordering},
-    };
-    static ASKED: OnceLock<Option<(String, AtomicU64)>> = OnceLock::new();
-    let asked = ASKED.get_or_init(|| {
-        let text = std::env::var("GODWIT_CRASH").ok()?;
-        let (name, times) = text.split_once(':').unwrap_or((&text, "1"));
-        Some((
-            name.to_owned(),
-            AtomicU64::new(times.parse().expect("a number")),
-        ))
-    });
-    if let Some((asked, left)) = asked
-        && asked == name
-        && left.fetch_sub(1, Ordering::Relaxed) == 1
-    {
-        godwit_sys::die();
-    }
-}
-
-/// Only tests die on purpose.
-#[cfg(not(test))]
-#[inline(always)]
-pub(crate) fn point(_: &str) {}
+pub(crate) use godwit_sys::crash::point;
 
 /// Waits until what was written to a file survives a power cut. In tests it is also laid aside
 /// where `GODWIT_DISK` says, so that the power can be cut there.

@@ -1,6 +1,6 @@
 //! This process and the machine it runs on.
 
-use rustix::process::{Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::{io, sync::OnceLock};
 
 /// Raises the limit of open files as far as this user may, and returns it.
@@ -41,13 +41,6 @@ fn random_id() -> [u8; 16] {
     id[..8].copy_from_slice(&half());
     id[8..].copy_from_slice(&half());
     id
-}
-
-/// Ends this process at once, as `kill -9` does: no destructor runs.
-pub fn die() -> ! {
-    let _ = kill_process(rustix::process::getpid(), Signal::KILL);
-    // The signal comes before the call returns; this satisfies the type.
-    std::process::abort()
 }
 
 /// Returns the number of the account this process acts for.

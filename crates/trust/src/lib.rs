@@ -11,7 +11,6 @@ mod authorities;
 mod channel;
 mod cluster;
 mod context;
-mod crash;
 mod credential;
 mod der;
 mod discover;

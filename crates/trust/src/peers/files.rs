@@ -1,7 +1,8 @@
 //! Files of a home: each whole or not there, read and written by their owner alone.
 
 use super::{Home, Peer, read_peer};
-use crate::{Error, Result, crash};
+use crate::{Error, Result};
+use godwit_sys::crash;
 use std::{
     fs::{self, File, TryLockError},
     io::{self, Write},
