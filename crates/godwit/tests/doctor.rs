@@ -75,10 +75,7 @@ fn doctor(machine: &Machine<'_>, url: &str) -> Found {
 #[test]
 fn all_is_well_with_each_kind_of_url() {
     let (scratch, lab) = (Scratch::new(), Lab::new());
-    scratch.file("data/f", 10);
-    let (mut node, laptop) = (Machine::new(&scratch, "a"), Machine::new(&scratch, "b"));
-    node.serve("lab", &scratch.join("data"));
-    laptop.well(&["join", &node.invite(), "--name", "laptop"]);
+    let (node, laptop) = Machine::lab_and_laptop(&scratch);
     doctor(&laptop, "godwit://lab/f").all_is_well();
     doctor(&laptop, scratch.join("data").to_str().unwrap()).all_is_well();
     Found::by(node.command(&["--json", "doctor"])).all_is_well();
@@ -97,9 +94,7 @@ fn all_is_well_with_each_kind_of_url() {
 #[test]
 fn a_node_that_does_not_run_is_said_to() {
     let scratch = Scratch::new();
-    scratch.file("data/f", 10);
-    let mut node = Machine::new(&scratch, "a");
-    node.serve("lab", &scratch.join("data"));
+    let mut node = Machine::lab(&scratch);
     node.kill();
     let found = Found::by(node.command(&["--json", "doctor"]));
     assert_eq!(found.first("port").1, "start the node: godwit node");
@@ -112,10 +107,7 @@ fn a_node_that_does_not_run_is_said_to() {
 #[test]
 fn names_ports_and_places_that_are_not_there_are_told_apart() {
     let scratch = Scratch::new();
-    scratch.file("data/f", 10);
-    let (mut node, laptop) = (Machine::new(&scratch, "a"), Machine::new(&scratch, "b"));
-    node.serve("lab", &scratch.join("data"));
-    laptop.well(&["join", &node.invite(), "--name", "laptop"]);
+    let (node, laptop) = Machine::lab_and_laptop(&scratch);
     doctor(&laptop, "https://no-such-host.invalid/").first("name");
     let closed = TcpListener::bind("127.0.0.1:0")
         .unwrap()
@@ -242,11 +234,9 @@ fn a_clock_that_is_wrong_is_named_before_what_comes_of_it() {
 #[test]
 fn https_without_an_authority_says_what_to_do() {
     let scratch = Scratch::new();
-    scratch.file("data/f", 10);
-    let (mut node, laptop) = (Machine::new(&scratch, "a"), Machine::new(&scratch, "b"));
-    let at = node.serve("lab", &scratch.join("data"));
+    let (node, laptop) = (Machine::lab(&scratch), Machine::new(&scratch, "b"));
     let empty = scratch.dir("none");
-    let mut asked = laptop.command(&["--json", "doctor", &format!("https://{at}/")]);
+    let mut asked = laptop.command(&["--json", "doctor", &format!("https://{}/", node.at)]);
     asked
         .env("SSL_CERT_DIR", &empty)
         .env("X509_CERT_DIR", &empty);

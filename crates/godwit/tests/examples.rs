@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Node, Said, Scratch, godwit};
+use common::{Node, Said, Scratch, as_prepared, godwit};
 use std::{
     path::Path,
     process::{Command, Stdio},
@@ -146,14 +146,8 @@ impl Place {
 fn shell(text: &str) -> Command {
     let binary = Path::new(env!("CARGO_BIN_EXE_godwit"));
     let path = std::env::var("PATH").unwrap();
-    let mut command = Command::new("timeout");
+    let mut command = as_prepared(Command::new("timeout"), &godwit());
     command.args(["60", "bash", "-c", text]);
-    for (name, value) in godwit().get_envs() {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
     command.env(
         "PATH",
         format!("{}:{path}", binary.parent().unwrap().display()),

@@ -4,7 +4,19 @@
 
 mod common;
 
-use common::{Scratch, machine::Machine};
+use common::{Machine, Scratch};
+
+/// A node with a file, one without, and a laptop that has joined both.
+fn both_and_laptop(scratch: &Scratch) -> [Machine<'_>; 3] {
+    let [mut from, mut to, laptop] =
+        ["from", "to", "laptop"].map(|name| Machine::new(scratch, name));
+    scratch.file("from.data/f", 3_000_000);
+    for (node, name) in [(&mut from, "from"), (&mut to, "to")] {
+        node.serve(name, &scratch.dir(format!("{name}.data")));
+        node.joined_by(&laptop, "laptop");
+    }
+    [from, to, laptop]
+}
 
 /// What is between two texts, behind the first.
 fn between<'a>(text: &'a str, from: &str, to: &str) -> Option<&'a str> {
@@ -15,16 +27,7 @@ fn between<'a>(text: &'a str, from: &str, to: &str) -> Option<&'a str> {
 #[test]
 fn one_id_finds_a_copy_in_the_logs_of_both_nodes() {
     let scratch = Scratch::new();
-    let (mut from, mut to) = (
-        Machine::new(&scratch, "from", None),
-        Machine::new(&scratch, "to", None),
-    );
-    let laptop = Machine::new(&scratch, "laptop", None);
-    scratch.file("from/data/f", 3_000_000);
-    from.serve(&[]);
-    to.serve(&[]);
-    from.invite(&laptop);
-    to.invite(&laptop);
+    let [from, to, laptop] = both_and_laptop(&scratch);
     let copied = laptop.says(&["-vv", "cp", "godwit://from/f", "godwit://to/f"]);
     let log = String::from_utf8_lossy(&copied.stderr).into_owned();
     assert!(copied.status.success(), "{log}");
@@ -61,18 +64,12 @@ fn one_id_finds_a_copy_in_the_logs_of_both_nodes() {
 #[test]
 fn an_error_says_by_which_id_the_logs_tell_of_it() {
     let scratch = Scratch::new();
-    let (mut from, mut to) = (
-        Machine::new(&scratch, "from", None),
-        Machine::new(&scratch, "to", None),
-    );
-    let laptop = Machine::new(&scratch, "laptop", None);
-    scratch.file("from/data/f", 3_000_000);
-    from.serve(&[]);
+    let [from, mut to, laptop] = both_and_laptop(&scratch);
     let rules = "[[rule]]\nwho = \"anyone\"\nmay = [\"read\", \"list\"]\n";
-    std::fs::write(scratch.join(RIGHTS), rules).unwrap();
-    to.serve(&["--rights", RIGHTS]);
-    from.invite(&laptop);
-    to.invite(&laptop);
+    let file = scratch.join("rights");
+    std::fs::write(&file, rules).unwrap();
+    to.kill();
+    to.start(&[("GODWIT_NODE_RIGHTS", file.to_str().unwrap())]);
     let failed = laptop.says(&["cp", "--json", "godwit://from/f", "godwit://to/f"]);
     assert!(!failed.status.success());
     let out = String::from_utf8_lossy(&failed.stdout).into_owned();
@@ -95,5 +92,3 @@ fn an_error_says_by_which_id_the_logs_tell_of_it() {
     let failed = laptop.says(&["cp", "nowhere", "here"]);
     assert!(!String::from_utf8_lossy(&failed.stderr).contains("request:"));
 }
-
-const RIGHTS: &str = "rights";

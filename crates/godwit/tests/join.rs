@@ -40,10 +40,8 @@ fn files_move_after_one_line_on_each_side() {
 #[test]
 fn an_invite_is_good_once_and_a_key_that_is_another_is_nobodys() {
     let scratch = Scratch::new();
-    scratch.file("data/f", 10);
-    let mut lab = Machine::new(&scratch, "a");
+    let lab = Machine::lab(&scratch);
     let (laptop, other) = (Machine::new(&scratch, "b"), Machine::new(&scratch, "c"));
-    let at = lab.serve("lab", &scratch.join("data"));
     let invite = lab.invite();
     // Somebody stands in between: another key than the invite says.
     let (head, tail) = invite.rsplit_once('/').unwrap();
@@ -57,17 +55,14 @@ fn an_invite_is_good_once_and_a_key_that_is_another_is_nobodys() {
     let why = String::from_utf8_lossy(&again.stderr).into_owned();
     assert!(why.contains("it was used already"), "{why}");
     // Who did not join may do nothing, though they know where the door is.
-    let stranger = other.says(&["ls", &format!("godwit://{at}/")]);
+    let stranger = other.says(&["ls", &format!("godwit://{}/", lab.at)]);
     assert_eq!(stranger.status.code(), Some(13), "{stranger:?}");
 }
 
 #[test]
 fn who_left_is_a_stranger() {
     let scratch = Scratch::new();
-    scratch.file("data/f", 10);
-    let (mut lab, laptop) = (Machine::new(&scratch, "a"), Machine::new(&scratch, "b"));
-    lab.serve("lab", &scratch.join("data"));
-    laptop.well(&["join", &lab.invite(), "--name", "laptop"]);
+    let (lab, laptop) = Machine::lab_and_laptop(&scratch);
     let known = scratch.join("b/.local/state/godwit/peers/lab.toml");
     let kept = fs::read(&known).unwrap();
     laptop.well(&["leave", "lab"]);
@@ -82,9 +77,7 @@ fn who_left_is_a_stranger() {
 #[test]
 fn of_many_who_say_one_invite_at_once_one_joins() {
     let scratch = Scratch::new();
-    scratch.file("data/f", 10);
-    let mut lab = Machine::new(&scratch, "a");
-    lab.serve("lab", &scratch.join("data"));
+    let lab = Machine::lab(&scratch);
     let invite = lab.invite();
     let names: Vec<String> = (0..6).map(|n| format!("laptop{n}")).collect();
     let machines: Vec<_> = names
@@ -127,9 +120,7 @@ fn of_many_who_say_one_invite_at_once_one_joins() {
 #[test]
 fn an_invite_that_has_expired_is_refused_and_its_file_goes() {
     let scratch = Scratch::new();
-    scratch.file("data/f", 10);
-    let (mut lab, laptop) = (Machine::new(&scratch, "a"), Machine::new(&scratch, "b"));
-    lab.serve("lab", &scratch.join("data"));
+    let (lab, laptop) = (Machine::lab(&scratch), Machine::new(&scratch, "b"));
     let invite = lab.invite();
     let waiting = fs::read_dir(lab.state().join("invites"))
         .unwrap()
@@ -196,15 +187,12 @@ fn the_secret_is_told_to_nobody_who_has_another_key() {
         return;
     }
     let scratch = Scratch::new();
-    scratch.file("data/f", 10);
-    let mut lab = Machine::new(&scratch, "a");
-    let laptop = Machine::new(&scratch, "b");
-    let at = lab.serve("lab", &scratch.join("data"));
+    let (lab, laptop) = (Machine::lab(&scratch), Machine::new(&scratch, "b"));
     let invite = lab.invite();
     let secret = invite.rsplit('/').next().unwrap().to_owned();
     // The way to the lab leads to somebody else.
     let evil = Evil::begin(&scratch);
-    let (code, why) = laptop.refused(&["join", &invite.replace(&at, &evil.at)]);
+    let (code, why) = laptop.refused(&["join", &invite.replace(&lab.at, &evil.at)]);
     assert_eq!(code, 13, "{why}");
     assert!(
         why.contains(&format!("not whoever has the key {}", lab.key())),
@@ -224,13 +212,11 @@ fn the_secret_is_told_to_nobody_who_has_another_key() {
 #[test]
 fn the_way_to_another_node_is_no_way_to_this_one() {
     let scratch = Scratch::new();
-    scratch.file("data/f", 10);
-    let (mut lab, mut other) = (Machine::new(&scratch, "a"), Machine::new(&scratch, "e"));
-    let laptop = Machine::new(&scratch, "b");
-    let at = lab.serve("lab", &scratch.join("data"));
+    let (lab, laptop) = (Machine::lab(&scratch), Machine::new(&scratch, "b"));
+    let mut other = Machine::new(&scratch, "e");
     let there = other.serve("lab", &scratch.join("data"));
     let invite = lab.invite();
-    let (code, why) = laptop.refused(&["join", &invite.replace(&at, &there)]);
+    let (code, why) = laptop.refused(&["join", &invite.replace(&lab.at, &there)]);
     assert_eq!(code, 5, "{why}");
     assert!(why.contains("it has another key now"), "{why}");
     // It was not used up.
@@ -290,9 +276,7 @@ fn an_invite_that_was_typed_wrong_says_which_part() {
 #[test]
 fn a_secret_is_in_no_log_and_in_no_list_of_processes() {
     let scratch = Scratch::new();
-    scratch.file("data/f", 10);
-    let (mut lab, laptop) = (Machine::new(&scratch, "a"), Machine::new(&scratch, "b"));
-    lab.serve("lab", &scratch.join("data"));
+    let (lab, laptop) = (Machine::lab(&scratch), Machine::new(&scratch, "b"));
     let invite = lab.invite();
     let secret = invite.rsplit('/').next().unwrap().to_owned();
     let mut join = laptop.command(&["-v", "-v", "-v", "join", "-"]);
@@ -312,12 +296,9 @@ fn a_secret_is_in_no_log_and_in_no_list_of_processes() {
 #[test]
 fn what_is_in_the_way_here_does_not_use_an_invite_up() {
     let scratch = Scratch::new();
-    scratch.file("data/f", 10);
-    let (mut lab, mut other) = (Machine::new(&scratch, "a"), Machine::new(&scratch, "o"));
-    let laptop = Machine::new(&scratch, "b");
-    lab.serve("lab", &scratch.join("data"));
+    let (lab, laptop) = Machine::lab_and_laptop(&scratch);
+    let mut other = Machine::new(&scratch, "o");
     other.serve("lab", &scratch.join("data"));
-    laptop.well(&["join", &lab.invite(), "--name", "laptop"]);
     // Another node of the same name.
     let invite = other.invite();
     let (code, why) = laptop.refused(&["join", &invite, "--name", "laptop"]);
@@ -347,10 +328,7 @@ fn what_is_in_the_way_here_does_not_use_an_invite_up() {
 #[test]
 fn files_that_are_damaged_or_open_to_others_are_named() {
     let scratch = Scratch::new();
-    scratch.file("data/f", 10);
-    let (mut lab, laptop) = (Machine::new(&scratch, "a"), Machine::new(&scratch, "b"));
-    lab.serve("lab", &scratch.join("data"));
-    laptop.well(&["join", &lab.invite(), "--name", "laptop"]);
+    let (_lab, laptop) = Machine::lab_and_laptop(&scratch);
     let peer = laptop.state().join("peers/lab.toml");
     let kept = fs::read_to_string(&peer).unwrap();
     fs::write(&peer, kept.replace("key = ", "kye = ")).unwrap();

@@ -4,10 +4,8 @@
 
 mod common;
 
-use common::{Scratch, machine::Machine, skip};
+use common::{Machine, Scratch, assert_same, assert_same_tree, skip};
 use std::{
-    collections::BTreeMap,
-    fs,
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -35,34 +33,13 @@ fn older() -> Option<PathBuf> {
     Some(String::from_utf8(built.stdout).unwrap().trim().into())
 }
 
-/// All files below a directory.
-fn tree(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut found = BTreeMap::new();
-    let mut left = vec![directory.to_owned()];
-    while let Some(next) = left.pop() {
-        for entry in fs::read_dir(next).unwrap() {
-            let path = entry.unwrap().path();
-            match path.is_dir() {
-                true => left.push(path),
-                false => {
-                    let name = path.strip_prefix(directory).unwrap().to_owned();
-                    drop(found.insert(name, fs::read(path).unwrap()));
-                }
-            }
-        }
-    }
-    found
-}
-
 /// What a client does with a node of another version.
 fn they_get_on(scratch: &Scratch, node: Option<&Path>, client: Option<&Path>) {
-    let (mut lab, laptop) = (
-        Machine::new(scratch, "lab", node),
-        Machine::new(scratch, "laptop", client),
-    );
-    let data = lab.file("data");
-    lab.serve(&[]);
-    lab.invite(&laptop);
+    let mut lab = Machine::new(scratch, "lab").with_program(node);
+    let laptop = Machine::new(scratch, "laptop").with_program(client);
+    let data = scratch.dir("data");
+    lab.serve("lab", &data);
+    lab.joined_by(&laptop, "laptop");
     let ours = scratch.dir("ours");
     scratch.file("ours/small", 1000);
     for nth in 0..500 {
@@ -71,13 +48,13 @@ fn they_get_on(scratch: &Scratch, node: Option<&Path>, client: Option<&Path>) {
     scratch.file("ours/large", LARGE);
     let (there, back) = ("godwit://lab/there", scratch.join("back"));
     laptop.well(&["cp", "-r", ours.to_str().unwrap(), there]);
-    assert_eq!(tree(&data.join("there")), tree(&ours));
+    assert_same_tree(&data.join("there"), &ours);
     laptop.well(&["cp", "-r", there, back.to_str().unwrap()]);
-    assert_eq!(tree(&back), tree(&ours));
+    assert_same_tree(&back, &ours);
     assert!(laptop.well(&["ls", there]).contains("large"));
     let stat = laptop.well(&["stat", "--json", "godwit://lab/there/large"]);
     assert!(stat.contains(&LARGE.to_string()), "{stat}");
-    they_resume(&lab, &laptop, &ours.join("large"));
+    they_resume(&laptop, &ours.join("large"), &data.join("again"));
     laptop.well(&["rm", "-r", there]);
     assert!(!data.join("there").exists());
     let missing = laptop.says(&["cp", "godwit://lab/there", "nowhere"]);
@@ -85,7 +62,7 @@ fn they_get_on(scratch: &Scratch, node: Option<&Path>, client: Option<&Path>) {
 }
 
 /// A client that is killed goes on where it was.
-fn they_resume(lab: &Machine<'_>, laptop: &Machine<'_>, large: &Path) {
+fn they_resume(laptop: &Machine<'_>, large: &Path, again: &Path) {
     let words = [
         "cp",
         "--json",
@@ -108,15 +85,11 @@ fn they_resume(lab: &Machine<'_>, laptop: &Machine<'_>, large: &Path) {
     }
     let _ = child.kill();
     let _ = child.wait();
-    let summary = laptop.well(&words);
-    let summary: serde_json::Value = serde_json::from_str(summary.lines().last().unwrap()).unwrap();
+    let summary = laptop.summary(&words);
     // If it was done before it was killed, there was nothing to go on with.
     eprintln!("resumed {} of {LARGE} bytes", summary["resumed_bytes"]);
     assert_eq!(summary["status"], "ok");
-    assert_eq!(
-        fs::read(lab.file("data/again")).unwrap(),
-        fs::read(large).unwrap()
-    );
+    assert_same(again, large);
 }
 
 #[test]
@@ -142,21 +115,16 @@ fn nodes_of_both_draw_from_each_other() {
         (None, older, older),
     ] {
         let scratch = Scratch::new();
-        let (mut source, mut target) = (
-            Machine::new(&scratch, "source", from),
-            Machine::new(&scratch, "target", to),
-        );
-        let laptop = Machine::new(&scratch, "laptop", client);
-        scratch.file("source/data/f", LARGE);
-        source.serve(&[]);
-        target.serve(&[]);
-        source.invite(&laptop);
-        target.invite(&laptop);
+        let mut source = Machine::new(&scratch, "source").with_program(from);
+        let mut target = Machine::new(&scratch, "target").with_program(to);
+        let laptop = Machine::new(&scratch, "laptop").with_program(client);
+        let file = scratch.file("source.data/f", LARGE);
+        for (node, name) in [(&mut source, "source"), (&mut target, "target")] {
+            node.serve(name, &scratch.dir(format!("{name}.data")));
+            node.joined_by(&laptop, "laptop");
+        }
         laptop.well(&["cp", "godwit://source/f", "godwit://target/g"]);
-        assert_eq!(
-            fs::read(target.file("data/g")).unwrap(),
-            fs::read(source.file("data/f")).unwrap()
-        );
+        assert_same(&scratch.join("target.data/g"), &file);
         // It did not go through us.
         assert!(source.log().contains("v1/grant"), "{}", source.log());
     }

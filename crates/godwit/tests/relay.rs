@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Node, Scratch, assert_same, assert_same_tree, godwit, have, skip};
+use common::{Machine, Scratch, assert_same, assert_same_tree, have, skip};
 use serde_json::Value;
 use std::{
     fs,
@@ -13,97 +13,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-
-/// One machine: a home of its own, perhaps a network of its own, and perhaps a node.
-struct Machine<'a> {
-    scratch: &'a Scratch,
-    home: PathBuf,
-    net: Option<String>,
-    node: Option<Node>,
-}
-
-impl<'a> Machine<'a> {
-    fn new(scratch: &'a Scratch, name: &str) -> Self {
-        Self {
-            scratch,
-            home: scratch.dir(name),
-            net: None,
-            node: None,
-        }
-    }
-
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = match &self.net {
-            None => godwit(),
-            Some(net) => within(net, &godwit()),
-        };
-        command.args(words).current_dir(self.scratch.path());
-        command.env("HOME", &self.home);
-        command
-    }
-
-    fn says(&self, words: &[&str]) -> Output {
-        self.command(words).output().unwrap()
-    }
-
-    fn well(&self, words: &[&str]) -> String {
-        let said = self.says(words);
-        assert!(said.status.success(), "{words:?}: {said:?}");
-        String::from_utf8(said.stdout).unwrap()
-    }
-
-    /// What is told at the end, as JSON.
-    fn summary(&self, words: &[&str]) -> Value {
-        last(&self.well(words))
-    }
-
-    fn serve(&mut self, export: &Path) {
-        let command = self.command(&["node", "--ftp", "127.0.0.1:0", "--json"]);
-        self.node = Some(Node::spawn(command, export));
-    }
-
-    /// Makes a node of this machine that others reach at that port.
-    fn opens(&mut self, name: &str, port: u16) -> PathBuf {
-        let (export, at) = (self.scratch.dir(format!("{name}.files")), here(port));
-        let words = ["init", name, "--https", &at, "--export"];
-        self.well(&[&words[..], &[export.to_str().unwrap()]].concat());
-        self.serve(&export);
-        export
-    }
-
-    fn invite(&self) -> String {
-        self.well(&["-q", "peers", "invite"]).trim().to_owned()
-    }
-}
-
-/// The same command in a namespace.
-fn within(net: &str, command: &Command) -> Command {
-    let mut inside = Command::new("ip");
-    inside
-        .args(["netns", "exec", net])
-        .arg(command.get_program());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => inside.env(name, value),
-            None => inside.env_remove(name),
-        };
-    }
-    inside
-}
-
-fn here(port: u16) -> String {
-    format!("127.0.0.1:{port}")
-}
-
-fn last(lines: &str) -> Value {
-    serde_json::from_str(lines.lines().last().unwrap()).unwrap()
-}
-
-/// A port that nothing listens at; it must be the same after a restart.
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
-}
 
 fn until(what: &str, mut so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -119,16 +28,14 @@ struct Scene<'a> {
     hidden: Machine<'a>,
     visitor: Machine<'a>,
     files: PathBuf,
-    port: u16,
 }
 
 impl<'a> Scene<'a> {
     fn new(scratch: &'a Scratch) -> Self {
         let [mut relay, mut hidden, visitor] =
             ["relay", "hidden", "visitor"].map(|name| Machine::new(scratch, name));
-        let port = free_port();
-        relay.opens("hub", port);
-        hidden.well(&["join", &relay.invite(), "--name", "laptop"]);
+        relay.serve("hub", &scratch.dir("hub.files"));
+        relay.joined_by(&hidden, "laptop");
         let files = scratch.dir("laptop.files");
         let export = files.to_str().unwrap();
         let words = [
@@ -136,8 +43,8 @@ impl<'a> Scene<'a> {
         ];
         let said = hidden.well(&words);
         let invited: Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();
-        assert_eq!(invited["addresses"], serde_json::json!([here(port)]));
-        hidden.serve(&files);
+        assert_eq!(invited["addresses"], serde_json::json!([relay.at]));
+        hidden.start(&[]);
         let invite = invited["invite"].as_str().unwrap();
         until("being reached", || {
             visitor
@@ -150,7 +57,6 @@ impl<'a> Scene<'a> {
             hidden,
             visitor,
             files,
-            port,
         }
     }
 }
@@ -178,10 +84,9 @@ fn files_move_both_ways_and_to_third_parties() {
     );
     // Straight from the hidden one to another, which is told where it is.
     let mut open = Machine::new(&scratch, "open");
-    let export = open.opens("open", free_port());
-    scene
-        .visitor
-        .well(&["join", &open.invite(), "--name", "visitor"]);
+    let export = scratch.dir("open.files");
+    open.serve("open", &export);
+    open.joined_by(&scene.visitor, "visitor");
     let words = ["cp", "--json", "godwit://laptop/f", "godwit://open/g"];
     let across = scene.visitor.summary(&words);
     assert_eq!(across["verified"], "verified blake3", "{across}");
@@ -194,17 +99,13 @@ fn files_move_both_ways_and_to_third_parties() {
     // Nothing of it lies where it went through.
     assert_eq!(fs::read_dir(scratch.join("hub.files")).unwrap().count(), 0);
     // Whoever is asked for and is away is told by name, and found when it is back.
-    drop(scene.hidden.node.take());
+    scene.hidden.kill();
     let said = scene.visitor.says(&["ls", "godwit://laptop/"]);
     let why = String::from_utf8_lossy(&said.stderr).into_owned();
     assert_eq!(said.status.code(), Some(5), "{why}");
-    let wanted = format!(
-        "laptop: not connected to {} at the moment",
-        here(scene.port)
-    );
+    let wanted = format!("laptop: not connected to {} at the moment", scene.relay.at);
     assert!(why.contains(&wanted), "{why}");
-    let files = scene.files.clone();
-    scene.hidden.serve(&files);
+    scene.hidden.start(&[]);
     let again = ["cp", "godwit://laptop/f", "again"];
     until("being back", || scene.visitor.says(&again).status.success());
     assert_same(&file, &scratch.join("again"));
@@ -222,7 +123,8 @@ fn spawned(mut command: Command) -> Child {
 fn ends(child: Child) -> Value {
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    last(&String::from_utf8_lossy(&output.stdout))
+    let said = String::from_utf8(output.stdout).unwrap();
+    serde_json::from_str(said.lines().last().unwrap()).unwrap()
 }
 
 /// Returns how many bytes of an unfinished file have their place on the disk.
@@ -267,18 +169,16 @@ fn goes_on(happens: impl Fn(&mut Scene<'_>)) {
 #[test]
 fn a_relay_that_was_killed_and_comes_back_goes_on() {
     goes_on(|scene| {
-        scene.relay.node.as_mut().unwrap().kill();
-        let export = scene.relay.scratch.join("hub.files");
-        scene.relay.serve(&export);
+        scene.relay.kill();
+        scene.relay.start(&[]);
     });
 }
 
 #[test]
 fn a_hidden_node_that_was_killed_and_comes_back_goes_on() {
     goes_on(|scene| {
-        scene.hidden.node.as_mut().unwrap().kill();
-        let export = scene.files.clone();
-        scene.hidden.serve(&export);
+        scene.hidden.kill();
+        scene.hidden.start(&[]);
     });
 }
 
@@ -435,10 +335,7 @@ fn one_port_of_one_machine_is_enough_for_all() {
         return;
     };
     let scratch = Scratch::new();
-    let machine = |name: &str| Machine {
-        net: Some(nets.of(name)),
-        ..Machine::new(&scratch, name)
-    };
+    let machine = |name: &str| Machine::new(&scratch, name).within(nets.of(name));
     let (mut hub, mut b, mut c, v) = (machine("hub"), machine("b"), machine("c"), machine("v"));
     let export = scratch.dir("hub.files");
     let words = [
@@ -452,9 +349,9 @@ fn one_port_of_one_machine_is_enough_for_all() {
     hub.well(&words);
     // It listens at more ports than can be reached.
     let node = ["node", "--ftp", "127.0.0.1:0,10.88.0.1:2811", "--json"];
-    hub.node = Some(Node::spawn(hub.command(&node), &export));
+    hub.start_saying(&node, &[]);
     for (hidden, name) in [(&mut b, "b"), (&mut c, "c")] {
-        hidden.well(&["join", &hub.invite(), "--name", name]);
+        hub.joined_by(hidden, name);
         let export = scratch.dir(format!("{name}.files"));
         let words = [
             "init",
@@ -466,7 +363,7 @@ fn one_port_of_one_machine_is_enough_for_all() {
         ];
         hidden.well(&words);
         let node = ["node", "--ftp", "127.0.0.1:0,0.0.0.0:2811", "--json"];
-        hidden.node = Some(Node::spawn(hidden.command(&node), &export));
+        hidden.start_saying(&node, &[]);
         let invite = hidden.invite();
         until("being reached", || {
             v.says(&["join", &invite, "--name", "v"]).status.success()
@@ -502,7 +399,7 @@ fn one_port_of_one_machine_is_enough_for_all() {
     assert_same(&file, &scratch.join("back"));
     assert!(v.well(&["ls", "godwit://c/"]).contains('g'));
     // All that a client does, with many files, at a node that is reached straight and at one that is not.
-    v.well(&["join", &hub.invite(), "--name", "v"]);
+    hub.joined_by(&v, "v");
     for nth in 0..300 {
         scratch.file(format!("tree/{}/{nth}", nth % 7), nth * 37);
     }

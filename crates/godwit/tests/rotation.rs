@@ -4,12 +4,11 @@
 mod common;
 
 use common::{Machine, Scratch};
-use godwit_trust::{Peer, door::Fingerprint};
+use godwit_trust::door::Fingerprint;
 use serde_json::Value;
-use std::{
-    fs,
-    time::{Duration, Instant},
-};
+use std::{fs, time::Duration};
+
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Returns what `peers --json`, or another list of them, says of a peer.
 fn of_peer(said: &str, name: &str) -> Value {
@@ -23,8 +22,12 @@ fn knows_key_of(machine: &Machine<'_>, name: &str) -> bool {
     of_peer(&said, name)["knows_our_key"].as_bool().unwrap()
 }
 
-fn pinned(machine: &Machine<'_>, name: &str) -> Peer {
-    machine.knows().peer(name).unwrap().unwrap()
+/// Another node, which has joined the lab and is reached by it.
+fn desk<'a>(scratch: &'a Scratch, lab: &Machine<'_>) -> Machine<'a> {
+    let mut desk = Machine::new(scratch, "d");
+    let at = desk.serve("desk", &scratch.dir("desk"));
+    desk.well(&["join", &lab.invite(), "--name", "desk", "--address", &at]);
+    desk
 }
 
 fn old_keys(machine: &Machine<'_>) -> usize {
@@ -34,30 +37,22 @@ fn old_keys(machine: &Machine<'_>) -> usize {
 #[test]
 fn peers_learn_another_key_when_they_are_visited_and_when_they_come() {
     let scratch = Scratch::new();
-    scratch.file("data/f", 1000);
     scratch.file("desk/g", 1000);
-    let (mut lab, mut desk, laptop) = (
-        Machine::new(&scratch, "a"),
-        Machine::new(&scratch, "b"),
-        Machine::new(&scratch, "c"),
-    );
-    lab.serve("lab", &scratch.join("data"));
-    let at = desk.serve("desk", &scratch.join("desk"));
-    desk.well(&["join", &lab.invite(), "--name", "desk", "--address", &at]);
-    laptop.well(&["join", &lab.invite(), "--name", "laptop"]);
+    let (lab, laptop) = Machine::lab_and_laptop(&scratch);
+    let desk = desk(&scratch, &lab);
     let before = lab.key();
     let said = lab.well(&["peers", "rotate", "--json"]);
     assert_ne!(lab.key(), before);
     assert_eq!(of_peer(&said, "desk")["knows_our_key"], true, "{said}");
     assert_eq!(of_peer(&said, "laptop")["knows_our_key"], false, "{said}");
-    let known = pinned(&desk, "lab");
+    let known = desk.pinned("lab");
     assert_eq!((known.key, known.next), (lab.key(), None));
     assert_eq!(old_keys(&lab), 1);
     // It hears of the new key by the old one, and then comes by that.
     laptop.well(&["ls", "godwit://lab/"]);
-    assert_eq!(pinned(&laptop, "lab").next, Some(lab.key()));
+    assert_eq!(laptop.pinned("lab").next, Some(lab.key()));
     laptop.well(&["ls", "godwit://lab/"]);
-    assert_eq!(pinned(&laptop, "lab").key, lab.key());
+    assert_eq!(laptop.pinned("lab").key, lab.key());
     assert!(knows_key_of(&lab, "laptop"));
     assert_eq!(old_keys(&lab), 0);
     for machine in [&laptop, &desk] {
@@ -67,18 +62,15 @@ fn peers_learn_another_key_when_they_are_visited_and_when_they_come() {
     // A visitor's key is replaced the same way.
     let said = laptop.well(&["peers", "rotate", "--json"]);
     assert_eq!(of_peer(&said, "lab")["knows_our_key"], true, "{said}");
-    assert_eq!(pinned(&lab, "laptop").key, laptop.key());
+    assert_eq!(lab.pinned("laptop").key, laptop.key());
     laptop.well(&["ls", "godwit://lab/"]);
 }
 
 #[test]
 fn who_was_away_is_told_by_the_next_visit() {
     let scratch = Scratch::new();
-    scratch.file("data/f", 1000);
-    let (mut lab, mut desk) = (Machine::new(&scratch, "a"), Machine::new(&scratch, "b"));
-    lab.serve("lab", &scratch.join("data"));
-    let at = desk.serve("desk", &scratch.join("data"));
-    desk.well(&["join", &lab.invite(), "--name", "desk", "--address", &at]);
+    let lab = Machine::lab(&scratch);
+    let mut desk = desk(&scratch, &lab);
     desk.kill();
     let said = lab.well(&["peers", "rotate", "--json"]);
     assert_eq!(of_peer(&said, "desk")["was_told"], false, "{said}");
@@ -86,19 +78,17 @@ fn who_was_away_is_told_by_the_next_visit() {
     lab.well(&["ls", "godwit://desk/"]);
     lab.well(&["ls", "godwit://desk/"]);
     assert!(knows_key_of(&lab, "desk"));
-    assert_eq!(pinned(&desk, "lab").key, lab.key());
+    assert_eq!(desk.pinned("lab").key, lab.key());
     assert_eq!(old_keys(&lab), 0);
     // The next rotation begins with all that.
     lab.well(&["peers", "rotate"]);
-    assert_eq!(pinned(&desk, "lab").key, lab.key());
+    assert_eq!(desk.pinned("lab").key, lab.key());
 }
 
 #[test]
 fn an_invite_of_before_is_good_after() {
     let scratch = Scratch::new();
-    scratch.file("data/f", 1000);
-    let (mut lab, laptop) = (Machine::new(&scratch, "a"), Machine::new(&scratch, "b"));
-    lab.serve("lab", &scratch.join("data"));
+    let (lab, laptop) = (Machine::lab(&scratch), Machine::new(&scratch, "b"));
     let invite = lab.invite();
     lab.well(&["peers", "rotate"]);
     assert_eq!(old_keys(&lab), 1);
@@ -106,26 +96,23 @@ fn an_invite_of_before_is_good_after() {
     for _ in 0..3 {
         laptop.well(&["ls", "godwit://lab/"]);
     }
-    assert_eq!(pinned(&laptop, "lab").key, lab.key());
+    assert_eq!(laptop.pinned("lab").key, lab.key());
     assert_eq!(old_keys(&lab), 0);
 }
 
 #[test]
 fn nobody_but_the_peer_itself_changes_its_key() {
     let scratch = Scratch::new();
-    scratch.file("data/f", 1000);
-    let mut lab = Machine::new(&scratch, "a");
-    let (laptop, stranger) = (Machine::new(&scratch, "b"), Machine::new(&scratch, "c"));
-    lab.serve("lab", &scratch.join("data"));
-    laptop.well(&["join", &lab.invite(), "--name", "laptop"]);
+    let (lab, laptop) = Machine::lab_and_laptop(&scratch);
+    let stranger = Machine::new(&scratch, "c");
     // Somebody who knows all but the key.
     stranger.knows().key_or_new().unwrap();
-    stranger.knows().add(&pinned(&laptop, "lab")).unwrap();
-    let before = pinned(&lab, "laptop");
+    stranger.knows().add(&laptop.pinned("lab")).unwrap();
+    let before = lab.pinned("laptop");
     let said = stranger.well(&["peers", "rotate", "--json"]);
     let why = of_peer(&said, "lab")["why"].to_string();
     assert!(why.contains("does not know this machine"), "{said}");
-    assert_eq!(pinned(&lab, "laptop"), before);
+    assert_eq!(lab.pinned("laptop"), before);
     laptop.well(&["ls", "godwit://lab/"]);
 }
 
@@ -143,7 +130,7 @@ fn goes_on(lab: &Machine<'_>, laptop: &Machine<'_>, point: &str) {
         "{point}: {said}"
     );
     talks();
-    let known = pinned(lab, "laptop");
+    let known = lab.pinned("laptop");
     assert_eq!((known.key, known.next), (laptop.key(), None), "{point}");
     assert_eq!(old_keys(laptop), 0, "{point}");
 }
@@ -151,10 +138,7 @@ fn goes_on(lab: &Machine<'_>, laptop: &Machine<'_>, point: &str) {
 #[test]
 fn whoever_is_killed_in_mid_rotation_is_still_known() {
     let scratch = Scratch::new();
-    scratch.file("data/f", 1000);
-    let (mut lab, laptop) = (Machine::new(&scratch, "a"), Machine::new(&scratch, "b"));
-    lab.serve("lab", &scratch.join("data"));
-    laptop.well(&["join", &lab.invite(), "--name", "laptop"]);
+    let (lab, laptop) = Machine::lab_and_laptop(&scratch);
     for place in ["home.synced", "home.written"] {
         for nth in 1.. {
             let point = format!("{place}:{nth}");
@@ -169,32 +153,18 @@ fn whoever_is_killed_in_mid_rotation_is_still_known() {
     }
 }
 
-/// Whoever spoke to it may hear its end before the system has buried it.
-fn ends_soon(node: &mut std::process::Child) -> bool {
-    let patience = Instant::now() + Duration::from_secs(3);
-    while Instant::now() < patience {
-        if node.try_wait().unwrap().is_some() {
-            return true;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    false
-}
-
 #[test]
 fn a_node_that_is_killed_while_it_is_told_still_knows() {
     let scratch = Scratch::new();
-    scratch.file("data/f", 1000);
-    let (mut lab, laptop) = (Machine::new(&scratch, "a"), Machine::new(&scratch, "b"));
-    lab.serve("lab", &scratch.join("data"));
-    laptop.well(&["join", &lab.invite(), "--name", "laptop"]);
+    let (mut lab, laptop) = Machine::lab_and_laptop(&scratch);
     for place in ["home.synced", "home.written"] {
         for nth in 1.. {
             let point = format!("{place}:{nth}");
             lab.kill();
             lab.start(&[("GODWIT_CRASH", &point)]);
             laptop.well(&["peers", "rotate"]);
-            let died = ends_soon(lab.node.as_mut().unwrap());
+            // Whoever spoke to it may hear its end before the system has buried it.
+            let died = lab.node.as_mut().unwrap().ends_within(PATIENCE);
             lab.kill();
             lab.start(&[]);
             goes_on(&lab, &laptop, &point);
@@ -209,10 +179,7 @@ fn a_node_that_is_killed_while_it_is_told_still_knows() {
 #[test]
 fn a_node_whose_own_key_is_replaced_goes_on_after_a_kill_of_either() {
     let scratch = Scratch::new();
-    scratch.file("data/f", 1000);
-    let (mut lab, laptop) = (Machine::new(&scratch, "a"), Machine::new(&scratch, "b"));
-    lab.serve("lab", &scratch.join("data"));
-    laptop.well(&["join", &lab.invite(), "--name", "laptop"]);
+    let (lab, laptop) = Machine::lab_and_laptop(&scratch);
     for nth in 1.. {
         let point = format!("home.written:{nth}");
         let mut rotate = lab.command(&["peers", "rotate", "--anew"]);
@@ -228,7 +195,7 @@ fn a_node_whose_own_key_is_replaced_goes_on_after_a_kill_of_either() {
             let said = laptop.says(&["ls", "godwit://lab/"]);
             assert!(said.status.success(), "{point}: {said:?}\n{}", lab.log());
         }
-        assert_eq!(pinned(&laptop, "lab").key, lab.key(), "{point}");
+        assert_eq!(laptop.pinned("lab").key, lab.key(), "{point}");
         assert_eq!(lab.knows().drop_unneeded().unwrap(), 0, "{point}");
         if first.status.code().is_some() {
             assert!(deaths > 0 && nth > 2, "{nth} points, {deaths} deaths");
@@ -240,10 +207,7 @@ fn a_node_whose_own_key_is_replaced_goes_on_after_a_kill_of_either() {
 #[test]
 fn a_node_goes_on_with_its_key_when_the_file_is_damaged() {
     let scratch = Scratch::new();
-    scratch.file("data/f", 1000);
-    let (mut lab, laptop) = (Machine::new(&scratch, "a"), Machine::new(&scratch, "b"));
-    lab.serve("lab", &scratch.join("data"));
-    laptop.well(&["join", &lab.invite(), "--name", "laptop"]);
+    let (mut lab, laptop) = Machine::lab_and_laptop(&scratch);
     let file = lab.state().join("node.pem");
     let kept = fs::read(&file).unwrap();
     fs::write(&file, "no key").unwrap();

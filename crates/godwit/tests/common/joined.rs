@@ -1,47 +1,82 @@
 //! A machine: a home of its own, and perhaps a node with a door.
 
-use super::{Scratch, godwit};
-use godwit_trust::{Home, door::Fingerprint};
+use super::{Node, Scratch, as_prepared, godwit};
+use godwit_trust::{Home, Peer, door::Fingerprint};
+use serde_json::Value;
 use std::{
-    fs::{self, File},
-    io::{BufRead, BufReader},
+    fs,
     net::TcpListener,
     path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
+    process::{Command, Output},
     time::{Duration, Instant},
 };
 
-/// One machine: a home of its own, and perhaps a node.
+/// One machine: a home of its own, perhaps a network of its own, and perhaps a node.
 #[derive(Debug)]
 pub struct Machine<'a> {
     scratch: &'a Scratch,
     pub home: PathBuf,
-    pub node: Option<Child>,
+    /// Its program; `None`: the one that is tested.
+    program: Option<PathBuf>,
+    /// The namespace it is in.
+    net: Option<String>,
+    pub node: Option<Node>,
     /// Where its door is, once it was said.
     pub at: String,
 }
 
 impl<'a> Machine<'a> {
     pub fn new(scratch: &'a Scratch, name: &str) -> Self {
-        let home = scratch.join(name);
-        fs::create_dir_all(&home).unwrap();
         Self {
             scratch,
-            home,
+            home: scratch.dir(name),
+            program: None,
+            net: None,
             node: None,
             at: String::new(),
         }
     }
 
+    /// A node called lab, which serves `data` with one small file in it.
+    pub fn lab(scratch: &'a Scratch) -> Self {
+        scratch.file("data/f", 1000);
+        let mut lab = Self::new(scratch, "a");
+        lab.serve("lab", &scratch.join("data"));
+        lab
+    }
+
+    /// The same, and a laptop that has joined it.
+    pub fn lab_and_laptop(scratch: &'a Scratch) -> (Self, Self) {
+        let (lab, laptop) = (Self::lab(scratch), Self::new(scratch, "b"));
+        lab.joined_by(&laptop, "laptop");
+        (lab, laptop)
+    }
+
+    /// The same machine with another program.
+    pub fn with_program(self, program: Option<&Path>) -> Self {
+        let program = program.map(Into::into);
+        Self { program, ..self }
+    }
+
+    /// The same machine in a namespace.
+    pub fn within(self, net: String) -> Self {
+        let net = Some(net);
+        Self { net, ..self }
+    }
+
     pub fn command(&self, words: &[&str]) -> Command {
-        let mut command = godwit();
-        command
-            .args(words)
-            .current_dir(self.scratch.join(""))
-            .env("HOME", &self.home)
-            .env_remove("XDG_STATE_HOME")
-            .env_remove("XDG_CONFIG_HOME");
-        command
+        let mut ours = godwit();
+        if let Some(program) = &self.program {
+            ours = as_prepared(Command::new(program), &ours);
+        }
+        if let Some(net) = &self.net {
+            let mut inside = Command::new("ip");
+            inside.args(["netns", "exec", net]).arg(ours.get_program());
+            ours = as_prepared(inside, &ours);
+        }
+        ours.args(words).current_dir(self.scratch.path());
+        ours.env("HOME", &self.home);
+        ours
     }
 
     pub fn says(&self, words: &[&str]) -> Output {
@@ -55,6 +90,12 @@ impl<'a> Machine<'a> {
         String::from_utf8(said.stdout).unwrap()
     }
 
+    /// Returns what is told at the end, as JSON.
+    #[track_caller]
+    pub fn summary(&self, words: &[&str]) -> Value {
+        serde_json::from_str(self.well(words).lines().last().unwrap()).unwrap()
+    }
+
     /// Says something that is refused; returns the status, and why.
     #[track_caller]
     pub fn refused(&self, words: &[&str]) -> (i32, String) {
@@ -66,16 +107,20 @@ impl<'a> Machine<'a> {
 
     /// Makes a node of this machine and starts it; returns where its door is.
     pub fn serve(&mut self, name: &str, export: &Path) -> String {
+        self.init(name, export);
+        self.start(&[]);
+        self.at.clone()
+    }
+
+    /// Makes a node of this machine whose door is where nothing else is.
+    pub fn init(&mut self, name: &str, export: &Path) {
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
         self.at = free.local_addr().unwrap().to_string();
         drop(free);
         let export = export.to_str().unwrap();
-        let at = self.at.clone();
-        self.well(&["init", name, "--export", export, "--https", &at]);
+        self.well(&["init", name, "--export", export, "--https", &self.at]);
         // Nobody carries the first one anywhere; it would keep the key that it tells.
         fs::remove_dir_all(self.state().join("invites")).unwrap();
-        self.start(&[]);
-        at
     }
 
     /// Starts its node, where it was.
@@ -85,38 +130,21 @@ impl<'a> Machine<'a> {
 
     /// The same by these words; returns what it says when it serves.
     pub fn start_saying(&mut self, words: &[&str], environment: &[(&str, &str)]) -> String {
-        let log = File::create(self.log_file()).unwrap();
-        let mut child = self
-            .command(words)
-            .env("GODWIT_LOG", "trace")
-            .envs(environment.iter().copied())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        out.read_line(&mut line).unwrap();
-        assert!(line.contains("serving"), "{}", self.log());
-        self.node = Some(child);
-        line
+        let mut node = self.command(words);
+        node.env("GODWIT_LOG", "trace");
+        node.envs(environment.iter().copied());
+        let node = Node::spawn(node, &self.home);
+        self.node.insert(node).said.clone()
     }
 
     /// kill -9, if it still lives.
     pub fn kill(&mut self) {
-        if let Some(mut node) = self.node.take() {
-            let _ = node.kill();
-            let _ = node.wait();
-        }
-    }
-
-    fn log_file(&self) -> PathBuf {
-        self.home.with_extension("log")
+        drop(self.node.take());
     }
 
     /// Returns what its node has told so far.
     pub fn log(&self) -> String {
-        fs::read_to_string(self.log_file()).unwrap_or_default()
+        fs::read_to_string(self.home.with_extension("log")).unwrap_or_default()
     }
 
     /// Waits until its node has told that.
@@ -134,6 +162,12 @@ impl<'a> Machine<'a> {
         self.well(&["-q", "peers", "invite"]).trim().to_owned()
     }
 
+    /// Has another machine join it.
+    #[track_caller]
+    pub fn joined_by(&self, other: &Self, name: &str) {
+        other.well(&["join", &self.invite(), "--name", name]);
+    }
+
     /// Returns where its key is, and whom it knows.
     pub fn state(&self) -> PathBuf {
         self.home.join(".local/state/godwit")
@@ -143,14 +177,13 @@ impl<'a> Machine<'a> {
         Home::at(&self.state())
     }
 
+    /// Returns what it knows of somebody who is called that there.
+    pub fn pinned(&self, name: &str) -> Peer {
+        self.knows().peer(name).unwrap().unwrap()
+    }
+
     /// Returns what its key hashes to.
     pub fn key(&self) -> Fingerprint {
         Fingerprint::of_credential(&self.knows().key().unwrap().unwrap()).unwrap()
-    }
-}
-
-impl Drop for Machine<'_> {
-    fn drop(&mut self) {
-        self.kill();
     }
 }

@@ -9,7 +9,6 @@
 
 pub mod joined;
 pub mod lab;
-pub mod machine;
 pub mod peers;
 pub mod wan;
 
@@ -78,6 +77,8 @@ impl Drop for Scratch {
 #[derive(Debug)]
 pub struct Node {
     pub port: u16,
+    /// Its first line.
+    pub said: String,
     pub export: PathBuf,
     child: Child,
 }
@@ -138,6 +139,7 @@ impl Node {
         };
         Node {
             port,
+            said: line,
             export: export.to_owned(),
             child,
         }
@@ -203,6 +205,17 @@ pub fn godwit() -> Command {
     command
 }
 
+/// Gives a command the environment of one that was prepared.
+pub fn as_prepared(mut command: Command, prepared: &Command) -> Command {
+    for (name, value) in prepared.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command
+}
+
 /// Our program as an account that owns nothing; none if that cannot be had.
 pub fn as_nobody(scratch: &Scratch) -> Option<impl Fn() -> Command + use<>> {
     let root = run(5, "id", ["-u"]).stdout == b"0\n";
@@ -239,17 +252,11 @@ where
     I: IntoIterator<Item = S>,
     S: AsRef<OsStr>,
 {
-    let mut command = Command::new("timeout");
+    let mut command = as_prepared(Command::new("timeout"), &prepared);
     command.args(["--kill-after=2", &seconds.to_string()]);
     command
         .arg(prepared.get_program())
         .args(prepared.get_args());
-    for (name, value) in prepared.get_envs() {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
     command.args(args).stdin(Stdio::null());
     Said::of(&mut command)
 }

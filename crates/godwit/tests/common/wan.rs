@@ -3,7 +3,7 @@
 //! The client's side is `a`, the server's `b`. Needs root and /dev/net/tun; without them
 //! [`Wan::up`] says so and returns `None`.
 
-use super::{Node, godwit, have, skip};
+use super::{Node, as_prepared, godwit, have, skip};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -67,13 +67,7 @@ impl Wan {
             command.arg(format!("WAN_CC={control}"));
         }
         command.arg(ours.get_program());
-        for (name, value) in ours.get_envs() {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
-        command
+        as_prepared(command, &ours)
     }
 
     /// A node of ours on the far side, at [`FAR`].
