@@ -364,8 +364,7 @@ fn ranges_and_names_that_are_none_are_refused() {
         ("bytes=0-1,2-3", 200),
     ] {
         let mut raw = door.raw();
-        let said = raw.ask(&format!("GET /f HTTP/1.1\r\nRange: {range}\r\nX: y"), "");
-        // The request line ends with what follows: it is a header's.
+        let said = raw.ask_with("GET /f", &format!("Range: {range}\r\n"), "");
         assert_eq!(said.status, status, "{range}");
     }
     let mut raw = door.raw();
@@ -381,36 +380,28 @@ fn ranges_and_names_that_are_none_are_refused() {
         "other",
     ] {
         let mut raw = door.raw();
-        let said = raw.ask(
-            &format!(
-                "PUT /.godwit/v1/uploads/{id}/{name} HTTP/1.1\r\nContent-Range: bytes 0-0/1\r\nX: y"
-            ),
-            "x",
-        );
+        let said = raw.put(&id, name, "0-0/1", "x");
         assert!([400, 503].contains(&said.status), "{name}: {}", said.text());
     }
     for (range, body) in [
-        ("bytes 5-4/10", "x"),
-        ("bytes 0-10/10", "0123456789a"),
-        ("bytes 0-1", "x"),
-        ("bytes */10", "x"),
-        ("bytes 0-0/10", "more"),
-        ("bytes 0-9/10", "less"),
+        ("5-4/10", "x"),
+        ("0-10/10", "0123456789a"),
+        ("0-1", "x"),
+        ("*/10", "x"),
+        ("0-0/10", "more"),
+        ("0-9/10", "less"),
         (
-            "bytes 18446744073709551613-18446744073709551614/*",
+            "18446744073709551613-18446744073709551614/*",
             "more than two",
         ),
         (
-            "bytes 18446744073709551600-18446744073709551614/*",
+            "18446744073709551600-18446744073709551614/*",
             "0123456789abcde",
         ),
-        ("bytes 0-18446744073709551615/*", "x"),
+        ("0-18446744073709551615/*", "x"),
     ] {
         let mut raw = door.raw();
-        let said = raw.ask(
-            &format!("PUT /.godwit/v1/uploads/{id}/up HTTP/1.1\r\nContent-Range: {range}\r\nX: y"),
-            body,
-        );
+        let said = raw.put(&id, "up", range, body);
         assert!(said.status >= 400, "{range}: {}", said.text());
         log::has(&[&raw.called, "refuse"]);
     }
@@ -581,10 +572,8 @@ fn a_pack_that_lies_is_refused_and_what_was_whole_before_it_is_kept() {
         b"Dxxxxxxxxxxxxxxxxxxxxxxx".to_vec(),
     ] {
         let mut raw = door.raw();
-        let said = raw.ask(
-            &format!("PUT /.godwit/v1/uploads/{id}/up HTTP/1.1\r\nContent-Type: application/x-godwit-pack\r\nX: y"),
-            body,
-        );
+        let target = format!("PUT /.godwit/v1/uploads/{id}/up");
+        let said = raw.ask_with(&target, "Content-Type: application/x-godwit-pack\r\n", body);
         assert_eq!(said.status, 400, "{}", said.text());
         log::has(&[&raw.called, "refuse"]);
     }
@@ -599,23 +588,13 @@ fn what_nobody_goes_on_with_is_closed_and_then_removed() {
     ]);
     let mut raw = door.raw();
     let id = door.upload(&mut raw, "left");
-    let said = raw.ask(
-        &format!(
-            "PUT /.godwit/v1/uploads/{id}/left HTTP/1.1\r\nContent-Range: bytes 0-4/*\r\nX: y"
-        ),
-        "hello",
-    );
+    let said = raw.put(&id, "left", "0-4/*", "hello");
     assert_eq!(said.status, 200, "{}", said.text());
     let nobody = door.lab.nobody(&door.served);
     assert!(!nobody.hidden(Path::new("")).unwrap().is_empty());
     log::has(&["an upload is closed that nobody uses", "path=left"]);
     // Its writer is told, and goes on with it under a new name.
-    let said = raw.ask(
-        &format!(
-            "PUT /.godwit/v1/uploads/{id}/left HTTP/1.1\r\nContent-Range: bytes 5-9/*\r\nX: y"
-        ),
-        "again",
-    );
+    let said = raw.put(&id, "left", "5-9/*", "again");
     assert_eq!(said.status, 503);
     assert!(said.text().contains("begin it again"), "{}", said.text());
     until("a sweep", || {
@@ -733,10 +712,7 @@ fn an_upload_is_its_owners_and_a_grant_is_for_one_file_and_a_while() {
     let (mut alice, mut bob, mut nobody) = (person("alice"), person("bob"), door.raw());
     let id = door.upload(&mut alice, "hers");
     for other in [&mut bob, &mut nobody] {
-        let put = format!(
-            "PUT /.godwit/v1/uploads/{id}/hers HTTP/1.1\r\nContent-Range: bytes 0-4/5\r\nX: y"
-        );
-        assert_eq!(other.ask(&put, "wrong").status, 503);
+        assert_eq!(other.put(&id, "hers", "0-4/5", "wrong").status, 503);
         let about = "{\"path\":\"hers\"}";
         for verb in ["commit", "abandon", "leave"] {
             assert_eq!(
@@ -753,13 +729,8 @@ fn an_upload_is_its_owners_and_a_grant_is_for_one_file_and_a_while() {
         log::has(&[&other.called, "refuse", "no upload of that name"]);
     }
     // Nor is it hers for another path.
-    let put = format!(
-        "PUT /.godwit/v1/uploads/{id}/other HTTP/1.1\r\nContent-Range: bytes 0-4/5\r\nX: y"
-    );
-    assert_eq!(alice.ask(&put, "wrong").status, 503);
-    let put =
-        format!("PUT /.godwit/v1/uploads/{id}/hers HTTP/1.1\r\nContent-Range: bytes 0-4/5\r\nX: y");
-    assert_eq!(alice.ask(&put, "right").status, 200);
+    assert_eq!(alice.put(&id, "other", "0-4/5", "wrong").status, 503);
+    assert_eq!(alice.put(&id, "hers", "0-4/5", "right").status, 200);
     let whole = "{\"path\":\"hers\",\"whole\":{\"size\":5}}";
     assert_eq!(
         alice.call(&format!("uploads/{id}/finish"), whole).status,
@@ -785,9 +756,9 @@ fn an_upload_is_its_owners_and_a_grant_is_for_one_file_and_a_while() {
     let (good, over) = (grant(60), grant(0));
     let mut read = |secret: &str, paths: &str| {
         let asked = format!("{{\"files\":[{paths}],\"digests\":false}}");
-        let begin =
-            format!("POST /.godwit/v1/read HTTP/1.1\r\nAuthorization: Bearer {secret}\r\nX: y");
-        nobody.ask(&begin, asked).status
+        let bearer = format!("Authorization: Bearer {secret}\r\n");
+        let said = nobody.ask_with("POST /.godwit/v1/read", &bearer, asked);
+        said.status
     };
     let (hers, other) = (
         "{\"path\":\"hers\",\"ranges\":\"0-5\"}",

@@ -11,7 +11,7 @@ use common::{
 };
 use godwit_core::{Block, Chain, Extents};
 use godwit_store::{
-    Error, Result, Store, Take, Whole, Write as Upload, channel::Cancel, door::Door,
+    Error, Result, Sink, Store, Take, Whole, Write as Upload, channel::Cancel, door::Door,
 };
 use godwit_trust::Credential;
 use godwit_wire::door::{
@@ -65,6 +65,7 @@ fn lines(text: &str) -> Vec<u8> {
     whole("200 OK", LINES_TYPE, text.as_bytes())
 }
 
+const BEGUN: &str = "{\"landed\":{\"id\":\"x\",\"done\":\"\"}}\n\"end\"\n";
 const STAT: &str = "{\"stat\":{\"kind\":\"file\",\"size\":4}}\n";
 
 #[test]
@@ -489,15 +490,26 @@ fn small_files_are_what_was_asked_in_its_order() {
     assert!(text.contains("blake3"), "{text}");
 }
 
+/// Uploads 64 MiB, and leaves them unfinished.
+fn sent(door: &Door) -> Result<Box<dyn Sink>> {
+    let sink = door.write(Path::new("f"), &Upload::default())?;
+    for block in 0..64 {
+        sink.put(Block {
+            offset: block << 20,
+            bytes: &vec![0; 1 << 20],
+        })?;
+    }
+    sink.settle()?;
+    Ok(sink)
+}
+
 #[test]
 fn uploads_end_whatever_is_said_of_them() {
     let upload = |landed: &'static str| {
         lied(
             move |target, tls| {
                 if target.ends_with("/uploads") {
-                    return tls.write_all(&lines(
-                        "{\"landed\":{\"id\":\"x\",\"done\":\"\"}}\n\"end\"\n",
-                    ));
+                    return tls.write_all(&lines(BEGUN));
                 }
                 // It answers before it has heard anything.
                 tls.write_all(&lines(landed))?;
@@ -505,14 +517,7 @@ fn uploads_end_whatever_is_said_of_them() {
                 Err(io::ErrorKind::Other.into())
             },
             |door| {
-                let sink = door.write(Path::new("f"), &Upload::default())?;
-                for block in 0..64 {
-                    sink.put(Block {
-                        offset: block << 20,
-                        bytes: &vec![0; 1 << 20],
-                    })?;
-                }
-                sink.settle()?;
+                let sink = sent(door)?;
                 sink.finish(&Whole::default()).map(drop)
             },
         )
@@ -534,23 +539,12 @@ fn uploads_end_whatever_is_said_of_them() {
     let error = lied(
         |target, tls| {
             if target.ends_with("/uploads") {
-                return tls.write_all(&lines(
-                    "{\"landed\":{\"id\":\"x\",\"done\":\"\"}}\n\"end\"\n",
-                ));
+                return tls.write_all(&lines(BEGUN));
             }
             thread::sleep(20 * STALL);
             Err(io::ErrorKind::Other.into())
         },
-        |door| {
-            let sink = door.write(Path::new("f"), &Upload::default())?;
-            for block in 0..64 {
-                sink.put(Block {
-                    offset: block << 20,
-                    bytes: &vec![0; 1 << 20],
-                })?;
-            }
-            sink.settle().map(drop)
-        },
+        |door| sent(door).map(drop),
     );
     assert!(matches!(error, Error::Stalled { .. }), "{error}");
 }

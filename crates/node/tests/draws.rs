@@ -6,7 +6,7 @@ mod common;
 use common::{Served, faking::Fake};
 use godwit_core::Extents;
 use godwit_store::{
-    RemoteOptions, Store, Write,
+    RemoteOptions, Sink, Store, Write,
     channel::Cancel,
     door::{Door, Sent},
 };
@@ -113,17 +113,21 @@ fn door(served: &Served) -> Door {
     Door::of_peer(&peer, Credential::nobody(), &options).unwrap()
 }
 
-#[test]
-fn what_has_landed_is_told_on_the_way() {
-    let (served, source) = (
-        Served::with(&[("https.listen", "127.0.0.1:0")]),
-        Source::new(),
-    );
+/// A node of ours, and the upload of a file to it.
+fn begun() -> (Served, Box<dyn Sink>) {
+    let served = Served::with(&[("https.listen", "127.0.0.1:0")]);
     let write = Write {
         size: Some(2 * HALF),
         ..Write::default()
     };
     let sink = door(&served).write("f".as_ref(), &write).unwrap();
+    (served, sink)
+}
+
+#[test]
+fn what_has_landed_is_told_on_the_way() {
+    let source = Source::new();
+    let (_served, sink) = begun();
     let told = Mutex::new(Vec::new());
     let want = Extents::from(0..2 * HALF);
     // The source goes on only when it was heard that the first half is there.
@@ -147,15 +151,8 @@ fn what_has_landed_is_told_on_the_way() {
 
 #[test]
 fn what_landed_before_a_draw_was_cut_is_not_asked_for_again() {
-    let (served, source) = (
-        Served::with(&[("https.listen", "127.0.0.1:0")]),
-        Source::new(),
-    );
-    let write = Write {
-        size: Some(2 * HALF),
-        ..Write::default()
-    };
-    let sink = door(&served).write("f".as_ref(), &write).unwrap();
+    let source = Source::new();
+    let (_served, sink) = begun();
     let want = Extents::from(0..2 * HALF);
     let drawn = sink.draw(&source.fake.door(), "f".as_ref(), &want, 1, &|_: Range<
         u64,

@@ -67,9 +67,14 @@ impl Raw {
 
     /// A request with a body that is whole.
     pub fn ask(&mut self, begin: &str, body: impl AsRef<[u8]>) -> Answer {
+        self.ask_with(begin, "", body)
+    }
+
+    /// The same with more headers, each with the end of its line.
+    pub fn ask_with(&mut self, begin: &str, headers: &str, body: impl AsRef<[u8]>) -> Answer {
         let body = body.as_ref();
         let head = format!(
-            "{begin} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n",
+            "{begin} HTTP/1.1\r\nHost: localhost\r\n{headers}Content-Length: {}\r\n\r\n",
             body.len()
         );
         self.send([head.as_bytes(), body].concat());
@@ -79,6 +84,12 @@ impl Raw {
     /// A call of ours.
     pub fn call(&mut self, name: &str, body: impl AsRef<[u8]>) -> Answer {
         self.ask(&format!("POST /.godwit/v1/{name}"), body)
+    }
+
+    /// Bytes of an upload: which, `0-4/5` or `0-4/*`.
+    pub fn put(&mut self, id: &str, path: &str, range: &str, body: impl AsRef<[u8]>) -> Answer {
+        let target = format!("PUT /.godwit/v1/uploads/{id}/{path}");
+        self.ask_with(&target, &format!("Content-Range: bytes {range}\r\n"), body)
     }
 
     /// The next answer, to its end.
