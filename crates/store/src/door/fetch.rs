@@ -12,7 +12,7 @@ use godwit_wire::door::{
     pack::{Decoder, Frame},
 };
 use hyper::body::Incoming;
-use std::{iter, path::Path, sync::Mutex, thread};
+use std::{path::Path, sync::Mutex, thread};
 
 /// Reads `want` of a file through at most so many connections.
 ///
@@ -36,50 +36,64 @@ pub(super) fn read(
     if visits == 1 || want.end() == u64::MAX {
         return fetch.share(want).map(|read| fetch.with_digest(read));
     }
-    let left = Mutex::new(want.clone());
-    let work = || {
-        let mut first = None::<Read>;
-        while let Some(share) = next_share(&left, visits) {
-            let read = fetch.share(&share).and_then(|read| match first.take() {
-                Some(first) => fetch.same(first, read),
-                None => Ok(read),
-            });
-            // Nobody needs to read on if one cannot.
-            first = Some(read.inspect_err(|_| *left.lock().expect(NO_PANIC) = Extents::new())?);
-        }
-        Ok(first)
-    };
-    let reads: Vec<Result<Option<Read>>> = thread::scope(|scope| {
-        let others: Vec<_> = (1..visits).map(|_| scope.spawn(work)).collect();
-        let mine = work();
-        let others = others.into_iter().map(|other| {
-            let panicked = |panic| std::panic::resume_unwind(panic);
-            other.join().unwrap_or_else(panicked)
-        });
-        iter::once(mine).chain(others).collect()
+    let shares = Mutex::new(Shares {
+        left: want.clone(),
+        read: None,
     });
-    let mut whole = None;
-    for read in reads {
-        whole = match (whole, read?) {
-            (Some(whole), Some(read)) => Some(fetch.same(whole, read)?),
-            (whole, read) => whole.or(read),
-        };
-    }
-    let whole = whole.expect("somebody had the first share");
-    Ok(fetch.with_digest(whole))
+    let work = || {
+        let next = || shares.lock().expect(NO_PANIC).next(visits);
+        while let Some(share) = next() {
+            let read = fetch.share(&share);
+            shares.lock().expect(NO_PANIC).join(path, read);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 1..visits {
+            scope.spawn(work);
+        }
+        work();
+    });
+    let read = shares.into_inner().expect(NO_PANIC).read;
+    let read = read.expect("somebody had the first share")?;
+    Ok(fetch.with_digest(read))
 }
 
-/// Takes the next share of what is left. No leaf is in two shares: it could not be verified.
-fn next_share(left: &Mutex<Extents>, visits: u64) -> Option<Extents> {
-    let mut left = left.lock().expect(NO_PANIC);
-    let wanted = (left.len_bytes() / (2 * visits)).max(SHARE_MIN);
-    let mut share = Extents::new();
-    while share.len_bytes() < wanted
-        && let Some(range) = left.take_aligned(LEAF_BYTES)
-    {
-        share.insert(range);
+/// What is left of a file, and what was read of it so far.
+struct Shares {
+    left: Extents,
+    read: Option<Result<Read>>,
+}
+
+impl Shares {
+    /// Takes the next share of what is left. No leaf is in two shares: it could not be verified.
+    fn next(&mut self, visits: u64) -> Option<Extents> {
+        let wanted = (self.left.len_bytes() / (2 * visits)).max(SHARE_MIN);
+        let mut share = Extents::new();
+        while share.len_bytes() < wanted
+            && let Some(range) = self.left.take_aligned(LEAF_BYTES)
+        {
+            share.insert(range);
+        }
+        (!share.is_empty()).then_some(share)
     }
-    (!share.is_empty()).then_some(share)
+
+    /// Joins what was read of one file: it must have been the same one all the time.
+    fn join(&mut self, path: &Path, read: Result<Read>) {
+        let is_same = |one: &Stat, other: &Stat| (one.size, one.mtime) == (other.size, other.mtime);
+        let joined = match (self.read.take(), read) {
+            (Some(Ok(one)), Ok(other)) if !is_same(&one.stat, &other.stat) => Err(Error::Changed {
+                path: path.into(),
+                what: "it changed while it was read".into(),
+            }),
+            (Some(Err(error)), _) | (_, Err(error)) => Err(error),
+            (first, Ok(other)) => first.unwrap_or(Ok(other)),
+        };
+        if joined.is_err() {
+            // Nobody needs to read on if one cannot.
+            self.left = Extents::new();
+        }
+        self.read = Some(joined);
+    }
 }
 
 struct Fetch<'a> {
@@ -91,17 +105,6 @@ struct Fetch<'a> {
 }
 
 impl Fetch<'_> {
-    /// Joins what was read of one file: it must have been the same one all the time.
-    fn same(&self, first: Read, other: Read) -> Result<Read> {
-        match first.stat.size == other.stat.size && first.stat.mtime == other.stat.mtime {
-            true => Ok(first),
-            false => Err(Error::Changed {
-                path: self.path.into(),
-                what: "it changed while it was read".into(),
-            }),
-        }
-    }
-
     /// If all leaves were told, so was what the whole hashes to, though nobody there has seen it all.
     fn with_digest(&self, read: Read) -> Read {
         let told = || self.told.lock().expect(NO_PANIC).root(read.stat.size);
