@@ -138,28 +138,9 @@ fn connect(url: &Url, options: &Options, trust: Trust) -> Result<Arc<dyn Store>>
             )?))
         }
         Scheme::Ftp | Scheme::Gsiftp | Scheme::Sshftp => {
-            let limits = RemoteOptions {
-                stall: options.stall,
-                connect: options.connect,
-                digests: options.verify,
-                notes: options.notes.clone(),
-                tcp_buffer: options.tcp_buffer,
-                trust,
-                ..RemoteOptions::new(options.cancel.clone())
-            };
-            Ok(Arc::new(Remote::open(url, &limits)?))
+            Ok(Arc::new(Remote::open(url, &limits(options, trust))?))
         }
-        Scheme::Https | Scheme::Godwit => {
-            let limits = RemoteOptions {
-                stall: options.stall,
-                connect: options.connect,
-                digests: options.verify,
-                trust,
-                mark: options.mark.clone(),
-                ..RemoteOptions::new(options.cancel.clone())
-            };
-            Ok(Arc::new(Door::open(url, &limits)?))
-        }
+        Scheme::Https | Scheme::Godwit => Ok(Arc::new(Door::open(url, &limits(options, trust))?)),
         scheme => {
             let why = scheme.not_served().unwrap_or("not in this version").into();
             Err(Error::NotServed {
@@ -167,6 +148,19 @@ fn connect(url: &Url, options: &Options, trust: Trust) -> Result<Arc<dyn Store>>
                 why,
             })
         }
+    }
+}
+
+fn limits(options: &Options, trust: Trust) -> RemoteOptions {
+    RemoteOptions {
+        stall: options.stall,
+        connect: options.connect,
+        digests: options.verify,
+        notes: options.notes.clone(),
+        tcp_buffer: options.tcp_buffer,
+        mark: options.mark.clone(),
+        trust,
+        ..RemoteOptions::new(options.cancel.clone())
     }
 }
 
