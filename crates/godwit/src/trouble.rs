@@ -38,6 +38,20 @@ struct Told {
 type Class = (&'static str, &'static str);
 
 impl Trouble {
+    /// What waiting does not help, and of which nothing more is known.
+    fn of(wanted: impl Into<String>, fact: impl Into<String>, code: u8, class: Class) -> Self {
+        Self(Box::new(Told {
+            wanted: wanted.into(),
+            fact: fact.into(),
+            code,
+            fault: Fault::Lasting,
+            class,
+            next: None,
+            of_output: false,
+            follows: false,
+        }))
+    }
+
     /// A store or the engine met it. `wanted` continues "cannot": `copy A to B`.
     pub(crate) fn store(wanted: impl Into<String>, error: impl Borrow<Error>) -> Self {
         let (wanted, error) = (wanted.into(), error.borrow());
@@ -56,16 +70,11 @@ impl Trouble {
             Error::NoSpace { .. } if !is_copy(&wanted) => Some("make room, and try again".into()),
             _ => error.hint(),
         };
-        Self(Box::new(Told {
-            wanted,
-            fact: error.to_string(),
-            code: error.exit_code(),
-            fault: error.fault(),
-            class: class(error),
-            next,
-            of_output: is_output(error),
-            follows: false,
-        }))
+        let mut told = Self::of(wanted, error.to_string(), error.exit_code(), class(error));
+        told.0.fault = error.fault();
+        told.0.next = next;
+        told.0.of_output = is_output(error);
+        told
     }
 
     /// Certificates, keys or rights are not as they must be.
@@ -92,91 +101,39 @@ impl Trouble {
             E::Token(_) => (13, ("Authorization", "peer")),
             _ => (13, ("Authorization", "you")),
         };
-        Self(Box::new(Told {
-            wanted: wanted.into(),
-            fact: error.to_string(),
-            code,
-            fault: error.fault(),
-            class,
-            next: error.hint(),
-            of_output: false,
-            follows: false,
-        }))
+        let mut told = Self::of(wanted, error.to_string(), code, class);
+        told.0.fault = error.fault();
+        told.0.next = error.hint();
+        told
     }
 
     /// A rule says no.
     pub(crate) fn denied(wanted: impl Into<String>, fact: impl Into<String>) -> Self {
-        Self(Box::new(Told {
-            wanted: wanted.into(),
-            fact: fact.into(),
-            code: 13,
-            fault: Fault::Lasting,
-            class: ("Authorization", "you"),
-            next: None,
-            of_output: false,
-            follows: false,
-        }))
+        Self::of(wanted, fact, 13, ("Authorization", "you"))
     }
 
     /// Something is wrong that was looked for.
     pub(crate) fn found(wanted: impl Into<String>, fact: impl Into<String>, code: u8) -> Self {
-        let fault = if code == 5 {
-            Fault::Passing
-        } else {
-            Fault::Lasting
-        };
-        Self(Box::new(Told {
-            wanted: wanted.into(),
-            fact: fact.into(),
-            code,
-            fault,
-            class: ("Specification", "site"),
-            next: None,
-            of_output: false,
-            follows: false,
-        }))
+        let mut told = Self::of(wanted, fact, code, ("Specification", "site"));
+        if code == 5 {
+            told.0.fault = Fault::Passing;
+        }
+        told
     }
 
     /// The arguments ask for what cannot be.
     pub(crate) fn asked(wanted: impl Into<String>, fact: impl fmt::Display) -> Self {
-        Self(Box::new(Told {
-            wanted: wanted.into(),
-            fact: fact.to_string(),
-            code: 2,
-            fault: Fault::Lasting,
-            class: ("Parameter", "you"),
-            next: None,
-            of_output: false,
-            follows: false,
-        }))
+        Self::of(wanted, fact.to_string(), 2, ("Parameter", "you"))
     }
 
     /// Something was left as it is, since it is not as it was or must be.
     pub(crate) fn kept(wanted: impl Into<String>, fact: impl Into<String>) -> Self {
-        Self(Box::new(Told {
-            wanted: wanted.into(),
-            fact: fact.into(),
-            code: 1,
-            fault: Fault::Lasting,
-            class: ("Specification", "site"),
-            next: None,
-            of_output: false,
-            follows: false,
-        }))
+        Self::of(wanted, fact, 1, ("Specification", "site"))
     }
 
     /// Digests that should be equal are not.
     pub(crate) fn differs(wanted: impl Into<String>, fact: impl Into<String>) -> Self {
-        Self(Box::new(Told {
-            wanted: wanted.into(),
-            fact: fact.into(),
-            code: 12,
-            fault: Fault::Lasting,
-            class: ("Transfer", "network"),
-            next: None,
-            of_output: false,
-            follows: false,
-        }))
+        Self::of(wanted, fact, 12, ("Transfer", "network"))
     }
 
     /// A signal ended it; `code` is 128 and its number.
@@ -186,20 +143,12 @@ impl Trouble {
         } else {
             "told to stop"
         };
-        Self(Box::new(Told {
-            wanted: wanted.into(),
-            fact: fact.into(),
-            code,
-            fault: Fault::Passing,
-            class: ("Transfer", "you"),
-            next: Some(
-                "what arrived is kept; the same command continues from there, and for a tree godwit sync, \
-                 which leaves alone what is whole"
-                    .into(),
-            ),
-            of_output: false,
-            follows: false,
-        }))
+        let mut told = Self::of(wanted, fact, code, ("Transfer", "you"));
+        told.0.fault = Fault::Passing;
+        told.next(
+            "what arrived is kept; the same command continues from there, and for a tree godwit sync, \
+             which leaves alone what is whole",
+        )
     }
 
     /// Text that is no URL.
