@@ -19,7 +19,7 @@ pub use block::Block;
 pub use digest::{AdlerPart, AdlerParts, Algorithm, BadDigest, Digest, Hashing};
 pub use extents::{BadExtents, Extents};
 pub use fault::Fault;
-pub use hex::{hex, unhex};
+pub use hex::{hex, unescape, unhex};
 pub use layout::{Draw, Fragment, Home, HomeState, Layout, Move, Unfilled, Weather, choose, moves};
 pub use leaves::{Chain, LEAF_BYTES, Leaves, Piece};
 pub use striping::Striping;

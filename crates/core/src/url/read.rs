@@ -3,10 +3,10 @@
 use super::{
     BadUrl, Host, Name, Place, Scheme, Url,
     text::{
-        decode, is_digits, shown, split_once, split_path, strip_slashes, unescape,
-        without_encoded_slash,
+        decode, is_digits, shown, split_once, split_path, strip_slashes, without_encoded_slash,
     },
 };
+use crate::unescape;
 use std::borrow::Cow;
 
 /// What kind of text an argument is, told by how it begins.
@@ -114,7 +114,7 @@ pub(super) fn read_path_form(rest: &[u8]) -> Result<Place, BadUrl> {
 
 fn read_login(text: &[u8]) -> Result<(Option<String>, Option<String>), BadUrl> {
     let read = |part: &[u8]| {
-        let bytes = unescape(part).map_err(|_| BadUrl::BadLogin)?;
+        let bytes = unescape(part).ok_or(BadUrl::BadLogin)?;
         let text = String::from_utf8(bytes).map_err(|_| BadUrl::BadLogin)?;
         // A line break in a user name would be a command of its own.
         if text.chars().any(char::is_control) {

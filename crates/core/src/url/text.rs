@@ -1,6 +1,7 @@
 //! How paths and names stand in the text of a URL: escapes, and where parts end.
 
 use super::BadUrl;
+use crate::unescape;
 use std::fmt;
 
 /// Resolves the escapes of a path. `%2F` would change where names end and is refused.
@@ -8,27 +9,7 @@ pub(super) fn decode(text: &[u8]) -> Result<Vec<u8>, BadUrl> {
     if text.windows(3).any(|w| without_encoded_slash(w).is_some()) {
         return Err(BadUrl::EncodedSlash);
     }
-    unescape(text)
-}
-
-pub(super) fn unescape(text: &[u8]) -> Result<Vec<u8>, BadUrl> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.iter();
-    while let Some(&byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || {
-            let digit = char::from(*rest.next()?).to_digit(16)?;
-            u8::try_from(digit).ok()
-        };
-        let (Some(high), Some(low)) = (digit(), digit()) else {
-            return Err(BadUrl::BadEscape);
-        };
-        bytes.push(high << 4 | low);
-    }
-    Ok(bytes)
+    unescape(text).ok_or(BadUrl::BadEscape)
 }
 
 pub(super) fn check_path(path: &[u8]) -> Result<(), BadUrl> {

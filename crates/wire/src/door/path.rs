@@ -70,20 +70,10 @@ fn unescaped_name(text: &str) -> Result<Vec<u8>> {
 }
 
 fn unescaped_bytes(text: &str) -> Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'%' => {
-                let mut digit = || char::from(rest.next()?).to_digit(16);
-                let (high, low) = digit().zip(digit()).ok_or(Error::BadEscape)?;
-                u8::try_from(high << 4 | low).expect("two digits make a byte")
-            }
-            plain @ 0x21..0x7F => plain,
-            _ => return Err(Error::BadPath),
-        });
+    match text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        true => godwit_core::unescape(text.as_bytes()).ok_or(Error::BadEscape),
+        false => Err(Error::BadPath),
     }
-    Ok(bytes)
 }
 
 #[cfg(test)]
