@@ -533,11 +533,9 @@ fn over() -> Refusal {
 }
 
 fn is_id(id: &str) -> bool {
-    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_".contains(&b);
-    (1..=ID_MAX).contains(&id.len()) && id.bytes().all(is_plain)
+    wire::is_word(id, b"-_")
 }
 
-const ID_MAX: usize = 64;
 const OPEN_MAX: usize = 10_000;
 /// Of one person, so that nobody takes those of all.
 const OPEN_EACH_MAX: usize = 1_000;

@@ -1,5 +1,6 @@
 //! The id of what somebody wants, which goes along through every hop.
 
+use godwit_wire::door::is_word;
 use std::{
     collections::hash_map::RandomState,
     fmt,
@@ -65,9 +66,10 @@ impl FromStr for Mark {
     type Err = NoMark;
 
     fn from_str(id: &str) -> Result<Self, NoMark> {
-        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.:".contains(&b);
-        let fits = (1..=ID_MAX).contains(&id.len()) && id.bytes().all(is_plain);
-        fits.then(|| Self::of(id.into())).ok_or(NoMark)
+        match is_word(id, b"-_.:") {
+            true => Ok(Self::of(id.into())),
+            false => Err(NoMark),
+        }
     }
 }
 
@@ -75,8 +77,6 @@ impl FromStr for Mark {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the id of a request has up to 64 letters, digits and -_.:")]
 pub struct NoMark;
-
-const ID_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests {

@@ -40,6 +40,15 @@ pub const LINES_TYPE: &str = "application/x-ndjson";
 /// The type of a body that is a pack.
 pub const PACK_TYPE: &str = "application/x-godwit-pack";
 
+/// Tells whether it is a word of letters, digits and those marks, which fits into lines, logs and URLs
+/// as it is.
+pub fn is_word(text: &str, marks: &[u8]) -> bool {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || marks.contains(&b);
+    (1..=WORD_MAX).contains(&text.len()) && text.bytes().all(is_plain)
+}
+
+const WORD_MAX: usize = 64;
+
 /// Why something that came through the door is of no use.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]

@@ -3,7 +3,7 @@
 //! So either side knows, without a question more, what the other understands, and which of the two
 //! must be upgraded where they do not understand each other.
 
-use super::{REVISION, VERSION};
+use super::{REVISION, VERSION, is_word};
 use std::{cmp::Ordering, fmt};
 
 /// A program of ours, and what it speaks: `godwit/0.1.0 door/1.1`.
@@ -49,8 +49,7 @@ impl Speaker {
     pub fn read(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let godwit = words.next()?.strip_prefix("godwit/")?;
-        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.+".contains(&b);
-        if !(1..=WORD_MAX).contains(&godwit.len()) || !godwit.bytes().all(is_plain) {
+        if !is_word(godwit, b"-_.+") {
             return None;
         }
         let speaks = words.find_map(|word| {
@@ -99,8 +98,6 @@ impl fmt::Display for Speaker {
         )
     }
 }
-
-const WORD_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests {
