@@ -18,9 +18,7 @@ test: lint peers older unit ## All that must hold before a change goes in.
 
 lint: ## Format, clippy with warnings as errors, rules of the house.
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --locked -- --deny warnings
-	# Tests may unwrap; clippy knows only some functions of them as tests.
-	$(CARGO) clippy --workspace --all-targets --locked -- --deny warnings --allow clippy::unwrap_used
+	$(CARGO) clippy --workspace --all-targets --locked -- --deny warnings
 	$(CARGO) xtask tidy
 
 unit: ## Every test of every crate, against real peers where there are any.

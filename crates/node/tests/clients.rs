@@ -1,4 +1,5 @@
 //! Programs of others as clients: curl, wget, lftp and Python's ftplib.
+#![allow(clippy::unwrap_used)] // it is all test
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Extended block mode, markers, and what godwit adds, over raw sockets.
+#![allow(clippy::unwrap_used)] // it is all test
 
 mod common;
 

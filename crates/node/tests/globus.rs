@@ -1,5 +1,6 @@
 //! globus-url-copy as a client, and globus-gridftp-server as the other end of
 //! third-party transfers.
+#![allow(clippy::unwrap_used)] // it is all test
 
 mod common;
 

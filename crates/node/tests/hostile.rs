@@ -1,4 +1,5 @@
 //! Clients that mean harm, or know nothing. After each the node serves others.
+#![allow(clippy::unwrap_used)] // it is all test
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! How much of everything, and how a node ends.
+#![allow(clippy::unwrap_used)] // it is all test
 
 mod common;
 

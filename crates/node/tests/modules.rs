@@ -1,4 +1,5 @@
 //! Programs that bytes of files go through, on their way out (`ERET`) and in (`ESTO`).
+#![allow(clippy::unwrap_used)] // it is all test
 
 mod common;
 

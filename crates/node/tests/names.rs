@@ -1,4 +1,5 @@
 //! `SITE CHGRP`, `STOU`, and checksums that take a while, over raw sockets.
+#![allow(clippy::unwrap_used)] // it is all test
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! When an upload becomes a file: one test a cell of the table in SEMANTICS.md.
+#![allow(clippy::unwrap_used)] // it is all test
 
 mod common;
 

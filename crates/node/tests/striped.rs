@@ -1,4 +1,5 @@
 //! One transfer made by several nodes over one file system.
+#![allow(clippy::unwrap_used)] // it is all test
 
 mod common;
 

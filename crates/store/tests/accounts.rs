@@ -3,6 +3,7 @@
 //! Each test is a process of its own, because rights are divided before there
 //! are threads: this program runs itself again. Accounts are numbers without
 //! names. Only root can run these; for others they are skipped.
+#![allow(clippy::unwrap_used)] // it is all test
 
 use godwit_core::{Block, Extents};
 use godwit_store::{

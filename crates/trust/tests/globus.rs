@@ -1,4 +1,5 @@
 //! Our security contexts with those of the Grid Community Toolkit: its server, its client, its proxies.
+#![allow(clippy::unwrap_used)] // it is all test
 
 use godwit_trust::{
     Authorities, Channel, Context, Credential, Delegate, Expect, KeyKind, NewProxy,
