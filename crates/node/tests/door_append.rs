@@ -3,16 +3,9 @@
 
 mod common;
 
-use common::{Scratch, Served};
-use godwit_core::Url;
-use godwit_store::{
-    Error, Finished, Given, How, RemoteOptions, Result, Set, Store, Trust, Whole, Write,
-    channel::Cancel, door::Door,
-};
-use godwit_trust::{
-    Authorities, Credential,
-    lab::{Ca, Issue, write_pair},
-};
+use common::{Scratch, Served, lab::Lab};
+use godwit_store::{Error, Finished, Given, How, Result, Set, Store, Whole, Write, door::Door};
+use godwit_trust::Credential;
 use std::{
     io::{Read as _, Write as _},
     net::{Shutdown, TcpListener, TcpStream},
@@ -21,60 +14,15 @@ use std::{
         atomic::{AtomicBool, Ordering::SeqCst},
     },
     thread,
-    time::Duration,
 };
 
-/// A node with a certificate of its host, and what stands between it and its clients.
-struct Lab {
-    scratch: Scratch,
-    ca: Ca,
-    served: Served,
+/// A client that comes by a port of this machine.
+fn door(lab: &Lab, port: u16) -> Door {
+    lab.door(port, Credential::nobody(), &|_| ())
 }
 
-impl Lab {
-    fn new(settings: &[(&'static str, &str)]) -> Self {
-        let scratch = Scratch::new();
-        let day = Duration::from_secs(86_400);
-        let home = scratch.path().join("ca");
-        let ca = Ca::init(&home, "/O=Lab/CN=Lab CA", day, Default::default()).unwrap();
-        let host = ca.issue(&Issue::host(&["localhost", "127.0.0.1"])).unwrap();
-        let path = |name: &str| scratch.path().join(name);
-        write_pair(&host, &path("host.pem"), &path("hostkey.pem")).unwrap();
-        let text = |name: &str| path(name).display().to_string();
-        let (cert, key) = (text("host.pem"), text("hostkey.pem"));
-        let authorities = ca.certificates().display().to_string();
-        let mut all = vec![
-            ("https.listen", "127.0.0.1:0"),
-            ("trust.certificate", &*cert),
-            ("trust.key", &*key),
-            ("trust.authorities", &*authorities),
-        ];
-        all.extend(settings);
-        let served = Served::with(&all);
-        Self {
-            scratch,
-            ca,
-            served,
-        }
-    }
-
-    fn port(&self) -> u16 {
-        self.served.node().addresses().https[0].port()
-    }
-
-    /// A client that comes by a port of this machine.
-    fn door(&self, port: u16) -> Door {
-        let url: Url = format!("godwit://localhost:{port}/").parse().unwrap();
-        let options = RemoteOptions {
-            trust: Trust {
-                credential: Some(Credential::nobody()),
-                authorities: Some(Authorities::in_dir(&self.ca.certificates()).unwrap()),
-                ..Trust::default()
-            },
-            ..RemoteOptions::new(Cancel::new().unwrap())
-        };
-        Door::open(&url, &options).unwrap()
-    }
+fn port(served: &Served) -> u16 {
+    served.node().addresses().https[0].port()
 }
 
 /// A way to the node on which one answer can be lost.
@@ -151,9 +99,10 @@ fn append_slowly(door: &Door, given: &Given) -> Result<Finished> {
 
 #[test]
 fn an_append_whose_answer_is_lost_is_there_once() {
-    let lab = Lab::new(&[]);
-    let way = Way::to(lab.port());
-    let door = lab.door(way.port);
+    let lab = Lab::new();
+    let served = lab.node(&[]);
+    let way = Way::to(port(&served));
+    let door = door(&lab, way.port);
     assert!(door.can().unwrap().append);
     let mut all = String::new();
     for seq in 1..=4 {
@@ -165,10 +114,10 @@ fn an_append_whose_answer_is_lost_is_there_once() {
         // The node did it, or did not; whoever asks again need not know.
         append(&door, part.clone()).unwrap();
         append_slowly(&door, &part).unwrap();
-        assert_eq!(lab.served.bytes("log"), all.as_bytes());
+        assert_eq!(served.bytes("log"), all.as_bytes());
     }
     // Another client, as after a kill; and what is out of turn.
-    let other = lab.door(lab.port());
+    let other = lab.nobody(&served);
     append(&other, given("log", (1, 4))).unwrap();
     let gap = append(&other, given("log", (1, 6))).unwrap_err();
     let Error::OutOfTurn {
@@ -180,14 +129,15 @@ fn an_append_whose_answer_is_lost_is_there_once() {
     else {
         panic!("{gap}");
     };
-    assert_eq!(lab.served.bytes("log"), all.as_bytes());
+    assert_eq!(served.bytes("log"), all.as_bytes());
 }
 
 #[test]
 fn a_pack_of_appends_that_was_cut_goes_on_where_it_was() {
-    let lab = Lab::new(&[]);
-    let way = Way::to(lab.port());
-    let door = lab.door(way.port);
+    let lab = Lab::new();
+    let served = lab.node(&[]);
+    let way = Way::to(port(&served));
+    let door = door(&lab, way.port);
     assert!(door.can().unwrap().append);
     let numbers = (1..=100).flat_map(|seq| (0..3).map(move |writer| (writer, seq)));
     let sent: Vec<Given> = numbers.map(|number| given("log", number)).collect();
@@ -205,7 +155,7 @@ fn a_pack_of_appends_that_was_cut_goes_on_where_it_was() {
     }
     let all: Vec<u8> = sent.iter().flat_map(|given| given.bytes.clone()).collect();
     assert_eq!(
-        String::from_utf8(lab.served.bytes("log")),
+        String::from_utf8(served.bytes("log")),
         String::from_utf8(all)
     );
 }
@@ -223,13 +173,14 @@ fn rights_are_asked_for_each_of_a_pack() {
     "#;
     std::fs::write(&file, rules).unwrap();
     let file = file.display().to_string();
-    let lab = Lab::new(&[("node.rights", &file), ("anonymous.access", "write")]);
+    let lab = Lab::new();
+    let served = lab.node(&[("node.rights", &file), ("anonymous.access", "write")]);
     for path in ["closed/log", "read/log", "open/log"] {
-        let path = lab.served.file(path);
+        let path = served.file(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, b"").unwrap();
     }
-    let door = lab.door(lab.port());
+    let door = lab.nobody(&served);
     let sent = [
         given("closed/log", (1, 1)),
         given("open/log", (1, 1)),
@@ -245,15 +196,15 @@ fn rights_are_asked_for_each_of_a_pack() {
     })
     .unwrap();
     assert_eq!(told, [false, true, true, false, true, false]);
-    assert_eq!(lab.served.bytes("open/log"), b"1.1 1.2 1.3 ");
+    assert_eq!(served.bytes("open/log"), b"1.1 1.2 1.3 ");
     for path in ["closed/log", "read/log"] {
-        assert_eq!(lab.served.bytes(path), b"");
+        assert_eq!(served.bytes(path), b"");
     }
     // Attributes are read by who may read, and set by who may write.
     if !door.can().unwrap().xattrs {
         eprintln!(
             "skipped: the file system of {} has no extended attributes",
-            lab.scratch.path().display()
+            served.scratch.path().display()
         );
         return;
     }

@@ -4,7 +4,7 @@ use super::{Scratch, Served};
 use godwit_core::Url;
 use godwit_store::{RemoteOptions, Trust, channel::Cancel, door::Door};
 use godwit_trust::{
-    Authorities, Credential,
+    Authorities, Credential, KeyKind,
     lab::{Ca, Issue, write_pair},
 };
 use std::time::Duration;
@@ -19,14 +19,14 @@ impl Lab {
     pub fn new() -> Self {
         let scratch = Scratch::new();
         let day = Duration::from_secs(86_400);
-        let ca = Ca::init(
-            &scratch.path().join("ca"),
-            "/O=Lab/CN=Lab CA",
-            day,
-            Default::default(),
-        );
-        let ca = ca.unwrap();
-        let host = ca.issue(&Issue::host(&["localhost", "127.0.0.1"])).unwrap();
+        let at = scratch.path().join("ca");
+        let key = KeyKind::Elliptic; // which are there at once
+        let ca = Ca::init(&at, "/O=Lab/CN=Lab CA", day, key).unwrap();
+        let host = Issue {
+            key,
+            ..Issue::host(&["localhost", "127.0.0.1"])
+        };
+        let host = ca.issue(&host).unwrap();
         let lab = Self { scratch, ca };
         write_pair(&host, &lab.path("host.pem"), &lab.path("hostkey.pem")).unwrap();
         lab
