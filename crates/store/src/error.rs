@@ -1,5 +1,6 @@
 //! What can go wrong, and whether waiting helps.
 
+use crate::SMALL_BYTES;
 use godwit_core::{Extents, Fault, Url};
 use godwit_sys::why;
 use std::{
@@ -203,6 +204,14 @@ impl Error {
                 why: "name too long".into(),
             },
             _ => Self::Io { path, cause },
+        }
+    }
+
+    /// Of an append that has a number.
+    pub(crate) fn too_long_to_append() -> Self {
+        Self::Unsupported {
+            what: format!("one append of more than {SMALL_BYTES} bytes"),
+            why: "it is written in one go; give its parts numbers of their own".into(),
         }
     }
 

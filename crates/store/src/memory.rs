@@ -626,10 +626,7 @@ impl Take for Writing {
         }
         let mut draft = self.draft();
         if matches!(self.aim, Aim::Append { .. }) && end.is_some_and(|end| end > SMALL_BYTES) {
-            return Err(Error::Unsupported {
-                what: format!("one append of more than {SMALL_BYTES} bytes"),
-                why: "it is written in one go; give its parts numbers of their own".into(),
-            });
+            return Err(Error::too_long_to_append());
         }
         draft.landed.begin(block.range());
         match self.aim {

@@ -39,7 +39,7 @@ pub(super) fn begin(
     (writer, seq): (u64, u64),
 ) -> Result<Box<dyn Sink>> {
     if write.size.is_some_and(|size| size > SMALL_BYTES) {
-        return Err(too_long());
+        return Err(Error::too_long_to_append());
     }
     let place = dir.place_of_file(path)?;
     match &place.old {
@@ -78,13 +78,6 @@ fn of_no_file(path: &Path, writer: u64, seq: u64) -> Result<()> {
     }
 }
 
-fn too_long() -> Error {
-    Error::Unsupported {
-        what: format!("one append of more than {SMALL_BYTES} bytes"),
-        why: "it is written in one go; give its parts numbers of their own".into(),
-    }
-}
-
 /// One append under way, in memory.
 struct Appending {
     dir: Arc<Inner>,
@@ -110,7 +103,9 @@ impl Appending {
 impl Take for Appending {
     fn put(&self, block: Block<'_>) -> Result<()> {
         let end = block.offset.checked_add(block.bytes.len() as u64);
-        let end = end.filter(|&end| end <= SMALL_BYTES).ok_or_else(too_long)?;
+        let end = end
+            .filter(|&end| end <= SMALL_BYTES)
+            .ok_or_else(Error::too_long_to_append)?;
         let hashed = Hashed::of(block, self.checks);
         let mut draft = self.draft();
         let (start, end) = (block.offset as usize, end as usize); // bounded above
@@ -238,7 +233,7 @@ pub(super) fn writer_of(given: &Given) -> Option<u64> {
 
 fn write_all(dir: &Arc<Inner>, run: &[Given]) -> Result<Vec<Result<Finished>>> {
     let part = |given: &Given| match given.how {
-        _ if given.bytes.len() as u64 > SMALL_BYTES => Err(too_long()),
+        _ if given.bytes.len() as u64 > SMALL_BYTES => Err(Error::too_long_to_append()),
         How::Append { writer, seq } => Ok(Part::of(dir, (writer, seq), given.bytes.clone())),
         _ => Err(Error::Unsupported {
             what: "appending it".into(),
