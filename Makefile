@@ -4,7 +4,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 
 .DEFAULT_GOAL := build
-.PHONY: build demo test lint fmt tidy unit peers older bench conformance kill-matrix outages mutants fuzz doc clean
+.PHONY: build demo test lint fmt tidy unit built peers older bench conformance kill-matrix outages mutants fuzz doc clean
 
 build: ## The one binary, target/release/godwit.
 	$(CARGO) build --release --locked --package godwit
@@ -13,7 +13,7 @@ demo: ## Two nodes, a data set between them, a broken transfer, a corrupted byte
 	demo/run
 
 # Each step says what it runs; the first that fails ends it with its status.
-test: lint peers older unit ## All that must hold before a change goes in.
+test: lint peers built older unit ## All that must hold before a change goes in.
 	@echo "make test: all passed"
 
 lint: ## Format, clippy with warnings as errors, rules of the house.
@@ -21,8 +21,13 @@ lint: ## Format, clippy with warnings as errors, rules of the house.
 	$(CARGO) clippy --workspace --all-targets --locked -- --deny warnings
 	$(CARGO) xtask tidy
 
+# Most of them wait most of the time: for a deadline, for a peer, for what was killed to come back.
+TEST_THREADS ?= $(shell echo $$(($$(nproc) * 3)))
 unit: ## Every test of every crate, against real peers where there are any.
-	$(CARGO) test --workspace --locked
+	RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --workspace --locked
+
+built: ## The tests, not run. An older godwit takes from there what it depends on.
+	$(CARGO) test --workspace --locked --no-run
 
 peers: ## The programs of others that tests talk to (Debian packages).
 	@tests/peers/install || { status=$$?; [ $$status -eq 77 ] || exit $$status; \
