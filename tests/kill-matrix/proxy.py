@@ -56,8 +56,8 @@ class Proxy:
 
     def _accept(self):
         while True:
-            client, _ = self.listener.accept()
-            start(self._visit if self.is_door else self._session, client)
+            # Nothing here keeps it: it is reset when whoever serves it is through, however much is on its way.
+            start(self._visit if self.is_door else self._session, self.listener.accept()[0])
 
     def _visit(self, near):
         far = socket.socket()
