@@ -137,8 +137,7 @@ fn requests_that_could_be_read_in_two_ways_are_refused() {
         // Nothing of what follows is taken for a request.
         let rest = raw.rest();
         assert!(!rest.contains("HTTP/1.1"), "{head:?}: {rest}");
-        let Raw { called, .. } = raw;
-        log::has(&[&called]);
+        log::has(&[&raw.hang_up()]);
     }
     door.must_serve();
 }
@@ -153,8 +152,7 @@ fn heads_have_a_bound() {
         raw.send(format!("GET /f HTTP/1.1\r\nHost: a\r\n{lines}\r\n"));
         assert_eq!(raw.answer().status, 431);
         raw.rest();
-        let Raw { called, .. } = raw;
-        log::has(&[&called, "a connection ended"]);
+        log::has(&[&raw.hang_up(), "a connection ended"]);
     }
     let mut raw = door.raw();
     raw.send(format!(

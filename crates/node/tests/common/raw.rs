@@ -175,6 +175,11 @@ impl Raw {
         }
     }
 
+    /// Ends the connection; returns how the node calls it in its log.
+    pub fn hang_up(self) -> String {
+        self.called
+    }
+
     /// Says that no more comes; more can still be heard.
     pub fn end_ours(&mut self) {
         self.tls.set_shutdown(ShutdownState::empty());
