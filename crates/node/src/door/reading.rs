@@ -34,7 +34,7 @@ use std::{
     ops::Range,
     path::Path,
     sync::{
-        Mutex, OnceLock, PoisonError,
+        Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
@@ -150,57 +150,33 @@ pub(super) fn granted(door: &Door, secret: &str, mut body: Incoming, reply: Repl
 }
 
 fn packed(door: &Door, known: &Known, wanted: &AskRead, reply: Reply) {
+    // Of one file alone the status tells whether it can be read.
+    if let [one] = &*wanted.files
+        && let Err(error) = known.dir.stat(&one.path.0)
+    {
+        return reply.refuse(refused(&error));
+    }
+    let head = Response::builder().header(CONTENT_TYPE, PACK_TYPE);
     let metrics = &door.shared.metrics;
     let _moving = metrics.moving();
-    let out = Out {
-        reply: Mutex::new(Some(reply)),
-        pipe: OnceLock::new(),
-    };
-    if let Err(error) = send(&out, wanted, &known.dir, metrics) {
+    let pipe = reply.stream(head);
+    if let Err(error) = send(&pipe, wanted, &known.dir, metrics) {
         metrics.failed("transfer");
         tracing::info!(%error, "a pack was not sent whole");
     }
 }
 
-/// Where a pack goes. It begins with its first bytes: until then the status can say why there are none.
-struct Out {
-    reply: Mutex<Option<Reply>>,
-    pipe: OnceLock<Pipe>,
-}
-
-impl Out {
-    fn send(&self, bytes: Bytes) -> Result<()> {
-        let begun = || {
-            let reply = self.not_begun().expect("it begins once");
-            reply.stream(Response::builder().header(CONTENT_TYPE, PACK_TYPE))
-        };
-        self.pipe.get_or_init(begun).send(bytes)
-    }
-
-    fn not_begun(&self) -> Option<Reply> {
-        let mut reply = self.reply.lock().unwrap_or_else(PoisonError::into_inner);
-        reply.take()
-    }
-}
-
-fn send(out: &Out, wanted: &AskRead, dir: &dyn Store, metrics: &Metrics) -> Result<()> {
+fn send(pipe: &Pipe, wanted: &AskRead, dir: &dyn Store, metrics: &Metrics) -> Result<()> {
     for (number, file) in (0u64..).zip(&wanted.files) {
         let packed = Packed {
-            out,
-            begin: Mutex::new(pack::frame(pack::Kind::File, number, b"{}")),
+            pipe,
             leaves: wanted.digests.then(Mutex::default),
             broken: Mutex::default(),
             sent: AtomicU64::new(0),
         };
+        pipe.send(pack::frame(pack::Kind::File, number, b"{}").into())?;
         let read = dir.read(&file.path.0, &file.ranges.0, 1, &packed);
         metrics.moved(Direction::Out, Proto::Https, packed.sent.load(Relaxed));
-        // Of one file alone the status tells whether it can be read.
-        if let ([_], Err(error)) = (&*wanted.files, &read)
-            && let Some(reply) = out.not_begun()
-        {
-            reply.refuse(refused(error));
-            return Ok(());
-        }
         // A visitor who is gone needs no end.
         if let Some(error) = packed
             .broken
@@ -212,8 +188,7 @@ fn send(out: &Out, wanted: &AskRead, dir: &dyn Store, metrics: &Metrics) -> Resu
         let told = packed
             .leaves
             .map(|leaves| leaves.into_inner().unwrap_or_else(PoisonError::into_inner));
-        let begin = packed.begin.into_inner();
-        let mut ends = begin.unwrap_or_else(PoisonError::into_inner);
+        let mut ends = Vec::new();
         let ended = match read {
             Ok(read) => {
                 let size = read.stat.size;
@@ -229,16 +204,14 @@ fn send(out: &Out, wanted: &AskRead, dir: &dyn Store, metrics: &Metrics) -> Resu
             Err(error) => Ended::Refused(refused(&error)),
         };
         ends.extend(pack::frame(pack::Kind::End, number, &call::write(&ended)));
-        out.send(ends.into())?;
+        pipe.send(ends.into())?;
     }
-    out.send(pack::frame(pack::Kind::Last, wanted.files.len() as u64, b"").into())
+    pipe.send(pack::frame(pack::Kind::Last, wanted.files.len() as u64, b"").into())
 }
 
 /// Bytes in frames, and what whole leaves of them hash to.
 struct Packed<'a> {
-    out: &'a Out,
-    /// The frame that says which file it is; empty once it was sent.
-    begin: Mutex<Vec<u8>>,
+    pipe: &'a Pipe,
     leaves: Option<Mutex<Leaves>>,
     /// Why no more can be sent.
     broken: Mutex<Option<Error>>,
@@ -264,13 +237,7 @@ impl Packed<'_> {
         for (leaf, chain) in news {
             frame.extend(pack::leaf(leaf, &chain));
         }
-        let begin = std::mem::take(&mut *self.begin.lock().unwrap_or_else(PoisonError::into_inner));
-        let begun = match begin.is_empty() {
-            true => Ok(()),
-            false => self.out.send(begin.into()),
-        };
-        let sent = begun.and_then(|()| self.out.send(frame.into()));
-        sent.map_err(|error| {
+        self.pipe.send(frame.into()).map_err(|error| {
             let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
             broken.get_or_insert(error);
             Error::Canceled
