@@ -22,7 +22,9 @@ Examples:
 Any user can run it; nothing needs to be configured. It prints one line when it serves
 (with --json an object with the addresses). Port 0 picks a free one. Anonymous users may
 read unless told otherwise. Where there is a certificate of the host, or yours, GSI is
-offered too: whoever the gridmap names may log in and write, and you. SIGTERM or ^C lets transfers end (a second one ends them);
+offered too: whoever the gridmap names may log in and write, and you. SIGTERM or ^C lets
+transfers end, for limits.grace_seconds at most (a second one ends them), uploads through the
+door unless their writer is silent for limits.stall_seconds;
 SIGHUP has it go on under its configuration as it is now, and drops nothing.
 Started by root it gives root up: it runs as the owner of the export, or as node.user
 (GODWIT_NODE_USER), which is better where root owns the export; the host's key may be

@@ -3,7 +3,7 @@
 use super::{
     Door, Known, Visitor, health, peers, reading, refused,
     reply::{BEAT, Lines, Reply},
-    said, uploads, writing,
+    said, stopping, uploads, writing,
 };
 use godwit_core::Extents;
 use godwit_store::{
@@ -66,6 +66,9 @@ pub(super) fn answer(
         Err(refusal) => return reply.refuse(refusal),
     };
     let known = &known;
+    if let Err(refusal) = may_begin(door, known, call.map(|(does, _)| does)) {
+        return reply.refuse(refusal);
+    }
     let asked = Asked {
         door,
         visitor,
@@ -81,6 +84,21 @@ pub(super) fn answer(
             Ok(path) => reading::file(asked, &method, &path),
             Err(error) => asked.reply.refuse(said(Why::BadName, error.to_string())),
         },
+    }
+}
+
+/// While a node stops, and waits for uploads, whoever uploads something may ask on; others come
+/// too late, and nobody begins anything.
+fn may_begin(door: &Door, known: &Known, does: Option<Does>) -> Outcome {
+    if !door.shared.stop.is_draining() {
+        return Ok(());
+    }
+    let stall = door.shared.config.limits.stall;
+    match does {
+        // Of an upload that is not open they are told that.
+        Some(Does::Upload(_)) => Ok(()),
+        _ if door.uploads.go_on_of(known.owner(), stall) => Ok(()),
+        _ => Err(stopping()),
     }
 }
 

@@ -197,7 +197,8 @@ pub(crate) fn begin(
     })
 }
 
-/// Waits until the node is to stop, and then until the last request has been answered.
+/// Waits until the node is to stop, and then until uploads have ended and the last request has been
+/// answered.
 fn keep(runtime: Runtime, door: &Door, admission: &Admission, drain: watch::Sender<()>) {
     let stop = &door.shared.stop;
     let kept = door.shared.config.limits.upload;
@@ -207,13 +208,16 @@ fn keep(runtime: Runtime, door: &Door, admission: &Admission, drain: watch::Send
         door.uploads.forget_idle(kept);
         door.grants.forget_old();
     }
-    drop(drain);
-    let grace = door.shared.config.limits.grace;
-    let mut left = grace;
-    while !left.is_zero() && !stop.is_ending() && !admission.wait_until_empty(left.min(LOOK_EVERY))
-    {
-        left = left.saturating_sub(LOOK_EVERY);
+    let over = Instant::now() + door.shared.config.limits.grace;
+    let left = || over.saturating_duration_since(Instant::now());
+    let may_wait = || !left().is_zero() && !stop.is_ending();
+    // Between two requests of an upload nobody is at the door, and yet it goes on.
+    let stall = door.shared.config.limits.stall;
+    while may_wait() && door.uploads.go_on(stall) {
+        let _ = godwit_sys::wait_readable([stop.ending()], left().min(LOOK_EVERY));
     }
+    drop(drain);
+    while may_wait() && !admission.wait_until_empty(left().min(LOOK_EVERY)) {}
     // What is being written is kept by its upload.
     runtime.shutdown_timeout(LAST_WORDS);
 }
@@ -427,6 +431,11 @@ fn is_parking(request: &Request<Incoming>) -> bool {
 /// What is told of an error of the store.
 fn refused(error: &godwit_store::Error) -> Refusal {
     refusal(error, failure(error).said)
+}
+
+/// What is told to who would begin something while the node waits for what goes on.
+fn stopping() -> Refusal {
+    said(Why::Busy, "this node is stopping".into())
 }
 
 fn said(why: Why, said: String) -> Refusal {

@@ -4,7 +4,7 @@
 //! in the first word of TLS, is given one of them, byte by byte from the beginning: TLS is between the two, and
 //! nothing of it can be read here.
 
-use super::{Door, Stay, Visitor, opening::Diverted, parked::Parked, reply::Reply, said};
+use super::{Door, Stay, Visitor, opening::Diverted, parked::Parked, reply::Reply, said, stopping};
 use crate::metrics::Direction;
 use godwit_store::door::Sent;
 use godwit_sys::why;
@@ -213,7 +213,7 @@ fn may_park(door: &Door, visitor: &Visitor, headers: &HeaderMap) -> Result<Peer,
         return Err(said(Why::BadRequest, why));
     }
     if door.shared.stop.is_draining() {
-        return Err(said(Why::Busy, "this node is stopping".into()));
+        return Err(stopping());
     }
     let nobody = || {
         said(

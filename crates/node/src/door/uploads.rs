@@ -8,7 +8,7 @@ use super::{
     calls::{Asked, Named, done},
     refused,
     reply::BEAT,
-    said,
+    said, stopping,
 };
 use crate::metrics::{Direction, Proto};
 use godwit_core::{Block, Chain, Version};
@@ -84,6 +84,23 @@ impl Uploads {
         Err(said(Why::Busy, why))
     }
 
+    /// Tells whether anything is uploaded at the moment: somebody has asked within `stall`.
+    pub(super) fn go_on(&self, stall: Duration) -> bool {
+        let open = self.open();
+        open.values().any(|upload| upload.goes_on(stall))
+    }
+
+    /// The same of one person's.
+    pub(super) fn go_on_of(&self, owner: &str, stall: Duration) -> bool {
+        let open = self.open();
+        open.values()
+            .any(|upload| upload.key.owner == owner && upload.goes_on(stall))
+    }
+
+    fn has(&self, key: &Key) -> bool {
+        self.open().values().any(|upload| upload.key == *key)
+    }
+
     /// Closes what was begun of the same by somebody who is gone, so that it can be gone on with.
     /// Whoever was killed a moment ago may still be leaving.
     fn close_orphans(&self, key: &Key) {
@@ -104,13 +121,9 @@ impl Uploads {
 
     /// Closes what nobody has used for so long: what landed is kept on disk.
     pub(super) fn forget_idle(&self, kept: Duration) {
-        let is_idle = |upload: &Arc<Upload>| {
-            let used = *upload.used.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::strong_count(upload) == 1 && used.elapsed() >= kept
-        };
         let closed: Vec<_> = self
             .open()
-            .extract_if(|_, upload| is_idle(upload))
+            .extract_if(|_, upload| !upload.goes_on(kept))
             .collect();
         for (_, upload) in closed {
             let path = upload.key.path.display();
@@ -161,6 +174,10 @@ fn opened(
         path: ask.path.0.clone(),
         id: ask.id.clone(),
     };
+    // Who goes on with what they have begun, by another connection, goes on.
+    if asked.door.shared.stop.is_draining() && !asked.door.uploads.has(&key) {
+        return Err(stopping());
+    }
     if ask.resume {
         asked.door.uploads.close_orphans(&key);
     }
@@ -489,6 +506,12 @@ impl Upload {
             users.retain(|user| user.strong_count() > 0);
             users.push(Arc::downgrade(visitor));
         }
+    }
+
+    /// Tells whether somebody asks something of it, or did within `patience`.
+    fn goes_on(self: &Arc<Self>, patience: Duration) -> bool {
+        let used = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::strong_count(self) > 1 || used.elapsed() < patience
     }
 
     /// Tells whether all who asked for it are gone.

@@ -4,6 +4,7 @@ use super::{
     calls::Asked,
     refused,
     reply::{Lines, Reply},
+    stopping,
 };
 use godwit_core::Digest;
 use godwit_store::{
@@ -21,6 +22,9 @@ use std::{cell::RefCell, collections::VecDeque};
 pub(super) fn pack(mut asked: Asked<'_>) {
     if let Err(refusal) = asked.known.must_write() {
         return asked.reply.refuse(refusal);
+    }
+    if asked.door.shared.stop.is_draining() {
+        return asked.reply.refuse(stopping());
     }
     // What became of each is told when all has come: until then nobody listens.
     let verdicts = RefCell::new(Verdicts::default());

@@ -1,0 +1,142 @@
+//! A node that is told to stop, while something is uploaded through its door.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{PATIENCE, Served, asking::Asking};
+use godwit_core::Block;
+use godwit_store::{RemoteOptions, Sink, Store, Whole, Write, channel::Cancel, door::Door};
+use godwit_trust::{Credential, Peer};
+use std::{
+    net::SocketAddr,
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Whom to ask, and whom to open as a store.
+fn node(settings: &[(&'static str, &str)]) -> (Served, SocketAddr) {
+    let mut all = vec![("https.listen", "127.0.0.1:0")];
+    all.extend(settings);
+    let served = Served::with(&all);
+    let at = served.node().addresses().https[0];
+    (served, at)
+}
+
+fn door(at: SocketAddr) -> Door {
+    let peer = Peer::new("lab", Asking::at(at).key(), &[at.to_string()]);
+    let options = RemoteOptions::new(Cancel::new().unwrap());
+    Door::of_peer(&peer, Credential::nobody(), &options).unwrap()
+}
+
+/// An upload of two pieces, of which one has landed; nothing is asked now.
+fn half_sent(door: &Door) -> Box<dyn Sink> {
+    let write = Write {
+        size: Some(2 * PIECE as u64),
+        ..Write::default()
+    };
+    let sink = door.write("f".as_ref(), &write).unwrap();
+    put(&*sink, 0);
+    sink
+}
+
+fn put(sink: &dyn Sink, offset: u64) {
+    let bytes = &[7; PIECE];
+    sink.put(Block { offset, bytes }).unwrap();
+    sink.settle().unwrap();
+}
+
+/// Tells how long the node takes to end from now on.
+fn ending(served: Served) -> mpsc::Receiver<Duration> {
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || {
+        let begun = Instant::now();
+        let _export = served.stop();
+        let _ = tell.send(begun.elapsed());
+    });
+    told
+}
+
+#[test]
+fn an_upload_goes_on_between_its_requests() {
+    let (served, at) = node(&[]);
+    let (source, export) = (door(at), served.file(""));
+    let sink = half_sent(&source);
+    served.node().stopper().drain();
+    // Each of these comes by a connection of its own, so somebody must still take them.
+    for _ in 0..NEWCOMERS {
+        let asked = br#"{"path":"g","how":"new","size":1,"checks":[true,false],"resume":true}"#;
+        let refused = Asking::at(at).ask("POST", "/.godwit/v1/uploads", &[], asked.to_vec());
+        assert_eq!(refused.status, 503, "{}", refused.refusal());
+        assert_eq!(refused.refusal()["said"], "this node is stopping");
+    }
+    let small = Asking::at(at).ask("POST", "/.godwit/v1/write", &[], Vec::new());
+    assert_eq!(small.status, 503, "{}", small.refusal());
+    put(&*sink, PIECE as u64);
+    let whole = Whole {
+        size: Some(2 * PIECE as u64),
+        ..Whole::default()
+    };
+    let ended = ending(served);
+    sink.finish(&whole).unwrap();
+    assert!(!export.join("g").exists());
+    let took = ended.recv_timeout(PATIENCE).expect("the node ends");
+    assert!(took < PATIENCE, "{took:?}");
+}
+
+#[test]
+fn an_upload_that_is_silent_is_not_waited_for() {
+    let (served, at) = node(&[
+        ("limits.stall_seconds", "1"),
+        ("limits.grace_seconds", "3600"),
+    ]);
+    let door = door(at);
+    let _sink = half_sent(&door);
+    let ended = ending(served);
+    ended.recv_timeout(PATIENCE).expect("the node ends");
+}
+
+#[test]
+fn an_upload_is_waited_for_no_longer_than_for_anything_else() {
+    let (served, at) = node(&[
+        ("limits.stall_seconds", "3600"),
+        ("limits.grace_seconds", "1"),
+    ]);
+    let door = door(at);
+    let _sink = half_sent(&door);
+    let ended = ending(served);
+    ended.recv_timeout(PATIENCE).expect("the node ends");
+}
+
+#[test]
+fn a_second_word_ends_uploads_too() {
+    let limits = [
+        ("limits.stall_seconds", "3600"),
+        ("limits.grace_seconds", "3600"),
+    ];
+    let (served, at) = node(&limits);
+    let (door, stop) = (door(at), served.node().stopper());
+    let _sink = half_sent(&door);
+    let ended = ending(served);
+    stop.at_once();
+    ended.recv_timeout(PATIENCE).expect("the node ends");
+}
+
+#[test]
+fn an_upload_that_is_given_up_is_not_waited_for() {
+    let limits = [
+        ("limits.stall_seconds", "3600"),
+        ("limits.grace_seconds", "3600"),
+    ];
+    let (served, at) = node(&limits);
+    let door = door(at);
+    let sink = half_sent(&door);
+    served.node().stopper().drain();
+    sink.abandon().unwrap();
+    let ended = ending(served);
+    ended.recv_timeout(PATIENCE).expect("the node ends");
+}
+
+const PIECE: usize = 1 << 20;
+/// Longer than it takes to hear that the node stops.
+const NEWCOMERS: usize = 50;
