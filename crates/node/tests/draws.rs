@@ -3,10 +3,10 @@
 
 mod common;
 
-use common::{Served, faking::Fake};
+use common::{PATIENCE, Served, faking::Fake};
 use godwit_core::Extents;
 use godwit_store::{
-    RemoteOptions, Sink, Store, Write,
+    Error, RemoteOptions, Sink, Store, Write,
     channel::Cancel,
     door::{Door, Sent},
 };
@@ -21,7 +21,7 @@ use std::{
     ops::Range,
     sync::{Arc, Mutex},
 };
-use tokio::sync::mpsc;
+use tokio::{runtime::Builder, sync::mpsc, time::timeout};
 
 /// A source that sends half of its file, and goes on when it is told to; what it was asked for.
 struct Source {
@@ -103,13 +103,17 @@ impl Source {
 
 /// Our own node, as somebody sees it who knows its key.
 fn door(served: &Served) -> Door {
+    door_until(served, &Cancel::new().unwrap())
+}
+
+fn door_until(served: &Served, cancel: &Cancel) -> Door {
     let at = served.node().addresses().https[0];
     let peer = Peer::new(
         "target",
         common::asking::Asking::at(at).key(),
         &[at.to_string()],
     );
-    let options = RemoteOptions::new(Cancel::new().unwrap());
+    let options = RemoteOptions::new(cancel.clone());
     Door::of_peer(&peer, Credential::nobody(), &options).unwrap()
 }
 
@@ -171,6 +175,41 @@ fn what_landed_before_a_draw_was_cut_is_not_asked_for_again() {
     drop(drawn);
     let asked = source.asked.lock().unwrap();
     assert_eq!(asked.last(), Some(&left), "{asked:?}");
+}
+
+#[test]
+fn nothing_is_drawn_for_who_is_gone_and_the_next_goes_on_with_it() {
+    let (served, source) = (
+        Served::with(&[("https.listen", "127.0.0.1:0")]),
+        Source::new(),
+    );
+    let write = Write {
+        size: Some(2 * HALF),
+        resume: true,
+        ..Write::default()
+    };
+    let want = Extents::from(0..2 * HALF);
+    let cancel = Cancel::new().unwrap();
+    let sink = door_until(&served, &cancel)
+        .write("f".as_ref(), &write)
+        .unwrap();
+    let drawn = sink.draw(&source.fake.door(), "f".as_ref(), &want, 1, &|_: Range<
+        u64,
+    >| {
+        cancel.cancel();
+    });
+    assert!(matches!(drawn, Err(Error::Canceled)), "{drawn:?}");
+    drop(sink);
+    // The same command again, at once: there is nothing beside what landed before.
+    let sink = door(&served).write("f".as_ref(), &write).unwrap();
+    assert_eq!(sink.done(), Extents::from(0..HALF));
+    // The source still has more: the node that drew has hung up.
+    let more = source.more.lock().unwrap().take().unwrap();
+    let hung_up = async { timeout(PATIENCE, more.closed()).await };
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime
+        .block_on(hung_up)
+        .expect("nothing is drawn any more");
 }
 
 /// Shorter than is read at once by several connections.

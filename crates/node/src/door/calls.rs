@@ -352,10 +352,11 @@ impl Asked<'_> {
             Ok(watch) => Arc::new(watch),
             Err(cause) => return self.reply.refuse(said(Why::Other, godwit_sys::why(&cause))),
         };
-        let beat = Arc::clone(&watch);
+        let (beat, gone) = (Arc::clone(&watch), Arc::clone(&watch));
         let (mut lines, digest) = self.reply.lines().during(
             BEAT,
             Arc::new(move || Line::Beat(beat.moved_bytes())),
+            move || gone.cancel(),
             || {
                 let by = algorithm(&asked.by)?;
                 let range = asked.range.map(|(start, end)| start..end);

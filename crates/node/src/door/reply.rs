@@ -272,11 +272,13 @@ impl Lines {
         }
     }
 
-    /// Does something that may take long, and says meanwhile, every so often, how it goes.
+    /// Does something that may take long, and says meanwhile, every so often, how it goes. If the
+    /// visitor goes away before it is done, `gone` is told.
     pub(super) fn during<T>(
         self,
         every: Duration,
         news: Arc<dyn Fn() -> Line + Send + Sync>,
+        gone: impl Fn() + Send + 'static,
         work: impl FnOnce() -> T,
     ) -> (Self, T) {
         let runtime = match (&self.reply, &self.pipe) {
@@ -287,20 +289,34 @@ impl Lines {
         let lines = Arc::new(Mutex::new(Some(self)));
         let beating = Arc::clone(&lines);
         let task = runtime.spawn(async move {
-            let mut ticks = interval(every);
-            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            ticks.tick().await;
+            let mut looks = interval(LOOK_EVERY.min(every));
+            looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            let mut told_at = Instant::now();
             loop {
-                ticks.tick().await;
+                looks.tick().await;
                 let mut lines = beating.lock().unwrap_or_else(PoisonError::into_inner);
                 let Some(lines) = lines.as_mut() else { return };
-                lines.beat(&*news);
+                if lines.is_for_nobody() {
+                    return gone();
+                }
+                if told_at.elapsed() >= every {
+                    told_at = Instant::now();
+                    lines.beat(&*news);
+                }
             }
         });
         let done = work();
         task.abort();
         let mine = lines.lock().unwrap_or_else(PoisonError::into_inner).take();
         (mine.expect("nobody else takes it"), done)
+    }
+
+    /// Tells whether the visitor is gone.
+    fn is_for_nobody(&self) -> bool {
+        match (&self.reply, &self.pipe) {
+            (Some(reply), _) => reply.head.is_closed(),
+            (None, pipe) => pipe.as_ref().is_none_or(|pipe| pipe.to.is_closed()),
+        }
     }
 
     /// Says how it goes, unless the visitor has not even taken what was said before.
@@ -356,5 +372,7 @@ const FRAMES_AHEAD: usize = 4;
 /// A link that brings less is not worth a thread.
 const PACE_BYTES: usize = 1 << 10;
 const PACE_OF_CALL_BYTES: usize = 64 << 10;
+/// How often it is looked whether the visitor is still there.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How often it is said that something goes on.
 pub(super) const BEAT: Duration = Duration::from_secs(5);

@@ -32,7 +32,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     thread,
     time::{Duration, Instant},
@@ -50,6 +50,8 @@ struct Upload {
     used: Mutex<Instant>,
     /// Who has asked for it, as long as their connections last.
     users: Mutex<Vec<Weak<Visitor>>>,
+    /// Whoever had it drawn is gone, and that is being stopped.
+    is_left: AtomicBool,
 }
 
 /// What makes two of them the same.
@@ -102,17 +104,27 @@ impl Uploads {
     }
 
     /// Closes what was begun of the same by somebody who is gone, so that it can be gone on with.
-    /// Whoever was killed a moment ago may still be leaving.
+    /// Whoever was killed a moment ago may still be leaving, and what they had drawn may have to stop.
     fn close_orphans(&self, key: &Key) {
-        let patience = Instant::now() + LEAVING;
+        let begun = Instant::now();
         loop {
-            let mut is_used = false;
-            self.open().retain(|_, upload| {
-                let stays = upload.key != *key || !upload.is_orphan();
-                is_used |= stays && upload.key == *key;
-                stays
-            });
-            if !is_used || Instant::now() > patience {
+            let same = |upload: &Arc<Upload>| upload.key == *key;
+            let closed: Vec<_> = self
+                .open()
+                .extract_if(|_, upload| same(upload) && upload.is_orphan())
+                .collect();
+            for (_, upload) in closed {
+                // Somebody may look at it even now; what landed must be free when it is opened again.
+                drop(upload.take());
+            }
+            let patience = {
+                let open = self.open();
+                let is_left = |upload: &Arc<Upload>| upload.is_left.load(Relaxed);
+                let used = open.values().filter(|upload| same(upload));
+                used.map(|upload| if is_left(upload) { STOPPING } else { LEAVING })
+                    .max()
+            };
+            if patience.is_none_or(|patience| begun.elapsed() > patience) {
                 return;
             }
             thread::sleep(LOOK_EVERY);
@@ -189,6 +201,7 @@ fn opened(
         sink: RwLock::new(Some(sink.map_err(|error| refused(&error))?)),
         used: Mutex::new(Instant::now()),
         users: Mutex::new(vec![Arc::downgrade(asked.visitor)]),
+        is_left: AtomicBool::new(false),
     });
     let mut open = asked.door.uploads.open();
     open.insert(handle.clone(), Arc::clone(&upload));
@@ -345,7 +358,9 @@ fn take_range(asked: &mut Asked<'_>, gathered: &mut Gathered<'_>) -> Result<()> 
 /// Has the bytes come from another node, by what it granted to whoever asks.
 pub(super) fn draw(mut asked: Asked<'_>, id: &str) {
     let shared = &asked.door.shared;
+    let cancel = Cancel::new().map_err(|cause| said(Why::Other, godwit_sys::why(&cause)));
     let begun = asked.read().and_then(|asking: AskDraw| {
+        let cancel = cancel?;
         let key = asking.key.parse();
         let key =
             key.map_err(|error: godwit_trust::Error| said(Why::BadRequest, error.to_string()))?;
@@ -354,36 +369,44 @@ pub(super) fn draw(mut asked: Asked<'_>, id: &str) {
             let why = "this node makes no connections to others (data.third_party)";
             return Err(said(Why::Unsupported, why.into()));
         }
-        let cancel = Cancel::new().map_err(|cause| said(Why::Other, godwit_sys::why(&cause)))?;
         let options = RemoteOptions {
             stall: shared.config.limits.stall,
             digests: asking.digests,
             mark: asked.reply.mark().clone(),
-            ..RemoteOptions::new(cancel)
+            ..RemoteOptions::new(cancel.clone())
         };
         let door = Door::with_grant(&asking.from, key, &asking.secret, &options);
-        Ok((upload, door.map_err(|error| refused(&error))?, asking))
+        let door = door.map_err(|error| refused(&error))?;
+        Ok((upload, door, asking, cancel))
     });
-    let (upload, from, asking) = match begun {
+    let (upload, from, asking, cancel) = match begun {
         Ok(begun) => begun,
         Err(refusal) => return asked.reply.refuse(refusal),
     };
     upload.touch(asked.visitor);
     let _moving = shared.metrics.moving();
     let moved = AtomicU64::new(0);
-    let (news, name) = (Arc::clone(&upload), id.to_owned());
+    let (news, leaving, name) = (Arc::clone(&upload), Arc::clone(&upload), id.to_owned());
     let news = move || news.news(&name);
-    let (mut lines, drawn) = asked.reply.lines().during(NEWS_EVERY, Arc::new(news), || {
-        upload.with(|sink| {
-            let drawing = Drawing {
-                sink,
-                moved: &moved,
-            };
-            let streams = usize::from(asking.streams).clamp(1, DRAW_STREAMS_MAX);
-            let (source, want) = (&asking.source.0, &asking.ranges.0);
-            from.read(source, want, streams, &drawing)
-        })
-    });
+    let gone = move || {
+        tracing::info!(path = %leaving.key.path.display(), "stop drawing: whoever asked for it is gone");
+        leaving.is_left.store(true, Relaxed);
+        cancel.cancel();
+    };
+    let (mut lines, drawn) = asked
+        .reply
+        .lines()
+        .during(NEWS_EVERY, Arc::new(news), gone, || {
+            upload.with(|sink| {
+                let drawing = Drawing {
+                    sink,
+                    moved: &moved,
+                };
+                let streams = usize::from(asking.streams).clamp(1, DRAW_STREAMS_MAX);
+                let (source, want) = (&asking.source.0, &asking.ranges.0);
+                from.read(source, want, streams, &drawing)
+            })
+        });
     shared
         .metrics
         .moved(Direction::In, Proto::Https, moved.load(Relaxed));
@@ -444,11 +467,12 @@ pub(super) fn finish(mut asked: Asked<'_>, id: &str) {
         Ok(taken) => taken,
         Err(refusal) => return asked.reply.refuse(refusal),
     };
-    let (mut lines, finished) =
-        asked
-            .reply
-            .lines()
-            .during(BEAT, Arc::new(|| Line::Beat(0)), || sink.finish(&whole));
+    let (mut lines, finished) = asked.reply.lines().during(
+        BEAT,
+        Arc::new(|| Line::Beat(0)),
+        || (),
+        || sink.finish(&whole),
+    );
     let told = finished.and_then(|finished| lines.say(&Line::Finished(finished.say())));
     lines.end(told.map_err(|error| refused(&error)));
 }
@@ -567,6 +591,8 @@ const LEAVES_AT_ONCE: usize = 1024;
 const LEAVES_A_LINE: usize = 16 * LEAVES_AT_ONCE;
 /// How long somebody who was killed may take to be gone.
 const LEAVING: Duration = Duration::from_secs(1);
+/// The same, if they had something drawn, which is known to be stopping.
+const STOPPING: Duration = Duration::from_secs(15);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// More connections bring nothing between two nodes.
 const DRAW_STREAMS_MAX: usize = 64;
