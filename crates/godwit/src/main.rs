@@ -22,6 +22,7 @@ mod topics;
 mod trouble;
 mod units;
 mod verbs;
+mod waiting;
 
 use clap::Parser;
 use options::{Godwit, Verb};

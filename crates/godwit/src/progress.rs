@@ -8,8 +8,9 @@ use crate::{
     trouble::Trouble,
     units,
     verbs::Facts,
+    waiting::Waiting,
 };
-use godwit_store::engine::{Event, Outcome, Place, Rule, Summary};
+use godwit_store::engine::{Event, Outcome, Place, Rule, Summary, Tries};
 use godwit_store::{Error, Tuned, Verified};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
@@ -42,6 +43,8 @@ struct Told {
     meter: Meter,
     record: Record,
     bar: Option<ProgressBar>,
+    /// What is waited for, as long as nothing moves.
+    waiting: Option<Waiting>,
     lines: u32,
     outcomes: u64,
     /// Of the only file, if there was only one.
@@ -90,7 +93,11 @@ impl<'a> Reporter<'a> {
                 bytes,
                 complete,
             } => self.told().meter.found(files, bytes, complete),
-            Event::Moved { bytes } => self.told().meter.moved(bytes, now),
+            Event::Moved { bytes } => {
+                let mut told = self.told();
+                told.meter.moved(bytes, now);
+                told.waiting = None;
+            }
             Event::Resumed { bytes } => self.told().meter.already(bytes),
             Event::Done(outcome) => self.done(outcome),
             Event::Failed {
@@ -173,6 +180,7 @@ impl<'a> Reporter<'a> {
     fn done(&self, outcome: &Outcome) {
         let mut told = self.told();
         told.meter.over();
+        told.waiting = None;
         told.outcomes += 1;
         let digest = outcome.digest.as_ref().map(ToString::to_string);
         told.digest = digest.clone().filter(|_| told.outcomes == 1);
@@ -216,8 +224,9 @@ impl<'a> Reporter<'a> {
         }
     }
 
-    fn failed(&self, source: &Place, target: &Place, error: &Error, again: bool) {
-        if again {
+    fn failed(&self, source: &Place, target: &Place, error: &Error, again: Option<Tries>) {
+        if let Some(tries) = again {
+            self.wait(error, tries);
             let text = format!("{source}: {error}; trying again");
             if self.screen.json() {
                 self.object(json!({
@@ -225,6 +234,8 @@ impl<'a> Reporter<'a> {
                     "source": source.to_string(),
                     "target": target.to_string(),
                     "message": error.to_string(),
+                    "try": tries.nth,
+                    "tries": tries.most,
                 }));
             } else if self.screen.verbose() {
                 self.screen.note(&text);
@@ -234,6 +245,7 @@ impl<'a> Reporter<'a> {
         }
         let mut told = self.told();
         told.meter.over();
+        told.waiting = None;
         told.record
             .failed(&source.to_string(), &target.to_string(), &error.to_string());
         drop(told);
@@ -261,6 +273,19 @@ impl<'a> Reporter<'a> {
             _ => return self.screen.trouble(&trouble),
         };
         self.screen.trouble(&trouble.next(next));
+    }
+
+    /// Has the bar say what is waited for; lines say it once, when the next try has failed as well.
+    fn wait(&self, error: &Error, tries: Tries) {
+        let mut told = self.told();
+        let was_said = told.waiting.as_ref().is_some_and(|before| before.was_said);
+        let mut waiting = Waiting::new(error, tries);
+        let is_news = self.how == Progress::Plain && !was_said && tries.nth > 1;
+        waiting.was_said = was_said || is_news;
+        if is_news && !self.screen.verbose() {
+            self.screen.note(&waiting.to_string());
+        }
+        told.waiting = Some(waiting);
     }
 
     fn skipped(&self, source: &Place, target: &Place, bytes: u64) {
@@ -307,11 +332,12 @@ impl<'a> Reporter<'a> {
         let mut told = self.told();
         told.record.flush();
         let look = told.meter.look(self.started.elapsed());
+        let words = words(&look, told.waiting.as_ref());
         match self.how {
             Progress::Bar => {
                 if let Some(bar) = &told.bar {
                     bar.set_position((look.share.unwrap_or(0.0) * BAR_STEPS as f64) as u64);
-                    bar.set_message(words(&look));
+                    bar.set_message(words);
                 }
             }
             Progress::Json => {
@@ -321,7 +347,7 @@ impl<'a> Reporter<'a> {
             Progress::Plain => {
                 told.lines += 1;
                 drop(told);
-                self.screen.note(&words(&look));
+                self.screen.note(&words);
             }
             Progress::Auto | Progress::None => {}
         }
@@ -410,12 +436,16 @@ fn new_bar() -> ProgressBar {
     bar.with_style(style)
 }
 
-/// Returns the look in words: `37 %  1.20 GiB of 4.00 GiB  3/8 files  812 MiB/s  3.4s left`.
-fn words(look: &Look) -> String {
+/// Returns the look in words: `37 %  1.20 GiB of 4.00 GiB  3/8 files  812 MiB/s  3.4s left`, or what is
+/// waited for instead of how fast nothing moves.
+fn words(look: &Look, waiting: Option<&Waiting>) -> String {
     let share = look
         .share
         .map(|share| format!("{:3.0} %  ", (share * 100.0).floor()))
         .unwrap_or_default();
+    if let Some(waiting) = waiting {
+        return format!("{share}{waiting}");
+    }
     let more = if look.counted { "" } else { " and more" };
     let left = look
         .left
@@ -488,17 +518,35 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_waited_for_is_said_instead_of_how_fast_nothing_moves() {
+        let mut meter = Meter::default();
+        meter.found(1, 100, true);
+        meter.moved(50, Duration::from_secs(1));
+        let error = Error::Busy {
+            host: "lab".into(),
+            said: "full".into(),
+            again_in: None,
+        };
+        let waiting = Waiting::new(&error, Tries { nth: 1, most: 5 });
+        let text = words(&meter.look(Duration::from_secs(2)), Some(&waiting));
+        assert!(
+            text.ends_with(" %  waiting for lab to answer again (full), try 1 of 5"),
+            "{text}"
+        );
+    }
+
+    #[test]
     fn a_share_is_said_only_when_all_is_counted() {
         let mut meter = Meter::default();
         meter.found(2, 3 << 30, false);
         meter.moved(1 << 30, Duration::from_secs(1));
-        let text = words(&meter.look(Duration::from_secs(1)));
+        let text = words(&meter.look(Duration::from_secs(1)), None);
         assert_eq!(
             text,
             "1.00 GiB of 3.00 GiB and more  0/2 files and more  1.00 GiB/s"
         );
         meter.found(0, 1 << 30, true);
-        let text = words(&meter.look(Duration::from_secs(1)));
+        let text = words(&meter.look(Duration::from_secs(1)), None);
         assert_eq!(
             text,
             " 24 %  1.00 GiB of 4.00 GiB  0/2 files  1.00 GiB/s  3.0s left"

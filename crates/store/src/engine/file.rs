@@ -374,7 +374,8 @@ impl Run<'_> {
         };
         self.faults += 1;
         let Item { source, target, .. } = self.item;
-        self.copying.tries_again(source, target, &error);
+        let tries = self.retry.tries();
+        self.copying.tries_again(source, target, &error, tries);
         self.copying.pause(pause)
     }
 

@@ -17,7 +17,7 @@ mod tests;
 mod turns;
 
 pub use plan::extra;
-pub use retry::Retry;
+pub use retry::{Retry, Tries};
 pub use stores::{Place, Stores};
 
 use crate::{
@@ -169,8 +169,8 @@ pub enum Event<'a> {
         target: &'a Place,
         /// Why not.
         error: &'a Error,
-        /// It will be tried again.
-        again: bool,
+        /// It will be tried again, maybe after a while.
+        again: Option<Tries>,
     },
     /// A file was left as it is, because of the rule.
     Skipped {
@@ -554,12 +554,12 @@ impl Copying<'_> {
     }
 
     /// Says that a file is tried again, and counts that.
-    fn tries_again(&self, source: &Place, target: &Place, error: &Error) {
+    fn tries_again(&self, source: &Place, target: &Place, error: &Error, tries: Tries) {
         self.tell(&Event::Failed {
             source,
             target,
             error,
-            again: true,
+            again: Some(tries),
         });
         self.summary().faults += 1;
     }
@@ -576,7 +576,7 @@ impl Copying<'_> {
             source,
             target,
             error: &error,
-            again: false,
+            again: None,
         });
         let mut summary = self.summary();
         summary.failed += 1;

@@ -7,8 +7,19 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct Retry {
     left: u32,
+    /// Of these, since something moved last.
+    most: u32,
     max: u32,
     pause: Duration,
+}
+
+/// Which try comes next, and which would be the last.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Tries {
+    /// Since something moved last; the first is 1.
+    pub nth: u32,
+    /// How many there are.
+    pub most: u32,
 }
 
 impl Retry {
@@ -16,6 +27,7 @@ impl Retry {
     pub fn new(max: u32) -> Self {
         Self {
             left: max,
+            most: max,
             max,
             pause: FIRST,
         }
@@ -26,8 +38,17 @@ impl Retry {
     pub fn progressed(&mut self) {
         *self = Self {
             left: self.max * WORTH,
+            most: self.max * WORTH,
             ..Self::new(self.max)
         };
+    }
+
+    /// Returns which try is the next one, after what [`Retry::after`] allowed.
+    pub fn tries(&self) -> Tries {
+        Tries {
+            nth: self.most - self.left,
+            most: self.most,
+        }
     }
 
     /// Returns how long to wait before the next try; `None` means give up.
@@ -66,8 +87,10 @@ mod tests {
         let mut retry = Retry::new(3);
         let pauses: Vec<_> = std::iter::from_fn(|| retry.after(Fault::Passing)).collect();
         assert_eq!(pauses, [FIRST, FIRST * 2, FIRST * 4]);
+        assert_eq!(retry.tries(), Tries { nth: 3, most: 3 });
         retry.progressed();
         assert_eq!(retry.after(Fault::NotYet(FIRST * 10)), Some(FIRST * 10));
+        assert_eq!(retry.tries(), Tries { nth: 1, most: 9 });
         assert_eq!(
             std::iter::from_fn(|| retry.after(Fault::Passing)).count(),
             8

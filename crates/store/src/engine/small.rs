@@ -231,6 +231,12 @@ fn again(copying: &Copying<'_>, left: VecDeque<Flying>, error: Error) {
     let mut retry = super::retry::Retry::new(copying.options.retries);
     let fault = copying.fault_of(&error);
     let pause = (0..=tries).map(|_| retry.after(fault)).last().flatten();
+    if pause.is_some() {
+        // Whoever watches learns before the pause what is waited for.
+        for Flying { item, .. } in &left {
+            copying.tries_again(&item.source, &item.target, &error, retry.tries());
+        }
+    }
     let mut error = Some(error);
     let stopped = pause.is_some_and(|pause| copying.pause(pause).is_err());
     for Flying { mut item, .. } in left {
@@ -242,9 +248,6 @@ fn again(copying: &Copying<'_>, left: VecDeque<Flying>, error: Error) {
             let told = error.take().unwrap_or_else(|| broke_off(&item.source));
             copying.failed(&item.source, &item.target, told);
             continue;
-        }
-        if let Some(error) = &error {
-            copying.tries_again(&item.source, &item.target, error);
         }
         item.tries += 1;
         copying.small.put_back(item);

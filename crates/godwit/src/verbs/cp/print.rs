@@ -143,7 +143,7 @@ impl Printing<'_> {
                 source: self.place,
                 target: &self.target,
                 error: &error,
-                again: true,
+                again: Some(retry.tries()),
             });
             self.wait(pause)?;
         }

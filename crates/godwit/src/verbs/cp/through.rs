@@ -16,7 +16,7 @@ use crate::{
     verbs::Facts,
 };
 use godwit_core::{Algorithm, Block, Digest, Extents};
-use godwit_store::engine::{Event, Options, Outcome, Retry, Rule, Stores, Summary};
+use godwit_store::engine::{Event, Options, Outcome, Retry, Rule, Stores, Summary, Tries};
 use godwit_store::{Error, How, Lying, Remote, Sink, Take, Verified, Whole, Why, Width, Write};
 use godwit_wire::command::Through;
 use std::{
@@ -142,7 +142,7 @@ impl Copying<'_> {
                 }
                 Err(error) => {
                     summary.failed += 1;
-                    self.failed(pair, &error, false);
+                    self.failed(pair, &error, None);
                 }
             }
             if self.options.cancel.is_canceled() {
@@ -152,7 +152,7 @@ impl Copying<'_> {
         summary
     }
 
-    fn failed(&self, pair: &Pair, error: &Error, again: bool) {
+    fn failed(&self, pair: &Pair, error: &Error, again: Option<Tries>) {
         self.reporter.on(&Event::Failed {
             source: &pair.source,
             target: &pair.target,
@@ -178,7 +178,7 @@ impl Copying<'_> {
                 return Err(error);
             };
             (faults, summary.faults) = (faults + 1, summary.faults + 1);
-            self.failed(pair, &error, true);
+            self.failed(pair, &error, Some(retry.tries()));
             let stop = [self.options.cancel.as_fd()];
             godwit_sys::wait_readable(stop, pause).map_err(|cause| Error::io("a pause", cause))?;
             self.options.cancel.check()?;

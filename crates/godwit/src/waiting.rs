@@ -1,0 +1,84 @@
+//! What a transfer waits for before it tries again, in words.
+
+use godwit_store::{Error, engine::Tries};
+use godwit_sys::why;
+use std::fmt;
+
+/// What is waited for: `waiting for lab to answer again (connection refused), try 3 of 5`.
+#[derive(Clone, Debug)]
+pub(crate) struct Waiting {
+    what: String,
+    tries: Tries,
+    /// It was said on a line of its own.
+    pub(crate) was_said: bool,
+}
+
+impl Waiting {
+    /// Returns what is waited for after an error, before which try.
+    pub(crate) fn new(error: &Error, tries: Tries) -> Self {
+        let (host, reason) = match error {
+            Error::Unreachable { host, cause } | Error::Lost { host, cause, .. } => {
+                (Some(host), why(cause))
+            }
+            Error::Stalled { host, waited, .. } => (
+                Some(host),
+                format!("nothing came for {} s", waited.as_secs()),
+            ),
+            Error::Away { host, at } => (Some(host), format!("not connected to {at}")),
+            Error::Busy { host, said, .. } => (Some(host), said.clone()),
+            other => (None, other.to_string()),
+        };
+        let what = match host {
+            Some(host) => format!("waiting for {host} to answer again ({reason})"),
+            None => format!("waiting to try again ({reason})"),
+        };
+        Self {
+            what,
+            tries,
+            was_said: false,
+        }
+    }
+}
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Tries { nth, most } = self.tries;
+        write!(f, "{}, try {nth} of {most}", self.what)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    #[test]
+    fn who_is_waited_for_is_named_and_why() {
+        let said = |error| Waiting::new(&error, Tries { nth: 3, most: 5 }).to_string();
+        let cause = || io::Error::from_raw_os_error(111);
+        let host = || "lab".to_owned();
+        let refused = Error::Unreachable {
+            host: host(),
+            cause: cause(),
+        };
+        let wanted = "waiting for lab to answer again (connection refused), try 3 of 5";
+        assert_eq!(said(refused), wanted);
+        let during = "sending".into();
+        assert_eq!(
+            said(Error::Lost {
+                host: host(),
+                during,
+                cause: cause()
+            }),
+            wanted
+        );
+        let full = Error::NoSpace {
+            path: "f".into(),
+            said: String::new(),
+        };
+        assert_eq!(
+            said(full),
+            "waiting to try again (f: no space left), try 3 of 5"
+        );
+    }
+}
