@@ -142,6 +142,14 @@ impl<'a> Machine<'a> {
         drop(self.node.take());
     }
 
+    /// Tells its node to stop, and waits until it has.
+    #[track_caller]
+    pub fn stop(&mut self) {
+        let mut node = self.node.take().expect("it has a node");
+        node.signal("TERM");
+        assert!(node.ends_within(Duration::from_secs(20)), "{}", self.log());
+    }
+
     /// Returns what its node has told so far.
     pub fn log(&self) -> String {
         fs::read_to_string(self.home.with_extension("log")).unwrap_or_default()

@@ -1,7 +1,9 @@
 //! From a request to a verb of the store, and back.
 
 use super::{
-    Door, Known, Visitor, health, peers, reading, refused,
+    Door, Known, Visitor, health,
+    noted::Noting,
+    peers, reading, refused,
     reply::{BEAT, Lines, Reply},
     said, stopping, uploads, writing,
 };
@@ -59,14 +61,17 @@ pub(super) fn answer(
     if let Some(secret) = bearer(&head.headers)
         && target.strip_prefix(ROOT) == Some("read")
     {
-        return reading::granted(door, &secret, body, reply);
+        return reading::granted(door, visitor, (&secret, body), reply);
     }
     let known = match door.access(&visitor.who) {
         Ok(known) => known,
         Err(refusal) => return reply.refuse(refusal),
     };
     let known = &known;
-    if let Err(refusal) = may_begin(door, known, call.map(|(does, _)| does)) {
+    // Of what is read it is asked once that is known.
+    if target.strip_prefix(ROOT) != Some("read")
+        && let Err(refusal) = may_begin(door, known, call.map(|(does, _)| does))
+    {
         return reply.refuse(refusal);
     }
     let asked = Asked {
@@ -89,7 +94,7 @@ pub(super) fn answer(
 
 /// While a node stops, and waits for uploads, whoever uploads something may ask on; others come
 /// too late, and nobody begins anything.
-fn may_begin(door: &Door, known: &Known, does: Option<Does>) -> Outcome {
+pub(super) fn may_begin(door: &Door, known: &Known, does: Option<Does>) -> Outcome {
     if !door.shared.stop.is_draining() {
         return Ok(());
     }
@@ -109,7 +114,7 @@ pub(super) struct Call(pub(super) Method, pub(super) &'static str, Does);
 
 /// What a call does, and for whom.
 #[derive(Clone, Copy)]
-enum Does {
+pub(super) enum Does {
     /// Whoever comes may ask.
     Anybody(fn(&Door, &Visitor, Incoming, Reply)),
     /// Somebody who may do something here.
@@ -288,6 +293,11 @@ pub(super) struct Asked<'a> {
 }
 
 impl Asked<'_> {
+    /// Returns what notes the files that move.
+    pub(super) fn noting(&self) -> Noting {
+        Noting::new(&self.door.shared.journal, self.known, self.visitor)
+    }
+
     fn hello(self) {
         let key = self.door.shared.trust.newest_key();
         self.say(|known, lines, ()| hello(known, lines, key));

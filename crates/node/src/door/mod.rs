@@ -8,6 +8,7 @@ mod calls;
 mod grants;
 mod heads;
 mod health;
+mod noted;
 mod opening;
 mod parked;
 mod peers;
@@ -45,6 +46,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
+use noted::Readings;
 use opening::Opening;
 use relay::Relay;
 use reply::Reply;
@@ -82,6 +84,7 @@ pub(crate) struct Door {
     pub(super) shared: Arc<Shared>,
     pub(super) uploads: Arc<Uploads>,
     pub(super) grants: Arc<Grants>,
+    pub(super) readings: Arc<Readings>,
     relay: Arc<Relay>,
     pub(super) runtime: Handle,
     /// How many configurations there were before this one.
@@ -97,6 +100,7 @@ impl Door {
             shared: Arc::clone(shared),
             uploads: Arc::clone(&self.uploads),
             grants: Arc::clone(&self.grants),
+            readings: Arc::clone(&self.readings),
             runtime: self.runtime.clone(),
             generation: self.generation + 1,
             relay: Arc::clone(&self.relay),
@@ -155,6 +159,7 @@ pub(crate) fn begin(
         shared: Arc::clone(shared),
         uploads: Arc::default(),
         grants: Arc::default(),
+        readings: Arc::default(),
         relay: Arc::default(),
         runtime: runtime.handle().clone(),
         generation: 0,
@@ -206,20 +211,23 @@ fn keep(runtime: Runtime, door: &Door, admission: &Admission, drain: watch::Send
     while !stop.is_draining() {
         let _ = godwit_sys::wait_readable([stop.draining()], every);
         door.uploads.forget_idle(kept);
+        door.readings.forget_idle();
         door.grants.forget_old();
     }
     let over = Instant::now() + door.shared.config.limits.grace;
     let left = || over.saturating_duration_since(Instant::now());
     let may_wait = || !left().is_zero() && !stop.is_ending();
-    // Between two requests of an upload nobody is at the door, and yet it goes on.
+    // Between two requests of a file nobody is at the door, and yet it goes on.
     let stall = door.shared.config.limits.stall;
-    while may_wait() && door.uploads.go_on(stall) {
+    while may_wait() && (door.uploads.go_on(stall) || door.readings.go_on()) {
         let _ = godwit_sys::wait_readable([stop.ending()], left().min(LOOK_EVERY));
     }
     drop(drain);
     while may_wait() && !admission.wait_until_empty(left().min(LOOK_EVERY)) {}
     // What is being written is kept by its upload.
     runtime.shutdown_timeout(LAST_WORDS);
+    door.readings.forget_all();
+    door.uploads.forget_all();
 }
 
 struct Accept {
@@ -458,5 +466,5 @@ const BUFFER_BYTES: usize = 512 << 10;
 const OUT_OF_BREATH: Duration = Duration::from_millis(50);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 const LAST_WORDS: Duration = Duration::from_secs(5);
-const SWEEP_EVERY: Duration = Duration::from_secs(60);
+const SWEEP_EVERY: Duration = Duration::from_secs(10);
 const SWEEP_EVERY_MIN: Duration = Duration::from_millis(100);

@@ -1,8 +1,9 @@
 //! Bytes out: a file as every client of HTTP reads it, and packs.
 
 use super::{
-    Door, Known,
-    calls::{Asked, entity_tag, read},
+    Door, Known, Visitor,
+    calls::{Asked, entity_tag, may_begin, read},
+    noted::{Noting, Share},
     refused,
     reply::{Pipe, Reply},
     said,
@@ -37,6 +38,7 @@ use std::{
         Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
+    time::Instant,
 };
 
 /// `GET` and `HEAD` of a file.
@@ -100,12 +102,15 @@ pub(super) fn file(asked: Asked<'_>, method: &Method, path: &Path) {
         let answer = head.body(Sent::whole(Bytes::new()));
         return asked.reply.whole(answer.expect("its headers are ours"));
     }
-    let metrics = &asked.door.shared.metrics;
-    let _moving = metrics.moving();
+    let (metrics, noting) = (&asked.door.shared.metrics, asked.noting());
+    let (_moving, begun) = (metrics.moving(), Instant::now());
     let count = range.end - range.start;
     let plain = Plain(asked.reply.stream(head));
     let read = asked.known.dir.read(path, &Extents::from(range), 1, &plain);
     metrics.moved(Direction::Out, Proto::Https, count);
+    let came_to = read.as_ref().map(|_| count).map_err(ToString::to_string);
+    noting.sent(path, begun, came_to.as_ref().copied().map_err(|why| &**why));
+    noting.flush();
     if let Err(error) = read {
         metrics.failed("transfer");
         // The length that was announced does not come: that is how it is told.
@@ -133,23 +138,45 @@ impl Take for Plain {
 /// `read`: ranges of files, each with its digests.
 pub(super) fn pack(mut asked: Asked<'_>) {
     match asked.read() {
-        Ok(wanted) => packed(asked.door, asked.known, &wanted, asked.reply),
+        Ok(wanted) => packed(
+            asked.door,
+            (asked.known, asked.visitor),
+            &wanted,
+            asked.reply,
+        ),
         Err(refusal) => asked.reply.refuse(refusal),
     }
 }
 
 /// The same for somebody who shows what another was granted.
-pub(super) fn granted(door: &Door, secret: &str, mut body: Incoming, reply: Reply) {
+pub(super) fn granted(
+    door: &Door,
+    visitor: &Visitor,
+    (secret, mut body): (&str, Incoming),
+    reply: Reply,
+) {
     let asked = read(&reply, &mut body);
     let shown =
         asked.and_then(|wanted: AskRead| Ok((door.grants.shown(door, secret, &wanted)?, wanted)));
     match shown {
-        Ok((known, wanted)) => packed(door, &known, &wanted, reply),
+        Ok((known, wanted)) => packed(door, (&known, visitor), &wanted, reply),
         Err(refusal) => reply.refuse(refusal),
     }
 }
 
-fn packed(door: &Door, known: &Known, wanted: &AskRead, reply: Reply) {
+fn packed(door: &Door, (known, visitor): (&Known, &Visitor), wanted: &AskRead, reply: Reply) {
+    let share = match &*wanted.files {
+        [one] => Some(Share {
+            mark: reply.mark().to_string(),
+            owner: known.owner().into(),
+            path: one.path.0.clone(),
+        }),
+        _ => None,
+    };
+    let goes_on = share.as_ref().is_some_and(|share| door.readings.has(share));
+    if !goes_on && let Err(refusal) = may_begin(door, known, None) {
+        return reply.refuse(refusal);
+    }
     // Of one file alone the status tells whether it can be read.
     if let [one] = &*wanted.files
         && let Err(error) = known.dir.stat(&one.path.0)
@@ -158,31 +185,63 @@ fn packed(door: &Door, known: &Known, wanted: &AskRead, reply: Reply) {
     }
     let head = Response::builder().header(CONTENT_TYPE, PACK_TYPE);
     let metrics = &door.shared.metrics;
+    let noting = Noting::new(&door.shared.journal, known, visitor);
     let _moving = metrics.moving();
     let pipe = reply.stream(head);
-    if let Err(error) = send(&pipe, wanted, &known.dir, metrics) {
+    if let Some(share) = &share {
+        door.readings.begin(share, &noting);
+    }
+    let note = |path: &Path, begun, sent, size: Result<u64, String>| match &share {
+        Some(share) => door.readings.end(share, sent, size),
+        None => noting.sent(
+            path,
+            begun,
+            size.as_ref().map(|_| sent).map_err(|why| &**why),
+        ),
+    };
+    if let Err(error) = send(&pipe, wanted, &known.dir, metrics, &note) {
         metrics.failed("transfer");
         tracing::info!(%error, "a pack was not sent whole");
     }
+    noting.flush();
 }
 
-fn send(pipe: &Pipe, wanted: &AskRead, dir: &dyn Store, metrics: &Metrics) -> Result<()> {
+/// What is told of each file: how long that took, what was sent, and of how many bytes.
+type Note<'a> = dyn Fn(&Path, Instant, u64, std::result::Result<u64, String>) + 'a;
+
+fn send(
+    pipe: &Pipe,
+    wanted: &AskRead,
+    dir: &dyn Store,
+    metrics: &Metrics,
+    note: &Note<'_>,
+) -> Result<()> {
     for (number, file) in (0u64..).zip(&wanted.files) {
+        let (path, begun) = (&file.path.0, Instant::now());
         let packed = Packed {
             pipe,
             leaves: wanted.digests.then(Mutex::default),
             broken: Mutex::default(),
             sent: AtomicU64::new(0),
         };
-        pipe.send(pack::frame(pack::Kind::File, number, b"{}").into())?;
-        let read = dir.read(&file.path.0, &file.ranges.0, 1, &packed);
-        metrics.moved(Direction::Out, Proto::Https, packed.sent.load(Relaxed));
+        let opened = pipe.send(pack::frame(pack::Kind::File, number, b"{}").into());
+        let read = opened.and_then(|()| dir.read(path, &file.ranges.0, 1, &packed));
+        let sent = packed.sent.load(Relaxed);
+        metrics.moved(Direction::Out, Proto::Https, sent);
         // A visitor who is gone needs no end.
-        if let Some(error) = packed
+        let broken = packed
             .broken
             .into_inner()
-            .unwrap_or_else(PoisonError::into_inner)
-        {
+            .unwrap_or_else(PoisonError::into_inner);
+        let size = match (&broken, &read) {
+            (Some(error), _) | (None, Err(error)) => Err(error.to_string()),
+            (None, Ok(read)) => Ok(read.stat.size),
+        };
+        // What is not there is no transfer; of a file alone it was there a moment ago.
+        if wanted.files.len() == 1 || !matches!(read, Err(Error::Missing { .. })) {
+            note(path, begun, sent, size);
+        }
+        if let Some(error) = broken {
             return Err(error);
         }
         let told = packed

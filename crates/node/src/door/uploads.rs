@@ -6,6 +6,7 @@
 use super::{
     Visitor,
     calls::{Asked, Named, done},
+    noted::Coming,
     refused,
     reply::BEAT,
     said, stopping,
@@ -52,6 +53,7 @@ struct Upload {
     users: Mutex<Vec<Weak<Visitor>>>,
     /// Whoever had it drawn is gone, and that is being stopped.
     is_left: AtomicBool,
+    coming: Coming,
 }
 
 /// What makes two of them the same.
@@ -116,6 +118,7 @@ impl Uploads {
             for (_, upload) in closed {
                 // Somebody may look at it even now; what landed must be free when it is opened again.
                 drop(upload.take());
+                upload.coming.failed(&upload.key.path, WENT);
             }
             let patience = {
                 let open = self.open();
@@ -138,8 +141,24 @@ impl Uploads {
             .extract_if(|_, upload| !upload.goes_on(kept))
             .collect();
         for (_, upload) in closed {
+            upload.coming.failed(
+                &upload.key.path,
+                "nobody went on with it; what arrived is kept",
+            );
             let path = upload.key.path.display();
             tracing::info!(%path, owner = upload.key.owner, "an upload is closed that nobody uses; what arrived is kept");
+        }
+    }
+}
+
+impl Uploads {
+    /// Notes what did not come to its end: the node ends.
+    pub(super) fn forget_all(&self) {
+        for (_, upload) in self.open().drain() {
+            upload.coming.failed(
+                &upload.key.path,
+                "the node was stopped; what arrived is kept",
+            );
         }
     }
 }
@@ -202,6 +221,7 @@ fn opened(
         used: Mutex::new(Instant::now()),
         users: Mutex::new(vec![Arc::downgrade(asked.visitor)]),
         is_left: AtomicBool::new(false),
+        coming: Coming::new(asked.noting()),
     });
     let mut open = asked.door.uploads.open();
     open.insert(handle.clone(), Arc::clone(&upload));
@@ -259,13 +279,16 @@ fn put_into(mut asked: Asked<'_>, id: &str, path: &Path) {
     let outcome = find(&asked, id, path).and_then(|upload| {
         upload.touch(asked.visitor);
         let _moving = asked.door.shared.metrics.moving();
+        let stream = upload.coming.by(1);
         let taken = upload.with(|sink| match is_pack(&asked) {
-            true => take(&mut asked, sink, take_pack),
-            false => take(&mut asked, sink, take_range),
+            true => take(&mut asked, (sink, &upload.coming), take_pack),
+            false => take(&mut asked, (sink, &upload.coming), take_range),
         });
-        if taken.is_err() {
+        if let Err(refusal) = &taken {
             asked.door.shared.metrics.failed("transfer");
+            upload.coming.went_wrong(&refusal.said);
         }
+        drop(stream);
         upload.touch(asked.visitor);
         taken.map(|()| upload)
     });
@@ -291,7 +314,7 @@ fn is_pack(asked: &Asked<'_>) -> bool {
 /// Takes bytes in. What came is kept, whatever became of the rest.
 fn take(
     asked: &mut Asked<'_>,
-    sink: &dyn Sink,
+    (sink, coming): (&dyn Sink, &Coming),
     each: fn(&mut Asked<'_>, &mut Gathered<'_>) -> Result<()>,
 ) -> Result<()> {
     let mut gathered = Gathered::new(sink);
@@ -299,6 +322,7 @@ fn take(
     let taken = gathered.end()?;
     let metrics = &asked.door.shared.metrics;
     metrics.moved(Direction::In, Proto::Https, taken);
+    coming.moved(taken);
     all
 }
 
@@ -386,6 +410,9 @@ pub(super) fn draw(mut asked: Asked<'_>, id: &str) {
     upload.touch(asked.visitor);
     let _moving = shared.metrics.moving();
     let moved = AtomicU64::new(0);
+    let streams = usize::from(asking.streams).clamp(1, DRAW_STREAMS_MAX);
+    upload.coming.is_from(source_of(&asking));
+    let drawing = upload.coming.by(streams);
     let (news, leaving, name) = (Arc::clone(&upload), Arc::clone(&upload), id.to_owned());
     let news = move || news.news(&name);
     let gone = move || {
@@ -407,9 +434,13 @@ pub(super) fn draw(mut asked: Asked<'_>, id: &str) {
                 from.read(source, want, streams, &drawing)
             })
         });
-    shared
-        .metrics
-        .moved(Direction::In, Proto::Https, moved.load(Relaxed));
+    drop(drawing);
+    let moved = moved.into_inner();
+    shared.metrics.moved(Direction::In, Proto::Https, moved);
+    upload.coming.moved(moved);
+    if let Err(refusal) = &drawn {
+        upload.coming.went_wrong(&refusal.said);
+    }
     upload.touch(asked.visitor);
     let told = drawn.and_then(|read| {
         let line = Line::Read(read.stat.say(), read.digest.map(Text));
@@ -422,6 +453,12 @@ pub(super) fn draw(mut asked: Asked<'_>, id: &str) {
             .map_err(|error| refused(&error))
     });
     lines.end(told);
+}
+
+/// Says where a file is drawn from.
+fn source_of(asking: &AskDraw) -> String {
+    let at = asking.from.first().map_or("", |at| at);
+    format!("godwit://{at}/{}", asking.source.0.display())
 }
 
 /// A sink that counts what comes.
@@ -463,7 +500,7 @@ pub(super) fn finish(mut asked: Asked<'_>, id: &str) {
              whole,
          }| { Ok((close(&asked, id, &path)?, Whole::heard(whole))) },
     );
-    let (sink, whole) = match taken {
+    let ((upload, sink), whole) = match taken {
         Ok(taken) => taken,
         Err(refusal) => return asked.reply.refuse(refusal),
     };
@@ -473,8 +510,19 @@ pub(super) fn finish(mut asked: Asked<'_>, id: &str) {
         || (),
         || sink.finish(&whole),
     );
-    let told = finished.and_then(|finished| lines.say(&Line::Finished(finished.say())));
-    lines.end(told.map_err(|error| refused(&error)));
+    let finished = finished.map_err(|error| refused(&error));
+    match &finished {
+        Ok(_) => upload.coming.published(&upload.key.path),
+        Err(refusal) => {
+            upload.coming.went_wrong(&refusal.said);
+            upload.coming.failed(&upload.key.path, "");
+        }
+    }
+    let told = finished.and_then(|finished| {
+        let line = Line::Finished(finished.say());
+        lines.say(&line).map_err(|error| refused(&error))
+    });
+    lines.end(told);
 }
 
 /// Forgets what landed.
@@ -492,9 +540,11 @@ pub(super) fn leave(asked: Asked<'_>, id: &str) {
 
 /// Ends an upload without publishing anything.
 fn end(mut asked: Asked<'_>, id: &str, how: impl FnOnce(Box<dyn Sink>) -> Result<()>) {
-    let ended = asked
-        .read()
-        .and_then(|AskPath { path: Name(path) }| Ok(how(close(&asked, id, &path)?)));
+    let ended = asked.read().and_then(|AskPath { path: Name(path) }| {
+        let (upload, sink) = close(&asked, id, &path)?;
+        upload.coming.failed(&path, WENT);
+        Ok(how(sink))
+    });
     let mut lines = asked.reply.lines();
     let outcome = ended.and_then(|ended| done(&mut lines, ended));
     lines.end(outcome);
@@ -513,10 +563,15 @@ fn find(asked: &Asked<'_>, id: &str, path: &Path) -> std::result::Result<Arc<Upl
 }
 
 /// The same, once and for all.
-fn close(asked: &Asked<'_>, id: &str, path: &Path) -> std::result::Result<Box<dyn Sink>, Refusal> {
-    let sink = find(asked, id, path)?.take()?;
+fn close(
+    asked: &Asked<'_>,
+    id: &str,
+    path: &Path,
+) -> std::result::Result<(Arc<Upload>, Box<dyn Sink>), Refusal> {
+    let upload = find(asked, id, path)?;
+    let sink = upload.take()?;
     asked.door.uploads.open().remove(id);
-    Ok(sink)
+    Ok((upload, sink))
 }
 
 impl Upload {
@@ -583,6 +638,8 @@ fn is_id(id: &str) -> bool {
     wire::is_word(id, b"-_")
 }
 
+/// What is noted of an upload that nobody publishes.
+const WENT: &str = "its writer left before it was whole";
 const OPEN_MAX: usize = 10_000;
 /// Of one person, so that nobody takes those of all.
 const OPEN_EACH_MAX: usize = 1_000;

@@ -2,6 +2,7 @@
 
 use super::{
     calls::Asked,
+    noted::Noting,
     refused,
     reply::{Lines, Reply},
     stopping,
@@ -16,7 +17,7 @@ use godwit_wire::door::{
     pack::{Decoder, Frame},
 };
 use hyper::body::{Bytes, Incoming};
-use std::{cell::RefCell, collections::VecDeque};
+use std::{cell::RefCell, collections::VecDeque, path::Path, time::Instant};
 
 /// `write`: a pack of small files; each is published, or not, by itself.
 pub(super) fn pack(mut asked: Asked<'_>) {
@@ -27,7 +28,7 @@ pub(super) fn pack(mut asked: Asked<'_>) {
         return asked.reply.refuse(stopping());
     }
     // What became of each is told when all has come: until then nobody listens.
-    let verdicts = RefCell::new(Verdicts::default());
+    let verdicts = RefCell::new(Verdicts::of(asked.noting()));
     let mut files = Files {
         reply: &asked.reply,
         body: &mut asked.body,
@@ -39,46 +40,80 @@ pub(super) fn pack(mut asked: Asked<'_>) {
     // The store is given them as they come, and takes several at once where that is cheaper.
     let written = asked.known.dir.write_small(
         &mut || files.next(&mut verdicts.borrow_mut()),
-        &mut |_, finished| verdicts.borrow_mut().tell(finished),
+        &mut |path, finished| verdicts.borrow_mut().tell(&path, finished),
     );
     let taken = files.is_cut.map_or(written, Err);
     let mut lines: Lines = asked.reply.lines();
-    let told = verdicts.into_inner().lines();
+    let verdicts = verdicts.into_inner();
+    verdicts.noting.flush();
+    let told = verdicts.lines();
     let told = told.iter().try_for_each(|line| lines.say(line));
     lines.end(taken.and(told).map_err(|error| refused(&error)));
 }
 
 /// What became of files, in the order in which they came.
-#[derive(Default)]
 struct Verdicts {
+    noting: Noting,
     /// `None`: nothing yet.
     lines: Vec<Option<Line>>,
-    /// How those were verified of which nothing is told yet, and which they are.
-    open: VecDeque<(usize, Verified)>,
+    /// Of which nothing is told yet.
+    open: VecDeque<Open>,
+}
+
+/// A file that came whole.
+struct Open {
+    nth: usize,
+    verified: Verified,
+    bytes: u64,
+    since: Instant,
 }
 
 impl Verdicts {
-    fn expect(&mut self, verified: Verified) {
-        self.open.push_back((self.lines.len(), verified));
+    fn of(noting: Noting) -> Self {
+        Self {
+            noting,
+            lines: Vec::new(),
+            open: VecDeque::new(),
+        }
+    }
+
+    fn expect(&mut self, verified: Verified, bytes: u64) {
+        self.open.push_back(Open {
+            nth: self.lines.len(),
+            verified,
+            bytes,
+            since: Instant::now(),
+        });
         self.lines.push(None);
     }
 
     fn refuse(&mut self, error: &Error) {
+        if let Error::Corrupt { path, .. } = error {
+            let why = error.to_string();
+            self.noting.received(path, Instant::now(), Err(&why));
+        }
         self.lines.push(Some(Line::Refused(refused(error))));
     }
 
-    fn tell(&mut self, finished: Result<Finished>) {
-        let (nth, verified) = self.open.pop_front().expect("each file is told once");
-        self.lines[nth] = Some(match finished {
+    fn tell(&mut self, path: &Path, finished: Result<Finished>) {
+        let open = self.open.pop_front().expect("each file is told once");
+        let line = match finished {
             Ok(finished) => {
+                self.noting.received(path, open.since, Ok(open.bytes));
+                let verified = open.verified;
                 let finished = Finished {
                     verified,
                     ..finished
                 };
                 Line::Finished(finished.say())
             }
-            Err(error) => Line::Refused(refused(&error)),
-        });
+            Err(error) => {
+                let refusal = refused(&error);
+                self.noting.received(path, open.since, Err(&refusal.said));
+                Line::Refused(refusal)
+            }
+        };
+        self.lines[open.nth] = Some(line);
     }
 
     /// Returns what is told: nothing behind a file of which nothing is known.
@@ -106,7 +141,7 @@ impl Files<'_> {
             let next = self.next_whole(verdicts.lines.len());
             match next.map(|whole| whole.map(Coming::given)) {
                 Ok(Some(Ok((given, verified)))) => {
-                    verdicts.expect(verified);
+                    verdicts.expect(verified, given.bytes.len() as u64);
                     return Some(given);
                 }
                 Ok(Some(Err(error))) => verdicts.refuse(&error),
