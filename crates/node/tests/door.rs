@@ -6,7 +6,10 @@ mod common;
 use common::{have, lab::Lab};
 use godwit_core::{Algorithm, Digest, Extents};
 use godwit_store::{
-    Error, Nowhere, RemoteOptions, Store, Whole, Write, channel::Cancel, check, door::Door,
+    Error, Nowhere, RemoteOptions, Store, Whole, Write,
+    channel::Cancel,
+    check,
+    door::{Door, Idle},
 };
 use godwit_trust::{Credential, Home, NewProxy, Peer, door::Fingerprint, lab::Issue};
 use std::{
@@ -251,7 +254,7 @@ fn what_is_granted_is_one_file_for_whoever_shows_it() {
     let (from, key) = alice.place().unwrap();
     let options = RemoteOptions::new(Cancel::new().unwrap());
     let read = |secret: &str, path: &str| {
-        let door = Door::with_grant(&from, key, secret, &options).unwrap();
+        let door = Door::with_grant(&from, key, secret, (&options, &Idle::default())).unwrap();
         let want = Extents::from(0..10);
         door.read(path.as_ref(), &want, 1, &Nowhere)
             .map(|read| read.stat.size)
@@ -303,7 +306,7 @@ fn who_left_or_was_mapped_otherwise_does_not_go_on_over_an_open_connection() {
     let grant = door.grant(file).unwrap();
     let (from, key) = door.place().unwrap();
     let drawn = || {
-        let other = Door::with_grant(&from, key, &grant, &options).unwrap();
+        let other = Door::with_grant(&from, key, &grant, (&options, &Idle::default())).unwrap();
         other.read(file, &Extents::from(0..1000), 1, &Nowhere)
     };
     drawn().unwrap();

@@ -15,6 +15,7 @@ mod peers;
 mod reading;
 mod relay;
 mod reply;
+mod sources;
 mod uploads;
 mod via;
 mod visitor;
@@ -50,6 +51,7 @@ use noted::Readings;
 use opening::Opening;
 use relay::Relay;
 use reply::Reply;
+use sources::Sources;
 use std::{
     convert::Infallible,
     future::poll_fn,
@@ -85,6 +87,7 @@ pub(crate) struct Door {
     pub(super) uploads: Arc<Uploads>,
     pub(super) grants: Arc<Grants>,
     pub(super) readings: Arc<Readings>,
+    pub(super) sources: Arc<Sources>,
     relay: Arc<Relay>,
     pub(super) runtime: Handle,
     /// How many configurations there were before this one.
@@ -101,6 +104,7 @@ impl Door {
             uploads: Arc::clone(&self.uploads),
             grants: Arc::clone(&self.grants),
             readings: Arc::clone(&self.readings),
+            sources: Arc::clone(&self.sources),
             runtime: self.runtime.clone(),
             generation: self.generation + 1,
             relay: Arc::clone(&self.relay),
@@ -160,6 +164,7 @@ pub(crate) fn begin(
         uploads: Arc::default(),
         grants: Arc::default(),
         readings: Arc::default(),
+        sources: Arc::default(),
         relay: Arc::default(),
         runtime: runtime.handle().clone(),
         generation: 0,
@@ -212,6 +217,7 @@ fn keep(runtime: Runtime, door: &Door, admission: &Admission, drain: watch::Send
         let _ = godwit_sys::wait_readable([stop.draining()], every);
         door.uploads.forget_idle(kept);
         door.readings.forget_idle();
+        door.sources.forget_idle();
         door.grants.forget_old();
     }
     let over = Instant::now() + door.shared.config.limits.grace;
@@ -227,6 +233,7 @@ fn keep(runtime: Runtime, door: &Door, admission: &Admission, drain: watch::Send
     // What is being written is kept by its upload.
     runtime.shutdown_timeout(LAST_WORDS);
     door.readings.forget_all();
+    door.sources.forget_all();
     door.uploads.forget_all();
 }
 

@@ -393,13 +393,14 @@ pub(super) fn draw(mut asked: Asked<'_>, id: &str) {
             let why = "this node makes no connections to others (data.third_party)";
             return Err(said(Why::Unsupported, why.into()));
         }
+        let idle = asked.door.sources.to(key);
         let options = RemoteOptions {
             stall: shared.config.limits.stall,
             digests: asking.digests,
             mark: asked.reply.mark().clone(),
             ..RemoteOptions::new(cancel.clone())
         };
-        let door = Door::with_grant(&asking.from, key, &asking.secret, &options);
+        let door = Door::with_grant(&asking.from, key, &asking.secret, (&options, &idle));
         let door = door.map_err(|error| refused(&error))?;
         Ok((upload, door, asking, cancel))
     });

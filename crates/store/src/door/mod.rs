@@ -85,12 +85,35 @@ struct Inner {
     met: Mutex<Option<Fingerprint>>,
     /// How far its clock is from ours.
     skew: Mutex<Option<Duration>>,
-    idle: Mutex<Vec<Visit>>,
+    idle: Idle,
     known: Mutex<Option<Known>>,
     /// What answered last.
     theirs: Mutex<Option<Speaker>>,
     /// What goes along with all that is asked.
     mark: Mark,
+}
+
+/// Connections to one node, of one visitor, in which nothing is said now. Clones are of the same ones.
+#[derive(Clone, Default)]
+pub struct Idle(Arc<Mutex<Vec<Visit>>>);
+
+impl fmt::Debug for Idle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Idle({})", self.0.lock().expect(NO_PANIC).len())
+    }
+}
+
+impl Idle {
+    fn pop(&self) -> Option<Visit> {
+        self.0.lock().expect(NO_PANIC).pop()
+    }
+
+    fn push(&self, visit: Visit) {
+        let mut idle = self.0.lock().expect(NO_PANIC);
+        if idle.len() < IDLE_MAX {
+            idle.push(visit);
+        }
+    }
 }
 
 /// Of every connection.
@@ -200,25 +223,27 @@ impl Door {
             grant: None,
             met: Mutex::default(),
             skew: Mutex::default(),
-            idle: Mutex::default(),
+            idle: Idle::default(),
             known: Mutex::default(),
             theirs: Mutex::default(),
             mark: options.mark.clone(),
         }))
     }
 
-    /// Opens a node that granted something to somebody else, who passed it on to us.
+    /// Opens a node that granted something to somebody else, who passed it on to us. Connections to it
+    /// are shared with all who have the same `idle`, which must lead nowhere else.
     pub fn with_grant(
         from: &[String],
         key: Fingerprint,
         secret: &str,
-        options: &RemoteOptions,
+        (options, idle): (&RemoteOptions, &Idle),
     ) -> Result<Self> {
         let name = from.first().map_or("", |first| first);
         let peer = Peer::new(name, key, from);
         let door = Self::of_peer(&peer, Credential::nobody(), options)?;
         let mut inner = Arc::into_inner(door.0).expect("nobody else has it yet");
         inner.grant = Some(secret.into());
+        inner.idle = idle.clone();
         Ok(Self(Arc::new(inner)))
     }
 
@@ -384,10 +409,10 @@ impl Inner {
     fn take(&self) -> Result<Visit> {
         self.limits.cancel.check()?;
         loop {
-            let idle = self.idle.lock().expect(NO_PANIC).pop();
+            let idle = self.idle.pop();
             match idle {
                 Some(visit) if visit.is_stale() => drop(visit),
-                Some(visit) => return Ok(visit),
+                Some(visit) => return Ok(visit.for_whom(&self.limits)),
                 None => {
                     if let Some(visit) = self.tell_if_news(self.meet()?) {
                         return Ok(visit);
@@ -448,10 +473,7 @@ impl Inner {
         if let Some(key) = visit.new_key.take() {
             self.heard_key(&key);
         }
-        let mut idle = self.idle.lock().expect(NO_PANIC);
-        if idle.len() < IDLE_MAX {
-            idle.push(visit);
-        }
+        self.idle.push(visit);
     }
 
     /// Asks for bytes. What refuses all of it comes as an error.

@@ -141,6 +141,12 @@ impl Visit {
         })
     }
 
+    /// Has it obey whoever asks now.
+    pub(super) fn for_whom(mut self, limits: &Limits) -> Self {
+        (self.waiting.stall, self.waiting.cancel) = (limits.stall, limits.cancel.clone());
+        self
+    }
+
     /// Tells whether the other side has ended it, or says what nobody asked.
     pub(super) fn is_stale(&self) -> bool {
         let readable = wait_readable([self.socket.as_fd()], Duration::ZERO);

@@ -1,0 +1,48 @@
+//! Connections to nodes that files are drawn from: a tree is drawn file by file, and what is between two
+//! files is no reason to shake hands anew.
+
+use godwit_store::door::Idle;
+use godwit_trust::door::Fingerprint;
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// Connections by the key of who is at the other end. They were made by nobody in particular: what
+/// may be read is told by a grant, with each request.
+#[derive(Debug, Default)]
+pub(crate) struct Sources(Mutex<HashMap<Fingerprint, (Idle, Instant)>>);
+
+impl Sources {
+    /// Returns those to that node, which the caller may use and add to.
+    pub(super) fn to(&self, key: Fingerprint) -> Idle {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= SOURCES_MAX && !all.contains_key(&key) {
+            return Idle::default();
+        }
+        let (idle, used) = all
+            .entry(key)
+            .or_insert_with(|| (Idle::default(), Instant::now()));
+        *used = Instant::now();
+        idle.clone()
+    }
+
+    /// Ends those that nobody has used for a while.
+    pub(super) fn forget_idle(&self) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, (_, used)| used.elapsed() < UNUSED);
+    }
+
+    /// Ends all of them, in a thread that may wait for that.
+    pub(super) fn forget_all(&self) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
+    }
+}
+
+/// More of them share nothing.
+const SOURCES_MAX: usize = 64;
+const UNUSED: Duration = Duration::from_secs(20);
