@@ -85,6 +85,24 @@ fn an_upload_goes_on_between_its_requests() {
 }
 
 #[test]
+fn who_reads_a_file_share_by_share_reads_it_to_its_end() {
+    let (served, at) = node(&[]);
+    served.put("f", &[7; 2 * PIECE]);
+    let read = |id: &str, ranges: &str| {
+        let asked = format!(r#"{{"files":[{{"path":"f","ranges":"{ranges}"}}],"digests":true}}"#);
+        let id = [("godwit-request", id)];
+        let answer = Asking::at(at).ask("POST", "/.godwit/v1/read", &id, asked.into_bytes());
+        answer.status
+    };
+    assert_eq!(read("one", &format!("0-{PIECE}")), 200);
+    served.node().stopper().drain();
+    assert_eq!(read("other", &format!("0-{PIECE}")), 503);
+    assert_eq!(read("one", &format!("{PIECE}-{}", 2 * PIECE)), 200);
+    let ended = ending(served);
+    ended.recv_timeout(PATIENCE).expect("the node ends");
+}
+
+#[test]
 fn an_upload_that_is_silent_is_not_waited_for() {
     let (served, at) = node(&[
         ("limits.stall_seconds", "1"),
