@@ -147,11 +147,16 @@ impl Home {
         })
     }
 
-    /// Notes a peer; one of the same name and key is replaced.
+    /// Notes a peer; one of the same name and key is replaced, but for the account that it was given.
     pub fn add(&self, peer: &Peer) -> Result<()> {
         let _lock = self.lock()?;
         self.check(peer)?;
-        self.put(peer)
+        let before = self.peer(&peer.name)?.and_then(|known| known.account);
+        let account = peer.account.clone().or(before);
+        self.put(&Peer {
+            account,
+            ..peer.clone()
+        })
     }
 
     /// Writes down what is known of a peer.
@@ -472,6 +477,11 @@ mod tests {
         home.add(&peer).unwrap();
         assert_eq!(home.peer("lab").unwrap(), Some(peer.clone()));
         assert_eq!(home.peer_with(&peer.key).unwrap(), Some(peer.clone()));
+        // Who joins again is still mapped as before.
+        home.map("lab", Some("hep")).unwrap();
+        home.add(&peer).unwrap();
+        let account = home.peer("lab").unwrap().unwrap().account;
+        assert_eq!(account.as_deref(), Some("hep"));
         let other = Fingerprint::of_credential(&lab::throw_away(DAY).unwrap()).unwrap();
         let impostor = Peer {
             key: other,
