@@ -215,11 +215,13 @@ impl Delivering {
     ) -> Result<JoinHandle<(Session, Result<Reply>)>> {
         {
             let mut said = self.told.state();
-            (said.is_closing, said.has_ended, said.refusal) = (false, false, None);
+            (said.is_closing, said.is_broken_off) = (false, false);
+            (said.has_ended, said.refusal) = (false, None);
             said.chains.clear();
         }
         self.told.closing.lower();
         let listening = Listening {
+            is_ours: session.family() == Family::Godwit,
             session,
             told: self.told.clone(),
             part: Arc::downgrade(&self.plan.part),
@@ -668,7 +670,7 @@ impl Delivering {
             Phase::Moving(moving) => {
                 let Moving { sending, control } = *moving;
                 drop(sending);
-                self.told.close();
+                self.told.break_off();
                 self.told.refusal_within(NOTICE_MAX);
                 if control.is_finished()
                     && let Ok((session, Ok(_))) = control.join()

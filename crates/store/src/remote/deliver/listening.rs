@@ -12,7 +12,11 @@ use crate::{
 };
 use godwit_core::{Chain, Extents};
 use godwit_sys::{Wake, wait_readable};
-use godwit_wire::{client::Told, marker::Marker, reply::Reply};
+use godwit_wire::{
+    client::{Line, Told},
+    marker::Marker,
+    reply::Reply,
+};
 use std::{
     collections::BTreeMap,
     os::fd::AsFd,
@@ -34,6 +38,8 @@ pub(super) struct Said {
     pub(super) landed: Extents,
     pub(super) chains: BTreeMap<u64, Chain>,
     pub(super) is_closing: bool,
+    /// Nobody wants it any more.
+    pub(super) is_broken_off: bool,
     pub(super) has_ended: bool,
     pub(super) refusal: Option<Reply>,
     /// One of ours could hold nothing, so the file is under its name already.
@@ -48,6 +54,12 @@ impl Words {
     pub(super) fn close(&self) {
         self.state().is_closing = true;
         self.closing.raise();
+    }
+
+    /// The same where no end follows: the server would wait for more connections with the rest.
+    pub(super) fn break_off(&self) {
+        self.state().is_broken_off = true;
+        self.close();
     }
 
     /// Takes in what the server says has landed, and notes it.
@@ -78,6 +90,8 @@ pub(super) struct Listening {
     pub(super) told: Arc<Words>,
     /// Whoever waited in vain for our end has given it up.
     pub(super) part: Weak<Claim>,
+    /// Only of ours it is known that they obey at once and go on.
+    pub(super) is_ours: bool,
     pub(super) watch: Arc<Watch>,
     pub(super) gauge: Gauge,
     pub(super) options: crate::remote::RemoteOptions,
@@ -109,10 +123,13 @@ impl Listening {
 
     pub(super) fn hear(&mut self) -> Result<Reply> {
         let (mut since, mut moved) = (Instant::now(), 0);
-        let mut headway = Headway::default();
+        let (mut headway, mut is_told) = (Headway::default(), false);
         loop {
             while let Some(reply) = self.session.heard()? {
                 if reply.is_final() {
+                    if is_told {
+                        self.session.hear_within(TO_END, ABORTED_MAX)?;
+                    }
                     return Ok(reply);
                 }
                 if headway.gets_on(&reply) {
@@ -121,9 +138,16 @@ impl Listening {
                 self.on_word(&reply)?;
                 self.session.check_patience(since, TO_END)?;
             }
-            let is_closing = self.told.state().is_closing;
+            let (is_closing, is_broken_off) = {
+                let said = self.told.state();
+                (said.is_closing, said.is_broken_off)
+            };
             if !is_closing {
                 self.gauge.look();
+            }
+            if is_broken_off && self.is_ours && !is_told {
+                self.session.say(&Line::new("ABOR"))?;
+                is_told = true;
             }
             // As long as there is more to send, whoever sends knows best.
             if !is_closing || self.watch.moved_bytes() != moved {
@@ -168,5 +192,7 @@ impl Listening {
 }
 
 const TO_END: &str = "waiting for the end of the upload";
+/// How long a server of ours may take to say that it has stopped.
+const ABORTED_MAX: Duration = Duration::from_secs(5);
 /// As often the connections are looked at.
 const TICK: Duration = Duration::from_millis(100);
