@@ -103,6 +103,19 @@ fn who_reads_a_file_share_by_share_reads_it_to_its_end() {
 }
 
 #[test]
+fn an_upload_whose_writer_is_gone_is_not_waited_for() {
+    let (served, at) = node(&[
+        ("limits.stall_seconds", "3600"),
+        ("limits.grace_seconds", "3600"),
+    ]);
+    let asked = br#"{"path":"f","how":"new","size":9,"checks":[true,false],"resume":true}"#;
+    let begun = Asking::at(at).ask("POST", "/.godwit/v1/uploads", &[], asked.to_vec());
+    assert_eq!(begun.status, 200);
+    let ended = ending(served);
+    ended.recv_timeout(PATIENCE).expect("the node ends");
+}
+
+#[test]
 fn an_upload_that_is_silent_is_not_waited_for() {
     let (served, at) = node(&[
         ("limits.stall_seconds", "1"),

@@ -91,14 +91,14 @@ impl Uploads {
     /// Tells whether anything is uploaded at the moment: somebody has asked within `stall`.
     pub(super) fn go_on(&self, stall: Duration) -> bool {
         let open = self.open();
-        open.values().any(|upload| upload.goes_on(stall))
+        open.values().any(|upload| upload.is_wanted(stall))
     }
 
     /// The same of one person's.
     pub(super) fn go_on_of(&self, owner: &str, stall: Duration) -> bool {
         let open = self.open();
         open.values()
-            .any(|upload| upload.key.owner == owner && upload.goes_on(stall))
+            .any(|upload| upload.key.owner == owner && upload.is_wanted(stall))
     }
 
     fn has(&self, key: &Key) -> bool {
@@ -588,6 +588,14 @@ impl Upload {
         }
     }
 
+    /// Tells whether its writer may still be about it, who has a connection or lost it just now.
+    fn is_wanted(self: &Arc<Self>, stall: Duration) -> bool {
+        self.goes_on(match self.is_orphan() {
+            true => stall.min(COMING_BACK),
+            false => stall,
+        })
+    }
+
     /// Tells whether somebody asks something of it, or did within `patience`.
     fn goes_on(self: &Arc<Self>, patience: Duration) -> bool {
         let used = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
@@ -647,6 +655,8 @@ const OPEN_EACH_MAX: usize = 1_000;
 const LEAVES_AT_ONCE: usize = 1024;
 /// Some 80 bytes each, of the 4 MiB that a line may have.
 const LEAVES_A_LINE: usize = 16 * LEAVES_AT_ONCE;
+/// How long a node that is to stop waits for a writer without a connection.
+const COMING_BACK: Duration = Duration::from_secs(5);
 /// How long somebody who was killed may take to be gone.
 const LEAVING: Duration = Duration::from_secs(1);
 /// The same, if they had something drawn, which is known to be stopping.

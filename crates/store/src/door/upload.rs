@@ -2,8 +2,8 @@
 //! connections that stay in the middle of a request until somebody asks what has landed.
 
 use super::{Door, Inner, NO_PANIC, UNASKED, name, pieces, visit::Pouring, words::Said};
-use crate::{Checks, Finished, Lying, Read, Result, Sink, Stat, Store, Take, Whole, Write};
-use godwit_core::{Block, Chain, Extents, LEAF_BYTES, Leaves, Piece};
+use crate::{Checks, Error, Finished, Lying, Read, Result, Sink, Stat, Store, Take, Whole, Write};
+use godwit_core::{Block, Chain, Extents, Fault, LEAF_BYTES, Leaves, Piece};
 use godwit_wire::door::{
     ROOT,
     call::{AskDraw, AskPath, AskUpload, Landed, Line, Name, Ranges},
@@ -292,7 +292,9 @@ fn bytes_of(leaf: u64) -> Range<u64> {
 impl Drop for Upload {
     fn drop(&mut self) {
         let is_over = self.state.get_mut().expect(NO_PANIC).is_over;
-        if !is_over && self.end_all().is_ok() {
+        // Who refused something is there, and need not wait for more.
+        let is_away = |error: Error| error.fault() != Fault::Lasting;
+        if !is_over && !self.end_all().is_err_and(is_away) {
             // If this is not heard, the end of our connections says the same.
             let _ = self.ask("leave", &self.about(), super::done);
         }

@@ -406,7 +406,9 @@ pub fn refusal(error: &Error, said: String) -> Refusal {
         Error::Unsupported { .. } => Why::Unsupported,
         Error::Busy { .. } => Why::Busy,
         Error::Canceled => Why::Aborted,
-        Error::Lost { .. } | Error::Stalled { .. } | Error::Away { .. } => Why::Lost,
+        // Where we draw from is away: it may be back at the next try.
+        Error::Unreachable { .. } | Error::NameService { .. } | Error::Away { .. } => Why::Lost,
+        Error::Lost { .. } | Error::Stalled { .. } => Why::Lost,
         Error::PeerMisbehaved { .. } => Why::BadRequest,
         _ => Why::Other,
     };
@@ -451,6 +453,7 @@ pub fn algorithm(name: &str) -> Result<Algorithm> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use godwit_core::Fault;
 
     /// It says that it can append, and has never counted.
     #[test]
@@ -464,6 +467,17 @@ mod tests {
             ..Can::default()
         };
         assert!(Can::heard(now.say()).append);
+    }
+
+    #[test]
+    fn a_node_that_cannot_reach_its_source_is_asked_again() {
+        let error = Error::Unreachable {
+            host: "source".into(),
+            cause: io::ErrorKind::ConnectionRefused.into(),
+        };
+        let told = refused("target", Path::new("f"), refusal(&error, error.to_string()));
+        assert_eq!(told.fault(), Fault::Passing);
+        assert!(told.to_string().contains("connection refused"), "{told}");
     }
 
     #[test]
