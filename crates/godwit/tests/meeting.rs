@@ -4,8 +4,12 @@
 
 mod common;
 
-use common::{Machine, Scratch};
-use std::{fs, net::TcpListener};
+use common::{Machine, Scratch, skip};
+use std::{
+    fs,
+    net::TcpListener,
+    os::unix::fs::{MetadataExt, PermissionsExt, chown},
+};
 
 /// A node called lab, and a directory with a file in it.
 fn lab(scratch: &Scratch) -> Machine<'_> {
@@ -310,6 +314,42 @@ fn an_init_that_failed_leaves_nothing() {
     assert!(!machine.home.join(".config/godwit/config.toml").exists());
     fs::remove_file(machine.state()).unwrap();
     machine.well(&["init", "lab", "--export", data]);
+}
+
+#[test]
+fn a_node_of_another_account_has_its_key_where_that_can_read_it() {
+    if fs::metadata("/proc/self").unwrap().uid() != 0 {
+        return skip("only root can start a node that becomes somebody else");
+    }
+    let scratch = Scratch::new();
+    let (data, machine) = (scratch.dir("data"), Machine::new(&scratch, "a"));
+    chown(&data, Some(61_001), Some(61_001)).unwrap();
+    let closed = |path: &std::path::Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    closed(scratch.path(), 0o755);
+    closed(&machine.home, 0o700);
+    let init = ["init", "lab", "--export", data.to_str().unwrap()];
+    let home = machine.home.to_str().unwrap();
+    let hint = "godwit init and godwit node as 61001, or give both --state DIR";
+    let why = format!("61001 may not enter {home}\n");
+    says(&machine.refused(&init), 2, &[&why, hint]);
+    assert_eq!(fs::read_dir(&machine.home).unwrap().count(), 0);
+    // It is whoever the node runs as that must come to it.
+    closed(&machine.home, 0o711);
+    let mut as_other = machine.command(&init);
+    let said = as_other.env("GODWIT_NODE_USER", "61002").output().unwrap();
+    assert!(said.status.success(), "{said:?}");
+    assert_eq!(fs::metadata(machine.state()).unwrap().uid(), 61_002);
+    let said = machine.refused(&init);
+    let why = format!("61001 may not enter {}\n", machine.state().display());
+    says(&said, 2, &[&why, hint]);
+    fs::remove_dir_all(machine.home.join(".local")).unwrap();
+    // What nobody else could read is told by the node as well.
+    machine.well(&init);
+    closed(&machine.home, 0o700);
+    let node = ["node", "--ftp", "none", "--https", "127.0.0.1:0"];
+    says(&machine.refused(&node), 2, &["permission denied", hint]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `godwit init`: a node of one's own, and the first invite to it.
 
-use super::{Facts, config};
+use super::{Facts, config, node::Told};
 use crate::{
     places, record,
     screen::Screen,
@@ -9,12 +9,13 @@ use crate::{
 };
 use clap::Args;
 use godwit_store::Error;
+use godwit_sys::User;
 use godwit_trust::{Home, INVITE_LIFETIME_MAX, Invite};
 use serde_json::json;
 use std::{
     fs, io,
     net::SocketAddr,
-    os::unix::fs::{DirBuilderExt, MetadataExt, chown},
+    os::unix::fs::{DirBuilderExt, PermissionsExt, chown},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -83,8 +84,12 @@ impl Init {
         let addresses = self.reached_at(&wanted, &home)?;
         let config = self.config(&home, &export);
         self.check(&wanted, &home, &addresses)?;
+        let runs_as = runs_as(&wanted, &export)?;
+        if let Some(user) = &runs_as {
+            must_be_in_reach(&wanted, &home, user)?;
+        }
         let written = write_config(&wanted, &config)?;
-        let made = belong(&wanted, &home, &export).and_then(|()| {
+        let made = belong(&wanted, &home, runs_as.as_ref()).and_then(|()| {
             let myself = home.call_myself(&self.name, &addresses);
             let invite = myself.and_then(|_| home.invite(self.valid, self.account.as_deref()));
             invite.map_err(|error| Trouble::trust(&wanted, error))
@@ -207,20 +212,79 @@ fn found(listens: &str) -> Vec<String> {
     }
 }
 
-/// Gives a home that root makes to whoever the node will run as: the owner of the export.
-fn belong(wanted: &str, home: &Home, export: &Path) -> Run {
-    if godwit_sys::user_id() != 0 || home.path().exists() {
+/// Returns as whom the node will run if root starts it; `None`: whoever we are, who is not root.
+fn runs_as(wanted: &str, export: &Path) -> Run<Option<User>> {
+    if godwit_sys::user_id() != 0 {
+        return Ok(None);
+    }
+    let named = config::load(&Told::default())?.accounts.user;
+    let user = match &*named {
+        "" => User::owner_of(export),
+        name => User::find(name),
+    };
+    user.map(Some).map_err(|cause| {
+        let fact = format!("as whom would the node run? {}", godwit_sys::why(&cause));
+        Trouble::asked(wanted, fact).next("see node.user in: godwit config show")
+    })
+}
+
+/// Refuses a home that the node could not come to once it has given root up.
+fn must_be_in_reach(wanted: &str, home: &Home, user: &User) -> Run {
+    let io = |cause| Trouble::store(wanted, Error::io(home.path(), cause));
+    let path = std::path::absolute(home.path()).map_err(io)?;
+    let there = path.ancestors().find(|dir| dir.exists());
+    let there = there.unwrap_or(Path::new("/"));
+    // Where it cannot be found out, godwit node does.
+    if !there.is_dir() || user.may_enter(there).unwrap_or(true) {
         return Ok(());
     }
+    let user = &user.name;
+    let fact = format!(
+        "the node would run as {user} and keep its key in {}, but {user} may not enter {}",
+        path.display(),
+        there.display()
+    );
+    Err(Trouble::asked(wanted, fact).next(to_be_in_reach(user)))
+}
+
+/// Says what to do where the account of a node cannot come to its state.
+pub(crate) fn to_be_in_reach(user: &str) -> String {
+    format!(
+        "run godwit init and godwit node as {user}, or give both --state DIR that {user} can reach"
+    )
+}
+
+/// Gives a home that root makes to whoever the node will run as.
+fn belong(wanted: &str, home: &Home, user: Option<&User>) -> Run {
+    let Some(user) = user.filter(|_| !home.path().exists()) else {
+        return Ok(());
+    };
     let give = || {
-        let owner = fs::metadata(export)?;
+        lead_to(home.path(), user)?;
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(home.path())?;
-        chown(home.path(), Some(owner.uid()), Some(owner.gid()))
+        chown(home.path(), Some(user.uid), Some(user.gid))
     };
     give().map_err(|cause| Trouble::store(wanted, Error::io(home.path(), cause)))
+}
+
+/// Makes the directories above a home so that another account comes through.
+fn lead_to(home: &Path, user: &User) -> io::Result<()> {
+    if user.uid == 0 {
+        return Ok(());
+    }
+    let above = home.ancestors().skip(1);
+    let missing: Vec<&Path> = above
+        .take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists())
+        .collect();
+    for dir in missing.into_iter().rev() {
+        fs::create_dir(dir)?;
+        // Whatever the umask is.
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o711))?;
+    }
+    Ok(())
 }
 
 /// Returns where this person's node has its key.

@@ -1,6 +1,6 @@
 //! `godwit node`: serves a directory.
 
-use super::{Facts, config};
+use super::{Facts, config, init};
 use crate::{
     log,
     screen::Screen,
@@ -10,7 +10,10 @@ use clap::{Args, ValueEnum};
 use godwit_node::{Addresses, Error as NodeError};
 use godwit_store::Error;
 use serde_json::json;
-use std::path::PathBuf;
+use std::{
+    io::ErrorKind,
+    path::{Path, PathBuf},
+};
 
 /// Serve a directory over FTP and GridFTP
 #[derive(Args, Debug)]
@@ -121,6 +124,8 @@ impl Node {
             tracing::warn!(name, "nothing reads this variable");
         }
         let export = config.export.clone();
+        let state = config.state.clone();
+        let was_root = godwit_sys::user_id() == 0;
         let wanted = format!("serve {}", export.display());
         let ready = |addresses: &Addresses| {
             // Who started us and does not listen is served all the same.
@@ -151,7 +156,10 @@ impl Node {
                 | NodeError::Rights(error)
                 | NodeError::Passwords(error),
             ) => {
-                let hint = error.hint();
+                let hint = match was_root.then(|| out_of_reach(&error, state.as_deref())) {
+                    Some(Some(user)) => Some(init::to_be_in_reach(&user)),
+                    _ => error.hint(),
+                };
                 let trouble = Trouble::asked(wanted, error);
                 Err(match hint {
                     Some(hint) => trouble.next(hint),
@@ -179,6 +187,18 @@ impl Node {
             }
         }
     }
+}
+
+/// Returns who cannot read the state of the node, if it is that: whoever it runs as instead of root.
+fn out_of_reach(error: &godwit_trust::Error, state: Option<&Path>) -> Option<String> {
+    let godwit_trust::Error::Io { path, cause } = error else {
+        return None;
+    };
+    let uid = godwit_sys::user_id();
+    let is_denied = cause.kind() == ErrorKind::PermissionDenied;
+    let is_ours = uid != 0 && is_denied && path.starts_with(state?);
+    let user = godwit_sys::User::of_number(uid).ok().filter(|_| is_ours)?;
+    Some(user.name)
 }
 
 /// Says by which option a node that finds an address taken can be elsewhere.

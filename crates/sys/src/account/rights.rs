@@ -55,6 +55,25 @@ impl User {
         }))
     }
 
+    /// Tells whether this account may enter a directory, by trying it in a thread of its own. Only root
+    /// can find that out of another.
+    pub fn may_enter(&self, dir: &Path) -> io::Result<bool> {
+        let enter = || {
+            let groups: Vec<Gid> = self.groups.iter().map(|&gid| Gid::from_raw(gid)).collect();
+            let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
+            thread::set_thread_groups(&groups)?;
+            thread::set_thread_res_gid(gid, gid, gid)?;
+            thread::set_thread_res_uid(uid, uid, uid)?;
+            match fs::metadata(dir.join(".")) {
+                Ok(_) => Ok(true),
+                Err(cause) if cause.kind() == io::ErrorKind::PermissionDenied => Ok(false),
+                Err(cause) => Err(cause),
+            }
+        };
+        std::thread::scope(|scope| scope.spawn(enter).join())
+            .unwrap_or_else(|_| Err(io::Error::other("the thread that tried it broke off")))
+    }
+
     /// Returns whose a file is.
     pub fn owner_of(path: &Path) -> io::Result<Self> {
         use std::os::unix::fs::MetadataExt;
