@@ -92,6 +92,31 @@ fn a_name_that_is_taken_there_leaves_neither_side_half_joined() {
 }
 
 #[test]
+fn a_machine_with_a_new_key_is_forgotten_first() {
+    let scratch = Scratch::new();
+    let (mut lab, laptop) = (lab(&scratch), Machine::new(&scratch, "b"));
+    laptop.well(&["join", &lab.invite(), "--name", "laptop"]);
+    lab.stop();
+    fs::remove_dir_all(lab.state()).unwrap();
+    fs::remove_dir_all(lab.home.join(".config")).unwrap();
+    lab.serve("lab", &scratch.join("data"));
+    let invite = lab.invite();
+    let said = laptop.refused(&["join", &invite, "--name", "laptop"]);
+    let next = "same machine with a new key: godwit leave lab, then join again";
+    says(&said, 2, &["another node is called lab here", next]);
+    laptop.refused(&["leave", "lab"]);
+    laptop.well(&["join", &invite, "--name", "laptop"]);
+    // The other way around.
+    fs::remove_dir_all(laptop.state()).unwrap();
+    let invite = lab.invite();
+    let said = laptop.refused(&["join", &invite, "--name", "laptop"]);
+    let next = "godwit peers remove laptop, there, then join again";
+    says(&said, 2, &["another node is called laptop", next]);
+    lab.well(&["peers", "remove", "laptop"]);
+    laptop.well(&["join", &invite, "--name", "laptop"]);
+}
+
+#[test]
 fn who_joins_is_called_as_its_node_is() {
     let scratch = Scratch::new();
     let (lab, mut desk) = (lab(&scratch), Machine::new(&scratch, "d"));

@@ -308,7 +308,8 @@ impl Error {
             Self::Unreachable { host, cause } => to_reach(host, cause),
             Self::Away { host, at } => format!(
                 "if {host} is reached through {at}, see that it runs there (godwit node --via) and try again; \
-                 if {at} is {host} itself, it has another key now: have an invite made and join again"
+                 if {at} is {host} itself, it has another key now: godwit leave {host} if godwit peers shows it, have an \
+                 invite made there, and join again"
             ),
             Self::Stranger { host } => format!(
                 "have an invite made at {host} (godwit peers invite), and join again: godwit join INVITE"

@@ -80,11 +80,14 @@ impl Join {
         let door = Door::of_peer(&peer, ours, &init::asking()?);
         let joined = door.and_then(|door| door.join(&invite, &name, &self.addresses));
         joined.map_err(|error| {
-            let is_of_name = matches!(error, Error::BadName { .. });
+            let next = match &error {
+                Error::BadName { why, .. } => Some(in_the_way_there(why, &name)),
+                _ => None,
+            };
             let trouble = Trouble::store(&wanted, error);
-            match is_of_name {
-                true => trouble.next(OTHER_NAME),
-                false => trouble,
+            match next {
+                Some(next) => trouble.next(next),
+                None => trouble,
             }
         })?;
         home.add(&peer).map_err(|error| {
@@ -115,9 +118,10 @@ impl Join {
 fn in_the_way(wanted: &str, error: godwit_trust::Error) -> Trouble {
     use godwit_trust::Error as E;
     let next = match &error {
-        E::NameTaken { .. } | E::OwnName { .. } => {
-            Some("call it otherwise here: godwit join INVITE --call NAME".to_owned())
-        }
+        E::NameTaken { name } => Some(format!(
+            "{OTHER_CALL}; if it is the same machine with a new key: godwit leave {name}, then join again"
+        )),
+        E::OwnName { .. } => Some(OTHER_CALL.to_owned()),
         E::KeyTaken { known_as } => Some(format!(
             "godwit ls godwit://{known_as}/ works already; to call it otherwise, first godwit leave {known_as}"
         )),
@@ -130,6 +134,19 @@ fn in_the_way(wanted: &str, error: godwit_trust::Error) -> Trouble {
     match next {
         Some(next) => trouble.next(next),
         None => trouble,
+    }
+}
+
+/// Says what to do about what the other node told of how this machine would be called there.
+fn in_the_way_there(told: &str, name: &str) -> String {
+    use godwit_trust::Error as E;
+    let taken = E::NameTaken { name: name.into() }.to_string();
+    match told == taken {
+        true => format!(
+            "{OTHER_NAME}; if {name} there is this machine with an older key: godwit peers remove {name}, there, \
+             then join again"
+        ),
+        false => OTHER_NAME.to_owned(),
     }
 }
 
@@ -153,5 +170,6 @@ fn short_name() -> String {
 }
 
 const OTHER_NAME: &str = "choose how this machine is called there: godwit join INVITE --name NAME; the invite is still good";
+const OTHER_CALL: &str = "call it otherwise here: godwit join INVITE --call NAME";
 /// Longer than any invite.
 const INVITE_BYTES_MAX: u64 = 64 << 10;
