@@ -87,6 +87,9 @@ fn a_name_that_is_taken_there_leaves_neither_side_half_joined() {
     // Who is known by another name need not join.
     let said = laptop.refused(&["join", &invite, "--name", "laptop", "--call", "lab2"]);
     says(&said, 2, &["known here as lab", "godwit leave lab"]);
+    let said = laptop.refused(&["join", &invite, "--name", "laptop2"]);
+    let known = "the same key is known here as laptop";
+    says(&said, 2, &[known, "--name laptop, or first", "still good"]);
     desk.well(&["join", &invite, "--name", "desk"]);
     assert_eq!(lab.knows().peers().unwrap().len(), 2);
 }

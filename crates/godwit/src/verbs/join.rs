@@ -141,12 +141,18 @@ fn in_the_way(wanted: &str, error: godwit_trust::Error) -> Trouble {
 fn in_the_way_there(told: &str, name: &str) -> String {
     use godwit_trust::Error as E;
     let taken = E::NameTaken { name: name.into() }.to_string();
-    match told == taken {
-        true => format!(
+    let known_as = String::new();
+    let known = E::KeyTaken { known_as }.to_string();
+    match told.strip_prefix(&*known) {
+        Some(known_as) => format!(
+            "this machine is known there already: --name {known_as}, or first godwit peers remove {known_as}, there; \
+             the invite is still good"
+        ),
+        None if told == taken => format!(
             "{OTHER_NAME}; if {name} there is this machine with an older key: godwit peers remove {name}, there, \
              then join again"
         ),
-        false => OTHER_NAME.to_owned(),
+        None => OTHER_NAME.to_owned(),
     }
 }
 
