@@ -3,6 +3,7 @@
 //! One table maps every fact to its exit status, HTCondor's error type and
 //! whose move it is. Nothing else in this crate decides about them.
 
+use crate::record;
 use godwit_core::{BadUrl, Fault};
 use godwit_store::Error;
 use serde_json::{Value, json};
@@ -62,6 +63,13 @@ impl Trouble {
             }
             _ if is_output(error) => {
                 Some("see what standard output is, and make room there".into())
+            }
+            Error::NoSuchHost { host, .. } | Error::NameService { host, .. }
+                if is_of_nobody(&wanted, host) =>
+            {
+                error.hint().map(|hint| format!(
+                    "{hint}; no peer is called {host}: godwit peers lists them, godwit join INVITE makes one"
+                ))
             }
             _ if error.is_of_contact() => error.hint(),
             Error::Lost { .. } | Error::Stalled { .. } if !is_copy(&wanted) => {
@@ -252,6 +260,15 @@ fn is_output(error: &Error) -> bool {
     }
 }
 
+/// Tells whether a host was meant that may be a peer by its name, and is none.
+fn is_of_nobody(wanted: &str, host: &str) -> bool {
+    let start = format!("godwit://{host}");
+    let mut after = wanted.split(&start).skip(1);
+    let is_named = after.any(|rest| rest.starts_with(['/', ':']) || rest.is_empty());
+    let is_known = || record::home().is_some_and(|home| !matches!(home.peer(host), Ok(None)));
+    is_named && !host.contains(['.', ':']) && !is_known()
+}
+
 fn is_copy(wanted: &str) -> bool {
     ["copy ", "move ", "sync "]
         .iter()
@@ -400,6 +417,23 @@ mod tests {
              hint: what arrived is kept; the same command continues from there"
         );
         assert_eq!(missing().to_string().lines().count(), 2);
+    }
+
+    #[test]
+    fn who_names_no_peer_is_told_how_one_comes_to_be_known() {
+        let unknown = Error::NoSuchHost {
+            host: "nolab".into(),
+            cause: "Name or service not known".into(),
+        };
+        let told = |wanted: &str| Trouble::store(wanted, &unknown).to_string();
+        let next = "no peer is called nolab: godwit peers lists them, godwit join INVITE makes one";
+        assert!(told("list godwit://nolab/").contains(next));
+        assert!(told("copy a to godwit://nolab:1/b").contains(next));
+        // Where it is only the address of one, or no node is meant.
+        for wanted in ["list godwit://nolab2/", "list ftp://nolab/", "join lab"] {
+            let told = told(wanted);
+            assert!(told.ends_with("check the spelling of nolab"), "{told}");
+        }
     }
 
     #[test]
