@@ -403,7 +403,11 @@ fn a_node_is_made_once() {
     );
     assert_eq!(machine.knows().myself().unwrap().unwrap().name, "lab");
     let said = machine.refused(&["init", "lab", "--export", other]);
-    says(&said, 2, &["config.toml is there already"]);
+    let differs = format!("something else: node.export is {data:?} there, {other:?} was asked\n");
+    says(&said, 2, &["config.toml is there already", &differs]);
+    let said = machine.refused(&["init", "lab", "--export", data, "--https", "[::1]:1"]);
+    let differs = "something else: https.listen is \"[::]:13560\" there, \"[::1]:1\" was asked\n";
+    says(&said, 2, &[differs]);
     let said = machine.well(&["init", "fermi", "--export", data, "--rename"]);
     assert!(said.contains("godwit-invite:fermi@"), "{said}");
 }

@@ -13,6 +13,7 @@ use godwit_sys::User;
 use godwit_trust::{Home, INVITE_LIFETIME_MAX, Invite};
 use serde_json::json;
 use std::{
+    collections::{BTreeMap, BTreeSet},
     fs, io,
     net::SocketAddr,
     os::unix::fs::{DirBuilderExt, PermissionsExt, chown},
@@ -348,12 +349,13 @@ fn write_config(wanted: &str, text: &str) -> Run<Written> {
     })?;
     match fs::read_to_string(&file) {
         Ok(there) if there == text => return Ok(Written::Before),
-        Ok(_) => {
+        Ok(there) => {
+            let differences = differences(&there, text);
             let fact = format!(
-                "{} is there already, and says something else",
+                "{} is there already, and says something else: {differences}",
                 file.display()
             );
-            let next = "set node.export, node.state and https.listen (or node.via) in it, then: godwit peers invite";
+            let next = "say the same as it does, or set these in it, then: godwit peers invite";
             return Err(Trouble::asked(wanted, fact).next(next));
         }
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
@@ -371,6 +373,46 @@ fn write_config(wanted: &str, text: &str) -> Run<Written> {
             Err(Trouble::store(wanted, Error::io(&file, cause)))
         }
     }
+}
+
+/// Says what one configuration has otherwise than another, key by key.
+fn differences(there: &str, asked: &str) -> String {
+    let (there, asked) = (settings(there), settings(asked));
+    let or_nothing = |value: Option<&String>| value.map_or("nothing".into(), Clone::clone);
+    let keys: BTreeSet<&String> = there.keys().chain(asked.keys()).collect();
+    let said: Vec<String> = keys
+        .into_iter()
+        .map(|key| (key, there.get(key), asked.get(key)))
+        .filter(|(_, there, asked)| there != asked)
+        .map(|(key, there, asked)| {
+            let (there, asked) = (or_nothing(there), or_nothing(asked));
+            format!("{key} is {there} there, {asked} was asked")
+        })
+        .collect();
+    match said.is_empty() {
+        true => "in how it is written".to_owned(),
+        false => said.join("; "),
+    }
+}
+
+/// Reads a configuration as far as a difference needs it: a key and its value in each line.
+fn settings(text: &str) -> BTreeMap<String, String> {
+    let mut section = "";
+    let mut found = BTreeMap::new();
+    for line in text.lines().map(str::trim) {
+        let name = line
+            .strip_prefix('[')
+            .and_then(|line| line.strip_suffix(']'));
+        match (name, line.split_once('=')) {
+            (Some(name), _) => section = name.trim(),
+            (None, Some((key, value))) if !line.starts_with('#') => {
+                let key = format!("{section}.{}", key.trim());
+                found.insert(key, value.trim().to_owned());
+            }
+            _ => {}
+        }
+    }
+    found
 }
 
 /// Returns the options of whoever asks another node.
