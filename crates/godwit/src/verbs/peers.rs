@@ -84,6 +84,14 @@ struct Map {
 }
 
 #[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  godwit peers remove laptop
+
+What it has on its way goes on until the request that it is in ends; whatever it asks then is
+refused, and an upload that it has begun is not published.
+
+Exit status: 0; 4 no node of that name is known.")]
 struct Remove {
     /// How it is called here
     #[arg(value_name = "NAME")]
