@@ -9,6 +9,7 @@ mod digest;
 mod extents;
 mod fault;
 mod hex;
+pub mod holding;
 mod layout;
 mod leaves;
 mod striping;

@@ -1,0 +1,1040 @@
+//! A holding in a world that breaks: programs that write, an origin that others change, messages that come late, twice or never, a disk
+//! that forgets what was not synced, and deaths at every named point. From seeds; a failing one is named, and `GODWIT_SEED` runs it alone.
+
+use godwit_core::{
+    Digest, Extents, Version,
+    holding::{
+        After, Answer, Base, Fetch, Found, Held, Holding, Mode, Notices, Origin, Publication, Push,
+        Record, Scan, Ticket,
+    },
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
+
+const LEAF: u64 = 8;
+const SIZE_MAX: u64 = 40;
+
+/// Where we may die. Each is hit.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Point {
+    Idle,
+    FetchAsked,
+    FetchLanded,
+    WriteGranted,
+    OpenRecorded,
+    CommitTaken,
+    CommitSynced,
+    CommitRecorded,
+    ScanBegun,
+    PushSent,
+    PublishSealed,
+    PublishRecorded,
+    PublishAsked,
+    Published,
+}
+
+const POINTS: [Point; 14] = [
+    Point::Idle,
+    Point::FetchAsked,
+    Point::FetchLanded,
+    Point::WriteGranted,
+    Point::OpenRecorded,
+    Point::CommitTaken,
+    Point::CommitSynced,
+    Point::CommitRecorded,
+    Point::ScanBegun,
+    Point::PushSent,
+    Point::PublishSealed,
+    Point::PublishRecorded,
+    Point::PublishAsked,
+    Point::Published,
+];
+
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self) -> u64 {
+        // xorshift64*, seeded with anything but zero.
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        (self.roll() >> 33) % n
+    }
+
+    fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    fn range(&mut self, end: u64) -> Range<u64> {
+        let start = self.below(end);
+        start..start + 1 + self.below(12).min(end - start - 1)
+    }
+}
+
+type Bytes = Vec<u8>;
+
+/// A copy of bytes at their offsets; nothing where nothing came.
+type Parts = BTreeMap<u64, u8>;
+
+fn name(number: u64) -> Version {
+    Version::Strong(Digest::of(
+        godwit_core::Algorithm::Blake3,
+        &number.to_le_bytes(),
+    ))
+}
+
+fn overlay(file: &mut Bytes, at: u64, bytes: &[u8]) {
+    let end = at as usize + bytes.len();
+    if file.len() < end {
+        file.resize(end, 0);
+    }
+    file[at as usize..end].copy_from_slice(bytes);
+}
+
+/// The target: one file, one upload of it, and what others do to it.
+#[derive(Default)]
+struct Remote {
+    /// Whose upload it is.
+    holding: u64,
+    content: Bytes,
+    number: u64,
+    /// What each version was.
+    versions: BTreeMap<u64, Bytes>,
+    upload: Parts,
+    /// The attempt that has the upload.
+    fence: u64,
+}
+
+impl Remote {
+    fn become_(&mut self, content: Bytes) {
+        self.number += 1;
+        self.versions.insert(self.number, content.clone());
+        self.content = content;
+    }
+
+    fn is(&self, base: &Base) -> bool {
+        self.is_then(self.number, base)
+    }
+
+    fn is_then(&self, number: u64, base: &Base) -> bool {
+        match base {
+            Base::Absent => number == 0,
+            Base::Seen(version) => *version == name(number),
+            Base::Any => true,
+        }
+    }
+
+    fn now(&self) -> Base {
+        match self.number {
+            0 => Base::Absent,
+            n => Base::Seen(name(n)),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Ask {
+    Fetch(Fetch),
+    /// The look at the origin that ends a fetch.
+    Look(Ticket),
+    Put(Push, Bytes),
+    Publish(Publication),
+    /// Takes the upload over.
+    Resume(u64),
+    /// Looks for what became of a publication.
+    Search(u64),
+}
+
+/// Whom an answer goes to: nobody, once we died.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Asker {
+    holding: u64,
+    incarnation: u64,
+}
+
+#[derive(Debug)]
+enum Reply {
+    Part(Ticket, u64, Bytes),
+    Looked(Ticket, u64),
+    Landed(u64, Ticket),
+    Answer(u64, Answer),
+    Resumed(u64, Parts),
+    Searched(u64, u64),
+}
+
+/// What is being done in several steps.
+#[derive(Debug)]
+enum Job {
+    /// A write: granted, then on disk, then ended.
+    Write(Ticket, Range<u64>, u8, bool),
+    /// A record: taken, then the file is synced, then it is written, then it is told.
+    Commit(Box<Commit>),
+    Scan(Ticket, Scan),
+}
+
+#[derive(Debug)]
+struct Commit {
+    record: Record,
+    digests: Parts,
+    /// Which of the states since the last promise it is of.
+    promise: usize,
+    then: Option<Publication>,
+    done: u8,
+}
+
+struct World {
+    dice: Dice,
+    remote: Remote,
+    disk: Bytes,
+    safe: Bytes,
+    record: Record,
+    /// When the power was there that the record was written by.
+    boot: u64,
+    record_boot: u64,
+    committed: u64,
+    held: Holding,
+    id: u64,
+    incarnation: u64,
+    asks: Vec<(Asker, Ask)>,
+    replies: Vec<Reply>,
+    /// What has arrived: it may come again once its attempt is over.
+    gone: Vec<(Asker, Ask)>,
+    jobs: Vec<Job>,
+    fetching: BTreeSet<Ticket>,
+    /// By which attempt the target was asked to let the upload be taken over, and looked at.
+    resuming: Option<u64>,
+    searching: Option<u64>,
+    /// What each piece of the upload was when it was sent: our digests of it.
+    sent: Parts,
+    writers: Vec<Notices>,
+    /// What we last knew to be on disk: our digests of it, and those on record.
+    digests: Parts,
+    recorded: Parts,
+    /// What the file is to whoever reads it here.
+    view: Bytes,
+    /// What it may be after a crash: each state since the last promise.
+    since: Vec<Bytes>,
+    /// What it was whenever nobody was writing.
+    wholes: BTreeSet<Bytes>,
+    /// A writer asked to see at the target what was not finished.
+    loose: bool,
+    /// What we asked the target to publish, as which generation.
+    asked: BTreeSet<(u64, Bytes)>,
+    /// The last version of the target that this side has seen or made.
+    known: u64,
+    /// It was recovered, and not yet compared with what was promised.
+    recovered: bool,
+    /// The power went while it was written by somebody who had not said that it is good.
+    unfinished: bool,
+    hit: BTreeSet<Point>,
+    trouble: bool,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let mut remote = Remote::default();
+        remote.versions.insert(0, Bytes::new());
+        if !dice.one_in(4) {
+            let size = 1 + dice.below(SIZE_MAX);
+            remote.become_((0..size).map(|_| dice.roll() as u8).collect());
+        }
+        let held = Holding::born(Base::Absent, Mode::Replace);
+        let mut world = Self {
+            record: held.record(0),
+            held,
+            dice,
+            remote,
+            disk: Bytes::new(),
+            safe: Bytes::new(),
+            boot: 0,
+            record_boot: 0,
+            committed: 0,
+            id: 0,
+            incarnation: 0,
+            asks: Vec::new(),
+            replies: Vec::new(),
+            gone: Vec::new(),
+            jobs: Vec::new(),
+            fetching: BTreeSet::new(),
+            resuming: None,
+            searching: None,
+            sent: Parts::new(),
+            writers: Vec::new(),
+            digests: Parts::new(),
+            recorded: Parts::new(),
+            view: Bytes::new(),
+            since: Vec::new(),
+            wholes: BTreeSet::new(),
+            loose: false,
+            asked: BTreeSet::new(),
+            known: 0,
+            recovered: false,
+            unfinished: false,
+            hit: BTreeSet::new(),
+            trouble: true,
+        };
+        world.begin();
+        world
+    }
+
+    /// Begins to hold what the target has now.
+    fn begin(&mut self) {
+        self.id += 1;
+        self.view = self.remote.content.clone();
+        self.known = self.remote.number;
+        self.held = match self.remote.number {
+            0 => Holding::born(Base::Absent, Mode::Replace),
+            n => Holding::of(name(n), self.view.len() as u64, Mode::Replace),
+        };
+        self.disk = vec![0; self.view.len()];
+        self.safe = self.disk.clone();
+        self.committed = 0;
+        self.record = self.held.record(0);
+        self.record_boot = self.boot;
+        self.since = vec![self.view.clone()];
+        self.wholes = BTreeSet::from([self.view.clone()]);
+        self.sent.clear();
+        self.digests.clear();
+        self.recorded.clear();
+        self.asked.clear();
+        self.replies.clear();
+        self.fetching.clear();
+        (self.resuming, self.searching) = (None, None);
+        (self.loose, self.recovered, self.unfinished) = (false, false, false);
+    }
+
+    fn step(&mut self) {
+        match self.dice.below(24) {
+            0 => self.open(),
+            1..=3 => self.write(),
+            4 => self.resize(),
+            5 => self.close(),
+            6 => self.commit(None),
+            7 => self.fetch(),
+            8 => self.scan(),
+            9..=11 => self.push(),
+            12 => self.publish(),
+            13 => self.world_turns(),
+            14 => self.decide(),
+            15 => self.forget(),
+            16 => self.seal(),
+            17 => self.ask_the_target(),
+            18 | 19 => self.job(),
+            20 | 21 => self.ask_arrives(),
+            22 => self.reply_arrives(),
+            _ => drop(self.reach(Point::Idle)),
+        }
+        self.look();
+    }
+
+    /// Dies at `point` now and then.
+    fn reach(&mut self, point: Point) -> bool {
+        let dies = self.trouble && self.dice.one_in(30);
+        if dies {
+            self.hit.insert(point);
+            self.die();
+        }
+        dies
+    }
+
+    /// Readers see what was written here over one version of the origin, and nothing else.
+    fn look(&self) {
+        if self.recovered {
+            return;
+        }
+        let between = |j: &Job| matches!(j, Job::Write(.., true));
+        if !self.held.is_unseen() && !self.jobs.iter().any(between) {
+            assert_eq!(self.held.size(), self.view.len() as u64, "the length");
+        }
+        for i in self.held.present().iter().flatten() {
+            let (read, meant) = (self.disk.get(i as usize), self.view.get(i as usize));
+            assert_eq!(read, meant, "what is read at {i}");
+        }
+    }
+
+    fn me(&self) -> Asker {
+        Asker {
+            holding: self.id,
+            incarnation: self.incarnation,
+        }
+    }
+
+    fn is_committing(&self) -> bool {
+        self.jobs.iter().any(|j| matches!(j, Job::Commit(_)))
+    }
+
+    fn open(&mut self) {
+        // What is on record of it is changed by one at a time.
+        if !self.trouble || self.writers.len() > 1 || self.is_committing() {
+            return;
+        }
+        let notices = [Notices::Each, Notices::None][self.dice.below(2) as usize];
+        // A descriptor leaves only when it is on record that all bytes are here.
+        let (size, kept) = (self.held.size(), &self.record);
+        let whole = kept.size == size && kept.present.contains(&(0..size));
+        if self.record_boot != self.boot {
+            return; // What was found after the power cut is to be on record first.
+        }
+        if (notices == Notices::None && !whole) || self.held.open(notices).is_err() {
+            return;
+        }
+        self.record = self.record.clone().opened(notices);
+        self.record_boot = self.boot;
+        self.writers.push(notices);
+        self.reach(Point::OpenRecorded);
+    }
+
+    fn changed(&mut self) {
+        self.since.push(self.view.clone());
+    }
+
+    fn write(&mut self) {
+        if !self.trouble || self.writers.is_empty() {
+            return;
+        }
+        let range = self.dice.range(SIZE_MAX);
+        let byte = self.dice.roll() as u8;
+        match self.writers[self.dice.below(self.writers.len() as u64) as usize] {
+            Notices::None => self.land(&range, byte),
+            Notices::Each => {
+                let ticket = self.held.grant(range.clone());
+                if !self.reach(Point::WriteGranted) {
+                    self.jobs.push(Job::Write(ticket, range, byte, false));
+                }
+            }
+        }
+    }
+
+    fn land(&mut self, range: &Range<u64>, byte: u8) {
+        let bytes = vec![byte; (range.end - range.start) as usize];
+        overlay(&mut self.disk, range.start, &bytes);
+        overlay(&mut self.view, range.start, &bytes);
+        self.changed();
+    }
+
+    fn resize(&mut self) {
+        if !self.trouble || self.writers.is_empty() || !self.dice.one_in(2) {
+            return;
+        }
+        let size = self.dice.below(SIZE_MAX);
+        self.disk.resize(size as usize, 0);
+        self.view.resize(size as usize, 0);
+        if !self.writers.contains(&Notices::None) {
+            let old = self.held.size();
+            self.held.resized(size);
+            self.digest(old..size);
+        }
+        self.changed();
+    }
+
+    /// Notes what is on disk.
+    fn digest(&mut self, range: Range<u64>) {
+        for i in range {
+            if let Some(byte) = self.disk.get(i as usize) {
+                self.digests.insert(i, *byte);
+            }
+        }
+    }
+
+    fn close(&mut self) {
+        let writing = |j: &Job| matches!(j, Job::Write(..));
+        if self.writers.is_empty() || self.jobs.iter().any(writing) {
+            return;
+        }
+        let i = self.dice.below(self.writers.len() as u64) as usize;
+        self.held.close(self.writers.swap_remove(i));
+        if self.writers.is_empty() {
+            self.wholes.insert(self.view.clone());
+        }
+    }
+
+    /// One at a time: a record must not be written after a later one. It is of writes that ended.
+    fn commit(&mut self, then: Option<Publication>) {
+        let between = |j: &Job| matches!(j, Job::Commit(_) | Job::Write(.., true));
+        if self.recovered || self.jobs.iter().any(between) {
+            return;
+        }
+        let good = then
+            .as_ref()
+            .map_or(self.held.generation(), |p| p.generation);
+        self.committed = self.committed.max(good);
+        let record = self.held.record(self.committed);
+        self.jobs.push(Job::Commit(Box::new(Commit {
+            record,
+            digests: self.digests.clone(),
+            promise: self.since.len() - 1,
+            then,
+            done: 0,
+        })));
+        self.reach(Point::CommitTaken);
+    }
+
+    fn fetch(&mut self) {
+        let range = self.dice.range(SIZE_MAX);
+        if let Some(fetch) = self.held.fetch(range) {
+            self.fetching.insert(fetch.ticket);
+            let ask = if fetch.wanted.is_empty() {
+                Ask::Look(fetch.ticket)
+            } else {
+                Ask::Fetch(fetch)
+            };
+            self.asks.push((self.me(), ask));
+            self.reach(Point::FetchAsked);
+        }
+    }
+
+    fn base_bytes(&self) -> Bytes {
+        let is = |n: &u64| match self.held.base() {
+            Base::Seen(version) => *version == name(*n),
+            _ => *n == 0,
+        };
+        let number = self.remote.versions.keys().copied().find(is);
+        self.remote.versions[&number.expect("it was a version")].clone()
+    }
+
+    fn scan(&mut self) {
+        if !self.writers.is_empty() {
+            return; // The kernel says so: there is no lease.
+        }
+        if let Some(ticket) = self.held.scan() {
+            self.jobs.push(Job::Scan(ticket, self.found()));
+            self.reach(Point::ScanBegun);
+        }
+    }
+
+    /// Compares what is on disk with what we last knew, leaf by leaf.
+    fn found(&self) -> Scan {
+        let same = |r: Range<u64>, other: &dyn Fn(u64) -> Option<u8>| {
+            r.clone()
+                .all(|i| self.disk.get(i as usize).copied() == other(i))
+        };
+        let mut found = Scan {
+            size: self.disk.len() as u64,
+            ..Scan::default()
+        };
+        for leaf in (0..SIZE_MAX * 2).step_by(LEAF as usize) {
+            for part in self.held.present().within(leaf..leaf + LEAF) {
+                if !same(part.clone(), &|i| self.digests.get(&i).copied()) {
+                    found.changed.insert(part);
+                }
+            }
+        }
+        for &i in self.sent.keys() {
+            if !same(i..i + 1, &|i| self.sent.get(&i).copied()) {
+                found.stale.insert(i..i + 1);
+            }
+        }
+        found
+    }
+
+    /// What descriptors did until now may be sent ahead.
+    fn glimpse(&mut self) {
+        if self.writers.contains(&Notices::None) && !self.held.is_doubtful() {
+            self.held.glimpsed(&self.found());
+            self.digest(0..self.held.size());
+        }
+    }
+
+    fn push(&mut self) {
+        if let Some(push) = self.held.push(LEAF) {
+            let byte = |i: u64| self.disk.get(i as usize).copied().unwrap_or(0);
+            let bytes: Bytes = push.range.clone().map(byte).collect();
+            self.sent.extend(push.range.clone().zip(bytes.clone()));
+            self.asks.push((self.me(), Ask::Put(push, bytes)));
+            self.reach(Point::PushSent);
+        }
+    }
+
+    fn publish(&mut self) {
+        if self.recovered || !self.jobs.is_empty() {
+            return;
+        }
+        if let Some(publication) = self.held.publish()
+            && !self.reach(Point::PublishSealed)
+        {
+            self.commit(Some(publication));
+        }
+    }
+
+    fn seal(&mut self) {
+        match self.dice.below(8) {
+            0 | 1 => {
+                self.glimpse();
+                if self.held.seal().is_some() {
+                    self.loose |= !self.writers.is_empty();
+                }
+            }
+            2 => self.glimpse(),
+            _ => {}
+        }
+    }
+
+    /// What others do, and what breaks.
+    fn world_turns(&mut self) {
+        if !self.trouble {
+            return;
+        }
+        match self.dice.below(8) {
+            0 => {
+                let size = self.dice.below(SIZE_MAX);
+                let content = (0..size).map(|_| self.dice.roll() as u8).collect();
+                self.remote.become_(content);
+            }
+            1 => self.remote.upload.clear(),
+            2..=4 => self.lose(),
+            _ => {}
+        }
+    }
+
+    /// The connection breaks. What was sent may still arrive, later than what is sent after it.
+    fn lose(&mut self) {
+        for ticket in std::mem::take(&mut self.fetching) {
+            self.held.broke_off(ticket);
+        }
+        self.held.lost();
+        self.cut_off();
+    }
+
+    fn cut_off(&mut self) {
+        self.replies.clear();
+        (self.resuming, self.searching) = (None, None);
+        let again = self.dice.below(3) as usize;
+        let late = self.gone.iter().rev().take(again).cloned();
+        self.asks.extend(late.collect::<Vec<_>>());
+        while self.asks.len() > 6 {
+            let i = self.dice.below(self.asks.len() as u64) as usize;
+            self.asks.swap_remove(i);
+        }
+    }
+
+    /// A person looks at what is held.
+    fn decide(&mut self) {
+        let Some(held) = self.held.held().cloned() else {
+            return;
+        };
+        if !self.jobs.is_empty() || !self.writers.is_empty() || self.held.is_unseen() {
+            return;
+        }
+        if self.held.is_resuming() || self.held.is_unsure() {
+            return; // What was asked of the target could still happen.
+        }
+        let keep = self.held.is_whole() && self.dice.one_in(2);
+        match held {
+            _ if !keep => self.begin(),
+            Held::Conflict(_) => {
+                self.known = self.remote.number;
+                self.held.release(Some(self.remote.now()));
+            }
+            _ => {
+                self.unfinished = false;
+                self.wholes.insert(self.view.clone());
+                self.held.release(None);
+            }
+        }
+        (self.resuming, self.searching) = (None, None);
+        self.sent.clear();
+    }
+
+    /// Room is needed, or the origin has something newer.
+    fn forget(&mut self) {
+        let idle = self.jobs.is_empty() && self.fetching.is_empty() && self.writers.is_empty();
+        if !idle || !self.held.may_be_forgotten() {
+            return;
+        }
+        if !self.remote.is(self.held.base()) {
+            return self.begin();
+        }
+        let range = self.dice.range(SIZE_MAX);
+        let punched = self.held.punch(range);
+        // On record before it is gone, or a hole could be taken for bytes.
+        self.record.present = self.record.present.minus(&punched);
+        for i in punched.iter().flatten() {
+            self.disk[i as usize] = 0;
+        }
+    }
+
+    fn ask_the_target(&mut self) {
+        let attempt = self.held.attempt();
+        if self.held.is_resuming() && self.resuming != Some(attempt) {
+            self.resuming = Some(attempt);
+            self.asks.push((self.me(), Ask::Resume(attempt)));
+        } else if self.held.is_unsure() && self.searching != Some(attempt) {
+            self.searching = Some(attempt);
+            self.asks.push((self.me(), Ask::Search(attempt)));
+        }
+    }
+
+    fn job(&mut self) {
+        if self.jobs.is_empty() {
+            return;
+        }
+        let i = self.dice.below(self.jobs.len() as u64) as usize;
+        match self.jobs.swap_remove(i) {
+            Job::Write(ticket, range, byte, false) => {
+                self.land(&range, byte);
+                self.jobs.push(Job::Write(ticket, range, byte, true));
+            }
+            Job::Write(ticket, range, _, true) => {
+                let old = self.held.size();
+                self.held.written(ticket, self.disk.len() as u64);
+                self.digest(range.start.min(old)..range.end);
+            }
+            Job::Scan(ticket, found) => {
+                let unseen = self.held.is_unseen();
+                self.held.scanned(ticket, &found);
+                if unseen && !self.held.is_unseen() {
+                    self.disk.resize(self.held.size() as usize, 0);
+                    self.digest(0..self.held.size());
+                }
+                self.compare_with_promises();
+            }
+            Job::Commit(commit) => self.go_on(commit),
+        }
+    }
+
+    fn go_on(&mut self, mut commit: Box<Commit>) {
+        commit.done += 1;
+        match commit.done {
+            1 => {
+                self.safe = self.disk.clone();
+                if self.reach(Point::CommitSynced) {
+                    return;
+                }
+            }
+            2 => {
+                self.record = commit.record.clone();
+                self.record_boot = self.boot;
+                self.recorded = commit.digests.clone();
+                let point = [Point::CommitRecorded, Point::PublishRecorded];
+                if self.reach(point[usize::from(commit.then.is_some())]) {
+                    return;
+                }
+            }
+            _ => {
+                // It is promised: from now on it may not be lost.
+                self.since.drain(..commit.promise);
+                // Not by an attempt that is over.
+                let attempt = self.held.attempt();
+                if let Some(publication) = commit.then.filter(|p| p.attempt == attempt) {
+                    let sent = |i: u64| self.sent.get(&i).copied().unwrap_or(0);
+                    let content = (0..publication.size).map(sent).collect();
+                    self.asked.insert((publication.generation, content));
+                    self.asks.push((self.me(), Ask::Publish(publication)));
+                    self.reach(Point::PublishAsked);
+                }
+                return;
+            }
+        }
+        self.jobs.push(Job::Commit(commit));
+    }
+
+    fn ask_arrives(&mut self) {
+        if self.asks.is_empty() {
+            return;
+        }
+        let i = self.dice.below(self.asks.len() as u64) as usize;
+        let (asker, ask) = self.asks.swap_remove(i);
+        self.gone.push((asker, ask.clone()));
+        if self.gone.len() > 8 {
+            self.gone.remove(0);
+        }
+        if self.remote.holding != asker.holding {
+            if asker.holding < self.remote.holding {
+                return; // All that was asked of the one before is over, and refused.
+            }
+            (self.remote.holding, self.remote.fence) = (asker.holding, 0);
+            self.remote.upload.clear();
+        }
+        let replies = self.at_the_target(ask);
+        if asker == self.me() && !(self.trouble && self.dice.one_in(12)) {
+            self.replies.extend(replies);
+        }
+    }
+
+    fn at_the_target(&mut self, ask: Ask) -> Vec<Reply> {
+        let remote = &mut self.remote;
+        match ask {
+            Ask::Fetch(fetch) => {
+                let part = |r: Range<u64>| {
+                    let end = remote.content.len().min(r.end as usize);
+                    let start = end.min(r.start as usize);
+                    let bytes = remote.content[start..end].to_vec();
+                    Reply::Part(fetch.ticket, r.start, bytes)
+                };
+                fetch.wanted.iter().map(part).collect()
+            }
+            Ask::Look(ticket) => vec![Reply::Looked(ticket, remote.number)],
+            Ask::Put(push, _) if push.attempt < remote.fence => vec![],
+            Ask::Put(push, bytes) => {
+                remote.upload.extend(push.range.zip(bytes));
+                vec![Reply::Landed(push.attempt, push.ticket)]
+            }
+            Ask::Resume(attempt) if attempt < remote.fence => vec![],
+            Ask::Resume(attempt) => {
+                remote.fence = attempt;
+                vec![Reply::Resumed(attempt, remote.upload.clone())]
+            }
+            Ask::Search(attempt) => vec![Reply::Searched(attempt, remote.number)],
+            Ask::Publish(asked) if asked.attempt < remote.fence => vec![],
+            Ask::Publish(asked) => vec![Reply::Answer(asked.attempt, self.show(&asked))],
+        }
+    }
+
+    /// The target is asked to show an upload to everybody.
+    fn show(&mut self, asked: &Publication) -> Answer {
+        let remote = &mut self.remote;
+        let bytes = (0..asked.size).map(|i| remote.upload.get(&i).copied());
+        let Some(content) = bytes.collect::<Option<Bytes>>() else {
+            return Answer::Lost;
+        };
+        if !remote.is(&asked.base) {
+            return Answer::Refused(Held::Conflict(remote.now()));
+        }
+        assert_eq!(
+            remote.number, self.known,
+            "it replaces what nobody here has seen"
+        );
+        assert!(
+            self.loose || self.wholes.contains(&content),
+            "{content:?} was never the whole file; {:?}",
+            self.wholes
+        );
+        remote.upload.clear();
+        remote.become_(content);
+        self.known = remote.number;
+        Answer::Published(name(remote.number))
+    }
+
+    fn reply_arrives(&mut self) {
+        if self.replies.is_empty() {
+            return;
+        }
+        let i = self.dice.below(self.replies.len() as u64) as usize;
+        let attempt = self.held.attempt();
+        match self.replies.remove(i) {
+            Reply::Part(ticket, start, bytes) => self.part(ticket, start, &bytes),
+            Reply::Looked(ticket, number) => {
+                let now = Base::Seen(name(number));
+                let same = *self.held.base() == now;
+                let origin = if same {
+                    Origin::Same
+                } else {
+                    Origin::Other(now)
+                };
+                self.held.fetched(ticket, origin);
+                self.fetching.remove(&ticket);
+            }
+            Reply::Landed(of, ticket) if of == attempt => self.held.landed(ticket),
+            Reply::Answer(of, answer) => self.answer(of, answer),
+            Reply::Resumed(of, parts) if of == attempt => self.resume(&parts),
+            Reply::Searched(of, number) if of == attempt => {
+                self.searching = None;
+                let found = self.recognise(number);
+                self.held.found(found);
+            }
+            _ => {}
+        }
+    }
+
+    fn part(&mut self, ticket: Ticket, start: u64, bytes: &[u8]) {
+        let landed = self.held.arrived(ticket, start..start + bytes.len() as u64);
+        for i in landed.iter().flatten() {
+            overlay(&mut self.disk, i, &[bytes[(i - start) as usize]]);
+            self.digest(i..i + 1);
+        }
+        if self.reach(Point::FetchLanded) {
+            return;
+        }
+        let more = |r: &Reply| matches!(r, Reply::Part(t, ..) if *t == ticket);
+        if self.fetching.contains(&ticket) && !self.replies.iter().any(more) {
+            self.asks.push((self.me(), Ask::Look(ticket)));
+        }
+    }
+
+    fn recognise(&mut self, number: u64) -> Found {
+        if self.remote.is_then(number, self.held.base()) {
+            Found::Base
+        } else if self.asked.contains(&(
+            self.held.generation() - 1,
+            self.remote.versions[&number].clone(),
+        )) {
+            // Or somebody else's of the same bytes, which is as good.
+            self.known = number;
+            Found::Ours(name(number))
+        } else {
+            Found::Other(Base::Seen(name(number)))
+        }
+    }
+
+    fn answer(&mut self, of: u64, answer: Answer) {
+        let answer = match answer {
+            // It had been published, and we were not told.
+            Answer::Refused(Held::Conflict(Base::Seen(version))) => {
+                let number = self.remote.versions.keys().copied();
+                let number = number.into_iter().find(|n| name(*n) == version);
+                match self.recognise(number.expect("it was a version")) {
+                    Found::Ours(version) => Answer::Published(version),
+                    _ => Answer::Refused(Held::Conflict(Base::Seen(version))),
+                }
+            }
+            answer => answer,
+        };
+        self.held.answered(of, answer);
+        let ours = Held::Conflict(Base::Seen(name(self.known)));
+        assert_ne!(
+            self.held.held(),
+            Some(&ours),
+            "it is in conflict with what it published itself"
+        );
+        self.reach(Point::Published);
+    }
+
+    fn resume(&mut self, parts: &Parts) {
+        self.resuming = None;
+        let same = |(i, byte): (&u64, &u8)| {
+            let ours = self.sent.get(i).or_else(|| self.disk.get(*i as usize));
+            (ours == Some(byte)).then_some(*i..i + 1)
+        };
+        let same: Extents = parts.iter().filter_map(same).collect();
+        self.sent
+            .extend(parts.iter().filter(|(i, _)| same.contains(&(**i..**i + 1))));
+        self.held.resumed(&same);
+    }
+
+    fn die(&mut self) {
+        let after = [After::Kill, After::PowerCut][self.dice.below(2) as usize];
+        self.cut_off();
+        self.jobs.clear();
+        self.fetching.clear();
+        self.sent.clear();
+        self.digests = self.recorded.clone();
+        self.incarnation += 1;
+        let dice = &mut self.dice;
+        self.writers
+            .retain(|w| *w == Notices::None && after == After::Kill && dice.one_in(2));
+        if after == After::PowerCut {
+            let size = [self.disk.len(), self.safe.len()][dice.below(2) as usize];
+            let old = std::mem::take(&mut self.disk);
+            self.disk = vec![0; size];
+            for page in (0..size).step_by(4) {
+                let kept = [&old, &self.safe][dice.below(2) as usize];
+                for i in page..size.min(page + 4) {
+                    self.disk[i] = kept.get(i).copied().unwrap_or(0);
+                }
+            }
+            self.safe = self.disk.clone();
+        }
+        self.boot += u64::from(after == After::PowerCut);
+        // Of a power cut before the one before, too, if nothing was recorded since.
+        let after = match self.record_boot == self.boot {
+            true => After::Kill,
+            false => After::PowerCut,
+        };
+        self.committed = self.record.committed;
+        let kept = &self.record;
+        self.unfinished |= after == After::PowerCut
+            && kept.open == Some(Notices::None)
+            && kept.committed < kept.generation;
+        self.held = Holding::recover(self.record.clone(), after, self.incarnation << 32);
+        // Without a writer, what was cut or grew behind our back is not ours.
+        if !self.held.is_unseen() {
+            self.disk.resize(self.held.size() as usize, 0);
+        }
+        self.recovered = true;
+        if !self.held.is_unseen() {
+            self.compare_with_promises();
+        }
+    }
+
+    /// What is left is what was promised, or what was written since.
+    fn compare_with_promises(&mut self) {
+        if !self.recovered || self.held.is_unseen() {
+            return;
+        }
+        self.recovered = false;
+        if self.record.open == Some(Notices::Each) {
+            assert!(
+                self.held.size() <= self.record.size,
+                "nobody committed what it grew by"
+            );
+        }
+        let base = self.base_bytes();
+        let size = self.held.size() as usize;
+        let lens = |s: &Bytes| s.len() == size;
+        assert!(
+            self.since.iter().any(lens),
+            "a length of {size} was never promised"
+        );
+        let byte = |i: usize| {
+            let here = self.held.present().contains(&(i as u64..i as u64 + 1));
+            let from = if here { &self.disk } else { &base };
+            let found = from.get(i).copied().unwrap_or(0);
+            let allowed = |s: &Bytes| s.get(i).copied().unwrap_or(0) == found;
+            assert!(
+                self.since.iter().any(allowed),
+                "byte {i} is {found} ({}), and was promised {:?}",
+                if here { "here" } else { "there" },
+                self.since
+            );
+            found
+        };
+        self.view = (0..size).map(byte).collect();
+        // The promise is still that of before: what is found now may be lost again.
+        self.changed();
+        if self.writers.is_empty() && !self.unfinished {
+            self.wholes.insert(self.view.clone());
+        }
+    }
+
+    /// Nothing breaks any more: all comes to rest, and the target has what was meant.
+    fn settle(&mut self) {
+        self.trouble = false;
+        self.lose(); // Whoever waits for an answer that was lost gives up.
+        let mut steps = 0;
+        while !self.writers.is_empty()
+            || !self.jobs.is_empty()
+            || self.held.owes()
+            || self.recovered
+        {
+            self.step();
+            steps += 1;
+            assert!(steps < 20_000, "it does not come to rest: {:?}", self.held);
+        }
+        assert_eq!(self.base_bytes(), self.view, "what arrived");
+    }
+}
+
+#[test]
+fn what_was_promised_is_kept_and_what_was_meant_arrives() {
+    let alone = std::env::var("GODWIT_SEED")
+        .ok()
+        .map(|s| s.parse().expect("a number"));
+    let count: u64 = std::env::var("GODWIT_SEEDS").map_or(2000, |s| s.parse().expect("a number"));
+    let seeds = alone.map_or(1..count, |seed: u64| seed..seed + 1);
+    let mut hit = BTreeSet::new();
+    for seed in seeds.clone() {
+        let run = std::panic::AssertUnwindSafe(|| {
+            let mut world = World::new(seed);
+            for _ in 0..600 {
+                world.step();
+            }
+            world.settle();
+            world.hit
+        });
+        match std::panic::catch_unwind(run) {
+            Ok(points) => hit.extend(points),
+            Err(_) => panic!("seed {seed} (GODWIT_SEED={seed} runs it alone)"),
+        }
+    }
+    if seeds.end - seeds.start > 1 {
+        let all = POINTS.iter().copied().collect();
+        assert_eq!(hit, all, "somewhere nobody died");
+    }
+}
