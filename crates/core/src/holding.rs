@@ -283,6 +283,22 @@ mod tests {
     }
 
     #[test]
+    fn the_target_is_looked_at_once_it_can_publish_no_more() {
+        let mut held = Holding::born(Base::Absent, Mode::Replace);
+        let asked = held.publish().expect("it is ready");
+        held.lost();
+        assert!(held.is_resuming() && !held.is_unsure());
+        // What an attempt hears that is over counts no more.
+        let attempt = held.attempt();
+        assert!(attempt > asked.attempt);
+        held.resumed(&Extents::new());
+        assert!(held.is_unsure());
+        held.found(Found::Base);
+        let again = held.publish().expect("it is still owed");
+        assert_eq!((again.attempt, again.generation), (attempt, 1));
+    }
+
+    #[test]
     fn in_place_only_what_was_written_is_sent() {
         let mut held = Holding {
             mode: Mode::InPlace,

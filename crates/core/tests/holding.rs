@@ -645,9 +645,14 @@ impl World {
     /// Room is needed, or the origin has something newer.
     fn forget(&mut self) {
         let idle = self.jobs.is_empty() && self.fetching.is_empty() && self.writers.is_empty();
-        if !idle || !self.held.may_be_forgotten() {
+        if !idle || self.recovered || !self.held.may_be_forgotten() {
             return;
         }
+        assert_eq!(
+            self.base_bytes(),
+            self.view,
+            "what is forgotten was delivered"
+        );
         if !self.remote.is(self.held.base()) {
             return self.begin();
         }
