@@ -794,6 +794,9 @@ impl World {
 
     /// The target is asked to show an upload to everybody.
     fn show(&mut self, asked: &Publication) -> Answer {
+        if self.trouble && self.dice.one_in(10) {
+            self.remote.upload.clear(); // It was swept.
+        }
         let remote = &mut self.remote;
         let bytes = (0..asked.size).map(|i| remote.upload.get(&i).copied());
         let Some(content) = bytes.collect::<Option<Bytes>>() else {
