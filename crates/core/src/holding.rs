@@ -177,7 +177,8 @@ impl Holding {
     }
 
     /// Forgets `range` in a file of which no descriptor ever left, and returns what of it may be
-    /// punched out: nothing that is owed, written or on its way.
+    /// punched out: nothing that is owed, written or on its way. Not before a record says that nothing
+    /// is owed, or after a crash it would be missed.
     pub fn punch(&mut self, range: Range<u64>) -> Extents {
         if !self.may_be_forgotten() {
             return Extents::new();

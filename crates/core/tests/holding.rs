@@ -228,6 +228,8 @@ struct World {
     asked: BTreeSet<(u64, Bytes)>,
     /// The last version of the target that this side has seen or made.
     known: u64,
+    /// The last that this side has made.
+    made: u64,
     /// It was recovered, and not yet compared with what was promised.
     recovered: bool,
     /// The power went while it was written by somebody who had not said that it is good.
@@ -275,6 +277,7 @@ impl World {
             loose: false,
             asked: BTreeSet::new(),
             known: 0,
+            made: 0,
             recovered: false,
             unfinished: false,
             hit: BTreeSet::new(),
@@ -311,7 +314,7 @@ impl World {
     }
 
     fn step(&mut self) {
-        match self.dice.below(24) {
+        match self.dice.below(34) {
             0 => self.open(),
             1..=3 => self.write(),
             4 => self.resize(),
@@ -329,7 +332,11 @@ impl World {
             18 | 19 => self.job(),
             20 | 21 => self.ask_arrives(),
             22 => self.reply_arrives(),
-            _ => drop(self.reach(Point::Idle)),
+            23 => drop(self.reach(Point::Idle)),
+            24 | 25 => self.push(),
+            26 | 27 => self.job(),
+            28..=30 => self.ask_arrives(),
+            _ => self.reply_arrives(),
         }
         self.look();
     }
@@ -656,6 +663,9 @@ impl World {
         if !self.remote.is(self.held.base()) {
             return self.begin();
         }
+        if self.record.sealed.is_some() || self.record.base != *self.held.base() {
+            return; // It is not on record yet that the target has it.
+        }
         let range = self.dice.range(SIZE_MAX);
         let punched = self.held.punch(range);
         // On record before it is gone, or a hole could be taken for bytes.
@@ -816,7 +826,7 @@ impl World {
         );
         remote.upload.clear();
         remote.become_(content);
-        self.known = remote.number;
+        (self.known, self.made) = (remote.number, remote.number);
         Answer::Published(name(remote.number))
     }
 
@@ -895,7 +905,7 @@ impl World {
             answer => answer,
         };
         self.held.answered(of, answer);
-        let ours = Held::Conflict(Base::Seen(name(self.known)));
+        let ours = Held::Conflict(Base::Seen(name(self.made)));
         assert_ne!(
             self.held.held(),
             Some(&ours),

@@ -360,11 +360,10 @@ impl Holding {
         }
     }
 
-    /// A sealed generation of which the target lost something can no longer be sent as it was, once
-    /// more was written, or may have been.
+    /// A sealed generation of which the target lost something would be sent with what is written by
+    /// then: it is part of that.
     fn mend(&mut self) {
-        let is_other = self.is_altered() || self.unseen.is_some() || !self.is_still();
-        if is_other && !self.lacking().is_empty() {
+        if !self.lacking().is_empty() {
             self.unseal();
         }
     }
