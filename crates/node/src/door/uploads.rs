@@ -149,9 +149,7 @@ impl Uploads {
             tracing::info!(%path, owner = upload.key.owner, "an upload is closed that nobody uses; what arrived is kept");
         }
     }
-}
 
-impl Uploads {
     /// Notes what did not come to its end: the node ends.
     pub(super) fn forget_all(&self) {
         for (_, upload) in self.open().drain() {
@@ -430,7 +428,6 @@ pub(super) fn draw(mut asked: Asked<'_>, id: &str) {
                     sink,
                     moved: &moved,
                 };
-                let streams = usize::from(asking.streams).clamp(1, DRAW_STREAMS_MAX);
                 let (source, want) = (&asking.source.0, &asking.ranges.0);
                 from.read(source, want, streams, &drawing)
             })
