@@ -23,6 +23,14 @@ fn node(settings: &[(&'static str, &str)]) -> (Served, SocketAddr) {
     (served, at)
 }
 
+/// The same, which waits for that many seconds for the silent, and for all.
+fn patient(stall: &str, grace: &str) -> (Served, SocketAddr) {
+    node(&[
+        ("limits.stall_seconds", stall),
+        ("limits.grace_seconds", grace),
+    ])
+}
+
 fn door(at: SocketAddr) -> Door {
     let peer = Peer::new("lab", Asking::at(at).key(), &[at.to_string()]);
     let options = RemoteOptions::new(Cancel::new().unwrap());
@@ -55,6 +63,12 @@ fn ending(served: Served) -> mpsc::Receiver<Duration> {
         let _ = tell.send(begun.elapsed());
     });
     told
+}
+
+#[track_caller]
+fn ends(served: Served) {
+    let ended = ending(served);
+    ended.recv_timeout(PATIENCE).expect("the node ends");
 }
 
 #[test]
@@ -98,54 +112,37 @@ fn who_reads_a_file_share_by_share_reads_it_to_its_end() {
     served.node().stopper().drain();
     assert_eq!(read("other", &format!("0-{PIECE}")), 503);
     assert_eq!(read("one", &format!("{PIECE}-{}", 2 * PIECE)), 200);
-    let ended = ending(served);
-    ended.recv_timeout(PATIENCE).expect("the node ends");
+    ends(served);
 }
 
 #[test]
 fn an_upload_whose_writer_is_gone_is_not_waited_for() {
-    let (served, at) = node(&[
-        ("limits.stall_seconds", "3600"),
-        ("limits.grace_seconds", "3600"),
-    ]);
+    let (served, at) = patient("3600", "3600");
     let asked = br#"{"path":"f","how":"new","size":9,"checks":[true,false],"resume":true}"#;
     let begun = Asking::at(at).ask("POST", "/.godwit/v1/uploads", &[], asked.to_vec());
     assert_eq!(begun.status, 200);
-    let ended = ending(served);
-    ended.recv_timeout(PATIENCE).expect("the node ends");
+    ends(served);
 }
 
 #[test]
 fn an_upload_that_is_silent_is_not_waited_for() {
-    let (served, at) = node(&[
-        ("limits.stall_seconds", "1"),
-        ("limits.grace_seconds", "3600"),
-    ]);
+    let (served, at) = patient("1", "3600");
     let door = door(at);
     let _sink = half_sent(&door);
-    let ended = ending(served);
-    ended.recv_timeout(PATIENCE).expect("the node ends");
+    ends(served);
 }
 
 #[test]
 fn an_upload_is_waited_for_no_longer_than_for_anything_else() {
-    let (served, at) = node(&[
-        ("limits.stall_seconds", "3600"),
-        ("limits.grace_seconds", "1"),
-    ]);
+    let (served, at) = patient("3600", "1");
     let door = door(at);
     let _sink = half_sent(&door);
-    let ended = ending(served);
-    ended.recv_timeout(PATIENCE).expect("the node ends");
+    ends(served);
 }
 
 #[test]
 fn a_second_word_ends_uploads_too() {
-    let limits = [
-        ("limits.stall_seconds", "3600"),
-        ("limits.grace_seconds", "3600"),
-    ];
-    let (served, at) = node(&limits);
+    let (served, at) = patient("3600", "3600");
     let (door, stop) = (door(at), served.node().stopper());
     let _sink = half_sent(&door);
     let ended = ending(served);
@@ -155,17 +152,12 @@ fn a_second_word_ends_uploads_too() {
 
 #[test]
 fn an_upload_that_is_given_up_is_not_waited_for() {
-    let limits = [
-        ("limits.stall_seconds", "3600"),
-        ("limits.grace_seconds", "3600"),
-    ];
-    let (served, at) = node(&limits);
+    let (served, at) = patient("3600", "3600");
     let door = door(at);
     let sink = half_sent(&door);
     served.node().stopper().drain();
     sink.abandon().unwrap();
-    let ended = ending(served);
-    ended.recv_timeout(PATIENCE).expect("the node ends");
+    ends(served);
 }
 
 const PIECE: usize = 1 << 20;
