@@ -165,18 +165,40 @@ impl Holding {
         self.attempt
     }
 
-    /// Takes the next piece to send, in offset order, which does not cross a multiple of `step_bytes`.
-    ///
-    /// Nothing is sent twice at once, so that the older of two cannot come last.
-    pub fn push(&mut self, step_bytes: u64) -> Option<Push> {
+    /// Returns the number of the generation that is being sent.
+    pub fn sending(&self) -> u64 {
+        let going = self.going.as_ref().map(|going| going.generation);
+        going.unwrap_or(self.generation)
+    }
+
+    /// Tells whether the target was asked to publish something, and what became of it is not known yet.
+    pub fn is_asked(&self) -> bool {
+        self.going
+            .as_ref()
+            .is_some_and(|going| going.asked.is_some())
+    }
+
+    /// Returns how many bytes [push](Self::push) would still take.
+    pub fn pushable_bytes(&self) -> u64 {
+        self.pushable().len_bytes()
+    }
+
+    fn pushable(&self) -> Extents {
         if self.held.is_some() || self.upload.resuming.is_some() {
-            return None;
+            return Extents::new();
         }
         let mut need = self.lacking().and(&self.present);
         for sent in self.upload.sends.values() {
             need.remove(sent.range.clone());
         }
-        let range = need.take_aligned(step_bytes)?;
+        need
+    }
+
+    /// Takes the next piece to send, in offset order, which does not cross a multiple of `step_bytes`.
+    ///
+    /// Nothing is sent twice at once, so that the older of two cannot come last.
+    pub fn push(&mut self, step_bytes: u64) -> Option<Push> {
+        let range = self.pushable().take_aligned(step_bytes)?;
         let ticket = self.ticket();
         let sent = Sent {
             range: range.clone(),

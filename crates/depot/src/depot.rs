@@ -1,0 +1,342 @@
+//! The depot as a whole: what is held, by name and by number.
+
+use crate::{
+    Error, Result,
+    disk::{Disk, Id, Watcher},
+    held::{self, Held, State},
+    keeping, moving,
+    records::{Change, Records, Row},
+    room::Room,
+};
+use godwit_core::{
+    Url,
+    holding::{After, Holding},
+};
+use godwit_store::{Sink, engine::Place};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+/// Finds the store of a URL, for somebody.
+pub type Connect = Arc<dyn Fn(&Url, &Who) -> godwit_store::Result<Place> + Send + Sync>;
+
+/// For whom something is done.
+#[derive(Clone, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Who {
+    /// Who may hit bytes that were fetched for them: a name of the identity that their origin was shown.
+    pub audience: String,
+    /// By what it was proved, where that is not as always.
+    pub credential: Option<PathBuf>,
+}
+
+/// What a depot keeps to.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// How many bytes it may hold; `None`: as many as the disk.
+    pub quota: Option<u64>,
+    /// How long what the origin said last is believed before it is asked again.
+    pub fresh: Duration,
+    /// How long a strong version is believed when the origin cannot be asked.
+    pub grace: Duration,
+    /// How many files are delivered at once.
+    pub movers: usize,
+    /// The longest pause before a server is tried again.
+    pub pause_max: Duration,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            quota: None,
+            fresh: Duration::from_secs(5),
+            grace: Duration::from_secs(24 * 3600),
+            movers: 8,
+            pause_max: Duration::from_secs(4),
+        }
+    }
+}
+
+/// A directory of this machine with files of others, and the threads that fetch and deliver them.
+pub struct Depot {
+    pub(crate) inner: Arc<Inner>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+pub(crate) struct Inner {
+    // Before the disk, whose lock must be held as long as anything is written.
+    pub records: Records,
+    pub disk: Disk,
+    pub rules: Rules,
+    pub connect: Connect,
+    pub room: Room,
+    pub all: Mutex<All>,
+    /// Something is owed, or may be tried again.
+    pub due: Condvar,
+    pub is_ending: AtomicBool,
+    /// The number of the last one that began.
+    pub numbers: AtomicU64,
+}
+
+/// What is held.
+#[derive(Default)]
+pub(crate) struct All {
+    pub by_id: BTreeMap<Id, Arc<Held>>,
+    /// Those of which a target lacks something, by their numbers.
+    pub owing: BTreeMap<u64, Arc<Held>>,
+    /// What targets have of uploads that nobody will finish.
+    pub leftovers: Vec<Box<dyn Sink>>,
+    /// What readers of a name get.
+    pub current: HashMap<(Url, String), Arc<Held>>,
+    /// Whoever is asking the origin what there is of a name.
+    pub asking: HashMap<(Url, String), Arc<crate::reading::Asking>>,
+    /// Servers that could not be reached, and when they are tried again.
+    pub away: HashMap<String, moving::Away>,
+    /// Raised whenever somebody says that all are to be tried again now.
+    pub nudges: u64,
+}
+
+impl fmt::Debug for Depot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let root = self.inner.disk.root();
+        f.debug_struct("Depot")
+            .field("root", &root)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Depot {
+    /// Opens the depot in a directory, making it if there is none, and goes on with what it owes.
+    pub fn open(root: &Path, rules: Rules, connect: Connect) -> Result<Self> {
+        Self::open_watched(root, rules, connect, None)
+    }
+
+    pub(crate) fn open_watched(
+        root: &Path,
+        rules: Rules,
+        connect: Connect,
+        watcher: Option<Arc<dyn Watcher>>,
+    ) -> Result<Self> {
+        let disk = Disk::open(root, watcher)?;
+        let boot = held::boot();
+        let begun = Records::open(&disk.records(), &boot)?;
+        let room = Room::new(rules.quota);
+        let inner = Arc::new(Inner {
+            records: begun.records,
+            disk,
+            connect,
+            room,
+            all: Mutex::default(),
+            due: Condvar::new(),
+            is_ending: AtomicBool::new(false),
+            numbers: AtomicU64::new(begun.start << 32),
+            rules,
+        });
+        inner.recover(begun.rows, begun.start, &boot)?;
+        let mut threads = Vec::new();
+        for number in 0..inner.rules.movers {
+            threads.push(moving::start(&inner, number)?);
+        }
+        threads.push(keeping::start(&inner)?);
+        Ok(Self { inner, threads })
+    }
+
+    /// Tells whether any target lacks something that is here.
+    pub fn owes(&self) -> bool {
+        let all = self.inner.all();
+        all.by_id.values().any(|held| held.lock().machine.owes())
+    }
+
+    /// Returns where it is.
+    pub fn root(&self) -> &Path {
+        self.inner.disk.root()
+    }
+}
+
+impl Drop for Depot {
+    fn drop(&mut self) {
+        self.inner.is_ending.store(true, SeqCst);
+        self.inner.nudge();
+        for held in self.inner.every() {
+            // Under its lock, or a waiter could miss it.
+            drop(held.lock());
+            held.tell();
+        }
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Inner {
+    pub(crate) fn all(&self) -> MutexGuard<'_, All> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns everything that is held, for a look at each without this lock.
+    pub(crate) fn every(&self) -> Vec<Arc<Held>> {
+        self.all().by_id.values().cloned().collect()
+    }
+
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_ending.load(SeqCst)
+    }
+
+    /// Has whoever delivers look again what there is to do.
+    pub(crate) fn nudge(&self) {
+        self.all().nudges += 1;
+        self.due.notify_all();
+    }
+
+    /// Goes on with what is on record, and removes what is not.
+    fn recover(&self, rows: Vec<Row>, start: u64, boot: &str) -> Result<()> {
+        let attempts = start << 32;
+        let mut all = self.all();
+        for row in rows {
+            let Ok(url) = Url::from_argument(&row.url) else {
+                tracing::error!(id = %row.id, url = row.url, "a holding has a name that cannot be read; it is left alone");
+                continue;
+            };
+            let after = match row.boot == boot {
+                true => After::Kill,
+                false => After::PowerCut,
+            };
+            let machine = Holding::recover(row.record.clone(), after, attempts);
+            let mut chains = self.disk.kept_leaves(row.id);
+            chains.retain(|(leaf, _)| {
+                let start = leaf * godwit_core::LEAF_BYTES;
+                let end = (start + godwit_core::LEAF_BYTES).min(row.record.size);
+                row.record.present.contains(&(start..end))
+            });
+            let held = Arc::new(Held::again(&row, url, machine, &chains));
+            self.settle(&held, &row)?;
+            all.insert(&held);
+            all.make_current(&held);
+        }
+        let known: Vec<Id> = all.by_id.keys().copied().collect();
+        drop(all);
+        let mut strangers = Vec::new();
+        self.disk.each(|id| {
+            if known.binary_search(&id).is_err() {
+                strangers.push(id);
+            }
+        })?;
+        strangers
+            .into_iter()
+            .try_for_each(|id| self.disk.remove(id))
+    }
+
+    /// Brings the file to what its record says.
+    fn settle(&self, held: &Held, row: &Row) -> Result<()> {
+        let taken = self.disk.taken(held.id);
+        self.room.count(taken);
+        let mut state = held.lock();
+        state.reserved = taken;
+        if row.record.open.is_none() {
+            let file = self.disk.writer(held.id)?;
+            let size = file
+                .metadata()
+                .map_err(Error::disk(self.disk.path(held.id)))?;
+            if size.len() != row.record.size {
+                self.disk.resize(held.id, &file, row.record.size)?;
+            }
+            return Ok(());
+        }
+        drop(state);
+        self.rescan(held).map(drop)
+    }
+
+    /// Unlinks what is gone: first the record no longer has it, then the file goes. Its `state` says so
+    /// already, under the lock that was held until now.
+    pub(crate) fn unlink(&self, held: &Held, mut state: MutexGuard<'_, State>) -> Result<()> {
+        state.is_gone = true;
+        let (was_recorded, reserved) = (state.is_recorded, std::mem::take(&mut state.reserved));
+        state.pen = None;
+        let sink = state.sink.take();
+        drop(state);
+        held.tell();
+        let mut all = self.all();
+        all.remove(held);
+        all.leftovers.extend(sink.map(|parked| parked.sink));
+        drop(all);
+        if was_recorded {
+            self.records.write(Change::Forget(held.id))?;
+        }
+        self.disk.remove(held.id)?;
+        self.room.release(reserved);
+        self.nudge();
+        Ok(())
+    }
+
+    /// Returns the number of one that begins now.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.numbers.fetch_add(1, SeqCst) + 1
+    }
+
+    /// Returns a number of bytes of the quota; forgets for it what may be forgotten.
+    pub(crate) fn reserve(&self, url: &Url, bytes: u64) -> Result<()> {
+        self.room.could_hold(url, bytes)?;
+        loop {
+            let Err(lacking) = self.room.reserve(bytes) else {
+                return Ok(());
+            };
+            if !self.evict(lacking)? {
+                return Err(self.full(bytes));
+            }
+        }
+    }
+
+    fn full(&self, wanted: u64) -> Error {
+        let (mut owed, mut used) = (0, 0);
+        for held in self.every() {
+            let state = held.lock();
+            match state.machine.owes() {
+                true => owed += state.reserved,
+                false => used += state.reserved,
+            }
+        }
+        let quota = self.room.quota().unwrap_or(0);
+        Error::Full {
+            wanted,
+            quota,
+            owed,
+            used,
+        }
+    }
+}
+
+impl All {
+    pub(crate) fn insert(&mut self, held: &Arc<Held>) {
+        self.by_id.insert(held.id, Arc::clone(held));
+        if held.lock().machine.owes() {
+            self.owing.insert(held.number, Arc::clone(held));
+        }
+    }
+
+    /// Has readers of its name get this one.
+    pub(crate) fn make_current(&mut self, held: &Arc<Held>) {
+        let key = (held.url.clone(), held.who.audience.clone());
+        if let Some(old) = self.current.insert(key, Arc::clone(held))
+            && old.id != held.id
+        {
+            old.lock().is_current = false;
+        }
+        held.lock().is_current = true;
+    }
+
+    pub(crate) fn remove(&mut self, held: &Held) {
+        self.by_id.remove(&held.id);
+        self.owing.remove(&held.number);
+        let key = (held.url.clone(), held.who.audience.clone());
+        if self.current.get(&key).is_some_and(|now| now.id == held.id) {
+            self.current.remove(&key);
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! The directory of a depot: files by number, and who may touch them.
+//!
+//! Every byte that the depot itself writes goes through here, so that tests can
+//! have a disk that forgets what was not synced.
+
+use crate::{Error, Result};
+use godwit_core::Chain;
+use std::{
+    fmt,
+    fs::{self, DirBuilder, File, OpenOptions},
+    io::{self, Read},
+    os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    str::FromStr,
+    sync::Arc,
+};
+
+/// Names a holding, for ever: no number is used twice.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub(crate) struct Id([u8; 12]);
+
+impl Id {
+    /// Returns one that nobody has.
+    fn fresh() -> io::Result<Self> {
+        let mut id = [0; 12];
+        File::open("/dev/urandom")?.read_exact(&mut id)?;
+        Ok(Self(id))
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl FromStr for Id {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let digits = text.as_bytes();
+        let is_hex = |b: &u8| b.is_ascii_digit() || (b'a'..=b'f').contains(b);
+        if digits.len() != 24 || !digits.iter().all(is_hex) {
+            return Err(());
+        }
+        let number = u128::from_str_radix(text, 16).map_err(|_| ())?;
+        let bytes = number.to_be_bytes();
+        bytes[4..].try_into().map(Self).map_err(|_| ())
+    }
+}
+
+/// What a test is told of the disk, and may answer with a fault.
+pub(crate) trait Watcher: Send + Sync {
+    /// So many bytes will be written there now.
+    fn writes(&self, path: &Path, file: &File, offset: u64, len: u64) -> io::Result<()>;
+    /// Its length will be this.
+    fn resizes(&self, path: &Path, file: &File, size: u64) -> io::Result<()>;
+    /// Everything that was written to it is safe.
+    fn synced(&self, path: &Path) -> io::Result<()>;
+}
+
+/// The directory, held.
+pub(crate) struct Disk {
+    root: PathBuf,
+    /// Held as long as we live.
+    _lock: File,
+    watcher: Option<Arc<dyn Watcher>>,
+}
+
+impl Disk {
+    /// Opens a depot, making it if there is none.
+    pub(crate) fn open(root: &Path, watcher: Option<Arc<dyn Watcher>>) -> Result<Self> {
+        let bad = Error::disk(root);
+        private(root).map_err(bad)?;
+        let version = root.join("depot");
+        match fs::read_to_string(&version) {
+            Ok(found) if found.trim_end() == VERSION => {}
+            Ok(found) => {
+                let found: String = found.trim_end().chars().take(64).collect();
+                let (path, known) = (root.into(), VERSION);
+                return Err(Error::Newer { path, found, known });
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let mut names = fs::read_dir(root).map_err(Error::disk(root))?;
+                if names.any(|name| name.is_ok_and(|name| name.file_name() != "lock")) {
+                    return Err(Error::Foreign { path: root.into() });
+                }
+            }
+            Err(error) => return Err(Error::disk(version)(error)),
+        }
+        let path = root.join("lock");
+        let lock = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path);
+        let lock = lock.map_err(Error::disk(&path))?;
+        if !godwit_sys::try_lock(&lock).map_err(Error::disk(&path))? {
+            return Err(Error::Taken { path: root.into() });
+        }
+        private(&root.join("bytes")).map_err(Error::disk(root))?;
+        if !version.exists() {
+            let written = fs::write(&version, format!("{VERSION}\n"))
+                .and_then(|()| File::open(&version)?.sync_all())
+                .and_then(|()| File::open(root)?.sync_all());
+            written.map_err(Error::disk(&version))?;
+        }
+        Ok(Self {
+            root: root.into(),
+            _lock: lock,
+            watcher,
+        })
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Returns where the records are.
+    pub(crate) fn records(&self) -> PathBuf {
+        self.root.join("held.db")
+    }
+
+    pub(crate) fn path(&self, id: Id) -> PathBuf {
+        let name = id.to_string();
+        self.root.join("bytes").join(&name[..2]).join(name)
+    }
+
+    fn leaves(&self, id: Id) -> PathBuf {
+        self.path(id).with_extension("leaves")
+    }
+
+    /// Makes a file of a new number.
+    pub(crate) fn create(&self) -> Result<(Id, File)> {
+        let id = Id::fresh().map_err(Error::disk("/dev/urandom"))?;
+        let path = self.path(id);
+        if let Some(folder) = path.parent() {
+            private(folder).map_err(Error::disk(folder))?;
+        }
+        let mut how = OpenOptions::new();
+        how.read(true).write(true).create_new(true).mode(0o600);
+        Ok((id, how.open(&path).map_err(Error::disk(&path))?))
+    }
+
+    /// Opens one anew: each reader has a place of their own in it.
+    pub(crate) fn reader(&self, id: Id) -> Result<File> {
+        let path = self.path(id);
+        File::open(&path).map_err(Error::disk(&path))
+    }
+
+    /// The same, for writing.
+    pub(crate) fn writer(&self, id: Id) -> Result<File> {
+        let path = self.path(id);
+        let file = OpenOptions::new().read(true).write(true).open(&path);
+        file.map_err(Error::disk(&path))
+    }
+
+    pub(crate) fn write(&self, id: Id, file: &File, offset: u64, bytes: &[u8]) -> Result<()> {
+        let path = self.path(id);
+        let watched = self.watched(|w| w.writes(&path, file, offset, bytes.len() as u64));
+        let written = watched.and_then(|()| file.write_all_at(bytes, offset));
+        written.map_err(Error::disk(path))
+    }
+
+    pub(crate) fn resize(&self, id: Id, file: &File, size: u64) -> Result<()> {
+        let path = self.path(id);
+        let watched = self.watched(|w| w.resizes(&path, file, size));
+        let resized = watched.and_then(|()| file.set_len(size));
+        resized.map_err(Error::disk(path))
+    }
+
+    /// Has all that was written survive a power cut; `is_new`: its name as well.
+    pub(crate) fn sync(&self, id: Id, is_new: bool) -> Result<()> {
+        let path = self.path(id);
+        let synced = || {
+            File::open(&path)?.sync_data()?;
+            if is_new {
+                for folder in path.ancestors().skip(1).take(3) {
+                    File::open(folder)?.sync_all()?;
+                }
+            }
+            self.watched(|w| w.synced(&path))
+        };
+        synced().map_err(Error::disk(&path))
+    }
+
+    /// Keeps what leaves hash to. Whoever reads it knows from the record which of them count.
+    pub(crate) fn keep_leaves(&self, id: Id, known: &[(u64, Chain)]) -> Result<()> {
+        let path = self.leaves(id);
+        if known.is_empty() && !path.exists() {
+            return Ok(());
+        }
+        let end = known.last().map_or(0, |(leaf, _)| leaf + 1);
+        let mut bytes = LEAVES_MAGIC.to_vec();
+        bytes.resize(LEAVES_MAGIC.len() + end as usize * 32, 0);
+        for (leaf, chain) in known {
+            let at = LEAVES_MAGIC.len() + *leaf as usize * 32;
+            bytes[at..at + 32].copy_from_slice(&chain.0);
+        }
+        let fresh = path.with_extension("leaves-new");
+        let written = fs::write(&fresh, bytes)
+            .and_then(|()| File::open(&fresh)?.sync_data())
+            .and_then(|()| fs::rename(&fresh, &path));
+        written.map_err(Error::disk(path))
+    }
+
+    /// Returns what was kept; nothing, where that cannot be read: then the leaves are hashed again.
+    pub(crate) fn kept_leaves(&self, id: Id) -> Vec<(u64, Chain)> {
+        let bytes = fs::read(self.leaves(id)).unwrap_or_default();
+        let Some(chains) = bytes.strip_prefix(LEAVES_MAGIC) else {
+            return Vec::new();
+        };
+        let chains = chains.chunks_exact(32).map(|chain| {
+            let mut value = [0; 32];
+            value.copy_from_slice(chain);
+            Chain(value)
+        });
+        let known = (0..).zip(chains).filter(|(_, chain)| chain.0 != [0; 32]);
+        known.collect()
+    }
+
+    /// Takes the names away; whoever has the file open keeps it.
+    pub(crate) fn remove(&self, id: Id) -> Result<()> {
+        for path in [self.path(id), self.leaves(id)] {
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(Error::disk(path)(error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `each` with the number of every file that is there.
+    pub(crate) fn each(&self, mut each: impl FnMut(Id)) -> Result<()> {
+        let bytes = self.root.join("bytes");
+        for folder in fs::read_dir(&bytes).map_err(Error::disk(&bytes))? {
+            let folder = folder.map_err(Error::disk(&bytes))?.path();
+            for name in fs::read_dir(&folder).map_err(Error::disk(&folder))? {
+                let name = name.map_err(Error::disk(&folder))?.file_name();
+                let name = name.to_string_lossy();
+                let stem = name.split_once('.').map_or(&*name, |(stem, _)| stem);
+                if let Ok(id) = stem.parse() {
+                    each(id);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns how many bytes of the disk a file takes.
+    pub(crate) fn taken(&self, id: Id) -> u64 {
+        use std::os::unix::fs::MetadataExt;
+        fs::metadata(self.path(id)).map_or(0, |meta| meta.blocks() * 512)
+    }
+
+    fn watched(&self, tell: impl FnOnce(&dyn Watcher) -> io::Result<()>) -> io::Result<()> {
+        self.watcher.as_deref().map_or(Ok(()), tell)
+    }
+}
+
+/// Makes a directory that nobody else may enter, and whatever leads to it.
+fn private(path: &Path) -> io::Result<()> {
+    match path.is_dir() {
+        true => Ok(()),
+        false => DirBuilder::new().recursive(true).mode(0o700).create(path),
+    }
+}
+
+const VERSION: &str = "godwit depot 1";
+const LEAVES_MAGIC: &[u8] = b"godwitH1";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_read_as_it_was_written() {
+        let id = Id::fresh().unwrap();
+        assert_eq!(id.to_string().parse(), Ok(id));
+        for bad in [
+            "",
+            "12",
+            "+00000000000000000000001",
+            "00000000000000000000000G",
+        ] {
+            assert_eq!(bad.parse::<Id>(), Err(()), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Why a depot does not do what was asked.
+
+use godwit_core::{Fault, Url};
+use godwit_sys::why;
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
+
+/// The result of what a depot is asked.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What a caller would tell apart. One answer may go to many who waited for it.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum Error {
+    /// What the origin or the target said.
+    #[error("{0}")]
+    Store(Arc<godwit_store::Error>),
+    #[error("{}: {}", .path.display(), why(.cause))]
+    Disk {
+        path: PathBuf,
+        cause: Arc<io::Error>,
+    },
+    #[error("{}: the records cannot be kept: {what}", .path.display())]
+    Records { path: PathBuf, what: String },
+    #[error("{}: was written by a newer godwit ({found:?}); this one knows {known:?}", .path.display())]
+    Newer {
+        path: PathBuf,
+        found: String,
+        known: &'static str,
+    },
+    #[error("{}: is no depot, and not empty", .path.display())]
+    Foreign { path: PathBuf },
+    #[error("{}: another node has it", .path.display())]
+    Taken { path: PathBuf },
+    #[error("{}: lies on a network file system ({kind}), whose locks cannot be relied on", .path.display())]
+    Network { path: PathBuf, kind: &'static str },
+    /// It could never be held here.
+    #[error("{url}: has {size} bytes, and the depot holds {quota} at most")]
+    TooLarge {
+        url: Box<Url>,
+        size: u64,
+        quota: u64,
+    },
+    /// Nothing more can be forgotten.
+    #[error(
+        "the depot is full: {wanted} bytes are wanted of {quota}, {owed} are owed and {used} in use"
+    )]
+    Full {
+        wanted: u64,
+        quota: u64,
+        owed: u64,
+        used: u64,
+    },
+    #[error("{url}: is not delivered until somebody decides: {why}")]
+    Held { url: Box<Url>, why: String },
+    #[error("nothing of that name is held here: {0}")]
+    Unknown(String),
+    #[error("{url}: is {what}")]
+    Busy { url: Box<Url>, what: String },
+    #[error("{url}: changed at its origin again and again while it was fetched")]
+    Restless { url: Box<Url> },
+    #[error("not done within {} s: {what}", .waited.as_secs_f32())]
+    TimedOut { waited: Duration, what: String },
+    #[error("the node ends")]
+    Ending,
+}
+
+impl Error {
+    pub(crate) fn disk(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |cause| Self::Disk {
+            path,
+            cause: Arc::new(cause),
+        }
+    }
+
+    /// Tells whether waiting can help.
+    pub fn fault(&self) -> Fault {
+        match self {
+            Self::Store(error) => error.fault(),
+            Self::Full { .. } | Self::Busy { .. } | Self::Restless { .. } | Self::Ending => {
+                Fault::Passing
+            }
+            Self::TimedOut { .. } => Fault::Passing,
+            _ => Fault::Lasting,
+        }
+    }
+}
+
+impl From<godwit_store::Error> for Error {
+    fn from(error: godwit_store::Error) -> Self {
+        Self::Store(Arc::new(error))
+    }
+}

@@ -1,0 +1,294 @@
+//! From the origin to our disk.
+
+use crate::{
+    Error, Result,
+    depot::Inner,
+    held::Held,
+    reading::{OURS, is_same, since_epoch},
+};
+use godwit_core::{
+    Block, Chain, Extents, Fault, Piece,
+    holding::{Base, Fetch, Origin, Ticket},
+};
+use godwit_store::{Error as StoreError, Read, Take, engine::Place};
+use godwit_sys::crash;
+use std::{
+    collections::BTreeMap,
+    ops::Range,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+impl Inner {
+    /// Returns when a range is here; what is missing is fetched by whoever comes first. `Busy`: the
+    /// origin has another file by now.
+    pub(crate) fn ensure(&self, held: &Arc<Held>, range: Range<u64>) -> Result<()> {
+        let mut state = held.lock();
+        let failures = state.failed.0;
+        loop {
+            let wanted = range.start..range.end.min(state.machine.size()).max(range.start);
+            if state.machine.present().contains(&wanted) {
+                return Ok(());
+            }
+            if state.is_gone {
+                return Err(changed(held));
+            }
+            if self.is_ending() {
+                return Err(Error::Ending);
+            }
+            if let (true, Some(error)) = (state.failed.0 != failures, &state.failed.1) {
+                return Err(error.clone());
+            }
+            if let Some(fetch) = state.machine.fetch(wanted) {
+                state.transfers += 1;
+                if state.pen.is_none() {
+                    state.pen = Some(Arc::new(self.disk.writer(held.id)?));
+                }
+                drop(state);
+                crash::point("fetch-asked");
+                self.fetch(held, fetch)?;
+                state = held.lock();
+                continue;
+            }
+            state = held.wait(state, None);
+        }
+    }
+
+    /// Fetches, trying again after passing faults.
+    fn fetch(&self, held: &Arc<Held>, first: Fetch) -> Result<()> {
+        let wanted = first.wanted.clone();
+        let mut fetch = Some(first);
+        let mut pause = PAUSE;
+        let mut tries = TRIES;
+        while let Some(asked) = fetch.take() {
+            let before = held.lock().machine.present().len_bytes();
+            let outcome = self.fetch_once(held, &asked);
+            let error = match outcome {
+                Ok(()) => return self.fetched(held, None),
+                Err(error) => error,
+            };
+            let moved = held.lock().machine.present().len_bytes() > before;
+            if moved {
+                (tries, pause) = (TRIES, PAUSE);
+            }
+            let is_room =
+                matches!(&error, Error::Store(e) if matches!(**e, StoreError::NoSpace { .. }));
+            // Others filled the disk: what may be forgotten makes room.
+            let again = match is_room {
+                true => self.evict(wanted.len_bytes())?,
+                false => error.fault() != Fault::Lasting,
+            };
+            tries -= 1;
+            if !again || tries == 0 || self.is_ending() {
+                return self.fetched(held, Some(error));
+            }
+            tracing::info!(url = %held.url, %error, "a fetch broke off and is tried again");
+            let until = Instant::now() + pause;
+            pause *= 2;
+            let mut state = held.lock();
+            while Instant::now() < until && !self.is_ending() {
+                state = held.wait(state, Some(until));
+            }
+            let range = wanted.iter().next().map_or(0, |r| r.start)..wanted.end().max(1);
+            fetch = state.machine.fetch(range);
+        }
+        self.fetched(held, None)
+    }
+
+    /// Tells whoever waits how it ended.
+    fn fetched(&self, held: &Arc<Held>, error: Option<Error>) -> Result<()> {
+        let mut state = held.lock();
+        if state.machine.present().contains(&(0..state.machine.size())) {
+            state.pen = None;
+        }
+        state.change();
+        if let Some(error) = &error {
+            state.failed = (state.failed.0 + 1, Some(error.clone()));
+            state.pen = None;
+        }
+        drop(state);
+        held.tell();
+        error.map_or(Ok(()), Err)
+    }
+
+    fn fetch_once(&self, held: &Arc<Held>, fetch: &Fetch) -> Result<()> {
+        let arriving = Arriving {
+            depot: self,
+            held,
+            ticket: fetch.ticket,
+            said: Mutex::default(),
+            is_over: Mutex::new(false),
+        };
+        let place = (self.connect)(&held.url, &held.who)?;
+        let read = match fetch.wanted.is_empty() {
+            // All came before: only a look is missing.
+            true => {
+                let stat = place.store.stat(&place.path)?;
+                Read { stat, digest: None }
+            }
+            false => {
+                let streams = streams(&place);
+                let read = place
+                    .store
+                    .read(&place.path, &fetch.wanted, streams, &arriving);
+                let read = read?;
+                crash::point("fetch-landed");
+                read
+            }
+        };
+        arriving.end(&read)
+    }
+}
+
+pub(crate) fn streams(place: &Place) -> usize {
+    match place.distance() > Duration::from_millis(5) {
+        true => 8,
+        false => 2,
+    }
+}
+
+fn changed(held: &Held) -> Error {
+    Error::Busy {
+        url: Box::new(held.url.clone()),
+        what: "another file by now".into(),
+    }
+}
+
+/// Puts on disk what comes. If nobody says how it ended, it broke off.
+struct Arriving<'a> {
+    depot: &'a Inner,
+    held: &'a Held,
+    ticket: Ticket,
+    /// What the source says that its leaves hash to.
+    said: Mutex<BTreeMap<u64, Chain>>,
+    is_over: Mutex<bool>,
+}
+
+impl Arriving<'_> {
+    /// The origin was looked at after all came.
+    fn end(&self, read: &Read) -> Result<()> {
+        let now = read.stat.version(since_epoch());
+        let mut state = self.held.lock();
+        let is_base = match (&state.seen, state.machine.base()) {
+            (Some(seen), _) => is_same(seen, &now),
+            (None, Base::Seen(version)) => is_same(version, &now),
+            _ => false,
+        };
+        let size = state.machine.size();
+        let corrupt = match is_base {
+            true => self.differs(&state.leaves, size, read),
+            false => None,
+        };
+        let is_same = is_base && corrupt.is_none();
+        let origin = match is_same {
+            true => Origin::Same,
+            false => Origin::Other(Base::Seen(now.clone())),
+        };
+        *lock(&self.is_over) = true;
+        state.machine.fetched(self.ticket, origin);
+        state.looked = Some(Instant::now());
+        if is_same {
+            state.seen = Some(now);
+        }
+        state.change();
+        // What cannot be had as a whole any more is not what its name says.
+        let is_void = !is_base && !state.machine.owes();
+        if is_void {
+            state.is_gone = true;
+        }
+        drop(state);
+        self.held.tell();
+        match corrupt {
+            Some(error) => Err(error.into()),
+            None if is_void => {
+                self.depot.unlink(self.held, self.held.lock())?;
+                Err(changed(self.held))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Compares what came with what the source says of it.
+    fn differs(&self, leaves: &godwit_core::Leaves, size: u64, read: &Read) -> Option<StoreError> {
+        let corrupt = |expected: String, found: String| StoreError::Corrupt {
+            path: self.held.url.as_path().into(),
+            expected,
+            found,
+        };
+        for (leaf, said) in lock(&self.said).iter() {
+            if let Some(ours) = leaves.chain(*leaf, size).filter(|ours| ours != said) {
+                return Some(corrupt(said.to_string(), ours.to_string()));
+            }
+        }
+        let said = read.digest.as_ref().filter(|d| d.algorithm() == OURS)?;
+        let ours = leaves.root(size)?;
+        (ours != *said).then(|| corrupt(said.to_string(), ours.to_string()))
+    }
+}
+
+impl Take for Arriving<'_> {
+    fn put(&self, block: Block<'_>) -> godwit_store::Result<()> {
+        let piece = Piece::of(block);
+        let mut state = self.held.lock();
+        let part = state.machine.arrived(self.ticket, block.range());
+        let Some(pen) = state.pen.clone() else {
+            return Err(StoreError::Canceled);
+        };
+        let is_all = part == Extents::from(block.range());
+        for range in part.iter() {
+            let at = (range.start - block.offset) as usize..(range.end - block.offset) as usize;
+            let bytes = &block.bytes[at];
+            let written = self
+                .depot
+                .disk
+                .write(self.held.id, &pen, range.start, bytes);
+            written.map_err(of_store)?;
+            if !is_all {
+                let offset = range.start;
+                state.leaves.add(Piece::of(Block { offset, bytes }));
+            }
+        }
+        if is_all {
+            state.leaves.add(piece);
+        }
+        Ok(())
+    }
+
+    fn said(&self, leaf: u64, chain: Chain) -> godwit_store::Result<()> {
+        lock(&self.said).insert(leaf, chain);
+        Ok(())
+    }
+}
+
+impl Drop for Arriving<'_> {
+    fn drop(&mut self) {
+        if !*lock(&self.is_over) {
+            self.held.lock().machine.broke_off(self.ticket);
+            self.held.tell();
+        }
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What our disk said, as a reader of the origin is told it.
+fn of_store(error: Error) -> StoreError {
+    match error {
+        Error::Disk { path, cause } => {
+            let kind = cause.kind();
+            match cause.raw_os_error() {
+                Some(code) => StoreError::io(path, std::io::Error::from_raw_os_error(code)),
+                None => StoreError::io(path, kind.into()),
+            }
+        }
+        other => StoreError::Io {
+            path: "the depot".into(),
+            cause: std::io::Error::other(other.to_string()),
+        },
+    }
+}
+
+const TRIES: u32 = 6;
+const PAUSE: Duration = Duration::from_millis(200);

@@ -1,0 +1,321 @@
+//! One holding: its machine, its file, and whoever waits for it.
+
+use crate::{
+    Error, Result, Who,
+    depot::Inner,
+    disk::Id,
+    records::{Change, Row},
+    writing::WORTH_SENDING,
+};
+use godwit_core::{
+    Chain, Leaves, Url, Version,
+    holding::{Holding, Notices},
+};
+use godwit_store::Sink;
+use godwit_sys::crash;
+use std::{
+    fs::File,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+/// One file of somebody's, here.
+pub(crate) struct Held {
+    pub id: Id,
+    pub url: Url,
+    pub who: Who,
+    /// The order in which they began; of those of one name the older goes first.
+    pub number: u64,
+    /// Seconds since the epoch.
+    pub born: u64,
+    pub used: AtomicU64,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// What is behind its lock.
+pub(crate) struct State {
+    pub machine: Holding,
+    /// What the leaves of the file hash to, as far as we saw them.
+    pub leaves: Leaves,
+    /// Open for writing as long as bytes come that are put here by us.
+    pub pen: Option<Arc<File>>,
+    /// Counts what changed that belongs on record.
+    pub changes: u64,
+    /// Of these, what is on record.
+    recorded: u64,
+    /// It has a row.
+    pub is_recorded: bool,
+    is_recording: bool,
+    /// The last generation of which somebody said that it is good as it is.
+    pub committed: u64,
+    /// Unlinked: whoever comes now looks for another.
+    pub is_gone: bool,
+    /// It is the one that readers of its name get.
+    pub is_current: bool,
+    /// Whoever has it open or waits for it.
+    pub users: u32,
+    pub transfers: u64,
+    /// When the origin was asked last, and still had the base.
+    pub looked: Option<Instant>,
+    /// How the base looks to who asks for size and time.
+    pub seen: Option<Version>,
+    /// There may be something to deliver.
+    pub wants: bool,
+    /// Something newer of the same name is committed.
+    pub is_superseded: bool,
+    /// What it was that nobody will finish: it is only to be forgotten, here and there.
+    pub is_abandoned: bool,
+    /// How often fetching it failed, and how the last time.
+    pub failed: (u64, Option<Error>),
+    /// The conversation with the target, while nobody has it.
+    pub sink: Option<Parked>,
+    /// Somebody delivers it.
+    pub is_moving: bool,
+    /// Why it is held.
+    pub words: String,
+    pub session: String,
+    /// The last generation that the target has, since we began.
+    pub delivered: u64,
+    /// How often delivering was tried in vain, and how it ended.
+    pub tries: u32,
+    pub last: Option<Error>,
+    /// When bytes came to the target the last time.
+    pub moved: Option<Instant>,
+    /// Bytes of the depot's quota that are its own.
+    pub reserved: u64,
+}
+
+/// A conversation with the target that goes on later.
+pub(crate) struct Parked {
+    pub sink: Box<dyn Sink>,
+    pub attempt: u64,
+}
+
+impl Held {
+    pub(crate) fn new(id: Id, number: u64, url: Url, who: Who, machine: Holding) -> Self {
+        Self {
+            id,
+            url,
+            who,
+            number,
+            born: now(),
+            used: AtomicU64::new(now()),
+            state: Mutex::new(State::of(machine)),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Goes on with what was on record.
+    pub(crate) fn again(row: &Row, url: Url, machine: Holding, chains: &[(u64, Chain)]) -> Self {
+        let mut state = State::of(machine);
+        for (leaf, chain) in chains {
+            state.leaves.set(*leaf, *chain);
+        }
+        state.is_recorded = true;
+        state.committed = row.record.committed;
+        state.transfers = row.transfers;
+        state.words.clone_from(&row.words);
+        state.session.clone_from(&row.session);
+        state.wants = state.machine.owes();
+        let who = Who {
+            audience: row.audience.clone(),
+            credential: (!row.credential.is_empty()).then(|| row.credential.clone().into()),
+        };
+        Self {
+            id: row.id,
+            url,
+            who,
+            number: row.number,
+            born: row.born,
+            used: AtomicU64::new(row.used),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until something changed, or the time is over.
+    pub(crate) fn wait<'a>(
+        &self,
+        state: MutexGuard<'a, State>,
+        until: Option<Instant>,
+    ) -> MutexGuard<'a, State> {
+        match until {
+            None => {
+                let waited = self.changed.wait(state);
+                waited.unwrap_or_else(PoisonError::into_inner)
+            }
+            Some(until) => {
+                let left = until.saturating_duration_since(Instant::now());
+                let waited = self.changed.wait_timeout(state, left);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        }
+    }
+
+    /// Wakes whoever waits for a change.
+    pub(crate) fn tell(&self) {
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn touch(&self) {
+        self.used.store(now(), Relaxed);
+    }
+
+    /// Has all that ended until now survive a power cut, and returns then. One record at a time: an
+    /// older one is never written over a newer.
+    pub(crate) fn commit(&self, depot: &Inner) -> Result<()> {
+        let mut state = self.lock();
+        let wanted = state.changes;
+        loop {
+            if state.is_gone {
+                return Err(Error::Unknown(self.url.to_string()));
+            }
+            if state.recorded >= wanted && state.is_recorded {
+                return Ok(());
+            }
+            if !state.is_recording {
+                break;
+            }
+            state = self.wait(state, None);
+        }
+        state.is_recording = true;
+        let taken = state.changes;
+        let is_new = !state.is_recorded;
+        let row = self.row(&state);
+        let chains: Vec<_> = state.leaves.known(row.record.size).collect();
+        drop(state);
+        crash::point("commit-taken");
+        let kept = self.keep(depot, is_new, &chains, row);
+        let mut state = self.lock();
+        state.is_recording = false;
+        if kept.is_ok() {
+            state.recorded = taken;
+            state.is_recorded = true;
+        }
+        drop(state);
+        self.tell();
+        kept
+    }
+
+    fn keep(&self, depot: &Inner, is_new: bool, chains: &[(u64, Chain)], row: Row) -> Result<()> {
+        depot.disk.sync(self.id, is_new)?;
+        crash::point("commit-synced");
+        depot.disk.keep_leaves(self.id, chains)?;
+        depot.records.write(Change::Put(Box::new(row)))?;
+        crash::point("commit-recorded");
+        Ok(())
+    }
+
+    /// Writes that somebody may write whose writes will not all be on record.
+    pub(crate) fn note_open(&self, depot: &Inner, notices: Notices) -> Result<()> {
+        let state = self.lock();
+        let mut row = self.row(&state);
+        drop(state);
+        row.record = row.record.opened(notices);
+        depot.records.write(Change::Put(Box::new(row)))?;
+        self.lock().is_recorded = true;
+        crash::point("open-recorded");
+        Ok(())
+    }
+
+    fn row(&self, state: &State) -> Row {
+        let credential = self.who.credential.as_deref();
+        Row {
+            id: self.id,
+            number: self.number,
+            url: self.url.to_string(),
+            audience: self.who.audience.clone(),
+            credential: credential.map_or_else(String::new, |path| path.display().to_string()),
+            session: state.session.clone(),
+            record: state.machine.record(state.committed),
+            words: state.words.clone(),
+            boot: boot(),
+            used: self.used.load(Relaxed),
+            born: self.born,
+            transfers: state.transfers,
+        }
+    }
+}
+
+impl State {
+    fn of(machine: Holding) -> Self {
+        Self {
+            machine,
+            leaves: Leaves::new(),
+            pen: None,
+            changes: 0,
+            recorded: 0,
+            is_recorded: false,
+            is_recording: false,
+            committed: 0,
+            is_gone: false,
+            is_current: false,
+            users: 0,
+            transfers: 0,
+            looked: None,
+            seen: None,
+            wants: false,
+            is_superseded: false,
+            is_abandoned: false,
+            failed: (0, None),
+            sink: None,
+            is_moving: false,
+            words: String::new(),
+            session: String::new(),
+            delivered: 0,
+            tries: 0,
+            last: None,
+            moved: None,
+            reserved: 0,
+        }
+    }
+
+    /// Notes that something changed that belongs on record.
+    pub(crate) fn change(&mut self) {
+        self.changes += 1;
+    }
+
+    /// Returns how few bytes are not worth sending while somebody writes; all are, once they asked for it.
+    pub(crate) fn least(&self) -> u64 {
+        match self.machine.sending() == self.machine.generation() {
+            true => WORTH_SENDING,
+            false => 0,
+        }
+    }
+
+    /// Tells whether the records lack anything.
+    pub(crate) fn is_ahead(&self) -> bool {
+        self.recorded < self.changes || !self.is_recorded
+    }
+
+    /// Tells whether something newer of the same name may go in its place.
+    pub(crate) fn may_be_superseded(&self) -> bool {
+        let is_still = self.machine.writers().is_none() && !self.is_recording;
+        is_still && self.users == 0 && !self.is_moving && !self.machine.is_asked()
+    }
+
+    /// Tells whether all of it may be forgotten, and the record says that nothing is owed.
+    pub(crate) fn may_go(&self) -> bool {
+        self.users == 0 && !self.is_moving && !self.is_recording && self.machine.may_be_forgotten()
+    }
+}
+
+/// Returns the seconds since the epoch.
+pub(crate) fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or(Duration::ZERO).as_secs()
+}
+
+/// Returns what tells this boot from all others.
+pub(crate) fn boot() -> String {
+    let number = u128::from_be_bytes(godwit_sys::boot_id());
+    format!("{number:032x}")
+}

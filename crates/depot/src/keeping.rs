@@ -1,0 +1,86 @@
+//! What is done now and then: records of what was fetched, and room.
+
+use crate::{Error, Result, depot::Inner, held::Held, records::Change};
+use std::{
+    sync::{Arc, PoisonError, atomic::Ordering::Relaxed},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+/// Starts the thread that keeps house.
+pub(crate) fn start(depot: &Arc<Inner>) -> Result<JoinHandle<()>> {
+    let depot = Arc::clone(depot);
+    let root = depot.disk.root().to_owned();
+    let started = thread::Builder::new().name("keeper".into()).spawn(move || {
+        while !depot.is_ending() {
+            let all = depot.all();
+            let waited = depot.due.wait_timeout(all, EVERY);
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
+            depot.keep_house();
+        }
+        depot.keep_house();
+    });
+    started.map_err(Error::disk(root))
+}
+
+impl Inner {
+    /// Writes what was put off.
+    fn keep_house(&self) {
+        let mut used = Vec::new();
+        for held in self.every() {
+            let state = held.lock();
+            let is_fetched = !state.is_gone && !state.machine.owes() && state.machine.is_whole();
+            let is_idle = state.machine.writers().is_none() && state.users == 0;
+            if is_fetched && is_idle && state.is_ahead() {
+                drop(state);
+                if let Err(error) = held.commit(self) {
+                    tracing::warn!(%error, url = %held.url, "what was fetched cannot be recorded");
+                }
+            } else if !state.is_ahead() {
+                used.push((held.id, held.used.load(Relaxed)));
+            }
+        }
+        if self.is_ending() {
+            self.records.write_behind(Change::Used(used));
+        }
+    }
+
+    /// Forgets what was not used for longest, until at least `wanted` bytes are free. Returns false if
+    /// nothing could be.
+    pub(crate) fn evict(&self, wanted: u64) -> Result<bool> {
+        let mut freed = 0;
+        let mut all = self.every();
+        all.sort_by_key(|held| held.used.load(Relaxed));
+        for held in all {
+            if freed >= wanted {
+                break;
+            }
+            freed += self.evict_one(&held)?;
+        }
+        Ok(freed > 0)
+    }
+
+    fn evict_one(&self, held: &Held) -> Result<u64> {
+        let state = held.lock();
+        if state.is_gone || !state.may_go() {
+            return Ok(0);
+        }
+        let bytes = state.reserved;
+        tracing::debug!(url = %held.url, bytes, "forgotten, to make room");
+        self.unlink(held, state)?;
+        Ok(bytes)
+    }
+
+    /// Waits until something may have been freed.
+    pub(crate) fn wait_for_room(&self) -> Result<()> {
+        let all = self.all();
+        if self.is_ending() {
+            return Err(Error::Ending);
+        }
+        let waited = self.due.wait_timeout(all, EVERY);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        Ok(())
+    }
+}
+
+const EVERY: Duration = Duration::from_secs(1);

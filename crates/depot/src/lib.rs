@@ -1,0 +1,26 @@
+//! This machine's disk of other people's files: what may be forgotten, since
+//! its origin has it, and what is owed, since its target has not.
+//!
+//! The rules are those of [`godwit_core::holding`]; here are the disk, the
+//! records, the threads that fetch and deliver, and who waits for whom. A depot
+//! does not know who asks by which socket, nor that catalogs exist.
+
+mod depot;
+mod disk;
+mod error;
+mod fetching;
+mod held;
+mod keeping;
+mod moving;
+mod queue;
+mod reading;
+mod records;
+mod room;
+mod said;
+mod writing;
+
+pub use depot::{Connect, Depot, Rules, Who};
+pub use error::{Error, Result};
+pub use queue::{Owed, Scope, Stage};
+pub use reading::{Fresh, Reading};
+pub use writing::{Put, Writing};

@@ -1,0 +1,570 @@
+//! From our disk to the target.
+//!
+//! Some threads deliver, one file each at a time; each sends what is owed until
+//! nothing is left to send, and parks the conversation if the writer goes on.
+//! Servers that cannot be reached are tried again soon, and only once for all
+//! their files.
+
+use crate::{
+    Error, Result,
+    depot::{All, Inner},
+    fetching::streams,
+    held::{Held, Parked, State},
+    reading::{OURS, since_epoch},
+};
+use godwit_core::{
+    Extents, Fault, LEAF_BYTES, Version,
+    holding::{Answer, Base, Found, Held as Why, Publication, Push, Ticket},
+};
+use godwit_store::{
+    Error as StoreError, Finished, How, Lying, Sink, Stat, Whole, Write, engine::Place,
+};
+use godwit_sys::{Buffer, crash};
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+/// A server that could not be reached.
+pub(crate) struct Away {
+    pub until: Instant,
+    pause: Duration,
+    pub why: Error,
+}
+
+/// How far a visit at the target came.
+enum Came {
+    /// Nothing is left to send at the moment.
+    Dry,
+    /// The target has a generation more.
+    Published,
+}
+
+/// Starts one of the threads that deliver.
+pub(crate) fn start(depot: &Arc<Inner>, number: usize) -> Result<JoinHandle<()>> {
+    let depot = Arc::clone(depot);
+    let thread = thread::Builder::new().name(format!("mover {number}"));
+    let root = depot.disk.root().to_owned();
+    let started = thread.spawn(move || {
+        while let Some(held) = depot.next_due() {
+            depot.visit(&held);
+        }
+    });
+    started.map_err(Error::disk(root))
+}
+
+impl Inner {
+    /// Waits for something to deliver; `None`: the depot ends.
+    fn next_due(&self) -> Option<Arc<Held>> {
+        let mut all = self.all();
+        loop {
+            if self.is_ending() {
+                return None;
+            }
+            if let Some(sink) = all.leftovers.pop() {
+                drop(all);
+                if let Err(error) = sink.abandon() {
+                    tracing::info!(%error, "what a target has of a file that nobody finished stays there for now");
+                }
+                all = self.all();
+                continue;
+            }
+            let (due, until) = all.pick();
+            if due.is_some() {
+                return due;
+            }
+            all = match until {
+                None => (self.due.wait(all)).unwrap_or_else(PoisonError::into_inner),
+                Some(until) => {
+                    let left = until.saturating_duration_since(Instant::now());
+                    let waited = self
+                        .due
+                        .wait_timeout(all, left.max(Duration::from_millis(1)));
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+
+    /// Delivers what can be delivered now.
+    fn visit(&self, held: &Arc<Held>) {
+        let server = held.url.host_port();
+        let outcome = loop {
+            match self.deliver(held) {
+                Ok(Came::Published) if held.lock().machine.owes() => {}
+                outcome => break outcome,
+            }
+        };
+        let mut state = held.lock();
+        state.is_moving = false;
+        match outcome {
+            Ok(_) => {
+                state.tries = 0;
+                state.last = None;
+                let is_clean = !state.machine.owes();
+                drop(state);
+                let mut all = self.all();
+                all.away.remove(&server);
+                if is_clean {
+                    all.owing.remove(&held.number);
+                }
+                drop(all);
+                if is_clean {
+                    self.delivered(held);
+                }
+            }
+            Err(error) => self.failed(held, state, &server, error),
+        }
+        held.tell();
+        // What was written meanwhile, and whatever waited for this one.
+        self.nudge();
+    }
+
+    /// The records learn that nothing is owed; then it may be forgotten.
+    fn delivered(&self, held: &Arc<Held>) {
+        let state = held.lock();
+        if state.is_gone {
+            return;
+        }
+        if !state.is_current && state.may_go() {
+            if let Err(error) = self.unlink(held, state) {
+                tracing::warn!(%error, url = %held.url, "what was delivered cannot be forgotten");
+            }
+            return;
+        }
+        drop(state);
+        if let Err(error) = held.commit(self) {
+            tracing::warn!(%error, url = %held.url, "that it was delivered cannot be recorded");
+        }
+    }
+
+    fn failed(&self, held: &Held, mut state: MutexGuard<'_, State>, server: &str, error: Error) {
+        state.machine.lost();
+        state.sink = None;
+        state.tries += 1;
+        state.last = Some(error.clone());
+        if state.is_gone || self.is_ending() {
+            return;
+        }
+        let is_lasting = error.fault() == Fault::Lasting;
+        tracing::info!(url = %held.url, %error, is_lasting, "not delivered");
+        if is_lasting {
+            state.words = error.to_string();
+            state.machine.hold(Why::Refused);
+            state.change();
+            drop(state);
+            if let Err(error) = held.commit(self) {
+                tracing::warn!(%error, url = %held.url, "that it is held cannot be recorded");
+            }
+            return;
+        }
+        state.wants = true;
+        drop(state);
+        let mut all = self.all();
+        let longest = self.rules.pause_max;
+        let before = all.away.get(server).map(|away| away.pause * 2);
+        let pause = match error.fault() {
+            Fault::NotYet(wait) => wait.min(longest * 16),
+            _ => before.unwrap_or(PAUSE).min(longest),
+        };
+        let away = Away {
+            until: Instant::now() + pause,
+            pause,
+            why: error,
+        };
+        all.away.insert(server.into(), away);
+    }
+
+    /// One conversation, or a part of it, with the target of a file.
+    fn deliver(&self, held: &Arc<Held>) -> Result<Came> {
+        if self.give_way(held)? {
+            return Ok(Came::Dry);
+        }
+        let place = (self.connect)(&held.url, &held.who)?;
+        let sink = self.begun(held, &place)?;
+        self.send(held, &place, &*sink.sink)?;
+        let mut state = held.lock();
+        if state.is_gone {
+            drop(state);
+            self.all().leftovers.push(sink.sink);
+            return Ok(Came::Dry);
+        }
+        if state.is_superseded && !state.machine.is_asked() {
+            state.sink = Some(sink);
+            drop(state);
+            self.give_way(held)?;
+            return Ok(Came::Dry);
+        }
+        let Some(publication) = state.machine.publish() else {
+            state.sink = Some(sink);
+            return Ok(Came::Dry);
+        };
+        state.change();
+        drop(state);
+        crash::point("publish-sealed");
+        held.commit(self)?;
+        crash::point("publish-recorded");
+        self.publish(held, &place, sink, &publication)?;
+        Ok(Came::Published)
+    }
+
+    /// Returns the conversation about the generation that is under way, taking over what an earlier one left.
+    fn begun(&self, held: &Held, place: &Place) -> Result<Parked> {
+        let mut state = held.lock();
+        let attempt = state.machine.attempt();
+        let parked = state.sink.take().filter(|parked| parked.attempt == attempt);
+        if let Some(parked) = parked {
+            return Ok(parked);
+        }
+        let generation = state.machine.sending();
+        let how = how(state.machine.base());
+        drop(state);
+        let id = format!("{}.{generation}", held.id);
+        let write = Write {
+            how,
+            id: Some(&id),
+            streams: streams(place),
+            ..Write::default()
+        };
+        let sink = place.store.write(&place.path, &write)?;
+        let is_resuming = held.lock().machine.is_resuming();
+        if is_resuming {
+            self.resume(held, &*sink)?;
+        }
+        let parked = Parked { sink, attempt };
+        if held.lock().machine.is_unsure() {
+            self.search(held, place)?;
+        }
+        Ok(parked)
+    }
+
+    /// Tells what the target has of what is on our disk: it is shown what landed there, and says what differs.
+    fn resume(&self, held: &Held, sink: &dyn Sink) -> Result<()> {
+        let path = held.url.as_path();
+        let file = self.disk.reader(held.id)?;
+        let size = file.metadata().map_err(Error::disk(path))?.len();
+        let lying = Lying { path, file: &file };
+        let mut buffer = Buffer::take();
+        let mut unseen: Extents = sink.unseen().within(0..size).collect();
+        while let Some(range) = unseen.take_aligned(LEAF_BYTES) {
+            sink.show(lying.block(range, &mut buffer)?)?;
+        }
+        let same: Extents = sink.done().within(0..size).collect();
+        held.lock().machine.resumed(&same);
+        Ok(())
+    }
+
+    /// Looks for what became of a publication whose answer was lost.
+    fn search(&self, held: &Held, place: &Place) -> Result<()> {
+        let now = match place.store.stat(&place.path) {
+            Ok(stat) => Some(stat),
+            Err(StoreError::Missing { .. }) => None,
+            Err(error) => return Err(error.into()),
+        };
+        let state = held.lock();
+        let base = state.machine.base().clone();
+        let size = state.machine.size();
+        let root = state.leaves.root(size);
+        drop(state);
+        let found = self.found(place, now, &base, (size, root))?;
+        let mut state = held.lock();
+        match found {
+            Found::Ours(_) => state.delivered = state.machine.sending(),
+            Found::Base => {}
+            Found::Other(_) => state.words = "somebody else changed the file there".into(),
+        }
+        state.machine.found(found);
+        state.change();
+        Ok(())
+    }
+
+    fn found(
+        &self,
+        place: &Place,
+        now: Option<Stat>,
+        base: &Base,
+        (size, root): (u64, Option<godwit_core::Digest>),
+    ) -> Result<Found> {
+        let Some(stat) = now else {
+            return Ok(match base {
+                Base::Absent | Base::Any => Found::Base,
+                Base::Seen(_) => Found::Other(Base::Absent),
+            });
+        };
+        let digest = match stat.size == size {
+            true => place.store.digest(&place.path, OURS, None).ok(),
+            false => None,
+        };
+        if let (Some(theirs), Some(ours)) = (&digest, &root)
+            && theirs == ours
+        {
+            return Ok(Found::Ours(Version::Strong(ours.clone())));
+        }
+        let version = stat.version(since_epoch());
+        let is_base = match base {
+            Base::Absent => false,
+            // Whatever there is: it is published again, over it.
+            Base::Any => true,
+            Base::Seen(Version::Strong(was)) => digest.as_ref() == Some(was),
+            Base::Seen(was) => crate::reading::is_same(was, &version),
+        };
+        Ok(match is_base {
+            true => Found::Base,
+            false => Found::Other(Base::Seen(version)),
+        })
+    }
+
+    /// Sends what is owed, until there is nothing to send at the moment; what is landed then would
+    /// survive a crash of the target.
+    fn send(&self, held: &Held, place: &Place, sink: &dyn Sink) -> Result<()> {
+        loop {
+            let on_their_way = self.send_some(held, streams(place), sink)?;
+            if on_their_way.is_empty() {
+                return Ok(());
+            }
+            let safe = sink.commit()?;
+            crash::point("push-sent");
+            let mut state = held.lock();
+            let mut is_short = false;
+            for (ticket, range) in on_their_way {
+                match safe.contains(&range) {
+                    true => state.machine.landed(ticket),
+                    false => is_short = true,
+                }
+            }
+            state.moved = Some(Instant::now());
+            drop(state);
+            held.tell();
+            if is_short {
+                // What the target does not have any more is found by asking it.
+                return Err(StoreError::Lost {
+                    host: held.url.host_port(),
+                    during: "sending".into(),
+                    cause: std::io::Error::other("not all that was sent has landed"),
+                }
+                .into());
+            }
+        }
+    }
+
+    /// Sends up to a bound, over several streams if there is much.
+    fn send_some(
+        &self,
+        held: &Held,
+        streams: usize,
+        sink: &dyn Sink,
+    ) -> Result<BTreeMap<Ticket, std::ops::Range<u64>>> {
+        let file = self.disk.reader(held.id)?;
+        let (sent, budget) = (Mutex::new(BTreeMap::new()), AtomicU64::new(COMMIT_EVERY));
+        let owed = held.lock().machine.owed_bytes();
+        let one = || -> Result<()> {
+            let mut buffer = Buffer::take();
+            while budget.load(Relaxed) > 0 && !self.is_ending() {
+                let Some(push) = self.next_push(held) else {
+                    return Ok(());
+                };
+                let len = push.range.end - push.range.start;
+                budget.fetch_sub(len.min(budget.load(Relaxed)), Relaxed);
+                put(held, &file, &push, sink, &mut buffer)?;
+                lock(&sent).insert(push.ticket, push.range);
+            }
+            Ok(())
+        };
+        let many = streams.min(usize::try_from(owed / LEAF_BYTES).unwrap_or(1));
+        match many > 1 {
+            false => one()?,
+            true => thread::scope(|scope| {
+                let others: Vec<_> = (1..many).map(|_| scope.spawn(one)).collect();
+                let mut outcome = one();
+                for other in others {
+                    let theirs = other.join().unwrap_or(Err(Error::Ending));
+                    outcome = outcome.and(theirs);
+                }
+                outcome
+            })?,
+        }
+        if self.is_ending() {
+            return Err(Error::Ending);
+        }
+        Ok(sent.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn next_push(&self, held: &Held) -> Option<Push> {
+        let mut state = held.lock();
+        if state.is_gone {
+            return None;
+        }
+        // While somebody writes, little waits for more.
+        let is_open = state.machine.writers().is_some();
+        let waits = is_open && state.machine.pushable_bytes() < state.least();
+        let push = match waits {
+            true => None,
+            false => state.machine.push(LEAF_BYTES),
+        };
+        if push.is_none() {
+            state.wants = false;
+        }
+        push
+    }
+
+    /// Asks the target to show a generation to everybody.
+    fn publish(
+        &self,
+        held: &Held,
+        place: &Place,
+        parked: Parked,
+        asked: &Publication,
+    ) -> Result<()> {
+        let digest = held.lock().leaves.root(asked.size);
+        let whole = Whole {
+            size: Some(asked.size),
+            digest: digest.clone(),
+            ..Whole::default()
+        };
+        crash::point("publish-asked");
+        let finished = parked.sink.finish(&whole);
+        let answer = match finished.and_then(|finished| {
+            place.store.flush(&place.path)?;
+            Ok(finished)
+        }) {
+            Ok(finished) => Answer::Published(version_of(&finished, digest)),
+            Err(error) => return self.refused(held, place, asked, error),
+        };
+        crash::point("published");
+        let mut state = held.lock();
+        state.machine.answered(asked.attempt, answer);
+        state.delivered = asked.generation;
+        state.seen = None;
+        state.looked = Some(Instant::now());
+        state.change();
+        Ok(())
+    }
+
+    /// It is not published. What others did meanwhile is no fault of the way there.
+    fn refused(
+        &self,
+        held: &Held,
+        place: &Place,
+        asked: &Publication,
+        error: StoreError,
+    ) -> Result<()> {
+        let is_conflict = matches!(
+            error,
+            StoreError::Changed { .. } | StoreError::Exists { .. }
+        );
+        if !is_conflict {
+            return Err(error.into());
+        }
+        let now = match place.store.stat(&place.path) {
+            Ok(stat) => Base::Seen(stat.version(since_epoch())),
+            Err(StoreError::Missing { .. }) => Base::Absent,
+            Err(error) => return Err(error.into()),
+        };
+        let mut state = held.lock();
+        state.words = error.to_string();
+        let answer = Answer::Refused(Why::Conflict(now));
+        state.machine.answered(asked.attempt, answer);
+        state.change();
+        drop(state);
+        held.commit(self)
+    }
+
+    /// Forgets what need not be delivered any more, since something newer has its name.
+    fn give_way(&self, held: &Held) -> Result<bool> {
+        let mut state = held.lock();
+        let may = state.is_superseded && state.users == 0 && !state.machine.is_asked();
+        if may && !state.is_gone {
+            state.is_abandoned = true;
+            self.unlink(held, state)?;
+        }
+        Ok(may)
+    }
+}
+
+impl All {
+    /// Takes what is to be delivered next, or returns when to look again.
+    fn pick(&mut self) -> (Option<Arc<Held>>, Option<Instant>) {
+        let now = Instant::now();
+        let mut until: Option<Instant> = None;
+        let mut best: Option<((bool, u64), &Arc<Held>)> = None;
+        let mut before: Vec<&Arc<Held>> = Vec::new();
+        for held in self.owing.values() {
+            // Of one name the older goes first.
+            if before.iter().any(|other| other.url == held.url) {
+                continue;
+            }
+            let state = held.lock();
+            let is_due = state.wants && state.machine.held().is_none() && !state.is_gone;
+            if state.machine.owes() && !state.is_gone {
+                before.push(held);
+            }
+            if !is_due || state.is_moving {
+                continue;
+            }
+            let owed = state.machine.owed_bytes();
+            drop(state);
+            if let Some(away) = self.away.get(&held.url.host_port())
+                && away.until > now
+            {
+                until = Some(until.map_or(away.until, |other| other.min(away.until)));
+                continue;
+            }
+            let is_old = crate::held::now().saturating_sub(held.born) > AGE_BOUND.as_secs();
+            let rank = match is_old {
+                true => (false, held.number),
+                false => (true, owed),
+            };
+            if best.as_ref().is_none_or(|(other, _)| rank < *other) {
+                best = Some((rank, held));
+            }
+        }
+        let due = best.map(|(_, held)| Arc::clone(held));
+        if let Some(held) = &due {
+            held.lock().is_moving = true;
+        }
+        (due, until)
+    }
+}
+
+fn put(held: &Held, file: &File, push: &Push, sink: &dyn Sink, buffer: &mut Buffer) -> Result<()> {
+    let path = held.url.as_path();
+    let lying = Lying { path, file };
+    sink.put_from(&lying, push.range.clone(), buffer)?;
+    Ok(())
+}
+
+fn how(base: &Base) -> How {
+    match base {
+        Base::Absent => How::New,
+        Base::Any => How::Replace(None),
+        Base::Seen(version) => How::Replace(Some(version.clone())),
+    }
+}
+
+/// What the target has now: its digest, if anybody knows it.
+fn version_of(finished: &Finished, ours: Option<godwit_core::Digest>) -> Version {
+    let theirs = finished.digests.iter().find(|d| d.algorithm() == OURS);
+    match theirs.cloned().or(ours) {
+        Some(digest) => Version::Strong(digest),
+        None => finished.version.clone(),
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The first pause before a server is tried again.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// So many bytes are sent before the target is asked to make them safe.
+const COMMIT_EVERY: u64 = 64 << 20;
+
+/// Whatever has waited longer goes before what is smaller.
+const AGE_BOUND: Duration = Duration::from_secs(60);

@@ -1,0 +1,343 @@
+//! From a name to a file that has every byte of it.
+
+use crate::{
+    Depot, Error, Result, Who,
+    depot::Inner,
+    held::{Held, State},
+};
+use godwit_core::{
+    Algorithm, Strength, Url, Version,
+    holding::{Base, Holding, Mode},
+};
+use godwit_store::{Error as StoreError, Kind, Stat};
+use std::{
+    fs::File,
+    sync::{Arc, Condvar, Mutex, PoisonError},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+/// How new a file must be.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Fresh {
+    /// The origin is asked if it was not asked within [`Rules::fresh`](crate::Rules::fresh).
+    #[default]
+    Usual,
+    /// The origin is asked.
+    Now,
+    /// What is here will do.
+    Any,
+}
+
+/// A file that is here, whole, and open.
+#[derive(Debug)]
+pub struct Reading {
+    file: File,
+    size: u64,
+    user: User,
+}
+
+impl Reading {
+    /// Returns a descriptor of it, with a place of its own in the file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Returns its length.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Returns how often it was fetched since it is held here.
+    pub fn transfers(&self) -> u64 {
+        self.user.held.lock().transfers
+    }
+}
+
+/// Somebody who uses a holding: it is not forgotten meanwhile.
+pub(crate) struct User {
+    pub held: Arc<Held>,
+}
+
+impl User {
+    /// `state` is that of `held`.
+    pub(crate) fn of(held: &Arc<Held>, state: &mut State) -> Self {
+        state.users += 1;
+        Self {
+            held: Arc::clone(held),
+        }
+    }
+}
+
+impl std::fmt::Debug for User {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.held.url)
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        self.held.touch();
+        self.held.lock().users -= 1;
+    }
+}
+
+/// Somebody asks the origin what there is of a name; the others wait for what they hear.
+#[derive(Default)]
+pub(crate) struct Asking {
+    heard: Mutex<Option<Result<()>>>,
+    ended: Condvar,
+}
+
+impl Asking {
+    fn wait(&self) -> Result<()> {
+        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(heard) = &*heard {
+                return heard.clone();
+            }
+            heard = (self.ended.wait(heard)).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn end(&self, outcome: Result<()>) {
+        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+        self.ended.notify_all();
+    }
+}
+
+impl Depot {
+    /// Opens a file for reading, fetching it first if it is not here or not fresh. Whoever wants the
+    /// same meanwhile waits for the same transfer.
+    pub fn read(&self, url: &Url, who: &Who, fresh: Fresh) -> Result<Reading> {
+        let mut fresh = fresh;
+        for _ in 0..RESTARTS_MAX {
+            let user = self.inner.find(url, who, fresh)?;
+            match self.inner.ensure(&user.held, 0..u64::MAX) {
+                Ok(()) => {}
+                Err(Error::Busy { .. }) => {
+                    // It changed while it came: once more, with what there is now.
+                    fresh = Fresh::Now;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            let state = user.held.lock();
+            if state.is_gone {
+                continue;
+            }
+            let (size, file) = (state.machine.size(), self.inner.disk.reader(user.held.id)?);
+            drop(state);
+            return Ok(Reading { file, size, user });
+        }
+        let url = Box::new(url.clone());
+        Err(Error::Restless { url })
+    }
+}
+
+impl Inner {
+    /// Returns the holding of a name, which need not be here yet.
+    pub(crate) fn find(&self, url: &Url, who: &Who, mut fresh: Fresh) -> Result<User> {
+        let key = (url.clone(), who.audience.clone());
+        loop {
+            if self.is_ending() {
+                return Err(Error::Ending);
+            }
+            let mut all = self.all();
+            let current = all.current.get(&key).cloned();
+            if let Some(held) = &current {
+                let mut state = held.lock();
+                if !state.is_gone && self.is_fresh(&state, fresh) {
+                    return Ok(User::of(held, &mut state));
+                }
+            }
+            // Whoever was asked while we waited is fresh enough for everybody who waited.
+            if let Some(asking) = all.asking.get(&key).cloned() {
+                drop(all);
+                asking.wait()?;
+                fresh = Fresh::Any;
+                continue;
+            }
+            let asking = Arc::new(Asking::default());
+            all.asking.insert(key.clone(), Arc::clone(&asking));
+            drop(all);
+            let asked = Asker {
+                depot: self,
+                key: &key,
+                asking: &asking,
+            };
+            let outcome = self.look(url, who, current);
+            asked.end(outcome.clone());
+            outcome?;
+            fresh = Fresh::Any;
+        }
+    }
+
+    fn is_fresh(&self, state: &State, fresh: Fresh) -> bool {
+        if state.machine.owes() {
+            return true; // Ours is newer than whatever there is.
+        }
+        let within = match (fresh, state.machine.base()) {
+            (Fresh::Any, _) => return true,
+            (Fresh::Now, _) | (_, Base::Seen(Version::None)) => Duration::ZERO,
+            (Fresh::Usual, _) => self.rules.fresh,
+        };
+        state.looked.is_some_and(|at| at.elapsed() < within)
+    }
+
+    /// Asks the origin, and has what it has be the current holding of its name.
+    fn look(&self, url: &Url, who: &Who, current: Option<Arc<Held>>) -> Result<()> {
+        let stat = (self.connect)(url, who).and_then(|place| {
+            let stat = place.store.stat(&place.path)?;
+            Ok((place, stat))
+        });
+        let (place, stat) = match stat {
+            Ok(found) => found,
+            Err(error) => return self.not_told(current, error),
+        };
+        if stat.kind == Kind::Directory {
+            let path = place.path;
+            return Err(StoreError::IsDirectory { path }.into());
+        }
+        let version = stat.version(since_epoch());
+        if let Some(held) = &current {
+            let is_same = self.is_base(held, &place, &stat, &version);
+            let mut state = held.lock();
+            if !state.is_gone && is_same {
+                state.looked = Some(Instant::now());
+                state.seen = Some(version);
+                return Ok(());
+            }
+        }
+        self.admit(url, who, version, stat.size)?;
+        if let Some(old) = current {
+            self.let_go(&old)?;
+        }
+        Ok(())
+    }
+
+    /// The origin does not tell. A strong version is believed for a while.
+    fn not_told(&self, current: Option<Arc<Held>>, error: StoreError) -> Result<()> {
+        let Some(held) = current else {
+            return Err(error.into());
+        };
+        if error.fault() == godwit_core::Fault::Lasting {
+            if matches!(error, StoreError::Missing { .. }) {
+                self.let_go(&held)?;
+            }
+            return Err(error.into());
+        }
+        let state = held.lock();
+        let is_strong = matches!(state.machine.base(), Base::Seen(version) if version.is_strong());
+        let is_recent = state
+            .looked
+            .is_some_and(|at| at.elapsed() < self.rules.grace);
+        match is_strong && is_recent && state.machine.is_whole() {
+            true => Ok(()),
+            false => Err(error.into()),
+        }
+    }
+
+    /// Tells whether the origin still has what ours was taken from.
+    fn is_base(
+        &self,
+        held: &Held,
+        place: &godwit_store::engine::Place,
+        stat: &Stat,
+        now: &Version,
+    ) -> bool {
+        let state = held.lock();
+        let (seen, base) = (state.seen.clone(), state.machine.base().clone());
+        let size = state.machine.size();
+        drop(state);
+        if let Some(seen) = seen {
+            return is_same(&seen, now);
+        }
+        match base {
+            // What we delivered ourselves: its digest tells, asked once.
+            Base::Seen(Version::Strong(digest)) if size == stat.size => {
+                let found = place.store.digest(&place.path, digest.algorithm(), None);
+                found.is_ok_and(|found| found == digest)
+            }
+            Base::Seen(version) => is_same(&version, now),
+            _ => false,
+        }
+    }
+
+    /// Holds a file of the origin of which nothing is here yet.
+    fn admit(&self, url: &Url, who: &Who, version: Version, size: u64) -> Result<()> {
+        self.reserve(url, size)?;
+        let made = self.disk.create().and_then(|(id, file)| {
+            self.disk.resize(id, &file, size)?;
+            Ok(id)
+        });
+        let id = made.inspect_err(|_| self.room.release(size))?;
+        let machine = Holding::of(version.clone(), size, Mode::Replace);
+        let held = Arc::new(Held::new(
+            id,
+            self.next_number(),
+            url.clone(),
+            who.clone(),
+            machine,
+        ));
+        let mut state = held.lock();
+        state.reserved = size;
+        state.looked = Some(Instant::now());
+        state.seen = Some(version);
+        drop(state);
+        let mut all = self.all();
+        all.insert(&held);
+        all.make_current(&held);
+        Ok(())
+    }
+
+    /// Forgets what is no longer of use, unless something hangs on it.
+    fn let_go(&self, held: &Arc<Held>) -> Result<()> {
+        let state = held.lock();
+        match !state.is_gone && state.may_go() {
+            true => self.unlink(held, state),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Ends the asking, also if whoever asks panics.
+struct Asker<'a> {
+    depot: &'a Inner,
+    key: &'a (Url, String),
+    asking: &'a Asking,
+}
+
+impl Asker<'_> {
+    fn end(self, outcome: Result<()>) {
+        self.depot.all().asking.remove(self.key);
+        self.asking.end(outcome);
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Asker<'_> {
+    fn drop(&mut self) {
+        self.depot.all().asking.remove(self.key);
+        self.asking.end(Err(Error::Ending));
+    }
+}
+
+/// Tells whether two looks saw the same file, as far as size and time tell.
+pub(crate) fn is_same(then: &Version, now: &Version) -> bool {
+    let strength = then.compare(now);
+    matches!(
+        strength,
+        Strength::Same | Strength::Likely | Strength::AskAgain
+    )
+}
+
+pub(crate) fn since_epoch() -> Duration {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or(Duration::ZERO)
+}
+
+/// The digest that our leaves make.
+pub(crate) const OURS: Algorithm = Algorithm::Blake3;
+
+/// So often may a file change while it is fetched.
+const RESTARTS_MAX: usize = 5;

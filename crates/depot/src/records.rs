@@ -1,0 +1,294 @@
+//! What survives us, in SQLite. One thread writes; what comes while it waits for
+//! the disk goes with the next transaction, so that a thousand small files do
+//! not wait a thousand times.
+
+use crate::{
+    Error, Result,
+    disk::Id,
+    said::{Said, extents},
+};
+use godwit_core::holding::{Base, Held, Mode, Notices, Record, Sealed};
+use rusqlite::{Connection, Row as Found, Statement, params};
+use std::{
+    path::{Path, PathBuf},
+    sync::mpsc::{self, Receiver, Sender},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+/// Everything that is on record of a holding.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Row {
+    pub id: Id,
+    /// The order in which they began.
+    pub number: u64,
+    pub url: String,
+    pub audience: String,
+    /// By what its servers are asked; empty: as always.
+    pub credential: String,
+    /// Whoever wrote it.
+    pub session: String,
+    pub record: Record,
+    /// Why it is held, in words.
+    pub words: String,
+    /// The boot that the record was written in.
+    pub boot: String,
+    /// Seconds since the epoch.
+    pub used: u64,
+    /// Likewise, when it came to be here.
+    pub born: u64,
+    /// How often it was fetched.
+    pub transfers: u64,
+}
+
+/// A change of the records.
+pub(crate) enum Change {
+    Put(Box<Row>),
+    Forget(Id),
+    /// When they were last used.
+    Used(Vec<(Id, u64)>),
+}
+
+type Answer = Result<(), String>;
+
+/// Told when what was asked for is safe.
+struct Job {
+    change: Change,
+    then: Option<Sender<Answer>>,
+}
+
+/// The records of a depot.
+pub(crate) struct Records {
+    path: PathBuf,
+    jobs: Option<Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What was there when we began.
+pub(crate) struct Begun {
+    pub records: Records,
+    /// Of this start; greater than all before.
+    pub start: u64,
+    pub rows: Vec<Row>,
+}
+
+impl Records {
+    /// Opens them, and writes that we begin.
+    pub(crate) fn open(path: &Path, boot: &str) -> Result<Begun> {
+        let bad = |error: rusqlite::Error| unkept(path, &error);
+        let db = Connection::open(path).map_err(bad)?;
+        db.busy_timeout(Duration::from_secs(10)).map_err(bad)?;
+        db.execute_batch(PREPARE).map_err(bad)?;
+        db.execute("INSERT INTO starts (boot) VALUES (?1)", [boot])
+            .map_err(bad)?;
+        let start = db.last_insert_rowid();
+        let rows = read_all(&db).map_err(bad)?;
+        let (jobs, taken) = mpsc::channel();
+        let thread = thread::Builder::new()
+            .name("records".into())
+            .spawn(move || write_all(db, &taken))
+            .map_err(Error::disk(path))?;
+        Ok(Begun {
+            records: Self {
+                path: path.into(),
+                jobs: Some(jobs),
+                thread: Some(thread),
+            },
+            start: u64::try_from(start).unwrap_or(1),
+            rows,
+        })
+    }
+
+    /// Writes, and returns when it is safe.
+    pub(crate) fn write(&self, change: Change) -> Result<()> {
+        let (then, answer) = mpsc::channel();
+        self.tell(change, Some(then));
+        match answer.recv() {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(what)) => Err(self.unkept(what)),
+            Err(_) => Err(self.unkept("the thread that writes them ended".into())),
+        }
+    }
+
+    /// Writes some time soon.
+    pub(crate) fn write_behind(&self, change: Change) {
+        self.tell(change, None);
+    }
+
+    fn tell(&self, change: Change, then: Option<Sender<Answer>>) {
+        if let Some(jobs) = &self.jobs {
+            // Whoever waits learns of the end by the end of `then`.
+            let _ = jobs.send(Job { change, then });
+        }
+    }
+
+    fn unkept(&self, what: String) -> Error {
+        let path = self.path.clone();
+        Error::Records { path, what }
+    }
+}
+
+impl Drop for Records {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn unkept(path: &Path, error: &rusqlite::Error) -> Error {
+    Error::Records {
+        path: path.into(),
+        what: error.to_string(),
+    }
+}
+
+fn write_all(mut db: Connection, jobs: &Receiver<Job>) {
+    while let Ok(first) = jobs.recv() {
+        let mut batch = vec![first];
+        batch.extend(jobs.try_iter().take(BATCH_MAX));
+        let answer = write_batch(&mut db, &batch).map_err(|error| error.to_string());
+        if let Err(what) = &answer {
+            tracing::error!(what, "the records of the depot cannot be written");
+        }
+        for job in batch {
+            if let Some(then) = job.then {
+                let _ = then.send(answer.clone());
+            }
+        }
+    }
+}
+
+fn write_batch(db: &mut Connection, batch: &[Job]) -> rusqlite::Result<()> {
+    let all = db.transaction()?;
+    {
+        let mut put_one = all.prepare(PUT)?;
+        let mut forget = all.prepare("DELETE FROM holdings WHERE id = ?1")?;
+        let mut used = all.prepare("UPDATE holdings SET used = ?2 WHERE id = ?1")?;
+        for job in batch {
+            match &job.change {
+                Change::Put(row) => put(&mut put_one, row)?,
+                Change::Forget(id) => {
+                    forget.execute([id.to_string()])?;
+                }
+                Change::Used(all) => {
+                    for (id, at) in all {
+                        used.execute(params![id.to_string(), signed(*at)])?;
+                    }
+                }
+            }
+        }
+    }
+    all.commit()
+}
+
+fn put(put: &mut Statement<'_>, row: &Row) -> rusqlite::Result<()> {
+    let record = &row.record;
+    let said = |sealed: &Option<Sealed>| sealed.as_ref().map(Said::say);
+    put.execute(params![
+        row.id.to_string(),
+        signed(row.number),
+        row.url,
+        row.audience,
+        row.credential,
+        row.session,
+        record.mode.say(),
+        record.base.say(),
+        signed(record.drawable),
+        signed(record.size),
+        record.present.to_string(),
+        record.owed.to_string(),
+        record.altered,
+        signed(record.generation),
+        record.open.as_ref().map(Said::say),
+        signed(record.committed),
+        said(&record.sealed),
+        record.held.as_ref().map(Said::say),
+        row.words,
+        row.boot,
+        signed(row.used),
+        signed(row.born),
+        signed(row.transfers),
+    ])?;
+    Ok(())
+}
+
+fn read_all(db: &Connection) -> rusqlite::Result<Vec<Row>> {
+    let mut all = db.prepare(READ)?;
+    let rows = all.query_map([], read)?;
+    rows.collect()
+}
+
+fn read(found: &Found<'_>) -> rusqlite::Result<Row> {
+    let text = |at: &str| found.get::<_, String>(at);
+    let number = |at: &str| found.get::<_, i64>(at).map(i64::cast_unsigned);
+    let maybe = |at: &str| found.get::<_, Option<String>>(at);
+    let id = text("id")?.parse().map_err(|()| odd("id"))?;
+    let optional = |at: &str| -> rusqlite::Result<_> { maybe(at) };
+    Ok(Row {
+        id,
+        number: number("number")?,
+        url: text("url")?,
+        audience: text("audience")?,
+        credential: text("credential")?,
+        session: text("session")?,
+        record: Record {
+            mode: Mode::read(&text("mode")?).ok_or_else(|| odd("mode"))?,
+            base: Base::read(&text("base")?).ok_or_else(|| odd("base"))?,
+            drawable: number("drawable")?,
+            size: number("size")?,
+            present: extents(&text("present")?).ok_or_else(|| odd("present"))?,
+            owed: extents(&text("owed")?).ok_or_else(|| odd("owed"))?,
+            altered: found.get("altered")?,
+            generation: number("generation")?,
+            open: told::<Notices>(optional("open")?, "open")?,
+            committed: number("committed")?,
+            sealed: told::<Sealed>(optional("sealed")?, "sealed")?,
+            held: told::<Held>(optional("held")?, "held")?,
+        },
+        words: text("words")?,
+        boot: text("boot")?,
+        used: number("used")?,
+        born: number("born")?,
+        transfers: number("transfers")?,
+    })
+}
+
+fn told<T: Said>(text: Option<String>, column: &'static str) -> rusqlite::Result<Option<T>> {
+    text.map(|text| T::read(&text).ok_or_else(|| odd(column)))
+        .transpose()
+}
+
+fn odd(column: &'static str) -> rusqlite::Error {
+    rusqlite::Error::InvalidColumnName(format!("{column}: what it says is not known"))
+}
+
+/// SQLite has signed numbers only; the bits are kept.
+fn signed(number: u64) -> i64 {
+    number.cast_signed()
+}
+
+const BATCH_MAX: usize = 1000;
+
+const PREPARE: &str = "
+    PRAGMA journal_mode = WAL;
+    PRAGMA synchronous = FULL;
+    CREATE TABLE IF NOT EXISTS starts (number INTEGER PRIMARY KEY AUTOINCREMENT, boot TEXT NOT NULL);
+    CREATE TABLE IF NOT EXISTS holdings (
+        id TEXT PRIMARY KEY, number INTEGER NOT NULL, url TEXT NOT NULL, audience TEXT NOT NULL, credential TEXT NOT NULL,
+        session TEXT NOT NULL, mode TEXT NOT NULL, base TEXT NOT NULL, drawable INTEGER NOT NULL,
+        size INTEGER NOT NULL, present TEXT NOT NULL, owed TEXT NOT NULL, altered INTEGER NOT NULL,
+        generation INTEGER NOT NULL, open TEXT, committed INTEGER NOT NULL, sealed TEXT, held TEXT,
+        words TEXT NOT NULL, boot TEXT NOT NULL, used INTEGER NOT NULL, born INTEGER NOT NULL,
+        transfers INTEGER NOT NULL
+    ) WITHOUT ROWID;
+";
+
+const PUT: &str = "INSERT OR REPLACE INTO holdings
+    (id, number, url, audience, credential, session, mode, base, drawable, size, present, owed, altered,
+     generation, open, committed, sealed, held, words, boot, used, born, transfers)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
+     ?20, ?21, ?22, ?23)";
+
+const READ: &str = "SELECT * FROM holdings ORDER BY number";

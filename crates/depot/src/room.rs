@@ -1,0 +1,68 @@
+//! How much the depot may hold. What is to come is reserved before it comes, so
+//! that the quota is never exceeded by a block.
+
+use crate::{Error, Result};
+use godwit_core::Url;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The quota, and what of it is taken.
+pub(crate) struct Room {
+    quota: Option<u64>,
+    taken: Mutex<u64>,
+}
+
+impl Room {
+    pub(crate) fn new(quota: Option<u64>) -> Self {
+        Self {
+            quota,
+            taken: Mutex::new(0),
+        }
+    }
+
+    pub(crate) fn quota(&self) -> Option<u64> {
+        self.quota
+    }
+
+    pub(crate) fn taken(&self) -> u64 {
+        *self.lock()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, u64> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses what could never be held.
+    pub(crate) fn could_hold(&self, url: &Url, size: u64) -> Result<()> {
+        match self.quota {
+            Some(quota) if size > quota => {
+                let url = Box::new(url.clone());
+                Err(Error::TooLarge { url, size, quota })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes so many bytes of the quota, if there are as many; else tells how many lack.
+    pub(crate) fn reserve(&self, bytes: u64) -> Result<(), u64> {
+        let mut taken = self.lock();
+        let wanted = taken.saturating_add(bytes);
+        match self.quota {
+            Some(quota) if wanted > quota => Err(wanted - quota),
+            _ => {
+                *taken = wanted;
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes what is there already, whatever the quota is.
+    pub(crate) fn count(&self, bytes: u64) {
+        let mut taken = self.lock();
+        *taken = taken.saturating_add(bytes);
+    }
+
+    pub(crate) fn release(&self, bytes: u64) {
+        let mut taken = self.lock();
+        *taken = taken.saturating_sub(bytes);
+    }
+}

@@ -1,0 +1,207 @@
+//! Values as the records keep them: short text that a person can read.
+
+use godwit_core::{
+    Version,
+    holding::{Base, Held, Mode, Notices, Sealed},
+};
+use std::time::Duration;
+
+/// Written to a column, and read from it; what cannot be read is `None`.
+pub(crate) trait Said: Sized {
+    fn say(&self) -> String;
+    fn read(text: &str) -> Option<Self>;
+}
+
+impl Said for Version {
+    fn say(&self) -> String {
+        match self {
+            Self::Strong(digest) => format!("strong {digest}"),
+            Self::Generation { server, name } => format!("generation {server} {name}"),
+            Self::Weak {
+                size,
+                mtime,
+                seen_at,
+            } => format!("weak {size} {} {}", mtime.as_nanos(), seen_at.as_nanos()),
+            Self::None => "none".into(),
+        }
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let (kind, rest) = text.split_once(' ').unwrap_or((text, ""));
+        match kind {
+            "strong" => Some(Self::Strong(rest.parse().ok()?)),
+            "generation" => {
+                let (server, name) = rest.split_once(' ')?;
+                let (server, name) = (server.into(), name.into());
+                Some(Self::Generation { server, name })
+            }
+            "weak" => {
+                let mut numbers = rest.split(' ');
+                let size = numbers.next()?.parse().ok()?;
+                let mut time = || Some(Duration::from_nanos(numbers.next()?.parse().ok()?));
+                Some(Self::Weak {
+                    size,
+                    mtime: time()?,
+                    seen_at: time()?,
+                })
+            }
+            "none" => Some(Self::None),
+            _ => None,
+        }
+    }
+}
+
+impl Said for Base {
+    fn say(&self) -> String {
+        match self {
+            Self::Absent => "absent".into(),
+            Self::Any => "any".into(),
+            Self::Seen(version) => format!("seen {}", version.say()),
+        }
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        match text {
+            "absent" => Some(Self::Absent),
+            "any" => Some(Self::Any),
+            _ => Some(Self::Seen(Version::read(text.strip_prefix("seen ")?)?)),
+        }
+    }
+}
+
+impl Said for Mode {
+    fn say(&self) -> String {
+        match self {
+            Self::Replace => "replace",
+            Self::InPlace => "in-place",
+        }
+        .into()
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        match text {
+            "replace" => Some(Self::Replace),
+            "in-place" => Some(Self::InPlace),
+            _ => None,
+        }
+    }
+}
+
+impl Said for Notices {
+    fn say(&self) -> String {
+        match self {
+            Self::Each => "each",
+            Self::None => "none",
+        }
+        .into()
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        match text {
+            "each" => Some(Self::Each),
+            "none" => Some(Self::None),
+            _ => None,
+        }
+    }
+}
+
+impl Said for Held {
+    fn say(&self) -> String {
+        match self {
+            Self::Conflict(now) => format!("conflict {}", now.say()),
+            Self::Refused => "refused".into(),
+            Self::Unfinished => "unfinished".into(),
+        }
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        match text {
+            "refused" => Some(Self::Refused),
+            "unfinished" => Some(Self::Unfinished),
+            _ => Some(Self::Conflict(Base::read(text.strip_prefix("conflict ")?)?)),
+        }
+    }
+}
+
+impl Said for Sealed {
+    fn say(&self) -> String {
+        let altered = u8::from(self.altered);
+        format!("{} {} {altered} {}", self.generation, self.size, self.owed)
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let mut parts = text.splitn(4, ' ');
+        let generation = parts.next()?.parse().ok()?;
+        let size = parts.next()?.parse().ok()?;
+        let altered = parts.next()? == "1";
+        let owed = extents(parts.next()?)?;
+        Some(Self {
+            generation,
+            size,
+            owed,
+            altered,
+        })
+    }
+}
+
+/// Reads ranges; none at all are an empty text.
+pub(crate) fn extents(text: &str) -> Option<godwit_core::Extents> {
+    match text.is_empty() {
+        true => Some(godwit_core::Extents::new()),
+        false => text.parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use godwit_core::{Algorithm, Digest, Extents};
+
+    fn again<T: Said + PartialEq + std::fmt::Debug>(value: T) {
+        assert_eq!(T::read(&value.say()), Some(value));
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let nanos = Duration::new(1_700_000_000, 123_456_789);
+        let weak = Version::Weak {
+            size: u64::MAX,
+            mtime: nanos,
+            seen_at: nanos * 2,
+        };
+        let strong = Version::Strong(Digest::of(Algorithm::Blake3, b"x"));
+        let generation = Version::Generation {
+            server: "h:1".into(),
+            name: "\"a b\"".into(),
+        };
+        for version in [weak, strong, generation, Version::None] {
+            again(version.clone());
+            again(Base::Seen(version.clone()));
+            again(Held::Conflict(Base::Seen(version)));
+        }
+        for base in [Base::Absent, Base::Any] {
+            again(base);
+        }
+        again(Held::Refused);
+        again(Held::Unfinished);
+        again(Mode::Replace);
+        again(Mode::InPlace);
+        again(Notices::Each);
+        again(Notices::None);
+        for owed in [Extents::new(), Extents::from_iter([0..3, 7..9])] {
+            again(Sealed {
+                generation: 3,
+                size: 9,
+                owed,
+                altered: true,
+            });
+        }
+    }
+
+    #[test]
+    fn what_a_newer_one_wrote_is_not_guessed() {
+        assert_eq!(Base::read("seen odd 1"), None);
+        assert_eq!(Held::read("stuck"), None);
+        assert_eq!(Sealed::read("1 2"), None);
+    }
+}

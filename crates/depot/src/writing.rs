@@ -1,0 +1,298 @@
+//! From a program to our disk.
+
+use crate::{
+    Depot, Error, Result, Who,
+    depot::Inner,
+    held::{Held, State},
+};
+use godwit_core::{
+    Block, Extents, LEAF_BYTES, Leaves, Piece, Url,
+    holding::{Base, Holding, Mode, Notices, Scan, Ticket},
+};
+use godwit_sys::crash;
+use std::{
+    fs::File,
+    ops::Range,
+    os::unix::fs::FileExt,
+    sync::{Arc, MutexGuard},
+};
+
+/// What is to be put.
+#[derive(Clone, Debug)]
+pub struct Put {
+    /// What the target must have before; else it is a conflict.
+    pub base: Base,
+    /// By what the writer finds it again.
+    pub session: String,
+}
+
+/// A new file that somebody writes, and that becomes what its name says when they end.
+#[derive(Debug)]
+pub struct Writing {
+    depot: Arc<Inner>,
+    held: Arc<Held>,
+    is_over: bool,
+}
+
+impl std::fmt::Debug for Held {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {}", self.id, self.url)
+    }
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the depot in {}", self.disk.root().display())
+    }
+}
+
+impl Depot {
+    /// Begins a new file that will replace whatever there is of its name, here at once and at its target
+    /// later. Nobody is asked for anything: that its target is away is no reason not to write.
+    pub fn put(&self, url: &Url, who: &Who, put: &Put) -> Result<Writing> {
+        // A name that leads nowhere is known now, not when somebody looks at the queue.
+        drop((self.inner.connect)(url, who)?);
+        let (id, file) = self.inner.disk.create()?;
+        let mut machine = Holding::born(put.base.clone(), Mode::Replace);
+        machine.open(Notices::Each).map_err(|refused| Error::Busy {
+            url: Box::new(url.clone()),
+            what: refused.to_string(),
+        })?;
+        let number = self.inner.next_number();
+        let held = Arc::new(Held::new(id, number, url.clone(), who.clone(), machine));
+        let mut state = held.lock();
+        state.pen = Some(Arc::new(file));
+        state.session.clone_from(&put.session);
+        drop(state);
+        self.inner.all().insert(&held);
+        Ok(Writing {
+            depot: Arc::clone(&self.inner),
+            held,
+            is_over: false,
+        })
+    }
+}
+
+impl Writing {
+    /// Returns the number by which it is held, as the queue shows it.
+    pub fn id(&self) -> String {
+        self.held.id.to_string()
+    }
+
+    /// Returns a descriptor for somebody who asks for a grant before each write.
+    pub fn file(&self) -> Result<File> {
+        self.depot.disk.writer(self.held.id)
+    }
+
+    /// Lets a write of this range begin. Waits for room, if there is none at the moment.
+    pub fn grant(&self, range: Range<u64>) -> Result<Ticket> {
+        self.make_room(range.end)?;
+        Ok(self.held.lock().machine.grant(range))
+    }
+
+    fn make_room(&self, end: u64) -> Result<()> {
+        loop {
+            let mut state = self.held.lock();
+            let Some(more) = end.checked_sub(state.reserved).filter(|more| *more > 0) else {
+                return Ok(());
+            };
+            // In large pieces, for few questions; but never more than there could be.
+            let more = more.max(RESERVE_STEP);
+            let could = self.depot.room.quota().map_or(u64::MAX, |quota| quota);
+            let more = more
+                .min(could.saturating_sub(state.reserved))
+                .max(end - state.reserved);
+            let reserved = state.reserved;
+            drop(state);
+            self.depot
+                .room
+                .could_hold(&self.held.url, reserved + more)?;
+            match self.depot.reserve(&self.held.url, more) {
+                Ok(()) => {
+                    self.held.lock().reserved += more;
+                    return Ok(());
+                }
+                Err(Error::Full { .. }) => self.depot.wait_for_room()?,
+                Err(error) => return Err(error),
+            }
+            state = self.held.lock();
+            drop(state);
+        }
+    }
+
+    /// Ends a write by descriptor: its bytes are in the file, which is `size` long now.
+    pub fn written(&self, range: Range<u64>, ticket: Ticket, size: u64) {
+        let mut state = self.held.lock();
+        for leaf in range.start / LEAF_BYTES..range.end.min(size).div_ceil(LEAF_BYTES) {
+            state.leaves.forget(leaf);
+        }
+        self.ended(state, ticket, size);
+    }
+
+    fn ended(&self, mut state: MutexGuard<'_, State>, ticket: Ticket, size: u64) {
+        state.machine.written(ticket, size);
+        state.change();
+        // Whoever sends it at the moment looks again at the end.
+        let is_worth = !state.is_moving && state.machine.pushable_bytes() >= WORTH_SENDING;
+        state.wants |= is_worth;
+        drop(state);
+        if is_worth {
+            self.depot.nudge();
+        }
+    }
+
+    /// Writes bytes; what they hash to is known from now on.
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let range = offset..offset + bytes.len() as u64;
+        let ticket = self.grant(range.clone())?;
+        let pen = self.held.lock().pen.clone().ok_or(Error::Ending)?;
+        crash::point("write-granted");
+        let written = self.depot.disk.write(self.held.id, &pen, offset, bytes);
+        let mut state = self.held.lock();
+        if written.is_ok() {
+            state.leaves.add(Piece::of(Block { offset, bytes }));
+        }
+        let size = match written {
+            Ok(()) => state.machine.size().max(range.end),
+            Err(_) => state.machine.size(),
+        };
+        self.ended(state, ticket, size);
+        written
+    }
+
+    /// Ends the file: it survives a power cut here when this returns, is what its name says here, and
+    /// will be at its target. What had been put under the name before and is not there yet need not go.
+    pub fn end(mut self) -> Result<u64> {
+        let mut state = self.held.lock();
+        state.pen = None;
+        state.machine.close(Notices::Each);
+        state.committed = state.machine.generation();
+        state.change();
+        let generation = state.committed;
+        drop(state);
+        self.held.commit(&self.depot)?;
+        self.is_over = true;
+        self.depot.is_current_now(&self.held)?;
+        Ok(generation)
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        // Nobody was told that it is kept.
+        let mut state = self.held.lock();
+        state.is_abandoned = true;
+        if let Err(error) = self.depot.unlink(&self.held, state) {
+            tracing::warn!(%error, url = %self.held.url, "what was not finished cannot be removed");
+        }
+    }
+}
+
+impl Inner {
+    /// Has a file that was written to its end be what its name says.
+    fn is_current_now(&self, held: &Arc<Held>) -> Result<()> {
+        let mut all = self.all();
+        let key = (held.url.clone(), held.who.audience.clone());
+        let old = all.current.get(&key).cloned();
+        let is_newest = old.as_ref().is_none_or(|old| old.number < held.number);
+        if is_newest {
+            all.make_current(held);
+        }
+        held.lock().wants = true;
+        all.owing.insert(held.number, Arc::clone(held));
+        let mut older: Vec<_> = all
+            .owing
+            .range(..held.number)
+            .map(|(_, o)| o.clone())
+            .collect();
+        older.extend(old.filter(|old| is_newest && old.id != held.id));
+        drop(all);
+        for other in older {
+            if other.url == held.url && other.who == held.who {
+                self.supersede(&other)?;
+            }
+        }
+        self.nudge();
+        Ok(())
+    }
+
+    /// Forgets what stood under a name before, and need not be delivered any more, unless it is on its
+    /// way or somebody has it open.
+    fn supersede(&self, old: &Arc<Held>) -> Result<()> {
+        let mut state = old.lock();
+        state.is_superseded = true;
+        if state.is_gone || !state.may_be_superseded() {
+            return Ok(());
+        }
+        state.is_abandoned = state.machine.owes();
+        self.unlink(old, state)
+    }
+
+    /// Looks for what writers did whom we did not see. Returns false while one of them may still write.
+    pub(crate) fn rescan(&self, held: &Held) -> Result<bool> {
+        let mut state = held.lock();
+        let Some(ticket) = state.machine.scan() else {
+            return Ok(!state.machine.is_unseen());
+        };
+        let was_doubtful = state.machine.is_doubtful();
+        let known = state.leaves.clone();
+        let (recorded, present) = (state.machine.size(), state.machine.present().clone());
+        drop(state);
+        crash::point("scan-begun");
+        let (found, leaves) = self.compare(held, &known, (recorded, &present))?;
+        let mut state = held.lock();
+        state.machine.scanned(ticket, &found);
+        state.leaves = leaves;
+        state.change();
+        if was_doubtful {
+            let size = state.machine.size();
+            let pen = self.disk.writer(held.id)?;
+            self.disk.resize(held.id, &pen, size)?;
+        }
+        Ok(true)
+    }
+
+    /// Hashes the file, and tells what differs from what was known.
+    fn compare(
+        &self,
+        held: &Held,
+        known: &Leaves,
+        (recorded, present): (u64, &Extents),
+    ) -> Result<(Scan, Leaves)> {
+        let path = self.disk.path(held.id);
+        let file = self.disk.reader(held.id)?;
+        let size = file.metadata().map_err(Error::disk(&path))?.len();
+        let mut leaves = Leaves::new();
+        let mut changed = Extents::new();
+        let mut buffer = vec![0; LEAF_BYTES as usize];
+        for leaf in 0..size.div_ceil(LEAF_BYTES) {
+            let range = leaf * LEAF_BYTES..((leaf + 1) * LEAF_BYTES).min(size);
+            let bytes = &mut buffer[..(range.end - range.start) as usize];
+            file.read_exact_at(bytes, range.start)
+                .map_err(Error::disk(&path))?;
+            let offset = range.start;
+            leaves.add(Piece::of(Block { offset, bytes }));
+            let is_present = present.contains(&(range.start..range.end.min(recorded)));
+            let then = known.chain(leaf, recorded).filter(|_| is_present);
+            if then.is_none() || then != leaves.chain(leaf, size) || range.end > recorded {
+                changed.insert(range);
+            }
+        }
+        let stale = changed.clone();
+        let found = Scan {
+            size,
+            changed,
+            stale,
+        };
+        Ok((found, leaves))
+    }
+}
+
+/// So many bytes are reserved at once for a file that grows.
+const RESERVE_STEP: u64 = 16 << 20;
+
+/// Fewer wait for more, or for the end of the file.
+pub(crate) const WORTH_SENDING: u64 = 1 << 20;

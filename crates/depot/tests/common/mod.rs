@@ -1,0 +1,205 @@
+//! A depot in a temporary directory, and a target of which tests decide whether it can be reached.
+#![allow(dead_code)] // Each test file uses its part.
+
+use godwit_core::{Url, holding::Base};
+use godwit_depot::{Connect, Depot, Fresh, Put, Rules, Scope, Who};
+use godwit_store::{Dir, Error, Faulty, Opener, Store, Trouble, engine::Place};
+use std::{
+    fs, io,
+    io::Read,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+use tempfile::TempDir;
+
+/// A directory that plays the server of `ftp://far/`.
+pub(crate) struct Far {
+    pub(crate) dir: TempDir,
+    pub(crate) store: Arc<Faulty<Dir>>,
+    pub(crate) is_away: Arc<AtomicBool>,
+    /// How often somebody asked for it.
+    pub(crate) visits: Arc<AtomicU64>,
+}
+
+impl Far {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Dir::open(dir.path(), "tests", Opener::Myself).unwrap();
+        Self {
+            dir,
+            store: Arc::new(Faulty::new(store, [])),
+            is_away: Arc::default(),
+            visits: Arc::default(),
+        }
+    }
+
+    pub(crate) fn connect(&self) -> Connect {
+        let store: Arc<dyn Store> = self.store.clone();
+        let (is_away, visits) = (self.is_away.clone(), self.visits.clone());
+        Arc::new(move |url: &Url, _: &Who| {
+            visits.fetch_add(1, SeqCst);
+            if url.host_port() != "far" {
+                let host = url.host_port();
+                let cause = "no such name".into();
+                return Err(Error::NoSuchHost { host, cause });
+            }
+            let path: PathBuf = url.as_path().into();
+            let away = Away {
+                store: store.clone(),
+                is_away: is_away.clone(),
+            };
+            let store: Arc<dyn Store> = Arc::new(away);
+            let url = url.clone();
+            Ok(Place { store, path, url })
+        })
+    }
+
+    pub(crate) fn set_away(&self, away: bool) {
+        self.is_away.store(away, SeqCst);
+    }
+
+    pub(crate) fn put(&self, name: &str, bytes: &[u8]) {
+        fs::write(self.dir.path().join(name), bytes).unwrap();
+    }
+
+    /// Returns what others see there.
+    pub(crate) fn get(&self, name: &str) -> Option<Vec<u8>> {
+        fs::read(self.dir.path().join(name)).ok()
+    }
+
+    pub(crate) fn trouble(&self, trouble: Trouble) {
+        self.store.trouble(trouble);
+    }
+}
+
+/// A store that can be away.
+struct Away {
+    store: Arc<dyn Store>,
+    is_away: Arc<AtomicBool>,
+}
+
+impl Away {
+    fn there(&self) -> godwit_store::Result<&dyn Store> {
+        match self.is_away.load(SeqCst) {
+            true => Err(Error::Unreachable {
+                host: "far".into(),
+                cause: io::ErrorKind::ConnectionRefused.into(),
+            }),
+            false => Ok(&*self.store),
+        }
+    }
+}
+
+use godwit_core::{Algorithm, Digest, Extents};
+use godwit_store::{Can, Entry, Set, Sink, Space, Stat, Take, What, Write};
+use std::{ops::Range, path::Path};
+type Done<T> = godwit_store::Result<T>;
+
+impl Store for Away {
+    fn can(&self) -> Done<Can> {
+        self.there()?.can()
+    }
+    fn stat(&self, path: &Path) -> Done<Stat> {
+        self.there()?.stat(path)
+    }
+    fn list(&self, path: &Path, each: &mut dyn FnMut(Entry) -> Done<()>) -> Done<()> {
+        self.there()?.list(path, each)
+    }
+    fn read(
+        &self,
+        path: &Path,
+        want: &Extents,
+        streams: usize,
+        into: &dyn Take,
+    ) -> Done<godwit_store::Read> {
+        self.there()?.read(path, want, streams, into)
+    }
+    fn write(&self, path: &Path, write: &Write<'_>) -> Done<Box<dyn Sink>> {
+        self.there()?.write(path, write)
+    }
+    fn remove(&self, path: &Path, what: What) -> Done<()> {
+        self.there()?.remove(path, what)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> Done<()> {
+        self.there()?.rename(from, to)
+    }
+    fn mkdir(&self, path: &Path) -> Done<()> {
+        self.there()?.mkdir(path)
+    }
+    fn set(&self, path: &Path, set: &Set) -> Done<()> {
+        self.there()?.set(path, set)
+    }
+    fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Done<Digest> {
+        self.there()?.digest(path, by, range)
+    }
+    fn space(&self, path: &Path) -> Done<Space> {
+        self.there()?.space(path)
+    }
+    fn flush(&self, path: &Path) -> Done<()> {
+        self.there()?.flush(path)
+    }
+}
+
+pub(crate) fn url(name: &str) -> Url {
+    Url::from_argument(format!("ftp://far/{name}")).unwrap()
+}
+
+pub(crate) fn who() -> Who {
+    Who {
+        audience: "me".into(),
+        credential: None,
+    }
+}
+
+/// Replaces whatever there is.
+pub(crate) fn over() -> Put {
+    Put {
+        base: Base::Any,
+        session: String::new(),
+    }
+}
+
+pub(crate) fn rules() -> Rules {
+    Rules {
+        movers: 3,
+        pause_max: Duration::from_millis(50),
+        ..Rules::default()
+    }
+}
+
+/// Bytes that differ everywhere.
+pub(crate) fn bytes(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    let next = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 24) as u8
+    };
+    std::iter::repeat_with(next).take(len).collect()
+}
+
+pub(crate) fn put(depot: &Depot, name: &str, bytes: &[u8]) {
+    let writing = depot.put(&url(name), &who(), &over()).unwrap();
+    for (number, part) in bytes.chunks(1 << 20).enumerate() {
+        writing.write((number as u64) << 20, part).unwrap();
+    }
+    writing.end().unwrap();
+}
+
+pub(crate) fn read(depot: &Depot, name: &str) -> godwit_depot::Result<Vec<u8>> {
+    let reading = depot.read(&url(name), &who(), Fresh::Usual)?;
+    let mut bytes = Vec::new();
+    reading.file().read_to_end(&mut bytes).unwrap();
+    Ok(bytes)
+}
+
+pub(crate) fn push(depot: &Depot) {
+    depot
+        .push(&Scope::All, Some(Duration::from_secs(30)))
+        .unwrap();
+}

@@ -1,0 +1,211 @@
+//! A depot from outside: what comes in goes out, whatever breaks on the way.
+
+mod common;
+
+use common::{Far, bytes, over, push, put, read, rules, url, who};
+use godwit_depot::{Depot, Error, Fresh, Scope, Stage};
+use godwit_store::{Error as StoreError, Trouble};
+use std::{io::Read, sync::Arc, thread, time::Duration};
+
+fn depot(far: &Far, dir: &tempfile::TempDir) -> Depot {
+    Depot::open(&dir.path().join("depot"), rules(), far.connect()).unwrap()
+}
+
+fn both() -> (Far, tempfile::TempDir) {
+    (Far::new(), tempfile::tempdir().unwrap())
+}
+
+#[test]
+fn what_is_put_is_read_here_at_once_and_there_later() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    far.set_away(true);
+    let wanted = bytes(3_000_001, 7);
+    put(&depot, "a", &wanted);
+    assert_eq!(read(&depot, "a").unwrap(), wanted);
+    assert_eq!(far.get("a"), None);
+    let queue = depot.queue();
+    assert_eq!(queue.len(), 1);
+    assert_eq!(queue[0].owed, wanted.len() as u64);
+    assert!(queue[0].is_committed);
+    far.set_away(false);
+    push(&depot);
+    assert_eq!(far.get("a"), Some(wanted));
+    assert!(depot.queue().is_empty() && !depot.owes());
+}
+
+#[test]
+fn what_was_committed_outlives_the_depot() {
+    let (far, dir) = both();
+    far.set_away(true);
+    let wanted = bytes(2 << 20, 3);
+    let first = depot(&far, &dir);
+    put(&first, "a", &wanted);
+    let unfinished = first.put(&url("b"), &who(), &over()).unwrap();
+    unfinished.write(0, b"half").unwrap();
+    // As a kill would leave it.
+    let copy = tempfile::tempdir().unwrap();
+    let copied = std::process::Command::new("cp")
+        .arg("-r")
+        .arg(first.root())
+        .arg(copy.path())
+        .status();
+    assert!(copied.unwrap().success());
+    drop(unfinished);
+    drop(first);
+    far.set_away(false);
+    let again = depot(&far, &copy);
+    push(&again);
+    assert_eq!(far.get("a"), Some(wanted.clone()));
+    assert_eq!(far.get("b"), None);
+    // It is still here, and needs no transfer.
+    far.set_away(true);
+    let reading = again.read(&url("a"), &who(), Fresh::Any).unwrap();
+    assert_eq!((reading.size(), reading.transfers()), (2 << 20, 0));
+}
+
+#[test]
+fn thirty_two_readers_make_one_transfer() {
+    let (far, dir) = both();
+    let wanted = bytes(5_000_000, 9);
+    far.put("a", &wanted);
+    let depot = Arc::new(depot(&far, &dir));
+    thread::scope(|scope| {
+        for _ in 0..32 {
+            scope.spawn(|| assert_eq!(read(&depot, "a").unwrap(), wanted));
+        }
+    });
+    let reading = depot.read(&url("a"), &who(), Fresh::Usual).unwrap();
+    assert_eq!(reading.transfers(), 1);
+}
+
+#[test]
+fn a_changed_file_is_fetched_again_and_who_has_the_old_one_keeps_it() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    far.put("a", b"old");
+    let old = depot.read(&url("a"), &who(), Fresh::Usual).unwrap();
+    far.put("a", b"newer");
+    let new = depot.read(&url("a"), &who(), Fresh::Now).unwrap();
+    let text = |reading: &godwit_depot::Reading| {
+        let mut text = String::new();
+        reading.file().read_to_string(&mut text).unwrap();
+        text
+    };
+    assert_eq!((text(&old), text(&new)), ("old".into(), "newer".into()));
+}
+
+#[test]
+fn what_is_not_there_is_said_and_leaves_nothing() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    let error = depot.read(&url("none"), &who(), Fresh::Usual).unwrap_err();
+    assert!(matches!(error, Error::Store(e) if matches!(*e, StoreError::Missing { .. })));
+    far.set_away(true);
+    let error = depot.read(&url("a"), &who(), Fresh::Usual).unwrap_err();
+    assert!(matches!(error, Error::Store(e) if matches!(*e, StoreError::Unreachable { .. })));
+    let elsewhere = godwit_core::Url::from_argument("ftp://nowhere/x").unwrap();
+    assert!(depot.put(&elsewhere, &who(), &over()).is_err());
+    assert!(depot.queue().is_empty());
+}
+
+#[test]
+fn a_fetch_that_breaks_goes_on() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    let wanted = bytes(8 << 20, 5);
+    far.put("a", &wanted);
+    for at in [1 << 20, 3 << 20, 9 << 20] {
+        far.trouble(Trouble::LosesReadAt(at));
+    }
+    assert_eq!(read(&depot, "a").unwrap(), wanted);
+    assert!(far.store.left().is_empty());
+}
+
+#[test]
+fn what_was_put_last_counts_and_a_file_without_a_way_blocks_nobody() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    far.set_away(true);
+    put(&depot, "a", b"first");
+    put(&depot, "a", b"second");
+    assert_eq!(read(&depot, "a").unwrap(), b"second");
+    far.set_away(false);
+    // A directory of that name cannot be replaced by a file.
+    std::fs::create_dir(far.dir.path().join("stuck")).unwrap();
+    put(&depot, "stuck", b"bytes");
+    put(&depot, "b", b"free");
+    depot
+        .push(&Scope::Url(url("b")), Some(Duration::from_secs(30)))
+        .unwrap();
+    let error = depot
+        .push(&Scope::Url(url("stuck")), Some(Duration::from_secs(30)))
+        .unwrap_err();
+    assert!(matches!(error, Error::Held { .. }), "{error}");
+    depot
+        .push(&Scope::Url(url("a")), Some(Duration::from_secs(30)))
+        .unwrap();
+    assert_eq!(far.get("a").unwrap(), b"second");
+    assert_eq!(far.get("b").unwrap(), b"free");
+    let queue = depot.queue();
+    assert_eq!(queue.len(), 1);
+    assert_eq!(queue[0].stage, Stage::Held);
+    // Somebody makes way, and says so.
+    std::fs::remove_dir(far.dir.path().join("stuck")).unwrap();
+    depot.retry(&queue[0].id).unwrap();
+    push(&depot);
+    assert_eq!(far.get("stuck").unwrap(), b"bytes");
+}
+
+#[test]
+fn lost_words_of_the_target_lose_nothing() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    let wanted = bytes(6 << 20, 11);
+    far.trouble(Trouble::LosesWriteAt(2 << 20));
+    far.trouble(Trouble::LosesFinish);
+    put(&depot, "a", &wanted);
+    push(&depot);
+    assert_eq!(far.get("a"), Some(wanted));
+    assert!(far.store.left().is_empty());
+}
+
+#[test]
+fn what_nobody_uses_makes_room() {
+    let (far, dir) = both();
+    let small = godwit_depot::Rules {
+        quota: Some(10 << 20),
+        ..rules()
+    };
+    let depot = Depot::open(&dir.path().join("depot"), small, far.connect()).unwrap();
+    for name in ["a", "b", "c"] {
+        far.put(name, &bytes(4 << 20, 1));
+        assert_eq!(read(&depot, name).unwrap().len(), 4 << 20);
+    }
+    far.put("big", &bytes(11 << 20, 1));
+    let error = read(&depot, "big").unwrap_err();
+    assert!(matches!(error, Error::TooLarge { .. }), "{error}");
+    // What is in use is not forgotten.
+    let _one = depot.read(&url("b"), &who(), Fresh::Any).unwrap();
+    let _two = depot.read(&url("c"), &who(), Fresh::Any).unwrap();
+    let error = read(&depot, "a").unwrap_err();
+    assert!(matches!(error, Error::Full { .. }), "{error}");
+}
+
+#[test]
+fn one_node_has_a_depot_and_a_newer_one_is_left_alone() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    let root = depot.root().to_owned();
+    let again = Depot::open(&root, rules(), far.connect());
+    assert!(matches!(again, Err(Error::Taken { .. })));
+    drop(depot);
+    std::fs::write(root.join("depot"), "godwit depot 2\n").unwrap();
+    let error = Depot::open(&root, rules(), far.connect()).unwrap_err();
+    assert!(matches!(error, Error::Newer { .. }), "{error}");
+    let strange = dir.path().join("strange");
+    std::fs::create_dir(&strange).unwrap();
+    std::fs::write(strange.join("file"), "of somebody").unwrap();
+    let error = Depot::open(&strange, rules(), far.connect()).unwrap_err();
+    assert!(matches!(error, Error::Foreign { .. }), "{error}");
+}
