@@ -45,7 +45,7 @@ pub use memory::{is_sealed, memory, seal};
 pub use meta::{Attributes, Kind, Meta, birth, meta, next_data, punch, try_lock, unlock};
 pub use names::{Folder, Root};
 pub use network::is_network_file_system;
-pub use passing::{PASSED_MAX, Peer, peer_of, receive_passing, send_passing};
+pub use passing::{PASSED_MAX, Peer, connect_local, peer_of, receive_passing, send_passing};
 pub use program::{Bounds, Made, Program, Running, ended_by};
 pub use resume::Agreed;
 pub use secret::{ask_secret, is_typed};
@@ -54,6 +54,6 @@ pub use sockets::{
     names_of_this_machine, reset_when_closed, retry_often, send_ahead, send_file, size_buffers,
     source_ip, spare_pacing, traffic,
 };
-pub use wake::{Wake, wait_any, wait_readable};
+pub use wake::{Wake, wait_any, wait_readable, wait_ready};
 pub use why::why;
 pub use xattrs::has_no_xattrs;

@@ -4,17 +4,37 @@
 //! end has all that came with it.
 
 use rustix::net::{
-    self, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, sockopt,
+    self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    sockopt::{self, Timeout},
 };
 use std::{
     io::{self, IoSlice, IoSliceMut},
     mem::MaybeUninit,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    path::Path,
+    time::Duration,
 };
 
 /// How many descriptors go with one sending.
 pub const PASSED_MAX: usize = 4;
+
+/// Connects to a socket of this machine. Where more wait there than it takes, it is waited for at most `patience`.
+pub fn connect_local(path: &Path, patience: Duration) -> io::Result<UnixStream> {
+    let socket = net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    sockopt::set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
+    net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    sockopt::set_socket_timeout(&socket, Timeout::Send, None)?;
+    Ok(socket.into())
+}
 
 /// Sends some of `bytes`, with copies of `passed`, and tells how many: they may be fewer where the socket
 /// is a stream. The descriptors are gone with the first of them.
@@ -109,7 +129,6 @@ mod tests {
     use std::{
         fs::File,
         io::{Read, Write},
-        os::unix::net::UnixStream,
     };
 
     #[test]

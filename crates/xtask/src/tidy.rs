@@ -74,14 +74,24 @@ pub(crate) fn check_file(path: &Path, text: &str) -> Vec<Complaint> {
 type Found = Vec<(usize, String)>;
 
 /// Which crates may be imported by which; down only.
-const ARROWS: [(&str, &[&str]); 8] = [
+const ARROWS: [(&str, &[&str]); 10] = [
     ("core", &[]),
     ("wire", &["core"]),
     ("trust", &["core", "sys"]),
     ("sys", &[]),
     ("store", &["core", "wire", "trust", "sys"]),
-    ("node", &["core", "wire", "trust", "sys", "store"]),
-    ("godwit", &["core", "wire", "trust", "sys", "store", "node"]),
+    ("depot", &["core", "store", "sys"]),
+    ("local", &["core", "wire", "sys"]),
+    (
+        "node",
+        &["core", "wire", "trust", "sys", "store", "depot", "local"],
+    ),
+    (
+        "godwit",
+        &[
+            "core", "wire", "trust", "sys", "store", "depot", "local", "node",
+        ],
+    ),
     ("xtask", &[]),
 ];
 
