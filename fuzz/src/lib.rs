@@ -5,6 +5,7 @@
 //! A feed panics if its parser does, or if what was read is not what it was.
 
 mod door;
+mod local;
 
 use godwit_core::{
     AdlerPart, AdlerParts, Algorithm, Block, Chain, Digest, Extents, Leaves, Piece, Place,
@@ -42,9 +43,10 @@ pub struct Feed {
 }
 
 pub use door::{door_calls, door_packs, door_paths, door_ranges};
+pub use local::{local_frames, local_heads};
 
 /// All of them.
-pub const FEEDS: [Feed; 14] = [
+pub const FEEDS: [Feed; 16] = [
     Feed {
         name: "url",
         take: url,
@@ -180,6 +182,32 @@ pub const FEEDS: [Feed; 14] = [
         name: "door_paths",
         take: door_paths,
         seeds: &[b"/a/b%20c", b"a/b/", b"a%2Fb", b"..%2f", b"%FF%00", b"."],
+    },
+    Feed {
+        name: "local_frames",
+        take: local_frames,
+        seeds: &[
+            b"\x21\0\0\0\x0e\0\0\0{\"n\":1,\"ask\":{\"cancel\":{\"of\":2}}}\x05\0\0\0\0\0\0\0\x02\0\0\0hi",
+            b"\x18\0\0\0\0\0\0\0{\"n\":9,\"ask\":\"status\"}  \x02\0\0\0\0\0\0\0{}",
+            b"\xff\xff\0\0\0\0\x40\0{",
+            b"\0\0\0\0\0\0\0\0\x01\0\x01\0\0\0\0\0",
+        ],
+    },
+    Feed {
+        name: "local_heads",
+        take: local_heads,
+        seeds: &[
+            br#"{"n":1,"ask":{"open":{"url":"godwit://lab/run7","read":true,"fresh":"asked","mode":420}}}"#,
+            br#"{"n":2,"ask":{"hello":{"version":1,"job":{"SLURM_JOB_ID":"7"},"credential":"/tmp/x509up%FF"}}}"#,
+            br#"{"n":3,"ask":{"close":{"handle":4,"wait":"push","timeout_ms":9}}}"#,
+            br#"{"n":3,"ask":{"put":{"url":"u","in_place":true,"base":{"strong":"adler32:024d0127"}}}}"#,
+            br#"{"n":4,"ask":{"cache":{"clean":{"tag":"job","url":null}}}}"#,
+            br#"{"n":5,"ask":{"deed":{"rename":{"url":"a","to":"b"}}}}"#,
+            br#"{"n":6,"fds":1,"tell":{"opened":{"handle":1,"size":10,"version":"none"}}}"#,
+            br#"{"n":7,"tell":{"refused":{"why":"quota","wanted":"read u","because":"full","waiting":{"helps_in":5}}}}"#,
+            br#"{"n":8,"tell":{"row":{"id":"00","url":"u","owed_bytes":5,"stage":"held","reason":"denied"}}}"#,
+            br#"{"n":9,"tell":{"progress":{"done":1,"total":18446744073709551615}}}"#,
+        ],
     },
 ];
 

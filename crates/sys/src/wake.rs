@@ -65,6 +65,28 @@ pub fn wait_any(readable: &[BorrowedFd<'_>], patience: Duration) -> io::Result<V
     Ok(fds.iter().map(|fd| !fd.revents().is_empty()).collect())
 }
 
+/// Waits until something can be read from `fd` or, if `to_write`, written to it, at most for `patience`; tells both.
+pub fn wait_ready(
+    fd: BorrowedFd<'_>,
+    to_write: bool,
+    patience: Duration,
+) -> io::Result<(bool, bool)> {
+    let mut flags = PollFlags::IN;
+    flags.set(PollFlags::OUT, to_write);
+    let mut fds = [PollFd::from_borrowed_fd(fd, flags)];
+    let limit = Timespec::try_from(patience).unwrap_or(FOREVER);
+    match poll(&mut fds, Some(&limit)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let seen = fds[0].revents();
+    let is_over = seen.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL);
+    Ok((
+        is_over || seen.contains(PollFlags::IN),
+        to_write && (is_over || seen.contains(PollFlags::OUT)),
+    ))
+}
+
 const FOREVER: Timespec = Timespec {
     tv_sec: i32::MAX as i64,
     tv_nsec: 0,

@@ -15,6 +15,7 @@ pub mod facts;
 pub mod features;
 pub mod lines;
 pub mod listing;
+pub mod local;
 pub mod marker;
 pub mod mode_e;
 pub mod reply;

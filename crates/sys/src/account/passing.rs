@@ -1,13 +1,12 @@
 //! Messages between processes of this machine, each with at most one descriptor.
 
+use crate::passing::{self, send_passing};
 use rustix::net::{
-    self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType,
+    self, AddressFamily, Shutdown, SocketFlags, SocketType,
     sockopt::{self, Timeout},
 };
 use std::{
-    io::{self, IoSlice, IoSliceMut},
-    mem::MaybeUninit,
+    io,
     os::fd::{BorrowedFd, OwnedFd},
     time::Duration,
 };
@@ -36,21 +35,7 @@ pub(super) fn send(
     bytes: &[u8],
     passed: Option<BorrowedFd<'_>>,
 ) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let passed = passed.as_slice();
-    if !passed.is_empty() {
-        control.push(SendAncillaryMessage::ScmRights(passed));
-    }
-    let sent = rustix::io::retry_on_intr(|| {
-        net::sendmsg(
-            socket,
-            &[IoSlice::new(bytes)],
-            &mut control,
-            SendFlags::NOSIGNAL,
-        )
-    })?;
-    match sent == bytes.len() {
+    match send_passing(socket, bytes, passed.as_slice())? == bytes.len() {
         true => Ok(()),
         false => Err(io::ErrorKind::WriteZero.into()),
     }
@@ -58,26 +43,11 @@ pub(super) fn send(
 
 /// Receives a message; an error if the other end is closed.
 pub(super) fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let received = rustix::io::retry_on_intr(|| {
-        net::recvmsg(
-            socket,
-            &mut [IoSliceMut::new(buffer)],
-            &mut control,
-            RecvFlags::CMSG_CLOEXEC,
-        )
-    })?;
-    let passed = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-        _ => None,
-    });
-    if received.flags.contains(ReturnFlags::TRUNC) {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
-    match received.bytes {
-        0 => Err(io::ErrorKind::UnexpectedEof.into()),
-        len => Ok((len, passed)),
+    let mut passed = Vec::new();
+    match passing::receive(socket, buffer, &mut passed)? {
+        (_, true) => Err(io::ErrorKind::InvalidData.into()),
+        (0, _) => Err(io::ErrorKind::UnexpectedEof.into()),
+        (len, _) => Ok((len, passed.into_iter().next())),
     }
 }
 

@@ -1,0 +1,413 @@
+//! A conversation with the node of this machine.
+
+use crate::{
+    Environment, Place, Refusal, Result, Why,
+    start::{PATIENCE, lock_within, start},
+};
+use godwit_core::Fault;
+use godwit_sys::{
+    Peer, connect_local, peer_of, receive_passing, send_passing, user_id, wait_ready, why,
+};
+use godwit_wire::local::{
+    Ask, Asked, Decoder, Error, Handle, Number, Tell, Told, VERSION, ask::Hello, tell,
+};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fs::File,
+    io,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    time::{Duration, Instant},
+};
+
+/// One connection to the node. Many asks may be under way at once; each is answered by its number.
+///
+/// It belongs to the process that made it: a child that was forked needs one of its own
+/// ([`Here::is_ours`]).
+#[derive(Debug)]
+pub struct Here {
+    socket: UnixStream,
+    node: tell::Hello,
+    process: u32,
+    decoder: Decoder,
+    /// Came, and belongs to frames that have not ended.
+    files: VecDeque<OwnedFd>,
+    /// What came of asks that nobody has taken yet.
+    inbox: BTreeMap<Number, VecDeque<Answer>>,
+    last: Number,
+    /// Why nothing more can be said.
+    broken: Option<Refusal>,
+}
+
+/// What was told, with what came with it.
+#[derive(Debug)]
+pub struct Answer {
+    /// The words.
+    pub tell: Tell,
+    /// The bytes.
+    pub body: Vec<u8>,
+    /// The open files.
+    pub files: Vec<OwnedFd>,
+}
+
+impl Here {
+    /// Finds the node of this machine, and starts it if nobody listens.
+    pub fn find(hello: &Hello, environment: Environment<'_>) -> Result<Self> {
+        Self::find_at(&Place::find(environment)?, hello)
+    }
+
+    /// The same, at a given place.
+    pub fn find_at(place: &Place, hello: &Hello) -> Result<Self> {
+        if let Some(here) = Self::at(place, hello)? {
+            return Ok(here);
+        }
+        place.prepare()?;
+        let deadline = Instant::now() + PATIENCE;
+        let path = place.starting();
+        let failed = |error: io::Error| {
+            let words = format!("{}: {}", path.display(), why(&error));
+            Refusal::new(Why::NoNode, WANTED, words)
+        };
+        let lock = lock_within(&path, deadline).map_err(failed)?;
+        let lock = lock.ok_or_else(|| {
+            let words = "somebody else is starting it, and it does not listen yet";
+            Refusal::new(Why::Late, WANTED, words).waiting(Fault::Passing)
+        })?;
+        // Whoever had the lock before us has started it, most likely.
+        if let Some(here) = Self::at(place, hello)? {
+            return Ok(here);
+        }
+        start(place, &lock, deadline)?;
+        Self::at(place, hello)?.ok_or_else(|| {
+            let words = "it was started, and does not listen";
+            Refusal::new(Why::NoNode, WANTED, words).next(format!("see {}", place.log().display()))
+        })
+    }
+
+    /// Begins a conversation with a node that listens; none if nobody does.
+    pub fn at(place: &Place, hello: &Hello) -> Result<Option<Self>> {
+        let path = &place.socket;
+        let socket = match connect_local(path, PATIENCE) {
+            Ok(socket) => socket,
+            Err(error) if is_nobody(&error) => return Ok(None),
+            Err(error) => {
+                let reason = match error.kind() {
+                    io::ErrorKind::PermissionDenied => Why::Denied,
+                    io::ErrorKind::WouldBlock => Why::Late,
+                    _ => Why::NoNode,
+                };
+                let words = format!("{}: {}", path.display(), why(&error));
+                return Err(Refusal::new(reason, WANTED, words));
+            }
+        };
+        let peer = peer_of(&socket).map_err(|error| no_talk(&error))?;
+        if peer.uid != user_id() {
+            return Err(stranger(path, peer));
+        }
+        socket
+            .set_nonblocking(true)
+            .map_err(|error| no_talk(&error))?;
+        let mut here = Self {
+            socket,
+            node: tell::Hello::default(),
+            process: std::process::id(),
+            decoder: Decoder::new(),
+            files: VecDeque::new(),
+            inbox: BTreeMap::new(),
+            last: 0,
+            broken: None,
+        };
+        let deadline = Instant::now() + PATIENCE;
+        let hello = Ask::Hello(Box::new(hello.clone()));
+        let said = here
+            .send(hello, b"")
+            .and_then(|n| here.receive(n, Some(deadline)));
+        match said {
+            Ok(Answer {
+                tell: Tell::Hello(node),
+                ..
+            }) if node.version == VERSION => here.node = node,
+            Ok(Answer {
+                tell: Tell::Refused(refusal),
+                ..
+            }) if refusal.why == Why::Ending => return Ok(None),
+            Ok(Answer {
+                tell: Tell::Refused(refusal),
+                ..
+            }) => return Err(*refusal),
+            Ok(_) => {
+                return Err(Refusal::new(
+                    Why::Version,
+                    WANTED,
+                    "it is another godwit, which speaks otherwise",
+                )
+                .next("godwit node stop ends it; the next program starts one of today"));
+            }
+            // It was about to end when we came.
+            Err(refusal) if refusal.why == Why::NodeLost => return Ok(None),
+            Err(refusal) => return Err(refusal),
+        }
+        Ok(Some(here))
+    }
+
+    /// Returns what the node says of itself.
+    pub fn node(&self) -> &tell::Hello {
+        &self.node
+    }
+
+    /// Tells whether this process may use it: a child that was forked shares the socket, and must not.
+    pub fn is_ours(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    /// Returns what can be waited for with poll(2): it is readable when there may be something to
+    /// [`receive`](Self::poll).
+    pub fn waits_on(&self) -> impl AsFd {
+        self.socket.as_fd()
+    }
+
+    /// Asks, and returns the number that the answers name. While the node does not take it, answers of others are
+    /// taken, so that neither waits for the other.
+    pub fn send(&mut self, ask: Ask, body: &[u8]) -> Result<Number> {
+        if let Some(broken) = &self.broken {
+            return Err(broken.clone());
+        }
+        self.last += 1;
+        let n = self.last;
+        let is_silent = ask.is_silent();
+        let frame = Asked { n, fds: 0, ask }.write(body).map_err(|error| {
+            let reason = match error {
+                Error::LongHead(_) => Why::TooLong,
+                _ => Why::Invalid,
+            };
+            Refusal::new(reason, "ask the node of this machine", error.to_string())
+        })?;
+        if !is_silent {
+            self.inbox.insert(n, VecDeque::new());
+        }
+        let mut rest = &frame[..];
+        while !rest.is_empty() {
+            match send_passing(&self.socket, rest, &[]) {
+                Ok(sent) => rest = &rest[sent..],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let (can_read, _) = wait_ready(self.socket.as_fd(), true, FOREVER)
+                        .map_err(|error| self.lost(&error))?;
+                    if can_read {
+                        self.take()?;
+                    }
+                }
+                Err(error) => {
+                    // It may have said why it went.
+                    while self.take().is_ok_and(|came| came) {}
+                    return Err(self.lost(&error));
+                }
+            }
+        }
+        Ok(n)
+    }
+
+    /// Returns the next thing that is told of an ask, and waits for it until `deadline`.
+    pub fn receive(&mut self, n: Number, deadline: Option<Instant>) -> Result<Answer> {
+        loop {
+            if let Some(answer) = self.next_of(n)? {
+                return Ok(answer);
+            }
+            if let Some(broken) = &self.broken {
+                return Err(broken.clone());
+            }
+            let left = match deadline {
+                Some(deadline) => deadline.saturating_duration_since(Instant::now()),
+                None => FOREVER,
+            };
+            if left.is_zero() && deadline.is_some() {
+                let words = "the node of this machine has not answered in that time";
+                return Err(
+                    Refusal::new(Why::Late, "wait for an answer", words).waiting(Fault::Passing)
+                );
+            }
+            let (can_read, _) =
+                wait_ready(self.socket.as_fd(), false, left).map_err(|error| self.lost(&error))?;
+            if can_read {
+                let _ = self.take(); // what is broken is told above, after what came before
+            }
+        }
+    }
+
+    /// The same without waiting: none if nothing has come.
+    pub fn poll(&mut self, n: Number) -> Result<Option<Answer>> {
+        while self.broken.is_none() && self.take().is_ok_and(|came| came) {}
+        match self.next_of(n)? {
+            None => match &self.broken {
+                Some(broken) => Err(broken.clone()),
+                None => Ok(None),
+            },
+            some => Ok(some),
+        }
+    }
+
+    /// Asks and waits for the answer, passing over how it goes on; a refusal is an error.
+    pub fn ask(&mut self, ask: Ask) -> Result<Answer> {
+        self.ask_with(ask, b"", None, &mut |_| ())
+    }
+
+    /// The same with bytes, a deadline, and whom to tell of rows and progress. At the deadline the ask is taken
+    /// back.
+    pub fn ask_with(
+        &mut self,
+        ask: Ask,
+        body: &[u8],
+        deadline: Option<Instant>,
+        more: &mut dyn FnMut(Tell),
+    ) -> Result<Answer> {
+        let n = self.send(ask, body)?;
+        loop {
+            let answer = self.receive(n, deadline);
+            match answer {
+                Ok(Answer {
+                    tell: Tell::Refused(refusal),
+                    ..
+                }) => return Err(*refusal),
+                Ok(answer) if answer.tell.is_last() => return Ok(answer),
+                Ok(answer) => more(answer.tell),
+                Err(refusal) => {
+                    if refusal.why == Why::Late {
+                        self.cancel(n);
+                    }
+                    return Err(refusal);
+                }
+            }
+        }
+    }
+
+    /// Opens by what is asked, and returns the descriptor with what is known of the file.
+    pub fn open(&mut self, ask: Ask) -> Result<(tell::Opened, Option<File>)> {
+        let mut answer = self.ask(ask)?;
+        match answer.tell {
+            Tell::Opened(opened) => Ok((opened, answer.files.pop().map(File::from))),
+            other => Err(odd(&other)),
+        }
+    }
+
+    /// Sends small writes, packed; nothing is waited for.
+    pub fn write(&mut self, handle: Handle, records: &[u8]) -> Result<()> {
+        let write = godwit_wire::local::ask::Write { handle };
+        self.send(Ask::Write(write), records).map(drop)
+    }
+
+    /// Takes an ask back; what comes of it no longer matters.
+    pub fn cancel(&mut self, n: Number) {
+        self.inbox.remove(&n);
+        if let Ok(cancel) = self.send(Ask::Cancel { of: n }, b"") {
+            self.inbox.remove(&cancel);
+        }
+    }
+
+    fn next_of(&mut self, n: Number) -> Result<Option<Answer>> {
+        let Some(came) = self.inbox.get_mut(&n) else {
+            let words = "nothing was asked under that number";
+            return Err(Refusal::new(Why::Invalid, "wait for an answer", words));
+        };
+        let answer = came.pop_front();
+        if answer.as_ref().is_some_and(|answer| answer.tell.is_last()) {
+            self.inbox.remove(&n);
+        }
+        Ok(answer)
+    }
+
+    /// Takes what has come into the inbox; tells whether there was anything.
+    fn take(&mut self) -> Result<bool> {
+        let (mut buffer, mut files) = ([0; 32 << 10], Vec::new());
+        let came = match receive_passing(&self.socket, &mut buffer, &mut files) {
+            Ok(0) => {
+                let gone = io::Error::from(io::ErrorKind::UnexpectedEof);
+                return Err(self.lost(&gone));
+            }
+            Ok(came) => came,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(error) => return Err(self.lost(&error)),
+        };
+        self.files.extend(files);
+        let mut input = &buffer[..came];
+        loop {
+            let (taken, frame) = self
+                .decoder
+                .next(input)
+                .map_err(|error| self.misled(&error.to_string()))?;
+            input = &input[taken..];
+            let Some(frame) = frame else {
+                return Ok(true);
+            };
+            let (n, fds, tell) = match Told::read(&frame.head) {
+                Ok(told) => (told.n, told.fds, Some(told.tell)),
+                Err(Error::Unknown { n, fds, .. }) => (n, fds, None),
+                Err(error) => return Err(self.misled(&error.to_string())),
+            };
+            let count = usize::from(fds);
+            if count > self.files.len() {
+                return Err(self.misled("a file that was to come did not"));
+            }
+            let files = self.files.drain(..count).collect();
+            // Of what was taken back nothing is kept.
+            if let Some(came) = self.inbox.get_mut(&n) {
+                let words = "it tells what this program does not understand";
+                let tell = tell.unwrap_or_else(|| {
+                    let refusal = Refusal::new(Why::Version, "understand the node", words);
+                    Tell::Refused(Box::new(refusal))
+                });
+                came.push_back(Answer {
+                    tell,
+                    body: frame.body,
+                    files,
+                });
+            }
+        }
+    }
+
+    fn lost(&mut self, error: &io::Error) -> Refusal {
+        let words = match error.kind() {
+            io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::ConnectionReset => "it has ended".to_owned(),
+            _ => why(error).to_string(),
+        };
+        let refusal = Refusal::new(Why::NodeLost, "talk with the node of this machine", words)
+            .waiting(Fault::Passing)
+            .next("what was committed is kept; the next program starts it again");
+        self.broken.get_or_insert(refusal).clone()
+    }
+
+    fn misled(&mut self, words: &str) -> Refusal {
+        let refusal = Refusal::new(Why::Version, "understand the node of this machine", words);
+        self.broken.get_or_insert(refusal).clone()
+    }
+}
+
+fn is_nobody(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+    )
+}
+
+fn no_talk(error: &io::Error) -> Refusal {
+    Refusal::new(Why::NoNode, WANTED, why(error).to_string())
+}
+
+fn stranger(path: &std::path::Path, peer: Peer) -> Refusal {
+    let words = format!(
+        "{}: the process that listens there is of user {}",
+        path.display(),
+        peer.uid
+    );
+    Refusal::new(Why::Denied, WANTED, words).next("name a socket of yours in GODWIT_SOCKET")
+}
+
+fn odd(tell: &Tell) -> Refusal {
+    let words = format!("it answers otherwise than was asked: {tell:?}");
+    Refusal::new(Why::Version, "understand the node of this machine", words)
+}
+
+const WANTED: &str = "reach the node of this machine";
+const FOREVER: Duration = Duration::from_secs(365 * 86400);

@@ -1,0 +1,332 @@
+//! Where the node of this user is reached, and where it keeps what it has.
+
+use crate::{Refusal, Result, Why};
+use godwit_core::{Algorithm, Digest};
+use godwit_sys::{is_network_file_system, user_id, why};
+use std::{
+    ffi::{OsStr, OsString},
+    fs::{self, DirBuilder},
+    io,
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{DirBuilderExt, MetadataExt, PermissionsExt},
+    },
+    path::{Path, PathBuf},
+};
+
+/// The variables of a process, by name.
+pub type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+
+/// A node of this machine: its socket, and its state.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Place {
+    /// Where it listens. Beside it lie its locks.
+    pub socket: PathBuf,
+    /// Where it keeps its depot and its log.
+    pub state: PathBuf,
+}
+
+impl Place {
+    /// Finds the place that programs of this user use: `GODWIT_SOCKET`; else a directory that ends with the
+    /// login; else one of our own below /tmp. Directories are made; one that others could have made, or can write to,
+    /// is refused.
+    pub fn find(environment: Environment<'_>) -> Result<Self> {
+        Self::of(None, None, environment)
+    }
+
+    /// The same, where socket or state were told.
+    pub fn of(
+        socket: Option<&Path>,
+        state: Option<&Path>,
+        environment: Environment<'_>,
+    ) -> Result<Self> {
+        let told = |name| environment(name).filter(|value| !value.is_empty());
+        let socket = socket.map(Path::to_owned);
+        let socket = match socket.or_else(|| told("GODWIT_SOCKET").map(PathBuf::from)) {
+            Some(socket) => (absolute(&socket)?, true),
+            None => (usual_socket(environment)?, false),
+        };
+        let (socket, is_told) = socket;
+        if socket.as_os_str().len() > SOCKET_BYTES_MAX {
+            let because = format!(
+                "{} is longer than the {SOCKET_BYTES_MAX} bytes that the name of a socket may have",
+                socket.display()
+            );
+            return Err(Refusal::new(Why::TooLong, "reach the node here", because)
+                .next("name a shorter one in GODWIT_SOCKET"));
+        }
+        let state = state.map(Path::to_owned);
+        let state = match state.or_else(|| told("GODWIT_STATE").map(PathBuf::from)) {
+            Some(state) => absolute(&state)?,
+            None => usual_state(environment, is_told.then_some(&*socket))?,
+        };
+        Ok(Self { socket, state })
+    }
+
+    /// Returns the file that is locked by whoever starts a node for this socket.
+    pub fn starting(&self) -> PathBuf {
+        beside(&self.socket, ".starting")
+    }
+
+    /// Returns the file that is locked by the node of this socket as long as it lives.
+    pub fn alive(&self) -> PathBuf {
+        beside(&self.socket, ".lock")
+    }
+
+    /// Returns where a node that was started for somebody writes what happens.
+    pub fn log(&self) -> PathBuf {
+        self.state.join("node.log")
+    }
+
+    /// Makes the directories, for this user alone.
+    pub fn prepare(&self) -> Result<()> {
+        let wanted = "keep a node here";
+        for dir in [self.socket.parent(), Some(&*self.state)]
+            .into_iter()
+            .flatten()
+        {
+            make(dir).map_err(|error| disk(wanted, dir, &error))?;
+        }
+        own(&self.state).map_err(|error| disk(wanted, &self.state, &error))
+    }
+}
+
+/// Names below the usual places, the first that is of use.
+fn usual_socket(environment: Environment<'_>) -> Result<PathBuf> {
+    let uid = user_id();
+    let login = environment("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let of_login = [
+        login.filter(|dir| dir.is_absolute()),
+        Some(format!("/run/user/{uid}").into()),
+    ];
+    for dir in of_login.into_iter().flatten() {
+        let ours = dir.join("godwit");
+        // A job may be told a directory that is not there, or that is another user's.
+        if own(&dir).is_ok() && make_one(&ours).is_ok() && own(&ours).is_ok() {
+            return Ok(ours.join("socket"));
+        }
+    }
+    let ours = PathBuf::from(format!("/tmp/godwit-{uid}"));
+    let made = make_one(&ours).and_then(|()| own(&ours));
+    match made {
+        Ok(()) => Ok(ours.join("socket")),
+        Err(error) => Err(disk("reach the node here", &ours, &error)
+            .next("name a socket in a directory of yours in GODWIT_SOCKET")),
+    }
+}
+
+/// Returns where state is kept that survives a restart of the machine. A node at a socket of its own has a state of
+/// its own: two cannot share one.
+fn usual_state(environment: Environment<'_>, socket: Option<&Path>) -> Result<PathBuf> {
+    let absolute = |name| {
+        let path = environment(name).map(PathBuf::from);
+        path.filter(|path| path.is_absolute())
+    };
+    let home = absolute("XDG_STATE_HOME");
+    let home = home.or_else(|| Some(absolute("HOME")?.join(".local/state")));
+    let of_home = home
+        .filter(|home| is_here(home))
+        .map(|home| home.join("godwit"));
+    let state = match of_home {
+        Some(state) => state,
+        None => {
+            // Homes of clusters lie elsewhere, and jobs have none.
+            let ours = PathBuf::from(format!("/var/tmp/godwit-{}", user_id()));
+            let made = make_one(&ours).and_then(|()| own(&ours));
+            made.map_err(|error| disk("keep a node here", &ours, &error))?;
+            ours
+        }
+    };
+    Ok(match socket {
+        Some(socket) => {
+            let name = Digest::of(Algorithm::Blake3, socket.as_os_str().as_bytes()).to_string();
+            state.join(format!("at-{}", &name[..16]))
+        }
+        None => state.join("local"),
+    })
+}
+
+/// Tells whether something could be made there on a disk of this machine.
+fn is_here(path: &Path) -> bool {
+    let there = path.ancestors().find(|path| path.exists());
+    there.is_some_and(|there| {
+        let meta = fs::metadata(there);
+        let is_ours = meta.is_ok_and(|meta| meta.uid() == user_id() && meta.is_dir());
+        is_ours && is_network_file_system(there).is_ok_and(|is_remote| !is_remote)
+    })
+}
+
+/// Makes a directory and those above it, for this user alone.
+fn make(dir: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(dir) {
+        Ok(_) => Ok(()),
+        Err(_) => DirBuilder::new().recursive(true).mode(0o700).create(dir),
+    }
+}
+
+/// Makes a directory where the one above it is there.
+fn make_one(dir: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
+}
+
+/// Makes sure that it is a directory of this user's, no link, and that nobody else can write there.
+fn own(dir: &Path) -> io::Result<()> {
+    let meta = fs::symlink_metadata(dir)?;
+    let refuse = |what: &str| Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+    if !meta.is_dir() {
+        return refuse("it is no directory");
+    }
+    if meta.uid() != user_id() {
+        return refuse("it belongs to somebody else");
+    }
+    if meta.permissions().mode() & 0o022 != 0 {
+        return refuse("others may write there");
+    }
+    Ok(())
+}
+
+fn disk(wanted: &str, path: &Path, error: &io::Error) -> Refusal {
+    let why = why(error);
+    let reason = match error.kind() {
+        io::ErrorKind::PermissionDenied => Why::Denied,
+        io::ErrorKind::StorageFull => Why::NoSpace,
+        io::ErrorKind::QuotaExceeded => Why::Quota,
+        io::ErrorKind::ReadOnlyFilesystem => Why::ReadOnly,
+        _ => Why::Disk,
+    };
+    Refusal::new(reason, wanted, format!("{}: {why}", path.display()))
+}
+
+fn absolute(path: &Path) -> Result<PathBuf> {
+    std::path::absolute(path).map_err(|error| disk("reach the node here", path, &error))
+}
+
+fn beside(socket: &Path, end: &str) -> PathBuf {
+    let mut name = socket
+        .file_name()
+        .unwrap_or(OsStr::new("socket"))
+        .to_owned();
+    name.push(end);
+    socket.with_file_name(name)
+}
+
+/// What the kernel takes (unix(7)), with room for the name that a node first listens by.
+const SOCKET_BYTES_MAX: usize = 107 - ".new".len();
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir()
+                .join(format!("godwit-local-place-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&path);
+            make(&path).unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn with<'a>(pairs: &'a [(&'a str, &'a Path)]) -> impl Fn(&str) -> Option<OsString> + use<'a> {
+        |name| {
+            let (_, value) = pairs.iter().find(|(known, _)| *known == name)?;
+            Some(value.as_os_str().to_owned())
+        }
+    }
+
+    #[test]
+    fn what_is_told_goes_before_what_is_usual() {
+        let scratch = Scratch::new("told");
+        let (run, home) = (scratch.0.join("run"), scratch.0.join("home"));
+        make(&run).unwrap();
+        make(&home).unwrap();
+        let usual = [("XDG_RUNTIME_DIR", &*run), ("XDG_STATE_HOME", &*home)];
+        let place = Place::find(&with(&usual)).unwrap();
+        assert_eq!(place.socket, run.join("godwit/socket"));
+        assert_eq!(place.state, home.join("godwit/local"));
+        let mode = fs::metadata(run.join("godwit"))
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o700);
+        let told = scratch.0.join("mine");
+        let environment = [
+            usual[0],
+            usual[1],
+            ("GODWIT_SOCKET", &*told),
+            ("GODWIT_STATE", &*home),
+        ];
+        let place = Place::find(&with(&environment)).unwrap();
+        assert_eq!((&place.socket, &place.state), (&told, &home));
+        let place = Place::find(&with(&environment[..3])).unwrap();
+        assert!(place.state.starts_with(home.join("godwit")));
+        assert_ne!(
+            place.state,
+            home.join("godwit/local"),
+            "two nodes, one state"
+        );
+        assert_eq!(place.alive(), scratch.0.join("mine.lock"));
+    }
+
+    #[test]
+    fn a_directory_of_the_login_that_is_of_no_use_is_passed_over() {
+        let scratch = Scratch::new("login");
+        let absent = scratch.0.join("absent");
+        let (open, link) = (scratch.0.join("open"), scratch.0.join("link"));
+        make(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+        symlink(&scratch.0, &link).unwrap();
+        let relative = Path::new("run");
+        for dir in [&*absent, &*open, &*link, relative] {
+            let environment = [("XDG_RUNTIME_DIR", dir), ("XDG_STATE_HOME", &*scratch.0)];
+            let socket = Place::find(&with(&environment)).unwrap().socket;
+            assert!(!socket.starts_with(dir), "{}", socket.display());
+            let uid = user_id();
+            let places = [
+                format!("/run/user/{uid}/godwit/socket"),
+                format!("/tmp/godwit-{uid}/socket"),
+            ];
+            assert!(places.iter().any(|place| socket == Path::new(place)));
+        }
+    }
+
+    #[test]
+    fn a_directory_that_others_could_have_made_is_refused() {
+        let scratch = Scratch::new("others");
+        let open = scratch.0.join("open");
+        make(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o770)).unwrap();
+        symlink(&scratch.0, scratch.0.join("link")).unwrap();
+        for (name, words) in [("open", "others may write"), ("link", "no directory")] {
+            let error = own(&scratch.0.join(name)).unwrap_err();
+            assert!(error.to_string().contains(words), "{error}");
+        }
+        assert!(own(&scratch.0).is_ok());
+        let place = Place {
+            socket: scratch.0.join("socket"),
+            state: scratch.0.join("link"),
+        };
+        assert_eq!(place.prepare().unwrap_err().why, Why::Denied);
+    }
+
+    #[test]
+    fn a_name_that_no_socket_can_have_is_said_to_be_too_long() {
+        let scratch = Scratch::new("long");
+        let long = scratch.0.join("x".repeat(100));
+        let refusal = Place::find(&with(&[("GODWIT_SOCKET", &*long)])).unwrap_err();
+        assert_eq!(refusal.why, Why::TooLong);
+        assert!(refusal.next.unwrap().contains("GODWIT_SOCKET"));
+    }
+}

@@ -1,0 +1,177 @@
+//! Starting the node when nobody listens.
+//!
+//! Of many programs that want it at once, whoever gets the lock beside the socket starts it; the others wait until that
+//! lock is let go, which the kernel does for those that are killed, and then find it listening. Nobody polls: closing
+//! the lock is an event of inotify(7), and the node says on a pipe that it listens.
+
+use crate::{Place, Refusal, Result, Why};
+use godwit_core::Fault;
+use godwit_sys::{Closes, Wake, start_detached, try_lock, wait_readable, why};
+use std::{
+    env,
+    ffi::OsString,
+    fs::{File, OpenOptions},
+    io::{self, PipeReader, Read, Seek, SeekFrom},
+    os::{fd::AsFd, unix::fs::OpenOptionsExt},
+    path::Path,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+/// A lock of a file, let go when it is dropped, or when this process ends however it may.
+#[derive(Debug)]
+pub struct Lock(#[allow(dead_code)] File);
+
+/// Locks a file, which is made if it is not there; none if somebody else has it until `deadline`.
+pub fn lock_within(path: &Path, deadline: Instant) -> io::Result<Option<Lock>> {
+    let open = || {
+        OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(path)
+    };
+    let file = open()?;
+    if try_lock(&file)? {
+        return Ok(Some(Lock(file)));
+    }
+    // Whoever has it now and closes it later is heard, since the watch stands before the next look.
+    let (Ok(closes), Ok(wake)) = (Closes::new(), Wake::new()) else {
+        // There are too many watches of this user already: the kernel wakes us, if later than `deadline`.
+        file.lock()?;
+        return Ok(Some(Lock(file)));
+    };
+    closes.add(path)?;
+    loop {
+        if try_lock(&file)? {
+            return Ok(Some(Lock(file)));
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(None);
+        }
+        closes.wait(wake.as_fd(), left)?;
+    }
+}
+
+/// Starts the node of that place and waits until it listens. The caller has the lock.
+pub fn start(place: &Place, _starting: &Lock, deadline: Instant) -> Result<()> {
+    place.prepare()?;
+    let path = place.log();
+    let log = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(&path);
+    let log = log.map_err(|error| failed(format!("{}: {}", path.display(), why(&error))))?;
+    let begin = log.metadata().map_or(0, |meta| meta.len());
+    let program = program();
+    let begun = begin_at(place, &program, &log);
+    let mut said = begun.map_err(|error| {
+        let words = format!("{}: {}", Path::new(&program).display(), why(&error));
+        failed(words).next("name the program in GODWIT_BIN, or put it in PATH")
+    })?;
+    let left = deadline.saturating_duration_since(Instant::now());
+    let [has_spoken] =
+        wait_readable([said.as_fd()], left).map_err(|error| failed(why(&error).to_string()))?;
+    if !has_spoken {
+        return Err(Refusal::new(Why::Late, WANTED, "it does not listen yet")
+            .waiting(Fault::Passing)
+            .next(format!("see {}", path.display())));
+    }
+    // One byte is enough; none says that it has ended.
+    match said.read(&mut [0; 1]) {
+        Ok(1..) => Ok(()),
+        _ => {
+            let words = last_line(&path, begin).unwrap_or_else(|| "it ended at once".into());
+            Err(failed(words).next(format!("see {}", path.display())))
+        }
+    }
+}
+
+fn begin_at(place: &Place, program: &OsString, log: &File) -> io::Result<PipeReader> {
+    let (said, saying) = io::pipe()?;
+    let mut command = Command::new(program);
+    command
+        .args(["node", "--local", "--socket"])
+        .arg(&place.socket)
+        .arg("--state")
+        .arg(&place.state)
+        .env_remove("GODWIT_SESSION")
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(saying)
+        .stderr(log.try_clone()?);
+    start_detached(&mut command)?;
+    Ok(said)
+}
+
+/// Returns what is started: `GODWIT_BIN`; else ourselves, if we are it; else what PATH finds.
+fn program() -> OsString {
+    let told = env::var_os("GODWIT_BIN").filter(|told| !told.is_empty());
+    let ours = || {
+        let path = env::current_exe().ok()?;
+        (path.file_name()? == "godwit" && path.exists()).then(|| path.into_os_string())
+    };
+    told.or_else(ours).unwrap_or_else(|| "godwit".into())
+}
+
+/// Returns the last words of a log, of those that came behind `begin`.
+fn last_line(path: &Path, begin: u64) -> Option<String> {
+    let mut file = File::open(path).ok()?;
+    let end = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(begin.max(end.saturating_sub(TAIL_BYTES))))
+        .ok()?;
+    let mut tail = Vec::new();
+    file.take(TAIL_BYTES).read_to_end(&mut tail).ok()?;
+    let tail = String::from_utf8_lossy(&tail);
+    // Words for a person stand in three lines: what was wanted, why not, what next.
+    let mut lines = tail.lines().rev().map(str::trim);
+    let line = lines.find(|line| !line.is_empty() && !line.starts_with("hint: "))?;
+    Some(line.to_owned())
+}
+
+fn failed(because: String) -> Refusal {
+    Refusal::new(Why::NoNode, WANTED, because)
+}
+
+const WANTED: &str = "start the node of this machine";
+const TAIL_BYTES: u64 = 4096;
+
+/// How long is waited until a node listens.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{fs, thread};
+
+    #[test]
+    fn whoever_waits_for_a_lock_gets_it_when_it_is_let_go() {
+        let dir = env::temp_dir().join(format!("godwit-local-lock-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("lock");
+        let soon = || Instant::now() + Duration::from_secs(20);
+        let held = lock_within(&path, soon()).unwrap().unwrap();
+        assert!(lock_within(&path, Instant::now()).unwrap().is_none());
+        thread::scope(|scope| {
+            let waiting: Vec<_> = (0..8)
+                .map(|_| scope.spawn(|| lock_within(&path, soon()).unwrap().is_some()))
+                .collect();
+            drop(held);
+            for waiter in waiting {
+                assert!(waiter.join().unwrap());
+            }
+        });
+        fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn the_last_words_of_a_log_are_why_not() {
+        let path = env::temp_dir().join(format!("godwit-local-log-{}", std::process::id()));
+        fs::write(&path, "before\nwanted\n  the disk is full\nhint: do\n\n").unwrap();
+        assert_eq!(last_line(&path, 7).as_deref(), Some("the disk is full"));
+        assert_eq!(last_line(&path, 60), None);
+        fs::remove_file(&path).unwrap();
+    }
+}

@@ -1,0 +1,86 @@
+//! Who asks, as its environment tells.
+
+use crate::Environment;
+use godwit_wire::{
+    door::call::Link,
+    local::{VERSION, ask::Hello},
+};
+use std::{collections::BTreeMap, fs};
+
+/// Returns what this process says of itself. `program` is what logs call it.
+pub fn who(program: &str, environment: Environment<'_>) -> Hello {
+    let text = |name: &str| {
+        let value = environment(name)?.to_string_lossy().into_owned();
+        let is_short = !value.is_empty() && value.len() <= VALUE_BYTES_MAX;
+        is_short.then_some(value)
+    };
+    let path = |name: &str| {
+        let path = environment(name).filter(|path| !path.is_empty())?;
+        Some(Link(std::path::absolute(path).ok()?))
+    };
+    let job: BTreeMap<String, String> = JOB
+        .iter()
+        .filter_map(|&name| Some((name.to_owned(), text(name)?)))
+        .collect();
+    Hello {
+        version: VERSION,
+        program: program.chars().take(PROGRAM_CHARS_MAX).collect(),
+        session: text("GODWIT_SESSION"),
+        scratch: path("_CONDOR_SCRATCH_DIR"),
+        credential: path("X509_USER_PROXY"),
+        cgroup: cgroup().filter(|_| !job.is_empty()),
+        job,
+    }
+}
+
+/// Returns the group that the kernel keeps this process in (cgroups(7), version 2).
+fn cgroup() -> Option<String> {
+    let told = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let group = told.lines().find_map(|line| line.strip_prefix("0::"))?;
+    (group.len() <= VALUE_BYTES_MAX).then(|| group.to_owned())
+}
+
+/// What batch systems call their jobs.
+const JOB: [&str; 8] = [
+    "SLURM_JOB_ID",
+    "SLURM_ARRAY_JOB_ID",
+    "SLURM_ARRAY_TASK_ID",
+    "SLURM_PROCID",
+    "PBS_JOBID",
+    "LSB_JOBID",
+    "JOB_ID",
+    "_CONDOR_JOB_AD",
+];
+
+const VALUE_BYTES_MAX: usize = 1024;
+const PROGRAM_CHARS_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsString;
+
+    #[test]
+    fn a_job_is_told_by_its_variables() {
+        let environment = |name: &str| {
+            let value = match name {
+                "SLURM_JOB_ID" => "77",
+                "GODWIT_SESSION" => "run-1",
+                "X509_USER_PROXY" => "/tmp/x509up_u7",
+                "PBS_JOBID" => "",
+                _ => return None,
+            };
+            Some(OsString::from(value))
+        };
+        let hello = who("test", &environment);
+        assert_eq!(
+            hello.job.get("SLURM_JOB_ID").map(String::as_str),
+            Some("77")
+        );
+        assert_eq!(hello.job.len(), 1);
+        assert_eq!(hello.session.as_deref(), Some("run-1"));
+        assert_eq!(hello.credential.unwrap().0.to_str(), Some("/tmp/x509up_u7"));
+        let nobody = who("test", &|_| None);
+        assert!(nobody.job.is_empty() && nobody.cgroup.is_none());
+    }
+}

@@ -1,0 +1,63 @@
+//! Programs that outlive whoever started them.
+
+use rustix::process::setsid;
+use std::{io, os::unix::process::CommandExt, process::Command};
+
+/// Starts a program in a session of its own, as nobody's child: it stays when this process and its terminal
+/// go, and leaves no process to wait for. Its standard streams are what the command says.
+pub fn start_detached(command: &mut Command) -> io::Result<()> {
+    // SAFETY: between fork and exec there is one thread. The first fork, by the library, has put the locks
+    // of its own in order, so a second one does not find them taken; nothing is allocated.
+    #[allow(unsafe_code)]
+    let mut between = unsafe { command.pre_exec(apart) }.spawn()?;
+    // It ended as soon as there was a child of its own, which has begun the program or said why not.
+    // Where the program around us wants no children (SIGCHLD ignored), the kernel has seen to it.
+    let _ = between.wait();
+    Ok(())
+}
+
+/// Leaves the session, and goes on as a child of the one that was forked.
+fn apart() -> io::Result<()> {
+    setsid()?;
+    // SAFETY: as above.
+    #[allow(unsafe_code)]
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(()),
+        // SAFETY: it ends this process and nothing else; what is open in the child stays open.
+        _ => unsafe { libc::_exit(0) },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{io::Read, process::Stdio};
+
+    #[test]
+    fn a_detached_program_is_nobodys_child_and_in_its_own_session() {
+        let (mut said, saying) = io::pipe().unwrap();
+        let mut command = Command::new("cat");
+        command
+            .arg("/proc/self/stat")
+            .stdin(Stdio::null())
+            .stdout(saying);
+        start_detached(&mut command).unwrap();
+        drop(command); // and with it our end of the pipe
+        let mut stat = String::new();
+        said.read_to_string(&mut stat).unwrap();
+        // pid (name) state ppid pgrp session
+        let fields: Vec<&str> = stat.split(' ').collect();
+        let ours = std::process::id().to_string();
+        assert_ne!(fields[3], ours, "{stat}");
+        let session = rustix::process::getsid(None).unwrap();
+        assert_ne!(fields[5], session.as_raw_nonzero().to_string(), "{stat}");
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_an_error() {
+        let mut command = Command::new("/no such program");
+        let error = start_detached(&mut command).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+}

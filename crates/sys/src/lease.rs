@@ -1,0 +1,230 @@
+//! Leases: the kernel's word on whether anybody else has a file open.
+//!
+//! Whoever opens a leased file waits (`/proc/sys/fs/lease-break-time`, 45 s) until the lease is given
+//! back. The kernel announces that by a signal whose default is the end of the process; ours is asked to be
+//! SIGURG, which does nothing unless somebody asked for it, and then to be sent to nobody at all. So a
+//! break is seen only by asking ([`Lease::is_broken`]).
+
+use rustix::fs::{OFlags, fcntl_getfl};
+use std::{
+    fs::File,
+    io,
+    os::fd::{AsRawFd, OwnedFd},
+};
+
+/// What the lease is to say.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Unless {
+    /// Nobody can write it: neither a writable descriptor nor a shared writable mapping exists.
+    /// The file must be opened for reading only, as ours would count too.
+    Written,
+    /// Nobody else has it open at all.
+    Open,
+}
+
+/// What the kernel says.
+#[derive(Debug)]
+pub enum Leased {
+    /// It is so, until the lease breaks.
+    Granted(Lease),
+    /// Somebody has it.
+    Refused,
+    /// This file system, or this machine, has no leases.
+    Unsupported,
+}
+
+/// A lease; it is given back when this is dropped.
+#[derive(Debug)]
+pub struct Lease {
+    file: OwnedFd,
+    kind: i32,
+}
+
+/// Asks for a lease of a file that belongs to this account (else, without CAP_LEASE, permission is
+/// denied).
+pub fn lease(file: &File, unless: Unless) -> io::Result<Leased> {
+    let kind = match unless {
+        Unless::Written => libc::F_RDLCK,
+        Unless::Open => libc::F_WRLCK,
+    };
+    let mode = fcntl_getfl(file)? & OFlags::RWMODE;
+    if unless == Unless::Written && mode != OFlags::RDONLY {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is open for writing here",
+        ));
+    }
+    // The lease belongs to what was opened, which our own descriptor keeps open.
+    let file = OwnedFd::from(file.try_clone()?);
+    ask(&file, F_SETSIG, libc::SIGURG)?;
+    match ask(&file, libc::F_SETLEASE, kind) {
+        Ok(_) => {
+            let lease = Lease { file, kind };
+            // From here on a break makes no signal at all.
+            ask(&lease.file, libc::F_SETOWN, 0)?;
+            Ok(Leased::Granted(lease))
+        }
+        Err(error) => match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::EBUSY) => Ok(Leased::Refused),
+            Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENOLCK) => Ok(Leased::Unsupported),
+            _ => Err(error),
+        },
+    }
+}
+
+impl Lease {
+    /// Tells whether somebody wants it back, or it was taken away.
+    pub fn is_broken(&self) -> bool {
+        ask(&self.file, libc::F_GETLEASE, 0).is_ok_and(|kind| kind != self.kind)
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let _ = ask(&self.file, libc::F_SETLEASE, libc::F_UNLCK);
+    }
+}
+
+fn ask(file: &OwnedFd, what: i32, value: i32) -> io::Result<i32> {
+    // SAFETY: these questions take a number and touch no memory; the descriptor is open.
+    #[allow(unsafe_code)]
+    let told = unsafe { libc::fcntl(file.as_raw_fd(), what, value) };
+    match told {
+        -1 => Err(io::Error::last_os_error()),
+        told => Ok(told),
+    }
+}
+
+/// fcntl(2); the library does not name it.
+const F_SETSIG: i32 = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+    use std::{fs::OpenOptions, os::unix::fs::OpenOptionsExt};
+
+    fn granted(leased: Leased) -> Lease {
+        match leased {
+            Leased::Granted(lease) => lease,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn it_is_refused_while_somebody_can_write_and_broken_by_who_will() {
+        let scratch = Scratch::new("lease");
+        let path = scratch.join("file");
+        let writer = File::create(&path).unwrap();
+        let reader = File::open(&path).unwrap();
+        if matches!(
+            lease(&reader, Unless::Written).unwrap(),
+            Leased::Unsupported
+        ) {
+            eprintln!("skipped: no leases on this file system");
+            return;
+        }
+        assert!(matches!(
+            lease(&reader, Unless::Written).unwrap(),
+            Leased::Refused
+        ));
+        let misused = lease(&writer, Unless::Written).unwrap_err();
+        assert_eq!(misused.kind(), io::ErrorKind::InvalidInput);
+        drop(writer);
+        let held = granted(lease(&reader, Unless::Written).unwrap());
+        assert!(!held.is_broken());
+        drop(File::open(&path).unwrap()); // readers do not mind
+        assert!(!held.is_broken());
+        // A new writer is kept waiting; this process lives on, though it asked for no signal.
+        let mut eager = OpenOptions::new();
+        eager
+            .write(true)
+            .custom_flags(OFlags::NONBLOCK.bits() as i32);
+        assert_eq!(
+            eager.open(&path).unwrap_err().kind(),
+            io::ErrorKind::WouldBlock
+        );
+        assert!(held.is_broken());
+        drop(held);
+        drop(eager.open(&path).unwrap());
+        assert!(!granted(lease(&reader, Unless::Written).unwrap()).is_broken());
+    }
+
+    #[test]
+    fn nobody_else_has_it_open() {
+        let scratch = Scratch::new("lease-alone");
+        let path = scratch.join("file");
+        let ours = File::create(&path).unwrap();
+        let other = File::open(&path).unwrap();
+        match lease(&ours, Unless::Open).unwrap() {
+            Leased::Unsupported => return eprintln!("skipped: no leases on this file system"),
+            Leased::Refused => drop(other),
+            Leased::Granted(_) => panic!("there is a reader"),
+        }
+        let held = granted(lease(&ours, Unless::Open).unwrap());
+        std::fs::remove_file(&path).unwrap(); // taking its name away opens nothing
+        assert!(!held.is_broken());
+    }
+
+    #[test]
+    fn a_mapping_that_can_write_counts_after_its_descriptor_is_closed() {
+        let scratch = Scratch::new("lease-mapped");
+        let path = scratch.join("file");
+        std::fs::write(&path, [0; 4096]).unwrap();
+        let writer = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .unwrap();
+        // SAFETY: a mapping of our own at a place that the kernel chooses; nobody uses it.
+        #[allow(unsafe_code)]
+        let at = unsafe {
+            let both = libc::PROT_READ | libc::PROT_WRITE;
+            libc::mmap(
+                std::ptr::null_mut(),
+                4096,
+                both,
+                libc::MAP_SHARED,
+                writer.as_raw_fd(),
+                0,
+            )
+        };
+        assert_ne!(at, libc::MAP_FAILED);
+        drop(writer);
+        let reader = File::open(&path).unwrap();
+        let while_mapped = lease(&reader, Unless::Written).unwrap();
+        // SAFETY: it was mapped above, and no reference into it exists.
+        #[allow(unsafe_code)]
+        let unmapped = unsafe { libc::munmap(at, 4096) };
+        assert_eq!(unmapped, 0);
+        if matches!(while_mapped, Leased::Unsupported) {
+            return eprintln!("skipped: no leases on this file system");
+        }
+        assert!(matches!(while_mapped, Leased::Refused), "{while_mapped:?}");
+        granted(lease(&reader, Unless::Written).unwrap());
+    }
+
+    #[test]
+    fn an_ordinary_user_gets_leases_of_its_own_files_and_no_others() {
+        let scratch = Scratch::new("lease-user");
+        let ours = scratch.join("ours");
+        std::fs::write(&ours, b"x").unwrap();
+        scratch.as_nobody(|| {
+            let path = scratch.join("theirs");
+            std::fs::write(&path, b"x").unwrap();
+            let reader = File::open(&path).unwrap();
+            if matches!(
+                lease(&reader, Unless::Written).unwrap(),
+                Leased::Unsupported
+            ) {
+                return;
+            }
+            granted(lease(&reader, Unless::Written).unwrap());
+            granted(lease(&reader, Unless::Open).unwrap());
+            if crate::user_id() != 0 {
+                let denied = lease(&File::open(&ours).unwrap(), Unless::Written).unwrap_err();
+                assert_eq!(denied.kind(), io::ErrorKind::PermissionDenied);
+            }
+        });
+    }
+}

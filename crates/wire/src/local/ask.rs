@@ -1,0 +1,425 @@
+//! What is asked of the node of this machine.
+
+use super::{Handle, Number};
+use crate::door::call::{Link, Version};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What is asked. A URL may also be a name below `/godwit/`.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Ask {
+    /// The first of a connection: who asks.
+    Hello(Box<Hello>),
+    /// A file, as a descriptor.
+    Open(Open),
+    /// That these bytes of an open file be there.
+    Ensure(Ensure),
+    /// Given back; what was written is a generation.
+    Close(Close),
+    /// A file that is written here and delivered to its target.
+    Put(Put),
+    /// Leave to write a range of an open file by its descriptor.
+    Grant(Grant),
+    /// That was written. Not answered.
+    Written(Written),
+    /// Writes, packed into the body ([`records`](super::records)). Not answered: what goes wrong is told at the
+    /// end of them.
+    Write(Write),
+    /// No more comes: the generation ends.
+    End(Close),
+    /// What was written so far survives a crash of this machine.
+    Commit(Whose),
+    /// It is where it was to go.
+    Push(Whose),
+    /// Bytes of a file: in the body of the answer, or where they are many as a file in memory.
+    Get(Get),
+    /// A whole file, as one in memory that is on no disk.
+    Memory(Where),
+    /// What is known of a file.
+    Stat(Where),
+    /// What is owed, a row each.
+    Queue(Whose),
+    /// Try now what waits.
+    Retry(Where),
+    /// Deliver what is owed to somewhere else.
+    Redirect(Redirect),
+    /// Deliver what is held, over what is there now.
+    Release(Where),
+    /// Forget what is owed.
+    Drop(Where),
+    /// Files that are kept, and why.
+    Cache(Cache),
+    /// Fetch it, and keep it under a tag.
+    Stage(Stage),
+    /// Deliver what is owed of it, and take the tag off.
+    Unstage(Stage),
+    /// Something done to a name, in turn with what is written.
+    Deed(Deed),
+    /// Lines for the end of a file: in the body.
+    Append(Append),
+    /// What was asked under that number is not wanted any more.
+    Cancel {
+        /// The number of the ask.
+        of: Number,
+    },
+    /// How the node is.
+    Status,
+    /// That it ends.
+    Stop,
+}
+
+impl Ask {
+    /// Tells whether it gets no answer: whoever asks goes on at once.
+    pub fn is_silent(&self) -> bool {
+        matches!(self, Self::Written(_) | Self::Write(_))
+    }
+}
+
+/// Who asks.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(default)]
+pub struct Hello {
+    /// How it speaks.
+    pub version: u32,
+    /// The program, as logs name it.
+    pub program: String,
+    /// What belongs together, of several programs: `commit` and `push` can be of that alone.
+    pub session: Option<String>,
+    /// The job that it is part of, as variables of batch systems tell: files it opens get that for a tag.
+    pub job: BTreeMap<String, String>,
+    /// Where the batch system keeps it, in the kernel's words: this disk may end with the job.
+    pub cgroup: Option<String>,
+    /// A directory that ends with the job.
+    pub scratch: Option<Link>,
+    /// A file that proves who it is to servers; else whatever is found as always.
+    pub credential: Option<Link>,
+}
+
+/// Which file.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[allow(missing_docs)]
+pub struct Where {
+    pub url: String,
+    /// Which of several depots, or that of a peer: `peer:NAME`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on: Option<String>,
+}
+
+impl Where {
+    /// Names a file on this machine's own depot.
+    pub fn is(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            on: None,
+        }
+    }
+}
+
+/// How a file is opened: as by open(2).
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct Open {
+    pub url: String,
+    pub read: bool,
+    pub write: bool,
+    pub create: bool,
+    /// Only if it is not there.
+    pub excl: bool,
+    pub truncate: bool,
+    /// Permission bits of one that is made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<u32>,
+    /// Keeps it under this tag as well, beyond the end of the connection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tag: Option<String>,
+    /// How old may be what is known of its origin.
+    #[serde(skip_serializing_if = "Fresh::is_usual")]
+    pub fresh: Fresh,
+    /// Some of its bytes may not be there yet: whoever asks says before each reading what it needs.
+    pub lazy: bool,
+}
+
+/// When the origin is asked whether a file is still as it is here.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fresh {
+    /// As its kind of version says.
+    #[default]
+    Usual,
+    /// It must be asked, and answer.
+    Asked,
+    /// It need not be asked while there is anything here.
+    Kept,
+}
+
+impl Fresh {
+    fn is_usual(&self) -> bool {
+        *self == Self::Usual
+    }
+}
+
+/// Asks that bytes be there.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[allow(missing_docs)]
+pub struct Ensure {
+    pub handle: Handle,
+    pub start: u64,
+    pub end: u64,
+}
+
+/// Gives a file back.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[allow(missing_docs)]
+pub struct Close {
+    pub handle: Handle,
+    #[serde(default)]
+    pub wait: Wait,
+    /// It is no generation: what was written is not delivered.
+    #[serde(default)]
+    pub give_up: bool,
+    /// How long is waited at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+}
+
+/// What whoever writes waits for.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Wait {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// It survives a crash of this machine.
+    Commit,
+    /// It is at its target.
+    Push,
+}
+
+/// A file that is written here.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(default)]
+pub struct Put {
+    /// Its target.
+    pub url: String,
+    /// Into the file that is there, as one generation: ranges are written, the rest stays. Else it is replaced.
+    pub in_place: bool,
+    /// How long the file becomes, if that is known: room is made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// Permission bits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<u32>,
+    /// Only if the target still has this; nothing: whatever it has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base: Option<Version>,
+    /// Only if there is nothing.
+    pub new: bool,
+    /// Writes come as [`Ask::Write`]: no descriptor is wanted.
+    pub packed: bool,
+}
+
+/// Asks for leave to write.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[allow(missing_docs)]
+pub struct Grant {
+    pub handle: Handle,
+    pub start: u64,
+    pub end: u64,
+}
+
+/// Says that what leave was given for was written.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[allow(missing_docs)]
+pub struct Written {
+    pub handle: Handle,
+    pub grant: u64,
+    /// How long the file is now.
+    pub size: u64,
+}
+
+/// Writes in the body.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[allow(missing_docs)]
+pub struct Write {
+    pub handle: Handle,
+}
+
+/// Of what is owed, which.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(default)]
+pub struct Whose {
+    /// Of one file; else of all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// Of one session; else of this user.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// Only what this connection wrote.
+    pub mine: bool,
+    /// How long is waited at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// Of a peer's depot: `peer:NAME`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on: Option<String>,
+}
+
+/// Asks for bytes.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct Get {
+    pub url: String,
+    pub start: u64,
+    /// All, if nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end: Option<u64>,
+    #[serde(skip_serializing_if = "Fresh::is_usual")]
+    pub fresh: Fresh,
+}
+
+/// Another target for what is owed.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[allow(missing_docs)]
+pub struct Redirect {
+    pub url: String,
+    pub to: String,
+}
+
+/// What is done with the files that are kept.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Cache {
+    /// Those whose URL begins so, a row each.
+    Ls {
+        /// The beginning.
+        #[serde(default)]
+        prefix: String,
+        /// Of a peer's depot.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        on: Option<String>,
+    },
+    /// One of them.
+    Stat(Where),
+    /// Begins one that a program fills: nobody else does until it is done.
+    Add(Add),
+    /// It is filled.
+    AddDone(AddDone),
+    /// Takes a tag off; without one all of them, and forgets the file.
+    Rm {
+        /// The file.
+        url: String,
+        /// The tag.
+        #[serde(default)]
+        tag: Option<String>,
+    },
+    /// Takes a tag off all files, or one.
+    Clean {
+        /// The tag.
+        tag: String,
+        /// The file.
+        #[serde(default)]
+        url: Option<String>,
+    },
+    /// Why a file is kept, or is not.
+    Why(Where),
+    /// How full the depot is.
+    Df {
+        /// Of a peer's depot.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        on: Option<String>,
+    },
+    /// Reads what is kept, and compares it with what it should hash to.
+    Verify {
+        /// Of one file; else all.
+        #[serde(default)]
+        url: Option<String>,
+    },
+}
+
+/// Begins a file that a program fills.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct Add {
+    pub url: String,
+    pub tag: Option<String>,
+    /// When the tag falls by itself, in seconds from now.
+    pub expires_in_s: Option<u64>,
+}
+
+/// Ends it.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[allow(missing_docs)]
+pub struct AddDone {
+    pub handle: Handle,
+    /// A time that means what its user says.
+    #[serde(default)]
+    pub timestamp: Option<i64>,
+    /// It did not become anything.
+    #[serde(default)]
+    pub give_up: bool,
+}
+
+/// What is fetched before it is wanted, or delivered before anybody asks.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct Stage {
+    pub url: String,
+    pub tag: Option<String>,
+    pub expires_in_s: Option<u64>,
+    pub timeout_ms: Option<u64>,
+    pub on: Option<String>,
+}
+
+/// What is done to a name.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum Deed {
+    Rename {
+        url: String,
+        to: String,
+    },
+    Unlink {
+        url: String,
+    },
+    Mkdir {
+        url: String,
+    },
+    Truncate {
+        url: String,
+        size: u64,
+    },
+    /// Attributes: those that are there.
+    Set {
+        url: String,
+        #[serde(default)]
+        mode: Option<u32>,
+        /// Nanoseconds since the epoch.
+        #[serde(default)]
+        mtime_ns: Option<u64>,
+    },
+}
+
+/// For the end of a file.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Append {
+    /// The file.
+    pub url: String,
+    /// The body is one piece that is cut nowhere; else it may be divided, also within lines.
+    #[serde(default)]
+    pub record: bool,
+    /// Nothing more comes.
+    #[serde(default)]
+    pub end: bool,
+    /// What is waited for.
+    #[serde(default)]
+    pub wait: Wait,
+}

@@ -1,0 +1,182 @@
+//! How a head and a body are put into bytes, and found again.
+//!
+//! `u32 LE length of the head | u32 LE length of the body | head | body`.
+
+use super::{Error, Result};
+
+/// How long the two lengths are.
+pub const LENGTHS_BYTES: usize = 8;
+/// The longest head: a URL has at most [`URL_BYTES_MAX`](super::URL_BYTES_MAX), escaped six times as much.
+pub const HEAD_BYTES_MAX: usize = 64 << 10;
+/// The longest body. What is longer comes as a file in memory.
+pub const BODY_BYTES_MAX: usize = 4 << 20;
+
+/// A whole frame.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[allow(missing_docs)]
+pub struct Frame {
+    pub head: Vec<u8>,
+    pub body: Vec<u8>,
+}
+
+/// Returns what stands before a head and a body of these lengths.
+pub fn lengths(head: usize, body: usize) -> Result<[u8; LENGTHS_BYTES]> {
+    if head > HEAD_BYTES_MAX {
+        return Err(Error::LongHead(head));
+    }
+    if body > BODY_BYTES_MAX {
+        return Err(Error::LongBody(body));
+    }
+    let mut bytes = [0; LENGTHS_BYTES];
+    bytes[..4].copy_from_slice(&(head as u32).to_le_bytes());
+    bytes[4..].copy_from_slice(&(body as u32).to_le_bytes());
+    Ok(bytes)
+}
+
+/// Writes a frame.
+pub fn frame(head: &[u8], body: &[u8]) -> Result<Vec<u8>> {
+    let lengths = lengths(head.len(), body.len())?;
+    Ok([&lengths, head, body].concat())
+}
+
+/// Finds frames, however they come divided. Lengths are looked at before a byte of them is kept, and no more
+/// is kept than came.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    lengths: [u8; LENGTHS_BYTES],
+    /// How much came of the frame that is under way, its lengths included.
+    came: usize,
+    under_way: Frame,
+}
+
+impl Decoder {
+    /// Returns a decoder between two frames.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Tells whether a frame has begun and not ended.
+    pub fn is_within(&self) -> bool {
+        self.came > 0
+    }
+
+    /// Returns how many bytes of `input` it took, and a frame if one is whole: if none, all were taken.
+    /// After an error nothing more can be found.
+    pub fn next(&mut self, input: &[u8]) -> Result<(usize, Option<Frame>)> {
+        let mut taken = 0;
+        if self.came < LENGTHS_BYTES {
+            taken = (LENGTHS_BYTES - self.came).min(input.len());
+            self.lengths[self.came..self.came + taken].copy_from_slice(&input[..taken]);
+            self.came += taken;
+        }
+        if self.came < LENGTHS_BYTES {
+            return Ok((taken, None));
+        }
+        let (head, body) = self.wanted()?;
+        taken += take(&mut self.under_way.head, head, &input[taken..]);
+        taken += take(&mut self.under_way.body, body, &input[taken..]);
+        let (has_head, has_body) = (self.under_way.head.len(), self.under_way.body.len());
+        self.came = LENGTHS_BYTES + has_head + has_body;
+        if (has_head, has_body) != (head, body) {
+            return Ok((taken, None));
+        }
+        self.came = 0;
+        Ok((taken, Some(std::mem::take(&mut self.under_way))))
+    }
+
+    fn wanted(&self) -> Result<(usize, usize)> {
+        let [a, b, c, d, e, f, g, h] = self.lengths;
+        let head = u32::from_le_bytes([a, b, c, d]) as usize;
+        let body = u32::from_le_bytes([e, f, g, h]) as usize;
+        lengths(head, body)?;
+        Ok((head, body))
+    }
+}
+
+/// Moves what is missing to `len` bytes, as far as it is there.
+fn take(into: &mut Vec<u8>, len: usize, input: &[u8]) -> usize {
+    let more = (len - into.len()).min(input.len());
+    // A body that comes in many pieces need not be moved as it grows, once it is known to come.
+    if into.capacity() == 0 && more > 0 {
+        into.reserve_exact(len.min(more.max(AT_ONCE_BYTES)));
+    }
+    into.extend_from_slice(&input[..more]);
+    more
+}
+
+/// What is set aside for bytes that have not come.
+const AT_ONCE_BYTES: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn found(bytes: &[u8], piece: usize) -> (Vec<Frame>, Option<Error>) {
+        let (mut decoder, mut frames) = (Decoder::new(), Vec::new());
+        for mut input in bytes.chunks(piece) {
+            loop {
+                let before = input.len();
+                match decoder.next(input) {
+                    Ok((taken, Some(frame))) => {
+                        frames.push(frame);
+                        input = &input[taken..];
+                    }
+                    Ok((taken, None)) => {
+                        assert_eq!(taken, before);
+                        break;
+                    }
+                    Err(error) => return (frames, Some(error)),
+                }
+            }
+        }
+        (frames, None)
+    }
+
+    #[test]
+    fn lengths_beyond_the_bounds_are_refused_before_a_byte_is_kept() {
+        for (head, body) in [(u32::MAX, 0), (0, u32::MAX), (65537, 0), (0, (4 << 20) + 1)] {
+            let mut decoder = Decoder::new();
+            let bytes = [head.to_le_bytes(), body.to_le_bytes()].concat();
+            assert!(decoder.next(&bytes).is_err(), "{head} {body}");
+            assert_eq!(decoder.under_way.head.capacity(), 0);
+            assert_eq!(decoder.under_way.body.capacity(), 0);
+        }
+        assert!(frame(&vec![0; HEAD_BYTES_MAX + 1], b"").is_err());
+        assert!(frame(b"", &vec![0; BODY_BYTES_MAX + 1]).is_err());
+    }
+
+    #[test]
+    fn no_more_is_set_aside_than_came_and_a_little() {
+        let mut decoder = Decoder::new();
+        let whole = lengths(0, BODY_BYTES_MAX).unwrap();
+        decoder.next(&whole).unwrap();
+        decoder.next(b"x").unwrap();
+        assert!(decoder.under_way.body.capacity() <= AT_ONCE_BYTES);
+        assert!(decoder.is_within());
+    }
+
+    proptest! {
+        #[test]
+        fn frames_are_found_however_they_come_divided(
+            frames in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..40), prop::collection::vec(any::<u8>(), 0..40)), 0..6),
+            piece in 1usize..50,
+            cut in 0usize..8,
+        ) {
+            let mut bytes = Vec::new();
+            for (head, body) in &frames {
+                bytes.extend(frame(head, body).unwrap());
+            }
+            let expected: Vec<Frame> = frames.into_iter().map(|(head, body)| Frame { head, body }).collect();
+            prop_assert_eq!(found(&bytes, piece), (expected.clone(), None));
+            bytes.truncate(bytes.len().saturating_sub(cut));
+            let (less, _) = found(&bytes, piece);
+            prop_assert_eq!(&less[..], &expected[..less.len()]);
+        }
+
+        #[test]
+        fn noise_is_read_the_same_however_it_comes(bytes in prop::collection::vec(any::<u8>(), 0..100), piece in 1usize..9) {
+            prop_assert_eq!(found(&bytes, piece), found(&bytes, 100));
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What programs of this machine and its node say to each other, over a UNIX socket.
+//!
+//! Frames of a head (one object of JSON) and a body of bytes, divided anyhow ([`frame`]). Each [`Ask`] has a
+//! number and each [`Tell`] names it, so that many are under way at once and are answered in any order. Open
+//! files come beside the bytes; the head says how many are its own.
+
+pub mod ask;
+pub mod frame;
+pub mod records;
+pub mod tell;
+pub mod why;
+
+pub use ask::Ask;
+pub use frame::{Decoder, Frame};
+pub use tell::{Refusal, Tell};
+pub use why::Why;
+
+use serde::{Deserialize, Serialize};
+
+/// The version of what is said. Within it more may come to be known: what is not known in an object is passed
+/// over, and an ask that is not known is refused by its number.
+pub const VERSION: u32 = 1;
+
+/// What an ask is called among those of its connection.
+pub type Number = u64;
+
+/// An open file, among those of its connection.
+pub type Handle = u64;
+
+/// The longest URL that is taken.
+pub const URL_BYTES_MAX: usize = 8192;
+
+/// What is in a head, on the way to the node.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Asked {
+    /// What the answer is to name.
+    pub n: Number,
+    /// How many descriptors come with it.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub fds: u8,
+    /// What is asked.
+    pub ask: Ask,
+}
+
+/// What is in a head, on the way back.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Told {
+    /// Which ask it answers.
+    pub n: Number,
+    /// How many descriptors come with it.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub fds: u8,
+    /// What is told.
+    pub tell: Tell,
+}
+
+fn is_none(count: &u8) -> bool {
+    *count == 0
+}
+
+impl Asked {
+    /// Reads a head. What is no head of ours has no number, and ends the conversation.
+    pub fn read(head: &[u8]) -> Result<Self> {
+        read(head)
+    }
+
+    /// Returns the frame that says it.
+    pub fn write(&self, body: &[u8]) -> Result<Vec<u8>> {
+        write(self, body)
+    }
+}
+
+impl Told {
+    /// Reads a head.
+    pub fn read(head: &[u8]) -> Result<Self> {
+        read(head)
+    }
+
+    /// Returns the frame that says it.
+    pub fn write(&self, body: &[u8]) -> Result<Vec<u8>> {
+        write(self, body)
+    }
+}
+
+fn read<'a, T: Deserialize<'a>>(head: &'a [u8]) -> Result<T> {
+    #[derive(Deserialize)]
+    struct Numbered {
+        n: Number,
+        #[serde(default)]
+        fds: u8,
+    }
+    serde_json::from_slice(head).map_err(|error| {
+        let said = error.to_string();
+        match serde_json::from_slice::<Numbered>(head) {
+            Ok(Numbered { n, fds }) => Error::Unknown { n, fds, said },
+            Err(_) => Error::BadHead(said),
+        }
+    })
+}
+
+fn write<T: Serialize>(head: &T, body: &[u8]) -> Result<Vec<u8>> {
+    let head = serde_json::to_vec(head).expect("all of it can be written as JSON");
+    frame::frame(&head, body)
+}
+
+/// Why what came is of no use.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum Error {
+    #[error("a head of {0} bytes is longer than {max}", max = frame::HEAD_BYTES_MAX)]
+    LongHead(usize),
+    #[error("a body of {0} bytes is longer than {max}", max = frame::BODY_BYTES_MAX)]
+    LongBody(usize),
+    #[error("a head is no JSON of the kind that is wanted: {0}")]
+    BadHead(String),
+    /// It has a number, so that it can be answered.
+    #[error("not understood: {said}")]
+    Unknown { n: Number, fds: u8, said: String },
+    #[error("what was written is cut, or reaches beyond what a file can have")]
+    BadRecords,
+}
+
+/// The result of reading or writing a frame.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
