@@ -3,10 +3,12 @@
 use crate::{
     Error, Result,
     disk::{Disk, Id, Watcher},
+    editing::{self, Watches},
     held::{self, Held, State},
     keeping, moving,
     records::{Change, Records, Row},
     room::Room,
+    tags::Tag,
 };
 use godwit_core::{
     Url,
@@ -83,6 +85,7 @@ pub(crate) struct Inner {
     pub is_ending: AtomicBool,
     /// The number of the last one that began.
     pub numbers: AtomicU64,
+    pub watches: Watches,
 }
 
 /// What is held.
@@ -137,14 +140,17 @@ impl Depot {
             due: Condvar::new(),
             is_ending: AtomicBool::new(false),
             numbers: AtomicU64::new(begun.start << 32),
+            watches: Watches::new(),
             rules,
         });
         inner.recover(begun.rows, begun.start, &boot)?;
+        inner.retag(begun.tags);
         let mut threads = Vec::new();
         for number in 0..inner.rules.movers {
             threads.push(moving::start(&inner, number)?);
         }
         threads.push(keeping::start(&inner)?);
+        threads.push(editing::start(&inner)?);
         Ok(Self { inner, threads })
     }
 
@@ -164,6 +170,7 @@ impl Drop for Depot {
     fn drop(&mut self) {
         self.inner.is_ending.store(true, SeqCst);
         self.inner.nudge();
+        self.inner.watches.end();
         for held in self.inner.every() {
             // Under its lock, or a waiter could miss it.
             drop(held.lock());
@@ -233,8 +240,18 @@ impl Inner {
             .try_for_each(|id| self.disk.remove(id))
     }
 
+    /// Gives files the tags that are on record.
+    fn retag(&self, tags: Vec<(Id, Tag)>) {
+        let all = self.all();
+        for (id, tag) in tags {
+            if let Some(held) = all.by_id.get(&id) {
+                held.lock().tags.push(tag);
+            }
+        }
+    }
+
     /// Brings the file to what its record says.
-    fn settle(&self, held: &Held, row: &Row) -> Result<()> {
+    fn settle(&self, held: &Arc<Held>, row: &Row) -> Result<()> {
         let taken = self.disk.taken(held.id);
         self.room.count(taken);
         let mut state = held.lock();
@@ -249,8 +266,16 @@ impl Inner {
             }
             return Ok(());
         }
+        let is_doubtful = state.machine.is_doubtful();
         drop(state);
-        self.rescan(held).map(drop)
+        match is_doubtful {
+            true => self.rescan(held, || true).map(drop),
+            // Its writers may be there still; they are looked for.
+            false => {
+                self.watch(held);
+                Ok(())
+            }
+        }
     }
 
     /// Unlinks what is gone: first the record no longer has it, then the file goes. Its `state` says so

@@ -5,12 +5,10 @@ use crate::{
     depot::Inner,
     disk::Id,
     records::{Change, Row},
+    tags::Tag,
     writing::WORTH_SENDING,
 };
-use godwit_core::{
-    Chain, Leaves, Url, Version,
-    holding::{Holding, Notices},
-};
+use godwit_core::{Chain, Leaves, Url, Version, holding::Holding};
 use godwit_store::Sink;
 use godwit_sys::crash;
 use std::{
@@ -59,6 +57,10 @@ pub(crate) struct State {
     /// Whoever has it open or waits for it.
     pub users: u32,
     pub transfers: u64,
+    /// What keeps it beyond its users.
+    pub tags: Vec<Tag>,
+    /// It is being compared with what it was, under a lease.
+    pub is_scanning: bool,
     /// When the origin was asked last, and still had the base.
     pub looked: Option<Instant>,
     /// How the base looks to who asks for size and time.
@@ -214,18 +216,6 @@ impl Held {
         Ok(())
     }
 
-    /// Writes that somebody may write whose writes will not all be on record.
-    pub(crate) fn note_open(&self, depot: &Inner, notices: Notices) -> Result<()> {
-        let state = self.lock();
-        let mut row = self.row(&state);
-        drop(state);
-        row.record = row.record.opened(notices);
-        depot.records.write(Change::Put(Box::new(row)))?;
-        self.lock().is_recorded = true;
-        crash::point("open-recorded");
-        Ok(())
-    }
-
     fn row(&self, state: &State) -> Row {
         let credential = self.who.credential.as_deref();
         Row {
@@ -260,6 +250,8 @@ impl State {
             is_current: false,
             users: 0,
             transfers: 0,
+            tags: Vec::new(),
+            is_scanning: false,
             looked: None,
             seen: None,
             wants: false,
@@ -304,7 +296,8 @@ impl State {
 
     /// Tells whether all of it may be forgotten, and the record says that nothing is owed.
     pub(crate) fn may_go(&self) -> bool {
-        self.users == 0 && !self.is_moving && !self.is_recording && self.machine.may_be_forgotten()
+        let is_kept = self.users > 0 || !self.tags.is_empty();
+        !is_kept && !self.is_moving && !self.is_recording && self.machine.may_be_forgotten()
     }
 }
 

@@ -26,6 +26,9 @@ pub(crate) fn start(depot: &Arc<Inner>) -> Result<JoinHandle<()>> {
 impl Inner {
     /// Writes what was put off.
     fn keep_house(&self) {
+        if let Err(error) = self.expire() {
+            tracing::warn!(%error, "tags whose time is over cannot be taken off");
+        }
         let mut used = Vec::new();
         for held in self.every() {
             let state = held.lock();

@@ -7,20 +7,26 @@
 
 mod depot;
 mod disk;
+mod editing;
 mod error;
 mod fetching;
 mod held;
 mod keeping;
+mod listing;
 mod moving;
 mod queue;
 mod reading;
 mod records;
 mod room;
 mod said;
+mod tags;
 mod writing;
 
 pub use depot::{Connect, Depot, Rules, Who};
+pub use editing::{Edit, Editing, Ended};
 pub use error::{Error, Result};
+pub use listing::{Holds, Usage, Verified};
 pub use queue::{Owed, Scope, Stage};
 pub use reading::{Fresh, Reading};
+pub use tags::Tag;
 pub use writing::{Put, Writing};

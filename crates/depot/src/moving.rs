@@ -9,7 +9,7 @@ use crate::{
     Error, Result,
     depot::{All, Inner},
     fetching::streams,
-    held::{Held, Parked, State},
+    held::{Held, Parked},
     reading::{OURS, since_epoch},
 };
 use godwit_core::{
@@ -101,29 +101,31 @@ impl Inner {
                 outcome => break outcome,
             }
         };
-        let mut state = held.lock();
-        state.is_moving = false;
         match outcome {
-            Ok(_) => {
-                state.tries = 0;
-                state.last = None;
-                let is_clean = !state.machine.owes();
-                drop(state);
-                let mut all = self.all();
-                all.away.remove(&server);
-                if is_clean {
-                    all.owing.remove(&held.number);
-                }
-                drop(all);
-                if is_clean {
-                    self.delivered(held);
-                }
-            }
-            Err(error) => self.failed(held, state, &server, error),
+            Ok(_) => self.went(held, &server),
+            Err(error) => self.failed(held, &server, error),
         }
         held.tell();
         // What was written meanwhile, and whatever waited for this one.
         self.nudge();
+    }
+
+    fn went(&self, held: &Arc<Held>, server: &str) {
+        let mut state = held.lock();
+        state.is_moving = false;
+        state.tries = 0;
+        state.last = None;
+        let is_clean = !state.machine.owes();
+        drop(state);
+        let mut all = self.all();
+        all.away.remove(server);
+        if is_clean {
+            all.owing.remove(&held.number);
+        }
+        drop(all);
+        if is_clean {
+            self.delivered(held);
+        }
     }
 
     /// The records learn that nothing is owed; then it may be forgotten.
@@ -144,7 +146,11 @@ impl Inner {
         }
     }
 
-    fn failed(&self, held: &Held, mut state: MutexGuard<'_, State>, server: &str, error: Error) {
+    fn failed(&self, held: &Held, server: &str, error: Error) {
+        let is_lasting = error.fault() == Fault::Lasting;
+        let why = is_lasting.then(|| self.why_held(held, &error));
+        let mut state = held.lock();
+        state.is_moving = false;
         state.machine.lost();
         state.sink = None;
         state.tries += 1;
@@ -152,11 +158,10 @@ impl Inner {
         if state.is_gone || self.is_ending() {
             return;
         }
-        let is_lasting = error.fault() == Fault::Lasting;
         tracing::info!(url = %held.url, %error, is_lasting, "not delivered");
-        if is_lasting {
+        if let Some(why) = why {
             state.words = error.to_string();
-            state.machine.hold(Why::Refused);
+            state.machine.hold(why);
             state.change();
             drop(state);
             if let Err(error) = held.commit(self) {
@@ -166,6 +171,11 @@ impl Inner {
         }
         state.wants = true;
         drop(state);
+        self.is_away(server, error);
+    }
+
+    /// Notes that a server cannot be reached, or does not want anything at the moment.
+    fn is_away(&self, server: &str, error: Error) {
         let mut all = self.all();
         let longest = self.rules.pause_max;
         let before = all.away.get(server).map(|away| away.pause * 2);
@@ -179,6 +189,26 @@ impl Inner {
             why: error,
         };
         all.away.insert(server.into(), away);
+    }
+
+    /// What others did meanwhile is no fault of the way there.
+    fn why_held(&self, held: &Held, error: &Error) -> Why {
+        let Error::Store(error) = error else {
+            return Why::Refused;
+        };
+        if !matches!(
+            **error,
+            StoreError::Changed { .. } | StoreError::Exists { .. }
+        ) {
+            return Why::Refused;
+        }
+        let place = (self.connect)(&held.url, &held.who);
+        let now = match place.and_then(|place| place.store.stat(&place.path)) {
+            Ok(stat) => Base::Seen(stat.version(since_epoch())),
+            Err(StoreError::Missing { .. }) => Base::Absent,
+            Err(_) => Base::Any,
+        };
+        Why::Conflict(now)
     }
 
     /// One conversation, or a part of it, with the target of a file.
@@ -434,7 +464,7 @@ impl Inner {
             Ok(finished)
         }) {
             Ok(finished) => Answer::Published(version_of(&finished, digest)),
-            Err(error) => return self.refused(held, place, asked, error),
+            Err(error) => return Err(error.into()),
         };
         crash::point("published");
         let mut state = held.lock();
@@ -444,35 +474,6 @@ impl Inner {
         state.looked = Some(Instant::now());
         state.change();
         Ok(())
-    }
-
-    /// It is not published. What others did meanwhile is no fault of the way there.
-    fn refused(
-        &self,
-        held: &Held,
-        place: &Place,
-        asked: &Publication,
-        error: StoreError,
-    ) -> Result<()> {
-        let is_conflict = matches!(
-            error,
-            StoreError::Changed { .. } | StoreError::Exists { .. }
-        );
-        if !is_conflict {
-            return Err(error.into());
-        }
-        let now = match place.store.stat(&place.path) {
-            Ok(stat) => Base::Seen(stat.version(since_epoch())),
-            Err(StoreError::Missing { .. }) => Base::Absent,
-            Err(error) => return Err(error.into()),
-        };
-        let mut state = held.lock();
-        state.words = error.to_string();
-        let answer = Answer::Refused(Why::Conflict(now));
-        state.machine.answered(asked.attempt, answer);
-        state.change();
-        drop(state);
-        held.commit(self)
     }
 
     /// Forgets what need not be delivered any more, since something newer has its name.
@@ -535,7 +536,19 @@ impl All {
 fn put(held: &Held, file: &File, push: &Push, sink: &dyn Sink, buffer: &mut Buffer) -> Result<()> {
     let path = held.url.as_path();
     let lying = Lying { path, file };
-    sink.put_from(&lying, push.range.clone(), buffer)?;
+    // Not by the kernel alone: what is sent must be what was asked for, also if it is written meanwhile.
+    let block = lying
+        .block(push.range.clone(), buffer)
+        .map_err(|error| match error {
+            // Its writer cut it; whoever looks again knows.
+            StoreError::Changed { .. } => StoreError::Lost {
+                host: held.url.host_port(),
+                during: "sending what was cut meanwhile".into(),
+                cause: std::io::ErrorKind::UnexpectedEof.into(),
+            },
+            error => error,
+        });
+    sink.put(block?)?;
     Ok(())
 }
 

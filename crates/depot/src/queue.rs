@@ -135,6 +135,9 @@ impl Depot {
     pub fn push(&self, scope: &Scope, limit: Option<Duration>) -> Result<()> {
         let until = limit.map(|limit| Instant::now() + limit);
         let all = self.inner.scoped(scope);
+        for held in &all {
+            self.inner.glimpse(held)?;
+        }
         let wanted: Vec<_> = all
             .into_iter()
             .map(|held| {

@@ -47,6 +47,10 @@ impl Reading {
         self.size
     }
 
+    pub(crate) fn held(&self) -> &Held {
+        &self.user.held
+    }
+
     /// Returns how often it was fetched since it is held here.
     pub fn transfers(&self) -> u64 {
         self.user.held.lock().transfers

@@ -6,6 +6,7 @@ use crate::{
     Error, Result,
     disk::Id,
     said::{Said, extents},
+    tags::Tag,
 };
 use godwit_core::holding::{Base, Held, Mode, Notices, Record, Sealed};
 use rusqlite::{Connection, Row as Found, Statement, params};
@@ -45,6 +46,8 @@ pub(crate) struct Row {
 pub(crate) enum Change {
     Put(Box<Row>),
     Forget(Id),
+    /// A tag of a file; with a count of 0 there is none.
+    Tag(Id, Tag),
     /// When they were last used.
     Used(Vec<(Id, u64)>),
 }
@@ -70,6 +73,7 @@ pub(crate) struct Begun {
     /// Of this start; greater than all before.
     pub start: u64,
     pub rows: Vec<Row>,
+    pub tags: Vec<(Id, Tag)>,
 }
 
 impl Records {
@@ -83,6 +87,7 @@ impl Records {
             .map_err(bad)?;
         let start = db.last_insert_rowid();
         let rows = read_all(&db).map_err(bad)?;
+        let tags = read_tags(&db).map_err(bad)?;
         let (jobs, taken) = mpsc::channel();
         let thread = thread::Builder::new()
             .name("records".into())
@@ -96,6 +101,7 @@ impl Records {
             },
             start: u64::try_from(start).unwrap_or(1),
             rows,
+            tags,
         })
     }
 
@@ -166,12 +172,22 @@ fn write_batch(db: &mut Connection, batch: &[Job]) -> rusqlite::Result<()> {
         let mut put_one = all.prepare(PUT)?;
         let mut forget = all.prepare("DELETE FROM holdings WHERE id = ?1")?;
         let mut used = all.prepare("UPDATE holdings SET used = ?2 WHERE id = ?1")?;
+        let mut put_tag = all.prepare(PUT_TAG)?;
+        let mut untag = all.prepare("DELETE FROM tags WHERE id = ?1 AND tag = ?2")?;
         for job in batch {
             match &job.change {
                 Change::Put(row) => put(&mut put_one, row)?,
                 Change::Forget(id) => {
                     forget.execute([id.to_string()])?;
                 }
+                Change::Tag(id, tag) => match tag.count {
+                    0 => drop(untag.execute([id.to_string(), tag.name.clone()])?),
+                    count => {
+                        let expires = tag.expires.map(signed);
+                        let row = params![id.to_string(), tag.name, count, tag.timestamp, expires];
+                        put_tag.execute(row)?;
+                    }
+                },
                 Change::Used(all) => {
                     for (id, at) in all {
                         used.execute(params![id.to_string(), signed(*at)])?;
@@ -255,6 +271,21 @@ fn read(found: &Found<'_>) -> rusqlite::Result<Row> {
     })
 }
 
+fn read_tags(db: &Connection) -> rusqlite::Result<Vec<(Id, Tag)>> {
+    let mut all = db.prepare("SELECT id, tag, count, timestamp, expires FROM tags")?;
+    let tags = all.query_map([], |found| {
+        let id: String = found.get(0)?;
+        let tag = Tag {
+            name: found.get(1)?,
+            count: found.get(2)?,
+            timestamp: found.get(3)?,
+            expires: found.get::<_, Option<i64>>(4)?.map(i64::cast_unsigned),
+        };
+        Ok((id.parse().map_err(|()| odd("id"))?, tag))
+    })?;
+    tags.collect()
+}
+
 fn told<T: Said>(text: Option<String>, column: &'static str) -> rusqlite::Result<Option<T>> {
     text.map(|text| T::read(&text).ok_or_else(|| odd(column)))
         .transpose()
@@ -283,6 +314,10 @@ const PREPARE: &str = "
         words TEXT NOT NULL, boot TEXT NOT NULL, used INTEGER NOT NULL, born INTEGER NOT NULL,
         transfers INTEGER NOT NULL
     ) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS tags (
+        id TEXT NOT NULL, tag TEXT NOT NULL, count INTEGER NOT NULL, timestamp INTEGER, expires INTEGER,
+        PRIMARY KEY (id, tag)
+    ) WITHOUT ROWID;
 ";
 
 const PUT: &str = "INSERT OR REPLACE INTO holdings
@@ -290,5 +325,8 @@ const PUT: &str = "INSERT OR REPLACE INTO holdings
      generation, open, committed, sealed, held, words, boot, used, born, transfers)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
      ?20, ?21, ?22, ?23)";
+
+const PUT_TAG: &str = "INSERT OR REPLACE INTO tags (id, tag, count, timestamp, expires)
+    VALUES (?1, ?2, ?3, ?4, ?5)";
 
 const READ: &str = "SELECT * FROM holdings ORDER BY number";

@@ -144,6 +144,16 @@ impl Said for Sealed {
     }
 }
 
+/// Says what a version is, to a person.
+pub(crate) fn shown(version: &Version) -> String {
+    match version {
+        Version::Strong(digest) => digest.to_string(),
+        Version::Generation { name, .. } => format!("generation {name}"),
+        Version::Weak { size, .. } => format!("{size} bytes, by size and time"),
+        Version::None => "nothing is known of it".into(),
+    }
+}
+
 /// Reads ranges; none at all are an empty text.
 pub(crate) fn extents(text: &str) -> Option<godwit_core::Extents> {
     match text.is_empty() {

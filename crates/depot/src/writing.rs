@@ -9,7 +9,7 @@ use godwit_core::{
     Block, Extents, LEAF_BYTES, Leaves, Piece, Url,
     holding::{Base, Holding, Mode, Notices, Scan, Ticket},
 };
-use godwit_sys::crash;
+use godwit_sys::{Buffer, crash};
 use std::{
     fs::File,
     ops::Range,
@@ -193,7 +193,7 @@ impl Drop for Writing {
 
 impl Inner {
     /// Has a file that was written to its end be what its name says.
-    fn is_current_now(&self, held: &Arc<Held>) -> Result<()> {
+    pub(crate) fn is_current_now(&self, held: &Arc<Held>) -> Result<()> {
         let mut all = self.all();
         let key = (held.url.clone(), held.who.audience.clone());
         let old = all.current.get(&key).cloned();
@@ -231,19 +231,21 @@ impl Inner {
         self.unlink(old, state)
     }
 
-    /// Looks for what writers did whom we did not see. Returns false while one of them may still write.
-    pub(crate) fn rescan(&self, held: &Held) -> Result<bool> {
+    /// Looks for what writers did whom we did not see. Returns false while one of them may still write, or
+    /// if `is_still` says that somebody could in the meantime.
+    pub(crate) fn rescan(&self, held: &Held, is_still: impl Fn() -> bool) -> Result<bool> {
         let mut state = held.lock();
         let Some(ticket) = state.machine.scan() else {
             return Ok(!state.machine.is_unseen());
         };
         let was_doubtful = state.machine.is_doubtful();
-        let known = state.leaves.clone();
-        let (recorded, present) = (state.machine.size(), state.machine.present().clone());
         drop(state);
         crash::point("scan-begun");
-        let (found, leaves) = self.compare(held, &known, (recorded, &present))?;
+        let (found, leaves) = self.compare_now(held)?;
         let mut state = held.lock();
+        if !is_still() {
+            return Ok(false);
+        }
         state.machine.scanned(ticket, &found);
         state.leaves = leaves;
         state.change();
@@ -255,26 +257,16 @@ impl Inner {
         Ok(true)
     }
 
-    /// Hashes the file, and tells what differs from what was known.
-    fn compare(
-        &self,
-        held: &Held,
-        known: &Leaves,
-        (recorded, present): (u64, &Extents),
-    ) -> Result<(Scan, Leaves)> {
-        let path = self.disk.path(held.id);
-        let file = self.disk.reader(held.id)?;
-        let size = file.metadata().map_err(Error::disk(&path))?.len();
-        let mut leaves = Leaves::new();
+    /// Compares the file with what was known of it.
+    pub(crate) fn compare_now(&self, held: &Held) -> Result<(Scan, Leaves)> {
+        let state = held.lock();
+        let known = state.leaves.clone();
+        let (recorded, present) = (state.machine.size(), state.machine.present().clone());
+        drop(state);
+        let (size, leaves) = self.hashed(held)?;
         let mut changed = Extents::new();
-        let mut buffer = vec![0; LEAF_BYTES as usize];
         for leaf in 0..size.div_ceil(LEAF_BYTES) {
             let range = leaf * LEAF_BYTES..((leaf + 1) * LEAF_BYTES).min(size);
-            let bytes = &mut buffer[..(range.end - range.start) as usize];
-            file.read_exact_at(bytes, range.start)
-                .map_err(Error::disk(&path))?;
-            let offset = range.start;
-            leaves.add(Piece::of(Block { offset, bytes }));
             let is_present = present.contains(&(range.start..range.end.min(recorded)));
             let then = known.chain(leaf, recorded).filter(|_| is_present);
             if then.is_none() || then != leaves.chain(leaf, size) || range.end > recorded {
@@ -288,6 +280,24 @@ impl Inner {
             stale,
         };
         Ok((found, leaves))
+    }
+
+    /// Returns how long the file is, and what its leaves hash to.
+    pub(crate) fn hashed(&self, held: &Held) -> Result<(u64, Leaves)> {
+        let path = self.disk.path(held.id);
+        let file = self.disk.reader(held.id)?;
+        let size = file.metadata().map_err(Error::disk(&path))?.len();
+        let mut leaves = Leaves::new();
+        let mut buffer = Buffer::take();
+        let mut left = Extents::from(0..size);
+        while let Some(range) = left.take_aligned(LEAF_BYTES) {
+            let bytes = &mut buffer[..(range.end - range.start) as usize];
+            let read = file.read_exact_at(bytes, range.start);
+            read.map_err(Error::disk(&path))?;
+            let offset = range.start;
+            leaves.add(Piece::of(Block { offset, bytes }));
+        }
+        Ok((size, leaves))
     }
 }
 

@@ -1,0 +1,396 @@
+//! Files that programs write by a descriptor of their own.
+//!
+//! What they do is not seen; that nobody can do more is known of the kernel, by a
+//! lease, and then the file is compared with what it was. Its end of writing is
+//! heard by a watch of the file, which is only a hint to ask for the lease.
+
+use crate::{
+    Depot, Error, Fresh, Result, Who,
+    depot::Inner,
+    held::{Held, State},
+    reading::User,
+};
+use godwit_core::{
+    Url,
+    holding::{Base, Holding, Mode, Notices},
+};
+use godwit_store::Error as StoreError;
+use godwit_sys::{Closes, Leased, Unless, Wake, Watched, crash, lease};
+use std::{
+    collections::HashMap,
+    fs::File,
+    os::fd::AsFd,
+    sync::{Arc, Mutex, PoisonError},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+/// How a file is opened for writing, as by open(2).
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Edit {
+    /// Make it if it is not there.
+    pub create: bool,
+    /// And only then.
+    pub exclusive: bool,
+    /// Throw away what is in it.
+    pub truncate: bool,
+    /// By what the writer finds it again.
+    pub session: String,
+}
+
+/// A file that somebody may change by a descriptor.
+#[derive(Debug)]
+pub struct Editing {
+    depot: Arc<Inner>,
+    user: User,
+    file: Option<File>,
+}
+
+/// What came of the end of an editor.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Ended {
+    /// Nobody else writes it: this is a generation, safe here, and on its way if it is another than before.
+    Last(u64),
+    /// Somebody still has it open for writing.
+    Open,
+}
+
+impl Depot {
+    /// Opens a file for writing by descriptor. Without [`Edit::truncate`] it is fetched first.
+    pub fn edit(&self, url: &Url, who: &Who, edit: &Edit) -> Result<Editing> {
+        self.inner.edit(url, who, edit)
+    }
+}
+
+impl Editing {
+    /// Returns the descriptor. Whoever gets a copy must close it before the [end](Self::end).
+    pub fn file(&self) -> Result<&File> {
+        self.file.as_ref().ok_or(Error::Ending)
+    }
+
+    /// Returns the length of the file as it was opened.
+    pub fn size(&self) -> u64 {
+        self.user.held.lock().machine.size()
+    }
+
+    /// Says that this one writes no more, and finds out what came of it.
+    pub fn end(mut self) -> Result<Ended> {
+        self.file = None;
+        self.depot.is_edited(&self.user.held)
+    }
+}
+
+impl Drop for Editing {
+    fn drop(&mut self) {
+        if self.file.take().is_some() {
+            // Others may still have it open; the watch tells when they are gone.
+            let _ = self.depot.is_edited(&self.user.held);
+        }
+    }
+}
+
+impl Inner {
+    fn edit(self: &Arc<Self>, url: &Url, who: &Who, edit: &Edit) -> Result<Editing> {
+        let user = match self.edited(url, who, edit)? {
+            Some(user) => user,
+            None if edit.exclusive || !edit.truncate => {
+                self.new_edited(url, who, edit, Base::Absent)?
+            }
+            None => self.new_edited(url, who, edit, Base::Any)?,
+        };
+        let held = Arc::clone(&user.held);
+        let mut state = self.still(&held);
+        if state.is_gone {
+            return Err(busy(url, "gone meanwhile; try again"));
+        }
+        // Before it counts as open: as long as we have it, nobody takes its writers for gone.
+        let file = self.disk.writer(held.id)?;
+        let opened = state.machine.open(Notices::None);
+        opened.map_err(|refused| busy(url, &refused.to_string()))?;
+        state.session.clone_from(&edit.session);
+        state.pen = None;
+        state.change();
+        drop(state);
+        self.all().owing.insert(held.number, Arc::clone(&held));
+        // It must be on record before anybody can write what nobody sees.
+        held.commit(self)?;
+        crash::point("open-recorded");
+        self.watch(&held);
+        Ok(Editing {
+            depot: Arc::clone(self),
+            user,
+            file: Some(file),
+        })
+    }
+
+    /// Returns the file as it is now, whole; `None`: a new one is to be made.
+    fn edited(&self, url: &Url, who: &Who, edit: &Edit) -> Result<Option<User>> {
+        if edit.truncate && !edit.exclusive {
+            return Ok(None);
+        }
+        let fresh = match edit.exclusive {
+            true => Fresh::Now,
+            false => Fresh::Usual,
+        };
+        let user = match self.find(url, who, fresh) {
+            Ok(_) if edit.exclusive => {
+                let path = url.as_path().into();
+                return Err(StoreError::Exists { path }.into());
+            }
+            Ok(user) => user,
+            Err(Error::Store(error))
+                if edit.create && matches!(*error, StoreError::Missing { .. }) =>
+            {
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        self.ensure(&user.held, 0..u64::MAX)?;
+        self.know_leaves(&user.held)?;
+        Ok(Some(user))
+    }
+
+    /// Begins a new file, which is what its name says from now on here.
+    fn new_edited(&self, url: &Url, who: &Who, edit: &Edit, base: Base) -> Result<User> {
+        drop((self.connect)(url, who)?);
+        let (id, _) = self.disk.create()?;
+        let machine = Holding::born(base, Mode::Replace);
+        let number = self.next_number();
+        let held = Arc::new(Held::new(id, number, url.clone(), who.clone(), machine));
+        let mut state = held.lock();
+        state.session.clone_from(&edit.session);
+        let user = User::of(&held, &mut state);
+        drop(state);
+        let mut all = self.all();
+        all.insert(&held);
+        all.make_current(&held);
+        Ok(user)
+    }
+
+    /// Waits until nobody compares the file with what it was: who does holds a lease, and opening it would wait.
+    fn still<'a>(&self, held: &'a Held) -> std::sync::MutexGuard<'a, State> {
+        let mut state = held.lock();
+        while state.is_scanning {
+            state = held.wait(state, None);
+        }
+        state
+    }
+
+    /// Hashes those leaves of which nobody knows what they hash to: by them what changes is found.
+    fn know_leaves(&self, held: &Held) -> Result<()> {
+        let state = held.lock();
+        let size = state.machine.size();
+        let unknown = state.leaves.unknown(size);
+        drop(state);
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        let found = self.hashed(held)?.1;
+        let mut state = held.lock();
+        if state.machine.writers().is_none() {
+            state.leaves = found;
+        }
+        Ok(())
+    }
+
+    /// Finds out whether all who could write a file unseen are gone, and what they did.
+    pub(crate) fn is_edited(&self, held: &Arc<Held>) -> Result<Ended> {
+        let mut state = self.still(held);
+        if state.is_gone || !state.machine.is_unseen() {
+            return Ok(Ended::Last(state.committed));
+        }
+        let file = self.disk.reader(held.id)?;
+        let leased = lease(&file, Unless::Written).map_err(Error::disk(self.disk.path(held.id)))?;
+        let lease = match leased {
+            Leased::Granted(lease) => lease,
+            Leased::Refused => return Ok(Ended::Open),
+            Leased::Unsupported => {
+                return Err(busy(
+                    &held.url,
+                    "on a disk without leases: nobody can tell when its writers are gone",
+                ));
+            }
+        };
+        while state.machine.writers() == Some(Notices::None) {
+            state.machine.close(Notices::None);
+        }
+        state.is_scanning = true;
+        drop(state);
+        let scanned = self.rescan(held, || !lease.is_broken());
+        drop(lease);
+        let mut state = held.lock();
+        state.is_scanning = false;
+        let is_over = matches!(scanned, Ok(true)) && !state.machine.is_unseen();
+        if is_over {
+            // What was written by descriptors is a generation now.
+            state.committed = state.machine.generation();
+            state.wants |= state.machine.owes();
+            state.change();
+        }
+        drop(state);
+        held.tell();
+        scanned?;
+        match is_over {
+            true => self.ended_by_all(held),
+            false => Ok(Ended::Open),
+        }
+    }
+
+    /// Finds out what writers by descriptor did until now, while they may go on.
+    pub(crate) fn glimpse(&self, held: &Held) -> Result<()> {
+        let state = self.still(held);
+        if state.machine.writers() != Some(Notices::None) || state.is_gone {
+            return Ok(());
+        }
+        drop(state);
+        let (found, leaves) = self.compare_now(held)?;
+        let mut state = self.still(held);
+        // Whoever scanned it meanwhile knows better.
+        if state.machine.writers() == Some(Notices::None) {
+            state.machine.glimpsed(&found);
+            state.leaves = leaves;
+            state.change();
+        }
+        Ok(())
+    }
+
+    /// Nobody writes it any more.
+    fn ended_by_all(&self, held: &Arc<Held>) -> Result<Ended> {
+        let state = held.lock();
+        let (generation, owes) = (state.committed, state.machine.owes());
+        drop(state);
+        self.unwatch(held);
+        self.fit(held)?;
+        held.commit(self)?;
+        match owes {
+            true => self.is_current_now(held)?,
+            false => {
+                self.all().owing.remove(&held.number);
+            }
+        }
+        Ok(Ended::Last(generation))
+    }
+
+    /// Counts against the quota what a file has become.
+    fn fit(&self, held: &Held) -> Result<()> {
+        let mut state = held.lock();
+        let (size, reserved) = (state.machine.size(), state.reserved);
+        state.reserved = size;
+        drop(state);
+        match size.checked_sub(reserved) {
+            Some(more) => self.room.count(more),
+            None => self.room.release(reserved - size),
+        }
+        Ok(())
+    }
+
+    pub(crate) fn watch(&self, held: &Arc<Held>) {
+        self.watches.add(self.disk.path(held.id), held);
+    }
+
+    fn unwatch(&self, held: &Held) {
+        self.watches.remove(held);
+    }
+
+    /// Looks at every file that may have been written by somebody who is gone.
+    pub(crate) fn look_for_ends(&self) {
+        for held in self.every() {
+            let state = held.lock();
+            let may = state.machine.is_unseen() && !state.is_gone && !state.is_scanning;
+            drop(state);
+            if may && let Err(error) = self.is_edited(&held) {
+                tracing::warn!(%error, url = %held.url, "what was written cannot be looked at");
+            }
+        }
+    }
+}
+
+/// Files of which somebody has a writable descriptor.
+pub(crate) struct Watches {
+    closes: Option<Closes>,
+    wake: Option<Wake>,
+    files: Mutex<HashMap<Watched, Arc<Held>>>,
+}
+
+impl Watches {
+    /// Watches nothing yet. Where the kernel has no watches left, files are looked at now and then.
+    pub(crate) fn new() -> Self {
+        Self {
+            closes: Closes::new().ok(),
+            wake: Wake::new().ok(),
+            files: Mutex::default(),
+        }
+    }
+
+    fn files(&self) -> std::sync::MutexGuard<'_, HashMap<Watched, Arc<Held>>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, path: std::path::PathBuf, held: &Arc<Held>) {
+        if let Some(Ok(watched)) = self.closes.as_ref().map(|closes| closes.add(&path)) {
+            self.files().insert(watched, Arc::clone(held));
+        }
+    }
+
+    fn remove(&self, held: &Held) {
+        let mut files = self.files();
+        let watched = files.iter().find(|(_, other)| other.id == held.id);
+        let Some(watched) = watched.map(|(watched, _)| *watched) else {
+            return;
+        };
+        files.remove(&watched);
+        if let Some(closes) = &self.closes {
+            closes.remove(watched);
+        }
+    }
+
+    pub(crate) fn end(&self) {
+        if let Some(wake) = &self.wake {
+            wake.raise();
+        }
+    }
+}
+
+/// Starts the thread that hears of ends.
+pub(crate) fn start(depot: &Arc<Inner>) -> Result<JoinHandle<()>> {
+    let depot = Arc::clone(depot);
+    let root = depot.disk.root().to_owned();
+    let started = thread::Builder::new()
+        .name("watcher".into())
+        .spawn(move || watch_all(&depot));
+    started.map_err(Error::disk(root))
+}
+
+fn watch_all(depot: &Inner) {
+    depot.look_for_ends();
+    let (Some(closes), Some(wake)) = (&depot.watches.closes, &depot.watches.wake) else {
+        return;
+    };
+    while !depot.is_ending() {
+        let heard = closes.wait(wake.as_fd(), LOOK_EVERY).unwrap_or_default();
+        if heard.is_woken {
+            return;
+        }
+        if heard.closed.is_empty() {
+            depot.look_for_ends();
+        }
+        for watched in heard.closed {
+            let held = depot.watches.files().get(&watched).cloned();
+            if let Some(held) = held
+                && let Err(error) = depot.is_edited(&held)
+            {
+                tracing::warn!(%error, url = %held.url, "what was written cannot be looked at");
+            }
+        }
+    }
+}
+
+fn busy(url: &Url, what: &str) -> Error {
+    Error::Busy {
+        url: Box::new(url.clone()),
+        what: what.into(),
+    }
+}
+
+/// A watch is only a hint; leases are asked for this often without one.
+const LOOK_EVERY: Duration = Duration::from_secs(10);

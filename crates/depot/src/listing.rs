@@ -1,0 +1,215 @@
+//! What is held, and why: for people who look at it.
+
+use crate::{
+    Depot, Error, Result,
+    depot::Inner,
+    held::Held,
+    reading::{OURS, User},
+    tags::Tag,
+};
+use godwit_core::{Url, holding::Base};
+use std::sync::{Arc, atomic::Ordering::Relaxed};
+
+/// Something that is held.
+#[derive(Clone, Debug)]
+pub struct Holds {
+    /// Its number.
+    pub id: String,
+    /// Its name.
+    pub url: Url,
+    /// Who may hit it.
+    pub audience: String,
+    /// Its length.
+    pub size: u64,
+    /// How many bytes of it are here.
+    pub present: u64,
+    /// How many its target lacks.
+    pub owed: u64,
+    /// How often it was fetched.
+    pub transfers: u64,
+    /// Programs that have it open.
+    pub users: u32,
+    /// What keeps it.
+    pub tags: Vec<Tag>,
+    /// Seconds since the epoch.
+    pub used: u64,
+    /// It is what readers of its name get.
+    pub is_current: bool,
+    /// What the origin had, in words.
+    pub base: String,
+}
+
+/// How full a depot is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Usage {
+    /// What it may hold.
+    pub quota: Option<u64>,
+    /// What it holds.
+    pub taken: u64,
+    /// Of that, what is owed and cannot be forgotten.
+    pub owed: u64,
+    /// Of that, what somebody uses or has tagged.
+    pub kept: u64,
+    /// How many files there are.
+    pub files: u64,
+}
+
+/// What a comparison of what is held with what it should be found.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Verified {
+    /// Whose.
+    pub url: Url,
+    /// Bytes that were read.
+    pub bytes: u64,
+    /// Leaves that are not what they were; they are fetched again.
+    pub wrong: Vec<u64>,
+    /// Nothing of ours says what it should be.
+    pub is_unknown: bool,
+}
+
+impl Depot {
+    /// Returns what is held whose name begins so, by name.
+    pub fn list(&self, prefix: &str) -> Vec<Holds> {
+        let all = self.inner.every();
+        let named = |held: &Arc<Held>| held.url.to_string().starts_with(prefix);
+        let mut holds: Vec<_> = all.iter().filter(|held| named(held)).map(holds).collect();
+        holds.sort_by(|a, b| (&a.url, a.is_current).cmp(&(&b.url, b.is_current)));
+        holds
+    }
+
+    /// Returns what is held of a name, for whomever.
+    pub fn holds(&self, url: &Url) -> Vec<Holds> {
+        let all = self.inner.every();
+        let same = all.iter().filter(|held| held.url == *url);
+        same.map(holds).collect()
+    }
+
+    /// Tells how full it is.
+    pub fn usage(&self) -> Usage {
+        let mut usage = Usage {
+            quota: self.inner.room.quota(),
+            taken: self.inner.room.taken(),
+            owed: 0,
+            kept: 0,
+            files: 0,
+        };
+        for held in self.inner.every() {
+            let state = held.lock();
+            usage.files += 1;
+            if state.machine.owes() {
+                usage.owed += state.reserved;
+            } else if state.users > 0 || !state.tags.is_empty() {
+                usage.kept += state.reserved;
+            }
+        }
+        usage
+    }
+
+    /// Forgets what is held of a name, unless it is owed, and returns how many files that were. Who has
+    /// it open keeps it.
+    pub fn forget(&self, url: &Url) -> Result<u64> {
+        let mut forgotten = 0;
+        for held in self.inner.every() {
+            if held.url != *url {
+                continue;
+            }
+            let mut state = held.lock();
+            if state.is_gone {
+                continue;
+            }
+            if !state.machine.may_be_forgotten() || state.is_moving {
+                return Err(Error::Busy {
+                    url: Box::new(url.clone()),
+                    what: "owed to its target, or written or fetched at the moment".into(),
+                });
+            }
+            let tags = std::mem::take(&mut state.tags);
+            self.inner.unlink(&held, state)?;
+            self.inner.untagged(held.id, &tags);
+            forgotten += 1;
+        }
+        match forgotten {
+            0 => Err(Error::Unknown(url.to_string())),
+            _ => Ok(forgotten),
+        }
+    }
+
+    /// Reads what is held, of one name or of all, and compares it with what it hashed to when it came.
+    /// What differs and is not owed is fetched again by whoever reads it next.
+    pub fn verify(&self, url: Option<&Url>, mut each: impl FnMut(Verified)) -> Result<()> {
+        for held in self.inner.every() {
+            if url.is_some_and(|url| held.url != *url) {
+                continue;
+            }
+            if let Some(verified) = self.inner.verify(&held)? {
+                each(verified);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Inner {
+    fn verify(&self, held: &Arc<Held>) -> Result<Option<Verified>> {
+        let mut state = held.lock();
+        let is_still = state.machine.writers().is_none() && !state.machine.is_unseen();
+        if state.is_gone || !is_still || !state.machine.is_whole() {
+            return Ok(None);
+        }
+        let _user = User::of(held, &mut state);
+        let (known, size) = (state.leaves.clone(), state.machine.size());
+        let base = state.machine.base().clone();
+        drop(state);
+        let (_, found) = self.hashed(held)?;
+        let wrong: Vec<u64> = known
+            .known(size)
+            .filter(|(leaf, chain)| found.chain(*leaf, size).as_ref() != Some(chain))
+            .map(|(leaf, _)| leaf)
+            .collect();
+        let root = match base {
+            Base::Seen(godwit_core::Version::Strong(digest)) => {
+                Some(digest).filter(|d| d.algorithm() == OURS)
+            }
+            _ => None,
+        };
+        let is_unknown = !known.unknown(size).is_empty() && root.is_none();
+        let is_other = root.is_some_and(|root| found.root(size).as_ref() != Some(&root));
+        let mut state = held.lock();
+        let is_spoilt = !wrong.is_empty() || is_other;
+        if is_spoilt && !state.machine.owes() && !state.is_gone {
+            tracing::error!(url = %held.url, "what is held is not what came; it is forgotten and fetched again");
+            state.is_gone = true;
+            self.unlink(held, state)?;
+        } else {
+            drop(state);
+        }
+        Ok(Some(Verified {
+            url: held.url.clone(),
+            bytes: size,
+            wrong,
+            is_unknown,
+        }))
+    }
+}
+
+fn holds(held: &Arc<Held>) -> Holds {
+    let state = held.lock();
+    Holds {
+        id: held.id.to_string(),
+        url: held.url.clone(),
+        audience: held.who.audience.clone(),
+        size: state.machine.size(),
+        present: state.machine.present().len_bytes(),
+        owed: state.machine.owed_bytes(),
+        transfers: state.transfers,
+        users: state.users,
+        tags: state.tags.clone(),
+        used: held.used.load(Relaxed),
+        is_current: state.is_current,
+        base: match state.machine.base() {
+            Base::Absent => "nothing".into(),
+            Base::Any => "not asked".into(),
+            Base::Seen(version) => crate::said::shown(version),
+        },
+    }
+}

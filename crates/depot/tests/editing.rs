@@ -1,0 +1,169 @@
+//! Programs that write by descriptors of their own, which nobody sees.
+
+mod common;
+
+use common::{Far, bytes, push, read, rules, url, who};
+use godwit_depot::{Depot, Edit, Ended, Error, Fresh, Scope};
+use std::{
+    fs::File,
+    io::{Seek, SeekFrom, Write},
+    os::unix::fs::FileExt,
+    time::Duration,
+};
+
+fn depot(far: &Far, dir: &tempfile::TempDir) -> Depot {
+    Depot::open(&dir.path().join("depot"), rules(), far.connect()).unwrap()
+}
+
+fn create() -> Edit {
+    Edit {
+        create: true,
+        ..Edit::default()
+    }
+}
+
+#[test]
+fn what_a_descriptor_changed_is_found_and_delivered() {
+    let (far, dir) = (Far::new(), tempfile::tempdir().unwrap());
+    let mut wanted = bytes(3 << 20, 1);
+    far.put("a", &wanted);
+    let depot = depot(&far, &dir);
+    let editing = depot.edit(&url("a"), &who(), &Edit::default()).unwrap();
+    let file = editing.file().unwrap().try_clone().unwrap();
+    file.write_all_at(b"changed", 2_000_000).unwrap();
+    wanted[2_000_000..2_000_007].copy_from_slice(b"changed");
+    drop(file);
+    far.set_away(true);
+    assert_eq!(editing.end().unwrap(), Ended::Last(1));
+    assert_eq!(depot.queue()[0].owed, 1 << 20, "the leaf that differs");
+    far.set_away(false);
+    push(&depot);
+    assert_eq!(far.get("a").unwrap(), wanted);
+}
+
+#[test]
+fn who_changes_nothing_owes_nothing() {
+    let (far, dir) = (Far::new(), tempfile::tempdir().unwrap());
+    far.put("a", b"as it was");
+    let depot = depot(&far, &dir);
+    let editing = depot.edit(&url("a"), &who(), &Edit::default()).unwrap();
+    editing.end().unwrap();
+    assert!(!depot.owes() && depot.queue().is_empty());
+}
+
+#[test]
+fn a_generation_ends_with_its_last_writer() {
+    let (far, dir) = (Far::new(), tempfile::tempdir().unwrap());
+    let depot = depot(&far, &dir);
+    let one = depot.edit(&url("a"), &who(), &create()).unwrap();
+    let mut copy = one.file().unwrap().try_clone().unwrap();
+    copy.write_all(b"one").unwrap();
+    let two = depot.edit(&url("a"), &who(), &create()).unwrap();
+    two.file().unwrap().write_all_at(b"two", 3).unwrap();
+    assert_eq!(two.end().unwrap(), Ended::Open);
+    assert_eq!(one.end().unwrap(), Ended::Open, "its copy is open");
+    assert_eq!(far.get("a"), None);
+    // Nobody tells of the last one: the kernel does.
+    drop(copy);
+    let until = Some(Duration::from_secs(30));
+    depot.push(&Scope::Url(url("a")), until).unwrap();
+    assert_eq!(far.get("a").unwrap(), b"onetwo");
+}
+
+#[test]
+fn truncating_makes_a_new_file_and_readers_keep_the_old() {
+    let (far, dir) = (Far::new(), tempfile::tempdir().unwrap());
+    far.put("a", b"long before");
+    let depot = depot(&far, &dir);
+    let before = depot.read(&url("a"), &who(), Fresh::Usual).unwrap();
+    let how = Edit {
+        truncate: true,
+        create: true,
+        ..Edit::default()
+    };
+    let editing = depot.edit(&url("a"), &who(), &how).unwrap();
+    assert_eq!(editing.size(), 0);
+    editing.file().unwrap().write_all_at(b"new", 0).unwrap();
+    editing.end().unwrap();
+    assert_eq!(read(&depot, "a").unwrap(), b"new");
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut before.file(), &mut text).unwrap();
+    assert_eq!(text, "long before");
+    push(&depot);
+    assert_eq!(far.get("a").unwrap(), b"new");
+}
+
+#[test]
+fn somebody_elses_change_is_a_conflict_and_keeps_every_byte() {
+    let (far, dir) = (Far::new(), tempfile::tempdir().unwrap());
+    far.put("a", b"base");
+    let depot = depot(&far, &dir);
+    let editing = depot.edit(&url("a"), &who(), &Edit::default()).unwrap();
+    editing.file().unwrap().write_all_at(b"ours", 0).unwrap();
+    far.put("a", b"theirs, longer");
+    editing.end().unwrap();
+    let until = Some(Duration::from_secs(30));
+    let error = depot.push(&Scope::All, until).unwrap_err();
+    assert!(matches!(error, Error::Held { .. }), "{error}");
+    let queue = depot.queue();
+    assert!(
+        queue[0].is_conflict && queue[0].why.contains("somebody"),
+        "{queue:?}"
+    );
+    assert_eq!(far.get("a").unwrap(), b"theirs, longer");
+    assert_eq!(read(&depot, "a").unwrap(), b"ours");
+    // Somebody decides.
+    depot.release(&queue[0].id).unwrap();
+    push(&depot);
+    assert_eq!(far.get("a").unwrap(), b"ours");
+}
+
+#[test]
+fn a_file_that_must_be_new_is() {
+    let (far, dir) = (Far::new(), tempfile::tempdir().unwrap());
+    far.put("there", b"x");
+    let depot = depot(&far, &dir);
+    let how = Edit {
+        create: true,
+        exclusive: true,
+        ..Edit::default()
+    };
+    let error = depot.edit(&url("there"), &who(), &how).unwrap_err();
+    assert!(error.to_string().contains("exists"), "{error}");
+    let editing = depot.edit(&url("new"), &who(), &how).unwrap();
+    editing.end().unwrap();
+    push(&depot);
+    assert_eq!(far.get("new").unwrap(), b"");
+    let missing = depot.edit(&url("none"), &who(), &Edit::default());
+    assert!(missing.is_err());
+}
+
+#[test]
+fn what_was_being_written_when_the_node_was_killed_is_looked_at() {
+    let (far, dir) = (Far::new(), tempfile::tempdir().unwrap());
+    far.put("a", b"base");
+    let first = depot(&far, &dir);
+    let editing = first.edit(&url("a"), &who(), &Edit::default()).unwrap();
+    let mut writer = File::from(
+        editing
+            .file()
+            .unwrap()
+            .try_clone()
+            .map(std::os::fd::OwnedFd::from)
+            .unwrap(),
+    );
+    writer.seek(SeekFrom::Start(0)).unwrap();
+    writer.write_all(b"mine").unwrap();
+    // As a kill would leave it: the record says that it was open.
+    let copy = tempfile::tempdir().unwrap();
+    let copied = std::process::Command::new("cp")
+        .arg("-r")
+        .arg(first.root())
+        .arg(copy.path())
+        .status();
+    assert!(copied.unwrap().success());
+    drop((editing, writer, first));
+    let again = depot(&far, &copy);
+    push(&again);
+    assert_eq!(far.get("a").unwrap(), b"mine");
+}
