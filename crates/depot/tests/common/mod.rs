@@ -1,5 +1,5 @@
 //! A depot in a temporary directory, and a target of which tests decide whether it can be reached.
-#![allow(dead_code)] // Each test file uses its part.
+#![allow(clippy::unwrap_used, dead_code)] // Tests may; each file uses its part.
 
 use godwit_core::{Url, holding::Base};
 use godwit_depot::{Connect, Depot, Fresh, Put, Rules, Scope, Who};
