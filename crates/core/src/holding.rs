@@ -299,6 +299,73 @@ mod tests {
         assert_eq!((again.attempt, again.generation), (attempt, 1));
     }
 
+    /// Writes `range`, as somebody whose writes are told.
+    fn write(held: &mut Holding, range: Range<u64>) {
+        let grant = held.grant(range.clone());
+        held.written(grant, range.end.max(held.size()));
+    }
+
+    fn send_all(held: &mut Holding) {
+        while let Some(push) = held.push(8) {
+            held.landed(push.ticket);
+        }
+    }
+
+    #[test]
+    fn what_was_sealed_before_an_end_and_not_published_is_part_of_what_follows() {
+        let mut held = Holding::born(Base::Absent, Mode::Replace);
+        held.open(Notices::Each).expect("anybody may");
+        write(&mut held, 0..8);
+        held.seal().expect("it is owed");
+        let record = held.record(1);
+        let mut held = Holding::recover(record, After::Kill, 1 << 32);
+        // Of a seal that was taken off, the upload has what was written since, and so has the disk.
+        held.resumed(&Extents::from(0..8));
+        let scan = held.scan().expect("its writers are gone");
+        let found = Scan {
+            size: 8,
+            changed: Extents::from(2..4),
+            stale: Extents::new(),
+        };
+        held.scanned(scan, &found);
+        held.found(Found::Base);
+        assert_eq!(held.publish(), None);
+        send_all(&mut held);
+        let publication = held.publish().expect("all of it is there");
+        assert_eq!(publication.generation, 2);
+    }
+
+    #[test]
+    fn who_begins_to_write_takes_the_seal_off_what_was_not_sent() {
+        let mut held = Holding::born(Base::Absent, Mode::Replace);
+        held.open(Notices::Each).expect("anybody may");
+        write(&mut held, 0..16);
+        held.close(Notices::Each);
+        held.seal().expect("it is owed");
+        let first = held.push(8).expect("it is owed");
+        held.open(Notices::Each).expect("anybody may");
+        write(&mut held, 8..12);
+        held.landed(first.ticket);
+        send_all(&mut held);
+        assert_eq!(held.publish(), None);
+        held.close(Notices::Each);
+        assert_eq!(held.publish().map(|p| p.generation), Some(2));
+    }
+
+    #[test]
+    fn what_was_answered_twice_does_not_answer_the_next() {
+        let mut held = Holding::born(Base::Absent, Mode::Replace);
+        let first = held.publish().expect("it is ready");
+        held.answered(first.attempt, Answer::Published(Version::None));
+        held.open(Notices::Each).expect("anybody may");
+        held.resized(4);
+        held.close(Notices::Each);
+        send_all(&mut held);
+        held.publish().expect("it is ready");
+        held.answered(first.attempt, Answer::Refused(Held::Refused));
+        assert_eq!(held.held(), None);
+    }
+
     #[test]
     fn in_place_only_what_was_written_is_sent() {
         let mut held = Holding {

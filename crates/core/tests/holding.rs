@@ -788,6 +788,7 @@ impl World {
             Ask::Look(ticket) => vec![Reply::Looked(ticket, remote.number)],
             Ask::Put(push, _) if push.attempt < remote.fence => vec![],
             Ask::Put(push, bytes) => {
+                remote.fence = push.attempt;
                 remote.upload.extend(push.range.zip(bytes));
                 vec![Reply::Landed(push.attempt, push.ticket)]
             }
@@ -798,7 +799,10 @@ impl World {
             }
             Ask::Search(attempt) => vec![Reply::Searched(attempt, remote.number)],
             Ask::Publish(asked) if asked.attempt < remote.fence => vec![],
-            Ask::Publish(asked) => vec![Reply::Answer(asked.attempt, self.show(&asked))],
+            Ask::Publish(asked) => {
+                remote.fence = asked.attempt;
+                vec![Reply::Answer(asked.attempt, self.show(&asked))]
+            }
         }
     }
 

@@ -111,6 +111,9 @@ pub(super) struct Going {
     /// The shortest that the file was cut to since.
     floor: u64,
     pub asked: Option<Asked>,
+    /// It is from a record: what lies on our disk may be other by now than what was sealed, and
+    /// nobody can tell. It was published as it was sealed, or it is part of what follows it.
+    is_remembered: bool,
 }
 
 /// The target was asked to publish.
@@ -136,6 +139,7 @@ impl Going {
             altered: sealed.altered,
             floor: sealed.size.min(size),
             asked,
+            is_remembered: true,
         }
     }
 
@@ -226,7 +230,7 @@ impl Holding {
     pub fn resumed(&mut self, same: &Extents) {
         if let Some(maybe) = self.upload.resuming.take() {
             self.upload.landed = same.and(&maybe);
-            if self.going.is_none() {
+            if !self.is_fixed() {
                 self.upload.landed = self.upload.landed.and(&self.present);
             }
             self.mend();
@@ -236,6 +240,9 @@ impl Holding {
 
     /// Seals what was written until now, so that it is published though somebody still writes, and
     /// returns its number. It may have bytes in it that are written while it is sent.
+    ///
+    /// Who begins to write after that, where nobody did, before all of it was read to be sent, takes
+    /// the seal off: else the target would show a mixture of two generations that were whole.
     ///
     /// Where a writer has a descriptor, what they did must have been [glimpsed](Self::glimpsed) first.
     ///
@@ -256,6 +263,7 @@ impl Holding {
             altered: std::mem::take(&mut self.altered),
             floor: self.size,
             asked: None,
+            is_remembered: false,
         };
         self.generation += 1;
         Some(self.going.insert(going).generation)
@@ -323,6 +331,8 @@ impl Holding {
         }
         match found {
             Found::Ours(version) => self.delivered(version),
+            // What was sent since the record may have been sent of what was written after the seal.
+            Found::Base if !self.is_fixed() => self.unseal(),
             Found::Base => {
                 if let Some(going) = &mut self.going {
                     going.asked = None;
@@ -357,6 +367,9 @@ impl Holding {
             self.base = Base::Seen(version);
             self.drawable = going.size.min(going.floor);
             self.upload = Upload::default();
+            // So that each publication has its own: what is asked or answered of this one twice is
+            // not taken for the next.
+            self.attempt += 1;
         }
     }
 
@@ -374,9 +387,11 @@ impl Holding {
             return;
         };
         let since = std::mem::take(&mut self.owed);
-        since.iter().for_each(|r| self.staled(r));
-        if going.floor < going.size {
-            self.staled(going.floor..u64::MAX);
+        if !going.is_remembered {
+            since.iter().for_each(|r| self.staled(r));
+            if going.floor < going.size {
+                self.staled(going.floor..u64::MAX);
+            }
         }
         self.owed = going.owed.and(&self.present).or(&since);
         self.altered |= going.altered;
@@ -394,9 +409,27 @@ impl Holding {
         }
     }
 
+    /// Somebody begins to write where nobody did. What of a sealed generation was not read yet to be
+    /// sent would be sent with what they write: then it is part of that.
+    pub(super) fn going_opened(&mut self) {
+        let Some(going) = self.going.as_ref().filter(|g| g.asked.is_none()) else {
+            return;
+        };
+        let mut unread = going.want.minus(&self.upload.landed);
+        for sent in self.upload.sends.values() {
+            unread.remove(sent.range.clone());
+        }
+        if let Some(maybe) = &self.upload.resuming {
+            unread = unread.minus(maybe);
+        }
+        if !unread.is_empty() {
+            self.unseal();
+        }
+    }
+
     /// `range` is other by now than what was sent of it, unless that was sealed.
     pub(super) fn staled(&mut self, range: Range<u64>) {
-        if self.going.is_some() {
+        if self.is_fixed() {
             return;
         }
         self.upload.landed.remove(range.clone());
@@ -406,6 +439,11 @@ impl Holding {
         if let Some(maybe) = &mut self.upload.resuming {
             maybe.remove(range);
         }
+    }
+
+    /// The upload is of a sealed generation: what is written now does not concern it.
+    fn is_fixed(&self) -> bool {
+        self.going.as_ref().is_some_and(|g| !g.is_remembered)
     }
 
     /// What the upload must still get.
