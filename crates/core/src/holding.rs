@@ -21,7 +21,7 @@ pub use recovering::{After, Record, Sealed};
 pub use writing::{Notices, Refused, Scan};
 
 use crate::{Extents, Version};
-use delivering::{Going, Upload};
+use delivering::{Entry, Going, Upload};
 use std::{collections::BTreeMap, ops::Range};
 
 /// What the target had when our copy was taken, or when we last delivered: what
@@ -41,7 +41,9 @@ pub enum Base {
 pub enum Mode {
     /// As a whole, at once: readers there see one generation or the next.
     Replace,
-    /// Range by range in offset order: readers there see it grow.
+    /// Range by range in offset order, into the file that is there: readers see it grow. What they
+    /// see of each byte is old or new, and only after the last is the file right. A generation is
+    /// sealed and on record before any of it is sent.
     InPlace,
 }
 
@@ -80,6 +82,8 @@ pub struct Holding {
     attempt: u64,
     upload: Upload,
     going: Option<Going>,
+    /// In place: how far the target's file is ours to change.
+    entry: Entry,
     held: Option<Held>,
 }
 
@@ -122,6 +126,7 @@ impl Holding {
             attempt: 1,
             upload: Upload::default(),
             going: None,
+            entry: Entry::None,
             held: None,
         }
     }
@@ -376,11 +381,54 @@ mod tests {
         let grant = held.grant(40..50);
         held.written(grant, 100);
         held.close(Notices::Each);
+        assert_eq!(held.seal(), Some(1));
+        assert_eq!(held.push(1 << 20), None);
+        assert!(held.is_entering());
+        held.looked(Origin::Same);
+        // Not before that is on record, or after a crash our own bytes were a stranger's.
+        assert_eq!(held.push(1 << 20), None);
+        held.enter(1);
         let push = held.push(1 << 20).expect("it is owed");
         assert_eq!(push.range, 40..50);
         assert_eq!(held.push(1 << 20), None);
         held.landed(push.ticket);
-        assert!(held.publish().is_some());
+        assert!(held.publish().is_some_and(|p| p.base == Base::Any));
+    }
+
+    #[test]
+    fn in_place_what_makes_it_longer_is_sent_piece_by_piece() {
+        let mut held = Holding {
+            mode: Mode::InPlace,
+            ..held(16)
+        };
+        held.open(Notices::Each).expect("anybody may");
+        write(&mut held, 0..32);
+        held.close(Notices::Each);
+        held.seal().expect("it is owed");
+        held.looked(Origin::Same);
+        held.enter(1);
+        let mut next = || held.push(8).map(|p| (p.ticket, p.range));
+        // What is there already may come in any order; beyond it a reader would see a hole.
+        let sent: Vec<_> = std::iter::from_fn(&mut next).collect();
+        assert_eq!(sent.len(), 3);
+        held.landed(sent[2].0);
+        assert_eq!(held.push(8).map(|p| p.range), Some(24..32));
+    }
+
+    #[test]
+    fn in_place_nothing_goes_over_what_somebody_else_put_there() {
+        let mut held = Holding {
+            mode: Mode::InPlace,
+            ..held(16)
+        };
+        held.open(Notices::Each).expect("anybody may");
+        write(&mut held, 0..4);
+        held.seal().expect("it is owed");
+        let other = Base::Seen(Version::None);
+        held.looked(Origin::Other(other.clone()));
+        held.enter(1);
+        assert_eq!(held.held(), Some(&Held::Conflict(other)));
+        assert_eq!((held.push(8), held.publish()), (None, None));
     }
 
     #[test]
