@@ -21,7 +21,7 @@ pub use recovering::{After, Record, Sealed};
 pub use writing::{Notices, Refused, Scan};
 
 use crate::{Extents, Version};
-use delivering::{Going, Upload};
+use delivering::{Entry, Going, Upload};
 use std::{collections::BTreeMap, ops::Range};
 
 /// What the target had when our copy was taken, or when we last delivered: what
@@ -41,7 +41,9 @@ pub enum Base {
 pub enum Mode {
     /// As a whole, at once: readers there see one generation or the next.
     Replace,
-    /// Range by range in offset order: readers there see it grow.
+    /// Range by range in offset order, into the file that is there: readers see it grow. What they
+    /// see of each byte is old or new, and only after the last is the file right. A generation is
+    /// sealed and on record before any of it is sent.
     InPlace,
 }
 
@@ -80,6 +82,8 @@ pub struct Holding {
     attempt: u64,
     upload: Upload,
     going: Option<Going>,
+    /// In place: how far the target's file is ours to change.
+    entry: Entry,
     held: Option<Held>,
 }
 
@@ -122,6 +126,7 @@ impl Holding {
             attempt: 1,
             upload: Upload::default(),
             going: None,
+            entry: Entry::None,
             held: None,
         }
     }
@@ -299,6 +304,73 @@ mod tests {
         assert_eq!((again.attempt, again.generation), (attempt, 1));
     }
 
+    /// Writes `range`, as somebody whose writes are told.
+    fn write(held: &mut Holding, range: Range<u64>) {
+        let grant = held.grant(range.clone());
+        held.written(grant, range.end.max(held.size()));
+    }
+
+    fn send_all(held: &mut Holding) {
+        while let Some(push) = held.push(8) {
+            held.landed(push.ticket);
+        }
+    }
+
+    #[test]
+    fn what_was_sealed_before_an_end_and_not_published_is_part_of_what_follows() {
+        let mut held = Holding::born(Base::Absent, Mode::Replace);
+        held.open(Notices::Each).expect("anybody may");
+        write(&mut held, 0..8);
+        held.seal().expect("it is owed");
+        let record = held.record(1);
+        let mut held = Holding::recover(record, After::Kill, 1 << 32);
+        // Of a seal that was taken off, the upload has what was written since, and so has the disk.
+        held.resumed(&Extents::from(0..8));
+        let scan = held.scan().expect("its writers are gone");
+        let found = Scan {
+            size: 8,
+            changed: Extents::from(2..4),
+            stale: Extents::new(),
+        };
+        held.scanned(scan, &found);
+        held.found(Found::Base);
+        assert_eq!(held.publish(), None);
+        send_all(&mut held);
+        let publication = held.publish().expect("all of it is there");
+        assert_eq!(publication.generation, 2);
+    }
+
+    #[test]
+    fn who_begins_to_write_takes_the_seal_off_what_was_not_sent() {
+        let mut held = Holding::born(Base::Absent, Mode::Replace);
+        held.open(Notices::Each).expect("anybody may");
+        write(&mut held, 0..16);
+        held.close(Notices::Each);
+        held.seal().expect("it is owed");
+        let first = held.push(8).expect("it is owed");
+        held.open(Notices::Each).expect("anybody may");
+        write(&mut held, 8..12);
+        held.landed(first.ticket);
+        send_all(&mut held);
+        assert_eq!(held.publish(), None);
+        held.close(Notices::Each);
+        assert_eq!(held.publish().map(|p| p.generation), Some(2));
+    }
+
+    #[test]
+    fn what_was_answered_twice_does_not_answer_the_next() {
+        let mut held = Holding::born(Base::Absent, Mode::Replace);
+        let first = held.publish().expect("it is ready");
+        held.answered(first.attempt, Answer::Published(Version::None));
+        held.open(Notices::Each).expect("anybody may");
+        held.resized(4);
+        held.close(Notices::Each);
+        send_all(&mut held);
+        held.publish().expect("it is ready");
+        held.answered(first.attempt, Answer::Refused(Held::Refused));
+        assert_eq!(held.held(), None);
+    }
+
     #[test]
     fn in_place_only_what_was_written_is_sent() {
         let mut held = Holding {
@@ -309,11 +381,54 @@ mod tests {
         let grant = held.grant(40..50);
         held.written(grant, 100);
         held.close(Notices::Each);
+        assert_eq!(held.seal(), Some(1));
+        assert_eq!(held.push(1 << 20), None);
+        assert!(held.is_entering());
+        held.looked(Origin::Same);
+        // Not before that is on record, or after a crash our own bytes were a stranger's.
+        assert_eq!(held.push(1 << 20), None);
+        held.enter(1);
         let push = held.push(1 << 20).expect("it is owed");
         assert_eq!(push.range, 40..50);
         assert_eq!(held.push(1 << 20), None);
         held.landed(push.ticket);
-        assert!(held.publish().is_some());
+        assert!(held.publish().is_some_and(|p| p.base == Base::Any));
+    }
+
+    #[test]
+    fn in_place_what_makes_it_longer_is_sent_piece_by_piece() {
+        let mut held = Holding {
+            mode: Mode::InPlace,
+            ..held(16)
+        };
+        held.open(Notices::Each).expect("anybody may");
+        write(&mut held, 0..32);
+        held.close(Notices::Each);
+        held.seal().expect("it is owed");
+        held.looked(Origin::Same);
+        held.enter(1);
+        let mut next = || held.push(8).map(|p| (p.ticket, p.range));
+        // What is there already may come in any order; beyond it a reader would see a hole.
+        let sent: Vec<_> = std::iter::from_fn(&mut next).collect();
+        assert_eq!(sent.len(), 3);
+        held.landed(sent[2].0);
+        assert_eq!(held.push(8).map(|p| p.range), Some(24..32));
+    }
+
+    #[test]
+    fn in_place_nothing_goes_over_what_somebody_else_put_there() {
+        let mut held = Holding {
+            mode: Mode::InPlace,
+            ..held(16)
+        };
+        held.open(Notices::Each).expect("anybody may");
+        write(&mut held, 0..4);
+        held.seal().expect("it is owed");
+        let other = Base::Seen(Version::None);
+        held.looked(Origin::Other(other.clone()));
+        held.enter(1);
+        assert_eq!(held.held(), Some(&Held::Conflict(other)));
+        assert_eq!((held.push(8), held.publish()), (None, None));
     }
 
     #[test]

@@ -33,9 +33,11 @@ enum Point {
     PublishRecorded,
     PublishAsked,
     Published,
+    EntryLooked,
+    EntryRecorded,
 }
 
-const POINTS: [Point; 14] = [
+const POINTS: [Point; 16] = [
     Point::Idle,
     Point::FetchAsked,
     Point::FetchLanded,
@@ -50,6 +52,8 @@ const POINTS: [Point; 14] = [
     Point::PublishRecorded,
     Point::PublishAsked,
     Point::Published,
+    Point::EntryLooked,
+    Point::EntryRecorded,
 ];
 
 struct Dice(u64);
@@ -109,6 +113,11 @@ struct Remote {
     upload: Parts,
     /// The attempt that has the upload.
     fence: u64,
+    /// What it was when somebody began to change it in place. Others leave it alone until they are
+    /// done: nobody would notice.
+    before: Option<Bytes>,
+    /// Which version the last generation became that came in place.
+    finished: Option<(u64, u64)>,
 }
 
 impl Remote {
@@ -127,6 +136,14 @@ impl Remote {
             Base::Absent => number == 0,
             Base::Seen(version) => *version == name(number),
             Base::Any => true,
+        }
+    }
+
+    fn seen(&self) -> Seen {
+        Seen {
+            number: self.number,
+            open: self.before.is_some(),
+            finished: self.finished,
         }
     }
 
@@ -149,6 +166,8 @@ enum Ask {
     Resume(u64),
     /// Looks for what became of a publication.
     Search(u64),
+    /// Looks at the target, to change it in place.
+    Enter(u64, Base),
 }
 
 /// Whom an answer goes to: nobody, once we died.
@@ -158,6 +177,15 @@ struct Asker {
     incarnation: u64,
 }
 
+/// What a look at the target found.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    number: u64,
+    /// Somebody has begun to change it in place.
+    open: bool,
+    finished: Option<(u64, u64)>,
+}
+
 #[derive(Debug)]
 enum Reply {
     Part(Ticket, u64, Bytes),
@@ -165,7 +193,8 @@ enum Reply {
     Landed(u64, Ticket),
     Answer(u64, Answer),
     Resumed(u64, Parts),
-    Searched(u64, u64),
+    Searched(u64, Seen),
+    Entered(u64, u64),
 }
 
 /// What is being done in several steps.
@@ -178,18 +207,27 @@ enum Job {
     Scan(Ticket, Scan),
 }
 
+/// What a record is written for.
+#[derive(Debug)]
+enum Then {
+    Tell,
+    Publish(Publication),
+    Enter(u64),
+}
+
 #[derive(Debug)]
 struct Commit {
     record: Record,
     digests: Parts,
     /// Which of the states since the last promise it is of.
     promise: usize,
-    then: Option<Publication>,
+    then: Then,
     done: u8,
 }
 
 struct World {
     dice: Dice,
+    mode: Mode,
     remote: Remote,
     disk: Bytes,
     safe: Bytes,
@@ -210,6 +248,7 @@ struct World {
     /// By which attempt the target was asked to let the upload be taken over, and looked at.
     resuming: Option<u64>,
     searching: Option<u64>,
+    entering: Option<u64>,
     /// What each piece of the upload was when it was sent: our digests of it.
     sent: Parts,
     writers: Vec<Notices>,
@@ -222,6 +261,8 @@ struct World {
     since: Vec<Bytes>,
     /// What it was whenever nobody was writing.
     wholes: BTreeSet<Bytes>,
+    /// What it was at any time.
+    history: Vec<Bytes>,
     /// A writer asked to see at the target what was not finished.
     loose: bool,
     /// What we asked the target to publish, as which generation.
@@ -241,14 +282,16 @@ struct World {
 impl World {
     fn new(seed: u64) -> Self {
         let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let mode = [Mode::Replace, Mode::InPlace][usize::from(seed % 4 == 1)];
         let mut remote = Remote::default();
         remote.versions.insert(0, Bytes::new());
         if !dice.one_in(4) {
             let size = 1 + dice.below(SIZE_MAX);
             remote.become_((0..size).map(|_| dice.roll() as u8).collect());
         }
-        let held = Holding::born(Base::Absent, Mode::Replace);
+        let held = Holding::born(Base::Absent, mode);
         let mut world = Self {
+            mode,
             record: held.record(0),
             held,
             dice,
@@ -267,6 +310,7 @@ impl World {
             fetching: BTreeSet::new(),
             resuming: None,
             searching: None,
+            entering: None,
             sent: Parts::new(),
             writers: Vec::new(),
             digests: Parts::new(),
@@ -274,6 +318,7 @@ impl World {
             view: Bytes::new(),
             since: Vec::new(),
             wholes: BTreeSet::new(),
+            history: Vec::new(),
             loose: false,
             asked: BTreeSet::new(),
             known: 0,
@@ -293,9 +338,14 @@ impl World {
         self.view = self.remote.content.clone();
         self.known = self.remote.number;
         self.held = match self.remote.number {
-            0 => Holding::born(Base::Absent, Mode::Replace),
-            n => Holding::of(name(n), self.view.len() as u64, Mode::Replace),
+            0 => Holding::born(Base::Absent, self.mode),
+            n => Holding::of(name(n), self.view.len() as u64, self.mode),
         };
+        if self.mode == Mode::InPlace {
+            // Whoever drops it says so there, or what is on its way would still come.
+            (self.remote.holding, self.remote.fence) = (self.id, 0);
+            (self.remote.before, self.remote.finished) = (None, None);
+        }
         self.disk = vec![0; self.view.len()];
         self.safe = self.disk.clone();
         self.committed = 0;
@@ -303,23 +353,27 @@ impl World {
         self.record_boot = self.boot;
         self.since = vec![self.view.clone()];
         self.wholes = BTreeSet::from([self.view.clone()]);
+        self.history = self.since.clone();
         self.sent.clear();
         self.digests.clear();
         self.recorded.clear();
         self.asked.clear();
         self.replies.clear();
         self.fetching.clear();
-        (self.resuming, self.searching) = (None, None);
+        self.forget_questions();
         (self.loose, self.recovered, self.unfinished) = (false, false, false);
     }
 
     fn step(&mut self) {
+        if self.mode == Mode::InPlace && self.dice.one_in(8) {
+            self.enter();
+        }
         match self.dice.below(34) {
             0 => self.open(),
             1..=3 => self.write(),
             4 => self.resize(),
             5 => self.close(),
-            6 => self.commit(None),
+            6 => self.commit(Then::Tell),
             7 => self.fetch(),
             8 => self.scan(),
             9..=11 => self.push(),
@@ -400,6 +454,11 @@ impl World {
 
     fn changed(&mut self) {
         self.since.push(self.view.clone());
+        self.history.push(self.view.clone());
+    }
+
+    fn forget_questions(&mut self) {
+        (self.resuming, self.searching, self.entering) = (None, None, None);
     }
 
     fn write(&mut self) {
@@ -463,14 +522,15 @@ impl World {
     }
 
     /// One at a time: a record must not be written after a later one. It is of writes that ended.
-    fn commit(&mut self, then: Option<Publication>) {
+    fn commit(&mut self, then: Then) {
         let between = |j: &Job| matches!(j, Job::Commit(_) | Job::Write(.., true));
         if self.recovered || self.jobs.iter().any(between) {
             return;
         }
-        let good = then
-            .as_ref()
-            .map_or(self.held.generation(), |p| p.generation);
+        let good = match &then {
+            Then::Publish(publication) => publication.generation,
+            Then::Tell | Then::Enter(_) => self.held.generation(),
+        };
         self.committed = self.committed.max(good);
         let record = self.held.record(self.committed);
         self.jobs.push(Job::Commit(Box::new(Commit {
@@ -551,8 +611,11 @@ impl World {
 
     fn push(&mut self) {
         if let Some(push) = self.held.push(LEAF) {
-            let byte = |i: u64| self.disk.get(i as usize).copied().unwrap_or(0);
-            let bytes: Bytes = push.range.clone().map(byte).collect();
+            let byte = |i: u64| self.disk.get(i as usize).copied();
+            let Some(bytes) = push.range.clone().map(byte).collect::<Option<Bytes>>() else {
+                self.held.unread(push.ticket);
+                return self.glimpse();
+            };
             self.sent.extend(push.range.clone().zip(bytes.clone()));
             self.asks.push((self.me(), Ask::Put(push, bytes)));
             self.reach(Point::PushSent);
@@ -566,7 +629,7 @@ impl World {
         if let Some(publication) = self.held.publish()
             && !self.reach(Point::PublishSealed)
         {
-            self.commit(Some(publication));
+            self.commit(Then::Publish(publication));
         }
     }
 
@@ -583,12 +646,26 @@ impl World {
         }
     }
 
+    /// In place nothing is sent that is not sealed, and the file there not looked at.
+    fn enter(&mut self) {
+        if self.writers.is_empty() {
+            self.held.seal();
+        }
+        if let Some(generation) = self.held.entering()
+            && self.jobs.is_empty()
+        {
+            self.commit(Then::Enter(generation));
+        }
+        self.ask_the_target();
+    }
+
     /// What others do, and what breaks.
     fn world_turns(&mut self) {
         if !self.trouble {
             return;
         }
         match self.dice.below(8) {
+            0 if self.remote.before.is_some() => {}
             0 => {
                 let size = self.dice.below(SIZE_MAX);
                 let content = (0..size).map(|_| self.dice.roll() as u8).collect();
@@ -611,7 +688,7 @@ impl World {
 
     fn cut_off(&mut self) {
         self.replies.clear();
-        (self.resuming, self.searching) = (None, None);
+        self.forget_questions();
         let again = self.dice.below(3) as usize;
         let late = self.gone.iter().rev().take(again).cloned();
         self.asks.extend(late.collect::<Vec<_>>());
@@ -645,7 +722,7 @@ impl World {
                 self.held.release(None);
             }
         }
-        (self.resuming, self.searching) = (None, None);
+        self.forget_questions();
         self.sent.clear();
     }
 
@@ -683,6 +760,10 @@ impl World {
         } else if self.held.is_unsure() && self.searching != Some(attempt) {
             self.searching = Some(attempt);
             self.asks.push((self.me(), Ask::Search(attempt)));
+        } else if self.held.is_entering() && self.entering != Some(attempt) {
+            self.entering = Some(attempt);
+            let base = self.held.base().clone();
+            self.asks.push((self.me(), Ask::Enter(attempt, base)));
         }
     }
 
@@ -727,8 +808,12 @@ impl World {
                 self.record = commit.record.clone();
                 self.record_boot = self.boot;
                 self.recorded = commit.digests.clone();
-                let point = [Point::CommitRecorded, Point::PublishRecorded];
-                if self.reach(point[usize::from(commit.then.is_some())]) {
+                let point = match commit.then {
+                    Then::Tell => Point::CommitRecorded,
+                    Then::Publish(_) => Point::PublishRecorded,
+                    Then::Enter(_) => Point::EntryRecorded,
+                };
+                if self.reach(point) {
                     return;
                 }
             }
@@ -737,12 +822,16 @@ impl World {
                 self.since.drain(..commit.promise);
                 // Not by an attempt that is over.
                 let attempt = self.held.attempt();
-                if let Some(publication) = commit.then.filter(|p| p.attempt == attempt) {
-                    let sent = |i: u64| self.sent.get(&i).copied().unwrap_or(0);
-                    let content = (0..publication.size).map(sent).collect();
-                    self.asked.insert((publication.generation, content));
-                    self.asks.push((self.me(), Ask::Publish(publication)));
-                    self.reach(Point::PublishAsked);
+                match commit.then {
+                    Then::Publish(publication) if publication.attempt == attempt => {
+                        let sent = |i: u64| self.sent.get(&i).copied().unwrap_or(0);
+                        let content = (0..publication.size).map(sent).collect();
+                        self.asked.insert((publication.generation, content));
+                        self.asks.push((self.me(), Ask::Publish(publication)));
+                        self.reach(Point::PublishAsked);
+                    }
+                    Then::Enter(generation) => self.held.enter(generation),
+                    _ => {}
                 }
                 return;
             }
@@ -788,24 +877,65 @@ impl World {
             Ask::Look(ticket) => vec![Reply::Looked(ticket, remote.number)],
             Ask::Put(push, _) if push.attempt < remote.fence => vec![],
             Ask::Put(push, bytes) => {
-                remote.upload.extend(push.range.zip(bytes));
+                remote.fence = push.attempt;
+                match self.mode {
+                    Mode::Replace => remote.upload.extend(push.range.zip(bytes)),
+                    Mode::InPlace => {
+                        let mut content = remote.content.clone();
+                        overlay(&mut content, push.range.start, &bytes);
+                        self.change_in_place(content);
+                    }
+                }
                 vec![Reply::Landed(push.attempt, push.ticket)]
             }
             Ask::Resume(attempt) if attempt < remote.fence => vec![],
             Ask::Resume(attempt) => {
                 remote.fence = attempt;
-                vec![Reply::Resumed(attempt, remote.upload.clone())]
+                let parts = match self.mode {
+                    Mode::Replace => remote.upload.clone(),
+                    Mode::InPlace => (0..).zip(remote.content.clone()).collect(),
+                };
+                vec![Reply::Resumed(attempt, parts)]
             }
-            Ask::Search(attempt) => vec![Reply::Searched(attempt, remote.number)],
+            Ask::Enter(attempt, _) if attempt < remote.fence => vec![],
+            Ask::Enter(attempt, base) => {
+                remote.fence = attempt;
+                if remote.is(&base) {
+                    assert_eq!(remote.number, self.known, "nobody here has seen it");
+                    remote.before = Some(remote.content.clone());
+                }
+                vec![Reply::Entered(attempt, remote.number)]
+            }
+            Ask::Search(attempt) => vec![Reply::Searched(attempt, remote.seen())],
             Ask::Publish(asked) if asked.attempt < remote.fence => vec![],
-            Ask::Publish(asked) => vec![Reply::Answer(asked.attempt, self.show(&asked))],
+            Ask::Publish(asked) => {
+                remote.fence = asked.attempt;
+                vec![Reply::Answer(asked.attempt, self.show(&asked))]
+            }
         }
+    }
+
+    /// Each byte that readers see at the target is what it was, or what it was at some time here.
+    fn change_in_place(&mut self, content: Bytes) {
+        let before = self.remote.before.as_ref().expect("it was looked at first");
+        for (i, byte) in content.iter().enumerate() {
+            let mut allowed = [before].into_iter().chain(&self.history);
+            assert!(
+                allowed.any(|s| s.get(i) == Some(byte)),
+                "{byte} at {i} is neither old nor new"
+            );
+        }
+        self.remote.become_(content);
+        (self.known, self.made) = (self.remote.number, self.remote.number);
     }
 
     /// The target is asked to show an upload to everybody.
     fn show(&mut self, asked: &Publication) -> Answer {
         if self.trouble && self.dice.one_in(10) {
             self.remote.upload.clear(); // It was swept.
+        }
+        if self.mode == Mode::InPlace {
+            return self.finish_in_place(asked);
         }
         let remote = &mut self.remote;
         let bytes = (0..asked.size).map(|i| remote.upload.get(&i).copied());
@@ -830,6 +960,23 @@ impl World {
         Answer::Published(name(remote.number))
     }
 
+    /// The target is asked to make its file as long as it is here, when all else is there.
+    fn finish_in_place(&mut self, asked: &Publication) -> Answer {
+        let mut content = self.remote.content.clone();
+        content.truncate(asked.size as usize);
+        assert_eq!(content.len() as u64, asked.size, "it is shorter");
+        assert!(
+            self.loose || self.wholes.contains(&content),
+            "{content:?} was never the whole file; {:?}",
+            self.wholes
+        );
+        self.change_in_place(content);
+        self.remote.before = None;
+        self.remote.finished = Some((asked.generation, self.remote.number));
+        self.remote.fence += 1; // Nothing more of this attempt.
+        Answer::Published(name(self.remote.number))
+    }
+
     fn reply_arrives(&mut self) {
         if self.replies.is_empty() {
             return;
@@ -852,10 +999,23 @@ impl World {
             Reply::Landed(of, ticket) if of == attempt => self.held.landed(ticket),
             Reply::Answer(of, answer) => self.answer(of, answer),
             Reply::Resumed(of, parts) if of == attempt => self.resume(&parts),
-            Reply::Searched(of, number) if of == attempt => {
+            Reply::Searched(of, seen) if of == attempt => {
                 self.searching = None;
-                let found = self.recognise(number);
+                let found = self.recognise(seen);
                 self.held.found(found);
+            }
+            Reply::Entered(of, number) if of == attempt => {
+                self.entering = None;
+                let now = match number {
+                    0 => Base::Absent,
+                    n => Base::Seen(name(n)),
+                };
+                let origin = match *self.held.base() == now {
+                    true => Origin::Same,
+                    false => Origin::Other(now),
+                };
+                self.held.looked(origin);
+                self.reach(Point::EntryLooked);
             }
             _ => {}
         }
@@ -876,13 +1036,21 @@ impl World {
         }
     }
 
-    fn recognise(&mut self, number: u64) -> Found {
+    fn recognise(&mut self, seen: Seen) -> Found {
+        let number = seen.number;
+        if self.mode == Mode::InPlace && seen.open {
+            return Found::Base;
+        }
+        let generation = self.held.generation() - 1;
+        if self.mode == Mode::InPlace && seen.finished == Some((generation, number)) {
+            return Found::Ours(name(number));
+        }
         if self.remote.is_then(number, self.held.base()) {
             Found::Base
-        } else if self.asked.contains(&(
-            self.held.generation() - 1,
-            self.remote.versions[&number].clone(),
-        )) {
+        } else if self
+            .asked
+            .contains(&(generation, self.remote.versions[&number].clone()))
+        {
             // Or somebody else's of the same bytes, which is as good.
             self.known = number;
             Found::Ours(name(number))
@@ -897,7 +1065,11 @@ impl World {
             Answer::Refused(Held::Conflict(Base::Seen(version))) => {
                 let number = self.remote.versions.keys().copied();
                 let number = number.into_iter().find(|n| name(*n) == version);
-                match self.recognise(number.expect("it was a version")) {
+                let seen = Seen {
+                    number: number.expect("it was a version"),
+                    ..self.remote.seen()
+                };
+                match self.recognise(seen) {
                     Found::Ours(version) => Answer::Published(version),
                     _ => Answer::Refused(Held::Conflict(Base::Seen(version))),
                 }

@@ -220,6 +220,7 @@ fn put(put: &mut Statement<'_>, row: &Row) -> rusqlite::Result<()> {
         record.open.as_ref().map(Said::say),
         signed(record.committed),
         said(&record.sealed),
+        record.inside,
         record.held.as_ref().map(Said::say),
         row.words,
         row.boot,
@@ -260,6 +261,7 @@ fn read(found: &Found<'_>) -> rusqlite::Result<Row> {
             generation: number("generation")?,
             open: told::<Notices>(optional("open")?, "open")?,
             committed: number("committed")?,
+            inside: found.get("inside")?,
             sealed: told::<Sealed>(optional("sealed")?, "sealed")?,
             held: told::<Held>(optional("held")?, "held")?,
         },
@@ -310,7 +312,7 @@ const PREPARE: &str = "
         id TEXT PRIMARY KEY, number INTEGER NOT NULL, url TEXT NOT NULL, audience TEXT NOT NULL, credential TEXT NOT NULL,
         session TEXT NOT NULL, mode TEXT NOT NULL, base TEXT NOT NULL, drawable INTEGER NOT NULL,
         size INTEGER NOT NULL, present TEXT NOT NULL, owed TEXT NOT NULL, altered INTEGER NOT NULL,
-        generation INTEGER NOT NULL, open TEXT, committed INTEGER NOT NULL, sealed TEXT, held TEXT,
+        generation INTEGER NOT NULL, open TEXT, committed INTEGER NOT NULL, sealed TEXT, inside INTEGER NOT NULL, held TEXT,
         words TEXT NOT NULL, boot TEXT NOT NULL, used INTEGER NOT NULL, born INTEGER NOT NULL,
         transfers INTEGER NOT NULL
     ) WITHOUT ROWID;
@@ -322,9 +324,9 @@ const PREPARE: &str = "
 
 const PUT: &str = "INSERT OR REPLACE INTO holdings
     (id, number, url, audience, credential, session, mode, base, drawable, size, present, owed, altered,
-     generation, open, committed, sealed, held, words, boot, used, born, transfers)
+     generation, open, committed, sealed, inside, held, words, boot, used, born, transfers)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
-     ?20, ?21, ?22, ?23)";
+     ?20, ?21, ?22, ?23, ?24)";
 
 const PUT_TAG: &str = "INSERT OR REPLACE INTO tags (id, tag, count, timestamp, expires)
     VALUES (?1, ?2, ?3, ?4, ?5)";

@@ -5,10 +5,14 @@
 //! back what it makes stale. Once nobody writes, all is sent and the target would not lose it, the
 //! target is asked to publish it, on condition that its file is still the base.
 //!
+//! *In place* nothing is sent before it is sealed and on record, the target was looked at, and that
+//! look is on record too: from then on the file there is partly ours, and no version of it tells
+//! whose. What others do there until we are done is not noticed.
+//!
 //! *Sealing* fixes a generation: what is written after it belongs to the next. Asking to publish
 //! seals; so does a writer who wants to see their writes at the target while they keep the file open.
 
-use super::{Base, Holding, Mode, Sealed, Ticket};
+use super::{Base, Holding, Mode, Origin, Sealed, Ticket};
 use crate::{Extents, Version};
 use std::{collections::BTreeMap, ops::Range};
 
@@ -23,7 +27,8 @@ pub struct Push {
     pub range: Range<u64>,
 }
 
-/// What to ask the target for: show this to everybody. Not once its attempt is over.
+/// What to ask the target for: show this to everybody. Not once its attempt is over. In place: the
+/// file is as long as this now, and right.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Publication {
     /// Which of our generations it is.
@@ -32,7 +37,7 @@ pub struct Publication {
     pub attempt: u64,
     /// The length of the file.
     pub size: u64,
-    /// Only if the target has this.
+    /// Only if the target has this. In place that was looked at before.
     pub base: Base,
 }
 
@@ -67,6 +72,18 @@ pub enum Held {
     Refused,
     /// The power went while it was being written, and the writer had never said that it was good.
     Unfinished,
+}
+
+/// In place: whether the target's file may be changed.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) enum Entry {
+    /// It is to be looked at first: it must be the base.
+    #[default]
+    None,
+    /// It was, or was changed by us since; what we do next is to be on record.
+    Looked,
+    /// It may be.
+    Made,
 }
 
 /// What the target has of a generation that is not published yet.
@@ -111,6 +128,9 @@ pub(super) struct Going {
     /// The shortest that the file was cut to since.
     floor: u64,
     pub asked: Option<Asked>,
+    /// It is from a record: what lies on our disk may be other by now than what was sealed, and
+    /// nobody can tell. It was published as it was sealed, or it is part of what follows it.
+    is_remembered: bool,
 }
 
 /// The target was asked to publish.
@@ -136,6 +156,7 @@ impl Going {
             altered: sealed.altered,
             floor: sealed.size.min(size),
             asked,
+            is_remembered: true,
         }
     }
 
@@ -184,7 +205,7 @@ impl Holding {
     }
 
     fn pushable(&self) -> Extents {
-        if self.held.is_some() || self.upload.resuming.is_some() {
+        if self.held.is_some() || self.upload.resuming.is_some() || !self.has_entry() {
             return Extents::new();
         }
         let mut need = self.lacking().and(&self.present);
@@ -199,6 +220,9 @@ impl Holding {
     /// Nothing is sent twice at once, so that the older of two cannot come last.
     pub fn push(&mut self, step_bytes: u64) -> Option<Push> {
         let range = self.pushable().take_aligned(step_bytes)?;
+        if self.mode == Mode::InPlace && self.would_gape(range.end) {
+            return None;
+        }
         let ticket = self.ticket();
         let sent = Sent {
             range: range.clone(),
@@ -212,6 +236,69 @@ impl Holding {
         })
     }
 
+    /// Two pieces that make the target's file longer could land in another order, and readers there
+    /// would see a hole.
+    fn would_gape(&self, end: u64) -> bool {
+        let there = self.upload.landed.end().max(self.drawable);
+        let mut sends = self.upload.sends.values();
+        end > there && sends.any(|s| s.range.end > there)
+    }
+
+    /// Tells whether the target is to be [looked at](Self::looked) before anything is changed in place.
+    pub fn is_entering(&self) -> bool {
+        self.entry == Entry::None && self.may_enter()
+    }
+
+    /// Returns the number of the generation that is to be on record as sealed before it
+    /// [may be](Self::enter) sent in place.
+    pub fn entering(&self) -> Option<u64> {
+        let may = self.entry == Entry::Looked && self.may_enter();
+        self.going.as_ref().filter(|_| may).map(|g| g.generation)
+    }
+
+    fn may_enter(&self) -> bool {
+        self.mode == Mode::InPlace
+            && self.held.is_none()
+            && !self.is_doubtful
+            && self.upload.resuming.is_none()
+            && self.fetches.is_empty()
+            && self.going.as_ref().is_some_and(|g| g.asked.is_none())
+    }
+
+    /// What the target had when it was looked at. If it is the base, a record is to say so next.
+    pub fn looked(&mut self, origin: Origin) {
+        if !self.is_entering() {
+            return;
+        }
+        match origin {
+            Origin::Same => {
+                self.entry = Entry::Looked;
+                // No look will find the base again.
+                self.unproved = Extents::new();
+            }
+            Origin::Other(now) => self.hold(Held::Conflict(now)),
+        }
+        self.check();
+    }
+
+    /// It is [on record](Self::entering) that `generation` is sealed and the target's file to be ours:
+    /// it may be changed.
+    pub fn enter(&mut self, generation: u64) {
+        if self.entering() == Some(generation) {
+            self.entry = Entry::Made;
+        }
+    }
+
+    /// In place: the target's file is partly ours, and cannot be drawn from.
+    pub(super) fn is_inside(&self) -> bool {
+        self.entry != Entry::None
+    }
+
+    /// Whether the target may be sent what is to be seen there.
+    fn has_entry(&self) -> bool {
+        self.mode == Mode::Replace || (self.entry == Entry::Made && self.going.is_some())
+    }
+
     /// The target has said that a push would survive a crash there. What was written here meanwhile
     /// is not what landed.
     pub fn landed(&mut self, ticket: Ticket) {
@@ -219,6 +306,12 @@ impl Holding {
             let landed = Extents::from(sent.range).minus(&sent.stale);
             self.upload.landed = self.upload.landed.or(&landed);
         }
+    }
+
+    /// A push was not sent: our file is shorter by now, since somebody cut it whom we do not see. That
+    /// is to be [glimpsed](Self::glimpsed); zeros in place of what is gone were never in the file.
+    pub fn unread(&mut self, ticket: Ticket) {
+        self.upload.sends.remove(&ticket);
     }
 
     /// The conversation with the target broke: all that it had not confirmed is to be sent again, by
@@ -248,7 +341,7 @@ impl Holding {
     pub fn resumed(&mut self, same: &Extents) {
         if let Some(maybe) = self.upload.resuming.take() {
             self.upload.landed = same.and(&maybe);
-            if self.going.is_none() {
+            if !self.is_fixed() {
                 self.upload.landed = self.upload.landed.and(&self.present);
             }
             self.mend();
@@ -259,10 +352,15 @@ impl Holding {
     /// Seals what was written until now, so that it is published though somebody still writes, and
     /// returns its number. It may have bytes in it that are written while it is sent.
     ///
+    /// Who begins to write after that, where nobody did, before all of it was read to be sent, takes
+    /// the seal off: else the target would show a mixture of two generations that were whole.
+    ///
     /// Where a writer has a descriptor, what they did must have been [glimpsed](Self::glimpsed) first.
     ///
     /// `None`: nothing is owed, or it is not whole, or nobody writes any more and it is to be scanned,
     /// or the generation before it is not there yet.
+    ///
+    /// In place nothing else seals, so it is done whenever the target is to have what was written.
     pub fn seal(&mut self) -> Option<u64> {
         let is_here = self.is_whole() || self.mode == Mode::InPlace;
         let is_known = self.unseen.is_none() || !self.writers.is_empty();
@@ -278,8 +376,12 @@ impl Holding {
             altered: std::mem::take(&mut self.altered),
             floor: self.size,
             asked: None,
+            is_remembered: false,
         };
         self.generation += 1;
+        if self.entry == Entry::Made {
+            self.entry = Entry::Looked;
+        }
         Some(self.going.insert(going).generation)
     }
 
@@ -292,6 +394,7 @@ impl Holding {
             None => self.is_altered() && self.is_still() && self.unseen.is_none(),
         };
         ended
+            && self.has_entry()
             && self.held.is_none()
             && self.upload.resuming.is_none()
             && self.upload.sends.is_empty()
@@ -313,7 +416,10 @@ impl Holding {
             generation: going.generation,
             attempt: self.attempt,
             size: going.size,
-            base: self.base.clone(),
+            base: match self.mode {
+                Mode::Replace => self.base.clone(),
+                Mode::InPlace => Base::Any,
+            },
         })
     }
 
@@ -345,6 +451,8 @@ impl Holding {
         }
         match found {
             Found::Ours(version) => self.delivered(version),
+            // What was sent since the record may have been sent of what was written after the seal.
+            Found::Base if !self.is_fixed() => self.unseal(),
             Found::Base => {
                 if let Some(going) = &mut self.going {
                     going.asked = None;
@@ -365,13 +473,25 @@ impl Holding {
 
     /// Somebody decided: it is delivered again, and if they say so in place of what is there now.
     /// What was sent before counts no more.
+    ///
+    /// Over something else only a file goes that is here as a whole; else it stays held.
     pub fn release(&mut self, over: Option<Base>) {
+        if let Some(base) = over {
+            if !self.is_whole() {
+                return;
+            }
+            self.base = base;
+            self.entry = Entry::None;
+            // Nothing of it is as it is there.
+            self.drawable = 0;
+            if self.mode == Mode::InPlace {
+                (self.owed, self.altered) = (self.present.clone(), true);
+            }
+        }
         self.held = None;
         self.attempt += 1;
         self.upload = Upload::unknown();
-        if let Some(base) = over {
-            self.base = base;
-        }
+        self.check();
     }
 
     fn delivered(&mut self, version: Version) {
@@ -379,6 +499,10 @@ impl Holding {
             self.base = Base::Seen(version);
             self.drawable = going.size.min(going.floor);
             self.upload = Upload::default();
+            self.entry = Entry::None;
+            // So that each publication has its own: what is asked or answered of this one twice is
+            // not taken for the next.
+            self.attempt += 1;
         }
     }
 
@@ -396,9 +520,11 @@ impl Holding {
             return;
         };
         let since = std::mem::take(&mut self.owed);
-        since.iter().for_each(|r| self.staled(r));
-        if going.floor < going.size {
-            self.staled(going.floor..u64::MAX);
+        if !going.is_remembered {
+            since.iter().for_each(|r| self.staled(r));
+            if going.floor < going.size {
+                self.staled(going.floor..u64::MAX);
+            }
         }
         self.owed = going.owed.and(&self.present).or(&since);
         self.altered |= going.altered;
@@ -416,9 +542,27 @@ impl Holding {
         }
     }
 
+    /// Somebody begins to write where nobody did. What of a sealed generation was not read yet to be
+    /// sent would be sent with what they write: then it is part of that.
+    pub(super) fn going_opened(&mut self) {
+        let Some(going) = self.going.as_ref().filter(|g| g.asked.is_none()) else {
+            return;
+        };
+        let mut unread = going.want.minus(&self.upload.landed);
+        for sent in self.upload.sends.values() {
+            unread.remove(sent.range.clone());
+        }
+        if let Some(maybe) = &self.upload.resuming {
+            unread = unread.minus(maybe);
+        }
+        if !unread.is_empty() {
+            self.unseal();
+        }
+    }
+
     /// `range` is other by now than what was sent of it, unless that was sealed.
     pub(super) fn staled(&mut self, range: Range<u64>) {
-        if self.going.is_some() {
+        if self.is_fixed() {
             return;
         }
         self.upload.landed.remove(range.clone());
@@ -428,6 +572,11 @@ impl Holding {
         if let Some(maybe) = &mut self.upload.resuming {
             maybe.remove(range);
         }
+    }
+
+    /// The upload is of a sealed generation: what is written now does not concern it.
+    fn is_fixed(&self) -> bool {
+        self.going.as_ref().is_some_and(|g| !g.is_remembered)
     }
 
     /// What the upload must still get.

@@ -35,11 +35,14 @@ pub(super) struct Asked {
 impl Holding {
     /// Begins to fetch what is missing of `range` and is not on its way already.
     ///
-    /// `None`: there is nothing to ask for. Whoever needs `range` waits until it is
+    /// `None`: there is nothing to ask for, or not before the target has what we are changing there
+    /// in place. Whoever needs `range` waits until it is
     /// [present](Self::present), or until the fetches that are under way ended without it.
     pub fn fetch(&mut self, range: Range<u64>) -> Option<Fetch> {
-        if self.is_doubtful {
-            return None; // What is on disk must be looked at before it changes.
+        // What is on disk must be looked at before it changes; of what we are changing in place
+        // nobody could say whether it was the base.
+        if self.is_doubtful || self.is_inside() {
+            return None;
         }
         let mut wanted = self
             .present

@@ -4,7 +4,7 @@
 //! synced, then the record is written, then whoever waited is told. In another order it could say
 //! more than the disk has.
 
-use super::{Base, Going, Held, Holding, Mode, Notices, Upload, writing::Writers};
+use super::{Base, Entry, Going, Held, Holding, Mode, Notices, Upload, writing::Writers};
 use crate::Extents;
 use std::collections::BTreeMap;
 
@@ -33,6 +33,8 @@ pub struct Record {
     pub committed: u64,
     /// What the target may have been asked to publish.
     pub sealed: Option<Sealed>,
+    /// In place: the target's file may be partly ours, so that it is no longer the base.
+    pub inside: bool,
     /// Why nothing is delivered.
     pub held: Option<Held>,
 }
@@ -86,6 +88,7 @@ impl Holding {
             open: self.unseen.max(self.writers.least()),
             committed,
             sealed: self.going.as_ref().map(Going::sealed),
+            inside: self.is_inside(),
             held: self.held.clone(),
         }
     }
@@ -130,6 +133,10 @@ impl Holding {
             attempt: attempts,
             upload: Upload::unknown(),
             going,
+            entry: match record.inside {
+                true => Entry::Looked,
+                false => Entry::None,
+            },
             held,
         }
     }

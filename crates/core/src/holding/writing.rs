@@ -76,6 +76,9 @@ impl Holding {
             }
             self.unseen = Some(Notices::None);
         }
+        if self.writers.is_empty() {
+            self.going_opened();
+        }
         self.writers.add(notices);
         self.scan = None; // What it has seen so far may change again.
         Ok(())
