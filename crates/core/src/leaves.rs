@@ -211,6 +211,16 @@ impl Leaves {
         }
     }
 
+    /// Forgets this leaf and all behind it.
+    pub fn forget_from(&mut self, index: u64) {
+        self.whole.split_off(&index);
+        self.growing.split_off(&index);
+        self.fresh.split_off(&index);
+        if index == 0 {
+            self.first_root = None;
+        }
+    }
+
     /// Returns which bytes of a file of `size` bytes must be read (again) before the
     /// root can be told.
     pub fn unknown(&self, size: u64) -> Extents {

@@ -24,6 +24,9 @@ pub(crate) fn failure(error: &Error) -> Failure {
         Error::Changed { what, .. } => {
             Failure::new(Cause::Changed, format!("The file changed: {what}"))
         }
+        Error::Superseded { .. } => {
+            Failure::new(Cause::Changed, "A later attempt has taken this upload over")
+        }
         Error::Corrupt {
             expected, found, ..
         } => Failure::new(

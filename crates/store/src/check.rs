@@ -3,7 +3,9 @@
 //! A check is a function on an empty store. What a store says it cannot do
 //! ([`Can`]) it must refuse, with an error and without a trace.
 
+mod again;
 mod append;
+mod attempts;
 mod bytes;
 mod publish;
 mod tree;
@@ -11,10 +13,12 @@ mod tree;
 use crate::{
     Can, Entry, Error, Finished, How, Read, Result, Set, Sink, Stat, Store, Take, Whole, Write,
 };
+use again::{put_again, put_again_after_a_resume, put_again_after_commit, shorter_than_put};
 use append::{
     appending, appending_again, appending_at_most, appending_at_once, appending_out_of_turn,
     appending_replaced, appending_small, appending_unheard,
 };
+use attempts::{racing, taken_over, what_landed_is_told};
 use bytes::{
     a_file_comes_back, an_empty_file, blocks_in_any_order, digests, far_out, holes, in_place,
     many_threads_read, many_threads_write, parts_are_read, small_files,
@@ -67,6 +71,22 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("an interrupted write goes on", goes_on),
     ("another origin begins anew", another_origin),
     ("abandoned is gone", abandoned),
+    ("of bytes that are put again the last count", put_again),
+    ("bytes are put again after a commit", put_again_after_commit),
+    (
+        "bytes are put again after a resume",
+        put_again_after_a_resume,
+    ),
+    (
+        "a file is finished shorter than what was put",
+        shorter_than_put,
+    ),
+    ("a later attempt takes an upload over", taken_over),
+    (
+        "a later attempt is told what landed and what it hashes to",
+        what_landed_is_told,
+    ),
+    ("of racing attempts the latest has it", racing),
     ("a file is changed in place", in_place),
     ("bytes far out do not fill the room between", far_out),
     ("holes read as zeros", holes),

@@ -6,6 +6,7 @@
 //! landed ([`record`]) until it takes its name in one step ([`upload`]).
 
 mod append;
+mod attempts;
 mod known;
 mod ledger;
 mod list;
@@ -186,8 +187,10 @@ impl Store for Dir {
     fn can(&self) -> Result<Can> {
         Ok(Can {
             any_order: true,
+            again: true,
             in_place: true,
             append: true,
+            attempts: true,
             atomic: true,
             resume: true,
             ranges: true,
@@ -244,12 +247,11 @@ impl Store for Dir {
     }
 
     fn write(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
-        match write.how {
-            How::Append { writer, seq } if seq > 0 => {
-                append::begin(&self.0, path, write, (writer, seq))
-            }
-            How::InPlace | How::Append { .. } => patch::begin(&self.0, path, write),
-            How::New | How::Replace(_) => upload::begin(&self.0, path, write),
+        match write.attempt {
+            0 => self.begin(path, write),
+            attempt => attempts::begin(&self.0, path, write, attempt, |write| {
+                self.begin(path, write)
+            }),
         }
     }
 
@@ -378,6 +380,18 @@ impl Store for Dir {
     fn flush(&self, path: &Path) -> Result<()> {
         let synced = self.0.folder_around(path).and_then(|f| f.sync_disk());
         synced.map_err(|e| wrong(path, e))
+    }
+}
+
+impl Dir {
+    fn begin(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
+        match write.how {
+            How::Append { writer, seq } if seq > 0 => {
+                append::begin(&self.0, path, write, (writer, seq))
+            }
+            How::InPlace | How::Append { .. } => patch::begin(&self.0, path, write),
+            How::New | How::Replace(_) => upload::begin(&self.0, path, write),
+        }
     }
 }
 

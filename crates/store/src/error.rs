@@ -58,6 +58,9 @@ pub enum Error {
         seq: u64,
         expected: u64,
     },
+    /// A later attempt at the same upload has begun: what this one still sends or asks is refused.
+    #[error("{}: a later attempt has taken this upload over", shown(.path))]
+    Superseded { path: PathBuf },
     #[error("{what} is not possible here: {why}")]
     Unsupported { what: String, why: String },
     #[error("{host}: no such host ({cause})")]

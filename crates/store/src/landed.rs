@@ -26,9 +26,18 @@ pub(crate) struct Landed {
     said: BTreeMap<u64, Chain>,
     /// Leaves that hashed to something else than was said, and did not come again.
     refused: BTreeMap<u64, Difference>,
-    /// Leaves of which bytes came twice: which came last cannot be told but by reading.
+    /// Leaves of which bytes came twice at once: which came last cannot be told but by reading.
     doubtful: BTreeSet<u64>,
     reread_bytes: u64,
+}
+
+/// What was there of bytes that are about to be written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Begun {
+    /// Nobody has put anything there in our time.
+    pub(crate) is_first: bool,
+    /// Some of it had landed.
+    pub(crate) is_again: bool,
 }
 
 /// What one block hashes to. Making it is the expensive part and needs no lock.
@@ -82,21 +91,21 @@ impl Landed {
         &self.done
     }
 
-    /// Announces bytes that are about to be written. Returns whether they are
-    /// the first there.
-    pub(crate) fn begin(&mut self, range: Range<u64>) -> bool {
-        let twice = self.done.within(range.clone()).next().is_some()
-            || self
-                .under_way
-                .iter()
-                .any(|r| r.start < range.end && range.start < r.end);
-        if twice {
+    /// Announces bytes that are about to be written. What landed there before is done no more: until
+    /// all of the new ones are there, it is neither.
+    pub(crate) fn begin(&mut self, range: Range<u64>) -> Begun {
+        let at_once = |r: &Range<u64>| r.start < range.end && range.start < r.end;
+        if self.under_way.iter().any(at_once) {
             self.doubtful.extend(leaves_of(range.clone()));
         }
+        let is_first = self.touched.within(range.clone()).next().is_none();
+        let is_again = self.done.within(range.clone()).next().is_some();
+        if is_again {
+            self.done.remove(range.clone());
+        }
         self.under_way.push(range.clone());
-        let untouched = self.touched.within(range.clone()).next().is_none();
         self.touched.insert(range);
-        untouched
+        Begun { is_first, is_again }
     }
 
     /// Counts bytes that were read again before this began.
@@ -137,10 +146,20 @@ impl Landed {
         }
     }
 
+    /// Has a leaf that was taken from a record told as one that became whole.
+    pub(crate) fn tell(&mut self, leaf: u64) {
+        if let Some(chain) = self.chain(leaf) {
+            self.leaves.learn(leaf, chain);
+        }
+    }
+
     /// Adds bytes that others wrote, with the values of those leaves that they saw whole.
     pub(crate) fn came(&mut self, ranges: &Extents, leaves: &[(u64, Chain)]) {
         for range in ranges.iter() {
-            self.begin(range.clone());
+            if self.begin(range.clone()).is_again {
+                // What we hashed is there no more, and what is we have not seen.
+                self.doubtful.extend(leaves_of(range.clone()));
+            }
             let unseen = Hashed {
                 pieces: Vec::new(),
                 adler: None,
@@ -273,8 +292,11 @@ impl Landed {
         })
     }
 
-    fn whole_size(&self, path: &Path, whole: &Whole) -> Result<u64> {
+    fn whole_size(&mut self, path: &Path, whole: &Whole) -> Result<u64> {
         let size = whole.size.or(self.size).unwrap_or(self.done.end());
+        if self.size.is_none() {
+            self.cut(size);
+        }
         let missing = self.done.missing(0..size);
         if let Some((leaf, difference)) = self.refused.iter().next() {
             return Err(differs(path, *leaf, difference));
@@ -294,6 +316,21 @@ impl Landed {
             });
         }
         Ok(size)
+    }
+
+    /// Forgets what came behind the end of a file whose length nobody had announced: its writer has cut
+    /// it since. Of the leaf that was cut through, what it hashes to is not known any more.
+    fn cut(&mut self, size: u64) {
+        if self.done.end().max(self.touched.end()) <= size {
+            return;
+        }
+        let first = size / LEAF_BYTES;
+        self.done.remove(size..u64::MAX);
+        self.adler.forget(size..u64::MAX);
+        self.leaves.forget_from(first);
+        self.said.split_off(&first);
+        self.refused.split_off(&first);
+        self.doubtful.split_off(&first);
     }
 
     fn read_what_is_unknown(&mut self, size: u64, read: ReadBack<'_>) -> Result<()> {

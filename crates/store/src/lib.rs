@@ -16,6 +16,7 @@ pub mod door;
 pub mod engine;
 mod error;
 mod faulty;
+mod fence;
 mod flow;
 mod journal;
 mod landed;

@@ -4,6 +4,7 @@
 use crate::{
     Can, Checks, Entry, Error, Finished, How, Kind, Read, Result, SMALL_BYTES, Set, Sink, Space,
     Stat, Store, Take, What, Whole, Write, Xattrs,
+    fence::Fences,
     landed::{Hashed, Landed, leaf_range, leaves_of},
 };
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Hashing, LEAF_BYTES, Version};
@@ -23,6 +24,7 @@ pub struct Memory(Arc<Mutex<Tree>>);
 struct Tree {
     nodes: BTreeMap<PathBuf, Node>,
     partials: HashMap<Key, Partial>,
+    fences: Arc<Fences<Key>>,
     born: u64,
 }
 
@@ -225,8 +227,10 @@ impl Store for Memory {
     fn can(&self) -> Result<Can> {
         Ok(Can {
             any_order: true,
+            again: true,
             in_place: true,
             append: true,
+            attempts: true,
             atomic: true,
             resume: true,
             ranges: true,
@@ -291,68 +295,12 @@ impl Store for Memory {
     }
 
     fn write(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
-        let mut tree = self.tree();
-        let path = tree.place(path)?;
-        let old = match tree.node(&path) {
-            Ok(_) => Some(tree.file(&path)?),
-            Err(_) => None,
-        };
-        let key = (path.clone(), write.id.map(str::to_owned));
-        let mut landed = Landed::new(write.checks, write.size);
-        let mut body = Body::default();
-        let aim = match &write.how {
-            &How::Append { writer, seq } if seq > 0 => {
-                if old.is_none() && seq > 1 {
-                    return Err(Error::OutOfTurn {
-                        path,
-                        writer,
-                        seq,
-                        expected: 1,
-                    });
-                }
-                Aim::Append { writer, seq }
-            }
-            How::InPlace | How::Append { .. } => {
-                let (_, old) = match old {
-                    Some(old) => old,
-                    None => {
-                        tree.publish(&path, Body::default(), write.mode, None);
-                        tree.file(&path)?
-                    }
-                };
-                let append = matches!(write.how, How::Append { .. });
-                Aim::InPlace {
-                    start: if append { old.len } else { 0 },
-                }
-            }
-            How::New if old.is_some() => return Err(Error::Exists { path }),
-            how => {
-                check_version(&path, how, old.as_ref().map(|(node, _)| node))?;
-                if let Some(partial) = tree.partials.remove(&key)
-                    && write.resume
-                    && fits(&partial, write)
-                {
-                    body = partial.body;
-                    for (leaf, ranges, chain) in partial.leaves {
-                        landed.recorded(leaf, &ranges, chain);
-                    }
-                }
-                Aim::Publish
-            }
-        };
-        Ok(Box::new(Writing {
-            memory: self.clone(),
-            path,
-            key,
-            how: write.how.clone(),
-            aim,
-            origin: write.origin.cloned(),
-            size: write.size,
-            mode: write.mode,
-            checks: write.checks,
-            draft: Mutex::new(Draft { body, landed }),
-            over: false,
-        }))
+        if write.attempt == 0 {
+            return self.begin(path, write);
+        }
+        let key = (name(path)?, write.id.map(str::to_owned));
+        let fences = Arc::clone(&self.tree().fences);
+        fences.take_over(&key, (path, write.attempt), |_| self.begin(path, write))
     }
 
     fn remove(&self, path: &Path, what: What) -> Result<()> {
@@ -488,6 +436,76 @@ impl Store for Memory {
             total_bytes: ROOM_BYTES,
             free_bytes: ROOM_BYTES.saturating_sub(used),
         })
+    }
+}
+
+impl Memory {
+    fn begin(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
+        let mut tree = self.tree();
+        let path = tree.place(path)?;
+        let old = match tree.node(&path) {
+            Ok(_) => Some(tree.file(&path)?),
+            Err(_) => None,
+        };
+        let key = (path.clone(), write.id.map(str::to_owned));
+        let mut landed = Landed::new(write.checks, write.size);
+        let mut body = Body::default();
+        let aim = match &write.how {
+            &How::Append { writer, seq } if seq > 0 => {
+                if old.is_none() && seq > 1 {
+                    return Err(Error::OutOfTurn {
+                        path,
+                        writer,
+                        seq,
+                        expected: 1,
+                    });
+                }
+                Aim::Append { writer, seq }
+            }
+            How::InPlace | How::Append { .. } => {
+                let (_, old) = match old {
+                    Some(old) => old,
+                    None => {
+                        tree.publish(&path, Body::default(), write.mode, None);
+                        tree.file(&path)?
+                    }
+                };
+                let append = matches!(write.how, How::Append { .. });
+                Aim::InPlace {
+                    start: if append { old.len } else { 0 },
+                }
+            }
+            How::New if old.is_some() => return Err(Error::Exists { path }),
+            how => {
+                check_version(&path, how, old.as_ref().map(|(node, _)| node))?;
+                if let Some(partial) = tree.partials.remove(&key)
+                    && write.resume
+                    && fits(&partial, write)
+                {
+                    body = partial.body;
+                    for (leaf, ranges, chain) in partial.leaves {
+                        landed.recorded(leaf, &ranges, chain);
+                        if write.attempt > 0 {
+                            landed.tell(leaf);
+                        }
+                    }
+                }
+                Aim::Publish
+            }
+        };
+        Ok(Box::new(Writing {
+            memory: self.clone(),
+            path,
+            key,
+            how: write.how.clone(),
+            aim,
+            origin: write.origin.cloned(),
+            size: write.size,
+            mode: write.mode,
+            checks: write.checks,
+            draft: Mutex::new(Draft { body, landed }),
+            over: false,
+        }))
     }
 }
 

@@ -362,10 +362,15 @@ pub trait Sink: Take {
 pub struct Can {
     /// Blocks may be put in any order and with gaps filled later.
     pub any_order: bool,
+    /// Bytes may be put again with others, before a file is finished: the last count. A file whose
+    /// length was not announced may be finished shorter than what was put.
+    pub again: bool,
     /// An existing file can be changed in place.
     pub in_place: bool,
     /// `How::Append`.
     pub append: bool,
+    /// `Write::attempt`: what an older one still sends is refused.
+    pub attempts: bool,
     /// A file appears only when whole.
     pub atomic: bool,
     /// An interrupted write can go on, by ranges or by prefix.
@@ -499,6 +504,11 @@ pub struct Write<'a> {
     pub origin: Option<&'a Origin>,
     /// Name of this upload, if the writer has one; else (identity, path) is the key.
     pub id: Option<&'a str>,
+    /// Which attempt at this upload it is: it takes over from those that began with a lower number,
+    /// of which nothing lands any more once this has begun. 0: they are not counted.
+    ///
+    /// Whoever counts is told by [`Sink::newly_whole`] also what leaves hash to that landed before.
+    pub attempt: u64,
     /// Permission bits of a new file.
     pub mode: Option<u32>,
     /// What to compute on the way.
@@ -521,6 +531,7 @@ impl Default for Write<'_> {
             size: None,
             origin: None,
             id: None,
+            attempt: 0,
             mode: None,
             checks: Checks {
                 blake3: true,

@@ -29,7 +29,7 @@ use godwit_wire::door::{
 };
 use hyper::header::{CONTENT_RANGE, CONTENT_TYPE};
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak,
@@ -41,11 +41,18 @@ use std::{
 
 /// Uploads that somebody has open, by the name that only they are told.
 #[derive(Debug, Default)]
-pub(crate) struct Uploads(Mutex<HashMap<String, Arc<Upload>>>);
+pub(crate) struct Uploads {
+    open: Mutex<HashMap<String, Arc<Upload>>>,
+    /// Names of those that later attempts took over, the oldest first: whoever still asks by one of them
+    /// is told that.
+    taken_over: Mutex<VecDeque<String>>,
+}
 
 /// One of them.
 struct Upload {
     key: Key,
+    /// 0: not counted.
+    attempt: u64,
     /// `None`: it was finished or abandoned.
     sink: RwLock<Option<Box<dyn Sink>>>,
     used: Mutex<Instant>,
@@ -74,7 +81,7 @@ impl std::fmt::Debug for Upload {
 
 impl Uploads {
     fn open(&self) -> MutexGuard<'_, HashMap<String, Arc<Upload>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn must_have_room(&self, owner: &str) -> std::result::Result<(), Refusal> {
@@ -134,6 +141,31 @@ impl Uploads {
         }
     }
 
+    /// Closes what older attempts have begun of the same. The store lets nothing of them through any
+    /// more, whatever they are in the middle of; here they only lose their name.
+    fn close_older(&self, key: &Key, attempt: u64) {
+        let is_older =
+            |upload: &Arc<Upload>| upload.key == *key && (1..=attempt).contains(&upload.attempt);
+        let older: Vec<_> = self
+            .open()
+            .extract_if(|_, upload| is_older(upload))
+            .collect();
+        let mut names = self.taken_over();
+        for (name, upload) in older {
+            upload
+                .coming
+                .failed(&key.path, "a later attempt took it over");
+            names.push_back(name);
+        }
+        let many = names.len().saturating_sub(OPEN_MAX);
+        names.drain(..many);
+    }
+
+    fn taken_over(&self) -> MutexGuard<'_, VecDeque<String>> {
+        let names = self.taken_over.lock();
+        names.unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Closes what nobody has used for so long: what landed is kept on disk.
     pub(super) fn forget_idle(&self, kept: Duration) {
         let closed: Vec<_> = self
@@ -175,8 +207,8 @@ fn opened(
     asked: &Asked<'_>,
     ask: AskUpload,
 ) -> std::result::Result<(Arc<Upload>, String), Refusal> {
-    if ask.id.as_deref().is_some_and(|id| !is_id(id)) {
-        let why = "the name of an upload has up to 64 letters, digits, - and _";
+    if ask.id.as_deref().is_some_and(|id| !is_own_id(id)) {
+        let why = "the name of an upload has up to 64 letters, digits, -, _ and dots";
         return Err(said(Why::BadRequest, why.into()));
     }
     let handle = unguessable().map_err(|error| said(Why::Other, error.to_string()))?;
@@ -190,6 +222,7 @@ fn opened(
         size: ask.size,
         origin: origin.as_ref(),
         id: ask.id.as_deref(),
+        attempt: ask.attempt,
         mode: ask.mode,
         checks: Checks {
             blake3: ask.checks.0,
@@ -207,15 +240,21 @@ fn opened(
     if asked.door.shared.stop.is_draining() && !asked.door.uploads.has(&key) {
         return Err(stopping());
     }
-    if ask.resume {
+    // Who counts attempts need not wait for the older ones to be gone.
+    if ask.resume && ask.attempt == 0 {
         asked.door.uploads.close_orphans(&key);
     }
     // Before it is opened: each holds descriptors of the node.
     asked.door.uploads.must_have_room(&key.owner)?;
     let sink = asked.known.dir.write(&ask.path.0, &write);
+    let sink = sink.map_err(|error| refused(&error))?;
+    if ask.attempt > 0 {
+        asked.door.uploads.close_older(&key, ask.attempt);
+    }
     let upload = Arc::new(Upload {
         key,
-        sink: RwLock::new(Some(sink.map_err(|error| refused(&error))?)),
+        attempt: ask.attempt,
+        sink: RwLock::new(Some(sink)),
         used: Mutex::new(Instant::now()),
         users: Mutex::new(vec![Arc::downgrade(asked.visitor)]),
         is_left: AtomicBool::new(false),
@@ -555,6 +594,16 @@ fn find(asked: &Asked<'_>, id: &str, path: &Path) -> std::result::Result<Arc<Upl
     let is_theirs =
         |upload: &Arc<Upload>| upload.key.owner == asked.known.owner() && upload.key.path == path;
     upload.filter(is_theirs).ok_or_else(|| {
+        if asked
+            .door
+            .uploads
+            .taken_over()
+            .iter()
+            .any(|name| name == id)
+        {
+            let why = "a later attempt has taken this upload over";
+            return said(Why::Superseded, why.into());
+        }
         let why = "no upload of that name is open here: begin it again, it goes on where it was";
         said(Why::Aborted, why.into())
     })
@@ -638,6 +687,11 @@ impl Upload {
 
 fn over() -> Refusal {
     said(Why::Aborted, "the upload is over".into())
+}
+
+/// The writer's own name for it, which stands in no path.
+fn is_own_id(id: &str) -> bool {
+    wire::is_word(id, b"-_.")
 }
 
 fn is_id(id: &str) -> bool {

@@ -79,7 +79,7 @@ pub(super) struct Left {
 pub(super) struct Key(pub(super) [u8; 32]);
 
 impl Key {
-    fn of(identity: &str, path: &Path, id: Option<&str>) -> Self {
+    pub(super) fn of(identity: &str, path: &Path, id: Option<&str>) -> Self {
         let mut text = Vec::new();
         let parts: Vec<&[u8]> = path
             .components()
@@ -171,6 +171,12 @@ impl Inner {
         for n in 0..WRITERS_MAX {
             let name = key.name(n);
             let Some((file, meta)) = self.lock(&place.folder, &name.part, write.mode)? else {
+                if write.attempt > 0 {
+                    // What another process has of it cannot be taken from it.
+                    let busy =
+                        "somebody has this upload who does not count attempts, or another process";
+                    return Err(io::Error::new(io::ErrorKind::ConnectionAborted, busy));
+                }
                 continue;
             };
             let mut held = Held {

@@ -73,6 +73,11 @@ impl Record {
         self.file.write_all_at(&slot.encode(leaf), at)
     }
 
+    /// Says that no slot is to be believed after a power cut before its leaf was read.
+    pub(super) fn distrust(&mut self) -> io::Result<()> {
+        self.commit(0)
+    }
+
     /// Says that all slots up to this epoch, and their bytes, are on disk.
     pub(super) fn commit(&mut self, epoch: u64) -> io::Result<()> {
         // The slots first: the cell speaks of them.

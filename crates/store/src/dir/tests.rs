@@ -1,5 +1,6 @@
 //! The directory as a store: what only it promises.
 
+mod again;
 mod appends;
 mod crashes;
 mod publish;

@@ -87,6 +87,10 @@ struct Progress {
     epoch: u64,
     /// What landed but found no room in its slot.
     unrecorded: Extents,
+    /// The record vouches for something after a power cut.
+    is_committed: bool,
+    /// What was put again since the last commit began.
+    taken_back: Extents,
     names_synced: bool,
     /// Leaves are known by hearsay only, from the record or from others who wrote
     /// them: we did not see their bytes.
@@ -113,17 +117,22 @@ impl Upload {
             record: None,
             epoch: 1,
             unrecorded: Extents::new(),
+            is_committed: false,
+            taken_back: Extents::new(),
             names_synced: false,
             has_unseen,
         };
         if let Some(left) = left {
             progress.epoch = left.epoch;
+            progress.is_committed = true;
             progress.record = Some(left.record);
             progress.landed.count_reread(left.reread_bytes);
             for (leaf, slot) in &left.slots {
-                progress
-                    .landed
-                    .recorded(*leaf, &slot.in_file(*leaf), slot.chain);
+                let ranges = slot.in_file(*leaf);
+                progress.landed.recorded(*leaf, &ranges, slot.chain);
+                if write.attempt > 0 {
+                    progress.landed.tell(*leaf);
+                }
             }
             progress.landed.read_partial_leaves(&|at, bytes| {
                 Lying {
@@ -232,6 +241,26 @@ impl Upload {
         }
     }
 
+    /// Says in the record that bytes which landed are about to be written over: before the first of them
+    /// is, or after a kill it would vouch for what is half of each.
+    ///
+    /// A power cut may take that word and leave the bytes. So nothing that was committed is believed
+    /// without being read after one, until the next commit: one sync for all that is put again between two.
+    fn take_back(&self, progress: &mut Progress, range: Range<u64>) -> io::Result<()> {
+        progress.taken_back.insert(range.clone());
+        if progress.record.is_none() {
+            return Ok(());
+        }
+        leaves_of(range).try_for_each(|leaf| record_leaf(progress, leaf))?;
+        if std::mem::take(&mut progress.is_committed)
+            && let Some(record) = &mut progress.record
+        {
+            record.distrust()?;
+        }
+        crash::point("dir.taken-back");
+        Ok(())
+    }
+
     /// Gives the partial its name, if the condition still holds.
     fn publish(&self, whole: &Whole) -> Result<()> {
         let Place { folder, name, .. } = &self.place;
@@ -278,7 +307,15 @@ impl Take for Upload {
         let untouched = {
             let mut progress = self.progress();
             progress.claimed = progress.claimed.max(end);
-            progress.landed.begin(block.range())
+            let begun = progress.landed.begin(block.range());
+            if begun.is_again {
+                let told = self.take_back(&mut progress, block.range());
+                told.map_err(|e| {
+                    progress.landed.failed(&block.range());
+                    wrong(&self.path, e)
+                })?;
+            }
+            begun.is_first
         };
         let hash = || Hashed::of(block, self.checks);
         // Who would have to wait for others to write hashes meanwhile.
@@ -354,6 +391,7 @@ impl Sink for Upload {
             self.record_all(&mut progress).map_err(failed)?;
             let epoch = progress.epoch;
             progress.epoch += 1;
+            progress.taken_back = Extents::new();
             (epoch, progress.landed.done().minus(&progress.unrecorded))
         };
         self.held.file.sync_data().map_err(failed)?;
@@ -365,11 +403,12 @@ impl Sink for Upload {
             .expect("begun above")
             .commit(epoch)
             .map_err(failed)?;
+        progress.is_committed = true;
         if !progress.names_synced {
             self.place.folder.sync().map_err(failed)?;
             progress.names_synced = true;
         }
-        Ok(done)
+        Ok(done.minus(&progress.taken_back))
     }
 
     fn finish(mut self: Box<Self>, whole: &Whole) -> Result<Finished> {

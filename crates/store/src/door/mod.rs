@@ -752,6 +752,9 @@ impl Store for Door {
         if is_numbered(&write.how) {
             self.must_count()?;
         }
+        if write.attempt > 0 {
+            self.must_count_attempts()?;
+        }
         upload::begin(self, path, write)
     }
 
@@ -857,6 +860,15 @@ impl Door {
         match known.can.append {
             true => Ok(()),
             false => Err(self.too_old("appending each thing once", &known)),
+        }
+    }
+
+    /// Refuses what a node from before would not refuse to older attempts.
+    fn must_count_attempts(&self) -> Result<()> {
+        let known = self.known()?;
+        match known.can.attempts {
+            true => Ok(()),
+            false => Err(self.too_old("counting attempts", &known)),
         }
     }
 

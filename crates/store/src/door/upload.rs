@@ -12,7 +12,7 @@ use godwit_wire::door::{
 };
 use hyper::Method;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     ops::Range,
     path::{Path, PathBuf},
     sync::{Condvar, Mutex},
@@ -24,6 +24,7 @@ pub(super) fn begin(door: &Door, path: &Path, write: &Write<'_>) -> Result<Box<d
     let asked = AskUpload {
         path: inside.clone(),
         id: write.id.map(Into::into),
+        attempt: write.attempt,
         how: write.how.say(),
         size: write.size,
         origin: write
@@ -34,27 +35,35 @@ pub(super) fn begin(door: &Door, path: &Path, write: &Write<'_>) -> Result<Box<d
         resume: write.resume,
     };
     let landed = door.call_for("uploads", &asked, path, landed)?;
-    Ok(Box::new(Upload {
+    // Only who counts attempts asks what leaves hash to that landed before.
+    let told = (write.attempt > 0).then(BTreeMap::new);
+    let upload = Upload {
         door: door.clone(),
         path: path.into(),
         inside,
-        id: landed.id,
+        id: landed.id.clone(),
         in_place: landed.in_place,
         checks: write.checks,
         unseen: landed.done.0.clone(),
         state: Mutex::new(State {
-            done: landed.done.0,
+            done: landed.done.0.clone(),
             leaves: Leaves::new(),
             said: BTreeMap::new(),
             wrong: Extents::new(),
             size: 0,
+            told,
+            sent: landed.done.0.clone(),
+            again: BTreeSet::new(),
             idle: Vec::new(),
+            open: BTreeMap::new(),
+            count: 0,
             is_over: false,
-            pouring: 0,
         }),
         freed: Condvar::new(),
         streams: write.streams.max(1),
-    }))
+    };
+    upload.note(landed);
+    Ok(Box::new(upload))
 }
 
 fn landed(line: Line) -> Option<Landed> {
@@ -88,12 +97,26 @@ struct State {
     /// Leaves that do not, and must come again.
     wrong: Extents,
     size: u64,
+    /// What the node says that leaves hash to, and nobody has asked for yet; `None`: nobody will.
+    told: Option<BTreeMap<u64, Chain>>,
+    /// All that was ever sent.
+    sent: Extents,
+    /// Leaves of which something was sent twice: what the node says of one may be older than what we say.
+    again: BTreeSet<u64>,
     /// Requests whose body goes on, and that nobody writes to now.
-    idle: Vec<Pouring>,
+    idle: Vec<Stream>,
+    /// What went by each request, also by those that somebody writes to now.
+    open: BTreeMap<u64, Extents>,
+    /// How many requests there ever were.
+    count: u64,
     /// The node has closed it.
     is_over: bool,
-    /// How many requests there are in all.
-    pouring: usize,
+}
+
+/// A request whose body goes on.
+struct Stream {
+    nth: u64,
+    pouring: Pouring,
 }
 
 impl Upload {
@@ -109,22 +132,36 @@ impl Upload {
         )
     }
 
-    /// Returns a request that takes blocks and that nobody else writes to.
-    fn take(&self) -> Result<Pouring> {
+    /// Returns a request that takes these bytes and that nobody else writes to.
+    ///
+    /// Of two requests nobody knows which the node reads first. So what was sent before is followed by
+    /// what is sent over it in the same request, or its request is ended first.
+    fn take(&self, range: &Range<u64>) -> Result<Stream> {
         let mut state = self.state.lock().expect(NO_PANIC);
         loop {
-            if let Some(pouring) = state.idle.pop() {
-                return Ok(pouring);
+            match state.next_for(range) {
+                Next::Idle(at) => {
+                    let stream = state.idle.swap_remove(at);
+                    state.note_open(stream.nth, range);
+                    return Ok(stream);
+                }
+                Next::New if state.open.len() < self.streams => break,
+                Next::End(at) => {
+                    let stream = state.idle.swap_remove(at);
+                    drop(state);
+                    self.end(stream, Ended::Whole)?;
+                    state = self.state.lock().expect(NO_PANIC);
+                }
+                Next::New | Next::Wait => state = self.freed.wait(state).expect(NO_PANIC),
             }
-            if state.pouring < self.streams {
-                state.pouring += 1;
-                break;
-            }
-            state = self.freed.wait(state).expect(NO_PANIC);
         }
+        state.count += 1;
+        let nth = state.count;
+        state.note_open(nth, range);
         drop(state);
         let pouring = self.inner().pour_pack(Method::PUT, &self.target());
-        pouring.inspect_err(|_| self.lose())
+        let pouring = pouring.inspect_err(|_| self.lose(nth))?;
+        Ok(Stream { nth, pouring })
     }
 
     /// Sends a range in frames, whose bytes `fill` gives.
@@ -133,22 +170,22 @@ impl Upload {
         range: Range<u64>,
         mut fill: impl FnMut(Range<u64>, &mut [u8]) -> Result<()>,
     ) -> Result<()> {
-        let mut pouring = self.take()?;
+        let mut stream = self.take(&range)?;
         for piece in pieces(range, PIECE_BYTES) {
             let mut frame = vec![0; HEADER_BYTES + (piece.end - piece.start) as usize];
             if let Err(error) = fill(piece.clone(), &mut frame[HEADER_BYTES..]) {
                 // What went before is whole.
-                self.give_back(pouring);
+                self.give_back(stream);
                 return Err(error);
             }
-            pouring = self.pour(pouring, piece.start, frame)?;
+            stream = self.pour(stream, piece.start, frame)?;
         }
-        self.give_back(pouring);
+        self.give_back(stream);
         Ok(())
     }
 
     /// Sends a frame, whose header is still free, and notes what was sent.
-    fn pour(&self, mut pouring: Pouring, offset: u64, mut frame: Vec<u8>) -> Result<Pouring> {
+    fn pour(&self, mut stream: Stream, offset: u64, mut frame: Vec<u8>) -> Result<Stream> {
         let len = frame.len() - HEADER_BYTES;
         frame[..HEADER_BYTES].copy_from_slice(&pack::header(Kind::Data, offset, len));
         let bytes = &frame[HEADER_BYTES..];
@@ -156,11 +193,10 @@ impl Upload {
             .checks
             .blake3
             .then(|| Piece::of(Block { offset, bytes }));
-        let poured = pouring.pour(frame.into(), WRITING);
-        if !poured.inspect_err(|_| self.lose())? {
-            self.lose();
+        let poured = stream.pouring.pour(frame.into(), WRITING);
+        if !poured.inspect_err(|_| self.lose(stream.nth))? {
             // Its answer says why.
-            self.end(pouring)?;
+            self.end(stream, Ended::Cut)?;
             return Err(self.inner().cut(WRITING));
         }
         let range = offset..offset + len as u64;
@@ -175,36 +211,46 @@ impl Upload {
                 state.compare(leaf);
             }
         }
-        Ok(pouring)
+        Ok(stream)
     }
 
-    fn lose(&self) {
-        self.state.lock().expect(NO_PANIC).pouring -= 1;
-        self.freed.notify_one();
+    fn lose(&self, nth: u64) {
+        self.state.lock().expect(NO_PANIC).open.remove(&nth);
+        self.freed.notify_all();
     }
 
-    fn give_back(&self, pouring: Pouring) {
-        self.state.lock().expect(NO_PANIC).idle.push(pouring);
-        self.freed.notify_one();
+    /// All are told: some wait for this one, and others for any.
+    fn give_back(&self, stream: Stream) {
+        self.state.lock().expect(NO_PANIC).idle.push(stream);
+        self.freed.notify_all();
     }
 
     /// Ends all requests, and learns what has landed.
     fn end_all(&self) -> Result<()> {
         let idle = std::mem::take(&mut self.state.lock().expect(NO_PANIC).idle);
         let mut wrong = None;
-        for mut pouring in idle {
-            let ended = pouring
-                .pour(pack::frame(Kind::Last, 0, b"").into(), WRITING)
-                .and_then(|_| self.end(pouring));
-            self.lose();
-            if let Err(error) = ended {
+        for stream in idle {
+            if let Err(error) = self.end(stream, Ended::Whole) {
                 wrong.get_or_insert(error);
             }
         }
         wrong.map_or(Ok(()), Err)
     }
 
-    fn end(&self, pouring: Pouring) -> Result<()> {
+    /// Ends a request, and learns what has landed.
+    fn end(&self, Stream { nth, mut pouring }: Stream, how: Ended) -> Result<()> {
+        let last = match how {
+            Ended::Whole => pouring
+                .pour(pack::frame(Kind::Last, 0, b"").into(), WRITING)
+                .map(drop),
+            Ended::Cut => Ok(()),
+        };
+        let ended = last.and_then(|()| self.hear_end(pouring));
+        self.lose(nth);
+        ended
+    }
+
+    fn hear_end(&self, pouring: Pouring) -> Result<()> {
         let (visit, answer) = pouring.end(WRITING)?;
         let mut said = None;
         self.inner()
@@ -220,10 +266,15 @@ impl Upload {
     fn note(&self, said: Landed) {
         let mut state = self.state.lock().expect(NO_PANIC);
         state.done = said.done.0;
-        let leaves = state.size.div_ceil(LEAF_BYTES);
+        let end = state.size.max(state.done.end());
+        let leaves = end.div_ceil(LEAF_BYTES);
         for (leaf, chain) in said.leaves.into_iter().filter(|(leaf, _)| *leaf < leaves) {
+            if let Some(told) = &mut state.told {
+                told.insert(leaf, chain.0);
+            }
             let ours = state.leaves.chain(leaf, state.size);
-            if ours.is_some_and(|ours| ours != chain.0) {
+            let is_sure = !state.again.contains(&leaf);
+            if is_sure && ours.is_some_and(|ours| ours != chain.0) {
                 tracing::info!(path = %self.path.display(), leaf, "a leaf differs and is sent again");
                 let bytes = bytes_of(leaf);
                 state.wrong.insert(bytes);
@@ -271,7 +322,51 @@ impl Take for Upload {
     }
 }
 
+/// How a request is ended.
+#[derive(Clone, Copy)]
+enum Ended {
+    /// All of it was said.
+    Whole,
+    /// The node takes no more.
+    Cut,
+}
+
+/// By which request bytes are to go.
+enum Next {
+    /// This one of those that are idle.
+    Idle(usize),
+    /// One that is begun, if there may be more.
+    New,
+    /// Another, once this idle one was ended.
+    End(usize),
+    /// Once somebody has given one back.
+    Wait,
+}
+
 impl State {
+    fn next_for(&self, range: &Range<u64>) -> Next {
+        let is_over = |sent: &Extents| sent.within(range.clone()).next().is_some();
+        let over = self.open.iter().filter(|(_, sent)| is_over(sent));
+        let over: Vec<u64> = over.map(|(&nth, _)| nth).collect();
+        let at = |nth: u64| self.idle.iter().position(|stream| stream.nth == nth);
+        match over[..] {
+            [] if self.idle.is_empty() => Next::New,
+            [] => Next::Idle(self.idle.len() - 1),
+            [nth] => at(nth).map_or(Next::Wait, Next::Idle),
+            [nth, ..] => at(nth).map_or(Next::Wait, Next::End),
+        }
+    }
+
+    /// Notes what goes by a request, and of which leaves something goes again.
+    fn note_open(&mut self, nth: u64, range: &Range<u64>) {
+        if self.sent.within(range.clone()).next().is_some() {
+            let leaves = range.start / LEAF_BYTES..range.end.div_ceil(LEAF_BYTES);
+            self.again.extend(leaves);
+        }
+        self.sent.insert(range.clone());
+        self.open.entry(nth).or_default().insert(range.clone());
+    }
+
     /// Notes a leaf of which we have sent something else than the source has.
     fn compare(&mut self, leaf: u64) {
         let ours = self.leaves.chain(leaf, self.size);
@@ -302,6 +397,16 @@ impl Drop for Upload {
 }
 
 impl Sink for Upload {
+    fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
+        let mut state = self.state.lock().expect(NO_PANIC);
+        let Some(told) = &mut state.told else {
+            return Vec::new();
+        };
+        let left = told.keys().nth(count_max).copied();
+        let left = left.map_or(BTreeMap::new(), |first| told.split_off(&first));
+        std::mem::replace(told, left).into_iter().collect()
+    }
+
     fn done(&self) -> Extents {
         let state = self.state.lock().expect(NO_PANIC);
         state.done.minus(&state.wrong)

@@ -158,8 +158,10 @@ impl Said for Can {
     fn say(&self) -> call::Can {
         call::Can {
             any_order: self.any_order,
+            again: self.again,
             in_place: self.in_place,
             append: self.append,
+            attempts: self.attempts,
             append_once: self.append,
             atomic: self.atomic,
             resume: self.resume,
@@ -178,8 +180,10 @@ impl Said for Can {
     fn heard(said: call::Can) -> Self {
         Self {
             any_order: said.any_order,
+            again: said.again,
             in_place: said.in_place,
             append: said.append && said.append_once,
+            attempts: said.attempts,
             atomic: said.atomic,
             resume: said.resume,
             ranges: said.ranges,
@@ -370,6 +374,7 @@ pub(super) fn refused(host: &str, path: &Path, refusal: Refusal) -> Error {
             said,
             again_in: None,
         },
+        Why::Superseded => Error::Superseded { path },
         Why::Aborted | Why::Lost => Error::Lost {
             host,
             during: "doing what was asked".into(),
@@ -403,6 +408,7 @@ pub fn refusal(error: &Error, said: String) -> Refusal {
         Error::Corrupt { .. } => Why::Corrupt,
         Error::Incomplete { .. } => Why::Incomplete,
         Error::OutOfTurn { .. } => Why::OutOfTurn,
+        Error::Superseded { .. } => Why::Superseded,
         Error::Unsupported { .. } => Why::Unsupported,
         Error::Busy { .. } => Why::Busy,
         Error::Canceled => Why::Aborted,

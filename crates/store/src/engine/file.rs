@@ -287,6 +287,7 @@ impl Run<'_> {
             size: self.item.range.is_none().then_some(self.stat.size),
             origin: Some(origin),
             id: None,
+            attempt: 0,
             mode: self.copying.options.mode(self.stat.mode),
             checks: plan.checks,
             resume: self.resume && self.item.range.is_none(),

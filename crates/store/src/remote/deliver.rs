@@ -59,6 +59,12 @@ pub(super) fn begin(remote: Remote, path: &Path, write: &Write<'_>) -> Result<Bo
             why: "an FTP server cannot tell whose bytes came first".into(),
         });
     }
+    if write.attempt > 0 {
+        return Err(Error::Unsupported {
+            what: "counting attempts".into(),
+            why: "an FTP server cannot tell whose bytes are of an older one".into(),
+        });
+    }
     let mut session = remote.0.take()?;
     match Delivery::plan(&remote, &mut session, path, write) {
         Ok(plan) => Ok(Box::new(Delivering::new(remote, session, plan))),
@@ -92,6 +98,8 @@ struct Delivering {
 #[derive(Default)]
 struct Given {
     bytes: Extents,
+    /// In the transfer that is under way.
+    now: Extents,
     next: Option<u64>,
 }
 
@@ -149,6 +157,7 @@ impl Delivering {
             Ok((mut sending, begun)) => {
                 let gauge = sending.vary(&self.plan.width);
                 let control = self.attend(session, sending_watch(&sending), gauge, begun)?;
+                self.given().now = Extents::new();
                 *phase = Phase::Moving(Box::new(Moving { sending, control }));
                 Ok(())
             }
@@ -290,6 +299,7 @@ impl Delivering {
             let phase = self.phase.read().expect(NO_PANIC);
             match &*phase {
                 Phase::Moving(moving) => {
+                    self.must_be_new(&range)?;
                     self.await_turn(range.start)?;
                     send(&moving.sending).map_err(|error| self.explained(error))?;
                     self.note_given(range);
@@ -309,8 +319,21 @@ impl Delivering {
         }
     }
 
+    /// Of bytes that go twice, by several connections, nobody knows which the server writes last.
+    fn must_be_new(&self, range: &Range<u64>) -> Result<()> {
+        let is_in = |all: &Extents| all.within(range.clone()).next().is_some();
+        if is_in(&self.given().now) || is_in(&self.told.state().landed) {
+            return Err(Error::Unsupported {
+                what: format!("sending bytes {} to {} again", range.start, range.end),
+                why: "an FTP server may write the older ones last".into(),
+            });
+        }
+        Ok(())
+    }
+
     fn note_given(&self, range: Range<u64>) {
         let mut given = self.given();
+        given.now.insert(range.clone());
         given.bytes.insert(range.clone());
         if given.next.is_some() {
             given.next = Some(range.end);
@@ -540,7 +563,11 @@ impl Take for Delivering {
         if differs {
             let start = leaf.saturating_mul(LEAF_BYTES);
             let range = start..start.saturating_add(LEAF_BYTES);
-            self.given().bytes.remove(range.clone());
+            let mut given = self.given();
+            given.bytes.remove(range.clone());
+            // What is right is sent after it, and compared in the end.
+            given.now.remove(range.clone());
+            drop(given);
             self.told.state().landed.remove(range);
         }
         Ok(())

@@ -488,10 +488,12 @@ impl Store for Remote {
         let in_blocks = family != Family::Plain;
         Ok(Can {
             any_order: in_blocks,
+            again: false,
             // What stands behind the bytes of a REST and STOR is kept by some
             // servers and cut off by others (Pure-FTPd).
             in_place: in_blocks,
             append: false,
+            attempts: false,
             atomic: is_ours || self.0.options.appear == Appear::WhenWhole,
             // What landed in blocks on a GridFTP server is known from its markers,
             // every five seconds, which is too rare to promise.

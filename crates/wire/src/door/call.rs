@@ -113,8 +113,12 @@ pub struct Hello {
 #[allow(missing_docs)]
 pub struct Can {
     pub any_order: bool,
+    /// What is put again counts. Nodes from before did not say.
+    pub again: bool,
     pub in_place: bool,
     pub append: bool,
+    /// Uploads whose attempts are counted. Nodes from before counted none.
+    pub attempts: bool,
     pub atomic: bool,
     pub resume: bool,
     pub ranges: bool,
@@ -220,6 +224,8 @@ pub enum Why {
     Incomplete,
     /// An append is not the next one of its writer.
     OutOfTurn,
+    /// A later attempt has taken the upload over.
+    Superseded,
     Unsupported,
     Busy,
     /// The server stops, or was told to stop this.
@@ -244,7 +250,8 @@ impl Why {
             | Self::NotDirectory
             | Self::NotEmpty
             | Self::Incomplete
-            | Self::OutOfTurn => 409,
+            | Self::OutOfTurn
+            | Self::Superseded => 409,
             Self::Denied => 403,
             Self::NoSpace => 507,
             Self::BadName | Self::BadRequest | Self::Lost => 400,
@@ -421,6 +428,9 @@ pub struct AskUpload {
     /// The upload's own name; nothing: the server makes one that nobody can guess.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
+    /// Which attempt at it this is: it takes over from lower ones. 0: they are not counted.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub attempt: u64,
     /// How.
     pub how: How,
     /// Its length, if that is known.
@@ -569,6 +579,10 @@ pub struct AskSet {
     /// Extended attributes to set; those without a value are to be removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub xattrs: Vec<(Link, Option<Bytes>)>,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Reads an object: a list of its members, which serde takes as well, is not described.

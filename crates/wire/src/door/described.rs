@@ -73,8 +73,10 @@ fn hello() -> Hello {
         account: None,
         can: Can {
             any_order: true,
+            again: true,
             in_place: true,
             append: true,
+            attempts: true,
             append_once: true,
             atomic: true,
             resume: true,
@@ -153,7 +155,7 @@ fn lines() -> Vec<Line> {
 }
 
 /// All there are: [`name_of`] names each, so that nobody forgets to add one here.
-const WHYS: [Why; 18] = [
+const WHYS: [Why; 19] = [
     Why::Missing,
     Why::Exists,
     Why::IsDirectory,
@@ -166,6 +168,7 @@ const WHYS: [Why; 18] = [
     Why::Corrupt,
     Why::Incomplete,
     Why::OutOfTurn,
+    Why::Superseded,
     Why::Unsupported,
     Why::Busy,
     Why::Aborted,
@@ -188,6 +191,7 @@ fn name_of(why: Why) -> &'static str {
         Why::Corrupt => "corrupt",
         Why::Incomplete => "incomplete",
         Why::OutOfTurn => "out_of_turn",
+        Why::Superseded => "superseded",
         Why::Unsupported => "unsupported",
         Why::Busy => "busy",
         Why::Aborted => "aborted",
@@ -366,6 +370,7 @@ fn everything_that_is_asked_is_described() {
         &AskUpload {
             path: path.clone(),
             id: Some("mine".into()),
+            attempt: 7,
             how: How::New,
             size,
             origin: Some(("file:///x".into(), Version::None)),

@@ -33,17 +33,13 @@ fn child() {
 }
 
 fn dies_at(point: &str) -> Scratch {
-    dies_in("child", point)
+    dies_in("crashes::child", point)
 }
 
-fn dies_in(child: &str, point: &str) -> Scratch {
+pub(super) fn dies_in(child: &str, point: &str) -> Scratch {
     let place = Scratch::new();
     let status = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            &format!("dir::tests::crashes::{child}"),
-            "--nocapture",
-        ])
+        .args(["--exact", &format!("dir::tests::{child}"), "--nocapture"])
         .env("GODWIT_CHILD", &place.0)
         .env("GODWIT_CRASH", point)
         .output()
@@ -148,7 +144,7 @@ fn publish_loses_at_most_one_block_a_thread() {
         ("dir.slot-written:20", 20),
         ("dir.bytes-written:44", 40),
     ] {
-        let place = dies_in("child_of_many_threads", point);
+        let place = dies_in("crashes::child_of_many_threads", point);
         // Where the machine is slow, it died long after it wrote the bytes.
         let mtime = |end| {
             let meta = publish::left_file(&place, end).metadata();
@@ -197,7 +193,7 @@ fn publish_is_over_once_the_file_has_its_name() {
 #[test]
 fn every_point_is_tested() {
     let code = concat!(include_str!("../upload.rs"), include_str!("../partial.rs"));
-    let tests = include_str!("crashes.rs");
+    let tests = concat!(include_str!("crashes.rs"), include_str!("again.rs"));
     let points: Vec<&str> = code
         .split("crash::point(\"")
         .skip(1)

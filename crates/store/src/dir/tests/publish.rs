@@ -810,7 +810,7 @@ fn flip(file: &fs::File, at: u64) {
 }
 
 /// Makes all slots those of another boot.
-fn reboot(place: &Scratch) {
+pub(super) fn reboot(place: &Scratch) {
     let name = place
         .names()
         .into_iter()

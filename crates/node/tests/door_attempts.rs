@@ -1,0 +1,144 @@
+//! Uploads through the door that several attempts are about, since a conversation broke.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::lab::Lab;
+use godwit_core::{Block, Extents, LEAF_BYTES};
+use godwit_store::{Error, Result, Sink, Store, Whole, Write};
+use std::{
+    path::Path,
+    sync::{
+        Barrier,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    thread,
+};
+
+fn attempt(attempt: u64) -> Write<'static> {
+    Write {
+        id: Some("0123456789abcdef01234567.3"),
+        attempt,
+        ..Write::default()
+    }
+}
+
+fn put(sink: &dyn Sink, leaf: u64, byte: u8) -> Result<()> {
+    sink.put(Block {
+        offset: leaf * LEAF_BYTES,
+        bytes: &vec![byte; LEAF_BYTES as usize],
+    })
+}
+
+fn is_superseded<T>(result: Result<T>) -> bool {
+    matches!(result, Err(Error::Superseded { .. }))
+}
+
+const LEAVES: u64 = 4;
+
+fn whole() -> Whole {
+    Whole {
+        size: Some(LEAVES * LEAF_BYTES),
+        ..Whole::default()
+    }
+}
+
+/// Its request goes on all the time, over connections of its own.
+#[test]
+fn of_a_request_that_still_pours_nothing_lands_after_the_takeover() {
+    let lab = Lab::new();
+    let served = lab.node(&[]);
+    let (one, other) = (lab.nobody(&served), lab.nobody(&served));
+    let (pouring, is_over) = (Barrier::new(2), AtomicBool::new(false));
+    let poured = thread::scope(|scope| {
+        let old = scope.spawn(|| {
+            let sink = one.write(Path::new("f"), &attempt(1)).unwrap();
+            put(&*sink, 0, b'a').unwrap();
+            sink.commit().unwrap();
+            pouring.wait();
+            // Without ever asking what became of it.
+            while !is_over.load(SeqCst) {
+                for leaf in 0..LEAVES {
+                    put(&*sink, leaf, b'a')?;
+                }
+            }
+            sink.finish(&whole()).map(drop)
+        });
+        pouring.wait();
+        let sink = other.write(Path::new("f"), &attempt(2)).unwrap();
+        for leaf in 0..LEAVES {
+            put(&*sink, leaf, b'b').unwrap();
+        }
+        let all = Extents::from(0..LEAVES * LEAF_BYTES);
+        assert_eq!(sink.commit().unwrap(), all);
+        sink.finish(&whole()).unwrap();
+        is_over.store(true, SeqCst);
+        old.join().unwrap()
+    });
+    assert!(is_superseded(poured));
+    let published = served.bytes("f");
+    assert!(published.iter().all(|&byte| byte == b'b'));
+    assert_eq!(published.len() as u64, LEAVES * LEAF_BYTES);
+}
+
+/// By connections that were open before, and by new ones.
+#[test]
+fn an_older_attempt_is_refused_whatever_it_asks() {
+    let lab = Lab::new();
+    let served = lab.node(&[]);
+    let (one, other) = (lab.nobody(&served), lab.nobody(&served));
+    for end in ["commit", "finish", "abandon", "leave"] {
+        let path = Path::new(end);
+        let old = one.write(path, &attempt(1)).unwrap();
+        put(&*old, 0, b'a').unwrap();
+        old.settle().unwrap();
+        let new = other.write(path, &attempt(2)).unwrap();
+        assert_eq!(new.done(), Extents::from(0..LEAF_BYTES));
+        match end {
+            "commit" => assert!(is_superseded(old.commit())),
+            "finish" => assert!(is_superseded(old.finish(&Whole::default()))),
+            "abandon" => assert!(is_superseded(old.abandon())),
+            _ => drop(old),
+        }
+        assert!(is_superseded(one.write(path, &attempt(1))));
+        assert_eq!(new.settle().unwrap(), Extents::from(0..LEAF_BYTES));
+        new.finish(&Whole::default()).unwrap();
+    }
+}
+
+/// Of others, of another name, or of who does not count, nobody is sent away.
+#[test]
+fn attempts_at_one_upload_are_not_those_at_another() {
+    let lab = Lab::new();
+    let served = lab.node(&[]);
+    let door = lab.nobody(&served);
+    let counted = door.write(Path::new("f"), &attempt(9)).unwrap();
+    let other = Write {
+        id: Some("0123456789abcdef01234567.4"),
+        ..attempt(1)
+    };
+    let uncounted = Write {
+        id: None,
+        ..attempt(0)
+    };
+    for write in [&other, &uncounted] {
+        let sink = door.write(Path::new("f"), write).unwrap();
+        put(&*sink, 0, b'x').unwrap();
+        sink.finish(&Whole::default()).unwrap();
+    }
+    put(&*counted, 0, b'c').unwrap();
+    counted.finish(&Whole::default()).unwrap();
+    // Who does not count and has the very same upload is not waited for.
+    let held = Write {
+        attempt: 0,
+        ..attempt(0)
+    };
+    let held = door.write(Path::new("g"), &held).unwrap();
+    put(&*held, 0, b'h').unwrap();
+    held.settle().unwrap();
+    let busy = door.write(Path::new("g"), &attempt(1));
+    assert!(matches!(busy, Err(Error::Busy { .. })));
+    drop(held);
+    let sink = door.write(Path::new("g"), &attempt(1)).unwrap();
+    assert_eq!(sink.done(), Extents::from(0..LEAF_BYTES));
+}

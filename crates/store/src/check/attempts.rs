@@ -1,0 +1,158 @@
+//! Who loses a conversation begins another attempt, and nothing of the older ones counts any more.
+
+use super::{MIB, begin, is_missing, noise, p, put, read, whole};
+use crate::{Can, Error, Result, Sink, Store, Write};
+use godwit_core::{Block, Extents, LEAF_BYTES, Leaves, Piece};
+use std::{
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    thread,
+};
+
+fn attempt(attempt: u64) -> Write<'static> {
+    Write {
+        id: Some("1f.7"),
+        attempt,
+        ..Write::default()
+    }
+}
+
+fn is_superseded<T>(result: Result<T>) -> bool {
+    matches!(result, Err(Error::Superseded { .. }))
+}
+
+/// Puts something, and asks whether it landed.
+fn lands(sink: &dyn Sink, offset: u64, bytes: &[u8]) -> Result<Extents> {
+    sink.put(Block { offset, bytes })?;
+    sink.settle()
+}
+
+/// Returns whether there is something to check; who cannot count refuses it.
+fn can_count(store: &dyn Store, can: &Can) -> bool {
+    if can.write && !can.attempts {
+        let sink = store.write(p("counted"), &attempt(1));
+        assert!(sink.is_err(), "it said it cannot");
+    }
+    can.write && can.attempts
+}
+
+pub(super) fn taken_over(store: &dyn Store, can: &Can) {
+    if !can_count(store, can) {
+        return;
+    }
+    let bytes = noise(3 * MIB, 70);
+    let old = || {
+        let old = begin(store, "file", &bytes, &attempt(5));
+        put(&*old, 0, &noise(MIB, 71));
+        old.settle().expect("settle");
+        old
+    };
+    let (put_late, commit_late, finish_late, abandon_late) = (old(), old(), old(), old());
+    let new = begin(store, "file", &bytes, &attempt(6));
+    let foreign = noise(MIB, 72);
+    assert!(is_superseded(lands(&*put_late, LEAF_BYTES, &foreign)));
+    assert!(is_superseded(commit_late.commit()));
+    assert!(is_superseded(finish_late.finish(&whole(&bytes))));
+    assert!(is_superseded(abandon_late.abandon()));
+    // They leave, and take nothing along.
+    drop(put_late);
+    drop(commit_late);
+    let late = store.write(p("file"), &attempt(5));
+    assert!(is_superseded(late), "an older attempt begins again");
+    // Another upload has attempts of its own.
+    let other = Write {
+        id: Some("1f.8"),
+        ..attempt(1)
+    };
+    let other = store.write(p("file"), &other).expect("it is another one");
+    other.abandon().expect("abandon");
+    for (i, leaf) in bytes.chunks(MIB).enumerate() {
+        put(&*new, i as u64 * LEAF_BYTES, leaf);
+    }
+    assert!(is_missing(store.stat(p("file"))));
+    new.finish(&whole(&bytes)).expect("finish");
+    assert!(read(store, "file") == bytes);
+    let late = store.write(p("file"), &attempt(5));
+    assert!(is_superseded(late), "an older attempt begins after the end");
+    assert!(read(store, "file") == bytes);
+}
+
+pub(super) fn what_landed_is_told(store: &dyn Store, can: &Can) {
+    if !(can_count(store, can) && can.resume && can.any_order) {
+        return;
+    }
+    let bytes = noise(4 * MIB, 73);
+    let old = store.write(p("file"), &attempt(1)).expect("write");
+    put(&*old, 0, &bytes[..2 * MIB]);
+    put(&*old, 3 * LEAF_BYTES, &bytes[3 * MIB..3 * MIB + 700]);
+    old.settle().expect("settle");
+    let new = store.write(p("file"), &attempt(2)).expect("write");
+    let ranges = "0-2097152,3145728-3146428";
+    assert_eq!(new.done().to_string(), ranges, "what landed is lost");
+    let mut tree = Leaves::new();
+    tree.add(Piece::of(Block {
+        offset: 0,
+        bytes: &bytes,
+    }));
+    let told = new.newly_whole(10);
+    let known = (0..2).map(|leaf| (leaf, tree.chain(leaf, 4 * LEAF_BYTES).expect("it is known")));
+    assert_eq!(told, known.collect::<Vec<_>>());
+    put(&*new, 2 * LEAF_BYTES, &bytes[2 * MIB..3 * MIB]);
+    put(&*new, 3 * LEAF_BYTES + 700, &bytes[3 * MIB + 700..]);
+    new.finish(&whole(&bytes)).expect("finish");
+    assert!(read(store, "file") == bytes);
+}
+
+/// Each writer thinks that it is the last one; of all only the last has anything there.
+pub(super) fn racing(store: &dyn Store, can: &Can) {
+    if !(can_count(store, can) && can.any_order) {
+        return;
+    }
+    let texts: Vec<Vec<u8>> = (0..4).map(|i| noise(2 * MIB, 74 + i)).collect();
+    let latest = AtomicU64::new(0);
+    let is_over = AtomicBool::new(false);
+    let pour = |nth: u64| {
+        let write = Write {
+            streams: 2,
+            ..attempt(nth)
+        };
+        let sink = store.write(p("file"), &write)?;
+        latest.fetch_max(nth, SeqCst);
+        let text = &texts[nth as usize - 1];
+        while !is_over.load(SeqCst) {
+            for (i, leaf) in text.chunks(MIB).enumerate() {
+                sink.put(Block {
+                    offset: i as u64 * LEAF_BYTES,
+                    bytes: leaf,
+                })?;
+            }
+            sink.settle()?;
+            // Whoever has put all after the last one began is it.
+            if nth == 4 {
+                is_over.store(true, SeqCst);
+                return sink.finish(&whole(text)).map(drop);
+            }
+        }
+        sink.finish(&whole(text)).map(drop)
+    };
+    let ended: Vec<Result<()>> = thread::scope(|scope| {
+        let running: Vec<_> = (1..=4)
+            .map(|nth| {
+                let running = scope.spawn(move || pour(nth));
+                // In this order, or it would be refused.
+                while latest.load(SeqCst) < nth && !running.is_finished() {
+                    thread::yield_now();
+                }
+                running
+            })
+            .collect();
+        let joined = running.into_iter().map(|one| one.join().expect("no panic"));
+        joined.collect()
+    });
+    for (i, ended) in ended.into_iter().enumerate() {
+        match i {
+            3 => ended.expect("it is the latest"),
+            _ => assert!(is_superseded(ended), "attempt {}", i + 1),
+        }
+    }
+    assert!(read(store, "file") == texts[3], "an older attempt is there");
+}

@@ -1,0 +1,44 @@
+//! Uploads whose attempts are counted: of one there is one partial, which the latest attempt has.
+
+use super::{Inner, partial::Key, wrong};
+use crate::{Result, Sink, Write, channel::Watch, fence::Fences};
+use godwit_sys as sys;
+use std::{
+    io,
+    path::Path,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
+
+/// Two openings of one directory in this process are one place.
+static FENCES: LazyLock<Fences<Upload>> = LazyLock::new(Fences::default);
+
+/// Device and inode of the root and when it was made, and whose upload it is to which path beneath it.
+type Upload = (u64, u64, Option<Duration>, [u8; 32]);
+
+fn upload(dir: &Inner, path: &Path, id: Option<&str>) -> io::Result<Upload> {
+    let meta = dir.root.meta(Path::new(""))?;
+    // Who may not read it does without: the number of one that is gone may be given to another.
+    let root = dir.root.folder(Path::new("")).and_then(|f| f.lockable());
+    let birth = root.and_then(|root| sys::birth(&root)).unwrap_or_default();
+    let Key(key) = Key::of(&dir.identity, path, id);
+    Ok((meta.device, meta.inode, birth, key))
+}
+
+/// Begins an attempt, once those before it are over.
+pub(super) fn begin(
+    dir: &Arc<Inner>,
+    path: &Path,
+    write: &Write<'_>,
+    attempt: u64,
+    begin: impl FnOnce(&Write<'_>) -> Result<Box<dyn Sink>>,
+) -> Result<Box<dyn Sink>> {
+    let key = upload(dir, path, write.id).map_err(|e| wrong(path, e))?;
+    FENCES.take_over(&key, (path, attempt), |watch: &Arc<Watch>| {
+        let watch = write.watch.as_ref().unwrap_or(watch);
+        begin(&Write {
+            watch: Some(Arc::clone(watch)),
+            ..write.clone()
+        })
+    })
+}

@@ -1,0 +1,352 @@
+//! Attempts at one upload: the latest has it, and what older ones still send or ask is refused.
+//!
+//! Who loses a conversation begins another one, and the requests of the first may still be under way.
+//! So each says the number of its attempt when it begins, and a later one *takes over*: what the older
+//! one is doing at that moment is waited for, all that comes later is refused, and only then does the
+//! later one begin. What is remembered of attempts is in memory, and ends with the process: so do the
+//! requests that it would have to refuse, since every one of them comes by a connection of this process.
+
+use crate::{Error, Finished, Lying, Read, Result, Sink, Store, Take, Whole, channel::Watch};
+use godwit_core::{Block, Chain, Extents};
+use std::{
+    collections::HashMap,
+    hash::Hash,
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard, TryLockError, Weak,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// The attempts at all uploads of a store that count them. `K` names an upload.
+#[derive(Debug)]
+pub(crate) struct Fences<K>(Mutex<Known<K>>);
+
+/// When the young are many, those old ones are forgotten that nobody is writing, and the young become
+/// old: of an upload that was over long ago nothing is under way any more.
+#[derive(Debug)]
+struct Known<K> {
+    young: HashMap<K, Latest>,
+    old: HashMap<K, Latest>,
+}
+
+#[derive(Clone, Debug)]
+struct Latest {
+    attempt: u64,
+    gate: Weak<Gate>,
+}
+
+/// What an attempt goes through to its sink, as long as no later one has closed it.
+struct Gate {
+    is_closed: AtomicBool,
+    /// `None`: not begun, or over.
+    sink: RwLock<Option<Box<dyn Sink>>>,
+    /// Stops what may take long at the end.
+    watch: Arc<Watch>,
+}
+
+impl std::fmt::Debug for Gate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut debug = f.debug_struct("Gate");
+        debug.field("is_closed", &self.is_closed).finish()
+    }
+}
+
+impl<K> Default for Fences<K> {
+    fn default() -> Self {
+        Self(Mutex::new(Known {
+            young: HashMap::new(),
+            old: HashMap::new(),
+        }))
+    }
+}
+
+impl<K: Clone + Eq + Hash> Fences<K> {
+    /// Begins an attempt at the upload `key`, whose sink `begin` makes: whatever an earlier one was doing
+    /// is over then. `begin` is given a watch by which a later one stops it.
+    pub(crate) fn take_over(
+        &self,
+        key: &K,
+        (path, attempt): (&Path, u64),
+        begin: impl FnOnce(&Arc<Watch>) -> Result<Box<dyn Sink>>,
+    ) -> Result<Box<dyn Sink>> {
+        let watch = Watch::new(Duration::MAX).map_err(|cause| Error::io(path, cause))?;
+        let gate = Arc::new(Gate {
+            is_closed: AtomicBool::new(false),
+            sink: RwLock::new(None),
+            watch: Arc::new(watch),
+        });
+        // Whoever comes after this one waits until it has begun, or has failed to.
+        let mut sink = gate.sink.write().unwrap_or_else(PoisonError::into_inner);
+        let before = self.enter(key, path, attempt, &gate)?;
+        if let Some(before) = before.upgrade()
+            && !before.close()
+        {
+            self.give_back(key, &gate, &before);
+            return Err(Error::Busy {
+                host: "the store".into(),
+                said: "what the attempt before this one does there does not end".into(),
+                again_in: None,
+            });
+        }
+        gate.check(path)?;
+        let begun = begin(&gate.watch)?;
+        gate.check(path)?;
+        *sink = Some(begun);
+        drop(sink);
+        Ok(Box::new(Fenced {
+            gate,
+            path: path.into(),
+        }))
+    }
+
+    /// Notes an attempt, and returns the gate of the one before it.
+    fn enter(&self, key: &K, path: &Path, attempt: u64, gate: &Arc<Gate>) -> Result<Weak<Gate>> {
+        let mut known = self.known();
+        let before = known.take(key);
+        let is_late = before
+            .as_ref()
+            .is_some_and(|latest| latest.attempt > attempt);
+        let (latest, before) = match before {
+            Some(latest) if is_late => (latest, None),
+            before => {
+                let gate = Arc::downgrade(gate);
+                let before = before.map_or(Weak::new(), |before| before.gate);
+                (Latest { attempt, gate }, Some(before))
+            }
+        };
+        known.young.insert(key.clone(), latest);
+        before.ok_or_else(|| superseded(path))
+    }
+
+    /// Has the next attempt wait for the one that this one has waited for in vain.
+    fn give_back(&self, key: &K, ours: &Arc<Gate>, before: &Arc<Gate>) {
+        let mut known = self.known();
+        if let Some(latest) = known.young.get_mut(key)
+            && latest.gate.ptr_eq(&Arc::downgrade(ours))
+        {
+            latest.gate = Arc::downgrade(before);
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known<K>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Eq + Hash> Known<K> {
+    fn take(&mut self, key: &K) -> Option<Latest> {
+        if self.young.len() >= GENERATION_MAX {
+            let old = std::mem::take(&mut self.young);
+            let old = std::mem::replace(&mut self.old, old);
+            let is_open = |latest: &Latest| latest.gate.strong_count() > 0;
+            self.young
+                .extend(old.into_iter().filter(|(_, latest)| is_open(latest)));
+        }
+        let young = self.young.remove(key);
+        young.or_else(|| self.old.remove(key))
+    }
+}
+
+impl Gate {
+    /// Lets nobody through any more, and waits for those who are: `false`, if they do not end.
+    fn close(&self) -> bool {
+        self.is_closed.store(true, SeqCst);
+        self.watch.cancel();
+        let begun = Instant::now();
+        loop {
+            match self.sink.try_write() {
+                Ok(mut sink) => drop(sink.take()),
+                Err(TryLockError::Poisoned(sink)) => drop(sink.into_inner().take()),
+                Err(TryLockError::WouldBlock) if begun.elapsed() < PATIENCE => {
+                    thread::sleep(LOOK_EVERY);
+                    continue;
+                }
+                Err(TryLockError::WouldBlock) => return false,
+            }
+            return true;
+        }
+    }
+
+    fn check(&self, path: &Path) -> Result<()> {
+        match self.is_closed.load(SeqCst) {
+            true => Err(superseded(path)),
+            false => Ok(()),
+        }
+    }
+
+    fn to_end(&self) -> RwLockWriteGuard<'_, Option<Box<dyn Sink>>> {
+        self.sink.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn superseded(path: &Path) -> Error {
+    Error::Superseded { path: path.into() }
+}
+
+/// A sink that a later attempt may take away.
+struct Fenced {
+    gate: Arc<Gate>,
+    path: PathBuf,
+}
+
+impl Fenced {
+    /// Does something with the sink, which stays until it is done.
+    fn with<T>(&self, work: impl FnOnce(&dyn Sink) -> Result<T>) -> Result<T> {
+        let sink = self.gate.sink.read();
+        let sink = sink.unwrap_or_else(PoisonError::into_inner);
+        self.gate.check(&self.path)?;
+        let done = work(sink.as_deref().ok_or_else(|| superseded(&self.path))?);
+        self.explained(done)
+    }
+
+    /// The same of what only looks: there is nothing to be seen behind a gate that is closed.
+    fn look<T: Default>(&self, look: impl FnOnce(&dyn Sink) -> T) -> T {
+        self.with(|sink| Ok(look(sink))).unwrap_or_default()
+    }
+
+    fn end<T>(&self, end: impl FnOnce(Box<dyn Sink>) -> Result<T>) -> Result<T> {
+        let mut sink = self.gate.to_end();
+        self.gate.check(&self.path)?;
+        // Whoever takes over waits until it has ended.
+        let done = end(sink.take().ok_or_else(|| superseded(&self.path))?);
+        self.explained(done)
+    }
+
+    /// What was stopped since a later attempt waits for it is told as that.
+    fn explained<T>(&self, done: Result<T>) -> Result<T> {
+        match done {
+            Err(Error::Canceled) => {
+                self.gate.check(&self.path)?;
+                Err(Error::Canceled)
+            }
+            done => done,
+        }
+    }
+}
+
+impl Drop for Fenced {
+    /// Within the gate: who takes over must not begin before what landed is free.
+    fn drop(&mut self) {
+        let mut sink = self.gate.to_end();
+        drop(sink.take());
+    }
+}
+
+impl Take for Fenced {
+    fn put(&self, block: Block<'_>) -> Result<()> {
+        self.with(|sink| sink.put(block))
+    }
+
+    fn put_from(&self, file: &Lying<'_>, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
+        self.with(|sink| sink.put_from(file, range, buffer))
+    }
+
+    fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
+        self.with(|sink| sink.said(leaf, chain))
+    }
+}
+
+impl Sink for Fenced {
+    fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
+        self.look(|sink| sink.newly_whole(count_max))
+    }
+
+    fn done(&self) -> Extents {
+        self.look(|sink| sink.done())
+    }
+
+    fn draw(
+        &self,
+        source: &dyn Store,
+        path: &Path,
+        want: &Extents,
+        streams: usize,
+        on: &dyn Fn(Range<u64>),
+    ) -> Result<Option<Read>> {
+        self.with(|sink| sink.draw(source, path, want, streams, on))
+    }
+
+    fn unseen(&self) -> Extents {
+        self.look(|sink| sink.unseen())
+    }
+
+    fn show(&self, block: Block<'_>) -> Result<()> {
+        self.with(|sink| sink.show(block))
+    }
+
+    fn lies_at(&self) -> Option<PathBuf> {
+        self.look(|sink| sink.lies_at())
+    }
+
+    fn came(&self, ranges: &Extents, leaves: &[(u64, Chain)]) -> Result<()> {
+        self.with(|sink| sink.came(ranges, leaves))
+    }
+
+    fn is_in_place(&self) -> bool {
+        self.look(|sink| sink.is_in_place())
+    }
+
+    fn settle(&self) -> Result<Extents> {
+        self.with(|sink| sink.settle())
+    }
+
+    fn commit(&self) -> Result<Extents> {
+        self.with(|sink| sink.commit())
+    }
+
+    fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished> {
+        self.end(|sink| sink.finish(whole))
+    }
+
+    fn abandon(self: Box<Self>) -> Result<()> {
+        self.end(Sink::abandon)
+    }
+}
+
+/// Half of what is remembered at most of uploads that nobody is writing.
+const GENERATION_MAX: usize = 10_000;
+/// Longer than a disk takes for one block, or for what it has to sync; who waits longer asks again.
+const PATIENCE: Duration = Duration::from_secs(20);
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Memory, Write};
+
+    fn begin(fences: &Fences<u64>, key: u64, attempt: u64) -> Result<Box<dyn Sink>> {
+        fences.take_over(&key, (Path::new("f"), attempt), |_| {
+            Memory::new().write(Path::new("f"), &Write::default())
+        })
+    }
+
+    #[test]
+    fn of_many_uploads_those_are_remembered_that_somebody_writes() {
+        let fences = Fences::default();
+        let open = begin(&fences, 0, 5).unwrap();
+        for key in 1..=3 * GENERATION_MAX as u64 {
+            drop(begin(&fences, key, 7).unwrap());
+        }
+        let known = fences.known();
+        assert!(known.young.len() + known.old.len() <= 2 * GENERATION_MAX + 1);
+        drop(known);
+        let late = begin(&fences, 0, 4);
+        assert!(matches!(late, Err(Error::Superseded { .. })));
+        let late = begin(&fences, 3 * GENERATION_MAX as u64, 6);
+        assert!(matches!(late, Err(Error::Superseded { .. })));
+        drop(open);
+    }
+
+    #[test]
+    fn who_failed_to_begin_is_in_nobodys_way() {
+        let fences = Fences::<u64>::default();
+        let failed = fences.take_over(&1, (Path::new("f"), 3), |_| Err(Error::Canceled));
+        assert!(matches!(failed, Err(Error::Canceled)));
+        assert!(begin(&fences, 1, 2).is_err());
+        assert!(begin(&fences, 1, 3).is_ok());
+    }
+}
