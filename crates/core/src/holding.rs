@@ -131,6 +131,11 @@ impl Holding {
         }
     }
 
+    /// Returns how it comes to its target.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
     /// Returns what deliveries are conditional on.
     pub fn base(&self) -> &Base {
         &self.base

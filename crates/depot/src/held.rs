@@ -67,6 +67,8 @@ pub(crate) struct State {
     pub seen: Option<Version>,
     /// There may be something to deliver.
     pub wants: bool,
+    /// Its target takes whole files only, and somebody still writes it.
+    pub waits: bool,
     /// Something newer of the same name is committed.
     pub is_superseded: bool,
     /// What it was that nobody will finish: it is only to be forgotten, here and there.
@@ -255,6 +257,7 @@ impl State {
             looked: None,
             seen: None,
             wants: false,
+            waits: false,
             is_superseded: false,
             is_abandoned: false,
             failed: (0, None),

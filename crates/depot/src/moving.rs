@@ -14,7 +14,7 @@ use crate::{
 };
 use godwit_core::{
     Extents, Fault, LEAF_BYTES, Version,
-    holding::{Answer, Base, Found, Held as Why, Publication, Push, Ticket},
+    holding::{Answer, Base, Found, Held as Why, Mode, Origin, Publication, Push, Ticket},
 };
 use godwit_store::{
     Error as StoreError, Finished, How, Lying, Sink, Stat, Whole, Write, engine::Place,
@@ -217,7 +217,11 @@ impl Inner {
             return Ok(Came::Dry);
         }
         let place = (self.connect)(&held.url, &held.who)?;
+        if self.waits_for_the_end(held, &place)? {
+            return Ok(Came::Dry);
+        }
         let sink = self.begun(held, &place)?;
+        self.enter(held, &place)?;
         self.send(held, &place, &*sink.sink)?;
         let mut state = held.lock();
         if state.is_gone {
@@ -244,6 +248,70 @@ impl Inner {
         Ok(Came::Published)
     }
 
+    /// A target that cannot take back what it was sent gets a file once its writer has ended.
+    fn waits_for_the_end(&self, held: &Held, place: &Place) -> Result<bool> {
+        if held.lock().machine.writers().is_none() || place.store.can()?.again {
+            return Ok(false);
+        }
+        let mut state = held.lock();
+        let is_open = state.machine.sending() == state.machine.generation()
+            && state.machine.writers().is_some();
+        state.waits = is_open;
+        if is_open {
+            state.wants = false;
+        }
+        Ok(is_open)
+    }
+
+    /// In place nothing is changed before the target was looked at, and that is on record.
+    fn enter(&self, held: &Held, place: &Place) -> Result<()> {
+        let mut state = held.lock();
+        if state.machine.mode() != Mode::InPlace {
+            return Ok(());
+        }
+        state.machine.seal();
+        state.change();
+        let is_entering = state.machine.is_entering();
+        let base = state.machine.base().clone();
+        drop(state);
+        if is_entering {
+            let origin = self.looked_in_place(place, &base)?;
+            let mut state = held.lock();
+            if let Origin::Other(_) = origin {
+                state.words = CHANGED.into();
+            }
+            state.machine.looked(origin);
+            state.change();
+        }
+        let entering = held.lock().machine.entering();
+        if let Some(generation) = entering {
+            held.commit(self)?;
+            held.lock().machine.enter(generation);
+        }
+        Ok(())
+    }
+
+    fn looked_in_place(&self, place: &Place, base: &Base) -> Result<Origin> {
+        let now = match place.store.stat(&place.path) {
+            Ok(stat) => Base::Seen(stat.version(since_epoch())),
+            Err(StoreError::Missing { .. }) => Base::Absent,
+            Err(error) => return Err(error.into()),
+        };
+        let is_base = match (base, &now) {
+            (Base::Any, _) | (Base::Absent, Base::Absent) => true,
+            (Base::Seen(Version::Strong(was)), Base::Seen(_)) => {
+                let found = place.store.digest(&place.path, was.algorithm(), None)?;
+                found == *was
+            }
+            (Base::Seen(was), Base::Seen(now)) => crate::reading::is_same(was, now),
+            _ => false,
+        };
+        Ok(match is_base {
+            true => Origin::Same,
+            false => Origin::Other(now),
+        })
+    }
+
     /// Returns the conversation about the generation that is under way, taking over what an earlier one left.
     fn begun(&self, held: &Held, place: &Place) -> Result<Parked> {
         let mut state = held.lock();
@@ -253,12 +321,16 @@ impl Inner {
             return Ok(parked);
         }
         let generation = state.machine.sending();
-        let how = how(state.machine.base());
+        let how = match state.machine.mode() {
+            Mode::InPlace => How::InPlace,
+            Mode::Replace => how(state.machine.base()),
+        };
         drop(state);
         let id = format!("{}.{generation}", held.id);
         let write = Write {
             how,
             id: Some(&id),
+            attempt,
             streams: streams(place),
             ..Write::default()
         };
@@ -280,6 +352,11 @@ impl Inner {
         let file = self.disk.reader(held.id)?;
         let size = file.metadata().map_err(Error::disk(path))?.len();
         let lying = Lying { path, file: &file };
+        if sink.is_in_place() {
+            // Nobody can tell whose bytes are there; ours again do no harm.
+            held.lock().machine.resumed(&Extents::new());
+            return Ok(());
+        }
         let mut buffer = Buffer::take();
         let mut unseen: Extents = sink.unseen().within(0..size).collect();
         while let Some(range) = unseen.take_aligned(LEAF_BYTES) {
@@ -307,7 +384,7 @@ impl Inner {
         match found {
             Found::Ours(_) => state.delivered = state.machine.sending(),
             Found::Base => {}
-            Found::Other(_) => state.words = "somebody else changed the file there".into(),
+            Found::Other(_) => state.words = CHANGED.into(),
         }
         state.machine.found(found);
         state.change();
@@ -401,7 +478,9 @@ impl Inner {
                 };
                 let len = push.range.end - push.range.start;
                 budget.fetch_sub(len.min(budget.load(Relaxed)), Relaxed);
-                put(held, &file, &push, sink, &mut buffer)?;
+                if !put(held, &file, &push, sink, &mut buffer)? {
+                    return Ok(());
+                }
                 lock(&sent).insert(push.ticket, push.range);
             }
             Ok(())
@@ -533,23 +612,20 @@ impl All {
     }
 }
 
-fn put(held: &Held, file: &File, push: &Push, sink: &dyn Sink, buffer: &mut Buffer) -> Result<()> {
+fn put(held: &Held, file: &File, push: &Push, sink: &dyn Sink, buffer: &mut Buffer) -> Result<bool> {
     let path = held.url.as_path();
     let lying = Lying { path, file };
-    // Not by the kernel alone: what is sent must be what was asked for, also if it is written meanwhile.
-    let block = lying
-        .block(push.range.clone(), buffer)
-        .map_err(|error| match error {
-            // Its writer cut it; whoever looks again knows.
-            StoreError::Changed { .. } => StoreError::Lost {
-                host: held.url.host_port(),
-                during: "sending what was cut meanwhile".into(),
-                cause: std::io::ErrorKind::UnexpectedEof.into(),
-            },
-            error => error,
-        });
-    sink.put(block?)?;
-    Ok(())
+    let block = match lying.block(push.range.clone(), buffer) {
+        Ok(block) => block,
+        Err(StoreError::Changed { .. }) => {
+            // Its writer cut it; whoever looks again knows how far.
+            held.lock().machine.unread(push.ticket);
+            return Ok(false);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    sink.put(block)?;
+    Ok(true)
 }
 
 fn how(base: &Base) -> How {
@@ -572,6 +648,8 @@ fn version_of(finished: &Finished, ours: Option<godwit_core::Digest>) -> Version
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+const CHANGED: &str = "somebody else changed the file there";
 
 /// The first pause before a server is tried again.
 const PAUSE: Duration = Duration::from_millis(250);

@@ -100,6 +100,7 @@ impl Depot {
         };
         let why = match (&state.last, &away) {
             _ if state.machine.held().is_some() => state.words.clone(),
+            _ if state.waits && state.machine.writers().is_some() => WHOLE_ONLY.into(),
             (Some(error), _) => error.to_string(),
             (None, Some((_, error))) if stage != Stage::Sending => error.to_string(),
             _ => String::new(),
@@ -277,3 +278,6 @@ impl Inner {
         found.ok_or_else(|| Error::Unknown(name.into()))
     }
 }
+
+const WHOLE_ONLY: &str =
+    "its server takes whole files only: it is sent when whoever writes it has ended";
