@@ -105,6 +105,11 @@ impl Holding {
         }
     }
 
+    /// Holds what is to be written into a file at the target that is not asked for.
+    pub fn blind() -> Self {
+        Self::empty(Base::Any, Mode::InPlace)
+    }
+
     fn empty(base: Base, mode: Mode) -> Self {
         Self {
             mode,
@@ -434,6 +439,29 @@ mod tests {
         held.enter(1);
         assert_eq!(held.held(), Some(&Held::Conflict(other)));
         assert_eq!((held.push(8), held.publish()), (None, None));
+    }
+
+    #[test]
+    fn what_is_written_into_an_unknown_file_leaves_the_rest_alone() {
+        let mut held = Holding::blind();
+        held.open(Notices::Each).expect("anybody may");
+        let grant = held.grant(40..50);
+        held.written(grant, 50);
+        assert_eq!(held.owed_bytes(), 10);
+        assert_eq!(held.present(), &Extents::from(40..50));
+        // Whoever reads it wants to know what is there.
+        held.seen(Base::Seen(Version::None), 45);
+        assert_eq!(
+            held.fetch(0..50).map(|f| f.wanted),
+            Some(Extents::from(0..40))
+        );
+        held.close(Notices::Each);
+        let mut short = Holding::blind();
+        let grant = short.grant(40..50);
+        short.written(grant, 50);
+        short.seen(Base::Absent, 0);
+        assert!(short.is_whole());
+        assert_eq!(short.owed_bytes(), 10);
     }
 
     #[test]

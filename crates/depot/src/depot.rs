@@ -341,7 +341,7 @@ impl All {
     pub(crate) fn insert(&mut self, held: &Arc<Held>) {
         self.by_id.insert(held.id, Arc::clone(held));
         if held.lock().machine.owes() {
-            self.owing.insert(held.number, Arc::clone(held));
+            self.owing.insert(held.number(), Arc::clone(held));
         }
     }
 
@@ -358,7 +358,7 @@ impl All {
 
     pub(crate) fn remove(&mut self, held: &Held) {
         self.by_id.remove(&held.id);
-        self.owing.remove(&held.number);
+        self.owing.remove(&held.number());
         let key = (held.url.clone(), held.who.audience.clone());
         if self.current.get(&key).is_some_and(|now| now.id == held.id) {
             self.current.remove(&key);

@@ -111,7 +111,7 @@ impl Inner {
         state.pen = None;
         state.change();
         drop(state);
-        self.all().owing.insert(held.number, Arc::clone(&held));
+        self.all().owing.insert(held.number(), Arc::clone(&held));
         // It must be on record before anybody can write what nobody sees.
         held.commit(self)?;
         crash::point("open-recorded");
@@ -265,7 +265,7 @@ impl Inner {
         match owes {
             true => self.is_current_now(held)?,
             false => {
-                self.all().owing.remove(&held.number);
+                self.all().owing.remove(&held.number());
             }
         }
         Ok(Ended::Last(generation))

@@ -26,6 +26,12 @@ impl Inner {
         let mut state = held.lock();
         let failures = state.failed.0;
         loop {
+            if state.machine.is_blind() {
+                drop(state);
+                self.look_below(held)?;
+                state = held.lock();
+                continue;
+            }
             let wanted = range.start..range.end.min(state.machine.size()).max(range.start);
             if state.machine.present().contains(&wanted) {
                 return Ok(());
@@ -52,6 +58,33 @@ impl Inner {
             }
             state = held.wait(state, None);
         }
+    }
+
+    /// Finds out what there is at the target of which only some ranges are written here.
+    fn look_below(&self, held: &Held) -> Result<()> {
+        let place = (self.connect)(&held.url, &held.who)?;
+        let (base, size) = match place.store.stat(&place.path) {
+            Ok(stat) => (Base::Seen(stat.version(since_epoch())), stat.size),
+            Err(StoreError::Missing { .. }) => (Base::Absent, 0),
+            Err(error) => return Err(error.into()),
+        };
+        let mut state = held.lock();
+        if let Base::Seen(version) = &base {
+            state.seen = Some(version.clone());
+        }
+        let pen = self.disk.writer(held.id)?;
+        self.disk
+            .resize(held.id, &pen, size.max(state.machine.size()))?;
+        state.machine.seen(base, size);
+        state.change();
+        if state.machine.is_blind() {
+            // It is being changed there just now: what it is then is told by the end of that.
+            if let Some(error) = &state.last {
+                return Err(error.clone());
+            }
+            drop(held.wait(state, Some(Instant::now() + PAUSE)));
+        }
+        Ok(())
     }
 
     /// Fetches, trying again after passing faults.

@@ -26,7 +26,7 @@ pub(crate) struct Held {
     pub url: Url,
     pub who: Who,
     /// The order in which they began; of those of one name the older goes first.
-    pub number: u64,
+    number: AtomicU64,
     /// Seconds since the epoch.
     pub born: u64,
     pub used: AtomicU64,
@@ -67,6 +67,8 @@ pub(crate) struct State {
     pub seen: Option<Version>,
     /// There may be something to deliver.
     pub wants: bool,
+    /// Nobody but its writer knows it: it is no generation before they end.
+    pub is_private: bool,
     /// Its target takes whole files only, and somebody still writes it.
     pub waits: bool,
     /// Something newer of the same name is committed.
@@ -105,7 +107,7 @@ impl Held {
             id,
             url,
             who,
-            number,
+            number: AtomicU64::new(number),
             born: now(),
             used: AtomicU64::new(now()),
             state: Mutex::new(State::of(machine)),
@@ -133,12 +135,21 @@ impl Held {
             id: row.id,
             url,
             who,
-            number: row.number,
+            number: AtomicU64::new(row.number),
             born: row.born,
             used: AtomicU64::new(row.used),
             state: Mutex::new(state),
             changed: Condvar::new(),
         }
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number.load(Relaxed)
+    }
+
+    /// Takes the place in the order of one that begins now.
+    pub(crate) fn renumber(&self, number: u64) {
+        self.number.store(number, Relaxed);
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -222,7 +233,7 @@ impl Held {
         let credential = self.who.credential.as_deref();
         Row {
             id: self.id,
-            number: self.number,
+            number: self.number(),
             url: self.url.to_string(),
             audience: self.who.audience.clone(),
             credential: credential.map_or_else(String::new, |path| path.display().to_string()),
@@ -257,6 +268,7 @@ impl State {
             looked: None,
             seen: None,
             wants: false,
+            is_private: false,
             waits: false,
             is_superseded: false,
             is_abandoned: false,

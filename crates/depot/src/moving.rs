@@ -120,7 +120,7 @@ impl Inner {
         let mut all = self.all();
         all.away.remove(server);
         if is_clean {
-            all.owing.remove(&held.number);
+            all.owing.remove(&held.number());
         }
         drop(all);
         if is_clean {
@@ -530,9 +530,14 @@ impl Inner {
         parked: Parked,
         asked: &Publication,
     ) -> Result<()> {
-        let digest = held.lock().leaves.root(asked.size);
+        let state = held.lock();
+        // Of a file that is changed in place we may have parts only.
+        let is_whole = state.machine.is_whole() && !state.machine.is_blind();
+        let digest = state.leaves.root(asked.size).filter(|_| is_whole);
+        let is_blind = state.machine.is_blind();
+        drop(state);
         let whole = Whole {
-            size: Some(asked.size),
+            size: (!is_blind).then_some(asked.size),
             digest: digest.clone(),
             ..Whole::default()
         };
@@ -542,7 +547,13 @@ impl Inner {
             place.store.flush(&place.path)?;
             Ok(finished)
         }) {
-            Ok(finished) => Answer::Published(version_of(&finished, digest)),
+            Ok(finished) => {
+                let version = match version_of(&finished, digest) {
+                    Version::None => place.store.stat(&place.path)?.version(since_epoch()),
+                    version => version,
+                };
+                Answer::Published(version)
+            }
             Err(error) => return Err(error.into()),
         };
         crash::point("published");
@@ -581,7 +592,7 @@ impl All {
             }
             let state = held.lock();
             let is_due = state.wants && state.machine.held().is_none() && !state.is_gone;
-            if state.machine.owes() && !state.is_gone {
+            if state.machine.owes() && !state.is_gone && !state.is_private {
                 before.push(held);
             }
             if !is_due || state.is_moving {
@@ -597,7 +608,7 @@ impl All {
             }
             let is_old = crate::held::now().saturating_sub(held.born) > AGE_BOUND.as_secs();
             let rank = match is_old {
-                true => (false, held.number),
+                true => (false, held.number()),
                 false => (true, owed),
             };
             if best.as_ref().is_none_or(|(other, _)| rank < *other) {
@@ -612,7 +623,13 @@ impl All {
     }
 }
 
-fn put(held: &Held, file: &File, push: &Push, sink: &dyn Sink, buffer: &mut Buffer) -> Result<bool> {
+fn put(
+    held: &Held,
+    file: &File,
+    push: &Push,
+    sink: &dyn Sink,
+    buffer: &mut Buffer,
+) -> Result<bool> {
     let path = held.url.as_path();
     let lying = Lying { path, file };
     let block = match lying.block(push.range.clone(), buffer) {

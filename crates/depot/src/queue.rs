@@ -258,10 +258,14 @@ impl Inner {
     /// Returns what is owed of a scope.
     fn scoped(&self, scope: &Scope) -> Vec<Arc<Held>> {
         let owing: Vec<_> = self.all().owing.values().cloned().collect();
-        let is_meant = |held: &Arc<Held>| match scope {
-            Scope::All => true,
-            Scope::Url(url) => held.url == *url,
-            Scope::Session(session) => held.lock().session == *session,
+        // What is not ended is nothing yet.
+        let is_meant = |held: &Arc<Held>| {
+            !held.lock().is_private
+                && match scope {
+                    Scope::All => true,
+                    Scope::Url(url) => held.url == *url,
+                    Scope::Session(session) => held.lock().session == *session,
+                }
         };
         owing.into_iter().filter(is_meant).collect()
     }

@@ -32,6 +32,8 @@ pub struct Writing {
     depot: Arc<Inner>,
     held: Arc<Held>,
     is_over: bool,
+    /// Others may write it as well, and what was written counts, whoever ends it.
+    is_shared: bool,
 }
 
 impl std::fmt::Debug for Held {
@@ -63,12 +65,40 @@ impl Depot {
         let mut state = held.lock();
         state.pen = Some(Arc::new(file));
         state.session.clone_from(&put.session);
+        state.is_private = true;
         drop(state);
         self.inner.all().insert(&held);
         Ok(Writing {
             depot: Arc::clone(&self.inner),
             held,
             is_over: false,
+            is_shared: false,
+        })
+    }
+}
+
+impl Depot {
+    /// Begins to write into the file of a name, as it is at its target: what is not written stays, and
+    /// nobody is asked for anything. Whoever does the same meanwhile writes the same file.
+    pub fn put_into(&self, url: &Url, who: &Who, session: &str) -> Result<Writing> {
+        drop((self.inner.connect)(url, who)?);
+        let held = self.inner.to_write_into(url, who)?;
+        let mut state = held.lock();
+        let opened = state.machine.open(Notices::Each);
+        opened.map_err(|refused| Error::Busy {
+            url: Box::new(url.clone()),
+            what: refused.to_string(),
+        })?;
+        session.clone_into(&mut state.session);
+        if state.pen.is_none() {
+            state.pen = Some(Arc::new(self.inner.disk.writer(held.id)?));
+        }
+        drop(state);
+        Ok(Writing {
+            depot: Arc::clone(&self.inner),
+            held,
+            is_over: false,
+            is_shared: true,
         })
     }
 }
@@ -163,23 +193,39 @@ impl Writing {
     /// Ends the file: it survives a power cut here when this returns, is what its name says here, and
     /// will be at its target. What had been put under the name before and is not there yet need not go.
     pub fn end(mut self) -> Result<u64> {
-        let mut state = self.held.lock();
-        state.pen = None;
-        state.machine.close(Notices::Each);
-        state.committed = state.machine.generation();
-        state.change();
-        let generation = state.committed;
-        drop(state);
-        self.held.commit(&self.depot)?;
+        let generation = self.close();
+        self.depot.is_last(&self.held);
         self.is_over = true;
+        if let Err(error) = self.held.commit(&self.depot) {
+            self.is_over = self.is_shared;
+            return Err(error);
+        }
         self.depot.is_current_now(&self.held)?;
         Ok(generation)
+    }
+
+    fn close(&self) -> u64 {
+        let mut state = self.held.lock();
+        state.machine.close(Notices::Each);
+        if state.machine.writers().is_none() {
+            state.pen = None;
+        }
+        state.committed = state.machine.generation();
+        state.is_private = false;
+        state.change();
+        state.committed
     }
 }
 
 impl Drop for Writing {
     fn drop(&mut self) {
         if self.is_over {
+            return;
+        }
+        if self.is_shared {
+            // What came is there, as on any disk; whoever wrote it was not told that it is safe.
+            self.close();
+            let _ = self.depot.is_current_now(&self.held);
             return;
         }
         // Nobody was told that it is kept.
@@ -192,26 +238,67 @@ impl Drop for Writing {
 }
 
 impl Inner {
+    /// Returns what is owed of a name already, to write into that; else a file of which only what is
+    /// written will be there.
+    fn to_write_into(&self, url: &Url, who: &Who) -> Result<Arc<Held>> {
+        let key = (url.clone(), who.audience.clone());
+        let mut all = self.all();
+        let current = all.current.get(&key).cloned();
+        if let Some(held) = current {
+            let state = held.lock();
+            let is_ours = state.machine.owes() && !state.is_gone;
+            if is_ours && !state.is_superseded {
+                drop(state);
+                return Ok(held);
+            }
+        }
+        let (id, _) = self.disk.create()?;
+        let machine = Holding::blind();
+        let number = self.next_number();
+        let held = Arc::new(Held::new(id, number, url.clone(), who.clone(), machine));
+        all.insert(&held);
+        all.make_current(&held);
+        Ok(held)
+    }
+
+    /// Of one name, what ended last counts: it takes its place behind all that are there.
+    fn is_last(&self, held: &Arc<Held>) {
+        let mut all = self.all();
+        let is_passed = all
+            .owing
+            .range(held.number() + 1..)
+            .any(|(_, other)| other.url == held.url && !other.lock().is_private);
+        if is_passed {
+            all.owing.remove(&held.number());
+            held.renumber(self.next_number());
+            all.owing.insert(held.number(), Arc::clone(held));
+        }
+    }
+
     /// Has a file that was written to its end be what its name says.
     pub(crate) fn is_current_now(&self, held: &Arc<Held>) -> Result<()> {
         let mut all = self.all();
         let key = (held.url.clone(), held.who.audience.clone());
         let old = all.current.get(&key).cloned();
-        let is_newest = old.as_ref().is_none_or(|old| old.number < held.number);
+        let is_newest = old.as_ref().is_none_or(|old| old.number() < held.number());
         if is_newest {
             all.make_current(held);
         }
-        held.lock().wants = true;
-        all.owing.insert(held.number, Arc::clone(held));
+        let mut state = held.lock();
+        state.wants = true;
+        let replaces = state.machine.mode() == Mode::Replace;
+        drop(state);
+        all.owing.insert(held.number(), Arc::clone(held));
         let mut older: Vec<_> = all
             .owing
-            .range(..held.number)
+            .range(..held.number())
             .map(|(_, o)| o.clone())
             .collect();
         older.extend(old.filter(|old| is_newest && old.id != held.id));
         drop(all);
         for other in older {
-            if other.url == held.url && other.who == held.who {
+            let may = replaces || !other.lock().machine.owes();
+            if may && other.url == held.url && other.who == held.who {
                 self.supersede(&other)?;
             }
         }
@@ -223,6 +310,9 @@ impl Inner {
     /// way or somebody has it open.
     fn supersede(&self, old: &Arc<Held>) -> Result<()> {
         let mut state = old.lock();
+        if state.is_private {
+            return Ok(()); // It is not ended yet, and will come after.
+        }
         state.is_superseded = true;
         if state.is_gone || !state.may_be_superseded() {
             return Ok(());

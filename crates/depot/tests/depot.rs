@@ -209,3 +209,58 @@ fn one_node_has_a_depot_and_a_newer_one_is_left_alone() {
     let error = Depot::open(&strange, rules(), far.connect()).unwrap_err();
     assert!(matches!(error, Error::Foreign { .. }), "{error}");
 }
+
+fn put_into(depot: &Depot, name: &str, offset: u64, bytes: &[u8]) {
+    let writing = depot.put_into(&url(name), &who(), "").unwrap();
+    writing.write(offset, bytes).unwrap();
+    writing.end().unwrap();
+}
+
+#[test]
+fn what_is_written_into_a_file_leaves_the_rest_of_it_alone() {
+    let (far, dir) = both();
+    far.put("a", &bytes(100_000, 2));
+    let mut wanted = bytes(100_000, 2);
+    let depot = depot(&far, &dir);
+    far.set_away(true);
+    put_into(&depot, "a", 50_000, b"in the middle");
+    put_into(&depot, "a", 99_998, b"over the end");
+    wanted[50_000..50_013].copy_from_slice(b"in the middle");
+    wanted.truncate(99_998);
+    wanted.extend_from_slice(b"over the end");
+    far.set_away(false);
+    push(&depot);
+    assert_eq!(far.get("a").unwrap(), wanted);
+    assert_eq!(read(&depot, "a").unwrap(), wanted);
+    // And what is not there yet is seen here over what is there.
+    far.set_away(true);
+    put_into(&depot, "a", 10, b"new");
+    far.set_away(false);
+    wanted[10..13].copy_from_slice(b"new");
+    assert_eq!(read(&depot, "a").unwrap(), wanted);
+    push(&depot);
+    assert_eq!(far.get("a").unwrap(), wanted);
+    // What is written into nothing has zeros before it.
+    put_into(&depot, "none", 5, b"x");
+    assert_eq!(read(&depot, "none").unwrap(), b"\0\0\0\0\0x");
+    push(&depot);
+    assert_eq!(far.get("none").unwrap(), b"\0\0\0\0\0x");
+}
+
+#[test]
+fn what_ended_last_is_what_a_name_says() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    far.set_away(true);
+    let early = depot.put(&url("a"), &who(), &over()).unwrap();
+    put(&depot, "a", b"second");
+    put_into(&depot, "a", 6, b" and more");
+    assert_eq!(read(&depot, "a").unwrap(), b"second and more");
+    early.write(0, b"first").unwrap();
+    early.end().unwrap();
+    assert_eq!(read(&depot, "a").unwrap(), b"first");
+    far.set_away(false);
+    push(&depot);
+    assert_eq!(far.get("a").unwrap(), b"first");
+    assert!(depot.queue().is_empty());
+}

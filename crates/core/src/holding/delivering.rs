@@ -496,8 +496,14 @@ impl Holding {
 
     fn delivered(&mut self, version: Version) {
         if let Some(going) = self.going.take() {
-            self.base = Base::Seen(version);
-            self.drawable = going.size.min(going.floor);
+            if self.is_blind() {
+                // What is around it there is as little known as before, and so is what others do to it.
+                self.present = self.owed.clone();
+                self.drawable = self.size;
+            } else {
+                self.base = Base::Seen(version);
+                self.drawable = going.size.min(going.floor);
+            }
             self.upload = Upload::default();
             self.entry = Entry::None;
             // So that each publication has its own: what is asked or answered of this one twice is

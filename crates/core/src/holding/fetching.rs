@@ -1,6 +1,6 @@
 //! From the origin to our disk.
 
-use super::{Base, Held, Holding, Ticket};
+use super::{Base, Held, Holding, Mode, Ticket};
 use crate::Extents;
 use std::ops::Range;
 
@@ -65,6 +65,28 @@ impl Holding {
         self.fetches.insert(ticket, asked);
         self.check();
         Some(Fetch { ticket, wanted })
+    }
+
+    /// Tells whether it goes into a file at the target that nobody has looked at: how long that is, and
+    /// what lies between what was written, is not known here.
+    pub fn is_blind(&self) -> bool {
+        self.mode == Mode::InPlace && self.base == Base::Any
+    }
+
+    /// The target was looked at, where nobody had: it has `base`, of `size` bytes. What was not written
+    /// may be drawn from there; behind its end it is zeros.
+    pub fn seen(&mut self, base: Base, size: u64) {
+        if !self.is_blind() || self.is_inside() {
+            return;
+        }
+        self.base = base;
+        let zeros = size..self.size;
+        self.size = self.size.max(size);
+        self.drawable = size;
+        if !zeros.is_empty() {
+            self.present.insert(zeros);
+        }
+        self.check();
     }
 
     /// Returns what of `range`, which has come, is to be put on disk now.

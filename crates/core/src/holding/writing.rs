@@ -121,9 +121,18 @@ impl Holding {
             return;
         };
         for part in landed.within(range) {
-            self.wrote(part.start.min(self.size)..part.end);
+            match self.is_blind() {
+                true => self.wrote_blind(part),
+                false => self.wrote(part.start.min(self.size)..part.end),
+            }
         }
         self.check();
+    }
+
+    /// What lies between is the target's, or zeros, and nobody here knows which.
+    fn wrote_blind(&mut self, range: Range<u64>) {
+        self.wrote(range);
+        self.drawable = self.size;
     }
 
     fn wrote(&mut self, range: Range<u64>) {
