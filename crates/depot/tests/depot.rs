@@ -1,5 +1,7 @@
 //! A depot from outside: what comes in goes out, whatever breaks on the way.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::{Far, bytes, over, push, put, read, rules, url, who};

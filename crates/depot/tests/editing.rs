@@ -1,5 +1,7 @@
 //! Programs that write by descriptors of their own, which nobody sees.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::{Far, bytes, push, read, rules, url, who};
