@@ -2,8 +2,9 @@
 
 use godwit_wire::door::{
     call::{
-        self, AskDigest, AskDraw, AskFinish, AskGrant, AskJoin, AskList, AskMkdir, AskPath,
-        AskPublish, AskRead, AskRemove, AskRename, AskSet, AskStat, AskUpload, Ended, Given, Line,
+        self, AskBecame, AskDigest, AskDraw, AskFinish, AskGrant, AskJoin, AskList, AskMkdir,
+        AskPath, AskPublish, AskRead, AskRemove, AskRename, AskSet, AskStat, AskUpload, Ended,
+        Given, Line,
     },
     pack::{self, Decoder, Frame, Kind},
     path,
@@ -108,8 +109,8 @@ pub fn door_calls(bytes: &[u8]) {
         )*};
     }
     comes_back!(
-        AskStat, AskList, AskPath, AskDigest, AskRead, AskUpload, AskFinish, AskPublish, AskGrant,
-        AskDraw, AskJoin, AskRemove, AskRename, AskMkdir, AskSet, Ended, Given
+        AskStat, AskList, AskPath, AskBecame, AskDigest, AskRead, AskUpload, AskFinish, AskPublish,
+        AskGrant, AskDraw, AskJoin, AskRemove, AskRename, AskMkdir, AskSet, Ended, Given
     );
     if let Ok(line) = Line::read(bytes) {
         let written = line.write();

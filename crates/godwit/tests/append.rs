@@ -3,48 +3,15 @@
 
 mod common;
 
-use common::{Scratch, godwit};
+use common::{Scratch, keyed};
 use godwit_store::{Given, How, RemoteOptions, Store, channel::Cancel, door::Door};
-use godwit_trust::{Credential, Home, Peer, door::Fingerprint};
+use godwit_trust::{Credential, Peer};
 use std::{
     fs,
-    io::{BufRead, BufReader},
-    process::{Child, Stdio},
     sync::mpsc,
     thread,
     time::{Duration, Instant},
 };
-
-/// Starts a node with its own key and no other; returns it and its port.
-fn serve(scratch: &Scratch, port: u16) -> (Child, u16) {
-    let (export, state) = (scratch.join("export"), scratch.join("state"));
-    let mut child = godwit()
-        .args([
-            "node",
-            "--anonymous",
-            "write",
-            "--json",
-            "--ftp",
-            "127.0.0.1:0",
-        ])
-        .arg("--https")
-        .arg(format!("127.0.0.1:{port}"))
-        .arg("--export")
-        .arg(export)
-        .arg("--state")
-        .arg(state)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    let mut out = BufReader::new(child.stdout.take().unwrap());
-    out.read_line(&mut line).unwrap();
-    let ready: serde_json::Value = serde_json::from_str(&line).unwrap();
-    let at = ready["https"][0].as_str().unwrap();
-    let port = at.rsplit(':').next().unwrap().parse().unwrap();
-    (child, port)
-}
 
 fn line(writer: u64, seq: u64) -> String {
     format!("{writer} {seq} {}\n", "x".repeat(4_000))
@@ -56,12 +23,8 @@ fn what_is_appended_to_a_node_that_is_killed_is_there_once() {
     const EACH: u64 = 60;
     const KILLS: u64 = 10;
     let scratch = Scratch::new();
-    for made in ["export", "state"] {
-        fs::create_dir_all(scratch.join(made)).unwrap();
-    }
-    let key = Home::at(&scratch.join("state")).key_or_new().unwrap();
-    let key = Fingerprint::of_credential(&key).unwrap();
-    let (mut node, port) = serve(&scratch, 0);
+    let key = keyed::prepare(&scratch);
+    let (mut node, port) = keyed::serve(&scratch, 0, None);
     let peer = Peer::new("node", key, &[format!("127.0.0.1:{port}")]);
     let (told, appended) = mpsc::channel();
     thread::scope(|scope| {
@@ -101,7 +64,7 @@ fn what_is_appended_to_a_node_that_is_killed_is_there_once() {
             }
             node.kill().unwrap();
             node.wait().unwrap();
-            node = serve(&scratch, port).0;
+            node = keyed::serve(&scratch, port, None).0;
         }
     });
     node.kill().unwrap();

@@ -4,7 +4,7 @@
 //! A rule speaks of paths, so a path is asked about as it is without links, and then used so,
 //! by a [`Dir`] that follows none: what somebody makes a link meanwhile is refused.
 
-use godwit_core::{Algorithm, Chain, Digest, Extents};
+use godwit_core::{Algorithm, Chain, Digest, Extents, Version};
 use godwit_store::{
     Can, Dir, Entry, Error, Finished, Given, How, Kind, Partial, Read, Result, Set, Sink, Small,
     Space, Stat, Store, Take, What, Write, Xattrs, channel::Watch,
@@ -284,6 +284,14 @@ impl Guarded {
         }
     }
 
+    /// What becomes of bytes is waited for by who wrote them, or may see that they are there.
+    fn to_wait_for(&self, path: &Path) -> Result<PathBuf> {
+        match self.to_upload(path)? {
+            Some(path) => Ok(path),
+            None => self.asked(path, Deed::Read),
+        }
+    }
+
     fn to_upload(&self, path: &Path) -> Result<Option<PathBuf>> {
         let Some(asked) = self.rights() else {
             return Ok(Some(path.into()));
@@ -484,6 +492,21 @@ impl Store for Guarded {
 
     fn space(&self, path: &Path) -> Result<Space> {
         self.dir.space(&self.to_be_told(path)?)
+    }
+
+    fn became(&self, path: &Path, id: &str) -> Result<Option<Version>> {
+        match self.to_upload(path)? {
+            Some(path) => self.dir.became(&path, id),
+            None => self.asked(path, Deed::Write).map(|_| None),
+        }
+    }
+
+    fn push(&self, path: &Path) -> Result<()> {
+        self.dir.push(&self.to_wait_for(path)?)
+    }
+
+    fn push_watched(&self, path: &Path, watch: &Watch) -> Result<()> {
+        self.dir.push_watched(&self.to_wait_for(path)?, watch)
     }
 
     fn flush(&self, path: &Path) -> Result<()> {

@@ -18,7 +18,7 @@ use append::{
     appending, appending_again, appending_at_most, appending_at_once, appending_out_of_turn,
     appending_replaced, appending_small, appending_unheard,
 };
-use attempts::{racing, taken_over, what_landed_is_told};
+use attempts::{racing, taken_over, what_it_became_is_told, what_landed_is_told};
 use bytes::{
     a_file_comes_back, an_empty_file, blocks_in_any_order, digests, far_out, holes, in_place,
     many_threads_read, many_threads_write, parts_are_read, small_files,
@@ -26,7 +26,8 @@ use bytes::{
 use godwit_core::{Block, Extents, LEAF_BYTES};
 use publish::{
     abandoned, another_origin, appears_only_when_whole, digests_are_told, goes_on, last_wins_whole,
-    new_never_replaces, new_race, not_whole_not_finished, version_guards, wrong_digest, wrong_leaf,
+    new_never_replaces, new_race, not_whole_not_finished, version_guards, versions_kept,
+    wrong_digest, wrong_leaf,
 };
 use std::{
     path::{Path, PathBuf},
@@ -87,6 +88,11 @@ pub const CHECKS: &[(&str, Check)] = &[
         what_landed_is_told,
     ),
     ("of racing attempts the latest has it", racing),
+    ("what an upload became is told", what_it_became_is_told),
+    (
+        "who changed a file is noticed by its version",
+        versions_kept,
+    ),
     ("a file is changed in place", in_place),
     ("bytes far out do not fill the room between", far_out),
     ("holes read as zeros", holes),

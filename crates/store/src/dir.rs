@@ -19,6 +19,7 @@ mod small;
 #[cfg(test)]
 mod tests;
 mod upload;
+mod was;
 
 pub use partial::Partial;
 
@@ -26,7 +27,7 @@ use crate::{
     Can, Entry, Error, Finished, Given, How, Kind, Read, Result, Set, Sink, Small, Space, Stat,
     Store, Take, What, Write, Xattrs, channel::Watch,
 };
-use godwit_core::{Algorithm, Chain, Digest, Extents};
+use godwit_core::{Algorithm, Chain, Digest, Extents, Version};
 use godwit_sys::{self as sys, Account, Attributes, Folder, Meta, Open, Over, Root};
 use known::Known;
 use ledger::{Carried, Doomed};
@@ -375,6 +376,10 @@ impl Store for Dir {
             total_bytes: room.total_bytes,
             free_bytes: room.free_bytes,
         })
+    }
+
+    fn became(&self, path: &Path, id: &str) -> Result<Option<Version>> {
+        self.0.became(path, id)
     }
 
     fn flush(&self, path: &Path) -> Result<()> {

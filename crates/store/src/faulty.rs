@@ -1,11 +1,12 @@
 //! A store that misbehaves on purpose, by a plan: what networks, disks and
 //! servers do, but when a test wants it.
 
+use crate::channel::Watch;
 use crate::{
     Can, Entry, Error, Finished, Read, Result, Set, Sink, Space, Stat, Store, Take, What, Whole,
     Write, Xattrs,
 };
-use godwit_core::{Algorithm, Block, Chain, Digest, Extents};
+use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Version};
 use std::{
     io,
     ops::Range,
@@ -304,6 +305,21 @@ impl<S: Store> Store for Faulty<S> {
     fn flush(&self, path: &Path) -> Result<()> {
         self.plan.verb("flush")?;
         self.inner.flush(path)
+    }
+
+    fn push(&self, path: &Path) -> Result<()> {
+        self.plan.verb("push")?;
+        self.inner.push(path)
+    }
+
+    fn push_watched(&self, path: &Path, watch: &Watch) -> Result<()> {
+        self.plan.verb("push")?;
+        self.inner.push_watched(path, watch)
+    }
+
+    fn became(&self, path: &Path, id: &str) -> Result<Option<Version>> {
+        self.plan.verb("became")?;
+        self.inner.became(path, id)
     }
 }
 

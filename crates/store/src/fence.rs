@@ -317,6 +317,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 mod tests {
     use super::*;
     use crate::{Memory, Write};
+    use std::sync::mpsc;
 
     fn begin(fences: &Fences<u64>, key: u64, attempt: u64) -> Result<Box<dyn Sink>> {
         fences.take_over(&key, (Path::new("f"), attempt), |_| {
@@ -348,5 +349,73 @@ mod tests {
         assert!(matches!(failed, Err(Error::Canceled)));
         assert!(begin(&fences, 1, 2).is_err());
         assert!(begin(&fences, 1, 3).is_ok());
+    }
+
+    /// A sink whose puts end when they are told to.
+    struct Held {
+        entered: mpsc::Sender<()>,
+        go: Mutex<mpsc::Receiver<()>>,
+    }
+
+    impl Take for Held {
+        fn put(&self, _: Block<'_>) -> Result<()> {
+            self.entered.send(()).unwrap();
+            self.go.lock().unwrap().recv().unwrap();
+            Ok(())
+        }
+    }
+
+    impl Sink for Held {
+        fn done(&self) -> Extents {
+            Extents::new()
+        }
+
+        fn commit(&self) -> Result<Extents> {
+            Ok(self.done())
+        }
+
+        fn finish(self: Box<Self>, _: &Whole) -> Result<Finished> {
+            Ok(Finished::default())
+        }
+
+        fn abandon(self: Box<Self>) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn who_takes_over_waits_for_who_is_in_the_middle() {
+        let fences = Fences::<u64>::default();
+        let ((entered, inside), (go, wait)) = (mpsc::channel(), mpsc::channel());
+        let held = Held {
+            entered,
+            go: Mutex::new(wait),
+        };
+        let old = fences.take_over(&1, (Path::new("f"), 1), |_| Ok(Box::new(held)));
+        let old = old.unwrap();
+        let block = || Block {
+            offset: 0,
+            bytes: b"x",
+        };
+        let (begun, has_begun) = mpsc::channel();
+        thread::scope(|scope| {
+            let slow = scope.spawn(|| old.put(block()));
+            inside.recv().unwrap();
+            scope.spawn(|| {
+                let new = fences.take_over(&1, (Path::new("f"), 2), |_| {
+                    begun.send(()).unwrap();
+                    Memory::new().write(Path::new("f"), &Write::default())
+                });
+                drop(new.unwrap());
+            });
+            // Whoever comes now is refused; who was there before is not done.
+            while old.done().is_empty() && old.commit().is_ok() {}
+            let early = has_begun.recv_timeout(Duration::from_millis(300));
+            assert!(early.is_err(), "it began while the older one wrote");
+            go.send(()).unwrap();
+            has_begun.recv().unwrap();
+            slow.join().unwrap().unwrap();
+        });
+        assert!(matches!(old.put(block()), Err(Error::Superseded { .. })));
     }
 }

@@ -25,6 +25,8 @@ struct Tree {
     nodes: BTreeMap<PathBuf, Node>,
     partials: HashMap<Key, Partial>,
     fences: Arc<Fences<Key>>,
+    /// What was published last under a name by who counts attempts: its id, and what it is there.
+    was: HashMap<PathBuf, (Option<String>, u64, Version)>,
     born: u64,
 }
 
@@ -303,6 +305,14 @@ impl Store for Memory {
         fences.take_over(&key, (path, write.attempt), |_| self.begin(path, write))
     }
 
+    fn became(&self, path: &Path, id: &str) -> Result<Option<Version>> {
+        let (path, tree) = (name(path)?, self.tree());
+        let was = tree.was.get(&path).zip(tree.nodes.get(&path));
+        let was = was
+            .filter(|((of, unique, _), node)| of.as_deref() == Some(id) && *unique == node.unique);
+        Ok(was.map(|((_, _, version), _)| version.clone()))
+    }
+
     fn remove(&self, path: &Path, what: What) -> Result<()> {
         let path = name(path)?;
         let mut tree = self.tree();
@@ -497,6 +507,7 @@ impl Memory {
             memory: self.clone(),
             path,
             key,
+            attempt: write.attempt,
             how: write.how.clone(),
             aim,
             origin: write.origin.cloned(),
@@ -589,6 +600,7 @@ struct Writing {
     memory: Memory,
     path: PathBuf,
     key: Key,
+    attempt: u64,
     how: How,
     aim: Aim,
     origin: Option<crate::Origin>,
@@ -733,6 +745,11 @@ impl Sink for Writing {
             }
         };
         finished.version = node.stat().version(now());
+        if self.attempt > 0 {
+            let (path, id) = self.key.clone();
+            let was = (id, node.unique, finished.version.clone());
+            tree.was.insert(path, was);
+        }
         drop((tree, draft));
         self.over = true;
         Ok(finished)

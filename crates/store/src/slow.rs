@@ -1,10 +1,11 @@
 //! A store that takes its time: far away, on a thin line, or hanging.
 
+use crate::channel::Watch;
 use crate::{
     Can, Entry, Finished, Read, Result, Set, Sink, Space, Stat, Store, Take, What, Whole, Write,
     Xattrs,
 };
-use godwit_core::{Algorithm, Block, Chain, Digest, Extents};
+use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Version};
 use std::{
     ops::Range,
     path::Path,
@@ -166,6 +167,21 @@ impl<S: Store> Store for Slow<S> {
     fn flush(&self, path: &Path) -> Result<()> {
         self.line.verb();
         self.inner.flush(path)
+    }
+
+    fn push(&self, path: &Path) -> Result<()> {
+        self.line.verb();
+        self.inner.push(path)
+    }
+
+    fn push_watched(&self, path: &Path, watch: &Watch) -> Result<()> {
+        self.line.verb();
+        self.inner.push_watched(path, watch)
+    }
+
+    fn became(&self, path: &Path, id: &str) -> Result<Option<Version>> {
+        self.line.verb();
+        self.inner.became(path, id)
     }
 }
 

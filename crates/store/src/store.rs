@@ -175,11 +175,31 @@ pub trait Store: Send + Sync {
     /// Returns the room where `path` is.
     fn space(&self, path: &Path) -> Result<Space>;
 
+    /// Returns as which version the upload `id` was published, if its file is still the one under `path`.
+    /// For whoever lost the answer to [`Sink::finish`], and has taken the upload over since. `None`: it was
+    /// not, or that is not known, or another file is there.
+    fn became(&self, path: &Path, id: &str) -> Result<Option<Version>> {
+        let _ = (path, id);
+        Ok(None)
+    }
+
     /// Waits until what was published where `path` is survives a power cut, in a store
     /// that can see to that. Others do what they do.
     fn flush(&self, path: &Path) -> Result<()> {
         let _ = path;
         Ok(())
+    }
+
+    /// Waits until what was published under `path` has arrived where it is to go in the end, and
+    /// survives a power cut there. Of a store that passes nothing on, that is here.
+    fn push(&self, path: &Path) -> Result<()> {
+        self.flush(path)
+    }
+
+    /// The same as long as nobody cancels it, in a store that can wait for long.
+    fn push_watched(&self, path: &Path, watch: &Watch) -> Result<()> {
+        watch.canceled().check()?;
+        self.push(path)
     }
 }
 

@@ -19,8 +19,8 @@ use godwit_store::{
 use godwit_wire::door::{
     LINES_TYPE, OLDEST, OPENAPI, REVISION, ROOT, VERSION,
     call::{
-        self, AskDigest, AskGrant, AskList, AskMkdir, AskPath, AskRemove, AskRename, AskSet,
-        AskStat, Hello, LINE_BYTES_MAX, Line, Name, Refusal, Text, UNKNOWN_CALL, Why,
+        self, AskBecame, AskDigest, AskGrant, AskList, AskMkdir, AskPath, AskRemove, AskRename,
+        AskSet, AskStat, Hello, LINE_BYTES_MAX, Line, Name, Refusal, Text, UNKNOWN_CALL, Why,
     },
     park, path,
     speaker::Speaker,
@@ -142,7 +142,13 @@ pub(super) const CALLS: &[Call] = &[
     known("set", |asked| asked.change(set)),
     known("xattrs", |asked| asked.say(xattrs)),
     known("space", |asked| asked.say(space)),
-    known("flush", |asked| asked.say(flush)),
+    known("flush", |asked| {
+        asked.wait(|known, path, _| known.dir.flush(path))
+    }),
+    known("push", |asked| {
+        asked.wait(|known, path, watch| known.dir.push_watched(path, watch))
+    }),
+    known("became", |asked| asked.change(became)),
     known("grant", |asked| asked.grant()),
     // It takes the connection with it, so it is answered before it comes here.
     anybody(park::CALL, |_, _, _, reply| {
@@ -349,6 +355,27 @@ impl Asked<'_> {
         );
     }
 
+    /// Waits for a disk, or for nodes behind this one, which take as long as they take.
+    fn wait(mut self, work: fn(&Known, &Path, &Watch) -> Result<(), Error>) {
+        let asked: AskPath = match self.read() {
+            Ok(asked) => asked,
+            Err(refusal) => return self.reply.refuse(refusal),
+        };
+        let watch = match Watch::new(self.door.shared.config.limits.stall) {
+            Ok(watch) => Arc::new(watch),
+            Err(cause) => return self.reply.refuse(said(Why::Other, godwit_sys::why(&cause))),
+        };
+        let gone = Arc::clone(&watch);
+        let (mut lines, waited) = self.reply.lines().during(
+            BEAT,
+            Arc::new(|| Line::Beat(0)),
+            move || gone.cancel(),
+            || work(self.known, &asked.path.0, &watch),
+        );
+        let told = done(&mut lines, waited);
+        lines.end(told);
+    }
+
     fn digest(mut self) {
         let asked: AskDigest = match self.read() {
             Ok(asked) => asked,
@@ -520,8 +547,13 @@ fn space(known: &Known, lines: &mut Lines, asked: AskPath) -> Outcome {
     told.map_err(|error| refused(&error))
 }
 
-fn flush(known: &Known, lines: &mut Lines, asked: AskPath) -> Outcome {
-    done(lines, known.dir.flush(&asked.path.0))
+fn became(known: &Known, lines: &mut Lines, asked: AskBecame) -> Outcome {
+    let version = known.dir.became(&asked.path.0, &asked.id);
+    let told = version.and_then(|version| {
+        let version = version.map(|version| version.say());
+        lines.say(&Line::Became(version))
+    });
+    told.map_err(|error| refused(&error))
 }
 
 /// Says that something was done, or why not.

@@ -515,18 +515,29 @@ impl Take for Drawing<'_> {
     }
 }
 
-/// Makes sure of what landed.
+/// Makes sure of what landed, which takes as long as the disk does.
 pub(super) fn commit(mut asked: Asked<'_>, id: &str) {
-    let outcome = asked.read().and_then(|AskPath { path: Name(path) }| {
-        let upload = find(&asked, id, &path)?;
-        let done = upload.with(|sink| sink.commit())?;
-        let landed = landed(&upload, id)?;
-        Ok(Landed {
+    let begun = asked
+        .read()
+        .and_then(|AskPath { path: Name(path) }| find(&asked, id, &path));
+    let upload = match begun {
+        Ok(upload) => upload,
+        Err(refusal) => return asked.reply.refuse(refusal),
+    };
+    let (mut lines, done) = asked.reply.lines().during(
+        BEAT,
+        Arc::new(|| Line::Beat(0)),
+        || (),
+        || upload.with(|sink| sink.commit()),
+    );
+    let told = done.and_then(|done| {
+        let line = Line::Landed(Landed {
             done: Ranges(done),
-            ..landed
-        })
+            ..landed(&upload, id)?
+        });
+        lines.say(&line).map_err(|error| refused(&error))
     });
-    asked.reply.tell(outcome.map(Line::Landed));
+    lines.end(told);
 }
 
 /// Publishes an upload.
@@ -549,7 +560,10 @@ pub(super) fn finish(mut asked: Asked<'_>, id: &str) {
     );
     let finished = finished.map_err(|error| refused(&error));
     match &finished {
-        Ok(_) => upload.coming.published(&upload.key.path),
+        Ok(_) => {
+            godwit_sys::crash::point("door.published");
+            upload.coming.published(&upload.key.path);
+        }
         Err(refusal) => {
             upload.coming.went_wrong(&refusal.said);
             upload.coming.failed(&upload.key.path, "");

@@ -1,11 +1,12 @@
 //! Who loses a conversation begins another attempt, and nothing of the older ones counts any more.
 
 use super::{MIB, begin, is_missing, noise, p, put, read, whole};
-use crate::{Can, Error, Result, Sink, Store, Write};
-use godwit_core::{Block, Extents, LEAF_BYTES, Leaves, Piece};
+use crate::{Can, Error, How, Result, Sink, Store, Whole, Write};
+use godwit_core::{Block, Extents, LEAF_BYTES, Leaves, Piece, Strength};
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     thread,
+    time::Duration,
 };
 
 fn attempt(attempt: u64) -> Write<'static> {
@@ -155,4 +156,59 @@ pub(super) fn racing(store: &dyn Store, can: &Can) {
         }
     }
     assert!(read(store, "file") == texts[3], "an older attempt is there");
+}
+
+pub(super) fn what_it_became_is_told(store: &dyn Store, can: &Can) {
+    if !(can_count(store, can) && can.atomic) {
+        return;
+    }
+    let became = |id: &str| store.became(p("file"), id).expect("became");
+    let publish = |nth: u64, text: &[u8], write: &Write<'_>| {
+        let sink = begin(
+            store,
+            "file",
+            text,
+            &Write {
+                attempt: nth,
+                ..write.clone()
+            },
+        );
+        if !text.is_empty() {
+            put(&*sink, 0, text);
+        }
+        assert_eq!(became("1f.7").is_some(), nth > 1, "before it is finished");
+        let finished = sink.finish(&Whole {
+            mtime: (nth == 2).then(|| Duration::new(1_000_000_000, 123_456_789)),
+            ..whole(text)
+        });
+        finished.expect("finish").version
+    };
+    assert_eq!(became("1f.7"), None);
+    // Of any length; with a time of its own; by a later attempt at the same upload.
+    let texts = [noise(10, 80), noise(2 * MIB + 1, 81), Vec::new()];
+    for (nth, text) in (1..).zip(&texts) {
+        let version = publish(nth, text, &attempt(0));
+        let told = became("1f.7").expect("it was published");
+        assert_eq!(version.compare(&told), told.compare(&version));
+        assert!(!matches!(
+            told.compare(&version),
+            Strength::Differs | Strength::Unknown
+        ));
+        // Whoever was told so goes on from it.
+        let sink = store.write(
+            p("file"),
+            &Write {
+                how: How::Replace(Some(told)),
+                ..Write::default()
+            },
+        );
+        sink.expect("nobody changed it").abandon().expect("abandon");
+    }
+    assert_eq!(became("1f.8"), None, "it is another upload");
+    // Whoever has begun again is told so too.
+    let sink = store.write(p("file"), &attempt(4)).expect("it begins anew");
+    assert!(became("1f.7").is_some());
+    sink.abandon().expect("abandon");
+    super::write(store, "file", b"somebody else's");
+    assert_eq!(became("1f.7"), None, "another file is there");
 }

@@ -3,8 +3,14 @@
 
 use super::{MIB, begin, is_missing, names, noise, p, put, read, set_mtime, stat, whole, write};
 use crate::{Can, Checks, Error, How, Origin, Store, What, Whole, Write};
-use godwit_core::{Algorithm, Block, Digest, Extents, LEAF_BYTES, Leaves, Piece, Version};
-use std::{path::PathBuf, thread, time::Duration};
+use godwit_core::{
+    Algorithm, Block, Digest, Extents, LEAF_BYTES, Leaves, Piece, Strength, Version,
+};
+use std::{
+    path::PathBuf,
+    thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 pub(super) fn appears_only_when_whole(store: &dyn Store, can: &Can) {
     if !(can.write && can.atomic) {
@@ -399,4 +405,49 @@ pub(super) fn abandoned(store: &dyn Store, can: &Can) {
     let sink = begin(store, "file", &bytes, &Write::default());
     assert_eq!(sink.done(), Extents::new());
     sink.abandon().expect("abandon");
+}
+
+/// As whoever keeps a version for long has it: from the answer to a publication, or by a look.
+pub(super) fn versions_kept(store: &dyn Store, can: &Can) {
+    if !(can.write && can.atomic) {
+        return;
+    }
+    let now = || {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        stat(store, "file").version(now.unwrap_or_default())
+    };
+    let over = |version: &Version, bytes: &[u8]| {
+        let how = How::Replace(Some(version.clone()));
+        let sink = store.write(
+            p("file"),
+            &Write {
+                how,
+                size: Some(bytes.len() as u64),
+                resume: false,
+                ..Write::default()
+            },
+        )?;
+        sink.put(Block { offset: 0, bytes })?;
+        sink.finish(&whole(bytes))
+    };
+    let mut kept = write(store, "file", b"the first").version;
+    for text in [&b"the second"[..], b"the third one"] {
+        assert_ne!(kept, Version::None);
+        over(&now(), text).expect("it was only looked at");
+        // What is there is another one now, of another length at least.
+        let refused = over(&kept, b"over it").expect_err("it was changed");
+        assert!(matches!(refused, Error::Changed { .. }), "{refused}");
+        assert_eq!(read(store, "file"), text);
+        assert_eq!(kept.compare(&now()), Strength::Differs);
+        let base = over(&now(), &[text, b"!"].concat()).expect("as it is now");
+        kept = base.version;
+        kept = over(&kept, &[text, b"!!"].concat())
+            .expect("nobody changed it")
+            .version;
+        assert_ne!(kept.compare(&now()), Strength::Differs);
+    }
+    store.remove(p("file"), What::File).expect("remove");
+    let refused = over(&kept, b"over nothing").expect_err("it is gone");
+    assert!(matches!(refused, Error::Changed { .. }), "{refused}");
+    assert!(is_missing(store.stat(p("file"))));
 }

@@ -1,7 +1,7 @@
 //! Uploads whose attempts are counted: of one there is one partial, which the latest attempt has.
 
-use super::{Inner, partial::Key, wrong};
-use crate::{Result, Sink, Write, channel::Watch, fence::Fences};
+use super::{Inner, partial::Key, was::Was, wrong};
+use crate::{Error, Result, Sink, Write, channel::Watch, fence::Fences};
 use godwit_sys as sys;
 use std::{
     io,
@@ -35,6 +35,12 @@ pub(super) fn begin(
 ) -> Result<Box<dyn Sink>> {
     let key = upload(dir, path, write.id).map_err(|e| wrong(path, e))?;
     FENCES.take_over(&key, (path, attempt), |watch: &Arc<Watch>| {
+        // Those of before this process began can still have asked to publish it.
+        let place = dir.place_of_file(path)?;
+        let was = Was::read(&place.folder, &dir.note(path)).map_err(|e| wrong(path, e))?;
+        if was.is_some_and(|was| was.key == key.3 && was.attempt > attempt) {
+            return Err(Error::Superseded { path: path.into() });
+        }
         let watch = write.watch.as_ref().unwrap_or(watch);
         begin(&Write {
             watch: Some(Arc::clone(watch)),

@@ -32,7 +32,7 @@ impl Inner {
                 .map(|found| found.map(|(name, _)| name))
                 .filter(|found| match found {
                     Ok(name) if partial::is_reserved(name) => {
-                        if !partial::is_ledger(name) {
+                        if !partial::is_beside(name) {
                             hidden(name);
                         }
                         false

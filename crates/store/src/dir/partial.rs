@@ -10,6 +10,7 @@ use super::{
     now,
     place::Place,
     record::{Found, Header, Record, Slot, keepable},
+    was::NOTE,
     wrong,
 };
 use crate::{
@@ -123,8 +124,18 @@ pub(super) struct Name {
 }
 
 /// Tells whether a name is that of a ledger of appends.
-pub(super) fn is_ledger(name: &OsStr) -> bool {
+fn is_ledger(name: &OsStr) -> bool {
     is_reserved(name) && name.as_bytes().ends_with(LEDGER.as_bytes())
+}
+
+/// Tells whether a name is that of a note of what was published.
+fn is_note(name: &OsStr) -> bool {
+    is_reserved(name) && name.as_bytes().ends_with(NOTE.as_bytes())
+}
+
+/// Tells whether a name is kept for something that belongs to a file which is there.
+pub(super) fn is_beside(name: &OsStr) -> bool {
+    is_ledger(name) || is_note(name)
 }
 
 /// Tells whether a name is that of a partial or of a record, exactly as we make
@@ -133,7 +144,7 @@ pub(super) fn is_reserved(name: &OsStr) -> bool {
     let Some(rest) = name.as_bytes().strip_prefix(PREFIX.as_bytes()) else {
         return false;
     };
-    let ends = [PART, RECORD, LEDGER].map(str::as_bytes);
+    let ends = [PART, RECORD, LEDGER, NOTE].map(str::as_bytes);
     let Some(stem) = ends.iter().find_map(|end| rest.strip_suffix(*end)) else {
         return false;
     };
@@ -422,7 +433,7 @@ impl Inner {
     pub(super) fn hidden(&self, path: &Path) -> Result<Vec<PathBuf>> {
         let mut found = Vec::new();
         self.each_below(path, &mut Err, &mut |path, _, name| {
-            if is_reserved(name) && !is_ledger(name) {
+            if is_reserved(name) && !is_beside(name) {
                 found.push(path.join(name));
             }
         })?;
@@ -491,6 +502,13 @@ impl Inner {
         if is_ledger(name) {
             return is_orphan(folder, name, age) && folder.remove_file(name).is_ok();
         }
+        let is_old = || {
+            let meta = folder.meta(name);
+            meta.is_ok_and(|m| now().saturating_sub(m.mtime) >= age)
+        };
+        if is_note(name) {
+            return is_old() && folder.remove_file(name).is_ok();
+        }
         let Some(stem) = name.as_bytes().strip_suffix(RECORD.as_bytes()) else {
             let stem = &name.as_bytes()[..name.len() - PART.len()];
             let name = Name {
@@ -503,10 +521,7 @@ impl Inner {
         let orphan = folder
             .meta(&join(stem, PART))
             .is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
-        let old = folder
-            .meta(name)
-            .is_ok_and(|m| now().saturating_sub(m.mtime) >= age);
-        orphan && old && folder.remove_file(name).is_ok()
+        orphan && is_old() && folder.remove_file(name).is_ok()
     }
 
     /// Removes the partials in a directory that is to be removed, unless they are in use.

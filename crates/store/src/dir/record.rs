@@ -374,12 +374,12 @@ impl Slot {
 }
 
 /// Puts a checksum in front that also covers where the bytes belong.
-fn seal(bytes: &mut [u8], place: u64) {
+pub(super) fn seal(bytes: &mut [u8], place: u64) {
     let sum = seal_of(&bytes[8..], place);
     bytes[..8].copy_from_slice(&sum);
 }
 
-fn is_sealed(bytes: &[u8], place: u64) -> bool {
+pub(super) fn is_sealed(bytes: &[u8], place: u64) -> bool {
     bytes[..8] == seal_of(&bytes[8..], place)
 }
 

@@ -2,6 +2,7 @@
 
 mod again;
 mod appends;
+mod became;
 mod crashes;
 mod publish;
 

@@ -8,7 +8,9 @@ use super::{
     patch,
     place::Place,
     record::{Header, Record, Slot, keepable},
-    regular, stat, wrong,
+    regular, stat,
+    was::Was,
+    wrong,
 };
 use crate::{
     Checks, Error, Finished, How, Lying, Origin, Result, SMALL_BYTES, Sink, Take, Whole, Write,
@@ -62,6 +64,7 @@ struct Upload {
     place: Place,
     held: Held,
     how: How,
+    attempt: u64,
     size: Option<u64>,
     origin: Option<Origin>,
     mode: Option<u32>,
@@ -150,6 +153,7 @@ impl Upload {
             place,
             held,
             how: write.how.clone(),
+            attempt: write.attempt,
             size: write.size,
             origin: write.origin.cloned(),
             mode: write.mode,
@@ -285,6 +289,10 @@ impl Upload {
             name: &self.held.name.part,
             file: &self.held.file,
         };
+        if self.attempt > 0 {
+            self.say_what_it_becomes(&named, whole.mtime)
+                .map_err(failed)?;
+        }
         crash::point("dir.before-rename");
         let over = if self.how == How::New {
             Over::Nothing
@@ -294,6 +302,22 @@ impl Upload {
         named
             .publish(mode, old.as_ref(), whole.mtime, (name, over))
             .map_err(failed)
+    }
+}
+
+impl Upload {
+    /// Whoever counts attempts may lose the answer to this one.
+    fn say_what_it_becomes(&self, named: &Named<'_>, mtime: Option<Duration>) -> io::Result<()> {
+        if mtime.is_some() {
+            // As the file system has it, which may keep less of it.
+            let attributes = Attributes {
+                mtime,
+                ..Attributes::default()
+            };
+            named.folder.dress(named.name, named.file, &attributes)?;
+        }
+        let was = Was::of(named.file, self.held.key, self.attempt)?;
+        was.write(named.folder, &self.dir.note(&self.path))
     }
 }
 

@@ -21,7 +21,7 @@ use crate::{
     Stat, Store, Take, What, Write, Xattrs, channel::Cancel, remote::connect,
 };
 pub use gathered::Gathered;
-use godwit_core::{Algorithm, Digest, Extents, Scheme, Url};
+use godwit_core::{Algorithm, Digest, Extents, Scheme, Url, Version};
 use godwit_trust::{
     Authorities, Credential, Expect, Invite, Peer,
     door::{Fingerprint, Wanted},
@@ -30,8 +30,8 @@ use godwit_wire::{
     door::{
         JSON_TYPE, PACK_TYPE, ROOT, VERSION,
         call::{
-            self, AskDigest, AskGrant, AskJoin, AskList, AskMkdir, AskPath, AskRead, AskRemove,
-            AskRename, AskSet, AskStat, Line, Name, Refusal, Why,
+            self, AskBecame, AskDigest, AskGrant, AskJoin, AskList, AskMkdir, AskPath, AskRead,
+            AskRemove, AskRename, AskSet, AskStat, Line, Name, Refusal, Why,
         },
         speaker::Speaker,
     },
@@ -130,6 +130,8 @@ struct Known {
     can: Can,
     /// It has words for extended attributes.
     says_xattrs: bool,
+    /// What it knows of what is said.
+    revision: u32,
     version: String,
     round_trip: Duration,
 }
@@ -315,6 +317,7 @@ impl Door {
         }
         let known = Known {
             says_xattrs: hello.can.xattrs.is_some(),
+            revision: hello.revision,
             can: Can::heard(hello.can),
             version: hello.version,
             round_trip,
@@ -847,6 +850,42 @@ impl Store for Door {
         })
     }
 
+    fn became(&self, path: &Path, id: &str) -> Result<Option<Version>> {
+        if self.known()?.revision < COUNTS_ATTEMPTS {
+            return Ok(None);
+        }
+        let asked = AskBecame {
+            path: name(path)?,
+            id: id.into(),
+        };
+        self.call_for("became", &asked, path, |line| match line {
+            Line::Became(version) => Some(version.map(Version::heard)),
+            _ => None,
+        })
+    }
+
+    /// A lost connection says nothing of what has arrived. A node from before is no more than the disk it has.
+    fn push(&self, path: &Path) -> Result<()> {
+        if self.known()?.revision < COUNTS_ATTEMPTS {
+            return self.flush(path);
+        }
+        let asked = AskPath { path: name(path)? };
+        let told = self.call_for("push", &asked, path, done);
+        told.map_err(|error| match error {
+            Error::Lost { host, cause, .. } => Error::Lost {
+                host,
+                during: PUSHING.into(),
+                cause,
+            },
+            Error::Stalled { host, waited, .. } => Error::Stalled {
+                host,
+                during: PUSHING.into(),
+                waited,
+            },
+            other => other,
+        })
+    }
+
     fn flush(&self, path: &Path) -> Result<()> {
         let asked = AskPath { path: name(path)? };
         self.call_for("flush", &asked, path, done)
@@ -1003,6 +1042,9 @@ fn done(line: Line) -> Option<()> {
     matches!(line, Line::Done).then_some(())
 }
 
+/// From this revision on a node counts attempts, and can be asked what became of them.
+const COUNTS_ATTEMPTS: u32 = 2;
+const PUSHING: &str = "waiting for what was pushed, so it is unknown whether it arrived,";
 /// Longer than any link is down; what began within it goes on.
 const GRANT_SECONDS: u64 = 3600;
 const NAMES_A_CALL: usize = 10_000;

@@ -526,3 +526,39 @@ impl Sink for Upload {
 /// Each wakes somebody at the other end.
 const PIECE_BYTES: u64 = 256 << 10;
 const WRITING: &str = "sending";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of two requests nobody knows which the node reads first.
+    #[test]
+    fn what_is_sent_again_waits_for_the_request_that_has_sent_it() {
+        let mut state = State {
+            done: Extents::new(),
+            leaves: Leaves::new(),
+            said: BTreeMap::new(),
+            wrong: Extents::new(),
+            size: 0,
+            told: None,
+            sent: Extents::new(),
+            again: BTreeSet::new(),
+            idle: Vec::new(),
+            open: BTreeMap::new(),
+            count: 0,
+            is_over: false,
+        };
+        state.note_open(1, &(0..2 * LEAF_BYTES));
+        state.note_open(2, &(4 * LEAF_BYTES..5 * LEAF_BYTES));
+        let is_new = |state: &State, range| matches!(state.next_for(&range), Next::New);
+        assert!(is_new(&state, 2 * LEAF_BYTES..4 * LEAF_BYTES));
+        assert!(!is_new(&state, 7..8));
+        assert!(!is_new(&state, LEAF_BYTES..5 * LEAF_BYTES));
+        assert!(state.again.is_empty());
+        state.note_open(1, &(LEAF_BYTES + 5..LEAF_BYTES + 6));
+        assert_eq!(state.again, [1].into());
+        // Once it has been answered, it was read.
+        state.open.remove(&1);
+        assert!(is_new(&state, 7..8));
+    }
+}

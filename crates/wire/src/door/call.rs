@@ -32,6 +32,8 @@ pub enum Line {
     /// Of an upload.
     Landed(Landed),
     Finished(Finished),
+    /// As which version an upload was published, if that is known and it is still there.
+    Became(Option<Version>),
     Grant(Grant),
     /// Extended attributes.
     Xattrs(Vec<(Link, Bytes)>),
@@ -347,6 +349,16 @@ pub struct AskList {
 #[allow(missing_docs)]
 pub struct AskPath {
     pub path: Name,
+}
+
+/// Asks what became of an upload that was to be published.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct AskBecame {
+    /// The file.
+    pub path: Name,
+    /// The writer's own name of the upload.
+    pub id: String,
 }
 
 /// Asks what a range of a file hashes to.

@@ -143,6 +143,8 @@ fn lines() -> Vec<Line> {
             leaves: vec![(3, Text(Chain([7; 32])))],
             in_place: false,
         }),
+        Line::Became(Some(Version::Strong(digest()))),
+        Line::Became(None),
         Line::Grant(Grant { secret: "s".into() }),
         Line::Xattrs(vec![(Link("user.a%".into()), Bytes(vec![0, 0xff]))]),
         Line::Read(stat(), Some(digest())),
@@ -334,6 +336,13 @@ fn everything_that_is_asked_is_described() {
         },
     );
     asks("AskPath", &AskPath { path: path.clone() });
+    asks(
+        "AskBecame",
+        &AskBecame {
+            path: path.clone(),
+            id: "1f.7".into(),
+        },
+    );
     asks(
         "AskDigest",
         &AskDigest {

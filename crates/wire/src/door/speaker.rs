@@ -6,7 +6,7 @@
 use super::{REVISION, VERSION, is_word};
 use std::{cmp::Ordering, fmt};
 
-/// A program of ours, and what it speaks: `godwit/0.1.0 door/1.1`.
+/// A program of ours, and what it speaks: `godwit/0.1.0 door/1.2`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Speaker {
     /// The version of the program.

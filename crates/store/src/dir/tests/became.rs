@@ -1,0 +1,82 @@
+//! Whoever did not hear that their upload was published is told by the next process.
+
+use super::{crashes::dies_in, *};
+
+fn counted(attempt: u64) -> Write<'static> {
+    Write {
+        id: Some("1f.7"),
+        attempt,
+        ..Write::default()
+    }
+}
+
+/// The one that dies: run by the test below only.
+#[test]
+fn child_that_counts() {
+    let Some(root) = std::env::var_os("GODWIT_CHILD") else {
+        return;
+    };
+    let dir = Dir::open(Path::new(&root), "tester", Opener::Myself).unwrap();
+    let sink = dir.write(p("file"), &counted(5)).unwrap();
+    put(&*sink, 0, &noise(MIB, 90));
+    sink.finish(&Whole::default()).unwrap();
+}
+
+#[test]
+fn became_is_told_after_a_kill() {
+    for (point, is_published) in [("dir.before-rename", false), ("dir.after-rename", true)] {
+        let place = dies_in("became::child_that_counts", point);
+        let dir = place.dir();
+        // An older attempt is one here too.
+        let late = dir.write(p("file"), &counted(4));
+        assert!(matches!(late, Err(Error::Superseded { .. })), "{point}");
+        let sink = dir.write(p("file"), &counted(6)).unwrap();
+        let became = dir.became(p("file"), "1f.7").unwrap();
+        assert_eq!(became.is_some(), is_published, "{point}");
+        if let Some(became) = became {
+            let now = dir.stat(p("file")).unwrap().version(now());
+            assert_eq!(became.compare(&now), godwit_core::Strength::AskAgain);
+            assert_eq!(sink.done(), Extents::new());
+            drop(sink);
+            assert_eq!(dir.became(p("file"), "1f.7").unwrap(), Some(became));
+        } else {
+            assert_eq!(sink.done(), Extents::from(0..LEAF_BYTES), "{point}");
+            sink.finish(&Whole::default()).unwrap();
+            assert!(dir.became(p("file"), "1f.7").unwrap().is_some());
+        }
+        assert_eq!(place.bytes("file"), noise(MIB, 90));
+        assert!(dir.became(p("file"), "1f.6").unwrap().is_none());
+        let other = Dir::open(&place.0, "other", Opener::Myself).unwrap();
+        assert!(other.became(p("file"), "1f.7").unwrap().is_none());
+    }
+}
+
+/// The note is nobody's to see, and goes in time.
+#[test]
+fn became_is_hidden_and_swept() {
+    let place = Scratch::new();
+    let dir = place.dir();
+    for generation in ["1f.7", "1f.8", "1f.9"] {
+        let write = Write {
+            id: Some(generation),
+            ..counted(1)
+        };
+        let sink = dir.write(p("file"), &write).unwrap();
+        put(&*sink, 0, generation.as_bytes());
+        sink.finish(&Whole::default()).unwrap();
+    }
+    assert_eq!(place.names().len(), 2, "one note of all of them");
+    assert_eq!(dir.hidden(p("")).unwrap(), Vec::<PathBuf>::new());
+    let mut listed = Vec::new();
+    dir.list(p(""), &mut |entry| {
+        listed.push(entry.path);
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(listed, [p("file")]);
+    assert_eq!(dir.sweep(Duration::from_secs(3600)).unwrap(), 0);
+    assert!(dir.became(p("file"), "1f.9").unwrap().is_some());
+    assert_eq!(dir.sweep(Duration::ZERO).unwrap(), 1);
+    assert_eq!(place.names(), ["file"]);
+    assert!(dir.became(p("file"), "1f.9").unwrap().is_none());
+}
