@@ -93,6 +93,10 @@ class Machine:
         if self.node:
             self.node.poll()
 
+    def settled(self):
+        """What was prepared is there to stay: it is not what is tested."""
+        subprocess.run(["sync", "-f", self.disk.root], check=True)
+
     def off(self, seed):
         """The power goes."""
         with self.lock:
