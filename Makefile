@@ -46,8 +46,13 @@ bench: build ## Answers the questions of BENCHMARKS.md on this machine.
 conformance: build ## Our node and client against those of others; see CONFORMANCE.md.
 	tests/conformance/run
 
-kill-matrix: build ## kill -9 of either side at many points; every file whole after it.
-	tests/kill-matrix/run
+ONLY ?=
+KILL_SEEDS ?= 1000
+kill-matrix: build ## kill -9 of either side at many points; every file whole after it. ONLY=depot: of programs, nodes and disks around a depot.
+	$(CARGO) build --locked --package godwit
+	[ "$(ONLY)" = depot ] || tests/kill-matrix/run --only "$(ONLY)"
+	[ "$(ONLY)" != "" -a "$(ONLY)" != depot ] || { tests/power/prove --itself || [ $$? -eq 77 ]; }
+	[ "$(ONLY)" != "" -a "$(ONLY)" != depot ] || tests/kill-matrix/run --only depot --seeds $(KILL_SEEDS)
 
 OUTAGE_SECONDS ?= 180
 outages: ## The network is down for OUTAGE_SECONDS in mid-transfer; needs root for namespaces.

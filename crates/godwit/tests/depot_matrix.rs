@@ -1,0 +1,46 @@
+//! `tests/kill-matrix/depot` in small, and the proof of the disks that it cuts the power of.
+
+use std::{
+    path::Path,
+    process::{Command, Output},
+};
+
+#[test]
+fn disks_that_lose_power_lose_what_was_not_synced() {
+    run("tests/power/prove", &[]);
+}
+
+#[test]
+fn committed_bytes_arrive_whatever_dies() {
+    let godwit = env!("CARGO_BIN_EXE_godwit");
+    let few = ["--godwit", godwit, "--seeds", "50", "--seconds", "1.5"];
+    let told = run("tests/kill-matrix/depot", &few);
+    // Without root no power is cut and no disk is full; it says so.
+    eprint!("{told}");
+}
+
+#[test]
+fn what_is_broken_is_found() {
+    let some = ["--itself", "--seeds", "4", "--seconds", "2"];
+    run("tests/kill-matrix/depot", &some);
+}
+
+/// Runs a script of the repository; what it cannot do here, it says.
+fn run(script: &str, words: &[&str]) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join(script);
+    let Ok(output) = Command::new("python3").arg(path).args(words).output() else {
+        eprintln!("SKIPPED {script}: python3 is missing");
+        return String::new();
+    };
+    let Output { stdout, stderr, .. } = &output;
+    let told = String::from_utf8_lossy(stdout).into_owned();
+    let worse = String::from_utf8_lossy(stderr);
+    if output.status.code() == Some(77) {
+        eprintln!("SKIPPED {script}: {worse}");
+        return told;
+    }
+    assert!(output.status.success(), "{told}{worse}");
+    told
+}

@@ -1,0 +1,128 @@
+"""What a file may be after what was done to it, some of it for certain and some of it perhaps.
+
+One writer has a name, so what is done to it has an order. What was answered with success holds; what was not may have happened or not. So a
+name has several contents that are possible (None: it is not there), and every content that it ever had as a whole is known by its digest.
+"""
+
+import hashlib
+import threading
+
+POSSIBLE_MAX = 6
+
+
+def digest(content):
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+class Name:
+    def __init__(self, name):
+        self.name = name
+        self.lock = threading.Lock()
+        self.possible = [None]
+        self.torn = []  # (content, offset, data): bytes of a write in place that may be there in part
+        self.ever, self.repeated = {}, set()  # digest -> which generation; those that several had
+        self.generation = 0
+        self.committed = 0
+        self.seen = 0  # the latest generation that was seen at the target
+        self.history = []  # for a person
+
+    def begin(self, act):
+        """What is about to be done: ("put", content) or ("patch", offset, data). Returns what it may leave."""
+        with self.lock:
+            results = [applied(act, content) for content in self.possible]
+            self.generation += 1
+            for result in results:
+                known = self.ever.setdefault(digest(result), self.generation)
+                # What was there before (nothing at all, say) is not told from the older one: it is no sign of going back.
+                if known != self.generation:
+                    self.repeated.add(digest(result))
+            return act, results
+
+    def end(self, begun, is_sure, how):
+        act, results = begun
+        with self.lock:
+            self.history.append(f"{self.generation} {act[0]} {len(act[-1])}{f' at {act[1]}' if act[0] == 'patch' else ''}"
+                                f" {digest(results[0])[:8]}: {how}{'' if is_sure else ' (in doubt)'}")
+            if is_sure:
+                self.possible = unique(results)
+                self.committed = self.generation
+                if act[0] == "put":
+                    self.torn = []
+                else:
+                    self.torn = [(applied(act, c), o, d) for c, o, d in self.torn]
+            else:
+                if act[0] == "patch":
+                    self.torn += [(content, act[1], act[2]) for content in self.possible]
+                self.possible = unique(self.possible + results)
+
+    @property
+    def is_settled(self):
+        """Tells whether more may be left in doubt without having too many contents to compare with."""
+        return len(self.possible) < POSSIBLE_MAX and len(self.torn) < POSSIBLE_MAX
+
+    def judged(self, content):
+        """Returns what is wrong with what is at the target at the end: None, `lost` or `wrong`, and why."""
+        with self.lock:
+            if content in self.possible or any(mixed(content, *torn) for torn in self.torn):
+                return None
+            wanted = ", ".join("nothing" if c is None else f"{len(c)} bytes {digest(c)[:8]} (generation {self.ever.get(digest(c))})" for c in self.possible)
+            if content is None:
+                return "lost", f"{self.name}: nothing is there, possible are {wanted}"
+            which = self.ever.get(digest(content))
+            if which is not None:
+                return "lost", f"{self.name}: generation {which} is there, possible are {wanted}"
+            return "wrong", f"{self.name}: {len(content)} bytes {digest(content)[:8]} are there that never were a generation{self.near(content)}; possible are {wanted}"
+
+    def near(self, content):
+        for whole in self.possible:
+            if whole is None:
+                continue
+            if whole.startswith(content):
+                return f" (a beginning of {digest(whole)[:8]})"
+            differs = [at for at in range(min(len(whole), len(content))) if whole[at] != content[at]]
+            if differs:
+                return f" (bytes {differs[0]} to {differs[-1]} differ from {digest(whole)[:8]}, {len(differs)} in all)"
+        return ""
+
+    def glimpsed(self, content, may_go_back):
+        """Judges what is seen at the target while things happen: anything that was ever whole will do, if it is not older than what was seen."""
+        with self.lock:
+            which = self.ever.get(digest(content))
+            if which is None:
+                if any(mixed(content, *torn) for torn in self.torn):
+                    return None
+                return "wrong", f"{self.name}: seen with {len(content)} bytes {digest(content)[:8]} that never were a generation{self.near(content)}"
+            if digest(content) in self.repeated:
+                return None
+            if which < self.seen and not may_go_back:
+                return "wrong", f"{self.name}: generation {which} was seen after {self.seen}"
+            self.seen = which
+            return None
+
+
+def applied(act, content):
+    if act[0] == "put":
+        return act[1]
+    _, offset, data = act
+    content = (content or b"").ljust(offset, b"\0")
+    return content[:offset] + data + content[offset + len(data):]
+
+
+def mixed(content, before, offset, data):
+    """Tells whether it is `before` with some of the bytes of that write: each byte old or new."""
+    if content is None:
+        return before is None
+    after = applied(("patch", offset, data), before)
+    before = before or b""
+    if not len(before) <= len(content) <= len(after):
+        return False
+    before = before.ljust(len(content), b"\0")
+    return all(c in (b, a) for c, b, a in zip(content, before, after))
+
+
+def unique(contents):
+    kept = []
+    for content in contents:
+        if content not in kept:
+            kept.append(content)
+    return kept
