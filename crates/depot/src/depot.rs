@@ -154,6 +154,17 @@ impl Depot {
         all.by_id.values().any(|held| held.lock().machine.owes())
     }
 
+    /// Takes nothing more, and tells whoever waits that it ends. What is owed stays owed.
+    pub fn end(&self) {
+        self.inner.is_ending.store(true, SeqCst);
+        self.inner.nudge();
+        for held in self.inner.every() {
+            // Under its lock, or a waiter could miss it.
+            drop(held.lock());
+            held.tell();
+        }
+    }
+
     /// Returns where it is.
     pub fn root(&self) -> &Path {
         self.inner.disk.root()
@@ -162,13 +173,7 @@ impl Depot {
 
 impl Drop for Depot {
     fn drop(&mut self) {
-        self.inner.is_ending.store(true, SeqCst);
-        self.inner.nudge();
-        for held in self.inner.every() {
-            // Under its lock, or a waiter could miss it.
-            drop(held.lock());
-            held.tell();
-        }
+        self.end();
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }

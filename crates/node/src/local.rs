@@ -4,15 +4,25 @@
 //! [`Desk`]; here is who may come, how many at once, that none of them can make this process grow or wait, and
 //! when it ends: told to, or when nobody has asked for a while and nothing is owed.
 
+mod desk;
 mod line;
+mod refusing;
 mod visit;
 
 #[cfg(test)]
 mod tests;
 
 use crate::{Error, stop::Stop};
+use godwit_core::Scheme;
+use godwit_depot::{Connect, Depot, Rules};
 use godwit_local::{Lock, Place, Refusal, Why, lock_within};
+use godwit_store::{
+    Proofs, Trust,
+    channel::Cancel,
+    engine::{Options, Stores},
+};
 use godwit_sys::{Wake, connect_local, peer_of, raise_open_files, user_id, wait_readable, why};
+use godwit_trust::{Credential, Home};
 use godwit_wire::local::{Ask, Tell, Told, ask, tell};
 use line::Line;
 use std::{
@@ -39,11 +49,13 @@ pub(crate) use visit::Reply;
 /// Whoever answers what programs ask.
 pub(crate) trait Desk: Send + Sync + 'static {
     /// Lets a program in, which says who it is.
-    fn visit(&self, visitor: Visitor) -> Result<Box<dyn Visit>, Refusal>;
+    fn visit(self: Arc<Self>, visitor: Visitor) -> Result<Box<dyn Visit>, Refusal>;
     /// Tells whether it must not end, though nobody asks.
     fn owes(&self) -> bool;
     /// Says how it is.
     fn status(&self, status: &mut tell::Status);
+    /// Takes nothing more, and has whoever waits be told.
+    fn end(&self);
 }
 
 /// A program's connection. What it has open falls when this is dropped.
@@ -71,6 +83,12 @@ pub struct LocalRules {
     pub place: Place,
     /// It ends when nobody has asked for so long.
     pub idle: Duration,
+    /// How many bytes it may keep; `None`: as many as the disk has.
+    pub quota: Option<u64>,
+    /// It was started by a job of a batch system, and ends with that.
+    pub is_of_job: bool,
+    /// Somebody starts it whenever the machine does.
+    pub is_installed: bool,
 }
 
 /// Why a local node cannot run.
@@ -109,6 +127,71 @@ impl From<Refusal> for LocalError {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(Box::new(refusal))
     }
+}
+
+/// Is the node of this machine until it is told to stop, or nobody needs it any more. `home` knows the peers that it
+/// has joined; `ready` is called once it listens.
+pub fn run_local(
+    rules: LocalRules,
+    home: Option<Home>,
+    ready: impl FnOnce(),
+) -> Result<(), LocalError> {
+    let alive = settle(&rules.place)?;
+    let bounds = desk::Bounds {
+        state: rules.place.state.clone(),
+        is_of_job: rules.is_of_job,
+        is_installed: rules.is_installed,
+    };
+    let connect = connect(home).map_err(Error::Start)?;
+    let depot = open_depot(&rules, &connect)?;
+    let desk = Arc::new(desk::Keeping {
+        depot,
+        connect,
+        bounds,
+    });
+    let node = LocalNode::start(rules, alive, desk)?;
+    node.stopper().on_signals().map_err(Error::Start)?;
+    tracing::info!(socket = %node.hall.rules.place.socket.display(), "listen");
+    ready();
+    node.wait();
+    Ok(())
+}
+
+fn open_depot(rules: &LocalRules, connect: &Connect) -> Result<Depot, LocalError> {
+    let limits = Rules {
+        quota: rules.quota,
+        ..Rules::default()
+    };
+    let root = rules.place.state.join("depot");
+    Depot::open(&root, limits, Arc::clone(connect))
+        .map_err(|error| refusing::depot("keep files here", None, &error).into())
+}
+
+/// Returns what finds the store of a URL, for whoever shows that credential.
+fn connect(home: Option<Home>) -> io::Result<Connect> {
+    let options = Options::new(Cancel::new()?);
+    let trust = Trust {
+        home,
+        ..options.trust
+    };
+    let stores = Stores::new(Options { trust, ..options });
+    Ok(Arc::new(move |url, who| {
+        let credential = match &who.credential {
+            Some(path) if url.scheme() == Scheme::Gsiftp => {
+                let read = Credential::from_file(path);
+                Some(read.map_err(|error| godwit_store::Error::Trust {
+                    host: url.host_port(),
+                    cause: Box::new(error),
+                })?)
+            }
+            _ => None,
+        };
+        let proofs = Proofs {
+            credential,
+            ..Proofs::default()
+        };
+        stores.open_as(url, proofs)
+    }))
 }
 
 /// A local node that listens.
@@ -259,6 +342,7 @@ impl Hall {
         let _ = fs::remove_file(&self.rules.place.socket);
         drop(listener);
         self.stop.drain();
+        self.desk.end();
         self.see_off();
     }
 

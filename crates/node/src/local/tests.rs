@@ -37,6 +37,8 @@ impl Gate {
             is_open = self.changed.wait_timeout(is_open, step).unwrap().0;
         }
         self.waiting.fetch_sub(1, SeqCst);
+        drop(is_open);
+        self.changed.notify_all();
     }
 
     fn open(&self) {
@@ -56,7 +58,7 @@ impl Gate {
 }
 
 impl Desk for Stand {
-    fn visit(&self, visitor: Visitor) -> Result<Box<dyn Visit>, Refusal> {
+    fn visit(self: Arc<Self>, visitor: Visitor) -> Result<Box<dyn Visit>, Refusal> {
         if visitor.hello.program == "unwanted" {
             return Err(Refusal::new(Why::Denied, "visit", "not you"));
         }
@@ -75,6 +77,8 @@ impl Desk for Stand {
     fn status(&self, status: &mut tell::Status) {
         status.owed_files = u64::from(self.owes());
     }
+
+    fn end(&self) {}
 }
 
 struct Guest {
@@ -162,6 +166,9 @@ impl Standing {
         let rules = LocalRules {
             place: place.clone(),
             idle,
+            quota: None,
+            is_of_job: false,
+            is_installed: false,
         };
         let node = LocalNode::start(rules, alive, Arc::clone(&desk)).unwrap();
         Self {

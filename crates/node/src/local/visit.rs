@@ -146,7 +146,7 @@ fn welcome(
         process,
         hello,
     };
-    let visit = match hall.desk.visit(visitor) {
+    let visit = match Arc::clone(&hall.desk).visit(visitor) {
         Ok(visit) => visit,
         Err(refusal) => {
             reply(n).refuse(refusal);
