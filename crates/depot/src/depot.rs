@@ -160,14 +160,8 @@ impl Depot {
         all.by_id.values().any(|held| held.lock().machine.owes())
     }
 
-    /// Returns where it is.
-    pub fn root(&self) -> &Path {
-        self.inner.disk.root()
-    }
-}
-
-impl Drop for Depot {
-    fn drop(&mut self) {
+    /// Takes nothing more, and tells whoever waits that it ends. What is owed stays owed.
+    pub fn end(&self) {
         self.inner.is_ending.store(true, SeqCst);
         self.inner.nudge();
         self.inner.watches.end();
@@ -176,6 +170,17 @@ impl Drop for Depot {
             drop(held.lock());
             held.tell();
         }
+    }
+
+    /// Returns where it is.
+    pub fn root(&self) -> &Path {
+        self.inner.disk.root()
+    }
+}
+
+impl Drop for Depot {
+    fn drop(&mut self) {
+        self.end();
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }

@@ -11,6 +11,7 @@ mod failure;
 mod guarded;
 mod journal;
 mod listener;
+mod local;
 mod metrics;
 mod modules;
 mod ports;
@@ -27,6 +28,7 @@ pub use config::{
 };
 pub use door::calls;
 pub use listener::Node;
+pub use local::{LocalError, LocalRules, run_local};
 pub use reload::Reload;
 pub use stdio::attend;
 pub use stop::Stop;

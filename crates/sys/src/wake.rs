@@ -87,6 +87,24 @@ pub fn wait_ready(
     ))
 }
 
+/// Waits until one of `readable` can be read or the other end of `socket` is closed, at most for `patience`; tells
+/// whether it is. What came by the socket before is not looked at.
+pub fn wait_gone<const N: usize>(
+    socket: BorrowedFd<'_>,
+    readable: [BorrowedFd<'_>; N],
+    patience: Duration,
+) -> io::Result<bool> {
+    // Asked about nothing, the kernel tells of the end alone.
+    let mut fds = vec![PollFd::from_borrowed_fd(socket, PollFlags::empty())];
+    fds.extend(readable.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+    let limit = Timespec::try_from(patience).unwrap_or(FOREVER);
+    match poll(&mut fds, Some(&limit)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(!fds[0].revents().is_empty())
+}
+
 const FOREVER: Timespec = Timespec {
     tv_sec: i32::MAX as i64,
     tv_nsec: 0,
@@ -95,6 +113,24 @@ const FOREVER: Timespec = Timespec {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_end_is_seen_behind_bytes_that_nobody_read() {
+        use std::{io::Write, os::unix::net::UnixStream};
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let wake = Wake::new().unwrap();
+        there.write_all(b"unread").unwrap();
+        wake.raise();
+        let is_gone = |limit| wait_gone(here.as_fd(), [wake.as_fd()], limit).unwrap();
+        assert!(!is_gone(Duration::from_secs(5)));
+        assert_eq!(
+            wait_ready(here.as_fd(), true, Duration::ZERO).unwrap(),
+            (true, true)
+        );
+        drop(there);
+        wake.lower();
+        assert!(is_gone(Duration::from_secs(5)));
+    }
 
     #[test]
     fn a_raised_flag_ends_the_wait_and_stays_up() {

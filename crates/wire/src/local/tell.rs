@@ -136,13 +136,15 @@ pub struct Row {
     pub owed_bytes: u64,
     /// It owes something, if only its name.
     pub owes: bool,
+    /// What is owed survives a crash of this machine.
+    pub committed: bool,
     /// How much of it is safe in an upload at the target.
     pub landed_bytes: u64,
     /// What its origin has.
     pub version: Version,
     /// Which generation is being written or delivered.
     pub generation: u64,
-    /// `writing`, `queued`, `sending`, `landed`, `held`, `clean`.
+    /// `writing`, `queued`, `sending`, `waiting`, `held`; nothing of what is not owed.
     pub stage: String,
     /// Why nothing moves, in a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]

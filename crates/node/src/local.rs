@@ -1,0 +1,506 @@
+//! The node of one user of one machine: it keeps files of others for the programs here.
+//!
+//! Programs reach it by a UNIX socket ([`godwit_local`]), one connection each. What they ask is answered by a
+//! [`Desk`]; here is who may come, how many at once, that none of them can make this process grow or wait, and
+//! when it ends: told to, or when nobody has asked for a while and nothing is owed.
+
+mod desk;
+mod line;
+mod refusing;
+mod visit;
+
+#[cfg(test)]
+mod tests;
+
+use crate::{Error, stop::Stop};
+use godwit_core::Scheme;
+use godwit_depot::{Connect, Depot, Rules};
+use godwit_local::{Lock, Place, Refusal, Why, lock_within};
+use godwit_store::{
+    Proofs, Trust,
+    channel::Cancel,
+    engine::{Options, Stores},
+};
+use godwit_sys::{Wake, connect_local, peer_of, raise_open_files, user_id, wait_readable, why};
+use godwit_trust::{Credential, Home};
+use godwit_wire::local::{Ask, Tell, Told, ask, tell};
+use line::Line;
+use std::{
+    collections::HashMap,
+    fs, io,
+    net::Shutdown,
+    os::{
+        fd::AsFd,
+        unix::{
+            fs::PermissionsExt,
+            net::{UnixListener, UnixStream},
+        },
+    },
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+pub(crate) use visit::Reply;
+
+/// Whoever answers what programs ask.
+pub(crate) trait Desk: Send + Sync + 'static {
+    /// Lets a program in, which says who it is.
+    fn visit(self: Arc<Self>, visitor: Visitor) -> Result<Box<dyn Visit>, Refusal>;
+    /// Tells whether it must not end, though nobody asks.
+    fn owes(&self) -> bool;
+    /// Says how it is.
+    fn status(&self, status: &mut tell::Status);
+    /// Takes nothing more, and has whoever waits be told.
+    fn end(&self);
+}
+
+/// A program's connection. What it has open falls when this is dropped.
+pub(crate) trait Visit: Send + Sync {
+    /// Answers what was asked. Several are asked at once, but what is [quick](visit::is_quick) comes in the order
+    /// it was said.
+    fn answer(&self, ask: Ask, body: Vec<u8>, reply: &Reply);
+}
+
+/// Who comes.
+#[derive(Clone, Debug)]
+pub(crate) struct Visitor {
+    /// What this node calls the connection.
+    pub(crate) connection: u64,
+    /// The process that made it.
+    pub(crate) process: u32,
+    /// What it says of itself.
+    pub(crate) hello: ask::Hello,
+}
+
+/// How a local node is to be.
+#[derive(Clone, Debug)]
+pub struct LocalRules {
+    /// Where it listens, and what it keeps where.
+    pub place: Place,
+    /// It ends when nobody has asked for so long.
+    pub idle: Duration,
+    /// How many bytes it may keep; `None`: as many as the disk has.
+    pub quota: Option<u64>,
+    /// It was started by a job of a batch system, and ends with that.
+    pub is_of_job: bool,
+    /// Somebody starts it whenever the machine does.
+    pub is_installed: bool,
+}
+
+/// Why a local node cannot run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LocalError {
+    /// There is one already.
+    #[error("a node listens at {} already: process {process}", .socket.display())]
+    Taken {
+        /// Where.
+        socket: PathBuf,
+        /// Which.
+        process: u32,
+    },
+    /// Its socket, its state or its depot are of no use.
+    #[error("{}", .0.because)]
+    Refused(Box<Refusal>),
+    /// The system would not let it.
+    #[error(transparent)]
+    Node(#[from] Error),
+}
+
+impl LocalError {
+    /// Returns it as programs are told it.
+    pub fn refusal(&self) -> Refusal {
+        match self {
+            Self::Refused(refusal) => (**refusal).clone(),
+            Self::Taken { .. } => Refusal::new(Why::Busy, WANTED, self.to_string())
+                .next("use that one, or name another socket and state: --socket, --state"),
+            Self::Node(error) => Refusal::new(Why::NoNode, WANTED, error.to_string()),
+        }
+    }
+}
+
+impl From<Refusal> for LocalError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(Box::new(refusal))
+    }
+}
+
+/// Is the node of this machine until it is told to stop, or nobody needs it any more. `home` knows the peers that it
+/// has joined; `ready` is called once it listens.
+pub fn run_local(
+    rules: LocalRules,
+    home: Option<Home>,
+    ready: impl FnOnce(),
+) -> Result<(), LocalError> {
+    let alive = settle(&rules.place)?;
+    let bounds = desk::Bounds {
+        state: rules.place.state.clone(),
+        is_of_job: rules.is_of_job,
+        is_installed: rules.is_installed,
+    };
+    let connect = connect(home).map_err(Error::Start)?;
+    let depot = open_depot(&rules, &connect)?;
+    let desk = Arc::new(desk::Keeping {
+        depot,
+        connect,
+        bounds,
+    });
+    let node = LocalNode::start(rules, alive, desk)?;
+    node.stopper().on_signals().map_err(Error::Start)?;
+    tracing::info!(socket = %node.hall.rules.place.socket.display(), "listen");
+    ready();
+    node.wait();
+    Ok(())
+}
+
+fn open_depot(rules: &LocalRules, connect: &Connect) -> Result<Depot, LocalError> {
+    let limits = Rules {
+        quota: rules.quota,
+        ..Rules::default()
+    };
+    let root = rules.place.state.join("depot");
+    Depot::open(&root, limits, Arc::clone(connect))
+        .map_err(|error| refusing::depot("keep files here", None, &error).into())
+}
+
+/// Returns what finds the store of a URL, for whoever shows that credential.
+fn connect(home: Option<Home>) -> io::Result<Connect> {
+    let options = Options::new(Cancel::new()?);
+    let trust = Trust {
+        home,
+        ..options.trust
+    };
+    let stores = Stores::new(Options { trust, ..options });
+    Ok(Arc::new(move |url, who| {
+        let credential = match &who.credential {
+            Some(path) if url.scheme() == Scheme::Gsiftp => {
+                let read = Credential::from_file(path);
+                Some(read.map_err(|error| godwit_store::Error::Trust {
+                    host: url.host_port(),
+                    cause: Box::new(error),
+                })?)
+            }
+            _ => None,
+        };
+        let proofs = Proofs {
+            credential,
+            ..Proofs::default()
+        };
+        stores.open_as(url, proofs)
+    }))
+}
+
+/// A local node that listens.
+pub(crate) struct LocalNode {
+    hall: Arc<Hall>,
+    listening: JoinHandle<()>,
+    /// Last, so that whoever waits for it finds the depot free.
+    _alive: Lock,
+}
+
+/// Takes the place of the node at a socket, which no other has while this is held.
+pub(crate) fn settle(place: &Place) -> Result<Lock, LocalError> {
+    place.prepare()?;
+    let lock = |deadline| {
+        lock_within(&place.alive(), deadline).map_err(|cause| {
+            let path = place.alive();
+            LocalError::Node(Error::State { path, cause })
+        })
+    };
+    if let Some(alive) = lock(Instant::now())? {
+        return Ok(alive);
+    }
+    if let Ok(there) = connect_local(&place.socket, PATIENCE) {
+        return Err(LocalError::Taken {
+            socket: place.socket.clone(),
+            process: peer_of(&there).map_or(0, |peer| peer.process),
+        });
+    }
+    // It does not listen any more, and will be gone in a moment.
+    lock(Instant::now() + PATIENCE)?.ok_or_else(|| {
+        let words = format!(
+            "another node holds {}, and does not listen",
+            place.alive().display()
+        );
+        Refusal::new(Why::Busy, WANTED, words)
+            .next("end that process")
+            .into()
+    })
+}
+
+impl LocalNode {
+    /// Begins to listen.
+    pub(crate) fn start<D: Desk>(
+        rules: LocalRules,
+        alive: Lock,
+        desk: Arc<D>,
+    ) -> Result<Self, LocalError> {
+        raise_open_files().map_err(Error::Start)?;
+        let listener = listen(&rules.place.socket)?;
+        let hall = Arc::new(Hall {
+            desk,
+            rules,
+            stop: Stop::new().map_err(Error::Start)?,
+            changed: Wake::new().map_err(Error::Start)?,
+            guests: Mutex::default(),
+            left: Condvar::new(),
+            connections: AtomicU64::new(0),
+            since: Instant::now(),
+        });
+        let keeper = Arc::clone(&hall);
+        let listening = thread::Builder::new()
+            .name("local".into())
+            .stack_size(STACK_BYTES)
+            .spawn(move || keeper.until_stopped(listener))
+            .map_err(Error::Start)?;
+        Ok(Self {
+            hall,
+            listening,
+            _alive: alive,
+        })
+    }
+
+    /// Returns what stops it.
+    pub(crate) fn stopper(&self) -> Stop {
+        self.hall.stop.clone()
+    }
+
+    /// Returns when it has ended: nobody listens, and all connections are closed.
+    pub(crate) fn wait(self) {
+        let _ = self.listening.join();
+        tracing::info!("stopped");
+    }
+}
+
+/// Begins to listen under a name of its own, so that whoever sees the name of the socket finds it listening, also
+/// where one lay that nobody has.
+fn listen(socket: &Path) -> Result<UnixListener, LocalError> {
+    let failed = |cause: io::Error| {
+        let words = format!("{}: {}", socket.display(), why(&cause));
+        LocalError::from(Refusal::new(Why::NoNode, WANTED, words))
+    };
+    let mut name = socket.as_os_str().to_owned();
+    name.push(".new");
+    let new = PathBuf::from(name);
+    let _ = fs::remove_file(&new);
+    let bound = UnixListener::bind(&new).and_then(|listener| {
+        fs::set_permissions(&new, fs::Permissions::from_mode(0o600))?;
+        godwit_sys::listen_deep(listener.as_fd(), WAITING_MAX)?;
+        listener.set_nonblocking(true)?;
+        fs::rename(&new, socket)?;
+        Ok(listener)
+    });
+    bound.map_err(failed)
+}
+
+/// What all connections share.
+struct Hall {
+    desk: Arc<dyn Desk>,
+    rules: LocalRules,
+    stop: Stop,
+    /// A connection has ended.
+    changed: Wake,
+    guests: Mutex<Guests>,
+    left: Condvar,
+    connections: AtomicU64,
+    since: Instant,
+}
+
+#[derive(Default)]
+struct Guests {
+    lines: HashMap<u64, Arc<Line>>,
+    /// Since when there is none.
+    alone: Option<Instant>,
+}
+
+impl Hall {
+    fn until_stopped(self: Arc<Self>, listener: UnixListener) {
+        self.guests().alone = Some(Instant::now());
+        while !self.stop.is_draining() {
+            let Some(patience) = self.patience() else {
+                tracing::info!("nobody has asked for a while, and nothing is owed");
+                break;
+            };
+            let awaited = [listener.as_fd(), self.stop.draining(), self.changed.as_fd()];
+            let _ = wait_readable(awaited, patience);
+            self.changed.lower();
+            match listener.accept() {
+                Ok((socket, _)) => self.receive(socket),
+                Err(error) if is_passing(&error) => {}
+                Err(error) => {
+                    // No descriptors are left: the next that is given back is heard.
+                    tracing::warn!(error = why(&error), "a program cannot be taken");
+                    let _ = wait_readable([self.changed.as_fd(), self.stop.draining()], PATIENCE);
+                }
+            }
+        }
+        // Whoever comes now finds nobody, and starts the next.
+        let _ = fs::remove_file(&self.rules.place.socket);
+        drop(listener);
+        self.stop.drain();
+        self.desk.end();
+        self.see_off();
+    }
+
+    /// Returns how long it waits until it may end, unless somebody comes; none if it ends now.
+    fn patience(&self) -> Option<Duration> {
+        let mut guests = self.guests();
+        let Some(alone) = guests.alone else {
+            return Some(FOREVER);
+        };
+        let left = self.rules.idle.saturating_sub(alone.elapsed());
+        if !left.is_zero() {
+            return Some(left);
+        }
+        drop(guests);
+        if !self.desk.owes() {
+            return None;
+        }
+        // What is owed is looked at again when as much time has passed.
+        guests = self.guests();
+        if guests.alone.is_some() {
+            guests.alone = Some(Instant::now());
+        }
+        Some(self.rules.idle.max(LOOK_MIN))
+    }
+
+    fn receive(self: &Arc<Self>, socket: UnixStream) {
+        let connection = self.connections.fetch_add(1, Relaxed) + 1;
+        let peer = match peer_of(&socket) {
+            Ok(peer) => peer,
+            Err(error) => return tracing::warn!(error = why(&error), "lost at once"),
+        };
+        let line = match Line::new(socket) {
+            Ok(line) => Arc::new(line),
+            Err(error) => return tracing::warn!(error = why(&error), "no descriptor for it"),
+        };
+        if peer.uid != user_id() {
+            tracing::warn!(peer.uid, peer.process, "turned away: another user");
+            let words = format!("this node serves user {} only", user_id());
+            return turn_away(
+                &line,
+                Refusal::new(Why::Denied, "talk with the node", words),
+            );
+        }
+        let mut guests = self.guests();
+        if guests.lines.len() >= CONNECTIONS_MAX {
+            drop(guests);
+            let words = format!("{CONNECTIONS_MAX} programs talk with it already");
+            let refusal = Refusal::new(Why::TooMany, "talk with the node", words)
+                .waiting(godwit_core::Fault::Passing);
+            return turn_away(&line, refusal);
+        }
+        guests.lines.insert(connection, Arc::clone(&line));
+        guests.alone = None;
+        drop(guests);
+        let hall = Arc::clone(self);
+        let begun = thread::Builder::new()
+            .name("program".into())
+            .stack_size(STACK_BYTES)
+            .spawn(move || {
+                let leaving = Leaving { hall, connection };
+                let span = tracing::info_span!("program", connection, peer.process);
+                let _inside = span.enter();
+                visit::converse(leaving, &line, peer.process);
+            });
+        if let Err(error) = begun {
+            tracing::warn!(error = why(&error), "no thread for a program");
+            self.leave(connection);
+        }
+    }
+
+    fn leave(&self, connection: u64) {
+        let mut guests = self.guests();
+        guests.lines.remove(&connection);
+        if guests.lines.is_empty() {
+            guests.alone = Some(Instant::now());
+        }
+        drop(guests);
+        self.left.notify_all();
+        self.changed.raise();
+    }
+
+    /// Ends all connections, and waits until those who answer them have noticed.
+    fn see_off(&self) {
+        let guests = self.guests();
+        for line in guests.lines.values() {
+            line.hang_up();
+        }
+        let gone = self
+            .left
+            .wait_timeout_while(guests, PATIENCE, |guests| !guests.lines.is_empty());
+        let (guests, _) = gone.unwrap_or_else(PoisonError::into_inner);
+        if !guests.lines.is_empty() {
+            tracing::warn!(connections = guests.lines.len(), "do not end in time");
+        }
+    }
+
+    fn status(&self) -> tell::Status {
+        let guests = self.guests();
+        let mut status = tell::Status {
+            process: std::process::id(),
+            state: self.rules.place.state.display().to_string(),
+            age_ms: u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX),
+            connections: guests.lines.len() as u64,
+            ..tell::Status::default()
+        };
+        drop(guests);
+        self.desk.status(&mut status);
+        let idle = u64::try_from(self.rules.idle.as_millis()).unwrap_or(u64::MAX);
+        status.ends_in_ms = (status.owed_files == 0).then_some(idle);
+        status
+    }
+
+    fn guests(&self) -> MutexGuard<'_, Guests> {
+        self.guests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection ends, also if whoever answers it panics.
+struct Leaving {
+    hall: Arc<Hall>,
+    connection: u64,
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.hall.leave(self.connection);
+    }
+}
+
+/// Says why not, to whoever has not been heard yet: their first ask is number 1.
+fn turn_away(line: &Line, refusal: Refusal) {
+    let told = Told {
+        n: 1,
+        fds: 0,
+        tell: Tell::Refused(Box::new(refusal)),
+    };
+    line.say_at_once(&told);
+}
+
+fn is_passing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
+    )
+}
+
+impl Line {
+    /// Ends it: whoever reads or writes here notices.
+    fn hang_up(&self) {
+        let _ = self.socket().shutdown(Shutdown::Both);
+    }
+}
+
+const WANTED: &str = "be the node of this machine";
+const CONNECTIONS_MAX: usize = 4096;
+const WAITING_MAX: i32 = 4096;
+const STACK_BYTES: usize = 512 << 10;
+/// Whoever ends, or begins, has so long.
+const PATIENCE: Duration = Duration::from_secs(10);
+const LOOK_MIN: Duration = Duration::from_millis(100);
+const FOREVER: Duration = Duration::from_secs(365 * 86_400);

@@ -1,0 +1,185 @@
+//! The two ways of a connection: frames in, frames out.
+
+use godwit_sys::{Wake, receive_passing, send_passing, wait_readable};
+use godwit_wire::local::{Decoder, Error, Frame, Told};
+use std::{
+    io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
+
+/// A connection as all see it who answer on it.
+#[derive(Debug)]
+pub(super) struct Line {
+    socket: UnixStream,
+    /// One frame after the other.
+    speaking: Mutex<()>,
+    is_over: AtomicBool,
+    /// Raised when somebody who answers is free.
+    pub(super) freed: Wake,
+}
+
+impl Line {
+    pub(super) fn new(socket: UnixStream) -> io::Result<Self> {
+        socket.set_nonblocking(false)?;
+        Ok(Self {
+            socket,
+            speaking: Mutex::new(()),
+            is_over: AtomicBool::new(false),
+            freed: Wake::new()?,
+        })
+    }
+
+    pub(super) fn socket(&self) -> &UnixStream {
+        &self.socket
+    }
+
+    /// Tells whether nobody hears any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(SeqCst)
+    }
+
+    pub(super) fn end(&self) {
+        self.is_over.store(true, SeqCst);
+    }
+
+    /// Says it. Whoever does not read is waited for: they are not heard meanwhile.
+    pub(super) fn say(&self, told: &Told, body: &[u8], files: &[BorrowedFd<'_>]) {
+        let frame = match told.write(body) {
+            Ok(frame) => frame,
+            Err(error) => return tracing::error!(%error, "an answer is too long"),
+        };
+        let _turn = self.speaking.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut rest, mut files) = (&frame[..], files);
+        while !rest.is_empty() && !self.is_over() {
+            match send_passing(&self.socket, rest, files) {
+                Ok(sent) => (rest, files) = (&rest[sent..], &[]),
+                Err(_) => self.end(),
+            }
+        }
+    }
+
+    /// Says it if that takes no time.
+    pub(super) fn say_at_once(&self, told: &Told) {
+        if let (Ok(frame), Ok(())) = (told.write(b""), self.socket.set_nonblocking(true)) {
+            let _ = send_passing(&self.socket, &frame, &[]);
+        }
+    }
+}
+
+/// What came, and is read by one at a time.
+#[derive(Debug)]
+pub(super) struct Input {
+    decoder: Decoder,
+    buffer: Box<[u8]>,
+    /// What of the buffer was not read yet.
+    from: usize,
+    to: usize,
+    files: Vec<OwnedFd>,
+    /// When the frame began that is under way.
+    began: Option<Instant>,
+}
+
+/// Why no more comes.
+#[derive(Debug)]
+pub(super) enum Over {
+    /// The other end is closed, or the node ends.
+    Gone,
+    /// Half a frame, and then nothing.
+    Late,
+    /// Not what programs say.
+    Misled(String),
+}
+
+impl Input {
+    pub(super) fn new() -> Self {
+        Self {
+            decoder: Decoder::new(),
+            buffer: vec![0; AT_ONCE_BYTES].into(),
+            from: 0,
+            to: 0,
+            files: Vec::new(),
+            began: None,
+        }
+    }
+
+    /// Returns the next frame, and waits for it: between frames for as long as it takes, within one not.
+    pub(super) fn next(&mut self, line: &Line, stop: BorrowedFd<'_>) -> Result<Frame, Over> {
+        loop {
+            let (taken, frame) = self
+                .decoder
+                .next(&self.buffer[self.from..self.to])
+                .map_err(|error| misled(&error))?;
+            self.from += taken;
+            if let Some(frame) = frame {
+                self.began = None;
+                return Ok(frame);
+            }
+            self.read(line, stop)?;
+        }
+    }
+
+    /// Drops the files that came with a frame: nothing that is asked comes with one.
+    pub(super) fn drop_files(&mut self, count: u8) -> Result<(), Over> {
+        let count = usize::from(count);
+        if count > self.files.len() {
+            return Err(Over::Misled("a file that was to come did not".into()));
+        }
+        self.files.drain(..count);
+        Ok(())
+    }
+
+    fn read(&mut self, line: &Line, stop: BorrowedFd<'_>) -> Result<(), Over> {
+        let patience = match self.decoder.is_within() {
+            false => FOREVER,
+            true => {
+                let began = *self.began.get_or_insert_with(Instant::now);
+                FRAME_PATIENCE.saturating_sub(began.elapsed())
+            }
+        };
+        let [is_here, is_stopped] =
+            wait_readable([line.socket().as_fd(), stop], patience).map_err(|_| Over::Gone)?;
+        if is_stopped {
+            return Err(Over::Gone);
+        }
+        if !is_here {
+            return match self.decoder.is_within() && patience.is_zero() {
+                true => Err(Over::Late),
+                false => Ok(()), // looked at again, with what is left of the time
+            };
+        }
+        let came = receive_passing(line.socket(), &mut self.buffer, &mut self.files);
+        match came {
+            Ok(0) => Err(Over::Gone),
+            Ok(_) if self.files.len() > FILES_MAX => {
+                Err(Over::Misled("it sends files that nobody wants".into()))
+            }
+            Ok(came) => {
+                (self.from, self.to) = (0, came);
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                Err(Over::Misled(error.to_string()))
+            }
+            Err(_) => Err(Over::Gone),
+        }
+    }
+}
+
+fn misled(error: &Error) -> Over {
+    Over::Misled(error.to_string())
+}
+
+const AT_ONCE_BYTES: usize = 64 << 10;
+/// Files that came with frames of which the end did not.
+const FILES_MAX: usize = 8;
+/// Between the first and the last byte of a frame.
+pub(super) const FRAME_PATIENCE: Duration = Duration::from_secs(30);
+const FOREVER: Duration = Duration::from_secs(365 * 86_400);

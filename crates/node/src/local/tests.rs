@@ -1,0 +1,521 @@
+//! The local node with a desk that knows no depot: who is heard, held up, turned away, and when it ends.
+
+use super::*;
+use crate::local::visit::AT_ONCE_MAX;
+use godwit_local::{Answer, Here};
+use godwit_wire::local::{Asked, ask::Hello, frame, records};
+use std::{
+    fs::File,
+    io::{Read, Seek, Write},
+    os::fd::OwnedFd,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+};
+
+/// Answers what tests need: files in memory, and asks that wait until they are let go.
+#[derive(Default)]
+struct Stand {
+    owes: AtomicBool,
+    gate: Arc<Gate>,
+    open: Arc<AtomicUsize>,
+}
+
+#[derive(Default)]
+struct Gate {
+    is_open: Mutex<bool>,
+    changed: Condvar,
+    waiting: AtomicUsize,
+}
+
+impl Gate {
+    fn pass(&self, reply: &Reply) {
+        self.waiting.fetch_add(1, SeqCst);
+        self.changed.notify_all();
+        let mut is_open = self.is_open.lock().unwrap();
+        while !*is_open && !reply.is_over() {
+            // Whoever waits for somebody else looks now and then whether it is still wanted.
+            let step = Duration::from_millis(20);
+            is_open = self.changed.wait_timeout(is_open, step).unwrap().0;
+        }
+        self.waiting.fetch_sub(1, SeqCst);
+        drop(is_open);
+        self.changed.notify_all();
+    }
+
+    fn open(&self) {
+        *self.is_open.lock().unwrap() = true;
+        self.changed.notify_all();
+    }
+
+    fn wait_for(&self, count: usize) {
+        let is_open = self.is_open.lock().unwrap();
+        let patience = Duration::from_secs(20);
+        let (_held, late) = self
+            .changed
+            .wait_timeout_while(is_open, patience, |_| self.waiting.load(SeqCst) != count)
+            .unwrap();
+        assert!(!late.timed_out(), "{} wait", self.waiting.load(SeqCst));
+    }
+}
+
+impl Desk for Stand {
+    fn visit(self: Arc<Self>, visitor: Visitor) -> Result<Box<dyn Visit>, Refusal> {
+        if visitor.hello.program == "unwanted" {
+            return Err(Refusal::new(Why::Denied, "visit", "not you"));
+        }
+        self.open.fetch_add(1, SeqCst);
+        Ok(Box::new(Guest {
+            gate: Arc::clone(&self.gate),
+            open: Arc::clone(&self.open),
+            written: Mutex::default(),
+        }))
+    }
+
+    fn owes(&self) -> bool {
+        self.owes.load(SeqCst)
+    }
+
+    fn status(&self, status: &mut tell::Status) {
+        status.owed_files = u64::from(self.owes());
+    }
+
+    fn end(&self) {}
+}
+
+struct Guest {
+    gate: Arc<Gate>,
+    open: Arc<AtomicUsize>,
+    written: Mutex<Vec<u8>>,
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.open.fetch_sub(1, SeqCst);
+    }
+}
+
+impl Visit for Guest {
+    fn answer(&self, ask: Ask, body: Vec<u8>, reply: &Reply) {
+        match ask {
+            Ask::Open(open) => {
+                let mut file = godwit_sys::memory("opened").unwrap();
+                file.write_all(open.url.as_bytes()).unwrap();
+                file.rewind().unwrap();
+                let opened = tell::Opened {
+                    handle: 1,
+                    size: open.url.len() as u64,
+                    ..tell::Opened::default()
+                };
+                reply.tell_with(Tell::Opened(opened), b"", &[OwnedFd::from(file)]);
+            }
+            Ask::Push(_) => {
+                self.gate.pass(reply);
+                reply.tell(Tell::Done(tell::Done::default()));
+            }
+            Ask::Write(_) => {
+                for (_, bytes) in records::of(&body).unwrap() {
+                    self.written.lock().unwrap().extend_from_slice(bytes);
+                }
+            }
+            Ask::End(_) => {
+                let bytes = self.written.lock().unwrap().len() as u64;
+                reply.tell(Tell::Done(tell::Done {
+                    bytes,
+                    ..tell::Done::default()
+                }));
+            }
+            Ask::Queue(_) => {
+                for number in 0..100_000 {
+                    if reply.is_over() {
+                        return;
+                    }
+                    let row = tell::Row {
+                        generation: number,
+                        ..tell::Row::default()
+                    };
+                    reply.tell(Tell::Row(Box::new(row)));
+                }
+                reply.tell(Tell::Done(tell::Done::default()));
+            }
+            _ => reply.refuse(Refusal::new(Why::Unsupported, "do that", "it is not known")),
+        }
+    }
+}
+
+struct Standing {
+    dir: PathBuf,
+    place: Place,
+    node: Option<LocalNode>,
+    desk: Arc<Stand>,
+}
+
+impl Standing {
+    fn new(name: &str) -> Self {
+        Self::idle(name, Duration::from_secs(600))
+    }
+
+    fn idle(name: &str, idle: Duration) -> Self {
+        let dir =
+            std::env::temp_dir().join(format!("godwit-node-local-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        let place = Place {
+            socket: dir.join("run/socket"),
+            state: dir.join("state"),
+        };
+        let desk = Arc::new(Stand::default());
+        let alive = settle(&place).unwrap();
+        let rules = LocalRules {
+            place: place.clone(),
+            idle,
+            quota: None,
+            is_of_job: false,
+            is_installed: false,
+        };
+        let node = LocalNode::start(rules, alive, Arc::clone(&desk)).unwrap();
+        Self {
+            dir,
+            place,
+            node: Some(node),
+            desk,
+        }
+    }
+
+    fn here(&self) -> Here {
+        Here::at(&self.place, &hello("test"))
+            .unwrap()
+            .expect("it listens")
+    }
+
+    fn raw(&self) -> UnixStream {
+        let raw = UnixStream::connect(&self.place.socket).unwrap();
+        raw.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        raw
+    }
+}
+
+impl Drop for Standing {
+    fn drop(&mut self) {
+        self.desk.gate.open();
+        if let Some(node) = self.node.take() {
+            node.stopper().drain();
+            node.wait();
+        }
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn hello(program: &str) -> Hello {
+    Hello {
+        version: VERSION,
+        program: program.into(),
+        ..Hello::default()
+    }
+}
+
+use godwit_wire::local::VERSION;
+
+fn push() -> Ask {
+    Ask::Push(ask::Whose::default())
+}
+
+fn soon() -> Option<Instant> {
+    Some(Instant::now() + Duration::from_secs(20))
+}
+
+fn why(answer: &Answer) -> Why {
+    match &answer.tell {
+        Tell::Refused(refusal) => refusal.why,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_file_comes_as_a_descriptor_and_asks_are_answered_out_of_order() {
+    let standing = Standing::new("order");
+    let mut here = standing.here();
+    assert_eq!(here.node().process, std::process::id());
+    let slow = here.send(push(), b"").unwrap();
+    let open = ask::Open {
+        url: "godwit://lab/run7".into(),
+        ..ask::Open::default()
+    };
+    let (opened, file) = here.open(Ask::Open(open)).unwrap();
+    let mut text = String::new();
+    file.unwrap().read_to_string(&mut text).unwrap();
+    assert_eq!((opened.size, &*text), (17, "godwit://lab/run7"));
+    assert!(here.poll(slow).unwrap().is_none());
+    standing.desk.gate.open();
+    assert!(here.receive(slow, soon()).unwrap().tell.is_last());
+}
+
+#[test]
+fn small_writes_are_not_answered_and_their_end_counts_them_all() {
+    let standing = Standing::new("writes");
+    let mut here = standing.here();
+    let mut body = Vec::new();
+    for number in 0..1000 {
+        records::push(&mut body, number * 100, &[7; 100]);
+    }
+    for _ in 0..100 {
+        here.write(1, &body).unwrap();
+    }
+    let end = ask::Close {
+        handle: 1,
+        wait: ask::Wait::Commit,
+        give_up: false,
+        timeout_ms: None,
+    };
+    let answer = here.ask(Ask::End(end)).unwrap();
+    assert!(matches!(answer.tell, Tell::Done(done) if done.bytes == 10_000_000));
+}
+
+#[test]
+fn what_is_not_known_is_refused_by_its_number_and_the_rest_goes_on() {
+    let standing = Standing::new("unknown");
+    let mut raw = standing.raw();
+    let say = |raw: &mut UnixStream, head: &[u8]| {
+        raw.write_all(&frame::frame(head, b"").unwrap()).unwrap();
+    };
+    say(&mut raw, br#"{"n":1,"ask":{"hello":{"version":1}}}"#);
+    say(&mut raw, br#"{"n":2,"ask":{"dance":{}}}"#);
+    say(&mut raw, br#"{"n":3,"ask":"status"}"#);
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        told.push(next_told(&mut raw));
+    }
+    assert!(matches!(told[0].tell, Tell::Hello(_)));
+    assert!(matches!(&told[1].tell, Tell::Refused(refusal) if refusal.why == Why::Version));
+    assert!(matches!(&told[2].tell, Tell::Status(status) if status.connections == 1));
+    assert_eq!(
+        told.iter().map(|told| told.n).collect::<Vec<_>>(),
+        [1, 2, 3]
+    );
+}
+
+fn next_told(raw: &mut UnixStream) -> Told {
+    let mut lengths = [0; 8];
+    raw.read_exact(&mut lengths).unwrap();
+    let head = u32::from_le_bytes(lengths[..4].try_into().unwrap()) as usize;
+    let body = u32::from_le_bytes(lengths[4..].try_into().unwrap()) as usize;
+    let mut bytes = vec![0; head + body];
+    raw.read_exact(&mut bytes).unwrap();
+    Told::read(&bytes[..head]).unwrap()
+}
+
+#[test]
+fn who_says_no_hello_or_nonsense_is_not_heard_any_more() {
+    let standing = Standing::new("nonsense");
+    let status = Asked {
+        n: 1,
+        fds: 0,
+        ask: Ask::Status,
+    };
+    let old = Asked {
+        n: 1,
+        fds: 0,
+        ask: Ask::Hello(Box::new(Hello {
+            version: 99,
+            ..Hello::default()
+        })),
+    };
+    for (bytes, reason) in [
+        (status.write(b"").unwrap(), Some(Why::Invalid)),
+        (old.write(b"").unwrap(), Some(Why::Version)),
+        (b"GET / HTTP/1.1\r\n\r\n".to_vec(), None),
+        (vec![0xff; 100], None),
+        (frame::frame(b"{}", b"").unwrap(), None),
+        (
+            frame::frame(br#"{"n":1,"fds":3,"ask":"status"}"#, b"").unwrap(),
+            Some(Why::Invalid),
+        ),
+    ] {
+        let mut raw = standing.raw();
+        raw.write_all(&bytes).unwrap();
+        if let Some(reason) = reason {
+            let told = next_told(&mut raw);
+            assert!(
+                matches!(told.tell, Tell::Refused(refusal) if refusal.why == reason),
+                "{reason:?}"
+            );
+        }
+        let mut rest = Vec::new();
+        // What it did not read of ours makes the end a reset.
+        let _ = raw.read_to_end(&mut rest);
+        assert!(rest.is_empty());
+    }
+    let unwanted = Here::at(&standing.place, &hello("unwanted")).unwrap_err();
+    assert_eq!(unwanted.why, Why::Denied);
+    assert_eq!(standing.desk.open.load(SeqCst), 0);
+    standing.here();
+}
+
+#[test]
+fn who_asks_more_than_may_wait_is_held_up_and_let_go_when_it_leaves() {
+    let standing = Standing::new("flood");
+    let mut here = standing.here();
+    for _ in 0..AT_ONCE_MAX {
+        here.send(push(), b"").unwrap();
+    }
+    standing.desk.gate.wait_for(AT_ONCE_MAX - 1);
+    // Nobody reads any more, so this is not answered.
+    let status = here.send(Ask::Status, b"").unwrap();
+    let late = here.receive(status, Some(Instant::now() + Duration::from_millis(200)));
+    assert_eq!(late.unwrap_err().why, Why::Late);
+    // Others are heard all the same.
+    assert!(standing.here().ask(Ask::Status).is_ok());
+    drop(here);
+    standing.desk.gate.wait_for(0);
+    let mut other = standing.here();
+    let left = Instant::now() + Duration::from_secs(20);
+    while standing.desk.open.load(SeqCst) > 1 && Instant::now() < left {
+        other.ask(Ask::Status).unwrap();
+    }
+    assert_eq!(standing.desk.open.load(SeqCst), 1);
+}
+
+#[test]
+fn who_floods_and_never_reads_is_held_up_with_what_fits_into_a_socket() {
+    let standing = Standing::new("deaf");
+    let mut here = standing.here();
+    let queue = here.send(Ask::Queue(ask::Whose::default()), b"").unwrap();
+    let mut raw = standing.raw();
+    raw.write_all(
+        &Asked {
+            n: 1,
+            fds: 0,
+            ask: Ask::Hello(Box::new(hello("deaf"))),
+        }
+        .write(b"")
+        .unwrap(),
+    )
+    .unwrap();
+    raw.set_write_timeout(Some(Duration::from_millis(500)))
+        .unwrap();
+    let mut sent = 0;
+    let status = Asked {
+        n: 2,
+        fds: 0,
+        ask: Ask::Status,
+    };
+    let status = status.write(b"").unwrap();
+    while sent < 64 << 20 && raw.write_all(&status).is_ok() {
+        sent += status.len();
+    }
+    assert!(
+        sent < 8 << 20,
+        "{sent} bytes were taken of one who does not listen"
+    );
+    // Rows are not kept for anybody either: they come as they are taken.
+    let mut rows = 0;
+    while !here.receive(queue, soon()).unwrap().tell.is_last() {
+        rows += 1;
+    }
+    assert_eq!(rows, 100_000);
+}
+
+#[test]
+fn what_is_taken_back_ends_and_what_a_program_had_open_falls_with_it() {
+    let standing = Standing::new("cancel");
+    let mut here = standing.here();
+    let asked = here.send(push(), b"").unwrap();
+    standing.desk.gate.wait_for(1);
+    here.cancel(asked);
+    standing.desk.gate.wait_for(0);
+    assert_eq!(standing.desk.open.load(SeqCst), 1);
+    drop(here);
+    let mut other = standing.here();
+    let left = Instant::now() + Duration::from_secs(20);
+    while standing.desk.open.load(SeqCst) > 1 && Instant::now() < left {
+        other.ask(Ask::Status).unwrap();
+    }
+    assert_eq!(standing.desk.open.load(SeqCst), 1);
+}
+
+#[test]
+fn a_second_node_at_the_same_socket_is_refused_with_words() {
+    let standing = Standing::new("second");
+    let taken = settle(&standing.place).unwrap_err();
+    let words = taken.to_string();
+    assert!(
+        words.contains("listens") && words.contains(&std::process::id().to_string()),
+        "{words}"
+    );
+    assert_eq!(taken.refusal().why, Why::Busy);
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&standing.place.socket), 0o600);
+    assert_eq!(mode(standing.place.socket.parent().unwrap()), 0o700);
+}
+
+#[test]
+fn it_ends_when_nobody_asks_and_not_while_it_owes() {
+    let mut standing = Standing::idle("idle", Duration::from_millis(150));
+    standing.desk.owes.store(true, SeqCst);
+    let mut here = standing.here();
+    let node = standing.node.take().unwrap();
+    let ended = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&ended);
+    let waiting = thread::spawn(move || {
+        node.wait();
+        seen.store(true, SeqCst);
+    });
+    // While somebody talks with it, and then while it owes, it stays for many times as long.
+    let status = |here: &mut Here| match here.ask(Ask::Status).unwrap().tell {
+        Tell::Status(status) => status,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(status(&mut here).ends_in_ms, None);
+    drop(here);
+    thread::sleep(Duration::from_millis(600)); // nothing tells that something does not happen
+    assert!(!ended.load(SeqCst));
+    let mut here = standing.here();
+    standing.desk.owes.store(false, SeqCst);
+    assert_eq!(status(&mut here).ends_in_ms, Some(150));
+    drop(here);
+    waiting.join().unwrap();
+    assert!(!standing.place.socket.exists());
+    assert!(Here::at(&standing.place, &hello("late")).unwrap().is_none());
+}
+
+#[test]
+fn told_to_stop_it_ends_and_whoever_waits_is_told() {
+    let mut standing = Standing::new("stop");
+    let mut here = standing.here();
+    let waiting = here.send(push(), b"").unwrap();
+    standing.desk.gate.wait_for(1);
+    standing.here().ask(Ask::Stop).unwrap();
+    standing.node.take().unwrap().wait();
+    let lost = here.receive(waiting, soon());
+    match lost {
+        Err(refusal) => assert_eq!(refusal.why, Why::NodeLost),
+        Ok(answer) => assert!(answer.tell.is_last()),
+    }
+    // The place is free for the next, also where the last was killed and its socket left behind.
+    File::create(&standing.place.socket).unwrap();
+    settle(&standing.place).unwrap();
+}
+
+#[test]
+fn an_ask_of_a_number_that_is_under_way_ends_the_conversation() {
+    let standing = Standing::new("twice");
+    let mut raw = standing.raw();
+    for (n, ask) in [
+        (1, Ask::Hello(Box::new(hello("twice")))),
+        (5, push()),
+        (5, push()),
+    ] {
+        let asked = Asked { n, fds: 0, ask };
+        raw.write_all(&asked.write(b"").unwrap()).unwrap();
+    }
+    next_told(&mut raw);
+    let mut rest = Vec::new();
+    let _ = raw.read_to_end(&mut rest);
+    standing.desk.gate.wait_for(0);
+}
+
+#[test]
+fn unknown_asks_of_a_desk_are_refused_to_its_words() {
+    let standing = Standing::new("words");
+    let mut here = standing.here();
+    let n = here.send(Ask::Stat(ask::Where::is("u")), b"").unwrap();
+    let answer = here.receive(n, soon()).unwrap();
+    assert_eq!(why(&answer), Why::Unsupported);
+}
