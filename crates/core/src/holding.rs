@@ -456,6 +456,12 @@ mod tests {
             Some(Extents::from(0..40))
         );
         held.close(Notices::Each);
+        let mut sealed = Holding::blind();
+        let grant = sealed.grant(40..50);
+        sealed.written(grant, 50);
+        sealed.seal();
+        sealed.seen(Base::Seen(Version::None), 100);
+        assert!(sealed.is_blind() && sealed.size() == 50);
         let mut short = Holding::blind();
         let grant = short.grant(40..50);
         short.written(grant, 50);

@@ -133,14 +133,29 @@ impl Disk {
 
     /// Makes a file of a new number.
     pub(crate) fn create(&self) -> Result<(Id, File)> {
-        let id = Id::fresh().map_err(Error::disk("/dev/urandom"))?;
+        let id = self.fresh()?;
         let path = self.path(id);
-        if let Some(folder) = path.parent() {
-            private(folder).map_err(Error::disk(folder))?;
-        }
         let mut how = OpenOptions::new();
         how.read(true).write(true).create_new(true).mode(0o600);
         Ok((id, how.open(&path).map_err(Error::disk(&path))?))
+    }
+
+    /// Returns a number that nobody has, with a place for its file.
+    pub(crate) fn fresh(&self) -> Result<Id> {
+        let id = Id::fresh().map_err(Error::disk("/dev/urandom"))?;
+        if let Some(folder) = self.path(id).parent() {
+            private(folder).map_err(Error::disk(folder))?;
+        }
+        Ok(id)
+    }
+
+    /// Takes in a file of the same disk.
+    pub(crate) fn take_in(&self, id: Id, file: &Path) -> Result<()> {
+        let renamed = fs::rename(file, self.path(id)).and_then(|()| match file.parent() {
+            Some(folder) => File::open(folder)?.sync_all(),
+            None => Ok(()),
+        });
+        renamed.map_err(Error::disk(file))
     }
 
     /// Opens one anew: each reader has a place of their own in it.

@@ -22,7 +22,7 @@ use std::{
     os::fd::AsFd,
     sync::{Arc, Mutex, PoisonError},
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// How a file is opened for writing, as by open(2).
@@ -76,12 +76,26 @@ impl Editing {
     /// Says that this one writes no more, and finds out what came of it.
     pub fn end(mut self) -> Result<Ended> {
         self.file = None;
-        self.depot.is_edited(&self.user.held)
+        let held = &self.user.held;
+        let is_alone = held.lock().editors == 1;
+        let until = Instant::now() + FORKED;
+        loop {
+            let ended = self.depot.is_edited(held)?;
+            // A copy that a child is about to close is no other writer yet.
+            if ended != Ended::Open || !is_alone || Instant::now() >= until {
+                return Ok(ended);
+            }
+            let state = held.lock();
+            if state.machine.is_unseen() {
+                drop(held.wait(state, Some(Instant::now() + FORKED / 10)));
+            }
+        }
     }
 }
 
 impl Drop for Editing {
     fn drop(&mut self) {
+        self.user.held.lock().editors -= 1;
         if self.file.take().is_some() {
             // Others may still have it open; the watch tells when they are gone.
             let _ = self.depot.is_edited(&self.user.held);
@@ -108,19 +122,22 @@ impl Inner {
         let opened = state.machine.open(Notices::None);
         opened.map_err(|refused| busy(url, &refused.to_string()))?;
         state.session.clone_from(&edit.session);
+        state.editors += 1;
         state.pen = None;
         state.change();
         drop(state);
+        // From here on whatever goes wrong takes it back.
+        let editing = Editing {
+            depot: Arc::clone(self),
+            user,
+            file: Some(file),
+        };
         self.all().owing.insert(held.number(), Arc::clone(&held));
         // It must be on record before anybody can write what nobody sees.
         held.commit(self)?;
         crash::point("open-recorded");
         self.watch(&held);
-        Ok(Editing {
-            depot: Arc::clone(self),
-            user,
-            file: Some(file),
-        })
+        Ok(editing)
     }
 
     /// Returns the file as it is now, whole; `None`: a new one is to be made.
@@ -391,6 +408,9 @@ fn busy(url: &Url, what: &str) -> Error {
         what: what.into(),
     }
 }
+
+/// So long a child may take between its beginning and its program.
+const FORKED: Duration = Duration::from_millis(200);
 
 /// A watch is only a hint; leases are asked for this often without one.
 const LOOK_EVERY: Duration = Duration::from_secs(10);

@@ -79,10 +79,11 @@ impl Inner {
         state.change();
         if state.machine.is_blind() {
             // It is being changed there just now: what it is then is told by the end of that.
-            if let Some(error) = &state.last {
+            let before = state.tries;
+            let state = held.wait(state, Some(Instant::now() + PAUSE));
+            if let (true, Some(error)) = (state.tries > before, &state.last) {
                 return Err(error.clone());
             }
-            drop(held.wait(state, Some(Instant::now() + PAUSE)));
         }
         Ok(())
     }
@@ -139,8 +140,14 @@ impl Inner {
             state.failed = (state.failed.0 + 1, Some(error.clone()));
             state.pen = None;
         }
+        // What is owed may have waited for the end of this.
+        let owes = state.machine.owes();
+        state.wants |= owes;
         drop(state);
         held.tell();
+        if owes {
+            self.nudge();
+        }
         error.map_or(Ok(()), Err)
     }
 
@@ -208,7 +215,8 @@ impl Arriving<'_> {
             _ => false,
         };
         let size = state.machine.size();
-        let corrupt = match is_base {
+        // What was written here over it is not what the source says.
+        let corrupt = match is_base && !state.machine.owes() {
             true => self.differs(&state.leaves, size, read),
             false => None,
         };
@@ -219,6 +227,9 @@ impl Arriving<'_> {
         };
         *lock(&self.is_over) = true;
         state.machine.fetched(self.ticket, origin);
+        if state.machine.held().is_some() && state.words.is_empty() {
+            state.words = "it changed there while it was fetched to be changed here".into();
+        }
         state.looked = Some(Instant::now());
         if is_same {
             state.seen = Some(now);

@@ -59,6 +59,8 @@ pub(crate) struct State {
     pub transfers: u64,
     /// What keeps it beyond its users.
     pub tags: Vec<Tag>,
+    /// Those of them who may write by descriptors.
+    pub editors: u32,
     /// It is being compared with what it was, under a lease.
     pub is_scanning: bool,
     /// When the origin was asked last, and still had the base.
@@ -84,6 +86,8 @@ pub(crate) struct State {
     /// Why it is held.
     pub words: String,
     pub session: String,
+    /// The upload by which it came.
+    pub upload: String,
     /// The last generation that the target has, since we began.
     pub delivered: u64,
     /// How often delivering was tried in vain, and how it ended.
@@ -126,6 +130,7 @@ impl Held {
         state.transfers = row.transfers;
         state.words.clone_from(&row.words);
         state.session.clone_from(&row.session);
+        state.upload.clone_from(&row.upload);
         state.wants = state.machine.owes();
         let who = Who {
             audience: row.audience.clone(),
@@ -238,6 +243,7 @@ impl Held {
             audience: self.who.audience.clone(),
             credential: credential.map_or_else(String::new, |path| path.display().to_string()),
             session: state.session.clone(),
+            upload: state.upload.clone(),
             record: state.machine.record(state.committed),
             words: state.words.clone(),
             boot: boot(),
@@ -264,6 +270,7 @@ impl State {
             users: 0,
             transfers: 0,
             tags: Vec::new(),
+            editors: 0,
             is_scanning: false,
             looked: None,
             seen: None,
@@ -277,6 +284,7 @@ impl State {
             is_moving: false,
             words: String::new(),
             session: String::new(),
+            upload: String::new(),
             delivered: 0,
             tries: 0,
             last: None,

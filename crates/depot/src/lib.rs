@@ -19,6 +19,7 @@ mod reading;
 mod records;
 mod room;
 mod said;
+mod spooled;
 mod tags;
 mod writing;
 
@@ -28,5 +29,6 @@ pub use error::{Error, Result};
 pub use listing::{Holds, Usage, Verified};
 pub use queue::{Owed, Scope, Stage};
 pub use reading::{Fresh, Reading};
+pub use spooled::Spooled;
 pub use tags::Tag;
 pub use writing::{Put, Writing};

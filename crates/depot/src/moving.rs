@@ -220,8 +220,8 @@ impl Inner {
         if self.waits_for_the_end(held, &place)? {
             return Ok(Came::Dry);
         }
-        let sink = self.begun(held, &place)?;
         self.enter(held, &place)?;
+        let sink = self.begun(held, &place)?;
         self.send(held, &place, &*sink.sink)?;
         let mut state = held.lock();
         if state.is_gone {
@@ -269,20 +269,30 @@ impl Inner {
         if state.machine.mode() != Mode::InPlace {
             return Ok(());
         }
-        state.machine.seal();
-        state.change();
-        let is_entering = state.machine.is_entering();
-        let base = state.machine.base().clone();
-        drop(state);
-        if is_entering {
+        loop {
+            let base = state.machine.base().clone();
+            drop(state);
+            // Before it is sealed: while it is, nobody can be shown it over what is there.
             let origin = self.looked_in_place(place, &base)?;
-            let mut state = held.lock();
-            if let Origin::Other(_) = origin {
-                state.words = CHANGED.into();
-            }
-            state.machine.looked(origin);
+            state = held.lock();
+            // Nobody can tell whose bytes are there after a break; ours again do no harm.
+            state.machine.resumed(&Extents::new());
+            state.machine.found(Found::Base);
+            state.machine.seal();
             state.change();
+            if *state.machine.base() != base {
+                continue; // Somebody looked meanwhile, to read it.
+            }
+            if state.machine.is_entering() {
+                if let Origin::Other(_) = origin {
+                    state.words = CHANGED.into();
+                }
+                state.machine.looked(origin);
+                state.change();
+            }
+            break;
         }
+        drop(state);
         let entering = held.lock().machine.entering();
         if let Some(generation) = entering {
             held.commit(self)?;
@@ -326,7 +336,7 @@ impl Inner {
             Mode::Replace => how(state.machine.base()),
         };
         drop(state);
-        let id = format!("{}.{generation}", held.id);
+        let id = upload_of(held, generation);
         let write = Write {
             how,
             id: Some(&id),
@@ -352,11 +362,6 @@ impl Inner {
         let file = self.disk.reader(held.id)?;
         let size = file.metadata().map_err(Error::disk(path))?.len();
         let lying = Lying { path, file: &file };
-        if sink.is_in_place() {
-            // Nobody can tell whose bytes are there; ours again do no harm.
-            held.lock().machine.resumed(&Extents::new());
-            return Ok(());
-        }
         let mut buffer = Buffer::take();
         let mut unseen: Extents = sink.unseen().within(0..size).collect();
         while let Some(range) = unseen.take_aligned(LEAF_BYTES) {
@@ -369,6 +374,14 @@ impl Inner {
 
     /// Looks for what became of a publication whose answer was lost.
     fn search(&self, held: &Held, place: &Place) -> Result<()> {
+        let id = upload_of(held, held.lock().machine.sending());
+        if let Some(version) = place.store.became(&place.path, &id)? {
+            let mut state = held.lock();
+            state.delivered = state.machine.sending();
+            state.machine.found(Found::Ours(version));
+            state.change();
+            return Ok(());
+        }
         let now = match place.store.stat(&place.path) {
             Ok(stat) => Some(stat),
             Err(StoreError::Missing { .. }) => None,
@@ -621,6 +634,11 @@ impl All {
         }
         (due, until)
     }
+}
+
+/// Returns what the upload of a generation is called at its target.
+fn upload_of(held: &Held, generation: u64) -> String {
+    format!("{}.{generation}", held.id)
 }
 
 fn put(

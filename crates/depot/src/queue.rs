@@ -1,7 +1,7 @@
 //! What is owed, and who waits for it.
 
 use crate::{
-    Depot, Error, Result,
+    Depot, Error, Result, Who,
     depot::Inner,
     held::{Held, now},
 };
@@ -131,6 +131,13 @@ impl Depot {
         Ok(())
     }
 
+    /// Returns when a name, also one that is not owed here any more, is at its target, however many
+    /// depots are between.
+    pub fn push_through(&self, url: &Url, who: &Who, limit: Option<Duration>) -> Result<()> {
+        self.push(&Scope::Url(url.clone()), limit)?;
+        self.inner.pass_on(url, who)
+    }
+
     /// Returns when all that was owed at the call is at its target, durably; what is written later is
     /// not waited for.
     pub fn push(&self, scope: &Scope, limit: Option<Duration>) -> Result<()> {
@@ -156,6 +163,7 @@ impl Depot {
         self.retry_servers();
         for (held, generation) in wanted {
             self.wait_for(&held, generation, (until, limit))?;
+            self.inner.pass_on(&held.url, &held.who)?;
         }
         Ok(())
     }
@@ -255,6 +263,12 @@ impl Depot {
 }
 
 impl Inner {
+    /// Has whoever has it by now pass it on, where they are not its end.
+    fn pass_on(&self, url: &Url, who: &Who) -> Result<()> {
+        let place = (self.connect)(url, who)?;
+        Ok(place.store.push(&place.path)?)
+    }
+
     /// Returns what is owed of a scope.
     fn scoped(&self, scope: &Scope) -> Vec<Arc<Held>> {
         let owing: Vec<_> = self.all().owing.values().cloned().collect();

@@ -29,6 +29,8 @@ pub(crate) struct Row {
     pub credential: String,
     /// Whoever wrote it.
     pub session: String,
+    /// The upload by which it came.
+    pub upload: String,
     pub record: Record,
     /// Why it is held, in words.
     pub words: String,
@@ -209,6 +211,7 @@ fn put(put: &mut Statement<'_>, row: &Row) -> rusqlite::Result<()> {
         row.audience,
         row.credential,
         row.session,
+        row.upload,
         record.mode.say(),
         record.base.say(),
         signed(record.drawable),
@@ -250,6 +253,7 @@ fn read(found: &Found<'_>) -> rusqlite::Result<Row> {
         audience: text("audience")?,
         credential: text("credential")?,
         session: text("session")?,
+        upload: text("upload")?,
         record: Record {
             mode: Mode::read(&text("mode")?).ok_or_else(|| odd("mode"))?,
             base: Base::read(&text("base")?).ok_or_else(|| odd("base"))?,
@@ -310,7 +314,7 @@ const PREPARE: &str = "
     CREATE TABLE IF NOT EXISTS starts (number INTEGER PRIMARY KEY AUTOINCREMENT, boot TEXT NOT NULL);
     CREATE TABLE IF NOT EXISTS holdings (
         id TEXT PRIMARY KEY, number INTEGER NOT NULL, url TEXT NOT NULL, audience TEXT NOT NULL, credential TEXT NOT NULL,
-        session TEXT NOT NULL, mode TEXT NOT NULL, base TEXT NOT NULL, drawable INTEGER NOT NULL,
+        session TEXT NOT NULL, upload TEXT NOT NULL, mode TEXT NOT NULL, base TEXT NOT NULL, drawable INTEGER NOT NULL,
         size INTEGER NOT NULL, present TEXT NOT NULL, owed TEXT NOT NULL, altered INTEGER NOT NULL,
         generation INTEGER NOT NULL, open TEXT, committed INTEGER NOT NULL, sealed TEXT, inside INTEGER NOT NULL, held TEXT,
         words TEXT NOT NULL, boot TEXT NOT NULL, used INTEGER NOT NULL, born INTEGER NOT NULL,
@@ -323,10 +327,10 @@ const PREPARE: &str = "
 ";
 
 const PUT: &str = "INSERT OR REPLACE INTO holdings
-    (id, number, url, audience, credential, session, mode, base, drawable, size, present, owed, altered,
+    (id, number, url, audience, credential, session, upload, mode, base, drawable, size, present, owed, altered,
      generation, open, committed, sealed, inside, held, words, boot, used, born, transfers)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
-     ?20, ?21, ?22, ?23, ?24)";
+     ?20, ?21, ?22, ?23, ?24, ?25)";
 
 const PUT_TAG: &str = "INSERT OR REPLACE INTO tags (id, tag, count, timestamp, expires)
     VALUES (?1, ?2, ?3, ?4, ?5)";

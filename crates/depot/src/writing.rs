@@ -6,14 +6,15 @@ use crate::{
     held::{Held, State},
 };
 use godwit_core::{
-    Block, Extents, LEAF_BYTES, Leaves, Piece, Url,
+    Block, Extents, LEAF_BYTES, Leaves, Piece, Url, Version,
     holding::{Base, Holding, Mode, Notices, Scan, Ticket},
 };
 use godwit_sys::{Buffer, crash};
 use std::{
-    fs::File,
+    fs::{self, File},
     ops::Range,
     os::unix::fs::FileExt,
+    path::Path,
     sync::{Arc, MutexGuard},
 };
 
@@ -103,7 +104,62 @@ impl Depot {
     }
 }
 
+/// A file that came whole by another way.
+pub(crate) struct Adopted<'a> {
+    /// Where it is, on the same disk.
+    pub file: &'a Path,
+    /// What the target must have.
+    pub base: &'a Base,
+    /// As which upload it came.
+    pub upload: Option<&'a str>,
+}
+
+impl Depot {
+    /// Takes a file over as what its name says; it survives a power cut when this returns.
+    pub(crate) fn adopt(&self, url: &Url, who: &Who, adopted: &Adopted<'_>) -> Result<()> {
+        let (id, place) = (self.inner.disk.fresh()?, adopted.file);
+        let size = fs::metadata(place).map_err(Error::disk(place))?.len();
+        let mut machine = Holding::born(adopted.base.clone(), Mode::Replace);
+        let ticket = machine.grant(0..size);
+        machine.written(ticket, size);
+        let number = self.inner.next_number();
+        let held = Arc::new(Held::new(id, number, url.clone(), who.clone(), machine));
+        let mut state = held.lock();
+        state.committed = state.machine.generation();
+        state.reserved = size;
+        state.upload = adopted.upload.unwrap_or_default().into();
+        state.change();
+        drop(state);
+        self.inner.room.count(size);
+        self.inner.disk.take_in(id, place)?;
+        crash::point("adopted");
+        self.inner.all().insert(&held);
+        held.commit(&self.inner)?;
+        self.inner.is_current_now(&held)
+    }
+
+    /// Returns what came as an upload, if it is here still.
+    pub(crate) fn came_as(&self, url: &Url, upload: &str) -> Option<Version> {
+        let mut all = self
+            .inner
+            .every()
+            .into_iter()
+            .filter(|held| held.url == *url);
+        let held = all.find(|held| {
+            let state = held.lock();
+            state.upload == upload && !state.is_gone && state.is_recorded
+        })?;
+        let hashed = self.inner.hashed(&held).ok()?;
+        hashed.1.root(hashed.0).map(Version::Strong)
+    }
+}
+
 impl Writing {
+    /// Has what was written until now survive a power cut.
+    pub fn commit(&self) -> Result<()> {
+        self.held.commit(&self.depot)
+    }
+
     /// Returns the number by which it is held, as the queue shows it.
     pub fn id(&self) -> String {
         self.held.id.to_string()
@@ -286,7 +342,8 @@ impl Inner {
         }
         let mut state = held.lock();
         state.wants = true;
-        let replaces = state.machine.mode() == Mode::Replace;
+        let is_any = *state.machine.base() == Base::Any;
+        let replaces = state.machine.mode() == Mode::Replace && is_any;
         drop(state);
         all.owing.insert(held.number(), Arc::clone(held));
         let mut older: Vec<_> = all
@@ -297,6 +354,7 @@ impl Inner {
         older.extend(old.filter(|old| is_newest && old.id != held.id));
         drop(all);
         for other in older {
+            // A condition on what is on its way wants that to arrive.
             let may = replaces || !other.lock().machine.owes();
             if may && other.url == held.url && other.who == held.who {
                 self.supersede(&other)?;

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Far, bytes, over, push, put, read, rules, url, who};
+use common::{Far, bytes, over, push, put, read, rules, same, url, who};
 use godwit_depot::{Depot, Error, Fresh, Scope, Stage};
 use godwit_store::{Error as StoreError, Trouble};
 use std::{io::Read, sync::Arc, thread, time::Duration};
@@ -24,7 +24,7 @@ fn what_is_put_is_read_here_at_once_and_there_later() {
     far.set_away(true);
     let wanted = bytes(3_000_001, 7);
     put(&depot, "a", &wanted);
-    assert_eq!(read(&depot, "a").unwrap(), wanted);
+    same(read(&depot, "a").unwrap(), &wanted);
     assert_eq!(far.get("a"), None);
     let queue = depot.queue();
     assert_eq!(queue.len(), 1);
@@ -32,7 +32,7 @@ fn what_is_put_is_read_here_at_once_and_there_later() {
     assert!(queue[0].is_committed);
     far.set_away(false);
     push(&depot);
-    assert_eq!(far.get("a"), Some(wanted));
+    same(far.get("a").unwrap(), &wanted);
     assert!(depot.queue().is_empty() && !depot.owes());
 }
 
@@ -58,7 +58,7 @@ fn what_was_committed_outlives_the_depot() {
     far.set_away(false);
     let again = depot(&far, &copy);
     push(&again);
-    assert_eq!(far.get("a"), Some(wanted.clone()));
+    same(far.get("a").unwrap(), &wanted);
     assert_eq!(far.get("b"), None);
     // It is still here, and needs no transfer.
     far.set_away(true);
@@ -74,7 +74,7 @@ fn thirty_two_readers_make_one_transfer() {
     let depot = Arc::new(depot(&far, &dir));
     thread::scope(|scope| {
         for _ in 0..32 {
-            scope.spawn(|| assert_eq!(read(&depot, "a").unwrap(), wanted));
+            scope.spawn(|| same(read(&depot, "a").unwrap(), &wanted));
         }
     });
     let reading = depot.read(&url("a"), &who(), Fresh::Usual).unwrap();
@@ -120,7 +120,7 @@ fn a_fetch_that_breaks_goes_on() {
     for at in [1 << 20, 3 << 20, 9 << 20] {
         far.trouble(Trouble::LosesReadAt(at));
     }
-    assert_eq!(read(&depot, "a").unwrap(), wanted);
+    same(read(&depot, "a").unwrap(), &wanted);
     assert!(far.store.left().is_empty());
 }
 
@@ -131,7 +131,7 @@ fn what_was_put_last_counts_and_a_file_without_a_way_blocks_nobody() {
     far.set_away(true);
     put(&depot, "a", b"first");
     put(&depot, "a", b"second");
-    assert_eq!(read(&depot, "a").unwrap(), b"second");
+    same(read(&depot, "a").unwrap(), b"second");
     far.set_away(false);
     // A directory of that name cannot be replaced by a file.
     std::fs::create_dir(far.dir.path().join("stuck")).unwrap();
@@ -147,8 +147,8 @@ fn what_was_put_last_counts_and_a_file_without_a_way_blocks_nobody() {
     depot
         .push(&Scope::Url(url("a")), Some(Duration::from_secs(30)))
         .unwrap();
-    assert_eq!(far.get("a").unwrap(), b"second");
-    assert_eq!(far.get("b").unwrap(), b"free");
+    same(far.get("a").unwrap(), b"second");
+    same(far.get("b").unwrap(), b"free");
     let queue = depot.queue();
     assert_eq!(queue.len(), 1);
     assert_eq!(queue[0].stage, Stage::Held);
@@ -156,7 +156,7 @@ fn what_was_put_last_counts_and_a_file_without_a_way_blocks_nobody() {
     std::fs::remove_dir(far.dir.path().join("stuck")).unwrap();
     depot.retry(&queue[0].id).unwrap();
     push(&depot);
-    assert_eq!(far.get("stuck").unwrap(), b"bytes");
+    same(far.get("stuck").unwrap(), b"bytes");
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn lost_words_of_the_target_lose_nothing() {
     far.trouble(Trouble::LosesFinish);
     put(&depot, "a", &wanted);
     push(&depot);
-    assert_eq!(far.get("a"), Some(wanted));
+    same(far.get("a").unwrap(), &wanted);
     assert!(far.store.left().is_empty());
 }
 
@@ -232,21 +232,21 @@ fn what_is_written_into_a_file_leaves_the_rest_of_it_alone() {
     wanted.extend_from_slice(b"over the end");
     far.set_away(false);
     push(&depot);
-    assert_eq!(far.get("a").unwrap(), wanted);
-    assert_eq!(read(&depot, "a").unwrap(), wanted);
+    same(far.get("a").unwrap(), &wanted);
+    same(read(&depot, "a").unwrap(), &wanted);
     // And what is not there yet is seen here over what is there.
     far.set_away(true);
     put_into(&depot, "a", 10, b"new");
     far.set_away(false);
     wanted[10..13].copy_from_slice(b"new");
-    assert_eq!(read(&depot, "a").unwrap(), wanted);
+    same(read(&depot, "a").unwrap(), &wanted);
     push(&depot);
-    assert_eq!(far.get("a").unwrap(), wanted);
+    same(far.get("a").unwrap(), &wanted);
     // What is written into nothing has zeros before it.
     put_into(&depot, "none", 5, b"x");
-    assert_eq!(read(&depot, "none").unwrap(), b"\0\0\0\0\0x");
+    same(read(&depot, "none").unwrap(), b"\0\0\0\0\0x");
     push(&depot);
-    assert_eq!(far.get("none").unwrap(), b"\0\0\0\0\0x");
+    same(far.get("none").unwrap(), b"\0\0\0\0\0x");
 }
 
 #[test]
@@ -257,12 +257,12 @@ fn what_ended_last_is_what_a_name_says() {
     let early = depot.put(&url("a"), &who(), &over()).unwrap();
     put(&depot, "a", b"second");
     put_into(&depot, "a", 6, b" and more");
-    assert_eq!(read(&depot, "a").unwrap(), b"second and more");
+    same(read(&depot, "a").unwrap(), b"second and more");
     early.write(0, b"first").unwrap();
     early.end().unwrap();
-    assert_eq!(read(&depot, "a").unwrap(), b"first");
+    same(read(&depot, "a").unwrap(), b"first");
     far.set_away(false);
     push(&depot);
-    assert_eq!(far.get("a").unwrap(), b"first");
+    same(far.get("a").unwrap(), b"first");
     assert!(depot.queue().is_empty());
 }

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Far, bytes, push, read, rules, url, who};
+use common::{Far, bytes, push, read, rules, same, url, who};
 use godwit_depot::{Depot, Edit, Ended, Error, Fresh, Scope};
 use std::{
     fs::File,
@@ -40,7 +40,7 @@ fn what_a_descriptor_changed_is_found_and_delivered() {
     assert_eq!(depot.queue()[0].owed, 1 << 20, "the leaf that differs");
     far.set_away(false);
     push(&depot);
-    assert_eq!(far.get("a").unwrap(), wanted);
+    same(far.get("a").unwrap(), &wanted);
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_generation_ends_with_its_last_writer() {
     drop(copy);
     let until = Some(Duration::from_secs(30));
     depot.push(&Scope::Url(url("a")), until).unwrap();
-    assert_eq!(far.get("a").unwrap(), b"onetwo");
+    same(far.get("a").unwrap(), b"onetwo");
 }
 
 #[test]
@@ -87,12 +87,12 @@ fn truncating_makes_a_new_file_and_readers_keep_the_old() {
     assert_eq!(editing.size(), 0);
     editing.file().unwrap().write_all_at(b"new", 0).unwrap();
     editing.end().unwrap();
-    assert_eq!(read(&depot, "a").unwrap(), b"new");
+    same(read(&depot, "a").unwrap(), b"new");
     let mut text = String::new();
     std::io::Read::read_to_string(&mut before.file(), &mut text).unwrap();
     assert_eq!(text, "long before");
     push(&depot);
-    assert_eq!(far.get("a").unwrap(), b"new");
+    same(far.get("a").unwrap(), b"new");
 }
 
 #[test]
@@ -112,12 +112,12 @@ fn somebody_elses_change_is_a_conflict_and_keeps_every_byte() {
         queue[0].is_conflict && queue[0].why.contains("somebody"),
         "{queue:?}"
     );
-    assert_eq!(far.get("a").unwrap(), b"theirs, longer");
-    assert_eq!(read(&depot, "a").unwrap(), b"ours");
+    same(far.get("a").unwrap(), b"theirs, longer");
+    same(read(&depot, "a").unwrap(), b"ours");
     // Somebody decides.
     depot.release(&queue[0].id).unwrap();
     push(&depot);
-    assert_eq!(far.get("a").unwrap(), b"ours");
+    same(far.get("a").unwrap(), b"ours");
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_file_that_must_be_new_is() {
     let editing = depot.edit(&url("new"), &who(), &how).unwrap();
     editing.end().unwrap();
     push(&depot);
-    assert_eq!(far.get("new").unwrap(), b"");
+    same(far.get("new").unwrap(), b"");
     let missing = depot.edit(&url("none"), &who(), &Edit::default());
     assert!(missing.is_err());
 }
@@ -167,5 +167,5 @@ fn what_was_being_written_when_the_node_was_killed_is_looked_at() {
     drop((editing, writer, first));
     let again = depot(&far, &copy);
     push(&again);
-    assert_eq!(far.get("a").unwrap(), b"mine");
+    same(far.get("a").unwrap(), b"mine");
 }

@@ -76,7 +76,8 @@ impl Holding {
     /// The target was looked at, where nobody had: it has `base`, of `size` bytes. What was not written
     /// may be drawn from there; behind its end it is zeros.
     pub fn seen(&mut self, base: Base, size: u64) {
-        if !self.is_blind() || self.is_inside() {
+        // What is sealed is as long as it was then, and goes in without regard to what is there.
+        if !self.is_blind() || self.is_inside() || self.going.is_some() {
             return;
         }
         self.base = base;

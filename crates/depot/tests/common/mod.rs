@@ -203,3 +203,15 @@ pub(crate) fn push(depot: &Depot) {
         .push(&Scope::All, Some(Duration::from_secs(30)))
         .unwrap();
 }
+
+/// Compares contents, and prints only where they differ.
+pub(crate) fn same(found: impl AsRef<[u8]>, wanted: impl AsRef<[u8]>) {
+    let (found, wanted) = (found.as_ref(), wanted.as_ref());
+    let at = found.iter().zip(wanted).position(|(a, b)| a != b);
+    let is_same = at.is_none() && found.len() == wanted.len();
+    let lens = (found.len(), wanted.len());
+    assert!(
+        is_same,
+        "found and wanted have {lens:?} bytes and differ at {at:?}"
+    );
+}
