@@ -296,12 +296,13 @@ impl Upload {
             self.note(said);
             return Ok(());
         };
-        loop {
+        for nth in 1.. {
             let leaves = said.leaves.iter().map(|(leaf, chain)| (*leaf, chain.0));
             before.extend(leaves);
             let is_all = said.leaves.len() < LEAVES_A_LINE;
             self.note(said);
-            if is_all {
+            // What is not told by then is sent again.
+            if is_all || nth == LINES_MAX {
                 break;
             }
             said = self.ask("commit", &self.about(), self::landed)?;
@@ -571,6 +572,8 @@ impl Sink for Upload {
     }
 }
 
+/// Those of 512 GiB.
+const LINES_MAX: u32 = 32;
 /// A node tells no more leaves at once.
 const LEAVES_A_LINE: usize = 16 << 10;
 /// Each wakes somebody at the other end.
