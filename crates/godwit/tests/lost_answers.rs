@@ -11,6 +11,7 @@ use std::{fs, path::Path};
 
 fn attempt(attempt: u64) -> Write<'static> {
     Write {
+        how: How::New,
         id: Some("0123456789abcdef01234567.3"),
         attempt,
         ..Write::default()

@@ -821,3 +821,66 @@ fn a_disk_that_is_full_is_told_and_what_landed_is_gone_on_with() {
     sink.finish(&all_of(&all)).unwrap();
     assert!(served.bytes("large") == all);
 }
+
+/// As many as a connection can ask for, and numbers that are none.
+#[test]
+fn who_counts_attempts_counts_their_own_and_fills_nothing() {
+    let lab = Lab::new();
+    let gridmap = lab.scratch.path().join("gridmap");
+    let names = "\"/O=Lab/CN=alice\" alice\n\"/O=Lab/CN=bob\" bob\n";
+    std::fs::write(&gridmap, names).unwrap();
+    let gridmap = gridmap.display().to_string();
+    let served = lab.node(&[("trust.gridmap", &gridmap)]);
+    let door = Door { lab, served };
+    let person = |name| {
+        let credential: Credential = door.lab.ca.issue(&Issue::user(name)).unwrap();
+        Raw::of(door.at(), &door.lab, &credential)
+    };
+    let (mut alice, mut bob) = (person("alice"), person("bob"));
+    let begin = |raw: &mut Raw, attempt: &str| {
+        let asked = format!(
+            "{{\"path\":\"f\",\"id\":\"1f.7\",\"attempt\":{attempt},\"how\":\"new\",\"checks\":[true,false],\"resume\":true}}"
+        );
+        raw.call("uploads", asked)
+    };
+    for none in ["-1", "1.5", "\"1\"", "null", "18446744073709551616"] {
+        assert_eq!(begin(&mut alice, none).status, 400, "{none}");
+    }
+    let mut hers = Vec::new();
+    for attempt in 1..=1200 {
+        let said = begin(&mut alice, &attempt.to_string());
+        assert_eq!(said.status, 200, "{attempt}: {}", said.text());
+        hers.push(id(&said));
+    }
+    let most = begin(&mut bob, &u64::MAX.to_string());
+    assert_eq!(most.status, 200, "{}", most.text());
+    let about = "{\"path\":\"f\"}";
+    let last = hers.pop().unwrap();
+    let said = alice.call(&format!("uploads/{last}/commit"), about);
+    assert_eq!(said.status, 200, "his are not hers: {}", said.text());
+    let late = begin(&mut alice, "1199");
+    assert_eq!(late.status, 409, "{}", late.text());
+    for old in [&hers[0], hers.last().unwrap()] {
+        let said = alice.call(&format!("uploads/{old}/commit"), about);
+        assert_eq!(said.status, 409);
+        assert!(said.text().contains("\"superseded\""), "{}", said.text());
+        assert_eq!(alice.put(old, "f", "0-4/5", "wrong").status, 409);
+    }
+    assert_eq!(alice.put(&last, "f", "0-4/5", "right").status, 200);
+    let whole = "{\"path\":\"f\",\"whole\":{}}";
+    let said = alice.call(&format!("uploads/{last}/finish"), whole);
+    assert_eq!(said.status, 200, "{}", said.text());
+    assert_eq!(door.served.bytes("f"), b"right");
+    let became = "{\"path\":\"f\",\"id\":\"1f.7\"}";
+    let told = alice.call("became", became);
+    assert!(told.text().contains("\"weak\""), "{}", told.text());
+    let told = bob.call("became", became);
+    assert!(told.text().contains("{\"became\":null}"), "{}", told.text());
+    for none in [
+        "{\"path\":\"../f\",\"id\":\"1f.7\"}",
+        "{\"path\":\"f\"}",
+        "{\"path\":\"f\",\"id\":7}",
+    ] {
+        assert_eq!(alice.call("became", none).status, 400, "{none}");
+    }
+}

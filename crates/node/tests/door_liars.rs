@@ -548,3 +548,40 @@ fn uploads_end_whatever_is_said_of_them() {
     );
     assert!(matches!(error, Error::Stalled { .. }), "{error}");
 }
+
+/// Who counts attempts is told what leaves hash to that landed before, and asks for the rest.
+#[test]
+fn leaves_without_end_are_not_asked_for_without_end() {
+    let chain = "0".repeat(64);
+    let leaves: Vec<String> = (0..16384).map(|n| format!("[{n},\"{chain}\"]")).collect();
+    let landed = format!(
+        "{{\"landed\":{{\"id\":\"x\",\"done\":\"0-1048576\",\"leaves\":[{}]}}}}\n\"end\"\n",
+        leaves.join(",")
+    );
+    let hello = format!("{HELLO}\"end\"\n");
+    let answer = lines(&landed);
+    let error = lied(
+        move |target, tls| match target.rsplit('/').next() {
+            Some("hello") => tls.write_all(&lines(&hello)),
+            _ => tls.write_all(&answer),
+        },
+        |door| {
+            let write = Upload {
+                id: Some("1f.7"),
+                attempt: 1,
+                ..Upload::default()
+            };
+            let sink = door.write(Path::new("f"), &write)?;
+            // What it says to have is something else.
+            sink.show(Block {
+                offset: 0,
+                bytes: &vec![1; 1 << 20],
+            })?;
+            assert_eq!(sink.done(), Extents::new());
+            door.became(Path::new("f"), "1f.7").map(drop)
+        },
+    );
+    assert!(matches!(error, Error::PeerMisbehaved { .. }), "{error}");
+}
+
+const HELLO: &str = "{\"hello\":{\"name\":\"godwit\",\"version\":\"0.1.0\",\"speaks\":[1,1],\"revision\":2,\"who\":null,\"account\":null,\"can\":{\"attempts\":true}}}\n";

@@ -18,7 +18,9 @@ use append::{
     appending, appending_again, appending_at_most, appending_at_once, appending_out_of_turn,
     appending_replaced, appending_small, appending_unheard,
 };
-use attempts::{racing, taken_over, what_it_became_is_told, what_landed_is_told};
+use attempts::{
+    racing, taken_over, what_differs_is_not_done, what_it_became_is_told, what_landed_is_told,
+};
 use bytes::{
     a_file_comes_back, an_empty_file, blocks_in_any_order, digests, far_out, holes, in_place,
     many_threads_read, many_threads_write, parts_are_read, small_files,
@@ -86,6 +88,10 @@ pub const CHECKS: &[(&str, Check)] = &[
     (
         "a later attempt is told what landed and what it hashes to",
         what_landed_is_told,
+    ),
+    (
+        "a later attempt is told what differs",
+        what_differs_is_not_done,
     ),
     ("of racing attempts the latest has it", racing),
     ("what an upload became is told", what_it_became_is_told),

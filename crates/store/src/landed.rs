@@ -153,6 +153,15 @@ impl Landed {
         }
     }
 
+    /// Takes bytes out of what landed: they are to come again.
+    pub(crate) fn lose(&mut self, range: Range<u64>) {
+        for leaf in leaves_of(range.clone()) {
+            self.leaves.forget(leaf);
+        }
+        self.adler.forget(range.clone());
+        self.done.remove(range);
+    }
+
     /// Adds bytes that others wrote, with the values of those leaves that they saw whole.
     pub(crate) fn came(&mut self, ranges: &Extents, leaves: &[(u64, Chain)]) {
         for range in ranges.iter() {

@@ -122,6 +122,12 @@ impl Tree {
             .take_while(move |(p, _)| root || p.starts_with(&path))
     }
 
+    fn became(&self, path: &Path, id: Option<&str>) -> Option<Version> {
+        let (of, unique, version) = self.was.get(path)?;
+        let is_it = of.as_deref() == id && *unique == self.nodes.get(path)?.unique;
+        is_it.then(|| version.clone())
+    }
+
     fn unique(&mut self) -> u64 {
         self.born += 1;
         self.born
@@ -306,11 +312,7 @@ impl Store for Memory {
     }
 
     fn became(&self, path: &Path, id: &str) -> Result<Option<Version>> {
-        let (path, tree) = (name(path)?, self.tree());
-        let was = tree.was.get(&path).zip(tree.nodes.get(&path));
-        let was = was
-            .filter(|((of, unique, _), node)| of.as_deref() == Some(id) && *unique == node.unique);
-        Ok(was.map(|((_, _, version), _)| version.clone()))
+        Ok(self.tree().became(&name(path)?, Some(id)))
     }
 
     fn remove(&self, path: &Path, what: What) -> Result<()> {
@@ -485,9 +487,13 @@ impl Memory {
                     start: if append { old.len } else { 0 },
                 }
             }
-            How::New if old.is_some() => return Err(Error::Exists { path }),
             how => {
-                check_version(&path, how, old.as_ref().map(|(node, _)| node))?;
+                let checked = check_version(&path, how, old.as_ref().map(|(node, _)| node));
+                // Whoever lost the answer must be able to begin again, to be told.
+                let is_published = write.attempt > 0 && tree.became(&path, write.id).is_some();
+                if !is_published {
+                    checked?;
+                }
                 if let Some(partial) = tree.partials.remove(&key)
                     && write.resume
                     && fits(&partial, write)
@@ -682,6 +688,24 @@ impl Sink for Writing {
 
     fn done(&self) -> Extents {
         self.draft().landed.done().clone()
+    }
+
+    fn unseen(&self) -> Extents {
+        match self.attempt {
+            0 => Extents::new(),
+            _ => self.done(),
+        }
+    }
+
+    fn show(&self, block: Block<'_>) -> Result<()> {
+        let mut draft = self.draft();
+        let Draft { body, landed } = &mut *draft;
+        let mut found = vec![0; block.bytes.len()];
+        body.copy_out(block.offset, &mut found);
+        if self.attempt > 0 && found != block.bytes {
+            landed.lose(block.range());
+        }
+        Ok(())
     }
 
     fn commit(&self) -> Result<Extents> {

@@ -321,12 +321,14 @@ pub trait Sink: Take {
     }
 
     /// Returns bytes that an earlier attempt brought and that this sink has never
-    /// seen, though it must to tell the digest of the whole.
+    /// seen, though it must to tell the digest of the whole; where attempts are counted, also
+    /// those that may differ from what is here by now.
     fn unseen(&self) -> Extents {
         Extents::new()
     }
 
-    /// Shows the sink bytes that are there already: it hashes them and sends nothing.
+    /// Shows the sink bytes that are there already: it hashes them and sends nothing. Where attempts are
+    /// counted, what differs from what landed, or cannot be compared with it, is not done any more.
     fn show(&self, block: Block<'_>) -> Result<()> {
         let _ = block;
         Ok(())

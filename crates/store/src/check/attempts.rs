@@ -2,16 +2,17 @@
 
 use super::{MIB, begin, is_missing, noise, p, put, read, whole};
 use crate::{Can, Error, How, Result, Sink, Store, Whole, Write};
-use godwit_core::{Block, Extents, LEAF_BYTES, Leaves, Piece, Strength};
+use godwit_core::{Algorithm, Block, Digest, Extents, LEAF_BYTES, Leaves, Piece, Strength};
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     thread,
     time::Duration,
 };
 
-fn attempt(attempt: u64) -> Write<'static> {
+/// Each check has an upload of its own: a store may have been emptied, and remember.
+fn attempt(id: &'static str, attempt: u64) -> Write<'static> {
     Write {
-        id: Some("1f.7"),
+        id: Some(id),
         attempt,
         ..Write::default()
     }
@@ -30,7 +31,7 @@ fn lands(sink: &dyn Sink, offset: u64, bytes: &[u8]) -> Result<Extents> {
 /// Returns whether there is something to check; who cannot count refuses it.
 fn can_count(store: &dyn Store, can: &Can) -> bool {
     if can.write && !can.attempts {
-        let sink = store.write(p("counted"), &attempt(1));
+        let sink = store.write(p("counted"), &attempt("1f.7", 1));
         assert!(sink.is_err(), "it said it cannot");
     }
     can.write && can.attempts
@@ -42,13 +43,13 @@ pub(super) fn taken_over(store: &dyn Store, can: &Can) {
     }
     let bytes = noise(3 * MIB, 70);
     let old = || {
-        let old = begin(store, "file", &bytes, &attempt(5));
+        let old = begin(store, "file", &bytes, &attempt("1e.1", 5));
         put(&*old, 0, &noise(MIB, 71));
         old.settle().expect("settle");
         old
     };
     let (put_late, commit_late, finish_late, abandon_late) = (old(), old(), old(), old());
-    let new = begin(store, "file", &bytes, &attempt(6));
+    let new = begin(store, "file", &bytes, &attempt("1e.1", 6));
     let foreign = noise(MIB, 72);
     assert!(is_superseded(lands(&*put_late, LEAF_BYTES, &foreign)));
     assert!(is_superseded(commit_late.commit()));
@@ -57,12 +58,12 @@ pub(super) fn taken_over(store: &dyn Store, can: &Can) {
     // They leave, and take nothing along.
     drop(put_late);
     drop(commit_late);
-    let late = store.write(p("file"), &attempt(5));
+    let late = store.write(p("file"), &attempt("1e.1", 5));
     assert!(is_superseded(late), "an older attempt begins again");
     // Another upload has attempts of its own.
     let other = Write {
         id: Some("1f.8"),
-        ..attempt(1)
+        ..attempt("1e.1", 1)
     };
     let other = store.write(p("file"), &other).expect("it is another one");
     other.abandon().expect("abandon");
@@ -72,7 +73,7 @@ pub(super) fn taken_over(store: &dyn Store, can: &Can) {
     assert!(is_missing(store.stat(p("file"))));
     new.finish(&whole(&bytes)).expect("finish");
     assert!(read(store, "file") == bytes);
-    let late = store.write(p("file"), &attempt(5));
+    let late = store.write(p("file"), &attempt("1e.1", 5));
     assert!(is_superseded(late), "an older attempt begins after the end");
     assert!(read(store, "file") == bytes);
 }
@@ -82,11 +83,11 @@ pub(super) fn what_landed_is_told(store: &dyn Store, can: &Can) {
         return;
     }
     let bytes = noise(4 * MIB, 73);
-    let old = store.write(p("file"), &attempt(1)).expect("write");
+    let old = store.write(p("file"), &attempt("1e.2", 1)).expect("write");
     put(&*old, 0, &bytes[..2 * MIB]);
     put(&*old, 3 * LEAF_BYTES, &bytes[3 * MIB..3 * MIB + 700]);
     old.settle().expect("settle");
-    let new = store.write(p("file"), &attempt(2)).expect("write");
+    let new = store.write(p("file"), &attempt("1e.2", 2)).expect("write");
     let ranges = "0-2097152,3145728-3146428";
     assert_eq!(new.done().to_string(), ranges, "what landed is lost");
     let mut tree = Leaves::new();
@@ -103,6 +104,51 @@ pub(super) fn what_landed_is_told(store: &dyn Store, can: &Can) {
     assert!(read(store, "file") == bytes);
 }
 
+/// A crash here may have taken what was written since it was sent, or the other way round.
+pub(super) fn what_differs_is_not_done(store: &dyn Store, can: &Can) {
+    if !(can_count(store, can) && can.resume && can.any_order) {
+        return;
+    }
+    let landed = noise(4 * MIB, 90);
+    let mut here = landed.clone();
+    here[MIB + 17] ^= 1;
+    here[3 * MIB + 5] ^= 1;
+    for size in [None, Some(4 * LEAF_BYTES)] {
+        let how = |nth| Write {
+            size,
+            ..attempt("1e.3", nth)
+        };
+        let nth = size.map_or(1, |_| 3);
+        let old = store.write(p("file"), &how(nth)).expect("write");
+        put(&*old, 0, &landed[..3 * MIB]);
+        put(&*old, 3 * LEAF_BYTES, &landed[3 * MIB..3 * MIB + 700]);
+        old.settle().expect("settle");
+        let new = store.write(p("file"), &how(nth + 1)).expect("write");
+        let unseen = new.unseen();
+        assert_eq!(unseen, Extents::from(0..3 * LEAF_BYTES + 700));
+        for i in 0..4 {
+            let end = here.len().min((i + 1) * MIB).min(unseen.end() as usize);
+            let bytes = &here[i * MIB..end];
+            let offset = (i * MIB) as u64;
+            new.show(Block { offset, bytes }).expect("show");
+        }
+        let done = new.done();
+        assert_eq!(done.to_string(), "0-1048576,2097152-3145728");
+        for piece in done.missing(0..4 * LEAF_BYTES).iter() {
+            let range = piece.start as usize..piece.end as usize;
+            put(&*new, piece.start, &here[range]);
+        }
+        let digest = can.digests.contains(&Algorithm::Blake3);
+        let digest = digest.then(|| Digest::of(Algorithm::Blake3, &here));
+        let whole = Whole {
+            digest,
+            ..whole(&here)
+        };
+        new.finish(&whole).expect("finish");
+        assert!(read(store, "file") == here);
+    }
+}
+
 /// Each writer thinks that it is the last one; of all only the last has anything there.
 pub(super) fn racing(store: &dyn Store, can: &Can) {
     if !(can_count(store, can) && can.any_order) {
@@ -114,7 +160,7 @@ pub(super) fn racing(store: &dyn Store, can: &Can) {
     let pour = |nth: u64| {
         let write = Write {
             streams: 2,
-            ..attempt(nth)
+            ..attempt("1e.4", nth)
         };
         let sink = store.write(p("file"), &write)?;
         latest.fetch_max(nth, SeqCst);
@@ -187,7 +233,7 @@ pub(super) fn what_it_became_is_told(store: &dyn Store, can: &Can) {
     // Of any length; with a time of its own; by a later attempt at the same upload.
     let texts = [noise(10, 80), noise(2 * MIB + 1, 81), Vec::new()];
     for (nth, text) in (1..).zip(&texts) {
-        let version = publish(nth, text, &attempt(0));
+        let version = publish(nth, text, &attempt("1f.7", 0));
         let told = became("1f.7").expect("it was published");
         assert_eq!(version.compare(&told), told.compare(&version));
         assert!(!matches!(
@@ -205,10 +251,16 @@ pub(super) fn what_it_became_is_told(store: &dyn Store, can: &Can) {
         sink.expect("nobody changed it").abandon().expect("abandon");
     }
     assert_eq!(became("1f.8"), None, "it is another upload");
-    // Whoever has begun again is told so too.
-    let sink = store.write(p("file"), &attempt(4)).expect("it begins anew");
+    // Whoever has begun again is told so too, though nothing is to be replaced by it.
+    let new = |id| Write {
+        how: How::New,
+        ..attempt(id, 4)
+    };
+    let sink = store.write(p("file"), &new("1f.7")).expect("it is that");
     assert!(became("1f.7").is_some());
     sink.abandon().expect("abandon");
+    let other = store.write(p("file"), &new("1f.8"));
+    assert!(matches!(other, Err(Error::Exists { .. })));
     super::write(store, "file", b"somebody else's");
     assert_eq!(became("1f.7"), None, "another file is there");
 }

@@ -438,7 +438,9 @@ pub(super) fn versions_kept(store: &dyn Store, can: &Can) {
         let refused = over(&kept, b"over it").expect_err("it was changed");
         assert!(matches!(refused, Error::Changed { .. }), "{refused}");
         assert_eq!(read(store, "file"), text);
-        assert_eq!(kept.compare(&now()), Strength::Differs);
+        // A look has no digest to compare with one.
+        let compared = kept.compare(&now());
+        assert!(matches!(compared, Strength::Differs | Strength::Unknown));
         let base = over(&now(), &[text, b"!"].concat()).expect("as it is now");
         kept = base.version;
         kept = over(&kept, &[text, b"!!"].concat())

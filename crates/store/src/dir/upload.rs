@@ -39,7 +39,13 @@ pub(super) fn begin(dir: &Arc<Inner>, path: &Path, write: &Write<'_>) -> Result<
     if let Some(old) = &place.old {
         regular(path, old)?;
     }
-    check_condition(dir, path, &place, place.old.as_ref(), &write.how)?;
+    let checked = check_condition(dir, path, &place, place.old.as_ref(), &write.how);
+    // Whoever lost the answer must be able to begin again, to be told.
+    if let Err(error) = checked
+        && !is_published(dir, path, write)?
+    {
+        return Err(error);
+    }
     let held = match dir.hold(path, &place, write) {
         Ok(held) => held,
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied && place.old.is_some() => {
@@ -55,6 +61,14 @@ pub(super) fn begin(dir: &Arc<Inner>, path: &Path, write: &Write<'_>) -> Result<
         held,
         write,
     )?))
+}
+
+/// Tells whether what is there is this very upload, published by an earlier attempt.
+fn is_published(dir: &Inner, path: &Path, write: &Write<'_>) -> Result<bool> {
+    match write.id.filter(|_| write.attempt > 0) {
+        Some(id) => Ok(dir.became(path, id)?.is_some()),
+        None => Ok(false),
+    }
 }
 
 /// One upload under way.
@@ -390,6 +404,35 @@ impl Sink for Upload {
     fn done(&self) -> Extents {
         let progress = self.progress();
         progress.landed.done().minus(&progress.unrecorded)
+    }
+
+    fn unseen(&self) -> Extents {
+        match self.attempt {
+            0 => Extents::new(),
+            _ => self.progress().landed.done().clone(),
+        }
+    }
+
+    fn show(&self, block: Block<'_>) -> Result<()> {
+        if self.attempt == 0 {
+            return Ok(());
+        }
+        let mut buffer = sys::Buffer::take();
+        let mut left: Extents = self.done().within(block.range()).collect();
+        while let Some(range) = left.take_aligned(LEAF_BYTES) {
+            let found = &mut buffer[..(range.end - range.start) as usize];
+            let (path, file) = (&*self.path, &self.held.file);
+            Lying { path, file }.fill(range.start, found)?;
+            let (from, to) = (range.start - block.offset, range.end - block.offset);
+            if block.bytes[from as usize..to as usize] == *found {
+                continue;
+            }
+            let mut progress = self.progress();
+            progress.landed.lose(range.clone());
+            self.take_back(&mut progress, range)
+                .map_err(|e| wrong(&self.path, e))?;
+        }
+        Ok(())
     }
 
     fn lies_at(&self) -> Option<PathBuf> {

@@ -37,6 +37,7 @@ pub(super) fn begin(door: &Door, path: &Path, write: &Write<'_>) -> Result<Box<d
     let landed = door.call_for("uploads", &asked, path, landed)?;
     // Only who counts attempts asks what leaves hash to that landed before.
     let told = (write.attempt > 0).then(BTreeMap::new);
+    let before = told.clone();
     let upload = Upload {
         door: door.clone(),
         path: path.into(),
@@ -45,6 +46,7 @@ pub(super) fn begin(door: &Door, path: &Path, write: &Write<'_>) -> Result<Box<d
         in_place: landed.in_place,
         checks: write.checks,
         unseen: landed.done.0.clone(),
+        announced: write.size.unwrap_or(u64::MAX),
         state: Mutex::new(State {
             done: landed.done.0.clone(),
             leaves: Leaves::new(),
@@ -52,6 +54,7 @@ pub(super) fn begin(door: &Door, path: &Path, write: &Write<'_>) -> Result<Box<d
             wrong: Extents::new(),
             size: 0,
             told,
+            before: None,
             sent: landed.done.0.clone(),
             again: BTreeSet::new(),
             idle: Vec::new(),
@@ -62,7 +65,7 @@ pub(super) fn begin(door: &Door, path: &Path, write: &Write<'_>) -> Result<Box<d
         freed: Condvar::new(),
         streams: write.streams.max(1),
     };
-    upload.note(landed);
+    upload.hear_before(landed, before)?;
     Ok(Box::new(upload))
 }
 
@@ -82,6 +85,8 @@ struct Upload {
     in_place: bool,
     checks: Checks,
     unseen: Extents,
+    /// The length; more than any if it was not said.
+    announced: u64,
     state: Mutex<State>,
     freed: Condvar,
     streams: usize,
@@ -99,6 +104,8 @@ struct State {
     size: u64,
     /// What the node says that leaves hash to, and nobody has asked for yet; `None`: nobody will.
     told: Option<BTreeMap<u64, Chain>>,
+    /// What leaves hash to that landed before: what is shown is compared with it. `None`: it is not.
+    before: Option<BTreeMap<u64, Chain>>,
     /// All that was ever sent.
     sent: Extents,
     /// Leaves of which something was sent twice: what the node says of one may be older than what we say.
@@ -282,6 +289,28 @@ impl Upload {
         }
     }
 
+    /// Notes what an earlier attempt has left; of many leaves the node does not tell all at once.
+    fn hear_before(&self, landed: Landed, before: Option<BTreeMap<u64, Chain>>) -> Result<()> {
+        let mut said = landed;
+        let Some(mut before) = before else {
+            self.note(said);
+            return Ok(());
+        };
+        for nth in 1.. {
+            let leaves = said.leaves.iter().map(|(leaf, chain)| (*leaf, chain.0));
+            before.extend(leaves);
+            let is_all = said.leaves.len() < LEAVES_A_LINE;
+            self.note(said);
+            // What is not told by then is sent again.
+            if is_all || nth == LINES_MAX {
+                break;
+            }
+            said = self.ask("commit", &self.about(), self::landed)?;
+        }
+        self.state.lock().expect(NO_PANIC).before = Some(before);
+        Ok(())
+    }
+
     fn about(&self) -> AskPath {
         AskPath {
             path: self.inside.clone(),
@@ -365,6 +394,25 @@ impl State {
         }
         self.sent.insert(range.clone());
         self.open.entry(nth).or_default().insert(range.clone());
+    }
+
+    /// Notes what landed and differs from what is here, or cannot be compared with it.
+    fn compare_shown(&mut self, shown: Range<u64>, size: u64) {
+        let Some(before) = &self.before else {
+            return;
+        };
+        for leaf in shown.start / LEAF_BYTES..shown.end.div_ceil(LEAF_BYTES) {
+            let bytes = bytes_of(leaf);
+            match (before.get(&leaf), self.leaves.chain(leaf, size)) {
+                (None, _) => {
+                    let part = shown.start.max(bytes.start)..shown.end.min(bytes.end);
+                    self.wrong.insert(part);
+                }
+                (Some(theirs), Some(ours)) if *theirs != ours => self.wrong.insert(bytes),
+                // Not all of it was shown yet.
+                (Some(_), _) => {}
+            }
+        }
     }
 
     /// Notes a leaf of which we have sent something else than the source has.
@@ -476,6 +524,7 @@ impl Sink for Upload {
         let mut state = self.state.lock().expect(NO_PANIC);
         state.size = state.size.max(block.range().end);
         state.leaves.add(piece);
+        state.compare_shown(block.range(), self.announced);
         Ok(())
     }
 
@@ -523,6 +572,10 @@ impl Sink for Upload {
     }
 }
 
+/// Those of 512 GiB.
+const LINES_MAX: u32 = 32;
+/// A node tells no more leaves at once.
+const LEAVES_A_LINE: usize = 16 << 10;
 /// Each wakes somebody at the other end.
 const PIECE_BYTES: u64 = 256 << 10;
 const WRITING: &str = "sending";
@@ -541,6 +594,7 @@ mod tests {
             wrong: Extents::new(),
             size: 0,
             told: None,
+            before: None,
             sent: Extents::new(),
             again: BTreeSet::new(),
             idle: Vec::new(),

@@ -79,4 +79,10 @@ fn became_is_hidden_and_swept() {
     assert_eq!(dir.sweep(Duration::ZERO).unwrap(), 1);
     assert_eq!(place.names(), ["file"]);
     assert!(dir.became(p("file"), "1f.9").unwrap().is_none());
+    // It keeps no directory from being removed.
+    dir.mkdir(p("d")).unwrap();
+    let sink = dir.write(p("d/file"), &counted(1)).unwrap();
+    sink.finish(&Whole::default()).unwrap();
+    dir.remove(p("d/file"), What::File).unwrap();
+    dir.remove(p("d"), What::Directory).unwrap();
 }
