@@ -61,11 +61,15 @@ impl Stat {
     fn run(self, screen: &Screen) -> Run<Facts> {
         let file = local::named(&self.url)?;
         let mut here = local::here()?;
-        let answer = here
-            .ask(Ask::Cache(Of::Stat(Where::is(file.told))))
-            .map_err(|refusal| Trouble::local(&refusal))?;
-        let Tell::Row(row) = answer.tell else {
-            return Ok(Facts::new());
+        let mut row = None;
+        let ask = Ask::Cache(Of::Stat(Where::is(file.told)));
+        let done = local::done_with(screen, &mut here, ask, &mut |tell| {
+            if let Tell::Row(told) = tell {
+                row = Some(told);
+            }
+        })?;
+        let Some(row) = row else {
+            return Ok(local::facts(&done));
         };
         let told = match screen.json() {
             true => screen.object(&json!({
@@ -83,6 +87,6 @@ impl Stat {
             )),
         };
         told.map_err(|error: Error| Trouble::store("show what is kept", error))?;
-        Ok(Facts::new())
+        Ok(local::facts(&done))
     }
 }

@@ -158,7 +158,7 @@ impl Guest {
             Ask::Retry(place) => self.decide("try to deliver", &place, Depot::retry),
             Ask::Release(place) => self.decide("deliver", &place, Depot::release),
             Ask::Drop(place) => self.decide("drop", &place, Depot::discard),
-            Ask::Cache(Cache::Stat(place)) => self.cache_stat(&place),
+            Ask::Cache(Cache::Stat(place)) => self.cache_stat(&place, reply),
             Ask::Stage(stage) => self.stage(&stage),
             Ask::Unstage(stage) => self.push(&Whose {
                 url: Some(stage.url),
@@ -539,16 +539,21 @@ impl Guest {
         })
     }
 
-    fn cache_stat(&self, place: &Where) -> Answered {
+    fn cache_stat(&self, place: &Where, reply: &Reply) -> Answered {
         let url = url(&place.url)?;
         let reading = self.read(&url, ask::Fresh::Kept)?;
-        Ok(Some(Tell::Row(Box::new(tell::Row {
+        reply.tell(Tell::Row(Box::new(tell::Row {
             url: url.without_password().to_string(),
             size: reading.size(),
             present_bytes: reading.size(),
             transfers: reading.transfers(),
             ..tell::Row::default()
-        }))))
+        })));
+        done(tell::Done {
+            files: 1,
+            bytes: reading.size(),
+            notes: Vec::new(),
+        })
     }
 
     fn stage(&self, stage: &ask::Stage) -> Answered {
