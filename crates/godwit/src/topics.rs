@@ -41,6 +41,17 @@ Environment
   GODWIT_SECTION_KEY   overrides that key of the configuration, as in
                        GODWIT_ANONYMOUS_ACCESS=write
   GODWIT_CONFIG        the configuration file
+  GODWIT_SOCKET        where the node of this machine listens for your programs
+                       [default: godwit/socket in XDG_RUNTIME_DIR, or in /run/user/N,
+                       else /tmp/godwit-N/socket, N being your number]
+  GODWIT_STATE         where that node keeps its files, on a disk of this machine
+                       [default: godwit/local below XDG_STATE_HOME; /var/tmp/godwit-N
+                       where that lies elsewhere]
+  GODWIT_BIN           the godwit that is started as that node [default: this one]
+  GODWIT_LOCAL_IDLE    how long it waits for programs before it ends [default: 5m]
+  GODWIT_DEPOT_QUOTA   how many bytes it keeps at most [default: as the disk has room]
+  GODWIT_SESSION       what belongs together of what programs put: commit and push are
+                       of that alone
   GODWIT_LOG           what is logged, in detail: godwit_store=debug,godwit_wire=trace
   XDG_CONFIG_HOME      where godwit/config.toml is [default: ~/.config]
   XDG_STATE_HOME       where godwit/ keeps transfers.jsonl, a line for each transfer, and

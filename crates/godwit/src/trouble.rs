@@ -5,6 +5,7 @@
 
 use crate::record;
 use godwit_core::{BadUrl, Fault};
+use godwit_local::{Refusal, Why};
 use godwit_store::Error;
 use serde_json::{Value, json};
 use std::{
@@ -31,6 +32,8 @@ struct Told {
     fault: Fault,
     class: Class,
     next: Option<String>,
+    /// What errno(3) calls it, where the node of this machine said so.
+    errno: Option<&'static str>,
     of_output: bool,
     follows: bool,
 }
@@ -48,6 +51,7 @@ impl Trouble {
             fault: Fault::Lasting,
             class,
             next: None,
+            errno: None,
             of_output: false,
             follows: false,
         }))
@@ -82,6 +86,17 @@ impl Trouble {
         told.0.fault = error.fault();
         told.0.next = next;
         told.0.of_output = is_output(error);
+        told
+    }
+
+    /// The node of this machine says why not.
+    pub(crate) fn local(refusal: &Refusal) -> Self {
+        let fault = Fault::from(refusal.waiting);
+        let (code, class) = of_local(refusal.why, fault);
+        let mut told = Self::of(&refusal.wanted, &refusal.because, code, class);
+        told.0.fault = fault;
+        told.0.next.clone_from(&refusal.next);
+        told.0.errno = Some(refusal.why.symbol());
         told
     }
 
@@ -225,7 +240,7 @@ impl Trouble {
             Fault::NotYet(pause) => (true, Some(pause.as_secs())),
             Fault::Lasting => (false, None),
         };
-        json!({
+        let mut told = json!({
             "event": "error",
             "wanted": self.0.wanted,
             "message": self.0.fact,
@@ -235,7 +250,32 @@ impl Trouble {
             "retry_after_s": after,
             "culprit": self.0.class.1,
             "next": self.0.next.as_deref().unwrap_or(usual_next(self.0.code)),
-        })
+        });
+        if let Some(errno) = self.0.errno {
+            told["errno"] = errno.into();
+        }
+        told
+    }
+}
+
+/// Exit status and type of what the node of this machine would not do.
+fn of_local(why: Why, fault: Fault) -> (u8, Class) {
+    match why {
+        Why::Missing | Why::NoTag => (4, ("Specification", "you")),
+        Why::NotDirectory => (3, ("Specification", "you")),
+        Why::Exists | Why::IsDirectory | Why::NotEmpty => (1, ("Specification", "you")),
+        Why::Denied | Why::NoProof | Why::Expired | Why::Unproven => (13, ("Authorization", "you")),
+        Why::Invalid | Why::TooLong => (2, ("Parameter", "you")),
+        Why::Differs => (12, ("Transfer", "network")),
+        Why::NoSpace | Why::Quota | Why::TooLarge => (7, ("Transfer", "site")),
+        Why::NoHost => (1, ("Resolution", "you")),
+        Why::Cancelled => (130, ("Transfer", "you")),
+        Why::Conflict | Why::Stale => (1, ("Specification", "site")),
+        Why::Unsupported => (1, ("Specification", "peer")),
+        Why::Unreachable | Why::Refused | Why::Late | Why::Lost => (5, ("Contact", "network")),
+        Why::NodeLost | Why::Ending | Why::TooMany | Why::Busy => (5, ("Contact", "site")),
+        _ if fault != Fault::Lasting => (5, ("Transfer", "site")),
+        _ => (1, ("Transfer", "site")),
     }
 }
 

@@ -71,20 +71,38 @@ pub fn start(place: &Place, _starting: &Lock, deadline: Instant) -> Result<()> {
         let words = format!("{}: {}", Path::new(&program).display(), why(&error));
         failed(words).next("name the program in GODWIT_BIN, or put it in PATH")
     })?;
-    let left = deadline.saturating_duration_since(Instant::now());
-    let [has_spoken] =
-        wait_readable([said.as_fd()], left).map_err(|error| failed(why(&error).to_string()))?;
-    if !has_spoken {
-        return Err(Refusal::new(Why::Late, WANTED, "it does not listen yet")
+    let hint = format!("see {}", path.display());
+    match first_line(&mut said, deadline) {
+        Ok(Some(line)) => match Refusal::read(&line) {
+            Some(refusal) => Err(refusal),
+            None if line.is_empty() => {
+                let words = last_line(&path, begin).unwrap_or_else(|| "it ended at once".into());
+                Err(failed(words).next(hint))
+            }
+            None => Ok(()),
+        },
+        Ok(None) => Err(Refusal::new(Why::Late, WANTED, "it does not listen yet")
             .waiting(Fault::Passing)
-            .next(format!("see {}", path.display())));
+            .next(hint)),
+        Err(error) => Err(failed(why(&error).to_string()).next(hint)),
     }
-    // One byte is enough; none says that it has ended.
-    match said.read(&mut [0; 1]) {
-        Ok(1..) => Ok(()),
-        _ => {
-            let words = last_line(&path, begin).unwrap_or_else(|| "it ended at once".into());
-            Err(failed(words).next(format!("see {}", path.display())))
+}
+
+/// Returns what it says first, which is nothing if it ended; none if it says nothing until `deadline`.
+fn first_line(said: &mut PipeReader, deadline: Instant) -> io::Result<Option<Vec<u8>>> {
+    let mut line = Vec::new();
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let [has_spoken] = wait_readable([said.as_fd()], left)?;
+        if !has_spoken {
+            return Ok(None);
+        }
+        let mut buffer = [0; 4096];
+        let came = said.read(&mut buffer)?;
+        line.extend_from_slice(&buffer[..came]);
+        let is_whole = came == 0 || line.ends_with(b"\n") || line.len() > LINE_BYTES_MAX;
+        if is_whole {
+            return Ok(Some(line));
         }
     }
 }
@@ -93,7 +111,7 @@ fn begin_at(place: &Place, program: &OsString, log: &File) -> io::Result<PipeRea
     let (said, saying) = io::pipe()?;
     let mut command = Command::new(program);
     command
-        .args(["node", "--local", "--socket"])
+        .args(["--json", "node", "--local", "--socket"])
         .arg(&place.socket)
         .arg("--state")
         .arg(&place.state)
@@ -137,6 +155,7 @@ fn failed(because: String) -> Refusal {
 
 const WANTED: &str = "start the node of this machine";
 const TAIL_BYTES: u64 = 4096;
+const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// How long is waited until a node listens.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);

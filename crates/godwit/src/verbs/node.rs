@@ -1,6 +1,9 @@
 //! `godwit node`: serves a directory.
 
-use super::{Facts, config, init};
+use super::{
+    Facts, config, init,
+    local::{self, Act},
+};
 use crate::{
     log,
     screen::Screen,
@@ -17,10 +20,14 @@ use std::{
 
 /// Serve a directory over FTP and GridFTP
 #[derive(Args, Debug)]
-#[command(after_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
 Examples:
   godwit node --export data --ftp 127.0.0.1:2811
   godwit node --export data --ftp 127.0.0.1:2811 --anonymous write --json
+  godwit node status
+  godwit node install
 
 Any user can run it; nothing needs to be configured. It prints one line when it serves
 (with --json an object with the addresses). Port 0 picks a free one. Anonymous users may
@@ -34,7 +41,8 @@ Started by root it gives root up: it runs as the owner of the export, or as node
 root's alone. Names cannot leave the exported directory. What else can be told: godwit config show.
 
 Exit status: 0 after it was told to stop; 2 a wrong option or key, or an export that may not be read;
-1 it cannot listen.")]
+1 it cannot listen."
+)]
 pub(crate) struct Node {
     #[command(flatten)]
     told: Told,
@@ -43,6 +51,15 @@ pub(crate) struct Node {
     /// [--export is / then]
     #[arg(long, conflicts_with_all = ["ftp", "anonymous"])]
     stdio: bool,
+    /// Serve nobody but your programs on this machine: keep files of others for them, and deliver what
+    /// they put. Programs start it by themselves
+    #[arg(long, conflicts_with_all = ["stdio", "ftp", "https", "export", "via", "anonymous"])]
+    local: bool,
+    /// With --local: where your programs find it [default: GODWIT_SOCKET, see godwit help env]
+    #[arg(long, value_name = "PATH", requires = "local")]
+    socket: Option<PathBuf>,
+    #[command(subcommand)]
+    act: Option<Act>,
 }
 
 /// What a node can be told on the command line; `config show` takes the same.
@@ -115,6 +132,12 @@ enum Anonymous {
 
 impl Node {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+        if let Some(act) = self.act {
+            return act.run(screen);
+        }
+        if self.local {
+            return local::serve(screen, self.socket.as_deref(), self.told.state.as_deref());
+        }
         let mut config = config::load(&self.told)?;
         if self.stdio && self.told.export.is_none() {
             config.export = "/".into();

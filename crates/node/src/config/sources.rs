@@ -93,7 +93,20 @@ pub(super) fn key_of_variable(name: &str, text: &str) -> Result<Option<&'static 
 /// How our variables begin.
 pub(super) const OURS: &str = "GODWIT_";
 /// What variables without a key mean, in lower case: see `godwit help environment`.
-const OF_OTHERS: [&str; 6] = ["config", "log", "ssh", "gssapi", "crash", "child"];
+const OF_OTHERS: [&str; 12] = [
+    "config",
+    "log",
+    "ssh",
+    "gssapi",
+    "crash",
+    "child",
+    "socket",
+    "state",
+    "bin",
+    "session",
+    "local_idle",
+    "depot_quota",
+];
 /// So many wrong letters still look like a slip.
 const SLIPS_MAX: usize = 3;
 

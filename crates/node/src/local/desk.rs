@@ -26,7 +26,7 @@ use std::{
     fs::File,
     io,
     ops::Range,
-    os::unix::fs::FileExt,
+    os::{fd::AsFd, unix::fs::FileExt},
     path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -158,7 +158,7 @@ impl Guest {
             Ask::Retry(place) => self.decide("try to deliver", &place, Depot::retry),
             Ask::Release(place) => self.decide("deliver", &place, Depot::release),
             Ask::Drop(place) => self.decide("drop", &place, Depot::discard),
-            Ask::Cache(Cache::Stat(place)) => self.cache_stat(&place),
+            Ask::Cache(Cache::Stat(place)) => self.cache_stat(&place, reply),
             Ask::Stage(stage) => self.stage(&stage),
             Ask::Unstage(stage) => self.push(&Whose {
                 url: Some(stage.url),
@@ -180,9 +180,8 @@ impl Guest {
         let url = url(&open.url)?;
         let reading = self.read(&url, open.fresh)?;
         let (size, version) = (reading.size(), call::Version::None);
-        let file = again(reading.file())
-            .map_err(|error| refusing::disk(&format!("open {}", open.url), &error))?;
-        let handle = self.keep(Open::Reading(Arc::new(reading)));
+        let reading = Arc::new(reading);
+        let handle = self.keep(Open::Reading(Arc::clone(&reading)));
         if reply.is_over() {
             self.lock().remove(&handle);
             return Ok(None);
@@ -193,7 +192,7 @@ impl Guest {
             version,
             ..tell::Opened::default()
         };
-        reply.tell_with(Tell::Opened(opened), b"", &[file.into()]);
+        reply.tell_with(Tell::Opened(opened), b"", &[reading.file().as_fd()]);
         Ok(None)
     }
 
@@ -246,9 +245,9 @@ impl Guest {
             .depot
             .put(url, &self.who, &Put { base, session })
             .map_err(bad)?;
-        let files = match is_packed {
-            true => Vec::new(),
-            false => vec![begun.file().map_err(bad)?.into()],
+        let file = match is_packed {
+            true => None,
+            false => Some(begun.file().map_err(bad)?),
         };
         let pen = Pen {
             url: url.clone(),
@@ -262,6 +261,7 @@ impl Guest {
             handle,
             ..tell::Opened::default()
         };
+        let files: Vec<_> = file.iter().map(File::as_fd).collect();
         reply.tell_with(Tell::Opened(opened), b"", &files);
         Ok(None)
     }
@@ -427,7 +427,7 @@ impl Guest {
         let into = memory(&get.url).map_err(failed)?;
         copy(reading.file(), &into, range).map_err(failed)?;
         seal(&into).map_err(failed)?;
-        reply.tell_with(tell, b"", &[into.into()]);
+        reply.tell_with(tell, b"", &[into.as_fd()]);
         Ok(None)
     }
 
@@ -465,7 +465,7 @@ impl Guest {
         }
         seal(&into.0).map_err(failed)?;
         let tell = Tell::Bytes { len: size, size };
-        reply.tell_with(tell, b"", &[into.0.into()]);
+        reply.tell_with(tell, b"", &[into.0.as_fd()]);
         Ok(None)
     }
 
@@ -539,16 +539,21 @@ impl Guest {
         })
     }
 
-    fn cache_stat(&self, place: &Where) -> Answered {
+    fn cache_stat(&self, place: &Where, reply: &Reply) -> Answered {
         let url = url(&place.url)?;
         let reading = self.read(&url, ask::Fresh::Kept)?;
-        Ok(Some(Tell::Row(Box::new(tell::Row {
+        reply.tell(Tell::Row(Box::new(tell::Row {
             url: url.without_password().to_string(),
             size: reading.size(),
             present_bytes: reading.size(),
             transfers: reading.transfers(),
             ..tell::Row::default()
-        }))))
+        })));
+        done(tell::Done {
+            files: 1,
+            bytes: reading.size(),
+            notes: Vec::new(),
+        })
     }
 
     fn stage(&self, stage: &ask::Stage) -> Answered {
@@ -703,11 +708,6 @@ fn each_piece(
         offset += len as u64;
     }
     Ok(())
-}
-
-/// Returns another descriptor of the same.
-fn again(file: &File) -> io::Result<File> {
-    file.try_clone()
 }
 
 fn core_version(version: &call::Version) -> Version {

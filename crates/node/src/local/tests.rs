@@ -7,7 +7,6 @@ use godwit_wire::local::{Asked, ask::Hello, frame, records};
 use std::{
     fs::File,
     io::{Read, Seek, Write},
-    os::fd::OwnedFd,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
 };
 
@@ -105,7 +104,7 @@ impl Visit for Guest {
                     size: open.url.len() as u64,
                     ..tell::Opened::default()
                 };
-                reply.tell_with(Tell::Opened(opened), b"", &[OwnedFd::from(file)]);
+                reply.tell_with(Tell::Opened(opened), b"", &[file.as_fd()]);
             }
             Ask::Push(_) => {
                 self.gate.pass(reply);

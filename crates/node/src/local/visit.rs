@@ -13,7 +13,7 @@ use godwit_local::{Refusal, Why};
 use godwit_wire::local::{Ask, Asked, Error, Number, Tell, Told, VERSION, ask::Wait, tell};
 use std::{
     collections::HashMap,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
@@ -57,14 +57,13 @@ impl Reply {
     }
 
     /// The same, with bytes and files.
-    pub(crate) fn tell_with(&self, tell: Tell, body: &[u8], files: &[OwnedFd]) {
+    pub(crate) fn tell_with(&self, tell: Tell, body: &[u8], files: &[BorrowedFd<'_>]) {
         let told = Told {
             n: self.n,
             fds: u8::try_from(files.len()).expect("they are few"),
             tell,
         };
-        let files: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
-        self.line.say(&told, body, &files);
+        self.line.say(&told, body, files);
     }
 
     /// Tells why not.

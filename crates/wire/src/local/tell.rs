@@ -287,6 +287,22 @@ impl Refusal {
         }
     }
 
+    /// Returns the line by which a node that cannot begin says why, to whoever started it.
+    pub fn write(&self) -> Vec<u8> {
+        let mut line = serde_json::to_vec(&CannotBegin {
+            cannot_begin: self.clone(),
+        })
+        .expect("all of it can be written as JSON");
+        line.push(b'\n');
+        line
+    }
+
+    /// Reads that line; any other says something else.
+    pub fn read(line: &[u8]) -> Option<Self> {
+        let said: CannotBegin = serde_json::from_slice(line).ok()?;
+        Some(said.cannot_begin)
+    }
+
     /// The same, with what to do.
     pub fn next(mut self, next: impl Into<String>) -> Self {
         self.next = Some(next.into());
@@ -304,6 +320,11 @@ impl Refusal {
         self.url = Some(url.into());
         self
     }
+}
+
+#[derive(Deserialize, Serialize)]
+struct CannotBegin {
+    cannot_begin: Refusal,
 }
 
 impl fmt::Display for Refusal {
@@ -373,6 +394,8 @@ mod tests {
         assert!(told.tell.is_last());
         let frame = told.write(b"").unwrap();
         assert_eq!(Told::read(&frame[8..]).unwrap(), told);
+        assert_eq!(Refusal::read(&refusal.write()), Some(refusal.clone()));
+        assert_eq!(Refusal::read(b"{\"event\":\"serving\"}\n"), None);
         assert_eq!(
             Fault::from(refusal.waiting),
             Fault::NotYet(Duration::from_secs(2))

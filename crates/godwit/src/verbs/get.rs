@@ -1,0 +1,139 @@
+//! `godwit get`: a file through the node of this machine, which keeps it for the next.
+
+use super::{Facts, local};
+use crate::{
+    screen::Screen,
+    trouble::{OUTPUT, Run, Trouble},
+};
+use clap::Args;
+use godwit_local::Refusal;
+use godwit_store::Error;
+use godwit_wire::local::{
+    Ask,
+    ask::{Fresh, Open},
+};
+use std::{
+    ffi::{OsStr, OsString},
+    fs::{self, File},
+    io::{self, Read},
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+/// Read a file through the node of this machine, which keeps it for the next time
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  godwit get godwit://lab/data/run7.root
+  godwit get godwit://lab/data/run7.root /scratch/in.root
+  godwit get godwit://lab/readme.txt -
+
+However many programs of this machine want a file, it is fetched once. What was put here and is still on its
+way is what is read. Whether the file at the server has changed is asked, unless that was done a moment ago.
+godwit cp copies directories, over many streams, and keeps nothing.
+
+Exit status: 0; 4 no such file; 13 not allowed; 7 no room is left here; 5 the server cannot be
+reached, and nothing is here.")]
+pub(crate) struct Get {
+    /// The file
+    #[arg(value_name = "URL")]
+    url: OsString,
+    /// Where it goes; - prints it [default: its name, here]
+    #[arg(value_name = "FILE")]
+    file: Option<OsString>,
+    /// Ask the server whether it has changed, however short ago that was done
+    #[arg(long)]
+    fresh: bool,
+}
+
+impl Get {
+    pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+        let source = local::named(&self.url)?;
+        let wanted = format!("get {}", source.shown);
+        let target = self.target(&wanted)?;
+        let mut here = local::here()?;
+        let open = Open {
+            url: source.told,
+            read: true,
+            fresh: match self.fresh {
+                true => Fresh::Asked,
+                false => Fresh::Usual,
+            },
+            ..Open::default()
+        };
+        let opened = here.open(Ask::Open(open));
+        let (opened, file) = opened.map_err(|refusal: Refusal| Trouble::local(&refusal))?;
+        let mut file = file.ok_or_else(|| {
+            Trouble::kept(&wanted, "the node of this machine gave no file to read")
+        })?;
+        let bytes = match &target {
+            None => print(screen, &wanted, &mut file)?,
+            Some(path) => save(&mut file, path)
+                .map_err(|cause| Trouble::store(&wanted, Error::io(path, cause)))?,
+        };
+        if bytes != opened.size {
+            let fact = format!("{bytes} bytes came of {}", opened.size);
+            return Err(Trouble::differs(wanted, fact));
+        }
+        let mut facts = Facts::new();
+        facts.insert("bytes".into(), bytes.into());
+        Ok(facts)
+    }
+
+    /// Returns where it goes; none is standard output.
+    fn target(&self, wanted: &str) -> Run<Option<PathBuf>> {
+        match &self.file {
+            Some(dash) if dash == "-" => Ok(None),
+            Some(file) if Path::new(file).is_dir() => {
+                Ok(Some(Path::new(file).join(self.name(wanted)?)))
+            }
+            Some(file) => Ok(Some(file.into())),
+            None => Ok(Some(self.name(wanted)?)),
+        }
+    }
+
+    fn name(&self, wanted: &str) -> Run<PathBuf> {
+        let url = crate::places::url(&self.url)?;
+        let name = url
+            .file_name()
+            .map(|name| PathBuf::from(OsStr::from_bytes(name)));
+        name.ok_or_else(|| {
+            Trouble::asked(wanted, "its URL ends with no name").next("say where it goes")
+        })
+    }
+}
+
+fn print(screen: &Screen, wanted: &str, file: &mut File) -> Run<u64> {
+    let mut buffer = vec![0; PIECE_BYTES];
+    let mut bytes = 0;
+    loop {
+        let came = file
+            .read(&mut buffer)
+            .map_err(|cause| Trouble::store(wanted, Error::io("what is kept here", cause)))?;
+        if came == 0 {
+            return Ok(bytes);
+        }
+        bytes += came as u64;
+        if !screen.json() {
+            let printed = screen.bytes(&buffer[..came]);
+            printed.map_err(|error| Trouble::store(format!("write to {OUTPUT}"), error))?;
+        }
+    }
+}
+
+/// Appears under its name when it is whole.
+fn save(file: &mut File, path: &Path) -> io::Result<u64> {
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(format!(".godwit-{}", std::process::id()));
+    let part = path.with_file_name(name);
+    let saved = File::create(&part)
+        .and_then(|mut into| io::copy(file, &mut into))
+        .and_then(|bytes| fs::rename(&part, path).map(|()| bytes));
+    if saved.is_err() {
+        let _ = fs::remove_file(&part);
+    }
+    saved
+}
+
+const PIECE_BYTES: usize = 1 << 20;

@@ -1,0 +1,377 @@
+//! The node of this machine, as verbs reach it, and as it is begun and ended by hand.
+
+use super::Facts;
+use crate::{
+    log, record,
+    screen::Screen,
+    trouble::{Run, Trouble},
+    units,
+};
+use clap::{Args, Subcommand};
+use godwit_core::{Scheme, Url};
+use godwit_local::{Here, Place, Refusal, Why, who};
+use godwit_node::{LocalRules, run_local};
+use godwit_store::Error;
+use godwit_wire::local::{
+    Ask, Tell,
+    ask::{Hello, Whose},
+    tell,
+};
+use serde_json::json;
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+/// Returns a conversation with the node of this machine, which is started if nobody listens.
+pub(super) fn here() -> Run<Here> {
+    Here::find(&hello(), &variable).map_err(|refusal| Trouble::local(&refusal))
+}
+
+/// Returns who we are.
+fn hello() -> Hello {
+    who("godwit", &variable)
+}
+
+fn variable(name: &str) -> Option<OsString> {
+    env::var_os(name)
+}
+
+/// A file, as it was named.
+pub(super) struct Named {
+    /// As the node is told it, with a password if there is one.
+    pub(super) told: String,
+    /// As anybody may see it.
+    pub(super) shown: String,
+}
+
+/// Reads an argument: a URL, or a name below `/godwit/`; a path is a file of this machine.
+pub(super) fn named(argument: &OsStr) -> Run<Named> {
+    let mut url = crate::places::url(argument)?;
+    let is_here = url.scheme() == Scheme::File;
+    if is_here && !url.is_absolute() {
+        let absolute = std::path::absolute(url.as_path()).ok();
+        if let Some(Ok(whole)) = absolute.map(Url::file) {
+            url = whole;
+        }
+    }
+    let shown = url.to_string();
+    let told = match argument.to_str() {
+        Some(text) if !is_here => text.to_owned(),
+        _ => shown.clone(),
+    };
+    Ok(Named { told, shown })
+}
+
+/// What commit, push and queue are of, if nothing is named: the session that we are part of.
+pub(super) fn whose(url: Option<&OsString>, timeout: Option<Duration>) -> Run<Whose> {
+    Ok(Whose {
+        url: url
+            .map(|url| named(url))
+            .transpose()?
+            .map(|named| named.told),
+        session: hello().session,
+        timeout_ms: timeout.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+        ..Whose::default()
+    })
+}
+
+/// Asks for what ends with [`Tell::Done`], and tells what is to be known about it.
+pub(super) fn done(screen: &Screen, here: &mut Here, ask: Ask) -> Run<tell::Done> {
+    done_with(screen, here, ask, &mut |_| ())
+}
+
+/// The same, with rows on the way.
+pub(super) fn done_with(
+    screen: &Screen,
+    here: &mut Here,
+    ask: Ask,
+    more: &mut dyn FnMut(Tell),
+) -> Run<tell::Done> {
+    let answer = here
+        .ask_with(ask, b"", None, more)
+        .map_err(|refusal| Trouble::local(&refusal))?;
+    let done = match answer.tell {
+        Tell::Done(done) => done,
+        _ => tell::Done::default(),
+    };
+    if !screen.json() {
+        done.notes.iter().for_each(|note| screen.note(note));
+    }
+    Ok(done)
+}
+
+/// What was done, for the summary.
+pub(super) fn facts(done: &tell::Done) -> Facts {
+    let mut facts = Facts::new();
+    facts.insert("files".into(), done.files.into());
+    facts.insert("bytes".into(), done.bytes.into());
+    facts.insert("notes".into(), json!(done.notes));
+    facts
+}
+
+/// What is done with the node of this machine.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Act {
+    /// Have the node of this machine begin with your first login, by systemd
+    Install(Install),
+    /// End the node of this machine
+    Stop,
+    /// Show how the node of this machine is
+    Status,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  godwit node install
+  systemctl --user enable --now godwit
+  godwit node install --print
+
+Programs start the node of this machine when they need it, and it delivers what they left to it as long as
+that takes. What it cannot do is begin again after the machine was restarted: that is what the unit is
+for. To have it begin without a login: loginctl enable-linger.
+
+Exit status: 0; 1 the unit cannot be written.")]
+pub(crate) struct Install {
+    /// Print the unit, and write nothing
+    #[arg(long)]
+    print: bool,
+}
+
+impl Act {
+    pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+        match self {
+            Self::Install(install) => install.run(screen),
+            Self::Stop => stop(screen),
+            Self::Status => status(screen),
+        }
+    }
+}
+
+/// Is the node of this machine.
+pub(super) fn serve(screen: &Screen, socket: Option<&Path>, state: Option<&Path>) -> Run<Facts> {
+    log::start(screen.tone(), "info");
+    let ended = begin(screen, socket, state);
+    if let Err(refusal) = &ended
+        && screen.json()
+    {
+        // Whoever started us reads one line.
+        let mut out = std::io::stdout().lock();
+        let _ = out.write_all(&refusal.write()).and_then(|()| out.flush());
+    }
+    ended
+        .map(|()| Facts::new())
+        .map_err(|refusal| Trouble::local(&refusal))
+}
+
+fn begin(screen: &Screen, socket: Option<&Path>, state: Option<&Path>) -> Result<(), Refusal> {
+    let bad = |name: &str, why: String| {
+        Refusal::new(Why::Invalid, format!("understand {name}"), why)
+            .next("godwit help env says what it means")
+    };
+    let text = |name: &str| {
+        let value = variable(name).filter(|value| !value.is_empty())?;
+        Some(value.to_string_lossy().into_owned())
+    };
+    let place = Place::of(socket, state, &variable)?;
+    let idle = match text("GODWIT_LOCAL_IDLE") {
+        Some(told) => units::parse_duration(&told).map_err(|why| bad("GODWIT_LOCAL_IDLE", why))?,
+        None => IDLE,
+    };
+    let quota = text("GODWIT_DEPOT_QUOTA")
+        .map(|told| units::parse_size(&told).map_err(|why| bad("GODWIT_DEPOT_QUOTA", why)))
+        .transpose()?;
+    let rules = LocalRules {
+        place: place.clone(),
+        idle,
+        quota,
+        is_of_job: !hello().job.is_empty(),
+        is_installed: unit_file().is_some_and(|unit| unit.exists()),
+    };
+    let ready = || {
+        let told = match screen.json() {
+            true => screen.object(&json!({
+                "event": "serving",
+                "socket": place.socket.to_string_lossy(),
+                "state": place.state.to_string_lossy(),
+                "pid": std::process::id(),
+            })),
+            false => screen.line(format!(
+                "serving the programs of this machine at {}",
+                place.socket.display()
+            )),
+        };
+        // Who started us and does not listen is served all the same.
+        let _ = told.and_then(|()| screen.flush());
+    };
+    run_local(rules, record::home(), ready).map_err(|error| error.refusal())
+}
+
+impl Install {
+    fn run(self, screen: &Screen) -> Run<Facts> {
+        const WANTED: &str = "install the node of this machine";
+        let program = env::current_exe()
+            .map_err(|cause| Trouble::store(WANTED, Error::io("this program", cause)))?;
+        let unit = unit(&program);
+        let told = |said: Result<(), Error>| said.map_err(|error| Trouble::store(WANTED, error));
+        let mut facts = Facts::new();
+        if self.print {
+            facts.insert("unit".into(), unit.clone().into());
+            if !screen.json() {
+                told(screen.page(&unit))?;
+            }
+            return Ok(facts);
+        }
+        let file = unit_file().ok_or_else(|| {
+            Trouble::asked(
+                WANTED,
+                "neither XDG_CONFIG_HOME nor HOME says where units are",
+            )
+        })?;
+        let folder = file.parent().unwrap_or(Path::new("/"));
+        let written = fs::create_dir_all(folder).and_then(|()| fs::write(&file, &unit));
+        written.map_err(|cause| Trouble::store(WANTED, Error::io(&file, cause)))?;
+        facts.insert("file".into(), file.to_string_lossy().into());
+        if !screen.json() {
+            told(screen.line(format!("wrote {}", file.display())))?;
+        }
+        screen.note("next: systemctl --user enable --now godwit");
+        Ok(facts)
+    }
+}
+
+fn unit(program: &Path) -> String {
+    // systemd reads backslashes, quotes and % in a quoted word (systemd.service(5)).
+    let program = program.to_string_lossy();
+    let program = program
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('%', "%%");
+    format!(
+        "[Unit]\n\
+         Description=godwit, the node of this machine for your programs\n\
+         Documentation=man:godwit-node(1)\n\
+         \n\
+         [Service]\n\
+         Type=simple\n\
+         ExecStart=\"{program}\" node --local\n\
+         Environment=GODWIT_LOCAL_IDLE=365d\n\
+         Restart=on-failure\n\
+         RestartSec=20s\n\
+         \n\
+         [Install]\n\
+         WantedBy=default.target\n"
+    )
+}
+
+fn unit_file() -> Option<PathBuf> {
+    let absolute = |name| {
+        let path = variable(name).map(PathBuf::from);
+        path.filter(|path| path.is_absolute())
+    };
+    let config = absolute("XDG_CONFIG_HOME");
+    let config = config.or_else(|| Some(absolute("HOME")?.join(".config")));
+    Some(config?.join("systemd/user/godwit.service"))
+}
+
+/// Returns the node that listens, if one does.
+fn there() -> Run<Option<Here>> {
+    let place = Place::find(&variable);
+    place
+        .and_then(|place| Here::at(&place, &hello()))
+        .map_err(|refusal| Trouble::local(&refusal))
+}
+
+fn stop(screen: &Screen) -> Run<Facts> {
+    let mut facts = Facts::new();
+    let Some(mut here) = there()? else {
+        facts.insert("was_running".into(), false.into());
+        screen.note("no node listens on this machine");
+        return Ok(facts);
+    };
+    let process = here.node().process;
+    facts.insert("was_running".into(), true.into());
+    facts.insert("pid".into(), process.into());
+    let local = |refusal: Refusal| Trouble::local(&refusal);
+    let n = here.send(Ask::Stop, b"").map_err(local)?;
+    let deadline = Instant::now() + STOP_PATIENCE;
+    here.receive(n, Some(deadline)).map_err(local)?;
+    // It closes all connections when it has ended its work.
+    let n = here.send(Ask::Status, b"");
+    match n.and_then(|n| here.receive(n, Some(deadline))) {
+        Err(refusal) if refusal.why == Why::Late => return Err(local(refusal)),
+        _ => {}
+    }
+    if !screen.json() {
+        screen
+            .line(format!("stopped process {process}"))
+            .map_err(|error| Trouble::store("say so", error))?;
+    }
+    Ok(facts)
+}
+
+fn status(screen: &Screen) -> Run<Facts> {
+    let mut facts = Facts::new();
+    let Some(mut here) = there()? else {
+        facts.insert("running".into(), false.into());
+        if !screen.json() {
+            screen
+                .line("no node listens on this machine; the next program that needs one starts it")
+                .map_err(|error| Trouble::store("say so", error))?;
+        }
+        return Ok(facts);
+    };
+    let answer = here
+        .ask(Ask::Status)
+        .map_err(|refusal| Trouble::local(&refusal))?;
+    let Tell::Status(status) = answer.tell else {
+        return Ok(facts);
+    };
+    facts.insert("running".into(), true.into());
+    facts.insert("pid".into(), status.process.into());
+    facts.insert("state".into(), status.state.clone().into());
+    facts.insert("age_s".into(), (status.age_ms / 1000).into());
+    facts.insert("connections".into(), status.connections.into());
+    facts.insert("owed_files".into(), status.owed_files.into());
+    facts.insert("owed_bytes".into(), status.owed_bytes.into());
+    if !screen.json() {
+        let owed = match status.owed_files {
+            0 => "nothing is owed".to_owned(),
+            files => format!(
+                "{files} files with {} are owed",
+                units::size(status.owed_bytes)
+            ),
+        };
+        let line = format!(
+            "process {}, state in {}, {owed}",
+            status.process, status.state
+        );
+        screen
+            .line(line)
+            .map_err(|error| Trouble::store("say so", error))?;
+    }
+    Ok(facts)
+}
+
+const IDLE: Duration = Duration::from_secs(300);
+const STOP_PATIENCE: Duration = Duration::from_secs(20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_names_the_program_whatever_it_is_called() {
+        let unit = unit(Path::new("/opt/50% \"odd\"/godwit"));
+        assert!(
+            unit.contains("ExecStart=\"/opt/50%% \\\"odd\\\"/godwit\" node --local\n"),
+            "{unit}"
+        );
+        assert!(unit.contains("Type=simple") && unit.contains("WantedBy=default.target"));
+    }
+}

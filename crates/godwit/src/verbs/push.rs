@@ -1,0 +1,40 @@
+//! `godwit push`: what was put is where it belongs.
+
+use super::{Facts, local};
+use crate::{screen::Screen, trouble::Run, units};
+use clap::Args;
+use godwit_wire::local::Ask;
+use std::{ffi::OsString, time::Duration};
+
+/// Wait until what was put is at its server
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  godwit push
+  godwit push godwit://lab/data/run7.root --timeout 10m
+
+Without a URL it is all that you had put through the node of this machine when this was said; with
+GODWIT_SESSION, all of that session. What is put later is not waited for. Servers that could not be
+reached are tried again at once. Whoever reads the file there afterwards sees it.
+
+If it is not delivered, nothing is lost: it is kept here, and tried again. godwit queue says why.
+
+Exit status: 0 all is there; 5 not within the time, or this machine's node ended; 1 the server
+has something else than what was changed here, or will not have it: somebody must decide.")]
+pub(crate) struct Push {
+    /// A file; else all
+    #[arg(value_name = "URL")]
+    url: Option<OsString>,
+    /// Give up waiting after so long (30, 5m); it is still delivered [default: never]
+    #[arg(long, value_name = "TIME", value_parser = units::parse_duration, allow_negative_numbers = true)]
+    timeout: Option<Duration>,
+}
+
+impl Push {
+    pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+        let whose = local::whose(self.url.as_ref(), self.timeout)?;
+        let mut here = local::here()?;
+        let done = local::done(screen, &mut here, Ask::Push(whose))?;
+        Ok(local::facts(&done))
+    }
+}

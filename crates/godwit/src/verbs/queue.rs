@@ -1,0 +1,161 @@
+//! `godwit queue`: what is on its way, and why not.
+
+use super::{Facts, local};
+use crate::{
+    screen::Screen,
+    trouble::{Run, Trouble, plain},
+    units,
+};
+use clap::Args;
+use godwit_local::{Here, Refusal, Why};
+use godwit_store::Error;
+use godwit_wire::local::{
+    Ask, Tell,
+    ask::Whose,
+    tell::{Done, Row},
+};
+use serde_json::json;
+use std::{
+    ffi::OsString,
+    time::{Duration, Instant},
+};
+
+/// Show what was put and is not at its server yet
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  godwit queue
+  godwit queue -w
+  godwit queue --json | jq -r 'select(.stage == \"held\") | .url'
+
+A line each, the oldest first: how far it is, its size, how much is still to be sent, for how long it has been
+here, its URL, and why it is not there yet. It is
+
+  writing   some program writes it
+  queued    its turn comes
+  sending   it is being sent
+  waiting   its server cannot be reached; it is tried again, and nothing is lost
+  held      nothing happens until somebody decides: the server has something else by now, or
+            will not have it
+
+With --json an object each, with a member id besides.
+
+Exit status: 0, whatever is on its way. With -w 1 if something is held.")]
+pub(crate) struct Queue {
+    /// Of one file; else of all, or of GODWIT_SESSION
+    #[arg(value_name = "URL")]
+    url: Option<OsString>,
+    /// Show it again whenever something has changed, until all is delivered or held
+    #[arg(short, long)]
+    watch: bool,
+}
+
+impl Queue {
+    pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+        let whose = local::whose(self.url.as_ref(), None)?;
+        let mut here = local::here()?;
+        if !self.watch {
+            let (rows, done) = rows(screen, &mut here, &whose)?;
+            show(screen, &rows)?;
+            return Ok(local::facts(&done));
+        }
+        watch(screen, &mut here, &whose)
+    }
+}
+
+fn watch(screen: &Screen, here: &mut Here, whose: &Whose) -> Run<Facts> {
+    let local = |refusal: Refusal| Trouble::local(&refusal);
+    let mut shown = Vec::new();
+    loop {
+        // Told at the end of all that is owed now; meanwhile it is looked what has changed.
+        let pushed = here.send(Ask::Push(whose.clone()), b"").map_err(local)?;
+        let outcome = loop {
+            let (rows, _) = rows(screen, here, whose)?;
+            let now: Vec<_> = rows.iter().map(what_matters).collect();
+            if now != shown {
+                show(screen, &rows)?;
+                let flushed = screen.flush();
+                flushed.map_err(|error| Trouble::store("show the queue", error))?;
+                shown = now;
+            }
+            match here.receive(pushed, Some(Instant::now() + LOOK_EVERY)) {
+                Err(refusal) if refusal.why == Why::Late => {}
+                outcome => break outcome.map_err(local)?,
+            }
+        };
+        if let Tell::Refused(refusal) = outcome.tell {
+            let (rows, _) = rows(screen, here, whose)?;
+            // What others wait for may still come.
+            if rows.iter().all(|row| row.stage == HELD) {
+                return Err(local(*refusal));
+            }
+            let moving = rows.iter().filter(|row| row.stage != HELD).count();
+            tracing::debug!(moving, "something is held, and the rest goes on");
+            std::thread::sleep(LOOK_EVERY);
+            continue;
+        }
+        let (rows, done) = rows(screen, here, whose)?;
+        if rows.is_empty() {
+            return Ok(local::facts(&done));
+        }
+    }
+}
+
+fn rows(screen: &Screen, here: &mut Here, whose: &Whose) -> Run<(Vec<Row>, Done)> {
+    let mut rows = Vec::new();
+    let done = local::done_with(screen, here, Ask::Queue(whose.clone()), &mut |tell| {
+        if let Tell::Row(row) = tell {
+            rows.push(*row);
+        }
+    })?;
+    Ok((rows, done))
+}
+
+fn what_matters(row: &Row) -> (String, String, u64, Option<String>) {
+    let why = row.why.clone();
+    (row.id.clone(), row.stage.clone(), row.owed_bytes, why)
+}
+
+fn show(screen: &Screen, rows: &[Row]) -> Run<()> {
+    for row in rows {
+        let told = match screen.json() {
+            true => screen.object(&json!({
+                "event": "owed",
+                "id": row.id,
+                "url": row.url,
+                "stage": row.stage,
+                "size": row.size,
+                "owed_bytes": row.owed_bytes,
+                "age_s": row.age_ms.unwrap_or(0) as f64 / 1000.0,
+                "attempts": row.attempts,
+                "committed": row.committed,
+                "again_in_s": row.next_ms.map(|ms| ms as f64 / 1000.0),
+                "why": row.why,
+                "errno": row.reason.map(Why::symbol),
+                "session": row.session,
+            })),
+            false => screen.line(line(row)),
+        };
+        told.map_err(|error: Error| Trouble::store("show the queue", error))?;
+    }
+    Ok(())
+}
+
+fn line(row: &Row) -> String {
+    let age = Duration::from_millis(row.age_ms.unwrap_or(0));
+    let mut line = format!(
+        "{:<8} {:>9} {:>9} {:>6}  {}",
+        row.stage,
+        units::size(row.size),
+        units::size(row.owed_bytes),
+        format!("{}s", age.as_secs()),
+        plain(&row.url),
+    );
+    if let Some(why) = &row.why {
+        line.push_str(&format!("\n         {}", plain(why)));
+    }
+    line
+}
+
+const HELD: &str = "held";
+const LOOK_EVERY: Duration = Duration::from_secs(1);

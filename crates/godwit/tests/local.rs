@@ -1,0 +1,433 @@
+//! The node of this machine: found, started once, reading through it, putting to it, and what it owes.
+#![allow(clippy::unwrap_used)] // a test may
+
+mod common;
+
+use common::{Node, Said, Scratch, assert_same, godwit};
+use serde_json::Value;
+use std::{
+    fs,
+    io::Write,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+/// A machine of its own, as far as programs find their node.
+struct Machine {
+    scratch: Scratch,
+    socket: PathBuf,
+    state: PathBuf,
+}
+
+impl Machine {
+    fn new() -> Self {
+        let scratch = Scratch::new();
+        let (socket, state) = (scratch.join("run/socket"), scratch.join("state"));
+        Self {
+            scratch,
+            socket,
+            state,
+        }
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = godwit();
+        for name in JOB {
+            command.env_remove(name);
+        }
+        command
+            .env("GODWIT_SOCKET", &self.socket)
+            .env("GODWIT_STATE", &self.state)
+            .env("GODWIT_LOCAL_IDLE", "20s")
+            .env_remove("GODWIT_SESSION")
+            .current_dir(self.scratch.path())
+            .stdin(Stdio::null())
+            .args(args);
+        command
+    }
+
+    fn says(&self, args: &[&str]) -> Said {
+        Said::of(&mut self.command(args))
+    }
+
+    fn json(&self, args: &[&str]) -> (Option<i32>, Vec<Value>) {
+        let mut all = vec!["--json"];
+        all.extend(args);
+        let said = self.says(&all);
+        let text = String::from_utf8(said.stdout.clone()).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+        (said.status, lines.collect())
+    }
+
+    /// The process of the node, if one listens.
+    fn process(&self) -> Option<u64> {
+        let (status, lines) = self.json(&["node", "status"]);
+        assert_eq!(status, Some(0), "{lines:?}");
+        lines.last()?["pid"].as_u64()
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.state.join("node.log")).unwrap_or_default()
+    }
+
+    fn kill(&self) {
+        let process = self.process().unwrap().to_string();
+        assert!(
+            Command::new("kill")
+                .args(["-9", &process])
+                .status()
+                .unwrap()
+                .success()
+        );
+        let gone = Path::new("/proc").join(&process);
+        wait_until("it is killed", || {
+            // Nobody's child: whoever adopts it may take a while to notice.
+            let stat = fs::read_to_string(gone.join("stat")).unwrap_or_default();
+            stat.is_empty() || stat.contains(") Z ")
+        });
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let stopped = self.says(&["node", "stop"]);
+        if stopped.status != Some(0) && !std::thread::panicking() {
+            panic!("{stopped}\n{}", self.log());
+        }
+    }
+}
+
+const JOB: [&str; 8] = [
+    "SLURM_JOB_ID",
+    "SLURM_ARRAY_JOB_ID",
+    "SLURM_ARRAY_TASK_ID",
+    "SLURM_PROCID",
+    "PBS_JOBID",
+    "LSB_JOBID",
+    "JOB_ID",
+    "_CONDOR_JOB_AD",
+];
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(30);
+    while !is_so() {
+        assert!(Instant::now() < until, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(20)); // nothing tells it
+    }
+}
+
+#[test]
+fn many_programs_at_once_start_one_node() {
+    let machine = Machine::new();
+    let started: Vec<Child> = (0..32)
+        .map(|_| {
+            let mut command = machine.command(&["--json", "queue"]);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+            command.spawn().unwrap()
+        })
+        .collect();
+    for child in started {
+        let out = child.wait_with_output().unwrap();
+        let words = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.success(), "{words}\n{}", machine.log());
+    }
+    let log = machine.log();
+    assert_eq!(log.matches(" listen").count(), 1, "{log}");
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&machine.socket), 0o600);
+    assert_eq!(mode(machine.socket.parent().unwrap()), 0o700);
+    assert_eq!(mode(&machine.state), 0o700);
+}
+
+#[test]
+fn a_file_is_fetched_once_and_read_from_here_while_its_server_is_away() {
+    let machine = Machine::new();
+    let export = machine.scratch.dir("export");
+    let source = machine.scratch.file("export/run7", 3_000_001);
+    let node = Node::start(&export);
+    let url = node.url("run7");
+    let readers: Vec<Child> = (0..8)
+        .map(|number| {
+            let mut command = machine.command(&["get", &url, &format!("copy{number}")]);
+            command.spawn().unwrap()
+        })
+        .collect();
+    for (number, mut reader) in readers.into_iter().enumerate() {
+        assert!(reader.wait().unwrap().success());
+        assert_same(&source, &machine.scratch.join(format!("copy{number}")));
+    }
+    let (status, lines) = machine.json(&["cache", "stat", &url]);
+    assert_eq!(
+        (status, &lines[0]["transfers"]),
+        (Some(0), &1.into()),
+        "{lines:?}"
+    );
+    assert_eq!(lines[0]["size"], 3_000_001);
+    let printed = machine.says(&["get", &url, "-"]).ok().stdout;
+    assert_eq!(printed, fs::read(&source).unwrap());
+    let (status, lines) = machine.json(&["get", &node.url("nosuch")]);
+    assert_eq!((status, &lines[0]["errno"]), (Some(4), &"ENOENT".into()));
+    assert!(!machine.scratch.join("nosuch").exists());
+}
+
+#[test]
+fn what_is_put_is_safe_at_once_read_here_and_delivered_when_its_server_is_there() {
+    let machine = Machine::new();
+    let export = machine.scratch.dir("export");
+    let source = machine.scratch.file("result", 2_500_000);
+    let mut node = Node::start(&export);
+    let (port, url) = (node.port, node.url("result"));
+    node.kill();
+    machine.says(&["put", "result", &url]).ok();
+    machine.says(&["commit", &url]).ok();
+    let printed = machine.says(&["get", &url, "-"]).ok().stdout;
+    assert_eq!(printed, fs::read(&source).unwrap(), "not what was put");
+    let (status, lines) = machine.json(&["push", &url, "--timeout", "1"]);
+    assert_eq!(
+        (status, &lines[0]["errno"]),
+        (Some(5), &"ETIMEDOUT".into()),
+        "{lines:?}"
+    );
+    let (_, queue) = machine.json(&["queue"]);
+    assert_eq!(queue.len(), 2, "{queue:?}");
+    assert_eq!(
+        (&queue[0]["url"], &queue[0]["committed"]),
+        (&url.clone().into(), &true.into())
+    );
+    assert_eq!(queue[0]["size"], 2_500_000);
+    assert!(
+        queue[1]["notes"][0]
+            .as_str()
+            .unwrap()
+            .contains("node install")
+    );
+    // The node is killed, and the next program starts another, which goes on.
+    machine.kill();
+    let _node = Node::on(&export, port, &["--anonymous", "write"]);
+    machine.says(&["push", "--timeout", "30"]).ok();
+    assert_same(&source, &export.join("result"));
+    let (_, queue) = machine.json(&["queue"]);
+    assert_eq!(queue.len(), 1, "{queue:?}");
+}
+
+#[test]
+fn a_pipe_is_put_and_one_that_breaks_leaves_nothing() {
+    let machine = Machine::new();
+    let export = machine.scratch.dir("export");
+    let node = Node::start(&export);
+    let url = node.url("log");
+    let mut command = machine.command(&["put", "-", &url]);
+    let mut putting = command.stdin(Stdio::piped()).spawn().unwrap();
+    let mut input = putting.stdin.take().unwrap();
+    for number in 0..1000 {
+        writeln!(input, "line {number}").unwrap();
+    }
+    drop(input);
+    assert!(putting.wait().unwrap().success());
+    machine.says(&["push", "--timeout", "30"]).ok();
+    let text = fs::read_to_string(export.join("log")).unwrap();
+    assert_eq!(
+        (text.lines().count(), text.lines().last()),
+        (1000, Some("line 999"))
+    );
+    // Whoever is killed while they write has put nothing.
+    let mut command = machine.command(&["put", "-", &node.url("half")]);
+    let mut putting = command.stdin(Stdio::piped()).spawn().unwrap();
+    let mut input = putting.stdin.take().unwrap();
+    input.write_all(&[7; 3 << 20]).unwrap();
+    wait_until("it is being written", || {
+        let (_, lines) = machine.json(&["node", "status"]);
+        lines.last().unwrap()["connections"].as_u64() > Some(1)
+    });
+    putting.kill().unwrap();
+    putting.wait().unwrap();
+    drop(input);
+    machine.says(&["push", "--timeout", "30"]).ok();
+    assert!(!export.join("half").exists());
+}
+
+#[test]
+fn a_session_is_committed_and_pushed_apart_from_the_rest() {
+    let machine = Machine::new();
+    let export = machine.scratch.dir("export");
+    let source = machine.scratch.file("f", 10_000);
+    let node = Node::start(&export);
+    // The rest goes to a server that nobody will ever reach.
+    machine.says(&["put", "f", "ftp://127.0.0.1:9/never"]).ok();
+    let with = |args: &[&str]| {
+        let mut command = machine.command(args);
+        Said::of(command.env("GODWIT_SESSION", "night"))
+    };
+    with(&["put", "f", &node.url("f")]).ok();
+    with(&["commit"]).ok();
+    with(&["push", "--timeout", "30"]).ok();
+    assert_same(&source, &export.join("f"));
+    assert_eq!(machine.says(&["push", "--timeout", "1"]).status, Some(5));
+    let (_, queue) = machine.json(&["queue"]);
+    assert_eq!(queue[0]["url"], "ftp://127.0.0.1:9/never");
+}
+
+#[test]
+fn a_node_of_a_job_delivers_before_it_says_that_something_is_safe() {
+    let machine = Machine::new();
+    let export = machine.scratch.dir("export");
+    let source = machine.scratch.file("f", 1_000_000);
+    let node = Node::start(&export);
+    let mut command = machine.command(&["--json", "put", "f", &node.url("f")]);
+    let said = Said::of(command.env("SLURM_JOB_ID", "77")).ok();
+    // No push, and no waiting: it is there.
+    assert_same(&source, &export.join("f"));
+    let text = String::from_utf8(said.stdout).unwrap();
+    assert!(text.contains("ends with the job"), "{text}");
+}
+
+#[test]
+fn a_second_node_and_a_state_of_a_newer_one_are_refused_with_words() {
+    let machine = Machine::new();
+    machine.says(&["queue"]).ok();
+    let second = machine.says(&["node", "--local"]);
+    let words = &second.stderr;
+    assert!(
+        second.status != Some(0) && words.contains("listens at") && words.contains("already"),
+        "{second}"
+    );
+    let mut elsewhere = machine.command(&["--json", "node", "--local"]);
+    elsewhere.env("GODWIT_SOCKET", machine.scratch.join("run/other"));
+    let other = Said::of(&mut elsewhere);
+    let words = String::from_utf8_lossy(&other.stdout).into_owned();
+    assert!(words.contains("EBUSY"), "one state, two nodes: {other}");
+    machine.says(&["node", "stop"]).ok();
+    assert_eq!(machine.process(), None);
+
+    let mark = machine.state.join("depot/depot");
+    fs::write(&mark, "godwit depot 99\n").unwrap();
+    let (status, lines) = machine.json(&["queue"]);
+    assert_eq!(
+        (status, &lines[0]["errno"]),
+        (Some(1), &"EMEDIUMTYPE".into()),
+        "{lines:?}"
+    );
+    assert!(lines[0]["message"].as_str().unwrap().contains("newer"));
+    assert_eq!(fs::read_to_string(&mark).unwrap(), "godwit depot 99\n");
+}
+
+#[test]
+fn it_ends_when_nobody_needs_it_and_not_while_it_owes() {
+    let machine = Machine::new();
+    let with = |args: &[&str]| {
+        let mut command = machine.command(args);
+        Said::of(command.env("GODWIT_LOCAL_IDLE", "300ms"))
+    };
+    with(&["queue"]).ok();
+    let gone = || !machine.socket.exists();
+    wait_until("it ends", gone);
+    machine.scratch.file("f", 1000);
+    let export = machine.scratch.dir("export");
+    let mut node = Node::start(&export);
+    let (port, url) = (node.port, node.url("f"));
+    node.kill();
+    with(&["put", "f", &url]).ok();
+    std::thread::sleep(Duration::from_secs(2)); // nothing tells that something does not happen
+    assert!(!gone(), "{}", machine.log());
+    let _node = Node::on(&export, port, &["--anonymous", "write"]);
+    wait_until("it delivers and ends", gone);
+    assert_same(&machine.scratch.join("f"), &export.join("f"));
+}
+
+#[test]
+fn a_program_that_cannot_be_started_is_said_with_its_words() {
+    let machine = Machine::new();
+    let mut command = machine.command(&["--json", "queue"]);
+    command.env("GODWIT_BIN", "/no/such/godwit");
+    let said = Said::of(&mut command);
+    let text = String::from_utf8(said.stdout).unwrap();
+    assert!(
+        text.contains("ENOTCONN")
+            && text.contains("/no/such/godwit")
+            && text.contains("GODWIT_BIN"),
+        "{text}"
+    );
+    let mut command = machine.command(&["--json", "queue"]);
+    command.env("GODWIT_BIN", "/bin/false");
+    let said = Said::of(&mut command);
+    let text = String::from_utf8(said.stdout).unwrap();
+    assert!(text.contains("ended at once"), "{text}");
+    let mut command = machine.command(&["--json", "queue"]);
+    command.env("GODWIT_LOCAL_IDLE", "soon");
+    let said = Said::of(&mut command);
+    let text = String::from_utf8(said.stdout).unwrap();
+    assert!(
+        text.contains("EINVAL") && text.contains("GODWIT_LOCAL_IDLE"),
+        "{text}"
+    );
+}
+
+#[test]
+fn hostile_urls_are_refused_each_for_its_reason() {
+    let machine = Machine::new();
+    let long = format!("godwit://lab/{}", "x".repeat(10_000));
+    for (url, errno) in [
+        (&*long, Some("ENAMETOOLONG")),
+        ("ftp://127.0.0.1:9/../etc/passwd", None),
+        ("ftp://127.0.0.1:9/%zz", None),
+        ("/godwit/ftp:127.0.0.1:9/a/../../b", None),
+    ] {
+        let (status, lines) = machine.json(&["get", url, "-"]);
+        assert_eq!(status, Some(2), "{url}");
+        if let Some(errno) = errno {
+            assert_eq!(lines[0]["errno"], errno);
+        }
+        let (status, _) = machine.json(&["put", "/dev/null", url]);
+        assert_eq!(status, Some(2), "{url}");
+    }
+}
+
+#[test]
+fn a_unit_is_written_where_the_user_has_them() {
+    let machine = Machine::new();
+    let config = machine.scratch.dir("config");
+    let with = |args: &[&str]| {
+        let mut command = machine.command(args);
+        Said::of(command.env("XDG_CONFIG_HOME", &config)).ok()
+    };
+    let printed = with(&["node", "install", "--print"]);
+    let file = config.join("systemd/user/godwit.service");
+    assert!(!file.exists());
+    let told = with(&["node", "install"]);
+    assert_eq!(fs::read(&file).unwrap(), printed.stdout);
+    let words = &told.stderr;
+    assert!(
+        words.contains("systemctl --user enable --now godwit"),
+        "{told}"
+    );
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.contains("Type=simple") && text.contains("node --local"));
+}
+
+#[test]
+fn without_a_place_of_the_login_it_is_below_tmp() {
+    let scratch = Scratch::new();
+    let everyone = PermissionsExt::from_mode(0o777);
+    fs::set_permissions(scratch.path(), everyone).unwrap();
+    let Some(nobody) = common::as_nobody(&scratch) else {
+        return;
+    };
+    let with = |args: &[&str]| {
+        let mut command = nobody();
+        command
+            .args(args)
+            .env_remove("XDG_RUNTIME_DIR")
+            .env("GODWIT_STATE", scratch.join("state"))
+            .env("GODWIT_BIN", scratch.join(".godwit"))
+            .env("GODWIT_LOCAL_IDLE", "20s");
+        Said::of(&mut command)
+    };
+    with(&["queue"]).ok();
+    let socket = Path::new("/tmp/godwit-65534/socket");
+    assert!(socket.exists() || Path::new("/run/user/65534/godwit/socket").exists());
+    with(&["node", "stop"]).ok();
+    assert!(!socket.exists());
+    let _ = fs::remove_dir_all("/tmp/godwit-65534");
+}
