@@ -337,10 +337,13 @@ impl Inner {
         };
         drop(state);
         let id = upload_of(held, generation);
+        // Where attempts are not counted, the old conversation is over: it was ours, and is closed.
+        let can = place.store.can()?;
         let write = Write {
             how,
             id: Some(&id),
-            attempt,
+            attempt: if can.attempts { attempt } else { 0 },
+            resume: can.resume,
             streams: streams(place),
             ..Write::default()
         };
