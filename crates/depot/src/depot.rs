@@ -86,6 +86,8 @@ pub(crate) struct Inner {
     /// The number of the last one that began.
     pub numbers: AtomicU64,
     pub watches: Watches,
+    /// What tells this boot of the machine from others.
+    pub boot: String,
 }
 
 /// What is held.
@@ -118,18 +120,17 @@ impl fmt::Debug for Depot {
 impl Depot {
     /// Opens the depot in a directory, making it if there is none, and goes on with what it owes.
     pub fn open(root: &Path, rules: Rules, connect: Connect) -> Result<Self> {
-        Self::open_watched(root, rules, connect, None)
+        Self::open_watched(root, rules, connect, (held::boot(), None))
     }
 
     pub(crate) fn open_watched(
         root: &Path,
         rules: Rules,
         connect: Connect,
-        watcher: Option<Arc<dyn Watcher>>,
+        (boot, watcher): (String, Option<Arc<dyn Watcher>>),
     ) -> Result<Self> {
-        let disk = Disk::open(root, watcher)?;
-        let boot = held::boot();
-        let begun = Records::open(&disk.records(), &boot)?;
+        let disk = Disk::open(root, watcher.clone())?;
+        let begun = Records::open(&disk.records(), &boot, watcher)?;
         let room = Room::new(rules.quota);
         let inner = Arc::new(Inner {
             records: begun.records,
@@ -141,6 +142,7 @@ impl Depot {
             is_ending: AtomicBool::new(false),
             numbers: AtomicU64::new(begun.start << 32),
             watches: Watches::new(),
+            boot: boot.clone(),
             rules,
         });
         inner.recover(begun.rows, begun.start, &boot)?;

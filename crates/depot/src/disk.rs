@@ -57,6 +57,8 @@ pub(crate) trait Watcher: Send + Sync {
     fn resizes(&self, path: &Path, file: &File, size: u64) -> io::Result<()>;
     /// Everything that was written to it is safe.
     fn synced(&self, path: &Path) -> io::Result<()>;
+    /// The records are written by `write`.
+    fn records(&self, write: &mut dyn FnMut());
 }
 
 /// The directory, held.

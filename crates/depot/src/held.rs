@@ -209,7 +209,7 @@ impl Held {
         state.is_recording = true;
         let taken = state.changes;
         let is_new = !state.is_recorded;
-        let row = self.row(&state);
+        let row = self.row(&state, &depot.boot);
         let chains: Vec<_> = state.leaves.known(row.record.size).collect();
         drop(state);
         crash::point("commit-taken");
@@ -234,7 +234,7 @@ impl Held {
         Ok(())
     }
 
-    fn row(&self, state: &State) -> Row {
+    fn row(&self, state: &State, boot: &str) -> Row {
         let credential = self.who.credential.as_deref();
         Row {
             id: self.id,
@@ -246,7 +246,7 @@ impl Held {
             upload: state.upload.clone(),
             record: state.machine.record(state.committed),
             words: state.words.clone(),
-            boot: boot(),
+            boot: boot.into(),
             used: self.used.load(Relaxed),
             born: self.born,
             transfers: state.transfers,

@@ -19,6 +19,8 @@ mod reading;
 mod records;
 mod room;
 mod said;
+#[cfg(test)]
+mod simulated;
 mod spooled;
 mod tags;
 mod writing;

@@ -4,7 +4,7 @@
 
 use crate::{
     Error, Result,
-    disk::Id,
+    disk::{Id, Watcher},
     said::{Said, extents},
     tags::Tag,
 };
@@ -12,7 +12,10 @@ use godwit_core::holding::{Base, Held, Mode, Notices, Record, Sealed};
 use rusqlite::{Connection, Row as Found, Statement, params};
 use std::{
     path::{Path, PathBuf},
-    sync::mpsc::{self, Receiver, Sender},
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, Sender},
+    },
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -80,7 +83,11 @@ pub(crate) struct Begun {
 
 impl Records {
     /// Opens them, and writes that we begin.
-    pub(crate) fn open(path: &Path, boot: &str) -> Result<Begun> {
+    pub(crate) fn open(
+        path: &Path,
+        boot: &str,
+        watcher: Option<Arc<dyn Watcher>>,
+    ) -> Result<Begun> {
         let bad = |error: rusqlite::Error| unkept(path, &error);
         let db = Connection::open(path).map_err(bad)?;
         db.busy_timeout(Duration::from_secs(10)).map_err(bad)?;
@@ -93,7 +100,7 @@ impl Records {
         let (jobs, taken) = mpsc::channel();
         let thread = thread::Builder::new()
             .name("records".into())
-            .spawn(move || write_all(db, &taken))
+            .spawn(move || write_all(db, &taken, watcher.as_deref()))
             .map_err(Error::disk(path))?;
         Ok(Begun {
             records: Self {
@@ -152,11 +159,16 @@ fn unkept(path: &Path, error: &rusqlite::Error) -> Error {
     }
 }
 
-fn write_all(mut db: Connection, jobs: &Receiver<Job>) {
+fn write_all(mut db: Connection, jobs: &Receiver<Job>, watcher: Option<&dyn Watcher>) {
     while let Ok(first) = jobs.recv() {
         let mut batch = vec![first];
         batch.extend(jobs.try_iter().take(BATCH_MAX));
-        let answer = write_batch(&mut db, &batch).map_err(|error| error.to_string());
+        let mut answer = Ok(());
+        let mut write = || answer = write_batch(&mut db, &batch).map_err(|error| error.to_string());
+        match watcher {
+            None => write(),
+            Some(watcher) => watcher.records(&mut write),
+        }
         if let Err(what) = &answer {
             tracing::error!(what, "the records of the depot cannot be written");
         }
