@@ -120,8 +120,8 @@ enum Open {
     /// Held so that it is not forgotten while somebody reads it.
     Reading(#[allow(dead_code)] Arc<Reading>),
     Writing(Arc<Pen>),
-    /// Written by a descriptor that we see nothing of.
-    Editing(Arc<Editing>),
+    /// Written by a descriptor that we see nothing of. Locked while that is on its way.
+    Editing(Arc<Mutex<Option<Editing>>>),
 }
 
 /// A file that a program writes.
@@ -213,15 +213,20 @@ impl Guest {
             session: self.session.clone(),
         };
         let editing = self.desk.depot.edit(url, &self.who, &edit).map_err(bad)?;
-        let editing = Arc::new(editing);
-        let handle = self.keep(Open::Editing(Arc::clone(&editing)));
+        let size = editing.size();
+        let kept = Arc::new(Mutex::new(Some(editing)));
+        // Whoever closes it at once waits until our own descriptor is no longer in use.
+        let editing = lock(&kept);
+        let handle = self.keep(Open::Editing(Arc::clone(&kept)));
         let opened = tell::Opened {
             handle,
-            size: editing.size(),
+            size,
             ..tell::Opened::default()
         };
-        let file = editing.file().map_err(bad)?;
-        reply.tell_with(Tell::Opened(opened), b"", &[file.as_fd()]);
+        if let Some(editing) = &*editing {
+            let file = editing.file().map_err(bad)?;
+            reply.tell_with(Tell::Opened(opened), b"", &[file.as_fd()]);
+        }
         Ok(None)
     }
 
@@ -334,7 +339,7 @@ impl Guest {
         let pen = match open {
             None => return Err(not_open("close it", close.handle)),
             Some(Open::Reading(_)) => return done(tell::Done::default()),
-            Some(Open::Editing(editing)) => return self.edited(close, editing),
+            Some(Open::Editing(editing)) => return self.edited(close, &editing),
             Some(Open::Writing(pen)) => pen,
         };
         let url = pen.url.clone();
@@ -369,10 +374,10 @@ impl Guest {
         }
     }
 
-    fn edited(&self, close: &Close, editing: Arc<Editing>) -> Answered {
+    fn edited(&self, close: &Close, editing: &Mutex<Option<Editing>>) -> Answered {
         const WANTED: &str = "close it";
-        let Ok(editing) = Arc::try_unwrap(editing).map_err(drop) else {
-            return Err(Refusal::new(Why::Busy, WANTED, "it is being opened"));
+        let Some(editing) = lock(editing).take() else {
+            return Err(not_open(WANTED, close.handle));
         };
         let bad = |error: Error| refusing::depot(WANTED, None, &error);
         let scope = Scope::Url(editing.url().clone());
