@@ -68,6 +68,11 @@ impl Editing {
         self.file.as_ref().ok_or(Error::Ending)
     }
 
+    /// Returns what it is called.
+    pub fn url(&self) -> &Url {
+        &self.user.held.url
+    }
+
     /// Returns the length of the file as it was opened.
     pub fn size(&self) -> u64 {
         self.user.held.lock().machine.size()

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Node, Said, Scratch, assert_same, godwit};
+use common::{Machine as Peer, Node, Said, Scratch, assert_same, godwit};
 use serde_json::Value;
 use std::{
     fs,
@@ -17,6 +17,8 @@ use std::{
 /// A machine of its own, as far as programs find their node.
 struct Machine {
     scratch: Scratch,
+    /// Of a machine that has joined another.
+    home: Option<PathBuf>,
     socket: PathBuf,
     state: PathBuf,
 }
@@ -27,9 +29,18 @@ impl Machine {
         let (socket, state) = (scratch.join("run/socket"), scratch.join("state"));
         Self {
             scratch,
+            home: None,
             socket,
             state,
         }
+    }
+
+    /// The same, and a node called lab that it has joined.
+    fn of(lab: &Scratch) -> (Self, Peer<'_>) {
+        let (lab, laptop) = Peer::lab_and_laptop(lab);
+        let mut machine = Self::new();
+        machine.home = Some(laptop.home.clone());
+        (machine, lab)
     }
 
     fn command(&self, args: &[&str]) -> Command {
@@ -45,6 +56,9 @@ impl Machine {
             .current_dir(self.scratch.path())
             .stdin(Stdio::null())
             .args(args);
+        if let Some(home) = &self.home {
+            command.env("HOME", home);
+        }
         command
     }
 
@@ -174,17 +188,16 @@ fn a_file_is_fetched_once_and_read_from_here_while_its_server_is_away() {
 
 #[test]
 fn what_is_put_is_safe_at_once_read_here_and_delivered_when_its_server_is_there() {
-    let machine = Machine::new();
-    let export = machine.scratch.dir("export");
+    let far = Scratch::new();
+    let (machine, mut lab) = Machine::of(&far);
     let source = machine.scratch.file("result", 2_500_000);
-    let mut node = Node::start(&export);
-    let (port, url) = (node.port, node.url("result"));
-    node.kill();
-    machine.says(&["put", "result", &url]).ok();
-    machine.says(&["commit", &url]).ok();
-    let printed = machine.says(&["get", &url, "-"]).ok().stdout;
+    let url = "godwit://lab/result";
+    lab.kill();
+    machine.says(&["put", "result", url]).ok();
+    machine.says(&["commit", url]).ok();
+    let printed = machine.says(&["get", url, "-"]).ok().stdout;
     assert_eq!(printed, fs::read(&source).unwrap(), "not what was put");
-    let (status, lines) = machine.json(&["push", &url, "--timeout", "1"]);
+    let (status, lines) = machine.json(&["push", url, "--timeout", "1"]);
     assert_eq!(
         (status, &lines[0]["errno"]),
         (Some(5), &"ETIMEDOUT".into()),
@@ -194,7 +207,7 @@ fn what_is_put_is_safe_at_once_read_here_and_delivered_when_its_server_is_there(
     assert_eq!(queue.len(), 2, "{queue:?}");
     assert_eq!(
         (&queue[0]["url"], &queue[0]["committed"]),
-        (&url.clone().into(), &true.into())
+        (&url.into(), &true.into())
     );
     assert_eq!(queue[0]["size"], 2_500_000);
     assert!(
@@ -205,20 +218,19 @@ fn what_is_put_is_safe_at_once_read_here_and_delivered_when_its_server_is_there(
     );
     // The node is killed, and the next program starts another, which goes on.
     machine.kill();
-    let _node = Node::on(&export, port, &["--anonymous", "write"]);
+    lab.start(&[]);
     machine.says(&["push", "--timeout", "30"]).ok();
-    assert_same(&source, &export.join("result"));
+    assert_same(&source, &far.join("data/result"));
     let (_, queue) = machine.json(&["queue"]);
     assert_eq!(queue.len(), 1, "{queue:?}");
 }
 
 #[test]
 fn a_pipe_is_put_and_one_that_breaks_leaves_nothing() {
-    let machine = Machine::new();
-    let export = machine.scratch.dir("export");
-    let node = Node::start(&export);
-    let url = node.url("log");
-    let mut command = machine.command(&["put", "-", &url]);
+    let far = Scratch::new();
+    let (machine, _lab) = Machine::of(&far);
+    let export = far.join("data");
+    let mut command = machine.command(&["put", "-", "godwit://lab/log"]);
     let mut putting = command.stdin(Stdio::piped()).spawn().unwrap();
     let mut input = putting.stdin.take().unwrap();
     for number in 0..1000 {
@@ -233,7 +245,7 @@ fn a_pipe_is_put_and_one_that_breaks_leaves_nothing() {
         (1000, Some("line 999"))
     );
     // Whoever is killed while they write has put nothing.
-    let mut command = machine.command(&["put", "-", &node.url("half")]);
+    let mut command = machine.command(&["put", "-", "godwit://lab/half"]);
     let mut putting = command.stdin(Stdio::piped()).spawn().unwrap();
     let mut input = putting.stdin.take().unwrap();
     input.write_all(&[7; 3 << 20]).unwrap();
@@ -250,35 +262,35 @@ fn a_pipe_is_put_and_one_that_breaks_leaves_nothing() {
 
 #[test]
 fn a_session_is_committed_and_pushed_apart_from_the_rest() {
-    let machine = Machine::new();
-    let export = machine.scratch.dir("export");
+    let far = Scratch::new();
+    let (machine, _lab) = Machine::of(&far);
     let source = machine.scratch.file("f", 10_000);
-    let node = Node::start(&export);
     // The rest goes to a server that nobody will ever reach.
-    machine.says(&["put", "f", "ftp://127.0.0.1:9/never"]).ok();
+    machine
+        .says(&["put", "f", "godwit://localhost:9/never"])
+        .ok();
     let with = |args: &[&str]| {
         let mut command = machine.command(args);
         Said::of(command.env("GODWIT_SESSION", "night"))
     };
-    with(&["put", "f", &node.url("f")]).ok();
+    with(&["put", "f", "godwit://lab/mine"]).ok();
     with(&["commit"]).ok();
     with(&["push", "--timeout", "30"]).ok();
-    assert_same(&source, &export.join("f"));
+    assert_same(&source, &far.join("data/mine"));
     assert_eq!(machine.says(&["push", "--timeout", "1"]).status, Some(5));
     let (_, queue) = machine.json(&["queue"]);
-    assert_eq!(queue[0]["url"], "ftp://127.0.0.1:9/never");
+    assert_eq!(queue[0]["url"], "godwit://localhost:9/never");
 }
 
 #[test]
 fn a_node_of_a_job_delivers_before_it_says_that_something_is_safe() {
-    let machine = Machine::new();
-    let export = machine.scratch.dir("export");
+    let far = Scratch::new();
+    let (machine, _lab) = Machine::of(&far);
     let source = machine.scratch.file("f", 1_000_000);
-    let node = Node::start(&export);
-    let mut command = machine.command(&["--json", "put", "f", &node.url("f")]);
+    let mut command = machine.command(&["--json", "put", "f", "godwit://lab/out"]);
     let said = Said::of(command.env("SLURM_JOB_ID", "77")).ok();
     // No push, and no waiting: it is there.
-    assert_same(&source, &export.join("f"));
+    assert_same(&source, &far.join("data/out"));
     let text = String::from_utf8(said.stdout).unwrap();
     assert!(text.contains("ends with the job"), "{text}");
 }
@@ -315,25 +327,23 @@ fn a_second_node_and_a_state_of_a_newer_one_are_refused_with_words() {
 
 #[test]
 fn it_ends_when_nobody_needs_it_and_not_while_it_owes() {
-    let machine = Machine::new();
+    let far = Scratch::new();
+    let (machine, mut lab) = Machine::of(&far);
     let with = |args: &[&str]| {
         let mut command = machine.command(args);
-        Said::of(command.env("GODWIT_LOCAL_IDLE", "300ms"))
+        Said::of(command.env("GODWIT_LOCAL_IDLE", "0.3"))
     };
     with(&["queue"]).ok();
     let gone = || !machine.socket.exists();
     wait_until("it ends", gone);
     machine.scratch.file("f", 1000);
-    let export = machine.scratch.dir("export");
-    let mut node = Node::start(&export);
-    let (port, url) = (node.port, node.url("f"));
-    node.kill();
-    with(&["put", "f", &url]).ok();
+    lab.kill();
+    with(&["put", "f", "godwit://lab/late"]).ok();
     std::thread::sleep(Duration::from_secs(2)); // nothing tells that something does not happen
     assert!(!gone(), "{}", machine.log());
-    let _node = Node::on(&export, port, &["--anonymous", "write"]);
+    lab.start(&[]);
     wait_until("it delivers and ends", gone);
-    assert_same(&machine.scratch.join("f"), &export.join("f"));
+    assert_same(&machine.scratch.join("f"), &far.join("data/late"));
 }
 
 #[test]
@@ -382,6 +392,47 @@ fn hostile_urls_are_refused_each_for_its_reason() {
         let (status, _) = machine.json(&["put", "/dev/null", url]);
         assert_eq!(status, Some(2), "{url}");
     }
+}
+
+#[test]
+fn what_is_staged_is_kept_under_its_tag_and_forgotten_when_told() {
+    let machine = Machine::new();
+    let export = machine.scratch.dir("export");
+    machine.scratch.file("export/a", 100_000);
+    let node = Node::start(&export);
+    let url = node.url("a");
+    machine.says(&["stage", "--tag", "night", &url]).ok();
+    let listed = |prefix: &str| machine.json(&["cache", "ls", prefix]).1;
+    let rows = listed("");
+    assert_eq!(
+        (rows.len(), &rows[0]["tags"][0], &rows[0]["transfers"]),
+        (2, &"night".into(), &1.into()),
+        "{rows:?}"
+    );
+    assert_eq!(listed("godwit://").len(), 1);
+    let why = String::from_utf8(machine.says(&["cache", "why", &url]).ok().stdout).unwrap();
+    assert!(why.contains("the tag night"), "{why}");
+    let (status, lines) = machine.json(&["cache", "rm", "--tag", "day", &url]);
+    assert_eq!((status, &lines[0]["errno"]), (Some(4), &"ENODATA".into()));
+    let (_, lines) = machine.json(&["cache", "clean", "night"]);
+    assert_eq!(lines[0]["files"], 1);
+    let (_, lines) = machine.json(&["cache", "df"]);
+    assert_eq!(
+        (&lines[0]["files"], &lines[0]["kept_bytes"]),
+        (&1.into(), &0.into())
+    );
+    let (status, lines) = machine.json(&["cache", "verify"]);
+    assert_eq!((status, &lines[0]["status"]), (Some(0), &"whole".into()));
+    machine.says(&["cache", "rm", &url]).ok();
+    assert_eq!(listed("").len(), 1);
+    assert_eq!(machine.says(&["cache", "stat", &url]).status, Some(4));
+    // What a job reads is kept for the others of it, once however often it is read.
+    for _ in 0..3 {
+        let mut command = machine.command(&["get", &url, "copy"]);
+        Said::of(command.env("SLURM_JOB_ID", "77")).ok();
+    }
+    let rows = listed("");
+    assert_eq!(rows[0]["tags"], serde_json::json!(["slurm-77"]), "{rows:?}");
 }
 
 #[test]

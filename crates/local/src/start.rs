@@ -100,8 +100,11 @@ fn first_line(said: &mut PipeReader, deadline: Instant) -> io::Result<Option<Vec
         let mut buffer = [0; 4096];
         let came = said.read(&mut buffer)?;
         line.extend_from_slice(&buffer[..came]);
-        let is_whole = came == 0 || line.ends_with(b"\n") || line.len() > LINE_BYTES_MAX;
-        if is_whole {
+        if let Some(end) = line.iter().position(|&byte| byte == b'\n') {
+            line.truncate(end);
+            return Ok(Some(line));
+        }
+        if came == 0 || line.len() > LINE_BYTES_MAX {
             return Ok(Some(line));
         }
     }

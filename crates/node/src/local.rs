@@ -148,6 +148,7 @@ pub fn run_local(
         depot,
         connect,
         bounds,
+        kept: Mutex::default(),
     });
     let node = LocalNode::start(rules, alive, desk)?;
     node.stopper().on_signals().map_err(Error::Start)?;

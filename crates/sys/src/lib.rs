@@ -44,7 +44,7 @@ pub use limits::{boot_id, raise_open_files, user_id};
 pub use memory::{is_sealed, memory, seal};
 pub use meta::{Attributes, Kind, Meta, birth, meta, next_data, punch, try_lock, unlock};
 pub use names::{Folder, Root};
-pub use network::is_network_file_system;
+pub use network::{free_bytes, is_network_file_system};
 pub use passing::{PASSED_MAX, Peer, connect_local, peer_of, receive_passing, send_passing};
 pub use program::{Bounds, Made, Program, Running, ended_by};
 pub use resume::Agreed;

@@ -1,6 +1,6 @@
-//! Whether a file system is this machine's own.
+//! Whether a file system is this machine's own, and what room it has.
 
-use rustix::fs::{major, minor, stat, statfs};
+use rustix::fs::{major, minor, stat, statfs, statvfs};
 use std::{fs, io, path::Path};
 
 /// Tells whether a path lies on a file system whose disk another kernel has: locks, leases and databases
@@ -15,6 +15,12 @@ pub fn is_network_file_system(path: &Path) -> io::Result<bool> {
     let mounts = fs::read_to_string("/proc/self/mountinfo")?;
     let kind = kind_of(&mounts, major(device), minor(device));
     Ok(!kind.is_some_and(|kind| LOCAL_FUSE.contains(&kind)))
+}
+
+/// Returns how many bytes this account could still write there.
+pub fn free_bytes(path: &Path) -> io::Result<u64> {
+    let told = statvfs(path)?;
+    Ok(told.f_bavail.saturating_mul(told.f_frsize))
 }
 
 /// Returns the kind of the mount of that device: what follows ` - ` in its line (proc_pid_mountinfo(5)).
@@ -67,6 +73,7 @@ mod tests {
         assert!(!is_network_file_system(Path::new("/proc")).unwrap());
         assert!(!is_network_file_system(Path::new("/dev/shm")).unwrap());
         assert!(is_network_file_system(Path::new("/no such place")).is_err());
+        assert!(free_bytes(Path::new("/")).is_ok());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::{Facts, local};
 use crate::{
     screen::Screen,
-    trouble::{Run, Trouble},
+    trouble::{Run, Trouble, plain},
     units,
 };
 use clap::{Args, Subcommand};
@@ -11,18 +11,29 @@ use godwit_store::Error;
 use godwit_wire::local::{
     Ask, Tell,
     ask::{Cache as Of, Where},
+    tell::{Row, Space},
 };
 use serde_json::json;
 use std::ffi::OsString;
 
-/// Show what the node of this machine keeps of files of others
+/// Show, check and forget what the node of this machine keeps of files of others
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  godwit cache stat godwit://lab/data/run7.root
+  godwit cache ls
+  godwit cache ls godwit://lab/data/
   godwit cache stat --json godwit://lab/data/run7.root
+  godwit cache why godwit://lab/data/run7.root
+  godwit cache rm godwit://lab/data/run7.root
+  godwit cache clean slurm-77
+  godwit cache df
+  godwit cache verify
 
-Exit status: 0; 4 there is no such file.")]
+What is kept is forgotten by itself when room is wanted, what was used least recently first; never what is owed
+to a server, is open, or has a tag. A tag is put on by godwit stage, and by what jobs of batch systems read
+(slurm-77 and the like, for a day).
+
+Exit status: 0; 4 nothing of that name is kept; 5 it is in use; 12 verify found bytes that differ.")]
 pub(crate) struct Cache {
     #[command(subcommand)]
     what: What,
@@ -30,63 +41,215 @@ pub(crate) struct Cache {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Show what is kept of one file, and how often it was fetched
-    Stat(Stat),
+    /// Show what is kept, a line each: how much of it is here, its length, how often it was fetched
+    Ls {
+        /// Only what begins so
+        #[arg(value_name = "URL", default_value = "")]
+        prefix: String,
+    },
+    /// Show what is kept of one file; with --json also transfers, how often it was fetched
+    Stat(File),
+    /// Say why a file is kept
+    Why(File),
+    /// Forget a file, whatever tags it has; not what is owed
+    Rm(Rm),
+    /// Take a tag off all files: at the end of a job, say
+    Clean {
+        /// The tag
+        #[arg(value_name = "TAG")]
+        tag: String,
+        /// Off this file alone
+        #[arg(value_name = "URL")]
+        url: Option<OsString>,
+    },
+    /// Show how full it is
+    Df,
+    /// Read what is kept, and compare it with what it hashed to when it came
+    Verify {
+        /// This file alone
+        #[arg(value_name = "URL")]
+        url: Option<OsString>,
+    },
 }
 
 #[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  godwit cache stat godwit://lab/data/run7.root
-
-If it is not here it is fetched. With --json an object: url, size, transfers (how often it was fetched
-since it is here).
-
-Exit status: 0; 4 there is no such file.")]
-struct Stat {
+struct File {
     /// The file
     #[arg(value_name = "URL")]
     url: OsString,
 }
 
+#[derive(Args, Debug)]
+struct Rm {
+    /// The file
+    #[arg(value_name = "URL")]
+    url: OsString,
+    /// Take this tag off once, and keep the file
+    #[arg(long, value_name = "TAG")]
+    tag: Option<String>,
+}
+
 impl Cache {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+        let named = |url: &OsString| local::named(url).map(|named| named.told);
         match self.what {
-            What::Stat(stat) => stat.run(screen),
+            What::Ls { prefix } => list(screen, Of::Ls { prefix, on: None }),
+            What::Stat(file) => list(screen, Of::Stat(Where::is(named(&file.url)?))),
+            What::Why(file) => why(screen, named(&file.url)?),
+            What::Rm(rm) => count(
+                screen,
+                Of::Rm {
+                    url: named(&rm.url)?,
+                    tag: rm.tag,
+                },
+            ),
+            What::Clean { tag, url } => {
+                let url = url.as_ref().map(named).transpose()?;
+                count(screen, Of::Clean { tag, url })
+            }
+            What::Df => df(screen),
+            What::Verify { url } => verify(screen, url.as_ref().map(named).transpose()?),
         }
     }
 }
 
-impl Stat {
-    fn run(self, screen: &Screen) -> Run<Facts> {
-        let file = local::named(&self.url)?;
-        let mut here = local::here()?;
-        let mut row = None;
-        let ask = Ask::Cache(Of::Stat(Where::is(file.told)));
-        let done = local::done_with(screen, &mut here, ask, &mut |tell| {
-            if let Tell::Row(told) = tell {
-                row = Some(told);
-            }
-        })?;
-        let Some(row) = row else {
-            return Ok(local::facts(&done));
-        };
+fn list(screen: &Screen, of: Of) -> Run<Facts> {
+    let mut here = local::here()?;
+    let mut rows = Vec::new();
+    let done = local::done_with(screen, &mut here, Ask::Cache(of), &mut |tell| {
+        if let Tell::Row(row) = tell {
+            rows.push(*row);
+        }
+    })?;
+    for row in &rows {
         let told = match screen.json() {
             true => screen.object(&json!({
                 "event": "kept",
+                "id": row.id,
                 "url": row.url,
                 "size": row.size,
                 "present_bytes": row.present_bytes,
+                "owed_bytes": row.owed_bytes,
                 "transfers": row.transfers,
+                "open": row.readers,
+                "tags": row.tags,
+                "timestamp": row.timestamp,
+                "used": row.used_s,
+                "is_current": row.stage == "current",
+                "version": row.base,
             })),
-            false => screen.line(format!(
-                "{}  {}, fetched {} times",
-                row.url,
-                units::size(row.size),
-                row.transfers
-            )),
+            false => screen.line(line(row)),
         };
-        told.map_err(|error: Error| Trouble::store("show what is kept", error))?;
-        Ok(local::facts(&done))
+        told.map_err(shown)?;
     }
+    Ok(local::facts(&done))
+}
+
+fn line(row: &Row) -> String {
+    let mut line = format!(
+        "{:>9} {:>9} {:>3}x  {}",
+        units::size(row.present_bytes),
+        units::size(row.size),
+        row.transfers,
+        plain(&row.url)
+    );
+    if !row.tags.is_empty() {
+        line.push_str(&format!("  [{}]", plain(&row.tags.join(", "))));
+    }
+    line
+}
+
+fn why(screen: &Screen, url: String) -> Run<Facts> {
+    let mut here = local::here()?;
+    let answer = here.ask(Ask::Cache(Of::Why(Where::is(url))));
+    let answer = answer.map_err(|refusal| Trouble::local(&refusal))?;
+    let mut facts = Facts::new();
+    if let Tell::Words(words) = answer.tell {
+        if !screen.json() {
+            screen.line(plain(&words).as_bytes()).map_err(shown)?;
+        }
+        facts.insert("why".into(), words.into());
+    }
+    Ok(facts)
+}
+
+fn count(screen: &Screen, of: Of) -> Run<Facts> {
+    let mut here = local::here()?;
+    let done = local::done(screen, &mut here, Ask::Cache(of))?;
+    Ok(local::facts(&done))
+}
+
+fn df(screen: &Screen) -> Run<Facts> {
+    let mut here = local::here()?;
+    let answer = here.ask(Ask::Cache(Of::Df { on: None }));
+    let answer = answer.map_err(|refusal| Trouble::local(&refusal))?;
+    let Tell::Space(space) = answer.tell else {
+        return Ok(Facts::new());
+    };
+    let mut facts = Facts::new();
+    facts.insert("path".into(), space.path.clone().into());
+    facts.insert("quota_bytes".into(), space.quota_bytes.into());
+    facts.insert("used_bytes".into(), space.used_bytes.into());
+    facts.insert("owed_bytes".into(), space.owed_bytes.into());
+    facts.insert("kept_bytes".into(), space.kept_bytes.into());
+    facts.insert("free_bytes".into(), space.free_bytes.into());
+    facts.insert("files".into(), space.files.into());
+    if !screen.json() {
+        screen.line(room(&space)).map_err(shown)?;
+    }
+    Ok(facts)
+}
+
+fn room(space: &Space) -> String {
+    let quota = match space.quota_bytes {
+        Some(quota) => format!(" of {}", units::size(quota)),
+        None => String::new(),
+    };
+    let free = match space.free_bytes {
+        Some(free) => format!("; the disk has {} left", units::size(free)),
+        None => String::new(),
+    };
+    format!(
+        "{} files take {}{quota}: {} are owed, {} open or tagged{free}\n{}",
+        space.files,
+        units::size(space.used_bytes),
+        units::size(space.owed_bytes),
+        units::size(space.kept_bytes),
+        space.path
+    )
+}
+
+fn verify(screen: &Screen, url: Option<String>) -> Run<Facts> {
+    let mut here = local::here()?;
+    let (mut rows, mut wrong) = (Vec::new(), 0_u64);
+    let ask = Ask::Cache(Of::Verify { url });
+    let done = local::done_with(screen, &mut here, ask, &mut |tell| {
+        if let Tell::Row(row) = tell {
+            rows.push(*row);
+        }
+    })?;
+    for row in &rows {
+        if row.reason.is_some() {
+            wrong += 1;
+            let fact = row.why.clone().unwrap_or_default();
+            screen.trouble(&Trouble::differs(format!("vouch for {}", row.url), fact));
+        }
+        let told = match screen.json() {
+            true => screen.object(&json!({
+                "event": "verified",
+                "url": row.url,
+                "bytes": row.size,
+                "status": row.stage,
+            })),
+            false => screen.line(format!("{:<7}  {}", row.stage, plain(&row.url))),
+        };
+        told.map_err(shown)?;
+    }
+    let mut facts = local::facts(&done);
+    facts.insert("wrong".into(), wrong.into());
+    Ok(facts)
+}
+
+fn shown(error: Error) -> Trouble {
+    Trouble::store("show what is kept", error)
 }

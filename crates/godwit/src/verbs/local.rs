@@ -67,6 +67,20 @@ pub(super) fn named(argument: &OsStr) -> Run<Named> {
     Ok(Named { told, shown })
 }
 
+/// The same, or what the queue calls something that is owed.
+pub(super) fn name_of_owed(argument: &OsStr) -> Run<String> {
+    let is_id = |text: &&str| text.len() == 24 && text.bytes().all(|b| b.is_ascii_hexdigit());
+    match argument.to_str().filter(is_id) {
+        Some(id) => Ok(id.to_owned()),
+        None => named(argument).map(|named| named.told),
+    }
+}
+
+/// A time as the node is told it.
+pub(super) fn ms(time: Option<Duration>) -> Option<u64> {
+    time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+}
+
 /// What commit, push and queue are of, if nothing is named: the session that we are part of.
 pub(super) fn whose(url: Option<&OsString>, timeout: Option<Duration>) -> Run<Whose> {
     Ok(Whose {
@@ -75,7 +89,7 @@ pub(super) fn whose(url: Option<&OsString>, timeout: Option<Duration>) -> Run<Wh
             .transpose()?
             .map(|named| named.told),
         session: hello().session,
-        timeout_ms: timeout.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+        timeout_ms: ms(timeout),
         ..Whose::default()
     })
 }

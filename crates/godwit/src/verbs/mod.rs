@@ -10,6 +10,7 @@ pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod cp;
 pub(crate) mod doctor;
+pub(crate) mod drop;
 pub(crate) mod du;
 pub(crate) mod find;
 pub(crate) mod get;
@@ -28,10 +29,14 @@ pub(crate) mod proxy;
 pub(crate) mod push;
 pub(crate) mod put;
 pub(crate) mod queue;
+pub(crate) mod release;
+pub(crate) mod retry;
 pub(crate) mod rm;
+pub(crate) mod stage;
 pub(crate) mod stat;
 pub(crate) mod sum;
 pub(crate) mod sync;
+pub(crate) mod unstage;
 pub(crate) mod version;
 
 /// What a verb adds to its summary.

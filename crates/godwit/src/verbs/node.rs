@@ -26,8 +26,6 @@ use std::{
 Examples:
   godwit node --export data --ftp 127.0.0.1:2811
   godwit node --export data --ftp 127.0.0.1:2811 --anonymous write --json
-  godwit node status
-  godwit node install
 
 Any user can run it; nothing needs to be configured. It prints one line when it serves
 (with --json an object with the addresses). Port 0 picks a free one. Anonymous users may
@@ -39,6 +37,9 @@ SIGHUP has it go on under its configuration as it is now, and drops nothing.
 Started by root it gives root up: it runs as the owner of the export, or as node.user
 (GODWIT_NODE_USER), which is better where root owns the export; the host's key may be
 root's alone. Names cannot leave the exported directory. What else can be told: godwit config show.
+
+With --local it is the node that your programs share on this machine (godwit get, put), which they
+start by themselves; godwit node status, stop and install are about that one.
 
 Exit status: 0 after it was told to stop; 2 a wrong option or key, or an export that may not be read;
 1 it cannot listen."

@@ -8,7 +8,10 @@ use godwit_core::{
     Algorithm, Block, Extents, Hashing, Url, Version,
     holding::{Base, Ticket},
 };
-use godwit_depot::{Depot, Error, Fresh, Owed, Put, Reading, Scope, Stage, Who, Writing};
+use godwit_depot::{
+    Depot, Edit, Editing, Ended, Error, Fresh, Holds, Owed, Put, Reading, Scope, Stage, Tag, Who,
+    Writing,
+};
 use godwit_local::{Refusal, Why};
 use godwit_store::{Kind, Take};
 use godwit_sys::{memory, seal};
@@ -22,7 +25,7 @@ use godwit_wire::{
     },
 };
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fs::File,
     io,
     ops::Range,
@@ -40,6 +43,8 @@ pub(super) struct Keeping {
     pub(super) depot: Depot,
     pub(super) connect: godwit_depot::Connect,
     pub(super) bounds: Bounds,
+    /// What was kept for which job already: a second opening of the same writes nothing.
+    pub(super) kept: Mutex<HashSet<(String, Url, String)>>,
 }
 
 /// What is known of how long this node will be.
@@ -74,6 +79,7 @@ impl Desk for Keeping {
                 credential,
             },
             session,
+            job: job_tag(&hello.job),
             ends_soon,
             open: Mutex::default(),
             numbers: AtomicU64::new(0),
@@ -101,6 +107,8 @@ struct Guest {
     who: Who,
     /// By what it finds again what it wrote.
     session: String,
+    /// What keeps the files of its job.
+    job: Option<String>,
     /// This disk, or whoever delivers from it, ends with the job: what is only here is not safe.
     ends_soon: bool,
     open: Mutex<HashMap<Handle, Open>>,
@@ -112,6 +120,8 @@ enum Open {
     /// Held so that it is not forgotten while somebody reads it.
     Reading(#[allow(dead_code)] Arc<Reading>),
     Writing(Arc<Pen>),
+    /// Written by a descriptor that we see nothing of. Locked while that is on its way.
+    Editing(Arc<Mutex<Option<Editing>>>),
 }
 
 /// A file that a program writes.
@@ -158,28 +168,25 @@ impl Guest {
             Ask::Retry(place) => self.decide("try to deliver", &place, Depot::retry),
             Ask::Release(place) => self.decide("deliver", &place, Depot::release),
             Ask::Drop(place) => self.decide("drop", &place, Depot::discard),
-            Ask::Cache(Cache::Stat(place)) => self.cache_stat(&place, reply),
+            Ask::Cache(cache) => self.cache(cache, reply),
             Ask::Stage(stage) => self.stage(&stage),
-            Ask::Unstage(stage) => self.push(&Whose {
-                url: Some(stage.url),
-                timeout_ms: stage.timeout_ms,
-                on: stage.on,
-                ..Whose::default()
-            }),
+            Ask::Unstage(stage) => self.unstage(&stage),
             _ => Err(unknown()),
         }
     }
 
     fn open(&self, open: &ask::Open, reply: &Reply) -> Answered {
-        if open.tag.is_some() {
-            return Err(not_yet("keep it under a tag"));
-        }
-        if open.write {
-            return self.open_to_write(open, reply);
-        }
         let url = url(&open.url)?;
+        if open.write {
+            return self.edit(&url, open, reply);
+        }
         let reading = self.read(&url, open.fresh)?;
-        let (size, version) = (reading.size(), call::Version::None);
+        self.keep_for_job(&url);
+        if let Some(tag) = &open.tag {
+            let tagged = self.desk.depot.tag(&url, tag, None);
+            tagged.map_err(|error| refusing::depot("keep it under a tag", Some(&url), &error))?;
+        }
+        let size = reading.size();
         let reading = Arc::new(reading);
         let handle = self.keep(Open::Reading(Arc::clone(&reading)));
         if reply.is_over() {
@@ -189,62 +196,82 @@ impl Guest {
         let opened = tell::Opened {
             handle,
             size,
-            version,
             ..tell::Opened::default()
         };
         reply.tell_with(Tell::Opened(opened), b"", &[reading.file().as_fd()]);
         Ok(None)
     }
 
-    /// A file is written anew: what there is of it is not fetched.
-    fn open_to_write(&self, open: &ask::Open, reply: &Reply) -> Answered {
-        let wanted = || format!("open {} to write", open.url);
-        let url = url(&open.url)?;
-        let is_new = open.create && open.excl;
-        if !open.truncate && !is_new {
-            // One that is not there would be made; one that is would have to be fetched and changed.
-            match self.look(&url) {
-                Err(refusal) if refusal.why == Why::Missing && open.create => {}
-                Err(refusal) => return Err(refusal),
-                Ok(_) => return Err(not_yet("change a part of a file that is there")),
+    /// A file to write by a descriptor, and to read where that was asked: what comes of it is found when it is closed.
+    fn edit(&self, url: &Url, open: &ask::Open, reply: &Reply) -> Answered {
+        let wanted = format!("open {} to write", url.without_password());
+        let bad = |error: Error| refusing::depot(&wanted, Some(url), &error);
+        let edit = Edit {
+            create: open.create,
+            exclusive: open.create && open.excl,
+            truncate: open.truncate,
+            session: self.session.clone(),
+        };
+        let editing = self.desk.depot.edit(url, &self.who, &edit).map_err(bad)?;
+        let size = editing.size();
+        let kept = Arc::new(Mutex::new(Some(editing)));
+        // Whoever closes it at once waits until our own descriptor is no longer in use.
+        let editing = lock(&kept);
+        let handle = self.keep(Open::Editing(Arc::clone(&kept)));
+        let opened = tell::Opened {
+            handle,
+            size,
+            ..tell::Opened::default()
+        };
+        if let Some(editing) = &*editing {
+            let file = editing.file().map_err(bad)?;
+            reply.tell_with(Tell::Opened(opened), b"", &[file.as_fd()]);
+        }
+        Ok(None)
+    }
+
+    /// Files that a job reads are kept for its other programs, for a while.
+    fn keep_for_job(&self, url: &Url) {
+        let Some(job) = &self.job else {
+            return;
+        };
+        let mut kept = lock(&self.desk.kept);
+        if kept.len() >= KEPT_MAX {
+            kept.clear();
+        }
+        let is_new = kept.insert((job.clone(), url.clone(), self.who.audience.clone()));
+        drop(kept);
+        if is_new {
+            let staged = self.desk.depot.stage(url, &self.who, job, Some(JOB_LASTS));
+            if let Err(error) = staged {
+                tracing::debug!(%url, %error, "not kept for the job");
             }
         }
-        if is_new && self.look(&url).is_ok() {
-            let words = "it is there already";
-            return Err(Refusal::new(Why::Exists, wanted(), words).about(&open.url));
-        }
-        if open.truncate && !open.create {
-            self.look(&url)?;
-        }
-        let base = match is_new {
-            true => Base::Absent,
-            false => Base::Any,
-        };
-        self.begin(&url, base, false, reply)
     }
 
     fn put(&self, put: &ask::Put, reply: &Reply) -> Answered {
-        if put.in_place {
-            return Err(not_yet("write into a file that is there"));
-        }
         let url = url(&put.url)?;
         let base = match (&put.base, put.new) {
             (_, true) => Base::Absent,
             (None, false) => Base::Any,
             (Some(version), false) => Base::Seen(core_version(version)),
         };
-        self.begin(&url, base, put.packed, reply)
+        let how = match put.in_place {
+            true => How::Into,
+            false => How::Anew(base),
+        };
+        self.begin(&url, how, put.packed, reply)
     }
 
-    fn begin(&self, url: &Url, base: Base, is_packed: bool, reply: &Reply) -> Answered {
+    fn begin(&self, url: &Url, how: How, is_packed: bool, reply: &Reply) -> Answered {
         let wanted = format!("write {}", url.without_password());
         let bad = |error: Error| refusing::depot(&wanted, Some(url), &error);
-        let session = self.session.clone();
-        let begun = self
-            .desk
-            .depot
-            .put(url, &self.who, &Put { base, session })
-            .map_err(bad)?;
+        let (depot, session) = (&self.desk.depot, self.session.clone());
+        let begun = match how {
+            How::Anew(base) => depot.put(url, &self.who, &Put { base, session }),
+            How::Into => depot.put_into(url, &self.who, &session),
+        };
+        let begun = begun.map_err(bad)?;
         let file = match is_packed {
             true => None,
             false => Some(begun.file().map_err(bad)?),
@@ -312,6 +339,7 @@ impl Guest {
         let pen = match open {
             None => return Err(not_open("close it", close.handle)),
             Some(Open::Reading(_)) => return done(tell::Done::default()),
+            Some(Open::Editing(editing)) => return self.edited(close, &editing),
             Some(Open::Writing(pen)) => pen,
         };
         let url = pen.url.clone();
@@ -343,6 +371,28 @@ impl Guest {
             Wait::Nothing => done(tell::Done::default()),
             Wait::Commit => self.make_safe(&wanted, &scope, close.timeout_ms),
             Wait::Push => self.deliver(&wanted, &scope, close.timeout_ms),
+        }
+    }
+
+    fn edited(&self, close: &Close, editing: &Mutex<Option<Editing>>) -> Answered {
+        const WANTED: &str = "close it";
+        let Some(editing) = lock(editing).take() else {
+            return Err(not_open(WANTED, close.handle));
+        };
+        let bad = |error: Error| refusing::depot(WANTED, None, &error);
+        let scope = Scope::Url(editing.url().clone());
+        let ended = editing.end().map_err(bad)?;
+        if ended == Ended::Open && close.wait != Wait::Nothing {
+            let note = "another program, or a copy of the descriptor, can still write it: it goes when the last is closed";
+            return done(tell::Done {
+                notes: vec![note.into()],
+                ..tell::Done::default()
+            });
+        }
+        match close.wait {
+            Wait::Nothing => done(tell::Done::default()),
+            Wait::Commit => self.make_safe(WANTED, &scope, close.timeout_ms),
+            Wait::Push => self.deliver(WANTED, &scope, close.timeout_ms),
         }
     }
 
@@ -539,34 +589,126 @@ impl Guest {
         })
     }
 
-    fn cache_stat(&self, place: &Where, reply: &Reply) -> Answered {
+    fn cache(&self, cache: Cache, reply: &Reply) -> Answered {
+        let depot = &self.desk.depot;
+        let bad = |what: &'static str, url: Option<Url>| {
+            move |error: Error| refusing::depot(what, url.as_ref(), &error)
+        };
+        match cache {
+            Cache::Ls { on: Some(_), .. } | Cache::Df { on: Some(_) } => Err(not_yet(OF_A_PEER)),
+            Cache::Stat(place) | Cache::Why(place) if place.on.is_some() => Err(not_yet(OF_A_PEER)),
+            Cache::Ls { prefix, .. } => rows(reply, depot.list(&prefix)),
+            Cache::Stat(place) => rows(reply, self.held(&place)?),
+            Cache::Why(place) => {
+                let held = self.held(&place)?;
+                let words: Vec<String> = held.iter().map(why_kept).collect();
+                Ok(Some(Tell::Words(words.join("; "))))
+            }
+            Cache::Rm { url: text, tag } => {
+                let url = url(&text)?;
+                let files = match tag {
+                    Some(tag) => depot.untag(&url, &tag).map(|()| 1).map_err(|error| {
+                        let mut refusal = bad("take a tag off", Some(url.clone()))(error);
+                        if refusal.why == Why::Missing {
+                            refusal.why = Why::NoTag;
+                        }
+                        refusal
+                    })?,
+                    None => depot
+                        .forget(&url)
+                        .map_err(bad("forget it", Some(url.clone())))?,
+                };
+                of_files(files)
+            }
+            Cache::Clean { tag, url: text } => {
+                let url = text.map(|text| url(&text)).transpose()?;
+                let cleaned = depot.clean(&tag, url.as_ref());
+                of_files(cleaned.map_err(bad("take a tag off", url.clone()))?)
+            }
+            Cache::Df { .. } => {
+                let usage = depot.usage();
+                Ok(Some(Tell::Space(tell::Space {
+                    path: depot.root().display().to_string(),
+                    quota_bytes: usage.quota,
+                    used_bytes: usage.taken,
+                    owed_bytes: usage.owed,
+                    kept_bytes: usage.kept,
+                    free_bytes: godwit_sys::free_bytes(depot.root()).ok(),
+                    files: usage.files,
+                })))
+            }
+            Cache::Verify { url: text } => {
+                let url = text.map(|text| url(&text)).transpose()?;
+                let mut told = tell::Done::default();
+                let verified = depot.verify(url.as_ref(), |found| {
+                    told.files += 1;
+                    told.bytes += found.bytes;
+                    let stage = match (found.wrong.is_empty(), found.is_unknown) {
+                        (false, _) => "wrong",
+                        (true, true) => "unknown",
+                        (true, false) => "whole",
+                    };
+                    reply.tell(Tell::Row(Box::new(tell::Row {
+                        url: found.url.without_password().to_string(),
+                        size: found.bytes,
+                        stage: stage.into(),
+                        why: (!found.wrong.is_empty())
+                            .then(|| format!("{} leaves of 1 MiB differ", found.wrong.len())),
+                        reason: (!found.wrong.is_empty()).then_some(Why::Differs),
+                        ..tell::Row::default()
+                    })));
+                });
+                verified.map_err(bad("verify what is kept", url))?;
+                done(told)
+            }
+            _ => Err(not_yet("have a program fill what is kept")),
+        }
+    }
+
+    fn held(&self, place: &Where) -> Result<Vec<Holds>, Refusal> {
         let url = url(&place.url)?;
-        let reading = self.read(&url, ask::Fresh::Kept)?;
-        reply.tell(Tell::Row(Box::new(tell::Row {
-            url: url.without_password().to_string(),
-            size: reading.size(),
-            present_bytes: reading.size(),
-            transfers: reading.transfers(),
-            ..tell::Row::default()
-        })));
+        let held = self.desk.depot.holds(&url);
+        match held.is_empty() {
+            true => Err(Refusal::new(
+                Why::Missing,
+                format!("look at {}", url.without_password()),
+                "nothing of it is kept here",
+            )),
+            false => Ok(held),
+        }
+    }
+
+    fn stage(&self, stage: &ask::Stage) -> Answered {
+        if stage.on.is_some() {
+            return Err(not_yet(OF_A_PEER));
+        }
+        let url = url(&stage.url)?;
+        let tag = stage.tag.as_deref().or(self.job.as_deref());
+        let lasts = stage.expires_in_s.map(Duration::from_secs);
+        let staged = (self.desk.depot).stage(&url, &self.who, tag.unwrap_or(STAGED), lasts);
+        let wanted = || format!("stage {}", url.without_password());
+        let (bytes, _) = staged.map_err(|error| refusing::depot(&wanted(), Some(&url), &error))?;
         done(tell::Done {
             files: 1,
-            bytes: reading.size(),
+            bytes,
             notes: Vec::new(),
         })
     }
 
-    fn stage(&self, stage: &ask::Stage) -> Answered {
-        if stage.tag.is_some() || stage.on.is_some() {
-            return Err(not_yet("keep it under a tag, or with a peer"));
+    /// What is owed of it is delivered, and then the tag keeps it no more.
+    fn unstage(&self, stage: &ask::Stage) -> Answered {
+        if stage.on.is_some() {
+            return Err(not_yet(OF_A_PEER));
         }
         let url = url(&stage.url)?;
-        let reading = self.read(&url, ask::Fresh::Usual)?;
-        done(tell::Done {
-            files: 1,
-            bytes: reading.size(),
-            notes: Vec::new(),
-        })
+        let wanted = format!("unstage {}", url.without_password());
+        let scope = Scope::Url(url.clone());
+        let delivered = self.deliver(&wanted, &scope, stage.timeout_ms)?;
+        let tag = stage.tag.as_deref().or(self.job.as_deref());
+        match self.desk.depot.untag(&url, tag.unwrap_or(STAGED)) {
+            Ok(()) | Err(Error::Unknown(_)) => Ok(delivered),
+            Err(error) => Err(refusing::depot(&wanted, Some(&url), &error)),
+        }
     }
 
     fn read(&self, url: &Url, fresh: ask::Fresh) -> Result<Reading, Refusal> {
@@ -626,6 +768,88 @@ impl Guest {
     fn lock(&self) -> MutexGuard<'_, HashMap<Handle, Open>> {
         lock(&self.open)
     }
+}
+
+/// How a file is put.
+enum How {
+    /// In place of what is there.
+    Anew(Base),
+    /// Into what is there.
+    Into,
+}
+
+/// Returns by what the files of a job are kept: the first that a batch system says.
+fn job_tag(job: &std::collections::BTreeMap<String, String>) -> Option<String> {
+    let (name, value) = JOBS
+        .iter()
+        .find_map(|(variable, name)| Some((name, job.get(*variable)?)))?;
+    Some(format!("{name}-{value}"))
+}
+
+fn rows(reply: &Reply, held: Vec<Holds>) -> Answered {
+    let mut told = tell::Done::default();
+    for held in held {
+        told.files += 1;
+        told.bytes += held.present;
+        reply.tell(Tell::Row(Box::new(kept_row(held))));
+    }
+    done(told)
+}
+
+fn kept_row(held: Holds) -> tell::Row {
+    let tags = held.tags.iter().map(tag_words).collect();
+    tell::Row {
+        id: held.id,
+        url: held.url.without_password().to_string(),
+        audience: held.audience,
+        size: held.size,
+        present_bytes: held.present,
+        owed_bytes: held.owed,
+        owes: held.owed > 0,
+        stage: match held.is_current {
+            true => "current",
+            false => "old",
+        }
+        .into(),
+        transfers: held.transfers,
+        timestamp: held.tags.iter().find_map(|tag| tag.timestamp),
+        tags,
+        readers: held.users.into(),
+        used_s: Some(held.used),
+        base: Some(held.base),
+        ..tell::Row::default()
+    }
+}
+
+fn tag_words(tag: &Tag) -> String {
+    match tag.count {
+        0 | 1 => tag.name.clone(),
+        count => format!("{} ({count} times)", tag.name),
+    }
+}
+
+fn why_kept(held: &Holds) -> String {
+    let mut why = Vec::new();
+    if held.owed > 0 {
+        why.push(format!("its target lacks {} bytes", held.owed));
+    }
+    if held.users > 0 {
+        why.push(format!("{} programs have it open", held.users));
+    }
+    for tag in &held.tags {
+        why.push(format!("the tag {} is on it", tag_words(tag)));
+    }
+    match why.is_empty() {
+        true => "nothing keeps it: it goes when room is wanted".into(),
+        false => format!("kept, since {}", why.join(" and ")),
+    }
+}
+
+fn of_files(files: u64) -> Answered {
+    done(tell::Done {
+        files,
+        ..tell::Done::default()
+    })
 }
 
 fn write_all(pen: &Pen, body: &[u8]) -> Result<(), Refusal> {
@@ -750,5 +974,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 const AFTER_RESTART: &str = "after a restart of this machine, delivery waits for the next program that asks; \
                              godwit node install has it begin by itself";
+const OF_A_PEER: &str = "ask the depot of a peer";
+const STAGED: &str = "staged";
+/// What a job keeps without having said so.
+const JOB_LASTS: Duration = Duration::from_secs(86_400);
+const KEPT_MAX: usize = 100_000;
+const JOBS: [(&str, &str); 5] = [
+    ("SLURM_JOB_ID", "slurm"),
+    ("PBS_JOBID", "pbs"),
+    ("LSB_JOBID", "lsf"),
+    ("_CONDOR_JOB_AD", "condor"),
+    ("JOB_ID", "job"),
+];
 const STREAMS: usize = 4;
 const PIECE_BYTES: usize = 1 << 20;

@@ -140,11 +140,13 @@ pub struct Row {
     pub committed: bool,
     /// How much of it is safe in an upload at the target.
     pub landed_bytes: u64,
-    /// What its origin has.
-    pub version: Version,
+    /// What its origin had, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base: Option<String>,
     /// Which generation is being written or delivered.
     pub generation: u64,
-    /// `writing`, `queued`, `sending`, `waiting`, `held`; nothing of what is not owed.
+    /// Of what is owed: `writing`, `queued`, `sending`, `waiting`, `held`. Of what is kept: `current` or `old`. Of what
+    /// was verified: `whole`, `wrong`, `unknown`.
     pub stage: String,
     /// Why nothing moves, in a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -183,8 +185,8 @@ pub struct Row {
 pub struct Space {
     /// Where it is.
     pub path: String,
-    /// What it may take.
-    pub quota_bytes: u64,
+    /// What it may take; nothing: as much as the disk has.
+    pub quota_bytes: Option<u64>,
     /// What it takes.
     pub used_bytes: u64,
     /// Of that, what targets do not have.
@@ -192,7 +194,7 @@ pub struct Space {
     /// Of that, what cannot be forgotten now.
     pub kept_bytes: u64,
     /// What the disk has left.
-    pub free_bytes: u64,
+    pub free_bytes: Option<u64>,
     /// How many files.
     pub files: u64,
 }

@@ -1,0 +1,32 @@
+//! `godwit release`: what is held goes over what is there.
+
+use super::{Facts, local};
+use crate::{screen::Screen, trouble::Run};
+use clap::Args;
+use godwit_wire::local::{Ask, ask::Where};
+use std::ffi::OsString;
+
+/// Deliver what is held, over whatever its server has now
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  godwit queue
+  godwit release godwit://lab/data/run7.root
+
+For a conflict: the file at the server was changed by somebody else since. What they wrote is replaced.
+
+Exit status: 0; 4 nothing of that name is owed.")]
+pub(crate) struct Release {
+    /// The file, or its id as godwit queue --json shows it
+    #[arg(value_name = "URL")]
+    url: OsString,
+}
+
+impl Release {
+    pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+        let mut here = local::here()?;
+        let name = local::name_of_owed(&self.url)?;
+        let done = local::done(screen, &mut here, Ask::Release(Where::is(name)))?;
+        Ok(local::facts(&done))
+    }
+}

@@ -1,0 +1,51 @@
+//! `godwit unstage`: files need not be here any more.
+
+use super::{Facts, local};
+use crate::{screen::Screen, trouble::Run, units};
+use clap::Args;
+use godwit_wire::local::{Ask, ask::Stage as Fetched};
+use std::{ffi::OsString, time::Duration};
+
+/// Deliver what is owed of files, and keep them no longer
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  godwit unstage godwit://lab/data/run7.root
+  godwit unstage --tag night --timeout 10m godwit://lab/data/run7.root
+
+What programs wrote to it here is at its server when this ends. Then one instance of the tag is taken off.
+
+Exit status: 0; 5 not delivered within the time; 1 the server has something else by now.")]
+pub(crate) struct Unstage {
+    /// The files
+    #[arg(value_name = "URL", required = true)]
+    urls: Vec<OsString>,
+    /// By what they are kept [default: the job that this is part of, else staged]
+    #[arg(long, value_name = "TAG")]
+    tag: Option<String>,
+    /// Give up waiting after so long (30, 5m) [default: never]
+    #[arg(long, value_name = "TIME", value_parser = units::parse_duration, allow_negative_numbers = true)]
+    timeout: Option<Duration>,
+}
+
+impl Unstage {
+    pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+        let mut here = local::here()?;
+        let mut files = 0;
+        for url in &self.urls {
+            let fetched = Fetched {
+                url: local::named(url)?.told,
+                tag: self.tag.clone(),
+                timeout_ms: local::ms(self.timeout),
+                ..Fetched::default()
+            };
+            match local::done(screen, &mut here, Ask::Unstage(fetched)) {
+                Ok(_) => files += 1,
+                Err(trouble) => screen.trouble(&trouble),
+            }
+        }
+        let mut facts = Facts::new();
+        facts.insert("files".into(), files.into());
+        Ok(facts)
+    }
+}
