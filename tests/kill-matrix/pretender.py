@@ -131,9 +131,9 @@ def deliver():
                 break
             path.unlink(missing_ok=True)
             sync(SPOOL)
-            if HOW == "stale" and random.random() < 0.3:
+            if HOW == "stale" and random.random() < 0.5:
                 if os.fork() == 0:
-                    time.sleep(0.7)
+                    time.sleep(0.4)
                     try:
                         sent(head, content)
                     finally:

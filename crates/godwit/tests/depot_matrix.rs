@@ -21,7 +21,7 @@ fn committed_bytes_arrive_whatever_dies() {
 
 #[test]
 fn what_is_broken_is_found() {
-    let some = ["--itself", "--seeds", "4", "--seconds", "2"];
+    let some = ["--itself", "--seeds", "8", "--seconds", "3"];
     run("tests/kill-matrix/depot", &some);
 }
 
