@@ -33,7 +33,7 @@ class Client:
         export.mkdir(parents=True, exist_ok=True)
         self.home, self.far_home = base / "home", base / "far-home"
         # What a user reads and writes, and what the depot keeps, lies on one disk, as where nobody thinks about it.
-        self.mark = f"GODWIT_BENCH={os.getpid()}.{base.name}"
+        self.mark = f"BENCH_CLIENT={os.getpid()}.{base.name}"
         for home in (self.home, self.far_home):
             home.mkdir(mode=0o700)
         at = f"{link.FAR}:{DOOR}"

@@ -215,7 +215,7 @@ class Fate:
             until = time.monotonic() + self.seconds
             able = self.choices()
             while able and time.monotonic() < until:
-                time.sleep(self.chance.choice([0.02, 0.1, 0.3, 0.6, 1.0]) * self.chance.random() * 2)
+                time.sleep(self.chance.choice([0.02, 0.1, 0.3, 0.6]) * self.chance.random() * 2)
                 self.chance.choice(able)()
         except Exception as error:  # told by whoever joins the thread
             self.failed = error
@@ -234,7 +234,7 @@ class Fate:
         if some:
             self.machine.kill(some)
             self.count("kill local node" if self.role == "client" else f"kill {self.role}")
-        time.sleep(self.chance.choice([0, 0.1, 0.5, 1.5]) if self.role != "client" else 0)
+        time.sleep(self.chance.choice([0, 0.1, 0.5, 1.0]) if self.role != "client" else 0)
         self.again()
 
     def kill_program(self):
@@ -248,7 +248,7 @@ class Fate:
         some = disks.stop(self.nodes())
         if some:
             self.count("freeze local node" if self.role == "client" else f"freeze {self.role}")
-        time.sleep(self.chance.choice([0.1, 0.5, 2.0]))
+        time.sleep(self.chance.choice([0.1, 0.4, 1.0]))
         for pid in some:
             disks.send(pid, signal.SIGCONT)
 
@@ -262,7 +262,7 @@ class Fate:
         self.run.say(f"armed at {machine.name}: {machine.crash}{', then a power cut' if with_power else ''}")
         self.again()
         # What is started on demand has no parent to ask: it was there, and is not.
-        until, seen, struck = time.monotonic() + self.chance.uniform(0.5, 2.0), set(), False
+        until, seen, struck = time.monotonic() + self.chance.uniform(0.3, 1.5), set(), False
         while time.monotonic() < until and not struck:
             now = set(self.nodes())
             struck = bool(seen - now) or bool(machine.words and not now)

@@ -26,8 +26,8 @@ EXT4_IOC_SHUTDOWN = 0x8004587D  # _IOR('X', 125, __u32)
 KEEP_UNLOGGED = 2  # EXT4_GOING_FLAGS_NOLOGFLUSH: nothing is written any more, not even the log
 LOG_FIRST = 1
 MIB = 1 << 20
-MARK = "GODWIT_TEST_MACHINE"  # in the environment of what belongs to a machine of a test
-FENCED = "GODWIT_TEST_FENCED"
+MARK = "TEST_MACHINE"  # in the environment of what belongs to a machine of a test
+FENCED = "TEST_FENCED"
 
 
 class Broken(Exception):
