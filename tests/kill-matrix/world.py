@@ -272,7 +272,16 @@ class Fate:
             self.cut(f"crash at {point}, then power cut, {self.role}")
         elif struck:
             self.count(f"crash at {point}, {self.role}")
-        machine.crash = None
+        self.disarmed()
+
+    def disarmed(self):
+        """Nobody dies at a named point any more: who was told to, and did not come there, is replaced."""
+        machine = self.machine
+        with machine.lock:
+            machine.crash = None
+        armed = [pid for pid in self.nodes() if disks.told(pid, "GODWIT_CRASH")]
+        if armed:
+            machine.kill(armed)
         if machine.words and not self.nodes():
             machine.serve()
 

@@ -251,6 +251,15 @@ def marked(machine, kind=""):
     return found
 
 
+def told(pid, name):
+    """Returns what a process was told by that variable, or nothing."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as environ:
+            return next((word.partition(b"=")[2].decode() for word in environ.read().split(b"\0") if word.startswith(f"{name}=".encode())), None)
+    except OSError:
+        return None
+
+
 def stop(some):
     """Stops them all before anything else happens, so that none tells anybody what befell another."""
     for pid in some:
