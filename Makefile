@@ -4,10 +4,25 @@ SHELL := /bin/bash
 CARGO ?= cargo
 
 .DEFAULT_GOAL := build
-.PHONY: build demo test lint fmt tidy unit built peers older bench conformance kill-matrix outages mutants fuzz doc clean
+.PHONY: build library install demo test lint fmt tidy unit built peers older bench conformance kill-matrix outages mutants fuzz doc clean
 
 build: ## The one binary, target/release/godwit.
 	$(CARGO) build --release --locked --package godwit
+
+library: ## The C library, target/release/libgodwit.so.
+	$(CARGO) build --release --locked --package godwit-capi
+
+PREFIX ?= /usr/local
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+BUILT = $(or $(CARGO_TARGET_DIR),target)/release
+install: build library ## The binary, the C library, its header and its godwit.pc below PREFIX (and DESTDIR).
+	install -D --mode 755 $(BUILT)/godwit $(DESTDIR)$(PREFIX)/bin/godwit
+	install -D --mode 644 $(BUILT)/libgodwit.so $(DESTDIR)$(PREFIX)/lib/libgodwit.so.$(VERSION)
+	ln --symbolic --force libgodwit.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libgodwit.so.0
+	ln --symbolic --force libgodwit.so.0 $(DESTDIR)$(PREFIX)/lib/libgodwit.so
+	install -D --mode 644 crates/capi/include/godwit.h $(DESTDIR)$(PREFIX)/include/godwit.h
+	install --directory $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' crates/capi/godwit.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/godwit.pc
 
 demo: ## Two nodes, a data set between them, a broken transfer, a corrupted byte.
 	demo/run

@@ -296,6 +296,16 @@ impl Here {
         self.send(Ask::Write(write), records).map(drop)
     }
 
+    /// Tells whether nothing more can be said: what came before is still told.
+    pub fn is_over(&self) -> bool {
+        self.broken.is_some()
+    }
+
+    /// Passes over what comes of an ask, which goes on.
+    pub fn forget(&mut self, n: Number) {
+        self.inbox.remove(&n);
+    }
+
     /// Takes an ask back; what comes of it no longer matters.
     pub fn cancel(&mut self, n: Number) {
         self.inbox.remove(&n);

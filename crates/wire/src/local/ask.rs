@@ -419,6 +419,10 @@ pub struct Append {
     /// Nothing more comes.
     #[serde(default)]
     pub end: bool,
+    /// What is appended comes by a stream, and not in the body: the answer is [`Tell::Opened`](super::Tell::Opened)
+    /// with the end to write to, which the node reads until its close. [`Ask::Close`] waits for that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stream: bool,
     /// What is waited for.
     #[serde(default)]
     pub wait: Wait,

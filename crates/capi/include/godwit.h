@@ -1,0 +1,204 @@
+/* godwit.h: files of other machines, from C and C++.
+ *
+ * All of it talks with the node of this machine (`godwit node --local`), which is found, or started, by the first
+ * call that needs it; GODWIT_SOCKET names another. What each call promises is in SEMANTICS.md, "The C library".
+ *
+ * Names: `/godwit/HOST/path` and `SCHEME://…` are files of other machines; `file://…` and all other names are
+ * files of this one, and are passed to open(2).
+ *
+ * Failures return -1 (or NULL), and set errno; godwit_strerror() says in words what was wanted and why not.
+ * Every function may be called from any thread. A child that was forked has a conversation of its own; what its
+ * parent opened is closed there as by close(2). No function starts a thread, or changes what signals do.
+ */
+#ifndef GODWIT_H
+#define GODWIT_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+/* Grows when something is added. What a program was compiled with goes on to work while the soname,
+ * libgodwit.so.0, is the same. */
+#define GODWIT_API_VERSION 1
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Returns GODWIT_API_VERSION of the library that is loaded. */
+int godwit_api_version(void);
+
+/* ---- Why not -------------------------------------------------------------------------------------------- */
+
+/* About the last call of this thread that failed: what was wanted and why not, in one sentence; what to do, or
+ * ""; the number for errno; its name, as "ENOENT"; 1 if waiting may help. The texts are good until the thread's next
+ * failure. */
+const char *godwit_strerror(void);
+const char *godwit_hint(void);
+int godwit_error(void);
+const char *godwit_error_name(void);
+int godwit_error_passes(void);
+
+/* ---- Files ---------------------------------------------------------------------------------------------- */
+
+/* As open(2) and fopen(3). What is opened to be read is here as a whole when the call returns. O_WRONLY|O_APPEND
+ * ("a") is a stream to the end of the file: each write goes at once. */
+int gass_open(const char *name, int flags, ... /* mode_t mode */);
+FILE *gass_fopen(const char *name, const char *mode);
+
+/* As close(2) and fclose(3), and wait until what was written is at its target (GODWIT_CLOSE=commit: until it
+ * survives a crash of this machine; GODWIT_CLOSE_TIMEOUT=SECONDS: no longer). On failure the descriptor is closed all
+ * the same, and what was written is kept. */
+int gass_close(int fd);
+int gass_fclose(FILE *stream);
+
+#define GODWIT_NOWAIT 1 /* what was written is delivered some time */
+#define GODWIT_COMMIT 2 /* it survives a crash of this machine */
+#define GODWIT_PUSH 3   /* it is at its target */
+#define GODWIT_DISCARD 4 /* it is not delivered */
+
+/* gass_close() with one of these, whatever the environment says. */
+int godwit_close(int fd, int how);
+
+struct godwit_stat {
+    uint64_t size;
+    int64_t mtime_ns; /* since the epoch; -1: not known */
+    int32_t mode;     /* permission bits; -1: not known */
+    int32_t is_directory;
+};
+
+int godwit_stat(const char *name, struct godwit_stat *stat);
+
+/* Fetches a file, and keeps it under a tag (NULL: none) for expires_s seconds (0: until the tag is taken off). */
+int gass_stage(const char *name, const char *tag, uint64_t expires_s);
+/* Waits until what is owed of a file is at its target, and takes the tag off. */
+int gass_unstage(const char *name, const char *tag);
+
+/* ---- The cache ------------------------------------------------------------------------------------------ */
+
+typedef struct gass_cache gass_cache;
+
+#define GASS_CACHE_EXISTS 0
+#define GASS_CACHE_NEW 1
+
+struct gass_cache_entry {
+    int fd;            /* of gass_cache_add(): the file, the caller's to close; else -1 */
+    int has_timestamp;
+    int64_t timestamp; /* means what its user says */
+    uint64_t size;
+    uint64_t transfers; /* how often it was fetched; of gass_cache_query() and gass_cache_list() */
+    uint64_t tags;      /* how many it has */
+    int is_whole;       /* all of it is here */
+};
+
+/* The cache of this user; "peer:NAME": that of a peer, to be looked at. */
+gass_cache *gass_cache_open(const char *where);
+/* Files that were added and not done are given up. */
+int gass_cache_close(gass_cache *cache);
+
+/* Adds a tag to a file, and locks it until gass_cache_add_done(): others wait. GASS_CACHE_NEW: entry->fd is to be filled,
+ * and closed before gass_cache_add_done(); GASS_CACHE_EXISTS: it can be read. */
+int gass_cache_add(gass_cache *cache, const char *url, const char *tag, struct gass_cache_entry *entry);
+int gass_cache_add_done(gass_cache *cache, const char *url, int64_t timestamp);
+/* It did not become anything. */
+int gass_cache_add_failed(gass_cache *cache, const char *url);
+/* Locks a file that is there until gass_cache_delete(), and tells its timestamp. */
+int gass_cache_delete_start(gass_cache *cache, const char *url, struct gass_cache_entry *entry);
+/* Takes one instance of a tag off. The file may be forgotten when it has none. */
+int gass_cache_delete(gass_cache *cache, const char *url, const char *tag);
+int gass_cache_query(gass_cache *cache, const char *url, struct gass_cache_entry *entry);
+/* Take all instances of a tag off one file, or all. */
+int gass_cache_cleanup_tag(gass_cache *cache, const char *url, const char *tag);
+int gass_cache_cleanup_tag_all(gass_cache *cache, const char *tag);
+
+/* Calls `each` for every file whose URL begins with `prefix` (NULL: all), until it returns other than 0. The tags
+ * end with NULL. Returns how many it was called for. */
+typedef int (*gass_cache_each)(void *context, const char *url, const char *const *tags,
+                               const struct gass_cache_entry *entry);
+long gass_cache_list(gass_cache *cache, const char *prefix, gass_cache_each each, void *context);
+
+/* ---- Bytes, while the program does something else ------------------------------------------------------- */
+
+/* What is under way, by a number. A buffer, or descriptor, is the library's until godwit_result() has told the
+ * end, or godwit_cancel() returned. Work is done in godwit_poll(), godwit_wait() and godwit_result(), and nowhere else. */
+typedef int64_t godwit_op;
+
+struct godwit_options {
+    size_t size;         /* of this struct, as it was compiled: sizeof(struct godwit_options) */
+    size_t unit_bytes;   /* how much is moved at a time; 0: 1 MiB */
+    int how;             /* of what writes: GODWIT_COMMIT, GODWIT_PUSH, GODWIT_NOWAIT; 0: GODWIT_PUSH */
+    int record;          /* of gass_append_begin(): the bytes are one piece, cut nowhere */
+    const char *tag;     /* of gass_stage_begin() */
+    uint64_t expires_s;
+};
+
+/* `options` may be NULL. */
+godwit_op gass_get_begin(const char *name, uint64_t offset, void *buffer, size_t length,
+                         const struct godwit_options *options);
+/* Writes what it gets with write(2): length UINT64_MAX: to the end of the file. */
+godwit_op gass_get_file_begin(const char *name, uint64_t offset, uint64_t length, int fd,
+                              const struct godwit_options *options);
+/* To memory, without a disk. */
+godwit_op gass_memory_begin(const char *name, const struct godwit_options *options);
+/* Replaces a file. */
+godwit_op gass_put_begin(const char *name, const void *data, size_t length,
+                         const struct godwit_options *options);
+/* Reads what it puts with read(2), to its end. */
+godwit_op gass_put_file_begin(const char *name, int fd, const struct godwit_options *options);
+/* At most 4 MiB. */
+godwit_op gass_append_begin(const char *name, const void *data, size_t length,
+                            const struct godwit_options *options);
+godwit_op gass_stage_begin(const char *name, const struct godwit_options *options);
+
+/* Is readable (poll, select, epoll) when godwit_poll() has something to do. The library's: not to be read or closed. */
+int godwit_fd(void);
+/* Does what can be done, at most `timeout_ms` (-1: until something has ended; 0: without waiting), and returns how
+ * many have ended that were not told before, the first `max` of them in `done`. */
+int godwit_poll(godwit_op *done, int max, int timeout_ms);
+/* Waits until one has ended: 0; -1 and ETIMEDOUT if not yet. */
+int godwit_wait(godwit_op op, int timeout_ms);
+/* How it ended: the number of bytes, or -1 and why not. It is forgotten then; EINPROGRESS: it has not. */
+int64_t godwit_result(godwit_op op);
+/* How much of how much was moved (UINT64_MAX: not known). */
+int godwit_progress(godwit_op op, uint64_t *done, uint64_t *total);
+/* Ends it, wherever it is, and forgets it: nothing of it is published that was not yet. */
+int godwit_cancel(godwit_op op);
+
+struct godwit_memory {
+    const void *data; /* cannot change */
+    size_t size;
+    int fd;           /* of the sealed file in memory */
+    int reserved;
+};
+
+/* godwit_result() of gass_memory_begin(), with the bytes. */
+int godwit_memory_result(godwit_op op, struct godwit_memory *memory);
+int gass_memory(const char *name, struct godwit_memory *memory);
+int godwit_memory_free(struct godwit_memory *memory);
+
+/* The same, waiting. They return the number of bytes. */
+int64_t gass_get(const char *name, uint64_t offset, void *buffer, size_t length);
+int64_t gass_put(const char *name, const void *data, size_t length);
+int64_t gass_append(const char *name, const void *data, size_t length, int how);
+
+/* ---- Bytes, wherever they are, whenever they get there --------------------------------------------------- */
+
+/* Writes into a file, in place, and is not answered. Bytes are gathered for a millisecond, or 64 KiB, and leave the
+ * process at the latest with the next call of godwit_get, _flush, _commit, _push, or exit(3). */
+int godwit_put(const char *name, uint64_t offset, size_t length, const void *data);
+/* Returns how many there were: fewer at the end of the file. Sees what this process has put. */
+int64_t godwit_get(const char *name, uint64_t offset, size_t length, void *data);
+/* All that was put leaves the process. */
+int godwit_flush(void);
+/* Return when all that this process wrote survives a crash of this machine; is at its target (of one file, or, with
+ * NULL, all). timeout_ms: -1: as long as it takes. After a failure of the node (ECONNRESET), what was put since the last
+ * godwit_commit() is to be put again. */
+int godwit_commit(int timeout_ms);
+int godwit_push(const char *name, int timeout_ms);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,208 @@
+//! The files that the node keeps, as the paper's cache interface has them: added, locked, tagged, cleaned up.
+
+use crate::{
+    failure::{Failure, Result},
+    files::odd,
+    process::Library,
+    system,
+};
+use godwit_local::{Refusal, Why};
+use godwit_wire::local::{
+    Ask, Handle, Tell,
+    ask::{self, Where},
+    tell::{Opened, Row},
+};
+use std::{
+    collections::HashMap,
+    fs::File,
+    os::fd::RawFd,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+/// A cache that was opened.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    /// That of a peer.
+    on: Option<String>,
+    /// What this program has locked.
+    locked: Mutex<HashMap<String, (u64, Handle)>>,
+}
+
+/// A file that was added.
+#[derive(Debug)]
+pub(crate) struct Added {
+    pub(crate) fd: RawFd,
+    pub(crate) opened: Opened,
+}
+
+impl Cache {
+    pub(crate) fn open(on: Option<&str>) -> Result<Self> {
+        let on = on.filter(|on| !on.is_empty());
+        if let Some(other) = on.filter(|on| !on.starts_with("peer:")) {
+            let words = "it is neither this user's own nor peer:NAME";
+            return Err(Failure::invalid(format!("open the cache {other}"), words));
+        }
+        Ok(Self {
+            on: on.map(str::to_owned),
+            locked: Mutex::default(),
+        })
+    }
+
+    /// Gives up what was added and not done.
+    pub(crate) fn close(self) {
+        let locked = self.locked.into_inner();
+        for (_, (era, handle)) in locked.unwrap_or_else(PoisonError::into_inner) {
+            if let Some(ours) = Library::existing() {
+                ours.talk.give_back(era, done(handle, None, true));
+            }
+        }
+    }
+
+    /// Adds a file, or a tag to one that is there, and locks it.
+    pub(crate) fn add(&self, url: &str, tag: Option<&str>) -> Result<Added> {
+        self.ours("add to")?;
+        if self.locked().contains_key(url) {
+            let words = "this program has added it already, and not said that it is done";
+            return Err(Refusal::new(Why::Busy, format!("add {url}"), words).into());
+        }
+        let add = ask::Add {
+            url: url.to_owned(),
+            tag: tag.map(str::to_owned),
+            expires_in_s: None,
+        };
+        let ours = Library::ours()?;
+        let (era, answer) =
+            ours.talk
+                .ask(None, Ask::Cache(ask::Cache::Add(add)), None, &mut |_| ())?;
+        let mut files = answer.files;
+        let Tell::Opened(opened) = answer.tell else {
+            return Err(odd(url, &format!("{:?}", answer.tell)).into());
+        };
+        let file = files.pop().map(File::from);
+        let handed = file.map(|file| system::hand_out(file, true)).transpose();
+        let fd = match handed {
+            Ok(Some(fd)) => fd,
+            Ok(None) if opened.exists => -1,
+            Ok(None) => {
+                ours.talk.give_back(era, done(opened.handle, None, true));
+                return Err(odd(url, "a file that was to come did not").into());
+            }
+            Err(error) => {
+                ours.talk.give_back(era, done(opened.handle, None, true));
+                return Err(Failure::system(&format!("add {url}"), &error));
+            }
+        };
+        self.locked().insert(url.to_owned(), (era, opened.handle));
+        Ok(Added { fd, opened })
+    }
+
+    /// Unlocks what was added: it is there, or did not become anything.
+    pub(crate) fn add_done(&self, url: &str, timestamp: Option<i64>, failed: bool) -> Result<()> {
+        let (era, handle) = self.locked().remove(url).ok_or_else(|| not_added(url))?;
+        let ours = Library::ours()?;
+        let ask = done(handle, timestamp, failed);
+        ours.talk.ask(Some(era), ask, None, &mut |_| ())?;
+        Ok(())
+    }
+
+    /// Locks what is there until it is deleted.
+    pub(crate) fn delete_start(&self, url: &str) -> Result<Row> {
+        let row = self.query(url)?;
+        let added = self.add(url, None)?;
+        if added.fd >= 0 {
+            let _ = system::close(added.fd);
+        }
+        if !added.opened.exists {
+            self.add_done(url, None, true)?;
+            let words = "it is not in the cache";
+            return Err(Refusal::new(Why::Missing, format!("delete {url}"), words).into());
+        }
+        Ok(row)
+    }
+
+    /// Takes one instance of a tag off, and unlocks it if this program has locked it.
+    pub(crate) fn delete(&self, url: &str, tag: &str) -> Result<()> {
+        self.ours("delete from")?;
+        let removed = self.ask(ask::Cache::Rm {
+            url: url.to_owned(),
+            tag: Some(tag.to_owned()),
+        });
+        if self.locked().contains_key(url) {
+            self.add_done(url, None, false)?;
+        }
+        removed
+    }
+
+    pub(crate) fn query(&self, url: &str) -> Result<Row> {
+        let place = Where {
+            url: url.to_owned(),
+            on: self.on.clone(),
+        };
+        let mut rows = self.rows(ask::Cache::Stat(place))?;
+        rows.pop().ok_or_else(|| {
+            let words = "it is not in the cache";
+            Refusal::new(Why::Missing, format!("look at {url}"), words).into()
+        })
+    }
+
+    /// Takes all instances of a tag off one file, or off all.
+    pub(crate) fn clean_up(&self, url: Option<&str>, tag: &str) -> Result<()> {
+        self.ours("clean up")?;
+        self.ask(ask::Cache::Clean {
+            tag: tag.to_owned(),
+            url: url.map(str::to_owned),
+        })
+    }
+
+    pub(crate) fn list(&self, prefix: &str) -> Result<Vec<Row>> {
+        self.rows(ask::Cache::Ls {
+            prefix: prefix.to_owned(),
+            on: self.on.clone(),
+        })
+    }
+
+    fn rows(&self, ask: ask::Cache) -> Result<Vec<Row>> {
+        let mut rows = Vec::new();
+        let mut more = |tell| {
+            if let Tell::Row(row) = tell {
+                rows.push(*row);
+            }
+        };
+        let ours = Library::ours()?;
+        ours.talk.ask(None, Ask::Cache(ask), None, &mut more)?;
+        Ok(rows)
+    }
+
+    fn ask(&self, ask: ask::Cache) -> Result<()> {
+        let ours = Library::ours()?;
+        ours.talk.ask(None, Ask::Cache(ask), None, &mut |_| ())?;
+        Ok(())
+    }
+
+    /// A peer's is only looked at.
+    fn ours(&self, wanted: &str) -> Result<()> {
+        let Some(on) = &self.on else {
+            return Ok(());
+        };
+        let wanted = format!("{wanted} the cache of {on}");
+        let words = "the cache of a peer is only looked at from here";
+        Err(Refusal::new(Why::Unsupported, wanted, words).into())
+    }
+
+    fn locked(&self) -> MutexGuard<'_, HashMap<String, (u64, Handle)>> {
+        self.locked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn done(handle: Handle, timestamp: Option<i64>, give_up: bool) -> Ask {
+    Ask::Cache(ask::Cache::AddDone(ask::AddDone {
+        handle,
+        timestamp,
+        give_up,
+    }))
+}
+
+fn not_added(url: &str) -> Failure {
+    let words = "this program has not added it, or has said so already";
+    Failure::invalid(format!("be done with {url}"), words)
+}

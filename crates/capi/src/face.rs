@@ -1,0 +1,853 @@
+//! The functions of `godwit.h`. Each looks at its pointers, calls what is safe, and keeps why it failed.
+//!
+//! Nothing unwinds into C: what panics is a failure as well, of a kind that nobody should see.
+
+use crate::{
+    cache::Cache,
+    failure::{self, About, Failure, Result},
+    files::{self, How},
+    name::Name,
+    ops::{End, Number, Options, Origin, Target, UNIT_BYTES},
+    process::{self, Library},
+    system::{self, Buffer, Mapped, Stream},
+};
+use godwit_local::{Refusal, Why};
+use godwit_wire::local::{
+    Ask, Tell,
+    ask::{self, Wait, Where},
+    frame::BODY_BYTES_MAX,
+    tell::Row,
+};
+use libc::{c_char, c_int, c_long, c_void, mode_t, size_t};
+use std::{
+    ffi::{CStr, CString},
+    fs::File,
+    os::fd::{AsFd, IntoRawFd},
+    panic::{AssertUnwindSafe, catch_unwind},
+    ptr,
+    time::{Duration, Instant},
+};
+
+/// Calls, and keeps why it failed.
+fn told<T>(failed: T, call: impl FnOnce() -> Result<T>) -> T {
+    let outcome = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
+        let words = "the library has a fault; what it said is on standard error";
+        Err(Refusal::new(Why::Disk, "go on", words).into())
+    });
+    match outcome {
+        Ok(value) => value,
+        Err(failure) => {
+            let errno = failure.errno;
+            failure::note(failure);
+            // SAFETY: it is this thread's own.
+            unsafe { *libc::__errno_location() = errno };
+            failed
+        }
+    }
+}
+
+/// Reads a name; whoever calls vouches that it ends with a zero byte.
+fn text<'a>(name: *const c_char) -> Result<&'a CStr> {
+    if name.is_null() {
+        return Err(Failure::invalid("read a name", "it is NULL"));
+    }
+    // SAFETY: godwit.h asks for a C string.
+    Ok(unsafe { CStr::from_ptr(name) })
+}
+
+fn utf8<'a>(name: *const c_char, what: &str) -> Result<&'a str> {
+    let words = text(name)?.to_str();
+    words.map_err(|_| Failure::invalid(format!("read {what}"), "it is no text in UTF-8"))
+}
+
+fn optional<'a>(name: *const c_char, what: &str) -> Result<Option<&'a str>> {
+    match name.is_null() {
+        true => Ok(None),
+        false => utf8(name, what).map(Some),
+    }
+}
+
+/// Lends where a result is to be written.
+fn place<'a, T>(at: *mut T) -> Result<&'a mut T> {
+    // SAFETY: godwit.h asks for a struct of that type, or NULL.
+    unsafe { at.as_mut() }
+        .ok_or_else(|| Failure::invalid("write a result", "there is no place for it"))
+}
+
+fn buffer(at: *mut u8, len: size_t) -> Result<Buffer> {
+    let lent = Buffer::lent(at, len);
+    lent.ok_or_else(|| Failure::invalid("use that buffer", "it is NULL, or longer than memory"))
+}
+
+fn deadline(timeout_ms: c_int) -> Option<Instant> {
+    let timeout = u64::try_from(timeout_ms).ok()?;
+    Some(Instant::now() + Duration::from_millis(timeout))
+}
+
+fn waits(how: c_int) -> Result<How> {
+    Ok(match how {
+        NOWAIT => How::Wait(Wait::Nothing),
+        COMMIT => How::Wait(Wait::Commit),
+        PUSH => How::Wait(Wait::Push),
+        DISCARD => How::Discard,
+        _ => {
+            let words = format!("{how} is none of GODWIT_NOWAIT, _COMMIT, _PUSH, _DISCARD");
+            return Err(Failure::invalid("close", words));
+        }
+    })
+}
+
+const NOWAIT: c_int = 1;
+const COMMIT: c_int = 2;
+const PUSH: c_int = 3;
+const DISCARD: c_int = 4;
+
+// ---- Why not
+
+/// See godwit.h, as for all that follow.
+#[unsafe(no_mangle)]
+pub extern "C" fn godwit_api_version() -> c_int {
+    1
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn godwit_strerror() -> *const c_char {
+    failure::last(About::Words)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn godwit_hint() -> *const c_char {
+    failure::last(About::Next)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn godwit_error() -> c_int {
+    failure::last_number().0
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn godwit_error_name() -> *const c_char {
+    failure::last(About::Name)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn godwit_error_passes() -> c_int {
+    c_int::from(failure::last_number().1)
+}
+
+// ---- Files
+
+/// `mode` is there for whoever makes a file: C says `...`, which on Linux passes it in the same place.
+#[unsafe(no_mangle)]
+pub extern "C" fn gass_open(name: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    told(-1, || files::open(text(name)?, flags, mode))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gass_fopen(name: *const c_char, mode: *const c_char) -> Stream {
+    told(ptr::null_mut(), || {
+        files::open_stream(text(name)?, text(mode)?)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gass_close(fd: c_int) -> c_int {
+    told(-1, || files::close(fd, None).map(|()| 0))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn godwit_close(fd: c_int, how: c_int) -> c_int {
+    told(-1, || files::close(fd, Some(waits(how)?)).map(|()| 0))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gass_fclose(stream: Stream) -> c_int {
+    told(libc::EOF, || {
+        if stream.is_null() {
+            return Err(Failure::invalid("close a stream", "it is NULL"));
+        }
+        // SAFETY: godwit.h asks for a stream that is open, which is closed once.
+        let fd = unsafe { libc::fileno(stream) };
+        let mut shut = || match unsafe { libc::fclose(stream) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        };
+        files::close_with(fd, None, &mut shut).map(|()| 0)
+    })
+}
+
+#[repr(C)]
+#[derive(Debug)]
+pub struct Stat {
+    size: u64,
+    mtime_ns: i64,
+    mode: i32,
+    is_directory: i32,
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn godwit_stat(name: *const c_char, stat: *mut Stat) -> c_int {
+    told(-1, || {
+        let url = Name::there(text(name)?)?;
+        let stat = place(stat)?;
+        let ours = Library::ours()?;
+        let ask = Ask::Stat(Where::is(&*url));
+        let (_, answer) = ours.talk.ask(None, ask, None, &mut |_| ())?;
+        let Tell::Stat(told) = answer.tell else {
+            return Err(files::odd(&url, &format!("{:?}", answer.tell)).into());
+        };
+        let mtime = told.mtime_ns.and_then(|ns| i64::try_from(ns).ok());
+        *stat = Stat {
+            size: told.size,
+            mtime_ns: mtime.unwrap_or(-1),
+            mode: told
+                .mode
+                .and_then(|mode| i32::try_from(mode).ok())
+                .unwrap_or(-1),
+            is_directory: i32::from(told.is_directory),
+        };
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gass_stage(name: *const c_char, tag: *const c_char, expires_s: u64) -> c_int {
+    told(-1, || {
+        let stage = stage(name, tag, expires_s)?;
+        let ours = Library::ours()?;
+        ours.talk.ask(None, Ask::Stage(stage), None, &mut |_| ())?;
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gass_unstage(name: *const c_char, tag: *const c_char) -> c_int {
+    told(-1, || {
+        let stage = stage(name, tag, 0)?;
+        let ours = Library::ours()?;
+        ours.talk
+            .ask(None, Ask::Unstage(stage), None, &mut |_| ())?;
+        Ok(0)
+    })
+}
+
+fn stage(name: *const c_char, tag: *const c_char, expires_s: u64) -> Result<ask::Stage> {
+    Ok(ask::Stage {
+        url: Name::there(text(name)?)?,
+        tag: optional(tag, "a tag")?.map(str::to_owned),
+        expires_in_s: (expires_s > 0).then_some(expires_s),
+        ..ask::Stage::default()
+    })
+}
+
+// ---- The cache
+
+#[repr(C)]
+#[derive(Debug)]
+pub struct Entry {
+    fd: c_int,
+    has_timestamp: c_int,
+    timestamp: i64,
+    size: u64,
+    transfers: u64,
+    tags: u64,
+    is_whole: c_int,
+}
+
+impl Entry {
+    fn of(row: &Row) -> Self {
+        Self {
+            fd: -1,
+            has_timestamp: c_int::from(row.timestamp.is_some()),
+            timestamp: row.timestamp.unwrap_or(0),
+            size: row.size,
+            transfers: row.transfers,
+            tags: row.tags.len() as u64,
+            is_whole: c_int::from(row.present_bytes >= row.size),
+        }
+    }
+}
+
+fn cache<'a>(cache: *mut Cache) -> Result<&'a Cache> {
+    // SAFETY: godwit.h asks for what gass_cache_open() returned and gass_cache_close() was not told.
+    unsafe { cache.as_ref() }.ok_or_else(|| Failure::invalid("use a cache", "it is NULL"))
+}
+
+fn cached<'a>(url: *const c_char) -> Result<std::borrow::Cow<'a, str>> {
+    Name::there(text(url)?).map(Into::into)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gass_cache_open(on: *const c_char) -> *mut Cache {
+    told(ptr::null_mut(), || {
+        let cache = Cache::open(optional(on, "where the cache is")?)?;
+        Ok(Box::into_raw(Box::new(cache)))
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gass_cache_close(cache: *mut Cache) -> c_int {
+    told(-1, || {
+        if cache.is_null() {
+            return Err(Failure::invalid("close a cache", "it is NULL"));
+        }
+        // SAFETY: godwit.h asks for what gass_cache_open() returned, once.
+        unsafe { Box::from_raw(cache) }.close();
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gass_cache_add(
+    on: *mut Cache,
+    url: *const c_char,
+    tag: *const c_char,
+    entry: *mut Entry,
+) -> c_int {
+    told(-1, || {
+        let entry = place(entry)?;
+        let added = cache(on)?.add(&cached(url)?, optional(tag, "a tag")?)?;
+        *entry = Entry {
+            fd: added.fd,
+            has_timestamp: c_int::from(added.opened.timestamp.is_some()),
+            timestamp: added.opened.timestamp.unwrap_or(0),
+            size: added.opened.size,
+            transfers: 0,
+            tags: 0,
+            is_whole: c_int::from(added.opened.exists),
+        };
+        Ok(c_int::from(!added.opened.exists))
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gass_cache_add_done(on: *mut Cache, url: *const c_char, timestamp: i64) -> c_int {
+    told(-1, || {
+        cache(on)?
+            .add_done(&cached(url)?, Some(timestamp), false)
+            .map(|()| 0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gass_cache_add_failed(on: *mut Cache, url: *const c_char) -> c_int {
+    told(-1, || {
+        cache(on)?.add_done(&cached(url)?, None, true).map(|()| 0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gass_cache_delete_start(
+    on: *mut Cache,
+    url: *const c_char,
+    entry: *mut Entry,
+) -> c_int {
+    told(-1, || {
+        let entry = place(entry)?;
+        *entry = Entry::of(&cache(on)?.delete_start(&cached(url)?)?);
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gass_cache_delete(
+    on: *mut Cache,
+    url: *const c_char,
+    tag: *const c_char,
+) -> c_int {
+    told(-1, || {
+        cache(on)?
+            .delete(&cached(url)?, utf8(tag, "a tag")?)
+            .map(|()| 0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gass_cache_query(on: *mut Cache, url: *const c_char, entry: *mut Entry) -> c_int {
+    told(-1, || {
+        let entry = place(entry)?;
+        *entry = Entry::of(&cache(on)?.query(&cached(url)?)?);
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gass_cache_cleanup_tag(
+    on: *mut Cache,
+    url: *const c_char,
+    tag: *const c_char,
+) -> c_int {
+    told(-1, || {
+        let url = cached(url)?;
+        cache(on)?
+            .clean_up(Some(&url), utf8(tag, "a tag")?)
+            .map(|()| 0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gass_cache_cleanup_tag_all(on: *mut Cache, tag: *const c_char) -> c_int {
+    told(-1, || {
+        cache(on)?.clean_up(None, utf8(tag, "a tag")?).map(|()| 0)
+    })
+}
+
+type Each = extern "C" fn(*mut c_void, *const c_char, *const *const c_char, *const Entry) -> c_int;
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gass_cache_list(
+    on: *mut Cache,
+    prefix: *const c_char,
+    each: Option<Each>,
+    context: *mut c_void,
+) -> c_long {
+    told(-1, || {
+        let each =
+            each.ok_or_else(|| Failure::invalid("list a cache", "there is nobody to tell"))?;
+        let rows = cache(on)?.list(optional(prefix, "the beginning of a URL")?.unwrap_or(""))?;
+        let mut count = 0;
+        for row in &rows {
+            let c = |text: &String| CString::new(text.replace('\0', "?")).unwrap_or_default();
+            let (url, tags) = (c(&row.url), row.tags.iter().map(c).collect::<Vec<_>>());
+            let mut names: Vec<_> = tags.iter().map(|tag| tag.as_ptr()).collect();
+            names.push(ptr::null());
+            count += 1;
+            if each(context, url.as_ptr(), names.as_ptr(), &Entry::of(row)) != 0 {
+                break;
+            }
+        }
+        Ok(count)
+    })
+}
+
+// ---- Bytes, while the program does something else
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Wishes {
+    size: size_t,
+    unit_bytes: size_t,
+    how: c_int,
+    record: c_int,
+    tag: *const c_char,
+    expires_s: u64,
+}
+
+/// Reads what the program was compiled with: what it does not know is as if it had said nothing.
+fn wishes(options: *const Wishes) -> Result<(Wishes, Options)> {
+    let mut wishes = Wishes {
+        size: size_of::<Wishes>(),
+        unit_bytes: 0,
+        how: 0,
+        record: 0,
+        tag: ptr::null(),
+        expires_s: 0,
+    };
+    if !options.is_null() {
+        // SAFETY: godwit.h asks for a struct that begins with its size.
+        let size = unsafe { ptr::read_unaligned(options.cast::<size_t>()) };
+        if size < size_of::<size_t>() {
+            let words = "size is not sizeof(struct godwit_options)";
+            return Err(Failure::invalid("read options", words));
+        }
+        let known = size.min(size_of::<Wishes>());
+        // SAFETY: both are that long; every pattern of bytes is such a struct.
+        unsafe {
+            ptr::copy_nonoverlapping(options.cast::<u8>(), (&raw mut wishes).cast::<u8>(), known);
+        }
+    }
+    let wait = match wishes.how {
+        0 => Wait::Push,
+        how => match waits(how)? {
+            How::Wait(wait) => wait,
+            How::Discard => {
+                return Err(Failure::invalid(
+                    "read options",
+                    "what is put is not discarded",
+                ));
+            }
+        },
+    };
+    let unit_bytes = match wishes.unit_bytes {
+        0 => UNIT_BYTES,
+        bytes => bytes.clamp(512, 256 << 20),
+    };
+    Ok((wishes, Options { unit_bytes, wait }))
+}
+
+fn descriptor(fd: c_int) -> Result<File> {
+    let copy = system::copy_of(fd);
+    copy.map(File::from)
+        .map_err(|error| Failure::system(&format!("use descriptor {fd}"), &error))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gass_get_begin(
+    name: *const c_char,
+    offset: u64,
+    at: *mut u8,
+    length: size_t,
+    options: *const Wishes,
+) -> Number {
+    told(-1, || {
+        let (url, into) = (Name::there(text(name)?)?, buffer(at, length)?);
+        let ours = Library::ours()?;
+        let range = (offset, length as u64);
+        ours.ops.get(
+            &ours.talk,
+            url,
+            range,
+            Target::Buffer(into),
+            wishes(options)?.1,
+        )
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gass_get_file_begin(
+    name: *const c_char,
+    offset: u64,
+    length: u64,
+    fd: c_int,
+    options: *const Wishes,
+) -> Number {
+    told(-1, || {
+        let (url, into) = (Name::there(text(name)?)?, descriptor(fd)?);
+        let ours = Library::ours()?;
+        let range = (offset, length);
+        ours.ops.get(
+            &ours.talk,
+            url,
+            range,
+            Target::Descriptor(into),
+            wishes(options)?.1,
+        )
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gass_memory_begin(name: *const c_char, options: *const Wishes) -> Number {
+    told(-1, || {
+        let ask = Ask::Memory(Where::is(Name::there(text(name)?)?));
+        let ours = Library::ours()?;
+        ours.ops.one(&ours.talk, ask, b"", wishes(options)?.1)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gass_put_begin(
+    name: *const c_char,
+    at: *const u8,
+    length: size_t,
+    options: *const Wishes,
+) -> Number {
+    told(-1, || {
+        let (url, from) = (Name::there(text(name)?)?, buffer(at.cast_mut(), length)?);
+        let ours = Library::ours()?;
+        ours.ops
+            .put(&ours.talk, url, Origin::Buffer(from), wishes(options)?.1)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gass_put_file_begin(
+    name: *const c_char,
+    fd: c_int,
+    options: *const Wishes,
+) -> Number {
+    told(-1, || {
+        let (url, from) = (Name::there(text(name)?)?, descriptor(fd)?);
+        let ours = Library::ours()?;
+        ours.ops.put(
+            &ours.talk,
+            url,
+            Origin::Descriptor(from),
+            wishes(options)?.1,
+        )
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gass_append_begin(
+    name: *const c_char,
+    at: *const u8,
+    length: size_t,
+    options: *const Wishes,
+) -> Number {
+    told(-1, || {
+        let (url, from) = (Name::there(text(name)?)?, buffer(at.cast_mut(), length)?);
+        if length > BODY_BYTES_MAX {
+            let words = format!("{length} bytes at once are more than {BODY_BYTES_MAX}");
+            let refusal = Refusal::new(Why::TooLarge, format!("append to {url}"), words);
+            return Err(refusal.next("divide it").into());
+        }
+        let (wishes, options) = wishes(options)?;
+        let ask = Ask::Append(ask::Append {
+            url,
+            record: wishes.record != 0,
+            end: false,
+            stream: false,
+            wait: options.wait,
+        });
+        let ours = Library::ours()?;
+        ours.ops.one(&ours.talk, ask, from.part(0, length), options)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gass_stage_begin(name: *const c_char, options: *const Wishes) -> Number {
+    told(-1, || {
+        let (wishes, options) = wishes(options)?;
+        let ask = Ask::Stage(stage(name, wishes.tag, wishes.expires_s)?);
+        let ours = Library::ours()?;
+        ours.ops.one(&ours.talk, ask, b"", options)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn godwit_fd() -> c_int {
+    told(-1, || process::watch(Library::ours()?.talk.ready.as_fd()))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn godwit_poll(done: *mut Number, max: c_int, timeout_ms: c_int) -> c_int {
+    told(-1, || {
+        let room = usize::try_from(max).unwrap_or(0);
+        if done.is_null() || room == 0 {
+            return Err(Failure::invalid(
+                "tell what has ended",
+                "there is no place for it",
+            ));
+        }
+        let Some(ours) = Library::existing() else {
+            return Ok(0);
+        };
+        let ended = ours.ops.poll(&ours.talk, room, deadline(timeout_ms));
+        if ours.talk.is_over() {
+            process::unwatch_socket();
+        }
+        for (at, number) in ended.iter().enumerate() {
+            // SAFETY: godwit.h asks for `max` of them, and there are no more.
+            unsafe { done.add(at).write(*number) };
+        }
+        Ok(c_int::try_from(ended.len()).unwrap_or(max))
+    })
+}
+
+fn known() -> Result<&'static Library> {
+    Library::existing()
+        .ok_or_else(|| Failure::invalid("find what is under way", "nothing was begun"))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn godwit_wait(op: Number, timeout_ms: c_int) -> c_int {
+    told(-1, || {
+        let ours = known()?;
+        ours.ops
+            .wait(&ours.talk, op, deadline(timeout_ms))
+            .map(|()| 0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn godwit_result(op: Number) -> i64 {
+    told(-1, || {
+        let ours = known()?;
+        ours.ops.end(&ours.talk, op).map(count)
+    })
+}
+
+fn count(end: End) -> i64 {
+    let (End::Bytes(bytes) | End::Memory(_, bytes)) = end;
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn godwit_progress(op: Number, done: *mut u64, total: *mut u64) -> c_int {
+    told(-1, || {
+        let (done, total) = (place(done)?, place(total)?);
+        let told = known()?.ops.with(op, |op| (op.done, op.total))?;
+        (*done, *total) = (told.0, told.1.unwrap_or(u64::MAX));
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn godwit_cancel(op: Number) -> c_int {
+    told(-1, || {
+        let ours = known()?;
+        ours.ops.cancel(&ours.talk, op).map(|()| 0)
+    })
+}
+
+#[repr(C)]
+#[derive(Debug)]
+pub struct Memory {
+    data: *const c_void,
+    size: size_t,
+    fd: c_int,
+    reserved: c_int,
+}
+
+fn mapped(end: End, memory: &mut Memory) -> Result<c_int> {
+    let End::Memory(file, len) = end else {
+        return Err(Failure::invalid(
+            "map it",
+            "it was not begun by gass_memory_begin()",
+        ));
+    };
+    let failed = |error| Failure::system("map a file in memory", &error);
+    let size = usize::try_from(len).unwrap_or(usize::MAX);
+    let Mapped { data, size } = system::map(&file, size).map_err(failed)?;
+    *memory = Memory {
+        data,
+        size,
+        fd: file.into_raw_fd(),
+        reserved: 0,
+    };
+    Ok(0)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn godwit_memory_result(op: Number, memory: *mut Memory) -> c_int {
+    told(-1, || {
+        let (ours, memory) = (known()?, place(memory)?);
+        mapped(ours.ops.end(&ours.talk, op)?, memory)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gass_memory(name: *const c_char, memory: *mut Memory) -> c_int {
+    told(-1, || {
+        let (url, memory) = (Name::there(text(name)?)?, place(memory)?);
+        let ours = Library::ours()?;
+        let ask = Ask::Memory(Where::is(url));
+        let op = ours.ops.one(&ours.talk, ask, b"", wishes(ptr::null())?.1)?;
+        mapped(ours.ops.outcome(&ours.talk, op)?, memory)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn godwit_memory_free(memory: *mut Memory) -> c_int {
+    told(-1, || {
+        let memory = place(memory)?;
+        system::unmap(&Mapped {
+            data: memory.data,
+            size: memory.size,
+        });
+        let closed = system::close(memory.fd);
+        (memory.data, memory.size, memory.fd) = (ptr::null(), 0, -1);
+        closed.map_err(|error| Failure::system("close a file in memory", &error))?;
+        Ok(0)
+    })
+}
+
+fn outcome(op: Number) -> i64 {
+    match op {
+        -1 => -1, // why is kept already
+        op => told(-1, || {
+            let ours = known()?;
+            ours.ops.outcome(&ours.talk, op).map(count)
+        }),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gass_get(name: *const c_char, offset: u64, at: *mut u8, length: size_t) -> i64 {
+    outcome(gass_get_begin(name, offset, at, length, ptr::null()))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gass_put(name: *const c_char, at: *const u8, length: size_t) -> i64 {
+    outcome(gass_put_begin(name, at, length, ptr::null()))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gass_append(
+    name: *const c_char,
+    at: *const u8,
+    length: size_t,
+    how: c_int,
+) -> i64 {
+    let wishes = Wishes {
+        size: size_of::<Wishes>(),
+        unit_bytes: 0,
+        how,
+        record: 1,
+        tag: ptr::null(),
+        expires_s: 0,
+    };
+    outcome(gass_append_begin(name, at, length, &raw const wishes))
+}
+
+// ---- Bytes, wherever they are
+
+#[unsafe(no_mangle)]
+pub extern "C" fn godwit_put(
+    name: *const c_char,
+    offset: u64,
+    length: size_t,
+    at: *const u8,
+) -> c_int {
+    told(-1, || {
+        let (name, data) = (text(name)?, buffer(at.cast_mut(), length)?);
+        let ours = Library::ours()?;
+        ours.puts
+            .put(&ours.talk, name, offset, data.part(0, length))
+            .map(|()| 0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn godwit_get(name: *const c_char, offset: u64, length: size_t, at: *mut u8) -> i64 {
+    let flushed = told(-1, || {
+        let url = Name::there(text(name)?)?;
+        let ours = Library::ours()?;
+        ours.puts.flush(&ours.talk, Some(&url)).map(|()| 0)
+    });
+    match flushed {
+        0 => gass_get(name, offset, at, length),
+        _ => -1,
+    }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn godwit_flush() -> c_int {
+    told(-1, || match Library::existing() {
+        None => Ok(0),
+        Some(ours) => ours.puts.flush(&ours.talk, None).map(|()| 0),
+    })
+}
+
+fn limit(timeout_ms: c_int) -> Option<Duration> {
+    u64::try_from(timeout_ms).ok().map(Duration::from_millis)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn godwit_commit(timeout_ms: c_int) -> c_int {
+    told(-1, || match Library::existing() {
+        None => Ok(0),
+        Some(ours) => ours.puts.commit(&ours.talk, limit(timeout_ms)).map(|()| 0),
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn godwit_push(name: *const c_char, timeout_ms: c_int) -> c_int {
+    told(-1, || {
+        let url = match name.is_null() {
+            true => None,
+            false => Some(Name::there(text(name)?)?),
+        };
+        let library = match &url {
+            // Others may owe it.
+            Some(_) => Some(Library::ours()?),
+            None => Library::existing(),
+        };
+        let Some(ours) = library else {
+            return Ok(0);
+        };
+        ours.puts
+            .push(&ours.talk, url.as_deref(), limit(timeout_ms))
+            .map(|()| 0)
+    })
+}

@@ -1,0 +1,124 @@
+//! What a call tells when it fails.
+
+use godwit_core::Fault;
+use godwit_local::{Refusal, Why};
+use std::{cell::RefCell, ffi::CString, io};
+
+/// Why a call failed: a number and a name as errno(3) has them, and words.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) errno: i32,
+    name: &'static str,
+    words: String,
+    next: Option<String>,
+    is_passing: bool,
+}
+
+pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
+
+impl Failure {
+    /// Of a call for what lies on this machine.
+    pub(crate) fn system(wanted: &str, error: &io::Error) -> Self {
+        let errno = error.raw_os_error().unwrap_or(libc::EIO);
+        let known = Why::ALL.iter().find(|why| why.errno() == errno);
+        Self {
+            errno,
+            name: known.map_or("", |why| why.symbol()),
+            words: format!("cannot {wanted}: {}", godwit_sys::why(error)),
+            next: None,
+            is_passing: false,
+        }
+    }
+
+    /// Of what the program asked in a way that makes no sense.
+    pub(crate) fn invalid(wanted: impl Into<String>, because: impl Into<String>) -> Self {
+        Refusal::new(Why::Invalid, wanted, because).into()
+    }
+
+    /// Of something that has not ended yet.
+    pub(crate) fn under_way(wanted: &str) -> Self {
+        Self {
+            errno: libc::EINPROGRESS,
+            name: "EINPROGRESS",
+            words: format!("cannot {wanted}: it has not ended yet"),
+            next: Some("godwit_wait() waits for it".into()),
+            is_passing: true,
+        }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Self {
+            errno: refusal.why.errno(),
+            name: refusal.why.symbol(),
+            words: refusal.to_string(),
+            is_passing: Fault::from(refusal.waiting) != Fault::Lasting,
+            next: refusal.next,
+        }
+    }
+}
+
+/// The same as C sees it.
+struct Last {
+    errno: i32,
+    name: CString,
+    words: CString,
+    next: CString,
+    is_passing: bool,
+}
+
+thread_local! {
+    static LAST: RefCell<Last> = RefCell::new(Last {
+        errno: 0,
+        name: CString::default(),
+        words: CString::default(),
+        next: CString::default(),
+        is_passing: false,
+    });
+}
+
+/// What is asked about the last failure.
+#[derive(Clone, Copy)]
+pub(crate) enum About {
+    Words,
+    Next,
+    Name,
+}
+
+/// Keeps it for whoever asks on this thread.
+pub(crate) fn note(failure: Failure) {
+    let last = Last {
+        errno: failure.errno,
+        name: text(failure.name.into()),
+        words: text(failure.words),
+        next: text(failure.next.unwrap_or_default()),
+        is_passing: failure.is_passing,
+    };
+    // A thread that is ending has nobody to ask.
+    let _ = LAST.try_with(|kept| *kept.borrow_mut() = last);
+}
+
+/// Returns where the text stands until the next failure of this thread.
+pub(crate) fn last(about: About) -> *const libc::c_char {
+    let found = LAST.try_with(|last| {
+        let last = last.borrow();
+        match about {
+            About::Words => last.words.as_ptr(),
+            About::Next => last.next.as_ptr(),
+            About::Name => last.name.as_ptr(),
+        }
+    });
+    found.unwrap_or(c"".as_ptr())
+}
+
+/// Returns the number, and whether waiting may help.
+pub(crate) fn last_number() -> (i32, bool) {
+    let found = LAST.try_with(|last| (last.borrow().errno, last.borrow().is_passing));
+    found.unwrap_or((0, false))
+}
+
+fn text(words: String) -> CString {
+    // Words of a server may have anything in them.
+    CString::new(words.replace('\0', "?")).unwrap_or_default()
+}

@@ -1,0 +1,660 @@
+//! What goes on while the program does something else.
+//!
+//! An [`Op`] is a small machine that is driven by the calls that ask about it, since there is no thread that could: it
+//! looks whether an answer has come, or moves one unit of bytes, and is then as it is until the next call.
+
+use crate::{
+    failure::{Failure, Result},
+    files::{give_up, odd},
+    system::Buffer,
+    talk::{Talk, Ticket},
+};
+use godwit_local::{Answer, Refusal, Why};
+use godwit_wire::local::{
+    Ask, Handle, Tell,
+    ask::{self, Wait},
+};
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{self, Read, Write},
+    os::unix::fs::FileExt,
+    sync::{Mutex, MutexGuard, PoisonError, atomic::Ordering::SeqCst},
+    time::Instant,
+};
+
+/// What is called by its number.
+pub(crate) type Number = i64;
+
+/// All that is under way, or has ended and was not asked about.
+#[derive(Debug, Default)]
+pub(crate) struct Ops(Mutex<All>);
+
+#[derive(Debug, Default)]
+struct All {
+    last: Number,
+    ops: BTreeMap<Number, Op>,
+    /// Taken back while they were being opened: what was opened all the same is given back.
+    strays: Vec<Ticket>,
+}
+
+/// How the program wants it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Options {
+    pub(crate) unit_bytes: usize,
+    pub(crate) wait: Wait,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub(crate) struct Op {
+    work: Work,
+    unit_bytes: usize,
+    pub(crate) done: u64,
+    pub(crate) total: Option<u64>,
+    end: Option<Result<End>>,
+    is_told: bool,
+}
+
+/// How it ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    Bytes(u64),
+    Memory(File, u64),
+}
+
+#[derive(Debug)]
+enum Work {
+    /// One ask, which says by itself what was done.
+    One(Ticket),
+    /// The same: a file in memory is the answer.
+    Memory(Ticket),
+    /// A range in the body of an answer, or in a file in memory.
+    Get(Ticket, Target),
+    /// A file is being opened, to be read or to be written.
+    Opening(Ticket, Part),
+    /// Bytes are moved from it.
+    Reading(Source, Target),
+    /// Bytes are moved into it.
+    Writing(Sink, Origin),
+    /// What was written ends.
+    Ending(Ticket),
+    Over,
+}
+
+#[derive(Debug)]
+enum Part {
+    Read { offset: u64, len: u64, into: Target },
+    Write { from: Origin, wait: Wait },
+}
+
+/// A file that is read.
+#[derive(Debug)]
+struct Source {
+    file: File,
+    at: u64,
+    end: u64,
+    /// To be given back.
+    open: Option<(u64, Handle)>,
+}
+
+/// A file that is written.
+#[derive(Debug)]
+struct Sink {
+    file: File,
+    at: u64,
+    era: u64,
+    handle: Handle,
+    wait: Wait,
+}
+
+/// Where bytes go.
+#[derive(Debug)]
+pub(crate) enum Target {
+    Buffer(Buffer),
+    Descriptor(File),
+}
+
+/// Where bytes come from.
+#[derive(Debug)]
+pub(crate) enum Origin {
+    Buffer(Buffer),
+    Descriptor(File),
+}
+
+impl Ops {
+    /// Begins to get a range.
+    pub(crate) fn get(
+        &self,
+        talk: &Talk,
+        url: String,
+        (offset, len): (u64, u64),
+        into: Target,
+        options: Options,
+    ) -> Result<Number> {
+        let end = offset.checked_add(len);
+        let is_short = matches!(into, Target::Buffer(_)) && len <= AT_ONCE_BYTES;
+        // What is long is read from the depot's file: one version of it, and nothing held twice in memory.
+        if !is_short {
+            let open = ask::Open {
+                url,
+                read: true,
+                ..ask::Open::default()
+            };
+            let ticket = talk.send(None, Ask::Open(open), b"")?;
+            let part = Part::Read { offset, len, into };
+            return Ok(self.begin(talk, Work::Opening(ticket, part), options));
+        }
+        let Some(end) = end else {
+            let words = "it would reach beyond what a file can have";
+            return Err(Failure::invalid(format!("read {url}"), words));
+        };
+        let get = ask::Get {
+            url,
+            start: offset,
+            end: Some(end),
+            ..ask::Get::default()
+        };
+        let ticket = talk.send(None, Ask::Get(get), b"")?;
+        Ok(self.begin(talk, Work::Get(ticket, into), options))
+    }
+
+    /// Begins to replace a file.
+    pub(crate) fn put(
+        &self,
+        talk: &Talk,
+        url: String,
+        from: Origin,
+        options: Options,
+    ) -> Result<Number> {
+        let size = match &from {
+            Origin::Buffer(buffer) => Some(buffer.len() as u64),
+            Origin::Descriptor(_) => None,
+        };
+        let put = ask::Put {
+            url,
+            size,
+            ..ask::Put::default()
+        };
+        let ticket = talk.send(None, Ask::Put(put), b"")?;
+        let wait = options.wait;
+        let part = Part::Write { from, wait };
+        let number = self.begin(talk, Work::Opening(ticket, part), options);
+        self.with(number, |op| op.total = size)?;
+        Ok(number)
+    }
+
+    /// Begins what is one ask; with `body` it is about so many bytes.
+    pub(crate) fn one(
+        &self,
+        talk: &Talk,
+        ask: Ask,
+        body: &[u8],
+        options: Options,
+    ) -> Result<Number> {
+        let is_memory = matches!(ask, Ask::Memory(_));
+        let ticket = talk.send(None, ask, body)?;
+        let work = match is_memory {
+            true => Work::Memory(ticket),
+            false => Work::One(ticket),
+        };
+        let number = self.begin(talk, work, options);
+        self.with(number, |op| {
+            op.total = (!body.is_empty()).then_some(body.len() as u64)
+        })?;
+        Ok(number)
+    }
+
+    fn begin(&self, talk: &Talk, work: Work, options: Options) -> Number {
+        let mut all = self.lock();
+        all.last += 1;
+        let number = all.last;
+        let op = Op {
+            work,
+            unit_bytes: options.unit_bytes,
+            done: 0,
+            total: None,
+            end: None,
+            is_told: false,
+        };
+        all.ops.insert(number, op);
+        talk.under_way.store(all.count(), SeqCst);
+        // Its answer may have been taken by others before it was here.
+        talk.ready.raise();
+        number
+    }
+
+    /// Does what can be done now. Returns those that ended and were not told before, at most `max`, and tells whether
+    /// something can go on without an answer.
+    pub(crate) fn work(&self, talk: &Talk, max: usize) -> (Vec<Number>, bool) {
+        let mut all = self.lock();
+        all.strays.retain(|&ticket| is_astray(talk, ticket));
+        let (mut ended, mut goes_on) = (Vec::new(), false);
+        for (number, op) in &mut all.ops {
+            goes_on |= op.step(talk);
+            if op.end.is_some() && !op.is_told {
+                if ended.len() == max {
+                    goes_on = true;
+                    continue;
+                }
+                op.is_told = true;
+                ended.push(*number);
+            }
+        }
+        (ended, goes_on)
+    }
+
+    /// Works until some have ended, or the deadline.
+    pub(crate) fn poll(&self, talk: &Talk, max: usize, deadline: Option<Instant>) -> Vec<Number> {
+        talk.ready.lower();
+        loop {
+            let turns = talk.turns();
+            let (ended, goes_on) = self.work(talk, max);
+            let is_late = deadline.is_some_and(|deadline| deadline <= Instant::now());
+            let is_idle = self.lock().ops.values().all(|op| op.end.is_some());
+            if !ended.is_empty() || is_late || (is_idle && !goes_on) {
+                if goes_on {
+                    talk.ready.raise();
+                }
+                return ended;
+            }
+            if !goes_on {
+                talk.await_turn(turns, deadline);
+            }
+        }
+    }
+
+    /// Works until that one has ended.
+    pub(crate) fn wait(
+        &self,
+        talk: &Talk,
+        number: Number,
+        deadline: Option<Instant>,
+    ) -> Result<()> {
+        loop {
+            let turns = talk.turns();
+            let (has_ended, goes_on) = {
+                let mut all = self.lock();
+                let op = all.ops.get_mut(&number).ok_or_else(unknown)?;
+                let goes_on = op.step(talk);
+                op.is_told |= op.end.is_some();
+                (op.end.is_some(), goes_on)
+            };
+            if has_ended {
+                return Ok(());
+            }
+            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                let words = "it has not ended yet";
+                return Err(Refusal::new(Why::Late, "wait for it", words)
+                    .waiting(godwit_core::Fault::Passing)
+                    .into());
+            }
+            if !goes_on {
+                talk.await_turn(turns, deadline);
+            }
+        }
+    }
+
+    /// Returns how it ended, and forgets it.
+    pub(crate) fn end(&self, talk: &Talk, number: Number) -> Result<End> {
+        let mut all = self.lock();
+        let op = all.ops.get_mut(&number).ok_or_else(unknown)?;
+        op.step(talk);
+        let Some(end) = op.end.take() else {
+            return Err(Failure::under_way("tell how it ended"));
+        };
+        all.ops.remove(&number);
+        talk.under_way.store(all.count(), SeqCst);
+        end
+    }
+
+    /// Waits for one, and returns how it ended.
+    pub(crate) fn outcome(&self, talk: &Talk, number: Number) -> Result<End> {
+        self.wait(talk, number, None)?;
+        self.end(talk, number)
+    }
+
+    /// Ends it, and forgets it.
+    pub(crate) fn cancel(&self, talk: &Talk, number: Number) -> Result<()> {
+        let mut all = self.lock();
+        let op = all.ops.remove(&number).ok_or_else(unknown)?;
+        match op.work {
+            Work::Opening(ticket, _) => {
+                talk.take_back(ticket);
+                all.strays.push(ticket);
+            }
+            work => abandon(work, talk),
+        }
+        all.strays.retain(|&ticket| is_astray(talk, ticket));
+        talk.under_way.store(all.count(), SeqCst);
+        Ok(())
+    }
+
+    /// Looks at one.
+    pub(crate) fn with<T>(&self, number: Number, look: impl FnOnce(&mut Op) -> T) -> Result<T> {
+        let mut all = self.lock();
+        all.ops.get_mut(&number).map(look).ok_or_else(unknown)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, All> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl All {
+    fn count(&self) -> usize {
+        self.ops.len() + self.strays.len()
+    }
+}
+
+impl Op {
+    /// Does one thing, if there is one that waits for nobody; tells whether there may be another.
+    fn step(&mut self, talk: &Talk) -> bool {
+        if self.end.is_some() {
+            return false;
+        }
+        match self.advance(talk) {
+            Ok(Turn::Again) => true,
+            Ok(Turn::Waits) => false,
+            Ok(Turn::Ended(end)) => {
+                self.end = Some(Ok(end));
+                self.work = Work::Over;
+                false
+            }
+            Err(failure) => {
+                let work = std::mem::replace(&mut self.work, Work::Over);
+                abandon(work, talk);
+                self.end = Some(Err(failure));
+                false
+            }
+        }
+    }
+
+    fn advance(&mut self, talk: &Talk) -> Result<Turn> {
+        let ticket = match &mut self.work {
+            Work::One(ticket)
+            | Work::Memory(ticket)
+            | Work::Get(ticket, _)
+            | Work::Opening(ticket, _)
+            | Work::Ending(ticket) => *ticket,
+            Work::Reading(read, into) => {
+                let moved = read.step(into, self.done, self.unit_bytes)?;
+                self.done += moved;
+                if read.at < read.end {
+                    return Ok(Turn::Again);
+                }
+                if let Some((era, handle)) = read.open.take() {
+                    give_up(talk, era, handle);
+                }
+                return Ok(Turn::Ended(End::Bytes(self.done)));
+            }
+            Work::Writing(write, from) => {
+                let moved = write.step(from, self.unit_bytes)?;
+                self.done += moved;
+                if moved == 0 {
+                    self.end_writing(talk)?;
+                }
+                return Ok(Turn::Again);
+            }
+            Work::Over => return Ok(Turn::Waits),
+        };
+        let Some(answer) = talk.look(ticket)? else {
+            return Ok(Turn::Waits);
+        };
+        self.take(talk, ticket, answer)
+    }
+
+    fn take(&mut self, talk: &Talk, ticket: Ticket, mut answer: Answer) -> Result<Turn> {
+        match answer.tell {
+            Tell::Refused(refusal) => {
+                self.work = Work::Over;
+                return Err((*refusal).into());
+            }
+            Tell::Progress { done, total } => {
+                if matches!(self.work, Work::One(_) | Work::Memory(_)) {
+                    (self.done, self.total) = (done, total.or(self.total));
+                }
+                return Ok(Turn::Again);
+            }
+            ref tell if !tell.is_last() => return Ok(Turn::Again),
+            _ => {}
+        }
+        let file = answer.files.pop().map(File::from);
+        match (std::mem::replace(&mut self.work, Work::Over), answer.tell) {
+            (Work::One(_), Tell::Done(done)) => {
+                self.done = self.total.unwrap_or(done.bytes);
+                Ok(Turn::Ended(End::Bytes(self.done)))
+            }
+            // Waited for by nobody who would count bytes: how many were written is known.
+            (Work::Ending(_), Tell::Done(_)) => Ok(Turn::Ended(End::Bytes(self.done))),
+            (Work::Memory(_), Tell::Bytes { len, .. }) => memory(file, answer.body, len),
+            (Work::Get(_, into), Tell::Bytes { len, .. }) => self.got(into, file, answer.body, len),
+            (Work::Opening(_, part), Tell::Opened(opened)) => {
+                let open = (ticket.era, opened.handle);
+                let Some(file) = file else {
+                    give_up(talk, open.0, open.1);
+                    return Err(odd("it", "a file that was to come did not").into());
+                };
+                self.work = match part {
+                    Part::Read { offset, len, into } => {
+                        let end = offset.saturating_add(len).min(opened.size);
+                        self.total = Some(end.saturating_sub(offset));
+                        let open = Some(open);
+                        let at = offset;
+                        Work::Reading(
+                            Source {
+                                file,
+                                at,
+                                end,
+                                open,
+                            },
+                            into,
+                        )
+                    }
+                    Part::Write { from, wait } => {
+                        let (era, handle) = open;
+                        let at = 0;
+                        let write = Sink {
+                            file,
+                            at,
+                            era,
+                            handle,
+                            wait,
+                        };
+                        Work::Writing(write, from)
+                    }
+                };
+                Ok(Turn::Again)
+            }
+            (_, tell) => Err(odd("it", &format!("{tell:?}")).into()),
+        }
+    }
+
+    /// All is written. Whoever still had the file open to write would be waited for.
+    fn end_writing(&mut self, talk: &Talk) -> Result<()> {
+        let Work::Writing(write, _) = std::mem::replace(&mut self.work, Work::Over) else {
+            return Ok(());
+        };
+        drop(write.file);
+        let close = ask::Close {
+            handle: write.handle,
+            wait: write.wait,
+            give_up: false,
+            timeout_ms: None,
+        };
+        let ticket = talk.send(Some(write.era), Ask::End(close), b"")?;
+        self.work = Work::Ending(ticket);
+        Ok(())
+    }
+
+    /// Bytes came that were asked for.
+    fn got(
+        &mut self,
+        mut into: Target,
+        file: Option<File>,
+        body: Vec<u8>,
+        len: u64,
+    ) -> Result<Turn> {
+        let Target::Buffer(buffer) = &mut into else {
+            return Err(odd("it", "bytes that were not asked for").into());
+        };
+        if len > buffer.len() as u64 || (file.is_none() && body.len() as u64 != len) {
+            return Err(odd("it", "another number of bytes than was asked for").into());
+        }
+        self.total = Some(len);
+        match file {
+            Some(file) => {
+                let read = Source {
+                    file,
+                    at: 0,
+                    end: len,
+                    open: None,
+                };
+                self.work = Work::Reading(read, into);
+                Ok(Turn::Again)
+            }
+            None => {
+                buffer.part_mut(0, body.len()).copy_from_slice(&body);
+                self.done = len;
+                Ok(Turn::Ended(End::Bytes(len)))
+            }
+        }
+    }
+}
+
+/// Tells whether it has not been answered yet; what was opened is given back.
+fn is_astray(talk: &Talk, ticket: Ticket) -> bool {
+    match talk.look(ticket) {
+        Ok(None) => true,
+        Ok(Some(answer)) => {
+            if let Tell::Opened(opened) = answer.tell {
+                drop(answer.files);
+                give_up(talk, ticket.era, opened.handle);
+            }
+            false
+        }
+        Err(_) => false,
+    }
+}
+
+/// Ends what is no longer wanted.
+fn abandon(work: Work, talk: &Talk) {
+    match work {
+        Work::One(ticket)
+        | Work::Memory(ticket)
+        | Work::Get(ticket, _)
+        | Work::Opening(ticket, _)
+        | Work::Ending(ticket) => talk.cancel(ticket),
+        Work::Reading(read, _) => {
+            if let Some((era, handle)) = read.open {
+                give_up(talk, era, handle);
+            }
+        }
+        Work::Writing(write, _) => {
+            drop(write.file);
+            give_up(talk, write.era, write.handle);
+        }
+        Work::Over => {}
+    }
+}
+
+enum Turn {
+    Again,
+    Waits,
+    Ended(End),
+}
+
+impl Source {
+    /// Moves a unit at most, and tells how much that was.
+    fn step(&mut self, into: &mut Target, done: u64, unit_bytes: usize) -> Result<u64> {
+        let left = usize::try_from(self.end.saturating_sub(self.at)).unwrap_or(usize::MAX);
+        let unit = left.min(unit_bytes);
+        if unit == 0 {
+            return Ok(0);
+        }
+        let moved = match into {
+            Target::Buffer(buffer) => {
+                let part = buffer.part_mut(usize::try_from(done).unwrap_or(usize::MAX), unit);
+                retried(|| self.file.read_at(part, self.at))
+            }
+            Target::Descriptor(out) => {
+                let mut piece = vec![0; unit];
+                let came = retried(|| self.file.read_at(&mut piece, self.at));
+                came.and_then(|came| out.write_all(&piece[..came]).map(|()| came))
+            }
+        };
+        let moved = moved.and_then(|moved| match moved {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            moved => Ok(moved as u64),
+        });
+        let moved = moved.map_err(|error| Failure::system("move what was got", &error))?;
+        self.at += moved;
+        Ok(moved)
+    }
+}
+
+impl Sink {
+    /// The same; nothing moves at the end.
+    fn step(&mut self, from: &mut Origin, unit_bytes: usize) -> Result<u64> {
+        let moved = match from {
+            Origin::Buffer(buffer) => {
+                let at = usize::try_from(self.at).unwrap_or(usize::MAX);
+                let piece = buffer.part(at, unit_bytes);
+                match piece.is_empty() {
+                    true => Ok(0),
+                    false => retried(|| self.file.write_at(piece, self.at)),
+                }
+            }
+            Origin::Descriptor(file) => {
+                let mut piece = vec![0; unit_bytes];
+                let came = retried(|| file.read(&mut piece));
+                came.and_then(|came| {
+                    self.file.write_all_at(&piece[..came], self.at)?;
+                    Ok(came)
+                })
+            }
+        };
+        let moved = moved.map_err(|error| Failure::system("move what is put", &error))?;
+        self.at += moved as u64;
+        Ok(moved as u64)
+    }
+}
+
+fn memory(file: Option<File>, body: Vec<u8>, len: u64) -> Result<Turn> {
+    let failed = |error: io::Error| Failure::system("keep a file in memory", &error);
+    let file = match file {
+        // What could still change must not be mapped: reading it could end the program.
+        Some(file) if !godwit_sys::is_sealed(&file) => {
+            return Err(odd("it", "a file in memory that can change").into());
+        }
+        Some(file) => file,
+        None => {
+            let mut file = godwit_sys::memory("godwit").map_err(failed)?;
+            file.write_all(&body).map_err(failed)?;
+            godwit_sys::seal(&file).map_err(failed)?;
+            file
+        }
+    };
+    if file.metadata().map_err(failed)?.len() != len {
+        return Err(odd("it", "another number of bytes than it says").into());
+    }
+    Ok(Turn::Ended(End::Memory(file, len)))
+}
+
+fn retried<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
+
+fn unknown() -> Failure {
+    Failure::invalid("find what is under way", "there is nothing of that number")
+}
+
+/// What is asked for at once; more than that goes by a descriptor.
+const AT_ONCE_BYTES: u64 = 64 << 20;
+/// What is moved at a time, unless the program says.
+pub(crate) const UNIT_BYTES: usize = 1 << 20;

@@ -1,0 +1,189 @@
+//! What belongs to this process, and not to a child of it.
+//!
+//! A child that was forked has the descriptors of its parent, and the parent's locks as they were at that moment. It
+//! gets all of it anew: what was its parent's is closed as soon as there is a child, so that the node sees the parent
+//! end, and the rest is never looked at again.
+
+use crate::{
+    failure::{Failure, Result},
+    files::Files,
+    ops::Ops,
+    puts::Puts,
+    talk::Talk,
+};
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
+    ptr,
+    sync::{
+        Once,
+        atomic::{AtomicI32, AtomicPtr, Ordering::SeqCst},
+    },
+};
+
+/// All that the library has in one process.
+#[derive(Debug)]
+pub(crate) struct Library {
+    process: u32,
+    pub(crate) talk: Talk,
+    pub(crate) files: Files,
+    pub(crate) ops: Ops,
+    pub(crate) puts: Puts,
+}
+
+static OURS: AtomicPtr<Library> = AtomicPtr::new(ptr::null_mut());
+
+/// Descriptors that a child closes.
+#[derive(Clone, Copy)]
+pub(crate) enum Known {
+    Socket,
+    News,
+    Ready,
+    Watch,
+}
+
+static KNOWN: [AtomicI32; 4] = [const { AtomicI32::new(-1) }; 4];
+
+impl Library {
+    /// Returns that of this process, which is made by the first call.
+    pub(crate) fn ours() -> Result<&'static Self> {
+        if let Some(library) = Self::existing() {
+            return Ok(library);
+        }
+        mind_children();
+        let made = Box::into_raw(Box::new(Self {
+            process: std::process::id(),
+            talk: Talk::new()?,
+            files: Files::default(),
+            ops: Ops::default(),
+            puts: Puts::default(),
+        }));
+        // What was there is a parent's, whose locks may be held by threads that are not here: it is left alone.
+        let before = OURS.load(SeqCst);
+        let is_theirs = match Self::at(before) {
+            Some(library) => library.process != std::process::id(),
+            None => true,
+        };
+        if is_theirs && OURS.compare_exchange(before, made, SeqCst, SeqCst).is_ok() {
+            let library = Self::at(made).expect("it was made just now");
+            library.talk.remember();
+            return Ok(library);
+        }
+        // SAFETY: nobody else has seen `made`; another thread was first.
+        drop(unsafe { Box::from_raw(made) });
+        Self::existing().ok_or_else(|| Failure::invalid("begin", "two threads began at once"))
+    }
+
+    /// The same, if there is one.
+    pub(crate) fn existing() -> Option<&'static Self> {
+        let library = Self::at(OURS.load(SeqCst))?;
+        (library.process == std::process::id()).then_some(library)
+    }
+
+    fn at(library: *mut Self) -> Option<&'static Self> {
+        // SAFETY: what is in OURS was made by Box::into_raw, and is never freed.
+        unsafe { library.as_ref() }
+    }
+}
+
+/// Notes a descriptor that a child is to close.
+pub(crate) fn remember(which: Known, fd: &impl AsFd) {
+    KNOWN[which as usize].store(fd.as_fd().as_raw_fd(), SeqCst);
+}
+
+/// Forgets it, before it is closed.
+pub(crate) fn forget(which: Known) {
+    KNOWN[which as usize].store(-1, SeqCst);
+}
+
+/// Returns a descriptor that lives longer than the borrow says.
+pub(crate) fn borrowed<'a>(fd: &impl AsFd) -> BorrowedFd<'a> {
+    // SAFETY: callers keep it open: `Talk` replaces no connection while somebody leads.
+    unsafe { BorrowedFd::borrow_raw(fd.as_fd().as_raw_fd()) }
+}
+
+/// Returns what can be waited on for the connection and for what is ready; made by the first call.
+pub(crate) fn watch(ready: BorrowedFd<'_>) -> Result<RawFd> {
+    let known = KNOWN[Known::Watch as usize].load(SeqCst);
+    if known >= 0 {
+        return Ok(known);
+    }
+    // SAFETY: it has no arguments that could be wrong.
+    let made = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+    if made < 0 {
+        return Err(no_descriptor(&io::Error::last_os_error()));
+    }
+    let slot = &KNOWN[Known::Watch as usize];
+    if let Err(other) = slot.compare_exchange(-1, made, SeqCst, SeqCst) {
+        // SAFETY: it was made above, and nobody has it.
+        unsafe { libc::close(made) };
+        return Ok(other);
+    }
+    add(made, ready.as_raw_fd());
+    watch_socket();
+    Ok(made)
+}
+
+/// Has a new connection be waited for as well.
+pub(crate) fn watch_socket() {
+    let watch = KNOWN[Known::Watch as usize].load(SeqCst);
+    let socket = KNOWN[Known::Socket as usize].load(SeqCst);
+    if watch >= 0 && socket >= 0 {
+        add(watch, socket);
+    }
+}
+
+/// Has one that is over be no longer waited for: it would always be readable.
+pub(crate) fn unwatch_socket() {
+    let watch = KNOWN[Known::Watch as usize].load(SeqCst);
+    let socket = KNOWN[Known::Socket as usize].load(SeqCst);
+    if watch >= 0 && socket >= 0 {
+        // SAFETY: numbers; a descriptor that is not in it is an error that changes nothing.
+        unsafe { libc::epoll_ctl(watch, libc::EPOLL_CTL_DEL, socket, ptr::null_mut()) };
+    }
+}
+
+fn add(watch: RawFd, fd: RawFd) {
+    let mut event = libc::epoll_event {
+        events: libc::EPOLLIN as u32,
+        u64: 0,
+    };
+    // SAFETY: the event lives during the call. What is in it already stays.
+    unsafe { libc::epoll_ctl(watch, libc::EPOLL_CTL_ADD, fd, &raw mut event) };
+}
+
+fn mind_children() {
+    static ONCE: Once = Once::new();
+    // SAFETY: the function does only what a child of a program with threads may do (fork(2)). The library is never
+    // unloaded (build.rs).
+    ONCE.call_once(|| unsafe {
+        libc::pthread_atfork(None, None, Some(be_born));
+    });
+}
+
+/// In a child: closes what is its parent's.
+extern "C" fn be_born() {
+    OURS.store(ptr::null_mut(), SeqCst);
+    for known in &KNOWN {
+        let fd = known.swap(-1, SeqCst);
+        if fd >= 0 {
+            // SAFETY: it is the library's, of which nothing is left here that would use or close it.
+            unsafe { libc::close(fd) };
+        }
+    }
+}
+
+/// At exit(3): what was put leaves the process.
+extern "C" fn leave() {
+    if let Some(library) = Library::existing() {
+        library.puts.leave(&library.talk);
+    }
+}
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static LEAVE: extern "C" fn() = leave;
+
+pub(crate) fn no_descriptor(error: &io::Error) -> Failure {
+    Failure::system("begin to talk with the node of this machine", error)
+}

@@ -1,0 +1,324 @@
+//! Small writes, gathered: `godwit_put`, and `godwit_commit` and `godwit_push` behind them.
+
+use crate::{
+    failure::{Failure, Result},
+    files::odd,
+    name::Name,
+    talk::{Talk, Ticket},
+};
+use godwit_local::{Refusal, Why};
+use godwit_wire::local::{
+    Ask, Handle, Tell,
+    ask::{self, Wait},
+    records,
+};
+use std::{
+    collections::HashMap,
+    ffi::CStr,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// Files into which this process puts.
+#[derive(Debug, Default)]
+pub(crate) struct Puts(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    files: HashMap<String, Put>,
+    /// On which connection something was written that was not committed since.
+    uncommitted: Option<u64>,
+    /// The same for what was not pushed.
+    unpushed: Option<u64>,
+}
+
+/// One of them. Its generation ends with a commit or push.
+#[derive(Debug)]
+struct Put {
+    era: u64,
+    handle: Handle,
+    gathered: Vec<u8>,
+    sent: Instant,
+    /// Why nothing more of it arrives: told by what waits for it.
+    failed: Option<Refusal>,
+}
+
+impl Puts {
+    /// Puts bytes into a file.
+    pub(crate) fn put(&self, talk: &Talk, name: &CStr, offset: u64, data: &[u8]) -> Result<()> {
+        let mut state = self.lock();
+        let known = name
+            .to_str()
+            .ok()
+            .filter(|name| state.files.contains_key(*name));
+        let url = match known {
+            Some(known) => known,
+            None => {
+                let url = Name::there(name)?;
+                self.begin(talk, &mut state, &url)?;
+                return self.add(talk, &mut state, &url, offset, data);
+            }
+        };
+        self.add(talk, &mut state, url, offset, data)
+    }
+
+    fn add(
+        &self,
+        talk: &Talk,
+        state: &mut State,
+        url: &str,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<()> {
+        let end = offset.checked_add(data.len() as u64);
+        if end.is_none_or(|end| end > i64::MAX as u64) {
+            let words = "it would reach beyond what a file can have";
+            return Err(Failure::invalid(format!("write {url}"), words));
+        }
+        let put = state.files.get_mut(url).expect("it was begun");
+        if let Some(failed) = &put.failed {
+            return Err(failed.clone().into());
+        }
+        let mut offset = offset;
+        for piece in data.chunks(PIECE_BYTES) {
+            if put.gathered.len() + records::BEFORE_BYTES + piece.len() > GATHERED_BYTES {
+                put.send(talk);
+            }
+            records::push(&mut put.gathered, offset, piece);
+            offset += piece.len() as u64;
+        }
+        if put.gathered.len() >= GATHERED_BYTES || put.sent.elapsed() >= GATHERED_FOR {
+            put.send(talk);
+        }
+        match &put.failed {
+            None => Ok(()),
+            Some(failed) => Err(failed.clone().into()),
+        }
+    }
+
+    fn begin(&self, talk: &Talk, state: &mut State, url: &str) -> Result<()> {
+        if state.files.contains_key(url) {
+            return Ok(());
+        }
+        let asked = || {
+            Ask::Put(ask::Put {
+                url: url.to_owned(),
+                in_place: true,
+                packed: true,
+                ..ask::Put::default()
+            })
+        };
+        let begun = talk.ask(None, asked(), None, &mut |_| ());
+        let begun = match begun {
+            // The generations of the others end, and go on with the next that is put.
+            Err(refusal) if refusal.why == Why::TooManyOpen && !state.files.is_empty() => {
+                hear(talk, end(talk, state, None))?;
+                talk.ask(None, asked(), None, &mut |_| ())
+            }
+            begun => begun,
+        };
+        let (era, answer) = begun?;
+        let Tell::Opened(opened) = answer.tell else {
+            return Err(odd(url, &format!("{:?}", answer.tell)).into());
+        };
+        state.wrote(era);
+        let put = Put {
+            era,
+            handle: opened.handle,
+            gathered: Vec::new(),
+            // The first of them goes at once.
+            sent: Instant::now() - GATHERED_FOR,
+            failed: None,
+        };
+        state.files.insert(url.to_owned(), put);
+        Ok(())
+    }
+
+    /// Notes that something was written otherwise than by puts, and how far it was waited for.
+    pub(crate) fn wrote(&self, era: u64, waited: Wait) {
+        let mut state = self.lock();
+        match waited {
+            Wait::Nothing => state.wrote(era),
+            Wait::Commit => state.unpushed = state.unpushed.or(Some(era)),
+            Wait::Push => {}
+        }
+    }
+
+    /// Sends what was gathered; of one file, or of all.
+    pub(crate) fn flush(&self, talk: &Talk, of: Option<&str>) -> Result<()> {
+        let mut failed = None;
+        for (url, put) in &mut self.lock().files {
+            if of.is_none_or(|of| of == url) {
+                put.send(talk);
+                failed = failed.or_else(|| put.failed.clone());
+            }
+        }
+        failed.map_or(Ok(()), |failed| Err(failed.into()))
+    }
+
+    /// Returns when all that this process wrote survives a crash of this machine.
+    pub(crate) fn commit(&self, talk: &Talk, limit: Option<Duration>) -> Result<()> {
+        let until = limit.map(|limit| Instant::now() + limit);
+        let (ended, era) = {
+            let mut state = self.lock();
+            (end(talk, &mut state, None), state.uncommitted.take())
+        };
+        let Some(era) = era else {
+            return hear(talk, ended);
+        };
+        hear(talk, ended)?;
+        let whose = ask::Whose {
+            mine: true,
+            timeout_ms: left(until),
+            ..ask::Whose::default()
+        };
+        let answer = talk.ask(Some(era), Ask::Commit(whose), None, &mut |_| ());
+        if let Err(refusal) = answer {
+            if refusal.why == Why::Late {
+                // It can be asked for again.
+                self.lock().uncommitted.get_or_insert(era);
+            }
+            return Err(refusal.into());
+        }
+        Ok(())
+    }
+
+    /// Returns when it is at its target: one file, or all that this process wrote.
+    pub(crate) fn push(
+        &self,
+        talk: &Talk,
+        url: Option<&str>,
+        limit: Option<Duration>,
+    ) -> Result<()> {
+        let until = limit.map(|limit| Instant::now() + limit);
+        let (ended, era) = {
+            let mut state = self.lock();
+            (end(talk, &mut state, url), state.unpushed)
+        };
+        hear(talk, ended)?;
+        if url.is_none() && era.is_none() {
+            return Ok(());
+        }
+        let mut whose = ask::Whose {
+            url: url.map(str::to_owned),
+            mine: url.is_none(),
+            timeout_ms: left(until),
+            ..ask::Whose::default()
+        };
+        // What another connection wrote is not of this one: all that this user owes is more, and enough.
+        let era = era.filter(|_| whose.mine);
+        let mut answer = talk.ask(era, Ask::Push(whose.clone()), None, &mut |_| ());
+        if matches!(&answer, Err(refusal) if refusal.why == Why::NodeLost) && whose.mine {
+            whose.mine = false;
+            answer = talk.ask(None, Ask::Push(whose.clone()), None, &mut |_| ());
+        }
+        answer?;
+        if url.is_none() {
+            self.lock().unpushed = None;
+        }
+        Ok(())
+    }
+
+    /// Sends what was gathered, and waits until the node has it: what is said as a socket closes may not be heard.
+    /// Another thread that puts meanwhile is left alone: nobody knows what it will have put.
+    pub(crate) fn leave(&self, talk: &Talk) {
+        let Ok(mut state) = self.0.try_lock() else {
+            return;
+        };
+        let ended = end(talk, &mut state, None);
+        drop(state);
+        let until = Instant::now() + LEAVING;
+        for ticket in ended.into_iter().flatten() {
+            let _ = talk.receive(ticket, Some(until));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn wrote(&mut self, era: u64) {
+        self.uncommitted.get_or_insert(era);
+        self.unpushed.get_or_insert(era);
+    }
+}
+
+impl Put {
+    fn send(&mut self, talk: &Talk) {
+        if self.gathered.is_empty() || self.failed.is_some() {
+            return;
+        }
+        let write = Ask::Write(ask::Write {
+            handle: self.handle,
+        });
+        if let Err(refusal) = talk.say(self.era, write, &self.gathered) {
+            self.failed = Some(refusal);
+        }
+        self.gathered.clear();
+        self.sent = Instant::now();
+    }
+
+    fn ended(&self) -> ask::Close {
+        ask::Close {
+            handle: self.handle,
+            wait: Wait::Nothing,
+            give_up: false,
+            timeout_ms: None,
+        }
+    }
+}
+
+/// Ends the generations of one file or of all: what is put next begins another.
+fn end(talk: &Talk, state: &mut State, of: Option<&str>) -> Vec<Result<Ticket, Refusal>> {
+    let is_meant = |url: &String| of.is_none_or(|of| of == url);
+    let ending: Vec<Put> = {
+        let names: Vec<String> = state
+            .files
+            .keys()
+            .filter(|url| is_meant(url))
+            .cloned()
+            .collect();
+        names
+            .iter()
+            .filter_map(|url| state.files.remove(url))
+            .collect()
+    };
+    let ended = ending.into_iter().map(|mut put| {
+        put.send(talk);
+        match put.failed.take() {
+            Some(failed) => Err(failed),
+            None => talk.send(Some(put.era), Ask::End(put.ended()), b""),
+        }
+    });
+    ended.collect()
+}
+
+/// Waits until all have ended, and tells the first that failed.
+fn hear(talk: &Talk, ended: Vec<Result<Ticket, Refusal>>) -> Result<()> {
+    let mut outcome = Ok(());
+    for ticket in ended {
+        let heard = ticket.and_then(|ticket| talk.receive(ticket, None));
+        let heard = heard.and_then(|answer| match answer.tell {
+            Tell::Refused(refusal) => Err(*refusal),
+            _ => Ok(()),
+        });
+        outcome = outcome.and(heard);
+    }
+    outcome.map_err(Failure::from)
+}
+
+/// Returns how many milliseconds are left.
+fn left(until: Option<Instant>) -> Option<u64> {
+    let left = until?.saturating_duration_since(Instant::now()).as_millis();
+    Some(u64::try_from(left).unwrap_or(u64::MAX))
+}
+
+const GATHERED_BYTES: usize = 64 << 10;
+/// What was put is not kept longer, if more is put.
+const GATHERED_FOR: Duration = Duration::from_millis(1);
+/// How long the end of a program waits for a node that does not answer.
+const LEAVING: Duration = Duration::from_secs(10);
+/// A write that is longer goes in several: a body has at most 4 MiB.
+const PIECE_BYTES: usize = 1 << 20;
