@@ -556,6 +556,7 @@ impl World {
                 .push(Reply::Ended(number, attempt, Outcome::Lost));
             return;
         }
+        self.taint();
         let old = self.target.names.clone();
         let reply = match asked.step {
             Step::Look => Reply::Saw(asked.number, asked.attempt, self.target.sight(&asked)),
