@@ -525,7 +525,7 @@ impl World {
 
     fn ask(&mut self) -> bool {
         let mask = self.dice.roll();
-        let is_free = |d: &Deed| !self.trouble || (d.number ^ mask) % 3 != 0;
+        let is_free = |d: &Deed| !self.trouble || !(d.number ^ mask).is_multiple_of(3);
         let Some(asked) = self.deeds.next(is_free) else {
             return false;
         };

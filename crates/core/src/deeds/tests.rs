@@ -1,3 +1,5 @@
+//! Rules of deeds that the simulation does not show one by one.
+
 use super::*;
 use crate::{Algorithm, Digest, Version};
 
@@ -65,8 +67,8 @@ fn what_is_stuck_stops_only_what_comes_after_it_at_its_names() {
 #[test]
 fn a_new_file_that_is_renamed_is_published_under_its_last_name_only() {
     let mut deeds = promises();
-    deeds.add(at("b"), What::Unlink, Base::Any);
     let born = deed(deeds.add(at("tmp"), publish(1), Base::Absent));
+    deeds.add(at("b"), What::Unlink, Base::Any);
     assert_eq!(
         deeds.add(at("tmp"), mode(7), Base::Any),
         Added::Folded(born)
