@@ -844,7 +844,7 @@ fn what_was_promised_is_done_in_order_and_once() {
     let alone = std::env::var("GODWIT_SEED")
         .ok()
         .map(|s| s.parse().expect("a number"));
-    let count: u64 = std::env::var("GODWIT_SEEDS").map_or(500, |s| s.parse().expect("a number"));
+    let count: u64 = std::env::var("GODWIT_SEEDS").map_or(250, |s| s.parse().expect("a number"));
     let seeds = alone.map_or(1..count, |seed: u64| seed..seed + 1);
     let (mut hit, mut folded, mut undone) = (BTreeSet::new(), 0, 0);
     for seed in seeds.clone() {
