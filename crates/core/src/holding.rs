@@ -351,6 +351,20 @@ mod tests {
     }
 
     #[test]
+    fn what_was_written_after_a_seal_on_record_is_not_published_as_part_of_it() {
+        let mut held = Holding::born(Base::Absent, Mode::Replace);
+        held.open(Notices::Each).expect("anybody may");
+        write(&mut held, 0..8);
+        held.seal().expect("it is owed");
+        write(&mut held, 2..4);
+        held.close(Notices::Each);
+        let mut held = Holding::recover(held.record(2), After::Kill, 1 << 32);
+        held.resumed(&Extents::from(0..8));
+        held.found(Found::Base);
+        assert_eq!(held.publish().map(|p| p.generation), Some(2));
+    }
+
+    #[test]
     fn who_begins_to_write_takes_the_seal_off_what_was_not_sent() {
         let mut held = Holding::born(Base::Absent, Mode::Replace);
         held.open(Notices::Each).expect("anybody may");
@@ -400,9 +414,32 @@ mod tests {
         held.enter(1);
         let push = held.push(1 << 20).expect("it is owed");
         assert_eq!(push.range, 40..50);
+        // What is there now is neither the base nor ours.
+        assert_eq!(held.fetch(0..10), None);
         assert_eq!(held.push(1 << 20), None);
         held.landed(push.ticket);
-        assert!(held.publish().is_some_and(|p| p.base == Base::Any));
+        let publication = held.publish().expect("all of it is there");
+        assert_eq!(publication.base, Base::Any);
+        held.answered(publication.attempt, Answer::Published(Version::None));
+        assert!(held.fetch(0..10).is_some());
+    }
+
+    #[test]
+    fn in_place_what_was_begun_is_no_strangers_after_an_end() {
+        let mut held = Holding::born(Base::Absent, Mode::InPlace);
+        held.open(Notices::Each).expect("anybody may");
+        write(&mut held, 0..8);
+        held.close(Notices::Each);
+        held.seal().expect("it is owed");
+        held.looked(Origin::Same);
+        let mut held = Holding::recover(held.record(1), After::Kill, 1 << 32);
+        held.resumed(&Extents::from(0..4));
+        held.found(Found::Base);
+        let generation = held.seal().expect("it is owed");
+        assert!(!held.is_entering());
+        assert_eq!(held.entering(), Some(generation));
+        held.enter(generation);
+        assert_eq!(held.push(8).map(|p| p.range), Some(4..8));
     }
 
     #[test]

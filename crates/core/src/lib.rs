@@ -5,6 +5,7 @@
 //! the environment; time and bytes come in as arguments.
 
 mod block;
+pub mod deeds;
 mod digest;
 mod extents;
 mod fault;

@@ -1,0 +1,94 @@
+//! Who waits for whom.
+
+use super::{Deed, Deeds, Path};
+use std::ops::Bound;
+
+impl Deeds {
+    /// Returns the number of the deed that the one of this number waits for: the first before it whose
+    /// names overlap its own.
+    pub fn waits_for(&self, number: u64) -> Option<u64> {
+        let deed = self.find(number)?;
+        let before = deed.names().filter_map(|name| self.first(name));
+        let first = before.min().filter(|first| *first < deed.position)?;
+        Some(self.deeds[&first].number)
+    }
+
+    /// The first that has to do with `name`.
+    fn first(&self, name: &Path) -> Option<u64> {
+        self.around(name).min()
+    }
+
+    /// The last that has to do with `name`.
+    pub(super) fn latest(&self, name: &Path) -> Option<&Deed> {
+        self.deeds.get(&self.around(name).max()?)
+    }
+
+    /// The positions of all whose names overlap `name`, as they come; one may come twice.
+    pub(super) fn around(&self, name: &Path) -> impl Iterator<Item = u64> {
+        let above = name.upwards().filter_map(|n| self.names.get(n));
+        let (from, to) = name.below();
+        let bounds = (as_bytes(&from), as_bytes(&to));
+        let below: Vec<_> = self.names.range::<[u8], _>(bounds).collect();
+        let below = below.into_iter().map(|(_, positions)| positions);
+        above.chain(below).flatten().copied()
+    }
+
+    pub(super) fn insert(&mut self, deed: Deed) {
+        let position = deed.position;
+        self.last = self.last.max(position).max(deed.number);
+        self.changed.insert(deed.number);
+        self.positions.insert(deed.number, position);
+        for name in deed.names() {
+            let at = self.names.entry(name.clone()).or_default();
+            at.insert(position);
+        }
+        let names: Vec<Path> = deed.names().cloned().collect();
+        self.deeds.insert(position, deed);
+        names.iter().for_each(|name| self.look_around(name));
+    }
+
+    pub(super) fn remove(&mut self, position: u64) -> Option<Deed> {
+        let deed = self.deeds.remove(&position)?;
+        self.changed.insert(deed.number);
+        self.positions.remove(&deed.number);
+        self.ready.remove(&position);
+        self.states.remove(&position);
+        for name in deed.names() {
+            if let Some(positions) = self.names.get_mut(name) {
+                positions.remove(&position);
+                if positions.is_empty() {
+                    self.names.remove(name);
+                }
+            }
+        }
+        deed.names().for_each(|name| self.look_around(name));
+        Some(deed)
+    }
+
+    /// What may be changed of a deed, but for its names and its position.
+    pub(super) fn change(&mut self, position: u64) -> Option<&mut Deed> {
+        let deed = self.deeds.get_mut(&position)?;
+        self.changed.insert(deed.number);
+        Some(deed)
+    }
+
+    /// Something came or went at `name`: others wait, or do not wait any more.
+    fn look_around(&mut self, name: &Path) {
+        let positions: Vec<u64> = self.around(name).collect();
+        for position in positions {
+            let number = self.deeds[&position].number;
+            match self.waits_for(number) {
+                Some(_) => self.ready.remove(&position),
+                None => self.ready.insert(position),
+            };
+        }
+    }
+}
+
+fn as_bytes(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
+    match bound {
+        Bound::Included(bytes) => Bound::Included(bytes),
+        Bound::Excluded(bytes) => Bound::Excluded(bytes),
+        Bound::Unbounded => Bound::Unbounded,
+    }
+}
