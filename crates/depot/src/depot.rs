@@ -2,6 +2,7 @@
 
 use crate::{
     Error, Result,
+    appending::{self, Logs},
     disk::{Disk, Id, Watcher},
     editing::{self, Watches},
     held::{self, Held, State},
@@ -86,6 +87,7 @@ pub(crate) struct Inner {
     /// The number of the last one that began.
     pub numbers: AtomicU64,
     pub watches: Watches,
+    pub logs: Logs,
     /// What tells this boot of the machine from others.
     pub boot: String,
 }
@@ -142,6 +144,7 @@ impl Depot {
             is_ending: AtomicBool::new(false),
             numbers: AtomicU64::new(begun.start << 32),
             watches: Watches::new(),
+            logs: Logs::open(root, begun.logs)?,
             boot: boot.clone(),
             rules,
         });
@@ -151,6 +154,9 @@ impl Depot {
         for number in 0..inner.rules.movers {
             threads.push(moving::start(&inner, number)?);
         }
+        for number in 0..APPENDERS {
+            threads.push(appending::start(&inner, number)?);
+        }
         threads.push(keeping::start(&inner)?);
         threads.push(editing::start(&inner)?);
         Ok(Self { inner, threads })
@@ -159,7 +165,9 @@ impl Depot {
     /// Tells whether any target lacks something that is here.
     pub fn owes(&self) -> bool {
         let all = self.inner.all();
-        all.by_id.values().any(|held| held.lock().machine.owes())
+        let owes = all.by_id.values().any(|held| held.lock().machine.owes());
+        drop(all);
+        owes || !self.inner.logs.owing().is_empty()
     }
 
     /// Takes nothing more, and tells whoever waits that it ends. What is owed stays owed.
@@ -167,6 +175,7 @@ impl Depot {
         self.inner.is_ending.store(true, SeqCst);
         self.inner.nudge();
         self.inner.watches.end();
+        self.inner.logs.nudge();
         for held in self.inner.every() {
             // Under its lock, or a waiter could miss it.
             drop(held.lock());
@@ -372,3 +381,6 @@ impl All {
         }
     }
 }
+
+/// So many files are appended to at once.
+const APPENDERS: usize = 4;

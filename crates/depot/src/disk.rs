@@ -28,6 +28,15 @@ impl Id {
     }
 }
 
+impl Id {
+    /// Returns a number of it, for those who count so.
+    pub(crate) fn low(self) -> u64 {
+        let mut low = [0; 8];
+        low.copy_from_slice(&self.0[4..]);
+        u64::from_be_bytes(low) | 1
+    }
+}
+
 impl fmt::Display for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))

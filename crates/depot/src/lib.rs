@@ -5,6 +5,7 @@
 //! records, the threads that fetch and deliver, and who waits for whom. A depot
 //! does not know who asks by which socket, nor that catalogs exist.
 
+mod appending;
 mod depot;
 mod disk;
 mod editing;
@@ -25,6 +26,7 @@ mod spooled;
 mod tags;
 mod writing;
 
+pub use appending::Appending;
 pub use depot::{Connect, Depot, Rules, Who};
 pub use editing::{Edit, Editing, Ended};
 pub use error::{Error, Result};

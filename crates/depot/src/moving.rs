@@ -690,7 +690,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 const CHANGED: &str = "somebody else changed the file there";
 
 /// The first pause before a server is tried again.
-const PAUSE: Duration = Duration::from_millis(250);
+pub(crate) const PAUSE: Duration = Duration::from_millis(250);
 
 /// So many bytes are sent before the target is asked to make them safe.
 const COMMIT_EVERY: u64 = 64 << 20;

@@ -2,6 +2,7 @@
 
 use crate::{
     Depot, Error, Result, Who,
+    appending::Log,
     depot::Inner,
     held::{Held, now},
 };
@@ -74,7 +75,9 @@ impl Depot {
     /// Returns what is owed, the oldest first.
     pub fn queue(&self) -> Vec<Owed> {
         let owing: Vec<_> = self.inner.all().owing.values().cloned().collect();
-        owing.iter().filter_map(|held| self.owed(held)).collect()
+        let mut all: Vec<Owed> = owing.iter().filter_map(|held| self.owed(held)).collect();
+        all.extend(self.inner.logs.owing().iter().map(|log| owed_lines(log)));
+        all
     }
 
     fn owed(&self, held: &Held) -> Option<Owed> {
@@ -259,6 +262,31 @@ impl Depot {
         decide(&held)?;
         held.tell();
         held.commit(&self.inner)
+    }
+}
+
+/// What is to be appended.
+fn owed_lines(log: &Log) -> Owed {
+    let (why, tries, is_held) = log.trouble();
+    let stage = match (is_held, tries) {
+        (true, _) => Stage::Held,
+        (false, 0) => Stage::Sending,
+        _ => Stage::Waiting {
+            again_in: Duration::ZERO,
+        },
+    };
+    Owed {
+        id: log.id().to_string(),
+        url: log.url().clone(),
+        stage,
+        size: log.owed(),
+        owed: log.owed(),
+        age: Duration::ZERO,
+        tries,
+        why,
+        is_conflict: false,
+        is_committed: true,
+        session: String::new(),
     }
 }
 

@@ -4,6 +4,7 @@
 
 use crate::{
     Error, Result,
+    appending::LogRow,
     disk::{Id, Watcher},
     said::{Said, extents},
     tags::Tag,
@@ -51,6 +52,10 @@ pub(crate) struct Row {
 pub(crate) enum Change {
     Put(Box<Row>),
     Forget(Id),
+    /// What is to be appended, and where.
+    Log(Box<LogRow>),
+    /// It was.
+    ForgetLog(Id),
     /// A tag of a file; with a count of 0 there is none.
     Tag(Id, Tag),
     /// When they were last used.
@@ -79,6 +84,7 @@ pub(crate) struct Begun {
     pub start: u64,
     pub rows: Vec<Row>,
     pub tags: Vec<(Id, Tag)>,
+    pub logs: Vec<LogRow>,
 }
 
 impl Records {
@@ -97,6 +103,7 @@ impl Records {
         let start = db.last_insert_rowid();
         let rows = read_all(&db).map_err(bad)?;
         let tags = read_tags(&db).map_err(bad)?;
+        let logs = read_logs(&db).map_err(bad)?;
         let (jobs, taken) = mpsc::channel();
         let thread = thread::Builder::new()
             .name("records".into())
@@ -111,6 +118,7 @@ impl Records {
             start: u64::try_from(start).unwrap_or(1),
             rows,
             tags,
+            logs,
         })
     }
 
@@ -186,6 +194,8 @@ fn write_batch(db: &mut Connection, batch: &[Job]) -> rusqlite::Result<()> {
         let mut put_one = all.prepare(PUT)?;
         let mut forget = all.prepare("DELETE FROM holdings WHERE id = ?1")?;
         let mut used = all.prepare("UPDATE holdings SET used = ?2 WHERE id = ?1")?;
+        let mut put_log = all.prepare(PUT_LOG)?;
+        let mut forget_log = all.prepare("DELETE FROM appends WHERE id = ?1")?;
         let mut put_tag = all.prepare(PUT_TAG)?;
         let mut untag = all.prepare("DELETE FROM tags WHERE id = ?1 AND tag = ?2")?;
         for job in batch {
@@ -194,6 +204,20 @@ fn write_batch(db: &mut Connection, batch: &[Job]) -> rusqlite::Result<()> {
                 Change::Forget(id) => {
                     forget.execute([id.to_string()])?;
                 }
+                Change::Log(row) => {
+                    put_log.execute(params![
+                        row.id.to_string(),
+                        signed(row.number),
+                        row.url,
+                        row.audience,
+                        row.credential,
+                        signed(row.writer),
+                        signed(row.seq),
+                        signed(row.offset),
+                        signed(row.upto),
+                    ])?;
+                }
+                Change::ForgetLog(id) => drop(forget_log.execute([id.to_string()])?),
                 Change::Tag(id, tag) => match tag.count {
                     0 => drop(untag.execute([id.to_string(), tag.name.clone()])?),
                     count => {
@@ -289,6 +313,26 @@ fn read(found: &Found<'_>) -> rusqlite::Result<Row> {
     })
 }
 
+fn read_logs(db: &Connection) -> rusqlite::Result<Vec<LogRow>> {
+    let mut all = db.prepare("SELECT * FROM appends ORDER BY number")?;
+    let rows = all.query_map([], |found| {
+        let number = |at: &str| found.get::<_, i64>(at).map(i64::cast_unsigned);
+        let id: String = found.get("id")?;
+        Ok(LogRow {
+            id: id.parse().map_err(|()| odd("id"))?,
+            number: number("number")?,
+            url: found.get("url")?,
+            audience: found.get("audience")?,
+            credential: found.get("credential")?,
+            writer: number("writer")?,
+            seq: number("seq")?,
+            offset: number("offset")?,
+            upto: number("upto")?,
+        })
+    })?;
+    rows.collect()
+}
+
 fn read_tags(db: &Connection) -> rusqlite::Result<Vec<(Id, Tag)>> {
     let mut all = db.prepare("SELECT id, tag, count, timestamp, expires FROM tags")?;
     let tags = all.query_map([], |found| {
@@ -332,6 +376,11 @@ const PREPARE: &str = "
         words TEXT NOT NULL, boot TEXT NOT NULL, used INTEGER NOT NULL, born INTEGER NOT NULL,
         transfers INTEGER NOT NULL
     ) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS appends (
+        id TEXT PRIMARY KEY, number INTEGER NOT NULL, url TEXT NOT NULL, audience TEXT NOT NULL,
+        credential TEXT NOT NULL, writer INTEGER NOT NULL, seq INTEGER NOT NULL,
+        offset INTEGER NOT NULL, upto INTEGER NOT NULL
+    ) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS tags (
         id TEXT NOT NULL, tag TEXT NOT NULL, count INTEGER NOT NULL, timestamp INTEGER, expires INTEGER,
         PRIMARY KEY (id, tag)
@@ -343,6 +392,10 @@ const PUT: &str = "INSERT OR REPLACE INTO holdings
      generation, open, committed, sealed, inside, held, words, boot, used, born, transfers)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
      ?20, ?21, ?22, ?23, ?24, ?25)";
+
+const PUT_LOG: &str = "INSERT OR REPLACE INTO appends
+    (id, number, url, audience, credential, writer, seq, offset, upto)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
 
 const PUT_TAG: &str = "INSERT OR REPLACE INTO tags (id, tag, count, timestamp, expires)
     VALUES (?1, ?2, ?3, ?4, ?5)";

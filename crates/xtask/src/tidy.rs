@@ -218,7 +218,10 @@ fn unsafety(code: &str, found: &mut Found) {
             found.push((number, "unsafe stands in crates sys and capi only".into()));
         }
         if line.contains("allow(unsafe_code)") {
-            found.push((number, "unsafe is allowed in crates sys and capi only".into()));
+            found.push((
+                number,
+                "unsafe is allowed in crates sys and capi only".into(),
+            ));
         }
     }
 }

@@ -1,0 +1,678 @@
+//! Lines for the ends of files, from many writers, each once and in order.
+//!
+//! What is appended goes into a log here at once, so that no writer waits for a
+//! network; a log has a writer's number of its own at the target, and counts what
+//! it sends, so that what is sent again after a break is known there. A piece is
+//! never divided: the target shows all of it or nothing. Many pieces go under one
+//! number; which, is on record before they are sent, so that it is the same ones
+//! if they are sent again.
+//!
+//! After a power cut a log may have lost pieces that the target has: its numbers
+//! are not used again. It is drained, and what comes then goes into a new one.
+
+use crate::{Depot, Error, Result, Who, depot::Inner, disk::Id, moving::PAUSE, records::Change};
+use godwit_core::{Fault, Url};
+use godwit_store::{Error as StoreError, Given, How, SMALL_BYTES, engine::Place};
+use godwit_sys::crash;
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fs::{self, DirBuilder, File, OpenOptions},
+    io,
+    os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+/// What is on record of a log.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct LogRow {
+    pub id: Id,
+    /// Those of one name are drained in this order.
+    pub number: u64,
+    pub url: String,
+    pub audience: String,
+    pub credential: String,
+    /// Who appends, at the target.
+    pub writer: u64,
+    /// The number of the next piece there.
+    pub seq: u64,
+    /// Where it begins in the log.
+    pub offset: u64,
+    /// Where what may have been sent under that number ends; not behind `offset`: nothing was.
+    pub upto: u64,
+}
+
+/// Who appends to a file.
+#[derive(Debug)]
+pub struct Appending {
+    depot: Arc<Inner>,
+    log: Arc<Log>,
+}
+
+/// Pieces that wait for their target, on disk and, the last of them, in memory.
+pub(crate) struct Log {
+    id: Id,
+    number: u64,
+    url: Url,
+    who: Who,
+    writer: u64,
+    path: PathBuf,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    file: File,
+    /// The end of what is whole in the file.
+    end: u64,
+    /// Pieces that are in the file, and small enough in sum to be kept at hand.
+    ahead: VecDeque<Vec<u8>>,
+    ahead_bytes: usize,
+    /// `ahead` has all from here on.
+    ahead_from: u64,
+    /// The next piece that the target has not said to have.
+    seq: u64,
+    offset: u64,
+    /// What goes, or went, under `seq` ends here, if that is behind `offset`.
+    upto: u64,
+    synced: u64,
+    /// Whoever appends.
+    users: u32,
+    /// It takes nothing more: numbers may have been lost.
+    is_closed: bool,
+    is_moving: bool,
+    is_gone: bool,
+    /// The target will not have it.
+    held: Option<String>,
+    last: Option<Error>,
+    tries: u32,
+    until: Option<Instant>,
+}
+
+impl std::fmt::Debug for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {}", self.id, self.url)
+    }
+}
+
+/// All logs of a depot, and who waits for something to send.
+pub(crate) struct Logs {
+    folder: PathBuf,
+    all: Mutex<BTreeMap<u64, Arc<Log>>>,
+    due: Condvar,
+}
+
+impl Logs {
+    /// Opens those that are on record; nothing more goes into them.
+    pub(crate) fn open(root: &Path, rows: Vec<LogRow>) -> Result<Self> {
+        let folder = root.join("appends");
+        if !folder.is_dir() {
+            let made = DirBuilder::new().mode(0o700).create(&folder);
+            made.map_err(Error::disk(&folder))?;
+        }
+        let mut all = BTreeMap::new();
+        for row in rows {
+            let path = folder.join(row.id.to_string());
+            match Log::again(&row, &path) {
+                Ok(log) => drop(all.insert(row.number, Arc::new(log))),
+                Err(error) => {
+                    tracing::error!(%error, url = row.url, "what was to be appended cannot be read");
+                }
+            }
+        }
+        Ok(Self {
+            folder,
+            all: Mutex::new(all),
+            due: Condvar::new(),
+        })
+    }
+
+    fn all(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Log>>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns all logs of which something is not at its target.
+    pub(crate) fn owing(&self) -> Vec<Arc<Log>> {
+        let all: Vec<_> = self.all().values().cloned().collect();
+        all.into_iter().filter(|log| log.owed() > 0).collect()
+    }
+
+    pub(crate) fn nudge(&self) {
+        let _all = self.all();
+        self.due.notify_all();
+    }
+}
+
+impl Depot {
+    /// Begins to append to a file. Several who append to one share its log.
+    pub fn append(&self, url: &Url, who: &Who) -> Result<Appending> {
+        let place = (self.inner.connect)(url, who)?;
+        // A server of others could not tell what came twice.
+        match place.store.can() {
+            Ok(can) if !can.append => {
+                return Err(StoreError::Unsupported {
+                    what: format!("appending to {url} piece by piece"),
+                    why: "its server cannot tell what came twice; put whole files there".into(),
+                }
+                .into());
+            }
+            Err(error) if error.fault() == Fault::Lasting => return Err(error.into()),
+            _ => {}
+        }
+        let mut all = self.inner.logs.all();
+        let same = |log: &&Arc<Log>| log.url == *url && log.who == *who && log.joins();
+        if let Some(log) = all.values().rev().find(same).cloned() {
+            return Ok(self.appending(log));
+        }
+        let log = Arc::new(Log::begin(&self.inner, url, who)?);
+        all.insert(log.number, Arc::clone(&log));
+        drop(all);
+        self.inner.records.write(Change::Log(Box::new(log.row())))?;
+        Ok(self.appending(log))
+    }
+
+    fn appending(&self, log: Arc<Log>) -> Appending {
+        Appending {
+            depot: Arc::clone(&self.inner),
+            log,
+        }
+    }
+}
+
+impl Appending {
+    /// Appends one piece, which is cut nowhere, in turn with those of others.
+    pub fn add(&self, piece: &[u8]) -> Result<()> {
+        self.log.add(piece)?;
+        self.depot.logs.nudge();
+        Ok(())
+    }
+
+    /// Returns when all that was added survives a power cut here.
+    pub fn commit(&self) -> Result<()> {
+        self.log.commit()
+    }
+
+    /// Returns when all that was added until now is at its target.
+    pub fn push(&self, limit: Option<Duration>) -> Result<()> {
+        self.log.wait_there(&self.depot, limit)
+    }
+}
+
+impl Drop for Appending {
+    fn drop(&mut self) {
+        self.log.state().users -= 1;
+        self.depot.logs.nudge();
+    }
+}
+
+impl Log {
+    fn begin(depot: &Inner, url: &Url, who: &Who) -> Result<Self> {
+        let id = depot.disk.fresh()?;
+        let path = depot.logs.folder.join(id.to_string());
+        let mut how = OpenOptions::new();
+        how.read(true).write(true).create_new(true).mode(0o600);
+        let file = how.open(&path).map_err(Error::disk(&path))?;
+        Ok(Self {
+            id,
+            number: depot.next_number(),
+            url: url.clone(),
+            who: who.clone(),
+            writer: id.low(),
+            path,
+            state: Mutex::new(State::of(file, 0, 1, 0)),
+            changed: Condvar::new(),
+        })
+    }
+
+    fn again(row: &LogRow, path: &Path) -> Result<Self> {
+        let unread = |what: &str| Error::Records {
+            path: path.into(),
+            what: what.into(),
+        };
+        let url = Url::from_argument(&row.url).map_err(|bad| unread(&bad.to_string()))?;
+        let file = OpenOptions::new().read(true).write(true).open(path);
+        let file = file.map_err(Error::disk(path))?;
+        let end = whole_end(&file, row.offset).map_err(Error::disk(path))?;
+        file.set_len(end).map_err(Error::disk(path))?;
+        let mut state = State::of(file, end, row.seq, row.offset);
+        state.is_closed = true;
+        state.users = 0;
+        state.upto = row.upto.min(end);
+        Ok(Self {
+            id: row.id,
+            number: row.number,
+            url,
+            who: Who {
+                audience: row.audience.clone(),
+                credential: (!row.credential.is_empty()).then(|| row.credential.clone().into()),
+            },
+            writer: row.writer,
+            path: path.into(),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts one more who appends, if it takes anything.
+    fn joins(&self) -> bool {
+        let mut state = self.state();
+        let may = !state.is_closed && !state.is_gone;
+        if may {
+            state.users += 1;
+        }
+        may
+    }
+
+    fn row(&self) -> LogRow {
+        let state = self.state();
+        let credential = self.who.credential.as_deref();
+        LogRow {
+            id: self.id,
+            number: self.number,
+            url: self.url.to_string(),
+            audience: self.who.audience.clone(),
+            credential: credential.map_or_else(String::new, |path| path.display().to_string()),
+            writer: self.writer,
+            seq: state.seq,
+            offset: state.offset,
+            upto: state.upto,
+        }
+    }
+
+    pub(crate) fn url(&self) -> &Url {
+        &self.url
+    }
+
+    pub(crate) fn id(&self) -> Id {
+        self.id
+    }
+
+    /// Returns how many bytes wait.
+    pub(crate) fn owed(&self) -> u64 {
+        let state = self.state();
+        state.end - state.offset
+    }
+
+    /// Returns why nothing moves, and how often it was tried; and whether somebody must decide.
+    pub(crate) fn trouble(&self) -> (String, u32, bool) {
+        let state = self.state();
+        let why = match (&state.held, &state.last) {
+            (Some(words), _) => words.clone(),
+            (None, Some(error)) => error.to_string(),
+            (None, None) => String::new(),
+        };
+        (why, state.tries, state.held.is_some())
+    }
+
+    fn add(&self, piece: &[u8]) -> Result<()> {
+        for part in piece.chunks(PIECE_MAX) {
+            let mut state = self.state();
+            if state.is_closed || state.is_gone {
+                return Err(Error::Ending);
+            }
+            let frame = frame(part);
+            let at = state.end;
+            let written = state.file.write_all_at(&frame, at);
+            written.map_err(Error::disk(&self.path))?;
+            state.end += frame.len() as u64;
+            if state.ahead_bytes + part.len() <= AHEAD_MAX && state.ahead_reaches(at) {
+                state.ahead_bytes += part.len();
+                state.ahead.push_back(part.to_vec());
+            }
+        }
+        Ok(())
+    }
+
+    fn commit(&self) -> Result<()> {
+        let state = self.state();
+        let (end, is_safe) = (state.end, state.synced >= state.end);
+        let file = state.file.try_clone().map_err(Error::disk(&self.path))?;
+        drop(state);
+        if is_safe {
+            return Ok(());
+        }
+        file.sync_data().map_err(Error::disk(&self.path))?;
+        if let Some(folder) = self.path.parent() {
+            let synced = File::open(folder).and_then(|folder| folder.sync_all());
+            synced.map_err(Error::disk(folder))?;
+        }
+        let mut state = self.state();
+        state.synced = state.synced.max(end);
+        Ok(())
+    }
+
+    fn wait_there(&self, depot: &Inner, limit: Option<Duration>) -> Result<()> {
+        let until = limit.map(|limit| Instant::now() + limit);
+        let mut state = self.state();
+        let end = state.end;
+        state.until = None;
+        drop(state);
+        depot.logs.nudge();
+        let mut state = self.state();
+        loop {
+            if state.offset >= end {
+                return Ok(());
+            }
+            let url = Box::new(self.url.clone());
+            if let Some(why) = state.held.clone() {
+                return Err(Error::Held { url, why });
+            }
+            if depot.is_ending() {
+                return Err(Error::Ending);
+            }
+            if let (Some(until), Some(waited)) = (until, limit)
+                && Instant::now() >= until
+            {
+                let why = state.last.as_ref().map(ToString::to_string);
+                let what = match why {
+                    Some(why) => format!("what was appended to {url} is not there: {why}"),
+                    None => format!("what was appended to {url} is still on its way"),
+                };
+                return Err(Error::TimedOut { waited, what });
+            }
+            let left = until.map_or(LOOK_UP, |until| {
+                until.saturating_duration_since(Instant::now()).min(LOOK_UP)
+            });
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Takes what may be sent next: many small pieces in one, which is cut nowhere either.
+    fn next(&self) -> io::Result<Option<Batch>> {
+        let mut state = self.state();
+        if state.offset >= state.end {
+            return Ok(None);
+        }
+        let mut batch = Batch {
+            seq: state.seq,
+            bytes: Vec::new(),
+            end: state.offset,
+        };
+        if state.ahead_from > state.offset {
+            state.ahead.clear(); // they are of another place
+            state.ahead_bytes = 0;
+        }
+        let upto = match state.upto > state.offset {
+            true => state.upto,
+            false => state.end,
+        };
+        while batch.end < upto {
+            let piece = match state.ahead_at(batch.end) {
+                Some(piece) => piece,
+                None => read_frame(&state.file, batch.end, state.end)?,
+            };
+            if !batch.bytes.is_empty() && batch.bytes.len() + piece.len() > PIECE_MAX {
+                break;
+            }
+            batch.end += (piece.len() + HEAD_BYTES) as u64;
+            batch.bytes.extend(piece);
+        }
+        Ok(Some(batch))
+    }
+}
+
+/// Pieces under one number of the target.
+struct Batch {
+    seq: u64,
+    bytes: Vec<u8>,
+    end: u64,
+}
+
+impl State {
+    fn of(file: File, end: u64, seq: u64, offset: u64) -> Self {
+        Self {
+            file,
+            end,
+            ahead: VecDeque::new(),
+            ahead_bytes: 0,
+            ahead_from: end,
+            seq,
+            offset,
+            upto: 0,
+            synced: 0,
+            users: 1,
+            is_closed: false,
+            is_moving: false,
+            is_gone: false,
+            held: None,
+            last: None,
+            tries: 0,
+            until: None,
+        }
+    }
+
+    /// Tells whether what is at hand reaches to this place of the log.
+    fn ahead_reaches(&mut self, at: u64) -> bool {
+        if self.ahead.is_empty() {
+            self.ahead_from = at;
+            self.ahead_bytes = 0;
+        }
+        let frames = self.ahead.len() * HEAD_BYTES + self.ahead_bytes;
+        self.ahead_from + frames as u64 == at
+    }
+
+    /// Takes the piece at this place, if it is at hand.
+    fn ahead_at(&mut self, at: u64) -> Option<Vec<u8>> {
+        if self.ahead_from != at {
+            return None;
+        }
+        let piece = self.ahead.pop_front()?;
+        self.ahead_bytes -= piece.len();
+        self.ahead_from += (piece.len() + HEAD_BYTES) as u64;
+        Some(piece)
+    }
+}
+
+/// Starts one of the threads that append.
+pub(crate) fn start(depot: &Arc<Inner>, number: usize) -> Result<JoinHandle<()>> {
+    let depot = Arc::clone(depot);
+    let root = depot.disk.root().to_owned();
+    let thread = thread::Builder::new().name(format!("appender {number}"));
+    let started = thread.spawn(move || {
+        while let Some(log) = depot.next_log() {
+            depot.drain(&log);
+        }
+    });
+    started.map_err(Error::disk(root))
+}
+
+impl Inner {
+    fn next_log(&self) -> Option<Arc<Log>> {
+        let mut all = self.logs.all();
+        loop {
+            if self.is_ending() {
+                return None;
+            }
+            let now = Instant::now();
+            let mut until = now + LOOK_UP;
+            let mut before: Vec<&Url> = Vec::new();
+            let mut due = None;
+            let mut over = Vec::new();
+            for log in all.values() {
+                let mut state = log.state();
+                let owes = state.end > state.offset;
+                if !owes && state.users == 0 && !state.is_moving {
+                    state.is_gone = true;
+                    over.push(log.number);
+                    continue;
+                }
+                // Of one name the older log goes first.
+                let waits = before.contains(&&log.url);
+                if owes {
+                    before.push(&log.url);
+                }
+                if waits || !owes || state.is_moving || state.held.is_some() {
+                    continue;
+                }
+                match state.until.filter(|until| *until > now) {
+                    Some(later) => until = until.min(later),
+                    None => {
+                        state.is_moving = true;
+                        due = Some(Arc::clone(log));
+                        break;
+                    }
+                }
+            }
+            for number in over {
+                if let Some(log) = all.remove(&number) {
+                    self.records.write_behind(Change::ForgetLog(log.id));
+                    let _ = fs::remove_file(&log.path);
+                }
+            }
+            if due.is_some() {
+                return due;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            let waited = self.logs.due.wait_timeout(all, left);
+            all = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn drain(&self, log: &Arc<Log>) {
+        let outcome = self.append_all(log);
+        let mut state = log.state();
+        state.is_moving = false;
+        match outcome {
+            Ok(()) => {
+                state.tries = 0;
+                state.last = None;
+                state.until = None;
+            }
+            Err(error) => {
+                state.tries += 1;
+                // What was taken and not sent is read again.
+                state.ahead.clear();
+                tracing::info!(url = %log.url, %error, "not appended");
+                if error.fault() == Fault::Lasting {
+                    state.held = Some(error.to_string());
+                }
+                let pause = PAUSE * 2u32.pow(state.tries.min(6));
+                state.until = Some(Instant::now() + pause.min(self.rules.pause_max));
+                state.last = Some(error);
+            }
+        }
+        drop(state);
+        log.changed.notify_all();
+        self.logs.nudge();
+    }
+
+    fn append_all(&self, log: &Log) -> Result<()> {
+        let place = (self.connect)(&log.url, &log.who)?;
+        while !self.is_ending() {
+            let batch = log.next().map_err(Error::disk(&log.path))?;
+            let Some(batch) = batch else {
+                break;
+            };
+            self.fix(log, &batch)?;
+            append_one(&place, log, &batch)?;
+            crash::point("appended");
+            let mut state = log.state();
+            state.seq = batch.seq + 1;
+            state.offset = batch.end;
+            state.last = None;
+            drop(state);
+            log.changed.notify_all();
+        }
+        // What is not on record as sent would be sent again, and is known there.
+        self.records.write_behind(Change::Log(Box::new(log.row())));
+        Ok(())
+    }
+
+    /// Writes what goes under which number, before it goes.
+    fn fix(&self, log: &Log, batch: &Batch) -> Result<()> {
+        let mut state = log.state();
+        if state.upto == batch.end {
+            return Ok(()); // It went before.
+        }
+        state.upto = batch.end;
+        drop(state);
+        log.commit()?;
+        self.records.write(Change::Log(Box::new(log.row())))?;
+        crash::point("append-fixed");
+        Ok(())
+    }
+}
+
+fn append_one(place: &Place, log: &Log, batch: &Batch) -> Result<()> {
+    let mut given = Some(Given {
+        path: place.path.clone(),
+        bytes: batch.bytes.clone(),
+        how: How::Append {
+            writer: log.writer,
+            seq: batch.seq,
+        },
+        mtime: None,
+        mode: None,
+    });
+    let mut outcome = Ok(());
+    let told = place
+        .store
+        .write_small(&mut || given.take(), &mut |_, done| {
+            outcome = done.map(drop);
+        });
+    told?;
+    Ok(outcome?)
+}
+
+/// A piece with its length and what it hashes to before it.
+fn frame(piece: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::with_capacity(HEAD_BYTES + piece.len());
+    frame.extend((piece.len() as u32).to_le_bytes());
+    frame.extend(check(piece));
+    frame.extend(piece);
+    frame
+}
+
+fn check(piece: &[u8]) -> [u8; 4] {
+    let digest = godwit_core::Digest::of(godwit_core::Algorithm::Blake3, piece);
+    let mut check = [0; 4];
+    check.copy_from_slice(&digest.value()[..4]);
+    check
+}
+
+/// Returns the end of the last frame that is whole.
+fn whole_end(file: &File, from: u64) -> io::Result<u64> {
+    let size = file.metadata()?.len();
+    let mut at = from.min(size);
+    while at < size {
+        match read_frame(file, at, size) {
+            Ok(piece) => at += (piece.len() + HEAD_BYTES) as u64,
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(at)
+}
+
+fn read_frame(file: &File, at: u64, end: u64) -> io::Result<Vec<u8>> {
+    let torn = || io::Error::from(io::ErrorKind::InvalidData);
+    if end - at < HEAD_BYTES as u64 {
+        return Err(torn());
+    }
+    let mut head = [0; HEAD_BYTES];
+    file.read_exact_at(&mut head, at)?;
+    let len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
+    if len > PIECE_MAX || (len + HEAD_BYTES) as u64 > end - at {
+        return Err(torn());
+    }
+    let mut piece = vec![0; len];
+    file.read_exact_at(&mut piece, at + HEAD_BYTES as u64)?;
+    match check(&piece) == head[4..] {
+        true => Ok(piece),
+        false => Err(torn()),
+    }
+}
+
+const HEAD_BYTES: usize = 8;
+/// The target takes no longer ones in one go.
+const PIECE_MAX: usize = SMALL_BYTES as usize;
+/// So many bytes are sent from memory; more are read again.
+const AHEAD_MAX: usize = 8 << 20;
+const LOOK_UP: Duration = Duration::from_secs(1);

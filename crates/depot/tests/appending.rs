@@ -1,0 +1,77 @@
+//! Lines for the ends of files: each once, whole, in the order of its writer.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Far, rules, url, who};
+use godwit_depot::Depot;
+use godwit_store::Trouble;
+use std::{sync::Arc, thread, time::Duration};
+
+const LIMIT: Option<Duration> = Some(Duration::from_secs(60));
+
+fn depot(far: &Far, dir: &tempfile::TempDir) -> Depot {
+    Depot::open(&dir.path().join("depot"), rules(), far.connect()).unwrap()
+}
+
+/// Each writer's lines are there once, whole, and in order.
+fn must_have(text: &[u8], writers: usize, lines: usize) {
+    let text = String::from_utf8(text.to_vec()).unwrap();
+    let mut next = vec![0; writers];
+    for line in text.lines() {
+        let (writer, number) = line.split_once(' ').unwrap();
+        let (writer, number): (usize, usize) = (writer.parse().unwrap(), number.parse().unwrap());
+        assert_eq!(number, next[writer], "line of writer {writer}");
+        next[writer] += 1;
+    }
+    assert!(next.iter().all(|&count| count == lines), "{next:?}");
+}
+
+#[test]
+fn many_writers_of_one_file_lose_and_double_nothing() {
+    let (far, dir) = (Far::new(), tempfile::tempdir().unwrap());
+    let depot = Arc::new(depot(&far, &dir));
+    for at in [3, 7, 12, 20] {
+        far.trouble(Trouble::LosesVerb(at));
+    }
+    far.trouble(Trouble::LosesFinish);
+    thread::scope(|scope| {
+        for writer in 0..20 {
+            let depot = Arc::clone(&depot);
+            scope.spawn(move || {
+                let appending = depot.append(&url("log"), &who()).unwrap();
+                for line in 0..50 {
+                    let text = format!("{writer} {line}\n");
+                    appending.add(text.as_bytes()).unwrap();
+                }
+                appending.push(LIMIT).unwrap();
+            });
+        }
+    });
+    must_have(&far.get("log").unwrap(), 20, 50);
+    assert!(depot.queue().is_empty());
+}
+
+#[test]
+fn who_appends_never_waits_and_what_is_kept_arrives_after_the_next_start() {
+    let (far, dir) = (Far::new(), tempfile::tempdir().unwrap());
+    let first = depot(&far, &dir);
+    let appending = first.append(&url("log"), &who()).unwrap();
+    appending.add(b"0 0\n").unwrap();
+    appending.push(LIMIT).unwrap();
+    far.set_away(true);
+    appending.add(b"0 1\n").unwrap();
+    appending.add(b"0 2\n").unwrap();
+    appending.commit().unwrap();
+    assert!(appending.push(Some(Duration::from_millis(100))).is_err());
+    assert_eq!(first.queue().len(), 1);
+    drop((appending, first));
+    let again = depot(&far, &dir);
+    assert!(again.owes());
+    // It begins another log, and comes after what was there.
+    let appending = again.append(&url("log"), &who()).unwrap();
+    appending.add(b"0 3\n").unwrap();
+    far.set_away(false);
+    appending.push(LIMIT).unwrap();
+    must_have(&far.get("log").unwrap(), 1, 4);
+}
