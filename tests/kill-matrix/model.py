@@ -2,12 +2,17 @@
 
 One writer has a name, so what is done to it has an order. What was answered with success holds; what was not may have happened or not. So a
 name has several contents that are possible (None: it is not there), and every content that it ever had as a whole is known by its digest.
+
+What is put appears at the destination only as a whole. What is written in place (`--offset`) grows there, each byte old or new (FORMATS.md §7); so
+contents that follow one another by such writes are a chain, and while things happen any mixture of a chain may be seen. At the end none may.
 """
 
 import hashlib
 import threading
 
 POSSIBLE_MAX = 6
+CHAINS_MAX = 16  # a destination may lag behind
+TELLING = 12  # bytes; shorter contents are alike by chance, and say nothing about what came first
 
 
 def digest(content):
@@ -22,6 +27,7 @@ class Name:
         self.torn = []  # (content, offset, data): bytes of a write in place that may be there in part
         self.ever, self.repeated = {}, set()  # digest -> which generation; those that several had
         self.generation = 0
+        self.chains = [Chain([None])]
         self.committed = 0
         self.seen = 0  # the latest generation that was seen at the target
         self.history = []  # for a person
@@ -36,6 +42,10 @@ class Name:
                 # What was there before (nothing at all, say) is not told from the older one: it is no sign of going back.
                 if known != self.generation:
                     self.repeated.add(digest(result))
+            if act[0] == "put":
+                self.chains = self.chains[1 - CHAINS_MAX:] + [Chain(results)]
+            else:
+                self.chains[-1].grows(self.possible + results, act[1], act[1] + len(act[2]))
             return act, results
 
     def end(self, begun, is_sure, how):
@@ -89,15 +99,42 @@ class Name:
         with self.lock:
             which = self.ever.get(digest(content))
             if which is None:
-                if any(mixed(content, *torn) for torn in self.torn):
+                if any(chain.mixes(content) for chain in self.chains):
                     return None
                 return "wrong", f"{self.name}: seen with {len(content)} bytes {digest(content)[:8]} that never were a generation{self.near(content)}"
-            if digest(content) in self.repeated:
+            if digest(content) in self.repeated or len(content) < TELLING:
                 return None
             if which < self.seen and not may_go_back:
                 return "wrong", f"{self.name}: generation {which} was seen after {self.seen}"
             self.seen = which
             return None
+
+
+class Chain:
+    """Contents of which one came from another by writes in place."""
+
+    def __init__(self, contents):
+        self.contents, self.cuts = list(contents), {0}
+
+    def grows(self, contents, begin, end):
+        self.contents = unique(self.contents + contents)
+        self.cuts |= {begin, end} | {len(content or b"") for content in contents}
+
+    def mixes(self, content):
+        """Tells whether each byte is that of one of them. One alone has no mixture but itself."""
+        if len(self.contents) < 2:
+            return False
+        whole = [(one or b"").ljust(len(content), b"\0") for one in self.contents]
+        if len(content) > max(len(one or b"") for one in self.contents):
+            return False
+        cuts = sorted(cut for cut in self.cuts | {len(content)} if cut <= len(content))
+        for begin, end in zip(cuts, cuts[1:]):
+            piece = content[begin:end]
+            if any(piece == one[begin:end] for one in whole):
+                continue
+            if not all(byte in some for byte, *some in zip(piece, *(one[begin:end] for one in whole))):
+                return False
+        return True
 
 
 def applied(act, content):
