@@ -173,8 +173,17 @@ fn a_child_has_a_conversation_of_its_own() {
     );
     // Killed, the parent leaves a child: what it had open falls all the same.
     drop(program.stdin.take());
-    node.until("the parent is gone", |world| world.connected == 0);
     let _ = program.wait();
+    let child = line.trim();
+    assert!(fs::exists(format!("/proc/{child}/status")).unwrap());
+    node.until("the parent is gone", |world| world.connected == 0);
+    assert!(
+        Command::new("kill")
+            .args(["-9", child])
+            .status()
+            .unwrap()
+            .success()
+    );
 }
 
 #[test]
