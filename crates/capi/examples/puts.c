@@ -13,7 +13,7 @@ int main(int count, char **words)
     }
     long records = atol(words[2]);
     for (long i = records - 1; i >= 0; i--) {
-        char record[17];
+        char record[32];
         snprintf(record, sizeof record, "%15ld\n", i);
         godwit_put(words[1], (uint64_t)i * 16, 16, record);
     }

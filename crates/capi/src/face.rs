@@ -168,6 +168,7 @@ pub extern "C" fn gass_fclose(stream: Stream) -> c_int {
         }
         // SAFETY: godwit.h asks for a stream that is open, which is closed once.
         let fd = unsafe { libc::fileno(stream) };
+        // SAFETY: the same; `close_with` calls it once.
         let mut shut = || match unsafe { libc::fclose(stream) } {
             0 => Ok(()),
             _ => Err(std::io::Error::last_os_error()),
@@ -273,8 +274,8 @@ fn cache<'a>(cache: *mut Cache) -> Result<&'a Cache> {
     unsafe { cache.as_ref() }.ok_or_else(|| Failure::invalid("use a cache", "it is NULL"))
 }
 
-fn cached<'a>(url: *const c_char) -> Result<std::borrow::Cow<'a, str>> {
-    Name::there(text(url)?).map(Into::into)
+fn cached(url: *const c_char) -> Result<String> {
+    Name::there(text(url)?)
 }
 
 #[unsafe(no_mangle)]

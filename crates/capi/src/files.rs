@@ -5,7 +5,7 @@ use crate::{
     name::Name,
     process::Library,
     system::{self, Inode},
-    talk::Talk,
+    talk::{Talk, Ticket},
 };
 use godwit_local::{Refusal, Why};
 use godwit_wire::local::{
@@ -143,6 +143,23 @@ impl Files {
             }
             None => Some(opened),
         }
+    }
+
+    /// At exit(3): what was written and closed by close(2) is delivered. What is open still is not: nobody knows whether it
+    /// is whole.
+    pub(crate) fn leave(&self, talk: &Talk) -> Vec<Ticket> {
+        let Ok(mut all) = self.0.try_lock() else {
+            return Vec::new();
+        };
+        let is_closed = |fd: RawFd, opened: &Opened| {
+            opened.writes && !system::inode(fd).is_ok_and(|inode| inode == opened.inode)
+        };
+        let closed = all.extract_if(|fd, opened| is_closed(*fd, opened));
+        let ended = closed.filter_map(|(_, opened)| {
+            let close = Ask::Close(opened.close());
+            talk.send(Some(opened.era), close, b"").ok()
+        });
+        ended.collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<RawFd, Opened>> {

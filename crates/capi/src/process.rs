@@ -14,11 +14,13 @@ use crate::{
 use std::{
     io,
     os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
+    panic::{AssertUnwindSafe, catch_unwind},
     ptr,
     sync::{
         Once,
         atomic::{AtomicI32, AtomicPtr, Ordering::SeqCst},
     },
+    time::{Duration, Instant},
 };
 
 /// All that the library has in one process.
@@ -173,12 +175,24 @@ extern "C" fn be_born() {
     }
 }
 
-/// At exit(3): what was put leaves the process.
+/// At exit(3): what was put leaves the process, and the node has it: what is said as a socket closes may not be heard.
 extern "C" fn leave() {
-    if let Some(library) = Library::existing() {
-        library.puts.leave(&library.talk);
-    }
+    let Some(library) = Library::existing() else {
+        return;
+    };
+    let left = catch_unwind(AssertUnwindSafe(|| {
+        let mut ended = library.puts.leave(&library.talk);
+        ended.extend(library.files.leave(&library.talk));
+        let until = Instant::now() + LEAVING;
+        for ticket in ended {
+            let _ = library.talk.receive(ticket, Some(until));
+        }
+    }));
+    drop(left); // nobody is left to be told
 }
+
+/// How long the end of a program waits for a node that does not answer.
+const LEAVING: Duration = Duration::from_secs(10);
 
 #[used]
 #[unsafe(link_section = ".fini_array")]

@@ -219,18 +219,13 @@ impl Puts {
         Ok(())
     }
 
-    /// Sends what was gathered, and waits until the node has it: what is said as a socket closes may not be heard.
-    /// Another thread that puts meanwhile is left alone: nobody knows what it will have put.
-    pub(crate) fn leave(&self, talk: &Talk) {
+    /// At exit(3): sends what was gathered. Another thread that puts meanwhile is left alone: nobody knows what it will
+    /// have put.
+    pub(crate) fn leave(&self, talk: &Talk) -> Vec<Ticket> {
         let Ok(mut state) = self.0.try_lock() else {
-            return;
+            return Vec::new();
         };
-        let ended = end(talk, &mut state, None);
-        drop(state);
-        let until = Instant::now() + LEAVING;
-        for ticket in ended.into_iter().flatten() {
-            let _ = talk.receive(ticket, Some(until));
-        }
+        end(talk, &mut state, None).into_iter().flatten().collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -318,7 +313,5 @@ fn left(until: Option<Instant>) -> Option<u64> {
 const GATHERED_BYTES: usize = 64 << 10;
 /// What was put is not kept longer, if more is put.
 const GATHERED_FOR: Duration = Duration::from_millis(1);
-/// How long the end of a program waits for a node that does not answer.
-const LEAVING: Duration = Duration::from_secs(10);
 /// A write that is longer goes in several: a body has at most 4 MiB.
 const PIECE_BYTES: usize = 1 << 20;

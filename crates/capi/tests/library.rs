@@ -92,6 +92,16 @@ fn a_write_back_that_fails_is_told_by_close() {
         node.world().refused.insert(url.into(), Why::Lost);
     });
     assert_eq!(node.bytes(url).unwrap(), b"other");
+    assert_eq!(node.bytes("godwit://lab/half").unwrap_or_default(), b"");
+    assert_eq!(node.count("close 3 Nothing given up"), 1);
+}
+
+#[test]
+fn at_the_end_what_was_closed_is_delivered_and_what_is_open_is_not() {
+    let (node, _scratch) = rule("left", |_| ());
+    assert_eq!(node.bytes("godwit://lab/closed").unwrap(), b"whole");
+    assert_eq!(node.bytes("godwit://lab/other").unwrap(), b"whole");
+    assert_eq!(node.bytes("godwit://lab/open").unwrap(), b"");
 }
 
 #[test]
@@ -163,8 +173,17 @@ fn a_child_has_a_conversation_of_its_own() {
     );
     // Killed, the parent leaves a child: what it had open falls all the same.
     drop(program.stdin.take());
-    node.until("the parent is gone", |world| world.connected == 0);
     let _ = program.wait();
+    let child = line.trim();
+    assert!(fs::exists(format!("/proc/{child}/status")).unwrap());
+    node.until("the parent is gone", |world| world.connected == 0);
+    assert!(
+        Command::new("kill")
+            .args(["-9", child])
+            .status()
+            .unwrap()
+            .success()
+    );
 }
 
 #[test]
