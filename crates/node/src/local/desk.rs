@@ -856,12 +856,26 @@ fn write_all(pen: &Pen, body: &[u8]) -> Result<(), Refusal> {
     let wanted = || format!("write {}", pen.url.without_password());
     let writes = records::of(body)
         .map_err(|error| Refusal::new(Why::Invalid, wanted(), error.to_string()))?;
+    let write = |offset: u64, bytes: &[u8]| {
+        let written = pen.writing.write(offset, bytes);
+        written.map_err(|error| refusing::depot(&wanted(), Some(&pen.url), &error))
+    };
+    // Those that follow each other are one: what a write costs, it costs whatever its length.
+    let (mut start, mut run) = (0, Vec::new());
     for (offset, bytes) in writes {
-        pen.writing
-            .write(offset, bytes)
-            .map_err(|error| refusing::depot(&wanted(), Some(&pen.url), &error))?;
+        if offset != start + run.len() as u64 && !run.is_empty() {
+            write(start, &run)?;
+            run.clear();
+        }
+        if run.is_empty() {
+            start = offset;
+        }
+        run.extend_from_slice(bytes);
     }
-    Ok(())
+    match run.is_empty() {
+        true => Ok(()),
+        false => write(start, &run),
+    }
 }
 
 fn row(owed: Owed) -> tell::Row {
