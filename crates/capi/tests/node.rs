@@ -133,7 +133,9 @@ fn files_come_and_go() {
     };
     let copy = compile(&machine.scratch, "examples/copy.c");
     let plain = machine.scratch.path().join("plain");
-    let bytes: Vec<u8> = (0..3_000_001u32).map(|i| (i.wrapping_mul(i) >> 7) as u8).collect();
+    let bytes: Vec<u8> = (0..3_000_001u32)
+        .map(|i| (i.wrapping_mul(i) >> 7) as u8)
+        .collect();
     fs::write(&plain, &bytes).unwrap();
     let url = machine.url("there");
     good(machine.command(&copy).arg(&plain).arg(&url));
