@@ -4,6 +4,7 @@
 //! [`Desk`]; here is who may come, how many at once, that none of them can make this process grow or wait, and
 //! when it ends: told to, or when nobody has asked for a while and nothing is owed.
 
+mod appending;
 mod desk;
 mod line;
 mod refusing;

@@ -2,6 +2,7 @@
 
 use super::{
     Desk, Reply, Visit, Visitor,
+    appending::Stream,
     refusing::{self, url},
 };
 use godwit_core::{
@@ -9,8 +10,8 @@ use godwit_core::{
     holding::{Base, Ticket},
 };
 use godwit_depot::{
-    Depot, Edit, Editing, Ended, Error, Fresh, Holds, Owed, Put, Reading, Scope, Stage, Tag, Who,
-    Writing,
+    Appending, Depot, Edit, Editing, Ended, Error, Fresh, Holds, Owed, Put, Reading, Scope, Stage,
+    Tag, Who, Writing,
 };
 use godwit_local::{Refusal, Why};
 use godwit_store::{Kind, Take};
@@ -82,6 +83,7 @@ impl Desk for Keeping {
             job: job_tag(&hello.job),
             ends_soon,
             open: Mutex::default(),
+            appends: Mutex::default(),
             numbers: AtomicU64::new(0),
         }))
     }
@@ -112,6 +114,8 @@ struct Guest {
     /// This disk, or whoever delivers from it, ends with the job: what is only here is not safe.
     ends_soon: bool,
     open: Mutex<HashMap<Handle, Open>>,
+    /// Whom it appends to.
+    appends: Mutex<HashMap<Url, Arc<Appending>>>,
     numbers: AtomicU64,
 }
 
@@ -122,6 +126,8 @@ enum Open {
     Writing(Arc<Pen>),
     /// Written by a descriptor that we see nothing of. Locked while that is on its way.
     Editing(Arc<Mutex<Option<Editing>>>),
+    /// What is written into it goes to the end of a file.
+    Appending(Arc<Stream>),
 }
 
 /// A file that a program writes.
@@ -171,6 +177,7 @@ impl Guest {
             Ask::Cache(cache) => self.cache(cache, reply),
             Ask::Stage(stage) => self.stage(&stage),
             Ask::Unstage(stage) => self.unstage(&stage),
+            Ask::Append(append) => self.append(&append, body, reply),
             _ => Err(unknown()),
         }
     }
@@ -340,6 +347,7 @@ impl Guest {
             None => return Err(not_open("close it", close.handle)),
             Some(Open::Reading(_)) => return done(tell::Done::default()),
             Some(Open::Editing(editing)) => return self.edited(close, &editing),
+            Some(Open::Appending(stream)) => return self.appended(close, &stream),
             Some(Open::Writing(pen)) => pen,
         };
         let url = pen.url.clone();
@@ -372,6 +380,64 @@ impl Guest {
             Wait::Commit => self.make_safe(&wanted, &scope, close.timeout_ms),
             Wait::Push => self.deliver(&wanted, &scope, close.timeout_ms),
         }
+    }
+
+    /// Lines for the end of a file, in the body or by a stream.
+    fn append(&self, append: &ask::Append, body: &[u8], reply: &Reply) -> Answered {
+        let url = url(&append.url)?;
+        let wanted = format!("append to {}", url.without_password());
+        let bad = |error: Error| refusing::depot(&wanted, Some(&url), &error);
+        let appending = self.appending(&url).map_err(bad)?;
+        if append.stream {
+            let (stream, theirs) = Stream::begin(&url, appending)?;
+            let handle = self.keep(Open::Appending(stream));
+            let opened = tell::Opened {
+                handle,
+                ..tell::Opened::default()
+            };
+            reply.tell_with(Tell::Opened(opened), b"", &[theirs.as_fd()]);
+            return Ok(None);
+        }
+        if !body.is_empty() {
+            appending.add(body).map_err(bad)?;
+        }
+        let waited = match append.wait {
+            Wait::Nothing => Ok(()),
+            Wait::Commit if !self.ends_soon => appending.commit(),
+            Wait::Commit | Wait::Push => appending.push(None),
+        };
+        waited.map_err(bad)?;
+        if append.end {
+            lock(&self.appends).remove(&url);
+        }
+        done(tell::Done::default())
+    }
+
+    fn appending(&self, url: &Url) -> Result<Arc<Appending>, Error> {
+        let mut appends = lock(&self.appends);
+        if let Some(appending) = appends.get(url) {
+            return Ok(Arc::clone(appending));
+        }
+        let appending = Arc::new(self.desk.depot.append(url, &self.who)?);
+        if appends.len() >= APPENDS_MAX {
+            appends.clear();
+        }
+        appends.insert(url.clone(), Arc::clone(&appending));
+        Ok(appending)
+    }
+
+    fn appended(&self, close: &Close, stream: &Stream) -> Answered {
+        let wanted = format!("append to {}", stream.url.without_password());
+        let bad = |error: Error| refusing::depot(&wanted, Some(&stream.url), &error);
+        let limit = close.timeout_ms.map(Duration::from_millis);
+        let appending = stream.wait(limit.unwrap_or(LAST_CLOSE)).map_err(bad)?;
+        let waited = match close.wait {
+            Wait::Nothing => Ok(()),
+            Wait::Commit if !self.ends_soon => appending.commit(),
+            Wait::Commit | Wait::Push => appending.push(limit),
+        };
+        waited.map_err(bad)?;
+        done(tell::Done::default())
     }
 
     fn edited(&self, close: &Close, editing: &Mutex<Option<Editing>>) -> Answered {
@@ -1002,3 +1068,9 @@ const JOBS: [(&str, &str); 5] = [
 ];
 const STREAMS: usize = 4;
 const PIECE_BYTES: usize = 1 << 20;
+
+/// So many files one program appends to without their logs being asked for again.
+const APPENDS_MAX: usize = 256;
+
+/// Whoever closes a stream may have copies of it in children that are about to end.
+const LAST_CLOSE: Duration = Duration::from_secs(10);
