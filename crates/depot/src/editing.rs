@@ -282,7 +282,7 @@ impl Inner {
         let (generation, owes) = (state.committed, state.machine.owes());
         drop(state);
         self.unwatch(held);
-        self.fit(held)?;
+        self.fit(held);
         held.commit(self)?;
         match owes {
             true => self.is_current_now(held)?,
@@ -294,7 +294,7 @@ impl Inner {
     }
 
     /// Counts against the quota what a file has become.
-    fn fit(&self, held: &Held) -> Result<()> {
+    pub(crate) fn fit(&self, held: &Held) {
         let mut state = held.lock();
         let (size, reserved) = (state.machine.size(), state.reserved);
         state.reserved = size;
@@ -303,7 +303,6 @@ impl Inner {
             Some(more) => self.room.count(more),
             None => self.room.release(reserved - size),
         }
-        Ok(())
     }
 
     pub(crate) fn watch(&self, held: &Arc<Held>) {

@@ -252,6 +252,7 @@ impl Writing {
         let generation = self.close();
         self.depot.is_last(&self.held);
         self.is_over = true;
+        self.depot.fit(&self.held);
         if let Err(error) = self.held.commit(&self.depot) {
             self.is_over = self.is_shared;
             return Err(error);

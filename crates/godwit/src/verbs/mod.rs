@@ -36,6 +36,8 @@ pub(crate) mod stage;
 pub(crate) mod stat;
 pub(crate) mod sum;
 pub(crate) mod sync;
+pub(crate) mod tail;
+pub(crate) mod tee;
 pub(crate) mod unstage;
 pub(crate) mod version;
 

@@ -59,7 +59,7 @@ pub(crate) struct Put {
 }
 
 impl Put {
-    pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+    pub(crate) fn run(self, _: &Screen) -> Run<Facts> {
         let target = local::named(&self.url)?;
         let source = Path::new(&self.file).display();
         let wanted = format!("put {source} to {}", target.shown);
@@ -85,19 +85,16 @@ impl Put {
             give_up: false,
             timeout_ms: None,
         };
-        let done = local::done(screen, &mut here, Ask::End(close))?;
-        let mut facts = local::facts(&done);
+        // How it goes on from here is said by commit and queue.
+        here.ask(Ask::End(close)).map_err(told)?;
+        let mut facts = Facts::new();
         facts.insert("bytes".into(), bytes.into());
         Ok(facts)
     }
 
     fn input(&self, wanted: &str) -> Run<Box<dyn Read>> {
         if self.file == "-" {
-            return match godwit_sys::is_input_closed() {
-                true => Err(Trouble::asked(wanted, "standard input is closed")
-                    .next("give it something to read")),
-                false => Ok(Box::new(io::stdin().lock())),
-            };
+            return input_of(wanted);
         }
         let path = Path::new(&self.file);
         let failed = |cause| Trouble::store(wanted, Error::io(path, cause));
@@ -108,6 +105,17 @@ impl Put {
                 .next("godwit cp -r copies a directory"));
         }
         Ok(Box::new(file))
+    }
+}
+
+/// Returns standard input.
+pub(super) fn input_of(wanted: &str) -> Run<Box<dyn Read>> {
+    match godwit_sys::is_input_closed() {
+        true => {
+            Err(Trouble::asked(wanted, "standard input is closed")
+                .next("give it something to read"))
+        }
+        false => Ok(Box::new(io::stdin().lock())),
     }
 }
 

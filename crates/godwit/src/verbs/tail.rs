@@ -1,0 +1,173 @@
+//! `godwit tail`: the end of a file elsewhere, and what is appended to it.
+
+use super::Facts;
+use crate::{
+    bytes,
+    options::Talking,
+    places::{self, Place},
+    screen::Screen,
+    signals::Stop,
+    trouble::{Run, Trouble},
+};
+use clap::Args;
+use godwit_core::Fault;
+use godwit_store::{Error, Kind};
+use std::{ffi::OsString, thread, time::Duration};
+
+/// Print the last lines of a file, and with -f what is appended to it
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  godwit tail godwit://lab/logs/run7.log
+  godwit tail -f -n 0 godwit://lab/logs/run7.log
+
+With -f it goes on until ^C: what is appended is printed within a second. A file that is not there
+yet is waited for, a server that cannot be reached is tried again, and a file that became shorter or
+was replaced by a shorter one is printed from its beginning; each is said.
+
+Exit status: 0; 4 no such file; 13 not allowed; 130 after ^C.")]
+pub(crate) struct Tail {
+    /// The file
+    #[arg(value_name = "PATH_OR_URL")]
+    file: OsString,
+    /// So many lines of what is there
+    #[arg(short = 'n', long, value_name = "LINES", default_value_t = 10)]
+    lines: u64,
+    /// Go on with what is appended
+    #[arg(short, long)]
+    follow: bool,
+    #[command(flatten)]
+    talking: Talking,
+}
+
+impl Tail {
+    pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+        let url = places::url(&self.file)?;
+        let stores = places::stores(&self.talking)?;
+        let place = places::open(&stores, &url)?;
+        let stop = Stop::watch(places::cancel()?);
+        let mut follow = Following {
+            place,
+            at: None,
+            said: String::new(),
+            printed: 0,
+        };
+        loop {
+            let outcome = follow.once(screen, self.lines);
+            let is_over = screen.gone() || stop.exit_code().is_some();
+            if let Err(error) = outcome {
+                let passes =
+                    matches!(error, Error::Missing { .. }) || error.fault() != Fault::Lasting;
+                if !self.follow || !passes {
+                    return Err(Trouble::store(format!("print the end of {url}"), error));
+                }
+                follow.say(screen, &error.to_string());
+            }
+            if !self.follow || is_over {
+                break;
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+        let mut facts = Facts::new();
+        facts.insert("bytes".into(), follow.printed.into());
+        Ok(facts)
+    }
+}
+
+/// A file of which the end is printed.
+struct Following {
+    place: Place,
+    /// How far it was printed; nothing yet.
+    at: Option<u64>,
+    /// What was said last.
+    said: String,
+    printed: u64,
+}
+
+impl Following {
+    /// Prints what there is to print now.
+    fn once(&mut self, screen: &Screen, lines: u64) -> Result<(), Error> {
+        let stat = self.place.store.stat(&self.place.path)?;
+        if stat.kind == Kind::Directory {
+            let path = self.place.path.clone();
+            return Err(Error::IsDirectory { path });
+        }
+        let at = match self.at {
+            None => self.beginning(stat.size, lines)?,
+            Some(at) if at > stat.size => {
+                self.say(screen, "it became shorter; from its beginning");
+                0
+            }
+            Some(at) => at,
+        };
+        self.at = Some(at);
+        if at == stat.size {
+            return Ok(());
+        }
+        let mut printed = 0;
+        let read = bytes::read(&self.place, at..stat.size, &mut |bytes| {
+            printed += bytes.len() as u64;
+            match screen.json() {
+                true => Ok(()),
+                false => screen.bytes(bytes),
+            }
+        });
+        self.at = Some(at + printed);
+        self.printed += printed;
+        self.said.clear();
+        screen.flush()?;
+        read.map(drop)
+    }
+
+    /// Returns where the last lines begin.
+    fn beginning(&self, size: u64, lines: u64) -> Result<u64, Error> {
+        if lines == 0 {
+            return Ok(size);
+        }
+        let mut tail: Vec<u8> = Vec::new();
+        let mut start = size;
+        while start > 0 {
+            let from = start.saturating_sub(PIECE_BYTES);
+            let mut piece = Vec::new();
+            bytes::read(&self.place, from..start, &mut |bytes| {
+                piece.extend(bytes);
+                Ok(())
+            })?;
+            piece.extend(tail);
+            tail = piece;
+            start = from;
+            // The last byte ends the last line.
+            let ends = tail.iter().rev().skip(1).filter(|&&byte| byte == b'\n');
+            if ends.count() as u64 >= lines || tail.len() as u64 >= BACK_MAX {
+                break;
+            }
+        }
+        let mut left = lines;
+        let body = &tail[..tail.len().saturating_sub(1)];
+        for (at, byte) in body.iter().enumerate().rev() {
+            if *byte == b'\n' {
+                left -= 1;
+                if left == 0 {
+                    return Ok(start + at as u64 + 1);
+                }
+            }
+        }
+        Ok(start)
+    }
+
+    /// Says something once.
+    fn say(&mut self, screen: &Screen, what: &str) {
+        if self.said != what {
+            screen.note(&format!("{}: {what}", self.place.url));
+            what.clone_into(&mut self.said);
+        }
+    }
+}
+
+const PIECE_BYTES: u64 = 64 << 10;
+
+/// Lines further back than this are not looked for.
+const BACK_MAX: u64 = 64 << 20;
+
+/// What is appended is seen within a second.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
