@@ -375,10 +375,8 @@ impl All {
     pub(crate) fn remove(&mut self, held: &Held) {
         self.by_id.remove(&held.id);
         self.owing.remove(&held.number());
-        let key = (held.url.clone(), held.who.audience.clone());
-        if self.current.get(&key).is_some_and(|now| now.id == held.id) {
-            self.current.remove(&key);
-        }
+        // Under its own name and audience, and those it is shared with.
+        self.current.retain(|_, now| now.id != held.id);
     }
 }
 

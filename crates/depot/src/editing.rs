@@ -159,6 +159,8 @@ impl Inner {
                 let path = url.as_path().into();
                 return Err(StoreError::Exists { path }.into());
             }
+            // What came for others is not changed for them.
+            Ok(user) if user.held.who.audience != who.audience => self.own(url, who, &user)?,
             Ok(user) => user,
             Err(Error::Store(error))
                 if edit.create && matches!(*error, StoreError::Missing { .. }) =>
@@ -170,6 +172,19 @@ impl Inner {
         self.ensure(&user.held, 0..u64::MAX)?;
         self.know_leaves(&user.held)?;
         Ok(Some(user))
+    }
+
+    /// Holds a file that is shared once more, for whoever is about to change it.
+    fn own(&self, url: &Url, who: &Who, shared: &User) -> Result<User> {
+        let state = shared.held.lock();
+        let (version, size) = match (&state.seen, state.machine.base()) {
+            (Some(seen), _) => (seen.clone(), state.machine.size()),
+            (None, Base::Seen(version)) => (version.clone(), state.machine.size()),
+            _ => return Err(busy(url, "somebody else's at the moment; try again")),
+        };
+        drop(state);
+        self.admit(url, who, version, size)?;
+        self.find(url, who, Fresh::Any)
     }
 
     /// Begins a new file, which is what its name says from now on here.

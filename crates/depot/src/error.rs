@@ -61,6 +61,8 @@ pub enum Error {
     Restless { url: Box<Url> },
     #[error("not done within {} s: {what}", .waited.as_secs_f32())]
     TimedOut { waited: Duration, what: String },
+    #[error("nobody waits for it any more")]
+    Unwanted,
     #[error("the node ends")]
     Ending,
 }

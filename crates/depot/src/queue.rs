@@ -144,6 +144,16 @@ impl Depot {
     /// Returns when all that was owed at the call is at its target, durably; what is written later is
     /// not waited for.
     pub fn push(&self, scope: &Scope, limit: Option<Duration>) -> Result<()> {
+        self.push_while(scope, limit, &|| true)
+    }
+
+    /// The same as long as somebody wants it, which is asked now and then.
+    pub fn push_while(
+        &self,
+        scope: &Scope,
+        limit: Option<Duration>,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<()> {
         let until = limit.map(|limit| Instant::now() + limit);
         let all = self.inner.scoped(scope);
         for held in &all {
@@ -165,7 +175,7 @@ impl Depot {
             .collect();
         self.retry_servers();
         for (held, generation) in wanted {
-            self.wait_for(&held, generation, (until, limit))?;
+            self.wait_for(&held, generation, (until, limit), is_wanted)?;
             self.inner.pass_on(&held.url, &held.who)?;
         }
         Ok(())
@@ -176,6 +186,7 @@ impl Depot {
         held: &Arc<Held>,
         generation: u64,
         (until, limit): (Option<Instant>, Option<Duration>),
+        is_wanted: &dyn Fn() -> bool,
     ) -> Result<()> {
         let mut state = held.lock();
         loop {
@@ -202,7 +213,12 @@ impl Depot {
                 };
                 return Err(Error::TimedOut { waited, what });
             }
-            state = held.wait(state, until);
+            if !is_wanted() {
+                return Err(Error::Unwanted);
+            }
+            let look = Instant::now() + LOOK_EVERY;
+            let look = until.map_or(look, |until| until.min(look));
+            state = held.wait(state, Some(look));
         }
     }
 
@@ -327,3 +343,6 @@ impl Inner {
 
 const WHOLE_ONLY: &str =
     "its server takes whole files only: it is sent when whoever writes it has ended";
+
+/// So often whoever waits for a delivery looks whether anybody still wants it.
+const LOOK_EVERY: Duration = Duration::from_secs(2);

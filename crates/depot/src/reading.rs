@@ -142,6 +142,7 @@ impl Inner {
     /// Returns the holding of a name, which need not be here yet.
     pub(crate) fn find(&self, url: &Url, who: &Who, mut fresh: Fresh) -> Result<User> {
         let key = (url.clone(), who.audience.clone());
+        let mut was_asked = false;
         loop {
             if self.is_ending() {
                 return Err(Error::Ending);
@@ -150,7 +151,9 @@ impl Inner {
             let current = all.current.get(&key).cloned();
             if let Some(held) = &current {
                 let mut state = held.lock();
-                if !state.is_gone && self.is_fresh(&state, fresh) {
+                // What came for somebody else is theirs until its origin says otherwise, each time.
+                let is_own = held.who.audience == who.audience || was_asked;
+                if is_own && !state.is_gone && self.is_fresh(&state, fresh) {
                     return Ok(User::of(held, &mut state));
                 }
             }
@@ -158,7 +161,7 @@ impl Inner {
             if let Some(asking) = all.asking.get(&key).cloned() {
                 drop(all);
                 asking.wait()?;
-                fresh = Fresh::Any;
+                (fresh, was_asked) = (Fresh::Any, true);
                 continue;
             }
             let asking = Arc::new(Asking::default());
@@ -172,7 +175,7 @@ impl Inner {
             let outcome = self.look(url, who, current);
             asked.end(outcome.clone());
             outcome?;
-            fresh = Fresh::Any;
+            (fresh, was_asked) = (Fresh::Any, true);
         }
     }
 
@@ -196,7 +199,10 @@ impl Inner {
         });
         let (place, stat) = match stat {
             Ok(found) => found,
-            Err(error) => return self.not_told(current, error),
+            Err(error) => {
+                let own = current.filter(|held| held.who.audience == who.audience);
+                return self.not_told(own, error);
+            }
         };
         if stat.kind == Kind::Directory {
             let path = place.path;
@@ -212,11 +218,37 @@ impl Inner {
                 return Ok(());
             }
         }
-        self.admit(url, who, version, stat.size)?;
+        if !self.share(url, who, &version, stat.size) {
+            self.admit(url, who, version, stat.size)?;
+        }
         if let Some(old) = current {
             self.let_go(&old)?;
         }
         Ok(())
+    }
+
+    /// Has somebody whom the origin has just let see a file get what is held of it for others. What others
+    /// wrote and is not at its target is theirs.
+    fn share(&self, url: &Url, who: &Who, version: &Version, size: u64) -> bool {
+        let mut all = self.all();
+        let same = all.by_id.values().find(|held| {
+            if held.url != *url || held.who.audience == who.audience {
+                return false;
+            }
+            let state = held.lock();
+            let is_clean = !state.is_gone && !state.machine.owes() && state.machine.is_whole();
+            let is_same = state
+                .seen
+                .as_ref()
+                .is_some_and(|seen| is_same(seen, version));
+            is_clean && state.is_current && is_same && state.machine.size() == size
+        });
+        let Some(held) = same.cloned() else {
+            return false;
+        };
+        let key = (url.clone(), who.audience.clone());
+        all.current.insert(key, held);
+        true
     }
 
     /// The origin does not tell. A strong version is believed for a while.
@@ -268,7 +300,7 @@ impl Inner {
     }
 
     /// Holds a file of the origin of which nothing is here yet.
-    fn admit(&self, url: &Url, who: &Who, version: Version, size: u64) -> Result<()> {
+    pub(crate) fn admit(&self, url: &Url, who: &Who, version: Version, size: u64) -> Result<()> {
         self.reserve(url, size)?;
         let made = self.disk.create().and_then(|(id, file)| {
             self.disk.resize(id, &file, size)?;

@@ -266,3 +266,38 @@ fn what_ended_last_is_what_a_name_says() {
     same(far.get("a").unwrap(), b"first");
     assert!(depot.queue().is_empty());
 }
+
+#[test]
+fn what_was_fetched_for_one_is_had_by_another_whom_the_origin_lets_see_it() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    far.put("a", b"for both");
+    let other = godwit_depot::Who {
+        audience: "somebody else".into(),
+        credential: None,
+    };
+    drop(depot.read(&url("a"), &who(), Fresh::Usual).unwrap());
+    for _ in 0..2 {
+        let visits = far.visits.load(std::sync::atomic::Ordering::SeqCst);
+        let theirs = depot.read(&url("a"), &other, Fresh::Any).unwrap();
+        assert_eq!(theirs.transfers(), 1, "no bytes came again");
+        let visits = far.visits.load(std::sync::atomic::Ordering::SeqCst) - visits;
+        assert_eq!(visits, 1, "the origin was asked");
+    }
+    // If it cannot be asked, only whoever fetched it has it.
+    far.set_away(true);
+    assert!(depot.read(&url("a"), &other, Fresh::Any).is_err());
+    assert!(depot.read(&url("a"), &who(), Fresh::Any).is_ok());
+    // What the other writes is not what the first one has.
+    far.set_away(false);
+    let editing = depot.edit(&url("a"), &other, &godwit_depot::Edit::default());
+    let editing = editing.unwrap();
+    std::os::unix::fs::FileExt::write_all_at(editing.file().unwrap(), b"FOR", 0).unwrap();
+    far.set_away(true);
+    editing.end().unwrap();
+    let theirs = depot.read(&url("a"), &other, Fresh::Any).unwrap();
+    let mut text = String::new();
+    theirs.file().read_to_string(&mut text).unwrap();
+    assert_eq!(text, "FOR both");
+    same(read(&depot, "a").unwrap(), b"for both");
+}

@@ -226,6 +226,26 @@ fn what_is_put_is_safe_at_once_read_here_and_delivered_when_its_server_is_there(
 }
 
 #[test]
+fn a_push_that_nobody_waits_for_ends_and_the_file_is_still_delivered() {
+    let far = Scratch::new();
+    let (machine, mut lab) = Machine::of(&far);
+    machine.scratch.file("f", 1000);
+    lab.kill();
+    machine.says(&["put", "f", "godwit://lab/after"]).ok();
+    let mut pushing = machine.command(&["push"]).spawn().unwrap();
+    let talking = || {
+        let (_, lines) = machine.json(&["node", "status"]);
+        lines.last().unwrap()["connections"].as_u64().unwrap()
+    };
+    wait_until("it is waited for", || talking() == 2);
+    pushing.kill().unwrap();
+    pushing.wait().unwrap();
+    wait_until("nobody waits any more", || talking() == 1);
+    lab.start(&[]);
+    wait_until("it is delivered", || far.join("data/after").exists());
+}
+
+#[test]
 fn a_pipe_is_put_and_one_that_breaks_leaves_nothing() {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);

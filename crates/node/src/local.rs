@@ -340,10 +340,10 @@ impl Hall {
                 }
             }
         }
-        // Whoever comes now finds nobody, and starts the next.
+        // Whoever comes now finds nobody, and starts the next; before that nobody is seen off, or they would find us.
         let _ = fs::remove_file(&self.rules.place.socket);
         drop(listener);
-        self.stop.drain();
+        self.stop.at_once();
         self.desk.end();
         self.see_off();
     }

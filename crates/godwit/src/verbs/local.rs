@@ -9,7 +9,7 @@ use crate::{
 };
 use clap::{Args, Subcommand};
 use godwit_core::{Scheme, Url};
-use godwit_local::{Here, Place, Refusal, Why, who};
+use godwit_local::{Here, Place, Refusal, Why, lock_within, who};
 use godwit_node::{LocalRules, run_local};
 use godwit_store::Error;
 use godwit_wire::local::{
@@ -315,11 +315,13 @@ fn stop(screen: &Screen) -> Run<Facts> {
     let n = here.send(Ask::Stop, b"").map_err(local)?;
     let deadline = Instant::now() + STOP_PATIENCE;
     here.receive(n, Some(deadline)).map_err(local)?;
-    // It closes all connections when it has ended its work.
-    let n = here.send(Ask::Status, b"");
-    match n.and_then(|n| here.receive(n, Some(deadline))) {
-        Err(refusal) if refusal.why == Why::Late => return Err(local(refusal)),
-        _ => {}
+    // As long as it lives it has the lock beside its socket.
+    let place = Place::find(&variable).map_err(local)?;
+    let ended = lock_within(&place.alive(), deadline)
+        .map_err(|cause| Trouble::store(STOP, Error::io(place.alive(), cause)))?;
+    if ended.is_none() {
+        let fact = format!("process {process} does not end");
+        return Err(Trouble::found(STOP, fact, 5));
     }
     if !screen.json() {
         screen
@@ -373,6 +375,7 @@ fn status(screen: &Screen) -> Run<Facts> {
 }
 
 const IDLE: Duration = Duration::from_secs(300);
+const STOP: &str = "stop the node of this machine";
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
 
 #[cfg(test)]

@@ -160,13 +160,13 @@ impl Guest {
         match ask {
             Ask::Open(open) => self.open(&open, reply),
             Ask::Ensure(ensure) => self.ensure(&ensure),
-            Ask::Close(close) | Ask::End(close) => self.close(&close),
+            Ask::Close(close) | Ask::End(close) => self.close(&close, reply),
             Ask::Put(put) => self.put(&put, reply),
             Ask::Grant(grant) => self.grant(&grant),
             Ask::Written(written) => self.written(&written),
             Ask::Write(write) => self.write(write.handle, body),
-            Ask::Commit(whose) => self.commit(&whose),
-            Ask::Push(whose) => self.push(&whose),
+            Ask::Commit(whose) => self.commit(&whose, reply),
+            Ask::Push(whose) => self.push(&whose, reply),
             Ask::Get(get) => self.get(&get, reply),
             Ask::Memory(place) => self.memory(&place, reply),
             Ask::Stat(place) => self.stat(&place),
@@ -176,7 +176,7 @@ impl Guest {
             Ask::Drop(place) => self.decide("drop", &place, Depot::discard),
             Ask::Cache(cache) => self.cache(cache, reply),
             Ask::Stage(stage) => self.stage(&stage),
-            Ask::Unstage(stage) => self.unstage(&stage),
+            Ask::Unstage(stage) => self.unstage(&stage, reply),
             Ask::Append(append) => self.append(&append, body, reply),
             _ => Err(unknown()),
         }
@@ -341,12 +341,12 @@ impl Guest {
         Ok(None)
     }
 
-    fn close(&self, close: &Close) -> Answered {
+    fn close(&self, close: &Close, reply: &Reply) -> Answered {
         let open = self.lock().remove(&close.handle);
         let pen = match open {
             None => return Err(not_open("close it", close.handle)),
             Some(Open::Reading(_)) => return done(tell::Done::default()),
-            Some(Open::Editing(editing)) => return self.edited(close, &editing),
+            Some(Open::Editing(editing)) => return self.edited(close, &editing, reply),
             Some(Open::Appending(stream)) => return self.appended(close, &stream),
             Some(Open::Writing(pen)) => pen,
         };
@@ -377,8 +377,8 @@ impl Guest {
         let scope = Scope::Url(url.clone());
         match close.wait {
             Wait::Nothing => done(tell::Done::default()),
-            Wait::Commit => self.make_safe(&wanted, &scope, close.timeout_ms),
-            Wait::Push => self.deliver(&wanted, &scope, close.timeout_ms),
+            Wait::Commit => self.make_safe(&wanted, &scope, close.timeout_ms, reply),
+            Wait::Push => self.deliver(&wanted, &scope, close.timeout_ms, reply),
         }
     }
 
@@ -440,7 +440,7 @@ impl Guest {
         done(tell::Done::default())
     }
 
-    fn edited(&self, close: &Close, editing: &Mutex<Option<Editing>>) -> Answered {
+    fn edited(&self, close: &Close, editing: &Mutex<Option<Editing>>, reply: &Reply) -> Answered {
         const WANTED: &str = "close it";
         let Some(editing) = lock(editing).take() else {
             return Err(not_open(WANTED, close.handle));
@@ -457,25 +457,31 @@ impl Guest {
         }
         match close.wait {
             Wait::Nothing => done(tell::Done::default()),
-            Wait::Commit => self.make_safe(WANTED, &scope, close.timeout_ms),
-            Wait::Push => self.deliver(WANTED, &scope, close.timeout_ms),
+            Wait::Commit => self.make_safe(WANTED, &scope, close.timeout_ms, reply),
+            Wait::Push => self.deliver(WANTED, &scope, close.timeout_ms, reply),
         }
     }
 
-    fn commit(&self, whose: &Whose) -> Answered {
+    fn commit(&self, whose: &Whose, reply: &Reply) -> Answered {
         let scope = self.scope(whose)?;
-        self.make_safe("commit", &scope, whose.timeout_ms)
+        self.make_safe("commit", &scope, whose.timeout_ms, reply)
     }
 
-    fn push(&self, whose: &Whose) -> Answered {
+    fn push(&self, whose: &Whose, reply: &Reply) -> Answered {
         let scope = self.scope(whose)?;
-        self.deliver("push", &scope, whose.timeout_ms)
+        self.deliver("push", &scope, whose.timeout_ms, reply)
     }
 
     /// It survives whatever may end this machine's disk, or the job that we are part of.
-    fn make_safe(&self, wanted: &str, scope: &Scope, timeout_ms: Option<u64>) -> Answered {
+    fn make_safe(
+        &self,
+        wanted: &str,
+        scope: &Scope,
+        timeout_ms: Option<u64>,
+        reply: &Reply,
+    ) -> Answered {
         if self.ends_soon {
-            let mut answer = self.deliver(wanted, scope, timeout_ms)?;
+            let mut answer = self.deliver(wanted, scope, timeout_ms, reply)?;
             if let Some(Tell::Done(done)) = &mut answer {
                 done.notes
                     .push("this node ends with the job, so what it had was delivered first".into());
@@ -496,7 +502,13 @@ impl Guest {
         done(answer)
     }
 
-    fn deliver(&self, wanted: &str, scope: &Scope, timeout_ms: Option<u64>) -> Answered {
+    fn deliver(
+        &self,
+        wanted: &str,
+        scope: &Scope,
+        timeout_ms: Option<u64>,
+        reply: &Reply,
+    ) -> Answered {
         let limit = timeout_ms.map(Duration::from_millis);
         let owed = self.owed_of(scope);
         let answer = tell::Done {
@@ -504,7 +516,8 @@ impl Guest {
             bytes: owed.iter().map(|owed| owed.owed).sum(),
             notes: Vec::new(),
         };
-        let pushed = self.desk.depot.push(scope, limit);
+        let is_wanted = || !reply.is_over();
+        let pushed = self.desk.depot.push_while(scope, limit, &is_wanted);
         pushed.map_err(|error| self.not_delivered(wanted, scope, &error))?;
         done(answer)
     }
@@ -762,14 +775,14 @@ impl Guest {
     }
 
     /// What is owed of it is delivered, and then the tag keeps it no more.
-    fn unstage(&self, stage: &ask::Stage) -> Answered {
+    fn unstage(&self, stage: &ask::Stage, reply: &Reply) -> Answered {
         if stage.on.is_some() {
             return Err(not_yet(OF_A_PEER));
         }
         let url = url(&stage.url)?;
         let wanted = format!("unstage {}", url.without_password());
         let scope = Scope::Url(url.clone());
-        let delivered = self.deliver(&wanted, &scope, stage.timeout_ms)?;
+        let delivered = self.deliver(&wanted, &scope, stage.timeout_ms, reply)?;
         let tag = stage.tag.as_deref().or(self.job.as_deref());
         match self.desk.depot.untag(&url, tag.unwrap_or(STAGED)) {
             Ok(()) | Err(Error::Unknown(_)) => Ok(delivered),

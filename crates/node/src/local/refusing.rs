@@ -65,6 +65,7 @@ pub(super) fn depot(wanted: &str, url: Option<&Url>, error: &DepotError) -> Refu
         DepotError::Busy { .. } => (Why::Busy, None),
         DepotError::Restless { .. } => (Why::Stale, None),
         DepotError::TimedOut { .. } => (Why::Late, None),
+        DepotError::Unwanted => (Why::Cancelled, None),
         DepotError::Ending => (Why::Ending, None),
         _ => (Why::Disk, None),
     };
@@ -237,6 +238,7 @@ mod tests {
                 known: "1",
             },
             DepotError::Taken { path: path() },
+            DepotError::Unwanted,
             DepotError::Ending,
         ];
         let mut seen = std::collections::HashMap::new();

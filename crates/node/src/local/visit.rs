@@ -99,7 +99,7 @@ fn welcome(
     connection: u64,
     process: u32,
 ) -> Option<Box<dyn Visit>> {
-    let frame = match input.next(line, hall.stop.draining()) {
+    let frame = match input.next(line, hall.stop.ending()) {
         Ok(frame) => frame,
         Err(over) => {
             tell_over(&over);
@@ -204,7 +204,7 @@ impl Talk {
             if self.line.is_over() {
                 return None;
             }
-            let frame = match input.next(&self.line, self.hall.stop.draining()) {
+            let frame = match input.next(&self.line, self.hall.stop.ending()) {
                 Ok(frame) => frame,
                 Err(over) => {
                     tell_over(&over);
@@ -283,9 +283,9 @@ impl Talk {
                 }
                 return true; // without one it is read when this is answered
             }
-            let awaited = [self.line.freed.as_fd(), self.hall.stop.draining()];
+            let awaited = [self.line.freed.as_fd(), self.hall.stop.ending()];
             let is_gone = godwit_sys::wait_gone(self.line.socket().as_fd(), awaited, LOOK_EVERY);
-            if is_gone.unwrap_or(true) || self.hall.stop.is_draining() || reply.is_over() {
+            if is_gone.unwrap_or(true) || self.hall.stop.is_ending() || reply.is_over() {
                 return false;
             }
         }
