@@ -22,14 +22,14 @@
 static const char *plain(const char *url) { const char *p = strstr(url, "://"); return p ? p + 3 : url; }
 static int gass_open(const char *url, int flags, mode_t mode) { return open(plain(url), flags, mode); }
 static int gass_close(int fd) { return close(fd); }
-static int64_t godwit_put(const char *url, uint64_t offset, const void *data, size_t length) {
+static int godwit_put(const char *url, uint64_t offset, size_t length, const void *data) {
     static int fd = -1;
     if (fd < 0)
         fd = open(plain(url), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    return pwrite(fd, data, length, offset);
+    return pwrite(fd, data, length, offset) < 0 ? -1 : 0;
 }
-static int godwit_commit(const char *url, int timeout_ms) { (void)url; (void)timeout_ms; return 0; }
-static const char *godwit_error(void) { return strerror(errno); }
+static int godwit_commit(int timeout_ms) { (void)timeout_ms; return 0; }
+static const char *godwit_strerror(void) { return strerror(errno); }
 #else
 #include <godwit.h>
 #endif
@@ -41,7 +41,7 @@ static double now(void) {
 }
 
 static void die(const char *what) {
-    fprintf(stderr, "depot: %s: %s\n", what, godwit_error());
+    fprintf(stderr, "depot: %s: %s\n", what, godwit_strerror());
     exit(1);
 }
 
@@ -84,11 +84,11 @@ static void puts_(const char *url, long n, size_t length) {
     double began = now();
     for (long i = 0; i < n; i++) {
         memcpy(data, &i, sizeof i < length ? sizeof i : length);
-        if (godwit_put(url, (uint64_t)i * length, data, length) < 0)
+        if (godwit_put(url, (uint64_t)i * length, length, data) < 0)
             die(url);
     }
     double taken = now();
-    if (godwit_commit(url, 60000))
+    if (godwit_commit(60000))
         die("commit");
     double done = now();
     printf("{\"seconds\": %.5f, \"puts_s\": %.0f, \"commit_s\": %.5f}\n", done - began, n / (done - began), done - taken);

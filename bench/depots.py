@@ -179,9 +179,9 @@ def program(asked, base):
     if getattr(asked, "pretend", False):
         words = ["-DPRETEND"]
     elif (include / "godwit.h").exists() and (beside / "libgodwit.so").exists():
-        words = [f"-I{include}", f"-L{beside}", "-lgodwit"]
+        words = [f"-I{include}", f"-L{beside}", "-lgodwit", f"-Wl,-rpath,{beside}"]
     else:
-        sys.exit(f"there is no godwit.h in {include} or no libgodwit.so in {beside} (cargo build --release)")
+        sys.exit(f"there is no godwit.h in {include} or no libgodwit.so in {beside} (cargo build --release -p godwit-capi)")
     subprocess.run(["cc", "-O2", "-Wall", "-o", built, lib.HERE / "depot.c", *words], check=True)
     return built, {"LD_LIBRARY_PATH": str(beside)}
 
