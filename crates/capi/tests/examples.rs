@@ -1,4 +1,5 @@
 //! The examples, compiled with every warning an error, and run.
+#![allow(clippy::unwrap_used)] // a test may
 
 mod common;
 

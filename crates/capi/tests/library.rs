@@ -1,4 +1,5 @@
 //! The library as C programs see it, beside a stand-in for the node that shows what was asked.
+#![allow(clippy::unwrap_used)] // a test may
 
 mod common;
 
@@ -102,6 +103,7 @@ fn at_the_end_what_was_closed_is_delivered_and_what_is_open_is_not() {
     assert_eq!(node.bytes("godwit://lab/closed").unwrap(), b"whole");
     assert_eq!(node.bytes("godwit://lab/other").unwrap(), b"whole");
     assert_eq!(node.bytes("godwit://lab/open").unwrap(), b"");
+    assert_eq!(node.count("close"), 2, "{:#?}", node.world().log);
 }
 
 #[test]
@@ -109,8 +111,16 @@ fn a_file_is_given_back_once_with_the_last_copy() {
     let (node, _scratch) = rule("copies", |_| ());
     assert_eq!(node.bytes("godwit://lab/dup").unwrap(), b"one two");
     assert_eq!(node.count("close 1 "), 1);
-    assert_eq!(node.count("close"), 4);
-    assert_eq!(node.count("open"), 4);
+    assert_eq!(node.count("close"), 5);
+    assert_eq!(node.count("open"), 5);
+    let world = node.world();
+    let waited = world.log.iter().filter(|line| line.ends_with(" Push"));
+    assert_eq!(waited.count(), 1, "{:#?}", world.log);
+}
+
+#[test]
+fn what_a_node_tells_wrongly_is_not_believed() {
+    rule("lies", |node| node.world().lies = true);
 }
 
 #[test]
@@ -193,6 +203,19 @@ fn a_node_that_goes_away_is_told_once() {
     });
     assert_eq!(node.bytes("godwit://lab/puts").unwrap(), b"new");
     assert_eq!(node.world().connections, 2);
+}
+
+#[test]
+fn a_node_that_took_with_it_what_nobody_waited_for_is_told() {
+    let (node, _scratch) = rule("lost_behind", |node| {
+        node.world().dies_at = Some("open godwit://lab/dies");
+    });
+    assert_eq!(
+        node.count("push None mine=false"),
+        1,
+        "{:#?}",
+        node.world().log
+    );
 }
 
 #[test]

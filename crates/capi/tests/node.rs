@@ -1,4 +1,5 @@
 //! The library beside the real thing: it starts the node of this machine, which fetches from a server and delivers to it.
+#![allow(clippy::unwrap_used)] // a test may
 
 mod common;
 

@@ -200,6 +200,10 @@ static void copies(void)
     int null = open("/dev/null", O_RDONLY);
     CHECK(null == fd && gass_close(null) == 0);
     CHECK(read(null, &fd, 1) == -1 && errno == EBADF);
+    fd = gass_open("godwit://lab/closed", O_WRONLY | O_CREAT, 0644);
+    CHECK(fd >= 0 && close(fd) == 0);
+    null = open("/dev/null", O_RDONLY);
+    CHECK(null == fd && gass_close(null) == 0); /* without waiting for what the other wrote */
     /* Two openings are two. */
     int one = gass_open(RUN, O_RDONLY), two = gass_open(RUN, O_RDONLY);
     CHECK(one >= 0 && two >= 0 && gass_close(one) == 0 && gass_close(two) == 0);
@@ -331,6 +335,17 @@ static void lost(void)
     CHECK(godwit_push(NULL, -1) == 0);
 }
 
+/* The same for what was closed, and not waited for. */
+static void lost_behind(void)
+{
+    int fd = gass_open("godwit://lab/behind", O_WRONLY | O_CREAT, 0644);
+    CHECK(fd >= 0 && write(fd, "x", 1) == 1 && godwit_close(fd, GODWIT_NOWAIT) == 0);
+    FAILS(gass_open("godwit://lab/dies", O_RDONLY), ECONNRESET);
+    FAILS(godwit_commit(-1), ECONNRESET);
+    CHECK(godwit_commit(-1) == 0);
+    CHECK(godwit_push(NULL, -1) == 0); /* of all that this user owes: of whom it was is not known any more */
+}
+
 /* Puts are gathered, arrive in order, and are seen by whoever put them. */
 static void puts_(void)
 {
@@ -339,8 +354,9 @@ static void puts_(void)
         byte = (char)('a' + i % 26);
         CHECK(godwit_put("godwit://lab/puts", (uint64_t)(i % 1000), 1, &byte) == 0);
     }
+    CHECK(godwit_put("godwit://lab/puts", 0, 2, "ZZ") == 0); /* which is gathered still */
     CHECK(godwit_get("godwit://lab/puts", 0, 3, text) == 3);
-    CHECK(text[0] == 'a' + 299000 % 26 && text[2] == 'a' + 299002 % 26);
+    CHECK(text[0] == 'Z' && text[2] == 'a' + 299002 % 26);
     CHECK(godwit_get("godwit://lab/puts", 990, 100, text) == 10); /* short at the end */
     CHECK(godwit_commit(-1) == 0);
     CHECK(godwit_put("godwit://lab/puts", 5000000, 0, NULL) == 0);
@@ -523,6 +539,16 @@ static void stream(void)
     CHECK(log != NULL && fprintf(log, "three\n") == 6 && gass_fclose(log) == 0);
 }
 
+/* What a node tells wrongly is not believed: no byte beyond a buffer, no memory that others could cut. */
+static void lies(void)
+{
+    char text[8] = "1234567";
+    FAILS(gass_get(RUN, 2, text, 4), EPROTONOSUPPORT);
+    CHECK(strcmp(text, "1234567") == 0);
+    struct godwit_memory memory;
+    FAILS(gass_memory(RUN, &memory), EPROTONOSUPPORT);
+}
+
 int main(int count, char **words)
 {
     const struct {
@@ -533,7 +559,8 @@ int main(int count, char **words)
         {"refused", refused},         {"copies", copies},   {"forked", forked},
         {"threads", threads},         {"quiet", quiet},     {"lost", lost},
         {"puts", puts_},              {"asynchronous", asynchronous},
-        {"cache", cache},             {"stream", stream},   {"left", left},
+        {"cache", cache},             {"stream", stream},   {"left", left},     {"lies", lies},
+        {"lost_behind", lost_behind},
     };
     if (count == 3 && strcmp(words[1], "plain") == 0) {
         plain(words[2]);

@@ -1,6 +1,6 @@
 //! What the tests of the library share: a stand-in for the node, and C programs.
 
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used)] // each test file uses its part
 
 pub mod programs;
 pub mod stand_in;

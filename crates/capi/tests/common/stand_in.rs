@@ -52,6 +52,8 @@ pub struct World {
     pub held_up: Vec<String>,
     /// Connections end at the next ask of this kind.
     pub dies_at: Option<&'static str>,
+    /// It tells more bytes than were asked for, and passes memory that can change.
+    pub lies: bool,
     /// Writes that came packed, and frames of them.
     pub packed: (u64, u64),
 }
@@ -331,6 +333,11 @@ impl Talk {
                     len: bytes.len() as u64,
                     size: kept.len() as u64,
                 };
+                if self.shared.world.lock().unwrap().lies {
+                    let len = kept.len() as u64;
+                    let tell = Tell::Bytes { len, size: len };
+                    return Ok((tell, kept, None));
+                }
                 match bytes.len() > 1 << 20 {
                     true => Ok((tell, Vec::new(), Some(sealed(bytes)))),
                     false => Ok((tell, bytes.to_vec(), None)),
@@ -340,6 +347,11 @@ impl Talk {
                 let bytes = self.kept(&place.url)?.bytes;
                 let size = bytes.len() as u64;
                 let tell = Tell::Bytes { len: size, size };
+                if self.shared.world.lock().unwrap().lies {
+                    let file = memory("test").unwrap();
+                    file.write_all_at(&bytes, 0).unwrap();
+                    return Ok((tell, Vec::new(), Some(file.into())));
+                }
                 Ok((tell, Vec::new(), Some(sealed(&bytes))))
             }
             Ask::Stat(place) => {
