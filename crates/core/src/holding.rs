@@ -508,6 +508,18 @@ mod tests {
     }
 
     #[test]
+    fn of_a_write_whose_writer_died_only_what_was_here_counts() {
+        let mut held = Holding::blind();
+        held.open(Notices::Each).expect("anybody may");
+        write(&mut held, 0..10);
+        let grant = held.grant(5..50);
+        held.abandoned(grant);
+        held.close(Notices::Each);
+        assert_eq!((held.owed_bytes(), held.size()), (10, 10));
+        assert_eq!(held.seal(), Some(1));
+    }
+
+    #[test]
     fn a_writer_who_stays_sees_their_bytes_there_once_they_ask_for_it() {
         let mut held = Holding::born(Base::Absent, Mode::Replace);
         held.open(Notices::Each).expect("anybody may");

@@ -11,11 +11,12 @@ use godwit_core::{
 };
 use godwit_sys::{Buffer, crash};
 use std::{
+    collections::BTreeSet,
     fs::{self, File},
     ops::Range,
     os::unix::fs::FileExt,
     path::Path,
-    sync::{Arc, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 /// What is to be put.
@@ -35,6 +36,8 @@ pub struct Writing {
     is_over: bool,
     /// Others may write it as well, and what was written counts, whoever ends it.
     is_shared: bool,
+    /// Leave that was given, and not yet told to be used.
+    granted: Mutex<BTreeSet<Ticket>>,
 }
 
 impl std::fmt::Debug for Held {
@@ -74,6 +77,7 @@ impl Depot {
             held,
             is_over: false,
             is_shared: false,
+            granted: Mutex::default(),
         })
     }
 }
@@ -100,6 +104,7 @@ impl Depot {
             held,
             is_over: false,
             is_shared: true,
+            granted: Mutex::default(),
         })
     }
 }
@@ -173,7 +178,13 @@ impl Writing {
     /// Lets a write of this range begin. Waits for room, if there is none at the moment.
     pub fn grant(&self, range: Range<u64>) -> Result<Ticket> {
         self.make_room(range.end)?;
-        Ok(self.held.lock().machine.grant(range))
+        let ticket = self.held.lock().machine.grant(range);
+        self.granted().insert(ticket);
+        Ok(ticket)
+    }
+
+    fn granted(&self) -> MutexGuard<'_, BTreeSet<Ticket>> {
+        self.granted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn make_room(&self, end: u64) -> Result<()> {
@@ -216,6 +227,7 @@ impl Writing {
     }
 
     fn ended(&self, mut state: MutexGuard<'_, State>, ticket: Ticket, size: u64) {
+        self.granted().remove(&ticket);
         state.machine.written(ticket, size);
         state.change();
         // Whoever sends it at the moment looks again at the end.
@@ -263,6 +275,9 @@ impl Writing {
 
     fn close(&self) -> u64 {
         let mut state = self.held.lock();
+        for ticket in std::mem::take(&mut *self.granted()) {
+            state.machine.abandoned(ticket);
+        }
         state.machine.close(Notices::Each);
         if state.machine.writers().is_none() {
             state.pen = None;

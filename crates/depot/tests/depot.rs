@@ -301,3 +301,20 @@ fn what_was_fetched_for_one_is_had_by_another_whom_the_origin_lets_see_it() {
     assert_eq!(text, "FOR both");
     same(read(&depot, "a").unwrap(), b"for both");
 }
+
+#[test]
+fn of_a_writer_who_dies_in_the_middle_no_hole_is_delivered() {
+    let (far, dir) = both();
+    far.put("a", &bytes(10_000, 2));
+    let depot = depot(&far, &dir);
+    let writing = depot.put_into(&url("a"), &who(), "").unwrap();
+    writing.write(0, b"told").unwrap();
+    let file = writing.file().unwrap();
+    writing.grant(5_000..6_000).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"not told", 5_000).unwrap();
+    drop((file, writing));
+    push(&depot);
+    let mut wanted = bytes(10_000, 2);
+    wanted[..4].copy_from_slice(b"told");
+    same(far.get("a").unwrap(), &wanted);
+}

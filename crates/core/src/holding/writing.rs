@@ -114,6 +114,13 @@ impl Holding {
         }
     }
 
+    /// Ends a write whose writer died before they said how it went: what was here of its range is old or
+    /// new, as on any disk, and owed; what was not is not here now either, whatever came of it.
+    pub fn abandoned(&mut self, ticket: Ticket) {
+        let here = self.present.clone();
+        self.broken(ticket, &here);
+    }
+
     /// Ends a write whose writer died: of its range, `landed` may have changed, and the rest is as
     /// it was before.
     pub(super) fn broken(&mut self, ticket: Ticket, landed: &Extents) {
