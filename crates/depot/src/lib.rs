@@ -32,7 +32,7 @@ pub use editing::{Edit, Editing, Ended};
 pub use error::{Error, Result};
 pub use listing::{Holds, Usage, Verified};
 pub use queue::{Owed, Scope, Stage};
-pub use reading::{Fresh, Reading};
+pub use reading::{Fresh, Lazily, Reading};
 pub use spooled::Spooled;
 pub use tags::Tag;
 pub use writing::{Put, Writing};

@@ -6,12 +6,13 @@ use crate::{
     held::{Held, State},
 };
 use godwit_core::{
-    Algorithm, Strength, Url, Version,
+    Algorithm, LEAF_BYTES, Strength, Url, Version,
     holding::{Base, Holding, Mode},
 };
 use godwit_store::{Error as StoreError, Kind, Stat};
 use std::{
     fs::File,
+    os::unix::fs::FileExt,
     sync::{Arc, Condvar, Mutex, PoisonError},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -54,6 +55,31 @@ impl Reading {
     /// Returns how often it was fetched since it is held here.
     pub fn transfers(&self) -> u64 {
         self.user.held.lock().transfers
+    }
+}
+
+/// A file of which only what is read comes here.
+#[derive(Debug)]
+pub struct Lazily {
+    depot: Arc<Inner>,
+    file: File,
+    user: User,
+}
+
+impl Lazily {
+    /// Returns its length.
+    pub fn size(&self) -> u64 {
+        self.user.held.lock().machine.size()
+    }
+
+    /// Fills `bytes` from there on; what is missing of it is fetched first, in whole leaves. An error,
+    /// `Busy`, if the origin has another file by now: whoever wants that begins anew.
+    pub fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        let end = offset + bytes.len() as u64;
+        let leaves = offset - offset % LEAF_BYTES..end.next_multiple_of(LEAF_BYTES);
+        self.depot.ensure(&self.user.held, leaves)?;
+        let read = self.file.read_exact_at(bytes, offset);
+        read.map_err(Error::disk(self.depot.disk.path(self.user.held.id)))
     }
 }
 
@@ -110,6 +136,17 @@ impl Asking {
 }
 
 impl Depot {
+    /// Opens a file for reading by [`Lazily::read`]: nothing is fetched yet.
+    pub fn lazily(&self, url: &Url, who: &Who, fresh: Fresh) -> Result<Lazily> {
+        let user = self.inner.find(url, who, fresh)?;
+        if user.held.lock().machine.is_blind() {
+            self.inner.ensure(&user.held, 0..0)?;
+        }
+        let file = self.inner.disk.reader(user.held.id)?;
+        let depot = Arc::clone(&self.inner);
+        Ok(Lazily { depot, file, user })
+    }
+
     /// Opens a file for reading, fetching it first if it is not here or not fresh. Whoever wants the
     /// same meanwhile waits for the same transfer.
     pub fn read(&self, url: &Url, who: &Who, fresh: Fresh) -> Result<Reading> {

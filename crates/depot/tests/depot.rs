@@ -318,3 +318,20 @@ fn of_a_writer_who_dies_in_the_middle_no_hole_is_delivered() {
     wanted[..4].copy_from_slice(b"told");
     same(far.get("a").unwrap(), &wanted);
 }
+
+#[test]
+fn of_a_file_that_is_read_in_part_only_that_part_comes() {
+    let (far, dir) = both();
+    let wanted = bytes(9 << 20, 4);
+    far.put("a", &wanted);
+    let depot = depot(&far, &dir);
+    let lazily = depot.lazily(&url("a"), &who(), Fresh::Usual).unwrap();
+    let mut part = vec![0; 100];
+    lazily.read(5_000_000, &mut part).unwrap();
+    same(&part, &wanted[5_000_000..5_000_100]);
+    assert_eq!(depot.list("")[0].present, 1 << 20);
+    lazily.read((9 << 20) - 10, &mut part[..10]).unwrap();
+    assert_eq!(depot.list("")[0].present, 2 << 20);
+    // Whoever wants all of it gets the rest.
+    same(read(&depot, "a").unwrap(), &wanted);
+}

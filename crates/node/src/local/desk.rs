@@ -537,6 +537,13 @@ impl Guest {
 
     fn get(&self, get: &ask::Get, reply: &Reply) -> Answered {
         let url = url(&get.url)?;
+        if get.start > 0
+            || get
+                .end
+                .is_some_and(|end| end <= get.start + BODY_BYTES_MAX as u64)
+        {
+            return self.part(&url, get, reply);
+        }
         let reading = self.read(&url, get.fresh)?;
         let size = reading.size();
         let end = get.end.unwrap_or(size).min(size);
@@ -555,6 +562,42 @@ impl Guest {
         }
         let into = memory(&get.url).map_err(failed)?;
         copy(reading.file(), &into, range).map_err(failed)?;
+        seal(&into).map_err(failed)?;
+        reply.tell_with(tell, b"", &[into.as_fd()]);
+        Ok(None)
+    }
+
+    /// A part of a file: of the rest nothing comes here for that.
+    fn part(&self, url: &Url, get: &ask::Get, reply: &Reply) -> Answered {
+        let wanted = format!("read {}", url.without_password());
+        let bad = |error: Error| refusing::depot(&wanted, Some(url), &error);
+        let part = self
+            .desk
+            .depot
+            .lazily(url, &self.who, fresh_of(get.fresh))
+            .map_err(bad)?;
+        let size = part.size();
+        let end = get.end.unwrap_or(size).min(size);
+        let range = get.start.min(end)..end;
+        let len = range.end - range.start;
+        let tell = Tell::Bytes { len, size };
+        if len <= BODY_BYTES_MAX as u64 {
+            let mut bytes = vec![0; len as usize];
+            part.read(range.start, &mut bytes).map_err(bad)?;
+            reply.tell_with(tell, &bytes, &[]);
+            return Ok(None);
+        }
+        let failed = |error: io::Error| refusing::disk(&wanted, &error);
+        let into = memory(&get.url).map_err(failed)?;
+        let mut piece = vec![0; BODY_BYTES_MAX];
+        let mut at = range.start;
+        while at < range.end {
+            let len = (range.end - at).min(piece.len() as u64) as usize;
+            part.read(at, &mut piece[..len]).map_err(bad)?;
+            let written = into.write_all_at(&piece[..len], at - range.start);
+            written.map_err(failed)?;
+            at += len as u64;
+        }
         seal(&into).map_err(failed)?;
         reply.tell_with(tell, b"", &[into.as_fd()]);
         Ok(None)
@@ -791,14 +834,9 @@ impl Guest {
     }
 
     fn read(&self, url: &Url, fresh: ask::Fresh) -> Result<Reading, Refusal> {
-        let fresh = match fresh {
-            ask::Fresh::Usual => Fresh::Usual,
-            ask::Fresh::Asked => Fresh::Now,
-            ask::Fresh::Kept => Fresh::Any,
-        };
         self.desk
             .depot
-            .read(url, &self.who, fresh)
+            .read(url, &self.who, fresh_of(fresh))
             .map_err(|error| {
                 let wanted = format!("read {}", url.without_password());
                 refusing::depot(&wanted, Some(url), &error)
@@ -1081,6 +1119,14 @@ const JOBS: [(&str, &str); 5] = [
 ];
 const STREAMS: usize = 4;
 const PIECE_BYTES: usize = 1 << 20;
+
+fn fresh_of(fresh: ask::Fresh) -> Fresh {
+    match fresh {
+        ask::Fresh::Usual => Fresh::Usual,
+        ask::Fresh::Asked => Fresh::Now,
+        ask::Fresh::Kept => Fresh::Any,
+    }
+}
 
 /// So many files one program appends to without their logs being asked for again.
 const APPENDS_MAX: usize = 256;
