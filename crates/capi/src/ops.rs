@@ -6,6 +6,7 @@
 use crate::{
     failure::{Failure, Result},
     files::{give_up, odd},
+    process::Library,
     system::Buffer,
     talk::{Talk, Ticket},
 };
@@ -476,6 +477,9 @@ impl Op {
             return Ok(());
         };
         drop(write.file);
+        if let Some(library) = Library::existing() {
+            library.puts.wrote(write.era, write.wait);
+        }
         let close = ask::Close {
             handle: write.handle,
             wait: write.wait,

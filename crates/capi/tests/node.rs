@@ -6,7 +6,7 @@ mod common;
 use common::programs::{Scratch, compile, good, library};
 use std::{
     fs::{self, File},
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Write},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -173,6 +173,56 @@ fn files_come_and_go() {
         "3\n"
     );
     machine.away();
+}
+
+#[test]
+fn parts_are_put_and_lines_appended() {
+    let Some(machine) = Machine::new() else {
+        return;
+    };
+    let puts = compile(&machine.scratch, "examples/puts.c");
+    good(
+        machine
+            .command(&puts)
+            .arg(machine.url("records"))
+            .arg("1000"),
+    );
+    let text = fs::read_to_string(machine.export("records")).unwrap();
+    let numbers = text
+        .lines()
+        .map(|line| line.trim().parse::<usize>().unwrap());
+    assert!(numbers.eq(0..1000));
+    fs::write(machine.export("there"), "one two three").unwrap();
+    assert_eq!(
+        machine.told(&["put", &machine.url("there"), "ONE"]),
+        "ok 0\n"
+    );
+    assert_eq!(fs::read(machine.export("there")).unwrap(), b"ONE two three");
+    assert_eq!(
+        machine.told(&["edit", &machine.url("there"), "o"]),
+        "ok 0\n"
+    );
+    assert_eq!(fs::read(machine.export("there")).unwrap(), b"oNE two three");
+    let log = compile(&machine.scratch, "examples/log.c");
+    let url = machine.url("log");
+    let mut logging = machine
+        .command(&log)
+        .arg(&url)
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    logging
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(b"first\nsecond\n")
+        .unwrap();
+    assert!(logging.wait().unwrap().success());
+    assert_eq!(machine.told(&["append", &url, "third\n"]), "ok 6\n");
+    assert_eq!(
+        fs::read(machine.export("log")).unwrap(),
+        b"first\nsecond\nthird\n"
+    );
 }
 
 #[test]

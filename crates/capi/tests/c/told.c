@@ -45,6 +45,12 @@ int main(int count, char **words)
             return says(-1);
         return says(gass_close(copy));
     }
+    if (strcmp(act, "edit") == 0) { /* the first bytes of a file that is there */
+        int fd = gass_open(name, O_RDWR);
+        if (fd < 0 || pwrite(fd, text, length, 0) != (ssize_t)length)
+            return says(-1);
+        return says(gass_close(fd));
+    }
     if (strcmp(act, "put") == 0) {
         if (godwit_put(name, 0, length, text) != 0)
             return says(-1);
