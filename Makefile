@@ -67,6 +67,7 @@ kill-matrix: build ## kill -9 of either side at many points; every file whole af
 	$(CARGO) build --locked --package godwit
 	[ "$(ONLY)" = depot ] || tests/kill-matrix/run --only "$(ONLY)"
 	[ "$(ONLY)" != "" -a "$(ONLY)" != depot ] || { tests/power/prove --itself || [ $$? -eq 77 ]; }
+	[ "$(ONLY)" != "" -a "$(ONLY)" != depot ] || tests/kill-matrix/run --only depot --itself --seeds 8 --seconds 3
 	[ "$(ONLY)" != "" -a "$(ONLY)" != depot ] || tests/kill-matrix/run --only depot --seeds $(KILL_SEEDS)
 
 OUTAGE_SECONDS ?= 180

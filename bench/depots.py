@@ -46,7 +46,7 @@ class Client:
     def environment(self, home):
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "GODWIT_"))}
         name, _, value = self.mark.partition("=")
-        return {**kept, "HOME": str(home), "GODWIT_PEERS_ACCOUNT": "root", "GODWIT_SOCKET": str(home / "socket"), name: value}
+        return {**kept, "HOME": str(home), "GODWIT_PEERS_ACCOUNT": "root", "GODWIT_SOCKET": str(home / "socket"), "GODWIT_BIN": self.asked.godwit, name: value}
 
     def say(self, side, home, *words):
         done = subprocess.run(self.wire.at(side, self.asked.godwit, *words), env=self.environment(home), capture_output=True, text=True, timeout=120)
@@ -179,11 +179,16 @@ def program(asked, base):
     if getattr(asked, "pretend", False):
         words = ["-DPRETEND"]
     elif (include / "godwit.h").exists() and (beside / "libgodwit.so").exists():
-        words = [f"-I{include}", f"-L{beside}", "-lgodwit", f"-Wl,-rpath,{beside}"]
+        # Where it is installed, its soname is a link to it.
+        place = base / "lib"
+        place.mkdir(exist_ok=True)
+        for name in ("libgodwit.so", "libgodwit.so.0"):
+            (place / name).symlink_to(beside / "libgodwit.so")
+        words = [f"-I{include}", f"-L{place}", "-lgodwit"]
     else:
         sys.exit(f"there is no godwit.h in {include} or no libgodwit.so in {beside} (cargo build --release -p godwit-capi)")
     subprocess.run(["cc", "-O2", "-Wall", "-o", built, lib.HERE / "depot.c", *words], check=True)
-    return built, {"LD_LIBRARY_PATH": str(beside)}
+    return built, {"LD_LIBRARY_PATH": str(base / "lib")}
 
 
 def write_local(source, target, sync):

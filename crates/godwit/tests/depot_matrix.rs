@@ -13,16 +13,19 @@ fn disks_that_lose_power_lose_what_was_not_synced() {
 #[test]
 fn committed_bytes_arrive_whatever_dies() {
     let godwit = env!("CARGO_BIN_EXE_godwit");
-    let few = ["--godwit", godwit, "--seeds", "50", "--seconds", "1.5"];
+    let few = [
+        "--godwit",
+        godwit,
+        "--seeds",
+        "50",
+        "--seconds",
+        "1.5",
+        "--patience",
+        "30",
+    ];
     let told = run("tests/kill-matrix/depot", &few);
     // Without root no power is cut and no disk is full; it says so.
     eprint!("{told}");
-}
-
-#[test]
-fn what_is_broken_is_found() {
-    let some = ["--itself", "--seeds", "8", "--seconds", "3"];
-    run("tests/kill-matrix/depot", &some);
 }
 
 /// Runs a script of the repository; what it cannot do here, it says.
