@@ -166,7 +166,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{fs, thread};
+    use std::{fs, sync::Barrier, thread};
 
     #[test]
     fn whoever_waits_for_a_lock_gets_it_when_it_is_let_go() {
@@ -176,14 +176,25 @@ mod tests {
         let soon = || Instant::now() + Duration::from_secs(20);
         let held = lock_within(&path, soon()).unwrap().unwrap();
         assert!(lock_within(&path, Instant::now()).unwrap().is_none());
+        let begun = Barrier::new(9);
         thread::scope(|scope| {
-            let waiting: Vec<_> = (0..8)
-                .map(|_| scope.spawn(|| lock_within(&path, soon()).unwrap().is_some()))
-                .collect();
+            let wait = || {
+                begun.wait();
+                lock_within(&path, soon()).unwrap().is_some()
+            };
+            let waiting: Vec<_> = (0..8).map(|_| scope.spawn(wait)).collect();
+            begun.wait();
+            thread::sleep(Duration::from_millis(100)); // nothing tells that somebody waits
+            let let_go = Instant::now();
             drop(held);
             for waiter in waiting {
                 assert!(waiter.join().unwrap());
             }
+            let took = let_go.elapsed();
+            assert!(
+                took < Duration::from_secs(10),
+                "nobody was woken for {took:?}"
+            );
         });
         fs::remove_dir_all(&dir).unwrap();
     }
