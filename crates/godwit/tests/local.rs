@@ -307,12 +307,13 @@ fn a_node_of_a_job_delivers_before_it_says_that_something_is_safe() {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);
     let source = machine.scratch.file("f", 1_000_000);
-    let mut command = machine.command(&["--json", "put", "f", "godwit://lab/out"]);
-    let said = Said::of(command.env("SLURM_JOB_ID", "77")).ok();
+    let mut command = machine.command(&["put", "f", "godwit://lab/out"]);
+    Said::of(command.env("SLURM_JOB_ID", "77")).ok();
     // No push, and no waiting: it is there.
     assert_same(&source, &far.join("data/out"));
-    let text = String::from_utf8(said.stdout).unwrap();
-    assert!(text.contains("ends with the job"), "{text}");
+    let (_, lines) = machine.json(&["commit"]);
+    let notes = lines[0]["notes"].to_string();
+    assert!(notes.contains("ends with the job"), "{notes}");
 }
 
 #[test]
