@@ -1,6 +1,7 @@
 /* told read|write|put|lines NAME [TEXT]: does that, and prints what it was told: "ok …" or the name of the error.
  * told stat|transfers NAME. */
 
+#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
