@@ -41,6 +41,8 @@ class Machine:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "GODWIT_"))}
         kept |= {"HOME": str(self.home), "GODWIT_SOCKET": str(self.disk.root / "s" / "n"), "GODWIT_BIN": self.run.godwit[-1], disks.MARK: self.mark}
         kept |= self.run.more_environment
+        if not self.run.is_root and os.getuid() == 0:
+            kept["GODWIT_PEERS_ACCOUNT"] = "root"  # asked to be as without root, but it is
         return kept | ({"GODWIT_CRASH": self.crash} if self.crash else {})
 
     def command(self, *words):
@@ -146,9 +148,9 @@ class Door:
 
     kind = "door"
 
-    def __init__(self, machine, clients, name="lab", port=DOOR, more=()):
+    def __init__(self, machine, clients, name="lab", port=None, more=()):
         self.machine, self.name = machine, name
-        at = f"127.0.0.1:{port}"
+        at = f"127.0.0.1:{port or DOOR}"
         machine.well("init", name, "--export", machine.export, "--https", at, "--address", at)
         machine.serve("node", "--ftp", "none", "--https", at, "--json", *more)
         for client in clients:
