@@ -113,6 +113,11 @@ impl Deed {
         self.attempt.is_none() && self.held.is_none()
     }
 
+    /// Tells whether it has to do with a name.
+    pub fn concerns(&self, name: &Path) -> bool {
+        self.names().any(|own| own.overlaps(name))
+    }
+
     fn names(&self) -> impl Iterator<Item = &Path> {
         let to = match &self.what {
             What::Rename { to, .. } => Some(to),
@@ -234,14 +239,76 @@ impl Deeds {
         Added::Deed(number)
     }
 
+    /// Adds a promise under a number of its own, and folds it into nothing.
+    pub fn promise(&mut self, number: u64, at: Path, what: What, condition: Base) {
+        self.insert(Deed {
+            number,
+            position: number,
+            at,
+            what,
+            condition,
+            attempt: None,
+            held: None,
+        });
+    }
+
+    /// Has all numbers that are given from now on be greater than this.
+    pub fn after(&mut self, number: u64) {
+        self.last = self.last.max(number);
+    }
+
+    /// Returns those that wait for no other, are not held and not under way, in order.
+    pub fn ready(&self) -> impl Iterator<Item = &Deed> {
+        let ready = self.ready.iter().map(|position| &self.deeds[position]);
+        ready.filter(|deed| deed.held.is_none() && !self.is_under_way(deed.number))
+    }
+
+    /// Tells whether anything is promised that has to do with a name.
+    pub fn concern(&self, name: &Path) -> bool {
+        self.around(name).next().is_some()
+    }
+
+    /// Tells whether nothing after it has to do with its names.
+    pub fn is_last(&self, number: u64) -> bool {
+        let Some(deed) = self.find(number) else {
+            return true;
+        };
+        let mut around = deed.names().flat_map(|name| self.around(name));
+        around.all(|position| position <= deed.position)
+    }
+
+    /// A holding says that nothing of it is to be published any more, as far as it was promised by this.
+    pub fn over(&mut self, number: u64) {
+        if let Some(position) = self.position(number) {
+            self.remove(position);
+        }
+    }
+
+    /// A holding says that the target was not asked to publish it: it may be folded again.
+    pub fn unasked(&mut self, number: u64) {
+        let is_idle = !self.is_under_way(number);
+        if let Some(deed) = self.position(number).and_then(|p| self.change(p))
+            && is_idle
+        {
+            deed.attempt = None;
+        }
+    }
+
     /// Takes the first that waits for no other, is not held and `is_free` (its time has come, there is
     /// room for it).
     pub fn next(&mut self, is_free: impl Fn(&Deed) -> bool) -> Option<Do> {
-        let free = |position: &&u64| {
-            let deed = &self.deeds[position];
-            deed.held.is_none() && !self.is_under_way(deed.number) && is_free(deed)
-        };
-        let position = *self.ready.iter().find(free)?;
+        let number = self.ready().find(|deed| is_free(deed))?.number;
+        self.take(number)
+    }
+
+    /// Takes that one, if it is [ready](Self::ready).
+    pub fn take(&mut self, number: u64) -> Option<Do> {
+        let position = self.position(number)?;
+        let deed = &self.deeds[&position];
+        let is_free = deed.held.is_none() && !self.is_under_way(number);
+        if !is_free || !self.ready.contains(&position) {
+            return None;
+        }
         let attempt = match self.is_publication(position) {
             true => {
                 self.tries += 1;

@@ -7,7 +7,8 @@ use crate::{
     editing::{self, Watches},
     held::{self, Held, State},
     keeping, moving,
-    records::{Change, Records, Row},
+    promises::{DeedRow, Promises},
+    records::{Begun, Change, Records, Row},
     room::Room,
     tags::Tag,
 };
@@ -98,6 +99,10 @@ pub(crate) struct All {
     pub by_id: BTreeMap<Id, Arc<Held>>,
     /// Those of which a target lacks something, by their numbers.
     pub owing: BTreeMap<u64, Arc<Held>>,
+    /// Of these, those that only their writers know.
+    pub private: BTreeMap<Id, Arc<Held>>,
+    /// In which order.
+    pub promises: Promises,
     /// What targets have of uploads that nobody will finish.
     pub leftovers: Vec<Box<dyn Sink>>,
     /// What readers of a name get.
@@ -133,23 +138,31 @@ impl Depot {
     ) -> Result<Self> {
         let disk = Disk::open(root, watcher.clone())?;
         let begun = Records::open(&disk.records(), &boot, watcher)?;
+        let Begun {
+            records,
+            start,
+            rows,
+            tags,
+            logs,
+            deeds,
+        } = begun;
         let room = Room::new(rules.quota);
         let inner = Arc::new(Inner {
-            records: begun.records,
+            records,
             disk,
             connect,
             room,
             all: Mutex::default(),
             due: Condvar::new(),
             is_ending: AtomicBool::new(false),
-            numbers: AtomicU64::new(begun.start << 32),
+            numbers: AtomicU64::new(start << 32),
             watches: Watches::new(),
-            logs: Logs::open(root, begun.logs)?,
+            logs: Logs::open(root, logs)?,
             boot: boot.clone(),
             rules,
         });
-        inner.recover(begun.rows, begun.start, &boot)?;
-        inner.retag(begun.tags);
+        inner.recover(rows, deeds, start)?;
+        inner.retag(tags);
         let mut threads = Vec::new();
         for number in 0..inner.rules.movers {
             threads.push(moving::start(&inner, number)?);
@@ -219,7 +232,7 @@ impl Inner {
     }
 
     /// Goes on with what is on record, and removes what is not.
-    fn recover(&self, rows: Vec<Row>, start: u64, boot: &str) -> Result<()> {
+    fn recover(&self, rows: Vec<Row>, deeds: Vec<DeedRow>, start: u64) -> Result<()> {
         let attempts = start << 32;
         let mut all = self.all();
         for row in rows {
@@ -227,7 +240,7 @@ impl Inner {
                 tracing::error!(id = %row.id, url = row.url, "a holding has a name that cannot be read; it is left alone");
                 continue;
             };
-            let after = match row.boot == boot {
+            let after = match row.boot == self.boot {
                 true => After::Kill,
                 false => After::PowerCut,
             };
@@ -240,9 +253,14 @@ impl Inner {
             });
             let held = Arc::new(Held::again(&row, url, machine, &chains));
             self.settle(&held, &row)?;
-            all.insert(&held);
-            all.make_current(&held);
+            all.by_id.insert(held.id, Arc::clone(&held));
+            if held.lock().machine.owes() {
+                all.owing.insert(held.number(), Arc::clone(&held));
+            }
         }
+        let owing: Vec<_> = all.owing.values().cloned().collect();
+        all.promises = Promises::recover(deeds, &owing, start);
+        all.replay();
         let known: Vec<Id> = all.by_id.keys().copied().collect();
         drop(all);
         let mut strangers = Vec::new();
@@ -310,6 +328,8 @@ impl Inner {
         if was_recorded {
             self.records.write(Change::Forget(held.id))?;
         }
+        // Not before, or what comes after it could be done, and it again after an end.
+        self.all().promises.forget(held.id);
         self.disk.remove(held.id)?;
         self.room.release(reserved);
         self.nudge();
@@ -356,14 +376,27 @@ impl Inner {
 impl All {
     pub(crate) fn insert(&mut self, held: &Arc<Held>) {
         self.by_id.insert(held.id, Arc::clone(held));
-        if held.lock().machine.owes() {
-            self.owing.insert(held.number(), Arc::clone(held));
+        let is_private = {
+            let state = held.lock();
+            match state.machine.owes() {
+                true => Some(state.is_private),
+                false => None,
+            }
+        };
+        match is_private {
+            // What is not ended is nothing yet, and has no place in the order.
+            Some(true) => {
+                self.private.insert(held.id, Arc::clone(held));
+                self.owing.insert(held.number(), Arc::clone(held));
+            }
+            Some(false) => self.owe(held, || held.number()),
+            None => {}
         }
     }
 
     /// Has readers of its name get this one.
     pub(crate) fn make_current(&mut self, held: &Arc<Held>) {
-        let key = (held.url.clone(), held.who.audience.clone());
+        let key = (held.name(), held.who.audience.clone());
         if let Some(old) = self.current.insert(key, Arc::clone(held))
             && old.id != held.id
         {
@@ -374,7 +407,13 @@ impl All {
 
     pub(crate) fn remove(&mut self, held: &Held) {
         self.by_id.remove(&held.id);
+        self.private.remove(&held.id);
         self.owing.remove(&held.number());
+        self.remove_current(held);
+    }
+
+    /// Readers of its name get it no more.
+    pub(crate) fn remove_current(&mut self, held: &Held) {
         // Under its own name and audience, and those it is shared with.
         self.current.retain(|_, now| now.id != held.id);
     }

@@ -29,6 +29,14 @@ impl Id {
 }
 
 impl Id {
+    pub(crate) fn of(bytes: [u8; 12]) -> Self {
+        Self(bytes)
+    }
+
+    pub(crate) fn bytes(self) -> [u8; 12] {
+        self.0
+    }
+
     /// Returns a number of it, for those who count so.
     pub(crate) fn low(self) -> u64 {
         let mut low = [0; 8];

@@ -69,8 +69,8 @@ impl Editing {
     }
 
     /// Returns what it is called.
-    pub fn url(&self) -> &Url {
-        &self.user.held.url
+    pub fn url(&self) -> Url {
+        self.user.held.name()
     }
 
     /// Returns the length of the file as it was opened.
@@ -137,7 +137,7 @@ impl Inner {
             user,
             file: Some(file),
         };
-        self.all().owing.insert(held.number(), Arc::clone(&held));
+        self.all().owe(&held, || self.next_number());
         // It must be on record before anybody can write what nobody sees.
         held.commit(self)?;
         crash::point("open-recorded");
@@ -243,7 +243,7 @@ impl Inner {
             Leased::Refused => return Ok(Ended::Open),
             Leased::Unsupported => {
                 return Err(busy(
-                    &held.url,
+                    &held.url(),
                     "on a disk without leases: nobody can tell when its writers are gone",
                 ));
             }
@@ -298,12 +298,13 @@ impl Inner {
         drop(state);
         self.unwatch(held);
         self.fit(held);
+        if owes {
+            self.is_last(held);
+        }
         held.commit(self)?;
         match owes {
             true => self.is_current_now(held)?,
-            false => {
-                self.all().owing.remove(&held.number());
-            }
+            false => self.all().settle(held),
         }
         Ok(Ended::Last(generation))
     }
@@ -335,7 +336,7 @@ impl Inner {
             let may = state.machine.is_unseen() && !state.is_gone && !state.is_scanning;
             drop(state);
             if may && let Err(error) = self.is_edited(&held) {
-                tracing::warn!(%error, url = %held.url, "what was written cannot be looked at");
+                tracing::warn!(%error, url = %held.url(), "what was written cannot be looked at");
             }
         }
     }
@@ -415,7 +416,7 @@ fn watch_all(depot: &Inner) {
             if let Some(held) = held
                 && let Err(error) = depot.is_edited(&held)
             {
-                tracing::warn!(%error, url = %held.url, "what was written cannot be looked at");
+                tracing::warn!(%error, url = %held.url(), "what was written cannot be looked at");
             }
         }
     }

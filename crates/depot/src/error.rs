@@ -59,6 +59,8 @@ pub enum Error {
     Busy { url: Box<Url>, what: String },
     #[error("{url}: changed at its origin again and again while it was fetched")]
     Restless { url: Box<Url> },
+    #[error("{url} and {to} are not on one server")]
+    OtherServer { url: Box<Url>, to: Box<Url> },
     #[error("not done within {} s: {what}", .waited.as_secs_f32())]
     TimedOut { waited: Duration, what: String },
     #[error("nobody waits for it any more")]

@@ -62,7 +62,7 @@ impl Inner {
 
     /// Finds out what there is at the target of which only some ranges are written here.
     fn look_below(&self, held: &Held) -> Result<()> {
-        let place = (self.connect)(&held.url, &held.who)?;
+        let place = self.place_of(&held.name(), &held.who)?;
         let (base, size) = match place.store.stat(&place.path) {
             Ok(stat) => (Base::Seen(stat.version(since_epoch())), stat.size),
             Err(StoreError::Missing { .. }) => (Base::Absent, 0),
@@ -116,7 +116,7 @@ impl Inner {
             if !again || tries == 0 || self.is_ending() {
                 return self.fetched(held, Some(error));
             }
-            tracing::info!(url = %held.url, %error, "a fetch broke off and is tried again");
+            tracing::info!(url = %held.url(), %error, "a fetch broke off and is tried again");
             let until = Instant::now() + pause;
             pause *= 2;
             let mut state = held.lock();
@@ -159,7 +159,7 @@ impl Inner {
             said: Mutex::default(),
             is_over: Mutex::new(false),
         };
-        let place = (self.connect)(&held.url, &held.who)?;
+        let place = self.place_of(&held.name(), &held.who)?;
         let read = match fetch.wanted.is_empty() {
             // All came before: only a look is missing.
             true => {
@@ -189,7 +189,7 @@ pub(crate) fn streams(place: &Place) -> usize {
 
 fn changed(held: &Held) -> Error {
     Error::Busy {
-        url: Box::new(held.url.clone()),
+        url: Box::new(held.name()),
         what: "another file by now".into(),
     }
 }
@@ -255,7 +255,7 @@ impl Arriving<'_> {
     /// Compares what came with what the source says of it.
     fn differs(&self, leaves: &godwit_core::Leaves, size: u64, read: &Read) -> Option<StoreError> {
         let corrupt = |expected: String, found: String| StoreError::Corrupt {
-            path: self.held.url.as_path().into(),
+            path: self.held.url().as_path().into(),
             expected,
             found,
         };

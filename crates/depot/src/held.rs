@@ -14,7 +14,7 @@ use godwit_sys::crash;
 use std::{
     fs::File,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -23,7 +23,7 @@ use std::{
 /// One file of somebody's, here.
 pub(crate) struct Held {
     pub id: Id,
-    pub url: Url,
+    names: RwLock<Names>,
     pub who: Who,
     /// The order in which they began; of those of one name the older goes first.
     number: AtomicU64,
@@ -32,6 +32,14 @@ pub(crate) struct Held {
     pub used: AtomicU64,
     state: Mutex<State>,
     changed: Condvar,
+}
+
+/// Where it belongs.
+struct Names {
+    /// Where it is delivered.
+    url: Url,
+    /// What it is called here, if it was renamed since it is on its way there.
+    name: Option<Url>,
 }
 
 /// What is behind its lock.
@@ -75,6 +83,8 @@ pub(crate) struct State {
     pub waits: bool,
     /// Something newer of the same name is committed.
     pub is_superseded: bool,
+    /// Its name was removed: it is for those only who have it open.
+    pub is_unlinked: bool,
     /// What it was that nobody will finish: it is only to be forgotten, here and there.
     pub is_abandoned: bool,
     /// How often fetching it failed, and how the last time.
@@ -109,7 +119,10 @@ impl Held {
     pub(crate) fn new(id: Id, number: u64, url: Url, who: Who, machine: Holding) -> Self {
         Self {
             id,
-            url,
+            names: RwLock::new(Names {
+                url,
+                name: None,
+            }),
             who,
             number: AtomicU64::new(number),
             born: now(),
@@ -138,7 +151,10 @@ impl Held {
         };
         Self {
             id: row.id,
-            url,
+            names: RwLock::new(Names {
+                url,
+                name: None,
+            }),
             who,
             number: AtomicU64::new(row.number),
             born: row.born,
@@ -146,6 +162,38 @@ impl Held {
             state: Mutex::new(state),
             changed: Condvar::new(),
         }
+    }
+
+    fn names(&self) -> RwLockReadGuard<'_, Names> {
+        self.names.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns where it is delivered.
+    pub(crate) fn url(&self) -> Url {
+        self.names().url.clone()
+    }
+
+    /// Returns what it is called here.
+    pub(crate) fn name(&self) -> Url {
+        let names = self.names();
+        names.name.as_ref().unwrap_or(&names.url).clone()
+    }
+
+    /// Tells whether it was renamed since it is on its way.
+    pub(crate) fn is_renamed(&self) -> bool {
+        self.names().name.is_some()
+    }
+
+    /// Is called otherwise here, and delivered where it was to be.
+    pub(crate) fn rename(&self, name: Url) {
+        let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
+        names.name = (name != names.url).then_some(name);
+    }
+
+    /// Is delivered elsewhere, and called so.
+    pub(crate) fn redirect(&self, url: Url) {
+        let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
+        (names.url, names.name) = (url, None);
     }
 
     pub(crate) fn number(&self) -> u64 {
@@ -196,7 +244,7 @@ impl Held {
         let wanted = state.changes;
         loop {
             if state.is_gone {
-                return Err(Error::Unknown(self.url.to_string()));
+                return Err(Error::Unknown(self.url().to_string()));
             }
             if state.recorded >= wanted && state.is_recorded {
                 return Ok(());
@@ -239,7 +287,7 @@ impl Held {
         Row {
             id: self.id,
             number: self.number(),
-            url: self.url.to_string(),
+            url: self.url().to_string(),
             audience: self.who.audience.clone(),
             credential: credential.map_or_else(String::new, |path| path.display().to_string()),
             session: state.session.clone(),
@@ -278,6 +326,7 @@ impl State {
             is_private: false,
             waits: false,
             is_superseded: false,
+            is_unlinked: false,
             is_abandoned: false,
             failed: (0, None),
             sink: None,
@@ -317,10 +366,15 @@ impl State {
         is_still && self.users == 0 && !self.is_moving && !self.machine.is_asked()
     }
 
+    /// The same, for whoever has just delivered it.
+    pub(crate) fn may_go_when_over(&self) -> bool {
+        let is_kept = self.users > 0 || !self.tags.is_empty();
+        !is_kept && !self.is_recording && !self.is_gone && self.machine.may_be_forgotten()
+    }
+
     /// Tells whether all of it may be forgotten, and the record says that nothing is owed.
     pub(crate) fn may_go(&self) -> bool {
-        let is_kept = self.users > 0 || !self.tags.is_empty();
-        !is_kept && !self.is_moving && !self.is_recording && self.machine.may_be_forgotten()
+        !self.is_moving && self.may_go_when_over()
     }
 }
 

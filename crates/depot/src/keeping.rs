@@ -37,7 +37,7 @@ impl Inner {
             if is_fetched && is_idle && state.is_ahead() {
                 drop(state);
                 if let Err(error) = held.commit(self) {
-                    tracing::warn!(%error, url = %held.url, "what was fetched cannot be recorded");
+                    tracing::warn!(%error, url = %held.url(), "what was fetched cannot be recorded");
                 }
             } else if !state.is_ahead() {
                 used.push((held.id, held.used.load(Relaxed)));
@@ -69,7 +69,7 @@ impl Inner {
             return Ok(0);
         }
         let bytes = state.reserved;
-        tracing::debug!(url = %held.url, bytes, "forgotten, to make room");
+        tracing::debug!(url = %held.url(), bytes, "forgotten, to make room");
         self.unlink(held, state)?;
         Ok(bytes)
     }

@@ -71,7 +71,7 @@ impl Depot {
     /// Returns what is held whose name begins so, by name.
     pub fn list(&self, prefix: &str) -> Vec<Holds> {
         let all = self.inner.every();
-        let named = |held: &Arc<Held>| held.url.to_string().starts_with(prefix);
+        let named = |held: &Arc<Held>| held.name().to_string().starts_with(prefix);
         let mut holds: Vec<_> = all.iter().filter(|held| named(held)).map(holds).collect();
         holds.sort_by(|a, b| (&a.url, a.is_current).cmp(&(&b.url, b.is_current)));
         holds
@@ -80,7 +80,7 @@ impl Depot {
     /// Returns what is held of a name, for whomever.
     pub fn holds(&self, url: &Url) -> Vec<Holds> {
         let all = self.inner.every();
-        let same = all.iter().filter(|held| held.url == *url);
+        let same = all.iter().filter(|held| held.name() == *url);
         same.map(holds).collect()
     }
 
@@ -110,7 +110,7 @@ impl Depot {
     pub fn forget(&self, url: &Url) -> Result<u64> {
         let mut forgotten = 0;
         for held in self.inner.every() {
-            if held.url != *url {
+            if held.name() != *url {
                 continue;
             }
             let mut state = held.lock();
@@ -138,7 +138,7 @@ impl Depot {
     /// What differs and is not owed is fetched again by whoever reads it next.
     pub fn verify(&self, url: Option<&Url>, mut each: impl FnMut(Verified)) -> Result<()> {
         for held in self.inner.every() {
-            if url.is_some_and(|url| held.url != *url) {
+            if url.is_some_and(|url| held.name() != *url) {
                 continue;
             }
             if let Some(verified) = self.inner.verify(&held)? {
@@ -177,14 +177,14 @@ impl Inner {
         let mut state = held.lock();
         let is_spoilt = !wrong.is_empty() || is_other;
         if is_spoilt && !state.machine.owes() && !state.is_gone {
-            tracing::error!(url = %held.url, "what is held is not what came; it is forgotten and fetched again");
+            tracing::error!(url = %held.url(), "what is held is not what came; it is forgotten and fetched again");
             state.is_gone = true;
             self.unlink(held, state)?;
         } else {
             drop(state);
         }
         Ok(Some(Verified {
-            url: held.url.clone(),
+            url: held.name(),
             bytes: size,
             wrong,
             is_unknown,
@@ -196,7 +196,7 @@ fn holds(held: &Arc<Held>) -> Holds {
     let state = held.lock();
     Holds {
         id: held.id.to_string(),
-        url: held.url.clone(),
+        url: held.name(),
         audience: held.who.audience.clone(),
         size: state.machine.size(),
         present: state.machine.present().len_bytes(),

@@ -7,13 +7,15 @@
 
 use crate::{
     Error, Result,
-    depot::{All, Inner},
+    depot::{All, Inner, Rules},
     fetching::streams,
     held::{Held, Parked},
+    promises::Ready,
     reading::{OURS, since_epoch},
 };
 use godwit_core::{
     Extents, Fault, LEAF_BYTES, Version,
+    deeds::Do,
     holding::{Answer, Base, Found, Held as Why, Mode, Origin, Publication, Push, Ticket},
 };
 use godwit_store::{
@@ -52,8 +54,11 @@ pub(crate) fn start(depot: &Arc<Inner>, number: usize) -> Result<JoinHandle<()>>
     let thread = thread::Builder::new().name(format!("mover {number}"));
     let root = depot.disk.root().to_owned();
     let started = thread.spawn(move || {
-        while let Some(held) = depot.next_due() {
-            depot.visit(&held);
+        while let Some(due) = depot.next_due() {
+            match due {
+                Due::File(held) => depot.visit(&held),
+                Due::Deed(asked) => depot.attend(&asked),
+            }
         }
     });
     started.map_err(Error::disk(root))
@@ -61,7 +66,7 @@ pub(crate) fn start(depot: &Arc<Inner>, number: usize) -> Result<JoinHandle<()>>
 
 impl Inner {
     /// Waits for something to deliver; `None`: the depot ends.
-    fn next_due(&self) -> Option<Arc<Held>> {
+    fn next_due(&self) -> Option<Due> {
         let mut all = self.all();
         loop {
             if self.is_ending() {
@@ -94,10 +99,16 @@ impl Inner {
 
     /// Delivers what can be delivered now.
     fn visit(&self, held: &Arc<Held>) {
-        let server = held.url.host_port();
+        let server = held.url().host_port();
         let outcome = loop {
             match self.deliver(held) {
-                Ok(Came::Published) if held.lock().machine.owes() => {}
+                Ok(Came::Published) if held.lock().machine.owes() => {
+                    match self.published_and_owes(held) {
+                        // Somebody else's turn may be first.
+                        Ok(()) => break Ok(Came::Dry),
+                        Err(error) => break Err(error),
+                    }
+                }
                 outcome => break outcome,
             }
         };
@@ -112,83 +123,119 @@ impl Inner {
 
     fn went(&self, held: &Arc<Held>, server: &str) {
         let mut state = held.lock();
-        state.is_moving = false;
         state.tries = 0;
         state.last = None;
-        let is_clean = !state.machine.owes();
+        let (is_clean, is_gone) = (!state.machine.owes(), state.is_gone);
         drop(state);
-        let mut all = self.all();
-        all.away.remove(server);
-        if is_clean {
-            all.owing.remove(&held.number());
+        self.all().away.remove(server);
+        if is_clean && !is_gone && let Err(error) = self.delivered(held) {
+            // Whatever waits for it is not done before a record says that this was.
+            tracing::warn!(url = %held.url(), %error, "that it was delivered cannot be recorded");
+            self.ended(held);
+            held.lock().wants = true;
+            server_away(&mut self.all(), server, error, &self.rules);
+            return;
         }
-        drop(all);
-        if is_clean {
-            self.delivered(held);
+        let mut all = self.all();
+        let mut state = held.lock();
+        // Somebody may have written meanwhile.
+        let is_clean = is_clean && !state.machine.owes();
+        let is_asked = state.machine.is_asked();
+        state.is_moving = false;
+        drop(state);
+        match is_clean {
+            true => all.settle(held),
+            false => all.promises.visited(held, is_asked),
         }
     }
 
-    /// The records learn that nothing is owed; then it may be forgotten.
-    fn delivered(&self, held: &Arc<Held>) {
-        let state = held.lock();
-        if state.is_gone {
-            return;
+    /// A visit is over, and something is still owed.
+    fn ended(&self, held: &Held) {
+        let mut all = self.all();
+        let mut state = held.lock();
+        state.is_moving = false;
+        let is_asked = state.machine.is_asked();
+        drop(state);
+        all.promises.visited(held, is_asked);
+    }
+
+    /// The target has a generation, and lacks what was written since: that comes after all that was
+    /// promised meanwhile, under the name that the file has by now. The record says so before anything
+    /// that waited for this is done.
+    fn published_and_owes(&self, held: &Arc<Held>) -> Result<()> {
+        let mut all = self.all();
+        let is_unlinked = held.lock().is_unlinked;
+        if is_unlinked {
+            drop(all);
+            held.commit(self)?;
+            let mut state = held.lock();
+            state.is_superseded = true;
+            drop(state);
+            self.all().settle(held);
+            return Ok(());
         }
-        if !state.is_current && state.may_go() {
-            if let Err(error) = self.unlink(held, state) {
-                tracing::warn!(%error, url = %held.url, "what was delivered cannot be forgotten");
-            }
-            return;
+        all.owing.remove(&held.number());
+        let (name, number) = (held.name(), self.next_number());
+        held.redirect(name);
+        held.renumber(number);
+        all.owing.insert(number, Arc::clone(held));
+        held.lock().change();
+        drop(all);
+        held.commit(self)?;
+        let mut all = self.all();
+        all.promises.forget(held.id);
+        let base = held.lock().machine.base().clone();
+        all.promises.publish(held, base);
+        Ok(())
+    }
+
+    /// The records learn that nothing is owed; then it may be forgotten.
+    fn delivered(&self, held: &Arc<Held>) -> Result<()> {
+        let mut all = self.all();
+        if held.is_renamed() {
+            all.owing.remove(&held.number());
+            held.redirect(held.name());
+            held.renumber(self.next_number());
+            all.owing.insert(held.number(), Arc::clone(held));
+            held.lock().change();
+        }
+        drop(all);
+        let state = held.lock();
+        if !state.is_current && state.may_go_when_over() {
+            return self.unlink(held, state);
         }
         drop(state);
-        if let Err(error) = held.commit(self) {
-            tracing::warn!(%error, url = %held.url, "that it was delivered cannot be recorded");
-        }
+        held.commit(self)
     }
 
     fn failed(&self, held: &Held, server: &str, error: Error) {
         let is_lasting = error.fault() == Fault::Lasting;
         let why = is_lasting.then(|| self.why_held(held, &error));
         let mut state = held.lock();
-        state.is_moving = false;
         state.machine.lost();
         state.sink = None;
         state.tries += 1;
         state.last = Some(error.clone());
+        drop(state);
+        self.ended(held);
+        let mut state = held.lock();
         if state.is_gone || self.is_ending() {
             return;
         }
-        tracing::info!(url = %held.url, %error, is_lasting, "not delivered");
+        tracing::info!(url = %held.url(), %error, is_lasting, "not delivered");
         if let Some(why) = why {
             state.words = error.to_string();
             state.machine.hold(why);
             state.change();
             drop(state);
             if let Err(error) = held.commit(self) {
-                tracing::warn!(%error, url = %held.url, "that it is held cannot be recorded");
+                tracing::warn!(%error, url = %held.url(), "that it is held cannot be recorded");
             }
             return;
         }
         state.wants = true;
         drop(state);
-        self.is_away(server, error);
-    }
-
-    /// Notes that a server cannot be reached, or does not want anything at the moment.
-    fn is_away(&self, server: &str, error: Error) {
-        let mut all = self.all();
-        let longest = self.rules.pause_max;
-        let before = all.away.get(server).map(|away| away.pause * 2);
-        let pause = match error.fault() {
-            Fault::NotYet(wait) => wait.min(longest * 16),
-            _ => before.unwrap_or(PAUSE).min(longest),
-        };
-        let away = Away {
-            until: Instant::now() + pause,
-            pause,
-            why: error,
-        };
-        all.away.insert(server.into(), away);
+        server_away(&mut self.all(), server, error, &self.rules);
     }
 
     /// What others did meanwhile is no fault of the way there.
@@ -202,7 +249,7 @@ impl Inner {
         ) {
             return Why::Refused;
         }
-        let place = (self.connect)(&held.url, &held.who);
+        let place = (self.connect)(&held.url(), &held.who);
         let now = match place.and_then(|place| place.store.stat(&place.path)) {
             Ok(stat) => Base::Seen(stat.version(since_epoch())),
             Err(StoreError::Missing { .. }) => Base::Absent,
@@ -216,13 +263,18 @@ impl Inner {
         if self.give_way(held)? {
             return Ok(Came::Dry);
         }
-        let place = (self.connect)(&held.url, &held.who)?;
+        let place = (self.connect)(&held.url(), &held.who)?;
         if self.waits_for_the_end(held, &place)? {
+            return Ok(Came::Dry);
+        }
+        let is_in_place = held.lock().machine.mode() == Mode::InPlace;
+        if is_in_place && !self.all().promises.is_turn(held) {
             return Ok(Came::Dry);
         }
         self.enter(held, &place)?;
         let sink = self.begun(held, &place)?;
         self.send(held, &place, &*sink.sink)?;
+        let is_turn = self.all().promises.is_turn(held);
         let mut state = held.lock();
         if state.is_gone {
             drop(state);
@@ -235,7 +287,12 @@ impl Inner {
             self.give_way(held)?;
             return Ok(Came::Dry);
         }
-        let Some(publication) = state.machine.publish() else {
+        // Its writer may have ended since it was sent ahead.
+        let publication = match is_turn {
+            true => state.machine.publish(),
+            false => None,
+        };
+        let Some(publication) = publication else {
             state.sink = Some(sink);
             return Ok(Came::Dry);
         };
@@ -361,7 +418,8 @@ impl Inner {
 
     /// Tells what the target has of what is on our disk: it is shown what landed there, and says what differs.
     fn resume(&self, held: &Held, sink: &dyn Sink) -> Result<()> {
-        let path = held.url.as_path();
+        let url = held.url();
+        let path = url.as_path();
         let file = self.disk.reader(held.id)?;
         let size = file.metadata().map_err(Error::disk(path))?.len();
         let lying = Lying { path, file: &file };
@@ -467,7 +525,7 @@ impl Inner {
             if is_short {
                 // What the target does not have any more is found by asking it.
                 return Err(StoreError::Lost {
-                    host: held.url.host_port(),
+                    host: held.url().host_port(),
                     during: "sending".into(),
                     cause: std::io::Error::other("not all that was sent has landed"),
                 }
@@ -594,49 +652,110 @@ impl Inner {
     }
 }
 
+/// What somebody who delivers does next.
+enum Due {
+    File(Arc<Held>),
+    Deed(Do),
+}
+
 impl All {
-    /// Takes what is to be delivered next, or returns when to look again.
-    fn pick(&mut self) -> (Option<Arc<Held>>, Option<Instant>) {
+    /// Takes what is to be done next, or returns when to look again.
+    fn pick(&mut self) -> (Option<Due>, Option<Instant>) {
         let now = Instant::now();
+        let Self {
+            promises,
+            private,
+            by_id,
+            away,
+            ..
+        } = self;
         let mut until: Option<Instant> = None;
-        let mut best: Option<((bool, u64), &Arc<Held>)> = None;
-        let mut before: Vec<&Arc<Held>> = Vec::new();
-        for held in self.owing.values() {
-            // Of one name the older goes first.
-            if before.iter().any(|other| other.url == held.url) {
-                continue;
+        let mut best: Option<((bool, u64), Ready, Option<&Arc<Held>>)> = None;
+        let mut take = |rank, ready, held| {
+            if best.as_ref().is_none_or(|(other, ..)| rank < *other) {
+                best = Some((rank, ready, held));
             }
-            let state = held.lock();
-            let is_due = state.wants && state.machine.held().is_none() && !state.is_gone;
-            if state.machine.owes() && !state.is_gone && !state.is_private {
-                before.push(held);
-            }
-            if !is_due || state.is_moving {
-                continue;
-            }
-            let owed = state.machine.owed_bytes();
-            drop(state);
-            if let Some(away) = self.away.get(&held.url.host_port())
-                && away.until > now
-            {
+        };
+        let mut is_away = |server: &str| match away.get(server) {
+            Some(away) if away.until > now => {
                 until = Some(until.map_or(away.until, |other| other.min(away.until)));
+                true
+            }
+            _ => false,
+        };
+        for ready in promises.ready() {
+            let Some(id) = ready.id else {
+                if let Some(server) = promises.server(ready.number)
+                    && !is_away(&server)
+                {
+                    // A name costs nothing, and others may wait for it.
+                    take((false, ready.number), ready, None);
+                }
                 continue;
-            }
-            let is_old = crate::held::now().saturating_sub(held.born) > AGE_BOUND.as_secs();
-            let rank = match is_old {
-                true => (false, held.number()),
-                false => (true, owed),
             };
-            if best.as_ref().is_none_or(|(other, _)| rank < *other) {
-                best = Some((rank, held));
+            if let Some((held, rank)) = by_id.get(&id).and_then(due)
+                && !is_away(&held.url().host_port())
+            {
+                take(rank, ready, Some(held));
             }
         }
-        let due = best.map(|(_, held)| Arc::clone(held));
-        if let Some(held) = &due {
-            held.lock().is_moving = true;
+        // What somebody writes may go ahead, where nothing else is to be done at its name.
+        for held in private.values() {
+            if let Some((held, rank)) = due(held)
+                && !is_away(&held.url().host_port())
+                && promises.is_free(&held.url())
+            {
+                let (number, id) = (held.number(), Some(held.id));
+                take(rank, Ready { number, id }, Some(held));
+            }
         }
+        let Some((_, ready, held)) = best else {
+            return (None, until);
+        };
+        let held = held.cloned();
+        let taken = promises.take(ready.number);
+        let due = match (held, taken) {
+            (Some(held), _) => {
+                held.lock().is_moving = true;
+                Some(Due::File(held))
+            }
+            (None, taken) => taken.map(Due::Deed),
+        };
         (due, until)
     }
+}
+
+/// Returns how a file ranks among those that are to be delivered now, if it is.
+fn due(held: &Arc<Held>) -> Option<(&Arc<Held>, (bool, u64))> {
+    let state = held.lock();
+    let is_due = state.wants && state.machine.held().is_none();
+    if !is_due || state.is_gone || state.is_moving {
+        return None;
+    }
+    let owed = state.machine.owed_bytes();
+    drop(state);
+    let is_old = crate::held::now().saturating_sub(held.born) > AGE_BOUND.as_secs();
+    let rank = match is_old {
+        true => (false, held.number()),
+        false => (true, owed),
+    };
+    Some((held, rank))
+}
+
+/// Notes that a server cannot be reached, or does not want anything at the moment.
+pub(crate) fn server_away(all: &mut All, server: &str, error: Error, rules: &Rules) {
+    let longest = rules.pause_max;
+    let before = all.away.get(server).map(|away| away.pause * 2);
+    let pause = match error.fault() {
+        Fault::NotYet(wait) => wait.min(longest * 16),
+        _ => before.unwrap_or(PAUSE).min(longest),
+    };
+    let away = Away {
+        until: Instant::now() + pause,
+        pause,
+        why: error,
+    };
+    all.away.insert(server.into(), away);
 }
 
 /// Returns what the upload of a generation is called at its target.
@@ -651,7 +770,8 @@ fn put(
     sink: &dyn Sink,
     buffer: &mut Buffer,
 ) -> Result<bool> {
-    let path = held.url.as_path();
+    let url = held.url();
+        let path = url.as_path();
     let lying = Lying { path, file };
     let block = match lying.block(push.range.clone(), buffer) {
         Ok(block) => block,

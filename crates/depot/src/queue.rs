@@ -5,9 +5,11 @@ use crate::{
     appending::Log,
     depot::Inner,
     held::{Held, now},
+    promises::{Fact, path_of, server_of},
 };
 use godwit_core::{
     Url,
+    deeds::{self, Deed, Deeds, Over, What},
     holding::{Base, Held as Why},
 };
 use std::{
@@ -49,6 +51,10 @@ pub enum Stage {
 pub struct Owed {
     /// Its number, for [`Depot::retry`] and the others.
     pub id: String,
+    /// What is to be done at the target: `publish`, `rename`, `unlink`, `mkdir`, `set`, `append`.
+    pub what: &'static str,
+    /// The new name of a rename.
+    pub to: Option<Url>,
     /// Where it belongs.
     pub url: Url,
     /// Where it is on its way.
@@ -76,12 +82,13 @@ impl Depot {
     pub fn queue(&self) -> Vec<Owed> {
         let owing: Vec<_> = self.inner.all().owing.values().cloned().collect();
         let mut all: Vec<Owed> = owing.iter().filter_map(|held| self.owed(held)).collect();
+        all.extend(self.inner.deeds_owed());
         all.extend(self.inner.logs.owing().iter().map(|log| owed_lines(log)));
         all
     }
 
     fn owed(&self, held: &Held) -> Option<Owed> {
-        let server = held.url.host_port();
+        let server = held.url().host_port();
         let away = {
             let all = self.inner.all();
             let away = all.away.get(&server);
@@ -110,7 +117,9 @@ impl Depot {
         };
         Some(Owed {
             id: held.id.to_string(),
-            url: held.url.clone(),
+            what: "publish",
+            to: None,
+            url: held.url(),
             stage,
             size: state.machine.size(),
             owed: state.machine.owed_bytes(),
@@ -173,12 +182,13 @@ impl Depot {
                 (held, generation)
             })
             .collect();
+        let deeds = self.inner.deeds_of(scope);
         self.retry_servers();
         for (held, generation) in wanted {
             self.wait_for(&held, generation, (until, limit), is_wanted)?;
-            self.inner.pass_on(&held.url, &held.who)?;
+            self.inner.pass_on(&held.url(), &held.who)?;
         }
-        Ok(())
+        self.inner.wait_for_deeds(&deeds, (until, limit), is_wanted)
     }
 
     fn wait_for(
@@ -196,7 +206,7 @@ impl Depot {
             }
             if state.machine.held().is_some() {
                 return Err(Error::Held {
-                    url: Box::new(held.url.clone()),
+                    url: Box::new(held.url()),
                     why: state.words.clone(),
                 });
             }
@@ -208,8 +218,8 @@ impl Depot {
             {
                 let why = state.last.as_ref().map(ToString::to_string);
                 let what = match why {
-                    Some(why) => format!("{} is not at its target: {why}", held.url),
-                    None => format!("{} is still on its way", held.url),
+                    Some(why) => format!("{} is not at its target: {why}", held.url()),
+                    None => format!("{} is still on its way", held.url()),
                 };
                 return Err(Error::TimedOut { waited, what });
             }
@@ -230,6 +240,13 @@ impl Depot {
 
     /// Tries again now what was not delivered; what is held as well, as it is.
     pub fn retry(&self, id: &str) -> Result<()> {
+        if self.inner.decide_deed(id, |deeds, number| {
+            deeds.release(number, Over::Nothing);
+            Ok(())
+        })? {
+            self.retry_servers();
+            return Ok(());
+        }
         self.decide(id, |held| {
             let mut state = held.lock();
             if state.machine.held().is_some() {
@@ -247,6 +264,13 @@ impl Depot {
 
     /// Delivers what is held, in place of whatever is there now.
     pub fn release(&self, id: &str) -> Result<()> {
+        if self.inner.decide_deed(id, |deeds, number| {
+            deeds.release(number, Over::Anything);
+            Ok(())
+        })? {
+            self.retry_servers();
+            return Ok(());
+        }
         self.decide(id, |held| {
             let mut state = held.lock();
             state.machine.release(Some(Base::Any));
@@ -261,23 +285,94 @@ impl Depot {
 
     /// Gives up what is owed: its bytes are lost, unless its target has them.
     pub fn discard(&self, id: &str) -> Result<()> {
+        let dropped = self.inner.decide_deed(id, |deeds, number| {
+            let url = Url::from_argument(id).ok();
+            match deeds.drop(number) {
+                Some(_) => Ok(()),
+                None => Err(busy(url, "being done at the moment")),
+            }
+        })?;
+        if dropped {
+            self.inner.nudge();
+            return Ok(());
+        }
         let held = self.inner.by_name(id)?;
         let mut state = held.lock();
         if state.is_moving || state.machine.writers().is_some() {
             return Err(Error::Busy {
-                url: Box::new(held.url.clone()),
+                url: Box::new(held.url()),
                 what: "being sent or written; hold it first, or end its writer".into(),
             });
         }
+        tracing::info!(id, url = %held.url(), "dropped");
         state.is_abandoned = true;
         self.inner.unlink(&held, state)
+    }
+
+    /// Delivers what is owed to somewhere else, also on another server, in place of whatever is there. What
+    /// its old target has of the upload is given up.
+    pub fn redirect(&self, id: &str, to: &Url) -> Result<()> {
+        let held = self.inner.by_name(id)?;
+        drop((self.inner.connect)(to, &held.who)?);
+        let mut all = self.inner.all();
+        let mut state = held.lock();
+        let what = match () {
+            () if state.is_moving => Some("being sent; once it is held or waits it can go elsewhere"),
+            () if state.machine.is_asked() => Some("perhaps there already; that is found out first"),
+            () if !state.machine.is_whole() || state.machine.is_blind() => {
+                Some("here in parts only, which belong into the file there")
+            }
+            () if held.is_renamed() => Some("renamed, which is on its way; redirect that, or drop it"),
+            () => None,
+        };
+        if let Some(what) = what {
+            return Err(busy(Some(held.url()), what));
+        }
+        let sink = state.sink.take();
+        state.machine.release(Some(Base::Any));
+        state.words.clear();
+        state.wants = true;
+        state.tries = 0;
+        state.last = None;
+        state.change();
+        let was_current = state.is_current;
+        drop(state);
+        tracing::info!(id, from = %held.url().without_password(), to = %to.without_password(), "redirected");
+        all.leftovers.extend(sink.map(|parked| parked.sink));
+        all.remove_current(&held);
+        let is_promised = all.promises.has(&held);
+        all.settle(&held);
+        held.redirect(to.clone());
+        match is_promised {
+            true => all.owe(&held, || self.inner.next_number()),
+            false => drop(all.owing.insert(held.number(), Arc::clone(&held))),
+        }
+        if was_current {
+            all.make_current(&held);
+        }
+        drop(all);
+        held.tell();
+        held.commit(&self.inner)?;
+        self.retry_servers();
+        Ok(())
     }
 
     fn decide(&self, id: &str, decide: impl FnOnce(&Held) -> Result<()>) -> Result<()> {
         let held = self.inner.by_name(id)?;
         decide(&held)?;
+        tracing::info!(id, url = %held.url(), "decided");
         held.tell();
         held.commit(&self.inner)
+    }
+}
+
+fn busy(url: Option<Url>, what: &str) -> Error {
+    match url {
+        Some(url) => Error::Busy {
+            url: Box::new(url),
+            what: what.into(),
+        },
+        None => Error::Unknown(what.into()),
     }
 }
 
@@ -293,6 +388,8 @@ fn owed_lines(log: &Log) -> Owed {
     };
     Owed {
         id: log.id().to_string(),
+        what: "append",
+        to: None,
         url: log.url().clone(),
         stage,
         size: log.owed(),
@@ -307,6 +404,124 @@ fn owed_lines(log: &Log) -> Owed {
 }
 
 impl Inner {
+    /// Returns the deeds that are no publications.
+    fn deeds_owed(&self) -> Vec<Owed> {
+        let all = self.all();
+        let owed = all.promises.deeds().map(|(deed, fact, deeds)| {
+            let away = all.away.get(&fact.url.host_port());
+            let again_in =
+                away.map(|away| away.until.saturating_duration_since(Instant::now()));
+            let before = deeds.waits_for(deed.number).is_some();
+            let stage = match (&deed.held, again_in) {
+                (Some(_), _) => Stage::Held,
+                _ if deeds.is_under_way(deed.number) => Stage::Sending,
+                (None, Some(again_in)) if !before => Stage::Waiting { again_in },
+                _ => Stage::Queued,
+            };
+            let why = match (&deed.held, &fact.last) {
+                (Some(why), _) => words_of(why),
+                _ if before => "what was promised before it of its names goes first".into(),
+                (None, Some(error)) => error.to_string(),
+                (None, None) => away.map_or_else(String::new, |away| away.why.to_string()),
+            };
+            Owed {
+                id: deed_id(deed.number),
+                what: word_of(&deed.what),
+                to: fact.to.clone(),
+                url: fact.url.clone(),
+                stage,
+                size: 0,
+                owed: 0,
+                age: Duration::from_secs(now().saturating_sub(fact.born)),
+                tries: fact.tries,
+                why,
+                is_conflict: deed.held == Some(deeds::Held::Conflict),
+                is_committed: true,
+                session: fact.session.clone(),
+            }
+        });
+        owed.collect()
+    }
+
+    /// Returns the numbers of the deeds of a scope.
+    fn deeds_of(&self, scope: &Scope) -> Vec<u64> {
+        let all = self.all();
+        let is_meant = |deed: &Deed, fact: &Fact| match scope {
+            Scope::All => true,
+            Scope::Session(session) => fact.session == *session,
+            Scope::Url(url) => {
+                server_of(url) == server_of(&fact.url) && deed.concerns(&path_of(url))
+            }
+        };
+        let meant = all.promises.deeds().filter(|(d, f, _)| is_meant(d, f));
+        meant.map(|(deed, ..)| deed.number).collect()
+    }
+
+    /// Waits until they are done at their targets.
+    fn wait_for_deeds(
+        &self,
+        numbers: &[u64],
+        (until, limit): (Option<Instant>, Option<Duration>),
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        let mut all = self.all();
+        loop {
+            let mut left = None;
+            for (deed, fact, _) in all.promises.deeds() {
+                if !numbers.contains(&deed.number) {
+                    continue;
+                }
+                if let Some(why) = &deed.held {
+                    let (url, why) = (Box::new(fact.url.clone()), words_of(why));
+                    return Err(Error::Held { url, why });
+                }
+                left = Some(format!("{} of {}", word_of(&deed.what), fact.url));
+            }
+            let Some(what) = left else {
+                return Ok(());
+            };
+            if self.is_ending() {
+                return Err(Error::Ending);
+            }
+            if !is_wanted() {
+                return Err(Error::Unwanted);
+            }
+            let pause = match (until, limit) {
+                (Some(until), Some(waited)) => {
+                    let left = until.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return Err(Error::TimedOut { waited, what });
+                    }
+                    left.min(LOOK_AGAIN)
+                }
+                _ => LOOK_AGAIN,
+            };
+            let waited = self.due.wait_timeout(all, pause);
+            all = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+    }
+
+    /// Does with a deed that is no publication what somebody decided; `false`: none is called so.
+    fn decide_deed(
+        &self,
+        id: &str,
+        decide: impl FnOnce(&mut Deeds, u64) -> Result<()>,
+    ) -> Result<bool> {
+        let mut all = self.all();
+        let Some((number, url)) = all.promises.named(id) else {
+            return Ok(false);
+        };
+        if let Some((deeds, fact)) = all.promises.deed(number) {
+            fact.tries = 0;
+            decide(deeds, number)?;
+        }
+        tracing::info!(id, %url, "decided");
+        let written = self.note(&mut all, &url);
+        drop(all);
+        written.wait()?;
+        Ok(true)
+    }
+
     /// Has whoever has it by now pass it on, where they are not its end.
     fn pass_on(&self, url: &Url, who: &Who) -> Result<()> {
         let place = (self.connect)(url, who)?;
@@ -321,7 +536,7 @@ impl Inner {
             !held.lock().is_private
                 && match scope {
                     Scope::All => true,
-                    Scope::Url(url) => held.url == *url,
+                    Scope::Url(url) => held.name() == *url || held.url() == *url,
                     Scope::Session(session) => held.lock().session == *session,
                 }
         };
@@ -334,12 +549,38 @@ impl Inner {
         let by_id = name.parse().ok().and_then(|id| all.by_id.get(&id).cloned());
         let found = by_id.or_else(|| {
             let url = Url::from_argument(name).ok()?;
-            let mut of_name = all.owing.values().filter(|held| held.url == url);
+            let mut of_name = all.owing.values().filter(|held| held.url() == url || held.name() == url);
             of_name.next().cloned()
         });
         found.ok_or_else(|| Error::Unknown(name.into()))
     }
 }
+
+/// Returns by what a deed is named.
+pub(crate) fn deed_id(number: u64) -> String {
+    format!("deed-{number:x}")
+}
+
+fn word_of(what: &What) -> &'static str {
+    match what {
+        What::Publish(_) => "publish",
+        What::Rename { .. } => "rename",
+        What::Unlink => "unlink",
+        What::Mkdir => "mkdir",
+        What::Set(_) => "set",
+    }
+}
+
+fn words_of(why: &deeds::Held) -> String {
+    match why {
+        deeds::Held::Conflict => "something else is there by now".into(),
+        deeds::Held::Missing => "it is not there any more".into(),
+        deeds::Held::Refused(words) | deeds::Held::Wanted(words) => words.clone(),
+    }
+}
+
+/// How often whoever waits for deeds looks without having been told.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 const WHOLE_ONLY: &str =
     "its server takes whole files only: it is sent when whoever writes it has ended";

@@ -100,7 +100,7 @@ impl User {
 
 impl std::fmt::Debug for User {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.held.url)
+        write!(f, "{}", self.held.url())
     }
 }
 
@@ -230,7 +230,13 @@ impl Inner {
 
     /// Asks the origin, and has what it has be the current holding of its name.
     fn look(&self, url: &Url, who: &Who, current: Option<Arc<Held>>) -> Result<()> {
-        let stat = (self.connect)(url, who).and_then(|place| {
+        if self.all().promises.is_resized(url) {
+            return Err(Error::Busy {
+                url: Box::new(url.clone()),
+                what: "about to be cut at its target; try again".into(),
+            });
+        }
+        let stat = self.place_of(url, who).and_then(|place| {
             let stat = place.store.stat(&place.path)?;
             Ok((place, stat))
         });
@@ -269,7 +275,7 @@ impl Inner {
     fn share(&self, url: &Url, who: &Who, version: &Version, size: u64) -> bool {
         let mut all = self.all();
         let same = all.by_id.values().find(|held| {
-            if held.url != *url || held.who.audience == who.audience {
+            if held.name() != *url || held.who.audience == who.audience {
                 return false;
             }
             let state = held.lock();

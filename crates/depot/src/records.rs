@@ -3,13 +3,18 @@
 //! not wait a thousand times.
 
 use crate::{
-    Error, Result,
+    Error, Result, Who,
     appending::LogRow,
     disk::{Id, Watcher},
-    said::{Said, extents},
+    promises::{DeedRow, Fact, path_of},
+    said::{self, Said, extents},
     tags::Tag,
 };
-use godwit_core::holding::{Base, Held, Mode, Notices, Record, Sealed};
+use godwit_core::{
+    Url,
+    deeds::{self, Deed},
+    holding::{Base, Held, Mode, Notices, Record, Sealed},
+};
 use rusqlite::{Connection, Row as Found, Statement, params};
 use std::{
     path::{Path, PathBuf},
@@ -56,6 +61,8 @@ pub(crate) enum Change {
     Log(Box<LogRow>),
     /// It was.
     ForgetLog(Id),
+    /// Promises that are no publications; nothing: it is over.
+    Deeds(Vec<(u64, Option<DeedRow>)>),
     /// A tag of a file; with a count of 0 there is none.
     Tag(Id, Tag),
     /// When they were last used.
@@ -85,6 +92,7 @@ pub(crate) struct Begun {
     pub rows: Vec<Row>,
     pub tags: Vec<(Id, Tag)>,
     pub logs: Vec<LogRow>,
+    pub deeds: Vec<DeedRow>,
 }
 
 impl Records {
@@ -104,6 +112,7 @@ impl Records {
         let rows = read_all(&db).map_err(bad)?;
         let tags = read_tags(&db).map_err(bad)?;
         let logs = read_logs(&db).map_err(bad)?;
+        let deeds = read_deeds(&db).map_err(bad)?;
         let (jobs, taken) = mpsc::channel();
         let thread = thread::Builder::new()
             .name("records".into())
@@ -119,18 +128,21 @@ impl Records {
             rows,
             tags,
             logs,
+            deeds,
         })
     }
 
     /// Writes, and returns when it is safe.
     pub(crate) fn write(&self, change: Change) -> Result<()> {
+        self.begin(change).wait()
+    }
+
+    /// Takes its place among the changes; it is safe when what this returns was waited for.
+    pub(crate) fn begin(&self, change: Change) -> Written {
         let (then, answer) = mpsc::channel();
         self.tell(change, Some(then));
-        match answer.recv() {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(what)) => Err(self.unkept(what)),
-            Err(_) => Err(self.unkept("the thread that writes them ended".into())),
-        }
+        let path = self.path.clone();
+        Written { path, answer }
     }
 
     /// Writes some time soon.
@@ -145,9 +157,24 @@ impl Records {
         }
     }
 
-    fn unkept(&self, what: String) -> Error {
-        let path = self.path.clone();
-        Error::Records { path, what }
+}
+
+/// A change on its way to the disk.
+pub(crate) struct Written {
+    path: PathBuf,
+    answer: Receiver<Answer>,
+}
+
+impl Written {
+    /// Returns when it is safe.
+    pub(crate) fn wait(self) -> Result<()> {
+        let what = match self.answer.recv() {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(what)) => what,
+            Err(_) => "the thread that writes them ended".into(),
+        };
+        let path = self.path;
+        Err(Error::Records { path, what })
     }
 }
 
@@ -197,6 +224,8 @@ fn write_batch(db: &mut Connection, batch: &[Job]) -> rusqlite::Result<()> {
         let mut put_log = all.prepare(PUT_LOG)?;
         let mut forget_log = all.prepare("DELETE FROM appends WHERE id = ?1")?;
         let mut put_tag = all.prepare(PUT_TAG)?;
+        let mut put_deed = all.prepare(PUT_DEED)?;
+        let mut forget_deed = all.prepare("DELETE FROM deeds WHERE number = ?1")?;
         let mut untag = all.prepare("DELETE FROM tags WHERE id = ?1 AND tag = ?2")?;
         for job in batch {
             match &job.change {
@@ -218,6 +247,14 @@ fn write_batch(db: &mut Connection, batch: &[Job]) -> rusqlite::Result<()> {
                     ])?;
                 }
                 Change::ForgetLog(id) => drop(forget_log.execute([id.to_string()])?),
+                Change::Deeds(rows) => {
+                    for (number, row) in rows {
+                        match row {
+                            Some(row) => drop(put_deed.execute(deed_params(row))?),
+                            None => drop(forget_deed.execute([signed(*number)])?),
+                        }
+                    }
+                }
                 Change::Tag(id, tag) => match tag.count {
                     0 => drop(untag.execute([id.to_string(), tag.name.clone()])?),
                     count => {
@@ -333,6 +370,65 @@ fn read_logs(db: &Connection) -> rusqlite::Result<Vec<LogRow>> {
     rows.collect()
 }
 
+fn read_deeds(db: &Connection) -> rusqlite::Result<Vec<DeedRow>> {
+    let mut all = db.prepare("SELECT * FROM deeds ORDER BY position")?;
+    let rows = all.query_map([], |found| {
+        let number = |at: &str| found.get::<_, i64>(at).map(i64::cast_unsigned);
+        let text = |at: &str| found.get::<_, String>(at);
+        let url = |text: &str| Url::from_argument(text).map_err(|_| odd("url"));
+        let to = found.get::<_, Option<String>>("target")?;
+        let to = to.map(|to| url(&to)).transpose()?;
+        let at = url(&text("url")?)?;
+        let what = said::what(&text("what")?, to.as_ref()).ok_or_else(|| odd("what"))?;
+        let credential = text("credential")?;
+        let attempt = found.get::<_, Option<i64>>("attempt")?;
+        let held = found.get::<_, Option<String>>("held")?;
+        Ok(DeedRow {
+            deed: Deed {
+                number: number("number")?,
+                position: number("position")?,
+                at: path_of(&at),
+                what,
+                condition: Base::read(&text("condition")?).ok_or_else(|| odd("condition"))?,
+                attempt: attempt.map(i64::cast_unsigned),
+                held: told::<deeds::Held>(held, "held")?,
+            },
+            fact: Fact {
+                url: at,
+                to,
+                who: Who {
+                    audience: text("audience")?,
+                    credential: (!credential.is_empty()).then(|| credential.into()),
+                },
+                session: text("session")?,
+                born: number("born")?,
+                tries: 0,
+                last: None,
+            },
+        })
+    })?;
+    rows.collect()
+}
+
+fn deed_params(row: &DeedRow) -> impl rusqlite::Params {
+    let (deed, fact) = (&row.deed, &row.fact);
+    let credential = fact.who.credential.as_deref();
+    (
+        signed(deed.number),
+        signed(deed.position),
+        fact.url.to_string(),
+        fact.to.as_ref().map(ToString::to_string),
+        fact.who.audience.clone(),
+        credential.map_or_else(String::new, |path| path.display().to_string()),
+        fact.session.clone(),
+        said::say_what(&deed.what),
+        deed.condition.say(),
+        deed.attempt.map(signed),
+        deed.held.as_ref().map(Said::say),
+        signed(fact.born),
+    )
+}
+
 fn read_tags(db: &Connection) -> rusqlite::Result<Vec<(Id, Tag)>> {
     let mut all = db.prepare("SELECT id, tag, count, timestamp, expires FROM tags")?;
     let tags = all.query_map([], |found| {
@@ -381,6 +477,11 @@ const PREPARE: &str = "
         credential TEXT NOT NULL, writer INTEGER NOT NULL, seq INTEGER NOT NULL,
         offset INTEGER NOT NULL, upto INTEGER NOT NULL
     ) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS deeds (
+        number INTEGER PRIMARY KEY, position INTEGER NOT NULL, url TEXT NOT NULL, target TEXT, audience TEXT NOT NULL,
+        credential TEXT NOT NULL, session TEXT NOT NULL, what TEXT NOT NULL, condition TEXT NOT NULL,
+        attempt INTEGER, held TEXT, born INTEGER NOT NULL
+    );
     CREATE TABLE IF NOT EXISTS tags (
         id TEXT NOT NULL, tag TEXT NOT NULL, count INTEGER NOT NULL, timestamp INTEGER, expires INTEGER,
         PRIMARY KEY (id, tag)
@@ -396,6 +497,10 @@ const PUT: &str = "INSERT OR REPLACE INTO holdings
 const PUT_LOG: &str = "INSERT OR REPLACE INTO appends
     (id, number, url, audience, credential, writer, seq, offset, upto)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+
+const PUT_DEED: &str = "INSERT OR REPLACE INTO deeds
+    (number, position, url, target, audience, credential, session, what, condition, attempt, held, born)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
 
 const PUT_TAG: &str = "INSERT OR REPLACE INTO tags (id, tag, count, timestamp, expires)
     VALUES (?1, ?2, ?3, ?4, ?5)";

@@ -1,7 +1,9 @@
 //! Values as the records keep them: short text that a person can read.
 
+use crate::promises::path_of;
 use godwit_core::{
-    Version,
+    Url, Version,
+    deeds::{self, What},
     holding::{Base, Held, Mode, Notices, Sealed},
 };
 use std::time::Duration;
@@ -66,6 +68,66 @@ impl Said for Base {
             "any" => Some(Self::Any),
             _ => Some(Self::Seen(Version::read(text.strip_prefix("seen ")?)?)),
         }
+    }
+}
+
+impl Said for deeds::Held {
+    fn say(&self) -> String {
+        match self {
+            Self::Conflict => "conflict".into(),
+            Self::Missing => "missing".into(),
+            Self::Refused(words) => format!("refused {words}"),
+            Self::Wanted(words) => format!("wanted {words}"),
+        }
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let (kind, words) = text.split_once(' ').unwrap_or((text, ""));
+        match kind {
+            "conflict" => Some(Self::Conflict),
+            "missing" => Some(Self::Missing),
+            "refused" => Some(Self::Refused(words.into())),
+            "wanted" => Some(Self::Wanted(words.into())),
+            _ => None,
+        }
+    }
+}
+
+/// Says what a deed is, but for its names.
+pub(crate) fn say_what(what: &What) -> String {
+    match what {
+        What::Publish(_) => "publish".into(),
+        What::Rename { over, .. } => format!("rename {}", over.say()),
+        What::Unlink => "unlink".into(),
+        What::Mkdir => "mkdir".into(),
+        What::Set(values) => {
+            let mut words = String::from("set");
+            for (key, value) in values {
+                words.push_str(&format!(" {key}={}", String::from_utf8_lossy(value)));
+            }
+            words
+        }
+    }
+}
+
+/// Reads what a deed is, whose new name is `to`.
+pub(crate) fn what(text: &str, to: Option<&Url>) -> Option<What> {
+    let (kind, rest) = text.split_once(' ').unwrap_or((text, ""));
+    match kind {
+        "rename" => Some(What::Rename {
+            to: path_of(to?),
+            over: Base::read(rest)?,
+        }),
+        "unlink" => Some(What::Unlink),
+        "mkdir" => Some(What::Mkdir),
+        "set" => {
+            let values = rest.split(' ').map(|value| {
+                let (key, value) = value.split_once('=')?;
+                Some((key.to_owned(), value.as_bytes().to_vec()))
+            });
+            values.collect::<Option<_>>().map(What::Set)
+        }
+        _ => None,
     }
 }
 

@@ -61,7 +61,7 @@ impl Depot {
     pub fn untag(&self, url: &Url, tag: &str) -> Result<()> {
         let mut is_known = false;
         for held in self.inner.every() {
-            if held.url == *url {
+            if held.name() == *url {
                 is_known |= self.inner.untag(&held, |t| t.name == tag, false)?;
             }
         }
@@ -75,7 +75,7 @@ impl Depot {
     pub fn clean(&self, tag: &str, url: Option<&Url>) -> Result<u64> {
         let mut cleaned = 0;
         for held in self.inner.every() {
-            if url.is_none_or(|url| held.url == *url) {
+            if url.is_none_or(|url| held.name() == *url) {
                 cleaned += u64::from(self.inner.untag(&held, |t| t.name == tag, true)?);
             }
         }
@@ -86,7 +86,7 @@ impl Depot {
 impl Inner {
     pub(crate) fn of_name(&self, url: &Url) -> Result<Arc<Held>> {
         let all = self.all();
-        let mut named = all.current.values().filter(|held| held.url == *url);
+        let mut named = all.current.values().filter(|held| held.name() == *url);
         let held = named.next().cloned();
         held.ok_or_else(|| Error::Unknown(url.to_string()))
     }
@@ -102,7 +102,7 @@ impl Inner {
         held.commit(self)?;
         let mut state = held.lock();
         if state.is_gone {
-            return Err(Error::Unknown(held.url.to_string()));
+            return Err(Error::Unknown(held.name().to_string()));
         }
         let at = state.tags.iter().position(|tag| tag.name == name);
         let at = at.unwrap_or_else(|| {

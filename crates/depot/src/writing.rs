@@ -42,7 +42,7 @@ pub struct Writing {
 
 impl std::fmt::Debug for Held {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} of {}", self.id, self.url)
+        write!(f, "{} of {}", self.id, self.name())
     }
 }
 
@@ -149,7 +149,7 @@ impl Depot {
             .inner
             .every()
             .into_iter()
-            .filter(|held| held.url == *url);
+            .filter(|held| held.url() == *url);
         let held = all.find(|held| {
             let state = held.lock();
             state.upload == upload && !state.is_gone && state.is_recorded
@@ -203,8 +203,8 @@ impl Writing {
             drop(state);
             self.depot
                 .room
-                .could_hold(&self.held.url, reserved + more)?;
-            match self.depot.reserve(&self.held.url, more) {
+                .could_hold(&self.held.url(), reserved + more)?;
+            match self.depot.reserve(&self.held.url(), more) {
                 Ok(()) => {
                     self.held.lock().reserved += more;
                     return Ok(());
@@ -304,7 +304,7 @@ impl Drop for Writing {
         let mut state = self.held.lock();
         state.is_abandoned = true;
         if let Err(error) = self.depot.unlink(&self.held, state) {
-            tracing::warn!(%error, url = %self.held.url, "what was not finished cannot be removed");
+            tracing::warn!(%error, url = %self.held.url(), "what was not finished cannot be removed");
         }
     }
 }
@@ -334,23 +334,40 @@ impl Inner {
     }
 
     /// Of one name, what ended last counts: it takes its place behind all that are there.
-    fn is_last(&self, held: &Arc<Held>) {
+    pub(crate) fn is_last(&self, held: &Arc<Held>) {
         let mut all = self.all();
-        let is_passed = all
-            .owing
-            .range(held.number() + 1..)
-            .any(|(_, other)| other.url == held.url && !other.lock().is_private);
-        if is_passed {
-            all.owing.remove(&held.number());
-            held.renumber(self.next_number());
-            all.owing.insert(held.number(), Arc::clone(held));
+        all.private.remove(&held.id);
+        let state = held.lock();
+        let is_fixed = state.is_moving || state.machine.is_asked() || !state.machine.owes();
+        let is_gone = state.is_gone || state.is_unlinked;
+        drop(state);
+        if is_gone || (all.promises.has(held) && is_fixed) {
+            return; // Its place is that of what is under way, and it gets another after that.
+        }
+        if all.promises.is_passed(held) && !held.is_renamed() {
+            all.promises.forget(held.id);
+            all.owe(held, || self.next_number());
         }
     }
 
     /// Has a file that was written to its end be what its name says.
     pub(crate) fn is_current_now(&self, held: &Arc<Held>) -> Result<()> {
         let mut all = self.all();
-        let key = (held.url.clone(), held.who.audience.clone());
+        if held.lock().is_unlinked {
+            // It has no name here any more. What waits for it at its target is not made to fail.
+            let is_awaited = held.is_renamed() || !self.is_unconditional(held);
+            if is_awaited {
+                all.owe(held, || self.next_number());
+                held.lock().wants = true;
+            }
+            drop(all);
+            if !is_awaited {
+                self.supersede(held)?;
+            }
+            self.nudge();
+            return Ok(());
+        }
+        let key = (held.name(), held.who.audience.clone());
         let old = all.current.get(&key).cloned();
         let is_newest = old.as_ref().is_none_or(|old| old.number() < held.number());
         if is_newest {
@@ -361,7 +378,7 @@ impl Inner {
         let is_any = *state.machine.base() == Base::Any;
         let replaces = state.machine.mode() == Mode::Replace && is_any;
         drop(state);
-        all.owing.insert(held.number(), Arc::clone(held));
+        all.owe(held, || self.next_number());
         let mut older: Vec<_> = all
             .owing
             .range(..held.number())
@@ -372,7 +389,8 @@ impl Inner {
         for other in older {
             // A condition on what is on its way wants that to arrive.
             let may = replaces || !other.lock().machine.owes();
-            if may && other.url == held.url && other.who == held.who {
+            let is_older = other.name() == held.name() && !other.is_renamed();
+            if may && is_older && !held.is_renamed() && other.who == held.who {
                 self.supersede(&other)?;
             }
         }
@@ -382,7 +400,7 @@ impl Inner {
 
     /// Forgets what stood under a name before, and need not be delivered any more, unless it is on its
     /// way or somebody has it open.
-    fn supersede(&self, old: &Arc<Held>) -> Result<()> {
+    pub(crate) fn supersede(&self, old: &Arc<Held>) -> Result<()> {
         let mut state = old.lock();
         if state.is_private {
             return Ok(()); // It is not ended yet, and will come after.

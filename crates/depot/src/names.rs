@@ -1,0 +1,270 @@
+//! What is done to names: here at once, and at the target in its turn.
+
+use crate::{
+    Depot, Edit, Error, Result, Who,
+    depot::Inner,
+    moving::server_away,
+    promises::LENGTH,
+};
+use godwit_core::{
+    Fault, Url,
+    deeds::{Do, Held as Why, Outcome, Sight, Step, Thing, Values, What},
+    holding::Base,
+};
+use godwit_store::{Error as StoreError, Kind, Set, engine::Place};
+use godwit_sys::crash;
+use std::time::Duration;
+
+/// Attributes to change; those that are `None` stay.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Attributes {
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// When it was changed, since the epoch.
+    pub mtime: Option<Duration>,
+}
+
+/// For whom a name is changed.
+#[derive(Clone, Copy, Debug)]
+pub struct By<'a> {
+    /// Who may.
+    pub who: &'a Who,
+    /// By what they find it again.
+    pub session: &'a str,
+}
+
+impl Depot {
+    /// Renames a file or directory, in place of a file of that name: here at once, at the target after all
+    /// that was promised of either name. It survives a power cut when this returns.
+    pub fn rename(&self, url: &Url, to: &Url, by: By<'_>) -> Result<()> {
+        self.inner.rename(url, to, by.who, by.session)
+    }
+
+    /// Removes a file, or an empty directory, likewise. Who has it open keeps it.
+    pub fn unlink(&self, url: &Url, by: By<'_>) -> Result<()> {
+        self.inner.unlink_name(url, by.who, by.session)
+    }
+
+    /// Makes a directory, likewise.
+    pub fn mkdir(&self, url: &Url, by: By<'_>) -> Result<()> {
+        self.inner.make_directory(url, by.who, by.session)
+    }
+
+    /// Changes attributes at the target, likewise.
+    pub fn set(&self, url: &Url, attributes: &Attributes, by: By<'_>) -> Result<()> {
+        let mut values = Values::new();
+        if let Some(mode) = attributes.mode {
+            values.insert(MODE.into(), mode.to_string().into_bytes());
+        }
+        if let Some(mtime) = attributes.mtime {
+            values.insert(MTIME.into(), mtime.as_nanos().to_string().into_bytes());
+        }
+        match values.is_empty() {
+            true => Ok(()),
+            false => self.inner.set_values(url, by.who, values),
+        }
+    }
+
+    /// Cuts or extends a file to a length. What is not held here is not fetched for that: who reads it is
+    /// told to come again until its target has done so.
+    pub fn truncate(&self, url: &Url, size: u64, by: By<'_>) -> Result<()> {
+        let key = (url.clone(), by.who.audience.clone());
+        let held = self.inner.all().current.get(&key).cloned();
+        let is_here = held.is_some_and(|held| {
+            let state = held.lock();
+            state.machine.is_whole() && !state.is_gone && !state.machine.is_blind()
+        });
+        if !is_here {
+            let length = (LENGTH.to_owned(), size.to_string().into_bytes());
+            let values = Values::from([length]);
+            return self.inner.set_values(url, by.who, values);
+        }
+        let edit = Edit {
+            session: by.session.into(),
+            ..Edit::default()
+        };
+        let editing = self.edit(url, by.who, &edit)?;
+        let cut = editing.file()?.set_len(size);
+        cut.map_err(Error::disk(url.as_path()))?;
+        editing.end().map(drop)
+    }
+}
+
+impl Inner {
+    /// Does a deed at its target, or looks whether it was done.
+    pub(crate) fn attend(&self, asked: &Do) {
+        let Some((url, to, who)) = self.noted_as_asked(asked) else {
+            return;
+        };
+        let outcome = self.connected(&url, to.as_ref(), &who).and_then(|(at, to)| {
+            crash::point("deed-asked");
+            match asked.step {
+                Step::Look => Ok(Answer::Saw(sight(&at, to.as_ref())?)),
+                Step::Try => attempt(asked, &at, to.as_ref()).map(Answer::Ended),
+            }
+        });
+        crash::point("deed-answered");
+        let mut all = self.all();
+        let mut away = None;
+        if let Some((deeds, fact)) = all.promises.deed(asked.number) {
+            match outcome {
+                Ok(Answer::Ended(outcome)) => deeds.ended(asked.number, asked.attempt, outcome),
+                Ok(Answer::Saw(sight)) => deeds.saw(asked.number, asked.attempt, &sight),
+                Err(error) => {
+                    tracing::info!(%url, %error, "not done");
+                    deeds.ended(asked.number, asked.attempt, Outcome::Lost);
+                    fact.tries += 1;
+                    fact.last = Some(error.clone());
+                    away = Some(error);
+                }
+            }
+            if let Some(why) = deeds.find(asked.number).and_then(|deed| deed.held.clone()) {
+                tracing::warn!(%url, ?why, what = ?asked.what, "held");
+            }
+        }
+        let written = self.note(&mut all, &url);
+        match away {
+            Some(error) => server_away(&mut all, &url.host_port(), error, &self.rules),
+            None => drop(all.away.remove(&url.host_port())),
+        }
+        drop(all);
+        if let Err(error) = written.wait() {
+            tracing::warn!(%error, %url, "that it was done cannot be recorded");
+        }
+        self.nudge();
+    }
+
+    /// Nothing is asked before a record says so.
+    fn noted_as_asked(&self, asked: &Do) -> Option<(Url, Option<Url>, Who)> {
+        let mut all = self.all();
+        let (_, fact) = all.promises.deed(asked.number)?;
+        let (url, to, who) = (fact.url.clone(), fact.to.clone(), fact.who.clone());
+        crash::point("deed-taken");
+        let written = self.note(&mut all, &url);
+        drop(all);
+        match written.wait() {
+            Ok(()) => Some((url, to, who)),
+            Err(error) => {
+                let mut all = self.all();
+                if let Some((deeds, _)) = all.promises.deed(asked.number) {
+                    deeds.ended(asked.number, asked.attempt, Outcome::Lost);
+                }
+                server_away(&mut all, &url.host_port(), error, &self.rules);
+                None
+            }
+        }
+    }
+
+    fn connected(
+        &self,
+        url: &Url,
+        to: Option<&Url>,
+        who: &Who,
+    ) -> Result<(Place, Option<Place>)> {
+        let at = (self.connect)(url, who)?;
+        let to = to.map(|to| (self.connect)(to, who)).transpose()?;
+        Ok((at, to))
+    }
+}
+
+enum Answer {
+    Ended(Outcome),
+    Saw(Sight),
+}
+
+/// Tries it once. Faults that pass are errors: nobody knows whether it was done.
+fn attempt(asked: &Do, at: &Place, to: Option<&Place>) -> Result<Outcome> {
+    if !is_still(&asked.condition, at)? {
+        return Ok(Outcome::Refused(Why::Conflict));
+    }
+    let done = match (&asked.what, to) {
+        (What::Rename { .. }, Some(to)) => at.store.rename(&at.path, &to.path),
+        (What::Unlink, _) => remove(at),
+        (What::Mkdir, _) => at.store.mkdir(&at.path),
+        (What::Set(values), _) => at.store.set(&at.path, &set(values)),
+        _ => Ok(()),
+    };
+    let done = done.and_then(|()| match (&asked.what, to) {
+        (What::Unlink, _) => at.path.parent().map_or(Ok(()), |above| at.store.flush(above)),
+        (_, Some(to)) => to.store.flush(&to.path),
+        _ => at.store.flush(&at.path),
+    });
+    Ok(match done {
+        Ok(()) => Outcome::Done,
+        // It is as it was to be.
+        Err(StoreError::Missing { .. }) if asked.what == What::Unlink => Outcome::Done,
+        Err(StoreError::Exists { .. }) if asked.what == What::Mkdir && is_directory(at)? => {
+            Outcome::Done
+        }
+        Err(error) if error.fault() != Fault::Lasting => return Err(error.into()),
+        Err(StoreError::Missing { .. }) => Outcome::Refused(Why::Missing),
+        Err(StoreError::Exists { .. } | StoreError::Changed { .. }) => {
+            Outcome::Refused(Why::Conflict)
+        }
+        Err(error) => Outcome::Refused(Why::Refused(error.to_string())),
+    })
+}
+
+fn remove(at: &Place) -> godwit_store::Result<()> {
+    match at.store.remove(&at.path, godwit_store::What::File) {
+        Err(StoreError::IsDirectory { .. }) => {
+            at.store.remove(&at.path, godwit_store::What::Directory)
+        }
+        removed => removed,
+    }
+}
+
+fn is_directory(at: &Place) -> Result<bool> {
+    Ok(thing(at)? == Thing::Directory)
+}
+
+/// Tells whether there is what the condition wants.
+fn is_still(condition: &Base, at: &Place) -> Result<bool> {
+    let (Base::Seen(wanted), Thing::File(now)) = (condition, thing_if(condition, at)?) else {
+        return Ok(true);
+    };
+    if let godwit_core::Version::Strong(digest) = wanted {
+        let found = at.store.digest(&at.path, digest.algorithm(), None);
+        return Ok(found? == *digest);
+    }
+    Ok(crate::reading::is_same(wanted, &now))
+}
+
+fn thing_if(condition: &Base, at: &Place) -> Result<Thing> {
+    match condition {
+        Base::Seen(_) => thing(at),
+        _ => Ok(Thing::Nothing),
+    }
+}
+
+fn sight(at: &Place, to: Option<&Place>) -> Result<Sight> {
+    Ok(Sight {
+        at: thing(at)?,
+        to: to.map_or(Ok(Thing::Nothing), thing)?,
+    })
+}
+
+fn thing(at: &Place) -> Result<Thing> {
+    match at.store.stat(&at.path) {
+        Ok(stat) if stat.kind == Kind::Directory => Ok(Thing::Directory),
+        Ok(stat) => Ok(Thing::File(stat.version(crate::reading::since_epoch()))),
+        Err(StoreError::Missing { .. }) => Ok(Thing::Nothing),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn set(values: &Values) -> Set {
+    let number = |key: &str| -> Option<u64> {
+        let value = values.get(key)?;
+        std::str::from_utf8(value).ok()?.parse().ok()
+    };
+    Set {
+        length: number(LENGTH),
+        mode: number(MODE).and_then(|mode| u32::try_from(mode).ok()),
+        mtime: number(MTIME).map(Duration::from_nanos),
+        ..Set::default()
+    }
+}
+
+const MODE: &str = "mode";
+const MTIME: &str = "mtime";

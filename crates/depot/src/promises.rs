@@ -1,0 +1,717 @@
+//! What is promised to targets, in order: the publications of what is held, and
+//! renames, removals, directories and attributes between them.
+//!
+//! The order is that of [`godwit_core::deeds`], one for each server. The record of
+//! a publication is the row of its holding; those of the others are rows of their
+//! own.
+
+use crate::{
+    Error, Result, Who,
+    depot::{All, Inner},
+    disk::Id,
+    held::{Held, now},
+    records::{Change, Written},
+};
+use godwit_core::{
+    Url,
+    deeds::{Deed, Deeds, Path, Publication, Values, What},
+    holding::Base,
+};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, atomic::Ordering::SeqCst},
+};
+
+/// What the order does not know of a deed that is no publication.
+#[derive(Clone, Debug)]
+pub(crate) struct Fact {
+    /// Where.
+    pub url: Url,
+    /// The new name of a rename.
+    pub to: Option<Url>,
+    pub who: Who,
+    pub session: String,
+    /// Seconds since the epoch.
+    pub born: u64,
+    /// How often it was tried in vain, and how the last time.
+    pub tries: u32,
+    pub last: Option<Error>,
+}
+
+/// A deed as it is on record.
+#[derive(Clone, Debug)]
+pub(crate) struct DeedRow {
+    pub deed: Deed,
+    pub fact: Fact,
+}
+
+/// All that is promised and not done.
+#[derive(Default)]
+pub(crate) struct Promises {
+    servers: BTreeMap<String, Deeds>,
+    facts: BTreeMap<u64, Fact>,
+    /// By which numbers the publications of what is held are promised.
+    published: HashMap<Id, (String, u64)>,
+    start: u64,
+}
+
+/// What is to be done next.
+pub(crate) struct Ready {
+    pub number: u64,
+    /// A file; else something else.
+    pub id: Option<Id>,
+}
+
+impl Promises {
+    /// Goes on with what was on record. Publications come with what is held.
+    pub(crate) fn recover(rows: Vec<DeedRow>, publications: &[Arc<Held>], start: u64) -> Self {
+        let mut all = Self {
+            start: start << 32,
+            ..Self::default()
+        };
+        let mut records: BTreeMap<String, Vec<Deed>> = BTreeMap::new();
+        for DeedRow { deed, fact } in rows {
+            let server = server_of(&fact.url);
+            all.facts.insert(deed.number, fact);
+            records.entry(server).or_default().push(deed);
+        }
+        for held in publications {
+            let server = server_of(&held.url());
+            let number = held.number();
+            let (is_asked, condition) = {
+                let state = held.lock();
+                (state.machine.is_asked(), state.machine.base().clone())
+            };
+            all.published.insert(held.id, (server.clone(), number));
+            records.entry(server).or_default().push(Deed {
+                number,
+                position: number,
+                at: path_of(&held.url()),
+                what: publication(held.id),
+                condition,
+                attempt: is_asked.then_some(0),
+                held: None,
+            });
+        }
+        for (server, record) in records {
+            all.servers
+                .insert(server, Deeds::recover(record, all.start));
+        }
+        all
+    }
+
+    fn of(&mut self, url: &Url) -> &mut Deeds {
+        let start = self.start;
+        let fresh = || Deeds::recover([], start);
+        self.servers.entry(server_of(url)).or_insert_with(fresh)
+    }
+
+    /// Tells whether it is in the order.
+    pub(crate) fn has(&self, held: &Held) -> bool {
+        self.published.contains_key(&held.id)
+    }
+
+    /// Promises to publish it, under its number.
+    pub(crate) fn publish(&mut self, held: &Held, condition: Base) {
+        let (url, number) = (held.url(), held.number());
+        let server = server_of(&url);
+        self.of(&url)
+            .promise(number, path_of(&url), publication(held.id), condition);
+        self.published.insert(held.id, (server, number));
+    }
+
+    /// Nothing of it is to be published.
+    pub(crate) fn forget(&mut self, id: Id) {
+        let Some((server, number)) = self.published.remove(&id) else {
+            return;
+        };
+        self.over(&server, number);
+    }
+
+    fn over(&mut self, server: &str, number: u64) {
+        if let Some(deeds) = self.servers.get_mut(server) {
+            deeds.over(number);
+            deeds.changes();
+            if deeds.pending().next().is_none() {
+                self.servers.remove(server);
+            }
+        }
+    }
+
+    /// Tells whether something was promised after it that has to do with its name.
+    pub(crate) fn is_passed(&self, held: &Held) -> bool {
+        let Some((server, number)) = self.published.get(&held.id) else {
+            return true;
+        };
+        !self.servers[server].is_last(*number)
+    }
+
+    /// Tells whether nothing goes before it.
+    pub(crate) fn is_turn(&self, held: &Held) -> bool {
+        let Some((server, number)) = self.published.get(&held.id) else {
+            return false;
+        };
+        self.servers[server].waits_for(*number).is_none()
+    }
+
+    /// Tells whether nothing is promised at its name.
+    pub(crate) fn is_free(&self, url: &Url) -> bool {
+        let deeds = self.servers.get(&server_of(url));
+        deeds.is_none_or(|deeds| !deeds.concern(&path_of(url)))
+    }
+
+    /// Returns what waits for nothing else.
+    pub(crate) fn ready(&self) -> impl Iterator<Item = Ready> {
+        let ready = self.servers.values().flat_map(Deeds::ready);
+        ready.map(|deed| Ready {
+            number: deed.number,
+            id: id_of(deed),
+        })
+    }
+
+    /// Returns where a deed is done that is no publication.
+    pub(crate) fn server(&self, number: u64) -> Option<String> {
+        self.facts.get(&number).map(|fact| fact.url.host_port())
+    }
+
+    /// Begins with one that is ready.
+    pub(crate) fn take(&mut self, number: u64) -> Option<godwit_core::deeds::Do> {
+        self.servers.values_mut().find_map(|deeds| deeds.take(number))
+    }
+
+    /// A visit at the target of a file is over, which it is not.
+    pub(crate) fn visited(&mut self, held: &Held, is_asked: bool) {
+        let Some((server, number)) = self.published.get(&held.id) else {
+            return;
+        };
+        if let Some(deeds) = self.servers.get_mut(server)
+            && let Some(attempt) = deeds.find(*number).and_then(|deed| deed.attempt)
+        {
+            deeds.ended(*number, attempt, godwit_core::deeds::Outcome::Lost);
+            if !is_asked {
+                deeds.unasked(*number);
+            }
+            deeds.changes();
+        }
+    }
+
+    /// Returns the order that a deed is in, and what else is known of it.
+    pub(crate) fn deed(&mut self, number: u64) -> Option<(&mut Deeds, &mut Fact)> {
+        let fact = self.facts.get_mut(&number)?;
+        let deeds = self.servers.get_mut(&server_of(&fact.url))?;
+        Some((deeds, fact))
+    }
+
+    /// Returns all that are no publications, in order.
+    pub(crate) fn deeds(&self) -> impl Iterator<Item = (&Deed, &Fact, &Deeds)> {
+        self.facts.iter().filter_map(|(number, fact)| {
+            let deeds = self.servers.get(&server_of(&fact.url))?;
+            Some((deeds.find(*number)?, fact, deeds))
+        })
+    }
+
+    /// Returns the deed that is called so: by its number, or the first that is held at a URL, or there.
+    pub(crate) fn named(&self, name: &str) -> Option<(u64, Url)> {
+        let url = Url::from_argument(name).ok();
+        let is_it = |deed: &Deed, fact: &Fact| {
+            crate::queue::deed_id(deed.number) == name
+                || url.as_ref().is_some_and(|url| fact.url == *url && deed.held.is_some())
+        };
+        let mut named = self.deeds().filter(|(deed, fact, _)| is_it(deed, fact));
+        named.next().map(|(deed, fact, _)| (deed.number, fact.url.clone()))
+    }
+
+    /// What has changed at a server, for the records.
+    pub(crate) fn changes(&mut self, url: &Url) -> Vec<(u64, Option<DeedRow>)> {
+        let server = server_of(url);
+        let Some(deeds) = self.servers.get_mut(&server) else {
+            return Vec::new();
+        };
+        let mut rows = Vec::new();
+        for (number, deed) in deeds.changes() {
+            let is_publication = deed.as_ref().is_some_and(|deed| id_of(deed).is_some());
+            let Some(fact) = self.facts.get(&number).filter(|_| !is_publication) else {
+                continue;
+            };
+            match deed {
+                Some(deed) => rows.push((
+                    number,
+                    Some(DeedRow {
+                        deed,
+                        fact: fact.clone(),
+                    }),
+                )),
+                None => {
+                    self.facts.remove(&number);
+                    rows.push((number, None));
+                }
+            }
+        }
+        if deeds.pending().next().is_none() {
+            self.servers.remove(&server);
+        }
+        rows
+    }
+
+    /// Returns where a name of here is at its target now; `None`: nowhere any more.
+    pub(crate) fn now_at(&self, name: &Url) -> Option<Url> {
+        let mut at = name.clone();
+        for (deed, fact, _) in self.facts_backwards(name) {
+            match (&deed.what, &fact.to) {
+                (What::Rename { .. }, Some(to)) => match moved(&at, to, &fact.url) {
+                    Some(before) => at = before,
+                    None if moved(&at, &fact.url, to).is_some() => return None,
+                    None => {}
+                },
+                (What::Unlink, _) if moved(&at, &fact.url, &fact.url).is_some() => return None,
+                _ => {}
+            }
+        }
+        Some(at)
+    }
+
+    fn facts_backwards(&self, name: &Url) -> Vec<(&Deed, &Fact, &Deeds)> {
+        let server = server_of(name);
+        let mut of_server: Vec<_> = self
+            .deeds()
+            .filter(|(_, fact, _)| server_of(&fact.url) == server)
+            .collect();
+        of_server.sort_by_key(|(deed, ..)| std::cmp::Reverse(deed.position));
+        of_server
+    }
+
+    /// Tells whether the length of what is at a name is yet to be changed there.
+    pub(crate) fn is_resized(&self, name: &Url) -> bool {
+        self.deeds().any(|(deed, fact, _)| {
+            fact.url == *name && matches!(&deed.what, What::Set(values) if values.contains_key(LENGTH))
+        })
+    }
+}
+
+impl All {
+    /// Promises to publish it, after all that is promised so far, unless it is promised.
+    pub(crate) fn owe(&mut self, held: &Arc<Held>, number: impl FnOnce() -> u64) {
+        if self.promises.has(held) {
+            return;
+        }
+        self.owing.remove(&held.number());
+        held.renumber(number());
+        let condition = held.lock().machine.base().clone();
+        self.promises.publish(held, condition);
+        self.owing.insert(held.number(), Arc::clone(held));
+    }
+
+    /// Nothing of it is owed.
+    pub(crate) fn settle(&mut self, held: &Held) {
+        self.owing.remove(&held.number());
+        self.promises.forget(held.id);
+    }
+
+    /// What is called so here is called otherwise, and so is whatever is below it.
+    fn rename(&mut self, from: &Url, to: &Url, number: impl Fn() -> u64) -> Vec<Arc<Held>> {
+        let keys: Vec<_> = self.current.keys().cloned().collect();
+        let mut renamed = Vec::new();
+        for key in &keys {
+            if moved(&key.0, to, to).is_some() && let Some(old) = self.current.remove(key) {
+                let mut old = old.lock();
+                (old.is_current, old.is_unlinked) = (false, true);
+            }
+        }
+        for key in keys {
+            let Some(name) = moved(&key.0, from, to) else {
+                continue;
+            };
+            let Some(held) = self.current.remove(&key) else {
+                continue;
+            };
+            match self.promises.has(&held) {
+                true => held.rename(name.clone()),
+                false => {
+                    held.redirect(name.clone());
+                    let was = self.owing.remove(&held.number());
+                    held.renumber(number());
+                    if let Some(held) = was {
+                        self.owing.insert(held.number(), held);
+                    }
+                }
+            }
+            self.current.insert((name, key.1), Arc::clone(&held));
+            held.lock().change();
+            renamed.push(held);
+        }
+        renamed
+    }
+
+    /// Nothing is called so here, nor below it.
+    fn unlink(&mut self, at: &Url) -> Vec<Arc<Held>> {
+        let is_it = |key: &&(Url, String)| moved(&key.0, at, at).is_some();
+        let keys: Vec<_> = self.current.keys().filter(is_it).cloned().collect();
+        let gone = keys.iter().filter_map(|key| self.current.remove(key));
+        let gone: Vec<_> = gone.collect();
+        for held in &gone {
+            let mut state = held.lock();
+            (state.is_current, state.is_unlinked) = (false, true);
+        }
+        gone
+    }
+
+    /// What is held has the names that it had, by what was promised after it was.
+    pub(crate) fn replay(&mut self) {
+        let mut all: Vec<_> = self.by_id.values().cloned().collect();
+        all.sort_by_key(|held| held.number());
+        for held in all {
+            match self.name_now(&held) {
+                Some(name) => {
+                    held.rename(name);
+                    self.make_current(&held);
+                }
+                None => {
+                    let mut state = held.lock();
+                    state.is_unlinked = true;
+                    state.is_superseded =
+                        matches!(state.machine.base(), Base::Any | Base::Absent);
+                }
+            }
+        }
+    }
+
+    /// `None`: it was removed, or something else has its name.
+    fn name_now(&self, held: &Held) -> Option<Url> {
+        let mut name = held.url();
+        let later = |deed: &Deed| deed.position > held.number();
+        let mut deeds: Vec<_> = self.promises.deeds().filter(|(d, ..)| later(d)).collect();
+        deeds.sort_by_key(|(deed, ..)| deed.position);
+        for (deed, fact, _) in deeds {
+            match (&deed.what, &fact.to) {
+                (What::Rename { .. }, Some(to)) => match moved(&name, &fact.url, to) {
+                    Some(renamed) => name = renamed,
+                    None if moved(&name, to, to).is_some() => return None,
+                    None => {}
+                },
+                (What::Unlink, _) if moved(&name, &fact.url, &fact.url).is_some() => return None,
+                _ => {}
+            }
+        }
+        Some(name)
+    }
+}
+
+impl Inner {
+    /// Returns the store of a name of here, and what it is called there now.
+    pub(crate) fn place_of(
+        &self,
+        name: &Url,
+        who: &Who,
+    ) -> godwit_store::Result<godwit_store::engine::Place> {
+        let at = self.all().promises.now_at(name);
+        match at {
+            Some(at) => (self.connect)(&at, who),
+            None => Err(godwit_store::Error::Missing {
+                path: name.as_path().into(),
+            }),
+        }
+    }
+
+    /// Brings the records to what was promised at a server; it is safe when what this returns was waited for.
+    pub(crate) fn note(&self, all: &mut All, url: &Url) -> Written {
+        let rows = all.promises.changes(url);
+        self.records.begin(Change::Deeds(rows))
+    }
+
+    fn fact(&self, url: &Url, to: Option<&Url>, who: &Who, session: &str) -> Fact {
+        Fact {
+            url: url.clone(),
+            to: to.cloned(),
+            who: who.clone(),
+            session: session.into(),
+            born: now(),
+            tries: 0,
+            last: None,
+        }
+    }
+
+    /// Promises a rename, done here at once.
+    pub(crate) fn rename(&self, url: &Url, to: &Url, who: &Who, session: &str) -> Result<()> {
+        if server_of(url) != server_of(to) {
+            return Err(Error::OtherServer {
+                url: Box::new(url.clone()),
+                to: Box::new(to.clone()),
+            });
+        }
+        if moved(to, url, url).is_some() && to != url {
+            return Err(bad_name(to, "it is below what is to be renamed"));
+        }
+        let is_known = self.must_be_there(url, who)?;
+        if url == to {
+            return Ok(());
+        }
+        let mut all = self.all();
+        let condition = self.seen_here(&all, url, who).filter(|_| is_known);
+        if let Some(held) = self.foldable(&all, url, who) {
+            let over = Base::Any;
+            let what = rename_to(to, over);
+            let deeds = all.promises.of(url);
+            deeds.after(self.next_number());
+            let folded = deeds.add(path_of(url), what, Base::Any);
+            deeds.changes();
+            return match folded {
+                godwit_core::deeds::Added::Folded(number) => {
+                    let position = deeds.find(number).map_or(number, |deed| deed.position);
+                    self.numbers.fetch_max(position, SeqCst);
+                    self.renamed_before_it_was_known(all, &held, (url, to), position)
+                }
+                other => unreachable!("a file that is born is folded: {other:?}"),
+            };
+        }
+        let number = self.next_number();
+        let fact = self.fact(url, Some(to), who, session);
+        all.promises.facts.insert(number, fact);
+        let condition = condition.unwrap_or(Base::Any);
+        let what = rename_to(to, Base::Any);
+        all.promises
+            .of(url)
+            .promise(number, path_of(url), what, condition);
+        let renamed = all.rename(url, to, || self.next_number());
+        self.promised(all, url)?;
+        for held in renamed {
+            self.committed_behind(&held);
+        }
+        Ok(())
+    }
+
+    /// A file of which its target has never heard has another name from the beginning.
+    fn renamed_before_it_was_known(
+        &self,
+        mut all: std::sync::MutexGuard<'_, All>,
+        held: &Arc<Held>,
+        (url, to): (&Url, &Url),
+        position: u64,
+    ) -> Result<()> {
+        all.rename(url, to, || self.next_number());
+        all.owing.remove(&held.number());
+        held.redirect(to.clone());
+        held.renumber(position);
+        all.owing.insert(position, Arc::clone(held));
+        let mut state = held.lock();
+        let sink = state.sink.take();
+        state.machine.release(Some(Base::Any));
+        state.wants = true;
+        state.change();
+        drop(state);
+        all.leftovers.extend(sink.map(|parked| parked.sink));
+        drop(all);
+        held.commit(self)?;
+        self.nudge();
+        Ok(())
+    }
+
+    /// Promises a removal, done here at once.
+    pub(crate) fn unlink_name(&self, url: &Url, who: &Who, session: &str) -> Result<()> {
+        let is_known = self.must_be_there(url, who)?;
+        let mut all = self.all();
+        let condition = self.seen_here(&all, url, who).filter(|_| is_known);
+        if let Some(held) = self.foldable(&all, url, who) {
+            all.unlink(url);
+            drop(all);
+            let mut state = held.lock();
+            state.is_abandoned = true;
+            return self.unlink(&held, state);
+        }
+        let number = self.next_number();
+        let fact = self.fact(url, None, who, session);
+        all.promises.facts.insert(number, fact);
+        let condition = condition.unwrap_or(Base::Any);
+        all.promises
+            .of(url)
+            .promise(number, path_of(url), What::Unlink, condition);
+        let gone = all.unlink(url);
+        self.promised(all, url)?;
+        for held in gone {
+            // Nobody needs to see at the target what is removed there next.
+            if !held.is_renamed() && self.is_unconditional(&held) {
+                self.supersede(&held)?;
+            }
+        }
+        self.nudge();
+        Ok(())
+    }
+
+    /// Promises a directory.
+    pub(crate) fn make_directory(&self, url: &Url, who: &Who, session: &str) -> Result<()> {
+        match self.place_of(url, who).and_then(|place| place.store.stat(&place.path)) {
+            Ok(_) => {
+                let path = url.as_path().into();
+                return Err(godwit_store::Error::Exists { path }.into());
+            }
+            Err(godwit_store::Error::Missing { .. }) => {}
+            Err(error) if error.fault() == godwit_core::Fault::Lasting => return Err(error.into()),
+            Err(_) => {}
+        }
+        let fact = self.fact(url, None, who, session);
+        self.promise_plain(fact, What::Mkdir)
+    }
+
+    /// Promises attributes.
+    pub(crate) fn set_values(&self, url: &Url, who: &Who, values: Values) -> Result<()> {
+        self.must_be_there(url, who)?;
+        let fact = self.fact(url, None, who, "");
+        self.promise_plain(fact, What::Set(values))
+    }
+
+    fn promise_plain(&self, fact: Fact, what: What) -> Result<()> {
+        let url = fact.url.clone();
+        let mut all = self.all();
+        let number = self.next_number();
+        all.promises.facts.insert(number, fact);
+        let deeds = all.promises.of(&url);
+        deeds.promise(number, path_of(&url), what, Base::Any);
+        self.promised(all, &url)?;
+        self.nudge();
+        Ok(())
+    }
+
+    /// Has what was promised survive a power cut, and has it done.
+    fn promised(&self, mut all: std::sync::MutexGuard<'_, All>, url: &Url) -> Result<()> {
+        godwit_sys::crash::point("deed-added");
+        let written = self.note(&mut all, url);
+        drop(all);
+        written.wait()?;
+        godwit_sys::crash::point("deed-recorded");
+        self.nudge();
+        Ok(())
+    }
+
+    fn committed_behind(&self, held: &Held) {
+        let is_recorded = held.lock().is_recorded;
+        if is_recorded && let Err(error) = held.commit(self) {
+            tracing::warn!(%error, url = %held.name(), "that it was renamed cannot be recorded");
+        }
+    }
+
+    /// Tells whether it is known here that there is something; an error, if there is nothing. If nobody can
+    /// be asked, there may be.
+    fn must_be_there(&self, url: &Url, who: &Who) -> Result<bool> {
+        let key = (url.clone(), who.audience.clone());
+        let current = self.all().current.get(&key).cloned();
+        if current.is_some_and(|held| !held.lock().is_gone) {
+            return Ok(true);
+        }
+        let looked = self.place_of(url, who).and_then(|place| place.store.stat(&place.path));
+        match looked {
+            Ok(_) => Ok(false),
+            Err(error) if error.fault() == godwit_core::Fault::Lasting && !self.is_made(url) => {
+                Err(error.into())
+            }
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// Tells whether something at or below a name is on its way.
+    fn is_made(&self, url: &Url) -> bool {
+        let all = self.all();
+        let is_mkdir = all.promises.deeds().any(|(deed, fact, _)| {
+            matches!(deed.what, What::Mkdir) && fact.url == *url
+        });
+        is_mkdir || all.current.keys().any(|key| moved(&key.0, url, url).is_some())
+    }
+
+    /// Returns what the target has under a name, as far as we know it and nothing is on its way there.
+    fn seen_here(&self, all: &All, url: &Url, who: &Who) -> Option<Base> {
+        let key = (url.clone(), who.audience.clone());
+        let held = all.current.get(&key)?;
+        let state = held.lock();
+        let base = state.machine.base().clone();
+        let is_clean = !state.machine.owes() && !state.is_gone;
+        let seen = state.seen.clone().map(Base::Seen);
+        drop(state);
+        let is_it = is_clean && matches!(base, Base::Seen(_)) && all.promises.is_free(url);
+        is_it.then(|| seen.unwrap_or(base))
+    }
+
+    /// Returns the file of a name that its target has never heard of, where nothing was.
+    fn foldable(&self, all: &All, url: &Url, who: &Who) -> Option<Arc<Held>> {
+        let key = (url.clone(), who.audience.clone());
+        let held = all.current.get(&key)?;
+        let state = held.lock();
+        let is_new = *state.machine.base() == Base::Absent && state.machine.owes();
+        let is_still = !state.is_moving && !state.machine.is_asked() && !state.is_scanning;
+        let is_ours = !state.is_gone && !state.is_private && state.machine.is_whole();
+        let is_it = is_new && is_still && is_ours && state.machine.held().is_none();
+        drop(state);
+        // Something else may be promised at its name, which goes first or after.
+        let is_alone = all.promises.has(held) && all.promises.is_alone(held);
+        (is_it && is_alone && !held.is_renamed()).then(|| Arc::clone(held))
+    }
+
+    pub(crate) fn is_unconditional(&self, held: &Held) -> bool {
+        matches!(held.lock().machine.base(), Base::Any | Base::Absent)
+    }
+}
+
+impl Promises {
+    /// Tells whether nothing else is promised at its name.
+    fn is_alone(&self, held: &Held) -> bool {
+        let Some((server, number)) = self.published.get(&held.id) else {
+            return false;
+        };
+        let deeds = &self.servers[server];
+        let is_fresh = deeds.find(*number).is_some_and(|deed| deed.attempt.is_none());
+        is_fresh && deeds.waits_for(*number).is_none() && deeds.is_last(*number)
+    }
+}
+
+fn rename_to(to: &Url, over: Base) -> What {
+    What::Rename {
+        to: path_of(to),
+        over,
+    }
+}
+
+fn bad_name(url: &Url, why: &str) -> Error {
+    let (path, why) = (url.as_path().into(), why.into());
+    godwit_store::Error::BadName { path, why }.into()
+}
+
+fn publication(id: Id) -> What {
+    What::Publish(Publication {
+        id: id.bytes(),
+        generation: 0,
+        set: Values::new(),
+    })
+}
+
+pub(crate) fn id_of(deed: &Deed) -> Option<Id> {
+    match &deed.what {
+        What::Publish(publication) => Some(Id::of(publication.id)),
+        _ => None,
+    }
+}
+
+/// Names what orders its own names.
+pub(crate) fn server_of(url: &Url) -> String {
+    let user = url.user().unwrap_or_default();
+    format!("{:?} {user} {}", url.scheme(), url.host_port())
+}
+
+pub(crate) fn path_of(url: &Url) -> Path {
+    Path::new(url.path())
+}
+
+/// Returns what `url` is called when `from` is called `to`, if it is that or below it.
+pub(crate) fn moved(url: &Url, from: &Url, to: &Url) -> Option<Url> {
+    if server_of(url) != server_of(from) {
+        return None;
+    }
+    let rest = url.path().strip_prefix(from.path())?;
+    let is_it = rest.is_empty() || rest[0] == b'/' || from.path().ends_with(b"/");
+    if !is_it {
+        return None;
+    }
+    match rest {
+        [] => Some(to.clone()),
+        rest => to.with_path(&[to.path(), rest].concat()).ok(),
+    }
+}
+
+/// The attribute that is a length.
+pub(crate) const LENGTH: &str = "length";

@@ -1,0 +1,318 @@
+//! What is done to names: here at once, at the target in its turn, and never lost.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Far, bytes, over, push, put, read, rules, same, url, who};
+use godwit_core::Url;
+use godwit_depot::{Attributes, By, Depot, Edit, Error, Scope, Stage, Who};
+use godwit_store::{Error as StoreError, Trouble};
+use std::{
+    fs,
+    io::Write,
+    os::unix::fs::{FileExt, PermissionsExt},
+    sync::LazyLock,
+    time::Duration,
+};
+
+static WHO: LazyLock<Who> = LazyLock::new(who);
+
+fn by() -> By<'static> {
+    By {
+        who: &WHO,
+        session: "",
+    }
+}
+
+fn depot(far: &Far, dir: &tempfile::TempDir) -> Depot {
+    Depot::open(&dir.path().join("depot"), rules(), far.connect()).unwrap()
+}
+
+fn both() -> (Far, tempfile::TempDir) {
+    (Far::new(), tempfile::tempdir().unwrap())
+}
+
+fn rename(depot: &Depot, from: &str, to: &str) {
+    depot.rename(&url(from), &url(to), by()).unwrap();
+}
+
+/// A new file where nothing is, as an editor makes it.
+fn create(depot: &Depot, name: &str, bytes: &[u8]) {
+    let edit = Edit {
+        create: true,
+        exclusive: true,
+        ..Edit::default()
+    };
+    let editing = depot.edit(&url(name), &who(), &edit).unwrap();
+    editing.file().unwrap().write_all(bytes).unwrap();
+    editing.end().unwrap();
+}
+
+/// As a kill would leave it.
+fn killed(first: Depot) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    let copied = std::process::Command::new("cp")
+        .arg("-r")
+        .arg(first.root())
+        .arg(copy.path())
+        .status();
+    assert!(copied.unwrap().success());
+    drop(first);
+    copy
+}
+
+fn is_missing(depot: &Depot, name: &str) -> bool {
+    let is = |error: &StoreError| matches!(error, StoreError::Missing { .. });
+    matches!(read(depot, name), Err(Error::Store(error)) if is(&error))
+}
+
+#[test]
+fn write_temp_then_rename_leaves_the_new_file_only() {
+    let (far, dir) = both();
+    far.put("out", b"old");
+    let depot = depot(&far, &dir);
+    far.set_away(true);
+    put(&depot, "out.tmp", b"new");
+    rename(&depot, "out.tmp", "out");
+    same(read(&depot, "out").unwrap(), b"new");
+    assert!(is_missing(&depot, "out.tmp"));
+    // On record: a kill takes nothing of it back.
+    let copy = killed(depot);
+    far.set_away(false);
+    let again = self::depot(&far, &copy);
+    push(&again);
+    same(far.get("out").unwrap(), b"new");
+    assert_eq!(far.get("out.tmp"), None);
+    same(read(&again, "out").unwrap(), b"new");
+    assert!(again.queue().is_empty());
+}
+
+#[test]
+fn what_the_target_never_heard_of_is_published_under_its_last_name() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    let blocker = far.dir.path().join("closed");
+    fs::create_dir(&blocker).unwrap();
+    create(&depot, "a", b"one");
+    push(&depot);
+    far.set_away(true);
+    // The server answers that there is nothing of that name only while it is there.
+    far.set_away(false);
+    let edit = Edit {
+        create: true,
+        exclusive: true,
+        ..Edit::default()
+    };
+    let editing = depot.edit(&url("b"), &who(), &edit).unwrap();
+    far.set_away(true);
+    editing.file().unwrap().write_all(b"two").unwrap();
+    editing.end().unwrap();
+    rename(&depot, "b", "c");
+    let queue = depot.queue();
+    let names: Vec<_> = queue.iter().map(|owed| (owed.what, owed.url.clone())).collect();
+    assert_eq!(names, [("publish", url("c"))]);
+    same(read(&depot, "c").unwrap(), b"two");
+    // And an unlink of it leaves nothing to do at all.
+    depot.unlink(&url("c"), by()).unwrap();
+    assert!(depot.queue().is_empty() && !depot.owes());
+    far.set_away(false);
+    push(&depot);
+    assert_eq!((far.get("b"), far.get("c")), (None, None));
+}
+
+#[test]
+fn names_are_changed_here_at_once_and_there_in_order() {
+    let (far, dir) = both();
+    far.put("x", b"x of the target");
+    fs::create_dir(far.dir.path().join("d")).unwrap();
+    far.put("d/in", b"inside");
+    let depot = depot(&far, &dir);
+    same(read(&depot, "x").unwrap(), b"x of the target");
+    far.trouble(Trouble::LosesVerb(1));
+    // Also of what is only at the target: d/in was never held.
+    rename(&depot, "d", "e");
+    rename(&depot, "x", "y");
+    same(read(&depot, "e/in").unwrap(), b"inside");
+    same(read(&depot, "y").unwrap(), b"x of the target");
+    put(&depot, "x", b"another");
+    depot.unlink(&url("y"), by()).unwrap();
+    assert!(is_missing(&depot, "y"));
+    depot.mkdir(&url("e/sub"), by()).unwrap();
+    put(&depot, "e/sub/new", b"new");
+    push(&depot);
+    assert_eq!(far.get("y"), None);
+    same(far.get("x").unwrap(), b"another");
+    same(far.get("e/in").unwrap(), b"inside");
+    same(far.get("e/sub/new").unwrap(), b"new");
+    assert!(!far.dir.path().join("d").exists());
+    assert!(is_missing(&depot, "d/in"));
+}
+
+#[test]
+fn an_answer_that_is_lost_is_looked_for() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    for at in 0..12 {
+        far.put("a", b"one");
+        far.trouble(Trouble::LosesVerb(at));
+        rename(&depot, "a", "b");
+        push(&depot);
+        assert_eq!(far.get("a"), None);
+        same(far.get("b").unwrap(), b"one");
+        depot.unlink(&url("b"), by()).unwrap();
+        push(&depot);
+        assert_eq!(far.get("b"), None);
+    }
+}
+
+#[test]
+fn what_is_stuck_keeps_its_bytes_and_blocks_nobody_else() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    // A file is where the directory was to be.
+    far.put("d", b"a file");
+    put(&depot, "d/f", b"stuck");
+    let pushed = depot.push(&Scope::Url(url("d/f")), Some(Duration::from_secs(20)));
+    assert!(matches!(pushed, Err(Error::Held { .. })), "{pushed:?}");
+    rename(&depot, "d/f", "f");
+    put(&depot, "other", b"goes");
+    depot
+        .push(&Scope::Url(url("other")), Some(Duration::from_secs(20)))
+        .unwrap();
+    let queue = depot.queue();
+    assert_eq!(queue.len(), 2, "{queue:?}");
+    assert_eq!((queue[0].what, &queue[0].stage), ("publish", &Stage::Held));
+    assert_eq!((queue[1].what, &queue[1].stage), ("rename", &Stage::Queued));
+    same(read(&depot, "f").unwrap(), b"stuck");
+    // Dropped: the rename waits for nothing, and finds nothing.
+    let (file, deed) = (queue[0].id.clone(), queue[1].id.clone());
+    depot.discard(&deed).unwrap();
+    depot.redirect(&file, &url("elsewhere")).unwrap_or_else(|error| {
+        // It was renamed here; what is delivered has the old name still.
+        panic!("{error}: {:?}", depot.queue())
+    });
+    push(&depot);
+    same(far.get("elsewhere").unwrap(), b"stuck");
+}
+
+#[test]
+fn redirected_it_goes_there_only_and_leaves_nothing_behind() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    far.set_away(true);
+    let wanted = bytes(3 << 20, 5);
+    put(&depot, "a", &wanted);
+    let other = Url::from_argument("ftp://nowhere/a").unwrap();
+    assert!(depot.redirect("ftp://far/none", &other).is_err());
+    loop {
+        match depot.redirect("ftp://far/a", &url("b")) {
+            Ok(()) => break,
+            Err(Error::Busy { .. }) => std::thread::yield_now(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    same(read(&depot, "b").unwrap(), &wanted);
+    let copy = killed(depot);
+    far.set_away(false);
+    let again = self::depot(&far, &copy);
+    push(&again);
+    same(far.get("b").unwrap(), &wanted);
+    assert_eq!(far.get("a"), None);
+    let left: Vec<_> = fs::read_dir(far.dir.path()).unwrap().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+}
+
+#[test]
+fn another_server_is_refused_as_rename_does() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    put(&depot, "a", b"a");
+    let other = Url::from_argument("ftp://near/a").unwrap();
+    let refused = depot.rename(&url("a"), &other, by());
+    assert!(matches!(refused, Err(Error::OtherServer { .. })), "{refused:?}");
+    let missing = depot.rename(&url("none"), &url("b"), by());
+    assert!(missing.is_err());
+    assert!(depot.unlink(&url("none"), by()).is_err());
+    assert!(depot.mkdir(&url("a"), by()).is_err() || far.get("a").is_none());
+}
+
+#[test]
+fn what_is_written_after_a_rename_is_in_the_renamed_file() {
+    let (far, dir) = both();
+    far.put("a", b"0123456789");
+    let depot = depot(&far, &dir);
+    let edit = Edit::default();
+    let editing = depot.edit(&url("a"), &who(), &edit).unwrap();
+    editing.file().unwrap().write_all_at(b"x", 0).unwrap();
+    rename(&depot, "a", "b");
+    editing.file().unwrap().write_all_at(b"y", 1).unwrap();
+    editing.end().unwrap();
+    same(read(&depot, "b").unwrap(), b"xy23456789");
+    push(&depot);
+    assert_eq!(far.get("a"), None);
+    same(far.get("b").unwrap(), b"xy23456789");
+}
+
+#[test]
+fn attributes_and_lengths_are_set_in_turn() {
+    let (far, dir) = both();
+    far.put("a", b"0123456789");
+    let depot = depot(&far, &dir);
+    let attributes = Attributes {
+        mode: Some(0o640),
+        mtime: Some(Duration::from_secs(1_000_000_000)),
+    };
+    far.set_away(true);
+    depot.truncate(&url("a"), 4, by()).unwrap();
+    depot.set(&url("a"), &attributes, by()).unwrap();
+    assert!(read(&depot, "a").is_err(), "its length is on its way");
+    far.set_away(false);
+    push(&depot);
+    same(far.get("a").unwrap(), b"0123");
+    let meta = fs::metadata(far.dir.path().join("a")).unwrap();
+    assert_eq!(meta.permissions().mode() & 0o777, 0o640);
+    same(read(&depot, "a").unwrap(), b"0123");
+    // What is held is cut here.
+    depot.truncate(&url("a"), 2, by()).unwrap();
+    same(read(&depot, "a").unwrap(), b"01");
+    push(&depot);
+    same(far.get("a").unwrap(), b"01");
+}
+
+#[test]
+fn what_others_changed_there_is_not_removed_unseen() {
+    let (far, dir) = both();
+    far.put("a", b"as we know it");
+    let depot = depot(&far, &dir);
+    same(read(&depot, "a").unwrap(), b"as we know it");
+    far.set_away(true);
+    depot.unlink(&url("a"), by()).unwrap();
+    far.put("a", b"of somebody else, and longer");
+    far.set_away(false);
+    let pushed = depot.push(&Scope::All, Some(Duration::from_secs(20)));
+    assert!(matches!(pushed, Err(Error::Held { .. })), "{pushed:?}");
+    same(far.get("a").unwrap(), b"of somebody else, and longer");
+    let queue = depot.queue();
+    assert!(queue[0].is_conflict && queue[0].what == "unlink");
+    depot.release("ftp://far/a").unwrap();
+    push(&depot);
+    assert_eq!(far.get("a"), None);
+}
+
+#[test]
+fn an_unlinked_file_is_not_brought_back_by_who_still_writes_it() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    put(&depot, "a", b"first");
+    push(&depot);
+    let writing = depot.put_into(&url("a"), &who(), "").unwrap();
+    writing.write(0, b"F").unwrap();
+    depot.unlink(&url("a"), by()).unwrap();
+    writing.write(1, b"I").unwrap();
+    writing.end().unwrap();
+    push(&depot);
+    assert_eq!(far.get("a"), None);
+    assert!(is_missing(&depot, "a"));
+    let _ = over();
+}
