@@ -266,6 +266,17 @@ mod tests {
     }
 
     #[test]
+    fn what_could_not_be_put_on_disk_did_not_arrive() {
+        let mut held = held(10);
+        let fetch = held.fetch(0..10).expect("all is missing");
+        held.arrived(fetch.ticket, 0..10);
+        held.missed(fetch.ticket, 4..10);
+        held.broke_off(fetch.ticket);
+        let again = held.fetch(0..10).expect("some is missing");
+        assert_eq!(again.wanted, Extents::from(4..10));
+    }
+
+    #[test]
     fn what_came_before_a_break_is_only_looked_at_again() {
         let mut held = held(10);
         let broken = held.fetch(0..10).expect("all is missing");

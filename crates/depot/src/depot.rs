@@ -252,7 +252,11 @@ impl Inner {
                 row.record.present.contains(&(start..end))
             });
             let held = Arc::new(Held::again(&row, url, machine, &chains));
-            self.settle(&held, &row)?;
+            if let Err(error) = self.settle(&held, &row) {
+                // Nothing of one file keeps the others from being delivered.
+                tracing::error!(url = %held.url(), id = %row.id, %error, "what was kept of it cannot be read; it is left alone");
+                continue;
+            }
             all.by_id.insert(held.id, Arc::clone(&held));
             if held.lock().machine.owes() {
                 all.owing.insert(held.number(), Arc::clone(&held));
@@ -314,8 +318,16 @@ impl Inner {
 
     /// Unlinks what is gone: first the record no longer has it, then the file goes. Its `state` says so
     /// already, under the lock that was held until now.
-    pub(crate) fn unlink(&self, held: &Held, mut state: MutexGuard<'_, State>) -> Result<()> {
+    pub(crate) fn unlink<'a>(
+        &self,
+        held: &'a Held,
+        mut state: MutexGuard<'a, State>,
+    ) -> Result<()> {
         state.is_gone = true;
+        // A record on its way would come after it was forgotten.
+        while state.is_recording {
+            state = held.wait(state, None);
+        }
         let (was_recorded, reserved) = (state.is_recorded, std::mem::take(&mut state.reserved));
         state.pen = None;
         let sink = state.sink.take();

@@ -85,7 +85,8 @@ impl Error {
             Self::Full { .. } | Self::Busy { .. } | Self::Restless { .. } | Self::Ending => {
                 Fault::Passing
             }
-            Self::TimedOut { .. } => Fault::Passing,
+            // Our own disk may have room again, and then it goes on.
+            Self::TimedOut { .. } | Self::Disk { .. } | Self::Records { .. } => Fault::Passing,
             _ => Fault::Lasting,
         }
     }

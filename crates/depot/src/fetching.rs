@@ -79,6 +79,12 @@ impl Inner {
         state.change();
         if state.machine.is_blind() {
             // It is being changed there just now: what it is then is told by the end of that.
+            if state.machine.held().is_some() {
+                return Err(Error::Held {
+                    url: Box::new(held.url()),
+                    why: state.words.clone(),
+                });
+            }
             let before = state.tries;
             let state = held.wait(state, Some(Instant::now() + PAUSE));
             if let (true, Some(error)) = (state.tries > before, &state.last) {
@@ -286,7 +292,11 @@ impl Take for Arriving<'_> {
                 .depot
                 .disk
                 .write(self.held.id, &pen, range.start, bytes);
-            written.map_err(of_store)?;
+            if let Err(error) = written {
+                let unwritten = range.start..block.range().end;
+                state.machine.missed(self.ticket, unwritten);
+                return Err(of_store(error));
+            }
             if !is_all {
                 let offset = range.start;
                 state.leaves.add(Piece::of(Block { offset, bytes }));

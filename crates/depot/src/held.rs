@@ -55,7 +55,7 @@ pub(crate) struct State {
     recorded: u64,
     /// It has a row.
     pub is_recorded: bool,
-    is_recording: bool,
+    pub is_recording: bool,
     /// The last generation of which somebody said that it is good as it is.
     pub committed: u64,
     /// Unlinked: whoever comes now looks for another.
@@ -100,6 +100,8 @@ pub(crate) struct State {
     pub upload: String,
     /// The last generation that the target has, since we began.
     pub delivered: u64,
+    /// Not before then is it tried again.
+    pub later: Option<Instant>,
     /// How often delivering was tried in vain, and how it ended.
     pub tries: u32,
     pub last: Option<Error>,
@@ -113,16 +115,15 @@ pub(crate) struct State {
 pub(crate) struct Parked {
     pub sink: Box<dyn Sink>,
     pub attempt: u64,
+    /// What was sent, where nothing can be taken back.
+    pub once: Option<Mutex<godwit_core::Extents>>,
 }
 
 impl Held {
     pub(crate) fn new(id: Id, number: u64, url: Url, who: Who, machine: Holding) -> Self {
         Self {
             id,
-            names: RwLock::new(Names {
-                url,
-                name: None,
-            }),
+            names: RwLock::new(Names { url, name: None }),
             who,
             number: AtomicU64::new(number),
             born: now(),
@@ -151,10 +152,7 @@ impl Held {
         };
         Self {
             id: row.id,
-            names: RwLock::new(Names {
-                url,
-                name: None,
-            }),
+            names: RwLock::new(Names { url, name: None }),
             who,
             number: AtomicU64::new(row.number),
             born: row.born,
@@ -335,6 +333,7 @@ impl State {
             session: String::new(),
             upload: String::new(),
             delivered: 0,
+            later: None,
             tries: 0,
             last: None,
             moved: None,

@@ -128,7 +128,10 @@ impl Inner {
         let (is_clean, is_gone) = (!state.machine.owes(), state.is_gone);
         drop(state);
         self.all().away.remove(server);
-        if is_clean && !is_gone && let Err(error) = self.delivered(held) {
+        if is_clean
+            && !is_gone
+            && let Err(error) = self.delivered(held)
+        {
             // Whatever waits for it is not done before a record says that this was.
             tracing::warn!(url = %held.url(), %error, "that it was delivered cannot be recorded");
             self.ended(held);
@@ -209,7 +212,11 @@ impl Inner {
     }
 
     fn failed(&self, held: &Held, server: &str, error: Error) {
-        let is_lasting = error.fault() == Fault::Lasting;
+        // A full disk there has room again some day, and nobody need say so; nor is ours its fault.
+        let is_full =
+            matches!(&error, Error::Store(e) if matches!(**e, StoreError::NoSpace { .. }));
+        let is_ours = matches!(&error, Error::Disk { .. } | Error::Records { .. });
+        let is_lasting = error.fault() == Fault::Lasting && !is_full;
         let why = is_lasting.then(|| self.why_held(held, &error));
         let mut state = held.lock();
         state.machine.lost();
@@ -234,6 +241,11 @@ impl Inner {
             return;
         }
         state.wants = true;
+        if is_full || is_ours {
+            let pause = (PAUSE * 2u32.pow(state.tries.min(8))).min(FULL_MAX);
+            state.later = Some(Instant::now() + pause);
+            return;
+        }
         drop(state);
         server_away(&mut self.all(), server, error, &self.rules);
     }
@@ -273,7 +285,7 @@ impl Inner {
         }
         self.enter(held, &place)?;
         let sink = self.begun(held, &place)?;
-        self.send(held, &place, &*sink.sink)?;
+        self.send(held, &place, &sink)?;
         let is_turn = self.all().promises.is_turn(held);
         let mut state = held.lock();
         if state.is_gone {
@@ -400,16 +412,24 @@ impl Inner {
             how,
             id: Some(&id),
             attempt: if can.attempts { attempt } else { 0 },
-            resume: can.resume,
+            // Whoever cannot say what differs of what landed may have something older there.
+            resume: can.resume && can.again,
             streams: streams(place),
             ..Write::default()
         };
         let sink = place.store.write(&place.path, &write)?;
         let is_resuming = held.lock().machine.is_resuming();
-        if is_resuming {
+        if is_resuming && !write.resume {
+            held.lock().machine.resumed(&Extents::new());
+        } else if is_resuming {
             self.resume(held, &*sink)?;
         }
-        let parked = Parked { sink, attempt };
+        let once = (!can.again).then(Mutex::default);
+        let parked = Parked {
+            sink,
+            attempt,
+            once,
+        };
         if held.lock().machine.is_unsure() {
             self.search(held, place)?;
         }
@@ -503,13 +523,13 @@ impl Inner {
 
     /// Sends what is owed, until there is nothing to send at the moment; what is landed then would
     /// survive a crash of the target.
-    fn send(&self, held: &Held, place: &Place, sink: &dyn Sink) -> Result<()> {
+    fn send(&self, held: &Held, place: &Place, to: &Parked) -> Result<()> {
         loop {
-            let on_their_way = self.send_some(held, streams(place), sink)?;
+            let on_their_way = self.send_some(held, streams(place), to)?;
             if on_their_way.is_empty() {
                 return Ok(());
             }
-            let safe = sink.commit()?;
+            let safe = to.sink.commit()?;
             crash::point("push-sent");
             let mut state = held.lock();
             let mut is_short = false;
@@ -539,7 +559,7 @@ impl Inner {
         &self,
         held: &Held,
         streams: usize,
-        sink: &dyn Sink,
+        to: &Parked,
     ) -> Result<BTreeMap<Ticket, std::ops::Range<u64>>> {
         let file = self.disk.reader(held.id)?;
         let (sent, budget) = (Mutex::new(BTreeMap::new()), AtomicU64::new(COMMIT_EVERY));
@@ -552,7 +572,7 @@ impl Inner {
                 };
                 let len = push.range.end - push.range.start;
                 budget.fetch_sub(len.min(budget.load(Relaxed)), Relaxed);
-                if !put(held, &file, &push, sink, &mut buffer)? {
+                if !put(held, &file, &push, to, &mut buffer)? {
                     return Ok(());
                 }
                 lock(&sent).insert(push.ticket, push.range);
@@ -683,6 +703,7 @@ impl All {
             }
             _ => false,
         };
+        let mut later: Option<Instant> = None;
         for ready in promises.ready() {
             let Some(id) = ready.id else {
                 if let Some(server) = promises.server(ready.number)
@@ -693,7 +714,7 @@ impl All {
                 }
                 continue;
             };
-            if let Some((held, rank)) = by_id.get(&id).and_then(due)
+            if let Some((held, rank)) = by_id.get(&id).and_then(|held| due(held, now, &mut later))
                 && !is_away(&held.url().host_port())
             {
                 take(rank, ready, Some(held));
@@ -701,7 +722,7 @@ impl All {
         }
         // What somebody writes may go ahead, where nothing else is to be done at its name.
         for held in private.values() {
-            if let Some((held, rank)) = due(held)
+            if let Some((held, rank)) = due(held, now, &mut later)
                 && !is_away(&held.url().host_port())
                 && promises.is_free(&held.url())
             {
@@ -709,6 +730,7 @@ impl All {
                 take(rank, Ready { number, id }, Some(held));
             }
         }
+        let until = until.into_iter().chain(later).min();
         let Some((_, ready, held)) = best else {
             return (None, until);
         };
@@ -726,8 +748,16 @@ impl All {
 }
 
 /// Returns how a file ranks among those that are to be delivered now, if it is.
-fn due(held: &Arc<Held>) -> Option<(&Arc<Held>, (bool, u64))> {
+fn due<'a>(
+    held: &'a Arc<Held>,
+    now: Instant,
+    later: &mut Option<Instant>,
+) -> Option<(&'a Arc<Held>, (bool, u64))> {
     let state = held.lock();
+    if let Some(at) = state.later.filter(|at| *at > now && state.wants) {
+        *later = Some(later.map_or(at, |other| other.min(at)));
+        return None;
+    }
     let is_due = state.wants && state.machine.held().is_none();
     if !is_due || state.is_gone || state.is_moving {
         return None;
@@ -763,15 +793,22 @@ fn upload_of(held: &Held, generation: u64) -> String {
     format!("{}.{generation}", held.id)
 }
 
-fn put(
-    held: &Held,
-    file: &File,
-    push: &Push,
-    sink: &dyn Sink,
-    buffer: &mut Buffer,
-) -> Result<bool> {
-    let url = held.url();
-        let path = url.as_path();
+fn put(held: &Held, file: &File, push: &Push, to: &Parked, buffer: &mut Buffer) -> Result<bool> {
+    let (url, sink) = (held.url(), &*to.sink);
+    if let Some(once) = &to.once {
+        let mut once = lock(once);
+        if once.within(push.range.clone()).next().is_some() {
+            // It was written again meanwhile, and this server takes nothing back: from its beginning.
+            return Err(StoreError::Lost {
+                host: url.host_port(),
+                during: "sending what was written again".into(),
+                cause: std::io::ErrorKind::Interrupted.into(),
+            }
+            .into());
+        }
+        once.insert(push.range.clone());
+    }
+    let path = url.as_path();
     let lying = Lying { path, file };
     let block = match lying.block(push.range.clone(), buffer) {
         Ok(block) => block,
@@ -811,6 +848,9 @@ const CHANGED: &str = "somebody else changed the file there";
 
 /// The first pause before a server is tried again.
 pub(crate) const PAUSE: Duration = Duration::from_millis(250);
+
+/// Nobody looks more rarely whether a full disk has room again.
+const FULL_MAX: Duration = Duration::from_secs(30);
 
 /// So many bytes are sent before the target is asked to make them safe.
 const COMMIT_EVERY: u64 = 64 << 20;

@@ -1,11 +1,6 @@
 //! What is done to names: here at once, and at the target in its turn.
 
-use crate::{
-    Depot, Edit, Error, Result, Who,
-    depot::Inner,
-    moving::server_away,
-    promises::LENGTH,
-};
+use crate::{Depot, Edit, Error, Result, Who, depot::Inner, moving::server_away, promises::LENGTH};
 use godwit_core::{
     Fault, Url,
     deeds::{Do, Held as Why, Outcome, Sight, Step, Thing, Values, What},
@@ -96,13 +91,15 @@ impl Inner {
         let Some((url, to, who)) = self.noted_as_asked(asked) else {
             return;
         };
-        let outcome = self.connected(&url, to.as_ref(), &who).and_then(|(at, to)| {
-            crash::point("deed-asked");
-            match asked.step {
-                Step::Look => Ok(Answer::Saw(sight(&at, to.as_ref())?)),
-                Step::Try => attempt(asked, &at, to.as_ref()).map(Answer::Ended),
-            }
-        });
+        let outcome = self
+            .connected(&url, to.as_ref(), &who)
+            .and_then(|(at, to)| {
+                crash::point("deed-asked");
+                match asked.step {
+                    Step::Look => Ok(Answer::Saw(sight(&at, to.as_ref())?)),
+                    Step::Try => attempt(asked, &at, to.as_ref()).map(Answer::Ended),
+                }
+            });
         crash::point("deed-answered");
         let mut all = self.all();
         let mut away = None;
@@ -155,12 +152,7 @@ impl Inner {
         }
     }
 
-    fn connected(
-        &self,
-        url: &Url,
-        to: Option<&Url>,
-        who: &Who,
-    ) -> Result<(Place, Option<Place>)> {
+    fn connected(&self, url: &Url, to: Option<&Url>, who: &Who) -> Result<(Place, Option<Place>)> {
         let at = (self.connect)(url, who)?;
         let to = to.map(|to| (self.connect)(to, who)).transpose()?;
         Ok((at, to))
@@ -185,7 +177,10 @@ fn attempt(asked: &Do, at: &Place, to: Option<&Place>) -> Result<Outcome> {
         _ => Ok(()),
     };
     let done = done.and_then(|()| match (&asked.what, to) {
-        (What::Unlink, _) => at.path.parent().map_or(Ok(()), |above| at.store.flush(above)),
+        (What::Unlink, _) => at
+            .path
+            .parent()
+            .map_or(Ok(()), |above| at.store.flush(above)),
         (_, Some(to)) => to.store.flush(&to.path),
         _ => at.store.flush(&at.path),
     });

@@ -156,7 +156,6 @@ impl Records {
             let _ = jobs.send(Job { change, then });
         }
     }
-
 }
 
 /// A change on its way to the disk.

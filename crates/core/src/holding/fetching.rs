@@ -104,6 +104,13 @@ impl Holding {
         part
     }
 
+    /// What had [arrived](Self::arrived) could not be put on disk.
+    pub fn missed(&mut self, ticket: Ticket, range: Range<u64>) {
+        if let Some(asked) = self.fetches.get_mut(&ticket) {
+            asked.arrived.remove(range);
+        }
+    }
+
     /// Ends a fetch after the origin was looked at again: readers may see what arrived, or it is as
     /// if it never had. What fetches left behind that broke off is proved or not by the same look.
     pub fn fetched(&mut self, ticket: Ticket, origin: Origin) {
