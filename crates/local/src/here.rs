@@ -237,13 +237,22 @@ impl Here {
 
     /// The same without waiting: none if nothing has come.
     pub fn poll(&mut self, n: Number) -> Result<Option<Answer>> {
-        while self.broken.is_none() && self.take().is_ok_and(|came| came) {}
-        match self.next_of(n)? {
-            None => match &self.broken {
-                Some(broken) => Err(broken.clone()),
-                None => Ok(None),
-            },
-            some => Ok(some),
+        loop {
+            if let Some(answer) = self.came(n)? {
+                return Ok(Some(answer));
+            }
+            // What is broken is told above, after what came before.
+            if !self.take().unwrap_or(true) {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The same, and without looking whether more has come.
+    pub fn came(&mut self, n: Number) -> Result<Option<Answer>> {
+        match (self.next_of(n)?, &self.broken) {
+            (None, Some(broken)) => Err(broken.clone()),
+            (came, _) => Ok(came),
         }
     }
 
