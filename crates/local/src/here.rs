@@ -32,6 +32,8 @@ pub struct Here {
     node: tell::Hello,
     process: u32,
     decoder: Decoder,
+    /// Kept, since to clear it for each answer takes longer than to read one.
+    buffer: Vec<u8>,
     /// Came, and belongs to frames that have not ended.
     files: VecDeque<OwnedFd>,
     /// What came of asks that nobody has taken yet.
@@ -114,6 +116,7 @@ impl Here {
             node: tell::Hello::default(),
             process: std::process::id(),
             decoder: Decoder::new(),
+            buffer: Vec::new(),
             files: VecDeque::new(),
             inbox: BTreeMap::new(),
             last: 0,
@@ -337,8 +340,16 @@ impl Here {
 
     /// Takes what has come into the inbox; tells whether there was anything.
     fn take(&mut self) -> Result<bool> {
-        let (mut buffer, mut files) = ([0; 32 << 10], Vec::new());
-        let came = match receive_passing(&self.socket, &mut buffer, &mut files) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.resize(AT_ONCE_BYTES, 0);
+        let taken = self.take_into(&mut buffer);
+        self.buffer = buffer;
+        taken
+    }
+
+    fn take_into(&mut self, buffer: &mut [u8]) -> Result<bool> {
+        let mut files = Vec::new();
+        let came = match receive_passing(&self.socket, buffer, &mut files) {
             Ok(0) => {
                 let gone = io::Error::from(io::ErrorKind::UnexpectedEof);
                 return Err(self.lost(&gone));
@@ -429,4 +440,5 @@ fn odd(tell: &Tell) -> Refusal {
 }
 
 const WANTED: &str = "reach the node of this machine";
+const AT_ONCE_BYTES: usize = 32 << 10;
 const FOREVER: Duration = Duration::from_secs(365 * 86400);
