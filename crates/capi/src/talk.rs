@@ -128,10 +128,8 @@ impl Talk {
         deadline: Option<Instant>,
     ) -> Result<Answer, Refusal> {
         let mut shared = self.lock();
+        let mut came = of_era(&mut shared, ticket.era)?.came(ticket.n);
         loop {
-            let here = of_era(&mut shared, ticket.era)?;
-            let came = here.poll(ticket.n);
-            self.touched(&mut shared);
             if let Some(answer) = came? {
                 return Ok(answer);
             }
@@ -144,6 +142,8 @@ impl Talk {
                 return Err(late.waiting(Fault::Passing));
             }
             shared = self.rest(shared, deadline);
+            came = of_era(&mut shared, ticket.era)?.poll(ticket.n);
+            self.touched(&mut shared);
         }
     }
 
@@ -217,8 +217,10 @@ impl Talk {
         shared.has_leader = true;
         drop(shared);
         // The socket stays open: nobody replaces the connection while somebody leads.
-        let _ = wait_readable([socket, self.news.as_fd()], left);
-        self.news.lower();
+        let heard = wait_readable([socket, self.news.as_fd()], left);
+        if heard.map_or(true, |[_, is_news]| is_news) {
+            self.news.lower();
+        }
         let mut shared = self.lock();
         shared.has_leader = false;
         shared.turns += 1;

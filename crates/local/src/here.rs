@@ -32,6 +32,8 @@ pub struct Here {
     node: tell::Hello,
     process: u32,
     decoder: Decoder,
+    /// Kept, since to clear it for each answer takes longer than to read one.
+    buffer: Vec<u8>,
     /// Came, and belongs to frames that have not ended.
     files: VecDeque<OwnedFd>,
     /// What came of asks that nobody has taken yet.
@@ -114,6 +116,7 @@ impl Here {
             node: tell::Hello::default(),
             process: std::process::id(),
             decoder: Decoder::new(),
+            buffer: Vec::new(),
             files: VecDeque::new(),
             inbox: BTreeMap::new(),
             last: 0,
@@ -237,13 +240,22 @@ impl Here {
 
     /// The same without waiting: none if nothing has come.
     pub fn poll(&mut self, n: Number) -> Result<Option<Answer>> {
-        while self.broken.is_none() && self.take().is_ok_and(|came| came) {}
-        match self.next_of(n)? {
-            None => match &self.broken {
-                Some(broken) => Err(broken.clone()),
-                None => Ok(None),
-            },
-            some => Ok(some),
+        loop {
+            if let Some(answer) = self.came(n)? {
+                return Ok(Some(answer));
+            }
+            // What is broken is told above, after what came before.
+            if !self.take().unwrap_or(true) {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The same, and without looking whether more has come.
+    pub fn came(&mut self, n: Number) -> Result<Option<Answer>> {
+        match (self.next_of(n)?, &self.broken) {
+            (None, Some(broken)) => Err(broken.clone()),
+            (came, _) => Ok(came),
         }
     }
 
@@ -328,8 +340,16 @@ impl Here {
 
     /// Takes what has come into the inbox; tells whether there was anything.
     fn take(&mut self) -> Result<bool> {
-        let (mut buffer, mut files) = ([0; 32 << 10], Vec::new());
-        let came = match receive_passing(&self.socket, &mut buffer, &mut files) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.resize(AT_ONCE_BYTES, 0);
+        let taken = self.take_into(&mut buffer);
+        self.buffer = buffer;
+        taken
+    }
+
+    fn take_into(&mut self, buffer: &mut [u8]) -> Result<bool> {
+        let mut files = Vec::new();
+        let came = match receive_passing(&self.socket, buffer, &mut files) {
             Ok(0) => {
                 let gone = io::Error::from(io::ErrorKind::UnexpectedEof);
                 return Err(self.lost(&gone));
@@ -420,4 +440,5 @@ fn odd(tell: &Tell) -> Refusal {
 }
 
 const WANTED: &str = "reach the node of this machine";
+const AT_ONCE_BYTES: usize = 32 << 10;
 const FOREVER: Duration = Duration::from_secs(365 * 86400);
