@@ -375,6 +375,21 @@ impl All {
         }
     }
 
+    /// A promise is given up: what was renamed by it, and is still on its way, is called as it is delivered.
+    pub(crate) fn names_again(&mut self) {
+        let renamed = self.owing.values().filter(|held| held.is_renamed());
+        for held in renamed.cloned().collect::<Vec<_>>() {
+            if let Some(name) = self.name_now(&held) {
+                let was_current = held.lock().is_current;
+                self.remove_current(&held);
+                held.rename(name);
+                if was_current {
+                    self.make_current(&held);
+                }
+            }
+        }
+    }
+
     /// `None`: it was removed, or something else has its name.
     fn name_now(&self, held: &Held) -> Option<Url> {
         let mut name = held.url();
