@@ -373,7 +373,14 @@ impl World {
         self.came(what, ended, |names| drop(names.insert(name, bytes.clone())));
     }
 
+    fn is_surely_there(&self, name: &str) -> bool {
+        self.may.iter().all(|names| names.contains_key(name))
+    }
+
     fn rename(&mut self, name: &'static str, to: &'static str) {
+        if !self.is_surely_there(name) {
+            return; // Where its target cannot be asked, it would be believed to be there.
+        }
         let renamed = self.depot().rename(&url(name), &url(to), by()).is_ok();
         self.came(format!("rename {name} to {to}"), renamed, |names| {
             if let Some(bytes) = names.remove(name) {
@@ -383,6 +390,9 @@ impl World {
     }
 
     fn unlink(&mut self, name: &'static str) {
+        if !self.is_surely_there(name) {
+            return;
+        }
         let gone = self.depot().unlink(&url(name), by()).is_ok();
         self.came(format!("unlink {name}"), gone, |names| drop(names.remove(name)));
     }
