@@ -178,7 +178,8 @@ impl Depot {
     /// Tells whether any target lacks something that is here.
     pub fn owes(&self) -> bool {
         let all = self.inner.all();
-        let owes = all.by_id.values().any(|held| held.lock().machine.owes());
+        let owes = all.by_id.values().any(|held| held.lock().machine.owes())
+            || all.promises.deeds().next().is_some();
         drop(all);
         owes || !self.inner.logs.owing().is_empty()
     }

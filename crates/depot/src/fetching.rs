@@ -62,11 +62,15 @@ impl Inner {
 
     /// Finds out what there is at the target of which only some ranges are written here.
     fn look_below(&self, held: &Held) -> Result<()> {
-        let place = self.place_of(&held.name(), &held.who)?;
-        let (base, size) = match place.store.stat(&place.path) {
+        let stat = self.at_place(&held.name(), &held.who, |place| {
+            Ok(place.store.stat(&place.path)?)
+        });
+        let (base, size) = match stat {
             Ok(stat) => (Base::Seen(stat.version(since_epoch())), stat.size),
-            Err(StoreError::Missing { .. }) => (Base::Absent, 0),
-            Err(error) => return Err(error.into()),
+            Err(Error::Store(error)) if matches!(*error, StoreError::Missing { .. }) => {
+                (Base::Absent, 0)
+            }
+            Err(error) => return Err(error),
         };
         let mut state = held.lock();
         if let Base::Seen(version) = &base {
@@ -165,23 +169,19 @@ impl Inner {
             said: Mutex::default(),
             is_over: Mutex::new(false),
         };
-        let place = self.place_of(&held.name(), &held.who)?;
-        let read = match fetch.wanted.is_empty() {
-            // All came before: only a look is missing.
-            true => {
+        let read = self.at_place(&held.name(), &held.who, |place| {
+            if fetch.wanted.is_empty() {
+                // All came before: only a look is missing.
                 let stat = place.store.stat(&place.path)?;
-                Read { stat, digest: None }
+                return Ok(Read { stat, digest: None });
             }
-            false => {
-                let streams = streams(&place);
-                let read = place
-                    .store
-                    .read(&place.path, &fetch.wanted, streams, &arriving);
-                let read = read?;
-                crash::point("fetch-landed");
-                read
-            }
-        };
+            let streams = streams(place);
+            let read = place
+                .store
+                .read(&place.path, &fetch.wanted, streams, &arriving)?;
+            crash::point("fetch-landed");
+            Ok(read)
+        })?;
         arriving.end(&read)
     }
 }

@@ -20,6 +20,7 @@ use godwit_core::{
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Arc, atomic::Ordering::SeqCst},
+    time::{Duration, Instant},
 };
 
 /// What the order does not know of a deed that is no publication.
@@ -286,6 +287,15 @@ impl Promises {
         of_server
     }
 
+    /// Tells whether a deed that was asked, and not answered, has to do with what is there.
+    fn is_unsettled(&self, at: &Url) -> bool {
+        let (server, path) = (server_of(at), path_of(at));
+        self.deeds().any(|(deed, fact, _)| {
+            let is_asked = deed.attempt.is_some() && deed.held.is_none();
+            is_asked && server_of(&fact.url) == server && deed.concerns(&path)
+        })
+    }
+
     /// Tells whether the length of what is at a name is yet to be changed there.
     pub(crate) fn is_resized(&self, name: &Url) -> bool {
         self.deeds().any(|(deed, fact, _)| {
@@ -383,6 +393,21 @@ impl All {
         }
     }
 
+    /// A promise is given up: what was renamed by it, and is still on its way, is called as it is delivered.
+    pub(crate) fn names_again(&mut self) {
+        let renamed = self.owing.values().filter(|held| held.is_renamed());
+        for held in renamed.cloned().collect::<Vec<_>>() {
+            if let Some(name) = self.name_now(&held) {
+                let was_current = held.lock().is_current;
+                self.remove_current(&held);
+                held.rename(name);
+                if was_current {
+                    self.make_current(&held);
+                }
+            }
+        }
+    }
+
     /// `None`: it was removed, or something else has its name.
     fn name_now(&self, held: &Held) -> Option<Url> {
         let mut name = held.url();
@@ -417,6 +442,41 @@ impl Inner {
             None => Err(godwit_store::Error::Missing {
                 path: name.as_path().into(),
             }),
+        }
+    }
+
+    /// Does something where a name of here is at its target. While a deed is being done there, nobody knows
+    /// which of its names that is: what is missing under the old one is looked for once it is known.
+    pub(crate) fn at_place<T>(
+        &self,
+        name: &Url,
+        who: &Who,
+        mut act: impl FnMut(&godwit_store::engine::Place) -> Result<T>,
+    ) -> Result<T> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let (at, is_unsettled) = {
+                let promises = &self.all().promises;
+                let at = promises.now_at(name);
+                let is_unsettled = promises.is_unsettled(at.as_ref().unwrap_or(name));
+                (at, is_unsettled)
+            };
+            let place = match at {
+                Some(at) => (self.connect)(&at, who).map_err(Error::from),
+                None => Err(missing(name)),
+            };
+            match place.and_then(|place| act(&place)) {
+                Err(Error::Store(error))
+                    if is_unsettled
+                        && matches!(*error, godwit_store::Error::Missing { .. })
+                        && Instant::now() < until
+                        && !self.is_ending() =>
+                {
+                    let all = self.all();
+                    drop(self.due.wait_timeout(all, LOOK_AGAIN));
+                }
+                outcome => return outcome,
+            }
         }
     }
 
@@ -732,6 +792,15 @@ pub(crate) fn moved(url: &Url, from: &Url, to: &Url) -> Option<Url> {
         rest => to.with_path(&[to.path(), rest].concat()).ok(),
     }
 }
+
+fn missing(name: &Url) -> Error {
+    let path = name.as_path().into();
+    godwit_store::Error::Missing { path }.into()
+}
+
+/// So long whoever reads waits for a deed to be answered.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The attribute that is a length.
 pub(crate) const LENGTH: &str = "length";

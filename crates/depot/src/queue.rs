@@ -184,11 +184,20 @@ impl Depot {
             .collect();
         let deeds = self.inner.deeds_of(scope);
         self.retry_servers();
-        for (held, generation) in wanted {
-            self.wait_for(&held, generation, (until, limit), is_wanted)?;
-            self.inner.pass_on(&held.url(), &held.who)?;
+        for (held, generation) in &wanted {
+            self.wait_for(held, *generation, (until, limit), is_wanted)?;
         }
-        self.inner.wait_for_deeds(&deeds, (until, limit), is_wanted)
+        self.inner
+            .wait_for_deeds(&deeds, (until, limit), is_wanted)?;
+        for (held, _) in wanted {
+            let passed = self.inner.pass_on(&held.name(), &held.who);
+            match passed {
+                // It was removed since.
+                Err(_) if held.lock().is_unlinked => {}
+                passed => passed?,
+            }
+        }
+        Ok(())
     }
 
     fn wait_for(
@@ -293,6 +302,7 @@ impl Depot {
             }
         })?;
         if dropped {
+            self.inner.all().names_again();
             self.inner.nudge();
             return Ok(());
         }
@@ -326,6 +336,7 @@ impl Depot {
             () if !state.machine.is_whole() || state.machine.is_blind() => {
                 Some("here in parts only, which belong into the file there")
             }
+            () if held.is_renamed() && !all.promises.is_passed(&held) => None,
             () if held.is_renamed() => {
                 Some("renamed, which is on its way; redirect that, or drop it")
             }
@@ -529,7 +540,7 @@ impl Inner {
 
     /// Has whoever has it by now pass it on, where they are not its end.
     fn pass_on(&self, url: &Url, who: &Who) -> Result<()> {
-        let place = (self.connect)(url, who)?;
+        let place = self.place_of(url, who)?;
         Ok(place.store.push(&place.path)?)
     }
 

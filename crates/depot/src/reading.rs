@@ -236,16 +236,17 @@ impl Inner {
                 what: "about to be cut at its target; try again".into(),
             });
         }
-        let stat = self.place_of(url, who).and_then(|place| {
+        let stat = self.at_place(url, who, |place| {
             let stat = place.store.stat(&place.path)?;
-            Ok((place, stat))
+            Ok((place.clone(), stat))
         });
         let (place, stat) = match stat {
             Ok(found) => found,
-            Err(error) => {
+            Err(Error::Store(error)) => {
                 let own = current.filter(|held| held.who.audience == who.audience);
                 return self.not_told(own, error);
             }
+            Err(error) => return Err(error),
         };
         if stat.kind == Kind::Directory {
             let path = place.path;
@@ -295,15 +296,15 @@ impl Inner {
     }
 
     /// The origin does not tell. A strong version is believed for a while.
-    fn not_told(&self, current: Option<Arc<Held>>, error: StoreError) -> Result<()> {
+    fn not_told(&self, current: Option<Arc<Held>>, error: Arc<StoreError>) -> Result<()> {
         let Some(held) = current else {
-            return Err(error.into());
+            return Err(Error::Store(error));
         };
         if error.fault() == godwit_core::Fault::Lasting {
-            if matches!(error, StoreError::Missing { .. }) {
+            if matches!(*error, StoreError::Missing { .. }) {
                 self.let_go(&held)?;
             }
-            return Err(error.into());
+            return Err(Error::Store(error));
         }
         let state = held.lock();
         let is_strong = matches!(state.machine.base(), Base::Seen(version) if version.is_strong());
@@ -312,7 +313,7 @@ impl Inner {
             .is_some_and(|at| at.elapsed() < self.rules.grace);
         match is_strong && is_recent && state.machine.is_whole() {
             true => Ok(()),
-            false => Err(error.into()),
+            false => Err(Error::Store(error)),
         }
     }
 

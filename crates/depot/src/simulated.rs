@@ -3,14 +3,14 @@
 //! write, any sync and any record. A failing seed is named; `GODWIT_SEED` runs
 //! it alone, `GODWIT_SEEDS` so many.
 
-use crate::{Connect, Depot, Fresh, Put, Rules, Scope, Who, disk::Watcher};
+use crate::{By, Connect, Depot, Edit, Error, Fresh, Put, Rules, Scope, Stage, Who, disk::Watcher};
 use godwit_core::{Url, holding::Base};
 use godwit_store::{Dir, Error as StoreError, Faulty, Opener, Store, Trouble, engine::Place};
 use std::{
     collections::{BTreeMap, HashMap},
     fs::{self, File},
     io::{self, Read},
-    os::unix::fs::FileExt,
+    os::{fd::AsRawFd, unix::fs::FileExt},
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -164,14 +164,8 @@ impl Watcher for Cutter {
     }
 }
 
-/// What a name may say: what was promised last, or what came after it and was not.
-#[derive(Default)]
-struct Name {
-    /// Everything that was ever a whole generation.
-    whole: Vec<Vec<u8>>,
-    /// Of these, from the last that was promised on.
-    promised: usize,
-}
+/// What is under each name.
+type Names = BTreeMap<&'static str, Vec<u8>>;
 
 struct World {
     seed: u64,
@@ -181,7 +175,13 @@ struct World {
     home: tempfile::TempDir,
     cutter: Arc<Cutter>,
     depot: Option<Depot>,
-    names: BTreeMap<&'static str, Name>,
+    /// How it may be: as all that was promised says, and with or without what was not.
+    may: Vec<Names>,
+    /// Everything that was ever a whole generation.
+    whole: Vec<Vec<u8>>,
+    /// Somebody wrote into a file that is there: it is seen growing.
+    is_into: bool,
+    done: Vec<String>,
     cuts: u32,
 }
 
@@ -218,7 +218,10 @@ impl World {
             home,
             cutter,
             depot: None,
-            names: BTreeMap::new(),
+            may: vec![Names::new()],
+            whole: Vec::new(),
+            is_into: false,
+            done: Vec::new(),
             cuts: 0,
         };
         world.begin();
@@ -289,17 +292,24 @@ impl World {
             self.store.trouble(trouble);
         }
         let name = NAMES[self.dice.below(3) as usize];
-        match self.dice.below(8) {
-            0..4 => self.put(name),
-            4 => self.read(name),
-            5 => drop(
+        match self.dice.below(13) {
+            0..3 => self.put(name),
+            3 => self.read(name),
+            4 => drop(
                 self.depot()
                     .push(&Scope::All, Some(Duration::from_millis(50))),
             ),
-            6 => drop(
+            5 => drop(
                 self.depot()
                     .push(&Scope::Url(url(name)), Some(Duration::from_millis(20))),
             ),
+            6..8 => {
+                let to = NAMES[self.dice.below(3) as usize];
+                self.rename(name, to);
+            }
+            8 => self.unlink(name),
+            9 => self.put_into(name),
+            10..12 => self.edit(name),
             _ => {
                 let mut state = self.cutter.state();
                 if self.dice.one_in(2) {
@@ -311,18 +321,43 @@ impl World {
         self.look();
     }
 
-    fn put(&mut self, name: &'static str) {
+    fn bytes(&mut self) -> Vec<u8> {
         let len = [0, 1, 5000, 1 << 20, (1 << 20) + 7][self.dice.below(5) as usize];
         let tag = self.dice.roll();
-        let bytes: Vec<u8> = (0..len).map(|at: u64| (at * 31 + tag) as u8).collect();
-        let all = self.names.entry(name).or_default();
-        all.whole.push(bytes.clone());
-        let number = all.whole.len() - 1;
-        let how = Put {
-            base: Base::Any,
-            session: String::new(),
+        (0..len).map(|at: u64| (at * 31 + tag) as u8).collect()
+    }
+
+    /// Something was done, and whoever did it was told so, or not.
+    fn came(&mut self, what: String, is_promised: bool, change: impl Fn(&mut Names)) {
+        // What was said after the power went was heard by nobody.
+        let is_promised = is_promised && !self.cutter.is_dead.load(SeqCst);
+        self.done.push(format!("{what}: {is_promised}"));
+        let mut after = self.may.clone();
+        after.iter_mut().for_each(change);
+        for names in &after {
+            for bytes in names.values() {
+                if !self.whole.contains(bytes) {
+                    self.whole.push(bytes.clone());
+                }
+            }
+        }
+        match is_promised {
+            true => self.may = after,
+            false => self.may.extend(after),
+        }
+        self.may.sort();
+        self.may.dedup();
+    }
+
+    fn put(&mut self, name: &'static str) {
+        let bytes = self.bytes();
+        let base = match self.dice.one_in(3) && self.may.iter().all(|s| !s.contains_key(name)) {
+            true => Base::Absent,
+            false => Base::Any,
         };
-        let Ok(writing) = self.depot().put(&url(name), &who(), &how) else {
+        self.whole.push(bytes.clone());
+        let session = String::new();
+        let Ok(writing) = self.depot().put(&url(name), &who(), &Put { base, session }) else {
             return;
         };
         let step = [1000, 1 << 18, 2 << 20][self.dice.below(3) as usize];
@@ -331,41 +366,130 @@ impl World {
                 return;
             }
         }
-        let ended = writing.end();
-        // What was said after the power went was heard by nobody.
-        if ended.is_ok() && !self.cutter.is_dead.load(SeqCst) {
-            self.names.get_mut(name).expect("it was put").promised = number;
+        let ended = writing.end().is_ok();
+        let what = format!("put {name}, {} bytes", bytes.len());
+        self.came(what, ended, |names| drop(names.insert(name, bytes.clone())));
+    }
+
+    fn is_surely_there(&self, name: &str) -> bool {
+        self.may.iter().all(|names| names.contains_key(name))
+    }
+
+    fn rename(&mut self, name: &'static str, to: &'static str) {
+        if !self.is_surely_there(name) {
+            return; // Where its target cannot be asked, it would be believed to be there.
+        }
+        let renamed = self.depot().rename(&url(name), &url(to), by()).is_ok();
+        self.came(format!("rename {name} to {to}"), renamed, |names| {
+            if let Some(bytes) = names.remove(name) {
+                names.insert(to, bytes);
+            }
+        });
+    }
+
+    fn unlink(&mut self, name: &'static str) {
+        if !self.is_surely_there(name) {
+            return;
+        }
+        let gone = self.depot().unlink(&url(name), by()).is_ok();
+        self.came(format!("unlink {name}"), gone, |names| {
+            drop(names.remove(name))
+        });
+    }
+
+    fn put_into(&mut self, name: &'static str) {
+        let bytes = self.bytes();
+        self.is_into = true;
+        let Ok(writing) = self.depot().put_into(&url(name), &who(), "") else {
+            return;
+        };
+        let written = writing.write(0, &bytes).is_ok();
+        let ended = writing.end().is_ok();
+        let what = format!("put {} bytes into {name}", bytes.len());
+        self.came(what, written && ended, |names| over_it(names, name, &bytes));
+    }
+
+    fn edit(&mut self, name: &'static str) {
+        let bytes = self.bytes();
+        let edit = Edit {
+            create: true,
+            truncate: self.dice.one_in(3),
+            ..Edit::default()
+        };
+        let Ok(editing) = self.depot().edit(&url(name), &who(), &edit) else {
+            return;
+        };
+        let file = editing.file().unwrap();
+        let path = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
+        let watched = self.cutter.writes(&path, file, 0, bytes.len() as u64);
+        let written = watched.and_then(|()| file.write_all_at(&bytes, 0));
+        let ended = editing.end().is_ok();
+        let what = format!("edit {name}, {} bytes, {edit:?}", bytes.len());
+        let is_promised = written.is_ok() && ended;
+        self.came(what, is_promised, |names| {
+            if edit.truncate {
+                names.remove(name);
+            }
+            over_it(names, name, &bytes);
+        });
+        if !is_promised {
+            // Of what was opened anew, nothing need have been written.
+            self.came(format!("empty {name}"), false, |names| {
+                if edit.truncate || !names.contains_key(name) {
+                    names.insert(name, Vec::new());
+                }
+            });
         }
     }
 
     fn read(&mut self, name: &'static str) {
-        let Ok(reading) = self.depot().read(&url(name), &who(), Fresh::Usual) else {
-            return;
+        let reading = match self.depot().read(&url(name), &who(), Fresh::Usual) {
+            Ok(reading) => reading,
+            Err(Error::Store(error)) if matches!(*error, StoreError::Missing { .. }) => {
+                let may = self.may.iter().any(|names| !names.contains_key(name));
+                self.demand(may, &format!("{name} is not found here"));
+                return;
+            }
+            Err(_) => return,
         };
         let mut bytes = Vec::new();
         reading.file().read_to_end(&mut bytes).unwrap();
         drop(reading);
-        self.must_be_whole(name, &bytes, "is read here");
+        let may = self.may.iter().any(|names| names.get(name) == Some(&bytes));
+        self.demand(
+            may,
+            &format!("{} bytes of {name} are read here", bytes.len()),
+        );
     }
 
     /// Whatever is there was once promised or being written, as a whole.
     fn look(&self) {
         for name in NAMES {
             if let Ok(bytes) = fs::read(self.far.path().join(name)) {
-                self.must_be_whole(name, &bytes, "is seen there");
+                let known = self.is_into || self.whole.contains(&bytes);
+                self.demand(
+                    known,
+                    &format!("{} bytes of {name} are seen there", bytes.len()),
+                );
             }
         }
     }
 
-    fn must_be_whole(&self, name: &str, bytes: &[u8], what: &str) {
-        let known = self
-            .names
-            .get(name)
-            .is_some_and(|all| all.whole.iter().any(|w| w == bytes));
-        let (seed, len) = (self.seed, bytes.len());
+    fn demand(&self, is_so: bool, what: &str) {
+        let (seed, done) = (self.seed, self.done.join("\n  "));
+        let may: Vec<Vec<_>> = self
+            .may
+            .iter()
+            .map(|names| {
+                names
+                    .iter()
+                    .map(|(name, bytes)| (name, bytes.len()))
+                    .collect()
+            })
+            .collect();
         assert!(
-            known,
-            "seed {seed}: {len} bytes of {name} that never were a whole {what}"
+            is_so,
+            "seed {seed}: {what}; it may be {may:?} after\n  {done}"
         );
     }
 
@@ -373,25 +497,52 @@ impl World {
         self.cutter.state().left = None;
         self.store.mend();
         self.after_a_cut();
-        let pushed = self.depot().push(&Scope::All, LIMIT);
-        let seed = self.seed;
+        let mut pushed = self.depot().push(&Scope::All, LIMIT);
+        // Half of a file that nobody said was good is theirs to decide on.
+        for owed in self.depot().queue() {
+            if owed.stage == Stage::Held && owed.why.is_empty() {
+                self.depot().discard(&owed.id).unwrap();
+                pushed = self.depot().push(&Scope::All, LIMIT);
+            }
+        }
         if let Err(error) = pushed {
-            panic!("seed {seed}: {error}; {:?}", self.depot().queue());
+            let queue = self.depot().queue();
+            self.demand(false, &format!("{error}; {queue:?}"));
         }
         self.look();
-        for (name, all) in &self.names {
-            let there = fs::read(self.far.path().join(name)).ok();
-            let was_promised = all.promised > 0 || there.is_some();
-            let may = all.whole.get(all.promised..).unwrap_or_default();
-            let is_one = there.as_ref().is_some_and(|there| may.contains(there));
-            assert!(
-                is_one || !was_promised,
-                "seed {seed}: {name} is not what was promised last"
-            );
+        let mut there = Names::new();
+        for name in NAMES {
+            if let Ok(bytes) = fs::read(self.far.path().join(name)) {
+                there.insert(name, bytes);
+            }
         }
+        let lens: Vec<_> = there
+            .iter()
+            .map(|(name, bytes)| (name, bytes.len()))
+            .collect();
+        self.demand(
+            self.may.contains(&there),
+            &format!("there is {lens:?} in the end"),
+        );
         self.cuts
     }
 }
+
+/// Writes over the beginning of what is under a name.
+fn over_it(names: &mut Names, name: &'static str, bytes: &[u8]) {
+    let old = names.entry(name).or_default();
+    let rest = old.get(bytes.len()..).unwrap_or_default();
+    *old = [bytes, rest].concat();
+}
+
+fn by() -> By<'static> {
+    By {
+        who: &WHO,
+        session: "",
+    }
+}
+
+static WHO: std::sync::LazyLock<Who> = std::sync::LazyLock::new(Who::default);
 
 fn cutter(root: PathBuf, seed: u64) -> Arc<Cutter> {
     Arc::new(Cutter {

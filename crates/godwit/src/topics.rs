@@ -50,6 +50,9 @@ Environment
   GODWIT_BIN           the godwit that is started as that node [default: this one]
   GODWIT_LOCAL_IDLE    how long it waits for programs before it ends [default: 5m]
   GODWIT_DEPOT_QUOTA   how many bytes it keeps at most [default: as the disk has room]
+  GODWIT_ON_FAULT      a command that it runs when something is held, or waits too long;
+                       GODWIT_EVENT tells it kind, id, url and why, as JSON
+  GODWIT_FAULT_AFTER   how long something may wait before that is a fault [default: 15m]
   GODWIT_SESSION       what belongs together of what programs put: commit and push are
                        of that alone
   GODWIT_LOG           what is logged, in detail: godwit_store=debug,godwit_wire=trace

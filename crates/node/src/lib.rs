@@ -28,7 +28,7 @@ pub use config::{
 };
 pub use door::calls;
 pub use listener::Node;
-pub use local::{LocalError, LocalRules, run_local};
+pub use local::{LocalError, LocalRules, OnFault, run_local};
 pub use reload::Reload;
 pub use stdio::attend;
 pub use stop::Stop;

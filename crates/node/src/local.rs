@@ -6,6 +6,7 @@
 
 mod appending;
 mod desk;
+mod faults;
 mod line;
 mod refusing;
 mod visit;
@@ -14,6 +15,7 @@ mod visit;
 mod tests;
 
 use crate::{Error, stop::Stop};
+pub use faults::OnFault;
 use godwit_core::Scheme;
 use godwit_depot::{Connect, Depot, Rules};
 use godwit_local::{Lock, Place, Refusal, Why, lock_within};
@@ -90,6 +92,8 @@ pub struct LocalRules {
     pub is_of_job: bool,
     /// Somebody starts it whenever the machine does.
     pub is_installed: bool,
+    /// Who is told when what is owed does not go.
+    pub on_fault: OnFault,
 }
 
 /// Why a local node cannot run.
@@ -151,11 +155,13 @@ pub fn run_local(
         bounds,
         kept: Mutex::default(),
     });
+    let watching = faults::Watching::start(&desk, rules.on_fault.clone()).map_err(Error::Start)?;
     let node = LocalNode::start(rules, alive, desk)?;
     node.stopper().on_signals().map_err(Error::Start)?;
     tracing::info!(socket = %node.hall.rules.place.socket.display(), "listen");
     ready();
     node.wait();
+    drop(watching);
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use crate::{
 use clap::{Args, Subcommand};
 use godwit_core::{Scheme, Url};
 use godwit_local::{Here, Place, Refusal, Why, lock_within, who};
-use godwit_node::{LocalRules, run_local};
+use godwit_node::{LocalRules, OnFault, run_local};
 use godwit_store::Error;
 use godwit_wire::local::{
     Ask, Tell,
@@ -69,7 +69,11 @@ pub(super) fn named(argument: &OsStr) -> Run<Named> {
 
 /// The same, or what the queue calls something that is owed.
 pub(super) fn name_of_owed(argument: &OsStr) -> Run<String> {
-    let is_id = |text: &&str| text.len() == 24 && text.bytes().all(|b| b.is_ascii_hexdigit());
+    let is_hex = |text: &str| text.bytes().all(|b| b.is_ascii_hexdigit());
+    let is_id = |text: &&str| match text.strip_prefix("deed-") {
+        Some(number) => is_hex(number),
+        None => text.len() == 24 && is_hex(text),
+    };
     match argument.to_str().filter(is_id) {
         Some(id) => Ok(id.to_owned()),
         None => named(argument).map(|named| named.told),
@@ -200,7 +204,16 @@ fn begin(screen: &Screen, socket: Option<&Path>, state: Option<&Path>) -> Result
     let quota = text("GODWIT_DEPOT_QUOTA")
         .map(|told| units::parse_size(&told).map_err(|why| bad("GODWIT_DEPOT_QUOTA", why)))
         .transpose()?;
+    let mut on_fault = OnFault {
+        command: text("GODWIT_ON_FAULT"),
+        ..OnFault::default()
+    };
+    if let Some(told) = text("GODWIT_FAULT_AFTER") {
+        let after = units::parse_duration(&told);
+        on_fault.after = after.map_err(|why| bad("GODWIT_FAULT_AFTER", why))?;
+    }
     let rules = LocalRules {
+        on_fault,
         place: place.clone(),
         idle,
         quota,

@@ -29,6 +29,7 @@ pub(crate) mod proxy;
 pub(crate) mod push;
 pub(crate) mod put;
 pub(crate) mod queue;
+pub(crate) mod redirect;
 pub(crate) mod release;
 pub(crate) mod retry;
 pub(crate) mod rm;

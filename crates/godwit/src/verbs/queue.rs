@@ -38,7 +38,8 @@ here, its URL, and why it is not there yet. It is
   held      nothing happens until somebody decides: the server has something else by now, or
             will not have it
 
-With --json an object each, with a member id besides.
+Renames, removals and attributes that are on their way have a line as well, which says so. With --json an
+object each, with members id and what besides.
 
 Exit status: 0, whatever is on its way. With -w 1 if something is held.")]
 pub(crate) struct Queue {
@@ -122,7 +123,9 @@ fn show(screen: &Screen, rows: &[Row]) -> Run<()> {
             true => screen.object(&json!({
                 "event": "owed",
                 "id": row.id,
+                "what": row.what,
                 "url": row.url,
+                "to": row.to,
                 "stage": row.stage,
                 "size": row.size,
                 "owed_bytes": row.owed_bytes,
@@ -149,12 +152,21 @@ fn line(row: &Row) -> String {
         units::size(row.size),
         units::size(row.owed_bytes),
         format!("{}s", age.as_secs()),
-        plain(&row.url),
+        plain(&named(row)),
     );
     if let Some(why) = &row.why {
         line.push_str(&format!("\n         {}", plain(why)));
     }
     line
+}
+
+/// Where, and what is done there if that is not to show a file.
+fn named(row: &Row) -> String {
+    match (&*row.what, &row.to) {
+        ("" | "publish", _) => row.url.clone(),
+        (what, Some(to)) => format!("{what} {} to {to}", row.url),
+        (what, None) => format!("{what} {}", row.url),
+    }
 }
 
 const HELD: &str = "held";

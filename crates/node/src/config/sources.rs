@@ -93,7 +93,7 @@ pub(super) fn key_of_variable(name: &str, text: &str) -> Result<Option<&'static 
 /// How our variables begin.
 pub(super) const OURS: &str = "GODWIT_";
 /// What variables without a key mean, in lower case: see `godwit help environment`.
-const OF_OTHERS: [&str; 12] = [
+const OF_OTHERS: [&str; 15] = [
     "config",
     "log",
     "ssh",
@@ -106,6 +106,9 @@ const OF_OTHERS: [&str; 12] = [
     "session",
     "local_idle",
     "depot_quota",
+    "on_fault",
+    "fault_after",
+    "event",
 ];
 /// So many wrong letters still look like a slip.
 const SLIPS_MAX: usize = 3;

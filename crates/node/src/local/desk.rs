@@ -10,8 +10,8 @@ use godwit_core::{
     holding::{Base, Ticket},
 };
 use godwit_depot::{
-    Appending, Depot, Edit, Editing, Ended, Error, Fresh, Holds, Owed, Put, Reading, Scope, Stage,
-    Tag, Who, Writing,
+    Appending, Attributes, By, Depot, Edit, Editing, Ended, Error, Fresh, Holds, Owed, Put,
+    Reading, Scope, Stage, Tag, Who, Writing,
 };
 use godwit_local::{Refusal, Why};
 use godwit_store::{Kind, Take};
@@ -173,6 +173,8 @@ impl Guest {
             Ask::Queue(whose) => self.queue(&whose, reply),
             Ask::Retry(place) => self.decide("try to deliver", &place, Depot::retry),
             Ask::Release(place) => self.decide("deliver", &place, Depot::release),
+            Ask::Redirect(redirect) => self.redirect(&redirect),
+            Ask::Deed(deed) => self.deed(deed),
             Ask::Drop(place) => self.decide("drop", &place, Depot::discard),
             Ask::Cache(cache) => self.cache(cache, reply),
             Ask::Stage(stage) => self.stage(&stage),
@@ -711,6 +713,57 @@ impl Guest {
         })
     }
 
+    fn redirect(&self, redirect: &ask::Redirect) -> Answered {
+        let to = url(&redirect.to)?;
+        let wanted = format!("deliver {} to {}", redirect.url, to.without_password());
+        let redirected = self.desk.depot.redirect(&redirect.url, &to);
+        redirected.map_err(|error| refusing::depot(&wanted, None, &error))?;
+        of_files(1)
+    }
+
+    /// What is done to a name: here at once, and there in its turn.
+    fn deed(&self, deed: ask::Deed) -> Answered {
+        let (depot, by) = (
+            &self.desk.depot,
+            By {
+                who: &self.who,
+                session: &self.session,
+            },
+        );
+        let (verb, at, done) = match deed {
+            ask::Deed::Rename { url: from, to } => {
+                let (from, to) = (url(&from)?, url(&to)?);
+                ("rename", from.clone(), depot.rename(&from, &to, by))
+            }
+            ask::Deed::Unlink { url: text } => {
+                let at = url(&text)?;
+                ("remove", at.clone(), depot.unlink(&at, by))
+            }
+            ask::Deed::Mkdir { url: text } => {
+                let at = url(&text)?;
+                ("make", at.clone(), depot.mkdir(&at, by))
+            }
+            ask::Deed::Truncate { url: text, size } => {
+                let at = url(&text)?;
+                ("cut", at.clone(), depot.truncate(&at, size, by))
+            }
+            ask::Deed::Set {
+                url: text,
+                mode,
+                mtime_ns,
+            } => {
+                let at = url(&text)?;
+                let mtime = mtime_ns.map(Duration::from_nanos);
+                let set = depot.set(&at, &Attributes { mode, mtime }, by);
+                ("change", at, set)
+            }
+            _ => return Err(unknown()),
+        };
+        let wanted = format!("{verb} {}", at.without_password());
+        done.map_err(|error| refusing::depot(&wanted, Some(&at), &error))?;
+        of_files(1)
+    }
+
     fn cache(&self, cache: Cache, reply: &Reply) -> Answered {
         let depot = &self.desk.depot;
         let bad = |what: &'static str, url: Option<Url>| {
@@ -1006,6 +1059,8 @@ fn row(owed: Owed) -> tell::Row {
     };
     tell::Row {
         id: owed.id,
+        what: owed.what.into(),
+        to: owed.to.map(|to| to.without_password().to_string()),
         url: owed.url.without_password().to_string(),
         session: Some(owed.session).filter(|session| !session.is_empty()),
         size: owed.size,

@@ -61,6 +61,10 @@ pub(super) fn depot(wanted: &str, url: Option<&Url>, error: &DepotError) -> Refu
             Why::Conflict,
             Some("godwit queue shows why; its bytes are kept".into()),
         ),
+        DepotError::OtherServer { .. } => (
+            Why::OtherServer,
+            Some("godwit mv copies to the other server and removes the original".into()),
+        ),
         DepotError::Unknown(_) => (Why::Missing, None),
         DepotError::Busy { .. } => (Why::Busy, None),
         DepotError::Restless { .. } => (Why::Stale, None),

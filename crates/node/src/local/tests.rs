@@ -168,6 +168,7 @@ impl Standing {
             quota: None,
             is_of_job: false,
             is_installed: false,
+            on_fault: super::OnFault::default(),
         };
         let node = LocalNode::start(rules, alive, Arc::clone(&desk)).unwrap();
         Self {

@@ -123,6 +123,12 @@ pub struct Row {
     pub id: String,
     /// Where it belongs.
     pub url: String,
+    /// What is owed there: `publish`, `rename`, `unlink`, `mkdir`, `set`, `append`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub what: String,
+    /// The new name of a rename.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
     /// Whose it is.
     pub audience: String,
     /// The session that wrote it.

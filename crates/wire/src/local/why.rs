@@ -56,6 +56,8 @@ table! {
     Busy = EBUSY 16,
     /// It is there, and was not to be.
     Exists = EEXIST 17,
+    /// The two names are on different servers.
+    OtherServer = EXDEV 18,
     /// A name on the way is no directory.
     NotDirectory = ENOTDIR 20,
     /// It is a directory.
