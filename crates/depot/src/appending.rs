@@ -20,7 +20,10 @@ use std::{
     io,
     os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -57,7 +60,8 @@ pub(crate) struct Log {
     number: u64,
     url: Url,
     who: Who,
-    writer: u64,
+    /// Who appends, at the target; another once the file there is a new one.
+    writer: AtomicU64,
     path: PathBuf,
     state: Mutex<State>,
     changed: Condvar,
@@ -137,6 +141,52 @@ impl Logs {
     pub(crate) fn owing(&self) -> Vec<Arc<Log>> {
         let all: Vec<_> = self.all().values().cloned().collect();
         all.into_iter().filter(|log| log.owed() > 0).collect()
+    }
+
+    /// Tries again what is held of a number or a name; false: there is nothing.
+    pub(crate) fn retry(&self, name: &str) -> bool {
+        let logs = self.named(name);
+        for log in &logs {
+            let mut state = log.state();
+            state.held = None;
+            state.until = None;
+            state.tries = 0;
+        }
+        self.nudge();
+        !logs.is_empty()
+    }
+
+    /// Gives up what is held of a number or a name; false: there is nothing.
+    pub(crate) fn discard(&self, name: &str) -> bool {
+        let held = self.named(name).into_iter();
+        let logs: Vec<_> = held.filter(|log| log.state().held.is_some()).collect();
+        for log in &logs {
+            let mut state = log.state();
+            state.offset = state.end;
+            state.held = None;
+            state.is_closed = true;
+            drop(state);
+            log.changed.notify_all();
+        }
+        self.nudge();
+        !logs.is_empty()
+    }
+
+    fn named(&self, name: &str) -> Vec<Arc<Log>> {
+        let id = name.parse().ok();
+        let url = Url::from_argument(name).ok();
+        let is_named = |log: &Arc<Log>| Some(log.id) == id || Some(&log.url) == url.as_ref();
+        self.owing().into_iter().filter(is_named).collect()
+    }
+
+    /// Returns why nothing is appended to a file of which this log waits for another.
+    fn held_before(&self, log: &Log) -> Option<String> {
+        let all = self.all();
+        let mut older = all.range(..log.number).map(|(_, older)| older);
+        older.find_map(|older| match older.url == log.url {
+            true => older.state().held.clone(),
+            false => None,
+        })
     }
 
     pub(crate) fn nudge(&self) {
@@ -219,7 +269,7 @@ impl Log {
             number: depot.next_number(),
             url: url.clone(),
             who: who.clone(),
-            writer: id.low(),
+            writer: AtomicU64::new(id.low()),
             path,
             state: Mutex::new(State::of(file, 0, 1, 0)),
             changed: Condvar::new(),
@@ -248,7 +298,7 @@ impl Log {
                 audience: row.audience.clone(),
                 credential: (!row.credential.is_empty()).then(|| row.credential.clone().into()),
             },
-            writer: row.writer,
+            writer: AtomicU64::new(row.writer),
             path: path.into(),
             state: Mutex::new(state),
             changed: Condvar::new(),
@@ -278,7 +328,7 @@ impl Log {
             url: self.url.to_string(),
             audience: self.who.audience.clone(),
             credential: credential.map_or_else(String::new, |path| path.display().to_string()),
-            writer: self.writer,
+            writer: self.writer.load(Relaxed),
             seq: state.seq,
             offset: state.offset,
             upto: state.upto,
@@ -329,7 +379,7 @@ impl Log {
         Ok(())
     }
 
-    fn commit(&self) -> Result<()> {
+    pub(crate) fn commit(&self) -> Result<()> {
         let state = self.state();
         let (end, is_safe) = (state.end, state.synced >= state.end);
         let file = state.file.try_clone().map_err(Error::disk(&self.path))?;
@@ -347,7 +397,7 @@ impl Log {
         Ok(())
     }
 
-    fn wait_there(&self, depot: &Inner, limit: Option<Duration>) -> Result<()> {
+    pub(crate) fn wait_there(&self, depot: &Inner, limit: Option<Duration>) -> Result<()> {
         let until = limit.map(|limit| Instant::now() + limit);
         let mut state = self.state();
         let end = state.end;
@@ -366,6 +416,14 @@ impl Log {
             if depot.is_ending() {
                 return Err(Error::Ending);
             }
+            drop(state);
+            if let Some(why) = depot.logs.held_before(self) {
+                return Err(Error::Held { url, why });
+            }
+            state = self.state();
+            if state.offset >= end {
+                return Ok(());
+            }
             if let (Some(until), Some(waited)) = (until, limit)
                 && Instant::now() >= until
             {
@@ -382,6 +440,20 @@ impl Log {
             let waited = self.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    /// Goes on as somebody whom the target has not heard of.
+    fn begin_anew(&self) {
+        let mut state = self.state();
+        let next = self
+            .writer
+            .load(Relaxed)
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            | 1;
+        self.writer.store(next, Relaxed);
+        state.seq = 1;
+        // What was taken and not sent is read again.
+        state.ahead.clear();
     }
 
     /// Takes what may be sent next: many small pieces in one, which is cut nowhere either.
@@ -571,7 +643,16 @@ impl Inner {
                 break;
             };
             self.fix(log, &batch)?;
-            append_one(&place, log, &batch)?;
+            match append_one(&place, log, &batch) {
+                Err(Error::Store(error)) if is_anew(&error) => {
+                    // The file there is another by now, and knows nobody: this goes first into it.
+                    tracing::info!(url = %log.url, "the file was replaced; what is appended goes on in the new one");
+                    log.begin_anew();
+                    self.records.write(Change::Log(Box::new(log.row())))?;
+                    continue;
+                }
+                appended => appended?,
+            }
             crash::point("appended");
             let mut state = log.state();
             state.seq = batch.seq + 1;
@@ -600,12 +681,17 @@ impl Inner {
     }
 }
 
+/// Tells whether a file counts what comes from its beginning.
+fn is_anew(error: &StoreError) -> bool {
+    matches!(error, StoreError::OutOfTurn { expected: 1, seq, .. } if *seq > 1)
+}
+
 fn append_one(place: &Place, log: &Log, batch: &Batch) -> Result<()> {
     let mut given = Some(Given {
         path: place.path.clone(),
         bytes: batch.bytes.clone(),
         how: How::Append {
-            writer: log.writer,
+            writer: log.writer.load(Relaxed),
             seq: batch.seq,
         },
         mtime: None,

@@ -275,6 +275,9 @@ impl Inner {
         if self.give_way(held)? {
             return Ok(Came::Dry);
         }
+        if !held.lock().machine.owes() {
+            return Ok(Came::Dry);
+        }
         let place = (self.connect)(&held.url(), &held.who)?;
         if self.waits_for_the_end(held, &place)? {
             return Ok(Came::Dry);

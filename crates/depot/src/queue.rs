@@ -140,7 +140,10 @@ impl Depot {
                 outcome => outcome?,
             }
         }
-        Ok(())
+        self.inner
+            .logs_of(scope)
+            .iter()
+            .try_for_each(|log| log.commit())
     }
 
     /// Returns when a name, also one that is not owed here any more, is at its target, however many
@@ -184,11 +187,24 @@ impl Depot {
             .collect();
         let deeds = self.inner.deeds_of(scope);
         self.retry_servers();
+        // What is held keeps nobody from waiting for the others; it is told at the end.
+        let mut is_held = Ok(());
         for (held, generation) in &wanted {
-            self.wait_for(held, *generation, (until, limit), is_wanted)?;
+            match self.wait_for(held, *generation, (until, limit), is_wanted) {
+                Err(error @ Error::Held { .. }) => is_held = is_held.and(Err(error)),
+                waited => waited?,
+            }
         }
         self.inner
             .wait_for_deeds(&deeds, (until, limit), is_wanted)?;
+        for log in self.inner.logs_of(scope) {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            match log.wait_there(&self.inner, left) {
+                Err(error @ Error::Held { .. }) => is_held = is_held.and(Err(error)),
+                waited => waited?,
+            }
+        }
+        is_held?;
         for (held, _) in wanted {
             let passed = self.inner.pass_on(&held.name(), &held.who);
             match passed {
@@ -249,6 +265,10 @@ impl Depot {
 
     /// Tries again now what was not delivered; what is held as well, as it is.
     pub fn retry(&self, id: &str) -> Result<()> {
+        if self.inner.logs.retry(id) {
+            self.retry_servers();
+            return Ok(());
+        }
         if self.inner.decide_deed(id, |deeds, number| {
             deeds.release(number, Over::Nothing);
             Ok(())
@@ -294,6 +314,10 @@ impl Depot {
 
     /// Gives up what is owed: its bytes are lost, unless its target has them.
     pub fn discard(&self, id: &str) -> Result<()> {
+        if self.inner.logs.discard(id) {
+            tracing::info!(id, "what was to be appended is dropped");
+            return Ok(());
+        }
         let dropped = self.inner.decide_deed(id, |deeds, number| {
             let url = Url::from_argument(id).ok();
             match deeds.drop(number) {
@@ -311,7 +335,7 @@ impl Depot {
         if state.is_moving || state.machine.writers().is_some() {
             return Err(Error::Busy {
                 url: Box::new(held.url()),
-                what: "being sent or written; hold it first, or end its writer".into(),
+                what: "being sent or written at the moment; try again when it waits or its writer has ended".into(),
             });
         }
         tracing::info!(id, url = %held.url(), "dropped");
@@ -536,6 +560,16 @@ impl Inner {
         drop(all);
         written.wait()?;
         Ok(true)
+    }
+
+    /// Returns what is to be appended of a scope. Whoever appends is no session.
+    fn logs_of(&self, scope: &Scope) -> Vec<Arc<Log>> {
+        let is_meant = |log: &Arc<Log>| match scope {
+            Scope::All => true,
+            Scope::Url(url) => log.url() == url,
+            Scope::Session(_) => false,
+        };
+        self.logs.owing().into_iter().filter(is_meant).collect()
     }
 
     /// Has whoever has it by now pass it on, where they are not its end.

@@ -177,6 +177,13 @@ impl Writing {
 
     /// Lets a write of this range begin. Waits for room, if there is none at the moment.
     pub fn grant(&self, range: Range<u64>) -> Result<Ticket> {
+        if range.end > FILE_MAX {
+            return Err(Error::TooLarge {
+                url: Box::new(self.held.url()),
+                size: range.end,
+                quota: FILE_MAX,
+            });
+        }
         self.make_room(range.end)?;
         let ticket = self.held.lock().machine.grant(range);
         self.granted().insert(ticket);
@@ -297,6 +304,12 @@ impl Drop for Writing {
         if self.is_shared {
             // What came is there, as on any disk; whoever wrote it was not told that it is safe.
             self.close();
+            let state = self.held.lock();
+            if !state.machine.owes() && state.may_go() && !state.is_gone {
+                let _ = self.depot.unlink(&self.held, state);
+                return;
+            }
+            drop(state);
             let _ = self.depot.is_current_now(&self.held);
             return;
         }
@@ -482,6 +495,9 @@ impl Inner {
         Ok((size, leaves))
     }
 }
+
+/// No file of this machine, nor of others, can be longer.
+const FILE_MAX: u64 = 1 << 60;
 
 /// So many bytes are reserved at once for a file that grows.
 const RESERVE_STEP: u64 = 16 << 20;

@@ -17,7 +17,7 @@ fn committed_bytes_arrive_whatever_dies() {
         "--godwit",
         godwit,
         "--seeds",
-        "50",
+        "6",
         "--seconds",
         "1.5",
         "--patience",

@@ -56,7 +56,7 @@ impl Queue {
         let whose = local::whose(self.url.as_ref(), None)?;
         let mut here = local::here()?;
         if !self.watch {
-            let (rows, done) = rows(screen, &mut here, &whose)?;
+            let (rows, done) = rows(&mut here, &whose)?;
             show(screen, &rows)?;
             return Ok(local::facts(&done));
         }
@@ -71,7 +71,7 @@ fn watch(screen: &Screen, here: &mut Here, whose: &Whose) -> Run<Facts> {
         // Told at the end of all that is owed now; meanwhile it is looked what has changed.
         let pushed = here.send(Ask::Push(whose.clone()), b"").map_err(local)?;
         let outcome = loop {
-            let (rows, _) = rows(screen, here, whose)?;
+            let (rows, _) = rows(here, whose)?;
             let now: Vec<_> = rows.iter().map(what_matters).collect();
             if now != shown {
                 show(screen, &rows)?;
@@ -85,7 +85,7 @@ fn watch(screen: &Screen, here: &mut Here, whose: &Whose) -> Run<Facts> {
             }
         };
         if let Tell::Refused(refusal) = outcome.tell {
-            let (rows, _) = rows(screen, here, whose)?;
+            let (rows, _) = rows(here, whose)?;
             // What others wait for may still come.
             if rows.iter().all(|row| row.stage == HELD) {
                 return Err(local(*refusal));
@@ -95,20 +95,24 @@ fn watch(screen: &Screen, here: &mut Here, whose: &Whose) -> Run<Facts> {
             std::thread::sleep(LOOK_EVERY);
             continue;
         }
-        let (rows, done) = rows(screen, here, whose)?;
+        let (rows, done) = rows(here, whose)?;
         if rows.is_empty() {
             return Ok(local::facts(&done));
         }
     }
 }
 
-fn rows(screen: &Screen, here: &mut Here, whose: &Whose) -> Run<(Vec<Row>, Done)> {
+fn rows(here: &mut Here, whose: &Whose) -> Run<(Vec<Row>, Done)> {
     let mut rows = Vec::new();
-    let done = local::done_with(screen, here, Ask::Queue(whose.clone()), &mut |tell| {
+    let answer = here.ask_with(Ask::Queue(whose.clone()), b"", None, &mut |tell| {
         if let Tell::Row(row) = tell {
             rows.push(*row);
         }
-    })?;
+    });
+    let done = match answer.map_err(|refusal| Trouble::local(&refusal))?.tell {
+        Tell::Done(done) => done,
+        _ => Done::default(),
+    };
     Ok((rows, done))
 }
 
