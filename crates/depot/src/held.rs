@@ -119,10 +119,7 @@ impl Held {
     pub(crate) fn new(id: Id, number: u64, url: Url, who: Who, machine: Holding) -> Self {
         Self {
             id,
-            names: RwLock::new(Names {
-                url,
-                name: None,
-            }),
+            names: RwLock::new(Names { url, name: None }),
             who,
             number: AtomicU64::new(number),
             born: now(),
@@ -151,10 +148,7 @@ impl Held {
         };
         Self {
             id: row.id,
-            names: RwLock::new(Names {
-                url,
-                name: None,
-            }),
+            names: RwLock::new(Names { url, name: None }),
             who,
             number: AtomicU64::new(row.number),
             born: row.born,

@@ -128,7 +128,10 @@ impl Inner {
         let (is_clean, is_gone) = (!state.machine.owes(), state.is_gone);
         drop(state);
         self.all().away.remove(server);
-        if is_clean && !is_gone && let Err(error) = self.delivered(held) {
+        if is_clean
+            && !is_gone
+            && let Err(error) = self.delivered(held)
+        {
             // Whatever waits for it is not done before a record says that this was.
             tracing::warn!(url = %held.url(), %error, "that it was delivered cannot be recorded");
             self.ended(held);
@@ -184,8 +187,15 @@ impl Inner {
         held.commit(self)?;
         let mut all = self.all();
         all.promises.forget(held.id);
-        let base = held.lock().machine.base().clone();
-        all.promises.publish(held, base);
+        let state = held.lock();
+        let is_owed = state.machine.owes() && !state.is_gone;
+        let base = state.machine.base().clone();
+        drop(state);
+        match is_owed {
+            true => all.promises.publish(held, base),
+            // Meanwhile it was given up, or nobody had written anything.
+            false => drop(all.owing.remove(&held.number())),
+        }
         Ok(())
     }
 
@@ -272,7 +282,9 @@ impl Inner {
             return Ok(Came::Dry);
         }
         self.enter(held, &place)?;
-        let sink = self.begun(held, &place)?;
+        let Some(sink) = self.begun(held, &place)? else {
+            return Ok(Came::Published);
+        };
         self.send(held, &place, &*sink.sink)?;
         let is_turn = self.all().promises.is_turn(held);
         let mut state = held.lock();
@@ -379,13 +391,14 @@ impl Inner {
         })
     }
 
-    /// Returns the conversation about the generation that is under way, taking over what an earlier one left.
-    fn begun(&self, held: &Held, place: &Place) -> Result<Parked> {
+    /// Returns the conversation about the generation that is under way, taking over what an earlier one left; `None`:
+    /// it is there already.
+    fn begun(&self, held: &Held, place: &Place) -> Result<Option<Parked>> {
         let mut state = held.lock();
         let attempt = state.machine.attempt();
         let parked = state.sink.take().filter(|parked| parked.attempt == attempt);
         if let Some(parked) = parked {
-            return Ok(parked);
+            return Ok(Some(parked));
         }
         let generation = state.machine.sending();
         let how = match state.machine.mode() {
@@ -404,7 +417,18 @@ impl Inner {
             streams: streams(place),
             ..Write::default()
         };
-        let sink = place.store.write(&place.path, &write)?;
+        let sink = match place.store.write(&place.path, &write) {
+            // It may be ours: that nothing was there was asked of the publication whose answer was lost. What is
+            // there already, nothing of ours can come over any more.
+            Err(StoreError::Exists { .. }) if held.lock().machine.is_asked() => {
+                held.lock().machine.resumed(&Extents::new());
+                if held.lock().machine.is_unsure() {
+                    self.search(held, place)?;
+                }
+                return Ok(None);
+            }
+            sink => sink?,
+        };
         let is_resuming = held.lock().machine.is_resuming();
         if is_resuming {
             self.resume(held, &*sink)?;
@@ -413,7 +437,7 @@ impl Inner {
         if held.lock().machine.is_unsure() {
             self.search(held, place)?;
         }
-        Ok(parked)
+        Ok(Some(parked))
     }
 
     /// Tells what the target has of what is on our disk: it is shown what landed there, and says what differs.
@@ -771,7 +795,7 @@ fn put(
     buffer: &mut Buffer,
 ) -> Result<bool> {
     let url = held.url();
-        let path = url.as_path();
+    let path = url.as_path();
     let lying = Lying { path, file };
     let block = match lying.block(push.range.clone(), buffer) {
         Ok(block) => block,

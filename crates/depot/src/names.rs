@@ -1,13 +1,8 @@
 //! What is done to names: here at once, and at the target in its turn.
 
-use crate::{
-    Depot, Edit, Error, Result, Who,
-    depot::Inner,
-    moving::server_away,
-    promises::LENGTH,
-};
+use crate::{Depot, Edit, Error, Result, Who, depot::Inner, moving::server_away, promises::LENGTH};
 use godwit_core::{
-    Fault, Url,
+    Fault, Url, Version,
     deeds::{Do, Held as Why, Outcome, Sight, Step, Thing, Values, What},
     holding::Base,
 };
@@ -96,13 +91,15 @@ impl Inner {
         let Some((url, to, who)) = self.noted_as_asked(asked) else {
             return;
         };
-        let outcome = self.connected(&url, to.as_ref(), &who).and_then(|(at, to)| {
-            crash::point("deed-asked");
-            match asked.step {
-                Step::Look => Ok(Answer::Saw(sight(&at, to.as_ref())?)),
-                Step::Try => attempt(asked, &at, to.as_ref()).map(Answer::Ended),
-            }
-        });
+        let outcome = self
+            .connected(&url, to.as_ref(), &who)
+            .and_then(|(at, to)| {
+                crash::point("deed-asked");
+                match asked.step {
+                    Step::Look => Ok(Answer::Saw(sight(&asked.condition, &at, to.as_ref())?)),
+                    Step::Try => attempt(asked, &at, to.as_ref()).map(Answer::Ended),
+                }
+            });
         crash::point("deed-answered");
         let mut all = self.all();
         let mut away = None;
@@ -155,12 +152,7 @@ impl Inner {
         }
     }
 
-    fn connected(
-        &self,
-        url: &Url,
-        to: Option<&Url>,
-        who: &Who,
-    ) -> Result<(Place, Option<Place>)> {
+    fn connected(&self, url: &Url, to: Option<&Url>, who: &Who) -> Result<(Place, Option<Place>)> {
         let at = (self.connect)(url, who)?;
         let to = to.map(|to| (self.connect)(to, who)).transpose()?;
         Ok((at, to))
@@ -185,7 +177,10 @@ fn attempt(asked: &Do, at: &Place, to: Option<&Place>) -> Result<Outcome> {
         _ => Ok(()),
     };
     let done = done.and_then(|()| match (&asked.what, to) {
-        (What::Unlink, _) => at.path.parent().map_or(Ok(()), |above| at.store.flush(above)),
+        (What::Unlink, _) => at
+            .path
+            .parent()
+            .map_or(Ok(()), |above| at.store.flush(above)),
         (_, Some(to)) => to.store.flush(&to.path),
         _ => at.store.flush(&at.path),
     });
@@ -223,7 +218,7 @@ fn is_still(condition: &Base, at: &Place) -> Result<bool> {
     let (Base::Seen(wanted), Thing::File(now)) = (condition, thing_if(condition, at)?) else {
         return Ok(true);
     };
-    if let godwit_core::Version::Strong(digest) = wanted {
+    if let Version::Strong(digest) = wanted {
         let found = at.store.digest(&at.path, digest.algorithm(), None);
         return Ok(found? == *digest);
     }
@@ -237,11 +232,22 @@ fn thing_if(condition: &Base, at: &Place) -> Result<Thing> {
     }
 }
 
-fn sight(at: &Place, to: Option<&Place>) -> Result<Sight> {
+fn sight(condition: &Base, at: &Place, to: Option<&Place>) -> Result<Sight> {
+    let seen = |place: &Place| known_by(condition, place);
     Ok(Sight {
-        at: thing(at)?,
-        to: to.map_or(Ok(Thing::Nothing), thing)?,
+        at: seen(at)?,
+        to: to.map_or(Ok(Thing::Nothing), seen)?,
     })
+}
+
+/// What is there, told by what the condition tells it by.
+fn known_by(condition: &Base, at: &Place) -> Result<Thing> {
+    let found = thing(at)?;
+    let (Thing::File(_), Base::Seen(Version::Strong(digest))) = (&found, condition) else {
+        return Ok(found);
+    };
+    let now = at.store.digest(&at.path, digest.algorithm(), None)?;
+    Ok(Thing::File(Version::Strong(now)))
 }
 
 fn thing(at: &Place) -> Result<Thing> {

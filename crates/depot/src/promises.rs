@@ -177,7 +177,9 @@ impl Promises {
 
     /// Begins with one that is ready.
     pub(crate) fn take(&mut self, number: u64) -> Option<godwit_core::deeds::Do> {
-        self.servers.values_mut().find_map(|deeds| deeds.take(number))
+        self.servers
+            .values_mut()
+            .find_map(|deeds| deeds.take(number))
     }
 
     /// A visit at the target of a file is over, which it is not.
@@ -216,10 +218,14 @@ impl Promises {
         let url = Url::from_argument(name).ok();
         let is_it = |deed: &Deed, fact: &Fact| {
             crate::queue::deed_id(deed.number) == name
-                || url.as_ref().is_some_and(|url| fact.url == *url && deed.held.is_some())
+                || url
+                    .as_ref()
+                    .is_some_and(|url| fact.url == *url && deed.held.is_some())
         };
         let mut named = self.deeds().filter(|(deed, fact, _)| is_it(deed, fact));
-        named.next().map(|(deed, fact, _)| (deed.number, fact.url.clone()))
+        named
+            .next()
+            .map(|(deed, fact, _)| (deed.number, fact.url.clone()))
     }
 
     /// What has changed at a server, for the records.
@@ -293,7 +299,8 @@ impl Promises {
     /// Tells whether the length of what is at a name is yet to be changed there.
     pub(crate) fn is_resized(&self, name: &Url) -> bool {
         self.deeds().any(|(deed, fact, _)| {
-            fact.url == *name && matches!(&deed.what, What::Set(values) if values.contains_key(LENGTH))
+            fact.url == *name
+                && matches!(&deed.what, What::Set(values) if values.contains_key(LENGTH))
         })
     }
 }
@@ -301,7 +308,8 @@ impl Promises {
 impl All {
     /// Promises to publish it, after all that is promised so far, unless it is promised.
     pub(crate) fn owe(&mut self, held: &Arc<Held>, number: impl FnOnce() -> u64) {
-        if self.promises.has(held) {
+        // Whoever ends it may come after it was given up for something newer.
+        if self.promises.has(held) || held.lock().is_gone {
             return;
         }
         self.owing.remove(&held.number());
@@ -322,7 +330,9 @@ impl All {
         let keys: Vec<_> = self.current.keys().cloned().collect();
         let mut renamed = Vec::new();
         for key in &keys {
-            if moved(&key.0, to, to).is_some() && let Some(old) = self.current.remove(key) {
+            if moved(&key.0, to, to).is_some()
+                && let Some(old) = self.current.remove(key)
+            {
                 let mut old = old.lock();
                 (old.is_current, old.is_unlinked) = (false, true);
             }
@@ -378,8 +388,7 @@ impl All {
                 None => {
                     let mut state = held.lock();
                     state.is_unlinked = true;
-                    state.is_superseded =
-                        matches!(state.machine.base(), Base::Any | Base::Absent);
+                    state.is_superseded = matches!(state.machine.base(), Base::Any | Base::Absent);
                 }
             }
         }
@@ -598,7 +607,10 @@ impl Inner {
 
     /// Promises a directory.
     pub(crate) fn make_directory(&self, url: &Url, who: &Who, session: &str) -> Result<()> {
-        match self.place_of(url, who).and_then(|place| place.store.stat(&place.path)) {
+        match self
+            .place_of(url, who)
+            .and_then(|place| place.store.stat(&place.path))
+        {
             Ok(_) => {
                 let path = url.as_path().into();
                 return Err(godwit_store::Error::Exists { path }.into());
@@ -656,7 +668,9 @@ impl Inner {
         if current.is_some_and(|held| !held.lock().is_gone) {
             return Ok(true);
         }
-        let looked = self.place_of(url, who).and_then(|place| place.store.stat(&place.path));
+        let looked = self
+            .place_of(url, who)
+            .and_then(|place| place.store.stat(&place.path));
         match looked {
             Ok(_) => Ok(false),
             Err(error) if error.fault() == godwit_core::Fault::Lasting && !self.is_made(url) => {
@@ -669,10 +683,15 @@ impl Inner {
     /// Tells whether something at or below a name is on its way.
     fn is_made(&self, url: &Url) -> bool {
         let all = self.all();
-        let is_mkdir = all.promises.deeds().any(|(deed, fact, _)| {
-            matches!(deed.what, What::Mkdir) && fact.url == *url
-        });
-        is_mkdir || all.current.keys().any(|key| moved(&key.0, url, url).is_some())
+        let is_mkdir = all
+            .promises
+            .deeds()
+            .any(|(deed, fact, _)| matches!(deed.what, What::Mkdir) && fact.url == *url);
+        is_mkdir
+            || all
+                .current
+                .keys()
+                .any(|key| moved(&key.0, url, url).is_some())
     }
 
     /// Returns what the target has under a name, as far as we know it and nothing is on its way there.
@@ -715,7 +734,9 @@ impl Promises {
             return false;
         };
         let deeds = &self.servers[server];
-        let is_fresh = deeds.find(*number).is_some_and(|deed| deed.attempt.is_none());
+        let is_fresh = deeds
+            .find(*number)
+            .is_some_and(|deed| deed.attempt.is_none());
         is_fresh && deeds.waits_for(*number).is_none() && deeds.is_last(*number)
     }
 }

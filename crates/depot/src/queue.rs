@@ -187,12 +187,13 @@ impl Depot {
         for (held, generation) in &wanted {
             self.wait_for(held, *generation, (until, limit), is_wanted)?;
         }
-        self.inner.wait_for_deeds(&deeds, (until, limit), is_wanted)?;
+        self.inner
+            .wait_for_deeds(&deeds, (until, limit), is_wanted)?;
         for (held, _) in wanted {
             let passed = self.inner.pass_on(&held.name(), &held.who);
             match passed {
-                // It was removed since.
-                Err(_) if held.lock().is_unlinked => {}
+                // It was removed since, or something else has its name.
+                Err(_) if !held.lock().is_current => {}
                 passed => passed?,
             }
         }
@@ -326,13 +327,19 @@ impl Depot {
         let mut all = self.inner.all();
         let mut state = held.lock();
         let what = match () {
-            () if state.is_moving => Some("being sent; once it is held or waits it can go elsewhere"),
-            () if state.machine.is_asked() => Some("perhaps there already; that is found out first"),
+            () if state.is_moving => {
+                Some("being sent; once it is held or waits it can go elsewhere")
+            }
+            () if state.machine.is_asked() => {
+                Some("perhaps there already; that is found out first")
+            }
             () if !state.machine.is_whole() || state.machine.is_blind() => {
                 Some("here in parts only, which belong into the file there")
             }
             () if held.is_renamed() && !all.promises.is_passed(&held) => None,
-            () if held.is_renamed() => Some("renamed, which is on its way; redirect that, or drop it"),
+            () if held.is_renamed() => {
+                Some("renamed, which is on its way; redirect that, or drop it")
+            }
             () => None,
         };
         if let Some(what) = what {
@@ -419,8 +426,7 @@ impl Inner {
         let all = self.all();
         let owed = all.promises.deeds().map(|(deed, fact, deeds)| {
             let away = all.away.get(&fact.url.host_port());
-            let again_in =
-                away.map(|away| away.until.saturating_duration_since(Instant::now()));
+            let again_in = away.map(|away| away.until.saturating_duration_since(Instant::now()));
             let before = deeds.waits_for(deed.number).is_some();
             let stage = match (&deed.held, again_in) {
                 (Some(_), _) => Stage::Held,
@@ -559,7 +565,10 @@ impl Inner {
         let by_id = name.parse().ok().and_then(|id| all.by_id.get(&id).cloned());
         let found = by_id.or_else(|| {
             let url = Url::from_argument(name).ok()?;
-            let mut of_name = all.owing.values().filter(|held| held.url() == url || held.name() == url);
+            let mut of_name = all
+                .owing
+                .values()
+                .filter(|held| held.url() == url || held.name() == url);
             of_name.next().cloned()
         });
         found.ok_or_else(|| Error::Unknown(name.into()))

@@ -110,7 +110,10 @@ fn what_the_target_never_heard_of_is_published_under_its_last_name() {
     editing.end().unwrap();
     rename(&depot, "b", "c");
     let queue = depot.queue();
-    let names: Vec<_> = queue.iter().map(|owed| (owed.what, owed.url.clone())).collect();
+    let names: Vec<_> = queue
+        .iter()
+        .map(|owed| (owed.what, owed.url.clone()))
+        .collect();
     assert_eq!(names, [("publish", url("c"))]);
     same(read(&depot, "c").unwrap(), b"two");
     // Whatever lies there is to go all the same.
@@ -190,10 +193,12 @@ fn what_is_stuck_keeps_its_bytes_and_blocks_nobody_else() {
     // Dropped: the rename waits for nothing, and finds nothing.
     let (file, deed) = (queue[0].id.clone(), queue[1].id.clone());
     depot.discard(&deed).unwrap();
-    depot.redirect(&file, &url("elsewhere")).unwrap_or_else(|error| {
-        // It was renamed here; what is delivered has the old name still.
-        panic!("{error}: {:?}", depot.queue())
-    });
+    depot
+        .redirect(&file, &url("elsewhere"))
+        .unwrap_or_else(|error| {
+            // It was renamed here; what is delivered has the old name still.
+            panic!("{error}: {:?}", depot.queue())
+        });
     push(&depot);
     same(far.get("elsewhere").unwrap(), b"stuck");
 }
@@ -235,7 +240,10 @@ fn another_server_is_refused_as_rename_does() {
     put(&depot, "a", b"a");
     let other = Url::from_argument("ftp://near/a").unwrap();
     let refused = depot.rename(&url("a"), &other, by());
-    assert!(matches!(refused, Err(Error::OtherServer { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Error::OtherServer { .. })),
+        "{refused:?}"
+    );
     let missing = depot.rename(&url("none"), &url("b"), by());
     assert!(missing.is_err());
     assert!(depot.unlink(&url("none"), by()).is_err());

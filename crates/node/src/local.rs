@@ -15,6 +15,7 @@ mod visit;
 mod tests;
 
 use crate::{Error, stop::Stop};
+pub use faults::OnFault;
 use godwit_core::Scheme;
 use godwit_depot::{Connect, Depot, Rules};
 use godwit_local::{Lock, Place, Refusal, Why, lock_within};
@@ -46,7 +47,6 @@ use std::{
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
-pub use faults::OnFault;
 pub(crate) use visit::Reply;
 
 /// Whoever answers what programs ask.

@@ -10,8 +10,8 @@ use godwit_core::{
     holding::{Base, Ticket},
 };
 use godwit_depot::{
-    Attributes, By, Appending, Depot, Edit, Editing, Ended, Error, Fresh, Holds, Owed, Put, Reading, Scope, Stage,
-    Tag, Who, Writing,
+    Appending, Attributes, By, Depot, Edit, Editing, Ended, Error, Fresh, Holds, Owed, Put,
+    Reading, Scope, Stage, Tag, Who, Writing,
 };
 use godwit_local::{Refusal, Why};
 use godwit_store::{Kind, Take};
@@ -723,10 +723,13 @@ impl Guest {
 
     /// What is done to a name: here at once, and there in its turn.
     fn deed(&self, deed: ask::Deed) -> Answered {
-        let (depot, by) = (&self.desk.depot, By {
-            who: &self.who,
-            session: &self.session,
-        });
+        let (depot, by) = (
+            &self.desk.depot,
+            By {
+                who: &self.who,
+                session: &self.session,
+            },
+        );
         let (verb, at, done) = match deed {
             ask::Deed::Rename { url: from, to } => {
                 let (from, to) = (url(&from)?, url(&to)?);
