@@ -187,8 +187,15 @@ impl Inner {
         held.commit(self)?;
         let mut all = self.all();
         all.promises.forget(held.id);
-        let base = held.lock().machine.base().clone();
-        all.promises.publish(held, base);
+        let state = held.lock();
+        let is_owed = state.machine.owes() && !state.is_gone;
+        let base = state.machine.base().clone();
+        drop(state);
+        match is_owed {
+            true => all.promises.publish(held, base),
+            // Meanwhile it was given up, or nobody had written anything.
+            false => drop(all.owing.remove(&held.number())),
+        }
         Ok(())
     }
 
@@ -287,7 +294,9 @@ impl Inner {
             return Ok(Came::Dry);
         }
         self.enter(held, &place)?;
-        let sink = self.begun(held, &place)?;
+        let Some(sink) = self.begun(held, &place)? else {
+            return Ok(Came::Published);
+        };
         self.send(held, &place, &sink)?;
         let is_turn = self.all().promises.is_turn(held);
         let mut state = held.lock();
@@ -394,13 +403,14 @@ impl Inner {
         })
     }
 
-    /// Returns the conversation about the generation that is under way, taking over what an earlier one left.
-    fn begun(&self, held: &Held, place: &Place) -> Result<Parked> {
+    /// Returns the conversation about the generation that is under way, taking over what an earlier one left; `None`:
+    /// it is there already.
+    fn begun(&self, held: &Held, place: &Place) -> Result<Option<Parked>> {
         let mut state = held.lock();
         let attempt = state.machine.attempt();
         let parked = state.sink.take().filter(|parked| parked.attempt == attempt);
         if let Some(parked) = parked {
-            return Ok(parked);
+            return Ok(Some(parked));
         }
         let generation = state.machine.sending();
         let how = match state.machine.mode() {
@@ -420,7 +430,18 @@ impl Inner {
             streams: streams(place),
             ..Write::default()
         };
-        let sink = place.store.write(&place.path, &write)?;
+        let sink = match place.store.write(&place.path, &write) {
+            // It may be ours: that nothing was there was asked of the publication whose answer was lost. What is
+            // there already, nothing of ours can come over any more.
+            Err(StoreError::Exists { .. }) if held.lock().machine.is_asked() => {
+                held.lock().machine.resumed(&Extents::new());
+                if held.lock().machine.is_unsure() {
+                    self.search(held, place)?;
+                }
+                return Ok(None);
+            }
+            sink => sink?,
+        };
         let is_resuming = held.lock().machine.is_resuming();
         if is_resuming && !write.resume {
             held.lock().machine.resumed(&Extents::new());
@@ -436,7 +457,7 @@ impl Inner {
         if held.lock().machine.is_unsure() {
             self.search(held, place)?;
         }
-        Ok(parked)
+        Ok(Some(parked))
     }
 
     /// Tells what the target has of what is on our disk: it is shown what landed there, and says what differs.

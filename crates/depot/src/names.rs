@@ -2,7 +2,7 @@
 
 use crate::{Depot, Edit, Error, Result, Who, depot::Inner, moving::server_away, promises::LENGTH};
 use godwit_core::{
-    Fault, Url,
+    Fault, Url, Version,
     deeds::{Do, Held as Why, Outcome, Sight, Step, Thing, Values, What},
     holding::Base,
 };
@@ -96,7 +96,7 @@ impl Inner {
             .and_then(|(at, to)| {
                 crash::point("deed-asked");
                 match asked.step {
-                    Step::Look => Ok(Answer::Saw(sight(&at, to.as_ref())?)),
+                    Step::Look => Ok(Answer::Saw(sight(&asked.condition, &at, to.as_ref())?)),
                     Step::Try => attempt(asked, &at, to.as_ref()).map(Answer::Ended),
                 }
             });
@@ -218,7 +218,7 @@ fn is_still(condition: &Base, at: &Place) -> Result<bool> {
     let (Base::Seen(wanted), Thing::File(now)) = (condition, thing_if(condition, at)?) else {
         return Ok(true);
     };
-    if let godwit_core::Version::Strong(digest) = wanted {
+    if let Version::Strong(digest) = wanted {
         let found = at.store.digest(&at.path, digest.algorithm(), None);
         return Ok(found? == *digest);
     }
@@ -232,11 +232,22 @@ fn thing_if(condition: &Base, at: &Place) -> Result<Thing> {
     }
 }
 
-fn sight(at: &Place, to: Option<&Place>) -> Result<Sight> {
+fn sight(condition: &Base, at: &Place, to: Option<&Place>) -> Result<Sight> {
+    let seen = |place: &Place| known_by(condition, place);
     Ok(Sight {
-        at: thing(at)?,
-        to: to.map_or(Ok(Thing::Nothing), thing)?,
+        at: seen(at)?,
+        to: to.map_or(Ok(Thing::Nothing), seen)?,
     })
+}
+
+/// What is there, told by what the condition tells it by.
+fn known_by(condition: &Base, at: &Place) -> Result<Thing> {
+    let found = thing(at)?;
+    let (Thing::File(_), Base::Seen(Version::Strong(digest))) = (&found, condition) else {
+        return Ok(found);
+    };
+    let now = at.store.digest(&at.path, digest.algorithm(), None)?;
+    Ok(Thing::File(Version::Strong(now)))
 }
 
 fn thing(at: &Place) -> Result<Thing> {

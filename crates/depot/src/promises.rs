@@ -308,7 +308,8 @@ impl Promises {
 impl All {
     /// Promises to publish it, after all that is promised so far, unless it is promised.
     pub(crate) fn owe(&mut self, held: &Arc<Held>, number: impl FnOnce() -> u64) {
-        if self.promises.has(held) {
+        // Whoever ends it may come after it was given up for something newer.
+        if self.promises.has(held) || held.lock().is_gone {
             return;
         }
         self.owing.remove(&held.number());

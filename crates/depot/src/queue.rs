@@ -181,6 +181,7 @@ impl Depot {
                     state.machine.seal();
                 }
                 state.wants = true;
+                state.later = None;
                 drop(state);
                 (held, generation)
             })
@@ -208,8 +209,8 @@ impl Depot {
         for (held, _) in wanted {
             let passed = self.inner.pass_on(&held.name(), &held.who);
             match passed {
-                // It was removed since.
-                Err(_) if held.lock().is_unlinked => {}
+                // It was removed since, or something else has its name.
+                Err(_) if !held.lock().is_current => {}
                 passed => passed?,
             }
         }
@@ -283,6 +284,7 @@ impl Depot {
                 state.words.clear();
             }
             state.wants = true;
+            state.later = None;
             state.tries = 0;
             state.change();
             Ok(())

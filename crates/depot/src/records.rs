@@ -197,7 +197,7 @@ fn write_all(mut db: Connection, jobs: &Receiver<Job>, watcher: Option<&dyn Watc
     while let Ok(first) = jobs.recv() {
         let mut batch = vec![first];
         batch.extend(jobs.try_iter().take(BATCH_MAX));
-        let mut answer = Ok(());
+        let mut answer = Err("there is no disk any more".to_owned());
         let mut write = || answer = write_batch(&mut db, &batch).map_err(|error| error.to_string());
         match watcher {
             None => write(),

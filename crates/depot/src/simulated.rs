@@ -149,9 +149,10 @@ impl Watcher for Cutter {
     fn synced(&self, path: &Path) -> io::Result<()> {
         let mut state = self.state();
         self.act(&mut state)?;
-        if !self.is_dead.load(SeqCst) {
-            state.unsynced.remove(path);
+        if self.is_dead.load(SeqCst) {
+            return Err(io::ErrorKind::BrokenPipe.into());
         }
+        state.unsynced.remove(path);
         Ok(())
     }
 
@@ -159,6 +160,9 @@ impl Watcher for Cutter {
         // Nobody takes a copy of a database that is being written.
         let mut state = self.state();
         let _ = self.act(&mut state);
+        if self.is_dead.load(SeqCst) {
+            return; // Or it would go on to ask its target for what its disk does not have.
+        }
         write();
         let _ = self.act(&mut state);
     }
@@ -265,6 +269,7 @@ impl World {
         if !self.cutter.is_dead.load(SeqCst) {
             return;
         }
+        self.done.push("cut".into());
         drop(self.depot.take());
         let copy = self.cutter.state().copy.take().expect("it was cut");
         self.home = copy;
@@ -367,7 +372,7 @@ impl World {
             }
         }
         let ended = writing.end().is_ok();
-        let what = format!("put {name}, {} bytes", bytes.len());
+        let what = format!("put {name}, {}", shown(&bytes));
         self.came(what, ended, |names| drop(names.insert(name, bytes.clone())));
     }
 
@@ -399,13 +404,16 @@ impl World {
 
     fn put_into(&mut self, name: &'static str) {
         let bytes = self.bytes();
+        if bytes.is_empty() {
+            return; // Nothing that is written into nothing makes no file.
+        }
         self.is_into = true;
         let Ok(writing) = self.depot().put_into(&url(name), &who(), "") else {
             return;
         };
         let written = writing.write(0, &bytes).is_ok();
         let ended = writing.end().is_ok();
-        let what = format!("put {} bytes into {name}", bytes.len());
+        let what = format!("put {} into {name}", shown(&bytes));
         self.came(what, written && ended, |names| over_it(names, name, &bytes));
     }
 
@@ -424,7 +432,8 @@ impl World {
         let watched = self.cutter.writes(&path, file, 0, bytes.len() as u64);
         let written = watched.and_then(|()| file.write_all_at(&bytes, 0));
         let ended = editing.end().is_ok();
-        let what = format!("edit {name}, {} bytes, {edit:?}", bytes.len());
+        let how = if edit.truncate { "anew" } else { "as it is" };
+        let what = format!("edit {name} {how}, {}", shown(&bytes));
         let is_promised = written.is_ok() && ended;
         self.came(what, is_promised, |names| {
             if edit.truncate {
@@ -483,7 +492,7 @@ impl World {
             .map(|names| {
                 names
                     .iter()
-                    .map(|(name, bytes)| (name, bytes.len()))
+                    .map(|(name, bytes)| (name, shown(bytes)))
                     .collect()
             })
             .collect();
@@ -498,10 +507,10 @@ impl World {
         self.store.mend();
         self.after_a_cut();
         let mut pushed = self.depot().push(&Scope::All, LIMIT);
-        // Half of a file that nobody said was good is theirs to decide on.
+        // What nobody had said was good is theirs to decide on: it is as it was, or what was written.
         for owed in self.depot().queue() {
             if owed.stage == Stage::Held && owed.why.is_empty() {
-                self.depot().discard(&owed.id).unwrap();
+                self.depot().release(&owed.id).unwrap();
                 pushed = self.depot().push(&Scope::All, LIMIT);
             }
         }
@@ -518,7 +527,7 @@ impl World {
         }
         let lens: Vec<_> = there
             .iter()
-            .map(|(name, bytes)| (name, bytes.len()))
+            .map(|(name, bytes)| (name, shown(bytes)))
             .collect();
         self.demand(
             self.may.contains(&there),
@@ -526,6 +535,13 @@ impl World {
         );
         self.cuts
     }
+}
+
+fn shown(bytes: &[u8]) -> String {
+    let sum = bytes.iter().fold(0, |sum: u32, byte| {
+        sum.wrapping_mul(31).wrapping_add((*byte).into())
+    });
+    format!("{} bytes {:04x}", bytes.len(), sum & 0xffff)
 }
 
 /// Writes over the beginning of what is under a name.

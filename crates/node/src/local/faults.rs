@@ -255,15 +255,16 @@ mod tests {
 
     #[test]
     fn the_command_is_told_the_event() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("told");
+        let name = format!("godwit-node-told-{}", std::process::id());
+        let file = std::env::temp_dir().join(name);
         let mut runs = Runs::default();
         let command = format!("printf %s \"$GODWIT_EVENT\" > {}", file.display());
         runs.ask(&command, &json!({"kind": "held"}));
         runs.look();
         let (mut child, _) = runs.running.take().unwrap();
         assert!(child.wait().unwrap().success());
-        let told = std::fs::read_to_string(file).unwrap();
+        let told = std::fs::read_to_string(&file).unwrap();
+        std::fs::remove_file(&file).unwrap();
         assert_eq!(told, "{\"kind\":\"held\"}");
     }
 }
