@@ -404,6 +404,11 @@ impl Inner {
             Mode::InPlace => How::InPlace,
             Mode::Replace => how(state.machine.base()),
         };
+        let passed = state.passed.clone();
+        // Who grows is as long as it will be when its writer has ended.
+        let is_final =
+            generation == state.machine.generation() && state.machine.writers().is_none();
+        let size = (is_final && how != How::InPlace).then(|| state.machine.size());
         drop(state);
         let id = upload_of(held, generation);
         // Where attempts are not counted, the old conversation is over: it was ours, and is closed.
@@ -415,6 +420,8 @@ impl Inner {
             // Whoever cannot say what differs of what landed may have something older there.
             resume: can.resume && can.again,
             streams: streams(place),
+            size,
+            passed: &passed,
             ..Write::default()
         };
         let sink = place.store.write(&place.path, &write)?;
@@ -651,7 +658,9 @@ impl Inner {
             Err(error) => return Err(error.into()),
         };
         crash::point("published");
+        let passes_on = place.store.can()?.passes_on;
         let mut state = held.lock();
+        state.is_passed_on = passes_on;
         state.machine.answered(asked.attempt, answer);
         state.delivered = asked.generation;
         state.seen = None;
