@@ -405,10 +405,6 @@ impl Inner {
             Mode::Replace => how(state.machine.base()),
         };
         let passed = state.passed.clone();
-        // Who grows is as long as it will be when its writer has ended.
-        let is_final =
-            generation == state.machine.generation() && state.machine.writers().is_none();
-        let size = (is_final && how != How::InPlace).then(|| state.machine.size());
         drop(state);
         let id = upload_of(held, generation);
         // Where attempts are not counted, the old conversation is over: it was ours, and is closed.
@@ -420,7 +416,6 @@ impl Inner {
             // Whoever cannot say what differs of what landed may have something older there.
             resume: can.resume && can.again,
             streams: streams(place),
-            size,
             passed: &passed,
             ..Write::default()
         };
@@ -642,6 +637,8 @@ impl Inner {
             digest: digest.clone(),
             ..Whole::default()
         };
+        // Asked before: an error afterwards would be an answer that was lost.
+        let passes_on = place.store.can()?.passes_on;
         crash::point("publish-asked");
         let finished = parked.sink.finish(&whole);
         let answer = match finished.and_then(|finished| {
@@ -658,7 +655,6 @@ impl Inner {
             Err(error) => return Err(error.into()),
         };
         crash::point("published");
-        let passes_on = place.store.can()?.passes_on;
         let mut state = held.lock();
         state.is_passed_on = passes_on;
         state.machine.answered(asked.attempt, answer);
