@@ -98,6 +98,10 @@ pub(crate) struct State {
     pub session: String,
     /// The upload by which it came.
     pub upload: String,
+    /// Which nodes passed it on to here, and we, if we are one.
+    pub passed: Vec<String>,
+    /// The target only passes it on, and has not said yet that it is at its end.
+    pub is_passed_on: bool,
     /// The last generation that the target has, since we began.
     pub delivered: u64,
     /// Not before then is it tried again.
@@ -145,6 +149,8 @@ impl Held {
         state.words.clone_from(&row.words);
         state.session.clone_from(&row.session);
         state.upload.clone_from(&row.upload);
+        state.is_passed_on = row.passed_on;
+        state.passed = row.passed.split_whitespace().map(Into::into).collect();
         state.wants = state.machine.owes();
         let who = Who {
             audience: row.audience.clone(),
@@ -290,6 +296,8 @@ impl Held {
             credential: credential.map_or_else(String::new, |path| path.display().to_string()),
             session: state.session.clone(),
             upload: state.upload.clone(),
+            passed: state.passed.join(" "),
+            passed_on: state.is_passed_on,
             record: state.machine.record(state.committed),
             words: state.words.clone(),
             boot: boot.into(),
@@ -332,6 +340,8 @@ impl State {
             words: String::new(),
             session: String::new(),
             upload: String::new(),
+            passed: Vec::new(),
+            is_passed_on: false,
             delivered: 0,
             later: None,
             tries: 0,

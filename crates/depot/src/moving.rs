@@ -417,6 +417,7 @@ impl Inner {
             Mode::InPlace => How::InPlace,
             Mode::Replace => how(state.machine.base()),
         };
+        let passed = state.passed.clone();
         drop(state);
         let id = upload_of(held, generation);
         // Where attempts are not counted, the old conversation is over: it was ours, and is closed.
@@ -428,6 +429,7 @@ impl Inner {
             // Whoever cannot say what differs of what landed may have something older there.
             resume: can.resume && can.again,
             streams: streams(place),
+            passed: &passed,
             ..Write::default()
         };
         let sink = match place.store.write(&place.path, &write) {
@@ -659,6 +661,8 @@ impl Inner {
             digest: digest.clone(),
             ..Whole::default()
         };
+        // Asked before: an error afterwards would be an answer that was lost.
+        let passes_on = place.store.can()?.passes_on;
         crash::point("publish-asked");
         let finished = parked.sink.finish(&whole);
         let answer = match finished.and_then(|finished| {
@@ -676,6 +680,7 @@ impl Inner {
         };
         crash::point("published");
         let mut state = held.lock();
+        state.is_passed_on = passes_on;
         state.machine.answered(asked.attempt, answer);
         state.delivered = asked.generation;
         state.seen = None;

@@ -8,14 +8,21 @@ use crate::{
     promises::{Fact, path_of, server_of},
 };
 use godwit_core::{
-    Url,
+    Fault, Url,
     deeds::{self, Deed, Deeds, Over, What},
     holding::{Base, Held as Why},
 };
+use godwit_store::{Error as StoreError, channel::Watch};
 use std::{
-    sync::Arc,
+    sync::{Arc, PoisonError},
     time::{Duration, Instant},
 };
+
+/// Until when somebody waits, and how long that was when they began.
+pub(crate) type Time = (Option<Instant>, Option<Duration>);
+
+/// Generations that are to be delivered, and the numbers of deeds.
+type Sealed = (Vec<(Arc<Held>, u64)>, Vec<u64>);
 
 /// Which of what is owed.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -149,8 +156,19 @@ impl Depot {
     /// Returns when a name, also one that is not owed here any more, is at its target, however many
     /// depots are between.
     pub fn push_through(&self, url: &Url, who: &Who, limit: Option<Duration>) -> Result<()> {
-        self.push(&Scope::Url(url.clone()), limit)?;
-        self.inner.pass_on(url, who)
+        self.push_through_while((url, who), limit, &|| true)
+    }
+
+    /// The same as long as somebody wants it.
+    pub(crate) fn push_through_while(
+        &self,
+        (url, who): (&Url, &Who),
+        limit: Option<Duration>,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        let until = limit.map(|limit| Instant::now() + limit);
+        self.arrive(&Scope::Url(url.clone()), (until, limit), is_wanted)?;
+        (self.inner).pass_on((url, who), (until, limit), is_wanted)
     }
 
     /// Returns when all that was owed at the call is at its target, durably; what is written later is
@@ -167,27 +185,39 @@ impl Depot {
         is_wanted: &dyn Fn() -> bool,
     ) -> Result<()> {
         let until = limit.map(|limit| Instant::now() + limit);
-        let all = self.inner.scoped(scope);
-        for held in &all {
-            self.inner.glimpse(held)?;
+        // What is not owed here any more may be on its way still.
+        let is_passed_on = |held: &Arc<Held>| held.lock().is_passed_on && is_meant(scope, held);
+        let mut others = self.inner.every();
+        others.retain(is_passed_on);
+        let wanted = self.arrived(scope, (until, limit), is_wanted)?;
+        let wanted = wanted.into_iter().map(|(held, _)| held);
+        for held in wanted.chain(others) {
+            match self.inner.follow(&held, (until, limit), is_wanted) {
+                // It was removed since.
+                Err(_) if held.lock().is_unlinked => {}
+                followed => followed?,
+            }
         }
-        let wanted: Vec<_> = all
-            .into_iter()
-            .map(|held| {
-                let mut state = held.lock();
-                let generation = state.machine.generation();
-                if state.machine.writers().is_some() {
-                    // Who keeps it open wants to see it there as it is now.
-                    state.machine.seal();
-                }
-                state.wants = true;
-                state.later = None;
-                drop(state);
-                (held, generation)
-            })
-            .collect();
-        let deeds = self.inner.deeds_of(scope);
-        self.retry_servers();
+        Ok(())
+    }
+
+    /// Returns when all that was owed at the call is where it goes next: that may be a hop.
+    pub(crate) fn arrive(
+        &self,
+        scope: &Scope,
+        time: Time,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        self.arrived(scope, time, is_wanted).map(drop)
+    }
+
+    fn arrived(
+        &self,
+        scope: &Scope,
+        (until, limit): Time,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<Vec<(Arc<Held>, u64)>> {
+        let (wanted, deeds) = self.seal(scope)?;
         // What is held keeps nobody from waiting for the others; it is told at the end.
         let mut is_held = Ok(());
         for (held, generation) in &wanted {
@@ -196,8 +226,7 @@ impl Depot {
                 waited => waited?,
             }
         }
-        self.inner
-            .wait_for_deeds(&deeds, (until, limit), is_wanted)?;
+        (self.inner).wait_for_deeds(&deeds, (until, limit), is_wanted)?;
         for log in self.inner.logs_of(scope) {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             match log.wait_there(&self.inner, left) {
@@ -205,23 +234,38 @@ impl Depot {
                 waited => waited?,
             }
         }
-        is_held?;
-        for (held, _) in wanted {
-            let passed = self.inner.pass_on(&held.name(), &held.who);
-            match passed {
-                // It was removed since, or something else has its name.
-                Err(_) if !held.lock().is_current => {}
-                passed => passed?,
-            }
+        is_held.map(|()| wanted)
+    }
+
+    /// Has all that is owed be sent as it is now; returns that, and which deeds are owed.
+    fn seal(&self, scope: &Scope) -> Result<Sealed> {
+        let all = self.inner.scoped(scope);
+        for held in &all {
+            self.inner.glimpse(held)?;
         }
-        Ok(())
+        let seal = |held: Arc<Held>| {
+            let mut state = held.lock();
+            let generation = state.machine.generation();
+            if state.machine.writers().is_some() {
+                // Who keeps it open wants to see it there as it is now.
+                state.machine.seal();
+            }
+            state.wants = true;
+            state.later = None;
+            drop(state);
+            (held, generation)
+        };
+        let wanted = all.into_iter().map(seal).collect();
+        let deeds = self.inner.deeds_of(scope);
+        self.retry_servers();
+        Ok((wanted, deeds))
     }
 
     fn wait_for(
         &self,
         held: &Arc<Held>,
         generation: u64,
-        (until, limit): (Option<Instant>, Option<Duration>),
+        (until, limit): Time,
         is_wanted: &dyn Fn() -> bool,
     ) -> Result<()> {
         let mut state = held.lock();
@@ -503,7 +547,7 @@ impl Inner {
     fn wait_for_deeds(
         &self,
         numbers: &[u64],
-        (until, limit): (Option<Instant>, Option<Duration>),
+        (until, limit): Time,
         is_wanted: &dyn Fn() -> bool,
     ) -> Result<()> {
         let mut all = self.all();
@@ -539,7 +583,7 @@ impl Inner {
                 _ => LOOK_AGAIN,
             };
             let waited = self.due.wait_timeout(all, pause);
-            all = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+            all = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -574,25 +618,77 @@ impl Inner {
         self.logs.owing().into_iter().filter(is_meant).collect()
     }
 
-    /// Has whoever has it by now pass it on, where they are not its end.
-    fn pass_on(&self, url: &Url, who: &Who) -> Result<()> {
-        let place = self.place_of(url, who)?;
-        Ok(place.store.push(&place.path)?)
+    /// Waits until what has come to its target is at its end.
+    fn follow(&self, held: &Held, time: Time, is_wanted: &dyn Fn() -> bool) -> Result<()> {
+        let generation = held.lock().delivered;
+        let passed_on = match self.pass_on((&held.name(), &held.who), time, is_wanted) {
+            // A hop took it, and whoever removed it since did so at its end.
+            Err(Error::Store(gone)) if is_missing(&gone) && held.lock().is_passed_on => Ok(()),
+            passed_on => passed_on,
+        };
+        if passed_on.is_ok() {
+            let mut state = held.lock();
+            state.is_passed_on &= state.delivered != generation;
+        }
+        passed_on
+    }
+
+    /// Has whoever has it by now pass it on, where they are not its end. That they cannot be asked at the moment is
+    /// no reason to give up before the time is over, or nobody wants it any more.
+    fn pass_on(
+        &self,
+        (url, who): (&Url, &Who),
+        (until, limit): Time,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        loop {
+            if !is_wanted() {
+                return Err(Error::Unwanted);
+            }
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            let watch = Watch::new(STALL).map_err(Error::disk(self.disk.root()))?;
+            let pushed = self.place_of(url, who).and_then(|place| {
+                let watch = watch.within(left);
+                place.store.push_watched(&place.path, &watch)
+            });
+            let error = match pushed {
+                Ok(()) => return Ok(()),
+                Err(error) if error.fault() == Fault::Lasting => return Err(error.into()),
+                Err(error) => error,
+            };
+            if let (Some(until), Some(waited)) = (until, limit)
+                && Instant::now() + AGAIN >= until
+            {
+                let what = format!("{url} is kept on its way, and not at its end: {error}");
+                return Err(Error::TimedOut { waited, what });
+            }
+            self.pause(AGAIN)?;
+        }
+    }
+
+    /// Waits, unless the depot ends.
+    fn pause(&self, time: Duration) -> Result<()> {
+        let until = Instant::now() + time;
+        loop {
+            let all = self.all();
+            if self.is_ending() {
+                return Err(Error::Ending);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            let waited = self.due.wait_timeout(all, left);
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
+        }
     }
 
     /// Returns what is owed of a scope.
     fn scoped(&self, scope: &Scope) -> Vec<Arc<Held>> {
         let owing: Vec<_> = self.all().owing.values().cloned().collect();
         // What is not ended is nothing yet.
-        let is_meant = |held: &Arc<Held>| {
-            !held.lock().is_private
-                && match scope {
-                    Scope::All => true,
-                    Scope::Url(url) => held.name() == *url || held.url() == *url,
-                    Scope::Session(session) => held.lock().session == *session,
-                }
-        };
-        owing.into_iter().filter(is_meant).collect()
+        let is_wanted = |held: &Arc<Held>| !held.lock().is_private && is_meant(scope, held);
+        owing.into_iter().filter(is_wanted).collect()
     }
 
     /// Returns what is meant by a number, or by a URL of which one thing is held.
@@ -608,6 +704,18 @@ impl Inner {
             of_name.next().cloned()
         });
         found.ok_or_else(|| Error::Unknown(name.into()))
+    }
+}
+
+fn is_missing(error: &StoreError) -> bool {
+    matches!(error, StoreError::Missing { .. })
+}
+
+fn is_meant(scope: &Scope, held: &Held) -> bool {
+    match scope {
+        Scope::All => true,
+        Scope::Url(url) => held.name() == *url || held.url() == *url,
+        Scope::Session(session) => held.lock().session == *session,
     }
 }
 
@@ -642,3 +750,9 @@ const WHOLE_ONLY: &str =
 
 /// So often whoever waits for a delivery looks whether anybody still wants it.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// How long a hop may be silent that is to pass something on; it says that it is at it.
+const STALL: Duration = Duration::from_secs(60);
+
+/// How soon a hop is asked again that could not be.
+const AGAIN: Duration = Duration::from_millis(250);

@@ -40,6 +40,10 @@ pub(crate) struct Row {
     pub session: String,
     /// The upload by which it came.
     pub upload: String,
+    /// Which nodes passed it on, the first first, with spaces between.
+    pub passed: String,
+    /// The target only passes it on, and has not said yet that it is at its end.
+    pub passed_on: bool,
     pub record: Record,
     /// Why it is held, in words.
     pub words: String,
@@ -106,6 +110,7 @@ impl Records {
         let db = Connection::open(path).map_err(bad)?;
         db.busy_timeout(Duration::from_secs(10)).map_err(bad)?;
         db.execute_batch(PREPARE).map_err(bad)?;
+        add_passed(&db).map_err(bad)?;
         db.execute("INSERT INTO starts (boot) VALUES (?1)", [boot])
             .map_err(bad)?;
         let start = db.last_insert_rowid();
@@ -302,8 +307,26 @@ fn put(put: &mut Statement<'_>, row: &Row) -> rusqlite::Result<()> {
         signed(row.used),
         signed(row.born),
         signed(row.transfers),
+        row.passed,
+        row.passed_on,
     ])?;
     Ok(())
+}
+
+/// Records of a depot from before there were hops lack two columns.
+fn add_passed(db: &Connection) -> rusqlite::Result<()> {
+    let mut columns = db.prepare("SELECT name FROM pragma_table_info('holdings')")?;
+    let names = columns.query_map([], |found| found.get::<_, String>(0))?;
+    let names: Vec<String> = names.collect::<rusqlite::Result<_>>()?;
+    if names.iter().any(|name| name == "passed") {
+        return Ok(());
+    }
+    db.execute_batch(
+        "BEGIN;
+         ALTER TABLE holdings ADD COLUMN passed TEXT NOT NULL DEFAULT '';
+         ALTER TABLE holdings ADD COLUMN passed_on INTEGER NOT NULL DEFAULT 0;
+         COMMIT",
+    )
 }
 
 fn read_all(db: &Connection) -> rusqlite::Result<Vec<Row>> {
@@ -326,6 +349,8 @@ fn read(found: &Found<'_>) -> rusqlite::Result<Row> {
         credential: text("credential")?,
         session: text("session")?,
         upload: text("upload")?,
+        passed: text("passed")?,
+        passed_on: found.get("passed_on")?,
         record: Record {
             mode: Mode::read(&text("mode")?).ok_or_else(|| odd("mode"))?,
             base: Base::read(&text("base")?).ok_or_else(|| odd("base"))?,
@@ -469,7 +494,8 @@ const PREPARE: &str = "
         size INTEGER NOT NULL, present TEXT NOT NULL, owed TEXT NOT NULL, altered INTEGER NOT NULL,
         generation INTEGER NOT NULL, open TEXT, committed INTEGER NOT NULL, sealed TEXT, inside INTEGER NOT NULL, held TEXT,
         words TEXT NOT NULL, boot TEXT NOT NULL, used INTEGER NOT NULL, born INTEGER NOT NULL,
-        transfers INTEGER NOT NULL
+        transfers INTEGER NOT NULL, passed TEXT NOT NULL DEFAULT '',
+        passed_on INTEGER NOT NULL DEFAULT 0
     ) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS appends (
         id TEXT PRIMARY KEY, number INTEGER NOT NULL, url TEXT NOT NULL, audience TEXT NOT NULL,
@@ -489,9 +515,9 @@ const PREPARE: &str = "
 
 const PUT: &str = "INSERT OR REPLACE INTO holdings
     (id, number, url, audience, credential, session, upload, mode, base, drawable, size, present, owed, altered,
-     generation, open, committed, sealed, inside, held, words, boot, used, born, transfers)
+     generation, open, committed, sealed, inside, held, words, boot, used, born, transfers, passed, passed_on)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
-     ?20, ?21, ?22, ?23, ?24, ?25)";
+     ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27)";
 
 const PUT_LOG: &str = "INSERT OR REPLACE INTO appends
     (id, number, url, audience, credential, writer, seq, offset, upto)

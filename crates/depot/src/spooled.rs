@@ -6,21 +6,22 @@
 //! its writer is told so when that survives a power cut: only then is it ours to
 //! deliver.
 
-use crate::{Depot, Error, Fresh, Scope, Who, Writing, reading::OURS};
+use crate::{Depot, Error, Fresh, Owed, Scope, Stage, Who, Writing, reading::OURS};
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Url, Version, holding::Base};
 use godwit_store::{
-    Can, Dir, Entry, Error as StoreError, Finished, How, Kind, Lying, Opener, Read, Result, Set,
-    Sink, Space, Stat, Store, Take, What, Whole, Write, channel::Watch, engine::Place,
+    Can, Dir, Entry, Error as StoreError, Finished, How, Kind, Lying, Opener, PASSED_MAX, Read,
+    Result, Set, Sink, Space, Stat, Station, Store, Take, What, Whole, Write, channel::Watch,
+    engine::Place,
 };
-use godwit_sys::Buffer;
+use godwit_sys::{Buffer, crash};
 use std::{
     collections::BTreeMap,
     fs,
     ops::Range,
     os::unix::{ffi::OsStrExt, fs::FileExt},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
-    time::{Duration, UNIX_EPOCH},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant, UNIX_EPOCH},
 };
 
 /// A store whose writes are kept in a depot on their way.
@@ -33,6 +34,10 @@ pub struct Spooled {
     /// What comes in, until it is whole.
     incoming: Dir,
     root: PathBuf,
+    /// What we are called by those who ask whether they passed something on already.
+    us: Arc<str>,
+    /// One of a name at a time becomes ours: they come to lie in the same place first.
+    names: Arc<[Mutex<()>; NAMES]>,
 }
 
 impl std::fmt::Debug for Spooled {
@@ -42,9 +47,9 @@ impl std::fmt::Debug for Spooled {
 }
 
 impl Spooled {
-    /// Returns the store at `next` as seen through a depot. What had come whole and was not kept yet when
-    /// the depot ended is kept now.
-    pub fn new(depot: Arc<Depot>, next: Url, who: Who) -> crate::Result<Self> {
+    /// Returns the store at `next` as seen through a depot, for a node that is called `us`. What had come whole
+    /// when the depot ended, and was not kept yet, is forgotten: its writer was not told, and has it.
+    pub fn new(depot: Arc<Depot>, next: Url, who: Who, us: &str) -> crate::Result<Self> {
         let root = depot.root().join("incoming");
         let made = match root.is_dir() {
             true => Ok(()),
@@ -58,9 +63,35 @@ impl Spooled {
             who,
             incoming,
             root,
+            us: us.into(),
+            names: Arc::new(std::array::from_fn(|_| Mutex::new(()))),
         };
-        spooled.keep_what_came()?;
+        spooled.forget_what_came()?;
         Ok(spooled)
+    }
+
+    /// Returns the same for somebody else: uploads that are not finished are apart.
+    pub fn of(&self, identity: &str) -> Result<Self> {
+        let incoming = Dir::open(&self.root, identity, Opener::Myself)?;
+        Ok(Self {
+            incoming,
+            ..self.clone()
+        })
+    }
+
+    /// Returns where uploads lie that are not finished.
+    pub fn incoming(&self) -> &Dir {
+        &self.incoming
+    }
+
+    /// Returns where its root is.
+    pub fn next(&self) -> &Url {
+        &self.next
+    }
+
+    /// Returns the depot.
+    pub fn depot(&self) -> &Depot {
+        &self.depot
     }
 
     fn url(&self, path: &Path) -> Result<Url> {
@@ -89,13 +120,13 @@ impl Spooled {
         });
         match is_owed {
             true => {
-                (self.depot.read(&url, &self.who, Fresh::Any).map(Some)).map_err(of_store(path))
+                (self.depot.read(&url, &self.who, Fresh::Any).map(Some)).map_err(self.told(path))
             }
             false => Ok(None),
         }
     }
 
-    fn keep_what_came(&self) -> crate::Result<()> {
+    fn forget_what_came(&self) -> crate::Result<()> {
         let mut whole = Vec::new();
         self.incoming.walk(Path::new(""), &mut |entry| {
             if entry.stat.kind == Kind::File {
@@ -104,53 +135,142 @@ impl Spooled {
             Ok(())
         })?;
         for path in whole {
-            tracing::info!(path = %path.display(), "keep what had come before the end");
-            self.keep(&path, &Base::Any, None)?;
+            tracing::info!(path = %path.display(), "what had come was not ours yet; its writer sends it again");
+            self.incoming.remove(&path, What::File)?;
         }
         Ok(())
     }
 
-    /// Has what came whole be ours to deliver.
-    fn keep(&self, path: &Path, base: &Base, upload: Option<&str>) -> crate::Result<()> {
-        let url = self.url(path)?;
-        let file = self.root.join(path);
-        let adopted = crate::writing::Adopted {
-            file: &file,
-            base,
-            upload,
+    /// Refuses what we passed on already, or so many others that it goes in a circle too.
+    fn must_not_circle(&self, path: &Path, passed: &[String]) -> Result<()> {
+        let said = match passed.iter().any(|node| **node == *self.us) {
+            true => "this node passed it on already: it goes in a circle".to_owned(),
+            false if passed.len() >= PASSED_MAX => {
+                format!(
+                    "{} nodes passed it on already, and no more may",
+                    passed.len()
+                )
+            }
+            false => return Ok(()),
         };
-        self.depot.adopt(&url, &self.who, &adopted)
+        let path = path.into();
+        Err(StoreError::Loop { path, said })
+    }
+
+    /// Returns who passed it on, and us.
+    fn and_us(&self, passed: &[String]) -> Vec<String> {
+        let mut passed = passed.to_vec();
+        passed.push((*self.us).to_owned());
+        passed
+    }
+
+    /// Returns what is owed of a name, or below it.
+    fn on_their_way(&self, path: &Path) -> Result<Vec<Owed>> {
+        let root = self.url(path)?;
+        let root = root.path().strip_suffix(b"/").unwrap_or(root.path());
+        let is_meant = |owed: &Owed| match owed.url.path().strip_prefix(root) {
+            Some(below) => {
+                let is_below = root.is_empty() || below.is_empty() || below[0] == b'/';
+                owed.is_committed && is_below
+            }
+            None => false,
+        };
+        Ok(self.depot.queue().into_iter().filter(is_meant).collect())
+    }
+
+    /// Waits, not for long, until nothing of a name, or below it, is on its way.
+    fn settle(&self, path: &Path) -> Result<()> {
+        for owed in self.on_their_way(path)? {
+            self.settle_one(path, &owed)?;
+        }
+        Ok(())
+    }
+
+    fn settle_one(&self, path: &Path, owed: &Owed) -> Result<()> {
+        let time = (Some(Instant::now() + SETTLE), Some(SETTLE));
+        let scope = Scope::Url(owed.url.clone());
+        let arrived = self.depot.arrive(&scope, time, &|| true);
+        match arrived {
+            Err(Error::TimedOut { what, .. }) => Err(StoreError::Busy {
+                host: self.next.host_port(),
+                said: format!("what was asked waits for what is on its way: {what}"),
+                again_in: None,
+            }),
+            arrived => arrived.map_err(self.told(path)),
+        }
+    }
+
+    /// What our errors are to whoever uses us as a store.
+    fn told<'a>(&'a self, path: &'a Path) -> impl Fn(Error) -> StoreError + 'a {
+        |error| {
+            let busy = |said: String| StoreError::Busy {
+                host: self.next.host_port(),
+                said,
+                again_in: None,
+            };
+            match error {
+                Error::Store(error) => match Arc::try_unwrap(error) {
+                    Ok(error) => error,
+                    Err(error) => busy(error.to_string()),
+                },
+                // There will be room again.
+                Error::Full { .. } => busy(format!("the hop before it is full: {error}")),
+                Error::TooLarge { .. } => StoreError::NoSpace {
+                    path: path.into(),
+                    said: error.to_string(),
+                },
+                Error::Held { why, .. } => StoreError::Refused {
+                    host: self.next.host_port(),
+                    code: 550,
+                    said: why,
+                },
+                Error::Disk { path, cause } => {
+                    let cause = std::io::Error::new(cause.kind(), cause.to_string());
+                    self.full(StoreError::io(path, cause))
+                }
+                Error::Unwanted => StoreError::Canceled,
+                error => busy(error.to_string()),
+            }
+        }
+    }
+
+    /// Of a disk that is full nobody need despair: what is on it goes on.
+    fn full(&self, error: StoreError) -> StoreError {
+        match error {
+            StoreError::NoSpace { .. } => StoreError::Busy {
+                host: self.next.host_port(),
+                said: "the disk of the hop before it is full".into(),
+                again_in: None,
+            },
+            error => error,
+        }
+    }
+
+    fn alone_with(&self, path: &Path) -> MutexGuard<'_, ()> {
+        let bytes = path.as_os_str().as_bytes().iter();
+        let sum = bytes.fold(0usize, |sum, &byte| {
+            sum.wrapping_mul(31).wrapping_add(usize::from(byte))
+        });
+        let lock = self.names[sum % NAMES].lock();
+        lock.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What our errors are to whoever uses us as a store.
-fn of_store(path: &Path) -> impl Fn(Error) -> StoreError + '_ {
-    |error| match error {
-        Error::Store(error) => match Arc::try_unwrap(error) {
-            Ok(error) => error,
-            Err(error) => StoreError::Busy {
-                host: "the next".into(),
-                said: error.to_string(),
-                again_in: None,
-            },
-        },
-        Error::Full { .. } | Error::TooLarge { .. } => StoreError::NoSpace {
-            path: path.into(),
-            said: error.to_string(),
-        },
-        Error::Held { why, .. } => StoreError::Refused {
-            host: "the next".into(),
-            code: 550,
-            said: why,
-        },
-        Error::Disk { path, cause } => {
-            StoreError::io(path, std::io::Error::new(cause.kind(), cause.to_string()))
-        }
-        error => StoreError::Busy {
-            host: "the depot".into(),
-            said: error.to_string(),
-            again_in: None,
-        },
+fn station(owed: &Owed) -> Station {
+    let stage = match owed.stage {
+        Stage::Open => "writing",
+        Stage::Queued => "queued",
+        Stage::Sending => "sending",
+        Stage::Waiting { .. } => "waiting",
+        Stage::Held => "held",
+    };
+    Station {
+        at: String::new(),
+        stage: stage.into(),
+        size: owed.size,
+        owed: owed.owed,
+        age: Some(owed.age),
+        why: owed.why.clone(),
     }
 }
 
@@ -163,6 +283,9 @@ impl Store for Spooled {
         let mut can = self.incoming.can()?;
         can.append = false;
         can.xattrs = false;
+        can.leaves = false;
+        can.passes_on = true;
+        can.links = false;
         can.digests = vec![OURS];
         Ok(can)
     }
@@ -243,11 +366,12 @@ impl Store for Spooled {
     }
 
     fn write(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
+        self.must_not_circle(path, write.passed)?;
         let base = match &write.how {
             How::New => Base::Absent,
             How::Replace(None) => Base::Any,
             How::Replace(Some(version)) => Base::Seen(version.clone()),
-            How::InPlace => return self.write_into(path),
+            How::InPlace => return self.write_into(path, write.passed),
             How::Append { .. } => {
                 return Err(StoreError::Unsupported {
                     what: "appending by way of a depot".into(),
@@ -262,33 +386,53 @@ impl Store for Spooled {
             let folder = self.root.join(folder);
             fs::create_dir_all(&folder).map_err(|cause| StoreError::io(path, cause))?;
         }
+        let room = Taken {
+            spooled: self.clone(),
+            url: self.url(path)?,
+            bytes: Mutex::new(0),
+        };
         if let Some(size) = write.size {
-            let room = self.depot.inner.reserve(&self.url(path)?, size);
-            room.map_err(of_store(path))?;
-            self.depot.inner.room.release(size);
+            // All of it at once, or two could wait for each other half way.
+            room.take(size, Duration::ZERO).map_err(self.told(path))?;
         }
         let here = Write {
             how: How::Replace(None),
             ..write.clone()
         };
-        let sink = self.incoming.write(path, &here)?;
+        let sink = self.incoming.write(path, &here);
         Ok(Box::new(Coming {
-            spooled: self.clone(),
             path: path.into(),
             base,
             upload: write.id.map(Into::into),
-            sink,
+            passed: self.and_us(write.passed),
+            sink: sink.map_err(|error| self.full(error))?,
+            room,
         }))
     }
 
+    /// What is on its way there goes there first, and then away; what is held need not.
     fn remove(&self, path: &Path, what: What) -> Result<()> {
+        let mut is_dropped = false;
+        for owed in self.on_their_way(path)? {
+            if owed.stage == Stage::Held {
+                self.depot.discard(&owed.id).map_err(self.told(path))?;
+                is_dropped = true;
+            } else {
+                self.settle_one(path, &owed)?;
+            }
+        }
         let place = self.there(path)?;
-        place.store.remove(&place.path, what)
+        match place.store.remove(&place.path, what) {
+            Err(StoreError::Missing { .. }) if is_dropped && what == What::File => Ok(()),
+            removed => removed,
+        }
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.settle(from)?;
+        // Or what comes later would replace it.
+        self.settle(to)?;
         let (place, to) = (self.there(from)?, self.there(to)?);
-        self.push(from)?;
         place.store.rename(&place.path, &to.path)
     }
 
@@ -298,7 +442,7 @@ impl Store for Spooled {
     }
 
     fn set(&self, path: &Path, set: &Set) -> Result<()> {
-        self.push(path)?;
+        self.settle(path)?;
         let place = self.there(path)?;
         place.store.set(&place.path, set)
     }
@@ -334,35 +478,65 @@ impl Store for Spooled {
     /// It is kept here, and will be there.
     fn flush(&self, path: &Path) -> Result<()> {
         let scope = Scope::Url(self.url(path)?);
-        self.depot.commit(&scope).map_err(of_store(path))
+        self.depot.commit(&scope).map_err(self.told(path))
     }
 
     fn push(&self, path: &Path) -> Result<()> {
         let url = self.url(path)?;
         let pushed = self.depot.push_through(&url, &self.who, None);
-        pushed.map_err(of_store(path))
+        pushed.map_err(self.told(path))
     }
 
     fn push_watched(&self, path: &Path, watch: &Watch) -> Result<()> {
-        let scope = Scope::Url(self.url(path)?);
-        let mut pushed = self.depot.push(&scope, Some(LOOK_UP));
-        while let Err(Error::TimedOut { .. }) = pushed {
-            watch.canceled().check()?;
-            pushed = self.depot.push(&scope, Some(LOOK_UP));
+        let url = self.url(path)?;
+        let is_wanted = || !watch.canceled().is_canceled();
+        let whose = (&url, &self.who);
+        let pushed = self
+            .depot
+            .push_through_while(whose, watch.left(), &is_wanted);
+        pushed.map_err(self.told(path))
+    }
+
+    fn trace(&self, path: &Path, passed: &[String]) -> Result<Vec<Station>> {
+        self.must_not_circle(path, passed)?;
+        let url = self.url(path)?;
+        let mut owed = self
+            .depot
+            .queue()
+            .into_iter()
+            .filter(|owed| owed.url == url);
+        let here = match owed.next_back() {
+            Some(owed) => station(&owed),
+            None => Station {
+                stage: "passed".into(),
+                ..Station::default()
+            },
+        };
+        let passed = self.and_us(passed);
+        let behind = self.there(path);
+        let behind = behind.and_then(|place| place.store.trace(&place.path, &passed));
+        let mut all = vec![here];
+        all.extend(match behind {
+            Ok(behind) => behind,
+            Err(error) => vec![Station::away(String::new(), &error)],
+        });
+        if let Some(next) = all.get_mut(1).filter(|next| next.at.is_empty()) {
+            next.at = self.next.host_port();
         }
-        pushed.map_err(of_store(path))?;
-        let place = self.there(path)?;
-        place.store.push_watched(&place.path, watch)
+        Ok(all)
     }
 }
 
 impl Spooled {
-    fn write_into(&self, path: &Path) -> Result<Box<dyn Sink>> {
+    fn write_into(&self, path: &Path, passed: &[String]) -> Result<Box<dyn Sink>> {
         let url = self.url(path)?;
         let writing = self.depot.put_into(&url, &self.who, "");
+        let writing = writing.map_err(self.told(path))?;
+        writing.passed_by(&self.and_us(passed));
         Ok(Box::new(Inside {
+            spooled: self.clone(),
             path: path.into(),
-            writing: writing.map_err(of_store(path))?,
+            writing,
             done: Mutex::default(),
         }))
     }
@@ -370,20 +544,79 @@ impl Spooled {
 
 /// A file that comes, and is kept when it is whole.
 struct Coming {
-    spooled: Spooled,
     path: PathBuf,
     base: Base,
     upload: Option<String>,
+    passed: Vec<String>,
     sink: Box<dyn Sink>,
+    room: Taken,
+}
+
+/// What of the quota is kept for something that comes.
+struct Taken {
+    spooled: Spooled,
+    url: Url,
+    bytes: Mutex<u64>,
+}
+
+impl Taken {
+    /// Takes room up to the end of what is to come next. Whoever sends it waits that long where there is none.
+    fn take(&self, end: u64, patience: Duration) -> crate::Result<()> {
+        let (inner, until) = (&self.spooled.depot.inner, Instant::now() + patience);
+        let quota = inner.room.quota().unwrap_or(u64::MAX);
+        loop {
+            let mut taken = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(lacks) = end.checked_sub(*taken).filter(|lacks| *lacks > 0) else {
+                return Ok(());
+            };
+            inner.room.could_hold(&self.url, end)?;
+            // In large pieces, for few questions; but never more than there could be.
+            let more = match patience.is_zero() {
+                true => lacks,
+                false => lacks.max(ROOM_STEP).min(quota - *taken),
+            };
+            match inner.reserve(&self.url, more) {
+                Ok(()) => {
+                    *taken += more;
+                    return Ok(());
+                }
+                Err(Error::Full { .. }) if Instant::now() < until => {}
+                Err(error) => return Err(error),
+            }
+            drop(taken);
+            inner.wait_for_room()?;
+        }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let taken = *self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        self.spooled.depot.inner.room.release(taken);
+        self.spooled.depot.inner.nudge();
+    }
+}
+
+impl Coming {
+    fn make_room(&self, end: u64) -> Result<()> {
+        let room = self.room.take(end, ROOM_PATIENCE);
+        room.map_err(self.room.spooled.told(&self.path))
+    }
+
+    fn full<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|error| self.room.spooled.full(error))
+    }
 }
 
 impl Take for Coming {
     fn put(&self, block: Block<'_>) -> Result<()> {
-        self.sink.put(block)
+        self.make_room(block.range().end)?;
+        self.full(self.sink.put(block))
     }
 
     fn put_from(&self, file: &Lying<'_>, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
-        self.sink.put_from(file, range, buffer)
+        self.make_room(range.end)?;
+        self.full(self.sink.put_from(file, range, buffer))
     }
 
     fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
@@ -413,20 +646,35 @@ impl Sink for Coming {
     }
 
     fn commit(&self) -> Result<Extents> {
-        self.sink.commit()
+        self.full(self.sink.commit())
     }
 
+    /// Only when this returns is it ours to deliver, and its writer may forget it.
     fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished> {
         let Self {
-            spooled,
             path,
             base,
             upload,
+            passed,
             sink,
+            room,
         } = *self;
-        let finished = sink.finish(whole)?;
-        let kept = spooled.keep(&path, &base, upload.as_deref());
-        kept.map_err(of_store(&path))?;
+        let spooled = &room.spooled;
+        let url = spooled.url(&path)?;
+        let file = spooled.root.join(&path);
+        let adopted = crate::writing::Adopted {
+            file: &file,
+            base: &base,
+            upload: upload.as_deref(),
+            passed: &passed,
+        };
+        let alone = spooled.alone_with(&path);
+        let finished = sink.finish(whole).map_err(|error| spooled.full(error))?;
+        crash::point("hop-whole");
+        let kept = spooled.depot.adopt(&url, &spooled.who, &adopted);
+        drop(alone);
+        kept.map_err(spooled.told(&path))?;
+        crash::point("hop-kept");
         Ok(finished)
     }
 
@@ -437,6 +685,7 @@ impl Sink for Coming {
 
 /// Ranges that go into a file at the target.
 struct Inside {
+    spooled: Spooled,
     path: PathBuf,
     writing: Writing,
     done: Mutex<Extents>,
@@ -445,7 +694,7 @@ struct Inside {
 impl Take for Inside {
     fn put(&self, block: Block<'_>) -> Result<()> {
         let written = self.writing.write(block.offset, block.bytes);
-        written.map_err(of_store(&self.path))?;
+        written.map_err(self.spooled.told(&self.path))?;
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         done.insert(block.range());
         Ok(())
@@ -463,13 +712,19 @@ impl Sink for Inside {
     }
 
     fn commit(&self) -> Result<Extents> {
-        self.writing.commit().map_err(of_store(&self.path))?;
+        let committed = self.writing.commit();
+        committed.map_err(self.spooled.told(&self.path))?;
         Ok(self.done())
     }
 
     fn finish(self: Box<Self>, _: &Whole) -> Result<Finished> {
-        let Self { path, writing, .. } = *self;
-        writing.end().map_err(of_store(&path))?;
+        let Self {
+            path,
+            writing,
+            spooled,
+            ..
+        } = *self;
+        writing.end().map_err(spooled.told(&path))?;
         Ok(Finished {
             in_place: true,
             ..Finished::default()
@@ -481,5 +736,13 @@ impl Sink for Inside {
     }
 }
 
-/// How often a long wait looks whether it is still wanted.
-const LOOK_UP: Duration = Duration::from_secs(1);
+/// How long what is asked about a name waits for what is on its way there.
+const SETTLE: Duration = Duration::from_secs(10);
+
+/// How long a writer is held back where there is no room, before it is told so.
+const ROOM_PATIENCE: Duration = Duration::from_secs(10);
+
+/// So much is taken at once for what comes without saying how long it is.
+const ROOM_STEP: u64 = 4 << 20;
+
+const NAMES: usize = 64;

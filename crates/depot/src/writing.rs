@@ -117,6 +117,8 @@ pub(crate) struct Adopted<'a> {
     pub base: &'a Base,
     /// As which upload it came.
     pub upload: Option<&'a str>,
+    /// Which nodes passed it on.
+    pub passed: &'a [String],
 }
 
 impl Depot {
@@ -133,6 +135,7 @@ impl Depot {
         state.committed = state.machine.generation();
         state.reserved = size;
         state.upload = adopted.upload.unwrap_or_default().into();
+        state.passed = adopted.passed.into();
         state.change();
         drop(state);
         self.inner.room.count(size);
@@ -160,6 +163,16 @@ impl Depot {
 }
 
 impl Writing {
+    /// Notes which nodes passed on what is written.
+    pub(crate) fn passed_by(&self, nodes: &[String]) {
+        let mut state = self.held.lock();
+        for node in nodes {
+            if !state.passed.contains(node) {
+                state.passed.push(node.clone());
+            }
+        }
+    }
+
     /// Has what was written until now survive a power cut.
     pub fn commit(&self) -> Result<()> {
         self.held.commit(&self.depot)

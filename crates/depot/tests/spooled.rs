@@ -6,7 +6,7 @@ mod common;
 use common::{Far, bytes, over, rules, same, url, who};
 use godwit_core::{Block, Extents};
 use godwit_depot::{Connect, Depot, Scope, Spooled, Who};
-use godwit_store::{How, Store, Whole, Write, engine::Place};
+use godwit_store::{Error, How, Sink, Store, Whole, Write, engine::Place};
 use std::{path::Path, sync::Arc, time::Duration};
 
 const LIMIT: Option<Duration> = Some(Duration::from_secs(30));
@@ -14,7 +14,7 @@ const LIMIT: Option<Duration> = Some(Duration::from_secs(30));
 fn spooled(far: &Far, dir: &tempfile::TempDir) -> (Arc<Depot>, Spooled) {
     let root = dir.path().join("hop");
     let depot = Arc::new(Depot::open(&root, rules(), far.connect()).unwrap());
-    let spooled = Spooled::new(Arc::clone(&depot), url(""), who()).unwrap();
+    let spooled = Spooled::new(Arc::clone(&depot), url(""), who(), "hop").unwrap();
     (depot, spooled)
 }
 
@@ -71,13 +71,15 @@ fn what_is_kept_is_seen_through_it_and_arrives_later() {
 }
 
 #[test]
-fn what_came_whole_and_was_not_kept_yet_is_kept_at_the_next_start() {
+fn what_came_whole_and_was_not_kept_yet_is_still_its_writers() {
     let (far, dir) = (Far::new(), tempfile::tempdir().unwrap());
     drop(spooled(&far, &dir));
     std::fs::write(dir.path().join("hop/incoming/a"), b"whole").unwrap();
-    let (depot, _spooled) = spooled(&far, &dir);
+    let (depot, spooled) = spooled(&far, &dir);
+    let became = spooled.became(Path::new("a"), "upload.1").unwrap();
+    assert_eq!(became, None, "nobody was told that it is kept");
     depot.push(&Scope::All, LIMIT).unwrap();
-    same(far.get("a").unwrap(), b"whole");
+    assert_eq!(far.get("a"), None);
 }
 
 #[test]
@@ -106,4 +108,168 @@ fn through_two_depots_a_push_reaches_the_end() {
     let mut wanted = wanted;
     wanted[7..13].copy_from_slice(b"inside");
     same(far.get("a").unwrap(), &wanted);
+}
+
+#[test]
+fn what_went_in_a_circle_is_refused() {
+    let (far, dir) = (Far::new(), tempfile::tempdir().unwrap());
+    let (depot, spooled) = spooled(&far, &dir);
+    let begin = |passed: &[String]| {
+        let write = Write {
+            passed,
+            ..Write::default()
+        };
+        spooled.write(Path::new("a"), &write).map(drop)
+    };
+    let circle = |nodes: &[String]| matches!(begin(nodes), Err(Error::Loop { .. }));
+    let others = |count: usize| (0..count).map(|nth| format!("n{nth}")).collect::<Vec<_>>();
+    assert!(begin(&others(15)).is_ok());
+    assert!(circle(&others(16)));
+    assert!(circle(&["first".into(), "hop".into(), "last".into()]));
+    assert!(!depot.owes());
+}
+
+#[test]
+fn who_passed_it_on_is_told_with_it_also_after_a_restart() {
+    let (far, dir) = (Far::new(), tempfile::tempdir().unwrap());
+    far.set_away(true);
+    let (depot, first) = spooled(&far, &dir);
+    let write = Write {
+        passed: &["before".into()],
+        ..Write::default()
+    };
+    let sink = first.write(Path::new("a"), &write).unwrap();
+    sink.finish(&Whole::default()).unwrap();
+    drop((depot, first));
+    // The next is this very depot's own node, as it is when it leads to itself.
+    let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let heard = Arc::clone(&told);
+    let connect: Connect = Arc::new(move |url, _: &Who| {
+        Ok(Place {
+            store: Arc::new(Hearing(Arc::clone(&heard))),
+            path: url.as_path().into(),
+            url: url.clone(),
+        })
+    });
+    let depot = Depot::open(&dir.path().join("hop"), rules(), connect).unwrap();
+    let refused = depot.push(&Scope::All, LIMIT);
+    assert!(
+        matches!(refused, Err(godwit_depot::Error::Held { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(*told.lock().unwrap(), ["before", "hop"]);
+}
+
+/// Notes who passed on what is written, and refuses it.
+struct Hearing(Arc<std::sync::Mutex<Vec<String>>>);
+
+impl Store for Hearing {
+    fn write(&self, path: &Path, write: &Write<'_>) -> godwit_store::Result<Box<dyn Sink>> {
+        *self.0.lock().unwrap() = write.passed.to_vec();
+        let (path, said) = (path.into(), "for the test".into());
+        Err(Error::Loop { path, said })
+    }
+    fn can(&self) -> godwit_store::Result<godwit_store::Can> {
+        godwit_store::Memory::new().can()
+    }
+    fn stat(&self, path: &Path) -> godwit_store::Result<godwit_store::Stat> {
+        Err(Error::Missing { path: path.into() })
+    }
+    fn list(
+        &self,
+        _: &Path,
+        _: &mut dyn FnMut(godwit_store::Entry) -> godwit_store::Result<()>,
+    ) -> godwit_store::Result<()> {
+        Ok(())
+    }
+    fn read(
+        &self,
+        path: &Path,
+        _: &Extents,
+        _: usize,
+        _: &dyn godwit_store::Take,
+    ) -> godwit_store::Result<godwit_store::Read> {
+        Err(Error::Missing { path: path.into() })
+    }
+    fn remove(&self, _: &Path, _: godwit_store::What) -> godwit_store::Result<()> {
+        Ok(())
+    }
+    fn rename(&self, _: &Path, _: &Path) -> godwit_store::Result<()> {
+        Ok(())
+    }
+    fn mkdir(&self, _: &Path) -> godwit_store::Result<()> {
+        Ok(())
+    }
+    fn set(&self, _: &Path, _: &godwit_store::Set) -> godwit_store::Result<()> {
+        Ok(())
+    }
+    fn digest(
+        &self,
+        path: &Path,
+        _: godwit_core::Algorithm,
+        _: Option<std::ops::Range<u64>>,
+    ) -> godwit_store::Result<godwit_core::Digest> {
+        Err(Error::Missing { path: path.into() })
+    }
+    fn space(&self, path: &Path) -> godwit_store::Result<godwit_store::Space> {
+        Err(Error::Missing { path: path.into() })
+    }
+    fn flush(&self, _: &Path) -> godwit_store::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_push_of_what_a_hop_took_long_ago_is_answered_from_the_end() {
+    let (far, dir) = (Far::new(), tempfile::tempdir().unwrap());
+    far.set_away(true);
+    let (_hop, spooled) = spooled(&far, &dir);
+    let store: Arc<dyn Store> = Arc::new(spooled);
+    let connect: Connect = Arc::new(move |url, _: &Who| {
+        Ok(Place {
+            store: store.clone(),
+            path: url.as_path().into(),
+            url: url.clone(),
+        })
+    });
+    let root = dir.path().join("first");
+    let first = Depot::open(&root, rules(), Arc::clone(&connect)).unwrap();
+    let writing = first.put(&url("a"), &who(), &over()).unwrap();
+    writing.write(0, b"bytes").unwrap();
+    writing.end().unwrap();
+    let soon = Some(Duration::from_millis(700));
+    let early = first.push(&Scope::All, soon);
+    assert!(
+        matches!(early, Err(godwit_depot::Error::TimedOut { .. })),
+        "{early:?}"
+    );
+    assert!(!first.owes(), "the hop has it");
+    drop(first);
+    // Nothing is owed here, and nothing is there.
+    let first = Depot::open(&root, rules(), connect).unwrap();
+    let early = first.push(&Scope::All, soon);
+    assert!(
+        matches!(early, Err(godwit_depot::Error::TimedOut { .. })),
+        "{early:?}"
+    );
+    far.set_away(false);
+    first.push(&Scope::All, LIMIT).unwrap();
+    same(far.get("a").unwrap(), b"bytes");
+}
+
+#[test]
+fn what_is_on_its_way_is_removed_when_it_is_there() {
+    let (far, dir) = (Far::new(), tempfile::tempdir().unwrap());
+    let (depot, spooled) = spooled(&far, &dir);
+    far.set_away(true);
+    write(&spooled, "a", b"bytes").unwrap();
+    let (far, spooled) = (&far, &spooled);
+    std::thread::scope(|scope| {
+        let path = Path::new("a");
+        let removing = scope.spawn(move || spooled.remove(path, godwit_store::What::File));
+        far.set_away(false);
+        removing.join().unwrap().unwrap();
+    });
+    depot.push(&Scope::All, LIMIT).unwrap();
+    assert_eq!(far.get("a"), None);
 }

@@ -44,6 +44,16 @@ impl Accounts {
     /// threads, and before there are secrets.
     pub(crate) fn begin(config: &Config) -> Result<Self, Error> {
         let mut accounts = Self::of_this_process(config);
+        if let Some(hop) = &config.hop {
+            let made = fs::create_dir_all(&hop.spool);
+            made.map_err(|cause| Error::Spool {
+                path: hop.spool.clone(),
+                cause: Box::new(godwit_depot::Error::Disk {
+                    path: hop.spool.clone(),
+                    cause: cause.into(),
+                }),
+            })?;
+        }
         if user_id() != 0 {
             accounts.only_ourselves()?;
             return Ok(accounts);

@@ -14,6 +14,7 @@ pub use keys::{KEYS, Key};
 pub use modules::{Allowed, MODULE_KEYS, Module};
 pub use network::Network;
 
+use crate::routes::Routes;
 use godwit_core::Url;
 use sources::{OURS, defaults, is_of_others, key_of_variable, known, read_file};
 use std::{
@@ -27,7 +28,7 @@ use std::{
 };
 use values::{
     Take, parse, parse_access, parse_bool, parse_doors, parse_ftp, parse_level, parse_list,
-    parse_members, parse_names, parse_ports,
+    parse_members, parse_names, parse_next, parse_ports,
 };
 
 /// All that a node needs to know.
@@ -35,6 +36,10 @@ use values::{
 pub struct Config {
     /// The directory that is served.
     pub export: PathBuf,
+    /// It passes on what is written to it, and keeps it until then; `export` is the spool then.
+    pub hop: Option<Hop>,
+    /// Which hop leads where.
+    pub routes: Routes,
     /// Where what must survive is kept, if not beside the files.
     pub state: Option<PathBuf>,
     /// As which account nodes act that joined, if nothing else was said; `None`: none.
@@ -73,6 +78,17 @@ pub struct Config {
     pub unread: Vec<String>,
     values: BTreeMap<&'static str, Value>,
     said_of_modules: Vec<modules::Said>,
+}
+
+/// A node that passes on.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Hop {
+    /// Where it keeps what is on its way.
+    pub spool: PathBuf,
+    /// Where that goes.
+    pub next: Url,
+    /// How many bytes it keeps at most; `None`: as many as the disk.
+    pub bytes: Option<u64>,
 }
 
 /// What somebody may do.
@@ -410,8 +426,12 @@ impl Config {
             idle: Duration::from_secs(take.at_least_one("accounts.idle_seconds")? as u64),
         };
         take.one("log.level", parse_level)?;
+        let hop = hop_of(&take)?;
+        let export = hop.as_ref().map(|hop| hop.spool.clone());
         Ok(Self {
-            export: take.text("node.export").into(),
+            export: export.unwrap_or_else(|| take.text("node.export").into()),
+            hop,
+            routes: take.one("node.routes", parse::<Routes>)?,
             state: Some(take.text("node.state"))
                 .filter(|s| !s.is_empty())
                 .map(Into::into),
@@ -437,6 +457,31 @@ impl Config {
             values,
             said_of_modules: Vec::new(),
         })
+    }
+}
+
+/// One of the two alone is of no use.
+fn hop_of(take: &Take<'_>) -> Result<Option<Hop>, Error> {
+    let next = take.optional("node.next", parse_next)?;
+    let spool = take.text("node.spool").trim();
+    let bytes = take.optional("node.spool_bytes", parse::<u64>)?;
+    match (spool, next) {
+        ("", None) => Ok(None),
+        ("", Some(_)) => {
+            let lacks = |_: &str| {
+                Err::<(), _>("node.spool (--spool DIR) says where it is kept until then".into())
+            };
+            take.one("node.next", lacks).map(|()| None)
+        }
+        (_, None) => {
+            let lacks = |_: &str| Err::<(), _>("node.next (--next URL) says where it goes".into());
+            take.one("node.spool", lacks).map(|()| None)
+        }
+        (spool, Some(next)) => Ok(Some(Hop {
+            spool: spool.into(),
+            next,
+            bytes,
+        })),
     }
 }
 

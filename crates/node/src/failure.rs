@@ -27,6 +27,9 @@ pub(crate) fn failure(error: &Error) -> Failure {
         Error::Superseded { .. } => {
             Failure::new(Cause::Changed, "A later attempt has taken this upload over")
         }
+        Error::Loop { said: why, .. } => {
+            Failure::new(Cause::BadName, format!("It would not arrive: {why}"))
+        }
         Error::Corrupt {
             expected, found, ..
         } => Failure::new(

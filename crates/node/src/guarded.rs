@@ -2,12 +2,13 @@
 //! the store asks it first, whichever door it came through.
 //!
 //! A rule speaks of paths, so a path is asked about as it is without links, and then used so,
-//! by a [`Dir`] that follows none: what somebody makes a link meanwhile is refused.
+//! by a directory that follows none: what somebody makes a link meanwhile is refused.
 
+use crate::export::Export;
 use godwit_core::{Algorithm, Chain, Digest, Extents, Version};
 use godwit_store::{
-    Can, Dir, Entry, Error, Finished, Given, How, Kind, Partial, Read, Result, Set, Sink, Small,
-    Space, Stat, Store, Take, What, Write, Xattrs, channel::Watch,
+    Can, Entry, Error, Finished, Given, How, Kind, Partial, Read, Result, Set, Sink, Small, Space,
+    Stat, Station, Store, Take, What, Write, Xattrs, channel::Watch,
 };
 use godwit_trust::{DEEDS, Deed, Identity, Rights};
 use std::{
@@ -20,10 +21,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// A directory, and what somebody may do in it.
+/// What is served, and what somebody may do in it.
 #[derive(Clone, Debug)]
 pub(crate) struct Guarded {
-    dir: Dir,
+    dir: Export,
     who: Option<Identity>,
     /// `None`: what the kernel permits.
     rules: Option<Arc<Rules>>,
@@ -157,7 +158,7 @@ impl Asked<'_> {
 
 impl Guarded {
     /// Returns what somebody may do in a directory; nobody whose name is known is `None`.
-    pub(crate) fn new(dir: Dir, who: Option<Identity>, rules: Option<Arc<Rules>>) -> Self {
+    pub(crate) fn new(dir: Export, who: Option<Identity>, rules: Option<Arc<Rules>>) -> Self {
         Self { dir, who, rules }
     }
 
@@ -166,12 +167,12 @@ impl Guarded {
         self.asked(path, Deed::List).map(drop)
     }
 
-    /// As [`Dir::leaves`].
+    /// As [`Export::leaves`].
     pub(crate) fn leaves(&self, path: &Path, leaves: Range<u64>) -> Result<Vec<Chain>> {
         self.dir.leaves(&self.asked(path, Deed::Read)?, leaves)
     }
 
-    /// As [`Dir::partial`]; who may not upload has none.
+    /// As [`Export::partial`]; who may not upload has none.
     pub(crate) fn partial(&self, path: &Path, id: Option<&str>) -> Result<Option<Partial>> {
         match self.to_upload(path)? {
             Some(path) => self.dir.partial(&path, id),
@@ -179,7 +180,7 @@ impl Guarded {
         }
     }
 
-    /// As [`Dir::abandon`].
+    /// As [`Export::abandon`].
     pub(crate) fn abandon(&self, path: &Path, id: Option<&str>) -> Result<()> {
         match self.to_upload(path)? {
             Some(path) => self.dir.abandon(&path, id),
@@ -187,12 +188,12 @@ impl Guarded {
         }
     }
 
-    /// As [`Dir::lend`].
+    /// As [`Export::lend`].
     pub(crate) fn lend(&self, path: &Path) -> Result<(fs::File, Stat)> {
         self.dir.lend(&self.asked(path, Deed::Read)?)
     }
 
-    /// As [`Dir::spool`], for an upload that was begun.
+    /// As [`Export::spool`], for an upload that was begun.
     pub(crate) fn spool(&self, path: &Path) -> Result<fs::File> {
         match self.to_upload(path)? {
             Some(path) => self.dir.spool(&path),
@@ -203,22 +204,22 @@ impl Guarded {
         }
     }
 
-    /// As [`Dir::is_our_own`].
+    /// As [`Export::is_our_own`].
     pub(crate) fn is_our_own(&self) -> bool {
         self.dir.is_our_own()
     }
 
-    /// As [`Dir::share`]; what others put together is changed there.
+    /// As [`Export::share`]; what others put together is changed there.
     pub(crate) fn share(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
         self.dir.share(&self.asked(path, Deed::Write)?, write)
     }
 
-    /// As [`Dir::set_group`].
+    /// As [`Export::set_group`].
     pub(crate) fn set_group(&self, path: &Path, group: u32) -> Result<()> {
         self.dir.set_group(&self.asked(path, Deed::Write)?, group)
     }
 
-    /// As [`Dir::digest_watched`].
+    /// As [`Export::digest_watched`].
     pub(crate) fn digest_watched(
         &self,
         path: &Path,
@@ -230,7 +231,7 @@ impl Guarded {
         self.dir.digest_watched(&path, by, range, watch)
     }
 
-    /// As [`Dir::stat_of_name`], for who may take the name away.
+    /// As [`Export::stat_of_name`], for who may take the name away.
     pub(crate) fn stat_of_name(&self, path: &Path) -> Result<Stat> {
         let path = self.asked_of_name(path, Deed::Delete)?;
         self.dir.stat_of_name(&path)
@@ -511,5 +512,9 @@ impl Store for Guarded {
 
     fn flush(&self, path: &Path) -> Result<()> {
         self.dir.flush(&self.to_be_told(path)?)
+    }
+
+    fn trace(&self, path: &Path, passed: &[String]) -> Result<Vec<Station>> {
+        self.dir.trace(&self.to_wait_for(path)?, passed)
     }
 }

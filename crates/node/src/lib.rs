@@ -7,8 +7,10 @@ mod admission;
 mod config;
 mod current;
 mod door;
+mod export;
 mod failure;
 mod guarded;
+mod hop;
 mod journal;
 mod listener;
 mod local;
@@ -16,6 +18,7 @@ mod metrics;
 mod modules;
 mod ports;
 mod reload;
+mod routes;
 mod session;
 mod stdio;
 mod stop;
@@ -23,13 +26,14 @@ mod stripes;
 mod trust;
 
 pub use config::{
-    Access, Allowed, Cluster, Config, Data, Error as ConfigError, KEYS, Key, Limits, MODULE_KEYS,
-    Module, Network, Origin, Passwords, Setting, Trust,
+    Access, Allowed, Cluster, Config, Data, Error as ConfigError, Hop, KEYS, Key, Limits,
+    MODULE_KEYS, Module, Network, Origin, Passwords, Setting, Trust,
 };
 pub use door::calls;
 pub use listener::Node;
 pub use local::{LocalError, LocalRules, OnFault, run_local};
 pub use reload::Reload;
+pub use routes::Routes;
 pub use stdio::attend;
 pub use stop::Stop;
 
@@ -65,6 +69,11 @@ pub enum Error {
     Listen {
         address: SocketAddr,
         cause: io::Error,
+    },
+    #[error("cannot keep what is on its way in {}: {cause}", .path.display())]
+    Spool {
+        path: PathBuf,
+        cause: Box<godwit_depot::Error>,
     },
     #[error("neither ftp.listen nor https.listen nor node.via says where it would serve")]
     Nowhere,

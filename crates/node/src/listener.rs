@@ -6,7 +6,9 @@ use crate::{
     admission::{Admission, Admitted},
     current::Current,
     door,
+    export::Export,
     guarded::{Guarded, Rules},
+    hop,
     journal::Journal,
     metrics::Metrics,
     modules::Modules,
@@ -16,7 +18,7 @@ use crate::{
     stop::Stop,
     trust::Trust,
 };
-use godwit_store::Dir;
+use godwit_depot::Spooled;
 use godwit_sys::{listen_deep, raise_open_files, wait_readable};
 use godwit_trust::{Home, Identity, Passwords};
 use std::{
@@ -34,7 +36,9 @@ use std::{
 pub(crate) struct Shared {
     pub(crate) config: Config,
     /// For those who do not say who they are.
-    dir: Dir,
+    dir: Export,
+    /// What is written goes to the next node, and not into a directory.
+    hop: Option<Arc<Spooled>>,
     /// For each of the others.
     accounts: Arc<Accounts>,
     rules: Option<Arc<Rules>>,
@@ -63,8 +67,14 @@ impl Shared {
             cause,
         })?;
         let data = &config.data;
+        let host = host_name(&config.host);
+        let us = trust.newest_key().map(|key| key.to_string());
+        let us = us.unwrap_or_else(|| format!("{host}:{}", config.export.display()));
+        let hop = hop::begin(&config, trust.home(), &us.replace(char::is_whitespace, "_"))?;
+        let hop = hop.map(Arc::new);
         Ok(Self {
-            dir: dir_of_nobody(&config, &accounts)?,
+            dir: dir_of_nobody(&config, &accounts, hop.as_deref())?,
+            hop,
             rules: rules_of(&config)?,
             passwords: passwords_of(&config, &trust)?,
             accounts: Arc::new(accounts),
@@ -76,7 +86,7 @@ impl Shared {
             transfers: Arc::new(AtomicU64::new(1)),
             metrics: Arc::default(),
             is_let_in,
-            host: host_name(&config.host),
+            host,
             config,
         })
     }
@@ -111,7 +121,8 @@ impl Shared {
             false => Arc::new(Modules::new(&config.modules)),
         };
         Ok(Self {
-            dir: dir_of_nobody(&config, &accounts)?,
+            dir: dir_of_nobody(&config, &accounts, self.hop.as_deref())?,
+            hop: self.hop.clone(),
             rules: rules_of(&config)?,
             passwords: passwords_of(&config, &trust)?,
             accounts,
@@ -145,19 +156,34 @@ impl Shared {
     /// Returns the export as somebody sees it who has that account: uploads that
     /// are not finished are apart from those of other identities.
     pub(crate) fn dir_of(&self, account: &str, who: &Identity) -> godwit_store::Result<Guarded> {
-        let dir = self.accounts.dir(Some(account), who.subject())?;
+        let dir = match &self.hop {
+            // It has rights of its own at the next node, whoever asks.
+            Some(hop) => Export::Hop(Box::new(hop.of(who.subject())?)),
+            None => Export::Dir(self.accounts.dir(Some(account), who.subject())?),
+        };
         Ok(Guarded::new(dir, Some(who.clone()), self.rules.clone()))
     }
 
     /// Returns the export as those see it who do not say who they are, whatever rights say.
-    pub(crate) fn dir_of_node(&self) -> &Dir {
+    pub(crate) fn dir_of_node(&self) -> &Export {
         &self.dir
     }
 
     /// Returns the export as this node sees it itself, for somebody who may do the same.
     pub(crate) fn dir_of_guest(&self, who: &Identity) -> godwit_store::Result<Guarded> {
-        let dir = self.accounts.dir(None, who.subject())?;
+        let dir = match &self.hop {
+            Some(hop) => Export::Hop(Box::new(hop.of(who.subject())?)),
+            None => Export::Dir(self.accounts.dir(None, who.subject())?),
+        };
         Ok(Guarded::new(dir, Some(who.clone()), self.rules.clone()))
+    }
+
+    /// Removes uploads that nobody went on with.
+    fn sweep(&self, age: Duration) -> godwit_store::Result<u64> {
+        match &self.hop {
+            Some(_) => self.dir.sweep(age),
+            None => self.accounts.sweep(age),
+        }
     }
 
     /// Tells whether it is the rights that say who may write.
@@ -166,9 +192,16 @@ impl Shared {
     }
 }
 
-fn dir_of_nobody(config: &Config, accounts: &Accounts) -> Result<Dir, Error> {
+fn dir_of_nobody(
+    config: &Config,
+    accounts: &Accounts,
+    hop: Option<&Spooled>,
+) -> Result<Export, Error> {
     let anonymous = Some(config.accounts.anonymous.as_str()).filter(|name| !name.is_empty());
-    let dir = accounts.dir(anonymous, ANONYMOUS);
+    let dir = match hop {
+        Some(hop) => hop.of(ANONYMOUS).map(|hop| Export::Hop(Box::new(hop))),
+        None => accounts.dir(anonymous, ANONYMOUS).map(Export::Dir),
+    };
     dir.map_err(|cause| Error::Export {
         path: config.export.clone(),
         cause,
@@ -206,7 +239,9 @@ pub(crate) fn rehearse(config: &Config) -> Result<(), Error> {
     trust.begin_cluster().map_err(Error::Trust)?;
     trust.begin_kerberos().map_err(Error::Trust)?;
     trust.begin_logins(config)?;
-    dir_of_nobody(config, &Accounts::of_this_process(config))?;
+    if config.hop.is_none() {
+        dir_of_nobody(config, &Accounts::of_this_process(config), None)?;
+    }
     rules_of(config)?;
     passwords_of(config, &trust).map(drop)
 }
@@ -329,6 +364,11 @@ impl Node {
             self.shared.stop.at_once();
             self.admission.wait_until_empty(LAST_WORDS);
         }
+        if let Some(hop) = &self.shared.hop {
+            hop.depot().end();
+            // What is owed is safe; whoever is sending it may be waiting for a node that says nothing.
+            std::mem::forget(Arc::clone(hop));
+        }
         tracing::info!("stopped");
     }
 
@@ -344,7 +384,7 @@ impl Node {
                 let stop = now.now().stop.clone();
                 while !stop.is_draining() {
                     let shared = now.now();
-                    match shared.accounts.sweep(kept) {
+                    match shared.sweep(kept) {
                         Ok(0) => {}
                         Ok(removed) => tracing::info!(removed, "sweep partials"),
                         Err(error) => {

@@ -14,18 +14,12 @@ mod visit;
 #[cfg(test)]
 mod tests;
 
-use crate::{Error, stop::Stop};
+use crate::{Error, Routes, hop, stop::Stop};
 pub use faults::OnFault;
-use godwit_core::Scheme;
 use godwit_depot::{Connect, Depot, Rules};
 use godwit_local::{Lock, Place, Refusal, Why, lock_within};
-use godwit_store::{
-    Proofs, Trust,
-    channel::Cancel,
-    engine::{Options, Stores},
-};
 use godwit_sys::{Wake, connect_local, peer_of, raise_open_files, user_id, wait_readable, why};
-use godwit_trust::{Credential, Home};
+use godwit_trust::Home;
 use godwit_wire::local::{Ask, Tell, Told, ask, tell};
 use line::Line;
 use std::{
@@ -94,6 +88,8 @@ pub struct LocalRules {
     pub is_installed: bool,
     /// Who is told when what is owed does not go.
     pub on_fault: OnFault,
+    /// Which hop leads where.
+    pub routes: Routes,
 }
 
 /// Why a local node cannot run.
@@ -147,7 +143,7 @@ pub fn run_local(
         is_of_job: rules.is_of_job,
         is_installed: rules.is_installed,
     };
-    let connect = connect(home).map_err(Error::Start)?;
+    let connect = hop::connect(home, rules.routes.clone()).map_err(Error::Start)?;
     let depot = open_depot(&rules, &connect)?;
     let desk = Arc::new(desk::Keeping {
         depot,
@@ -173,33 +169,6 @@ fn open_depot(rules: &LocalRules, connect: &Connect) -> Result<Depot, LocalError
     let root = rules.place.state.join("depot");
     Depot::open(&root, limits, Arc::clone(connect))
         .map_err(|error| refusing::depot("keep files here", None, &error).into())
-}
-
-/// Returns what finds the store of a URL, for whoever shows that credential.
-fn connect(home: Option<Home>) -> io::Result<Connect> {
-    let options = Options::new(Cancel::new()?);
-    let trust = Trust {
-        home,
-        ..options.trust
-    };
-    let stores = Stores::new(Options { trust, ..options });
-    Ok(Arc::new(move |url, who| {
-        let credential = match &who.credential {
-            Some(path) if url.scheme() == Scheme::Gsiftp => {
-                let read = Credential::from_file(path);
-                Some(read.map_err(|error| godwit_store::Error::Trust {
-                    host: url.host_port(),
-                    cause: Box::new(error),
-                })?)
-            }
-            _ => None,
-        };
-        let proofs = Proofs {
-            credential,
-            ..Proofs::default()
-        };
-        stores.open_as(url, proofs)
-    }))
 }
 
 /// A local node that listens.

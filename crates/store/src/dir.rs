@@ -203,6 +203,7 @@ impl Store for Dir {
             space: true,
             digests: Algorithm::ALL.to_vec(),
             leaves: false,
+            passes_on: false,
         })
     }
 

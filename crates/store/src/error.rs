@@ -61,6 +61,9 @@ pub enum Error {
     /// A later attempt at the same upload has begun: what this one still sends or asks is refused.
     #[error("{}: a later attempt has taken this upload over", shown(.path))]
     Superseded { path: PathBuf },
+    /// It would be passed on in a circle, or too often.
+    #[error("{}: would not arrive: {said}", shown(.path))]
+    Loop { path: PathBuf, said: String },
     #[error("{what} is not possible here: {why}")]
     Unsupported { what: String, why: String },
     #[error("{host}: no such host ({cause})")]

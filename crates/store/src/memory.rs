@@ -250,6 +250,7 @@ impl Store for Memory {
             space: true,
             digests: Algorithm::ALL.to_vec(),
             leaves: false,
+            passes_on: false,
         })
     }
 

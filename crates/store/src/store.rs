@@ -1,6 +1,6 @@
 //! The contract of a store.
 
-use crate::{Error, Result, Width, channel::Watch};
+use crate::{Error, Result, Station, Width, channel::Watch};
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Strength, Version};
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -200,6 +200,13 @@ pub trait Store: Send + Sync {
     fn push_watched(&self, path: &Path, watch: &Watch) -> Result<()> {
         watch.canceled().check()?;
         self.push(path)
+    }
+
+    /// Tells where a file is on its way, this store first, then whatever is behind it. `passed` are the nodes that
+    /// asked before.
+    fn trace(&self, path: &Path, passed: &[String]) -> Result<Vec<Station>> {
+        let _ = passed;
+        Ok(vec![Station::at_the_end(self.stat(path))?])
     }
 }
 
@@ -415,6 +422,8 @@ pub struct Can {
     pub digests: Vec<Algorithm>,
     /// `read` and `finish` compare BLAKE3 leaves: the peer is one of ours.
     pub leaves: bool,
+    /// What is written goes on to another, and only a push says that it is there.
+    pub passes_on: bool,
 }
 
 /// What something is.
@@ -544,6 +553,8 @@ pub struct Write<'a> {
     pub watch: Option<Arc<Watch>>,
     /// How many streams it may have, where that is decided on the way.
     pub width: Option<&'a Arc<Width>>,
+    /// Which nodes passed it on, the first first.
+    pub passed: &'a [String],
 }
 
 impl Default for Write<'_> {
@@ -563,6 +574,7 @@ impl Default for Write<'_> {
             streams: 1,
             watch: None,
             width: None,
+            passed: &[],
         }
     }
 }

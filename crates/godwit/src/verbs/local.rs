@@ -1,6 +1,6 @@
 //! The node of this machine, as verbs reach it, and as it is begun and ended by hand.
 
-use super::Facts;
+use super::{Facts, config, node::Told};
 use crate::{
     log, record,
     screen::Screen,
@@ -10,7 +10,7 @@ use crate::{
 use clap::{Args, Subcommand};
 use godwit_core::{Scheme, Url};
 use godwit_local::{Here, Place, Refusal, Why, lock_within, who};
-use godwit_node::{LocalRules, OnFault, run_local};
+use godwit_node::{LocalRules, OnFault, Routes, run_local};
 use godwit_store::Error;
 use godwit_wire::local::{
     Ask, Tell,
@@ -219,6 +219,7 @@ fn begin(screen: &Screen, socket: Option<&Path>, state: Option<&Path>) -> Result
         quota,
         is_of_job: !hello().job.is_empty(),
         is_installed: unit_file().is_some_and(|unit| unit.exists()),
+        routes: routes()?,
     };
     let ready = || {
         let told = match screen.json() {
@@ -237,6 +238,18 @@ fn begin(screen: &Screen, socket: Option<&Path>, state: Option<&Path>) -> Result
         let _ = told.and_then(|()| screen.flush());
     };
     run_local(rules, record::home(), ready).map_err(|error| error.refusal())
+}
+
+/// Returns which hop leads where.
+fn routes() -> Result<Routes, Refusal> {
+    let config = config::load(&Told::default());
+    let config = config.map_err(|trouble| {
+        let fact = trouble.to_string();
+        let fact = fact.lines().nth(1).unwrap_or(&fact).trim();
+        Refusal::new(Why::Invalid, "know the routes", fact)
+            .next("godwit config show says what is wrong with the configuration")
+    })?;
+    Ok(config.routes)
 }
 
 impl Install {
@@ -307,7 +320,7 @@ fn unit_file() -> Option<PathBuf> {
 }
 
 /// Returns the node that listens, if one does.
-fn there() -> Run<Option<Here>> {
+pub(super) fn there() -> Run<Option<Here>> {
     let place = Place::find(&variable);
     place
         .and_then(|place| Here::at(&place, &hello()))

@@ -39,6 +39,7 @@ pub(crate) mod sum;
 pub(crate) mod sync;
 pub(crate) mod tail;
 pub(crate) mod tee;
+pub(crate) mod trace;
 pub(crate) mod unstage;
 pub(crate) mod version;
 

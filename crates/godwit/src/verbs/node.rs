@@ -26,6 +26,7 @@ use std::{
 Examples:
   godwit node --export data --ftp 127.0.0.1:2811
   godwit node --export data --ftp 127.0.0.1:2811 --anonymous write --json
+  godwit node --spool spool --next godwit://far/ --https 13560
 
 Any user can run it; nothing needs to be configured. It prints one line when it serves
 (with --json an object with the addresses). Port 0 picks a free one. Anonymous users may
@@ -37,6 +38,10 @@ SIGHUP has it go on under its configuration as it is now, and drops nothing.
 Started by root it gives root up: it runs as the owner of the export, or as node.user
 (GODWIT_NODE_USER), which is better where root owns the export; the host's key may be
 root's alone. Names cannot leave the exported directory. What else can be told: godwit config show.
+
+With --spool and --next it is a hop: what is written to it is kept there until the next node has it,
+durably, also over outages and restarts; what is read is what is on its way, or what is there.
+godwit trace URL shows where a file is.
 
 With --local it is the node that your programs share on this machine (godwit get, put), which they
 start by themselves; godwit node status, stop and install are about that one.
@@ -69,6 +74,12 @@ pub(crate) struct Told {
     /// The directory that is served [default: .]
     #[arg(long, value_name = "DIR")]
     export: Option<PathBuf>,
+    /// Serve what is at --next instead of a directory: keep what is written in this directory, and pass it on
+    #[arg(long, value_name = "DIR", requires = "next", conflicts_with = "export")]
+    spool: Option<PathBuf>,
+    /// With --spool: the node or server that it goes to, which this node reaches as itself
+    #[arg(long, value_name = "URL", requires = "spool")]
+    next: Option<String>,
     /// Where FTP is spoken, IPv6 in brackets; several with commas; none: nowhere [default: [::]:2811]
     #[arg(long, value_name = "ADDRESS:PORT")]
     ftp: Option<String>,
@@ -151,9 +162,11 @@ impl Node {
         let state = config.state.clone();
         let was_root = godwit_sys::user_id() == 0;
         let wanted = format!("serve {}", export.display());
+        let next = config.hop.as_ref().map(|hop| hop.next.to_string());
         let ready = |addresses: &Addresses| {
             // Who started us and does not listen is served all the same.
-            let _ = tell(screen, &export, addresses).and_then(|()| screen.flush());
+            let _ =
+                tell(screen, (&export, next.as_deref()), addresses).and_then(|()| screen.flush());
         };
         let ftp = config.ftp.clone();
         let is_of_ftp = |address| ftp.contains(&address);
@@ -193,6 +206,8 @@ impl Node {
             Err(error @ NodeError::Via { .. }) => Err(Trouble::asked(wanted, error).next(
                 "godwit peers shows who is known; godwit join INVITE makes one known, with its addresses",
             )),
+            Err(error @ NodeError::Spool { .. }) => Err(Trouble::asked(wanted, error)
+                .next("name a directory with --spool that is empty, or a spool that no other node has")),
             Err(error @ NodeError::NoTls) => Err(Trouble::asked(wanted, error)
                 .next("name one with --host-cert (godwit ca issue --host makes one)")),
             Err(error @ NodeError::Nowhere) => Err(Trouble::asked(wanted, error)
@@ -237,7 +252,11 @@ fn elsewhere(is_of_ftp: bool) -> String {
     )
 }
 
-fn tell(screen: &Screen, export: &std::path::Path, addresses: &Addresses) -> Result<(), Error> {
+fn tell(
+    screen: &Screen,
+    (export, next): (&Path, Option<&str>),
+    addresses: &Addresses,
+) -> Result<(), Error> {
     let urls = addresses
         .ftp
         .iter()
@@ -249,6 +268,7 @@ fn tell(screen: &Screen, export: &std::path::Path, addresses: &Addresses) -> Res
         return screen.object(&json!({
             "event": "serving",
             "export": export.to_string_lossy(),
+            "next": next,
             "ftp": addresses.ftp.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "https": addresses.https.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "urls": urls,
@@ -259,7 +279,10 @@ fn tell(screen: &Screen, export: &std::path::Path, addresses: &Addresses) -> Res
         true => "through its peers only".to_owned(),
         false => format!("at {}", urls.join(" ")),
     };
-    screen.line(format!("serving {} {at}", export.display()))
+    screen.line(match next {
+        Some(next) => format!("serving {next} by way of {} {at}", export.display()),
+        None => format!("serving {} {at}", export.display()),
+    })
 }
 
 impl Told {
@@ -279,6 +302,8 @@ impl Told {
                 several(&self.stripe_member),
             ),
             ("node.export", "--export", self.export.as_ref().map(path)),
+            ("node.spool", "--spool", self.spool.as_ref().map(path)),
+            ("node.next", "--next", self.next.clone()),
             ("node.via", "--via", several(&self.via)),
             ("node.rights", "--rights", self.rights.as_ref().map(path)),
             ("node.state", "--state", self.state.as_ref().map(path)),

@@ -12,7 +12,7 @@ pub struct Key {
 }
 
 /// Every key there is.
-pub const KEYS: [Key; 42] = [
+pub const KEYS: [Key; 46] = [
     Key {
         name: "node.export",
         default: ".",
@@ -32,6 +32,26 @@ pub const KEYS: [Key; 42] = [
         name: "node.via",
         default: "",
         about: "peers that this node is reached through as well, by their names here, separated by commas",
+    },
+    Key {
+        name: "node.spool",
+        default: "",
+        about: "directory in which what is written is kept on its way to node.next; empty: the node serves node.export",
+    },
+    Key {
+        name: "node.next",
+        default: "",
+        about: "URL of the node, or server, that what is written goes to by way of node.spool",
+    },
+    Key {
+        name: "node.spool_bytes",
+        default: "",
+        about: "how much is kept in node.spool at most; empty: as much as its disk has room for",
+    },
+    Key {
+        name: "node.routes",
+        default: "",
+        about: "which hop leads where, PREFIX=URL with commas between; also as section [routes], PREFIX = URL",
     },
     Key {
         name: "node.rights",
@@ -228,6 +248,10 @@ pub const KEYS: [Key; 42] = [
 /// What stays as it was until a restart: sockets are open, files are, and others were told.
 pub(crate) const FIXED: &[&str] = &[
     "node.export",
+    "node.spool",
+    "node.next",
+    "node.spool_bytes",
+    "node.routes",
     "node.user",
     "node.state",
     "node.via",

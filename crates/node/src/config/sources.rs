@@ -34,6 +34,12 @@ pub(super) fn read_file(
             of_modules = modules::read(inside, &origin)?;
             continue;
         }
+        if section == "routes" {
+            let text = routes(&inside);
+            let origin = origin.clone();
+            values.insert(known("node.routes", &origin)?, Value { text, origin });
+            continue;
+        }
         let toml::Value::Table(inside) = inside else {
             known(&section, &origin)?;
             continue;
@@ -50,6 +56,16 @@ pub(super) fn read_file(
         }
     }
     Ok(of_modules)
+}
+
+/// `PREFIX = URL`, as one value.
+fn routes(inside: &toml::Value) -> String {
+    let toml::Value::Table(inside) = inside else {
+        return text_of(inside);
+    };
+    let each = inside.iter();
+    let each = each.map(|(from, to)| format!("{from}={}", text_of(to)));
+    each.collect::<Vec<_>>().join(",")
 }
 
 pub(super) fn text_of(value: &toml::Value) -> String {

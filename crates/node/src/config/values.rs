@@ -144,6 +144,15 @@ pub(super) fn parse_doors(text: &str) -> Result<Vec<SocketAddr>, String> {
     }
 }
 
+/// Where a node passes things on.
+pub(super) fn parse_next(text: &str) -> Result<Url, String> {
+    let url: Url = text.parse().map_err(|bad| format!("{bad}"))?;
+    match url.host() {
+        Some(_) => Ok(url),
+        None => Err("the URL of another node is wanted".into()),
+    }
+}
+
 /// `HOST:PORT`, with commas between.
 pub(super) fn parse_members(text: &str) -> Result<Vec<Url>, String> {
     let one = |part: &str| {

@@ -9,7 +9,7 @@ use super::{
 };
 use godwit_core::Extents;
 use godwit_store::{
-    Error, Nowhere, Set, Stat, Store, What,
+    Error, Nowhere, PASSED_MAX, Set, Stat, Store, What,
     channel::Watch,
     door::{
         Sent,
@@ -19,8 +19,9 @@ use godwit_store::{
 use godwit_wire::door::{
     LINES_TYPE, OLDEST, OPENAPI, REVISION, ROOT, VERSION,
     call::{
-        self, AskBecame, AskDigest, AskGrant, AskList, AskMkdir, AskPath, AskRemove, AskRename,
-        AskSet, AskStat, Hello, LINE_BYTES_MAX, Line, Name, Refusal, Text, UNKNOWN_CALL, Why,
+        self, AskBecame, AskDigest, AskGrant, AskList, AskMkdir, AskPath, AskPush, AskRemove,
+        AskRename, AskSet, AskStat, AskTrace, Hello, LINE_BYTES_MAX, Line, Name, Refusal, Text,
+        UNKNOWN_CALL, Why,
     },
     park, path,
     speaker::Speaker,
@@ -145,9 +146,8 @@ pub(super) const CALLS: &[Call] = &[
     known("flush", |asked| {
         asked.wait(|known, path, _| known.dir.flush(path))
     }),
-    known("push", |asked| {
-        asked.wait(|known, path, watch| known.dir.push_watched(path, watch))
-    }),
+    known("push", |asked| asked.push()),
+    known("trace", |asked| asked.trace()),
     known("became", |asked| asked.change(became)),
     known("grant", |asked| asked.grant()),
     // It takes the connection with it, so it is answered before it comes here.
@@ -357,12 +357,55 @@ impl Asked<'_> {
 
     /// Waits for a disk, or for nodes behind this one, which take as long as they take.
     fn wait(mut self, work: fn(&Known, &Path, &Watch) -> Result<(), Error>) {
-        let asked: AskPath = match self.read() {
+        match self.read() {
+            Ok(AskPath { path: Name(path) }) => self.wait_for(&path, None, work),
+            Err(refusal) => self.reply.refuse(refusal),
+        }
+    }
+
+    fn push(mut self) {
+        let work = |known: &Known, path: &Path, watch: &Watch| known.dir.push_watched(path, watch);
+        match self.read() {
+            Ok(AskPush {
+                path: Name(path),
+                within_ms,
+            }) => self.wait_for(&path, within_ms.map(Duration::from_millis), work),
+            Err(refusal) => self.reply.refuse(refusal),
+        }
+    }
+
+    /// Asks this node, and each behind it in turn, which takes as long as they take.
+    fn trace(mut self) {
+        let asked: AskTrace = match self.read() {
             Ok(asked) => asked,
             Err(refusal) => return self.reply.refuse(refusal),
         };
+        let passed = match passed(asked.passed) {
+            Ok(passed) => passed,
+            Err(refusal) => return self.reply.refuse(refusal),
+        };
+        let (mut lines, told) = self.reply.lines().during(
+            BEAT,
+            Arc::new(|| Line::Beat(0)),
+            || (),
+            || self.known.dir.trace(&asked.path.0, &passed),
+        );
+        let told = told.and_then(|stations| {
+            stations
+                .iter()
+                .try_for_each(|station| lines.say(&Line::Station(station.say())))
+        });
+        lines.end(told.map_err(|error| refused(&error)));
+    }
+
+    fn wait_for(
+        self,
+        path: &Path,
+        limit: Option<Duration>,
+        work: fn(&Known, &Path, &Watch) -> Result<(), Error>,
+    ) {
         let watch = match Watch::new(self.door.shared.config.limits.stall) {
-            Ok(watch) => Arc::new(watch),
+            Ok(watch) => Arc::new(watch.within(limit)),
             Err(cause) => return self.reply.refuse(said(Why::Other, godwit_sys::why(&cause))),
         };
         let gone = Arc::clone(&watch);
@@ -370,7 +413,7 @@ impl Asked<'_> {
             BEAT,
             Arc::new(|| Line::Beat(0)),
             move || gone.cancel(),
-            || work(self.known, &asked.path.0, &watch),
+            || work(self.known, path, &watch),
         );
         let told = done(&mut lines, waited);
         lines.end(told);
@@ -406,6 +449,23 @@ impl Asked<'_> {
         lines.end(told.map_err(|error| refused(&error)));
     }
 }
+
+/// Returns who passed something on, as far as somebody may say that.
+pub(super) fn passed(said_so: Vec<String>) -> Result<Vec<String>, Refusal> {
+    let is_node = |node: &String| {
+        !node.is_empty() && node.len() <= NODE_MAX && !node.contains(char::is_whitespace)
+    };
+    match said_so.len() <= 4 * PASSED_MAX && said_so.iter().all(is_node) {
+        true => Ok(said_so),
+        false => Err(said(
+            Why::BadRequest,
+            "no nodes are called so that passed it on".into(),
+        )),
+    }
+}
+
+/// Of the name of a node.
+const NODE_MAX: usize = 512;
 
 /// Reads a body of JSON; what has none asks for nothing in particular.
 pub(super) fn read<T: DeserializeOwned>(reply: &Reply, body: &mut Incoming) -> Result<T, Refusal> {

@@ -2,9 +2,8 @@
 
 use super::Door;
 use crate::metrics::TEXT_TYPE;
-use godwit_store::{Store, door::Sent};
+use godwit_store::door::Sent;
 use hyper::{Response, header::CONTENT_TYPE};
-use std::path::Path;
 
 /// Answers `/healthz`, `/readyz` and `/metrics`; `None`: the target is another.
 pub(super) fn answer(door: &Door, target: &str) -> Option<Response<Sent>> {
@@ -29,7 +28,7 @@ fn ready(door: &Door) -> Result<(), String> {
     if shared.stop.is_draining() {
         return Err("the node is stopping".into());
     }
-    let seen = shared.dir_of_node().stat(Path::new(""));
+    let seen = shared.dir_of_node().look();
     seen.map_err(|error| {
         format!(
             "the export cannot be read: {}",

@@ -5,7 +5,7 @@
 
 use super::{
     Visitor,
-    calls::{Asked, Named, done},
+    calls::{Asked, Named, done, passed},
     noted::Coming,
     refused,
     reply::BEAT,
@@ -216,6 +216,7 @@ fn opened(
         name,
         version: Version::heard(version),
     });
+    let passed = passed(ask.passed)?;
     let how = How::heard(ask.how);
     let write = Write {
         how,
@@ -229,6 +230,7 @@ fn opened(
             adler32: ask.checks.1,
         },
         resume: ask.resume,
+        passed: &passed,
         ..Write::default()
     };
     let key = Key {

@@ -169,6 +169,7 @@ impl Standing {
             is_of_job: false,
             is_installed: false,
             on_fault: super::OnFault::default(),
+            routes: crate::Routes::default(),
         };
         let node = LocalNode::start(rules, alive, Arc::clone(&desk)).unwrap();
         Self {

@@ -55,6 +55,7 @@ pub struct Watch {
     cancel: Cancel,
     moved_bytes: AtomicU64,
     stall: Duration,
+    until: Option<Instant>,
 }
 
 impl Watch {
@@ -69,7 +70,20 @@ impl Watch {
             cancel,
             moved_bytes: AtomicU64::new(0),
             stall,
+            until: None,
         }
+    }
+
+    /// The same, for somebody who waits no longer than that.
+    pub fn within(self, limit: Option<Duration>) -> Self {
+        let until = limit.and_then(|limit| Instant::now().checked_add(limit));
+        Self { until, ..self }
+    }
+
+    /// Returns how much longer somebody waits; `None`: as long as it takes.
+    pub fn left(&self) -> Option<Duration> {
+        let until = self.until?;
+        Some(until.saturating_duration_since(Instant::now()))
     }
 
     /// Stops the transfer.

@@ -17,8 +17,10 @@ mod visit;
 pub mod words;
 
 use crate::{
-    Can, Entry, Error, Finished, Given, How, Read, RemoteOptions, Result, Set, Sink, Small, Space,
-    Stat, Store, Take, What, Write, Xattrs, channel::Cancel, remote::connect,
+    Can, Entry, Error, Finished, Given, How, PASSED_MAX, Read, RemoteOptions, Result, Set, Sink,
+    Small, Space, Stat, Station, Store, Take, What, Write, Xattrs,
+    channel::{Cancel, Watch},
+    remote::connect,
 };
 pub use gathered::Gathered;
 use godwit_core::{Algorithm, Digest, Extents, Scheme, Url, Version};
@@ -30,8 +32,8 @@ use godwit_wire::{
     door::{
         JSON_TYPE, PACK_TYPE, ROOT, VERSION,
         call::{
-            self, AskBecame, AskDigest, AskGrant, AskJoin, AskList, AskMkdir, AskPath, AskRead,
-            AskRemove, AskRename, AskSet, AskStat, Line, Name, Refusal, Why,
+            self, AskBecame, AskDigest, AskGrant, AskJoin, AskList, AskMkdir, AskPath, AskPush,
+            AskRead, AskRemove, AskRename, AskSet, AskStat, AskTrace, Line, Name, Refusal, Why,
         },
         speaker::Speaker,
     },
@@ -866,10 +868,58 @@ impl Store for Door {
 
     /// A lost connection says nothing of what has arrived. A node from before is no more than the disk it has.
     fn push(&self, path: &Path) -> Result<()> {
-        if self.known()?.revision < COUNTS_ATTEMPTS {
+        self.push_within(path, None)
+    }
+
+    fn push_watched(&self, path: &Path, watch: &Watch) -> Result<()> {
+        watch.canceled().check()?;
+        self.push_within(path, watch.left())
+    }
+
+    fn trace(&self, path: &Path, passed: &[String]) -> Result<Vec<Station>> {
+        if self.known()?.revision < PASSES_ON {
+            let stat = self.stat(path);
+            return Station::at_the_end(stat).map(|station| vec![station]);
+        }
+        let asked = AskTrace {
+            path: name(path)?,
+            passed: passed.into(),
+        };
+        let mut stations = Vec::new();
+        self.call("trace", Method::POST, &asked, path, &mut |line| {
+            let Line::Station(station) = line else {
+                return Err(self.0.broke(UNASKED));
+            };
+            if stations.len() > PASSED_MAX {
+                return Err(self.0.broke("it tells of more stations than there can be"));
+            }
+            stations.push(Station::heard(station));
+            Ok(())
+        })?;
+        if let Some(first) = stations.first_mut() {
+            first.at.clone_from(&self.0.limits.at);
+        }
+        Ok(stations)
+    }
+
+    fn flush(&self, path: &Path) -> Result<()> {
+        let asked = AskPath { path: name(path)? };
+        self.call_for("flush", &asked, path, done)
+    }
+}
+
+impl Door {
+    fn push_within(&self, path: &Path, within: Option<Duration>) -> Result<()> {
+        let revision = self.known()?.revision;
+        if revision < COUNTS_ATTEMPTS {
             return self.flush(path);
         }
-        let asked = AskPath { path: name(path)? };
+        // Those from before pass nothing on, and so need not be told how long.
+        let within = within.filter(|_| revision >= PASSES_ON);
+        let asked = AskPush {
+            path: name(path)?,
+            within_ms: within.map(|within| u64::try_from(within.as_millis()).unwrap_or(u64::MAX)),
+        };
         let told = self.call_for("push", &asked, path, done);
         told.map_err(|error| match error {
             Error::Lost { host, cause, .. } => Error::Lost {
@@ -886,13 +936,6 @@ impl Store for Door {
         })
     }
 
-    fn flush(&self, path: &Path) -> Result<()> {
-        let asked = AskPath { path: name(path)? };
-        self.call_for("flush", &asked, path, done)
-    }
-}
-
-impl Door {
     /// Refuses what a node from before would do more than once.
     fn must_count(&self) -> Result<()> {
         let known = self.known()?;
@@ -1044,6 +1087,8 @@ fn done(line: Line) -> Option<()> {
 
 /// From this revision on a node counts attempts, and can be asked what became of them.
 const COUNTS_ATTEMPTS: u32 = 2;
+/// The first revision that is told who passed an upload on, and how long a push may take.
+const PASSES_ON: u32 = 3;
 const PUSHING: &str = "waiting for what was pushed, so it is unknown whether it arrived,";
 /// Longer than any link is down; what began within it goes on.
 const GRANT_SECONDS: u64 = 3600;

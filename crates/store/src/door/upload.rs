@@ -33,6 +33,7 @@ pub(super) fn begin(door: &Door, path: &Path, write: &Write<'_>) -> Result<Box<d
         mode: write.mode,
         checks: (write.checks.blake3, write.checks.adler32),
         resume: write.resume,
+        passed: write.passed.into(),
     };
     let landed = door.call_for("uploads", &asked, path, landed)?;
     // Only who counts attempts asks what leaves hash to that landed before.

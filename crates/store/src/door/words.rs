@@ -173,6 +173,7 @@ impl Said for Can {
             links: self.links,
             space: self.space,
             leaves: self.leaves,
+            passes_on: self.passes_on,
             digests: self.digests.iter().map(ToString::to_string).collect(),
         }
     }
@@ -194,6 +195,7 @@ impl Said for Can {
             links: said.links,
             space: said.space,
             leaves: said.leaves,
+            passes_on: said.passes_on,
             // Those that a newer one has, and we do not know, are none for us.
             digests: said.digests.iter().filter_map(|d| d.parse().ok()).collect(),
         }
@@ -375,6 +377,7 @@ pub(super) fn refused(host: &str, path: &Path, refusal: Refusal) -> Error {
             again_in: None,
         },
         Why::Superseded => Error::Superseded { path },
+        Why::Loop => Error::Loop { path, said },
         Why::Aborted | Why::Lost => Error::Lost {
             host,
             during: "doing what was asked".into(),
@@ -409,6 +412,7 @@ pub fn refusal(error: &Error, said: String) -> Refusal {
         Error::Incomplete { .. } => Why::Incomplete,
         Error::OutOfTurn { .. } => Why::OutOfTurn,
         Error::Superseded { .. } => Why::Superseded,
+        Error::Loop { .. } => Why::Loop,
         Error::Unsupported { .. } => Why::Unsupported,
         Error::Busy { .. } => Why::Busy,
         Error::Canceled => Why::Aborted,

@@ -294,6 +294,7 @@ impl Run<'_> {
             watch: None,
             streams: plan.width.most(),
             width: Some(&plan.width),
+            passed: &[],
         }
     }
 

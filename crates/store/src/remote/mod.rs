@@ -507,6 +507,7 @@ impl Store for Remote {
             space: is_ours,
             digests: peer.features.checksums(),
             leaves: is_ours,
+            passes_on: false,
         })
     }
 

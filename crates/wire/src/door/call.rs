@@ -37,6 +37,8 @@ pub enum Line {
     Grant(Grant),
     /// Extended attributes.
     Xattrs(Vec<(Link, Bytes)>),
+    /// Where a file is on its way: one for each place, the nearest first.
+    Station(Station),
     /// Of a file that was drawn: as it was at its end, and what it hashes to if that is known.
     Read(Stat, Option<Text<Digest>>),
     /// One of several was not done.
@@ -135,6 +137,8 @@ pub struct Can {
     pub links: bool,
     pub space: bool,
     pub leaves: bool,
+    /// What is written goes on to another. Nodes from before kept all.
+    pub passes_on: bool,
     pub digests: Vec<String>,
 }
 
@@ -228,6 +232,8 @@ pub enum Why {
     OutOfTurn,
     /// A later attempt has taken the upload over.
     Superseded,
+    /// It would be passed on in a circle, or too often.
+    Loop,
     Unsupported,
     Busy,
     /// The server stops, or was told to stop this.
@@ -256,6 +262,7 @@ impl Why {
             | Self::Superseded => 409,
             Self::Denied => 403,
             Self::NoSpace => 507,
+            Self::Loop => 508,
             Self::BadName | Self::BadRequest | Self::Lost => 400,
             Self::Changed => 412,
             Self::Corrupt => 422,
@@ -349,6 +356,49 @@ pub struct AskList {
 #[allow(missing_docs)]
 pub struct AskPath {
     pub path: Name,
+}
+
+/// Asks to wait until a file is where it is to go in the end.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct AskPush {
+    /// The file.
+    pub path: Name,
+    /// How long, at most, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within_ms: Option<u64>,
+}
+
+/// Asks where a file is on its way.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct AskTrace {
+    /// The file.
+    pub path: Name,
+    /// Which nodes asked before, so that nobody is asked in a circle.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub passed: Vec<String>,
+}
+
+/// Where a file is on its way, or was.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default)]
+pub struct Station {
+    /// The place, as the one before it calls it; of whoever answers: nothing.
+    pub at: String,
+    /// `writing`, `queued`, `sending`, `waiting` or `held`: it is owed to the next place. `passed`: it is not,
+    /// or never was. `there` or `missing`, at the end. `away`: it cannot be asked.
+    pub stage: String,
+    /// Its length.
+    pub size: u64,
+    /// Bytes that the next place lacks.
+    pub owed: u64,
+    /// For how long it has been here, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub age_ms: Option<u64>,
+    /// Why it is no further.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub why: String,
 }
 
 /// Asks what became of an upload that was to be published.
@@ -458,6 +508,9 @@ pub struct AskUpload {
     pub checks: (bool, bool),
     /// Go on with what is there.
     pub resume: bool,
+    /// Which nodes passed it on, the first first; nothing: whoever has it from its writer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub passed: Vec<String>,
 }
 
 /// What is true of the whole file.

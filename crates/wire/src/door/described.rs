@@ -88,6 +88,7 @@ fn hello() -> Hello {
             links: true,
             space: true,
             leaves: true,
+            passes_on: true,
             digests: vec!["BLAKE3".into()],
         },
     }
@@ -147,6 +148,14 @@ fn lines() -> Vec<Line> {
         Line::Became(None),
         Line::Grant(Grant { secret: "s".into() }),
         Line::Xattrs(vec![(Link("user.a%".into()), Bytes(vec![0, 0xff]))]),
+        Line::Station(Station {
+            at: "dest".into(),
+            stage: "waiting".into(),
+            size: 7,
+            owed: 3,
+            age_ms: Some(9),
+            why: "away".into(),
+        }),
         Line::Read(stat(), Some(digest())),
         Line::Read(stat(), None),
         Line::Done,
@@ -157,7 +166,7 @@ fn lines() -> Vec<Line> {
 }
 
 /// All there are: [`name_of`] names each, so that nobody forgets to add one here.
-const WHYS: [Why; 19] = [
+const WHYS: [Why; 20] = [
     Why::Missing,
     Why::Exists,
     Why::IsDirectory,
@@ -171,6 +180,7 @@ const WHYS: [Why; 19] = [
     Why::Incomplete,
     Why::OutOfTurn,
     Why::Superseded,
+    Why::Loop,
     Why::Unsupported,
     Why::Busy,
     Why::Aborted,
@@ -194,6 +204,7 @@ fn name_of(why: Why) -> &'static str {
         Why::Incomplete => "incomplete",
         Why::OutOfTurn => "out_of_turn",
         Why::Superseded => "superseded",
+        Why::Loop => "loop",
         Why::Unsupported => "unsupported",
         Why::Busy => "busy",
         Why::Aborted => "aborted",
@@ -337,6 +348,20 @@ fn everything_that_is_asked_is_described() {
     );
     asks("AskPath", &AskPath { path: path.clone() });
     asks(
+        "AskPush",
+        &AskPush {
+            path: path.clone(),
+            within_ms: Some(1),
+        },
+    );
+    asks(
+        "AskTrace",
+        &AskTrace {
+            path: path.clone(),
+            passed: vec!["0".repeat(64)],
+        },
+    );
+    asks(
         "AskBecame",
         &AskBecame {
             path: path.clone(),
@@ -386,6 +411,7 @@ fn everything_that_is_asked_is_described() {
             mode,
             checks: (true, false),
             resume: true,
+            passed: vec!["0".repeat(64)],
         },
     );
     let whole = AskFinish {

@@ -1,0 +1,150 @@
+//! `godwit trace`: where a file is on its way.
+
+use super::{Facts, config, local, node::Told};
+use crate::{
+    options::Talking,
+    places,
+    screen::Screen,
+    trouble::{Run, Trouble, plain},
+    units,
+};
+use clap::Args;
+use godwit_core::Url;
+use godwit_store::{Error, Station};
+use godwit_wire::local::{Ask, Tell, ask::Whose, tell::Row};
+use serde_json::json;
+use std::{ffi::OsString, time::Duration};
+
+/// Show where a file is on its way
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  godwit trace godwit://hop/data/run7.root
+  godwit trace --json godwit://hop/data/run7.root | jq -r 'select(.stage == \"held\") | .why'
+
+A line for each place on the way, this machine first: what it does with the file, its size there, how much the
+next place lacks, for how long it has been there, the place, and why it is no further. At a place it is
+
+  writing, queued, sending, waiting, held
+            owed to the next place, as godwit queue shows it
+  passed    not owed: the next place has it, or it never came
+  there     at its end
+  missing   not at its end, though that can be asked
+  away      not known: the place cannot be asked
+
+Exit status: 0, wherever it is; 4 it is nowhere; 1 or 5 nobody on the way can be asked.")]
+pub(crate) struct Trace {
+    /// The file, or its id as godwit queue --json shows it
+    #[arg(value_name = "URL")]
+    url: OsString,
+    #[command(flatten)]
+    talking: Talking,
+}
+
+impl Trace {
+    pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+        let name = local::name_of_owed(&self.url)?;
+        let owed = owed(&name)?;
+        let url = match &owed {
+            Some(row) => places::url(row.url.as_ref())?,
+            None => places::url(&self.url)?,
+        };
+        let routes = config::load(&Told::default())?.routes;
+        let way = routes.by_way_of(&url);
+        let way = way.map_err(|error| Trouble::store(format!("trace {url}"), error))?;
+        let mut all: Vec<Station> = owed.as_ref().map(here).into_iter().collect();
+        let behind = behind(&self.talking, &way);
+        match behind {
+            Ok(behind) => all.extend(behind),
+            // What is known is worth telling.
+            Err(error) if !all.is_empty() => all.push(Station::away(way.host_port(), &error)),
+            Err(error) => return Err(Trouble::store(format!("trace {url}"), error)),
+        }
+        for station in &all {
+            show(screen, &url, station)?;
+        }
+        let is_nowhere = |station: &Station| ["passed", "missing"].contains(&&*station.stage);
+        if all.iter().all(is_nowhere) {
+            let path = url.as_path().into();
+            return Err(Trouble::store(
+                format!("trace {url}"),
+                Error::Missing { path },
+            ));
+        }
+        let mut facts = Facts::new();
+        facts.insert("stations".into(), all.len().into());
+        Ok(facts)
+    }
+}
+
+/// Returns what the node of this machine owes of it, if there is one.
+fn owed(name: &str) -> Run<Option<Row>> {
+    let Some(mut here) = local::there()? else {
+        return Ok(None);
+    };
+    let mut found = None;
+    let mut each = |tell| {
+        if let Tell::Row(row) = tell
+            && (row.id == name || row.url == name)
+        {
+            found = Some(*row);
+        }
+    };
+    let asked = here.ask_with(Ask::Queue(Whose::default()), b"", None, &mut each);
+    asked.map_err(|refusal| Trouble::local(&refusal))?;
+    Ok(found)
+}
+
+fn here(row: &Row) -> Station {
+    Station {
+        at: "this machine".into(),
+        stage: row.stage.clone(),
+        size: row.size,
+        owed: row.owed_bytes,
+        age: row.age_ms.map(Duration::from_millis),
+        why: row.why.clone().unwrap_or_default(),
+    }
+}
+
+fn behind(talking: &Talking, way: &Url) -> Result<Vec<Station>, Error> {
+    let stores = places::stores(talking).map_err(|_| Error::Canceled)?;
+    let place = stores.open(way)?;
+    let mut all = place.store.trace(&place.path, &[])?;
+    if let Some(first) = all.first_mut().filter(|first| first.at.is_empty()) {
+        first.at = way.host_port();
+    }
+    Ok(all)
+}
+
+fn show(screen: &Screen, url: &Url, station: &Station) -> Run<()> {
+    let told = match screen.json() {
+        true => screen.object(&json!({
+            "event": "station",
+            "url": url.to_string(),
+            "at": station.at,
+            "stage": station.stage,
+            "size": station.size,
+            "owed_bytes": station.owed,
+            "age_s": station.age.map(|age| age.as_secs_f64()),
+            "why": Some(&station.why).filter(|why| !why.is_empty()),
+        })),
+        false => screen.line(line(station)),
+    };
+    told.map_err(|error| Trouble::store("show the way", error))
+}
+
+fn line(station: &Station) -> String {
+    let age = station.age.map(|age| format!("{}s", age.as_secs()));
+    let mut line = format!(
+        "{:<8} {:>9} {:>9} {:>6}  {}",
+        plain(&station.stage),
+        units::size(station.size),
+        units::size(station.owed),
+        age.unwrap_or_default(),
+        plain(&station.at),
+    );
+    if !station.why.is_empty() {
+        line.push_str(&format!("\n         {}", plain(&station.why)));
+    }
+    line
+}

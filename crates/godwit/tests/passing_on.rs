@@ -1,0 +1,538 @@
+//! Nodes that pass on: what is put at one machine arrives at the last, whoever dies and whichever link is up.
+#![allow(clippy::unwrap_used)] // it is all test
+
+mod common;
+
+use common::{Machine, Said, Scratch, assert_same};
+use serde_json::Value;
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+/// A laptop, which knows the first of some hops, each of which knows the next, and the last of them `dest`.
+struct Chain<'a> {
+    scratch: &'a Scratch,
+    dest: Machine<'a>,
+    /// The nearest to the laptop first.
+    hops: Vec<Machine<'a>>,
+    laptop: Machine<'a>,
+}
+
+impl<'a> Chain<'a> {
+    fn of(scratch: &'a Scratch, hops: usize, options: &[&str]) -> Self {
+        let mut dest = Machine::new(scratch, "dest");
+        dest.serve("dest", &scratch.dir("far"));
+        let laptop = Machine::new(scratch, "laptop");
+        let mut chain = Self {
+            scratch,
+            dest,
+            hops: Vec::new(),
+            laptop,
+        };
+        for nth in (0..hops).rev() {
+            let name = format!("hop{nth}");
+            let mut hop = Machine::new(scratch, &name);
+            hop.init(&name, &scratch.dir(format!("{name}.unused")));
+            let next = chain.hops.first().unwrap_or(&chain.dest);
+            next.joined_by(&hop, &name);
+            let next = match nth + 1 == hops {
+                true => "godwit://dest/".to_owned(),
+                false => format!("godwit://hop{}/", nth + 1),
+            };
+            start(&mut hop, (&spool(scratch, nth), &next), options, &[]);
+            chain.hops.insert(0, hop);
+        }
+        chain.hops[0].joined_by(&chain.laptop, "laptop");
+        chain
+    }
+
+    fn next(&self, nth: usize) -> String {
+        match nth + 1 == self.hops.len() {
+            true => "godwit://dest/".to_owned(),
+            false => format!("godwit://hop{}/", nth + 1),
+        }
+    }
+
+    /// Starts a hop again, with another fate perhaps.
+    fn start(&mut self, nth: usize, crash: Option<&str>) {
+        let next = self.next(nth);
+        let environment: Vec<_> = crash.map(|at| ("GODWIT_CRASH", at)).into_iter().collect();
+        let spool = spool(self.scratch, nth);
+        start(&mut self.hops[nth], (&spool, &next), &[], &environment);
+    }
+
+    /// A program of the laptop, by a node of its own.
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = self.laptop.command(words);
+        command
+            .env("GODWIT_SOCKET", self.scratch.join("run/socket"))
+            .env("GODWIT_STATE", self.scratch.join("local"))
+            .env("GODWIT_LOCAL_IDLE", "20s")
+            .env_remove("GODWIT_SESSION")
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn says(&self, words: &[&str]) -> Said {
+        Said::of(&mut self.command(words))
+    }
+
+    #[track_caller]
+    fn well(&self, words: &[&str]) -> String {
+        let said = self.says(words);
+        assert_eq!(said.status, Some(0), "{words:?}: {said}");
+        String::from_utf8(said.stdout.clone()).unwrap()
+    }
+
+    /// Where a file is on its way, as lines of JSON.
+    fn trace(&self, url: &str) -> Vec<Value> {
+        let told = self.well(&["--json", "trace", url]);
+        let lines = told.lines().map(|line| serde_json::from_str(line).unwrap());
+        lines
+            .filter(|line: &Value| line["event"] == "station")
+            .collect()
+    }
+
+    fn far(&self, name: &str) -> PathBuf {
+        self.scratch.join("far").join(name)
+    }
+
+    /// What everybody sees at the end.
+    fn all_far(&self) -> Vec<String> {
+        let names = std::fs::read_dir(self.scratch.join("far")).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<_> = names.filter(|name| !name.starts_with('.')).collect();
+        names.sort();
+        names
+    }
+
+    #[track_caller]
+    fn arrives(&self, name: &str, source: &Path) {
+        wait_until(&format!("{name} is at its end"), || self.far(name).exists());
+        assert_same(source, &self.far(name));
+    }
+}
+
+impl Drop for Chain<'_> {
+    fn drop(&mut self) {
+        let stopped = self.says(&["node", "stop"]);
+        if stopped.status != Some(0) && !std::thread::panicking() {
+            panic!("{stopped}");
+        }
+        if std::thread::panicking() {
+            let log = std::fs::read_to_string(self.scratch.join("local/node.log"));
+            eprintln!("--- local node\n{}", log.unwrap_or_default());
+            for hop in &self.hops {
+                let log = hop.log();
+                let kept: Vec<_> = log
+                    .lines()
+                    .filter(|l| !l.contains("TRACE") && !l.contains("DEBUG"))
+                    .collect();
+                eprintln!("--- {}\n{}", hop.home.display(), kept.join("\n"));
+            }
+        }
+    }
+}
+
+fn spool(scratch: &Scratch, nth: usize) -> PathBuf {
+    scratch.join(format!("spool{nth}"))
+}
+
+fn start(
+    hop: &mut Machine<'_>,
+    (spool, next): (&Path, &str),
+    options: &[&str],
+    environment: &[(&str, &str)],
+) {
+    let spool = spool.to_str().unwrap();
+    let mut words = vec!["node", "--spool", spool, "--next", next];
+    words.extend(["--ftp", "127.0.0.1:0", "--json"]);
+    words.extend(options);
+    hop.start_saying(&words, environment);
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(40);
+    while !is_so() {
+        assert!(Instant::now() < until, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(20)); // nothing tells it
+    }
+}
+
+#[test]
+fn a_file_goes_by_two_hops_and_push_returns_at_the_end() {
+    let scratch = Scratch::new();
+    let chain = Chain::of(&scratch, 2, &[]);
+    let file = scratch.file("a", 3_000_000);
+    chain.well(&["put", "a", "godwit://hop0/a"]);
+    chain.well(&["push", "godwit://hop0/a", "--timeout", "30s"]);
+    assert_same(&file, &chain.far("a"));
+}
+
+#[test]
+fn trace_tells_each_place_and_why_it_is_no_further() {
+    let scratch = Scratch::new();
+    let mut chain = Chain::of(&scratch, 2, &[]);
+    scratch.file("a", 300_000);
+    chain.dest.kill();
+    chain.well(&["put", "a", "godwit://hop0/a"]);
+    let places = |chain: &Chain<'_>| -> Vec<(String, String)> {
+        let all = chain.trace("godwit://hop0/a").into_iter();
+        let text = |line: &Value, key: &str| line[key].as_str().unwrap_or_default().to_owned();
+        all.map(|line| (text(&line, "at"), text(&line, "stage")))
+            .collect()
+    };
+    let wanted = [("hop0", "passed"), ("hop1", "waiting"), ("dest", "away")];
+    let wanted = wanted.map(|(at, stage)| (at.to_owned(), stage.to_owned()));
+    wait_until("it waits at the last hop", || places(&chain) == wanted);
+    let lines = chain.trace("godwit://hop0/a");
+    assert!(
+        lines[1]["why"].as_str().unwrap().contains("cannot connect"),
+        "{lines:?}"
+    );
+    assert_eq!(lines[1]["size"], 300_000);
+    chain.dest.start(&[]);
+    chain.well(&["push", "godwit://hop0/a"]);
+    assert_eq!(places(&chain).last().unwrap().1, "there");
+    let missing = chain.says(&["trace", "godwit://hop0/b"]);
+    assert_eq!(missing.status, Some(4), "{missing}");
+}
+
+#[test]
+fn links_that_are_never_up_together_bring_all() {
+    let scratch = Scratch::new();
+    let mut chain = Chain::of(&scratch, 1, &[]);
+    let names: Vec<String> = (0..8).map(|nth| format!("f{nth}")).collect();
+    for (nth, name) in names.iter().enumerate() {
+        scratch.file(name, 100_000 * (nth + 1));
+    }
+    // The first link is up, and the second is not.
+    chain.dest.kill();
+    for name in &names {
+        chain.well(&["put", name, &format!("godwit://hop0/{name}")]);
+    }
+    chain.laptop_has_nothing();
+    // The hop goes on by itself, and the laptop's node is gone.
+    chain.hops[0].kill();
+    chain.well(&["node", "stop"]);
+    chain.dest.start(&[]);
+    chain.start(0, None);
+    for name in &names {
+        chain.arrives(name, &scratch.join(name));
+    }
+    // The other way round: the hop is away when it is put.
+    chain.hops[0].kill();
+    let late = scratch.file("late", 400_000);
+    chain.well(&["put", "late", "godwit://hop0/late"]);
+    chain.dest.kill();
+    chain.start(0, None);
+    chain.laptop_has_nothing();
+    chain.hops[0].kill();
+    chain.dest.start(&[]);
+    chain.start(0, None);
+    chain.arrives("late", &late);
+    assert_eq!(chain.all_far().len(), names.len() + 1);
+}
+
+#[test]
+fn whoever_dies_wherever_all_that_was_put_arrives_once_and_whole() {
+    let deaths = [
+        (Who::Laptop, "commit-taken"),
+        (Who::Laptop, "commit-recorded"),
+        (Who::Laptop, "publish-sealed"),
+        (Who::Laptop, "publish-recorded"),
+        (Who::Laptop, "publish-asked"),
+        (Who::Laptop, "published"),
+        (Who::Hop, "hop-whole"),
+        (Who::Hop, "adopted"),
+        (Who::Hop, "commit-taken"),
+        (Who::Hop, "commit-synced"),
+        (Who::Hop, "commit-recorded"),
+        (Who::Hop, "hop-kept"),
+        (Who::Hop, "push-sent"),
+        (Who::Hop, "publish-sealed"),
+        (Who::Hop, "publish-asked"),
+        (Who::Hop, "published"),
+        (Who::Dest, "door.published"),
+    ];
+    let scratch = Scratch::new();
+    let mut chain = Chain::of(&scratch, 1, &[]);
+    for (nth, (who, at)) in deaths.into_iter().enumerate() {
+        let name = format!("f{nth}");
+        let file = scratch.file(&name, 1_500_000 + nth);
+        chain.well(&["node", "stop"]);
+        chain.start_to_die(who, at);
+        let url = format!("godwit://hop0/{name}");
+        let mut put = chain.command(&["put", &name, &url]);
+        if who == Who::Laptop {
+            put.env("GODWIT_CRASH", at);
+        }
+        let is_kept = Said::of(&mut put).status == Some(0);
+        chain.dies(who, at);
+        if !is_kept {
+            // Whoever was not told that it is kept tries again.
+            chain.well(&["put", &name, &url]);
+        }
+        chain.well(&["push", &url, "--timeout", "40s"]);
+        assert_same(&file, &chain.far(&name));
+    }
+    let found = chain.all_far();
+    assert_eq!(
+        found.len(),
+        deaths.len(),
+        "each once, and nothing else: {found:?}"
+    );
+}
+
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Who {
+    Laptop,
+    Hop,
+    Dest,
+}
+
+impl Chain<'_> {
+    #[track_caller]
+    fn laptop_has_nothing(&self) {
+        wait_until("the laptop owes nothing", || {
+            let told = self.well(&["--json", "queue"]);
+            !told.contains("\"owed\"")
+        });
+    }
+
+    fn start_to_die(&mut self, who: Who, at: &str) {
+        match who {
+            Who::Laptop => {}
+            Who::Hop => {
+                self.hops[0].kill();
+                self.start(0, Some(at));
+            }
+            Who::Dest => {
+                self.dest.kill();
+                self.dest.start(&[("GODWIT_CRASH", at)]);
+            }
+        }
+    }
+
+    /// Waits until it has died, and starts it again.
+    #[track_caller]
+    fn dies(&mut self, who: Who, at: &str) {
+        let machine = match who {
+            // The next program starts another.
+            Who::Laptop => return self.laptop_died(at),
+            Who::Hop => &mut self.hops[0],
+            Who::Dest => &mut self.dest,
+        };
+        let died = machine
+            .node
+            .as_mut()
+            .unwrap()
+            .ends_within(Duration::from_secs(20));
+        assert!(died, "nothing dies at {at}\n{}", machine.log());
+        machine.kill();
+        match who {
+            Who::Dest => self.dest.start(&[]),
+            _ => self.start(0, None),
+        }
+    }
+
+    #[track_caller]
+    fn laptop_died(&self, at: &str) {
+        wait_until(&format!("the laptop's node dies at {at}"), || {
+            // Somebody may find it in the middle of its end.
+            let told = self.says(&["--json", "node", "status"]);
+            String::from_utf8_lossy(&told.stdout).contains("\"running\":false")
+        });
+    }
+}
+
+#[test]
+fn a_push_with_a_hop_away_ends_in_time_and_names_it() {
+    let scratch = Scratch::new();
+    let mut chain = Chain::of(&scratch, 2, &[]);
+    let file = scratch.file("a", 300_000);
+    for away in ["hop1", "dest"] {
+        match away {
+            "hop1" => chain.hops[1].kill(),
+            _ => chain.dest.kill(),
+        }
+        let at = match away {
+            "hop1" => chain.hops[1].at.clone(),
+            _ => chain.dest.at.clone(),
+        };
+        let url = format!("godwit://hop0/{away}");
+        chain.well(&["put", "a", &url]);
+        let begun = Instant::now();
+        let said = chain.says(&["push", &url, "--timeout", "3s"]);
+        assert_eq!(said.status, Some(5), "{said}");
+        assert!(
+            begun.elapsed() < Duration::from_secs(15),
+            "{:?}",
+            begun.elapsed()
+        );
+        let why = said.stderr.clone();
+        assert!(
+            why.contains(away) && (why.contains(&at) || why.contains("not at")),
+            "{why}"
+        );
+        match away {
+            "hop1" => chain.start(1, None),
+            _ => chain.dest.start(&[]),
+        }
+        chain.well(&["push", &url, "--timeout", "40s"]);
+        assert_same(&file, &chain.far(away));
+    }
+}
+
+#[test]
+fn a_circle_is_refused_and_nothing_in_it_is_lost() {
+    let scratch = Scratch::new();
+    let mut chain = Chain::of(&scratch, 2, &[]);
+    // The last hop is told to go on with the first.
+    chain.hops[0].joined_by(&chain.hops[1], "hop1");
+    chain.hops[1].kill();
+    let spool = spool(&scratch, 1);
+    start(&mut chain.hops[1], (&spool, "godwit://hop0/"), &[], &[]);
+    scratch.file("a", 300_000);
+    chain.well(&["put", "a", "godwit://hop0/a"]);
+    let said = chain.says(&["push", "godwit://hop0/a", "--timeout", "20s"]);
+    assert_eq!(said.status, Some(1), "{said}");
+    let why = said.stderr.clone();
+    assert!(why.contains("goes in a circle"), "{why}");
+    let lines = chain.trace("godwit://hop0/a");
+    let held = lines.iter().find(|line| line["stage"] == "held");
+    let held = held.unwrap_or_else(|| panic!("{lines:?}"));
+    assert!(
+        held["why"].as_str().unwrap().contains("circle"),
+        "{lines:?}"
+    );
+    assert!(lines.len() <= 3, "trace goes in no circle: {lines:?}");
+    // Led right, it arrives when somebody has it tried again: the next that is put.
+    chain.hops[1].kill();
+    chain.start(1, None);
+    let b = scratch.file("b", 1000);
+    chain.well(&["put", "b", "godwit://hop0/a"]);
+    chain.well(&["push", "godwit://hop0/a", "--timeout", "30s"]);
+    assert_same(&b, &chain.far("a"));
+}
+
+#[test]
+fn a_route_leads_by_a_hop_without_a_word_in_the_url() {
+    let scratch = Scratch::new();
+    let chain = Chain::of(&scratch, 1, &[]);
+    let file = scratch.file("a", 300_000);
+    let routes = [("GODWIT_NODE_ROUTES", "far=godwit://hop0/")];
+    let said = Said::of(chain.command(&["put", "a", "godwit://far/a"]).envs(routes));
+    assert_eq!(said.status, Some(0), "{said}");
+    let said = Said::of(chain.command(&["push", "godwit://far/a"]).envs(routes));
+    assert_eq!(said.status, Some(0), "{said}");
+    assert_same(&file, &chain.far("a"));
+    let traced = Said::of(chain.command(&["trace", "godwit://far/a"]).envs(routes));
+    let told = String::from_utf8_lossy(&traced.stdout).into_owned();
+    assert!(told.contains("hop0") && told.contains("there"), "{traced}");
+}
+
+#[test]
+fn a_full_spool_offloads_and_holds_back_who_fills_it() {
+    let scratch = Scratch::new();
+    let mut chain = Chain::of(&scratch, 1, &[]);
+    chain.hops[0].kill();
+    let environment = [("GODWIT_NODE_SPOOL_BYTES", "4000000")];
+    let spool = spool(&scratch, 0);
+    let next = (&*spool, "godwit://dest/");
+    start(&mut chain.hops[0], next, &[], &environment);
+    let names: Vec<String> = (0..6).map(|nth| format!("f{nth}")).collect();
+    chain.dest.kill();
+    for name in &names {
+        scratch.file(name, 1_500_000);
+        chain.well(&["put", name, &format!("godwit://hop0/{name}")]);
+    }
+    // Two of them have room at the hop; the others wait at the laptop, and are told why.
+    wait_until("the hop says that it is full", || {
+        let told = chain.well(&["--json", "queue"]);
+        told.contains("is full")
+    });
+    let kept = used(&spool);
+    assert!(
+        kept <= 4_000_000 + 4_000_000,
+        "partials and holdings: {kept}"
+    );
+    chain.dest.start(&[]);
+    for name in &names {
+        chain.arrives(name, &scratch.join(name));
+    }
+    // What could never have room is refused before it comes.
+    scratch.file("large", 5_000_000);
+    let url = "godwit://hop0/large";
+    let said = chain.says(&["cp", "large", url]);
+    assert_eq!(said.status, Some(7), "{said}");
+    let why = said.stderr.clone();
+    assert!(why.contains("holds 4000000 at most"), "{why}");
+    assert!(!chain.all_far().contains(&"large".to_owned()));
+}
+
+/// Bytes in files below a directory.
+fn used(root: &Path) -> u64 {
+    let sizes = common::tree(&root.join("incoming")).into_iter();
+    let sizes = sizes.map(|path| {
+        root.join("incoming")
+            .join(path)
+            .metadata()
+            .map_or(0, |meta| meta.len())
+    });
+    sizes.sum()
+}
+
+#[test]
+fn names_through_a_hop_are_those_of_the_next_and_of_what_is_on_its_way() {
+    let scratch = Scratch::new();
+    let mut chain = Chain::of(&scratch, 1, &["--anonymous", "write"]);
+    let (old, new) = (scratch.file("far/old", 2000), scratch.file("new", 3000));
+    let hop = chain.hops[0].node.as_ref().unwrap().url("");
+    chain.well(&["mkdir", &format!("{hop}d")]);
+    chain.well(&["cp", "new", &format!("{hop}d/new")]);
+    // Through the door and FTP alike.
+    for root in ["godwit://hop0/", &hop] {
+        let listed = chain.well(&["ls", &format!("{root}d")]);
+        assert!(listed.contains("new"), "{listed}");
+        assert!(chain.well(&["ls", root]).contains("old"));
+        let stat = chain.well(&["--json", "stat", &format!("{root}d/new")]);
+        assert!(stat.contains("3000"), "{stat}");
+    }
+    chain.well(&["cp", &format!("{hop}old"), "copy"]);
+    assert_same(&old, &scratch.join("copy"));
+    // What was written a moment ago is renamed and removed as if it were there.
+    chain.well(&["mv", &format!("{hop}d/new"), &format!("{hop}d/newer")]);
+    assert_same(&new, &chain.far("d/newer"));
+    chain.well(&["rm", &format!("{hop}d/newer")]);
+    assert!(!chain.far("d/newer").exists());
+    // With the next away it is seen as it will be, and what cannot be done is said.
+    chain.dest.kill();
+    chain.well(&["put", "new", "godwit://hop0/late"]);
+    chain.laptop_has_nothing();
+    let stat = chain.well(&["--json", "stat", "godwit://hop0/late"]);
+    assert!(stat.contains("3000"), "{stat}");
+    chain.well(&["cp", "godwit://hop0/late", "back"]);
+    assert_same(&new, &scratch.join("back"));
+    let said = chain.says(&["rm", "godwit://hop0/late"]);
+    assert_ne!(said.status, Some(0), "{said}");
+    chain.dest.start(&[]);
+    chain.arrives("late", &new);
+}
+
+#[test]
+fn a_hop_that_is_told_to_stop_ends_and_goes_on_where_it_was() {
+    let scratch = Scratch::new();
+    let mut chain = Chain::of(&scratch, 1, &[]);
+    let file = scratch.file("a", 2_000_000);
+    chain.dest.node.as_ref().unwrap().signal("STOP");
+    chain.well(&["put", "a", "godwit://hop0/a"]);
+    chain.laptop_has_nothing();
+    chain.hops[0].stop();
+    chain.dest.node.as_ref().unwrap().signal("CONT");
+    chain.start(0, None);
+    chain.well(&["push", "godwit://hop0/a", "--timeout", "40s"]);
+    assert_same(&file, &chain.far("a"));
+}

@@ -1,0 +1,67 @@
+//! A node that passes on: what is written to it is kept in a depot, and delivered to the next.
+
+use crate::{Config, Error, routes::Routes};
+use godwit_core::Scheme;
+use godwit_depot::{Connect, Depot, Rules, Spooled, Who};
+use godwit_store::{
+    Proofs, Trust,
+    channel::Cancel,
+    engine::{Options, Stores},
+};
+use godwit_trust::{Credential, Home};
+use std::{io, sync::Arc};
+
+/// Opens the depot, and goes on with what it owes; `None`: the node serves a directory.
+pub(crate) fn begin(
+    config: &Config,
+    home: Option<&Home>,
+    us: &str,
+) -> Result<Option<Spooled>, Error> {
+    let Some(hop) = &config.hop else {
+        return Ok(None);
+    };
+    let cannot = |cause| Error::Spool {
+        path: hop.spool.clone(),
+        cause: Box::new(cause),
+    };
+    let connect = connect(home.cloned(), config.routes.clone()).map_err(Error::Start)?;
+    let rules = Rules {
+        quota: hop.bytes,
+        ..Rules::default()
+    };
+    let depot = Depot::open(&hop.spool, rules, connect).map_err(cannot)?;
+    let who = Who {
+        audience: "the node".into(),
+        credential: None,
+    };
+    let spooled = Spooled::new(Arc::new(depot), hop.next.clone(), who, us).map_err(cannot)?;
+    Ok(Some(spooled))
+}
+
+/// Returns what finds the store of a URL, for whoever shows that credential, by the hop that leads there.
+pub(crate) fn connect(home: Option<Home>, routes: Routes) -> io::Result<Connect> {
+    let options = Options::new(Cancel::new()?);
+    let trust = Trust {
+        home,
+        ..options.trust
+    };
+    let stores = Stores::new(Options { trust, ..options });
+    Ok(Arc::new(move |url, who| {
+        let url = &routes.by_way_of(url)?;
+        let credential = match &who.credential {
+            Some(path) if url.scheme() == Scheme::Gsiftp => {
+                let read = Credential::from_file(path);
+                Some(read.map_err(|error| godwit_store::Error::Trust {
+                    host: url.host_port(),
+                    cause: Box::new(error),
+                })?)
+            }
+            _ => None,
+        };
+        let proofs = Proofs {
+            credential,
+            ..Proofs::default()
+        };
+        stores.open_as(url, proofs)
+    }))
+}

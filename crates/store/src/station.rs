@@ -1,0 +1,81 @@
+//! Where a file is on its way.
+
+use crate::{Error, Result, Stat, door::words::Said};
+use godwit_wire::door::call;
+use std::time::Duration;
+
+/// A place that a file passes, and how it is there.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Station {
+    /// As the place before calls it; empty: whoever tells.
+    pub at: String,
+    /// `writing`, `queued`, `sending`, `waiting` or `held`: it is owed to the next place. `passed`: nothing of it
+    /// is. `there` or `missing`, at the end. `away`: it could not be asked.
+    pub stage: String,
+    /// Its length.
+    pub size: u64,
+    /// Bytes that the next place lacks.
+    pub owed: u64,
+    /// For how long it has been there, if it is on its way.
+    pub age: Option<Duration>,
+    /// Why it is no further.
+    pub why: String,
+}
+
+impl Station {
+    /// Returns the last one, by what is known of the file there.
+    pub fn at_the_end(stat: Result<Stat>) -> Result<Self> {
+        match stat {
+            Ok(stat) => Ok(Self {
+                stage: "there".into(),
+                size: stat.size,
+                ..Self::default()
+            }),
+            Err(Error::Missing { .. }) => Ok(Self {
+                stage: "missing".into(),
+                ..Self::default()
+            }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns one that could not be asked.
+    pub fn away(at: String, error: &Error) -> Self {
+        Self {
+            at,
+            stage: "away".into(),
+            why: error.to_string(),
+            ..Self::default()
+        }
+    }
+}
+
+impl Said for Station {
+    type As = call::Station;
+
+    fn say(&self) -> call::Station {
+        let ms = |age: Duration| u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        call::Station {
+            at: self.at.clone(),
+            stage: self.stage.clone(),
+            size: self.size,
+            owed: self.owed,
+            age_ms: self.age.map(ms),
+            why: self.why.clone(),
+        }
+    }
+
+    fn heard(said: call::Station) -> Self {
+        Self {
+            at: said.at,
+            stage: said.stage,
+            size: said.size,
+            owed: said.owed,
+            age: said.age_ms.map(Duration::from_millis),
+            why: said.why,
+        }
+    }
+}
+
+/// So often may something be passed on.
+pub const PASSED_MAX: usize = 16;
