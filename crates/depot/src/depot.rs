@@ -265,7 +265,7 @@ impl Inner {
         }
         let owing: Vec<_> = all.owing.values().cloned().collect();
         all.promises = Promises::recover(deeds, &owing, start);
-        all.replay();
+        all.replay(|| self.next_number());
         let known: Vec<Id> = all.by_id.keys().copied().collect();
         drop(all);
         let mut strangers = Vec::new();

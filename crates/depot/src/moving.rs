@@ -100,20 +100,13 @@ impl Inner {
     /// Delivers what can be delivered now.
     fn visit(&self, held: &Arc<Held>) {
         let server = held.url().host_port();
-        let outcome = loop {
-            match self.deliver(held) {
-                Ok(Came::Published) if held.lock().machine.owes() => {
-                    match self.published_and_owes(held) {
-                        // Somebody else's turn may be first.
-                        Ok(()) => break Ok(Came::Dry),
-                        Err(error) => break Err(error),
-                    }
-                }
-                outcome => break outcome,
-            }
-        };
+        let outcome = self.deliver(held).and_then(|came| match came {
+            // What was written since comes in its turn.
+            Came::Published if held.lock().machine.owes() => self.published_and_owes(held),
+            _ => Ok(()),
+        });
         match outcome {
-            Ok(_) => self.went(held, &server),
+            Ok(()) => self.went(held, &server),
             Err(error) => self.failed(held, &server, error),
         }
         held.tell();
@@ -486,6 +479,7 @@ impl Inner {
             let mut state = held.lock();
             state.delivered = state.machine.sending();
             state.machine.found(Found::Ours(version));
+            state.seen = None; // as it was before
             state.change();
             return Ok(());
         }
@@ -502,7 +496,7 @@ impl Inner {
         let found = self.found(place, now, &base, (size, root))?;
         let mut state = held.lock();
         match found {
-            Found::Ours(_) => state.delivered = state.machine.sending(),
+            Found::Ours(_) => (state.delivered, state.seen) = (state.machine.sending(), None),
             Found::Base => {}
             Found::Other(_) => state.words = CHANGED.into(),
         }
@@ -701,6 +695,9 @@ impl Inner {
     }
 }
 
+/// The smaller goes first, and before all others what has waited for long.
+type Rank = (bool, u64);
+
 /// What somebody who delivers does next.
 enum Due {
     File(Arc<Held>),
@@ -719,7 +716,7 @@ impl All {
             ..
         } = self;
         let mut until: Option<Instant> = None;
-        let mut best: Option<((bool, u64), Ready, Option<&Arc<Held>>)> = None;
+        let mut best: Option<(Rank, Ready, Option<&Arc<Held>>)> = None;
         let mut take = |rank, ready, held| {
             if best.as_ref().is_none_or(|(other, ..)| rank < *other) {
                 best = Some((rank, ready, held));
@@ -781,7 +778,7 @@ fn due<'a>(
     held: &'a Arc<Held>,
     now: Instant,
     later: &mut Option<Instant>,
-) -> Option<(&'a Arc<Held>, (bool, u64))> {
+) -> Option<(&'a Arc<Held>, Rank)> {
     let state = held.lock();
     if let Some(at) = state.later.filter(|at| *at > now && state.wants) {
         *later = Some(later.map_or(at, |other| other.min(at)));

@@ -376,13 +376,20 @@ impl All {
     }
 
     /// What is held has the names that it had, by what was promised after it was.
-    pub(crate) fn replay(&mut self) {
+    pub(crate) fn replay(&mut self, number: impl Fn() -> u64) {
         let mut all: Vec<_> = self.by_id.values().cloned().collect();
         all.sort_by_key(|held| held.number());
         for held in all {
             match self.name_now(&held) {
                 Some(name) => {
-                    held.rename(name);
+                    if self.promises.has(&held) {
+                        held.rename(name);
+                    } else if name != held.url() {
+                        // What of it is written from now on comes after the rename, under the new name.
+                        held.redirect(name);
+                        held.renumber(number());
+                        held.lock().change();
+                    }
                     self.make_current(&held);
                 }
                 None => {
