@@ -9,7 +9,7 @@ use godwit_store::{
     engine::{Options, Stores},
 };
 use godwit_trust::{Credential, Home};
-use std::{io, sync::Arc};
+use std::sync::Arc;
 
 /// Opens the depot, and goes on with what it owes; `None`: the node serves a directory.
 pub(crate) fn begin(
@@ -24,7 +24,8 @@ pub(crate) fn begin(
         path: hop.spool.clone(),
         cause: Box::new(cause),
     };
-    let connect = connect(home.cloned(), config.routes.clone()).map_err(Error::Start)?;
+    let cancel = Cancel::new().map_err(Error::Start)?;
+    let connect = connect(home.cloned(), config.routes.clone(), cancel);
     let rules = Rules {
         quota: hop.bytes,
         ..Rules::default()
@@ -39,14 +40,15 @@ pub(crate) fn begin(
 }
 
 /// Returns what finds the store of a URL, for whoever shows that credential, by the hop that leads there.
-pub(crate) fn connect(home: Option<Home>, routes: Routes) -> io::Result<Connect> {
-    let options = Options::new(Cancel::new()?);
+/// `cancel` ends all conversations with them.
+pub(crate) fn connect(home: Option<Home>, routes: Routes, cancel: Cancel) -> Connect {
+    let options = Options::new(cancel);
     let trust = Trust {
         home,
         ..options.trust
     };
     let stores = Stores::new(Options { trust, ..options });
-    Ok(Arc::new(move |url, who| {
+    Arc::new(move |url, who| {
         let url = &routes.by_way_of(url)?;
         let credential = match &who.credential {
             Some(path) if url.scheme() == Scheme::Gsiftp => {
@@ -63,5 +65,5 @@ pub(crate) fn connect(home: Option<Home>, routes: Routes) -> io::Result<Connect>
             ..Proofs::default()
         };
         stores.open_as(url, proofs)
-    }))
+    })
 }

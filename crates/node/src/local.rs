@@ -143,11 +143,13 @@ pub fn run_local(
         is_of_job: rules.is_of_job,
         is_installed: rules.is_installed,
     };
-    let connect = hop::connect(home, rules.routes.clone()).map_err(Error::Start)?;
+    let cancel = godwit_store::channel::Cancel::new().map_err(Error::Start)?;
+    let connect = hop::connect(home, rules.routes.clone(), cancel.clone());
     let depot = open_depot(&rules, &connect)?;
     let desk = Arc::new(desk::Keeping {
         depot,
         connect,
+        cancel,
         bounds,
         kept: Mutex::default(),
     });

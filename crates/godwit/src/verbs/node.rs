@@ -26,7 +26,7 @@ use std::{
 Examples:
   godwit node --export data --ftp 127.0.0.1:2811
   godwit node --export data --ftp 127.0.0.1:2811 --anonymous write --json
-  godwit node --spool spool --next godwit://far/ --https 13560
+  godwit node --spool spool --next godwit://far/ --ftp 127.0.0.1:2811 --https 13560
 
 Any user can run it; nothing needs to be configured. It prints one line when it serves
 (with --json an object with the addresses). Port 0 picks a free one. Anonymous users may

@@ -14,7 +14,7 @@ use godwit_depot::{
     Reading, Scope, Stage, Tag, Who, Writing,
 };
 use godwit_local::{Refusal, Why};
-use godwit_store::{Kind, Take};
+use godwit_store::{Kind, Take, channel::Cancel};
 use godwit_sys::{memory, seal};
 use godwit_wire::{
     door::call,
@@ -43,6 +43,8 @@ use std::{
 pub(super) struct Keeping {
     pub(super) depot: Depot,
     pub(super) connect: godwit_depot::Connect,
+    /// Ends conversations with servers, also those that say nothing.
+    pub(super) cancel: Cancel,
     pub(super) bounds: Bounds,
     /// What was kept for which job already: a second opening of the same writes nothing.
     pub(super) kept: Mutex<HashSet<(String, Url, String)>>,
@@ -100,6 +102,7 @@ impl Desk for Keeping {
 
     fn end(&self) {
         self.depot.end();
+        self.cancel.cancel();
     }
 }
 
