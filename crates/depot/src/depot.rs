@@ -359,11 +359,20 @@ impl Inner {
         self.room.could_hold(url, bytes)?;
         loop {
             let Err(lacking) = self.room.reserve(bytes) else {
-                return Ok(());
+                return self.free(bytes);
             };
             if !self.evict(lacking)? {
                 return Err(self.full(bytes));
             }
+        }
+    }
+
+    /// Makes room on a disk that others fill. Whether there is enough is told by the writing.
+    fn free(&self, bytes: u64) -> Result<()> {
+        let free = godwit_sys::free_bytes(self.disk.root()).unwrap_or(u64::MAX);
+        match bytes.checked_sub(free) {
+            Some(lacking) if lacking > 0 => self.evict(lacking).map(drop),
+            _ => Ok(()),
         }
     }
 

@@ -98,6 +98,28 @@ impl Editing {
     }
 }
 
+impl Editing {
+    /// Gives up what was written, as far as that can be: where others write the file too, or it had changes
+    /// before that are not delivered, it ends as by [`Editing::end`].
+    pub fn discard(self) -> Result<()> {
+        // As long as ours is open nobody takes its writers for gone.
+        let held = Arc::clone(&self.user.held);
+        let mut state = self.depot.still(&held);
+        let was_there = matches!(state.machine.base(), Base::Seen(_));
+        let was_clean = match was_there {
+            true => state.machine.owed_bytes() == 0,
+            false => state.committed == 0,
+        };
+        if state.is_gone || state.editors > 1 || !was_clean {
+            drop(state);
+            return self.end().map(drop);
+        }
+        state.is_abandoned = true;
+        self.depot.unwatch(&held);
+        self.depot.unlink(&held, state)
+    }
+}
+
 impl Drop for Editing {
     fn drop(&mut self) {
         self.user.held.lock().editors -= 1;

@@ -169,3 +169,21 @@ fn what_was_being_written_when_the_node_was_killed_is_looked_at() {
     push(&again);
     same(far.get("a").unwrap(), b"mine");
 }
+
+#[test]
+fn what_is_given_up_is_not_delivered() {
+    let (far, dir) = (Far::new(), tempfile::tempdir().unwrap());
+    far.put("a", b"as it was");
+    let depot = depot(&far, &dir);
+    let old = depot.edit(&url("a"), &who(), &Edit::default()).unwrap();
+    old.file().unwrap().write_all_at(b"spoilt", 0).unwrap();
+    old.discard().unwrap();
+    let new = depot.edit(&url("new"), &who(), &create()).unwrap();
+    new.file().unwrap().write_all_at(b"half", 0).unwrap();
+    new.discard().unwrap();
+    push(&depot);
+    same(far.get("a").unwrap(), b"as it was");
+    assert_eq!(far.get("new"), None);
+    same(read(&depot, "a").unwrap(), b"as it was");
+    assert!(depot.queue().is_empty() && !depot.owes());
+}

@@ -451,6 +451,10 @@ impl Guest {
             return Err(not_open(WANTED, close.handle));
         };
         let bad = |error: Error| refusing::depot(WANTED, None, &error);
+        if close.give_up {
+            editing.discard().map_err(bad)?;
+            return done(tell::Done::default());
+        }
         let scope = Scope::Url(editing.url().clone());
         let ended = editing.end().map_err(bad)?;
         if ended == Ended::Open && close.wait != Wait::Nothing {
