@@ -242,6 +242,11 @@ fn what_is_written_into_a_file_leaves_the_rest_of_it_alone() {
     same(read(&depot, "a").unwrap(), &wanted);
     push(&depot);
     same(far.get("a").unwrap(), &wanted);
+    // Of a file that nobody here has read nothing is cut.
+    put_into(&depot, "a", 20, b"again");
+    push(&depot);
+    wanted[20..25].copy_from_slice(b"again");
+    same(far.get("a").unwrap(), &wanted);
     // What is written into nothing has zeros before it.
     put_into(&depot, "none", 5, b"x");
     same(read(&depot, "none").unwrap(), b"\0\0\0\0\0x");
