@@ -14,12 +14,12 @@ use crate::{
 };
 use godwit_core::{
     Url,
-    holding::{After, Holding},
+    holding::{After, Held as Why, Holding},
 };
 use godwit_store::{Sink, engine::Place};
 use std::{
     collections::{BTreeMap, HashMap},
-    fmt,
+    fmt, io,
     path::{Path, PathBuf},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
@@ -111,8 +111,6 @@ pub(crate) struct All {
     pub asking: HashMap<(Url, String), Arc<crate::reading::Asking>>,
     /// Servers that could not be reached, and when they are tried again.
     pub away: HashMap<String, moving::Away>,
-    /// Raised whenever somebody says that all are to be tried again now.
-    pub nudges: u64,
 }
 
 impl fmt::Debug for Depot {
@@ -228,13 +226,18 @@ impl Inner {
 
     /// Has whoever delivers look again what there is to do.
     pub(crate) fn nudge(&self) {
-        self.all().nudges += 1;
+        // Under the lock, or somebody who has just found nothing would miss it.
+        drop(self.all());
         self.due.notify_all();
     }
 
     /// Goes on with what is on record, and removes what is not.
     fn recover(&self, rows: Vec<Row>, deeds: Vec<DeedRow>, start: u64) -> Result<()> {
         let attempts = start << 32;
+        // Also what cannot be read today: its bytes are nobody's to remove.
+        let mut known: Vec<Id> = rows.iter().map(|row| row.id).collect();
+        known.sort_unstable();
+        let mut lost = Vec::new();
         let mut all = self.all();
         for row in rows {
             let Ok(url) = Url::from_argument(&row.url) else {
@@ -255,8 +258,15 @@ impl Inner {
             let held = Arc::new(Held::again(&row, url, machine, &chains));
             if let Err(error) = self.settle(&held, &row) {
                 // Nothing of one file keeps the others from being delivered.
-                tracing::error!(url = %held.url(), id = %row.id, %error, "what was kept of it cannot be read; it is left alone");
-                continue;
+                tracing::error!(url = %held.url(), id = %row.id, %error, "what was kept of it cannot be read");
+                let mut state = held.lock();
+                match state.machine.owes() {
+                    true => {
+                        state.machine.hold(Why::Refused);
+                        state.words = error.to_string();
+                    }
+                    false => lost.push(Arc::clone(&held)),
+                }
             }
             all.by_id.insert(held.id, Arc::clone(&held));
             if held.lock().machine.owes() {
@@ -266,8 +276,13 @@ impl Inner {
         let owing: Vec<_> = all.owing.values().cloned().collect();
         all.promises = Promises::recover(deeds, &owing, start);
         all.replay(|| self.next_number());
-        let known: Vec<Id> = all.by_id.keys().copied().collect();
         drop(all);
+        // Nothing that others do not have.
+        for held in lost {
+            if let Err(error) = self.unlink(&held, held.lock()) {
+                tracing::warn!(url = %held.url(), %error, "what was fetched and cannot be read stays on the disk");
+            }
+        }
         let mut strangers = Vec::new();
         self.disk.each(|id| {
             if known.binary_search(&id).is_err() {
@@ -300,7 +315,11 @@ impl Inner {
             let size = file
                 .metadata()
                 .map_err(Error::disk(self.disk.path(held.id)))?;
-            if size.len() != row.record.size {
+            if size.len() < row.record.size {
+                let cause = io::Error::new(io::ErrorKind::UnexpectedEof, CUT_SHORT);
+                return Err(Error::disk(self.disk.path(held.id))(cause));
+            }
+            if size.len() > row.record.size {
                 self.disk.resize(held.id, &file, row.record.size)?;
             }
             return Ok(());
@@ -440,6 +459,8 @@ impl All {
         self.current.retain(|_, now| now.id != held.id);
     }
 }
+
+const CUT_SHORT: &str = "shorter than when it was last kept; the disk lost bytes of it";
 
 /// So many files are appended to at once.
 const APPENDERS: usize = 4;

@@ -104,7 +104,7 @@ impl Editing {
     pub fn discard(self) -> Result<()> {
         // As long as ours is open nobody takes its writers for gone.
         let held = Arc::clone(&self.user.held);
-        let mut state = self.depot.still(&held);
+        let state = self.depot.still(&held);
         let was_there = matches!(state.machine.base(), Base::Seen(_));
         let was_clean = match was_there {
             true => state.machine.owed_bytes() == 0,
@@ -114,7 +114,6 @@ impl Editing {
             drop(state);
             return self.end().map(drop);
         }
-        state.is_abandoned = true;
         self.depot.unwatch(&held);
         self.depot.unlink(&held, state)
     }

@@ -4,6 +4,7 @@ use crate::{
     Error, Result,
     depot::Inner,
     held::Held,
+    keeping::price,
     reading::{OURS, is_same, since_epoch},
 };
 use godwit_core::{
@@ -106,9 +107,13 @@ impl Inner {
         let mut tries = TRIES;
         while let Some(asked) = fetch.take() {
             let before = held.lock().machine.present().len_bytes();
+            let began = Instant::now();
             let outcome = self.fetch_once(held, &asked);
             let error = match outcome {
-                Ok(()) => return self.fetched(held, None),
+                Ok(()) => {
+                    held.lock().price = price(asked.wanted.len_bytes(), began.elapsed());
+                    return self.fetched(held, None);
+                }
                 Err(error) => error,
             };
             let moved = held.lock().machine.present().len_bytes() > before;

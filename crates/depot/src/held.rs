@@ -65,6 +65,8 @@ pub(crate) struct State {
     /// Whoever has it open or waits for it.
     pub users: u32,
     pub transfers: u64,
+    /// The class of prices that fetching it again is of.
+    pub price: u32,
     /// What keeps it beyond its users.
     pub tags: Vec<Tag>,
     /// Those of them who may write by descriptors.
@@ -85,8 +87,6 @@ pub(crate) struct State {
     pub is_superseded: bool,
     /// Its name was removed: it is for those only who have it open.
     pub is_unlinked: bool,
-    /// What it was that nobody will finish: it is only to be forgotten, here and there.
-    pub is_abandoned: bool,
     /// How often fetching it failed, and how the last time.
     pub failed: (u64, Option<Error>),
     /// The conversation with the target, while nobody has it.
@@ -109,8 +109,6 @@ pub(crate) struct State {
     /// How often delivering was tried in vain, and how it ended.
     pub tries: u32,
     pub last: Option<Error>,
-    /// When bytes came to the target the last time.
-    pub moved: Option<Instant>,
     /// Bytes of the depot's quota that are its own.
     pub reserved: u64,
 }
@@ -323,6 +321,7 @@ impl State {
             is_current: false,
             users: 0,
             transfers: 0,
+            price: 0,
             tags: Vec::new(),
             editors: 0,
             is_scanning: false,
@@ -333,7 +332,6 @@ impl State {
             waits: false,
             is_superseded: false,
             is_unlinked: false,
-            is_abandoned: false,
             failed: (0, None),
             sink: None,
             is_moving: false,
@@ -346,7 +344,6 @@ impl State {
             later: None,
             tries: 0,
             last: None,
-            moved: None,
             reserved: 0,
         }
     }

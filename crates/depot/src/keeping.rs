@@ -48,12 +48,15 @@ impl Inner {
         }
     }
 
-    /// Forgets what was not used for longest, until at least `wanted` bytes are free. Returns false if
-    /// nothing could be.
+    /// Forgets what was not used for longest, until at least `wanted` bytes are free; what comes slowly
+    /// counts as used later. Returns false if nothing could be.
     pub(crate) fn evict(&self, wanted: u64) -> Result<bool> {
         let mut freed = 0;
         let mut all = self.every();
-        all.sort_by_key(|held| held.used.load(Relaxed));
+        all.sort_by_cached_key(|held| {
+            let stays = u64::from(held.lock().price) * STAYS;
+            (held.used.load(Relaxed) + stays, held.number())
+        });
         for held in all {
             if freed >= wanted {
                 break;
@@ -86,4 +89,29 @@ impl Inner {
     }
 }
 
+/// Returns in which class of prices bytes are that came in so long a time: 0 for all that come at
+/// 10 MB/s or faster, and one more for each time ten that they came slower.
+pub(crate) fn price(bytes: u64, took: Duration) -> u32 {
+    const CHEAP: u128 = 95; // nanoseconds a byte
+    let each = took.as_nanos() / u128::from(bytes.max(1));
+    (each / CHEAP).checked_ilog10().unwrap_or(0)
+}
+
+/// Each class of prices keeps a file for so many seconds more.
+const STAYS: u64 = 600;
+
 const EVERY: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_slowly_is_dearer() {
+        let mib = 1 << 20;
+        assert_eq!(price(mib, Duration::from_millis(90)), 0);
+        assert_eq!(price(mib, Duration::from_secs(2)), 1);
+        assert_eq!(price(1000, Duration::from_millis(30)), 2);
+        assert_eq!(price(0, Duration::ZERO), 0);
+    }
+}

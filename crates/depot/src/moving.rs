@@ -559,7 +559,6 @@ impl Inner {
                     false => is_short = true,
                 }
             }
-            state.moved = Some(Instant::now());
             drop(state);
             held.tell();
             if is_short {
@@ -685,10 +684,9 @@ impl Inner {
 
     /// Forgets what need not be delivered any more, since something newer has its name.
     fn give_way(&self, held: &Held) -> Result<bool> {
-        let mut state = held.lock();
+        let state = held.lock();
         let may = state.is_superseded && state.users == 0 && !state.machine.is_asked();
         if may && !state.is_gone {
-            state.is_abandoned = true;
             self.unlink(held, state)?;
         }
         Ok(may)

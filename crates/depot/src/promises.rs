@@ -589,8 +589,7 @@ impl Inner {
         if let Some(held) = self.foldable(&all, url, who) {
             all.unlink(url);
             drop(all);
-            let mut state = held.lock();
-            state.is_abandoned = true;
+            let state = held.lock();
             return self.unlink(&held, state);
         }
         let number = self.next_number();

@@ -377,7 +377,7 @@ impl Depot {
             return Ok(());
         }
         let held = self.inner.by_name(id)?;
-        let mut state = held.lock();
+        let state = held.lock();
         if state.is_moving || state.machine.writers().is_some() {
             return Err(Error::Busy {
                 url: Box::new(held.url()),
@@ -385,7 +385,6 @@ impl Depot {
             });
         }
         tracing::info!(id, url = %held.url(), "dropped");
-        state.is_abandoned = true;
         self.inner.unlink(&held, state)
     }
 

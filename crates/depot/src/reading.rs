@@ -6,10 +6,10 @@ use crate::{
     held::{Held, State},
 };
 use godwit_core::{
-    Algorithm, LEAF_BYTES, Strength, Url, Version,
+    Algorithm, Digest, LEAF_BYTES, Strength, Url, Version,
     holding::{Base, Holding, Mode},
 };
-use godwit_store::{Error as StoreError, Kind, Stat};
+use godwit_store::{Error as StoreError, Kind, Stat, engine::Place};
 use std::{
     fs::File,
     os::unix::fs::FileExt,
@@ -262,7 +262,7 @@ impl Inner {
                 return Ok(());
             }
         }
-        if !self.share(url, who, &version, stat.size) {
+        if !self.share((url, who), &place, &stat, &version) {
             self.admit(url, who, version, stat.size)?;
         }
         if let Some(old) = current {
@@ -273,26 +273,28 @@ impl Inner {
 
     /// Has somebody whom the origin has just let see a file get what is held of it for others. What others
     /// wrote and is not at its target is theirs.
-    fn share(&self, url: &Url, who: &Who, version: &Version, size: u64) -> bool {
-        let mut all = self.all();
-        let same = all.by_id.values().find(|held| {
-            if held.name() != *url || held.who.audience == who.audience {
-                return false;
-            }
-            let state = held.lock();
-            let is_clean = !state.is_gone && !state.machine.owes() && state.machine.is_whole();
-            let is_same = state
-                .seen
-                .as_ref()
-                .is_some_and(|seen| is_same(seen, version));
-            is_clean && state.is_current && is_same && state.machine.size() == size
+    fn share(&self, (url, who): (&Url, &Who), place: &Place, stat: &Stat, now: &Version) -> bool {
+        let is_clean = |state: &State| {
+            let is_whole = !state.machine.owes() && state.machine.is_whole();
+            is_whole && state.is_current && !state.is_gone
+        };
+        let all = self.all();
+        let others = all.by_id.values().find(|held| {
+            let is_theirs = held.name() == *url && held.who.audience != who.audience;
+            is_theirs && is_clean(&held.lock())
         });
-        let Some(held) = same.cloned() else {
+        let Some(held) = others.cloned() else {
             return false;
         };
-        let key = (url.clone(), who.audience.clone());
-        all.current.insert(key, held);
-        true
+        drop(all);
+        let is_it = self.is_base(&held, place, stat, now);
+        let mut all = self.all();
+        let is_it = is_it && is_clean(&held.lock());
+        if is_it {
+            let key = (url.clone(), who.audience.clone());
+            all.current.insert(key, held);
+        }
+        is_it
     }
 
     /// The origin does not tell. A strong version is believed for a while.
@@ -318,27 +320,28 @@ impl Inner {
     }
 
     /// Tells whether the origin still has what ours was taken from.
-    fn is_base(
-        &self,
-        held: &Held,
-        place: &godwit_store::engine::Place,
-        stat: &Stat,
-        now: &Version,
-    ) -> bool {
+    fn is_base(&self, held: &Held, place: &Place, stat: &Stat, now: &Version) -> bool {
         let state = held.lock();
         let (seen, base) = (state.seen.clone(), state.machine.base().clone());
         let size = state.machine.size();
+        let ours = match state.machine.owes() {
+            true => None,
+            false => state.leaves.root(size),
+        };
         drop(state);
-        if let Some(seen) = seen {
-            return is_same(&seen, now);
-        }
-        match base {
+        let has = |digest: &Digest| {
+            let found = place.store.digest(&place.path, digest.algorithm(), None);
+            size == stat.size && found.is_ok_and(|found| found == *digest)
+        };
+        match seen.map_or(base, Base::Seen) {
             // What we delivered ourselves: its digest tells, asked once.
-            Base::Seen(Version::Strong(digest)) if size == stat.size => {
-                let found = place.store.digest(&place.path, digest.algorithm(), None);
-                found.is_ok_and(|found| found == digest)
-            }
-            Base::Seen(version) => is_same(&version, now),
+            Base::Seen(Version::Strong(digest)) => has(&digest),
+            Base::Seen(then) => match then.compare(now) {
+                Strength::Same | Strength::Likely => true,
+                // It was so new that a second change would look the same.
+                Strength::AskAgain => ours.is_some_and(|ours| has(&ours)),
+                _ => false,
+            },
             _ => false,
         }
     }

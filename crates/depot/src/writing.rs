@@ -209,13 +209,13 @@ impl Writing {
 
     fn make_room(&self, end: u64) -> Result<()> {
         loop {
-            let mut state = self.held.lock();
+            let state = self.held.lock();
             let Some(more) = end.checked_sub(state.reserved).filter(|more| *more > 0) else {
                 return Ok(());
             };
             // In large pieces, for few questions; but never more than there could be.
             let more = more.max(RESERVE_STEP);
-            let could = self.depot.room.quota().map_or(u64::MAX, |quota| quota);
+            let could = self.depot.room.quota().unwrap_or(u64::MAX);
             let more = more
                 .min(could.saturating_sub(state.reserved))
                 .max(end - state.reserved);
@@ -232,8 +232,6 @@ impl Writing {
                 Err(Error::Full { .. }) => self.depot.wait_for_room()?,
                 Err(error) => return Err(error),
             }
-            state = self.held.lock();
-            drop(state);
         }
     }
 
@@ -327,8 +325,7 @@ impl Drop for Writing {
             return;
         }
         // Nobody was told that it is kept.
-        let mut state = self.held.lock();
-        state.is_abandoned = true;
+        let state = self.held.lock();
         if let Err(error) = self.depot.unlink(&self.held, state) {
             tracing::warn!(%error, url = %self.held.url(), "what was not finished cannot be removed");
         }
@@ -435,7 +432,6 @@ impl Inner {
         if state.is_gone || !state.may_be_superseded() {
             return Ok(());
         }
-        state.is_abandoned = state.machine.owes();
         self.unlink(old, state)
     }
 

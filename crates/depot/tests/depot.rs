@@ -67,6 +67,40 @@ fn what_was_committed_outlives_the_depot() {
 }
 
 #[test]
+fn what_cannot_be_read_at_the_start_is_held_and_its_bytes_stay() {
+    let (far, dir) = both();
+    far.set_away(true);
+    let first = depot(&far, &dir);
+    for name in ["unreadable", "short", "whole"] {
+        put(&first, name, name.as_bytes());
+    }
+    let files: Vec<_> = first.queue().into_iter().map(|owed| owed.id).collect();
+    let root = first.root().to_owned();
+    drop(first);
+    let path = |id: &str| root.join("bytes").join(&id[..2]).join(id);
+    let records = rusqlite::Connection::open(root.join("held.db")).unwrap();
+    let broken = "UPDATE holdings SET url = 'no name' WHERE id = ?1";
+    assert_eq!(records.execute(broken, [&files[0]]).unwrap(), 1);
+    drop(records);
+    let cut = std::fs::OpenOptions::new()
+        .write(true)
+        .open(path(&files[1]));
+    cut.unwrap().set_len(2).unwrap();
+
+    far.set_away(false);
+    let again = depot(&far, &dir);
+    same(std::fs::read(path(&files[0])).unwrap(), b"unreadable");
+    same(std::fs::read(path(&files[1])).unwrap(), b"sh");
+    let owed = again.queue();
+    let short = owed.iter().find(|owed| owed.id == files[1]).unwrap();
+    assert_eq!(short.stage, Stage::Held);
+    assert!(short.why.contains("shorter"), "{}", short.why);
+    again.push(&Scope::Url(url("whole")), None).unwrap();
+    same(far.get("whole").unwrap(), b"whole");
+    assert_eq!(far.get("short"), None);
+}
+
+#[test]
 fn thirty_two_readers_make_one_transfer() {
     let (far, dir) = both();
     let wanted = bytes(5_000_000, 9);
@@ -95,6 +129,27 @@ fn a_changed_file_is_fetched_again_and_who_has_the_old_one_keeps_it() {
         text
     };
     assert_eq!((text(&old), text(&new)), ("old".into(), "newer".into()));
+}
+
+#[test]
+fn two_changes_within_one_tick_of_the_clock_are_two() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    far.put("a", b"first");
+    let path = far.dir.path().join("a");
+    let when = std::fs::metadata(&path).unwrap().modified().unwrap();
+    same(read(&depot, "a").unwrap(), b"first");
+    far.put("a", b"later");
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.set_modified(when).unwrap();
+    let reading = depot.read(&url("a"), &who(), Fresh::Now).unwrap();
+    assert_eq!(reading.transfers(), 1);
+    let mut bytes = Vec::new();
+    reading.file().read_to_end(&mut bytes).unwrap();
+    same(bytes, b"later");
+    // Of one that did not change, a look is enough.
+    let again = depot.read(&url("a"), &who(), Fresh::Now).unwrap();
+    assert_eq!(again.transfers(), 1);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::{
     io::Read,
     path::PathBuf,
     sync::{
-        Arc,
+        Arc, Condvar, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
     time::Duration,
@@ -23,6 +23,48 @@ pub(crate) struct Far {
     pub(crate) is_away: Arc<AtomicBool>,
     /// How often somebody asked for it.
     pub(crate) visits: Arc<AtomicU64>,
+    pub(crate) gate: Arc<Gate>,
+}
+
+/// Where reads of one name wait until somebody lets them.
+#[derive(Default)]
+pub(crate) struct Gate {
+    state: Mutex<(Option<PathBuf>, usize)>,
+    changed: Condvar,
+}
+
+impl Gate {
+    /// Whoever reads a file of this name waits.
+    pub(crate) fn shut(&self, name: &str) {
+        self.state.lock().unwrap().0 = Some(name.into());
+    }
+
+    /// Whoever waits goes on.
+    pub(crate) fn open(&self) {
+        self.state.lock().unwrap().0 = None;
+        self.changed.notify_all();
+    }
+
+    /// Returns when so many wait.
+    pub(crate) fn reached(&self, wanted: usize) {
+        let state = self.state.lock().unwrap();
+        let wait = self.changed.wait_while(state, |state| state.1 < wanted);
+        drop(wait.unwrap());
+    }
+
+    fn pass(&self, path: &Path) {
+        let mut state = self.state.lock().unwrap();
+        if state.0.as_deref().is_none_or(|shut| !path.ends_with(shut)) {
+            return;
+        }
+        state.1 += 1;
+        self.changed.notify_all();
+        let mut state = self
+            .changed
+            .wait_while(state, |state| state.0.is_some())
+            .unwrap();
+        state.1 -= 1;
+    }
 }
 
 impl Far {
@@ -34,12 +76,14 @@ impl Far {
             store: Arc::new(Faulty::new(store, [])),
             is_away: Arc::default(),
             visits: Arc::default(),
+            gate: Arc::default(),
         }
     }
 
     pub(crate) fn connect(&self) -> Connect {
         let store: Arc<dyn Store> = self.store.clone();
         let (is_away, visits) = (self.is_away.clone(), self.visits.clone());
+        let gate = self.gate.clone();
         Arc::new(move |url: &Url, _: &Who| {
             visits.fetch_add(1, SeqCst);
             if url.host_port() != "far" {
@@ -51,6 +95,7 @@ impl Far {
             let away = Away {
                 store: store.clone(),
                 is_away: is_away.clone(),
+                gate: gate.clone(),
             };
             let store: Arc<dyn Store> = Arc::new(away);
             let url = url.clone();
@@ -80,6 +125,7 @@ impl Far {
 struct Away {
     store: Arc<dyn Store>,
     is_away: Arc<AtomicBool>,
+    gate: Arc<Gate>,
 }
 
 impl Away {
@@ -116,6 +162,7 @@ impl Store for Away {
         streams: usize,
         into: &dyn Take,
     ) -> Done<godwit_store::Read> {
+        self.gate.pass(path);
         self.there()?.read(path, want, streams, into)
     }
     fn write(&self, path: &Path, write: &Write<'_>) -> Done<Box<dyn Sink>> {
