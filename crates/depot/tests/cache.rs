@@ -1,0 +1,302 @@
+//! What is held for reading: who waits for whom, what keeps a file, and what goes when room is wanted.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Far, bytes, over, push, put, read, rules, same, url, who};
+use godwit_depot::{Depot, Error, Fresh, Rules, Scope, Who};
+use godwit_store::Error as StoreError;
+use std::{
+    fs::{self, File},
+    io::Read,
+    os::unix::fs::FileExt,
+    thread,
+    time::Duration,
+};
+
+fn both() -> (Far, tempfile::TempDir) {
+    (Far::new(), tempfile::tempdir().unwrap())
+}
+
+fn depot(far: &Far, dir: &tempfile::TempDir) -> Depot {
+    with(far, dir, rules())
+}
+
+fn with(far: &Far, dir: &tempfile::TempDir, rules: Rules) -> Depot {
+    Depot::open(&dir.path().join("depot"), rules, far.connect()).unwrap()
+}
+
+fn of_quota(quota: u64) -> Rules {
+    Rules {
+        quota: Some(quota),
+        ..rules()
+    }
+}
+
+fn held(depot: &Depot) -> Vec<String> {
+    let name = |url: &godwit_core::Url| url.to_string().replace("ftp://far/", "");
+    depot
+        .list("")
+        .iter()
+        .map(|holds| name(&holds.url))
+        .collect()
+}
+
+/// Returns the file in which something is held.
+fn place(depot: &Depot, name: &str) -> std::path::PathBuf {
+    let id = depot.holds(&url(name))[0].id.clone();
+    depot.root().join("bytes").join(&id[..2]).join(&id)
+}
+
+#[test]
+fn all_who_wait_are_told_of_the_same_failure_and_nobody_gets_half() {
+    let (far, dir) = both();
+    far.put("a", &bytes(2 << 20, 5));
+    let depot = depot(&far, &dir);
+    far.gate.shut("a");
+    thread::scope(|scope| {
+        let readers: Vec<_> = (0..8).map(|_| scope.spawn(|| read(&depot, "a"))).collect();
+        far.gate.reached(1);
+        fs::remove_file(far.dir.path().join("a")).unwrap();
+        far.gate.open();
+        for reader in readers {
+            let error = reader.join().unwrap().unwrap_err();
+            let is_missing =
+                matches!(&error, Error::Store(e) if matches!(**e, StoreError::Missing { .. }));
+            assert!(is_missing, "{error}");
+        }
+    });
+    // What comes next begins anew.
+    far.put("a", b"another");
+    let late = depot.read(&url("a"), &who(), Fresh::Now).unwrap();
+    assert_eq!(late.size(), 7);
+}
+
+#[test]
+fn a_slow_file_delays_no_other() {
+    let (far, dir) = both();
+    far.put("slow", b"slow");
+    far.put("fast", b"fast");
+    let depot = depot(&far, &dir);
+    far.gate.shut("slow");
+    thread::scope(|scope| {
+        let slow = scope.spawn(|| read(&depot, "slow"));
+        far.gate.reached(1);
+        same(read(&depot, "fast").unwrap(), b"fast");
+        far.gate.open();
+        same(slow.join().unwrap().unwrap(), b"slow");
+    });
+}
+
+#[test]
+fn names_that_differ_a_little_are_other_files() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    let names = ["a", "A", "a%20", "a."];
+    for name in names {
+        far.put(&name.replace("%20", " "), name.as_bytes());
+    }
+    for name in names {
+        same(read(&depot, name).unwrap(), name.as_bytes());
+    }
+    assert_eq!(depot.list("").len(), 4);
+    // One file of the origin under two names is two of ours, each as it was when it came.
+    std::os::unix::fs::symlink("a", far.dir.path().join("link")).unwrap();
+    same(read(&depot, "link").unwrap(), b"a");
+    assert_eq!(depot.list("").len(), 5);
+}
+
+#[test]
+fn a_tag_counts_and_keeps_a_file_when_room_is_wanted() {
+    let (far, dir) = both();
+    let depot = with(&far, &dir, of_quota(10 << 20));
+    for name in ["a", "b", "c"] {
+        far.put(name, &bytes(4 << 20, 1));
+    }
+    for _ in 0..2 {
+        depot.stage(&url("a"), &who(), "mine", None).unwrap();
+    }
+    read(&depot, "b").unwrap();
+    read(&depot, "c").unwrap();
+    assert_eq!(
+        held(&depot),
+        ["a", "c"],
+        "what was used last stays, and what has a tag"
+    );
+    depot.untag(&url("a"), "mine").unwrap();
+    assert_eq!(depot.holds(&url("a"))[0].tags[0].count, 1);
+    read(&depot, "b").unwrap();
+    assert_eq!(held(&depot), ["a", "b"]);
+    depot.untag(&url("a"), "mine").unwrap();
+    let error = depot.untag(&url("a"), "mine").unwrap_err();
+    assert!(matches!(error, Error::Unknown(_)), "{error}");
+    read(&depot, "c").unwrap();
+    assert_eq!(held(&depot), ["b", "c"]);
+}
+
+#[test]
+fn a_clean_up_takes_one_tag_off_one_file_or_all_and_no_other() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    for name in ["a", "b"] {
+        far.put(name, b"x");
+        for tag in ["one", "one", "two"] {
+            depot.stage(&url(name), &who(), tag, None).unwrap();
+        }
+    }
+    depot.tag(&url("a"), "two", Some(-7)).unwrap();
+    let tags = |depot: &Depot, name: &str| {
+        let tags = depot.holds(&url(name))[0].tags.clone();
+        let shown = |tag: &godwit_depot::Tag| format!("{} {}", tag.name, tag.count);
+        tags.iter().map(shown).collect::<Vec<_>>()
+    };
+    assert_eq!(depot.clean("one", Some(&url("a"))).unwrap(), 1);
+    assert_eq!(tags(&depot, "a"), ["two 2"]);
+    assert_eq!(tags(&depot, "b"), ["one 2", "two 1"]);
+    assert_eq!(depot.clean("two", None).unwrap(), 2);
+    assert_eq!(tags(&depot, "a"), [""; 0]);
+    assert_eq!(tags(&depot, "b"), ["one 2"]);
+    assert_eq!(depot.clean("none", None).unwrap(), 0);
+}
+
+#[test]
+fn tags_their_times_and_what_was_fetched_outlive_the_depot() {
+    let (far, dir) = both();
+    far.put("a", b"fetched");
+    far.put("b", b"for a while");
+    let first = depot(&far, &dir);
+    first.stage(&url("a"), &who(), "mine", None).unwrap();
+    first.tag(&url("a"), "mine", Some(-7)).unwrap();
+    let soon = Some(Duration::from_secs(1));
+    first.stage(&url("b"), &who(), "soon", soon).unwrap();
+    drop(first);
+    let again = depot(&far, &dir);
+    let tag = again.holds(&url("a"))[0].tags[0].clone();
+    assert_eq!((tag.count, tag.timestamp), (2, Some(-7)));
+    far.set_away(true);
+    let reading = again.read(&url("a"), &who(), Fresh::Any).unwrap();
+    assert_eq!((reading.size(), reading.transfers()), (7, 1));
+    // The other one falls by itself when its time is over.
+    while !again.holds(&url("b"))[0].tags.is_empty() {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn what_is_forgotten_stays_with_whoever_has_it_open() {
+    let (far, dir) = both();
+    far.put("a", b"bytes");
+    let depot = depot(&far, &dir);
+    let error = depot.forget(&url("a")).unwrap_err();
+    assert!(matches!(error, Error::Unknown(_)), "{error}");
+    let reading = depot.read(&url("a"), &who(), Fresh::Usual).unwrap();
+    assert_eq!(depot.forget(&url("a")).unwrap(), 1);
+    assert!(depot.list("").is_empty());
+    let mut bytes = Vec::new();
+    reading.file().read_to_end(&mut bytes).unwrap();
+    same(bytes, b"bytes");
+    drop(reading);
+    // What is owed is nobody's to forget.
+    far.set_away(true);
+    put(&depot, "b", b"owed");
+    let error = depot.forget(&url("b")).unwrap_err();
+    assert!(matches!(error, Error::Busy { .. }), "{error}");
+    same(read(&depot, "b").unwrap(), b"owed");
+}
+
+#[test]
+fn what_rotted_on_our_disk_is_found_and_fetched_again() {
+    let (far, dir) = both();
+    let wanted = bytes(3 << 20, 9);
+    far.put("a", &wanted);
+    let depot = depot(&far, &dir);
+    read(&depot, "a").unwrap();
+    let verify = |depot: &Depot| {
+        let mut found = Vec::new();
+        depot
+            .verify(Some(&url("a")), |one| found.push(one))
+            .unwrap();
+        found
+    };
+    assert_eq!(verify(&depot)[0].wrong, [0u64; 0]);
+    let file = File::options()
+        .write(true)
+        .open(place(&depot, "a"))
+        .unwrap();
+    file.write_all_at(&[wanted[2 << 20] ^ 1], 2 << 20).unwrap();
+    assert_eq!(verify(&depot)[0].wrong, [2]);
+    same(read(&depot, "a").unwrap(), &wanted);
+    assert_eq!(verify(&depot)[0].wrong, [0u64; 0]);
+}
+
+#[test]
+fn who_writes_waits_for_room_until_what_is_owed_is_gone() {
+    let (far, dir) = both();
+    let depot = with(&far, &dir, of_quota(20 << 20));
+    far.set_away(true);
+    put(&depot, "a", &bytes(12 << 20, 1));
+    thread::scope(|scope| {
+        let second = scope.spawn(|| put(&depot, "b", &bytes(12 << 20, 2)));
+        // It cannot end before there is room, and there is none before the first is there.
+        let limit = Some(Duration::from_millis(300));
+        let error = depot.push(&Scope::Url(url("a")), limit).unwrap_err();
+        assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+        assert!(!second.is_finished());
+        assert!(depot.usage().taken <= 20 << 20);
+        far.set_away(false);
+        second.join().unwrap();
+    });
+    push(&depot);
+    same(far.get("a").unwrap(), bytes(12 << 20, 1));
+    same(far.get("b").unwrap(), bytes(12 << 20, 2));
+}
+
+#[test]
+fn a_push_waits_for_nothing_that_comes_later() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    let busy = depot.put(&url("busy"), &who(), &over()).unwrap();
+    busy.write(0, b"goes on").unwrap();
+    put(&depot, "a", b"done");
+    depot
+        .push(&Scope::All, Some(Duration::from_secs(30)))
+        .unwrap();
+    same(far.get("a").unwrap(), b"done");
+    busy.end().unwrap();
+    push(&depot);
+    same(far.get("busy").unwrap(), b"goes on");
+}
+
+#[test]
+fn what_only_size_and_time_vouch_for_is_not_served_when_the_origin_cannot_be_asked() {
+    let (far, dir) = both();
+    far.put("weak", b"fetched");
+    let depot = with(
+        &far,
+        &dir,
+        Rules {
+            fresh: Duration::ZERO,
+            ..rules()
+        },
+    );
+    same(read(&depot, "weak").unwrap(), b"fetched");
+    put(&depot, "strong", b"delivered by us");
+    push(&depot);
+    far.set_away(true);
+    let error = read(&depot, "weak").unwrap_err();
+    assert!(error.to_string().contains("far"), "{error}");
+    same(read(&depot, "strong").unwrap(), b"delivered by us");
+    // Nobody else gets it while the origin cannot be asked whether they may.
+    let other = Who {
+        audience: "somebody else".into(),
+        credential: None,
+    };
+    let error = depot.read(&url("strong"), &other, Fresh::Any).unwrap_err();
+    assert!(matches!(error, Error::Store(_)), "{error}");
+    // Whoever says so gets what is here.
+    assert_eq!(
+        depot.read(&url("weak"), &who(), Fresh::Any).unwrap().size(),
+        7
+    );
+}
