@@ -26,7 +26,7 @@ use std::{
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// A kept upload, as its owner may see it.
@@ -179,9 +179,18 @@ impl Inner {
     /// else a new one.
     pub(super) fn hold(&self, path: &Path, place: &Place, write: &Write<'_>) -> io::Result<Held> {
         let key = Key::of(&self.identity, path, write.id);
+        let patience = Instant::now() + ATTEMPT_PATIENCE;
         for n in 0..WRITERS_MAX {
             let name = key.name(n);
-            let Some((file, meta)) = self.lock(&place.folder, &name.part, write.mode)? else {
+            let lock = || self.lock(&place.folder, &name.part, write.mode);
+            let mut locked = lock()?;
+            // The attempt before this one has let it go; but a program that was just being started
+            // has all that is open here until it begins.
+            while locked.is_none() && write.attempt > 0 && Instant::now() < patience {
+                thread::sleep(Duration::from_millis(5));
+                locked = lock()?;
+            }
+            let Some((file, meta)) = locked else {
                 if write.attempt > 0 {
                     // What another process has of it cannot be taken from it.
                     let busy =
@@ -628,6 +637,9 @@ const WRITERS_MAX: u32 = 100;
 /// So much later than its record a partial may look when a process of ours died
 /// between the bytes and their slot, or clocks tick coarsely.
 const BYTES_TO_SLOT: Duration = Duration::from_millis(50);
+
+/// How long an attempt waits for whoever has its partial.
+const ATTEMPT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How often we try before we take a partial to be in use.
 const LOOKERS_MAX: usize = 4;
