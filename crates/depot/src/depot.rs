@@ -362,8 +362,12 @@ impl Inner {
         }
         // Not before, or what comes after it could be done, and it again after an end.
         self.all().promises.forget(held.id);
+        let file = self.disk.reader(held.id);
         self.disk.remove(held.id)?;
-        self.room.release(reserved);
+        match file {
+            Ok(file) if reserved > 0 => self.room.release_file(file, reserved),
+            _ => self.room.release(reserved),
+        }
         self.nudge();
         Ok(())
     }
@@ -396,7 +400,7 @@ impl Inner {
     }
 
     fn full(&self, wanted: u64) -> Error {
-        let (mut owed, mut used) = (0, 0);
+        let (mut owed, mut used) = (0, self.room.open());
         for held in self.every() {
             let state = held.lock();
             match state.machine.owes() {

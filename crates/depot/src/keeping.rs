@@ -29,6 +29,9 @@ impl Inner {
         if let Err(error) = self.expire() {
             tracing::warn!(%error, "tags whose time is over cannot be taken off");
         }
+        if self.room.look_again() {
+            self.due.notify_all();
+        }
         let mut used = Vec::new();
         for held in self.every() {
             let state = held.lock();

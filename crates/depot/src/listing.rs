@@ -90,7 +90,7 @@ impl Depot {
             quota: self.inner.room.quota(),
             taken: self.inner.room.taken(),
             owed: 0,
-            kept: 0,
+            kept: self.inner.room.open(),
             files: 0,
         };
         for held in self.inner.every() {

@@ -3,12 +3,18 @@
 
 use crate::{Error, Result};
 use godwit_core::Url;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use godwit_sys::{Leased, Unless, lease};
+use std::{
+    fs::File,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
 /// The quota, and what of it is taken.
 pub(crate) struct Room {
     quota: Option<u64>,
     taken: Mutex<u64>,
+    /// Files without a name that somebody has open still, and what they take.
+    lingering: Mutex<Vec<(File, u64)>>,
 }
 
 impl Room {
@@ -16,6 +22,7 @@ impl Room {
         Self {
             quota,
             taken: Mutex::new(0),
+            lingering: Mutex::default(),
         }
     }
 
@@ -65,4 +72,42 @@ impl Room {
         let mut taken = self.lock();
         *taken = taken.saturating_sub(bytes);
     }
+
+    /// The same, of a file that has lost its name: as soon as nobody has it open.
+    pub(crate) fn release_file(&self, file: File, bytes: u64) {
+        match is_open(&file) {
+            true => self.lingering().push((file, bytes)),
+            false => self.release(bytes),
+        }
+    }
+
+    /// Releases what is open no more. Returns whether there was any.
+    pub(crate) fn look_again(&self) -> bool {
+        let mut lingering = self.lingering();
+        let before = lingering.len();
+        lingering.retain(|(file, bytes)| {
+            let is_open = is_open(file);
+            if !is_open {
+                self.release(*bytes);
+            }
+            is_open
+        });
+        lingering.len() < before
+    }
+
+    /// Returns how much files take that have no name and are open still.
+    pub(crate) fn open(&self) -> u64 {
+        self.lingering().iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    fn lingering(&self) -> MutexGuard<'_, Vec<(File, u64)>> {
+        self.lingering
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Tells whether anybody but us has it open, where that can be told.
+fn is_open(file: &File) -> bool {
+    matches!(lease(file, Unless::Open), Ok(Leased::Refused))
 }

@@ -253,6 +253,28 @@ fn who_writes_waits_for_room_until_what_is_owed_is_gone() {
 }
 
 #[test]
+fn what_is_open_without_a_name_counts_until_it_is_closed() {
+    let (far, dir) = both();
+    far.put("a", &bytes(6 << 20, 1));
+    far.put("b", &bytes(6 << 20, 2));
+    let depot = with(&far, &dir, of_quota(10 << 20));
+    let reading = depot.read(&url("a"), &who(), Fresh::Usual).unwrap();
+    // As in a program that was given it.
+    let theirs = reading.file().try_clone().unwrap();
+    drop(reading);
+    let error = read(&depot, "b").unwrap_err();
+    assert!(matches!(error, Error::Full { .. }), "{error}");
+    let usage = depot.usage();
+    assert_eq!((usage.taken, usage.kept), (6 << 20, 6 << 20));
+    assert!(depot.list("").is_empty());
+    drop(theirs);
+    while depot.usage().taken > 0 {
+        thread::yield_now();
+    }
+    assert_eq!(read(&depot, "b").unwrap().len(), 6 << 20);
+}
+
+#[test]
 fn a_push_waits_for_nothing_that_comes_later() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
