@@ -3,13 +3,13 @@
 
 mod common;
 
-use common::{Node, Scratch, godwit, lab::authority, noise};
+use common::{Node, Scratch, godwit, lab::authority, lasting_port, noise};
 use godwit_trust::lab::{Ca, Issue, write_pair};
 use openssl::ssl::{SslConnector, SslMethod, SslStream, SslVerifyMode};
 use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     time::{Duration, Instant},
 };
 
@@ -27,8 +27,7 @@ impl World {
     fn new() -> Self {
         let scratch = Scratch::new();
         let ca = authority(&scratch.join("ca"), "/O=Lab/CN=Lab CA");
-        let free = TcpListener::bind("127.0.0.1:0").unwrap();
-        let door = free.local_addr().unwrap().port();
+        let door = lasting_port();
         let bytes = noise(48 * MIB, 1);
         fs::create_dir_all(scratch.join("export")).unwrap();
         fs::write(scratch.join("export/file"), &bytes).unwrap();

@@ -1,11 +1,10 @@
 //! A machine: a home of its own, and perhaps a node with a door.
 
-use super::{Node, Scratch, as_prepared, godwit};
+use super::{Node, Scratch, as_prepared, godwit, lasting_port};
 use godwit_trust::{Home, Peer, door::Fingerprint};
 use serde_json::Value;
 use std::{
     fs,
-    net::TcpListener,
     path::{Path, PathBuf},
     process::{Command, Output},
     time::{Duration, Instant},
@@ -114,9 +113,7 @@ impl<'a> Machine<'a> {
 
     /// Makes a node of this machine whose door is where nothing else is.
     pub fn init(&mut self, name: &str, export: &Path) {
-        let free = TcpListener::bind("127.0.0.1:0").unwrap();
-        self.at = free.local_addr().unwrap().to_string();
-        drop(free);
+        self.at = format!("127.0.0.1:{}", lasting_port());
         let export = export.to_str().unwrap();
         self.well(&["init", name, "--export", export, "--https", &self.at]);
         // Nobody carries the first one anywhere; it would keep the key that it tells.

@@ -23,6 +23,22 @@ use std::time::Duration;
 pub use joined::Machine;
 pub use peers::{Kind, Peer, Said, have, run, skip};
 
+/// Returns a port of the loopback where nobody listens, for a server that is to come back there: below those
+/// that the kernel gives to whoever asks for any, so that nobody gets it while the server is down.
+pub fn lasting_port() -> u16 {
+    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    const PORTS: std::ops::Range<u32> = 10_000..32_000;
+    let first = std::process::id().wrapping_mul(97);
+    loop {
+        let next = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let port = PORTS.start + first.wrapping_add(next) % (PORTS.end - PORTS.start);
+        let port = u16::try_from(port).unwrap();
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
 /// A directory that is gone when this is dropped.
 #[derive(Debug)]
 pub struct Scratch(PathBuf);
