@@ -247,6 +247,7 @@ fn what_nobody_uses_makes_room() {
     let _two = depot.read(&url("c"), &who(), Fresh::Any).unwrap();
     let error = read(&depot, "a").unwrap_err();
     assert!(matches!(error, Error::Full { .. }), "{error}");
+    assert_eq!(depot.list("").len(), 2);
 }
 
 #[test]
