@@ -285,8 +285,13 @@ impl Log {
         let file = OpenOptions::new().read(true).write(true).open(path);
         let file = file.map_err(Error::disk(path))?;
         let end = whole_end(&file, row.offset).map_err(Error::disk(path))?;
+        let size = file.metadata().map_err(Error::disk(path))?.len();
+        if size > end {
+            let lost = size - end;
+            tracing::warn!(%url, lost, "the last of what was to be appended was not whole and is cut off");
+        }
         file.set_len(end).map_err(Error::disk(path))?;
-        let mut state = State::of(file, end, row.seq, row.offset);
+        let mut state = State::of(file, end, row.seq, row.offset.min(end));
         state.is_closed = true;
         state.users = 0;
         state.upto = row.upto.min(end);
