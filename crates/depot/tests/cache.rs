@@ -12,7 +12,7 @@ use std::{
     io::Read,
     os::unix::fs::FileExt,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 fn both() -> (Far, tempfile::TempDir) {
@@ -41,6 +41,15 @@ fn held(depot: &Depot) -> Vec<String> {
         .iter()
         .map(|holds| name(&holds.url))
         .collect()
+}
+
+/// Returns when it is so.
+fn soon(is_so: impl Fn() -> bool) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(Instant::now() < until, "it never was");
+        thread::yield_now();
+    }
 }
 
 /// Returns the file in which something is held.
@@ -168,8 +177,8 @@ fn tags_their_times_and_what_was_fetched_outlive_the_depot() {
     let first = depot(&far, &dir);
     first.stage(&url("a"), &who(), "mine", None).unwrap();
     first.tag(&url("a"), "mine", Some(-7)).unwrap();
-    let soon = Some(Duration::from_secs(1));
-    first.stage(&url("b"), &who(), "soon", soon).unwrap();
+    let lasts = Some(Duration::from_secs(1));
+    first.stage(&url("b"), &who(), "soon", lasts).unwrap();
     drop(first);
     let again = depot(&far, &dir);
     let tag = again.holds(&url("a"))[0].tags[0].clone();
@@ -178,9 +187,7 @@ fn tags_their_times_and_what_was_fetched_outlive_the_depot() {
     let reading = again.read(&url("a"), &who(), Fresh::Any).unwrap();
     assert_eq!((reading.size(), reading.transfers()), (7, 1));
     // The other one falls by itself when its time is over.
-    while !again.holds(&url("b"))[0].tags.is_empty() {
-        thread::yield_now();
-    }
+    soon(|| again.holds(&url("b"))[0].tags.is_empty());
 }
 
 #[test]
@@ -268,9 +275,7 @@ fn what_is_open_without_a_name_counts_until_it_is_closed() {
     assert_eq!((usage.taken, usage.kept), (6 << 20, 6 << 20));
     assert!(depot.list("").is_empty());
     drop(theirs);
-    while depot.usage().taken > 0 {
-        thread::yield_now();
-    }
+    soon(|| depot.usage().taken == 0);
     assert_eq!(read(&depot, "b").unwrap().len(), 6 << 20);
 }
 

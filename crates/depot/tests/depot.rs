@@ -79,7 +79,7 @@ fn what_cannot_be_read_at_the_start_is_held_and_its_bytes_stay() {
     drop(first);
     let path = |id: &str| root.join("bytes").join(&id[..2]).join(id);
     let records = rusqlite::Connection::open(root.join("held.db")).unwrap();
-    let broken = "UPDATE holdings SET url = 'no name' WHERE id = ?1";
+    let broken = "UPDATE holdings SET url = '' WHERE id = ?1";
     assert_eq!(records.execute(broken, [&files[0]]).unwrap(), 1);
     drop(records);
     let cut = std::fs::OpenOptions::new()
