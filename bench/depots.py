@@ -191,6 +191,13 @@ def program(asked, base):
     return built, {"LD_LIBRARY_PATH": str(base / "lib")}
 
 
+def plain(base):
+    """Builds depot.c without the library: what the same program takes of plain files."""
+    built = base / "depot-plain"
+    subprocess.run(["cc", "-O2", "-Wall", "-DPRETEND", "-o", built, lib.HERE / "depot.c"], check=True)
+    return built
+
+
 def write_local(source, target, sync):
     """What the disk of this machine takes, to the program that writes: copy, and perhaps fsync."""
     began = time.monotonic()

@@ -3,10 +3,13 @@
 use crate::{
     Error, Result,
     appending::{self, Logs},
+    called::Called,
     disk::{Disk, Id, Watcher},
     editing::{self, Watches},
     held::{self, Held, State},
-    keeping, moving,
+    keeping::{self, Chores},
+    moving,
+    picking::Picks,
     promises::{DeedRow, Promises},
     records::{Begun, Change, Records, Row},
     room::Room,
@@ -89,6 +92,7 @@ pub(crate) struct Inner {
     pub numbers: AtomicU64,
     pub watches: Watches,
     pub logs: Logs,
+    pub chores: Chores,
     /// What tells this boot of the machine from others.
     pub boot: String,
 }
@@ -106,11 +110,15 @@ pub(crate) struct All {
     /// What targets have of uploads that nobody will finish.
     pub leftovers: Vec<Box<dyn Sink>>,
     /// What readers of a name get.
-    pub current: HashMap<(Url, String), Arc<Held>>,
+    pub current: BTreeMap<(Url, String), Arc<Held>>,
+    /// What is held, by name.
+    pub called: Arc<Called>,
     /// Whoever is asking the origin what there is of a name.
     pub asking: HashMap<(Url, String), Arc<crate::reading::Asking>>,
     /// Servers that could not be reached, and when they are tried again.
     pub away: HashMap<String, moving::Away>,
+    /// What may be delivered next.
+    pub picks: Picks,
 }
 
 impl fmt::Debug for Depot {
@@ -156,6 +164,7 @@ impl Depot {
             numbers: AtomicU64::new(start << 32),
             watches: Watches::new(),
             logs: Logs::open(root, logs)?,
+            chores: Chores::default(),
             boot: boot.clone(),
             rules,
         });
@@ -268,7 +277,7 @@ impl Inner {
                     false => lost.push(Arc::clone(&held)),
                 }
             }
-            all.by_id.insert(held.id, Arc::clone(&held));
+            all.keep(&held);
             if held.lock().machine.owes() {
                 all.owing.insert(held.number(), Arc::clone(&held));
             }
@@ -299,6 +308,9 @@ impl Inner {
         let all = self.all();
         for (id, tag) in tags {
             if let Some(held) = all.by_id.get(&id) {
+                if let Some(expires) = tag.expires {
+                    self.chores.falls(expires, id);
+                }
                 held.lock().tags.push(tag);
             }
         }
@@ -419,8 +431,13 @@ impl Inner {
 }
 
 impl All {
-    pub(crate) fn insert(&mut self, held: &Arc<Held>) {
+    fn keep(&mut self, held: &Arc<Held>) {
         self.by_id.insert(held.id, Arc::clone(held));
+        held.call(&self.called);
+    }
+
+    pub(crate) fn insert(&mut self, held: &Arc<Held>) {
+        self.keep(held);
         let is_private = {
             let state = held.lock();
             match state.machine.owes() {
@@ -452,15 +469,10 @@ impl All {
 
     pub(crate) fn remove(&mut self, held: &Held) {
         self.by_id.remove(&held.id);
+        held.uncall();
         self.private.remove(&held.id);
         self.owing.remove(&held.number());
         self.remove_current(held);
-    }
-
-    /// Readers of its name get it no more.
-    pub(crate) fn remove_current(&mut self, held: &Held) {
-        // Under its own name and audience, and those it is shared with.
-        self.current.retain(|_, now| now.id != held.id);
     }
 }
 

@@ -12,7 +12,10 @@ use std::{
     os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
     str::FromStr,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
 };
 
 /// Names a holding, for ever: no number is used twice.
@@ -84,6 +87,8 @@ pub(crate) struct Disk {
     /// Held as long as we live.
     _lock: File,
     watcher: Option<Arc<dyn Watcher>>,
+    /// Of which folders we have seen to it that their own names survive a power cut.
+    lasting: [AtomicBool; 256],
 }
 
 impl Disk {
@@ -129,6 +134,7 @@ impl Disk {
             root: root.into(),
             _lock: lock,
             watcher,
+            lasting: [const { AtomicBool::new(false) }; 256],
         })
     }
 
@@ -210,9 +216,12 @@ impl Disk {
         let synced = || {
             File::open(&path)?.sync_data()?;
             if is_new {
-                for folder in path.ancestors().skip(1).take(3) {
+                let lasts = &self.lasting[usize::from(id.0[0])];
+                let count = if lasts.load(SeqCst) { 1 } else { 3 };
+                for folder in path.ancestors().skip(1).take(count) {
                     File::open(folder)?.sync_all()?;
                 }
+                lasts.store(true, SeqCst);
             }
             self.watched(|w| w.synced(&path))
         };

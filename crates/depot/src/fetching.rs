@@ -159,6 +159,7 @@ impl Inner {
         let owes = state.machine.owes();
         state.wants |= owes;
         drop(state);
+        self.chores.record(held.id);
         held.tell();
         if owes {
             self.nudge();

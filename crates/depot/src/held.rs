@@ -2,6 +2,7 @@
 
 use crate::{
     Error, Result, Who,
+    called::Called,
     depot::Inner,
     disk::Id,
     records::{Change, Row},
@@ -14,7 +15,7 @@ use godwit_sys::crash;
 use std::{
     fs::File,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard,
+        Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -40,6 +41,33 @@ struct Names {
     url: Url,
     /// What it is called here, if it was renamed since it is on its way there.
     name: Option<Url>,
+    /// Where it is found by both.
+    called: Option<Arc<Called>>,
+}
+
+impl Names {
+    fn of(url: Url) -> RwLock<Self> {
+        RwLock::new(Self {
+            url,
+            name: None,
+            called: None,
+        })
+    }
+
+    fn both(&self) -> [&Url; 2] {
+        [&self.url, self.name.as_ref().unwrap_or(&self.url)]
+    }
+
+    /// Is called so, and found so, from now on.
+    fn set(&mut self, id: Id, url: Url, name: Option<Url>) {
+        if let Some(called) = &self.called {
+            called.remove(self.both(), id);
+        }
+        (self.url, self.name) = (url, name);
+        if let Some(called) = &self.called {
+            called.add(self.both(), id);
+        }
+    }
 }
 
 /// What is behind its lock.
@@ -125,7 +153,7 @@ impl Held {
     pub(crate) fn new(id: Id, number: u64, url: Url, who: Who, machine: Holding) -> Self {
         Self {
             id,
-            names: RwLock::new(Names { url, name: None }),
+            names: Names::of(url),
             who,
             number: AtomicU64::new(number),
             born: now(),
@@ -156,7 +184,7 @@ impl Held {
         };
         Self {
             id: row.id,
-            names: RwLock::new(Names { url, name: None }),
+            names: Names::of(url),
             who,
             number: AtomicU64::new(row.number),
             born: row.born,
@@ -188,14 +216,34 @@ impl Held {
 
     /// Is called otherwise here, and delivered where it was to be.
     pub(crate) fn rename(&self, name: Url) {
-        let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
-        names.name = (name != names.url).then_some(name);
+        let mut names = self.names_mut();
+        let url = names.url.clone();
+        let name = (name != url).then_some(name);
+        names.set(self.id, url, name);
     }
 
     /// Is delivered elsewhere, and called so.
     pub(crate) fn redirect(&self, url: Url) {
-        let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
-        (names.url, names.name) = (url, None);
+        self.names_mut().set(self.id, url, None);
+    }
+
+    fn names_mut(&self) -> RwLockWriteGuard<'_, Names> {
+        self.names.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Is found by its names from now on.
+    pub(crate) fn call(&self, called: &Arc<Called>) {
+        let mut names = self.names_mut();
+        called.add(names.both(), self.id);
+        names.called = Some(Arc::clone(called));
+    }
+
+    /// Is found by its names no more.
+    pub(crate) fn uncall(&self) {
+        let mut names = self.names_mut();
+        if let Some(called) = names.called.take() {
+            called.remove(names.both(), self.id);
+        }
     }
 
     pub(crate) fn number(&self) -> u64 {

@@ -1,29 +1,84 @@
 //! What is done now and then: records of what was fetched, and room.
 
-use crate::{Error, Result, depot::Inner, held::Held, records::Change};
+use crate::{Error, Result, depot::Inner, disk::Id, held::Held, records::Change};
 use std::{
-    sync::{Arc, PoisonError, atomic::Ordering::Relaxed},
+    collections::BTreeSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
+
+/// What is to be done some time, so that nobody looks for it among all that is held.
+#[derive(Default)]
+pub(crate) struct Chores {
+    /// What was fetched and is not on record.
+    unrecorded: Mutex<BTreeSet<Id>>,
+    /// When tags fall by themselves, in seconds since the epoch.
+    falling: Mutex<BTreeSet<(u64, Id)>>,
+}
+
+impl Chores {
+    fn unrecorded(&self) -> MutexGuard<'_, BTreeSet<Id>> {
+        lock(&self.unrecorded)
+    }
+
+    /// Has it be recorded once nobody uses it.
+    pub(crate) fn record(&self, id: Id) {
+        self.unrecorded().insert(id);
+    }
+
+    /// Has its tags be looked at then.
+    pub(crate) fn falls(&self, at: u64, id: Id) {
+        lock(&self.falling).insert((at, id));
+    }
+
+    /// Returns of what a tag may be over.
+    pub(crate) fn fallen(&self, now: u64) -> Vec<Id> {
+        let mut falling = lock(&self.falling);
+        let left = falling.split_off(&(now + 1, Id::of([0; 12])));
+        let fallen = std::mem::replace(&mut *falling, left);
+        fallen.into_iter().map(|(_, id)| id).collect()
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Starts the thread that keeps house.
 pub(crate) fn start(depot: &Arc<Inner>) -> Result<JoinHandle<()>> {
     let depot = Arc::clone(depot);
     let root = depot.disk.root().to_owned();
     let started = thread::Builder::new().name("keeper".into()).spawn(move || {
+        let mut all_kept = Instant::now();
         while !depot.is_ending() {
-            let all = depot.all();
-            let waited = depot.due.wait_timeout(all, EVERY);
-            drop(waited.unwrap_or_else(PoisonError::into_inner));
+            depot.sleep(EVERY);
             depot.keep_house();
+            if all_kept.elapsed() > ALL_EVERY {
+                depot.keep_all();
+                all_kept = Instant::now();
+            }
         }
-        depot.keep_house();
+        depot.keep_all();
     });
     started.map_err(Error::disk(root))
 }
 
 impl Inner {
+    /// Waits so long, whatever happens meanwhile, unless the depot ends.
+    fn sleep(&self, pause: Duration) {
+        let until = Instant::now() + pause;
+        let mut all = self.all();
+        while !self.is_ending() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let waited = self.due.wait_timeout(all, left);
+            all = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
     /// Writes what was put off.
     fn keep_house(&self) {
         if let Err(error) = self.expire() {
@@ -32,23 +87,44 @@ impl Inner {
         if self.room.look_again() {
             self.due.notify_all();
         }
-        let mut used = Vec::new();
-        for held in self.every() {
-            let state = held.lock();
-            let is_fetched = !state.is_gone && !state.machine.owes() && state.machine.is_whole();
-            let is_idle = state.machine.writers().is_none() && state.users == 0;
-            if is_fetched && is_idle && state.is_ahead() {
-                drop(state);
-                if let Err(error) = held.commit(self) {
-                    tracing::warn!(%error, url = %held.url(), "what was fetched cannot be recorded");
-                }
-            } else if !state.is_ahead() {
-                used.push((held.id, held.used.load(Relaxed)));
-            }
-        }
+        let noted = std::mem::take(&mut *self.chores.unrecorded());
+        let mut unrecorded: Vec<_> = {
+            let all = self.all();
+            let held = noted.iter().filter_map(|id| all.by_id.get(id));
+            held.cloned().collect()
+        };
+        unrecorded.retain(|held| !self.is_kept(held));
+        (self.chores.unrecorded()).extend(unrecorded.iter().map(|held| held.id));
+    }
+
+    /// The same for all that is held, and for when it was used.
+    fn keep_all(&self) {
+        let every = self.every();
+        let used = every.iter().filter(|held| self.is_kept(held));
+        let used: Vec<_> = used
+            .map(|held| (held.id, held.used.load(Relaxed)))
+            .collect();
         if self.is_ending() {
             self.records.write_behind(Change::Used(used));
         }
+    }
+
+    /// Records what was fetched, once nobody uses it. Returns whether nothing is to be recorded of it.
+    fn is_kept(&self, held: &Held) -> bool {
+        let state = held.lock();
+        if !state.is_ahead() || state.is_gone {
+            return true;
+        }
+        let is_fetched = !state.machine.owes() && state.machine.is_whole();
+        let is_idle = state.machine.writers().is_none() && state.users == 0;
+        drop(state);
+        if is_fetched
+            && is_idle
+            && let Err(error) = held.commit(self)
+        {
+            tracing::warn!(%error, url = %held.url(), "what was fetched cannot be recorded");
+        }
+        false
     }
 
     /// Forgets what was not used for longest, until at least `wanted` bytes are free; what comes slowly
@@ -104,6 +180,9 @@ pub(crate) fn price(bytes: u64, took: Duration) -> u32 {
 const STAYS: u64 = 600;
 
 const EVERY: Duration = Duration::from_secs(1);
+
+/// All that is held is looked at so rarely.
+const ALL_EVERY: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {

@@ -6,6 +6,7 @@
 //! does not know who asks by which socket, nor that catalogs exist.
 
 mod appending;
+mod called;
 mod depot;
 mod disk;
 mod editing;
@@ -16,6 +17,7 @@ mod keeping;
 mod listing;
 mod moving;
 mod names;
+mod picking;
 mod promises;
 mod queue;
 mod reading;

@@ -79,7 +79,7 @@ impl Depot {
 
     /// Returns what is held of a name, for whomever.
     pub fn holds(&self, url: &Url) -> Vec<Holds> {
-        let all = self.inner.every();
+        let all = self.inner.all().called(url);
         let same = all.iter().filter(|held| held.name() == *url);
         same.map(holds).collect()
     }
@@ -109,7 +109,8 @@ impl Depot {
     /// it open keeps it.
     pub fn forget(&self, url: &Url) -> Result<u64> {
         let mut forgotten = 0;
-        for held in self.inner.every() {
+        let called = self.inner.all().called(url);
+        for held in called {
             if held.name() != *url {
                 continue;
             }

@@ -10,7 +10,6 @@ use crate::{
     depot::{All, Inner, Rules},
     fetching::streams,
     held::{Held, Parked},
-    promises::Ready,
     reading::{OURS, since_epoch},
 };
 use godwit_core::{
@@ -693,107 +692,10 @@ impl Inner {
     }
 }
 
-/// The smaller goes first, and before all others what has waited for long.
-type Rank = (bool, u64);
-
 /// What somebody who delivers does next.
-enum Due {
+pub(crate) enum Due {
     File(Arc<Held>),
     Deed(Do),
-}
-
-impl All {
-    /// Takes what is to be done next, or returns when to look again.
-    fn pick(&mut self) -> (Option<Due>, Option<Instant>) {
-        let now = Instant::now();
-        let Self {
-            promises,
-            private,
-            by_id,
-            away,
-            ..
-        } = self;
-        let mut until: Option<Instant> = None;
-        let mut best: Option<(Rank, Ready, Option<&Arc<Held>>)> = None;
-        let mut take = |rank, ready, held| {
-            if best.as_ref().is_none_or(|(other, ..)| rank < *other) {
-                best = Some((rank, ready, held));
-            }
-        };
-        let mut is_away = |server: &str| match away.get(server) {
-            Some(away) if away.until > now => {
-                until = Some(until.map_or(away.until, |other| other.min(away.until)));
-                true
-            }
-            _ => false,
-        };
-        let mut later: Option<Instant> = None;
-        for ready in promises.ready() {
-            let Some(id) = ready.id else {
-                if let Some(server) = promises.server(ready.number)
-                    && !is_away(&server)
-                {
-                    // A name costs nothing, and others may wait for it.
-                    take((false, ready.number), ready, None);
-                }
-                continue;
-            };
-            if let Some((held, rank)) = by_id.get(&id).and_then(|held| due(held, now, &mut later))
-                && !is_away(&held.url().host_port())
-            {
-                take(rank, ready, Some(held));
-            }
-        }
-        // What somebody writes may go ahead, where nothing else is to be done at its name.
-        for held in private.values() {
-            if let Some((held, rank)) = due(held, now, &mut later)
-                && !is_away(&held.url().host_port())
-                && promises.is_free(&held.url())
-            {
-                let (number, id) = (held.number(), Some(held.id));
-                take(rank, Ready { number, id }, Some(held));
-            }
-        }
-        let until = until.into_iter().chain(later).min();
-        let Some((_, ready, held)) = best else {
-            return (None, until);
-        };
-        let held = held.cloned();
-        let taken = promises.take(ready.number);
-        let due = match (held, taken) {
-            (Some(held), _) => {
-                held.lock().is_moving = true;
-                Some(Due::File(held))
-            }
-            (None, taken) => taken.map(Due::Deed),
-        };
-        (due, until)
-    }
-}
-
-/// Returns how a file ranks among those that are to be delivered now, if it is.
-fn due<'a>(
-    held: &'a Arc<Held>,
-    now: Instant,
-    later: &mut Option<Instant>,
-) -> Option<(&'a Arc<Held>, Rank)> {
-    let state = held.lock();
-    if let Some(at) = state.later.filter(|at| *at > now && state.wants) {
-        *later = Some(later.map_or(at, |other| other.min(at)));
-        return None;
-    }
-    let is_due = state.wants && state.machine.held().is_none();
-    if !is_due || state.is_gone || state.is_moving {
-        return None;
-    }
-    let owed = state.machine.owed_bytes();
-    drop(state);
-    let is_old = crate::held::now().saturating_sub(held.born) > AGE_BOUND.as_secs();
-    let rank = match is_old {
-        true => (false, held.number()),
-        false => (true, owed),
-    };
-    Some((held, rank))
 }
 
 /// Notes that a server cannot be reached, or does not want anything at the moment.
@@ -834,17 +736,23 @@ fn put(held: &Held, file: &File, push: &Push, to: &Parked, buffer: &mut Buffer) 
     }
     let path = url.as_path();
     let lying = Lying { path, file };
-    let block = match lying.block(push.range.clone(), buffer) {
-        Ok(block) => block,
+    // While somebody writes, what is sent and what it is said to hash to are of one reading.
+    let is_written = held.lock().machine.writers().is_some();
+    let sent = match is_written {
+        true => lying
+            .block(push.range.clone(), buffer)
+            .and_then(|block| sink.put(block)),
+        false => sink.put_from(&lying, push.range.clone(), buffer),
+    };
+    match sent {
+        Ok(()) => Ok(true),
         Err(StoreError::Changed { .. }) => {
             // Its writer cut it; whoever looks again knows how far.
             held.lock().machine.unread(push.ticket);
-            return Ok(false);
+            Ok(false)
         }
-        Err(error) => return Err(error.into()),
-    };
-    sink.put(block)?;
-    Ok(true)
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn how(base: &Base) -> How {
@@ -878,6 +786,3 @@ const FULL_MAX: Duration = Duration::from_secs(30);
 
 /// So many bytes are sent before the target is asked to make them safe.
 const COMMIT_EVERY: u64 = 64 << 20;
-
-/// Whatever has waited longer goes before what is smaller.
-const AGE_BOUND: Duration = Duration::from_secs(60);

@@ -161,12 +161,16 @@ impl Promises {
         deeds.is_none_or(|deeds| !deeds.concern(&path_of(url)))
     }
 
-    /// Returns what waits for nothing else.
-    pub(crate) fn ready(&self) -> impl Iterator<Item = Ready> {
-        let ready = self.servers.values().flat_map(Deeds::ready);
-        ready.map(|deed| Ready {
-            number: deed.number,
-            id: id_of(deed),
+    /// Returns what waits for nothing else, by the address of its server.
+    pub(crate) fn ready_by_server(
+        &self,
+    ) -> impl Iterator<Item = (&str, impl Iterator<Item = Ready>)> {
+        self.servers.iter().map(|(server, deeds)| {
+            let ready = deeds.ready().map(|deed| Ready {
+                number: deed.number,
+                id: id_of(deed),
+            });
+            (server.rsplit(' ').next().unwrap_or(server), ready)
         })
     }
 

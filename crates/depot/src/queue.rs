@@ -87,10 +87,23 @@ pub struct Owed {
 impl Depot {
     /// Returns what is owed, the oldest first.
     pub fn queue(&self) -> Vec<Owed> {
-        let owing: Vec<_> = self.inner.all().owing.values().cloned().collect();
+        self.queue_of(&Scope::All)
+    }
+
+    /// Returns what is owed of a scope, the oldest first; of a name what is owed there.
+    pub fn queue_of(&self, scope: &Scope) -> Vec<Owed> {
+        let owing: Vec<_> = match scope {
+            Scope::Url(url) => self.inner.all().owing_called(url),
+            _ => self.inner.all().owing.values().cloned().collect(),
+        };
         let mut all: Vec<Owed> = owing.iter().filter_map(|held| self.owed(held)).collect();
         all.extend(self.inner.deeds_owed());
         all.extend(self.inner.logs.owing().iter().map(|log| owed_lines(log)));
+        all.retain(|owed| match scope {
+            Scope::All => true,
+            Scope::Url(url) => owed.url == *url,
+            Scope::Session(session) => owed.session == *session,
+        });
         all
     }
 
@@ -187,7 +200,10 @@ impl Depot {
         let until = limit.map(|limit| Instant::now() + limit);
         // What is not owed here any more may be on its way still.
         let is_passed_on = |held: &Arc<Held>| held.lock().is_passed_on && is_meant(scope, held);
-        let mut others = self.inner.every();
+        let mut others = match scope {
+            Scope::Url(url) => self.inner.all().called(url),
+            _ => self.inner.every(),
+        };
         others.retain(is_passed_on);
         let wanted = self.arrived(scope, (until, limit), is_wanted)?;
         let wanted = wanted.into_iter().map(|(held, _)| held);
@@ -684,7 +700,10 @@ impl Inner {
 
     /// Returns what is owed of a scope.
     fn scoped(&self, scope: &Scope) -> Vec<Arc<Held>> {
-        let owing: Vec<_> = self.all().owing.values().cloned().collect();
+        let owing: Vec<_> = match scope {
+            Scope::Url(url) => self.all().owing_called(url),
+            _ => self.all().owing.values().cloned().collect(),
+        };
         // What is not ended is nothing yet.
         let is_wanted = |held: &Arc<Held>| !held.lock().is_private && is_meant(scope, held);
         owing.into_iter().filter(is_wanted).collect()
@@ -696,11 +715,7 @@ impl Inner {
         let by_id = name.parse().ok().and_then(|id| all.by_id.get(&id).cloned());
         let found = by_id.or_else(|| {
             let url = Url::from_argument(name).ok()?;
-            let mut of_name = all
-                .owing
-                .values()
-                .filter(|held| held.url() == url || held.name() == url);
-            of_name.next().cloned()
+            all.owing_called(&url).into_iter().next()
         });
         found.ok_or_else(|| Error::Unknown(name.into()))
     }

@@ -175,6 +175,26 @@ impl Depot {
     }
 }
 
+impl Depot {
+    /// Opens a file for reading that is here as a whole, and fresh; `None`: it takes longer than that.
+    pub fn read_here(&self, url: &Url, who: &Who, fresh: Fresh) -> Option<Reading> {
+        let key = (url.clone(), who.audience.clone());
+        let held = self.inner.all().current.get(&key).cloned()?;
+        let mut state = held.lock();
+        let is_own = held.who.audience == who.audience;
+        let is_here = state.machine.is_whole() && !state.machine.is_blind();
+        let is_fresh = self.inner.is_fresh(&state, fresh) && !self.inner.is_ending();
+        if !is_own || !is_here || state.is_gone || !is_fresh {
+            return None;
+        }
+        let size = state.machine.size();
+        let file = self.inner.disk.reader(held.id).ok()?;
+        let user = User::of(&held, &mut state);
+        drop(state);
+        Some(Reading { file, size, user })
+    }
+}
+
 impl Inner {
     /// Returns the holding of a name, which need not be here yet.
     pub(crate) fn find(&self, url: &Url, who: &Who, mut fresh: Fresh) -> Result<User> {
@@ -279,17 +299,18 @@ impl Inner {
             is_whole && state.is_current && !state.is_gone
         };
         let all = self.all();
-        let others = all.by_id.values().find(|held| {
+        let called = all.called(url);
+        let others = called.into_iter().find(|held| {
             let is_theirs = held.name() == *url && held.who.audience != who.audience;
             is_theirs && is_clean(&held.lock())
         });
-        let Some(held) = others.cloned() else {
+        let Some(held) = others else {
             return false;
         };
         drop(all);
         let is_it = self.is_base(&held, place, stat, now);
         let mut all = self.all();
-        let is_it = is_it && is_clean(&held.lock());
+        let is_it = is_it && held.name() == *url && is_clean(&held.lock());
         if is_it {
             let key = (url.clone(), who.audience.clone());
             all.current.insert(key, held);

@@ -60,7 +60,8 @@ impl Depot {
     /// Takes one instance of a tag off a file.
     pub fn untag(&self, url: &Url, tag: &str) -> Result<()> {
         let mut is_known = false;
-        for held in self.inner.every() {
+        let called = self.inner.all().called(url);
+        for held in called {
             if held.name() == *url {
                 is_known |= self.inner.untag(&held, |t| t.name == tag, false)?;
             }
@@ -86,8 +87,8 @@ impl Depot {
 impl Inner {
     pub(crate) fn of_name(&self, url: &Url) -> Result<Arc<Held>> {
         let all = self.all();
-        let mut named = all.current.values().filter(|held| held.name() == *url);
-        let held = named.next().cloned();
+        let mut named = all.called(url).into_iter();
+        let held = named.find(|held| held.name() == *url && held.lock().is_current);
         held.ok_or_else(|| Error::Unknown(url.to_string()))
     }
 
@@ -118,6 +119,9 @@ impl Inner {
         tag.count += 1;
         tag.timestamp = timestamp.or(tag.timestamp);
         tag.expires = expires.or(tag.expires);
+        if let Some(expires) = expires {
+            self.chores.falls(expires, held.id);
+        }
         let tag = tag.clone();
         drop(state);
         self.records.write(Change::Tag(held.id, tag))
@@ -156,7 +160,10 @@ impl Inner {
     /// Takes off tags whose time is over.
     pub(crate) fn expire(&self) -> Result<()> {
         let now = now();
-        for held in self.every() {
+        for id in self.chores.fallen(now) {
+            let Some(held) = self.all().by_id.get(&id).cloned() else {
+                continue;
+            };
             let is_over = |tag: &Tag| tag.expires.is_some_and(|expires| expires <= now);
             while self.untag(&held, is_over, true)? {}
         }

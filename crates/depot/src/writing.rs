@@ -148,11 +148,8 @@ impl Depot {
 
     /// Returns what came as an upload, if it is here still.
     pub(crate) fn came_as(&self, url: &Url, upload: &str) -> Option<Version> {
-        let mut all = self
-            .inner
-            .every()
-            .into_iter()
-            .filter(|held| held.url() == *url);
+        let called = self.inner.all().called(url);
+        let mut all = called.into_iter().filter(|held| held.url() == *url);
         let held = all.find(|held| {
             let state = held.lock();
             state.upload == upload && !state.is_gone && state.is_recorded
@@ -402,11 +399,8 @@ impl Inner {
         let replaces = state.machine.mode() == Mode::Replace && is_any;
         drop(state);
         all.owe(held, || self.next_number());
-        let mut older: Vec<_> = all
-            .owing
-            .range(..held.number())
-            .map(|(_, o)| o.clone())
-            .collect();
+        let mut older = all.owing_called(&held.name());
+        older.retain(|other| other.number() < held.number());
         older.extend(old.filter(|old| is_newest && old.id != held.id));
         drop(all);
         for other in older {

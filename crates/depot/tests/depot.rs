@@ -364,6 +364,30 @@ fn what_was_fetched_for_one_is_had_by_another_whom_the_origin_lets_see_it() {
 }
 
 #[test]
+fn what_is_here_and_fresh_is_opened_at_once_and_nothing_else() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    far.put("a", b"it");
+    let here = |who, fresh| depot.read_here(&url("a"), who, fresh);
+    assert!(here(&who(), Fresh::Any).is_none(), "it did not come yet");
+    drop(depot.read(&url("a"), &who(), Fresh::Usual).unwrap());
+    let other = godwit_depot::Who {
+        audience: "somebody else".into(),
+        credential: None,
+    };
+    drop(depot.read(&url("a"), &other, Fresh::Usual).unwrap());
+    assert!(here(&other, Fresh::Any).is_none(), "it came for the first");
+    assert!(here(&who(), Fresh::Now).is_none(), "the origin is asked");
+    let reading = here(&who(), Fresh::Any).unwrap();
+    assert_eq!(reading.size(), 2);
+    drop(depot.put(&url("a"), &who(), &over()).unwrap());
+    assert!(here(&who(), Fresh::Any).is_some());
+    drop(reading);
+    depot.forget(&url("a")).unwrap();
+    assert!(here(&who(), Fresh::Any).is_none(), "it is gone");
+}
+
+#[test]
 fn of_a_writer_who_dies_in_the_middle_no_hole_is_delivered() {
     let (far, dir) = both();
     far.put("a", &bytes(10_000, 2));

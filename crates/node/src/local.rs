@@ -60,6 +60,12 @@ pub(crate) trait Visit: Send + Sync {
     /// Answers what was asked. Several are asked at once, but what is [quick](visit::is_quick) comes in the order
     /// it was said.
     fn answer(&self, ask: Ask, body: Vec<u8>, reply: &Reply);
+
+    /// Answers what takes no time after all, in its turn; returns false if it may wait, and is not answered.
+    fn answer_at_once(&self, ask: &Ask, reply: &Reply) -> bool {
+        let _ = (ask, reply);
+        false
+    }
 }
 
 /// Who comes.

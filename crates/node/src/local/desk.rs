@@ -154,6 +154,13 @@ impl Visit for Guest {
             Err(refusal) => reply.refuse(refusal),
         }
     }
+
+    fn answer_at_once(&self, ask: &Ask, reply: &Reply) -> bool {
+        match ask {
+            Ask::Open(open) if !open.write => self.open_here(open, reply),
+            _ => false,
+        }
+    }
 }
 
 type Answered = Result<Option<Tell>, Refusal>;
@@ -198,12 +205,33 @@ impl Guest {
             let tagged = self.desk.depot.tag(&url, tag, None);
             tagged.map_err(|error| refusing::depot("keep it under a tag", Some(&url), &error))?;
         }
+        self.hand_over(reading, reply);
+        Ok(None)
+    }
+
+    /// Opens what is here and fresh; returns false if more is to be done than that.
+    fn open_here(&self, open: &ask::Open, reply: &Reply) -> bool {
+        let Ok(url) = url(&open.url) else {
+            return false;
+        };
+        if open.tag.is_some() || self.is_new_to_job(&url) {
+            return false;
+        }
+        let depot = &self.desk.depot;
+        let Some(reading) = depot.read_here(&url, &self.who, fresh_of(open.fresh)) else {
+            return false;
+        };
+        self.hand_over(reading, reply);
+        true
+    }
+
+    fn hand_over(&self, reading: Reading, reply: &Reply) {
         let size = reading.size();
         let reading = Arc::new(reading);
         let handle = self.keep(Open::Reading(Arc::clone(&reading)));
         if reply.is_over() {
             self.lock().remove(&handle);
-            return Ok(None);
+            return;
         }
         let opened = tell::Opened {
             handle,
@@ -211,7 +239,14 @@ impl Guest {
             ..tell::Opened::default()
         };
         reply.tell_with(Tell::Opened(opened), b"", &[reading.file().as_fd()]);
-        Ok(None)
+    }
+
+    fn is_new_to_job(&self, url: &Url) -> bool {
+        let Some(job) = &self.job else {
+            return false;
+        };
+        let kept = (job.clone(), url.clone(), self.who.audience.clone());
+        !lock(&self.desk.kept).contains(&kept)
     }
 
     /// A file to write by a descriptor, and to read where that was asked: what comes of it is found when it is closed.
@@ -916,13 +951,7 @@ impl Guest {
     }
 
     fn owed_of(&self, scope: &Scope) -> Vec<Owed> {
-        let mut queue = self.desk.depot.queue();
-        queue.retain(|owed| match scope {
-            Scope::All => true,
-            Scope::Url(url) => owed.url == *url,
-            Scope::Session(session) => owed.session == *session,
-        });
-        queue
+        self.desk.depot.queue_of(scope)
     }
 
     fn pen(&self, handle: Handle) -> Result<Arc<Pen>, Refusal> {

@@ -250,6 +250,8 @@ impl Talk {
                     self.hall.stop.drain();
                 }
                 quick if is_quick(quick) => self.visit.answer(asked.ask, frame.body, &reply),
+                // Nobody is woken to listen meanwhile.
+                short if self.visit.answer_at_once(short, &reply) => {}
                 _ => {
                     let known =
                         lock(&self.under_way).insert(asked.n, Arc::clone(&reply.is_cancelled));
