@@ -25,6 +25,9 @@ class Machine:
         self.is_on = threading.Event()
         self.is_on.set()
         self.crash = None  # GODWIT_CRASH of what is started from now on
+        self.deaths = run.base / f"deaths-{name}"  # the named points where somebody died; on no disk that is cut
+        self.deaths.touch()
+        self.deaths.chmod(0o666)
         self.node, self.words = None, None
         self.cuts = 0
         self.furnish()
@@ -43,19 +46,22 @@ class Machine:
         kept |= self.run.more_environment
         if not self.run.is_root and os.getuid() == 0:
             kept["GODWIT_PEERS_ACCOUNT"] = "root"  # asked to be as without root, but it is
-        return kept | ({"GODWIT_CRASH": self.crash} if self.crash else {})
+        if self.run.is_root:
+            # A machine that lost its power has begun anew, though this kernel has not.
+            kept["TEST_BOOT_ID"] = f"{self.cuts + 1:032x}"
+        return kept | ({"GODWIT_CRASH": self.crash, "TEST_CRASH_NOTE": str(self.deaths)} if self.crash else {})
 
-    def command(self, *words):
-        words = [*self.run.godwit, *map(str, words)]
+    def command(self, *words, program=None):
+        words = [*(program or self.run.godwit), *map(str, words)]
         return disks.as_user(*words) if self.run.is_root else words
 
-    def start(self, *words, **more):
-        """Starts a program of ours on it, when it is on."""
+    def start(self, *words, program=None, **more):
+        """Starts godwit on it, or another program, when it is on."""
         while True:
             self.is_on.wait()
             with self.lock:
                 if self.is_on.is_set():
-                    return subprocess.Popen(self.command(*words), env=self.environment(), cwd="/", start_new_session=True, **more)
+                    return subprocess.Popen(self.command(*words, program=program), env=self.environment(), cwd="/", start_new_session=True, **more)
 
     def says(self, *words, limit_s=30):
         process = self.start(*words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -240,7 +246,7 @@ class Fate:
         self.again()
 
     def kill_program(self):
-        some = [pid for word in ("put", "commit", "push", "get") for pid in self.machine.its(word)]
+        some = [pid for word in ("put", "commit", "push", "get", "tee", "deed", "edit") for pid in self.machine.its(word)]
         if some:
             self.machine.kill([self.chance.choice(some)])
             self.count("kill client")
@@ -260,16 +266,15 @@ class Fate:
         with_power = self.run.is_root and self.chance.random() < 0.5
         machine = self.machine
         machine.kill(self.nodes())
+        before = machine.deaths.stat().st_size
         machine.crash = f"{point}:{self.chance.choice([1, 1, 1, 2, 3, 7])}"
         self.run.say(f"armed at {machine.name}: {machine.crash}{', then a power cut' if with_power else ''}")
         self.again()
-        # What is started on demand has no parent to ask: it was there, and is not.
-        until, seen, struck = time.monotonic() + self.chance.uniform(0.3, 1.5), set(), False
+        # Whoever comes there says so before it dies.
+        until, struck = time.monotonic() + self.chance.uniform(0.3, 1.5), False
         while time.monotonic() < until and not struck:
-            now = set(self.nodes())
-            struck = bool(seen - now) or bool(machine.words and not now)
-            seen |= now
             time.sleep(0.002)
+            struck = machine.deaths.stat().st_size > before
         if struck and with_power:
             self.cut(f"crash at {point}, then power cut, {self.role}")
         elif struck:

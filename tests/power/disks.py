@@ -18,6 +18,7 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -276,6 +277,13 @@ def end(some, within_s=10):
             if time.monotonic() > until:
                 raise Broken(f"{pid} does not die: {state(pid)}")
             time.sleep(0.002)
+
+
+def end_after(process, seconds):
+    """Kills a process that has not ended by then."""
+    late = threading.Timer(seconds, process.kill)
+    late.daemon = True
+    late.start()
 
 
 def send(pid, what):

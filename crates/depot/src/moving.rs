@@ -80,10 +80,20 @@ impl Inner {
                 all = self.all();
                 continue;
             }
+            let now = Instant::now();
+            if let Some(nth) = all.unforgotten.iter().position(|gone| gone.at <= now) {
+                let gone = all.unforgotten.swap_remove(nth);
+                drop(all);
+                self.forget_again(gone);
+                all = self.all();
+                continue;
+            }
             let (due, until) = all.pick();
             if due.is_some() {
                 return due;
             }
+            let again = all.unforgotten.iter().map(|gone| gone.at).min();
+            let until = until.into_iter().chain(again).min();
             all = match until {
                 None => (self.due.wait(all)).unwrap_or_else(PoisonError::into_inner),
                 Some(until) => {
@@ -298,7 +308,8 @@ impl Inner {
             self.all().leftovers.push(sink.sink);
             return Ok(Came::Dry);
         }
-        if state.is_superseded && !state.machine.is_asked() {
+        // Who has it open keeps it, and then it is delivered as if nothing had come after it.
+        if state.is_superseded && state.users == 0 && !state.machine.is_asked() {
             state.sink = Some(sink);
             drop(state);
             self.give_way(held)?;

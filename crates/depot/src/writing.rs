@@ -413,7 +413,12 @@ impl Inner {
             // A condition on what is on its way wants that to arrive.
             let may = replaces || !other.lock().machine.owes();
             let is_older = other.name() == held.name() && !other.is_renamed();
-            if may && is_older && !held.is_renamed() && other.who == held.who {
+            if may
+                && is_older
+                && !held.is_renamed()
+                && other.who == held.who
+                && !self.is_needed(&other)
+            {
                 self.supersede(&other)?;
             }
         }
@@ -430,6 +435,8 @@ impl Inner {
         }
         state.is_superseded = true;
         if state.is_gone || !state.may_be_superseded() {
+            // Whoever has it at the moment may have looked before this was said.
+            state.wants = true;
             return Ok(());
         }
         self.unlink(old, state)
