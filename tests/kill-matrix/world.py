@@ -82,14 +82,22 @@ class Machine:
     def serve(self, *words):
         """Starts its node, and waits until it says where it is."""
         self.words = words or self.words
-        with self.lock:
-            log = open(self.run.logs / f"{self.name}.err", "ab")
+        # The port of one that was just killed may be in use for a moment.
+        for last in (False, False, False, False, True):
+            with self.lock:
+                if self.served() or self.crash:
+                    return
+            if last:
+                raise disks.Broken(f"the node of {self.name} did not say where it serves (status {self.node.poll()}); see {self.name}.err")
+            time.sleep(0.3)
+            self.run.say(f"the node of {self.name} is started again (status {self.node.poll()})")
+
+    def served(self):
+        with open(self.run.logs / f"{self.name}.err", "ab") as log:
             self.node = subprocess.Popen(self.command(*self.words), env=self.environment(), cwd="/", stdin=subprocess.DEVNULL,
                                          stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True)
-            said = line_within(self.node, 30)
-            # A node that was told to die may do so before it speaks.
-            if not said.strip() and not self.crash:
-                raise disks.Broken(f"the node of {self.name} did not say where it serves (status {self.node.poll()}); see {self.name}.err")
+        # A node that was told to die may do so before it speaks.
+        return line_within(self.node, 30).strip()
 
     def its(self, kind=""):
         """Returns its processes."""

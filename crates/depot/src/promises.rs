@@ -157,7 +157,7 @@ impl Promises {
 
     /// Tells whether something that was promised after it would fail at the target without it: it is renamed there,
     /// perhaps back again later, or something of it is set.
-    fn is_needed(&self, held: &Held) -> bool {
+    pub(crate) fn is_needed(&self, held: &Held) -> bool {
         let Some((server, number)) = self.published.get(&held.id) else {
             return false;
         };
@@ -410,9 +410,11 @@ impl All {
                     self.make_current(&held);
                 }
                 None => {
+                    let is_needed = self.promises.is_needed(&held);
                     let mut state = held.lock();
                     state.is_unlinked = true;
-                    state.is_superseded = matches!(state.machine.base(), Base::Any | Base::Absent);
+                    let is_any = matches!(state.machine.base(), Base::Any | Base::Absent);
+                    state.is_superseded = is_any && !is_needed;
                 }
             }
         }

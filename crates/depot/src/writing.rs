@@ -378,7 +378,8 @@ impl Inner {
         let mut all = self.all();
         if held.lock().is_unlinked {
             // It has no name here any more. What waits for it at its target is not made to fail.
-            let is_awaited = held.is_renamed() || !self.is_unconditional(held);
+            let is_awaited =
+                held.is_renamed() || !self.is_unconditional(held) || all.promises.is_needed(held);
             if is_awaited {
                 all.owe(held, || self.next_number());
                 held.lock().wants = true;
