@@ -226,7 +226,10 @@ impl Inner {
         let is_full =
             matches!(&error, Error::Store(e) if matches!(**e, StoreError::NoSpace { .. }));
         let is_ours = matches!(&error, Error::Disk { .. } | Error::Records { .. });
-        let is_lasting = error.fault() == Fault::Lasting && !is_full;
+        // What landed there is not there any more: it is asked for what it has, and gets the rest.
+        let is_short =
+            matches!(&error, Error::Store(e) if matches!(**e, StoreError::Incomplete { .. }));
+        let is_lasting = error.fault() == Fault::Lasting && !is_full && !is_short;
         let why = is_lasting.then(|| self.why_held(held, &error));
         let mut state = held.lock();
         state.machine.lost();
