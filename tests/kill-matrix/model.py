@@ -5,9 +5,12 @@ name has several contents that are possible (None: it is not there), and every c
 
 What is put appears at the destination only as a whole. What is written in place (`--offset`) grows there, each byte old or new (FORMATS.md §7); so
 contents that follow one another by such writes are a chain, and while things happen any mixture of a chain may be seen. At the end none may.
+
+A rename takes what a name may be to another of the same writer. What is appended (`Log`) is a sequence of pieces.
 """
 
 import hashlib
+import os
 import threading
 
 POSSIBLE_MAX = 6
@@ -16,7 +19,7 @@ TELLING = 12  # bytes; shorter contents are alike by chance, and say nothing abo
 
 
 def digest(content):
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
+    return hashlib.blake2b(b"nothing" if content is None else content, digest_size=16).hexdigest()
 
 
 class Name:
@@ -31,9 +34,10 @@ class Name:
         self.committed = 0
         self.seen = 0  # the latest generation that was seen at the target
         self.history = []  # for a person
+        self.renamed = []  # what it was renamed to
 
     def begin(self, act):
-        """What is about to be done: ("put", content) or ("patch", offset, data). Returns what it may leave."""
+        """What is about to be done: ("put", content), ("patch", offset, data), ("truncate", size) or ("unlink",). Returns what it may leave."""
         with self.lock:
             results = [applied(act, content) for content in self.possible]
             self.generation += 1
@@ -42,23 +46,47 @@ class Name:
                 # What was there before (nothing at all, say) is not told from the older one: it is no sign of going back.
                 if known != self.generation:
                     self.repeated.add(digest(result))
-            if act[0] == "put":
+            if act[0] in ("put", "unlink"):
                 self.chains = self.chains[1 - CHAINS_MAX:] + [Chain(results)]
             else:
-                self.chains[-1].grows(self.possible + results, act[1], act[1] + len(act[2]))
+                self.chains[-1].grows(self.possible + results, act[1], act[1] + len(act[2] if act[0] == "patch" else b""))
             return act, results
+
+    def takes(self, other):
+        """Is about to become what `other` is: what was seen there may be seen here, in whatever order."""
+        with self.lock, other.lock:
+            other.renamed.append(self)
+            self.generation += 1
+            for one in other.ever:
+                self.ever.setdefault(one, self.generation)
+            self.repeated |= other.ever.keys()
+            self.chains = (self.chains + [chain.copy() for chain in other.chains])[-2 * CHAINS_MAX:]
+
+    def took(self, other, is_sure, how):
+        """That ended: each of the two is what it was, or what it was to be."""
+        with self.lock, other.lock:
+            content = other.possible[0]
+            self.history.append(f"{self.generation} renamed from {other.name} {digest(content)[:8]}: {how}{'' if is_sure else ' (in doubt)'}")
+            other.history.append(f"{other.generation} renamed to {self.name}: {how}{'' if is_sure else ' (in doubt)'}")
+            self.possible = [content] if is_sure else unique(self.possible + [content])
+            other.possible = [None] if is_sure else unique([content, None])
+            # What is put there next is not one of the mixtures of what was.
+            other.chains = other.chains[1 - CHAINS_MAX:] + [Chain(other.possible)]
+            if is_sure:
+                self.torn, self.committed = [], self.generation
 
     def end(self, begun, is_sure, how):
         act, results = begun
         with self.lock:
-            self.history.append(f"{self.generation} {act[0]} {len(act[-1])}{f' at {act[1]}' if act[0] == 'patch' else ''}"
+            size = len(results[0] or b"") if act[0] == "truncate" else len(act[-1]) if len(act) > 1 else 0
+            self.history.append(f"{self.generation} {act[0]} {size}{f' at {act[1]}' if act[0] == 'patch' else ''}"
                                 f" {digest(results[0])[:8]}: {how}{'' if is_sure else ' (in doubt)'}")
             if is_sure:
                 self.possible = unique(results)
                 self.committed = self.generation
-                if act[0] == "put":
+                if act[0] in ("put", "unlink"):
                     self.torn = []
-                else:
+                elif act[0] == "patch":
                     self.torn = [(applied(act, c), o, d) for c, o, d in self.torn]
             else:
                 if act[0] == "patch":
@@ -69,6 +97,11 @@ class Name:
     def is_settled(self):
         """Tells whether more may be left in doubt without having too many contents to compare with."""
         return len(self.possible) < POSSIBLE_MAX and len(self.torn) < POSSIBLE_MAX
+
+    @property
+    def is_known(self):
+        """Tells whether it is there, and nothing of it is in doubt."""
+        return len(self.possible) == 1 and self.possible[0] is not None and not self.torn
 
     def judged(self, content):
         """Returns what is wrong with what is at the target at the end: None, `lost` or `wrong`, and why."""
@@ -99,7 +132,13 @@ class Name:
         with self.lock:
             which = self.ever.get(digest(content))
             if which is None:
-                if any(chain.mixes(content) for chain in self.chains):
+                # What is on its way when it is renamed comes under its old name first, with what was written until it goes.
+                if any(chain.mixes(content) for name in [self, *self.renamed] for chain in name.chains):
+                    return None
+                if any(digest(content) in name.ever for name in self.renamed):
+                    return None
+                # What was written in place and not yet promised, a power cut may leave as zeros, until it is written again.
+                if may_go_back and any(chain.cuts != {0} for chain in self.chains):
                     return None
                 return "wrong", f"{self.name}: seen with {len(content)} bytes {digest(content)[:8]} that never were a generation{self.near(content)}"
             if digest(content) in self.repeated or len(content) < TELLING:
@@ -120,6 +159,11 @@ class Chain:
         self.contents = unique(self.contents + contents)
         self.cuts |= {begin, end} | {len(content or b"") for content in contents}
 
+    def copy(self):
+        other = Chain(self.contents)
+        other.cuts = set(self.cuts)
+        return other
+
     def mixes(self, content):
         """Tells whether each byte is that of one of them. One alone has no mixture but itself."""
         if len(self.contents) < 2:
@@ -137,9 +181,67 @@ class Chain:
         return True
 
 
+class Log:
+    """A file to which one writer appends pieces, one after the other; each begins with a byte that is nowhere else in it."""
+
+    def __init__(self, name):
+        self.name, self.pieces, self.lock, self.history = name, [], threading.Lock(), []  # pieces: (bytes, is it sure)
+        self.longest = 0
+
+    def begin(self, piece):
+        with self.lock:
+            self.pieces.append((piece, False))
+
+    def end(self, is_sure, how):
+        with self.lock:
+            piece, _ = self.pieces[-1]
+            self.pieces[-1] = piece, is_sure
+            self.history.append(f"{len(self.pieces)} append {len(piece)}: {how}{'' if is_sure else ' (in doubt)'}")
+
+    def judged(self, content):
+        """All that is sure is there once and in order, and of the rest a beginning of each piece or nothing."""
+        content = content or b""
+        with self.lock:
+            return self.walked(content, {nth for nth, (_, is_sure) in enumerate(self.pieces) if is_sure})
+
+    def glimpsed(self, content, may_go_back):
+        """The same while things happen: a beginning of it, and no shorter than it was."""
+        with self.lock:
+            if may_go_back:
+                # After a power cut there may be a tail that was never promised, until the node looks at the file.
+                self.longest = 0
+                return None
+            if len(content) < self.longest:
+                return "wrong", f"{self.name}: {len(content)} bytes were seen after {self.longest}"
+            self.longest = len(content)
+            return self.walked(content, ())
+
+    def walked(self, content, sure):
+        places, furthest = {0}, 0  # where the next piece may begin
+        for nth, (piece, _) in enumerate(self.pieces):
+            after = set()
+            for at in places:
+                common = len(piece) if content.startswith(piece, at) else len(os.path.commonprefix([piece, content[at:at + len(piece)]]))
+                furthest = max(furthest, at + common)
+                if nth not in sure:
+                    after |= {to for to in range(at, at + common) if content[to:to + 1] == piece[:1]}
+                if nth not in sure or common == len(piece):
+                    after.add(at + common)
+            if not after:
+                return "lost", f"{self.name}: piece {nth + 1} ({len(piece)} bytes) is not there as a whole; all is well up to byte {furthest} of {len(content)}"
+            places = after
+        if len(content) not in places:
+            return "wrong", f"{self.name}: byte {furthest} of {len(content)} is of no piece that should stand there ({content[furthest:furthest + 20]!r})"
+        return None
+
+
 def applied(act, content):
     if act[0] == "put":
         return act[1]
+    if act[0] == "unlink":
+        return None
+    if act[0] == "truncate":
+        return (content or b"")[:act[1]].ljust(act[1], b"\0")
     _, offset, data = act
     content = (content or b"").ljust(offset, b"\0")
     return content[:offset] + data + content[offset + len(data):]

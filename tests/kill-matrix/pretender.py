@@ -122,6 +122,8 @@ def deliver():
             if HOW == "clean-early":
                 path.unlink()
             if os.environ.get("GODWIT_CRASH", "").startswith("push-sent"):
+                with open(os.environ["TEST_CRASH_NOTE"], "a") as note:
+                    print("push-sent", file=note)
                 os.kill(os.getpid(), 9)
             try:
                 sent(head, content)

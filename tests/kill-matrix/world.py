@@ -25,6 +25,9 @@ class Machine:
         self.is_on = threading.Event()
         self.is_on.set()
         self.crash = None  # GODWIT_CRASH of what is started from now on
+        self.deaths = run.base / f"deaths-{name}"  # the named points where somebody died; on no disk that is cut
+        self.deaths.touch()
+        self.deaths.chmod(0o666)
         self.node, self.words = None, None
         self.cuts = 0
         self.furnish()
@@ -43,19 +46,22 @@ class Machine:
         kept |= self.run.more_environment
         if not self.run.is_root and os.getuid() == 0:
             kept["GODWIT_PEERS_ACCOUNT"] = "root"  # asked to be as without root, but it is
-        return kept | ({"GODWIT_CRASH": self.crash} if self.crash else {})
+        if self.run.is_root:
+            # A machine that lost its power has begun anew, though this kernel has not.
+            kept["TEST_BOOT_ID"] = f"{self.cuts + 1:032x}"
+        return kept | ({"GODWIT_CRASH": self.crash, "TEST_CRASH_NOTE": str(self.deaths)} if self.crash else {})
 
-    def command(self, *words):
-        words = [*self.run.godwit, *map(str, words)]
+    def command(self, *words, program=None):
+        words = [*(program or self.run.godwit), *map(str, words)]
         return disks.as_user(*words) if self.run.is_root else words
 
-    def start(self, *words, **more):
-        """Starts a program of ours on it, when it is on."""
+    def start(self, *words, program=None, **more):
+        """Starts godwit on it, or another program, when it is on."""
         while True:
             self.is_on.wait()
             with self.lock:
                 if self.is_on.is_set():
-                    return subprocess.Popen(self.command(*words), env=self.environment(), cwd="/", start_new_session=True, **more)
+                    return subprocess.Popen(self.command(*words, program=program), env=self.environment(), cwd="/", start_new_session=True, **more)
 
     def says(self, *words, limit_s=30):
         process = self.start(*words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -76,14 +82,22 @@ class Machine:
     def serve(self, *words):
         """Starts its node, and waits until it says where it is."""
         self.words = words or self.words
-        with self.lock:
-            log = open(self.run.logs / f"{self.name}.err", "ab")
+        # The port of one that was just killed may be in use for a moment.
+        for last in (False, False, False, False, True):
+            with self.lock:
+                if self.served() or self.crash:
+                    return
+            if last:
+                raise disks.Broken(f"the node of {self.name} did not say where it serves (status {self.node.poll()}); see {self.name}.err")
+            time.sleep(0.3)
+            self.run.say(f"the node of {self.name} is started again (status {self.node.poll()})")
+
+    def served(self):
+        with open(self.run.logs / f"{self.name}.err", "ab") as log:
             self.node = subprocess.Popen(self.command(*self.words), env=self.environment(), cwd="/", stdin=subprocess.DEVNULL,
                                          stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True)
-            said = line_within(self.node, 30)
-            # A node that was told to die may do so before it speaks.
-            if not said.strip() and not self.crash:
-                raise disks.Broken(f"the node of {self.name} did not say where it serves (status {self.node.poll()}); see {self.name}.err")
+        # A node that was told to die may do so before it speaks.
+        return line_within(self.node, 30).strip()
 
     def its(self, kind=""):
         """Returns its processes."""
@@ -240,7 +254,7 @@ class Fate:
         self.again()
 
     def kill_program(self):
-        some = [pid for word in ("put", "commit", "push", "get") for pid in self.machine.its(word)]
+        some = [pid for word in ("put", "commit", "push", "get", "tee", "deed", "edit") for pid in self.machine.its(word)]
         if some:
             self.machine.kill([self.chance.choice(some)])
             self.count("kill client")
@@ -260,16 +274,15 @@ class Fate:
         with_power = self.run.is_root and self.chance.random() < 0.5
         machine = self.machine
         machine.kill(self.nodes())
+        before = machine.deaths.stat().st_size
         machine.crash = f"{point}:{self.chance.choice([1, 1, 1, 2, 3, 7])}"
         self.run.say(f"armed at {machine.name}: {machine.crash}{', then a power cut' if with_power else ''}")
         self.again()
-        # What is started on demand has no parent to ask: it was there, and is not.
-        until, seen, struck = time.monotonic() + self.chance.uniform(0.3, 1.5), set(), False
+        # Whoever comes there says so before it dies.
+        until, struck = time.monotonic() + self.chance.uniform(0.3, 1.5), False
         while time.monotonic() < until and not struck:
-            now = set(self.nodes())
-            struck = bool(seen - now) or bool(machine.words and not now)
-            seen |= now
             time.sleep(0.002)
+            struck = machine.deaths.stat().st_size > before
         if struck and with_power:
             self.cut(f"crash at {point}, then power cut, {self.role}")
         elif struck:

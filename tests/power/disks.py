@@ -18,6 +18,7 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -103,7 +104,15 @@ class Disk:
             image.truncate(self.size_bytes)
 
     def mount(self):
-        run("mount", "-t", "ext4", "-o", "loop,nodev,nosuid,errors=remount-ro", self.image, self.root)
+        for last in (False, False, False, False, True):
+            try:
+                run("mount", "-t", "ext4", "-o", "loop,nodev,nosuid,errors=remount-ro", self.image, self.root)
+                break
+            except Broken:
+                # Another run may have taken the loop device that was free a moment ago.
+                if last:
+                    raise
+                time.sleep(0.1)
         self.device = os.stat(self.root).st_dev
 
     def unmount(self):
@@ -117,10 +126,15 @@ class Disk:
                     raise Broken(f"{why}; on it are {self.users()}") from None
                 time.sleep(0.02)
         # The loop device goes when nobody has it any more, which may be a little later.
-        while str(self.image) in run("losetup", "--noheadings", "--list", "--output", "BACK-FILE"):
+        while self.has_loop():
             if time.monotonic() > until:
                 raise Broken(f"{self.image} still has a loop device")
             time.sleep(0.02)
+
+    def has_loop(self):
+        """Tells whether it has a loop device, or may have one: losetup fails when one goes while it looks."""
+        done = subprocess.run(["losetup", "--noheadings", "--list", "--output", "BACK-FILE"], capture_output=True, text=True)
+        return done.returncode != 0 or str(self.image) in done.stdout
 
     def users(self):
         """Returns the processes that have something of it."""
@@ -276,6 +290,13 @@ def end(some, within_s=10):
             if time.monotonic() > until:
                 raise Broken(f"{pid} does not die: {state(pid)}")
             time.sleep(0.002)
+
+
+def end_after(process, seconds):
+    """Kills a process that has not ended by then."""
+    late = threading.Timer(seconds, process.kill)
+    late.daemon = True
+    late.start()
 
 
 def send(pid, what):

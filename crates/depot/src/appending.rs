@@ -627,7 +627,10 @@ impl Inner {
                 // What was taken and not sent is read again.
                 state.ahead.clear();
                 tracing::info!(url = %log.url, %error, "not appended");
-                if error.fault() == Fault::Lasting {
+                // A full disk there has room again some day.
+                let is_full =
+                    matches!(&error, Error::Store(e) if matches!(**e, StoreError::NoSpace { .. }));
+                if error.fault() == Fault::Lasting && !is_full {
                     state.held = Some(error.to_string());
                 }
                 let pause = PAUSE * 2u32.pow(state.tries.min(6));

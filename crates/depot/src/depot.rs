@@ -29,7 +29,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
     thread::JoinHandle,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Finds the store of a URL, for somebody.
@@ -109,6 +109,8 @@ pub(crate) struct All {
     pub promises: Promises,
     /// What targets have of uploads that nobody will finish.
     pub leftovers: Vec<Box<dyn Sink>>,
+    /// What is gone, and could not be taken off the record yet.
+    pub unforgotten: Vec<Gone>,
     /// What readers of a name get.
     pub current: BTreeMap<(Url, String), Arc<Held>>,
     /// What is held, by name.
@@ -119,6 +121,14 @@ pub(crate) struct All {
     pub away: HashMap<String, moving::Away>,
     /// What may be delivered next.
     pub picks: Picks,
+}
+
+/// What nobody gets any more, and whose file lies there since its record does.
+pub(crate) struct Gone {
+    id: Id,
+    reserved: u64,
+    /// Not before then is it tried again.
+    pub at: Instant,
 }
 
 impl fmt::Debug for Depot {
@@ -277,6 +287,11 @@ impl Inner {
                     false => lost.push(Arc::clone(&held)),
                 }
             }
+            let mut state = held.lock();
+            if state.machine.held() == Some(&Why::Unfinished) && state.words.is_empty() {
+                state.words = UNFINISHED.into();
+            }
+            drop(state);
             all.keep(&held);
             if held.lock().machine.owes() {
                 all.owing.insert(held.number(), Arc::clone(&held));
@@ -369,19 +384,41 @@ impl Inner {
         all.remove(held);
         all.leftovers.extend(sink.map(|parked| parked.sink));
         drop(all);
-        if was_recorded {
-            self.records.write(Change::Forget(held.id))?;
+        let gone = Gone {
+            id: held.id,
+            reserved,
+            at: Instant::now() + FORGET_AGAIN,
+        };
+        self.forget(gone, was_recorded)
+    }
+
+    /// Takes it off the record, and then its file from the disk. Where a full disk does not take that, it is tried
+    /// again: until then what was promised after it waits.
+    fn forget(&self, gone: Gone, was_recorded: bool) -> Result<()> {
+        if was_recorded && let Err(error) = self.records.write(Change::Forget(gone.id)) {
+            self.all().unforgotten.push(gone);
+            self.nudge();
+            return Err(error);
         }
         // Not before, or what comes after it could be done, and it again after an end.
-        self.all().promises.forget(held.id);
-        let file = self.disk.reader(held.id);
-        self.disk.remove(held.id)?;
+        self.all().promises.forget(gone.id);
+        let file = self.disk.reader(gone.id);
+        self.disk.remove(gone.id)?;
         match file {
-            Ok(file) if reserved > 0 => self.room.release_file(file, reserved),
-            _ => self.room.release(reserved),
+            Ok(file) if gone.reserved > 0 => self.room.release_file(file, gone.reserved),
+            _ => self.room.release(gone.reserved),
         }
         self.nudge();
         Ok(())
+    }
+
+    /// Tries that again.
+    pub(crate) fn forget_again(&self, mut gone: Gone) {
+        let id = gone.id;
+        gone.at = Instant::now() + FORGET_AGAIN;
+        if let Err(error) = self.forget(gone, true) {
+            tracing::info!(%id, %error, "what is gone cannot be taken off the record yet");
+        }
     }
 
     /// Returns the number of one that begins now.
@@ -480,3 +517,10 @@ const CUT_SHORT: &str = "shorter than when it was last kept; the disk lost bytes
 
 /// So many files are appended to at once.
 const APPENDERS: usize = 4;
+
+/// Why a file is held whose writer had a descriptor when the power went.
+const UNFINISHED: &str =
+    "whoever wrote it was cut off with the power of this machine: it may be half of a file";
+
+/// What could not be taken off the record is tried again after that.
+const FORGET_AGAIN: Duration = Duration::from_millis(500);

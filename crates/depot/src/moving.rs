@@ -79,10 +79,20 @@ impl Inner {
                 all = self.all();
                 continue;
             }
+            let now = Instant::now();
+            if let Some(nth) = all.unforgotten.iter().position(|gone| gone.at <= now) {
+                let gone = all.unforgotten.swap_remove(nth);
+                drop(all);
+                self.forget_again(gone);
+                all = self.all();
+                continue;
+            }
             let (due, until) = all.pick();
             if due.is_some() {
                 return due;
             }
+            let again = all.unforgotten.iter().map(|gone| gone.at).min();
+            let until = until.into_iter().chain(again).min();
             all = match until {
                 None => (self.due.wait(all)).unwrap_or_else(PoisonError::into_inner),
                 Some(until) => {
@@ -215,7 +225,10 @@ impl Inner {
         let is_full =
             matches!(&error, Error::Store(e) if matches!(**e, StoreError::NoSpace { .. }));
         let is_ours = matches!(&error, Error::Disk { .. } | Error::Records { .. });
-        let is_lasting = error.fault() == Fault::Lasting && !is_full;
+        // What landed there is not there any more: it is asked for what it has, and gets the rest.
+        let is_short =
+            matches!(&error, Error::Store(e) if matches!(**e, StoreError::Incomplete { .. }));
+        let is_lasting = error.fault() == Fault::Lasting && !is_full && !is_short;
         let why = is_lasting.then(|| self.why_held(held, &error));
         let mut state = held.lock();
         state.machine.lost();
@@ -297,7 +310,8 @@ impl Inner {
             self.all().leftovers.push(sink.sink);
             return Ok(Came::Dry);
         }
-        if state.is_superseded && !state.machine.is_asked() {
+        // Who has it open keeps it, and then it is delivered as if nothing had come after it.
+        if state.is_superseded && state.users == 0 && !state.machine.is_asked() {
             state.sink = Some(sink);
             drop(state);
             self.give_way(held)?;

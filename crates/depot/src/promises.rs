@@ -155,6 +155,23 @@ impl Promises {
         self.servers[server].waits_for(*number).is_none()
     }
 
+    /// Tells whether something that was promised after it would fail at the target without it: it is renamed there,
+    /// perhaps back again later, or something of it is set.
+    pub(crate) fn is_needed(&self, held: &Held) -> bool {
+        let Some((server, number)) = self.published.get(&held.id) else {
+            return false;
+        };
+        let deeds = &self.servers[server];
+        let Some(own) = deeds.find(*number) else {
+            return false;
+        };
+        let needs = |deed: &Deed| {
+            let is_of_it = matches!(deed.what, What::Rename { .. } | What::Set(_));
+            is_of_it && deed.position > own.position && deed.at.overlaps(&own.at)
+        };
+        deeds.pending().any(needs)
+    }
+
     /// Tells whether nothing is promised at its name.
     pub(crate) fn is_free(&self, url: &Url) -> bool {
         let deeds = self.servers.get(&server_of(url));
@@ -397,9 +414,11 @@ impl All {
                     self.make_current(&held);
                 }
                 None => {
+                    let is_needed = self.promises.is_needed(&held);
                     let mut state = held.lock();
                     state.is_unlinked = true;
-                    state.is_superseded = matches!(state.machine.base(), Base::Any | Base::Absent);
+                    let is_any = matches!(state.machine.base(), Base::Any | Base::Absent);
+                    state.is_superseded = is_any && !is_needed;
                 }
             }
         }
@@ -607,7 +626,7 @@ impl Inner {
         self.promised(all, url)?;
         for held in gone {
             // Nobody needs to see at the target what is removed there next.
-            if !held.is_renamed() && self.is_unconditional(&held) {
+            if !held.is_renamed() && self.is_unconditional(&held) && !self.is_needed(&held) {
                 self.supersede(&held)?;
             }
         }
@@ -730,6 +749,11 @@ impl Inner {
         // Something else may be promised at its name, which goes first or after.
         let is_alone = all.promises.has(held) && all.promises.is_alone(held);
         (is_it && is_alone && !held.is_renamed()).then(|| Arc::clone(held))
+    }
+
+    /// Tells whether it has to be at its target for what was promised after it.
+    pub(crate) fn is_needed(&self, held: &Held) -> bool {
+        self.all().promises.is_needed(held)
     }
 
     pub(crate) fn is_unconditional(&self, held: &Held) -> bool {

@@ -73,6 +73,13 @@ pub(crate) enum Change {
     Used(Vec<(Id, u64)>),
 }
 
+impl Change {
+    /// Tells whether it says that something is over, which no later change says again.
+    fn is_an_end(&self) -> bool {
+        matches!(self, Self::Forget(_) | Self::ForgetLog(_) | Self::Deeds(_))
+    }
+}
+
 type Answer = Result<(), String>;
 
 /// Told when what was asked for is safe.
@@ -199,8 +206,12 @@ fn unkept(path: &Path, error: &rusqlite::Error) -> Error {
 }
 
 fn write_all(mut db: Connection, jobs: &Receiver<Job>, watcher: Option<&dyn Watcher>) {
+    // What is over is over, though a full disk did not take it: it goes before all that comes later, or that would be on
+    // record without it, and after an end what is over would be done again.
+    let mut missed: Vec<Job> = Vec::new();
     while let Ok(first) = jobs.recv() {
-        let mut batch = vec![first];
+        let mut batch = std::mem::take(&mut missed);
+        batch.push(first);
         batch.extend(jobs.try_iter().take(BATCH_MAX));
         let mut answer = Err("there is no disk any more".to_owned());
         let mut write = || answer = write_batch(&mut db, &batch).map_err(|error| error.to_string());
@@ -211,9 +222,12 @@ fn write_all(mut db: Connection, jobs: &Receiver<Job>, watcher: Option<&dyn Watc
         if let Err(what) = &answer {
             tracing::error!(what, "the records of the depot cannot be written");
         }
-        for job in batch {
-            if let Some(then) = job.then {
+        for Job { change, then } in batch {
+            if let Some(then) = then {
                 let _ = then.send(answer.clone());
+            }
+            if answer.is_err() && change.is_an_end() {
+                missed.push(Job { change, then: None });
             }
         }
     }

@@ -375,7 +375,8 @@ impl Inner {
         let mut all = self.all();
         if held.lock().is_unlinked {
             // It has no name here any more. What waits for it at its target is not made to fail.
-            let is_awaited = held.is_renamed() || !self.is_unconditional(held);
+            let is_awaited =
+                held.is_renamed() || !self.is_unconditional(held) || all.promises.is_needed(held);
             if is_awaited {
                 all.owe(held, || self.next_number());
                 held.lock().wants = true;
@@ -407,7 +408,12 @@ impl Inner {
             // A condition on what is on its way wants that to arrive.
             let may = replaces || !other.lock().machine.owes();
             let is_older = other.name() == held.name() && !other.is_renamed();
-            if may && is_older && !held.is_renamed() && other.who == held.who {
+            if may
+                && is_older
+                && !held.is_renamed()
+                && other.who == held.who
+                && !self.is_needed(&other)
+            {
                 self.supersede(&other)?;
             }
         }
@@ -424,6 +430,8 @@ impl Inner {
         }
         state.is_superseded = true;
         if state.is_gone || !state.may_be_superseded() {
+            // Whoever has it at the moment may have looked before this was said.
+            state.wants = true;
             return Ok(());
         }
         self.unlink(old, state)

@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Far, bytes, over, push, put, read, rules, same, url, who};
-use godwit_depot::{Depot, Error, Fresh, Scope, Stage};
+use godwit_depot::{Depot, Error, Fresh, Scope, Stage, Who};
 use godwit_store::{Error as StoreError, Trouble};
 use std::{io::Read, sync::Arc, thread, time::Duration};
 
@@ -368,7 +368,7 @@ fn what_is_here_and_fresh_is_opened_at_once_and_nothing_else() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     far.put("a", b"it");
-    let here = |who, fresh| depot.read_here(&url("a"), who, fresh);
+    let here = |who: &Who, fresh| depot.read_here(&url("a"), who, fresh);
     assert!(here(&who(), Fresh::Any).is_none(), "it did not come yet");
     drop(depot.read(&url("a"), &who(), Fresh::Usual).unwrap());
     let other = godwit_depot::Who {

@@ -15,6 +15,9 @@ pub(crate) fn start(tone: Tone, level: &str) {
     let filter = std::env::var("GODWIT_LOG").unwrap_or_else(|_| level.into());
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let log = fmt()
+        // On a disk that is full the log has gaps. To complain of that where the log goes would be a panic of the thread
+        // that had something to say.
+        .log_internal_errors(false)
         .with_writer(stderr)
         .with_ansi(!plain && stderr().is_terminal())
         .with_env_filter(EnvFilter::new(filter));

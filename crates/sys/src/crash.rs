@@ -1,6 +1,7 @@
 //! Places where a test lets the process die, as `kill -9` or a power cut would.
 
-/// Dies here if `GODWIT_CRASH` says so: `NAME` at once, `NAME:3` the third time.
+/// Dies here if `GODWIT_CRASH` says so: `NAME` at once, `NAME:3` the third time. The file that `TEST_CRASH_NOTE`
+/// names, if any, gets the name of the place first: so that a test knows where it died, and not only that it did.
 #[cfg(debug_assertions)]
 pub fn point(name: &str) {
     use std::sync::{
@@ -17,8 +18,20 @@ pub fn point(name: &str) {
         && asked == name
         && left.fetch_sub(1, Ordering::Relaxed) == 1
     {
+        note(name);
         die();
     }
+}
+
+/// Says where it dies, outside of all that the death is about.
+#[cfg(debug_assertions)]
+fn note(name: &str) {
+    use std::io::Write;
+    let Some(path) = std::env::var_os("TEST_CRASH_NOTE") else {
+        return;
+    };
+    let file = std::fs::OpenOptions::new().append(true).open(path);
+    let _ = file.and_then(|mut file| file.write_all(format!("{name}\n").as_bytes()));
 }
 
 /// Ends this process at once, as `kill -9` does: no destructor runs.

@@ -59,7 +59,8 @@ impl Delivering {
                     ..plan.upload()
                 };
                 let reply = session.ask_one(upload.finish(&plan.name)?)?;
-                faults::check(&session.host, &plan.path, &reply)?;
+                let checked = faults::check(&session.host, &plan.path, &reply);
+                checked.map_err(|error| lost_there(error, &session.host))?;
                 Told::from_reply(&reply).unwrap_or_default()
             }
         };
@@ -270,6 +271,21 @@ impl Delivering {
         faults::check(&session.host, &plan.path, &reply).map(drop)
     }
 }
+
+/// What landed there, and did not survive an end of the server, is to be sent again; nobody changed anything.
+fn lost_there(error: Error, host: &str) -> Error {
+    match error {
+        Error::Changed { what, .. } if what.contains(LACKS) => Error::Lost {
+            host: host.into(),
+            during: "publishing".into(),
+            cause: std::io::Error::other(what),
+        },
+        error => error,
+    }
+}
+
+/// How a node of ours says that an upload lacks bytes.
+const LACKS: &str = " bytes are missing (";
 
 /// Refuses if the file is not the version that was to be replaced.
 fn check_unchanged(

@@ -1,0 +1,94 @@
+//! What something newer takes the place of, and what has to be delivered all the same: as the kill matrix found it.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Far, push, put, read, rules, same, url, who};
+use godwit_depot::{By, Depot, Fresh, Who};
+use std::sync::LazyLock;
+
+static WHO: LazyLock<Who> = LazyLock::new(who);
+
+fn by() -> By<'static> {
+    By {
+        who: &WHO,
+        session: "",
+    }
+}
+
+fn both() -> (Far, tempfile::TempDir, Depot) {
+    let (far, dir) = (Far::new(), tempfile::tempdir().unwrap());
+    let depot = Depot::open(&dir.path().join("depot"), rules(), far.connect()).unwrap();
+    (far, dir, depot)
+}
+
+/// What is still owed.
+fn owed(depot: &Depot) -> Vec<String> {
+    let queue = depot.queue();
+    queue
+        .iter()
+        .map(|owed| format!("{} {}", owed.what, owed.url))
+        .collect()
+}
+
+#[test]
+fn what_is_renamed_there_and_back_is_delivered_though_something_newer_has_its_name() {
+    let (far, _dir, depot) = both();
+    far.set_away(true);
+    put(&depot, "a", b"first");
+    for (from, to) in [("a", "b"), ("b", "a")] {
+        depot.rename(&url(from), &url(to), by()).unwrap();
+    }
+    put(&depot, "a", b"second");
+    far.set_away(false);
+    push(&depot);
+    same(far.get("a").unwrap(), b"second");
+    assert_eq!((far.get("b"), owed(&depot)), (None, Vec::new()));
+}
+
+#[test]
+fn what_is_removed_after_it_was_renamed_there_and_back_holds_nothing_up() {
+    let (far, _dir, depot) = both();
+    far.set_away(true);
+    put(&depot, "a", b"first");
+    for (from, to) in [("a", "b"), ("b", "a")] {
+        depot.rename(&url(from), &url(to), by()).unwrap();
+    }
+    depot.unlink(&url("a"), by()).unwrap();
+    far.set_away(false);
+    push(&depot);
+    let there = (far.get("a"), far.get("b"), owed(&depot));
+    assert_eq!(there, (None, None, Vec::new()));
+}
+
+#[test]
+fn what_is_cut_before_it_is_there_is_cut_though_something_newer_has_its_name() {
+    let (far, _dir, depot) = both();
+    far.set_away(true);
+    // Of a file that is written into nobody knows the rest: its length is changed at its target.
+    let writing = depot.put_into(&url("a"), &who(), "").unwrap();
+    writing.write(0, b"a few bytes").unwrap();
+    writing.end().unwrap();
+    depot.truncate(&url("a"), 3, by()).unwrap();
+    put(&depot, "a", b"newer");
+    far.set_away(false);
+    push(&depot);
+    same(far.get("a").unwrap(), b"newer");
+    assert_eq!(owed(&depot), Vec::<String>::new());
+}
+
+#[test]
+fn what_somebody_reads_while_something_newer_comes_holds_nothing_up() {
+    let (far, _dir, depot) = both();
+    far.set_away(true);
+    put(&depot, "a", b"first");
+    let reading = depot.read(&url("a"), &who(), Fresh::Usual).unwrap();
+    put(&depot, "a", b"second");
+    far.set_away(false);
+    push(&depot);
+    same(far.get("a").unwrap(), b"second");
+    drop(reading);
+    same(read(&depot, "a").unwrap(), b"second");
+    assert_eq!(owed(&depot), Vec::<String>::new());
+}
