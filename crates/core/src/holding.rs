@@ -300,6 +300,30 @@ mod tests {
     }
 
     #[test]
+    fn zeros_behind_what_the_target_has_are_there_after_a_power_cut() {
+        let mut blind = Holding::blind();
+        blind
+            .open(Notices::Each)
+            .expect("nobody knows what is there");
+        let ticket = blind.grant(20..30);
+        blind.written(ticket, 30);
+        let Base::Seen(version) = held(10).base().clone() else {
+            unreachable!("it was seen");
+        };
+        blind.seen(Base::Seen(version), 10);
+        let record = blind.record(0).opened(Notices::Each);
+        let mut held = Holding::recover(record, After::PowerCut, 1 << 32);
+        let ticket = held.scan().expect("it was open");
+        let found = Scan {
+            size: 30,
+            changed: (0..30).into(),
+            stale: (0..30).into(),
+        };
+        held.scanned(ticket, &found);
+        assert_eq!(held.present(), &Extents::from(10..30));
+    }
+
+    #[test]
     fn an_empty_new_file_is_owed() {
         let mut held = Holding::born(Base::Absent, Mode::Replace);
         assert!(held.owes() && held.is_ready());

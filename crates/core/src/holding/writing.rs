@@ -196,7 +196,8 @@ impl Holding {
     ///
     /// After a crash of ours, what a writer of whom each write is told had not committed is undone:
     /// it is fetched again, and what the file is longer by is to be cut off. Where it lies over
-    /// bytes that are owed there is nothing to fetch: there it counts, as on any disk.
+    /// bytes that are owed, or that the target never had, there is nothing to fetch: there it counts,
+    /// as on any disk.
     pub fn scanned(&mut self, ticket: Ticket, found: &Scan) {
         if self.scan != Some(ticket) {
             return;
@@ -208,7 +209,9 @@ impl Holding {
         }
         self.resized(self.size.min(found.size));
         let sealed = self.going.as_ref().map(|g| g.owed.clone());
-        let ours = self.owed.or(&sealed.unwrap_or_default());
+        let mut ours = self.owed.or(&sealed.unwrap_or_default());
+        // Nor behind the end of what the target has, where zeros are as good as written.
+        ours.insert(self.drawable..self.size);
         let undone = found.changed.minus(&ours);
         self.present = self.present.minus(&undone);
         undone.iter().for_each(|r| self.staled(r));
