@@ -108,6 +108,8 @@ impl Inner {
 
     /// Delivers what can be delivered now.
     fn visit(&self, held: &Arc<Held>) {
+        // Before anything is looked at: what happens from now on asks for another visit.
+        held.lock().wants = false;
         let server = held.url().host_port();
         let outcome = self.deliver(held).and_then(|came| match came {
             // What was written since comes in its turn.
@@ -189,7 +191,8 @@ impl Inner {
         held.commit(self)?;
         let mut all = self.all();
         all.promises.forget(held.id);
-        let state = held.lock();
+        let mut state = held.lock();
+        state.wants = true;
         let is_owed = state.machine.owes() && !state.is_gone;
         let base = state.machine.base().clone();
         drop(state);
@@ -296,6 +299,7 @@ impl Inner {
         }
         let is_in_place = held.lock().machine.mode() == Mode::InPlace;
         if is_in_place && !self.all().promises.is_turn(held) {
+            held.lock().wants = true;
             return Ok(Came::Dry);
         }
         self.enter(held, &place)?;
@@ -638,14 +642,10 @@ impl Inner {
         // While somebody writes, little waits for more.
         let is_open = state.machine.writers().is_some();
         let waits = is_open && state.machine.pushable_bytes() < state.least();
-        let push = match waits {
+        match waits {
             true => None,
             false => state.machine.push(LEAF_BYTES),
-        };
-        if push.is_none() {
-            state.wants = false;
         }
-        push
     }
 
     /// Asks the target to show a generation to everybody.
