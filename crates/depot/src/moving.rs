@@ -228,9 +228,19 @@ impl Inner {
         let is_full =
             matches!(&error, Error::Store(e) if matches!(**e, StoreError::NoSpace { .. }));
         let is_ours = matches!(&error, Error::Disk { .. } | Error::Records { .. });
-        // What landed there is not there any more: it is asked for what it has, and gets the rest.
-        let is_short =
-            matches!(&error, Error::Store(e) if matches!(**e, StoreError::Incomplete { .. }));
+        // What landed there is not there any more: it is asked for what it has, and gets the rest. Where it goes in
+        // place that may be the whole file; that there never was one is seen when that has not helped.
+        let is_short = match &error {
+            Error::Store(e) => match **e {
+                StoreError::Incomplete { .. } => true,
+                StoreError::Missing { .. } => {
+                    let state = held.lock();
+                    state.machine.mode() == Mode::InPlace && state.tries < TRIES_IN_PLACE
+                }
+                _ => false,
+            },
+            _ => false,
+        };
         let is_lasting = error.fault() == Fault::Lasting && !is_full && !is_short;
         let why = is_lasting.then(|| self.why_held(held, &error));
         let mut state = held.lock();
@@ -794,6 +804,9 @@ const CHANGED: &str = "somebody else changed the file there";
 
 /// The first pause before a server is tried again.
 pub(crate) const PAUSE: Duration = Duration::from_millis(250);
+
+/// So often a file that is not there is looked for again.
+const TRIES_IN_PLACE: u32 = 3;
 
 /// Nobody looks more rarely whether a full disk has room again.
 const FULL_MAX: Duration = Duration::from_secs(30);
