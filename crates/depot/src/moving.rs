@@ -181,6 +181,13 @@ impl Inner {
             self.all().settle(held);
             return Ok(());
         }
+        // Its place stays before what is newer, or it would come over that.
+        let mut state = held.lock();
+        if state.is_superseded {
+            state.wants = true;
+            return Ok(());
+        }
+        drop(state);
         all.owing.remove(&held.number());
         let (name, number) = (held.name(), self.next_number());
         held.redirect(name);
