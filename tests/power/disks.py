@@ -169,9 +169,14 @@ class Disk:
         # The log is replayed by the mount; after that it has to be a whole file system.
         self.mount()
         self.unmount()
-        said = subprocess.run(["e2fsck", "-f", "-n", str(self.image)], capture_output=True, text=True)
+        for _ in range(3):
+            said = subprocess.run(["e2fsck", "-f", "-n", str(self.image)], capture_output=True, text=True)
+            # Where it says nothing of the file system, it did not come so far: somebody still had the image.
+            if not said.returncode or said.stdout.strip():
+                break
+            time.sleep(0.1)
         if said.returncode:
-            self.fsck.append(said.stdout[-2000:])
+            self.fsck.append(f"{said.returncode}: {said.stdout[-2000:]} {said.stderr[-500:]}")
         self.mount()
 
     def lose_power(self, seed):
