@@ -649,7 +649,10 @@ impl Sink for Delivering {
         }
         self.ensure_begun()?;
         let landed = self.settle()?;
-        if let Some(size) = whole.size {
+        // In place the rest is there already, and a gap behind its end becomes zeros.
+        if let Some(size) = whole.size
+            && self.plan.how != How::InPlace
+        {
             let missing = landed.missing(0..size);
             if !missing.is_empty() {
                 return Err(Error::Incomplete {
