@@ -92,7 +92,12 @@ class Machine:
             time.sleep(0.3)
             self.run.say(f"the node of {self.name} is started again (status {self.node.poll()})")
 
+    def is_up(self):
+        """Tells whether its node runs: a child of one that was killed is none, and has the port for a moment."""
+        return self.node is not None and self.node.poll() is None
+
     def served(self):
+        disks.end(self.its("node") if self.words else [])
         with open(self.run.logs / f"{self.name}.err", "ab") as log:
             self.node = subprocess.Popen(self.command(*self.words), env=self.environment(), cwd="/", stdin=subprocess.DEVNULL,
                                          stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True)
@@ -297,7 +302,7 @@ class Fate:
         armed = [pid for pid in self.nodes() if disks.told(pid, "GODWIT_CRASH")]
         if armed:
             machine.kill(armed)
-        if machine.words and not self.nodes():
+        if machine.words and not machine.is_up():
             machine.serve()
 
     def cut(self, what=""):
@@ -328,7 +333,7 @@ def healed(run):
             disks.send(pid, signal.SIGCONT)
         for ballast in machine.disk.root.glob("ballast-*"):
             ballast.unlink()
-        if machine.words and not machine.its("node"):
+        if machine.words and not machine.is_up():
             machine.serve()
 
 
