@@ -78,6 +78,22 @@ thread_local! {
     });
 }
 
+thread_local! {
+    static NOTE: RefCell<CString> = RefCell::new(CString::default());
+}
+
+/// Keeps what is to be said of a call that did not fail.
+pub(crate) fn say(words: &[String]) {
+    let words = text(words.join("; "));
+    let _ = NOTE.try_with(|kept| *kept.borrow_mut() = words);
+}
+
+/// Returns it.
+pub(crate) fn said() -> *const libc::c_char {
+    let found = NOTE.try_with(|kept| kept.borrow().as_ptr());
+    found.unwrap_or(c"".as_ptr())
+}
+
 /// What is asked about the last failure.
 #[derive(Clone, Copy)]
 pub(crate) enum About {
