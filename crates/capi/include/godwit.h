@@ -20,7 +20,7 @@
 
 /* Grows when something is added. What a program was compiled with goes on to work while the soname,
  * libgodwit.so.0, is the same. */
-#define GODWIT_API_VERSION 1
+#define GODWIT_API_VERSION 2
 
 #ifdef __cplusplus
 extern "C" {
@@ -40,6 +40,10 @@ int godwit_error(void);
 const char *godwit_error_name(void);
 int godwit_error_passes(void);
 
+/* What the last gass_close() of this thread has to say though it did not fail, or "": that somebody else still writes
+ * the file, and it is delivered when they close it. */
+const char *godwit_note(void);
+
 /* ---- Files ---------------------------------------------------------------------------------------------- */
 
 /* As open(2) and fopen(3). What is opened to be read is here as a whole when the call returns. O_WRONLY|O_APPEND
@@ -47,7 +51,8 @@ int godwit_error_passes(void);
 int gass_open(const char *name, int flags, ... /* mode_t mode */);
 FILE *gass_fopen(const char *name, const char *mode);
 
-/* As close(2) and fclose(3), and wait until what was written is at its target (GODWIT_CLOSE=commit: until it
+/* As close(2) and fclose(3). Of several who write a file, also of other programs, the last to close it delivers it: the
+ * others return at once (godwit_note() says so). The last waits until what was written is at its target (GODWIT_CLOSE=commit: until it
  * survives a crash of this machine; GODWIT_CLOSE_TIMEOUT=SECONDS: no longer). On failure the descriptor is closed all
  * the same, and what was written is kept. */
 int gass_close(int fd);
@@ -56,7 +61,7 @@ int gass_fclose(FILE *stream);
 #define GODWIT_NOWAIT 1 /* what was written is delivered some time */
 #define GODWIT_COMMIT 2 /* it survives a crash of this machine */
 #define GODWIT_PUSH 3   /* it is at its target */
-#define GODWIT_DISCARD 4 /* it is not delivered */
+#define GODWIT_DISCARD 4 /* it is given up, and not delivered: unless others write the file too, or it had changes before */
 
 /* gass_close() with one of these, whatever the environment says. */
 int godwit_close(int fd, int how);
@@ -97,11 +102,17 @@ gass_cache *gass_cache_open(const char *where);
 /* Files that were added and not done are given up. */
 int gass_cache_close(gass_cache *cache);
 
-/* Adds a tag to a file, and locks it until gass_cache_add_done(): others wait. GASS_CACHE_NEW: entry->fd is to be filled,
- * and closed before gass_cache_add_done(); GASS_CACHE_EXISTS: it can be read. */
+/* Locks a file until gass_cache_add_done(): others who add, open or get it, or take tags off it, wait; if this process
+ * ends, the next of them goes on. Its origin is not asked for anything. GASS_CACHE_NEW: entry->fd is to be filled, and closed
+ * before gass_cache_add_done() (EBUSY), which has the file be what the URL says as long as a tag is on it.
+ * GASS_CACHE_EXISTS: it can be read; `timestamp` is what was said last. The tag is put on by gass_cache_add_done(); NULL:
+ * that of the job, or "staged". When that fails, the file is locked still. */
 int gass_cache_add(gass_cache *cache, const char *url, const char *tag, struct gass_cache_entry *entry);
 int gass_cache_add_done(gass_cache *cache, const char *url, int64_t timestamp);
-/* It did not become anything. */
+/* Where the file lies that this cache has locked: how long that is, without its end; copied if it is shorter than
+ * `size`. Nothing but the file itself is the caller's. */
+long gass_cache_path(gass_cache *cache, const char *url, char *path, size_t size);
+/* It did not become anything: no tag is put on. */
 int gass_cache_add_failed(gass_cache *cache, const char *url);
 /* Locks a file that is there until gass_cache_delete(), and tells its timestamp. */
 int gass_cache_delete_start(gass_cache *cache, const char *url, struct gass_cache_entry *entry);
@@ -146,7 +157,9 @@ godwit_op gass_put_begin(const char *name, const void *data, size_t length,
                          const struct godwit_options *options);
 /* Reads what it puts with read(2), to its end. */
 godwit_op gass_put_file_begin(const char *name, int fd, const struct godwit_options *options);
-/* At most 4 MiB. */
+/* From one server to another, past this machine where both servers can do that. */
+godwit_op gass_copy_begin(const char *from, const char *to, const struct godwit_options *options);
+/* At most 4 MiB; as one piece (`record`) 1 MiB: EFBIG. */
 godwit_op gass_append_begin(const char *name, const void *data, size_t length,
                             const struct godwit_options *options);
 godwit_op gass_stage_begin(const char *name, const struct godwit_options *options);
@@ -180,6 +193,8 @@ int godwit_memory_free(struct godwit_memory *memory);
 /* The same, waiting. They return the number of bytes. */
 int64_t gass_get(const char *name, uint64_t offset, void *buffer, size_t length);
 int64_t gass_put(const char *name, const void *data, size_t length);
+int64_t gass_copy(const char *from, const char *to);
+/* One piece. */
 int64_t gass_append(const char *name, const void *data, size_t length, int how);
 
 /* ---- Bytes, wherever they are, whenever they get there --------------------------------------------------- */
@@ -196,6 +211,40 @@ int godwit_flush(void);
  * godwit_commit() is to be put again. */
 int godwit_commit(int timeout_ms);
 int godwit_push(const char *name, int timeout_ms);
+
+/* ---- A directory that others see ------------------------------------------------------------------------- */
+
+typedef struct gass_server gass_server;
+
+struct gass_visit {
+    const char *who;  /* as whom they proved themselves; NULL: they did not */
+    const char *deed; /* "read", "write", "create", "delete", "list" */
+    const char *path; /* below the directory, beginning with a slash; links are resolved */
+};
+
+/* Returns 1 if they may; whatever else it returns says no. */
+typedef int (*gass_authorise)(void *context, const struct gass_visit *visit);
+
+struct gass_server_options {
+    size_t size;              /* sizeof(struct gass_server_options) */
+    const char *listen;       /* as "127.0.0.1:0", which is used for NULL */
+    const char *config;       /* NULL, or a file as `godwit node --config` reads: TLS, GSI, who may come */
+    gass_authorise authorise; /* NULL: everybody may */
+    void *context;            /* of authorise */
+    int writes;               /* 0: nobody may change anything */
+    int reserved;             /* 0 */
+};
+
+/* Has the node of this machine serve a directory until gass_server_close(), or the end of this process. `options` may
+ * be NULL. */
+gass_server *gass_server_open(const char *directory, const struct gass_server_options *options);
+/* Its URL, for others; good until the close. */
+const char *gass_server_url(const gass_server *server);
+/* Calls `authorise` for all who wait for it, after waiting for the first for `timeout_ms` at most (-1: as long as it takes;
+ * 0: not). Returns how many there were. When godwit_fd() is readable it may have something to do. Who is not answered
+ * within 30 s is refused. */
+int gass_server_step(gass_server *server, int timeout_ms);
+int gass_server_close(gass_server *server);
 
 #ifdef __cplusplus
 }

@@ -16,6 +16,7 @@ use std::{
     collections::HashMap,
     fs::File,
     os::fd::RawFd,
+    path::PathBuf,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -25,7 +26,15 @@ pub(crate) struct Cache {
     /// That of a peer.
     on: Option<String>,
     /// What this program has locked.
-    locked: Mutex<HashMap<String, (u64, Handle)>>,
+    locked: Mutex<HashMap<String, Locked>>,
+}
+
+#[derive(Debug)]
+struct Locked {
+    era: u64,
+    handle: Handle,
+    /// Where its file lies.
+    path: PathBuf,
 }
 
 /// A file that was added.
@@ -51,7 +60,7 @@ impl Cache {
     /// Gives up what was added and not done.
     pub(crate) fn close(self) {
         let locked = self.locked.into_inner();
-        for (_, (era, handle)) in locked.unwrap_or_else(PoisonError::into_inner) {
+        for (_, Locked { era, handle, .. }) in locked.unwrap_or_else(PoisonError::into_inner) {
             if let Some(ours) = Library::existing() {
                 ours.talk.give_back(era, done(handle, None, true));
             }
@@ -60,16 +69,20 @@ impl Cache {
 
     /// Adds a file, or a tag to one that is there, and locks it.
     pub(crate) fn add(&self, url: &str, tag: Option<&str>) -> Result<Added> {
+        self.lock(ask::Add {
+            url: url.to_owned(),
+            tag: tag.map(str::to_owned),
+            ..ask::Add::default()
+        })
+    }
+
+    fn lock(&self, add: ask::Add) -> Result<Added> {
         self.ours("add to")?;
+        let url = &*add.url.clone();
         if self.locked().contains_key(url) {
             let words = "this program has added it already, and not said that it is done";
             return Err(Refusal::new(Why::Busy, format!("add {url}"), words).into());
         }
-        let add = ask::Add {
-            url: url.to_owned(),
-            tag: tag.map(str::to_owned),
-            expires_in_s: None,
-        };
         let ours = Library::ours()?;
         let (era, answer) =
             ours.talk
@@ -92,32 +105,56 @@ impl Cache {
                 return Err(Failure::system(&format!("add {url}"), &error));
             }
         };
-        self.locked().insert(url.to_owned(), (era, opened.handle));
+        let locked = Locked {
+            era,
+            handle: opened.handle,
+            path: opened.path.clone().map(|path| path.0).unwrap_or_default(),
+        };
+        self.locked().insert(url.to_owned(), locked);
         Ok(Added { fd, opened })
     }
 
-    /// Unlocks what was added: it is there, or did not become anything.
+    /// Returns where the file of what was added lies, until it is done.
+    pub(crate) fn path(&self, url: &str) -> Result<PathBuf> {
+        let locked = self.locked();
+        let locked = locked.get(url).ok_or_else(|| not_added(url))?;
+        Ok(locked.path.clone())
+    }
+
+    /// Unlocks what was added: it is there, or did not become anything. What cannot be kept stays locked.
     pub(crate) fn add_done(&self, url: &str, timestamp: Option<i64>, failed: bool) -> Result<()> {
-        let (era, handle) = self.locked().remove(url).ok_or_else(|| not_added(url))?;
+        let (era, handle) = match self.locked().get(url) {
+            Some(locked) => (locked.era, locked.handle),
+            None => return Err(not_added(url)),
+        };
         let ours = Library::ours()?;
         let ask = done(handle, timestamp, failed);
-        ours.talk.ask(Some(era), ask, None, &mut |_| ())?;
-        Ok(())
+        let told = ours.talk.ask(Some(era), ask, None, &mut |_| ());
+        let is_over = match &told {
+            Ok(_) => true,
+            Err(refusal) => matches!(refusal.why, Why::NodeLost | Why::NotOpen | Why::Ending),
+        };
+        if is_over {
+            self.locked().remove(url);
+        }
+        told.map(drop).map_err(Failure::from)
     }
 
     /// Locks what is there until it is deleted.
     pub(crate) fn delete_start(&self, url: &str) -> Result<Row> {
-        let row = self.query(url)?;
-        let added = self.add(url, None)?;
+        let added = self.lock(ask::Add {
+            url: url.to_owned(),
+            is_there: true,
+            ..ask::Add::default()
+        })?;
         if added.fd >= 0 {
             let _ = system::close(added.fd);
         }
-        if !added.opened.exists {
+        let row = self.query(url);
+        if row.is_err() {
             self.add_done(url, None, true)?;
-            let words = "it is not in the cache";
-            return Err(Refusal::new(Why::Missing, format!("delete {url}"), words).into());
         }
-        Ok(row)
+        row
     }
 
     /// Takes one instance of a tag off, and unlocks it if this program has locked it.
@@ -189,7 +226,7 @@ impl Cache {
         Err(Refusal::new(Why::Unsupported, wanted, words).into())
     }
 
-    fn locked(&self) -> MutexGuard<'_, HashMap<String, (u64, Handle)>> {
+    fn locked(&self) -> MutexGuard<'_, HashMap<String, Locked>> {
         self.locked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -197,6 +234,7 @@ impl Cache {
 fn done(handle: Handle, timestamp: Option<i64>, give_up: bool) -> Ask {
     Ask::Cache(ask::Cache::AddDone(ask::AddDone {
         handle,
+        url: None,
         timestamp,
         give_up,
     }))

@@ -9,6 +9,7 @@ use crate::{
     name::Name,
     ops::{End, Number, Options, Origin, Target, UNIT_BYTES},
     process::{self, Library},
+    serving::{Manner, Server},
     system::{self, Buffer, Mapped, Stream},
 };
 use godwit_local::{Refusal, Why};
@@ -16,13 +17,16 @@ use godwit_wire::local::{
     Ask, Tell,
     ask::{self, Wait, Where},
     frame::BODY_BYTES_MAX,
-    tell::Row,
+    tell::{Knock, Row},
 };
 use libc::{c_char, c_int, c_long, c_void, mode_t, size_t};
 use std::{
     ffi::{CStr, CString},
     fs::File,
-    os::fd::{AsFd, IntoRawFd},
+    os::{
+        fd::{AsFd, IntoRawFd},
+        unix::ffi::OsStrExt,
+    },
     panic::{AssertUnwindSafe, catch_unwind},
     ptr,
     time::{Duration, Instant},
@@ -107,7 +111,7 @@ const DISCARD: c_int = 4;
 /// See godwit.h, as for all that follow.
 #[unsafe(no_mangle)]
 pub extern "C" fn godwit_api_version() -> c_int {
-    1
+    2
 }
 
 #[unsafe(no_mangle)]
@@ -133,6 +137,11 @@ pub extern "C" fn godwit_error_name() -> *const c_char {
 #[unsafe(no_mangle)]
 pub extern "C" fn godwit_error_passes() -> c_int {
     c_int::from(failure::last_number().1)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn godwit_note() -> *const c_char {
+    failure::said()
 }
 
 // ---- Files
@@ -321,6 +330,26 @@ pub extern "C" fn gass_cache_add(
     })
 }
 
+/// Returns how long the path is; a buffer that is too short for it and its end is left alone.
+#[unsafe(no_mangle)]
+pub extern "C" fn gass_cache_path(
+    on: *mut Cache,
+    url: *const c_char,
+    at: *mut c_char,
+    size: size_t,
+) -> c_long {
+    told(-1, || {
+        let path = cache(on)?.path(&cached(url)?)?;
+        let bytes = path.as_os_str().as_bytes();
+        let mut into = buffer(at.cast(), size)?;
+        if bytes.len() < size {
+            into.part_mut(0, bytes.len()).copy_from_slice(bytes);
+            into.part_mut(bytes.len(), 1).fill(0);
+        }
+        Ok(c_long::try_from(bytes.len()).unwrap_or(c_long::MAX))
+    })
+}
+
 #[unsafe(no_mangle)]
 pub extern "C" fn gass_cache_add_done(on: *mut Cache, url: *const c_char, timestamp: i64) -> c_int {
     told(-1, || {
@@ -490,17 +519,9 @@ pub extern "C" fn gass_get_begin(
     length: size_t,
     options: *const Wishes,
 ) -> Number {
-    told(-1, || {
-        let (url, into) = (Name::there(text(name)?)?, buffer(at, length)?);
-        let ours = Library::ours()?;
-        let range = (offset, length as u64);
-        ours.ops.get(
-            &ours.talk,
-            url,
-            range,
-            Target::Buffer(into),
-            wishes(options)?.1,
-        )
+    let range = (offset, length as u64);
+    get(name, range, options, || {
+        buffer(at, length).map(Target::Buffer)
     })
 }
 
@@ -512,17 +533,23 @@ pub extern "C" fn gass_get_file_begin(
     fd: c_int,
     options: *const Wishes,
 ) -> Number {
+    let range = (offset, length);
+    get(name, range, options, || {
+        descriptor(fd).map(Target::Descriptor)
+    })
+}
+
+fn get(
+    name: *const c_char,
+    range: (u64, u64),
+    options: *const Wishes,
+    into: impl FnOnce() -> Result<Target>,
+) -> Number {
     told(-1, || {
-        let (url, into) = (Name::there(text(name)?)?, descriptor(fd)?);
+        let (url, into) = (Name::there(text(name)?)?, into()?);
+        let options = wishes(options)?.1;
         let ours = Library::ours()?;
-        let range = (offset, length);
-        ours.ops.get(
-            &ours.talk,
-            url,
-            range,
-            Target::Descriptor(into),
-            wishes(options)?.1,
-        )
+        ours.ops.get(&ours.talk, url, range, into, options)
     })
 }
 
@@ -601,6 +628,21 @@ pub extern "C" fn gass_stage_begin(name: *const c_char, options: *const Wishes) 
         let (wishes, options) = wishes(options)?;
         let ask = Ask::Stage(stage(name, wishes.tag, wishes.expires_s)?);
         let ours = Library::ours()?;
+        ours.ops.one(&ours.talk, ask, b"", options)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gass_copy_begin(
+    from: *const c_char,
+    to: *const c_char,
+    options: *const Wishes,
+) -> Number {
+    told(-1, || {
+        let (url, to) = (Name::there(text(from)?)?, Name::there(text(to)?)?);
+        let options = wishes(options)?.1;
+        let ours = Library::ours()?;
+        let ask = Ask::Copy(ask::Copy { url, to });
         ours.ops.one(&ours.talk, ask, b"", options)
     })
 }
@@ -764,6 +806,11 @@ pub extern "C" fn gass_put(name: *const c_char, at: *const u8, length: size_t) -
 }
 
 #[unsafe(no_mangle)]
+pub extern "C" fn gass_copy(from: *const c_char, to: *const c_char) -> i64 {
+    outcome(gass_copy_begin(from, to, ptr::null()))
+}
+
+#[unsafe(no_mangle)]
 pub extern "C" fn gass_append(
     name: *const c_char,
     at: *const u8,
@@ -850,5 +897,132 @@ pub extern "C" fn godwit_push(name: *const c_char, timeout_ms: c_int) -> c_int {
         ours.puts
             .push(&ours.talk, url.as_deref(), limit(timeout_ms))
             .map(|()| 0)
+    })
+}
+
+// ---- A directory that others see
+
+#[repr(C)]
+#[derive(Debug)]
+pub struct Visit {
+    who: *const c_char,
+    deed: *const c_char,
+    path: *const c_char,
+}
+
+type Authorise = extern "C" fn(*mut c_void, *const Visit) -> c_int;
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    size: size_t,
+    listen: *const c_char,
+    config: *const c_char,
+    authorise: Option<Authorise>,
+    context: *mut c_void,
+    writes: c_int,
+    reserved: c_int,
+}
+
+#[derive(Debug)]
+pub struct Served {
+    server: Server,
+    authorise: Option<Authorise>,
+    context: *mut c_void,
+}
+
+fn terms(terms: *const Terms) -> Result<Terms> {
+    let mut known = Terms {
+        size: size_of::<Terms>(),
+        listen: ptr::null(),
+        config: ptr::null(),
+        authorise: None,
+        context: ptr::null_mut(),
+        writes: 0,
+        reserved: 0,
+    };
+    if terms.is_null() {
+        return Ok(known);
+    }
+    // SAFETY: godwit.h asks for a struct that begins with its size.
+    let size = unsafe { ptr::read_unaligned(terms.cast::<size_t>()) };
+    if size < size_of::<Terms>() {
+        let words = "size is not sizeof(struct gass_server_options)";
+        return Err(Failure::invalid("read options", words));
+    }
+    // SAFETY: it is at least that long, and each of its parts is what its type says.
+    known = unsafe { ptr::read_unaligned(terms) };
+    Ok(known)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gass_server_open(directory: *const c_char, options: *const Terms) -> *mut Served {
+    told(ptr::null_mut(), || {
+        let terms = terms(options)?;
+        let config = match terms.config.is_null() {
+            true => None,
+            false => Some(text(terms.config)?),
+        };
+        let manner = Manner {
+            listen: optional(terms.listen, "where to listen")?,
+            config,
+            writes: terms.writes != 0,
+            asks: terms.authorise.is_some(),
+        };
+        let served = Served {
+            server: Server::open(text(directory)?, &manner)?,
+            authorise: terms.authorise,
+            context: terms.context,
+        };
+        Ok(Box::into_raw(Box::new(served)))
+    })
+}
+
+fn served<'a>(server: *const Served) -> Result<&'a Served> {
+    // SAFETY: godwit.h asks for what gass_server_open() returned and gass_server_close() was not told.
+    unsafe { server.as_ref() }.ok_or_else(|| Failure::invalid("serve", "the server is NULL"))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gass_server_url(server: *const Served) -> *const c_char {
+    told(ptr::null(), || Ok(served(server)?.server.url().as_ptr()))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gass_server_step(server: *mut Served, timeout_ms: c_int) -> c_int {
+    told(-1, || {
+        let served = served(server)?;
+        let mut decide = |knock: &Knock| {
+            let c = |bytes: &[u8]| CString::new(bytes).unwrap_or_default();
+            let who = knock.who.as_ref().map(|who| c(who.as_bytes()));
+            let (deed, path) = (
+                c(knock.deed.as_bytes()),
+                c(knock.path.0.as_os_str().as_bytes()),
+            );
+            let visit = Visit {
+                who: who.as_ref().map_or(ptr::null(), |who| who.as_ptr()),
+                deed: deed.as_ptr(),
+                path: path.as_ptr(),
+            };
+            // Who cannot be asked says no.
+            served
+                .authorise
+                .is_some_and(|authorise| authorise(served.context, &visit) == 1)
+        };
+        let count = served.server.step(deadline(timeout_ms), &mut decide)?;
+        Ok(c_int::try_from(count).unwrap_or(c_int::MAX))
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gass_server_close(server: *mut Served) -> c_int {
+    told(-1, || {
+        if server.is_null() {
+            return Err(Failure::invalid("close a server", "it is NULL"));
+        }
+        // SAFETY: godwit.h asks for what gass_server_open() returned, once.
+        let served = unsafe { Box::from_raw(server) };
+        served.server.close();
+        Ok(0)
     })
 }

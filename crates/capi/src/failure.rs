@@ -78,6 +78,22 @@ thread_local! {
     });
 }
 
+thread_local! {
+    static NOTE: RefCell<CString> = RefCell::new(CString::default());
+}
+
+/// Keeps what is to be said of a call that did not fail.
+pub(crate) fn say(words: &[String]) {
+    let words = text(words.join("; "));
+    let _ = NOTE.try_with(|kept| *kept.borrow_mut() = words);
+}
+
+/// Returns it.
+pub(crate) fn said() -> *const libc::c_char {
+    let found = NOTE.try_with(|kept| kept.borrow().as_ptr());
+    found.unwrap_or(c"".as_ptr())
+}
+
 /// What is asked about the last failure.
 #[derive(Clone, Copy)]
 pub(crate) enum About {
@@ -118,7 +134,14 @@ pub(crate) fn last_number() -> (i32, bool) {
     found.unwrap_or((0, false))
 }
 
+/// Words of a server, and names, may have anything in them: what would move a terminal's cursor is written as its number.
 fn text(words: String) -> CString {
-    // Words of a server may have anything in them.
-    CString::new(words.replace('\0', "?")).unwrap_or_default()
+    let plain = words.chars().fold(String::new(), |mut plain, c| {
+        match c.is_control() {
+            true => plain.push_str(&format!("\\x{:02x}", u32::from(c))),
+            false => plain.push(c),
+        }
+        plain
+    });
+    CString::new(plain).unwrap_or_default()
 }

@@ -1,7 +1,7 @@
 //! Files as descriptors: `gass_open` and `gass_close`.
 
 use crate::{
-    failure::{Failure, Result},
+    failure::{self, Failure, Result},
     name::Name,
     process::Library,
     system::{self, Inode},
@@ -103,6 +103,7 @@ pub(crate) fn close_with(
     shut: &mut dyn FnMut() -> io::Result<()>,
 ) -> Result<()> {
     let closed = |error: io::Error| Failure::system(&format!("close descriptor {fd}"), &error);
+    failure::say(&[]);
     let Some(ours) = Library::existing() else {
         return shut().map_err(closed);
     };
@@ -186,7 +187,10 @@ impl Opened {
         if !close.give_up && wait != Wait::Push {
             ours.puts.wrote(self.era, wait);
         }
-        talk.ask(Some(self.era), Ask::Close(close), None, &mut |_| ())?;
+        let answer = talk.ask(Some(self.era), Ask::Close(close), None, &mut |_| ())?;
+        if let Tell::Done(done) = &answer.1.tell {
+            failure::say(&done.notes);
+        }
         Ok(())
     }
 

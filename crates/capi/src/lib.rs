@@ -15,6 +15,7 @@ mod ops;
 #[allow(unsafe_code)]
 mod process;
 mod puts;
+mod serving;
 #[allow(unsafe_code)]
 mod system;
 mod talk;

@@ -37,6 +37,8 @@ struct All {
     ops: BTreeMap<Number, Op>,
     /// Taken back while they were being opened: what was opened all the same is given back.
     strays: Vec<Ticket>,
+    /// Directories that are served.
+    served: usize,
 }
 
 /// How the program wants it.
@@ -331,6 +333,17 @@ impl Ops {
         Ok(())
     }
 
+    /// Something is served from now on, or is not any more.
+    pub(crate) fn serves(&self, talk: &Talk, is_begun: bool) {
+        let mut all = self.lock();
+        all.served = match is_begun {
+            true => all.served + 1,
+            false => all.served.saturating_sub(1),
+        };
+        talk.under_way.store(all.count(), SeqCst);
+        talk.ready.raise();
+    }
+
     /// Looks at one.
     pub(crate) fn with<T>(&self, number: Number, look: impl FnOnce(&mut Op) -> T) -> Result<T> {
         let mut all = self.lock();
@@ -344,7 +357,7 @@ impl Ops {
 
 impl All {
     fn count(&self) -> usize {
-        self.ops.len() + self.strays.len()
+        self.ops.len() + self.strays.len() + self.served
     }
 }
 

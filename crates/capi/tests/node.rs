@@ -5,8 +5,9 @@ mod common;
 
 use common::programs::{Scratch, compile, good, library};
 use std::{
+    collections::HashSet,
     fs::{self, File},
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Read},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -32,6 +33,8 @@ struct Machine {
     server: Option<Child>,
     port: u16,
     told: PathBuf,
+    /// How many bytes its node may keep.
+    quota: Option<&'static str>,
 }
 
 impl Machine {
@@ -49,14 +52,24 @@ impl Machine {
             server: None,
             port: 0,
             told,
+            quota: None,
         };
         machine.serve();
         Some(machine)
     }
 
     fn serve(&mut self) {
+        self.serve_for("write");
+    }
+
+    /// The same, where nobody may change anything.
+    fn serve_readonly(&mut self) {
+        self.serve_for("read");
+    }
+
+    fn serve_for(&mut self, access: &str) {
         let mut server = Command::new(&self.godwit)
-            .args(["node", "--anonymous", "write", "--json", "--export"])
+            .args(["node", "--anonymous", access, "--json", "--export"])
             .arg(self.export(""))
             .args(["--ftp", &format!("127.0.0.1:{}", self.port), "--state"])
             .arg(self.scratch.path().join("served"))
@@ -105,6 +118,9 @@ impl Machine {
             .env_remove("GODWIT_SESSION")
             .env_remove("GODWIT_CLOSE")
             .env_remove("GODWIT_CLOSE_TIMEOUT");
+        if let Some(quota) = self.quota {
+            command.env("GODWIT_DEPOT_QUOTA", quota);
+        }
         command
     }
 
@@ -273,4 +289,318 @@ fn what_goes_wrong_is_told_and_nothing_is_lost() {
     machine.serve();
     assert_eq!(machine.told(&["push", &url]), "ok 0\n");
     assert_eq!(fs::read(machine.export("later")).unwrap(), b"kept");
+}
+
+#[test]
+fn a_program_fills_what_is_kept_and_if_it_dies_the_next_does() {
+    let Some(machine) = Machine::new() else {
+        return;
+    };
+    let url = machine.url("filled");
+    let mut first = machine.command(&machine.told);
+    let mut first = first
+        .args(["hold", &url])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = [0; 4];
+    first
+        .stdout
+        .as_mut()
+        .unwrap()
+        .read_exact(&mut said)
+        .unwrap();
+    assert_eq!(&said, b"new ");
+    let mut next = machine.command(&machine.told);
+    let mut next = next
+        .args(["fill", &url, "by the next"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    assert!(next.try_wait().unwrap().is_none());
+    // Its end, also by kill -9, is seen by the node at once.
+    let child = fs::read_to_string(format!("/proc/{0}/task/{0}/children", first.id())).unwrap();
+    good(Command::new("kill").args(["-9", child.trim()]));
+    let _ = first.wait();
+    let said = next.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8(said.stdout).unwrap(), "new ok 0\n");
+    // The origin has no such file, and was not asked.
+    assert_eq!(machine.told(&["whole-of", &url]), "by the next\n");
+    assert_eq!(machine.told(&["transfers", &url]), "ok 0\n");
+    assert_eq!(machine.told(&["fill", &url, ""]), "exists ok 0\n");
+    assert_eq!(machine.told(&["stamp", &url]), "ok 7\n");
+    assert_eq!(machine.told(&["untag", &url, "job"]), "7 ok 0\n");
+    assert_eq!(machine.told(&["untag", &url, "job"]), "7 ok 0\n");
+    let said = machine.told(&["untag", &url, "job"]);
+    assert!(said.starts_with("ENOENT 1\n"), "{said}");
+    let said = machine.told(&["read", &url]);
+    assert!(said.starts_with("ENOENT 1\n"), "{said}");
+}
+
+#[test]
+fn a_file_goes_from_one_server_to_another() {
+    let (Some(here), Some(there)) = (Machine::new(), Machine::new()) else {
+        return;
+    };
+    let bytes: Vec<u8> = (0..2_000_003u32)
+        .map(|i| (i.wrapping_mul(i) >> 9) as u8)
+        .collect();
+    fs::write(here.export("from"), &bytes).unwrap();
+    let said = here.told(&["copy", &here.url("from"), &there.url("to")]);
+    assert_eq!(said, "ok 2000003\n");
+    assert_eq!(fs::read(there.export("to")).unwrap(), bytes);
+    assert!(
+        here.told(&["transfers", &here.url("from")])
+            .starts_with("ENOENT"),
+        "it is not kept"
+    );
+    for (from, to, errno) in [
+        (here.url("none"), there.url("x"), "ENOENT"),
+        (
+            here.url("from"),
+            "ftp://127.0.0.1:1/x".into(),
+            "ECONNREFUSED",
+        ),
+        (here.url("from"), there.url("to/below"), "ENOTDIR"),
+    ] {
+        let said = here.told(&["copy", &from, &to]);
+        assert!(said.starts_with(errno), "{from} {to}: {said}");
+    }
+    drop(there.told(&["stat", &there.url("to")]));
+}
+
+#[test]
+fn a_program_serves_a_directory_and_says_who_may_what() {
+    let Some(machine) = Machine::new() else {
+        return;
+    };
+    let served = machine.scratch.path().join("shown");
+    for dir in ["open", "closed"] {
+        fs::create_dir_all(served.join(dir)).unwrap();
+        fs::write(served.join(dir).join("a"), "text").unwrap();
+    }
+    let program = compile(&machine.scratch, "tests/c/serves.c");
+    let begin = |words: &[&str]| {
+        let mut command = machine.command(&program);
+        let command = command.arg(&served).args(words);
+        let mut serving = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = BufReader::new(serving.stdout.take().unwrap());
+        let mut url = String::new();
+        said.read_line(&mut url).unwrap();
+        assert!(url.starts_with("ftp://127.0.0.1:"), "{url}");
+        (serving, said, url.trim().to_owned())
+    };
+    let (mut serving, mut said, url) = begin(&[]);
+    let at = |name: &str| format!("{url}{name}");
+    assert_eq!(machine.told(&["whole-of", &at("open/a")]), "text\n");
+    assert_eq!(machine.told(&["write", &at("open/new"), "came"]), "ok 0\n");
+    assert_eq!(fs::read(served.join("open/new")).unwrap(), b"came");
+    let refused = machine.told(&["read", &at("closed/a")]);
+    assert!(refused.starts_with("EACCES 1\n"), "{refused}");
+    let refused = machine.told(&["write", &at("closed/new"), "came"]);
+    assert!(refused.starts_with("EACCES 1\n"), "{refused}");
+    assert!(!served.join("closed/new").exists());
+    drop(serving.stdin.take());
+    assert!(serving.wait().unwrap().success());
+    let mut all = String::new();
+    said.read_to_string(&mut all).unwrap();
+    assert!(all.contains("somebody read /open/a yes\n"), "{all}");
+    assert!(all.contains("somebody create /open/new yes\n"), "{all}");
+    assert!(
+        all.contains("read /closed/a no\n") && all.ends_with("closed\n"),
+        "{all}"
+    );
+    let gone = machine.told(&["stat", &at("open/a")]);
+    assert!(gone.starts_with("ECONNREFUSED 1\n"), "{gone}");
+    // Nobody is asked, and nothing is written.
+    let (mut serving, _said, url) = begin(&["all"]);
+    assert_eq!(
+        machine.told(&["whole-of", &format!("{url}closed/a")]),
+        "text\n"
+    );
+    let refused = machine.told(&["write", &format!("{url}open/b"), "came"]);
+    assert!(refused.starts_with("EACCES 1\n"), "{refused}");
+    // A program that is killed serves nothing any more.
+    let _ = serving.kill();
+    let _ = serving.wait();
+}
+
+#[test]
+fn what_is_given_up_is_not_delivered() {
+    let Some(machine) = Machine::new() else {
+        return;
+    };
+    assert_eq!(
+        machine.told(&["discard", &machine.url("discarded"), "bytes"]),
+        "ok 0\n"
+    );
+    let said = machine.told(&["half", &machine.url("half"), "longer than that"]);
+    assert!(said.starts_with("EFBIG 1\n"), "{said}");
+    fs::write(machine.export("there"), "as it was").unwrap();
+    assert_eq!(
+        machine.told(&["discard", &machine.url("there"), "bytes"]),
+        "ok 0\n"
+    );
+    // What is owed is all at its target when this returns, and there is nothing of these.
+    assert_eq!(
+        machine.told(&["write", &machine.url("kept"), "kept"]),
+        "ok 0\n"
+    );
+    good(
+        machine
+            .command(&machine.godwit)
+            .args(["push", "--timeout", "30"]),
+    );
+    assert!(!machine.export("discarded").exists());
+    assert!(!machine.export("half").exists());
+    assert_eq!(fs::read(machine.export("there")).unwrap(), b"as it was");
+    let queue = good(machine.command(&machine.godwit).args(["--json", "queue"]));
+    assert!(
+        !queue.contains("discarded") && !queue.contains("half"),
+        "{queue}"
+    );
+}
+
+#[test]
+fn a_new_file_has_the_mode_of_its_opening_and_an_old_one_keeps_its_own() {
+    let Some(machine) = Machine::new() else {
+        return;
+    };
+    let mode = |name: &str| {
+        let meta = fs::metadata(machine.export(name)).unwrap();
+        meta.permissions().mode() & 0o7777
+    };
+    assert_eq!(
+        machine.told(&["private", &machine.url("new"), "bytes"]),
+        "ok 0\n"
+    );
+    assert_eq!(mode("new"), 0o640);
+    fs::write(machine.export("old"), "as it was").unwrap();
+    fs::set_permissions(machine.export("old"), PermissionsExt::from_mode(0o604)).unwrap();
+    assert_eq!(
+        machine.told(&["private", &machine.url("old"), "bytes"]),
+        "ok 0\n"
+    );
+    assert_eq!(
+        (mode("old"), &*fs::read(machine.export("old")).unwrap()),
+        (0o604, &b"bytes"[..])
+    );
+}
+
+#[test]
+fn of_several_who_write_a_file_the_last_delivers_it() {
+    let Some(machine) = Machine::new() else {
+        return;
+    };
+    let said = machine.told(&["others", &machine.url("shared"), "bytes"]);
+    assert!(
+        said.contains("can still write it") && said.ends_with("\n.\nok 0\n"),
+        "{said}"
+    );
+    assert_eq!(fs::read(machine.export("shared")).unwrap(), b"bytes!");
+}
+
+/// What a program sees of what is wrong: a number, its name, and words.
+#[test]
+fn each_bad_input_has_a_number_and_a_sentence_of_its_own() {
+    let Some(mut machine) = Machine::new() else {
+        return;
+    };
+    fs::write(machine.export("a"), "text").unwrap();
+    fs::write(machine.export("large"), vec![1; 300_000]).unwrap();
+    fs::write(machine.export("closed"), "x").unwrap();
+    fs::write(machine.export("other"), vec![2; 150_000]).unwrap();
+    let closed = fs::Permissions::from_mode(0o000);
+    fs::set_permissions(machine.export("closed"), closed).unwrap();
+    machine.quota = Some("200000");
+    let is_root = File::open(machine.export("closed")).is_ok();
+    let long = machine.url(&"x".repeat(10_000));
+    let (up, zero) = (machine.url("../../etc/passwd"), machine.url("a%00b"));
+    let table = [
+        ("read", machine.url("none"), "ENOENT", "no such"),
+        (
+            "read",
+            "ftp://no-such-host.invalid/a".into(),
+            "ENONET",
+            "no-such-host.invalid",
+        ),
+        (
+            "read",
+            "ftp://127.0.0.1:1/a".into(),
+            "ECONNREFUSED",
+            "127.0.0.1",
+        ),
+        ("read", machine.url("large"), "EFBIG", "300000"),
+        ("read", long, "ENAMETOOLONG", "more than 8192"),
+        ("read", up, "EINVAL", ".."),
+        ("read", zero, "EINVAL", ""),
+        ("read", "gopher://h/x".into(), "EINVAL", "gopher"),
+        ("read", machine.url("closed"), "EACCES", "closed"),
+        ("write", machine.url("a/below"), "ENOTDIR", "a"),
+        ("append-large", machine.url("log"), "EFBIG", "divided"),
+        ("read", machine.url("line%0Abreak%1B"), "ENOENT", "no such"),
+    ];
+    let mut sentences = HashSet::new();
+    for (act, url, errno, words) in table {
+        if is_root && errno == "EACCES" {
+            println!("skipped: root may read everything");
+            continue;
+        }
+        let said = machine.told(&[act, &url, "text"]);
+        let mut lines = said.lines();
+        assert_eq!(
+            lines.next(),
+            Some(&*format!("{errno} 1")),
+            "{act} {url}: {said}"
+        );
+        let sentence = lines.next().unwrap();
+        assert!(
+            sentence.starts_with("cannot ") && sentence.contains(words),
+            "{url}: {said}"
+        );
+        assert!(
+            sentence.len() < 400 && !sentence.contains('\u{1b}'),
+            "{url}: {said}"
+        );
+        assert!(sentences.insert(sentence.to_owned()), "twice: {sentence}");
+    }
+    // Full of what is owed: nothing of it can be forgotten.
+    machine.away();
+    let mut command = machine.command(&machine.told);
+    let bytes = "b".repeat(100_000);
+    let said = good(
+        command
+            .args(["write", &machine.url("owed"), &bytes])
+            .env("GODWIT_CLOSE", "commit"),
+    );
+    assert_eq!(said, "ok 0\n");
+    machine.serve_readonly();
+    let said = machine.told(&["read", &machine.url("other")]);
+    assert!(
+        said.starts_with("EDQUOT 1\ncannot ") && said.contains("full"),
+        "{said}"
+    );
+    // A write-back that fails is told, and what was written is kept and shown.
+    let said = machine.told(&["push", &machine.url("owed")]);
+    assert!(said.starts_with("EACCES 1\ncannot "), "{said}");
+    let queue = good(machine.command(&machine.godwit).args(["--json", "queue"]));
+    assert!(
+        queue.contains("/owed") && queue.contains("\"held\""),
+        "{queue}"
+    );
+    good(machine.command(&machine.godwit).args(["node", "stop"]));
+    // A state that is newer is left alone.
+    let depot = machine.scratch.path().join("state/depot/depot");
+    assert!(depot.exists());
+    fs::write(&depot, "godwit depot 99\n").unwrap();
+    let said = machine.told(&["read", &machine.url("a")]);
+    assert!(
+        said.starts_with("EMEDIUMTYPE 1\ncannot ") && said.contains("newer"),
+        "{said}"
+    );
+    fs::write(&depot, "godwit depot 1\n").unwrap();
 }

@@ -766,7 +766,7 @@ fn read_frame(file: &File, at: u64, end: u64) -> io::Result<Vec<u8>> {
 
 const HEAD_BYTES: usize = 8;
 /// The target takes no longer ones in one go.
-const PIECE_MAX: usize = SMALL_BYTES as usize;
+pub const PIECE_MAX: usize = SMALL_BYTES as usize;
 /// So many bytes are sent from memory; more are read again.
 const AHEAD_MAX: usize = 8 << 20;
 const LOOK_UP: Duration = Duration::from_secs(1);

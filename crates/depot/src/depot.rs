@@ -2,6 +2,7 @@
 
 use crate::{
     Error, Result,
+    adding::Locks,
     appending::{self, Logs},
     called::Called,
     disk::{Disk, Id, Watcher},
@@ -93,6 +94,7 @@ pub(crate) struct Inner {
     pub watches: Watches,
     pub logs: Logs,
     pub chores: Chores,
+    pub locks: Locks,
     /// What tells this boot of the machine from others.
     pub boot: String,
 }
@@ -175,6 +177,7 @@ impl Depot {
             watches: Watches::new(),
             logs: Logs::open(root, logs)?,
             chores: Chores::default(),
+            locks: Locks::default(),
             boot: boot.clone(),
             rules,
         });
@@ -201,12 +204,18 @@ impl Depot {
         owes || !self.inner.logs.owing().is_empty()
     }
 
+    /// Tells whether somebody fills a file.
+    pub fn is_locked(&self) -> bool {
+        self.inner.locks.are_any()
+    }
+
     /// Takes nothing more, and tells whoever waits that it ends. What is owed stays owed.
     pub fn end(&self) {
         self.inner.is_ending.store(true, SeqCst);
         self.inner.nudge();
         self.inner.watches.end();
         self.inner.logs.nudge();
+        self.inner.locks.nudge();
         for held in self.inner.every() {
             // Under its lock, or a waiter could miss it.
             drop(held.lock());

@@ -36,6 +36,8 @@ pub struct Edit {
     pub truncate: bool,
     /// By what the writer finds it again.
     pub session: String,
+    /// Permission bits, where it is new there.
+    pub mode: Option<u32>,
 }
 
 /// A file that somebody may change by a descriptor.
@@ -171,7 +173,8 @@ impl Inner {
         if edit.truncate && !edit.exclusive {
             return Ok(None);
         }
-        let fresh = match edit.exclusive {
+        // What a program filled is nothing that its origin ever had.
+        let fresh = match edit.exclusive || self.is_filled(url, who) {
             true => Fresh::Now,
             false => Fresh::Usual,
         };
@@ -217,6 +220,7 @@ impl Inner {
         let held = Arc::new(Held::new(id, number, url.clone(), who.clone(), machine));
         let mut state = held.lock();
         state.session.clone_from(&edit.session);
+        state.bits = edit.mode;
         let user = User::of(&held, &mut state);
         drop(state);
         let mut all = self.all();

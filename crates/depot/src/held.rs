@@ -124,6 +124,12 @@ pub(crate) struct State {
     /// Why it is held.
     pub words: String,
     pub session: String,
+    /// A program filled it, and not its origin.
+    pub is_filled: bool,
+    /// A time that means what its users say.
+    pub stamp: Option<i64>,
+    /// Permission bits that it is to have where it is new.
+    pub bits: Option<u32>,
     /// The upload by which it came.
     pub upload: String,
     /// Which nodes passed it on to here, and we, if we are one.
@@ -174,6 +180,7 @@ impl Held {
         state.transfers = row.transfers;
         state.words.clone_from(&row.words);
         state.session.clone_from(&row.session);
+        (state.is_filled, state.stamp, state.bits) = (row.filled, row.stamp, row.bits);
         state.upload.clone_from(&row.upload);
         state.is_passed_on = row.passed_on;
         state.passed = row.passed.split_whitespace().map(Into::into).collect();
@@ -341,6 +348,9 @@ impl Held {
             audience: self.who.audience.clone(),
             credential: credential.map_or_else(String::new, |path| path.display().to_string()),
             session: state.session.clone(),
+            filled: state.is_filled,
+            stamp: state.stamp,
+            bits: state.bits,
             upload: state.upload.clone(),
             passed: state.passed.join(" "),
             passed_on: state.is_passed_on,
@@ -385,6 +395,9 @@ impl State {
             is_moving: false,
             words: String::new(),
             session: String::new(),
+            is_filled: false,
+            stamp: None,
+            bits: None,
             upload: String::new(),
             passed: Vec::new(),
             is_passed_on: false,
@@ -407,6 +420,11 @@ impl State {
             true => WORTH_SENDING,
             false => 0,
         }
+    }
+
+    /// Tells whether nobody answers any more for what a program filled.
+    pub(crate) fn is_lapsed(&self) -> bool {
+        self.is_filled && self.tags.is_empty() && !self.machine.owes()
     }
 
     /// Tells whether the records lack anything.

@@ -100,6 +100,11 @@ impl Inner {
     /// The same for all that is held, and for when it was used.
     fn keep_all(&self) {
         let every = self.every();
+        for held in &every {
+            if let Err(error) = self.let_lapse(held) {
+                tracing::warn!(%error, url = %held.url(), "what a program filled cannot be forgotten");
+            }
+        }
         let used = every.iter().filter(|held| self.is_kept(held));
         let used: Vec<_> = used
             .map(|held| (held.id, held.used.load(Relaxed)))

@@ -5,6 +5,7 @@
 //! records, the threads that fetch and deliver, and who waits for whom. A depot
 //! does not know who asks by which socket, nor that catalogs exist.
 
+mod adding;
 mod appending;
 mod called;
 mod depot;
@@ -30,7 +31,8 @@ mod spooled;
 mod tags;
 mod writing;
 
-pub use appending::Appending;
+pub use adding::{Add, Adding};
+pub use appending::{Appending, PIECE_MAX as RECORD_BYTES_MAX};
 pub use depot::{Connect, Depot, Rules, Who};
 pub use editing::{Edit, Editing, Ended};
 pub use error::{Error, Result};

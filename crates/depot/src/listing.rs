@@ -31,6 +31,8 @@ pub struct Holds {
     pub users: u32,
     /// What keeps it.
     pub tags: Vec<Tag>,
+    /// A time of its users.
+    pub stamp: Option<i64>,
     /// Seconds since the epoch.
     pub used: u64,
     /// It is what readers of its name get.
@@ -205,6 +207,7 @@ fn holds(held: &Arc<Held>) -> Holds {
         transfers: state.transfers,
         users: state.users,
         tags: state.tags.clone(),
+        stamp: state.stamp,
         used: held.used.load(Relaxed),
         is_current: state.is_current,
         base: match state.machine.base() {

@@ -444,8 +444,15 @@ impl Inner {
             Mode::InPlace => How::InPlace,
             Mode::Replace => how(state.machine.base()),
         };
-        let passed = state.passed.clone();
+        let (passed, bits) = (state.passed.clone(), state.bits);
+        let is_absent = *state.machine.base() == Base::Absent;
         drop(state);
+        // What is replaced keeps its own, also at servers that would change them.
+        let is_new = || {
+            let there = place.store.stat(&place.path);
+            is_absent || matches!(there, Err(StoreError::Missing { .. }))
+        };
+        let mode = bits.filter(|_| is_new());
         let id = upload_of(held, generation);
         // Where attempts are not counted, the old conversation is over: it was ours, and is closed.
         let can = place.store.can()?;
@@ -457,6 +464,7 @@ impl Inner {
             resume: can.resume && can.again,
             streams: streams(place),
             passed: &passed,
+            mode,
             ..Write::default()
         };
         let sink = match place.store.write(&place.path, &write) {

@@ -78,6 +78,8 @@ pub struct Owed {
     pub why: String,
     /// It is a conflict: the target has something else by now.
     pub is_conflict: bool,
+    /// How it ended the last time that it was tried.
+    pub last: Option<Error>,
     /// It survives the end of this machine's power.
     pub is_committed: bool,
     /// Who wrote it.
@@ -147,6 +149,7 @@ impl Depot {
             tries: state.tries,
             why,
             is_conflict: matches!(state.machine.held(), Some(Why::Conflict(_))),
+            last: state.last.clone(),
             is_committed: !state.is_ahead() || state.committed > 0,
             session: state.session.clone(),
         })
@@ -500,6 +503,7 @@ fn owed_lines(log: &Log) -> Owed {
         tries,
         why,
         is_conflict: false,
+        last: None,
         is_committed: true,
         session: String::new(),
     }
@@ -537,6 +541,7 @@ impl Inner {
                 tries: fact.tries,
                 why,
                 is_conflict: deed.held == Some(deeds::Held::Conflict),
+                last: None,
                 is_committed: true,
                 session: fact.session.clone(),
             }

@@ -48,7 +48,11 @@ impl Reading {
         self.size
     }
 
-    pub(crate) fn held(&self) -> &Held {
+    pub(crate) fn of(file: File, size: u64, user: User) -> Self {
+        Self { file, size, user }
+    }
+
+    pub(crate) fn held(&self) -> &Arc<Held> {
         &self.user.held
     }
 
@@ -119,7 +123,7 @@ pub(crate) struct Asking {
 }
 
 impl Asking {
-    fn wait(&self) -> Result<()> {
+    pub(crate) fn wait(&self) -> Result<()> {
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if let Some(heard) = &*heard {
@@ -239,6 +243,9 @@ impl Inner {
     fn is_fresh(&self, state: &State, fresh: Fresh) -> bool {
         if state.machine.owes() {
             return true; // Ours is newer than whatever there is.
+        }
+        if state.is_filled && fresh == Fresh::Usual {
+            return !state.is_lapsed(); // Whoever filled it answers for it.
         }
         let within = match (fresh, state.machine.base()) {
             (Fresh::Any, _) => return true,
@@ -395,7 +402,7 @@ impl Inner {
     }
 
     /// Forgets what is no longer of use, unless something hangs on it.
-    fn let_go(&self, held: &Arc<Held>) -> Result<()> {
+    pub(crate) fn let_go(&self, held: &Arc<Held>) -> Result<()> {
         let state = held.lock();
         match !state.is_gone && state.may_go() {
             true => self.unlink(held, state),

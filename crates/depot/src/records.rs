@@ -44,6 +44,12 @@ pub(crate) struct Row {
     pub passed: String,
     /// The target only passes it on, and has not said yet that it is at its end.
     pub passed_on: bool,
+    /// A program filled it.
+    pub filled: bool,
+    /// A time of its users.
+    pub stamp: Option<i64>,
+    /// Permission bits for a new file.
+    pub bits: Option<u32>,
     pub record: Record,
     /// Why it is held, in words.
     pub words: String,
@@ -117,7 +123,7 @@ impl Records {
         let db = Connection::open(path).map_err(bad)?;
         db.busy_timeout(Duration::from_secs(10)).map_err(bad)?;
         db.execute_batch(PREPARE).map_err(bad)?;
-        add_passed(&db).map_err(bad)?;
+        add_columns(&db).map_err(bad)?;
         db.execute("INSERT INTO starts (boot) VALUES (?1)", [boot])
             .map_err(bad)?;
         let start = db.last_insert_rowid();
@@ -323,24 +329,27 @@ fn put(put: &mut Statement<'_>, row: &Row) -> rusqlite::Result<()> {
         signed(row.transfers),
         row.passed,
         row.passed_on,
+        row.filled,
+        row.stamp,
+        row.bits,
     ])?;
     Ok(())
 }
 
-/// Records of a depot from before there were hops lack two columns.
-fn add_passed(db: &Connection) -> rusqlite::Result<()> {
+/// Records of depots from before lack columns.
+fn add_columns(db: &Connection) -> rusqlite::Result<()> {
     let mut columns = db.prepare("SELECT name FROM pragma_table_info('holdings')")?;
     let names = columns.query_map([], |found| found.get::<_, String>(0))?;
     let names: Vec<String> = names.collect::<rusqlite::Result<_>>()?;
-    if names.iter().any(|name| name == "passed") {
-        return Ok(());
+    for (name, kind) in ADDED {
+        if !names.iter().any(|known| known == name) {
+            db.execute(
+                &format!("ALTER TABLE holdings ADD COLUMN {name} {kind}"),
+                [],
+            )?;
+        }
     }
-    db.execute_batch(
-        "BEGIN;
-         ALTER TABLE holdings ADD COLUMN passed TEXT NOT NULL DEFAULT '';
-         ALTER TABLE holdings ADD COLUMN passed_on INTEGER NOT NULL DEFAULT 0;
-         COMMIT",
-    )
+    Ok(())
 }
 
 fn read_all(db: &Connection) -> rusqlite::Result<Vec<Row>> {
@@ -365,6 +374,9 @@ fn read(found: &Found<'_>) -> rusqlite::Result<Row> {
         upload: text("upload")?,
         passed: text("passed")?,
         passed_on: found.get("passed_on")?,
+        filled: found.get("filled")?,
+        stamp: found.get("stamp")?,
+        bits: found.get("bits")?,
         record: Record {
             mode: Mode::read(&text("mode")?).ok_or_else(|| odd("mode"))?,
             base: Base::read(&text("base")?).ok_or_else(|| odd("base"))?,
@@ -496,6 +508,15 @@ fn signed(number: u64) -> i64 {
     number.cast_signed()
 }
 
+/// Columns that came later.
+const ADDED: [(&str, &str); 5] = [
+    ("passed", "TEXT NOT NULL DEFAULT ''"),
+    ("passed_on", "INTEGER NOT NULL DEFAULT 0"),
+    ("filled", "INTEGER NOT NULL DEFAULT 0"),
+    ("stamp", "INTEGER"),
+    ("bits", "INTEGER"),
+];
+
 const BATCH_MAX: usize = 1000;
 
 const PREPARE: &str = "
@@ -509,7 +530,7 @@ const PREPARE: &str = "
         generation INTEGER NOT NULL, open TEXT, committed INTEGER NOT NULL, sealed TEXT, inside INTEGER NOT NULL, held TEXT,
         words TEXT NOT NULL, boot TEXT NOT NULL, used INTEGER NOT NULL, born INTEGER NOT NULL,
         transfers INTEGER NOT NULL, passed TEXT NOT NULL DEFAULT '',
-        passed_on INTEGER NOT NULL DEFAULT 0
+        passed_on INTEGER NOT NULL DEFAULT 0, filled INTEGER NOT NULL DEFAULT 0, stamp INTEGER, bits INTEGER
     ) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS appends (
         id TEXT PRIMARY KEY, number INTEGER NOT NULL, url TEXT NOT NULL, audience TEXT NOT NULL,
@@ -529,9 +550,10 @@ const PREPARE: &str = "
 
 const PUT: &str = "INSERT OR REPLACE INTO holdings
     (id, number, url, audience, credential, session, upload, mode, base, drawable, size, present, owed, altered,
-     generation, open, committed, sealed, inside, held, words, boot, used, born, transfers, passed, passed_on)
+     generation, open, committed, sealed, inside, held, words, boot, used, born, transfers, passed, passed_on,
+     filled, stamp, bits)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
-     ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27)";
+     ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30)";
 
 const PUT_LOG: &str = "INSERT OR REPLACE INTO appends
     (id, number, url, audience, credential, writer, seq, offset, upto)

@@ -143,6 +143,7 @@ impl Inner {
         }
         drop(state);
         self.records.write(Change::Tag(held.id, tag))?;
+        self.let_lapse(held)?;
         Ok(true)
     }
 

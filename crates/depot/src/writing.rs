@@ -170,6 +170,13 @@ impl Writing {
         }
     }
 
+    /// Says which permission bits it is to have where it is new.
+    pub fn is_to_have(&self, mode: u32) {
+        let mut state = self.held.lock();
+        state.bits = Some(mode);
+        state.change();
+    }
+
     /// Has what was written until now survive a power cut.
     pub fn commit(&self) -> Result<()> {
         self.held.commit(&self.depot)

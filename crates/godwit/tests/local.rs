@@ -457,6 +457,72 @@ fn what_is_staged_is_kept_under_its_tag_and_forgotten_when_told() {
 }
 
 #[test]
+fn verbs_fill_what_is_kept_and_others_wait() {
+    let machine = Machine::new();
+    let url = "ftp://127.0.0.1:1/of-nobody";
+    let add = |url: &str| {
+        let (status, lines) = machine.json(&["cache", "add", "--tag", "study", url]);
+        assert_eq!(status, Some(0), "{lines:?}");
+        lines[0].clone()
+    };
+    let added = add(url);
+    assert_eq!(
+        (&added["new"], &added["timestamp"]),
+        (&true.into(), &Value::Null)
+    );
+    let path = PathBuf::from(added["path"].as_str().unwrap());
+    let waiting = |args: &[&str]| {
+        let mut command = machine.command(args);
+        let command = command.stdout(Stdio::piped()).stdin(Stdio::null());
+        command.spawn().unwrap()
+    };
+    let mut next = waiting(&["--json", "cache", "add", url]);
+    let mut reader = waiting(&["get", url, "-"]);
+    assert!(next.try_wait().unwrap().is_none() && reader.try_wait().unwrap().is_none());
+    assert_eq!(
+        machine
+            .says(&["cache", "add-done", "ftp://127.0.0.1:1/other"])
+            .status,
+        Some(4)
+    );
+    fs::write(&path, "filled").unwrap();
+    machine
+        .says(&["cache", "add-done", "--timestamp", "-7", url])
+        .ok();
+    // One that waits to read, and one that waits to add: in either order, both see what was filled.
+    let said = next.wait_with_output().unwrap();
+    let line: Value =
+        serde_json::from_slice(said.stdout.split(|&b| b == b'\n').next().unwrap()).unwrap();
+    assert_eq!(
+        (&line["new"], &line["timestamp"], &line["size"]),
+        (&false.into(), &(-7).into(), &6.into())
+    );
+    machine.says(&["cache", "add-done", url]).ok();
+    assert_eq!(reader.wait_with_output().unwrap().stdout, b"filled");
+    let (_, rows) = machine.json(&["cache", "stat", url]);
+    assert_eq!(
+        (&rows[0]["timestamp"], &rows[0]["transfers"]),
+        (&(-7).into(), &0.into())
+    );
+    // What did not become anything is filled by the next.
+    let other = "ftp://127.0.0.1:1/other";
+    let (first, mut next) = (add(other), waiting(&["--json", "cache", "add", other]));
+    assert!(next.try_wait().unwrap().is_none());
+    machine.says(&["cache", "add-done", "--failed", other]).ok();
+    let said = next.wait_with_output().unwrap();
+    let line: Value =
+        serde_json::from_slice(said.stdout.split(|&b| b == b'\n').next().unwrap()).unwrap();
+    assert_eq!(line["new"], true);
+    assert!(!fs::exists(first["path"].as_str().unwrap()).unwrap());
+    machine.says(&["cache", "add-done", "--failed", other]).ok();
+    // With its last tag it goes.
+    machine.says(&["cache", "clean", "study"]).ok();
+    machine.says(&["cache", "clean", "staged"]).ok();
+    assert_eq!(machine.says(&["cache", "stat", url]).status, Some(4));
+    assert!(!path.exists());
+}
+
+#[test]
 fn a_unit_is_written_where_the_user_has_them() {
     let machine = Machine::new();
     let config = machine.scratch.dir("config");

@@ -34,7 +34,7 @@ impl Accounts {
         Self {
             export: config.export.clone(),
             config: config.accounts.clone(),
-            plain: config.rights.is_some(),
+            plain: config.asks_rights(),
             steward: None,
             dirs: Mutex::default(),
         }

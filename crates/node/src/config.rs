@@ -14,7 +14,7 @@ pub use keys::{KEYS, Key};
 pub use modules::{Allowed, MODULE_KEYS, Module};
 pub use network::Network;
 
-use crate::routes::Routes;
+use crate::{guarded::Porter, routes::Routes};
 use godwit_core::Url;
 use sources::{OURS, defaults, is_of_others, key_of_variable, known, read_file};
 use std::{
@@ -48,6 +48,8 @@ pub struct Config {
     pub via: Vec<String>,
     /// Who may do what where; `None`: whatever their account may.
     pub rights: Option<PathBuf>,
+    /// Who decides that instead.
+    pub(crate) porter: Option<Porter>,
     /// Where FTP is spoken.
     pub ftp: Vec<SocketAddr>,
     /// Where the door is.
@@ -273,6 +275,11 @@ struct Value {
 }
 
 impl Config {
+    /// Tells whether somebody else than the kernel says who may what.
+    pub(crate) fn asks_rights(&self) -> bool {
+        self.rights.is_some() || self.porter.is_some()
+    }
+
     /// Reads the file, if one is named, then `environment`, then `flags`
     /// (`("node.export", "--export", "/data")`).
     pub fn load(
@@ -440,6 +447,7 @@ impl Config {
                 .map(Into::into),
             via: take.one("node.via", parse_names)?,
             rights: file("node.rights"),
+            porter: None,
             ftp: take.one("ftp.listen", parse_ftp)?,
             https: take.one("https.listen", parse_doors)?,
             host: take.text("ftp.host").into(),

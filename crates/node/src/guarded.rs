@@ -30,11 +30,25 @@ pub(crate) struct Guarded {
     rules: Option<Arc<Rules>>,
 }
 
-/// A file of rights, read again when it changes.
+/// A file of rights, read again when it changes; or a program that is asked.
 #[derive(Debug)]
 pub(crate) struct Rules {
     file: PathBuf,
     kept: Mutex<Kept>,
+    porter: Option<Porter>,
+}
+
+/// Whoever decides instead of a file of rights.
+#[derive(Clone)]
+pub(crate) struct Porter(pub(crate) Arc<Decide>);
+
+/// Tells whether somebody may do that there. It waits, but not for ever.
+pub(crate) type Decide = dyn Fn(Option<&Identity>, Deed, &Path) -> bool + Send + Sync;
+
+impl std::fmt::Debug for Porter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a program that is asked")
+    }
 }
 
 #[derive(Debug)]
@@ -48,6 +62,16 @@ struct Kept {
 type Seen = (u64, u64, u64, i64, i64);
 
 impl Rules {
+    /// Has a program be asked.
+    pub(crate) fn of_program(porter: Porter) -> Self {
+        let rights = Arc::new(Rights::all());
+        Self {
+            file: PathBuf::new(),
+            kept: Mutex::new(Kept { rights, seen: None }),
+            porter: Some(porter),
+        }
+    }
+
     /// Reads a file that must be good.
     pub(crate) fn read(file: &Path) -> godwit_trust::Result<Self> {
         let seen = look(file);
@@ -57,12 +81,16 @@ impl Rules {
         Ok(Self {
             file: file.into(),
             kept: Mutex::new(Kept { rights, seen }),
+            porter: None,
         })
     }
 
     /// Returns what counts now: what the file says, or said when it was last good.
     fn now(&self) -> Arc<Rights> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.porter.is_some() {
+            return Arc::clone(&kept.rights);
+        }
         let seen = look(&self.file);
         if seen != kept.seen {
             kept.seen = seen;
@@ -100,6 +128,9 @@ struct Asked<'a> {
 
 impl Asked<'_> {
     fn may(&self, deed: Deed, path: &Path) -> bool {
+        if let Some(Porter(decide)) = &self.rules.porter {
+            return decide(self.guarded.who.as_ref(), deed, path);
+        }
         self.rights
             .decide(self.guarded.who.as_ref(), deed, path)
             .allowed
@@ -118,6 +149,10 @@ impl Asked<'_> {
 
     fn refusal(&self, deed: Deed, path: &Path) -> Error {
         let who = self.guarded.who.as_ref();
+        if self.rules.porter.is_some() {
+            let because = "the program that serves it says no";
+            return self.denied(deed, path, because, because.into());
+        }
         let decision = self.rights.decide(who, deed, path);
         let because = decision.because();
         self.denied(deed, path, &because, decision.refusal())

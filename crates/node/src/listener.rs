@@ -107,7 +107,7 @@ impl Shared {
         trust.begin_kerberos().map_err(Error::Trust)?;
         trust.begin_logins(&config)?;
         // Whether links are followed behind the rights is decided where files are opened.
-        let accounts = match config.rights.is_some() == before.rights.is_some() {
+        let accounts = match config.asks_rights() == before.asks_rights() {
             true => Arc::clone(&self.accounts),
             false => Arc::new(Accounts::of_this_process(&config)),
         };
@@ -209,6 +209,9 @@ fn dir_of_nobody(
 }
 
 fn rules_of(config: &Config) -> Result<Option<Arc<Rules>>, Error> {
+    if let Some(porter) = &config.porter {
+        return Ok(Some(Arc::new(Rules::of_program(porter.clone()))));
+    }
     let rules = config.rights.as_deref().map(Rules::read).transpose();
     Ok(rules.map_err(Error::Rights)?.map(Arc::new))
 }

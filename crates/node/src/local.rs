@@ -4,11 +4,14 @@
 //! [`Desk`]; here is who may come, how many at once, that none of them can make this process grow or wait, and
 //! when it ends: told to, or when nobody has asked for a while and nothing is owed.
 
+mod adding;
 mod appending;
+mod copying;
 mod desk;
 mod faults;
 mod line;
 mod refusing;
+mod serving;
 mod visit;
 
 #[cfg(test)]
@@ -150,7 +153,7 @@ pub fn run_local(
         is_installed: rules.is_installed,
     };
     let cancel = godwit_store::channel::Cancel::new().map_err(Error::Start)?;
-    let connect = hop::connect(home, rules.routes.clone(), cancel.clone());
+    let connect = hop::connect(home.clone(), rules.routes.clone(), cancel.clone());
     let depot = open_depot(&rules, &connect)?;
     let desk = Arc::new(desk::Keeping {
         depot,
@@ -158,6 +161,8 @@ pub fn run_local(
         cancel,
         bounds,
         kept: Mutex::default(),
+        home,
+        added: Mutex::default(),
     });
     let watching = faults::Watching::start(&desk, rules.on_fault.clone()).map_err(Error::Start)?;
     let node = LocalNode::start(rules, alive, desk)?;

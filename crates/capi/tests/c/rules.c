@@ -491,7 +491,12 @@ static void cache(void)
     CHECK(cache != NULL && other != NULL);
     CHECK(gass_cache_open("/nowhere") == NULL && errno == EINVAL);
     struct gass_cache_entry entry;
+    FAILS(gass_cache_delete_start(cache, "godwit://lab/a", &entry), ENOENT);
     CHECK(gass_cache_add(cache, "godwit://lab/a", "job", &entry) == GASS_CACHE_NEW);
+    char path[32] = "untouched";
+    CHECK(gass_cache_path(cache, "godwit://lab/a", path, 14) == 14 && strcmp(path, "untouched") == 0);
+    CHECK(gass_cache_path(cache, "godwit://lab/a", path, 15) == 14 && strcmp(path, "/where/it/lies") == 0);
+    FAILS(gass_cache_path(other, "godwit://lab/a", path, 32), EINVAL);
     FAILS(gass_cache_add(cache, "godwit://lab/a", "job", &entry), EBUSY);
     CHECK(write(entry.fd, "filled", 6) == 6 && close(entry.fd) == 0);
     pthread_t thread;

@@ -1,10 +1,13 @@
 /* told read|write|put|lines NAME [TEXT]: does that, and prints what it was told: "ok …" or the name of the error.
- * told stat|transfers NAME. */
+ * told stat|transfers|stamp|hold NAME; told discard|half|private|fill NAME TEXT; told untag NAME TAG; told copy NAME NAME. */
 
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "godwit.h"
@@ -67,10 +70,85 @@ int main(int count, char **words)
         printf("%s\n", all);
         return 0;
     }
+    if (strcmp(act, "whole-of") == 0) { /* as it is read by a descriptor */
+        char all[64] = {0};
+        int fd = gass_open(name, O_RDONLY);
+        if (fd < 0 || read(fd, all, sizeof all - 1) < 0)
+            return says(-1);
+        printf("%s\n", all);
+        return gass_close(fd);
+    }
     if (strcmp(act, "append") == 0)
         return says(gass_append(name, text, length, GODWIT_PUSH));
     if (strcmp(act, "push") == 0)
         return says(godwit_push(name, 30000));
+    if (strcmp(act, "copy") == 0)
+        return says(gass_copy(name, text));
+    if (strcmp(act, "private") == 0) { /* a new file that is its owner's alone */
+        umask(0027);
+        int fd = gass_open(name, O_WRONLY | O_CREAT | O_TRUNC, 0660);
+        if (fd < 0 || write(fd, text, length) != (ssize_t)length)
+            return says(-1);
+        return says(gass_close(fd));
+    }
+    if (strcmp(act, "discard") == 0) {
+        int fd = gass_open(name, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+        if (fd < 0 || write(fd, text, length) != (ssize_t)length)
+            return says(-1);
+        return says(godwit_close(fd, GODWIT_DISCARD));
+    }
+    if (strcmp(act, "half") == 0) { /* stdio cannot write the rest of what it has */
+        struct rlimit limit = {1, 1};
+        signal(SIGXFSZ, SIG_IGN);
+        FILE *stream = gass_fopen(name, "w");
+        if (stream == NULL || fputs(text, stream) < 0 || setrlimit(RLIMIT_FSIZE, &limit) != 0)
+            return says(-1);
+        return says(gass_fclose(stream));
+    }
+    if (strcmp(act, "others") == 0) { /* two descriptions of one file: the last close delivers */
+        int one = gass_open(name, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+        int other = gass_open(name, O_RDWR);
+        if (one < 0 || other < 0 || write(one, text, length) != (ssize_t)length || gass_close(one) != 0)
+            return says(-1);
+        printf("%s\n", godwit_note());
+        if (pwrite(other, "!", 1, (off_t)length) != 1)
+            return says(-1);
+        int outcome = gass_close(other);
+        printf("%s.\n", godwit_note());
+        return says(outcome);
+    }
+    if (strcmp(act, "append-large") == 0) {
+        static char large[(1 << 20) + 1];
+        return says(gass_append(name, large, sizeof large, GODWIT_COMMIT));
+    }
+    if (strcmp(act, "fill") == 0 || strcmp(act, "hold") == 0) {
+        gass_cache *cache = gass_cache_open(NULL);
+        struct gass_cache_entry entry;
+        int added = gass_cache_add(cache, name, "job", &entry);
+        if (added < 0)
+            return says(added);
+        printf("%s ", added == GASS_CACHE_NEW ? "new" : "exists");
+        fflush(stdout);
+        if (strcmp(act, "hold") == 0)
+            pause();
+        if (added == GASS_CACHE_NEW && write(entry.fd, text, length) != (ssize_t)length)
+            return says(-1);
+        close(entry.fd);
+        return says(gass_cache_add_done(cache, name, 7));
+    }
+    if (strcmp(act, "untag") == 0) {
+        gass_cache *cache = gass_cache_open(NULL);
+        struct gass_cache_entry entry;
+        if (gass_cache_delete_start(cache, name, &entry) != 0)
+            return says(-1);
+        printf("%lld ", (long long)entry.timestamp);
+        return says(gass_cache_delete(cache, name, text));
+    }
+    if (strcmp(act, "stamp") == 0) {
+        gass_cache *cache = gass_cache_open(NULL);
+        struct gass_cache_entry entry;
+        return gass_cache_query(cache, name, &entry) == 0 ? says((long long)entry.timestamp) : says(-1);
+    }
     if (strcmp(act, "stat") == 0) {
         struct godwit_stat stat;
         return godwit_stat(name, &stat) == 0 ? says((long long)stat.size) : says(-1);

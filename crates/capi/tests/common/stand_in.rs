@@ -2,6 +2,7 @@
 
 use godwit_core::Fault;
 use godwit_sys::{memory, receive_passing, seal, send_passing};
+use godwit_wire::door::call::Link;
 use godwit_wire::local::{
     Ask, Asked, Decoder, Handle, Refusal, Tell, Told, VERSION, Why,
     ask::{self, Wait},
@@ -404,6 +405,17 @@ impl Talk {
                 plain(done(0))
             }
             Ask::Cache(cache) => self.cache(n, cache),
+            Ask::Copy(copy) => {
+                let from = self.kept(&copy.url)?;
+                self.kept(&copy.to).or_else(|refusal| match refusal.why {
+                    Why::Missing => Ok(Kept::default()),
+                    _ => Err(refusal),
+                })?;
+                let mut world = self.shared.world.lock().unwrap();
+                let bytes = from.bytes.len() as u64;
+                world.files.entry(copy.to).or_default().bytes = from.bytes;
+                plain(done(bytes))
+            }
             _ => Err(refusal(Why::Unsupported, "do that")),
         }
     }
@@ -552,6 +564,10 @@ impl Talk {
                         world.files.get(&add.url).is_some_and(|kept| kept.is_locked)
                     })
                     .unwrap();
+                let is_known = world.files.get(&add.url).is_some_and(|kept| kept.is_cached);
+                if add.is_there && !is_known {
+                    return Err(refusal(Why::Missing, "lock it"));
+                }
                 let kept = world.files.entry(add.url.clone()).or_default();
                 kept.is_locked = true;
                 kept.tags.extend(add.tag);
@@ -570,6 +586,7 @@ impl Talk {
                 let mut answer = self.opened(Open::Added { url, path }, size, Some(file));
                 if let Tell::Opened(opened) = &mut answer.0 {
                     (opened.exists, opened.timestamp) = (exists, timestamp);
+                    opened.path = Some(Link("/where/it/lies".into()));
                 }
                 Ok(answer)
             }

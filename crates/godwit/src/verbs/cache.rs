@@ -10,11 +10,11 @@ use clap::{Args, Subcommand};
 use godwit_store::Error;
 use godwit_wire::local::{
     Ask, Tell,
-    ask::{Cache as Of, Where},
+    ask::{Add as Adding, AddDone as Added, Cache as Of, Where},
     tell::{Row, Space},
 };
 use serde_json::json;
-use std::ffi::OsString;
+use std::{ffi::OsString, time::Duration};
 
 /// Show, check and forget what the node of this machine keeps of files of others
 #[derive(Args, Debug)]
@@ -24,6 +24,8 @@ Examples:
   godwit cache ls godwit://lab/data/
   godwit cache stat --json godwit://lab/data/run7.root
   godwit cache why godwit://lab/data/run7.root
+  godwit cache add --tag study7 godwit://lab/data/grid.bin
+  godwit cache add-done --timestamp 7 godwit://lab/data/grid.bin
   godwit cache rm godwit://lab/data/run7.root
   godwit cache clean slurm-77
   godwit cache df
@@ -32,6 +34,10 @@ Examples:
 What is kept is forgotten by itself when room is wanted, what was used least recently first; never what is owed
 to a server, is open, or has a tag. A tag is put on by godwit stage, and by what jobs of batch systems read
 (slurm-77 and the like, for a day).
+
+What is new for cache add is filled at the path that it prints, or moved there, and closed
+before cache add-done. Until then whoever adds, reads or untags the name waits.
+With --json, the field new says whether it is to be filled. What was filled goes with its last tag.
 
 Exit status: 0; 4 nothing of that name is kept; 5 it is in use; 12 verify found bytes that differ.")]
 pub(crate) struct Cache {
@@ -51,6 +57,10 @@ enum What {
     Stat(File),
     /// Say why a file is kept
     Why(File),
+    /// Lock a name: others wait. Prints where the file is, which is to be filled if it is new
+    Add(Add),
+    /// What was added is filled: it is what the URL says as long as the tag is on it
+    AddDone(AddDone),
     /// Forget a file, whatever tags it has; not what is owed
     Rm(Rm),
     /// Take a tag off all files: at the end of a job, say
@@ -89,6 +99,35 @@ struct Rm {
     tag: Option<String>,
 }
 
+#[derive(Args, Debug)]
+struct Add {
+    /// The file
+    #[arg(value_name = "URL")]
+    url: OsString,
+    /// What keeps it [default: that of the job, or staged]
+    #[arg(long, value_name = "TAG")]
+    tag: Option<String>,
+    /// The tag falls by itself after so long
+    #[arg(long, value_name = "TIME", value_parser = units::parse_duration, allow_negative_numbers = true)]
+    lasts: Option<Duration>,
+    /// After so long whoever waits goes on, though nothing was said
+    #[arg(long, value_name = "TIME", value_parser = units::parse_duration, allow_negative_numbers = true, default_value = "1h")]
+    within: Duration,
+}
+
+#[derive(Args, Debug)]
+struct AddDone {
+    /// The file
+    #[arg(value_name = "URL")]
+    url: OsString,
+    /// A number that cache add and cache stat tell: a time that means what you say
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    timestamp: Option<i64>,
+    /// It did not become anything: the next who waits fills it
+    #[arg(long, conflicts_with = "timestamp")]
+    failed: bool,
+}
+
 impl Cache {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let named = |url: &OsString| local::named(url).map(|named| named.told);
@@ -96,6 +135,16 @@ impl Cache {
             What::Ls { prefix } => list(screen, Of::Ls { prefix, on: None }),
             What::Stat(file) => list(screen, Of::Stat(Where::is(named(&file.url)?))),
             What::Why(file) => why(screen, named(&file.url)?),
+            What::Add(add) => begin(screen, named(&add.url)?, &add),
+            What::AddDone(added) => count(
+                screen,
+                Of::AddDone(Added {
+                    handle: 0,
+                    url: Some(named(&added.url)?),
+                    timestamp: added.timestamp,
+                    give_up: added.failed,
+                }),
+            ),
             What::Rm(rm) => count(
                 screen,
                 Of::Rm {
@@ -169,6 +218,32 @@ fn why(screen: &Screen, url: String) -> Run<Facts> {
             screen.line(plain(&words).as_bytes()).map_err(shown)?;
         }
         facts.insert("why".into(), words.into());
+    }
+    Ok(facts)
+}
+
+/// Waits until nobody else has it locked, and says where it is.
+fn begin(screen: &Screen, url: String, add: &Add) -> Run<Facts> {
+    let mut here = local::here()?;
+    let answer = here.ask(Ask::Cache(Of::Add(Adding {
+        url,
+        tag: add.tag.clone(),
+        expires_in_s: add.lasts.map(|lasts| lasts.as_secs()),
+        is_there: false,
+        lasts_s: Some(add.within.as_secs().max(1)),
+    })));
+    let answer = answer.map_err(|refusal| Trouble::local(&refusal))?;
+    let mut facts = Facts::new();
+    if let Tell::Opened(opened) = answer.tell {
+        let path = opened.path.map(|path| path.0).unwrap_or_default();
+        let path = path.display().to_string();
+        if !screen.json() {
+            screen.line(path.as_bytes()).map_err(shown)?;
+        }
+        facts.insert("new".into(), (!opened.exists).into());
+        facts.insert("path".into(), path.into());
+        facts.insert("size".into(), opened.size.into());
+        facts.insert("timestamp".into(), opened.timestamp.into());
     }
     Ok(facts)
 }

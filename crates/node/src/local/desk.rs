@@ -2,8 +2,10 @@
 
 use super::{
     Desk, Reply, Visit, Visitor,
+    adding::Added,
     appending::Stream,
     refusing::{self, url},
+    serving::Knocks,
 };
 use godwit_core::{
     Algorithm, Block, Extents, Hashing, Url, Version,
@@ -16,6 +18,7 @@ use godwit_depot::{
 use godwit_local::{Refusal, Why};
 use godwit_store::{Kind, Take, channel::Cancel};
 use godwit_sys::{memory, seal};
+use godwit_trust::Home;
 use godwit_wire::{
     door::call,
     local::{
@@ -48,6 +51,10 @@ pub(super) struct Keeping {
     pub(super) bounds: Bounds,
     /// What was kept for which job already: a second opening of the same writes nothing.
     pub(super) kept: Mutex<HashSet<(String, Url, String)>>,
+    /// Names that are locked beyond the connection of who locked them.
+    /// By what it proves who it is.
+    pub(super) home: Option<Home>,
+    pub(super) added: Mutex<HashMap<(Url, String), Added>>,
 }
 
 /// What is known of how long this node will be.
@@ -82,16 +89,18 @@ impl Desk for Keeping {
                 credential,
             },
             session,
+            connection: format!("connection-{}", visitor.connection),
             job: job_tag(&hello.job),
             ends_soon,
             open: Mutex::default(),
             appends: Mutex::default(),
+            knocks: Arc::default(),
             numbers: AtomicU64::new(0),
         }))
     }
 
     fn owes(&self) -> bool {
-        self.depot.owes()
+        self.depot.owes() || self.depot.is_locked()
     }
 
     fn status(&self, status: &mut tell::Status) {
@@ -107,23 +116,27 @@ impl Desk for Keeping {
 }
 
 /// A program that talks with us.
-struct Guest {
-    desk: Arc<Keeping>,
-    who: Who,
+pub(super) struct Guest {
+    pub(super) desk: Arc<Keeping>,
+    pub(super) who: Who,
     /// By what it finds again what it wrote.
-    session: String,
+    pub(super) session: String,
+    /// What tells it from all others.
+    pub(super) connection: String,
     /// What keeps the files of its job.
-    job: Option<String>,
+    pub(super) job: Option<String>,
     /// This disk, or whoever delivers from it, ends with the job: what is only here is not safe.
     ends_soon: bool,
     open: Mutex<HashMap<Handle, Open>>,
     /// Whom it appends to.
     appends: Mutex<HashMap<Url, Arc<Appending>>>,
+    /// Whoever waits for its word.
+    pub(super) knocks: Arc<Knocks>,
     numbers: AtomicU64,
 }
 
 #[derive(Clone)]
-enum Open {
+pub(super) enum Open {
     /// Held so that it is not forgotten while somebody reads it.
     Reading(#[allow(dead_code)] Arc<Reading>),
     Writing(Arc<Pen>),
@@ -131,10 +144,12 @@ enum Open {
     Editing(Arc<Mutex<Option<Editing>>>),
     /// What is written into it goes to the end of a file.
     Appending(Arc<Stream>),
+    /// A name that is locked.
+    Adding(Arc<Mutex<Added>>),
 }
 
 /// A file that a program writes.
-struct Pen {
+pub(super) struct Pen {
     url: Url,
     writing: Writing,
     grants: Mutex<HashMap<u64, (Range<u64>, Ticket)>>,
@@ -163,7 +178,7 @@ impl Visit for Guest {
     }
 }
 
-type Answered = Result<Option<Tell>, Refusal>;
+pub(super) type Answered = Result<Option<Tell>, Refusal>;
 
 impl Guest {
     fn attend(&self, ask: Ask, body: &[u8], reply: &Reply) -> Answered {
@@ -187,15 +202,22 @@ impl Guest {
             Ask::Deed(deed) => self.deed(deed),
             Ask::Drop(place) => self.decide("drop", &place, Depot::discard),
             Ask::Cache(cache) => self.cache(cache, reply),
-            Ask::Stage(stage) => self.stage(&stage),
+            Ask::Stage(stage) => self.stage(&stage, reply),
             Ask::Unstage(stage) => self.unstage(&stage, reply),
             Ask::Append(append) => self.append(&append, body, reply),
+            Ask::Copy(copy) => self.copy(&copy, reply),
+            Ask::Serve(serve) => self.serve(&serve, reply),
+            Ask::Let(told) => {
+                self.knocks.answered(&told);
+                Ok(None)
+            }
             _ => Err(unknown()),
         }
     }
 
     fn open(&self, open: &ask::Open, reply: &Reply) -> Answered {
         let url = url(&open.url)?;
+        self.unlocked(&url, reply)?;
         if open.write {
             return self.edit(&url, open, reply);
         }
@@ -218,6 +240,9 @@ impl Guest {
             return false;
         }
         let depot = &self.desk.depot;
+        if depot.is_locked() {
+            return false;
+        }
         let Some(reading) = depot.read_here(&url, &self.who, fresh_of(open.fresh)) else {
             return false;
         };
@@ -257,6 +282,7 @@ impl Guest {
             create: open.create,
             exclusive: open.create && open.excl,
             truncate: open.truncate,
+            mode: open.mode,
             session: self.session.clone(),
         };
         let editing = self.desk.depot.edit(url, &self.who, &edit).map_err(bad)?;
@@ -307,10 +333,17 @@ impl Guest {
             true => How::Into,
             false => How::Anew(base),
         };
-        self.begin(&url, how, put.packed, reply)
+        self.begin(&url, how, put.mode, put.packed, reply)
     }
 
-    fn begin(&self, url: &Url, how: How, is_packed: bool, reply: &Reply) -> Answered {
+    fn begin(
+        &self,
+        url: &Url,
+        how: How,
+        mode: Option<u32>,
+        is_packed: bool,
+        reply: &Reply,
+    ) -> Answered {
         let wanted = format!("write {}", url.without_password());
         let bad = |error: Error| refusing::depot(&wanted, Some(url), &error);
         let (depot, session) = (&self.desk.depot, self.session.clone());
@@ -319,6 +352,9 @@ impl Guest {
             How::Into => depot.put_into(url, &self.who, &session),
         };
         let begun = begun.map_err(bad)?;
+        if let Some(mode) = mode {
+            begun.is_to_have(mode);
+        }
         let file = match is_packed {
             true => None,
             false => Some(begun.file().map_err(bad)?),
@@ -388,6 +424,7 @@ impl Guest {
             Some(Open::Reading(_)) => return done(tell::Done::default()),
             Some(Open::Editing(editing)) => return self.edited(close, &editing, reply),
             Some(Open::Appending(stream)) => return self.appended(close, &stream),
+            Some(Open::Adding(_)) => return done(tell::Done::default()), // given up
             Some(Open::Writing(pen)) => pen,
         };
         let url = pen.url.clone();
@@ -427,6 +464,14 @@ impl Guest {
         let url = url(&append.url)?;
         let wanted = format!("append to {}", url.without_password());
         let bad = |error: Error| refusing::depot(&wanted, Some(&url), &error);
+        if append.record && body.len() > RECORD_BYTES_MAX {
+            let len = body.len();
+            let words = format!(
+                "a record of {len} bytes would be divided: {RECORD_BYTES_MAX} are the most that stay together"
+            );
+            let refusal = Refusal::new(Why::TooLarge, &*wanted, words).about(&append.url);
+            return Err(refusal.next("append it in records that are shorter"));
+        }
         let appending = self.appending(&url).map_err(bad)?;
         if append.stream {
             let (stream, theirs) = Stream::begin(&url, appending)?;
@@ -546,7 +591,7 @@ impl Guest {
         done(answer)
     }
 
-    fn deliver(
+    pub(super) fn deliver(
         &self,
         wanted: &str,
         scope: &Scope,
@@ -569,10 +614,15 @@ impl Guest {
     fn not_delivered(&self, wanted: &str, scope: &Scope, error: &Error) -> Refusal {
         let mut refusal = refusing::depot(wanted, None, error);
         if let Error::Held { url, .. } = error {
-            let held = self.owed_of(scope);
-            let is_conflict = |owed: &Owed| owed.url == **url && owed.is_conflict;
-            if !held.iter().any(is_conflict) {
-                refusal.why = Why::Remote;
+            let mut held = self.owed_of(scope);
+            held.retain(|owed| owed.url == **url && owed.stage == Stage::Held);
+            if !held.iter().any(|owed| owed.is_conflict) {
+                // What the server said, if that is known.
+                let said = held.iter().find_map(|owed| owed.last.as_ref());
+                refusal.why = match said {
+                    Some(last @ Error::Store(_)) => refusing::depot(wanted, None, last).why,
+                    _ => Why::Remote,
+                };
             }
             refusal.url = Some(url.without_password().to_string());
         }
@@ -581,6 +631,7 @@ impl Guest {
 
     fn get(&self, get: &ask::Get, reply: &Reply) -> Answered {
         let url = url(&get.url)?;
+        self.unlocked(&url, reply)?;
         if get.start > 0
             || get
                 .end
@@ -815,14 +866,17 @@ impl Guest {
             Cache::Ls { on: Some(_), .. } | Cache::Df { on: Some(_) } => Err(not_yet(OF_A_PEER)),
             Cache::Stat(place) | Cache::Why(place) if place.on.is_some() => Err(not_yet(OF_A_PEER)),
             Cache::Ls { prefix, .. } => rows(reply, depot.list(&prefix)),
-            Cache::Stat(place) => rows(reply, self.held(&place)?),
+            Cache::Add(add) => self.add(&add, reply),
+            Cache::AddDone(added) => self.add_done(&added),
+            Cache::Stat(place) => rows(reply, self.held(&place, reply)?),
             Cache::Why(place) => {
-                let held = self.held(&place)?;
+                let held = self.held(&place, reply)?;
                 let words: Vec<String> = held.iter().map(why_kept).collect();
                 Ok(Some(Tell::Words(words.join("; "))))
             }
             Cache::Rm { url: text, tag } => {
                 let url = url(&text)?;
+                self.unlocked(&url, reply)?;
                 let files = match tag {
                     Some(tag) => depot.untag(&url, &tag).map(|()| 1).map_err(|error| {
                         let mut refusal = bad("take a tag off", Some(url.clone()))(error);
@@ -839,6 +893,9 @@ impl Guest {
             }
             Cache::Clean { tag, url: text } => {
                 let url = text.map(|text| url(&text)).transpose()?;
+                if let Some(url) = &url {
+                    self.unlocked(url, reply)?;
+                }
                 let cleaned = depot.clean(&tag, url.as_ref());
                 of_files(cleaned.map_err(bad("take a tag off", url.clone()))?)
             }
@@ -878,12 +935,13 @@ impl Guest {
                 verified.map_err(bad("verify what is kept", url))?;
                 done(told)
             }
-            _ => Err(not_yet("have a program fill what is kept")),
+            _ => Err(unknown()),
         }
     }
 
-    fn held(&self, place: &Where) -> Result<Vec<Holds>, Refusal> {
+    fn held(&self, place: &Where, reply: &Reply) -> Result<Vec<Holds>, Refusal> {
         let url = url(&place.url)?;
+        self.unlocked(&url, reply)?;
         let held = self.desk.depot.holds(&url);
         match held.is_empty() {
             true => Err(Refusal::new(
@@ -895,11 +953,12 @@ impl Guest {
         }
     }
 
-    fn stage(&self, stage: &ask::Stage) -> Answered {
+    fn stage(&self, stage: &ask::Stage, reply: &Reply) -> Answered {
         if stage.on.is_some() {
             return Err(not_yet(OF_A_PEER));
         }
         let url = url(&stage.url)?;
+        self.unlocked(&url, reply)?;
         let tag = stage.tag.as_deref().or(self.job.as_deref());
         let lasts = stage.expires_in_s.map(Duration::from_secs);
         let staged = (self.desk.depot).stage(&url, &self.who, tag.unwrap_or(STAGED), lasts);
@@ -950,7 +1009,7 @@ impl Guest {
         })
     }
 
-    fn owed_of(&self, scope: &Scope) -> Vec<Owed> {
+    pub(super) fn owed_of(&self, scope: &Scope) -> Vec<Owed> {
         self.desk.depot.queue_of(scope)
     }
 
@@ -961,7 +1020,7 @@ impl Guest {
         }
     }
 
-    fn keep(&self, open: Open) -> Handle {
+    pub(super) fn keep(&self, open: Open) -> Handle {
         let handle = self.number();
         self.lock().insert(handle, open);
         handle
@@ -971,7 +1030,7 @@ impl Guest {
         self.numbers.fetch_add(1, Relaxed) + 1
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Handle, Open>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<Handle, Open>> {
         lock(&self.open)
     }
 }
@@ -1018,7 +1077,7 @@ fn kept_row(held: Holds) -> tell::Row {
         }
         .into(),
         transfers: held.transfers,
-        timestamp: held.tags.iter().find_map(|tag| tag.timestamp),
+        timestamp: (held.stamp).or_else(|| held.tags.iter().find_map(|tag| tag.timestamp)),
         tags,
         readers: held.users.into(),
         used_s: Some(held.used),
@@ -1173,11 +1232,11 @@ fn core_version(version: &call::Version) -> Version {
     }
 }
 
-fn done(done: tell::Done) -> Answered {
+pub(super) fn done(done: tell::Done) -> Answered {
     Ok(Some(Tell::Done(done)))
 }
 
-fn not_open(wanted: &str, number: u64) -> Refusal {
+pub(super) fn not_open(wanted: &str, number: u64) -> Refusal {
     let words = format!("nothing is open as number {number} on this connection");
     Refusal::new(Why::NotOpen, wanted, words)
 }
@@ -1190,14 +1249,14 @@ fn unknown() -> Refusal {
     not_yet("do what was asked")
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 const AFTER_RESTART: &str = "after a restart of this machine, delivery waits for the next program that asks; \
                              godwit node install has it begin by itself";
 const OF_A_PEER: &str = "ask the depot of a peer";
-const STAGED: &str = "staged";
+pub(super) const STAGED: &str = "staged";
 /// What a job keeps without having said so.
 const JOB_LASTS: Duration = Duration::from_secs(86_400);
 const KEPT_MAX: usize = 100_000;
@@ -1221,6 +1280,9 @@ fn fresh_of(fresh: ask::Fresh) -> Fresh {
 
 /// So many files one program appends to without their logs being asked for again.
 const APPENDS_MAX: usize = 256;
+
+/// What is appended at once and not divided: the target is sent no more at a time.
+const RECORD_BYTES_MAX: usize = godwit_depot::RECORD_BYTES_MAX;
 
 /// Whoever closes a stream may have copies of it in children that are about to end.
 const LAST_CLOSE: Duration = Duration::from_secs(10);

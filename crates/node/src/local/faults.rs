@@ -219,6 +219,7 @@ mod tests {
             tries: 1,
             why: "no".into(),
             is_conflict: false,
+            last: None,
             is_committed: true,
             session: String::new(),
         }

@@ -30,6 +30,7 @@ pub(super) fn is_quick(ask: &Ask) -> bool {
         | Ask::Grant(_)
         | Ask::Written(_)
         | Ask::Write(_)
+        | Ask::Let(_)
         | Ask::Cancel { .. }
         | Ask::Status
         | Ask::Stop => true,
@@ -39,6 +40,7 @@ pub(super) fn is_quick(ask: &Ask) -> bool {
 }
 
 /// Who answers one ask, to whom.
+#[derive(Clone)]
 pub(crate) struct Reply {
     line: Arc<Line>,
     n: Number,

@@ -59,6 +59,12 @@ pub enum Ask {
     Deed(Deed),
     /// Lines for the end of a file: in the body.
     Append(Append),
+    /// That a file of one server be copied to another, from there to there where both can.
+    Copy(Copy),
+    /// That a directory of the program be served to others, until this is cancelled or the connection ends.
+    Serve(Serve),
+    /// What the program says to somebody who would see or change what it serves. Not answered.
+    Let(Let),
     /// What was asked under that number is not wanted any more.
     Cancel {
         /// The number of the ask.
@@ -73,7 +79,7 @@ pub enum Ask {
 impl Ask {
     /// Tells whether it gets no answer: whoever asks goes on at once.
     pub fn is_silent(&self) -> bool {
-        matches!(self, Self::Written(_) | Self::Write(_))
+        matches!(self, Self::Written(_) | Self::Write(_) | Self::Let(_))
     }
 }
 
@@ -350,13 +356,23 @@ pub struct Add {
     pub tag: Option<String>,
     /// When the tag falls by itself, in seconds from now.
     pub expires_in_s: Option<u64>,
+    /// Nothing is filled: it must be there, and no tag is put on.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_there: bool,
+    /// The lock outlives the connection, for so long, and is ended by its URL.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lasts_s: Option<u64>,
 }
 
 /// Ends it.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[allow(missing_docs)]
 pub struct AddDone {
+    #[serde(default)]
     pub handle: Handle,
+    /// Which, where it outlived its connection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
     /// A time that means what its user says.
     #[serde(default)]
     pub timestamp: Option<i64>,
@@ -406,6 +422,42 @@ pub enum Deed {
         #[serde(default)]
         mtime_ns: Option<u64>,
     },
+}
+
+/// From where to where.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[allow(missing_docs)]
+pub struct Copy {
+    pub url: String,
+    pub to: String,
+}
+
+/// What a program serves.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Serve {
+    /// The directory.
+    pub directory: Link,
+    /// Where, as `127.0.0.1:0`; nothing: there, on any port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listen: Option<String>,
+    /// It may be written to.
+    #[serde(default)]
+    pub writes: bool,
+    /// The program is asked about each deed; else all that is served is for everybody.
+    #[serde(default)]
+    pub asks: bool,
+    /// A file of configuration as that of `godwit node`: by what it proves who it is, and so on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<Link>,
+}
+
+/// What is answered to a [`Knock`](super::tell::Knock).
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Let {
+    /// Which.
+    pub knock: u64,
+    /// Whether they may.
+    pub may: bool,
 }
 
 /// For the end of a file.

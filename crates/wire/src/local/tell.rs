@@ -1,7 +1,7 @@
 //! What the node of this machine tells.
 
 use super::{Handle, Why};
-use crate::door::call::Version;
+use crate::door::call::{Link, Version};
 use godwit_core::Fault;
 use serde::{Deserialize, Serialize};
 use std::{fmt, time::Duration};
@@ -40,6 +40,13 @@ pub enum Tell {
         /// Of how much.
         total: Option<u64>,
     },
+    /// Where a program's directory is served; more comes.
+    Serving {
+        /// Its URL.
+        url: String,
+    },
+    /// Somebody would see or change what a program serves, and waits for its word; more comes.
+    Knock(Knock),
     /// How full the depot is.
     Space(Space),
     /// How the node is.
@@ -53,7 +60,10 @@ pub enum Tell {
 impl Tell {
     /// Tells whether nothing more is told of the same ask.
     pub fn is_last(&self) -> bool {
-        !matches!(self, Self::Row(_) | Self::Progress { .. })
+        !matches!(
+            self,
+            Self::Row(_) | Self::Progress { .. } | Self::Serving { .. } | Self::Knock(_)
+        )
     }
 }
 
@@ -86,6 +96,9 @@ pub struct Opened {
     /// A time of the user's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<i64>,
+    /// Of [`Cache::Add`](super::ask::Cache::Add): where it lies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<Link>,
 }
 
 /// What was done.
@@ -183,6 +196,20 @@ pub struct Row {
     /// When it was last used: seconds since the epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub used_s: Option<u64>,
+}
+
+/// Who would do what with something that a program serves.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Knock {
+    /// What the answer is to name.
+    pub knock: u64,
+    /// As whom they proved themselves; nothing: they did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub who: Option<String>,
+    /// `read`, `write`, `create`, `delete`, `list`.
+    pub deed: String,
+    /// Below the directory that is served, beginning with a slash; links are resolved.
+    pub path: Link,
 }
 
 /// How full the depot is.

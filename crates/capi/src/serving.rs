@@ -1,0 +1,125 @@
+//! A directory of this program that others see, and who of them may what.
+//!
+//! The node of this machine serves it; here their knocks are heard and answered, in the program's own calls.
+
+use crate::{
+    failure::{Failure, Result},
+    files::odd,
+    process::Library,
+    talk::Ticket,
+};
+use godwit_local::{Refusal, Why};
+use godwit_wire::{
+    door::call::Link,
+    local::{
+        Ask, Tell,
+        ask::{Let, Serve},
+        tell::Knock,
+    },
+};
+use std::{
+    ffi::{CStr, CString, OsStr},
+    os::unix::ffi::OsStrExt,
+    path::{self, Path},
+    time::{Duration, Instant},
+};
+
+/// What is served, until it is closed.
+#[derive(Debug)]
+pub(crate) struct Server {
+    ticket: Ticket,
+    url: CString,
+}
+
+/// How it is served.
+#[derive(Debug)]
+pub(crate) struct Manner<'a> {
+    pub(crate) listen: Option<&'a str>,
+    pub(crate) config: Option<&'a CStr>,
+    pub(crate) writes: bool,
+    pub(crate) asks: bool,
+}
+
+impl Server {
+    pub(crate) fn open(directory: &CStr, manner: &Manner<'_>) -> Result<Self> {
+        let wanted = || format!("serve {}", directory.to_string_lossy());
+        let whole = |name: &CStr| {
+            let path = path::absolute(Path::new(OsStr::from_bytes(name.to_bytes())));
+            path.map(Link)
+                .map_err(|error| Failure::system(&wanted(), &error))
+        };
+        let ask = Ask::Serve(Serve {
+            directory: whole(directory)?,
+            listen: manner.listen.map(str::to_owned),
+            writes: manner.writes,
+            asks: manner.asks,
+            config: manner.config.map(whole).transpose()?,
+        });
+        let ours = Library::ours()?;
+        let ticket = ours.talk.send(None, ask, b"")?;
+        let answer = ours.talk.receive(ticket, None)?;
+        let url = match answer.tell {
+            Tell::Serving { url } => CString::new(url).unwrap_or_default(),
+            Tell::Refused(refusal) => return Err((*refusal).into()),
+            tell => return Err(odd(&wanted(), &format!("{tell:?}")).into()),
+        };
+        ours.ops.serves(&ours.talk, true);
+        Ok(Self { ticket, url })
+    }
+
+    pub(crate) fn url(&self) -> &CStr {
+        &self.url
+    }
+
+    /// Answers all who knock, and waits for one until the deadline. Returns how many there were.
+    pub(crate) fn step(
+        &self,
+        deadline: Option<Instant>,
+        decide: &mut dyn FnMut(&Knock) -> bool,
+    ) -> Result<usize> {
+        let ours = Library::ours()?;
+        let mut count = 0;
+        loop {
+            let turns = ours.talk.turns();
+            match ours.talk.look(self.ticket)?.map(|answer| answer.tell) {
+                Some(Tell::Knock(knock)) => {
+                    let told = Let {
+                        knock: knock.knock,
+                        may: decide(&knock),
+                    };
+                    ours.talk.say(self.ticket.era, Ask::Let(told), b"")?;
+                    count += 1;
+                }
+                Some(Tell::Refused(refusal)) => return Err((*refusal).into()),
+                Some(tell) if tell.is_last() => {
+                    let words = "the node of this machine serves it no more";
+                    return Err(Refusal::new(Why::Ending, "serve on", words).into());
+                }
+                Some(_) => {}
+                None if count > 0 => return Ok(count),
+                None if deadline.is_some_and(|deadline| deadline <= Instant::now()) => {
+                    return Ok(count);
+                }
+                None => ours.talk.await_turn(turns, deadline),
+            }
+        }
+    }
+
+    /// Returns when nobody sees it any more.
+    pub(crate) fn close(self) {
+        let Some(ours) = Library::existing() else {
+            return; // a parent's
+        };
+        ours.ops.serves(&ours.talk, false);
+        ours.talk.take_back(self.ticket);
+        let until = Some(Instant::now() + LEAVING);
+        while let Ok(answer) = ours.talk.receive(self.ticket, until) {
+            if answer.tell.is_last() {
+                return;
+            }
+        }
+    }
+}
+
+/// So long its visitors have to leave.
+const LEAVING: Duration = Duration::from_secs(10);

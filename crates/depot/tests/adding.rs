@@ -1,0 +1,284 @@
+//! What programs fill themselves, and who waits for whom meanwhile.
+#![allow(clippy::unwrap_used)] // Tests may.
+
+mod common;
+
+use common::{Far, bytes, push, put, read, rules, same, url, who};
+use godwit_depot::{Add, Adding, Depot, Error, Fresh, Rules};
+use std::{
+    fs,
+    io::Read,
+    os::unix::fs::FileExt,
+    sync::{Barrier, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+fn depot(far: &Far, dir: &tempfile::TempDir) -> Depot {
+    Depot::open(dir.path(), rules(), far.connect()).unwrap()
+}
+
+fn both() -> (Far, tempfile::TempDir) {
+    (Far::new(), tempfile::tempdir().unwrap())
+}
+
+fn add(depot: &Depot, name: &str) -> godwit_depot::Result<Adding> {
+    let how = Add {
+        by: "me".into(),
+        ..Add::default()
+    };
+    depot.add(&url(name), &who(), &how, &|| true)
+}
+
+fn fill(depot: &Depot, name: &str, bytes: &[u8], stamp: i64) {
+    let mut adding = add(depot, name).unwrap();
+    assert!(adding.is_new());
+    let file = adding.file().unwrap();
+    file.write_all_at(bytes, 0).unwrap();
+    drop(file);
+    adding.done(Some(("job", None)), Some(stamp)).unwrap();
+}
+
+fn files(dir: &tempfile::TempDir) -> usize {
+    let folders = fs::read_dir(dir.path().join("bytes")).unwrap();
+    let inside = folders.map(|folder| fs::read_dir(folder.unwrap().path()).unwrap());
+    let names = inside.flatten().map(|name| name.unwrap().file_name());
+    names
+        .filter(|name| !name.to_string_lossy().contains('.'))
+        .count()
+}
+
+#[test]
+fn what_a_program_filled_is_what_its_name_says_while_a_tag_is_on_it() {
+    let (far, dir) = both();
+    let filled = bytes(1_500_000, 7);
+    {
+        let depot = depot(&far, &dir);
+        far.put("a", b"what the origin has");
+        far.set_away(true);
+        fill(&depot, "a", &filled, 42);
+        same(read(&depot, "a").unwrap(), &filled);
+        let held = depot.holds(&url("a"));
+        assert_eq!(
+            (held.len(), held[0].stamp, held[0].transfers),
+            (1, Some(42), 0)
+        );
+        // Once more, by others: the time that they see is that of the last who said one.
+        let mut again = add(&depot, "a").unwrap();
+        assert_eq!(
+            (again.is_new(), again.timestamp(), again.size()),
+            (false, Some(42), 1_500_000)
+        );
+        let mut seen = Vec::new();
+        again.file().unwrap().read_to_end(&mut seen).unwrap();
+        same(seen, &filled);
+        again.done(Some(("night", None)), Some(43)).unwrap();
+    }
+    let depot = depot(&far, &dir);
+    same(read(&depot, "a").unwrap(), &filled);
+    assert_eq!(depot.holds(&url("a"))[0].stamp, Some(43));
+    let wrong = depot.verify(None, |found| {
+        assert!(found.wrong.is_empty() && !found.is_unknown)
+    });
+    wrong.unwrap();
+    depot.untag(&url("a"), "job").unwrap();
+    same(read(&depot, "a").unwrap(), &filled);
+    far.set_away(false);
+    // Whoever must know asks the origin.
+    let fresh = depot.read(&url("a"), &who(), Fresh::Now).unwrap();
+    assert_eq!(fresh.size(), 19);
+    drop(fresh);
+    let error = depot.untag(&url("a"), "none").unwrap_err();
+    assert!(matches!(error, Error::Unknown(_)), "{error}");
+}
+
+#[test]
+fn with_its_last_tag_it_goes() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    far.put("a", b"what the origin has");
+    fill(&depot, "a", b"filled", 1);
+    assert_eq!(depot.clean("job", None).unwrap(), 1);
+    assert!(depot.holds(&url("a")).is_empty());
+    assert_eq!(files(&dir), 0);
+    same(read(&depot, "a").unwrap(), b"what the origin has");
+    // Now it is here without anybody having filled it, and nothing is to be filled.
+    assert!(!add(&depot, "a").unwrap().is_new());
+}
+
+#[test]
+fn the_next_who_waits_fills_what_somebody_gave_up() {
+    const WRITERS: usize = 20;
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    let first = add(&depot, "a").unwrap();
+    assert!(first.is_new());
+    let started = Barrier::new(WRITERS + 1);
+    let (tell, told) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..WRITERS {
+            let (depot, started, tell) = (&depot, &started, tell.clone());
+            scope.spawn(move || {
+                started.wait();
+                let adding = add(depot, "a").unwrap();
+                tell.send(adding.is_new()).unwrap();
+                // And goes away without a word.
+            });
+        }
+        started.wait();
+        assert!(told.try_recv().is_err(), "two fill one file");
+        // Another name waits for nobody.
+        assert!(add(&depot, "b").unwrap().is_new());
+        let begun = Instant::now();
+        drop(first);
+        for _ in 0..WRITERS {
+            assert!(told.recv().unwrap());
+        }
+        // Each was woken by the one before; whoever only looked now and then would have come a second later.
+        assert!(begun.elapsed() < Duration::from_secs(WRITERS as u64 / 2));
+    });
+    assert_eq!(files(&dir), 0);
+    assert!(!depot.is_locked());
+}
+
+#[test]
+fn who_reads_waits_for_who_fills_and_not_for_themselves() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    let mut adding = add(&depot, "a").unwrap();
+    let free = |by: &str, is_wanted: &dyn Fn() -> bool| {
+        depot.unlocked(&url("a"), &who(), &[by], is_wanted)
+    };
+    free("me", &|| true).unwrap();
+    let error = free("you", &|| false).unwrap_err();
+    assert!(matches!(error, Error::Unwanted), "{error}");
+    depot
+        .unlocked(&url("b"), &who(), &["you"], &|| false)
+        .unwrap();
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            free("you", &|| true).unwrap();
+            read(&depot, "a").unwrap()
+        });
+        let file = adding.file().unwrap();
+        file.write_all_at(b"filled", 0).unwrap();
+        drop(file);
+        adding.done(Some(("job", None)), None).unwrap();
+        same(reader.join().unwrap(), b"filled");
+    });
+}
+
+#[test]
+fn what_is_still_open_or_too_large_stays_locked() {
+    let (far, dir) = both();
+    let quota = Some(100_000);
+    let depot = Depot::open(dir.path(), Rules { quota, ..rules() }, far.connect()).unwrap();
+    let mut adding = add(&depot, "a").unwrap();
+    let file = adding.file().unwrap();
+    file.write_all_at(&bytes(200_000, 3), 0).unwrap();
+    let error = adding.done(Some(("job", None)), None).unwrap_err();
+    assert!(error.to_string().contains("closed first"), "{error}");
+    drop(file);
+    let error = adding.done(Some(("job", None)), None).unwrap_err();
+    assert!(matches!(error, Error::TooLarge { .. }), "{error}");
+    assert!(depot.is_locked() && depot.holds(&url("a")).is_empty());
+    let file = adding.file().unwrap();
+    file.set_len(50_000).unwrap();
+    drop(file);
+    adding.done(Some(("job", None)), None).unwrap();
+    assert_eq!((depot.usage().taken, depot.usage().kept), (50_000, 50_000));
+    drop(adding);
+    // What is tagged makes no room.
+    far.put("large", &bytes(60_000, 4));
+    let error = read(&depot, "large").unwrap_err();
+    assert!(matches!(error, Error::Full { .. }), "{error}");
+    depot.untag(&url("a"), "job").unwrap();
+    assert_eq!(read(&depot, "large").unwrap().len(), 60_000);
+}
+
+#[test]
+fn what_was_put_meanwhile_counts() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    let mut adding = add(&depot, "a").unwrap();
+    adding.file().unwrap().write_all_at(b"filled", 0).unwrap();
+    far.set_away(true);
+    put(&depot, "a", b"put");
+    let error = adding.done(Some(("job", None)), None).unwrap_err();
+    assert!(error.to_string().contains("put meanwhile"), "{error}");
+    drop(adding);
+    same(read(&depot, "a").unwrap(), b"put");
+    far.set_away(false);
+    push(&depot);
+    same(far.get("a").unwrap(), b"put");
+}
+
+#[test]
+fn a_lock_whose_time_is_over_is_taken_by_who_waits() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    let how = Add {
+        by: "verb".into(),
+        lasts: Some(Duration::from_millis(1)),
+        ..Add::default()
+    };
+    let mut late = depot.add(&url("a"), &who(), &how, &|| true).unwrap();
+    let mut next = add(&depot, "a").unwrap();
+    assert!(next.is_new());
+    let error = late.done(Some(("job", None)), None).unwrap_err();
+    assert!(error.to_string().contains("somebody else"), "{error}");
+    drop(late);
+    assert!(depot.is_locked(), "what is not theirs is not freed");
+    next.file().unwrap().write_all_at(b"next", 0).unwrap();
+    next.done(Some(("job", None)), None).unwrap();
+    same(read(&depot, "a").unwrap(), b"next");
+}
+
+#[test]
+fn only_what_is_there_is_locked_to_be_deleted() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    let how = Add {
+        by: "me".into(),
+        is_there: true,
+        ..Add::default()
+    };
+    let error = depot.add(&url("a"), &who(), &how, &|| true).unwrap_err();
+    assert!(matches!(error, Error::Unknown(_)), "{error}");
+    assert!(!depot.is_locked());
+    fill(&depot, "a", b"filled", 1);
+    let mut there = depot.add(&url("a"), &who(), &how, &|| true).unwrap();
+    assert!(!there.is_new());
+    depot.untag(&url("a"), "job").unwrap();
+    there.done(None, None).unwrap();
+    drop(there);
+}
+
+#[test]
+fn of_what_nobody_finished_a_new_start_finds_nothing() {
+    let (far, dir) = both();
+    let left = {
+        let depot = depot(&far, &dir);
+        let adding = add(&depot, "a").unwrap();
+        adding.file().unwrap().write_all_at(b"half", 0).unwrap();
+        let path = adding.path().unwrap();
+        std::mem::forget(adding);
+        path
+    };
+    assert!(left.exists());
+    // As long as who fills it is there, it is theirs; a process that is gone has let go of all.
+    let copy = tempfile::tempdir().unwrap();
+    let folder = left.parent().unwrap().strip_prefix(dir.path()).unwrap();
+    fs::create_dir_all(copy.path().join(folder)).unwrap();
+    for name in ["depot", "held.db", "held.db-wal"] {
+        let _ = fs::copy(dir.path().join(name), copy.path().join(name));
+    }
+    fs::copy(
+        &left,
+        copy.path().join(left.strip_prefix(dir.path()).unwrap()),
+    )
+    .unwrap();
+    let depot = depot(&far, &copy);
+    assert_eq!(files(&copy), 0);
+    assert!(depot.holds(&url("a")).is_empty());
+}
