@@ -38,6 +38,8 @@ pub enum Trouble {
     LosesWriteAt(u64),
     /// The answer to `finish` is lost: the file is published, and nobody knows. Once.
     LosesFinish,
+    /// The connection is lost before the word `finish` arrives: nothing is published, and nobody knows. Once.
+    LosesPublish,
     /// There is room for so many bytes, until [`Faulty::mend`].
     FullAt(u64),
     /// A bit of the byte at this offset of a file flips when it is read. Once.
@@ -87,6 +89,17 @@ impl<S: Store> Faulty<S> {
     /// Adds a trouble.
     pub fn trouble(&self, trouble: Trouble) {
         self.plan.troubles().push(trouble);
+    }
+
+    /// Adds a trouble whose verb or byte is counted from now.
+    pub fn trouble_ahead(&self, trouble: Trouble) {
+        let now = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        self.trouble(match trouble {
+            Trouble::LosesVerb(n) => Trouble::LosesVerb(now(&self.plan.verbs) + n),
+            Trouble::LosesReadAt(at) => Trouble::LosesReadAt(now(&self.plan.read_bytes) + at),
+            Trouble::LosesWriteAt(at) => Trouble::LosesWriteAt(now(&self.plan.written_bytes) + at),
+            other => other,
+        });
     }
 
     /// Ends all troubles.
@@ -396,6 +409,9 @@ impl Sink for Taking {
     }
 
     fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished> {
+        if self.plan.take(|t| *t == Trouble::LosesPublish).is_some() {
+            return Err(lost("asking to publish"));
+        }
         let finished = self.sink.finish(whole)?;
         match self.plan.take(|t| *t == Trouble::LosesFinish) {
             Some(_) => Err(lost("finishing")),
