@@ -528,7 +528,7 @@ const CUT_SHORT: &str = "shorter than when it was last kept; the disk lost bytes
 const APPENDERS: usize = 4;
 
 /// Why a file is held whose writer had a descriptor when the power went.
-const UNFINISHED: &str =
+pub(crate) const UNFINISHED: &str =
     "whoever wrote it was cut off with the power of this machine: it may be half of a file";
 
 /// What could not be taken off the record is tried again after that.

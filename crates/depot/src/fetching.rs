@@ -25,7 +25,7 @@ impl Inner {
     /// origin has another file by now.
     pub(crate) fn ensure(&self, held: &Arc<Held>, range: Range<u64>) -> Result<()> {
         let mut state = held.lock();
-        let failures = state.failed.0;
+        let (failures, tries) = (state.failed.0, state.tries);
         loop {
             if state.machine.is_blind() {
                 drop(state);
@@ -56,6 +56,11 @@ impl Inner {
                 self.fetch(held, fetch)?;
                 state = held.lock();
                 continue;
+            }
+            if let (true, Some(error)) = (state.tries > tries, &state.last)
+                && state.machine.is_inside()
+            {
+                return Err(error.clone()); // It is being changed there, and nobody gets there.
             }
             state = held.wait(state, None);
         }

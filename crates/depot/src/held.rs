@@ -9,7 +9,7 @@ use crate::{
     tags::Tag,
     writing::WORTH_SENDING,
 };
-use godwit_core::{Chain, Leaves, Url, Version, holding::Holding};
+use godwit_core::{Chain, Digest, Leaves, Url, Version, holding::Holding};
 use godwit_store::Sink;
 use godwit_sys::crash;
 use std::{
@@ -119,6 +119,8 @@ pub(crate) struct State {
     pub failed: (u64, Option<Error>),
     /// The conversation with the target, while nobody has it.
     pub sink: Option<Parked>,
+    /// What its target was asked to publish last.
+    pub asked: Option<Asked>,
     /// Somebody delivers it.
     pub is_moving: bool,
     /// Why it is held.
@@ -151,8 +153,26 @@ pub(crate) struct State {
 pub(crate) struct Parked {
     pub sink: Box<dyn Sink>,
     pub attempt: u64,
+    /// Of which it is an upload.
+    pub generation: u64,
     /// What was sent, where nothing can be taken back.
     pub once: Option<Mutex<godwit_core::Extents>>,
+}
+
+/// What a target was asked to show.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub generation: u64,
+    pub size: u64,
+    /// What it hashes to, if that is known.
+    pub digest: Option<Digest>,
+}
+
+impl Parked {
+    /// Tells whether it is about what is to be sent now.
+    pub(crate) fn is_of(&self, machine: &Holding) -> bool {
+        (self.attempt, self.generation) == (machine.attempt(), machine.sending())
+    }
 }
 
 impl Held {
@@ -392,6 +412,7 @@ impl State {
             is_unlinked: false,
             failed: (0, None),
             sink: None,
+            asked: None,
             is_moving: false,
             words: String::new(),
             session: String::new(),
@@ -425,6 +446,12 @@ impl State {
     /// Tells whether nobody answers any more for what a program filled.
     pub(crate) fn is_lapsed(&self) -> bool {
         self.is_filled && self.tags.is_empty() && !self.machine.owes()
+    }
+
+    /// Tells whether what its name says is known to be this: ours, or seen there since we began. A record of before may
+    /// have an old name: what is clean is not written anew with each rename.
+    pub(crate) fn is_sure(&self) -> bool {
+        self.machine.owes() || self.looked.is_some()
     }
 
     /// Tells whether the records lack anything.

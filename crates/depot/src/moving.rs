@@ -9,7 +9,7 @@ use crate::{
     Error, Result,
     depot::{All, Inner, Rules},
     fetching::streams,
-    held::{Held, Parked},
+    held::{Asked, Held, Parked},
     reading::{OURS, since_epoch},
 };
 use godwit_core::{
@@ -17,9 +17,7 @@ use godwit_core::{
     deeds::Do,
     holding::{Answer, Base, Found, Held as Why, Mode, Origin, Publication, Push, Ticket},
 };
-use godwit_store::{
-    Error as StoreError, Finished, How, Lying, Sink, Stat, Whole, Write, engine::Place,
-};
+use godwit_store::{Error as StoreError, Finished, How, Lying, Sink, Whole, Write, engine::Place};
 use godwit_sys::{Buffer, crash};
 use std::{
     collections::BTreeMap,
@@ -37,6 +35,16 @@ pub(crate) struct Away {
     pub until: Instant,
     pause: Duration,
     pub why: Error,
+}
+
+/// What became of the beginning of a conversation.
+enum Begun {
+    /// It goes on.
+    Sink(Parked),
+    /// The target has the generation already.
+    There,
+    /// What is owed is another generation by now.
+    Anew,
 }
 
 /// How far a visit at the target came.
@@ -174,12 +182,7 @@ impl Inner {
         let is_unlinked = held.lock().is_unlinked;
         if is_unlinked {
             drop(all);
-            held.commit(self)?;
-            let mut state = held.lock();
-            state.is_superseded = true;
-            drop(state);
-            self.all().settle(held);
-            return Ok(());
+            return self.owes_without_a_name(held);
         }
         // Its place stays before what is newer, or it would come over that.
         let mut state = held.lock();
@@ -208,6 +211,20 @@ impl Inner {
             // Meanwhile it was given up, or nobody had written anything.
             false => drop(all.owing.remove(&held.number())),
         }
+        Ok(())
+    }
+
+    /// What was written since is for those only who have it open: there its name is removed next.
+    fn owes_without_a_name(&self, held: &Arc<Held>) -> Result<()> {
+        let mut state = held.lock();
+        state.is_superseded = true;
+        if state.users == 0 && state.machine.writers().is_none() {
+            self.unlink(held, state)?;
+            return Ok(());
+        }
+        drop(state);
+        held.commit(self)?;
+        self.all().settle(held);
         Ok(())
     }
 
@@ -319,9 +336,12 @@ impl Inner {
             held.lock().wants = true;
             return Ok(Came::Dry);
         }
+        self.leave_others(held);
         self.enter(held, &place)?;
-        let Some(sink) = self.begun(held, &place)? else {
-            return Ok(Came::Published);
+        let sink = match self.begun(held, &place)? {
+            Begun::Sink(sink) => sink,
+            Begun::There => return Ok(Came::Published),
+            Begun::Anew => return Ok(Came::Dry),
         };
         self.send(held, &place, &sink)?;
         let is_turn = self.all().promises.is_turn(held);
@@ -338,11 +358,13 @@ impl Inner {
             self.give_way(held)?;
             return Ok(Came::Dry);
         }
-        // Its writer may have ended since it was sent ahead.
-        let publication = match is_turn {
+        // Its writer may have ended since it was sent ahead; or somebody began to write, and it is part of what they do.
+        let is_of = sink.is_of(&state.machine);
+        let publication = match is_turn && is_of {
             true => state.machine.publish(),
             false => None,
         };
+        state.wants |= !is_of;
         let Some(publication) = publication else {
             state.sink = Some(sink);
             return Ok(Came::Dry);
@@ -430,16 +452,14 @@ impl Inner {
         })
     }
 
-    /// Returns the conversation about the generation that is under way, taking over what an earlier one left; `None`:
-    /// it is there already.
-    fn begun(&self, held: &Held, place: &Place) -> Result<Option<Parked>> {
+    /// Returns the conversation about the generation that is under way, taking over what an earlier one left.
+    fn begun(&self, held: &Held, place: &Place) -> Result<Begun> {
         let mut state = held.lock();
-        let attempt = state.machine.attempt();
-        let parked = state.sink.take().filter(|parked| parked.attempt == attempt);
-        if let Some(parked) = parked {
-            return Ok(Some(parked));
+        let parked = state.sink.take();
+        if let Some(parked) = parked.filter(|parked| parked.is_of(&state.machine)) {
+            return Ok(Begun::Sink(parked));
         }
-        let generation = state.machine.sending();
+        let (attempt, generation) = (state.machine.attempt(), state.machine.sending());
         let how = match state.machine.mode() {
             Mode::InPlace => How::InPlace,
             Mode::Replace => how(state.machine.base()),
@@ -468,14 +488,14 @@ impl Inner {
             ..Write::default()
         };
         let sink = match place.store.write(&place.path, &write) {
-            // It may be ours: that nothing was there was asked of the publication whose answer was lost. What is
-            // there already, nothing of ours can come over any more.
-            Err(StoreError::Exists { .. }) if held.lock().machine.is_asked() => {
+            // It may be ours: what is there was asked of the publication whose answer was lost. Nothing of ours can come
+            // over it any more.
+            Err(StoreError::Exists { .. } | StoreError::Changed { .. })
+                if held.lock().machine.is_asked() =>
+            {
                 held.lock().machine.resumed(&Extents::new());
-                if held.lock().machine.is_unsure() {
-                    self.search(held, place)?;
-                }
-                return Ok(None);
+                self.search(held, place)?;
+                return Ok(self.after_search(held, attempt));
             }
             sink => sink?,
         };
@@ -485,16 +505,56 @@ impl Inner {
         } else if is_resuming {
             self.resume(held, &*sink)?;
         }
-        let once = (!can.again).then(Mutex::default);
         let parked = Parked {
             sink,
             attempt,
-            once,
+            generation,
+            once: (!can.again).then(Mutex::default),
         };
         if held.lock().machine.is_unsure() {
             self.search(held, place)?;
         }
-        Ok(Some(parked))
+        if parked.is_of(&held.lock().machine) {
+            return Ok(Begun::Sink(parked));
+        }
+        // What is written next is another upload, on another condition.
+        self.all().leftovers.push(parked.sink);
+        Ok(self.after_search(held, attempt))
+    }
+
+    /// The target was looked at, and the conversation of that attempt is over.
+    fn after_search(&self, held: &Held, attempt: u64) -> Begun {
+        let mut state = held.lock();
+        match state.machine.attempt() == attempt {
+            // It is not there. What was sealed is part of what comes after it, or somebody is to decide.
+            true => {
+                state.machine.lost();
+                state.wants = true;
+                Begun::Anew
+            }
+            false => Begun::There,
+        }
+    }
+
+    /// Ends a conversation about a generation that became part of another: that is another upload.
+    fn leave_others(&self, held: &Held) {
+        let mut state = held.lock();
+        let attempt = state.machine.attempt();
+        let Some(parked) = state.sink.take() else {
+            return;
+        };
+        if parked.is_of(&state.machine) {
+            state.sink = Some(parked);
+            return;
+        }
+        let is_left = parked.attempt == attempt;
+        if is_left {
+            state.machine.lost();
+        }
+        drop(state);
+        if is_left {
+            self.all().leftovers.push(parked.sink);
+        }
     }
 
     /// Tells what the target has of what is on our disk: it is shown what landed there, and says what differs.
@@ -516,29 +576,35 @@ impl Inner {
 
     /// Looks for what became of a publication whose answer was lost.
     fn search(&self, held: &Held, place: &Place) -> Result<()> {
-        let id = upload_of(held, held.lock().machine.sending());
-        if let Some(version) = place.store.became(&place.path, &id)? {
-            let mut state = held.lock();
-            state.delivered = state.machine.sending();
-            state.machine.found(Found::Ours(version));
-            state.seen = None; // as it was before
-            state.change();
-            return Ok(());
-        }
-        let now = match place.store.stat(&place.path) {
-            Ok(stat) => Some(stat),
-            Err(StoreError::Missing { .. }) => None,
-            Err(error) => return Err(error.into()),
-        };
         let state = held.lock();
-        let base = state.machine.base().clone();
-        let size = state.machine.size();
-        let root = state.leaves.root(size);
+        let (base, sending) = (state.machine.base().clone(), state.machine.sending());
+        let asked = state
+            .asked
+            .clone()
+            .filter(|asked| asked.generation == sending);
+        // After an end of ours what is here may be more than was asked for.
+        let asked = asked.unwrap_or_else(|| Asked {
+            generation: sending,
+            size: state.machine.size(),
+            digest: state.leaves.root(state.machine.size()),
+        });
         drop(state);
-        let found = self.found(place, now, &base, (size, root))?;
+        let found = match place.store.became(&place.path, &upload_of(held, sending))? {
+            Some(version) => Found::Ours(version),
+            None => self.found(place, &base, &asked)?,
+        };
+        let passes_on = place.store.can()?.passes_on;
+        if let Found::Ours(_) = found {
+            // Whoever was asked may not have come as far.
+            place.store.flush(&place.path)?;
+        }
         let mut state = held.lock();
         match found {
-            Found::Ours(_) => (state.delivered, state.seen) = (state.machine.sending(), None),
+            Found::Ours(_) => {
+                (state.delivered, state.is_passed_on) = (sending, passes_on);
+                state.seen = None; // as it was before
+                state.looked = Some(Instant::now());
+            }
             Found::Base => {}
             Found::Other(_) => state.words = CHANGED.into(),
         }
@@ -547,25 +613,19 @@ impl Inner {
         Ok(())
     }
 
-    fn found(
-        &self,
-        place: &Place,
-        now: Option<Stat>,
-        base: &Base,
-        (size, root): (u64, Option<godwit_core::Digest>),
-    ) -> Result<Found> {
-        let Some(stat) = now else {
-            return Ok(match base {
-                Base::Absent | Base::Any => Found::Base,
-                Base::Seen(_) => Found::Other(Base::Absent),
-            });
+    fn found(&self, place: &Place, base: &Base, asked: &Asked) -> Result<Found> {
+        let stat = match place.store.stat(&place.path) {
+            Ok(stat) => stat,
+            Err(StoreError::Missing { .. }) => {
+                return Ok(match base {
+                    Base::Absent | Base::Any => Found::Base,
+                    Base::Seen(_) => Found::Other(Base::Absent),
+                });
+            }
+            Err(error) => return Err(error.into()),
         };
-        let digest = match stat.size == size {
-            true => place.store.digest(&place.path, OURS, None).ok(),
-            false => None,
-        };
-        if let (Some(theirs), Some(ours)) = (&digest, &root)
-            && theirs == ours
+        if let Some(ours) = asked.digest.as_ref().filter(|_| stat.size == asked.size)
+            && place.store.digest(&place.path, OURS, None).ok().as_ref() == Some(ours)
         {
             return Ok(Found::Ours(Version::Strong(ours.clone())));
         }
@@ -574,7 +634,9 @@ impl Inner {
             Base::Absent => false,
             // Whatever there is: it is published again, over it.
             Base::Any => true,
-            Base::Seen(Version::Strong(was)) => digest.as_ref() == Some(was),
+            Base::Seen(Version::Strong(was)) => {
+                place.store.digest(&place.path, was.algorithm(), None)? == *was
+            }
             Base::Seen(was) => crate::reading::is_same(was, &version),
         };
         Ok(match is_base {
@@ -681,11 +743,16 @@ impl Inner {
         parked: Parked,
         asked: &Publication,
     ) -> Result<()> {
-        let state = held.lock();
+        let mut state = held.lock();
         // Of a file that is changed in place we may have parts only.
         let is_whole = state.machine.is_whole() && !state.machine.is_blind();
         let digest = state.leaves.root(asked.size).filter(|_| is_whole);
         let is_blind = state.machine.is_blind();
+        state.asked = Some(Asked {
+            generation: asked.generation,
+            size: asked.size,
+            digest: digest.clone(),
+        });
         drop(state);
         let whole = Whole {
             size: (!is_blind).then_some(asked.size),

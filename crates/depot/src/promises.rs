@@ -172,6 +172,16 @@ impl Promises {
         deeds.pending().any(needs)
     }
 
+    /// Returns what goes before everything that it waits for, if it waits.
+    fn first_before(&self, server: &str, number: u64) -> Option<&Deed> {
+        let deeds = self.servers.get(server)?;
+        let mut before = deeds.waits_for(number)?;
+        while let Some(earlier) = deeds.waits_for(before) {
+            before = earlier;
+        }
+        deeds.find(before)
+    }
+
     /// Tells whether nothing is promised at its name.
     pub(crate) fn is_free(&self, url: &Url) -> bool {
         let deeds = self.servers.get(&server_of(url));
@@ -327,6 +337,33 @@ impl Promises {
 }
 
 impl All {
+    /// Returns what somebody is to decide on before this can be delivered.
+    pub(crate) fn stuck_file(&self, held: &Held) -> Option<Error> {
+        let (server, number) = self.promises.published.get(&held.id)?;
+        self.stuck(server, *number)
+    }
+
+    /// The same of a deed that is no publication.
+    pub(crate) fn stuck_deed(&self, deed: &Deed, fact: &Fact) -> Option<Error> {
+        self.stuck(&server_of(&fact.url), deed.number)
+    }
+
+    fn stuck(&self, server: &str, number: u64) -> Option<Error> {
+        let first = self.promises.first_before(server, number)?;
+        if let Some(id) = id_of(first) {
+            let held = self.by_id.get(&id)?;
+            let state = held.lock();
+            state.machine.held()?;
+            return Some(Error::Held {
+                url: Box::new(held.url()),
+                why: state.words.clone(),
+            });
+        }
+        let why = crate::queue::words_of(first.held.as_ref()?);
+        let url = Box::new(self.promises.facts.get(&first.number)?.url.clone());
+        Some(Error::Held { url, why })
+    }
+
     /// Promises to publish it, after all that is promised so far, unless it is promised.
     pub(crate) fn owe(&mut self, held: &Arc<Held>, number: impl FnOnce() -> u64) {
         // Whoever ends it may come after it was given up for something newer.
@@ -401,26 +438,27 @@ impl All {
         let mut all: Vec<_> = self.by_id.values().cloned().collect();
         all.sort_by_key(|held| held.number());
         for held in all {
-            match self.name_now(&held) {
-                Some(name) => {
-                    if self.promises.has(&held) {
-                        held.rename(name);
-                    } else if name != held.url() {
-                        // What of it is written from now on comes after the rename, under the new name.
-                        held.redirect(name);
-                        held.renumber(number());
-                        held.lock().change();
-                    }
-                    self.make_current(&held);
+            let NameNow { name, is_there } = self.name_now(&held);
+            let is_renamed = name != held.url();
+            match self.promises.has(&held) {
+                true => held.rename(name),
+                false if is_there && is_renamed => {
+                    // What of it is written from now on comes after the rename, under the new name.
+                    held.redirect(name);
+                    held.renumber(number());
+                    held.lock().change();
                 }
-                None => {
-                    let is_needed = self.promises.is_needed(&held);
-                    let mut state = held.lock();
-                    state.is_unlinked = true;
-                    let is_any = matches!(state.machine.base(), Base::Any | Base::Absent);
-                    state.is_superseded = is_any && !is_needed;
-                }
+                false => {}
             }
+            if is_there {
+                self.make_current(&held);
+                continue;
+            }
+            let is_needed = self.promises.is_needed(&held);
+            let mut state = held.lock();
+            state.is_unlinked = true;
+            let is_any = matches!(state.machine.base(), Base::Any | Base::Absent);
+            state.is_superseded = is_any && !is_needed;
         }
     }
 
@@ -428,7 +466,8 @@ impl All {
     pub(crate) fn names_again(&mut self) {
         let renamed = self.owing.values().filter(|held| held.is_renamed());
         for held in renamed.cloned().collect::<Vec<_>>() {
-            if let Some(name) = self.name_now(&held) {
+            let NameNow { name, is_there } = self.name_now(&held);
+            if is_there {
                 let was_current = held.lock().is_current;
                 self.remove_current(&held);
                 held.rename(name);
@@ -439,25 +478,34 @@ impl All {
         }
     }
 
-    /// `None`: it was removed, or something else has its name.
-    fn name_now(&self, held: &Held) -> Option<Url> {
+    fn name_now(&self, held: &Held) -> NameNow {
         let mut name = held.url();
         let later = |deed: &Deed| deed.position > held.number();
         let mut deeds: Vec<_> = self.promises.deeds().filter(|(d, ..)| later(d)).collect();
         deeds.sort_by_key(|(deed, ..)| deed.position);
-        for (deed, fact, _) in deeds {
-            match (&deed.what, &fact.to) {
+        let is_there = deeds
+            .into_iter()
+            .all(|(deed, fact, _)| match (&deed.what, &fact.to) {
                 (What::Rename { .. }, Some(to)) => match moved(&name, &fact.url, to) {
-                    Some(renamed) => name = renamed,
-                    None if moved(&name, to, to).is_some() => return None,
-                    None => {}
+                    Some(renamed) => {
+                        name = renamed;
+                        true
+                    }
+                    None => moved(&name, to, to).is_none(),
                 },
-                (What::Unlink, _) if moved(&name, &fact.url, &fact.url).is_some() => return None,
-                _ => {}
-            }
-        }
-        Some(name)
+                (What::Unlink, _) => moved(&name, &fact.url, &fact.url).is_none(),
+                _ => true,
+            });
+        NameNow { name, is_there }
     }
+}
+
+/// What something held is called here by what was promised.
+struct NameNow {
+    /// Now, or last.
+    name: Url,
+    /// It was not removed since, nor has something else its name.
+    is_there: bool,
 }
 
 impl Inner {
@@ -492,10 +540,10 @@ impl Inner {
                 let is_unsettled = promises.is_unsettled(at.as_ref().unwrap_or(name));
                 (at, is_unsettled)
             };
-            let place = match at {
-                Some(at) => (self.connect)(&at, who).map_err(Error::from),
-                None => Err(missing(name)),
+            let Some(at) = at else {
+                return Err(missing(name)); // Whatever comes of what was promised.
             };
+            let place = (self.connect)(&at, who).map_err(Error::from);
             match place.and_then(|place| act(&place)) {
                 Err(Error::Store(error))
                     if is_unsettled
@@ -694,18 +742,23 @@ impl Inner {
     fn must_be_there(&self, url: &Url, who: &Who) -> Result<bool> {
         let key = (url.clone(), who.audience.clone());
         let current = self.all().current.get(&key).cloned();
-        if current.is_some_and(|held| !held.lock().is_gone) {
+        let current = current.filter(|held| !held.lock().is_gone);
+        if current.as_ref().is_some_and(|held| held.lock().is_sure()) {
             return Ok(true);
         }
-        let looked = self
-            .place_of(url, who)
-            .and_then(|place| place.store.stat(&place.path));
-        match looked {
-            Ok(_) => Ok(false),
-            Err(error) if error.fault() == godwit_core::Fault::Lasting && !self.is_made(url) => {
+        let looked = self.place_of(url, who).and_then(|place| {
+            let stat = place.store.stat(&place.path)?;
+            Ok((place, stat))
+        });
+        match (looked, current) {
+            (Ok((place, stat)), Some(held)) => Ok(self.is_still_base(&held, &place, &stat)),
+            (Ok(_), None) => Ok(false),
+            (Err(error), _)
+                if error.fault() == godwit_core::Fault::Lasting && !self.is_made(url) =>
+            {
                 Err(error.into())
             }
-            Err(_) => Ok(false),
+            (Err(_), _) => Ok(false),
         }
     }
 
@@ -729,7 +782,7 @@ impl Inner {
         let held = all.current.get(&key)?;
         let state = held.lock();
         let base = state.machine.base().clone();
-        let is_clean = !state.machine.owes() && !state.is_gone;
+        let is_clean = !state.machine.owes() && !state.is_gone && state.is_sure();
         let seen = state.seen.clone().map(Base::Seen);
         drop(state);
         let is_it = is_clean && matches!(base, Base::Seen(_)) && all.promises.is_free(url);
@@ -742,7 +795,9 @@ impl Inner {
         let held = all.current.get(&key)?;
         let state = held.lock();
         let is_new = *state.machine.base() == Base::Absent && state.machine.owes();
-        let is_still = !state.is_moving && !state.machine.is_asked() && !state.is_scanning;
+        // In place some of it may be there long before anything is asked for.
+        let is_unheard = !state.machine.is_asked() && !state.machine.is_inside();
+        let is_still = !state.is_moving && is_unheard && !state.is_scanning;
         let is_ours = !state.is_gone && !state.is_private && state.machine.is_whole();
         let is_it = is_new && is_still && is_ours && state.machine.held().is_none();
         drop(state);

@@ -245,7 +245,10 @@ impl Depot {
                 waited => waited?,
             }
         }
-        (self.inner).wait_for_deeds(&deeds, (until, limit), is_wanted)?;
+        match (self.inner).wait_for_deeds(&deeds, (until, limit), is_wanted) {
+            Err(error @ Error::Held { .. }) => is_held = is_held.and(Err(error)),
+            waited => waited?,
+        }
         for log in self.inner.logs_of(scope) {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             match log.wait_there(&self.inner, left) {
@@ -287,8 +290,9 @@ impl Depot {
         (until, limit): Time,
         is_wanted: &dyn Fn() -> bool,
     ) -> Result<()> {
-        let mut state = held.lock();
         loop {
+            let stuck = self.inner.all().stuck_file(held);
+            let state = held.lock();
             let is_there = !state.machine.owes() || state.delivered >= generation;
             if is_there || state.is_gone {
                 return Ok(());
@@ -298,6 +302,9 @@ impl Depot {
                     url: Box::new(held.url()),
                     why: state.words.clone(),
                 });
+            }
+            if let Some(error) = stuck {
+                return Err(error);
             }
             if self.inner.is_ending() {
                 return Err(Error::Ending);
@@ -317,7 +324,7 @@ impl Depot {
             }
             let look = Instant::now() + LOOK_EVERY;
             let look = until.map_or(look, |until| until.min(look));
-            state = held.wait(state, Some(look));
+            drop(held.wait(state, Some(look)));
         }
     }
 
@@ -572,19 +579,22 @@ impl Inner {
     ) -> Result<()> {
         let mut all = self.all();
         loop {
-            let mut left = None;
+            let (mut left, mut is_held) = (None, Ok(()));
             for (deed, fact, _) in all.promises.deeds() {
                 if !numbers.contains(&deed.number) {
                     continue;
                 }
-                if let Some(why) = &deed.held {
-                    let (url, why) = (Box::new(fact.url.clone()), words_of(why));
-                    return Err(Error::Held { url, why });
+                let held = deed.held.as_ref().map(|why| Error::Held {
+                    url: Box::new(fact.url.clone()),
+                    why: words_of(why),
+                });
+                match held.or_else(|| all.stuck_deed(deed, fact)) {
+                    Some(error) => is_held = is_held.and(Err(error)),
+                    None => left = Some(format!("{} of {}", word_of(&deed.what), fact.url)),
                 }
-                left = Some(format!("{} of {}", word_of(&deed.what), fact.url));
             }
             let Some(what) = left else {
-                return Ok(());
+                return is_held;
             };
             if self.is_ending() {
                 return Err(Error::Ending);
@@ -753,7 +763,7 @@ fn word_of(what: &What) -> &'static str {
     }
 }
 
-fn words_of(why: &deeds::Held) -> String {
+pub(crate) fn words_of(why: &deeds::Held) -> String {
     match why {
         deeds::Held::Conflict => "something else is there by now".into(),
         deeds::Held::Missing => "it is not there any more".into(),

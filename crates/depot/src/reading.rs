@@ -280,14 +280,10 @@ impl Inner {
             return Err(StoreError::IsDirectory { path }.into());
         }
         let version = stat.version(since_epoch());
-        if let Some(held) = &current {
-            let is_same = self.is_base(held, &place, &stat, &version);
-            let mut state = held.lock();
-            if !state.is_gone && is_same {
-                state.looked = Some(Instant::now());
-                state.seen = Some(version);
-                return Ok(());
-            }
+        if let Some(held) = &current
+            && self.is_still_base(held, &place, &stat)
+        {
+            return Ok(());
         }
         if !self.share((url, who), &place, &stat, &version) {
             self.admit(url, who, version, stat.size)?;
@@ -372,6 +368,24 @@ impl Inner {
             },
             _ => false,
         }
+    }
+
+    /// Tells whether the origin, just looked at, still has what ours was taken from; if so, that is known from now on.
+    pub(crate) fn is_still_base(
+        &self,
+        held: &Held,
+        place: &godwit_store::engine::Place,
+        stat: &Stat,
+    ) -> bool {
+        let version = stat.version(since_epoch());
+        let is_same = self.is_base(held, place, stat, &version);
+        let mut state = held.lock();
+        if state.is_gone || !is_same {
+            return false;
+        }
+        state.looked = Some(Instant::now());
+        state.seen = Some(version);
+        true
     }
 
     /// Holds a file of the origin of which nothing is here yet.

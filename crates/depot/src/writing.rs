@@ -382,8 +382,9 @@ impl Inner {
         let mut all = self.all();
         if held.lock().is_unlinked {
             // It has no name here any more. What waits for it at its target is not made to fail.
-            let is_awaited =
+            let is_needed =
                 held.is_renamed() || !self.is_unconditional(held) || all.promises.is_needed(held);
+            let is_awaited = is_needed && all.promises.has(held);
             if is_awaited {
                 all.owe(held, || self.next_number());
                 held.lock().wants = true;

@@ -290,7 +290,7 @@ impl Holding {
     }
 
     /// In place: the target's file is partly ours, and cannot be drawn from.
-    pub(super) fn is_inside(&self) -> bool {
+    pub fn is_inside(&self) -> bool {
         self.entry != Entry::None
     }
 

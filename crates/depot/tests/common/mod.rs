@@ -140,7 +140,7 @@ impl Away {
     }
 }
 
-use godwit_core::{Algorithm, Digest, Extents};
+use godwit_core::{Algorithm, Digest, Extents, Version};
 use godwit_store::{Can, Entry, Set, Sink, Space, Stat, Take, What, Write};
 use std::{ops::Range, path::Path};
 type Done<T> = godwit_store::Result<T>;
@@ -188,6 +188,9 @@ impl Store for Away {
     }
     fn flush(&self, path: &Path) -> Done<()> {
         self.there()?.flush(path)
+    }
+    fn became(&self, path: &Path, id: &str) -> Done<Option<Version>> {
+        self.there()?.became(path, id)
     }
 }
 

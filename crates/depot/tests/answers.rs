@@ -1,0 +1,148 @@
+//! Answers that are lost while names change and files are written again, and what a record of before still knows.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Far, bytes, push, put, read, rules, same, url, who};
+use godwit_depot::{By, Depot, Edit, Who};
+use godwit_store::Trouble;
+use std::{fs, os::unix::fs::FileExt, sync::LazyLock};
+
+static WHO: LazyLock<Who> = LazyLock::new(who);
+
+fn by() -> By<'static> {
+    By {
+        who: &WHO,
+        session: "",
+    }
+}
+
+fn depot(far: &Far, dir: &tempfile::TempDir) -> Depot {
+    Depot::open(&dir.path().join("depot"), rules(), far.connect()).unwrap()
+}
+
+fn both() -> (Far, tempfile::TempDir) {
+    (Far::new(), tempfile::tempdir().unwrap())
+}
+
+/// Writes over the beginning of a file, or makes it.
+fn edit(depot: &Depot, name: &str, bytes: &[u8]) {
+    let edit = Edit {
+        create: true,
+        ..Edit::default()
+    };
+    let editing = depot.edit(&url(name), &who(), &edit).unwrap();
+    editing.file().unwrap().write_all_at(bytes, 0).unwrap();
+    editing.end().unwrap();
+}
+
+/// As a kill would leave it.
+fn killed(first: Depot) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    let copied = std::process::Command::new("cp")
+        .arg("-r")
+        .arg(first.root())
+        .arg(copy.path())
+        .status();
+    assert!(copied.unwrap().success());
+    drop(first);
+    copy
+}
+
+/// Has the target publish a new file and its answer be lost, and nobody reach it then.
+fn publish_in_vain(far: &Far, depot: &Depot, name: &str, bytes: &[u8]) {
+    far.trouble(Trouble::LosesFinish);
+    edit(depot, name, bytes);
+    while !far.store.left().is_empty() {
+        std::thread::yield_now();
+    }
+    far.set_away(true);
+    same(far.get(name).unwrap(), bytes);
+}
+
+#[test]
+fn a_new_file_is_ours_also_if_it_was_written_again_before_anybody_looked() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    publish_in_vain(&far, &depot, "a", b"one");
+    edit(&depot, "a", b"twotwo");
+    far.set_away(false);
+    push(&depot);
+    same(far.get("a").unwrap(), b"twotwo");
+    assert!(depot.queue().is_empty());
+}
+
+#[test]
+fn what_was_not_published_goes_over_a_base_of_another_length() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    put(&depot, "a", b"short");
+    push(&depot);
+    far.trouble(Trouble::LosesPublish);
+    edit(&depot, "a", b"longer than it was");
+    push(&depot);
+    same(far.get("a").unwrap(), b"longer than it was");
+    assert!(far.store.left().is_empty());
+}
+
+#[test]
+fn what_has_no_name_any_more_is_not_owed_after_a_restart() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    publish_in_vain(&far, &depot, "a", b"one");
+    edit(&depot, "a", b"two");
+    depot.unlink(&url("a"), by()).unwrap();
+    far.set_away(false);
+    push(&depot);
+    assert_eq!(far.get("a"), None);
+    let copy = killed(depot);
+    let again = self::depot(&far, &copy);
+    push(&again);
+    assert!(again.queue().is_empty(), "{:?}", again.queue());
+    assert_eq!(far.get("a"), None);
+}
+
+#[test]
+fn a_record_of_before_does_not_say_what_a_name_is_now() {
+    let (far, dir) = both();
+    far.put("c", b"another");
+    let depot = depot(&far, &dir);
+    put(&depot, "a", b"one");
+    push(&depot);
+    depot.rename(&url("c"), &url("a"), by()).unwrap();
+    push(&depot);
+    let copy = killed(depot);
+    let again = self::depot(&far, &copy);
+    again.unlink(&url("a"), by()).unwrap();
+    push(&again);
+    assert_eq!(far.get("a"), None);
+}
+
+#[test]
+fn what_is_renamed_and_then_removed_is_so_after_a_restart() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    far.set_away(true);
+    put(&depot, "a", &bytes(5000, 3));
+    depot.rename(&url("a"), &url("b"), by()).unwrap();
+    depot.unlink(&url("b"), by()).unwrap();
+    let copy = killed(depot);
+    let again = self::depot(&far, &copy);
+    // Of that name, too, something newer is no reason to give up what the rename waits for.
+    put(&again, "a", b"newer");
+    far.set_away(false);
+    push(&again);
+    assert_eq!(far.get("b"), None);
+    same(far.get("a").unwrap(), b"newer");
+    same(read(&again, "a").unwrap(), b"newer");
+    let left = fs::read_dir(far.dir.path()).unwrap();
+    let seen = left.filter(|e| {
+        !e.as_ref()
+            .unwrap()
+            .file_name()
+            .to_string_lossy()
+            .starts_with('.')
+    });
+    assert_eq!(seen.count(), 1);
+}
