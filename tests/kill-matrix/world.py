@@ -93,10 +93,13 @@ class Machine:
             self.run.say(f"the node of {self.name} is started again (status {self.node.poll()})")
 
     def is_up(self):
-        """Tells whether its node runs: a child of one that was killed is none, and has the port for a moment."""
+        """Tells whether its node runs. One that was killed has its port until the last of its threads is gone."""
+        if self.node and not disks.alive(self.node.pid):
+            self.node.wait(20)
         return self.node is not None and self.node.poll() is None
 
     def served(self):
+        self.is_up()
         disks.end(self.its("node") if self.words else [])
         with open(self.run.logs / f"{self.name}.err", "ab") as log:
             self.node = subprocess.Popen(self.command(*self.words), env=self.environment(), cwd="/", stdin=subprocess.DEVNULL,

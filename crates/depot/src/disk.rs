@@ -6,6 +6,7 @@
 use crate::{Error, Result};
 use godwit_core::Chain;
 use std::{
+    ffi::OsStr,
     fmt,
     fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Read},
@@ -99,6 +100,8 @@ impl Disk {
         let version = root.join("depot");
         match fs::read_to_string(&version) {
             Ok(found) if found.trim_end() == VERSION => {}
+            // Whoever wrote it had a full disk, or no power.
+            Ok(found) if found.is_empty() && !root.join("held.db").exists() => {}
             Ok(found) => {
                 let found: String = found.trim_end().chars().take(64).collect();
                 let (path, known) = (root.into(), VERSION);
@@ -106,7 +109,8 @@ impl Disk {
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let mut names = fs::read_dir(root).map_err(Error::disk(root))?;
-                if names.any(|name| name.is_ok_and(|name| name.file_name() != "lock")) {
+                let is_ours = |name: &OsStr| name == "lock" || name == NEW;
+                if names.any(|name| name.is_ok_and(|name| !is_ours(&name.file_name()))) {
                     return Err(Error::Foreign { path: root.into() });
                 }
             }
@@ -123,13 +127,16 @@ impl Disk {
         if !godwit_sys::try_lock(&lock).map_err(Error::disk(&path))? {
             return Err(Error::Taken { path: root.into() });
         }
-        private(&root.join("bytes")).map_err(Error::disk(root))?;
-        if !version.exists() {
-            let written = fs::write(&version, format!("{VERSION}\n"))
-                .and_then(|()| File::open(&version)?.sync_all())
+        if fs::metadata(&version).map_or(0, |found| found.len()) == 0 {
+            // As a whole or not at all, and before anything else.
+            let new = root.join(NEW);
+            let written = fs::write(&new, format!("{VERSION}\n"))
+                .and_then(|()| File::open(&new)?.sync_all())
+                .and_then(|()| fs::rename(&new, &version))
                 .and_then(|()| File::open(root)?.sync_all());
             written.map_err(Error::disk(&version))?;
         }
+        private(&root.join("bytes")).map_err(Error::disk(root))?;
         Ok(Self {
             root: root.into(),
             _lock: lock,
@@ -313,6 +320,8 @@ fn private(path: &Path) -> io::Result<()> {
 }
 
 const VERSION: &str = "godwit depot 1";
+/// What becomes the file that says so.
+const NEW: &str = "depot.new";
 const LEAVES_MAGIC: &[u8] = b"godwitH1";
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ mod common;
 
 use common::{Far, push, put, read, rules, same, url, who};
 use godwit_depot::{By, Depot, Fresh, Who};
-use std::sync::LazyLock;
+use std::{fs, os::unix::fs::PermissionsExt, sync::LazyLock};
 
 static WHO: LazyLock<Who> = LazyLock::new(who);
 
@@ -76,6 +76,24 @@ fn what_is_cut_before_it_is_there_is_cut_though_something_newer_has_its_name() {
     push(&depot);
     same(far.get("a").unwrap(), b"newer");
     assert_eq!(owed(&depot), Vec::<String>::new());
+}
+
+#[test]
+fn a_depot_whose_beginning_was_cut_off_begins_again() {
+    let far = Far::new();
+    for left in ["depot", "depot.new"] {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("depot");
+        fs::create_dir(&root).unwrap();
+        fs::set_permissions(&root, fs::Permissions::from_mode(0o700)).unwrap();
+        for name in ["lock", left] {
+            fs::write(root.join(name), b"").unwrap();
+        }
+        let depot = Depot::open(&root, rules(), far.connect()).unwrap();
+        put(&depot, left, b"kept");
+        push(&depot);
+        same(far.get(left).unwrap(), b"kept");
+    }
 }
 
 #[test]
