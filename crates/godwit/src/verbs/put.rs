@@ -9,6 +9,7 @@ use crate::{
 use clap::Args;
 use godwit_local::{Here, Refusal};
 use godwit_store::Error;
+use godwit_sys::begin_to_sync;
 use godwit_wire::local::{
     Ask, Handle, Tell,
     ask::{self, Close, Wait},
@@ -131,7 +132,7 @@ fn copy(
 ) -> Run<u64> {
     let told = |refusal: Refusal| Trouble::local(&refusal);
     let mut buffer = vec![0; PIECE_BYTES];
-    let mut end = start;
+    let (mut end, mut begun) = (start, start);
     loop {
         let len = fill(input, &mut buffer)
             .map_err(|cause| Trouble::store(wanted, Error::io("the input", cause)))?;
@@ -150,6 +151,11 @@ fn copy(
         file.write_all_at(&buffer[..len], end)
             .map_err(|cause| Trouble::store(wanted, Error::io("what is kept here", cause)))?;
         end += len as u64;
+        // The disk writes while the rest is read: at the end less is left to wait for.
+        if end - begun >= EARLY_BYTES {
+            begin_to_sync(file, begun..end);
+            begun = end;
+        }
         let written = ask::Written {
             handle,
             grant,
@@ -174,3 +180,5 @@ fn fill(input: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
 }
 
 const PIECE_BYTES: usize = 1 << 20;
+/// So much is written before the disk is to begin with it.
+const EARLY_BYTES: u64 = 2 << 20;

@@ -1,0 +1,39 @@
+//! Writing to the disk before anybody waits for it.
+
+use std::{fs::File, ops::Range, os::fd::AsRawFd};
+
+/// Has the disk begin with a range that was written. Nothing is safe by that; whoever syncs later waits
+/// for less. Where it cannot be begun, that is all there is to it.
+#[allow(unsafe_code)]
+pub fn begin_to_sync(file: &File, range: Range<u64>) {
+    let (Ok(start), Ok(len)) = (
+        i64::try_from(range.start),
+        i64::try_from(range.end.saturating_sub(range.start)),
+    ) else {
+        return;
+    };
+    if len == 0 {
+        return; // which would mean: to the end
+    }
+    // SAFETY: the descriptor is open as long as `file` is borrowed, and no memory is handed over.
+    unsafe { libc::sync_file_range(file.as_raw_fd(), start, len, libc::SYNC_FILE_RANGE_WRITE) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn what_was_begun_is_what_was_written() {
+        let scratch = Scratch::new("early");
+        let path = scratch.join("file");
+        std::fs::write(&path, b"early").unwrap();
+        let file = File::options().write(true).open(&path).unwrap();
+        for range in [0..5, 3..3, 0..u64::MAX, u64::MAX - 1..u64::MAX] {
+            begin_to_sync(&file, range);
+        }
+        file.sync_data().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"early");
+    }
+}
