@@ -99,14 +99,33 @@ impl Disk {
         let version = root.join("depot");
         match fs::read_to_string(&version) {
             Ok(found) if found.trim_end() == VERSION => {}
+            // Made in a moment in which the power went: there is nothing else yet.
+            Ok(found) if found.is_empty() && !root.join("held.db").exists() => {
+                fs::remove_file(&version).map_err(Error::disk(&version))?;
+            }
             Ok(found) => {
                 let found: String = found.trim_end().chars().take(64).collect();
-                let (path, known) = (root.into(), VERSION);
-                return Err(Error::Newer { path, found, known });
+                let known = VERSION;
+                let number = found.strip_prefix("godwit depot ");
+                let is_other = number.is_some_and(|number| number.parse::<u64>().is_ok());
+                return Err(match is_other {
+                    true => {
+                        let path = root.into();
+                        Error::Newer { path, found, known }
+                    }
+                    false => {
+                        let path = version;
+                        Error::Damaged { path, found, known }
+                    }
+                });
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let mut names = fs::read_dir(root).map_err(Error::disk(root))?;
-                if names.any(|name| name.is_ok_and(|name| name.file_name() != "lock")) {
+                if names.any(|name| {
+                    name.is_ok_and(|name| {
+                        !OURS_AT_FIRST.iter().any(|ours| name.file_name() == *ours)
+                    })
+                }) {
                     return Err(Error::Foreign { path: root.into() });
                 }
             }
@@ -125,8 +144,10 @@ impl Disk {
         }
         private(&root.join("bytes")).map_err(Error::disk(root))?;
         if !version.exists() {
-            let written = fs::write(&version, format!("{VERSION}\n"))
-                .and_then(|()| File::open(&version)?.sync_all())
+            let fresh = root.join("depot-new");
+            let written = fs::write(&fresh, format!("{VERSION}\n"))
+                .and_then(|()| File::open(&fresh)?.sync_all())
+                .and_then(|()| fs::rename(&fresh, &version))
                 .and_then(|()| File::open(root)?.sync_all());
             written.map_err(Error::disk(&version))?;
         }
@@ -313,6 +334,8 @@ fn private(path: &Path) -> io::Result<()> {
 }
 
 const VERSION: &str = "godwit depot 1";
+/// What is there before it is one.
+const OURS_AT_FIRST: [&str; 3] = ["lock", "bytes", "depot-new"];
 const LEAVES_MAGIC: &[u8] = b"godwitH1";
 
 #[cfg(test)]

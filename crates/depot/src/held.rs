@@ -109,6 +109,8 @@ pub(crate) struct State {
     pub wants: bool,
     /// Nobody but its writer knows it: it is no generation before they end.
     pub is_private: bool,
+    /// What somebody wrote beside it comes into it now: until all of that is there it is no generation.
+    pub is_folding: bool,
     /// Its target takes whole files only, and somebody still writes it.
     pub waits: bool,
     /// Something newer of the same name is committed.
@@ -119,6 +121,8 @@ pub(crate) struct State {
     pub failed: (u64, Option<Error>),
     /// The conversation with the target, while nobody has it.
     pub sink: Option<Parked>,
+    /// The upload of which the target may have something.
+    pub reached: Option<String>,
     /// Somebody delivers it.
     pub is_moving: bool,
     /// Why it is held.
@@ -153,6 +157,8 @@ pub(crate) struct Parked {
     pub attempt: u64,
     /// What was sent, where nothing can be taken back.
     pub once: Option<Mutex<godwit_core::Extents>>,
+    /// It shows nobody what does not hash to what we say.
+    pub compares: bool,
 }
 
 impl Held {
@@ -185,6 +191,11 @@ impl Held {
         state.is_passed_on = row.passed_on;
         state.passed = row.passed.split_whitespace().map(Into::into).collect();
         state.wants = state.machine.owes();
+        if state.wants {
+            // Before we ended, something may have come there.
+            let generation = state.machine.sending();
+            state.reached = Some(crate::moving::upload_of(row.id, generation));
+        }
         let who = Who {
             audience: row.audience.clone(),
             credential: (!row.credential.is_empty()).then(|| row.credential.clone().into()),
@@ -283,6 +294,15 @@ impl Held {
                 waited.unwrap_or_else(PoisonError::into_inner).0
             }
         }
+    }
+
+    /// Waits until nothing is half in it.
+    pub(crate) fn folded(&self) -> MutexGuard<'_, State> {
+        let mut state = self.lock();
+        while state.is_folding {
+            state = self.wait(state, None);
+        }
+        state
     }
 
     /// Wakes whoever waits for a change.
@@ -387,11 +407,13 @@ impl State {
             seen: None,
             wants: false,
             is_private: false,
+            is_folding: false,
             waits: false,
             is_superseded: false,
             is_unlinked: false,
             failed: (0, None),
             sink: None,
+            reached: None,
             is_moving: false,
             words: String::new(),
             session: String::new(),
