@@ -238,7 +238,7 @@ mod tests {
     fn what_comes_and_is_smaller_goes_first_where_few_wait() {
         let mut all = owing(10);
         assert_eq!(picked(&mut all), Some(1));
-        let late = Arc::clone(&all.by_id.values().next_back().unwrap());
+        let late = Arc::clone(all.by_id.values().next_back().unwrap());
         late.lock().machine = {
             let mut machine = Holding::born(Base::Any, Mode::Replace);
             let ticket = machine.grant(0..1);
