@@ -7,15 +7,22 @@
 //! number; which, is on record before they are sent, so that it is the same ones
 //! if they are sent again.
 //!
+//! Whoever may die, or lose us, before they hear that a piece was taken gives it a
+//! number of their own: it lies in the log before the piece, so that the piece is
+//! taken once, however often it is said.
+//!
 //! After a power cut a log may have lost pieces that the target has: its numbers
 //! are not used again. It is drained, and what comes then goes into a new one.
 
-use crate::{Depot, Error, Result, Who, depot::Inner, disk::Id, moving::PAUSE, records::Change};
+use crate::{
+    Depot, Error, Result, Who, depot::Inner, disk::Id, error::may_pass, held::now, moving::PAUSE,
+    records::Change,
+};
 use godwit_core::{Fault, Url};
 use godwit_store::{Error as StoreError, Given, How, SMALL_BYTES, engine::Place};
 use godwit_sys::crash;
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     fs::{self, DirBuilder, File, OpenOptions},
     io,
     os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
@@ -72,8 +79,10 @@ struct State {
     /// The end of what is whole in the file.
     end: u64,
     /// Pieces that are in the file, and small enough in sum to be kept at hand.
-    ahead: VecDeque<Vec<u8>>,
+    ahead: VecDeque<Framed>,
     ahead_bytes: usize,
+    /// With their frames.
+    ahead_len: u64,
     /// `ahead` has all from here on.
     ahead_from: u64,
     /// The next piece that the target has not said to have.
@@ -84,6 +93,8 @@ struct State {
     synced: u64,
     /// Whoever appends.
     users: u32,
+    /// When a piece came the last time that may be said again.
+    asked: Option<Instant>,
     /// It takes nothing more: numbers may have been lost.
     is_closed: bool,
     is_moving: bool,
@@ -92,6 +103,8 @@ struct State {
     held: Option<String>,
     last: Option<Error>,
     tries: u32,
+    /// Since when, in seconds since the epoch.
+    since: Option<u64>,
     until: Option<Instant>,
 }
 
@@ -105,7 +118,18 @@ impl std::fmt::Debug for Log {
 pub(crate) struct Logs {
     folder: PathBuf,
     all: Mutex<BTreeMap<u64, Arc<Log>>>,
+    /// The last piece that was taken of each who counts them.
+    taken: Mutex<HashMap<u64, u64>>,
     due: Condvar,
+}
+
+/// Which piece it is of somebody who counts them, from 1.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Nth {
+    /// Who: a number that nobody else has.
+    pub by: u64,
+    /// Which of theirs.
+    pub seq: u64,
 }
 
 impl Logs {
@@ -116,10 +140,10 @@ impl Logs {
             let made = DirBuilder::new().mode(0o700).create(&folder);
             made.map_err(Error::disk(&folder))?;
         }
-        let mut all = BTreeMap::new();
+        let (mut all, mut taken) = (BTreeMap::new(), HashMap::new());
         for row in rows {
             let path = folder.join(row.id.to_string());
-            match Log::again(&row, &path) {
+            match Log::again(&row, &path, &mut taken) {
                 Ok(log) => drop(all.insert(row.number, Arc::new(log))),
                 Err(error) => {
                     tracing::error!(%error, url = row.url, "what was to be appended cannot be read");
@@ -129,6 +153,7 @@ impl Logs {
         Ok(Self {
             folder,
             all: Mutex::new(all),
+            taken: Mutex::new(taken),
             due: Condvar::new(),
         })
     }
@@ -208,7 +233,7 @@ impl Depot {
                 }
                 .into());
             }
-            Err(error) if error.fault() == Fault::Lasting => return Err(error.into()),
+            Err(error) if !may_pass(&error) => return Err(error.into()),
             _ => {}
         }
         let mut all = self.inner.logs.all();
@@ -235,6 +260,26 @@ impl Appending {
     /// Appends one piece, which is cut nowhere, in turn with those of others.
     pub fn add(&self, piece: &[u8]) -> Result<()> {
         self.log.add(piece)?;
+        self.depot.logs.nudge();
+        Ok(())
+    }
+
+    /// The same for whoever does not know whether it was taken: what was is not taken again.
+    pub fn add_once(&self, piece: &[u8], nth: Nth) -> Result<()> {
+        if piece.len() > PIECE_MAX {
+            let why = format!("it has {} bytes, and {PIECE_MAX} are the most", piece.len());
+            let what = "appending all of it at once".into();
+            return Err(StoreError::Unsupported { what, why }.into());
+        }
+        let taken = &self.depot.logs.taken;
+        let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = taken.entry(nth.by).or_default();
+        if nth.seq <= *last {
+            return Ok(());
+        }
+        self.log.add_one(piece, Some(nth))?;
+        *last = nth.seq;
+        drop(taken);
         self.depot.logs.nudge();
         Ok(())
     }
@@ -276,7 +321,7 @@ impl Log {
         })
     }
 
-    fn again(row: &LogRow, path: &Path) -> Result<Self> {
+    fn again(row: &LogRow, path: &Path, taken: &mut HashMap<u64, u64>) -> Result<Self> {
         let unread = |what: &str| Error::Records {
             path: path.into(),
             what: what.into(),
@@ -284,7 +329,8 @@ impl Log {
         let url = Url::from_argument(&row.url).map_err(|bad| unread(&bad.to_string()))?;
         let file = OpenOptions::new().read(true).write(true).open(path);
         let file = file.map_err(Error::disk(path))?;
-        let end = whole_end(&file, row.offset).map_err(Error::disk(path))?;
+        let mut marks = marks_before(&file, row.offset).map_err(Error::disk(path))?;
+        let end = whole_end(&file, row.offset, &mut marks).map_err(Error::disk(path))?;
         let size = file.metadata().map_err(Error::disk(path))?.len();
         if size > end {
             let lost = size - end;
@@ -292,6 +338,13 @@ impl Log {
         }
         file.set_len(end).map_err(Error::disk(path))?;
         let mut state = State::of(file, end, row.seq, row.offset.min(end));
+        if !marks.is_empty() {
+            state.asked = Some(Instant::now());
+        }
+        for Nth { by, seq } in marks {
+            let last = taken.entry(by).or_default();
+            *last = seq.max(*last);
+        }
         state.is_closed = true;
         state.users = 0;
         state.upto = row.upto.min(end);
@@ -359,27 +412,36 @@ impl Log {
         let state = self.state();
         let why = match (&state.held, &state.last) {
             (Some(words), _) => words.clone(),
-            (None, Some(error)) => error.to_string(),
+            (None, Some(error)) => error.words(),
             (None, None) => String::new(),
         };
         (why, state.tries, state.held.is_some())
     }
 
     fn add(&self, piece: &[u8]) -> Result<()> {
-        for part in piece.chunks(PIECE_MAX) {
-            let mut state = self.state();
-            if state.is_closed || state.is_gone {
-                return Err(Error::Ending);
-            }
-            let frame = frame(part);
-            let at = state.end;
-            let written = state.file.write_all_at(&frame, at);
-            written.map_err(Error::disk(&self.path))?;
-            state.end += frame.len() as u64;
-            if state.ahead_bytes + part.len() <= AHEAD_MAX && state.ahead_reaches(at) {
-                state.ahead_bytes += part.len();
-                state.ahead.push_back(part.to_vec());
-            }
+        let mut parts = piece.chunks(PIECE_MAX);
+        parts.try_for_each(|part| self.add_one(part, None))
+    }
+
+    fn add_one(&self, part: &[u8], nth: Option<Nth>) -> Result<()> {
+        let mut state = self.state();
+        if state.is_closed || state.is_gone {
+            return Err(Error::Ending);
+        }
+        let mut bytes = nth.map(mark).unwrap_or_default();
+        bytes.extend(frame(part));
+        let at = state.end;
+        let written = state.file.write_all_at(&bytes, at);
+        written.map_err(Error::disk(&self.path))?;
+        state.end += bytes.len() as u64;
+        if nth.is_some() {
+            state.asked = Some(Instant::now());
+        }
+        if state.ahead_bytes + part.len() <= AHEAD_MAX && state.ahead_reaches(at) {
+            state.ahead_bytes += part.len();
+            let (piece, len) = (part.to_vec(), bytes.len() as u64);
+            state.ahead_len += len;
+            state.ahead.push_back(Framed { piece, len });
         }
         Ok(())
     }
@@ -472,24 +534,24 @@ impl Log {
             bytes: Vec::new(),
             end: state.offset,
         };
-        if state.ahead_from > state.offset {
+        if state.ahead_from != state.offset {
             state.ahead.clear(); // they are of another place
-            state.ahead_bytes = 0;
+            (state.ahead_bytes, state.ahead_len) = (0, 0);
         }
         let upto = match state.upto > state.offset {
             true => state.upto,
             false => state.end,
         };
         while batch.end < upto {
-            let piece = match state.ahead_at(batch.end) {
-                Some(piece) => piece,
-                None => read_frame(&state.file, batch.end, state.end)?,
+            let framed = match state.ahead_at(batch.end) {
+                Some(framed) => framed,
+                None => read_frame(&state.file, batch.end, state.end)?.framed(),
             };
-            if !batch.bytes.is_empty() && batch.bytes.len() + piece.len() > PIECE_MAX {
+            if !batch.bytes.is_empty() && batch.bytes.len() + framed.piece.len() > PIECE_MAX {
                 break;
             }
-            batch.end += (piece.len() + HEAD_BYTES) as u64;
-            batch.bytes.extend(piece);
+            batch.end += framed.len;
+            batch.bytes.extend(framed.piece);
         }
         Ok(Some(batch))
     }
@@ -509,18 +571,21 @@ impl State {
             end,
             ahead: VecDeque::new(),
             ahead_bytes: 0,
+            ahead_len: 0,
             ahead_from: end,
             seq,
             offset,
             upto: 0,
             synced: 0,
             users: 1,
+            asked: None,
             is_closed: false,
             is_moving: false,
             is_gone: false,
             held: None,
             last: None,
             tries: 0,
+            since: None,
             until: None,
         }
     }
@@ -530,20 +595,21 @@ impl State {
         if self.ahead.is_empty() {
             self.ahead_from = at;
             self.ahead_bytes = 0;
+            self.ahead_len = 0;
         }
-        let frames = self.ahead.len() * HEAD_BYTES + self.ahead_bytes;
-        self.ahead_from + frames as u64 == at
+        self.ahead_from + self.ahead_len == at
     }
 
     /// Takes the piece at this place, if it is at hand.
-    fn ahead_at(&mut self, at: u64) -> Option<Vec<u8>> {
+    fn ahead_at(&mut self, at: u64) -> Option<Framed> {
         if self.ahead_from != at {
             return None;
         }
-        let piece = self.ahead.pop_front()?;
-        self.ahead_bytes -= piece.len();
-        self.ahead_from += (piece.len() + HEAD_BYTES) as u64;
-        Some(piece)
+        let framed = self.ahead.pop_front()?;
+        self.ahead_bytes -= framed.piece.len();
+        self.ahead_len -= framed.len;
+        self.ahead_from += framed.len;
+        Some(framed)
     }
 }
 
@@ -575,7 +641,8 @@ impl Inner {
             for log in all.values() {
                 let mut state = log.state();
                 let owes = state.end > state.offset;
-                if !owes && state.users == 0 && !state.is_moving {
+                let is_recent = state.asked.is_some_and(|at| at.elapsed() < MAY_ASK);
+                if !owes && state.users == 0 && !state.is_moving && !is_recent {
                     state.is_gone = true;
                     over.push(log.number);
                     continue;
@@ -619,6 +686,7 @@ impl Inner {
         match outcome {
             Ok(()) => {
                 state.tries = 0;
+                state.since = None;
                 state.last = None;
                 state.until = None;
             }
@@ -630,7 +698,8 @@ impl Inner {
                 // A full disk there has room again some day.
                 let is_full =
                     matches!(&error, Error::Store(e) if matches!(**e, StoreError::NoSpace { .. }));
-                if error.fault() == Fault::Lasting && !is_full {
+                let since = *state.since.get_or_insert_with(now);
+                if error.fault_since(since) == Fault::Lasting && !is_full {
                     state.held = Some(error.to_string());
                 }
                 let pause = PAUSE * 2u32.pow(state.tries.min(6));
@@ -731,39 +800,137 @@ fn check(piece: &[u8]) -> [u8; 4] {
     check
 }
 
-/// Returns the end of the last frame that is whole.
-fn whole_end(file: &File, from: u64) -> io::Result<u64> {
-    let size = file.metadata()?.len();
-    let mut at = from.min(size);
-    while at < size {
-        match read_frame(file, at, size) {
-            Ok(piece) => at += (piece.len() + HEAD_BYTES) as u64,
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => break,
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(at)
+/// What lies before a piece that may be said again.
+fn mark(nth: Nth) -> Vec<u8> {
+    let mut of = [0; MARK_BYTES];
+    of[..8].copy_from_slice(&nth.by.to_le_bytes());
+    of[8..].copy_from_slice(&nth.seq.to_le_bytes());
+    let mut mark = frame(&of);
+    mark[..4].copy_from_slice(&(MARK | MARK_BYTES as u32).to_le_bytes());
+    mark
 }
 
-fn read_frame(file: &File, at: u64, end: u64) -> io::Result<Vec<u8>> {
+/// A piece, and how long it is in the log.
+struct Framed {
+    piece: Vec<u8>,
+    len: u64,
+}
+
+/// What lies at a place of a log.
+enum Frame {
+    Piece(Vec<u8>),
+    Mark(Nth),
+}
+
+impl Frame {
+    fn framed(self) -> Framed {
+        let len = self.len();
+        match self {
+            Self::Piece(piece) => Framed { piece, len },
+            Self::Mark(_) => Framed {
+                piece: Vec::new(),
+                len,
+            },
+        }
+    }
+
+    fn len(&self) -> u64 {
+        let bytes = match self {
+            Self::Piece(piece) => piece.len(),
+            Self::Mark(_) => MARK_BYTES,
+        };
+        (HEAD_BYTES + bytes) as u64
+    }
+}
+
+/// Returns the end of the last piece that is whole, and adds the marks of those that are.
+fn whole_end(file: &File, from: u64, marks: &mut Vec<Nth>) -> io::Result<u64> {
+    let size = file.metadata()?.len();
+    let mut at = from.min(size);
+    let (mut end, mut of_next) = (at, None);
+    while at < size {
+        let frame = match read_frame(file, at, size) {
+            Ok(frame) => frame,
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => break,
+            Err(error) => return Err(error),
+        };
+        at += frame.len();
+        match frame {
+            // A mark without its piece says nothing.
+            Frame::Mark(nth) => of_next = Some(nth),
+            Frame::Piece(_) => {
+                end = at;
+                marks.extend(of_next.take());
+            }
+        }
+    }
+    Ok(end)
+}
+
+/// Returns the marks of what is at the target already; of pieces only the heads are read.
+fn marks_before(file: &File, upto: u64) -> io::Result<Vec<Nth>> {
+    let end = upto.min(file.metadata()?.len());
+    let (mut at, mut marks) = (0, Vec::new());
+    while end - at >= HEAD_BYTES as u64 {
+        let head = read_head(file, at)?;
+        let len = head.bytes.min(PIECE_MAX);
+        if head.is_mark
+            && let Ok(Frame::Mark(nth)) = read_frame(file, at, end)
+        {
+            marks.push(nth);
+        }
+        at = (at + (HEAD_BYTES + len) as u64).min(end);
+    }
+    Ok(marks)
+}
+
+struct Head {
+    is_mark: bool,
+    bytes: usize,
+    check: [u8; 4],
+}
+
+fn read_head(file: &File, at: u64) -> io::Result<Head> {
+    let mut head = [0; HEAD_BYTES];
+    file.read_exact_at(&mut head, at)?;
+    let len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
+    Ok(Head {
+        is_mark: len & MARK != 0,
+        bytes: (len & !MARK) as usize,
+        check: [head[4], head[5], head[6], head[7]],
+    })
+}
+
+fn read_frame(file: &File, at: u64, end: u64) -> io::Result<Frame> {
     let torn = || io::Error::from(io::ErrorKind::InvalidData);
     if end - at < HEAD_BYTES as u64 {
         return Err(torn());
     }
-    let mut head = [0; HEAD_BYTES];
-    file.read_exact_at(&mut head, at)?;
-    let len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
-    if len > PIECE_MAX || (len + HEAD_BYTES) as u64 > end - at {
+    let head = read_head(file, at)?;
+    if head.bytes > PIECE_MAX || (head.bytes + HEAD_BYTES) as u64 > end - at {
         return Err(torn());
     }
-    let mut piece = vec![0; len];
+    let mut piece = vec![0; head.bytes];
     file.read_exact_at(&mut piece, at + HEAD_BYTES as u64)?;
-    match check(&piece) == head[4..] {
-        true => Ok(piece),
-        false => Err(torn()),
+    if check(&piece) != head.check {
+        return Err(torn());
     }
+    if !head.is_mark {
+        return Ok(Frame::Piece(piece));
+    }
+    let (by, seq) = piece.split_first_chunk().ok_or_else(torn)?;
+    let seq = seq.first_chunk().ok_or_else(torn)?;
+    Ok(Frame::Mark(Nth {
+        by: u64::from_le_bytes(*by),
+        seq: u64::from_le_bytes(*seq),
+    }))
 }
 
+/// In a length: it is a mark.
+const MARK: u32 = 1 << 31;
+const MARK_BYTES: usize = 16;
+/// So long after the last piece somebody may still not know whether it was taken.
+const MAY_ASK: Duration = Duration::from_secs(600);
 const HEAD_BYTES: usize = 8;
 /// The target takes no longer ones in one go.
 pub const PIECE_MAX: usize = SMALL_BYTES as usize;

@@ -8,7 +8,9 @@ use crate::{
     disk::{Disk, Id, Watcher},
     editing::{self, Watches},
     held::{self, Held, State},
+    into::Turns,
     keeping::{self, Chores},
+    leftovers::Leftover,
     moving,
     picking::Picks,
     promises::{DeedRow, Promises},
@@ -18,9 +20,9 @@ use crate::{
 };
 use godwit_core::{
     Url,
-    holding::{After, Held as Why, Holding},
+    holding::{After, Held as Why, Holding, Mode},
 };
-use godwit_store::{Sink, engine::Place};
+use godwit_store::engine::Place;
 use std::{
     collections::{BTreeMap, HashMap},
     fmt, io,
@@ -95,6 +97,8 @@ pub(crate) struct Inner {
     pub logs: Logs,
     pub chores: Chores,
     pub locks: Locks,
+    /// Who ends what was written into a file, one at a time for each.
+    pub turns: Turns,
     /// What tells this boot of the machine from others.
     pub boot: String,
 }
@@ -110,7 +114,7 @@ pub(crate) struct All {
     /// In which order.
     pub promises: Promises,
     /// What targets have of uploads that nobody will finish.
-    pub leftovers: Vec<Box<dyn Sink>>,
+    pub leftovers: Vec<Leftover>,
     /// What is gone, and could not be taken off the record yet.
     pub unforgotten: Vec<Gone>,
     /// What readers of a name get.
@@ -178,6 +182,7 @@ impl Depot {
             logs: Logs::open(root, logs)?,
             chores: Chores::default(),
             locks: Locks::default(),
+            turns: Turns::default(),
             boot: boot.clone(),
             rules,
         });
@@ -386,12 +391,12 @@ impl Inner {
         }
         let (was_recorded, reserved) = (state.is_recorded, std::mem::take(&mut state.reserved));
         state.pen = None;
-        let sink = state.sink.take();
+        let leftover = state.take_leftover(&held.url(), &held.who);
         drop(state);
         held.tell();
         let mut all = self.all();
         all.remove(held);
-        all.leftovers.extend(sink.map(|parked| parked.sink));
+        all.leftovers.extend(leftover);
         drop(all);
         let gone = Gone {
             id: held.id,
@@ -458,20 +463,24 @@ impl Inner {
     }
 
     fn full(&self, wanted: u64) -> Error {
-        let (mut owed, mut used) = (0, self.room.open());
+        let mut used = self.room.open();
+        let mut servers: BTreeMap<String, u64> = BTreeMap::new();
         for held in self.every() {
             let state = held.lock();
-            match state.machine.owes() {
-                true => owed += state.reserved,
+            match state.machine.owes() && !state.is_private {
+                true => *servers.entry(held.url().host_port()).or_default() += state.reserved,
                 false => used += state.reserved,
             }
         }
-        let quota = self.room.quota().unwrap_or(0);
+        let owed = servers.values().sum();
+        let mut to: Vec<_> = servers.into_iter().collect();
+        to.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
         Error::Full {
             wanted,
-            quota,
+            quota: self.room.quota().unwrap_or(0),
             owed,
             used,
+            to: to.into_iter().map(|(server, _)| server).collect(),
         }
     }
 }
@@ -484,21 +493,20 @@ impl All {
 
     pub(crate) fn insert(&mut self, held: &Arc<Held>) {
         self.keep(held);
-        let is_private = {
-            let state = held.lock();
-            match state.machine.owes() {
-                true => Some(state.is_private),
-                false => None,
-            }
-        };
-        match is_private {
+        let state = held.lock();
+        let (is_private, owes) = (state.is_private, state.machine.owes());
+        let goes_ahead = state.machine.mode() == Mode::Replace;
+        drop(state);
+        match (is_private, owes) {
             // What is not ended is nothing yet, and has no place in the order.
-            Some(true) => {
-                self.private.insert(held.id, Arc::clone(held));
+            (true, _) => {
+                if goes_ahead {
+                    self.private.insert(held.id, Arc::clone(held));
+                }
                 self.owing.insert(held.number(), Arc::clone(held));
             }
-            Some(false) => self.owe(held, || held.number()),
-            None => {}
+            (false, true) => self.owe(held, || held.number()),
+            (false, false) => {}
         }
     }
 

@@ -104,12 +104,23 @@ impl Disk {
             Ok(found) if found.is_empty() && !root.join("held.db").exists() => {}
             Ok(found) => {
                 let found: String = found.trim_end().chars().take(64).collect();
-                let (path, known) = (root.into(), VERSION);
-                return Err(Error::Newer { path, found, known });
+                let known = VERSION;
+                let number = found.strip_prefix("godwit depot ");
+                let is_other = number.is_some_and(|number| number.parse::<u64>().is_ok());
+                return Err(match is_other {
+                    true => {
+                        let path = root.into();
+                        Error::Newer { path, found, known }
+                    }
+                    false => {
+                        let path = version;
+                        Error::Damaged { path, found, known }
+                    }
+                });
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let mut names = fs::read_dir(root).map_err(Error::disk(root))?;
-                let is_ours = |name: &OsStr| name == "lock" || name == NEW;
+                let is_ours = |name: &OsStr| OURS_AT_FIRST.iter().any(|ours| name == *ours);
                 if names.any(|name| name.is_ok_and(|name| !is_ours(&name.file_name()))) {
                     return Err(Error::Foreign { path: root.into() });
                 }
@@ -322,6 +333,8 @@ fn private(path: &Path) -> io::Result<()> {
 const VERSION: &str = "godwit depot 1";
 /// What becomes the file that says so.
 const NEW: &str = "depot.new";
+/// What may be there before that.
+const OURS_AT_FIRST: [&str; 3] = ["lock", "bytes", NEW];
 const LEAVES_MAGIC: &[u8] = b"godwitH1";
 
 #[cfg(test)]

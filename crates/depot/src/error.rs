@@ -28,6 +28,12 @@ pub enum Error {
         found: String,
         known: &'static str,
     },
+    #[error("{}: is damaged: it should say {known:?}, and {}", .path.display(), what_it_says(.found))]
+    Damaged {
+        path: PathBuf,
+        found: String,
+        known: &'static str,
+    },
     #[error("{}: is no depot, and not empty", .path.display())]
     Foreign { path: PathBuf },
     #[error("{}: another node has it", .path.display())]
@@ -43,18 +49,31 @@ pub enum Error {
     },
     /// Nothing more can be forgotten.
     #[error(
-        "the depot is full: {wanted} bytes are wanted of {quota}, {owed} are owed and {used} in use"
+        "the depot is full: {wanted} bytes are wanted of {quota}, {owed} are owed{} and {used} in use",
+        to_whom(.to)
     )]
     Full {
         wanted: u64,
         quota: u64,
         owed: u64,
         used: u64,
+        /// Servers to which that is owed, the one to which most is first.
+        to: Vec<String>,
     },
     #[error("{url}: is not delivered until somebody decides: {why}")]
     Held { url: Box<Url>, why: String },
+    /// Our own disk has other bytes than were written.
+    #[error(
+        "{url}: this machine's disk has damaged the bytes from {at} on since they were written here, and they are not delivered"
+    )]
+    Rotten { url: Box<Url>, at: u64 },
     #[error("nothing of that name is held here: {0}")]
     Unknown(String),
+    /// It failed when nothing could be taken back any more.
+    #[error(
+        "{url}: what was written counts and goes, and would not survive an end of this machine: {why}"
+    )]
+    Unsafe { url: Box<Url>, why: String },
     #[error("{url}: is {what}")]
     Busy { url: Box<Url>, what: String },
     #[error("{url}: changed at its origin again and again while it was fetched")]
@@ -86,9 +105,61 @@ impl Error {
                 Fault::Passing
             }
             // Our own disk may have room again, and then it goes on.
-            Self::TimedOut { .. } | Self::Disk { .. } | Self::Records { .. } => Fault::Passing,
+            Self::TimedOut { .. }
+            | Self::Disk { .. }
+            | Self::Records { .. }
+            | Self::Unsafe { .. } => Fault::Passing,
             _ => Fault::Lasting,
         }
+    }
+}
+
+impl Error {
+    /// The same for what has been owed since `born` (seconds since the epoch). A name that leads nowhere may be a
+    /// machine that is away, or a name service that has not heard of it yet; of one that does so for long nobody has.
+    pub(crate) fn fault_since(&self, born: u64) -> Fault {
+        let is_recent = crate::held::now().saturating_sub(born) < UNKNOWN_MAX.as_secs();
+        match is_unknown_host(self) && is_recent {
+            true => Fault::Passing,
+            false => self.fault(),
+        }
+    }
+
+    /// Returns it as the queue says it.
+    pub(crate) fn words(&self) -> String {
+        match is_unknown_host(self) {
+            true => format!("{self}; it is tried for a day, and then held"),
+            false => self.to_string(),
+        }
+    }
+}
+
+/// Tells whether nobody knows the name of the server.
+pub(crate) fn is_unknown_host(error: &Error) -> bool {
+    matches!(error, Error::Store(error) if matches!(**error, godwit_store::Error::NoSuchHost { .. }))
+}
+
+/// Tells whether waiting may help, as far as one answer tells.
+pub(crate) fn may_pass(error: &godwit_store::Error) -> bool {
+    let is_unknown = matches!(error, godwit_store::Error::NoSuchHost { .. });
+    is_unknown || error.fault() != Fault::Lasting
+}
+
+/// So long a name that leads nowhere is taken for a machine that is away.
+const UNKNOWN_MAX: Duration = Duration::from_secs(24 * 3600);
+
+fn what_it_says(found: &str) -> String {
+    match found {
+        "" => "is empty".into(),
+        other => format!("says {other:?}"),
+    }
+}
+
+fn to_whom(servers: &[String]) -> String {
+    match servers {
+        [] => String::new(),
+        [one] => format!(" to {one}"),
+        [one, others @ ..] => format!(" to {one} and {} others", others.len()),
     }
 }
 

@@ -109,6 +109,8 @@ pub(crate) struct State {
     pub wants: bool,
     /// Nobody but its writer knows it: it is no generation before they end.
     pub is_private: bool,
+    /// What somebody wrote beside it comes into it now: until all of that is there it is no generation.
+    pub is_folding: bool,
     /// Its target takes whole files only, and somebody still writes it.
     pub waits: bool,
     /// Something newer of the same name is committed.
@@ -121,6 +123,8 @@ pub(crate) struct State {
     pub sink: Option<Parked>,
     /// What its target was asked to publish last.
     pub asked: Option<Asked>,
+    /// The upload of which the target may have something.
+    pub reached: Option<String>,
     /// Somebody delivers it.
     pub is_moving: bool,
     /// Why it is held.
@@ -157,6 +161,8 @@ pub(crate) struct Parked {
     pub generation: u64,
     /// What was sent, where nothing can be taken back.
     pub once: Option<Mutex<godwit_core::Extents>>,
+    /// It shows nobody what does not hash to what we say.
+    pub compares: bool,
 }
 
 /// What a target was asked to show.
@@ -205,6 +211,11 @@ impl Held {
         state.is_passed_on = row.passed_on;
         state.passed = row.passed.split_whitespace().map(Into::into).collect();
         state.wants = state.machine.owes();
+        if state.wants {
+            // Before we ended, something may have come there.
+            let generation = state.machine.sending();
+            state.reached = Some(crate::moving::upload_of(row.id, generation));
+        }
         let who = Who {
             audience: row.audience.clone(),
             credential: (!row.credential.is_empty()).then(|| row.credential.clone().into()),
@@ -303,6 +314,15 @@ impl Held {
                 waited.unwrap_or_else(PoisonError::into_inner).0
             }
         }
+    }
+
+    /// Waits until nothing is half in it.
+    pub(crate) fn folded(&self) -> MutexGuard<'_, State> {
+        let mut state = self.lock();
+        while state.is_folding {
+            state = self.wait(state, None);
+        }
+        state
     }
 
     /// Wakes whoever waits for a change.
@@ -407,12 +427,14 @@ impl State {
             seen: None,
             wants: false,
             is_private: false,
+            is_folding: false,
             waits: false,
             is_superseded: false,
             is_unlinked: false,
             failed: (0, None),
             sink: None,
             asked: None,
+            reached: None,
             is_moving: false,
             words: String::new(),
             session: String::new(),

@@ -8,9 +8,13 @@
 use crate::{
     Error, Result,
     depot::{All, Inner, Rules},
+    disk::Id,
+    error::is_unknown_host,
     fetching::streams,
     held::{Asked, Held, Parked},
+    leftovers::Leftover,
     reading::{OURS, since_epoch},
+    rot::is_compared_here,
 };
 use godwit_core::{
     Extents, Fault, LEAF_BYTES, Version,
@@ -79,14 +83,15 @@ impl Inner {
             if self.is_ending() {
                 return None;
             }
-            if let Some(sink) = all.leftovers.pop() {
-                drop(all);
-                if let Err(error) = sink.abandon() {
-                    tracing::info!(%error, "what a target has of a file that nobody finished stays there for now");
+            let later = match all.next_leftover() {
+                Ok(leftover) => {
+                    drop(all);
+                    self.clear(leftover);
+                    all = self.all();
+                    continue;
                 }
-                all = self.all();
-                continue;
-            }
+                Err(later) => later,
+            };
             let now = Instant::now();
             if let Some(nth) = all.unforgotten.iter().position(|gone| gone.at <= now) {
                 let gone = all.unforgotten.swap_remove(nth);
@@ -96,6 +101,7 @@ impl Inner {
                 continue;
             }
             let (due, until) = all.pick();
+            let until = until.into_iter().chain(later).min();
             if due.is_some() {
                 return due;
             }
@@ -265,8 +271,8 @@ impl Inner {
             },
             _ => false,
         };
-        let is_lasting = error.fault() == Fault::Lasting && !is_full && !is_short;
-        let why = is_lasting.then(|| self.why_held(held, &error));
+        let is_lasting = error.fault_since(held.born) == Fault::Lasting && !is_full && !is_short;
+        let why = is_lasting.then(|| (self.why_held(held, &error), words_of(held, &error)));
         let mut state = held.lock();
         state.machine.lost();
         state.sink = None;
@@ -279,11 +285,15 @@ impl Inner {
             return;
         }
         tracing::info!(url = %held.url(), %error, is_lasting, "not delivered");
-        if let Some(why) = why {
-            state.words = error.to_string();
+        if let Some((why, words)) = why {
+            state.words = words;
             state.machine.hold(why);
             state.change();
+            let is_private = state.is_private;
             drop(state);
+            if is_private {
+                return; // It is on record with its end, or never.
+            }
             if let Err(error) = held.commit(self) {
                 tracing::warn!(%error, url = %held.url(), "that it is held cannot be recorded");
             }
@@ -348,7 +358,7 @@ impl Inner {
         let mut state = held.lock();
         if state.is_gone {
             drop(state);
-            self.all().leftovers.push(sink.sink);
+            self.all().leftovers.push(Leftover::Open(sink.sink));
             return Ok(Came::Dry);
         }
         // Who has it open keeps it, and then it is delivered as if nothing had come after it.
@@ -395,7 +405,7 @@ impl Inner {
 
     /// In place nothing is changed before the target was looked at, and that is on record.
     fn enter(&self, held: &Held, place: &Place) -> Result<()> {
-        let mut state = held.lock();
+        let mut state = held.folded();
         if state.machine.mode() != Mode::InPlace {
             return Ok(());
         }
@@ -404,7 +414,7 @@ impl Inner {
             drop(state);
             // Before it is sealed: while it is, nobody can be shown it over what is there.
             let origin = self.looked_in_place(place, &base)?;
-            state = held.lock();
+            state = held.folded();
             // Nobody can tell whose bytes are there after a break; ours again do no harm.
             state.machine.resumed(&Extents::new());
             state.machine.found(Found::Base);
@@ -473,7 +483,8 @@ impl Inner {
             is_absent || matches!(there, Err(StoreError::Missing { .. }))
         };
         let mode = bits.filter(|_| is_new());
-        let id = upload_of(held, generation);
+        let id = upload_of(held.id, generation);
+        held.lock().reached = Some(id.clone());
         // Where attempts are not counted, the old conversation is over: it was ours, and is closed.
         let can = place.store.can()?;
         let write = Write {
@@ -510,6 +521,7 @@ impl Inner {
             attempt,
             generation,
             once: (!can.again).then(Mutex::default),
+            compares: can.leaves && !matches!(write.how, How::InPlace),
         };
         if held.lock().machine.is_unsure() {
             self.search(held, place)?;
@@ -518,7 +530,7 @@ impl Inner {
             return Ok(Begun::Sink(parked));
         }
         // What is written next is another upload, on another condition.
-        self.all().leftovers.push(parked.sink);
+        self.all().leftovers.push(Leftover::Open(parked.sink));
         Ok(self.after_search(held, attempt))
     }
 
@@ -553,7 +565,7 @@ impl Inner {
         }
         drop(state);
         if is_left {
-            self.all().leftovers.push(parked.sink);
+            self.all().leftovers.push(Leftover::Open(parked.sink));
         }
     }
 
@@ -589,7 +601,10 @@ impl Inner {
             digest: state.leaves.root(state.machine.size()),
         });
         drop(state);
-        let found = match place.store.became(&place.path, &upload_of(held, sending))? {
+        let found = match place
+            .store
+            .became(&place.path, &upload_of(held.id, sending))?
+        {
             Some(version) => Found::Ours(version),
             None => self.found(place, &base, &asked)?,
         };
@@ -602,7 +617,7 @@ impl Inner {
         match found {
             Found::Ours(_) => {
                 (state.delivered, state.is_passed_on) = (sending, passes_on);
-                state.seen = None; // as it was before
+                (state.seen, state.reached) = (None, None); // as it was before
                 state.looked = Some(Instant::now());
             }
             Found::Base => {}
@@ -695,7 +710,7 @@ impl Inner {
                 };
                 let len = push.range.end - push.range.start;
                 budget.fetch_sub(len.min(budget.load(Relaxed)), Relaxed);
-                if !put(held, &file, &push, to, &mut buffer)? {
+                if !self.put(held, &file, &push, to, &mut buffer)? {
                     return Ok(());
                 }
                 lock(&sent).insert(push.ticket, push.range);
@@ -721,6 +736,53 @@ impl Inner {
         Ok(sent.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
+    fn put(
+        &self,
+        held: &Held,
+        file: &File,
+        push: &Push,
+        to: &Parked,
+        buffer: &mut Buffer,
+    ) -> Result<bool> {
+        let (url, sink) = (held.url(), &*to.sink);
+        if let Some(once) = &to.once {
+            let mut once = lock(once);
+            if once.within(push.range.clone()).next().is_some() {
+                // It was written again meanwhile, and this server takes nothing back: from its beginning.
+                return Err(StoreError::Lost {
+                    host: url.host_port(),
+                    during: "sending what was written again".into(),
+                    cause: std::io::ErrorKind::Interrupted.into(),
+                }
+                .into());
+            }
+            once.insert(push.range.clone());
+        }
+        let path = url.as_path();
+        let lying = Lying { path, file };
+        // While somebody writes, what is sent and what it is said to hash to are of one reading.
+        let is_written = held.lock().machine.writers().is_some();
+        let sent = match is_written || is_compared_here(held, to) {
+            true => match lying.block(push.range.clone(), buffer) {
+                Ok(block) => {
+                    self.compare(held, block)?;
+                    sink.put(block)
+                }
+                Err(error) => Err(error),
+            },
+            false => sink.put_from(&lying, push.range.clone(), buffer),
+        };
+        match sent {
+            Ok(()) => Ok(true),
+            Err(StoreError::Changed { .. }) => {
+                // Its writer cut it; whoever looks again knows how far.
+                held.lock().machine.unread(push.ticket);
+                Ok(false)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn next_push(&self, held: &Held) -> Option<Push> {
         let mut state = held.lock();
         if state.is_gone {
@@ -743,6 +805,7 @@ impl Inner {
         parked: Parked,
         asked: &Publication,
     ) -> Result<()> {
+        self.know(held)?;
         let mut state = held.lock();
         // Of a file that is changed in place we may have parts only.
         let is_whole = state.machine.is_whole() && !state.machine.is_blind();
@@ -774,12 +837,19 @@ impl Inner {
                 };
                 Answer::Published(version)
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => {
+                // It says that other bytes came: if ours are those that were written, it is the way there.
+                if matches!(error, StoreError::Corrupt { .. }) {
+                    self.search_rot(held)?;
+                }
+                return Err(error.into());
+            }
         };
         crash::point("published");
         let mut state = held.lock();
         state.is_passed_on = passes_on;
         state.machine.answered(asked.attempt, answer);
+        state.reached = None;
         state.delivered = asked.generation;
         state.seen = None;
         state.looked = Some(Instant::now());
@@ -810,6 +880,8 @@ pub(crate) fn server_away(all: &mut All, server: &str, error: Error, rules: &Rul
     let before = all.away.get(server).map(|away| away.pause * 2);
     let pause = match error.fault() {
         Fault::NotYet(wait) => wait.min(longest * 16),
+        // The next answer is the same, most likely.
+        _ if is_unknown_host(&error) => before.unwrap_or(PAUSE).min(longest * 16),
         _ => before.unwrap_or(PAUSE).min(longest),
     };
     let away = Away {
@@ -821,44 +893,8 @@ pub(crate) fn server_away(all: &mut All, server: &str, error: Error, rules: &Rul
 }
 
 /// Returns what the upload of a generation is called at its target.
-fn upload_of(held: &Held, generation: u64) -> String {
-    format!("{}.{generation}", held.id)
-}
-
-fn put(held: &Held, file: &File, push: &Push, to: &Parked, buffer: &mut Buffer) -> Result<bool> {
-    let (url, sink) = (held.url(), &*to.sink);
-    if let Some(once) = &to.once {
-        let mut once = lock(once);
-        if once.within(push.range.clone()).next().is_some() {
-            // It was written again meanwhile, and this server takes nothing back: from its beginning.
-            return Err(StoreError::Lost {
-                host: url.host_port(),
-                during: "sending what was written again".into(),
-                cause: std::io::ErrorKind::Interrupted.into(),
-            }
-            .into());
-        }
-        once.insert(push.range.clone());
-    }
-    let path = url.as_path();
-    let lying = Lying { path, file };
-    // While somebody writes, what is sent and what it is said to hash to are of one reading.
-    let is_written = held.lock().machine.writers().is_some();
-    let sent = match is_written {
-        true => lying
-            .block(push.range.clone(), buffer)
-            .and_then(|block| sink.put(block)),
-        false => sink.put_from(&lying, push.range.clone(), buffer),
-    };
-    match sent {
-        Ok(()) => Ok(true),
-        Err(StoreError::Changed { .. }) => {
-            // Its writer cut it; whoever looks again knows how far.
-            held.lock().machine.unread(push.ticket);
-            Ok(false)
-        }
-        Err(error) => Err(error.into()),
-    }
+pub(crate) fn upload_of(id: Id, generation: u64) -> String {
+    format!("{id}.{generation}")
 }
 
 fn how(base: &Base) -> How {
@@ -880,6 +916,18 @@ fn version_of(finished: &Finished, ours: Option<godwit_core::Digest>) -> Version
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns why nothing is delivered until somebody decides.
+fn words_of(held: &Held, error: &Error) -> String {
+    let is_missing = matches!(error, Error::Store(e) if matches!(**e, StoreError::Missing { .. }));
+    let is_to_be_there = matches!(held.lock().machine.base(), Base::Seen(_));
+    match held.url().parent() {
+        Some(above) if is_missing && !is_to_be_there => format!(
+            "the directory {above} is not there; godwit mkdir makes it, and godwit retry then delivers it"
+        ),
+        _ => error.to_string(),
+    }
 }
 
 const CHANGED: &str = "somebody else changed the file there";

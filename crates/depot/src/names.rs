@@ -1,8 +1,11 @@
 //! What is done to names: here at once, and at the target in its turn.
 
-use crate::{Depot, Edit, Error, Result, Who, depot::Inner, moving::server_away, promises::LENGTH};
+use crate::{
+    Depot, Edit, Error, Result, Who, depot::Inner, error::may_pass, moving::server_away,
+    promises::LENGTH,
+};
 use godwit_core::{
-    Fault, Url, Version,
+    Url, Version,
     deeds::{Do, Held as Why, Outcome, Sight, Step, Thing, Values, What},
     holding::Base,
 };
@@ -191,7 +194,7 @@ fn attempt(asked: &Do, at: &Place, to: Option<&Place>) -> Result<Outcome> {
         Err(StoreError::Exists { .. }) if asked.what == What::Mkdir && is_directory(at)? => {
             Outcome::Done
         }
-        Err(error) if error.fault() != Fault::Lasting => return Err(error.into()),
+        Err(error) if may_pass(&error) => return Err(error.into()),
         Err(StoreError::Missing { .. }) => Outcome::Refused(Why::Missing),
         Err(StoreError::Exists { .. } | StoreError::Changed { .. }) => {
             Outcome::Refused(Why::Conflict)

@@ -9,6 +9,7 @@ use crate::{
     Error, Result, Who,
     depot::{All, Inner},
     disk::Id,
+    error::may_pass,
     held::{Held, now},
     records::{Change, Written},
 };
@@ -640,12 +641,12 @@ impl Inner {
         held.renumber(position);
         all.owing.insert(position, Arc::clone(held));
         let mut state = held.lock();
-        let sink = state.sink.take();
+        let leftover = state.take_leftover(url, &held.who);
         state.machine.release(Some(Base::Any));
         state.wants = true;
         state.change();
         drop(state);
-        all.leftovers.extend(sink.map(|parked| parked.sink));
+        all.leftovers.extend(leftover);
         drop(all);
         held.commit(self)?;
         self.nudge();
@@ -693,7 +694,7 @@ impl Inner {
                 return Err(godwit_store::Error::Exists { path }.into());
             }
             Err(godwit_store::Error::Missing { .. }) => {}
-            Err(error) if error.fault() == godwit_core::Fault::Lasting => return Err(error.into()),
+            Err(error) if !may_pass(&error) => return Err(error.into()),
             Err(_) => {}
         }
         let fact = self.fact(url, None, who, session);
@@ -753,11 +754,7 @@ impl Inner {
         match (looked, current) {
             (Ok((place, stat)), Some(held)) => Ok(self.is_still_base(&held, &place, &stat)),
             (Ok(_), None) => Ok(false),
-            (Err(error), _)
-                if error.fault() == godwit_core::Fault::Lasting && !self.is_made(url) =>
-            {
-                Err(error.into())
-            }
+            (Err(error), _) if !may_pass(&error) && !self.is_made(url) => Err(error.into()),
             (Err(_), _) => Ok(false),
         }
     }

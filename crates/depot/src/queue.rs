@@ -133,8 +133,8 @@ impl Depot {
         let why = match (&state.last, &away) {
             _ if state.machine.held().is_some() => state.words.clone(),
             _ if state.waits && state.machine.writers().is_some() => WHOLE_ONLY.into(),
-            (Some(error), _) => error.to_string(),
-            (None, Some((_, error))) if stage != Stage::Sending => error.to_string(),
+            (Some(error), _) => error.words(),
+            (None, Some((_, error))) if stage != Stage::Sending => error.words(),
             _ => String::new(),
         };
         Some(Owed {
@@ -158,6 +158,7 @@ impl Depot {
     /// Returns when all that ended before the call survives a power cut here.
     pub fn commit(&self, scope: &Scope) -> Result<()> {
         for held in self.inner.scoped(scope) {
+            drop(held.folded());
             match held.commit(&self.inner) {
                 Err(Error::Unknown(_)) => {} // delivered and forgotten meanwhile
                 outcome => outcome?,
@@ -266,7 +267,7 @@ impl Depot {
             self.inner.glimpse(held)?;
         }
         let seal = |held: Arc<Held>| {
-            let mut state = held.lock();
+            let mut state = held.folded();
             let generation = state.machine.generation();
             if state.machine.writers().is_some() {
                 // Who keeps it open wants to see it there as it is now.
@@ -440,7 +441,7 @@ impl Depot {
         if let Some(what) = what {
             return Err(busy(Some(held.url()), what));
         }
-        let sink = state.sink.take();
+        let leftover = state.take_leftover(&held.url(), &held.who);
         state.machine.release(Some(Base::Any));
         state.words.clear();
         state.wants = true;
@@ -450,7 +451,7 @@ impl Depot {
         let was_current = state.is_current;
         drop(state);
         tracing::info!(id, from = %held.url().without_password(), to = %to.without_password(), "redirected");
-        all.leftovers.extend(sink.map(|parked| parked.sink));
+        all.leftovers.extend(leftover);
         all.remove_current(&held);
         let is_promised = all.promises.has(&held);
         all.settle(&held);
@@ -533,8 +534,8 @@ impl Inner {
             let why = match (&deed.held, &fact.last) {
                 (Some(why), _) => words_of(why),
                 _ if before => "what was promised before it of its names goes first".into(),
-                (None, Some(error)) => error.to_string(),
-                (None, None) => away.map_or_else(String::new, |away| away.why.to_string()),
+                (None, Some(error)) => error.words(),
+                (None, None) => away.map_or_else(String::new, |away| away.why.words()),
             };
             Owed {
                 id: deed_id(deed.number),

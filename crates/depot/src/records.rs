@@ -17,6 +17,7 @@ use godwit_core::{
 };
 use rusqlite::{Connection, Row as Found, Statement, params};
 use std::{
+    io,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -86,7 +87,7 @@ impl Change {
     }
 }
 
-type Answer = Result<(), String>;
+type Answer = Result<(), Unwritten>;
 
 /// Told when what was asked for is safe.
 struct Job {
@@ -185,13 +186,44 @@ pub(crate) struct Written {
 impl Written {
     /// Returns when it is safe.
     pub(crate) fn wait(self) -> Result<()> {
-        let what = match self.answer.recv() {
-            Ok(Ok(())) => return Ok(()),
-            Ok(Err(what)) => what,
-            Err(_) => "the thread that writes them ended".into(),
-        };
-        let path = self.path;
-        Err(Error::Records { path, what })
+        match self.answer.recv() {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(unwritten)) => Err(unwritten.error(&self.path)),
+            Err(_) => Err(Unwritten::since("the thread that writes them ended").error(&self.path)),
+        }
+    }
+}
+
+/// Why records are not on the disk.
+#[derive(Clone, Debug)]
+struct Unwritten {
+    is_full: bool,
+    what: String,
+}
+
+impl Unwritten {
+    fn since(what: &str) -> Self {
+        let what = what.into();
+        let is_full = false;
+        Self { is_full, what }
+    }
+
+    fn of(error: &rusqlite::Error) -> Self {
+        Self {
+            is_full: error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull),
+            what: error.to_string(),
+        }
+    }
+
+    /// That the disk is full is said of them as of any file.
+    fn error(&self, path: &Path) -> Error {
+        match self.is_full {
+            true => Error::disk(path)(io::ErrorKind::StorageFull.into()),
+            false => Error::Records {
+                path: path.into(),
+                what: self.what.clone(),
+            },
+        }
     }
 }
 
@@ -205,10 +237,7 @@ impl Drop for Records {
 }
 
 fn unkept(path: &Path, error: &rusqlite::Error) -> Error {
-    Error::Records {
-        path: path.into(),
-        what: error.to_string(),
-    }
+    Unwritten::of(error).error(path)
 }
 
 fn write_all(mut db: Connection, jobs: &Receiver<Job>, watcher: Option<&dyn Watcher>) {
@@ -219,13 +248,14 @@ fn write_all(mut db: Connection, jobs: &Receiver<Job>, watcher: Option<&dyn Watc
         let mut batch = std::mem::take(&mut missed);
         batch.push(first);
         batch.extend(jobs.try_iter().take(BATCH_MAX));
-        let mut answer = Err("there is no disk any more".to_owned());
-        let mut write = || answer = write_batch(&mut db, &batch).map_err(|error| error.to_string());
+        let mut answer = Err(Unwritten::since("there is no disk any more"));
+        let mut write =
+            || answer = write_batch(&mut db, &batch).map_err(|error| Unwritten::of(&error));
         match watcher {
             None => write(),
             Some(watcher) => watcher.records(&mut write),
         }
-        if let Err(what) = &answer {
+        if let Err(Unwritten { what, .. }) = &answer {
             tracing::error!(what, "the records of the depot cannot be written");
         }
         for Job { change, then } in batch {

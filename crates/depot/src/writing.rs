@@ -28,14 +28,17 @@ pub struct Put {
     pub session: String,
 }
 
+/// Is told that there is no room, and says whether that is waited for.
+pub type IsWanted<'a> = &'a dyn Fn(&Error) -> bool;
+
 /// A new file that somebody writes, and that becomes what its name says when they end.
 #[derive(Debug)]
 pub struct Writing {
-    depot: Arc<Inner>,
-    held: Arc<Held>,
+    pub(crate) depot: Arc<Inner>,
+    pub(crate) held: Arc<Held>,
     is_over: bool,
-    /// Others may write it as well, and what was written counts, whoever ends it.
-    is_shared: bool,
+    /// What is written belongs into the file that is there, and lies beside it until it ends.
+    is_into: bool,
     /// Leave that was given, and not yet told to be used.
     granted: Mutex<BTreeSet<Ticket>>,
 }
@@ -72,40 +75,7 @@ impl Depot {
         state.is_private = true;
         drop(state);
         self.inner.all().insert(&held);
-        Ok(Writing {
-            depot: Arc::clone(&self.inner),
-            held,
-            is_over: false,
-            is_shared: false,
-            granted: Mutex::default(),
-        })
-    }
-}
-
-impl Depot {
-    /// Begins to write into the file of a name, as it is at its target: what is not written stays, and
-    /// nobody is asked for anything. Whoever does the same meanwhile writes the same file.
-    pub fn put_into(&self, url: &Url, who: &Who, session: &str) -> Result<Writing> {
-        drop((self.inner.connect)(url, who)?);
-        let held = self.inner.to_write_into(url, who)?;
-        let mut state = held.lock();
-        let opened = state.machine.open(Notices::Each);
-        opened.map_err(|refused| Error::Busy {
-            url: Box::new(url.clone()),
-            what: refused.to_string(),
-        })?;
-        session.clone_into(&mut state.session);
-        if state.pen.is_none() {
-            state.pen = Some(Arc::new(self.inner.disk.writer(held.id)?));
-        }
-        drop(state);
-        Ok(Writing {
-            depot: Arc::clone(&self.inner),
-            held,
-            is_over: false,
-            is_shared: true,
-            granted: Mutex::default(),
-        })
+        Ok(Writing::of(&self.inner, held, false))
     }
 }
 
@@ -142,6 +112,7 @@ impl Depot {
         self.inner.disk.take_in(id, place)?;
         crash::point("adopted");
         self.inner.all().insert(&held);
+        self.inner.know(&held)?;
         held.commit(&self.inner)?;
         self.inner.is_current_now(&held)
     }
@@ -160,6 +131,16 @@ impl Depot {
 }
 
 impl Writing {
+    pub(crate) fn of(depot: &Arc<Inner>, held: Arc<Held>, is_into: bool) -> Self {
+        Self {
+            depot: Arc::clone(depot),
+            held,
+            is_over: false,
+            is_into,
+            granted: Mutex::default(),
+        }
+    }
+
     /// Notes which nodes passed on what is written.
     pub(crate) fn passed_by(&self, nodes: &[String]) {
         let mut state = self.held.lock();
@@ -177,9 +158,10 @@ impl Writing {
         state.change();
     }
 
-    /// Has what was written until now survive a power cut.
+    /// Has what was written until now be on the disk. It is nothing yet: that it is before its
+    /// [end](Self::end) is on no record, or half of it would be delivered after an end of this node.
     pub fn commit(&self) -> Result<()> {
-        self.held.commit(&self.depot)
+        self.depot.disk.sync(self.held.id, false)
     }
 
     /// Returns the number by which it is held, as the queue shows it.
@@ -194,6 +176,11 @@ impl Writing {
 
     /// Lets a write of this range begin. Waits for room, if there is none at the moment.
     pub fn grant(&self, range: Range<u64>) -> Result<Ticket> {
+        self.grant_while(range, &|_| true)
+    }
+
+    /// The same as long as somebody wants it, who is asked now and then, and told what is waited for.
+    pub fn grant_while(&self, range: Range<u64>, is_wanted: IsWanted<'_>) -> Result<Ticket> {
         if range.end > FILE_MAX {
             return Err(Error::TooLarge {
                 url: Box::new(self.held.url()),
@@ -201,7 +188,7 @@ impl Writing {
                 quota: FILE_MAX,
             });
         }
-        self.make_room(range.end)?;
+        self.depot.make_room(&self.held, range.end, is_wanted)?;
         let ticket = self.held.lock().machine.grant(range);
         self.granted().insert(ticket);
         Ok(ticket)
@@ -209,34 +196,6 @@ impl Writing {
 
     fn granted(&self) -> MutexGuard<'_, BTreeSet<Ticket>> {
         self.granted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn make_room(&self, end: u64) -> Result<()> {
-        loop {
-            let state = self.held.lock();
-            let Some(more) = end.checked_sub(state.reserved).filter(|more| *more > 0) else {
-                return Ok(());
-            };
-            // In large pieces, for few questions; but never more than there could be.
-            let more = more.max(RESERVE_STEP);
-            let could = self.depot.room.quota().unwrap_or(u64::MAX);
-            let more = more
-                .min(could.saturating_sub(state.reserved))
-                .max(end - state.reserved);
-            let reserved = state.reserved;
-            drop(state);
-            self.depot
-                .room
-                .could_hold(&self.held.url(), reserved + more)?;
-            match self.depot.reserve(&self.held.url(), more) {
-                Ok(()) => {
-                    self.held.lock().reserved += more;
-                    return Ok(());
-                }
-                Err(Error::Full { .. }) => self.depot.wait_for_room()?,
-                Err(error) => return Err(error),
-            }
-        }
     }
 
     /// Ends a write by descriptor: its bytes are in the file, which is `size` long now.
@@ -263,8 +222,13 @@ impl Writing {
 
     /// Writes bytes; what they hash to is known from now on.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.write_while(offset, bytes, &|_| true)
+    }
+
+    /// The same as long as somebody wants it, who is asked now and then while it waits for room.
+    pub fn write_while(&self, offset: u64, bytes: &[u8], is_wanted: IsWanted<'_>) -> Result<()> {
         let range = offset..offset + bytes.len() as u64;
-        let ticket = self.grant(range.clone())?;
+        let ticket = self.grant_while(range.clone(), is_wanted)?;
         let pen = self.held.lock().pen.clone().ok_or(Error::Ending)?;
         crash::point("write-granted");
         let written = self.depot.disk.write(self.held.id, &pen, offset, bytes);
@@ -282,24 +246,44 @@ impl Writing {
 
     /// Ends the file: it survives a power cut here when this returns, is what its name says here, and
     /// will be at its target. What had been put under the name before and is not there yet need not go.
-    pub fn end(mut self) -> Result<u64> {
+    /// If it fails, it is as if nothing had been written.
+    pub fn end(self) -> Result<u64> {
+        self.end_while(&|_| true)
+    }
+
+    /// The same as long as somebody wants it, who is asked now and then while it waits for room.
+    pub fn end_while(self, is_wanted: IsWanted<'_>) -> Result<u64> {
+        match self.is_into {
+            true => self.end_into(is_wanted),
+            false => self.end_anew(),
+        }
+    }
+
+    pub(crate) fn end_anew(mut self) -> Result<u64> {
         let generation = self.close();
         self.depot.is_last(&self.held);
         self.is_over = true;
         self.depot.fit(&self.held);
-        if let Err(error) = self.held.commit(&self.depot) {
-            self.is_over = self.is_shared;
+        let known = self.depot.sync_and_know(&self.held);
+        if let Err(error) = known.and_then(|()| self.held.commit(&self.depot)) {
+            self.is_over = false;
             return Err(error);
         }
         self.depot.is_current_now(&self.held)?;
         Ok(generation)
     }
 
-    fn close(&self) -> u64 {
+    /// What was let begin, and not told to have ended, was not written.
+    pub(crate) fn settle(&self) -> MutexGuard<'_, State> {
         let mut state = self.held.lock();
         for ticket in std::mem::take(&mut *self.granted()) {
             state.machine.abandoned(ticket);
         }
+        state
+    }
+
+    fn close(&self) -> u64 {
+        let mut state = self.settle();
         state.machine.close(Notices::Each);
         if state.machine.writers().is_none() {
             state.pen = None;
@@ -316,18 +300,6 @@ impl Drop for Writing {
         if self.is_over {
             return;
         }
-        if self.is_shared {
-            // What came is there, as on any disk; whoever wrote it was not told that it is safe.
-            self.close();
-            let state = self.held.lock();
-            if !state.machine.owes() && state.may_go() && !state.is_gone {
-                let _ = self.depot.unlink(&self.held, state);
-                return;
-            }
-            drop(state);
-            let _ = self.depot.is_current_now(&self.held);
-            return;
-        }
         // Nobody was told that it is kept.
         let state = self.held.lock();
         if let Err(error) = self.depot.unlink(&self.held, state) {
@@ -337,27 +309,41 @@ impl Drop for Writing {
 }
 
 impl Inner {
-    /// Returns what is owed of a name already, to write into that; else a file of which only what is
-    /// written will be there.
-    fn to_write_into(&self, url: &Url, who: &Who) -> Result<Arc<Held>> {
-        let key = (url.clone(), who.audience.clone());
-        let mut all = self.all();
-        let current = all.current.get(&key).cloned();
-        if let Some(held) = current {
+    /// Takes room for a file up to `end`. Waits for it, if there is none at the moment.
+    pub(crate) fn make_room(&self, held: &Held, end: u64, is_wanted: IsWanted<'_>) -> Result<()> {
+        loop {
             let state = held.lock();
-            let is_ours = state.machine.owes() && !state.is_gone;
-            if is_ours && !state.is_superseded {
-                drop(state);
-                return Ok(held);
+            let reserved = state.reserved;
+            drop(state);
+            let Some(least) = end.checked_sub(reserved).filter(|more| *more > 0) else {
+                return Ok(());
+            };
+            // In large pieces, for few questions; but never more than there could be.
+            let could = self.room.quota().unwrap_or(u64::MAX);
+            let more = least.max(RESERVE_STEP);
+            let more = more.min(could.saturating_sub(reserved)).max(least);
+            let url = held.url();
+            self.room.could_hold(&url, reserved + more)?;
+            let reserved = match self.reserve(&url, more) {
+                Err(Error::Full { .. }) if more > least => {
+                    self.reserve(&url, least).map(|()| least)
+                }
+                reserved => reserved.map(|()| more),
+            };
+            match reserved {
+                Ok(more) => {
+                    let mut state = held.lock();
+                    match state.is_gone {
+                        true => self.room.release(more),
+                        false => state.reserved += more,
+                    }
+                    return Ok(());
+                }
+                Err(full @ Error::Full { .. }) if !is_wanted(&full) => return Err(full),
+                Err(Error::Full { .. }) => self.wait_for_room()?,
+                Err(error) => return Err(error),
             }
         }
-        let (id, _) = self.disk.create()?;
-        let machine = Holding::blind();
-        let number = self.next_number();
-        let held = Arc::new(Held::new(id, number, url.clone(), who.clone(), machine));
-        all.insert(&held);
-        all.make_current(&held);
-        Ok(held)
     }
 
     /// Of one name, what ended last counts: it takes its place behind all that are there.

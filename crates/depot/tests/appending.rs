@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Far, rules, url, who};
-use godwit_depot::Depot;
+use godwit_depot::{Depot, Nth, Scope};
 use godwit_store::Trouble;
 use std::{sync::Arc, thread, time::Duration};
 
@@ -73,5 +73,48 @@ fn who_appends_never_waits_and_what_is_kept_arrives_after_the_next_start() {
     appending.add(b"0 3\n").unwrap();
     far.set_away(false);
     appending.push(LIMIT).unwrap();
+    must_have(&far.get("log").unwrap(), 1, 4);
+}
+
+#[test]
+fn what_is_said_again_is_taken_once() {
+    let (far, dir) = (Far::new(), tempfile::tempdir().unwrap());
+    let say = |depot: &Depot, seq: u64| {
+        let appending = depot.append(&url("log"), &who()).unwrap();
+        let text = format!("0 {}\n", seq - 1);
+        let nth = Nth { by: 77, seq };
+        appending.add_once(text.as_bytes(), nth).unwrap();
+        appending
+    };
+    let first = depot(&far, &dir);
+    far.set_away(true);
+    drop((
+        say(&first, 1),
+        say(&first, 1),
+        say(&first, 2),
+        say(&first, 1),
+    ));
+    drop(first);
+    // Its node was killed in the middle of the third.
+    let again = depot(&far, &dir);
+    drop((say(&again, 2), say(&again, 3)));
+    drop(again);
+    let logs = std::fs::read_dir(dir.path().join("depot/appends")).unwrap();
+    // The log of one piece is that of the third.
+    let logs = logs.map(|log| log.unwrap().path());
+    let shortest = logs.min_by_key(|path| std::fs::metadata(path).unwrap().len());
+    let file = std::fs::File::options().write(true).open(shortest.unwrap());
+    let file = file.unwrap();
+    file.set_len(file.metadata().unwrap().len() - 1).unwrap();
+    let again = depot(&far, &dir);
+    far.set_away(false);
+    say(&again, 3).push(LIMIT).unwrap();
+    again.push(&Scope::All, LIMIT).unwrap();
+    must_have(&far.get("log").unwrap(), 1, 3);
+    drop(again);
+    // Also when all of it is there already.
+    let again = depot(&far, &dir);
+    say(&again, 3).push(LIMIT).unwrap();
+    say(&again, 4).push(LIMIT).unwrap();
     must_have(&far.get("log").unwrap(), 1, 4);
 }

@@ -388,23 +388,6 @@ fn what_is_here_and_fresh_is_opened_at_once_and_nothing_else() {
 }
 
 #[test]
-fn of_a_writer_who_dies_in_the_middle_no_hole_is_delivered() {
-    let (far, dir) = both();
-    far.put("a", &bytes(10_000, 2));
-    let depot = depot(&far, &dir);
-    let writing = depot.put_into(&url("a"), &who(), "").unwrap();
-    writing.write(0, b"told").unwrap();
-    let file = writing.file().unwrap();
-    writing.grant(5_000..6_000).unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&file, b"not told", 5_000).unwrap();
-    drop((file, writing));
-    push(&depot);
-    let mut wanted = bytes(10_000, 2);
-    wanted[..4].copy_from_slice(b"told");
-    same(far.get("a").unwrap(), &wanted);
-}
-
-#[test]
 fn of_a_file_that_is_read_in_part_only_that_part_comes() {
     let (far, dir) = both();
     let wanted = bytes(9 << 20, 4);

@@ -319,11 +319,12 @@ fn an_unlinked_file_is_not_brought_back_by_who_still_writes_it() {
     let depot = depot(&far, &dir);
     put(&depot, "a", b"first");
     push(&depot);
-    let writing = depot.put_into(&url("a"), &who(), "").unwrap();
-    writing.write(0, b"F").unwrap();
+    let editing = depot.edit(&url("a"), &who(), &Edit::default()).unwrap();
+    let write = |at, bytes| editing.file().unwrap().write_all_at(bytes, at).unwrap();
+    write(0, b"F");
     depot.unlink(&url("a"), by()).unwrap();
-    writing.write(1, b"I").unwrap();
-    writing.end().unwrap();
+    write(1, b"I");
+    editing.end().unwrap();
     push(&depot);
     assert_eq!(far.get("a"), None);
     assert!(is_missing(&depot, "a"));

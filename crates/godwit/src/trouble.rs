@@ -154,6 +154,13 @@ impl Trouble {
         Self::of(wanted, fact, 1, ("Specification", "site"))
     }
 
+    /// There is no room for it.
+    pub(crate) fn no_room(wanted: impl Into<String>, fact: impl Into<String>) -> Self {
+        let mut told = Self::of(wanted, fact, 7, ("Transfer", "site"));
+        told.0.fault = Fault::Passing;
+        told
+    }
+
     /// Digests that should be equal are not.
     pub(crate) fn differs(wanted: impl Into<String>, fact: impl Into<String>) -> Self {
         Self::of(wanted, fact, 12, ("Transfer", "network"))
@@ -200,6 +207,11 @@ impl Trouble {
     pub(crate) fn or_next(mut self, next: impl Into<String>) -> Self {
         self.0.next.get_or_insert_with(|| next.into());
         self
+    }
+
+    /// Tells whether waiting may help.
+    pub(crate) fn is_passing(&self) -> bool {
+        self.0.fault != Fault::Lasting
     }
 
     /// Returns what is wrong, without what was wanted.

@@ -569,3 +569,252 @@ fn without_a_place_of_the_login_it_is_below_tmp() {
     assert!(!socket.exists());
     let _ = fs::remove_dir_all("/tmp/godwit-65534");
 }
+
+/// What a program that runs has said until now.
+struct Heard(std::sync::Arc<std::sync::Mutex<String>>);
+
+impl Heard {
+    fn of(from: impl std::io::Read + Send + 'static) -> Self {
+        let heard = Self(std::sync::Arc::default());
+        let into = std::sync::Arc::clone(&heard.0);
+        std::thread::spawn(move || {
+            let mut lines = std::io::BufReader::new(from);
+            let mut line = String::new();
+            while std::io::BufRead::read_line(&mut lines, &mut line).unwrap_or(0) > 0 {
+                into.lock().unwrap().push_str(&line);
+                line.clear();
+            }
+        });
+        heard
+    }
+
+    fn text(&self) -> String {
+        self.0.lock().unwrap().clone()
+    }
+
+    fn times(&self, words: &str) -> usize {
+        self.text().matches(words).count()
+    }
+
+    fn wait(&self, words: &str) {
+        wait_until(words, || self.times(words) > 0);
+    }
+}
+
+/// A program that is told line by line, and heard.
+struct Talking {
+    program: Child,
+    input: Option<std::process::ChildStdin>,
+    output: Heard,
+    errors: Heard,
+}
+
+impl Talking {
+    fn begin(mut command: Command) -> Self {
+        command.stdin(Stdio::piped());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut program = command.spawn().unwrap();
+        Self {
+            input: program.stdin.take(),
+            output: Heard::of(program.stdout.take().unwrap()),
+            errors: Heard::of(program.stderr.take().unwrap()),
+            program,
+        }
+    }
+
+    fn say(&mut self, line: &str) {
+        writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    fn end(&mut self) -> Option<i32> {
+        self.input = None;
+        self.program.wait().unwrap().code()
+    }
+}
+
+#[test]
+fn who_appends_goes_on_when_the_node_is_killed_and_no_line_is_lost_or_doubled() {
+    let far = Scratch::new();
+    let (machine, _lab) = Machine::of(&far);
+    let mut tee = Talking::begin(machine.command(&["tee", "godwit://lab/log"]));
+    let mut wanted = String::new();
+    for nth in 0..40 {
+        let line = format!("line {nth}");
+        tee.say(&line);
+        wanted += &line;
+        wanted += "\n";
+        if nth % 10 == 5 {
+            tee.output.wait(&format!("line {}", nth - 1));
+            machine.kill();
+        }
+    }
+    let status = tee.end();
+    assert_eq!(status, Some(0), "{}", tee.errors.text());
+    assert_eq!(fs::read_to_string(far.join("data/log")).unwrap(), wanted);
+    assert!(tee.errors.times("it is started again") > 0);
+    wait_until("all is printed", || tee.output.text() == wanted);
+}
+
+#[test]
+fn who_appends_is_told_once_that_the_server_is_away() {
+    let far = Scratch::new();
+    let (machine, mut lab) = Machine::of(&far);
+    let mut tee = Talking::begin(machine.command(&["tee", "godwit://lab/log"]));
+    tee.say("before");
+    wait_until("it is there", || {
+        fs::read_to_string(far.join("data/log")).is_ok_and(|text| text == "before\n")
+    });
+    lab.kill();
+    tee.say("meanwhile");
+    tee.errors.wait("what comes is kept here meanwhile");
+    tee.say("still");
+    lab.start(&[]);
+    tee.errors.wait("it goes on");
+    assert_eq!(tee.errors.times("what comes is kept here meanwhile"), 1);
+    assert_eq!(tee.end(), Some(0), "{}", tee.errors.text());
+    let text = fs::read_to_string(far.join("data/log")).unwrap();
+    assert_eq!(text, "before\nmeanwhile\nstill\n");
+}
+
+#[test]
+fn who_waits_for_room_is_told_so_and_gives_up_when_they_said() {
+    let far = Scratch::new();
+    let (machine, mut lab) = Machine::of(&far);
+    let with = |args: &[&str]| {
+        let mut command = machine.command(args);
+        command.env("GODWIT_DEPOT_QUOTA", "1000000");
+        command
+    };
+    lab.kill();
+    machine.scratch.file("f", 700_000);
+    Said::of(&mut with(&["put", "f", "godwit://lab/a"])).ok();
+    let late = Said::of(&mut with(&["put", "f", "godwit://lab/b", "--timeout", "1"]));
+    assert_eq!(late.status, Some(7), "{late}");
+    for words in [
+        "waiting for room",
+        "are owed to",
+        "no room within 1 s",
+        "godwit queue",
+    ] {
+        assert!(late.stderr.contains(words), "{words}: {late}");
+    }
+    let told = Said::of(&mut with(&[
+        "--json",
+        "put",
+        "f",
+        "godwit://lab/b",
+        "--timeout",
+        "1",
+    ]));
+    let events = String::from_utf8(told.stdout).unwrap();
+    let event: Value = serde_json::from_str(events.lines().next().unwrap()).unwrap();
+    assert_eq!(
+        (&event["event"], &event["for"]),
+        (&"waiting".into(), &"room".into())
+    );
+    let large = Said::of(&mut with(&[
+        "put",
+        "f",
+        "godwit://lab/b",
+        "--offset",
+        "1000000",
+    ]));
+    assert_eq!(large.status, Some(7), "{large}");
+    assert!(large.stderr.contains("1000000 at most"), "{large}");
+    // Of those that failed nothing is left, and who waits goes on when there is room.
+    wait_until("nothing else is kept", || {
+        machine.json(&["queue"]).1.len() == 2
+    });
+    let mut waits = Talking::begin(with(&["put", "f", "godwit://lab/c"]));
+    waits.errors.wait("waiting for room");
+    lab.start(&[]);
+    assert_eq!(waits.end(), Some(0), "{}", waits.errors.text());
+    waits.errors.wait("it goes on");
+    machine.says(&["push", "--timeout", "30"]).ok();
+    assert!(far.join("data/a").exists() && far.join("data/c").exists());
+    assert!(!far.join("data/b").exists());
+}
+
+#[test]
+fn of_a_put_into_a_file_that_is_killed_nothing_is_delivered() {
+    let far = Scratch::new();
+    let (machine, _lab) = Machine::of(&far);
+    fs::write(far.join("data/f"), vec![1; 4 << 20]).unwrap();
+    let mut put = Talking::begin(machine.command(&["put", "-", "--offset", "5", "godwit://lab/f"]));
+    let mut input = put.input.take().unwrap();
+    input.write_all(&[7; 3 << 20]).unwrap();
+    wait_until("it is being written", || {
+        let (_, lines) = machine.json(&["queue"]);
+        lines[0]["size"].as_u64() >= Some(2 << 20)
+    });
+    put.program.kill().unwrap();
+    put.program.wait().unwrap();
+    drop(input);
+    wait_until("it is forgotten", || machine.json(&["queue"]).1.len() == 1);
+    machine.says(&["push", "--timeout", "30"]).ok();
+    assert_eq!(fs::read(far.join("data/f")).unwrap(), vec![1; 4 << 20]);
+}
+
+#[test]
+fn what_is_put_into_a_directory_has_its_own_name() {
+    let far = Scratch::new();
+    let (machine, _lab) = Machine::of(&far);
+    far.dir("data/dir");
+    let source = machine.scratch.file("a b", 1000);
+    machine.says(&["put", "a b", "godwit://lab/dir/"]).ok();
+    let nameless = machine.says(&["put", "-", "godwit://lab/dir/"]);
+    assert_eq!(nameless.status, Some(2), "{nameless}");
+    machine.says(&["put", "a b", "godwit://lab/none/"]).ok();
+    let failed = machine.says(&["push", "--timeout", "30"]);
+    assert_eq!(failed.status, Some(1), "{failed}");
+    assert!(failed.stderr.contains("godwit mkdir"), "{failed}");
+    assert_same(&source, &far.join("data/dir/a b"));
+}
+
+#[test]
+fn a_password_is_not_kept_and_so_not_taken() {
+    let machine = Machine::new();
+    machine.scratch.file("f", 10);
+    let refused = machine.says(&["put", "f", "ftp://me:sesame@127.0.0.1:9/f"]);
+    assert_eq!(refused.status, Some(1), "{refused}");
+    assert!(refused.stderr.contains(".netrc"), "{refused}");
+    assert!(!refused.stderr.contains("sesame"), "{refused}");
+}
+
+#[test]
+fn what_rots_here_is_delivered_to_nobody() {
+    let far = Scratch::new();
+    let (machine, mut lab) = Machine::of(&far);
+    machine.scratch.file("f", 3_000_000);
+    lab.kill();
+    machine.says(&["put", "f", "godwit://lab/rotten"]).ok();
+    machine.kill();
+    let folders = fs::read_dir(machine.state.join("depot/bytes")).unwrap();
+    let names = folders.flat_map(|folder| fs::read_dir(folder.unwrap().path()).unwrap());
+    let mut paths = names.map(|name| name.unwrap().path());
+    let bytes = paths.find(|path| path.extension().is_none()).unwrap();
+    let file = fs::File::options().write(true).open(bytes).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"rotten", 2_000_000).unwrap();
+    lab.start(&[]);
+    let failed = machine.says(&["push", "--timeout", "30"]);
+    assert_eq!(failed.status, Some(1), "{failed}");
+    assert!(failed.stderr.contains("damaged"), "{failed}");
+    assert!(!far.join("data/rotten").exists());
+}
+
+#[test]
+fn a_name_that_leads_nowhere_waits_and_says_so() {
+    let machine = Machine::new();
+    machine.scratch.file("f", 10);
+    let url = "ftp://no-such-host.invalid/f";
+    machine.says(&["put", "f", url]).ok();
+    wait_until("it was tried", || {
+        let (_, lines) = machine.json(&["queue"]);
+        lines[0]["attempts"].as_u64() > Some(0)
+    });
+    let (_, lines) = machine.json(&["queue"]);
+    assert_ne!(lines[0]["stage"], "held", "{lines:?}");
+    wait_until("it is dropped", || {
+        machine.says(&["drop", url]).status == Some(0)
+    });
+}

@@ -218,6 +218,15 @@ pub fn punch(file: &File, offset: u64, len: u64) -> io::Result<()> {
     Ok(fs::fallocate(file, flags, offset, len)?)
 }
 
+/// Has a range of an open file have blocks of its own, so that writing there needs no others; its length and its
+/// bytes stay. Where the file system cannot promise that, nothing is done.
+pub fn reserve_blocks(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    match fs::fallocate(file, fs::FallocateFlags::KEEP_SIZE, offset, len) {
+        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => Ok(()),
+        reserved => Ok(reserved?),
+    }
+}
+
 /// Returns where the next bytes that are no hole begin, at or after `from`;
 /// `None` if there is nothing but a hole up to the end.
 pub fn next_data(file: &File, from: u64) -> io::Result<Option<u64>> {

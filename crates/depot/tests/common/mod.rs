@@ -21,6 +21,8 @@ pub(crate) struct Far {
     pub(crate) dir: TempDir,
     pub(crate) store: Arc<Faulty<Dir>>,
     pub(crate) is_away: Arc<AtomicBool>,
+    /// Nobody knows its name.
+    pub(crate) is_unknown: Arc<AtomicBool>,
     /// How often somebody asked for it.
     pub(crate) visits: Arc<AtomicU64>,
     pub(crate) gate: Arc<Gate>,
@@ -75,6 +77,7 @@ impl Far {
             dir,
             store: Arc::new(Faulty::new(store, [])),
             is_away: Arc::default(),
+            is_unknown: Arc::default(),
             visits: Arc::default(),
             gate: Arc::default(),
         }
@@ -84,6 +87,7 @@ impl Far {
         let store: Arc<dyn Store> = self.store.clone();
         let (is_away, visits) = (self.is_away.clone(), self.visits.clone());
         let gate = self.gate.clone();
+        let is_unknown = self.is_unknown.clone();
         Arc::new(move |url: &Url, _: &Who| {
             visits.fetch_add(1, SeqCst);
             if url.host_port() != "far" {
@@ -96,6 +100,7 @@ impl Far {
                 store: store.clone(),
                 is_away: is_away.clone(),
                 gate: gate.clone(),
+                is_unknown: is_unknown.clone(),
             };
             let store: Arc<dyn Store> = Arc::new(away);
             let url = url.clone();
@@ -105,6 +110,10 @@ impl Far {
 
     pub(crate) fn set_away(&self, away: bool) {
         self.is_away.store(away, SeqCst);
+    }
+
+    pub(crate) fn set_unknown(&self, unknown: bool) {
+        self.is_unknown.store(unknown, SeqCst);
     }
 
     pub(crate) fn put(&self, name: &str, bytes: &[u8]) {
@@ -126,10 +135,17 @@ struct Away {
     store: Arc<dyn Store>,
     is_away: Arc<AtomicBool>,
     gate: Arc<Gate>,
+    is_unknown: Arc<AtomicBool>,
 }
 
 impl Away {
     fn there(&self) -> godwit_store::Result<&dyn Store> {
+        if self.is_unknown.load(SeqCst) {
+            return Err(Error::NoSuchHost {
+                host: "far".into(),
+                cause: "no such name".into(),
+            });
+        }
         match self.is_away.load(SeqCst) {
             true => Err(Error::Unreachable {
                 host: "far".into(),

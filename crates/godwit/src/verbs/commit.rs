@@ -18,7 +18,8 @@ Without a URL it is all that you have put through the node of this machine befor
 GODWIT_SESSION, all of that session. That it is safe does not mean that it is at its server: that is
 godwit push. In a job of a batch system, whose node ends with it, it does mean that.
 
-Exit status: 0 it is safe; 5 not within the time; 7 the disk is full.")]
+Exit status: 0 it is safe; 1 it cannot be kept, or in a job somebody must decide; 5 not within the
+time, or this machine's node ended; 7 the disk is full.")]
 pub(crate) struct Commit {
     /// A file; else all
     #[arg(value_name = "URL")]
@@ -30,9 +31,6 @@ pub(crate) struct Commit {
 
 impl Commit {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let whose = local::whose(self.url.as_ref(), self.timeout)?;
-        let mut here = local::here()?;
-        let done = local::done(screen, &mut here, Ask::Commit(whose))?;
-        Ok(local::facts(&done))
+        local::wait(screen, self.url.as_ref(), self.timeout, Ask::Commit)
     }
 }

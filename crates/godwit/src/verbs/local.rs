@@ -14,7 +14,7 @@ use godwit_node::{LocalRules, OnFault, Routes, run_local};
 use godwit_store::Error;
 use godwit_wire::local::{
     Ask, Tell,
-    ask::{Hello, Whose},
+    ask::{Hello, Where, Whose},
     tell,
 };
 use serde_json::json;
@@ -96,6 +96,25 @@ pub(super) fn whose(url: Option<&OsString>, timeout: Option<Duration>) -> Run<Wh
         timeout_ms: ms(timeout),
         ..Whose::default()
     })
+}
+
+/// Has done with something that is owed what somebody decided.
+pub(super) fn decide(screen: &Screen, url: &OsStr, ask: fn(Where) -> Ask) -> Run<Facts> {
+    let name = name_of_owed(url)?;
+    let done = done(screen, &mut here()?, ask(Where::is(name)))?;
+    Ok(facts(&done))
+}
+
+/// Waits until what was put is where it was to be, of one name or of all.
+pub(super) fn wait(
+    screen: &Screen,
+    url: Option<&OsString>,
+    timeout: Option<Duration>,
+    ask: fn(Whose) -> Ask,
+) -> Run<Facts> {
+    let whose = whose(url, timeout)?;
+    let done = done(screen, &mut here()?, ask(whose))?;
+    Ok(facts(&done))
 }
 
 /// Asks for what ends with [`Tell::Done`], and tells what is to be known about it.

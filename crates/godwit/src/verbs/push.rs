@@ -32,9 +32,6 @@ pub(crate) struct Push {
 
 impl Push {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let whose = local::whose(self.url.as_ref(), self.timeout)?;
-        let mut here = local::here()?;
-        let done = local::done(screen, &mut here, Ask::Push(whose))?;
-        Ok(local::facts(&done))
+        local::wait(screen, self.url.as_ref(), self.timeout, Ask::Push)
     }
 }

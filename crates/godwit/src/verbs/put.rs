@@ -7,19 +7,21 @@ use crate::{
     units,
 };
 use clap::Args;
-use godwit_local::{Here, Refusal};
+use godwit_local::{Answer, Here, Refusal, Why};
 use godwit_store::Error;
 use godwit_sys::begin_to_sync;
 use godwit_wire::local::{
     Ask, Handle, Tell,
     ask::{self, Close, Wait},
 };
+use serde_json::json;
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     fs::File,
     io::{self, Read},
-    os::unix::fs::FileExt,
+    os::unix::{ffi::OsStrExt, fs::FileExt},
     path::Path,
+    time::{Duration, Instant},
 };
 
 /// Keep a file or standard input here, and have it delivered to a server
@@ -36,14 +38,22 @@ after this command, the network or the machine ended. Programs on this machine t
 URL see them at once; others when they are all there. godwit queue shows what is on its way,
 godwit push waits for it.
 
-The file at the server is replaced as a whole, once the end of the input has come. --offset writes
-into it instead: what is elsewhere in it stays.
+The file at the server is replaced as a whole, once the end of the input has come. --offset
+writes into it instead: what is elsewhere in it stays. Either way nothing counts before the end
+of the input: of a put that fails or is ended nothing is delivered. A URL that ends in / is a
+directory, in which the file gets its own name.
+
+Where there is no room here (GODWIT_DEPOT_QUOTA), it says so and waits until something else was
+delivered; --timeout bounds that. A password in the URL is refused, since it would not be kept
+until the file is delivered: it belongs into ~/.netrc.
 
 In a job of a batch system the node ends with the job: there this command waits until the server
 has the file.
 
-Exit status: 0 the bytes are safe; 4 no such file; 7 no room is left here; 13 not allowed;
-5 the node of this machine cannot be reached.")]
+Exit status: 0 the bytes are safe; 1 the URL leads nowhere, or somebody must decide; 2 not
+understood; 4 no such file here; 5 the node of this machine cannot be reached or has ended, or in
+a job the server has not got it within --timeout; 7 no room is left here, or none within
+--timeout, or the file is larger than all that may be kept; 13 not allowed.")]
 pub(crate) struct Put {
     /// A file; - is standard input
     #[arg(value_name = "FILE")]
@@ -57,11 +67,14 @@ pub(crate) struct Put {
     /// Only if there is nothing of that name
     #[arg(long)]
     new: bool,
+    /// Give up after so long of waiting for room (30, 5m) [default: never]
+    #[arg(long, value_name = "TIME", value_parser = units::parse_duration, allow_negative_numbers = true)]
+    timeout: Option<Duration>,
 }
 
 impl Put {
-    pub(crate) fn run(self, _: &Screen) -> Run<Facts> {
-        let target = local::named(&self.url)?;
+    pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+        let target = self.target()?;
         let source = Path::new(&self.file).display();
         let wanted = format!("put {source} to {}", target.shown);
         let mut input: Box<dyn Read> = self.input(&wanted)?;
@@ -77,20 +90,51 @@ impl Put {
         let file = file.ok_or_else(|| {
             Trouble::kept(&wanted, "the node of this machine gave no file to write to")
         })?;
+        let mut patience = Patience {
+            screen,
+            wanted: &wanted,
+            url: &target.shown,
+            limit: self.timeout,
+            why: None,
+        };
         let start = self.offset.unwrap_or(0);
-        let bytes = copy(&wanted, &mut here, opened.handle, &mut input, &file, start)?;
+        let handle = opened.handle;
+        let bytes = copy(&mut patience, &mut here, handle, &mut input, &file, start)?;
         drop(file);
         let close = Close {
-            handle: opened.handle,
+            handle,
             wait: Wait::Commit,
             give_up: false,
-            timeout_ms: None,
+            timeout_ms: local::ms(self.timeout),
         };
         // How it goes on from here is said by commit and queue.
-        here.ask(Ask::End(close)).map_err(told)?;
+        patience.ask(&mut here, Ask::End(close))?;
         let mut facts = Facts::new();
         facts.insert("bytes".into(), bytes.into());
         Ok(facts)
+    }
+
+    /// Returns where it goes: into a directory under its own name.
+    fn target(&self) -> Run<local::Named> {
+        let url = crate::places::url(&self.url)?;
+        if !url.means_directory() {
+            return local::named(&self.url);
+        }
+        let wanted = format!("put {} to {url}", Path::new(&self.file).display());
+        let name = match self.file == "-" {
+            true => None,
+            false => Path::new(&self.file).file_name(),
+        };
+        let name = name.ok_or_else(|| {
+            Trouble::asked(
+                &wanted,
+                "it is a directory, and what is put has no name of its own",
+            )
+            .next("say what it is to be called there: a name behind the last /")
+        })?;
+        let whole = url.join(name.as_bytes());
+        let whole = whole.map_err(|bad| Trouble::asked(&wanted, bad))?;
+        local::named(OsStr::new(&whole.to_string()))
     }
 
     fn input(&self, wanted: &str) -> Run<Box<dyn Read>> {
@@ -120,17 +164,77 @@ pub(super) fn input_of(wanted: &str) -> Run<Box<dyn Read>> {
     }
 }
 
+/// How long room is waited for, and what is said meanwhile.
+struct Patience<'a> {
+    screen: &'a Screen,
+    wanted: &'a str,
+    url: &'a str,
+    limit: Option<Duration>,
+    /// What was waited for when it was said last.
+    why: Option<String>,
+}
+
+impl Patience<'_> {
+    /// Asks what is answered once there is room.
+    fn ask(&mut self, here: &mut Here, ask: Ask) -> Run<Answer> {
+        let (screen, url, why) = (self.screen, self.url, &mut self.why);
+        *why = None;
+        let deadline = self.limit.map(|limit| Instant::now() + limit);
+        let answer = here.ask_with(ask, b"", deadline, &mut |tell| {
+            if let Tell::Row(row) = tell
+                && let Some(words) = row.why
+            {
+                say(screen, url, Some(&words));
+                *why = Some(words);
+            }
+        });
+        match (answer, &self.why) {
+            (Ok(answer), _) => {
+                if self.why.is_some() {
+                    say(screen, url, None);
+                }
+                Ok(answer)
+            }
+            (Err(refusal), Some(why)) if refusal.why == Why::Late => {
+                let time = self.limit.unwrap_or_default();
+                let fact = format!("no room within {} s: {why}", time.as_secs_f32());
+                Err(Trouble::no_room(self.wanted, fact).next(FOR_ROOM))
+            }
+            (Err(refusal), _) => Err(Trouble::local(&refusal)),
+        }
+    }
+}
+
+/// Says that it waits for room, and why; or that it goes on.
+fn say(screen: &Screen, url: &str, why: Option<&str>) {
+    if screen.json() {
+        let event = match why {
+            Some(why) => {
+                json!({"event": "waiting", "for": "room", "url": url, "why": why, "next": FOR_ROOM})
+            }
+            None => json!({"event": "going", "url": url}),
+        };
+        // Nobody who does not read is told.
+        let _ = screen.object(&event).and_then(|()| screen.flush());
+        return;
+    }
+    match why {
+        Some(why) => screen.note(&format!("waiting for room: {why}\nhint: {FOR_ROOM}")),
+        None => screen.note("there is room now; it goes on"),
+    }
+}
+
 /// Writes into the file that the node keeps, each piece with its leave: so that it can be sent while it grows, and
 /// waits for room where there is none.
 fn copy(
-    wanted: &str,
+    patience: &mut Patience<'_>,
     here: &mut Here,
     handle: Handle,
     input: &mut dyn Read,
     file: &File,
     start: u64,
 ) -> Run<u64> {
-    let told = |refusal: Refusal| Trouble::local(&refusal);
+    let wanted = patience.wanted;
     let mut buffer = vec![0; PIECE_BYTES];
     let (mut end, mut begun) = (start, start);
     loop {
@@ -144,7 +248,7 @@ fn copy(
             start: end,
             end: end + len as u64,
         };
-        let granted = here.ask(Ask::Grant(grant)).map_err(told)?;
+        let granted = patience.ask(here, Ask::Grant(grant))?;
         let Tell::Granted { grant } = granted.tell else {
             return Err(Trouble::kept(wanted, "the node gave no leave to write"));
         };
@@ -161,7 +265,8 @@ fn copy(
             grant,
             size: end,
         };
-        here.send(Ask::Written(written), b"").map_err(told)?;
+        let sent = here.send(Ask::Written(written), b"");
+        sent.map_err(|refusal| Trouble::local(&refusal))?;
     }
 }
 
@@ -182,3 +287,5 @@ fn fill(input: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
 const PIECE_BYTES: usize = 1 << 20;
 /// So much is written before the disk is to begin with it.
 const EARLY_BYTES: u64 = 2 << 20;
+const FOR_ROOM: &str =
+    "godwit queue shows what is owed; it makes room when it is delivered or dropped";

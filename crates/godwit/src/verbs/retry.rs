@@ -3,7 +3,7 @@
 use super::{Facts, local};
 use crate::{screen::Screen, trouble::Run};
 use clap::Args;
-use godwit_wire::local::{Ask, ask::Where};
+use godwit_wire::local::Ask;
 use std::ffi::OsString;
 
 /// Try now to deliver what waits or is held, as it is
@@ -24,9 +24,6 @@ pub(crate) struct Retry {
 
 impl Retry {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let mut here = local::here()?;
-        let name = local::name_of_owed(&self.url)?;
-        let done = local::done(screen, &mut here, Ask::Retry(Where::is(name)))?;
-        Ok(local::facts(&done))
+        local::decide(screen, &self.url, Ask::Retry)
     }
 }

@@ -6,15 +6,21 @@ use crate::{
     trouble::{Run, Trouble},
 };
 use clap::{Args, ValueEnum};
-use godwit_local::Refusal;
+use godwit_local::{Here, Refusal, Why};
 use godwit_store::Error;
+use godwit_sys::wait_readable;
 use godwit_wire::local::{
-    Ask,
-    ask::{self, Close},
+    Ask, Tell,
+    ask::{self, Whose},
+    tell,
 };
+use serde_json::json;
 use std::{
     ffi::OsString,
-    io::{self, Read, Write},
+    fs::File,
+    io::{self, Read},
+    os::fd::AsFd,
+    time::{Duration, Instant},
 };
 
 /// Append standard input to a file at a server, line by line as it comes, and print it
@@ -29,11 +35,15 @@ each once, whole, and in the order they came, whatever breaks on the way. Others
 same file meanwhile: their lines stand between ours, never within them. Whoever follows the file
 (godwit tail -f) sees them within a second while the server can be reached.
 
+It says once when the server cannot be reached, and once when it can again. If the node of this
+machine ends meanwhile, it is started again, and goes on where it was: no line is lost or doubled.
+
 What does not end in a newline is appended when the input ends. Lines beyond 256 KiB may be divided.
 Servers of others cannot tell what came twice, and are refused.
 
-Exit status: 0 all of it is where --wait says; 5 it is kept here and the server cannot be reached;
-13 not allowed.")]
+Exit status: 0 all of it is where --wait says; 1 the server cannot append, or somebody must decide;
+2 not understood; 5 the node of this machine cannot be started; 7 no room is left here; 13 not
+allowed.")]
 pub(crate) struct Tee {
     /// The file
     #[arg(value_name = "URL")]
@@ -58,64 +68,232 @@ impl Tee {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let target = local::named(&self.url)?;
         let wanted = format!("append to {}", target.shown);
-        let mut input = input_of(&wanted)?;
-        let mut here = local::here()?;
-        let append = ask::Append {
-            url: target.told,
-            record: false,
-            end: false,
-            stream: true,
-            wait: ask::Wait::Nothing,
-        };
-        let told = |refusal: Refusal| Trouble::local(&refusal);
-        let (opened, stream) = here.open(Ask::Append(append)).map_err(told)?;
-        let stream = stream.ok_or_else(|| {
-            Trouble::kept(&wanted, "the node of this machine gave nothing to write to")
-        })?;
-        let bytes = pass_on(screen, &wanted, &mut input, stream)?;
-        let close = Close {
-            handle: opened.handle,
-            wait: match self.wait {
-                Until::Push => ask::Wait::Push,
-                Until::Commit => ask::Wait::Commit,
-                Until::Nothing => ask::Wait::Nothing,
+        let input = input_of(&wanted)?;
+        let mut line = Line {
+            screen,
+            wanted,
+            whose: Whose {
+                url: Some(target.told.clone()),
+                ..Whose::default()
             },
-            give_up: false,
-            timeout_ms: None,
+            url: target.told,
+            shown: target.shown,
+            by: number()?,
+            seq: 0,
+            here: local::here()?,
+            is_told: false,
+            looked: Instant::now(),
         };
-        let done = local::done(screen, &mut here, Ask::Close(close))?;
+        // What cannot be appended to at all is said before anything is read.
+        line.append(b"")?;
+        let bytes = line.pass_on(input)?;
+        let done = match self.wait {
+            Until::Push => line.wait(Ask::Push(line.whose.clone()))?,
+            Until::Commit => line.wait(Ask::Commit(line.whose.clone()))?,
+            Until::Nothing => tell::Done::default(),
+        };
         let mut facts = local::facts(&done);
         facts.insert("bytes".into(), bytes.into());
         Ok(facts)
     }
 }
 
-/// Writes what comes to the node and to our own output, to the end. Who reads our output may go away.
-fn pass_on(
-    screen: &Screen,
-    wanted: &str,
-    input: &mut dyn Read,
-    mut stream: impl Write,
-) -> Run<u64> {
-    let mut buffer = vec![0; PIECE_BYTES];
-    let mut bytes = 0;
-    loop {
-        let len = match input.read(&mut buffer) {
-            Ok(0) => return Ok(bytes),
-            Ok(len) => len,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(cause) => return Err(Trouble::store(wanted, Error::io("the input", cause))),
-        };
-        stream.write_all(&buffer[..len]).map_err(|cause| {
-            Trouble::store(wanted, Error::io("the node of this machine", cause))
-                .next("what came before is kept; see godwit queue")
-        })?;
-        bytes += len as u64;
-        if !screen.json() && !screen.gone() {
-            let printed = screen.bytes(&buffer[..len]).and_then(|()| screen.flush());
-            printed.map_err(|error| Trouble::store("print what was appended", error))?;
+/// What goes to the end of a file, by a node that may end meanwhile and is started again.
+struct Line<'a> {
+    screen: &'a Screen,
+    wanted: String,
+    url: String,
+    shown: String,
+    whose: Whose,
+    /// By what the node knows what it has taken of ours.
+    by: u64,
+    seq: u64,
+    here: Here,
+    /// It was said that it does not go on.
+    is_told: bool,
+    looked: Instant,
+}
+
+impl Line<'_> {
+    /// Reads to the end, gives whole lines to the node, and prints what that has. Who reads our output may go away.
+    fn pass_on(&mut self, mut input: Box<dyn Read>) -> Run<u64> {
+        let (mut kept, mut bytes) = (Vec::new(), 0);
+        let mut buffer = vec![0; PIECE_BYTES];
+        loop {
+            let came = wait_readable([io::stdin().as_fd()], LOOK_EVERY);
+            if self.looked.elapsed() >= LOOK_EVERY {
+                self.look();
+            }
+            if !came.unwrap_or([true])[0] {
+                continue;
+            }
+            let len = match input.read(&mut buffer) {
+                Ok(len) => len,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(cause) => {
+                    return Err(Trouble::store(&self.wanted, Error::io("the input", cause)));
+                }
+            };
+            kept.extend(&buffer[..len]);
+            let whole = match kept.iter().rposition(|byte| *byte == b'\n') {
+                _ if len == 0 || kept.len() >= LINE_MAX => kept.len(),
+                Some(last) => last + 1,
+                None => 0,
+            };
+            let piece: Vec<u8> = kept.drain(..whole).collect();
+            if !piece.is_empty() {
+                self.append(&piece)?;
+                self.print(&piece)?;
+                bytes += piece.len() as u64;
+            }
+            if len == 0 {
+                return Ok(bytes);
+            }
         }
+    }
+
+    /// Returns when the node has taken it, whichever that is by then.
+    fn append(&mut self, piece: &[u8]) -> Run<()> {
+        self.seq += 1;
+        let lines = ask::Lines {
+            url: self.url.clone(),
+            by: self.by,
+            seq: self.seq,
+        };
+        loop {
+            let asked = Ask::Lines(lines.clone());
+            match self.here.ask_with(asked, piece, None, &mut |_| ()) {
+                Ok(_) => return Ok(()),
+                Err(refusal) => self.begin_again(&refusal)?,
+            }
+        }
+    }
+
+    /// Waits for what ends with [`Tell::Done`], and says if it does not go on.
+    fn wait(&mut self, ask: Ask) -> Run<tell::Done> {
+        loop {
+            match self.wait_once(&ask) {
+                Ok(done) => {
+                    done.notes.iter().for_each(|note| self.screen.note(note));
+                    return Ok(done);
+                }
+                Err(refusal) => self.begin_again(&refusal)?,
+            }
+        }
+    }
+
+    fn wait_once(&mut self, ask: &Ask) -> Result<tell::Done, Refusal> {
+        let n = self.here.send(ask.clone(), b"")?;
+        loop {
+            match self.here.receive(n, Some(Instant::now() + LOOK_EVERY)) {
+                Ok(answer) => match answer.tell {
+                    Tell::Done(done) => return Ok(done),
+                    Tell::Refused(refusal) => return Err(*refusal),
+                    _ => {}
+                },
+                Err(refusal) if refusal.why == Why::Late => self.look(),
+                Err(refusal) => return Err(refusal),
+            }
+        }
+    }
+
+    /// Finds the node again, or starts it, if it has ended; anything else is the end of us.
+    fn begin_again(&mut self, refusal: &Refusal) -> Run<()> {
+        let is_over = matches!(refusal.why, Why::NodeLost | Why::Ending | Why::NoNode);
+        if !is_over {
+            return Err(Trouble::local(refusal).or_next(KEPT));
+        }
+        self.tell(
+            "node",
+            "the node of this machine has ended; it is started again",
+        );
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match local::here() {
+                Ok(here) => {
+                    self.here = here;
+                    return Ok(());
+                }
+                Err(trouble) if !trouble.is_passing() || Instant::now() >= until => {
+                    return Err(trouble.or_next(KEPT));
+                }
+                Err(_) => std::thread::sleep(PAUSE),
+            }
+        }
+    }
+
+    /// Says once that nothing goes, and why, and once that it goes on.
+    fn look(&mut self) {
+        self.looked = Instant::now();
+        let mut why = None;
+        let mut is_owed = false;
+        let queue = Ask::Queue(self.whose.clone());
+        let until = Some(Instant::now() + LOOK_EVERY);
+        let asked = self.here.ask_with(queue, b"", until, &mut |tell| {
+            if let Tell::Row(row) = tell
+                && row.what == "append"
+            {
+                is_owed = true;
+                why = row.why.or(why.take());
+            }
+        });
+        if asked.is_err() {
+            return; // Whoever gives it something notices.
+        }
+        match (why, self.is_told) {
+            (Some(why), false) => {
+                let words = format!("{}: {why}; what comes is kept here meanwhile", self.shown);
+                self.tell("server", &words);
+                self.is_told = true;
+            }
+            (None, true) => {
+                let words = format!("{}: it goes on", self.shown);
+                self.tell("", &words);
+                self.is_told = false;
+            }
+            _ => {}
+        }
+    }
+
+    /// Says that it waits for something, or goes on.
+    fn tell(&self, awaited: &str, words: &str) {
+        if !self.screen.json() {
+            return self.screen.note(words);
+        }
+        let event = match awaited {
+            "" => json!({"event": "going", "url": self.shown}),
+            _ => json!({"event": "waiting", "for": awaited, "url": self.shown, "why": words}),
+        };
+        // Nobody who does not read is told.
+        let _ = (self.screen.object(&event)).and_then(|()| self.screen.flush());
+    }
+
+    fn print(&self, bytes: &[u8]) -> Run<()> {
+        if self.screen.json() || self.screen.gone() {
+            return Ok(());
+        }
+        let printed = self.screen.bytes(bytes).and_then(|()| self.screen.flush());
+        printed.map_err(|error| Trouble::store("print what was appended", error))
     }
 }
 
+/// Returns a number that nobody else has.
+fn number() -> Run<u64> {
+    let mut bytes = [0; 8];
+    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
+    read.map_err(|cause| Trouble::store("begin to append", Error::io("/dev/urandom", cause)))?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
 const PIECE_BYTES: usize = 64 << 10;
+
+/// What is longer is no line.
+const LINE_MAX: usize = 256 << 10;
+
+/// How often it is looked whether the server has what it was given.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// So long a node may take to begin again.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(100);
+const KEPT: &str = "what was printed is kept here, and goes; see godwit queue";

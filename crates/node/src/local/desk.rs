@@ -4,7 +4,7 @@ use super::{
     Desk, Reply, Visit, Visitor,
     adding::Added,
     appending::Stream,
-    refusing::{self, url},
+    refusing::{self, url, url_owed},
     serving::Knocks,
 };
 use godwit_core::{
@@ -12,7 +12,7 @@ use godwit_core::{
     holding::{Base, Ticket},
 };
 use godwit_depot::{
-    Appending, Attributes, By, Depot, Edit, Editing, Ended, Error, Fresh, Holds, Owed, Put,
+    Appending, Attributes, By, Depot, Edit, Editing, Ended, Error, Fresh, Holds, Nth, Owed, Put,
     Reading, Scope, Stage, Tag, Who, Writing,
 };
 use godwit_local::{Refusal, Why};
@@ -39,7 +39,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// The desk of a node with a depot.
@@ -187,9 +187,9 @@ impl Guest {
             Ask::Ensure(ensure) => self.ensure(&ensure),
             Ask::Close(close) | Ask::End(close) => self.close(&close, reply),
             Ask::Put(put) => self.put(&put, reply),
-            Ask::Grant(grant) => self.grant(&grant),
+            Ask::Grant(grant) => self.grant(&grant, reply),
             Ask::Written(written) => self.written(&written),
-            Ask::Write(write) => self.write(write.handle, body),
+            Ask::Write(write) => self.write(write.handle, body, reply),
             Ask::Commit(whose) => self.commit(&whose, reply),
             Ask::Push(whose) => self.push(&whose, reply),
             Ask::Get(get) => self.get(&get, reply),
@@ -211,12 +211,16 @@ impl Guest {
                 self.knocks.answered(&told);
                 Ok(None)
             }
+            Ask::Lines(lines) => self.lines(&lines, body),
             _ => Err(unknown()),
         }
     }
 
     fn open(&self, open: &ask::Open, reply: &Reply) -> Answered {
-        let url = url(&open.url)?;
+        let url = match open.write {
+            true => url_owed(&open.url)?,
+            false => url(&open.url)?,
+        };
         self.unlocked(&url, reply)?;
         if open.write {
             return self.edit(&url, open, reply);
@@ -323,7 +327,7 @@ impl Guest {
     }
 
     fn put(&self, put: &ask::Put, reply: &Reply) -> Answered {
-        let url = url(&put.url)?;
+        let url = url_owed(&put.url)?;
         let base = match (&put.base, put.new) {
             (_, true) => Base::Absent,
             (None, false) => Base::Any,
@@ -384,13 +388,13 @@ impl Guest {
         }
     }
 
-    fn grant(&self, grant: &ask::Grant) -> Answered {
+    fn grant(&self, grant: &ask::Grant, reply: &Reply) -> Answered {
         let pen = self.pen(grant.handle)?;
         let range = grant.start..grant.end.max(grant.start);
         let wanted = format!("write {}", pen.url.without_password());
         let ticket = pen
             .writing
-            .grant(range.clone())
+            .grant_while(range.clone(), &waiting(reply))
             .map_err(|error| refusing::depot(&wanted, Some(&pen.url), &error))?;
         pen.is_told.store(true, Relaxed);
         let number = self.number();
@@ -406,12 +410,12 @@ impl Guest {
         Ok(None)
     }
 
-    fn write(&self, handle: Handle, body: &[u8]) -> Answered {
+    fn write(&self, handle: Handle, body: &[u8], reply: &Reply) -> Answered {
         let pen = self.pen(handle)?;
         if lock(&pen.failed).is_some() {
             return Ok(None); // what comes behind a gap is not wanted
         }
-        if let Err(refusal) = write_all(&pen, body) {
+        if let Err(refusal) = write_all(&pen, body, reply) {
             *lock(&pen.failed) = Some(refusal);
         }
         Ok(None)
@@ -447,10 +451,11 @@ impl Guest {
                 .metadata()
                 .map_err(|error| refusing::disk(&wanted, &error))?
                 .len();
-            let ticket = pen.writing.grant(0..size).map_err(bad)?;
+            let granted = pen.writing.grant_while(0..size, &waiting(reply));
+            let ticket = granted.map_err(bad)?;
             pen.writing.written(0..size, ticket, size);
         }
-        pen.writing.end().map_err(bad)?;
+        pen.writing.end_while(&waiting(reply)).map_err(bad)?;
         let scope = Scope::Url(url.clone());
         match close.wait {
             Wait::Nothing => done(tell::Done::default()),
@@ -461,7 +466,7 @@ impl Guest {
 
     /// Lines for the end of a file, in the body or by a stream.
     fn append(&self, append: &ask::Append, body: &[u8], reply: &Reply) -> Answered {
-        let url = url(&append.url)?;
+        let url = url_owed(&append.url)?;
         let wanted = format!("append to {}", url.without_password());
         let bad = |error: Error| refusing::depot(&wanted, Some(&url), &error);
         if append.record && body.len() > RECORD_BYTES_MAX {
@@ -496,6 +501,24 @@ impl Guest {
             lock(&self.appends).remove(&url);
         }
         done(tell::Done::default())
+    }
+
+    fn lines(&self, lines: &ask::Lines, body: &[u8]) -> Answered {
+        let url = url_owed(&lines.url)?;
+        let wanted = format!("append to {}", url.without_password());
+        let bad = |error: Error| refusing::depot(&wanted, Some(&url), &error);
+        let appending = self.appending(&url).map_err(bad)?;
+        let nth = Nth {
+            by: lines.by,
+            seq: lines.seq,
+        };
+        if !body.is_empty() {
+            appending.add_once(body, nth).map_err(bad)?;
+        }
+        done(tell::Done {
+            bytes: body.len() as u64,
+            ..tell::Done::default()
+        })
     }
 
     fn appending(&self, url: &Url) -> Result<Arc<Appending>, Error> {
@@ -613,6 +636,9 @@ impl Guest {
 
     fn not_delivered(&self, wanted: &str, scope: &Scope, error: &Error) -> Refusal {
         let mut refusal = refusing::depot(wanted, None, error);
+        if matches!(error, Error::TimedOut { .. }) && !self.desk.bounds.is_installed {
+            refusal.next = Some(AFTER_RESTART.into());
+        }
         if let Error::Held { url, .. } = error {
             let mut held = self.owed_of(scope);
             held.retain(|owed| owed.url == **url && owed.stage == Stage::Held);
@@ -807,7 +833,7 @@ impl Guest {
     }
 
     fn redirect(&self, redirect: &ask::Redirect) -> Answered {
-        let to = url(&redirect.to)?;
+        let to = url_owed(&redirect.to)?;
         let wanted = format!("deliver {} to {}", redirect.url, to.without_password());
         let redirected = self.desk.depot.redirect(&redirect.url, &to);
         redirected.map_err(|error| refusing::depot(&wanted, None, &error))?;
@@ -825,19 +851,19 @@ impl Guest {
         );
         let (verb, at, done) = match deed {
             ask::Deed::Rename { url: from, to } => {
-                let (from, to) = (url(&from)?, url(&to)?);
+                let (from, to) = (url_owed(&from)?, url_owed(&to)?);
                 ("rename", from.clone(), depot.rename(&from, &to, by))
             }
             ask::Deed::Unlink { url: text } => {
-                let at = url(&text)?;
+                let at = url_owed(&text)?;
                 ("remove", at.clone(), depot.unlink(&at, by))
             }
             ask::Deed::Mkdir { url: text } => {
-                let at = url(&text)?;
+                let at = url_owed(&text)?;
                 ("make", at.clone(), depot.mkdir(&at, by))
             }
             ask::Deed::Truncate { url: text, size } => {
-                let at = url(&text)?;
+                let at = url_owed(&text)?;
                 ("cut", at.clone(), depot.truncate(&at, size, by))
             }
             ask::Deed::Set {
@@ -845,7 +871,7 @@ impl Guest {
                 mode,
                 mtime_ns,
             } => {
-                let at = url(&text)?;
+                let at = url_owed(&text)?;
                 let mtime = mtime_ns.map(Duration::from_nanos);
                 let set = depot.set(&at, &Attributes { mode, mtime }, by);
                 ("change", at, set)
@@ -1117,12 +1143,14 @@ fn of_files(files: u64) -> Answered {
     })
 }
 
-fn write_all(pen: &Pen, body: &[u8]) -> Result<(), Refusal> {
+fn write_all(pen: &Pen, body: &[u8], reply: &Reply) -> Result<(), Refusal> {
     let wanted = || format!("write {}", pen.url.without_password());
     let writes = records::of(body)
         .map_err(|error| Refusal::new(Why::Invalid, wanted(), error.to_string()))?;
     let write = |offset: u64, bytes: &[u8]| {
-        let written = pen.writing.write(offset, bytes);
+        let written = pen
+            .writing
+            .write_while(offset, bytes, &|_| !reply.is_gone());
         written.map_err(|error| refusing::depot(&wanted(), Some(&pen.url), &error))
     };
     // Those that follow each other are one: what a write costs, it costs whatever its length.
@@ -1232,6 +1260,29 @@ fn core_version(version: &call::Version) -> Version {
     }
 }
 
+/// Tells a program that it waits for room, and for which; until it goes.
+fn waiting(reply: &Reply) -> impl Fn(&Error) -> bool + '_ {
+    let told: Mutex<Option<(Instant, String)>> = Mutex::default();
+    move |full| {
+        let (now, why) = (Instant::now(), full.to_string());
+        let mut told = lock(&told);
+        let is_known = told
+            .as_ref()
+            .is_some_and(|(at, was)| *was == why || now.duration_since(*at) < TOLD_AGAIN);
+        if !is_known {
+            reply.tell(Tell::Row(Box::new(tell::Row {
+                what: "room".into(),
+                stage: "waiting".into(),
+                why: Some(why.clone()),
+                reason: Some(Why::Quota),
+                ..tell::Row::default()
+            })));
+            *told = Some((now, why));
+        }
+        !reply.is_gone()
+    }
+}
+
 pub(super) fn done(done: tell::Done) -> Answered {
     Ok(Some(Tell::Done(done)))
 }
@@ -1277,6 +1328,9 @@ fn fresh_of(fresh: ask::Fresh) -> Fresh {
         ask::Fresh::Kept => Fresh::Any,
     }
 }
+
+/// How soon a program is told anew what it waits for.
+const TOLD_AGAIN: Duration = Duration::from_secs(10);
 
 /// So many files one program appends to without their logs being asked for again.
 const APPENDS_MAX: usize = 256;

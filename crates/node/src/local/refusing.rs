@@ -27,6 +27,19 @@ pub(super) fn url(text: &str) -> Result<Url, Refusal> {
     })
 }
 
+/// The same for what is delivered later: what proves who we are is not kept with it, but looked for then.
+pub(super) fn url_owed(text: &str) -> Result<Url, Refusal> {
+    let url = url(text)?;
+    if url.password().is_none() {
+        return Ok(url);
+    }
+    let shown = url.without_password().to_string();
+    let words = "a password in a URL is not kept until it is delivered";
+    Err(Refusal::new(Why::Unsupported, format!("write {shown}"), words)
+        .next("leave it out, and write it into ~/.netrc (or the file that NETRC names), mode 0600")
+        .about(shown))
+}
+
 /// What a depot says.
 pub(super) fn depot(wanted: &str, url: Option<&Url>, error: &DepotError) -> Refusal {
     let (reason, next) = match error {
@@ -35,19 +48,25 @@ pub(super) fn depot(wanted: &str, url: Option<&Url>, error: &DepotError) -> Refu
         DepotError::Records { .. } => (Why::Disk, None),
         DepotError::Newer { .. } => (
             Why::Newer,
-            Some("run the newer godwit, or name another state with --state".into()),
+            Some("run the newer godwit, or name another state: in GODWIT_STATE, or with --state of godwit node --local".into()),
+        ),
+        DepotError::Damaged { known, .. } => (
+            Why::Disk,
+            Some(format!(
+                "if the rest of that directory is as it was, write {known:?} into that file; else name another state in GODWIT_STATE"
+            )),
         ),
         DepotError::Foreign { .. } => (
             Why::Exists,
-            Some("name another directory with --state".into()),
+            Some("name another directory in GODWIT_STATE, or with --state of godwit node --local".into()),
         ),
         DepotError::Taken { .. } => (
             Why::Busy,
-            Some("end that node, or name another state with --state".into()),
+            Some("end that node, or name another state: in GODWIT_STATE, or with --state of godwit node --local".into()),
         ),
         DepotError::Network { .. } => (
             Why::Unsupported,
-            Some("name a directory on a disk of this machine with --state".into()),
+            Some("name a directory on a disk of this machine in GODWIT_STATE, or with --state of godwit node --local".into()),
         ),
         DepotError::TooLarge { .. } => (
             Why::TooLarge,
@@ -56,6 +75,14 @@ pub(super) fn depot(wanted: &str, url: Option<&Url>, error: &DepotError) -> Refu
         DepotError::Full { .. } => (
             Why::Quota,
             Some("godwit queue shows what is owed; it frees room when it is delivered".into()),
+        ),
+        DepotError::Rotten { .. } => (
+            Why::Differs,
+            Some("put it again, or give it up with godwit drop".into()),
+        ),
+        DepotError::Unsafe { .. } => (
+            Why::Disk,
+            Some("make room or mend the disk, then: godwit commit".into()),
         ),
         DepotError::Held { .. } => (
             Why::Conflict,
@@ -169,6 +196,10 @@ mod tests {
             assert!(refusal.wanted.len() < 200);
         }
         assert!(url("godwit://lab/run%0A7").is_ok());
+        let refusal = url_owed("ftp://me:open%20sesame@lab/x").unwrap_err();
+        assert_eq!(refusal.why, Why::Unsupported);
+        assert!(!format!("{refusal:?}").contains("sesame"), "{refusal:?}");
+        assert!(url_owed("ftp://me@lab/x").is_ok());
     }
 
     #[test]
@@ -226,6 +257,7 @@ mod tests {
                 quota: 1,
                 owed: 1,
                 used: 0,
+                to: Vec::new(),
             },
             DepotError::Restless { url: url.clone() },
             DepotError::Held {

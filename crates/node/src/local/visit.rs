@@ -53,6 +53,12 @@ impl Reply {
         self.is_cancelled.load(SeqCst) || self.line.is_over()
     }
 
+    /// The same for whoever answers in their turn: then nobody reads, and the end is seen by asking for it.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_over()
+            || godwit_sys::wait_gone(self.line.socket().as_fd(), [], Duration::ZERO).unwrap_or(true)
+    }
+
     /// Tells something.
     pub(crate) fn tell(&self, tell: Tell) {
         self.tell_with(tell, b"", &[]);

@@ -65,6 +65,8 @@ pub enum Ask {
     Serve(Serve),
     /// What the program says to somebody who would see or change what it serves. Not answered.
     Let(Let),
+    /// Whole lines for the end of a file, each once: whoever does not hear that they were taken says them again.
+    Lines(Lines),
     /// What was asked under that number is not wanted any more.
     Cancel {
         /// The number of the ask.
@@ -458,6 +460,18 @@ pub struct Let {
     pub knock: u64,
     /// Whether they may.
     pub may: bool,
+}
+
+/// Whole lines for the end of a file, in the body: taken once, however often they are said. After an end of the node
+/// as well, for some minutes.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Lines {
+    /// The file.
+    pub url: String,
+    /// Who appends: a number that nobody else has.
+    pub by: u64,
+    /// Which of theirs, from 1. One that follows is said once this is answered.
+    pub seq: u64,
 }
 
 /// For the end of a file.

@@ -1,0 +1,208 @@
+//! Writing into the file of a name, as it is at its target.
+//!
+//! What is written lies in a file of its own until its writer ends: then all of
+//! it counts, or nothing. Where something of that name is owed already, it goes
+//! into that, so that whoever reads it here sees both; else it is owed itself.
+
+use crate::{
+    Depot, Error, Result, Who,
+    depot::Inner,
+    held::Held,
+    writing::{IsWanted, Writing},
+};
+use godwit_core::{
+    Block, Extents, LEAF_BYTES, Piece, Url,
+    holding::{Holding, Notices},
+};
+use godwit_sys::{Buffer, crash, reserve_blocks};
+use std::{
+    collections::HashSet,
+    os::unix::fs::FileExt,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+};
+
+impl Depot {
+    /// Begins to write into the file of a name, as it is at its target: what is not written stays, and
+    /// nobody is asked for anything. Nobody sees any of it before its [end](Writing::end).
+    pub fn put_into(&self, url: &Url, who: &Who, session: &str) -> Result<Writing> {
+        drop((self.inner.connect)(url, who)?);
+        let (id, file) = self.inner.disk.create()?;
+        let mut machine = Holding::blind();
+        let opened = machine.open(Notices::Each);
+        opened.map_err(|refused| busy(url, &refused.to_string()))?;
+        let number = self.inner.next_number();
+        let held = Arc::new(Held::new(id, number, url.clone(), who.clone(), machine));
+        let mut state = held.lock();
+        state.pen = Some(Arc::new(file));
+        state.session = session.into();
+        state.is_private = true;
+        drop(state);
+        self.inner.all().insert(&held);
+        Ok(Writing::of(&self.inner, held, true))
+    }
+}
+
+impl Writing {
+    /// Ends what was written into a file: it survives a power cut here when this returns, and all of it counts.
+    pub(crate) fn end_into(self, is_wanted: IsWanted<'_>) -> Result<u64> {
+        let depot = Arc::clone(&self.depot);
+        let key = (self.held.name(), self.held.who.audience.clone());
+        let _turn = depot.turns.take(key.clone());
+        if !self.settle().machine.owes() {
+            return Ok(0); // Nothing was written, and so nothing changes.
+        }
+        loop {
+            let Some(under) = depot.owed_of(&key) else {
+                return self.end_anew();
+            };
+            if let Some(generation) = depot.fold(&self.held, &under, is_wanted)? {
+                return Ok(generation);
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Returns what is owed of a name already, to write into that.
+    fn owed_of(&self, key: &(Url, String)) -> Option<Arc<Held>> {
+        let all = self.all();
+        let held = all.current.get(key)?;
+        let state = held.lock();
+        let is_ours = state.machine.owes() && !state.is_gone && !state.is_superseded;
+        is_ours.then(|| Arc::clone(held))
+    }
+
+    /// Puts all that was written beside a file into it; `None`: it went meanwhile.
+    fn fold(
+        &self,
+        beside: &Held,
+        under: &Arc<Held>,
+        is_wanted: IsWanted<'_>,
+    ) -> Result<Option<u64>> {
+        let state = beside.lock();
+        let (written, size) = (state.machine.present().clone(), state.machine.size());
+        let (session, passed) = (state.session.clone(), state.passed.clone());
+        drop(state);
+        self.make_room(under, size, is_wanted)?;
+        let mut state = under.lock();
+        if state.is_gone || state.is_superseded || !state.machine.owes() {
+            return Ok(None);
+        }
+        let opened = state.machine.open(Notices::Each);
+        opened.map_err(|refused| busy(&under.url(), &refused.to_string()))?;
+        state.is_folding = true;
+        state.change();
+        drop(state);
+        // What goes wrong goes wrong before the first byte: then it is as it was.
+        let folded = self
+            .may_change(under, &written)
+            .and_then(|()| self.copy(beside, under, &written));
+        let mut state = under.lock();
+        state.machine.close(Notices::Each);
+        state.is_folding = false;
+        state.change();
+        if folded.is_ok() {
+            state.committed = state.machine.generation();
+            state.session = session;
+            for node in passed {
+                if !state.passed.contains(&node) {
+                    state.passed.push(node);
+                }
+            }
+        }
+        let generation = state.committed;
+        drop(state);
+        under.tell();
+        self.nudge();
+        folded?;
+        self.is_last(under);
+        self.fit(under);
+        under.commit(self).map_err(|error| Error::Unsafe {
+            url: Box::new(under.url()),
+            why: error.to_string(),
+        })?;
+        self.is_current_now(under)?;
+        Ok(Some(generation))
+    }
+
+    /// Makes sure that bytes can be changed: there are blocks for them, and it is on record that they may be other
+    /// than they were.
+    fn may_change(&self, under: &Held, ranges: &Extents) -> Result<()> {
+        let file = self.disk.writer(under.id)?;
+        for range in ranges.iter() {
+            let reserved = reserve_blocks(&file, range.start, range.end - range.start);
+            reserved.map_err(Error::disk(self.disk.path(under.id)))?;
+        }
+        under.commit(self)
+    }
+
+    fn copy(&self, beside: &Held, under: &Held, ranges: &Extents) -> Result<()> {
+        let (from, into) = (self.disk.reader(beside.id)?, self.disk.writer(under.id)?);
+        let mut buffer = Buffer::take();
+        let mut left = ranges.clone();
+        while let Some(range) = left.take_aligned(LEAF_BYTES) {
+            let bytes = &mut buffer[..(range.end - range.start) as usize];
+            let read = from.read_exact_at(bytes, range.start);
+            read.map_err(Error::disk(self.disk.path(beside.id)))?;
+            let ticket = under.lock().machine.grant(range.clone());
+            let offset = range.start;
+            let written = self.disk.write(under.id, &into, offset, bytes);
+            crash::point("folded-in-part");
+            let mut state = under.lock();
+            if let Err(error) = written {
+                state.machine.abandoned(ticket);
+                state.leaves.forget(offset / LEAF_BYTES);
+                return Err(error);
+            }
+            state.leaves.add(Piece::of(Block { offset, bytes }));
+            let size = state.machine.size().max(range.end);
+            state.machine.written(ticket, size);
+        }
+        Ok(())
+    }
+}
+
+/// Of each name one at a time.
+#[derive(Default)]
+pub(crate) struct Turns {
+    taken: Mutex<HashSet<Key>>,
+    changed: Condvar,
+}
+
+type Key = (Url, String);
+
+/// One's turn, while it is kept.
+struct Turn<'a> {
+    turns: &'a Turns,
+    key: Key,
+}
+
+impl Turns {
+    fn take(&self, key: Key) -> Turn<'_> {
+        let mut taken = self.lock();
+        while !taken.insert(key.clone()) {
+            let waited = self.changed.wait(taken);
+            taken = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(taken);
+        Turn { turns: self, key }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashSet<Key>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.turns.lock().remove(&self.key);
+        self.turns.changed.notify_all();
+    }
+}
+
+fn busy(url: &Url, what: &str) -> Error {
+    Error::Busy {
+        url: Box::new(url.clone()),
+        what: what.into(),
+    }
+}

@@ -1,0 +1,159 @@
+//! Bytes that rot on our disk while they are owed.
+//!
+//! What leaves hash to is known from the end of each generation on. What is sent
+//! is compared with it: by the target, where that compares what came with what we
+//! say that it is, else here before it leaves. What differs is held, and nobody
+//! gets it.
+
+use crate::{
+    Error, Result,
+    depot::Inner,
+    held::{Held, Parked},
+};
+use godwit_core::{Block, Chain, LEAF_BYTES, Leaves, Piece};
+use godwit_sys::Buffer;
+use std::{ops::Range, os::unix::fs::FileExt, thread};
+
+impl Inner {
+    /// Has the bytes of a file whose writer has ended be on the disk, and meanwhile learns what its leaves hash to.
+    pub(crate) fn sync_and_know(&self, held: &Held) -> Result<()> {
+        if held.lock().machine.size() < WORTH_BOTH {
+            return self.know(held);
+        }
+        thread::scope(|scope| {
+            let synced = scope.spawn(|| self.disk.sync(held.id, false));
+            let known = self.know(held);
+            synced.join().unwrap_or(Err(Error::Ending)).and(known)
+        })
+    }
+
+    /// Learns what those leaves hash to of which that is not known, as far as all of them is here.
+    pub(crate) fn know(&self, held: &Held) -> Result<()> {
+        let state = held.lock();
+        let (size, before) = (state.machine.size(), state.changes);
+        let has_root = size > LEAF_BYTES || state.leaves.root(size).is_some();
+        let is_unknown = |leaf: &u64| !has_root || state.leaves.chain(*leaf, size).is_none();
+        let mut leaves: Vec<u64> = Vec::new();
+        // A file may be mostly holes: only what is here is looked through.
+        for range in state.machine.present().iter() {
+            let end = match range.end == size {
+                true => size.div_ceil(LEAF_BYTES),
+                false => range.end / LEAF_BYTES,
+            };
+            leaves.extend((range.start.div_ceil(LEAF_BYTES)..end).filter(is_unknown));
+        }
+        drop(state);
+        if leaves.is_empty() {
+            return Ok(());
+        }
+        let file = self.disk.reader(held.id)?;
+        let mut buffer = Buffer::take();
+        let mut pieces = Vec::new();
+        for leaf in leaves {
+            let range = leaf_of(leaf, size);
+            let bytes = &mut buffer[..(range.end - range.start) as usize];
+            let read = file.read_exact_at(bytes, range.start);
+            read.map_err(Error::disk(self.disk.path(held.id)))?;
+            let offset = range.start;
+            pieces.push(Piece::of(Block { offset, bytes }));
+        }
+        let mut state = held.lock();
+        // What somebody wrote meanwhile may have been read in part.
+        if state.changes == before && state.machine.writers().is_none() {
+            pieces.into_iter().for_each(|piece| state.leaves.add(piece));
+        }
+        Ok(())
+    }
+
+    /// Makes sure that bytes that were read to be sent are those that were written.
+    pub(crate) fn compare(&self, held: &Held, block: Block<'_>) -> Result<()> {
+        let (leaf, range) = (block.offset / LEAF_BYTES, block.range());
+        loop {
+            let Some((wanted, whole, before)) = expected(held, leaf) else {
+                return Ok(());
+            };
+            // A part is compared with the rest of its leaf.
+            let found = match whole == range {
+                true => chain(leaf, whole.clone(), block.bytes),
+                false => self.chain_on_disk(held, leaf, whole.clone())?,
+            };
+            if found == Some(wanted) {
+                return Ok(());
+            }
+            match expected(held, leaf) {
+                Some((again, _, now)) if again == wanted && now == before => {
+                    return Err(rotten(held, leaf));
+                }
+                // Somebody wrote it meanwhile: whoever sent it is told so.
+                _ if whole == range => return Ok(()),
+                _ => {}
+            }
+        }
+    }
+
+    /// Looks for bytes that are not those that were written, in all of a file.
+    pub(crate) fn search_rot(&self, held: &Held) -> Result<()> {
+        let size = held.lock().machine.size();
+        for leaf in 0..size.div_ceil(LEAF_BYTES) {
+            let Some((wanted, whole, before)) = expected(held, leaf) else {
+                continue;
+            };
+            let found = self.chain_on_disk(held, leaf, whole)?;
+            let is_still = expected(held, leaf).is_some_and(|(.., now)| now == before);
+            if found != Some(wanted) && is_still {
+                return Err(rotten(held, leaf));
+            }
+        }
+        Ok(())
+    }
+
+    fn chain_on_disk(&self, held: &Held, leaf: u64, range: Range<u64>) -> Result<Option<Chain>> {
+        let file = self.disk.reader(held.id)?;
+        let mut buffer = Buffer::take();
+        let bytes = &mut buffer[..(range.end - range.start) as usize];
+        let read = file.read_exact_at(bytes, range.start);
+        read.map_err(Error::disk(self.disk.path(held.id)))?;
+        Ok(chain(leaf, range, bytes))
+    }
+}
+
+/// Tells whether what is sent is to be compared here: the target does not, or cannot. After a restart only the leaf of a
+/// small file is known, which is not what all of it hashes to.
+pub(crate) fn is_compared_here(held: &Held, to: &Parked) -> bool {
+    !to.compares || held.lock().machine.size() <= LEAF_BYTES
+}
+
+/// Returns what a leaf is known to hash to, where it lies, and what tells whether somebody writes meanwhile. `None`:
+/// that is not known, or somebody does.
+fn expected(held: &Held, leaf: u64) -> Option<(Chain, Range<u64>, u64)> {
+    let state = held.lock();
+    let size = state.machine.size();
+    let range = leaf_of(leaf, size);
+    let is_still = state.machine.writers().is_none() && !state.machine.is_unseen();
+    let is_here = is_still && !state.is_gone && state.machine.present().contains(&range);
+    let chain = state.leaves.chain(leaf, size).filter(|_| is_here)?;
+    Some((chain, range, state.changes))
+}
+
+fn chain(leaf: u64, range: Range<u64>, bytes: &[u8]) -> Option<Chain> {
+    let mut leaves = Leaves::new();
+    let offset = range.start;
+    leaves.add(Piece::of(Block { offset, bytes }));
+    leaves.chain(leaf, range.end)
+}
+
+fn leaf_of(leaf: u64, size: u64) -> Range<u64> {
+    leaf * LEAF_BYTES..((leaf + 1) * LEAF_BYTES).min(size)
+}
+
+fn rotten(held: &Held, leaf: u64) -> Error {
+    let url = held.url();
+    tracing::error!(%url, leaf, "what is owed is not what was written; it is held");
+    Error::Rotten {
+        url: Box::new(url),
+        at: leaf * LEAF_BYTES,
+    }
+}
+
+/// Of less it takes longer to begin a thread.
+const WORTH_BOTH: u64 = 4 << 20;

@@ -1,0 +1,359 @@
+//! What was not ended, or is not what was written, is delivered to nobody.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Far, bytes, over, push, put, read, rules, same, url, who};
+use godwit_depot::{Depot, Error, Fresh, Rules, Scope, Stage, Writing};
+use godwit_store::Trouble;
+use std::{
+    fs::{self, File},
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+fn depot(far: &Far, dir: &tempfile::TempDir) -> Depot {
+    Depot::open(&dir.path().join("depot"), rules(), far.connect()).unwrap()
+}
+
+fn both() -> (Far, tempfile::TempDir) {
+    (Far::new(), tempfile::tempdir().unwrap())
+}
+
+fn into(depot: &Depot, name: &str) -> Writing {
+    depot.put_into(&url(name), &who(), "").unwrap()
+}
+
+/// The directory of a depot as a kill would leave it at this moment.
+fn as_killed(depot: &Depot) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    let mut cp = std::process::Command::new("cp");
+    let copied = cp.arg("-r").arg(depot.root()).arg(copy.path());
+    assert!(copied.status().unwrap().success());
+    copy
+}
+
+#[test]
+fn what_is_written_into_a_file_and_not_ended_goes_nowhere() {
+    let (far, dir) = both();
+    let there = bytes(10_000, 2);
+    far.put("a", &there);
+    let depot = depot(&far, &dir);
+    let writing = into(&depot, "a");
+    writing.write(0, b"told").unwrap();
+    let file = writing.file().unwrap();
+    writing.grant(5_000..6_000).unwrap();
+    file.write_all_at(b"not told", 5_000).unwrap();
+    // Whoever pushes wants what is ended.
+    push(&depot);
+    assert_eq!(depot.queue()[0].stage, Stage::Open);
+    drop((file, writing));
+    push(&depot);
+    assert!(depot.queue().is_empty());
+    same(far.get("a").unwrap(), &there);
+    assert_eq!(depot.usage().taken, 0);
+}
+
+#[test]
+fn what_was_let_begin_and_not_told_to_be_written_is_no_part_of_it() {
+    let (far, dir) = both();
+    let mut there = bytes(10_000, 2);
+    far.put("a", &there);
+    let depot = depot(&far, &dir);
+    let writing = into(&depot, "a");
+    writing.write(0, b"told").unwrap();
+    let file = writing.file().unwrap();
+    writing.grant(5_000..6_000).unwrap();
+    file.write_all_at(b"not told", 5_000).unwrap();
+    writing.end().unwrap();
+    push(&depot);
+    there[..4].copy_from_slice(b"told");
+    same(far.get("a").unwrap(), &there);
+}
+
+#[test]
+fn what_is_written_over_what_is_owed_and_not_ended_goes_nowhere() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    far.set_away(true);
+    let wanted = bytes(3 << 20, 5);
+    put(&depot, "a", &wanted);
+    let (half, whole) = (into(&depot, "a"), into(&depot, "a"));
+    half.write(0, &bytes(2 << 20, 7)).unwrap();
+    whole.write(10, b"ended").unwrap();
+    half.commit().unwrap();
+    depot.commit(&Scope::All).unwrap();
+    whole.end().unwrap();
+    let mut wanted = wanted;
+    wanted[10..15].copy_from_slice(b"ended");
+    same(read(&depot, "a").unwrap(), &wanted);
+    let copy = as_killed(&depot);
+    drop(half);
+    far.set_away(false);
+    push(&depot);
+    same(far.get("a").unwrap(), &wanted);
+    drop(depot);
+    far.put("a", b"");
+    let again = self::depot(&far, &copy);
+    push(&again);
+    same(far.get("a").unwrap(), &wanted);
+}
+
+#[test]
+fn what_cannot_be_held_leaves_nothing_behind() {
+    let (far, dir) = both();
+    let rules = Rules {
+        quota: Some(4 << 20),
+        ..rules()
+    };
+    let depot = Depot::open(&dir.path().join("depot"), rules, far.connect()).unwrap();
+    far.set_away(true);
+    put(&depot, "a", b"as it was");
+    let taken = depot.usage().taken;
+    let writing = into(&depot, "a");
+    writing.write(0, b"new").unwrap();
+    let full = writing.write(5 << 20, b"far behind");
+    assert!(matches!(full, Err(Error::TooLarge { .. })), "{full:?}");
+    drop(writing);
+    assert_eq!(depot.usage().taken, taken);
+    same(read(&depot, "a").unwrap(), b"as it was");
+    far.set_away(false);
+    push(&depot);
+    same(far.get("a").unwrap(), b"as it was");
+}
+
+#[test]
+fn nothing_written_into_a_file_changes_nothing() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    into(&depot, "a").end().unwrap();
+    assert!(depot.queue().is_empty() && !depot.owes());
+    push(&depot);
+    assert_eq!(far.get("a"), None);
+}
+
+#[test]
+fn many_who_write_into_one_file_all_count() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    far.set_away(true);
+    std::thread::scope(|scope| {
+        for nth in 0..8u8 {
+            let depot = &depot;
+            scope.spawn(move || {
+                let writing = into(depot, "a");
+                writing
+                    .write(u64::from(nth) * 100_000, &[nth; 100_000])
+                    .unwrap();
+                writing.end().unwrap();
+            });
+        }
+    });
+    let wanted: Vec<u8> = (0..8u8).flat_map(|nth| vec![nth; 100_000]).collect();
+    far.set_away(false);
+    push(&depot);
+    same(far.get("a").unwrap(), &wanted);
+}
+
+/// Puts a file as programs do who have a descriptor: nobody but they has seen its bytes.
+fn put_by_descriptor(depot: &Depot, name: &str, bytes: &[u8]) {
+    let writing = depot.put(&url(name), &who(), &over()).unwrap();
+    let size = bytes.len() as u64;
+    let ticket = writing.grant(0..size).unwrap();
+    writing.file().unwrap().write_all_at(bytes, 0).unwrap();
+    writing.written(0..size, ticket, size);
+    writing.end().unwrap();
+}
+
+/// The only file of bytes that a depot has.
+fn its_bytes(root: &Path) -> PathBuf {
+    let folders = fs::read_dir(root.join("bytes")).unwrap();
+    let names = folders.flat_map(|folder| fs::read_dir(folder.unwrap().path()).unwrap());
+    let mut paths = names.map(|name| name.unwrap().path());
+    paths.find(|path| path.extension().is_none()).unwrap()
+}
+
+fn damage(root: &Path, at: u64) {
+    let file = File::options().write(true).open(its_bytes(root)).unwrap();
+    file.write_all_at(b"rotten", at).unwrap();
+}
+
+fn is_held(depot: &Depot) -> String {
+    let pushed = depot.push(&Scope::All, Some(Duration::from_secs(30)));
+    assert!(matches!(pushed, Err(Error::Held { .. })), "{pushed:?}");
+    let queue = depot.queue();
+    assert_eq!((queue.len(), &queue[0].stage), (1, &Stage::Held));
+    assert!(!queue[0].is_conflict);
+    queue[0].why.clone()
+}
+
+#[test]
+fn what_rots_while_it_is_owed_is_held_and_delivered_to_nobody() {
+    for (size, at) in [(3_000_000, 1_500_000), (1_000, 500), (1 << 20, 5)] {
+        let (far, dir) = both();
+        let depot = depot(&far, &dir);
+        far.set_away(true);
+        put_by_descriptor(&depot, "a", &bytes(size, 9));
+        damage(depot.root(), at);
+        let copy = as_killed(&depot);
+        far.set_away(false);
+        let why = is_held(&depot);
+        assert!(why.contains("damaged"), "{size}: {why}");
+        // Whoever asks for it again gets no more than that.
+        depot.release("ftp://far/a").unwrap();
+        is_held(&depot);
+        assert_eq!(far.get("a"), None, "{size}");
+        // What is put again is what was wanted.
+        put_by_descriptor(&depot, "a", b"again");
+        push(&depot);
+        same(far.get("a").unwrap(), b"again");
+        drop(depot);
+        far.put("a", b"there");
+        let again = self::depot(&far, &copy);
+        let why = is_held(&again);
+        assert!(why.contains("damaged"), "{size}: {why}");
+        same(far.get("a").unwrap(), b"there");
+    }
+}
+
+#[test]
+fn what_rots_is_not_written_into_a_file_either() {
+    let (far, dir) = both();
+    far.put("a", &bytes(3 << 20, 1));
+    let depot = depot(&far, &dir);
+    far.set_away(true);
+    let writing = into(&depot, "a");
+    writing.write(1 << 20, &bytes(1 << 20, 2)).unwrap();
+    writing.end().unwrap();
+    damage(depot.root(), (1 << 20) + 77);
+    far.set_away(false);
+    assert!(is_held(&depot).contains("damaged"));
+    same(far.get("a").unwrap(), bytes(3 << 20, 1));
+}
+
+#[test]
+fn what_did_not_rot_is_read_and_delivered_after_a_kill() {
+    let (far, dir) = both();
+    let first = depot(&far, &dir);
+    far.set_away(true);
+    let wanted = bytes((2 << 20) + 17, 11);
+    put_by_descriptor(&first, "a", &wanted);
+    let copy = as_killed(&first);
+    drop(first);
+    far.set_away(false);
+    let again = depot(&far, &copy);
+    push(&again);
+    same(far.get("a").unwrap(), &wanted);
+    let reading = again.read(&url("a"), &who(), Fresh::Any).unwrap();
+    assert_eq!(reading.size(), wanted.len() as u64);
+}
+
+/// What a server has besides files.
+fn partials(far: &Far) -> Vec<String> {
+    let names = fs::read_dir(far.dir.path()).unwrap();
+    let names = names.map(|name| name.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.ends_with(".part")).collect()
+}
+
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let begun = std::time::Instant::now();
+    while !is_so() {
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "not within 20 s: {what}"
+        );
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+/// Has half of a file be there when the server goes away.
+fn broken_off(far: &Far, depot: &Depot) {
+    far.trouble(Trouble::FullAt(2 << 20));
+    put(depot, "a", &bytes(4 << 20, 3));
+    until("it was tried", || {
+        depot.queue().iter().any(|owed| owed.tries > 0)
+    });
+    far.set_away(true);
+    assert_ne!(partials(far), [""; 0]);
+}
+
+#[test]
+fn what_came_of_an_upload_goes_with_it() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    broken_off(&far, &depot);
+    depot.discard("ftp://far/a").unwrap();
+    far.set_away(false);
+    until("nothing lies there", || partials(&far).is_empty());
+    assert_eq!(far.get("a"), None);
+}
+
+#[test]
+fn what_came_of_an_upload_goes_with_it_also_after_a_kill() {
+    let (far, dir) = both();
+    let first = depot(&far, &dir);
+    broken_off(&far, &first);
+    let copy = as_killed(&first);
+    drop(first);
+    let again = depot(&far, &copy);
+    again.redirect("ftp://far/a", &url("b")).unwrap();
+    far.store.mend();
+    far.set_away(false);
+    push(&again);
+    until("nothing lies there", || partials(&far).is_empty());
+    assert_eq!(far.get("a"), None);
+    same(far.get("b").unwrap(), bytes(4 << 20, 3));
+}
+
+#[test]
+fn a_name_that_leads_nowhere_is_tried_again() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    far.set_unknown(true);
+    put(&depot, "a", b"for later");
+    until("it was tried", || depot.queue()[0].tries > 0);
+    let owed = &depot.queue()[0];
+    assert!(
+        matches!(owed.stage, Stage::Waiting { .. } | Stage::Sending),
+        "{owed:?}"
+    );
+    assert!(owed.why.contains("tried for a day"), "{}", owed.why);
+    far.set_unknown(false);
+    push(&depot);
+    same(far.get("a").unwrap(), b"for later");
+}
+
+#[test]
+fn what_waits_for_its_directory_says_so() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    put(&depot, "none/a", b"in it");
+    let why = is_held(&depot);
+    assert!(
+        why.contains("ftp://far/none") && why.contains("godwit mkdir"),
+        "{why}"
+    );
+    fs::create_dir(far.dir.path().join("none")).unwrap();
+    depot.retry("ftp://far/none/a").unwrap();
+    push(&depot);
+    same(far.get("none/a").unwrap(), b"in it");
+}
+
+#[test]
+fn a_mark_without_a_word_is_damage_and_no_newer_godwit() {
+    let (far, dir) = both();
+    drop(depot(&far, &dir));
+    let mark = dir.path().join("depot/depot");
+    for (words, is_newer) in [("", false), ("rubbish", false), ("godwit depot 7", true)] {
+        fs::write(&mark, words).unwrap();
+        let error = Depot::open(&dir.path().join("depot"), rules(), far.connect()).unwrap_err();
+        assert_eq!(matches!(error, Error::Newer { .. }), is_newer, "{error}");
+        assert_eq!(matches!(error, Error::Damaged { .. }), !is_newer, "{error}");
+    }
+    // Where there is nothing else yet it was only begun.
+    fs::remove_file(dir.path().join("depot/held.db")).unwrap();
+    fs::write(&mark, "").unwrap();
+    drop(depot(&far, &dir));
+}
