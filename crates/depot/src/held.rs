@@ -125,6 +125,8 @@ pub(crate) struct State {
     pub asked: Option<Asked>,
     /// The upload of which the target may have something.
     pub reached: Option<String>,
+    /// What it has of that is not what we sent.
+    pub is_spoilt: bool,
     /// Somebody delivers it.
     pub is_moving: bool,
     /// Why it is held.
@@ -435,6 +437,7 @@ impl State {
             sink: None,
             asked: None,
             reached: None,
+            is_spoilt: false,
             is_moving: false,
             words: String::new(),
             session: String::new(),

@@ -271,11 +271,21 @@ impl Inner {
             },
             _ => false,
         };
-        let is_lasting = error.fault_since(held.born) == Fault::Lasting && !is_full && !is_short;
+        // Ours are those that were written: what lies there is something else, and all of it is sent anew.
+        let is_spoilt = match &error {
+            Error::Store(e) => {
+                let is_corrupt = matches!(**e, StoreError::Corrupt { .. });
+                is_corrupt && held.lock().tries < TRIES_SPOILT
+            }
+            _ => false,
+        };
+        let may_pass = is_full || is_short || is_spoilt;
+        let is_lasting = error.fault_since(held.born) == Fault::Lasting && !may_pass;
         let why = is_lasting.then(|| (self.why_held(held, &error), words_of(held, &error)));
         let mut state = held.lock();
         state.machine.lost();
         state.sink = None;
+        state.is_spoilt |= is_spoilt;
         state.tries += 1;
         state.last = Some(error.clone());
         drop(state);
@@ -300,7 +310,7 @@ impl Inner {
             return;
         }
         state.wants = true;
-        if is_full || is_ours {
+        if is_full || is_ours || is_spoilt {
             let pause = (PAUSE * 2u32.pow(state.tries.min(8))).min(FULL_MAX);
             state.later = Some(Instant::now() + pause);
             return;
@@ -484,7 +494,10 @@ impl Inner {
         };
         let mode = bits.filter(|_| is_new());
         let id = upload_of(held.id, generation);
-        held.lock().reached = Some(id.clone());
+        let mut state = held.lock();
+        state.reached = Some(id.clone());
+        let is_spoilt = std::mem::take(&mut state.is_spoilt);
+        drop(state);
         // Where attempts are not counted, the old conversation is over: it was ours, and is closed.
         let can = place.store.can()?;
         let write = Write {
@@ -492,7 +505,7 @@ impl Inner {
             id: Some(&id),
             attempt: if can.attempts { attempt } else { 0 },
             // Whoever cannot say what differs of what landed may have something older there.
-            resume: can.resume && can.again,
+            resume: can.resume && can.again && !is_spoilt,
             streams: streams(place),
             passed: &passed,
             mode,
@@ -937,6 +950,9 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(250);
 
 /// So often a file that is not there is looked for again.
 const TRIES_IN_PLACE: u32 = 3;
+
+/// So often what landed as something else is sent anew.
+const TRIES_SPOILT: u32 = 3;
 
 /// Nobody looks more rarely whether a full disk has room again.
 const FULL_MAX: Duration = Duration::from_secs(30);

@@ -146,3 +146,15 @@ fn what_is_renamed_and_then_removed_is_so_after_a_restart() {
     });
     assert_eq!(seen.count(), 1);
 }
+
+#[test]
+fn what_landed_as_something_else_is_sent_anew() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    let wanted = bytes(3 << 20, 8);
+    far.trouble(Trouble::FlipsWrite(2_000_000));
+    put(&depot, "a", &wanted);
+    push(&depot);
+    same(far.get("a").unwrap(), &wanted);
+    assert!(far.store.left().is_empty());
+}
