@@ -32,8 +32,20 @@ options() {
     [ "$PORT" != 0 ] || PORT=$(free_port)
 }
 
+# A port below those that the kernel gives to whoever asks for any: nobody gets it before the peer listens.
 free_port() {
-    python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+    python3 - <<'P'
+import random, socket
+while True:
+    port = random.randrange(10000, 32000)
+    with socket.socket() as s:
+        try:
+            s.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+    print(port)
+    break
+P
 }
 
 # launch COMMAND...: in a session of its own, so that `down` can end its children too.

@@ -766,7 +766,7 @@ fn what_is_put_into_a_directory_has_its_own_name() {
     assert_eq!(nameless.status, Some(2), "{nameless}");
     machine.says(&["put", "a b", "godwit://lab/none/"]).ok();
     let failed = machine.says(&["push", "--timeout", "30"]);
-    assert_eq!(failed.status, Some(1), "{failed}");
+    assert_eq!(failed.status, Some(4), "{failed}");
     assert!(failed.stderr.contains("godwit mkdir"), "{failed}");
     assert_same(&source, &far.join("data/dir/a b"));
 }

@@ -20,7 +20,8 @@ reached are tried again at once. Whoever reads the file there afterwards sees it
 If it is not delivered, nothing is lost: it is kept here, and tried again. godwit queue says why.
 
 Exit status: 0 all is there; 5 not within the time, or this machine's node ended; 1 the server
-has something else than what was changed here, or will not have it: somebody must decide.")]
+has something else than what was changed here, or will not have it: somebody must decide; 4, 13
+the same since a directory is not there, or since it is not allowed.")]
 pub(crate) struct Push {
     /// A file; else all
     #[arg(value_name = "URL")]
