@@ -307,6 +307,10 @@ impl Inner {
             if let Err(error) = held.commit(self) {
                 tracing::warn!(%error, url = %held.url(), "that it is held cannot be recorded");
             }
+            // What came in its place meanwhile found it in use.
+            if let Err(error) = self.give_way(held) {
+                tracing::warn!(%error, url = %held.url(), "it is held, and something newer has its name");
+            }
             return;
         }
         state.wants = true;

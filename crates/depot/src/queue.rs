@@ -295,10 +295,12 @@ impl Depot {
             let stuck = self.inner.all().stuck_file(held);
             let state = held.lock();
             let is_there = !state.machine.owes() || state.delivered >= generation;
-            if is_there || state.is_gone {
+            let is_held = state.machine.held().is_some();
+            // What came in its place is waited for on its own.
+            if is_there || state.is_gone || (is_held && state.is_superseded) {
                 return Ok(());
             }
-            if state.machine.held().is_some() {
+            if is_held {
                 return Err(Error::Held {
                     url: Box::new(held.url()),
                     why: state.words.clone(),

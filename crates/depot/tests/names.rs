@@ -108,6 +108,10 @@ fn what_the_target_never_heard_of_is_published_under_its_last_name() {
     far.set_away(true);
     editing.file().unwrap().write_all(b"two").unwrap();
     editing.end().unwrap();
+    // While somebody asks the server for it, it has the name that they ask for.
+    while !matches!(depot.queue()[0].stage, Stage::Waiting { .. }) {
+        std::thread::yield_now();
+    }
     rename(&depot, "b", "c");
     let queue = depot.queue();
     let names: Vec<_> = queue
