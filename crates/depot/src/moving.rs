@@ -258,15 +258,12 @@ impl Inner {
         let is_full =
             matches!(&error, Error::Store(e) if matches!(**e, StoreError::NoSpace { .. }));
         let is_ours = matches!(&error, Error::Disk { .. } | Error::Records { .. });
-        // What landed there is not there any more: it is asked for what it has, and gets the rest. Where it goes in
-        // place that may be the whole file; that there never was one is seen when that has not helped.
+        // What landed there is not there any more: it is asked for what it has, and gets the rest. That may be the whole
+        // file, or the partial of it; that there never was one, nor a directory for it, is seen when that has not helped.
         let is_short = match &error {
             Error::Store(e) => match **e {
                 StoreError::Incomplete { .. } => true,
-                StoreError::Missing { .. } => {
-                    let state = held.lock();
-                    state.machine.mode() == Mode::InPlace && state.tries < TRIES_IN_PLACE
-                }
+                StoreError::Missing { .. } => held.lock().tries < TRIES_MISSING,
                 _ => false,
             },
             _ => false,
@@ -953,7 +950,7 @@ const CHANGED: &str = "somebody else changed the file there";
 pub(crate) const PAUSE: Duration = Duration::from_millis(250);
 
 /// So often a file that is not there is looked for again.
-const TRIES_IN_PLACE: u32 = 3;
+const TRIES_MISSING: u32 = 3;
 
 /// So often what landed as something else is sent anew.
 const TRIES_SPOILT: u32 = 3;
