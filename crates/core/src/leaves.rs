@@ -211,6 +211,16 @@ impl Leaves {
         }
     }
 
+    /// The file was so long, and is longer now: what a record said of the leaf in which it ended is of
+    /// fewer bytes than that has.
+    pub fn grown(&mut self, before: u64) {
+        let last = before / LEAF_BYTES;
+        let is_short = !before.is_multiple_of(LEAF_BYTES);
+        if is_short && self.whole.get(&last).is_some_and(|whole| !whole.is_full) {
+            self.forget(last);
+        }
+    }
+
     /// Forgets this leaf and all behind it.
     pub fn forget_from(&mut self, index: u64) {
         self.whole.split_off(&index);
@@ -645,6 +655,18 @@ mod tests {
             all.iter().for_each(|&(i, chain)| recorded.set(i, chain));
             assert_eq!(recorded.root(size), truth(&bytes));
         }
+    }
+
+    #[test]
+    fn a_value_of_a_short_leaf_is_not_that_of_a_longer_one() {
+        let (offset, bytes) = (0, [1; 100].as_slice());
+        let mut short = Leaves::new();
+        short.add(Piece::of(Block { offset, bytes }));
+        let mut again = Leaves::new();
+        again.set(0, short.chain(0, 100).unwrap());
+        assert!(again.chain(0, 100).is_some());
+        again.grown(100);
+        assert_eq!(again.chain(0, 200), None);
     }
 
     #[test]

@@ -85,7 +85,9 @@ impl Inner {
         let pen = self.disk.writer(held.id)?;
         self.disk
             .resize(held.id, &pen, size.max(state.machine.size()))?;
+        let before = state.machine.size();
         state.machine.seen(base, size);
+        state.may_have_grown(before);
         state.change();
         if state.machine.is_blind() {
             // It is being changed there just now: what it is then is told by the end of that.

@@ -9,7 +9,10 @@ use crate::{
     tags::Tag,
     writing::WORTH_SENDING,
 };
-use godwit_core::{Chain, Digest, Leaves, Url, Version, holding::Holding};
+use godwit_core::{
+    Chain, Digest, Leaves, Url, Version,
+    holding::{Holding, Ticket},
+};
 use godwit_store::Sink;
 use godwit_sys::crash;
 use std::{
@@ -452,6 +455,20 @@ impl State {
             tries: 0,
             last: None,
             reserved: 0,
+        }
+    }
+
+    /// A write is over, and the file is so long.
+    pub(crate) fn written(&mut self, ticket: Ticket, size: u64) {
+        let before = self.machine.size();
+        self.machine.written(ticket, size);
+        self.may_have_grown(before);
+    }
+
+    /// The file was so long before something was done.
+    pub(crate) fn may_have_grown(&mut self, before: u64) {
+        if self.machine.size() > before {
+            self.leaves.grown(before);
         }
     }
 

@@ -156,7 +156,7 @@ impl Inner {
             }
             state.leaves.add(Piece::of(Block { offset, bytes }));
             let size = state.machine.size().max(range.end);
-            state.machine.written(ticket, size);
+            state.written(ticket, size);
         }
         Ok(())
     }

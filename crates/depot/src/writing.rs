@@ -209,7 +209,7 @@ impl Writing {
 
     fn ended(&self, mut state: MutexGuard<'_, State>, ticket: Ticket, size: u64) {
         self.granted().remove(&ticket);
-        state.machine.written(ticket, size);
+        state.written(ticket, size);
         state.change();
         // Whoever sends it at the moment looks again at the end.
         let is_worth = !state.is_moving && state.machine.pushable_bytes() >= WORTH_SENDING;

@@ -360,3 +360,22 @@ fn a_mark_without_a_word_is_damage_and_no_newer_godwit() {
     fs::write(&mark, "").unwrap();
     drop(depot(&far, &dir));
 }
+
+#[test]
+fn what_was_short_and_grew_after_a_restart_did_not_rot() {
+    let (far, dir) = both();
+    let first = depot(&far, &dir);
+    far.set_away(true);
+    put(&first, "a", b"short");
+    drop(first);
+    let again = depot(&far, &dir);
+    let writing = into(&again, "a");
+    writing.write(3_000_000, b"long").unwrap();
+    writing.end().unwrap();
+    far.set_away(false);
+    push(&again);
+    let mut wanted = vec![0; 3_000_004];
+    wanted[..5].copy_from_slice(b"short");
+    wanted[3_000_000..].copy_from_slice(b"long");
+    same(far.get("a").unwrap(), &wanted);
+}
