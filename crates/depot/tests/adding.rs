@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Far, bytes, push, put, read, rules, same, url, who};
+use common::{Far, both, bytes, push, put, read, rules, same, url, who};
 use godwit_depot::{Add, Adding, Depot, Error, Fresh, Rules};
 use std::{
     fs,
@@ -16,10 +16,6 @@ use std::{
 
 fn depot(far: &Far, dir: &tempfile::TempDir) -> Depot {
     Depot::open(dir.path(), rules(), far.connect()).unwrap()
-}
-
-fn both() -> (Far, tempfile::TempDir) {
-    (Far::new(), tempfile::tempdir().unwrap())
 }
 
 fn add(depot: &Depot, name: &str) -> godwit_depot::Result<Adding> {

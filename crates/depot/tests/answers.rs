@@ -4,27 +4,10 @@
 
 mod common;
 
-use common::{Far, bytes, push, put, read, rules, same, url, who};
-use godwit_depot::{By, Depot, Edit, Who};
+use common::{Far, both, by, bytes, depot, killed, push, put, read, same, url, who};
+use godwit_depot::{Depot, Edit};
 use godwit_store::Trouble;
-use std::{fs, os::unix::fs::FileExt, sync::LazyLock};
-
-static WHO: LazyLock<Who> = LazyLock::new(who);
-
-fn by() -> By<'static> {
-    By {
-        who: &WHO,
-        session: "",
-    }
-}
-
-fn depot(far: &Far, dir: &tempfile::TempDir) -> Depot {
-    Depot::open(&dir.path().join("depot"), rules(), far.connect()).unwrap()
-}
-
-fn both() -> (Far, tempfile::TempDir) {
-    (Far::new(), tempfile::tempdir().unwrap())
-}
+use std::{fs, os::unix::fs::FileExt};
 
 /// Writes over the beginning of a file, or makes it.
 fn edit(depot: &Depot, name: &str, bytes: &[u8]) {
@@ -35,19 +18,6 @@ fn edit(depot: &Depot, name: &str, bytes: &[u8]) {
     let editing = depot.edit(&url(name), &who(), &edit).unwrap();
     editing.file().unwrap().write_all_at(bytes, 0).unwrap();
     editing.end().unwrap();
-}
-
-/// As a kill would leave it.
-fn killed(first: Depot) -> tempfile::TempDir {
-    let copy = tempfile::tempdir().unwrap();
-    let copied = std::process::Command::new("cp")
-        .arg("-r")
-        .arg(first.root())
-        .arg(copy.path())
-        .status();
-    assert!(copied.unwrap().success());
-    drop(first);
-    copy
 }
 
 /// Has the target publish a new file and its answer be lost, and nobody reach it then.

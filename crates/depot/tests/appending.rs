@@ -3,16 +3,12 @@
 
 mod common;
 
-use common::{Far, rules, url, who};
+use common::{both, depot, url, who};
 use godwit_depot::{Depot, Nth, Scope};
 use godwit_store::Trouble;
 use std::{sync::Arc, thread, time::Duration};
 
 const LIMIT: Option<Duration> = Some(Duration::from_secs(60));
-
-fn depot(far: &Far, dir: &tempfile::TempDir) -> Depot {
-    Depot::open(&dir.path().join("depot"), rules(), far.connect()).unwrap()
-}
 
 /// Each writer's lines are there once, whole, and in order.
 fn must_have(text: &[u8], writers: usize, lines: usize) {
@@ -29,7 +25,7 @@ fn must_have(text: &[u8], writers: usize, lines: usize) {
 
 #[test]
 fn many_writers_of_one_file_lose_and_double_nothing() {
-    let (far, dir) = (Far::new(), tempfile::tempdir().unwrap());
+    let (far, dir) = both();
     let depot = Arc::new(depot(&far, &dir));
     for at in [3, 7, 12, 20] {
         far.trouble(Trouble::LosesVerb(at));
@@ -54,7 +50,7 @@ fn many_writers_of_one_file_lose_and_double_nothing() {
 
 #[test]
 fn who_appends_never_waits_and_what_is_kept_arrives_after_the_next_start() {
-    let (far, dir) = (Far::new(), tempfile::tempdir().unwrap());
+    let (far, dir) = both();
     let first = depot(&far, &dir);
     let appending = first.append(&url("log"), &who()).unwrap();
     appending.add(b"0 0\n").unwrap();
@@ -78,7 +74,7 @@ fn who_appends_never_waits_and_what_is_kept_arrives_after_the_next_start() {
 
 #[test]
 fn what_is_said_again_is_taken_once() {
-    let (far, dir) = (Far::new(), tempfile::tempdir().unwrap());
+    let (far, dir) = both();
     let say = |depot: &Depot, seq: u64| {
         let appending = depot.append(&url("log"), &who()).unwrap();
         let text = format!("0 {}\n", seq - 1);

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Far, bytes, over, push, put, read, rules, same, url, who};
+use common::{both, bytes, depot, over, push, put, read, rules, same, url, who, with};
 use godwit_depot::{Depot, Error, Fresh, Rules, Scope, Who};
 use godwit_store::Error as StoreError;
 use std::{
@@ -14,18 +14,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-
-fn both() -> (Far, tempfile::TempDir) {
-    (Far::new(), tempfile::tempdir().unwrap())
-}
-
-fn depot(far: &Far, dir: &tempfile::TempDir) -> Depot {
-    with(far, dir, rules())
-}
-
-fn with(far: &Far, dir: &tempfile::TempDir, rules: Rules) -> Depot {
-    Depot::open(&dir.path().join("depot"), rules, far.connect()).unwrap()
-}
 
 fn of_quota(quota: u64) -> Rules {
     Rules {

@@ -4,18 +4,10 @@
 
 mod common;
 
-use common::{Far, bytes, over, push, put, read, rules, same, url, who};
+use common::{as_killed, both, bytes, depot, over, push, put, read, rules, same, url, who};
 use godwit_depot::{Depot, Error, Fresh, Scope, Stage, Who};
 use godwit_store::{Error as StoreError, Trouble};
 use std::{io::Read, sync::Arc, thread, time::Duration};
-
-fn depot(far: &Far, dir: &tempfile::TempDir) -> Depot {
-    Depot::open(&dir.path().join("depot"), rules(), far.connect()).unwrap()
-}
-
-fn both() -> (Far, tempfile::TempDir) {
-    (Far::new(), tempfile::tempdir().unwrap())
-}
 
 #[test]
 fn what_is_put_is_read_here_at_once_and_there_later() {
@@ -46,13 +38,7 @@ fn what_was_committed_outlives_the_depot() {
     let unfinished = first.put(&url("b"), &who(), &over()).unwrap();
     unfinished.write(0, b"half").unwrap();
     // As a kill would leave it.
-    let copy = tempfile::tempdir().unwrap();
-    let copied = std::process::Command::new("cp")
-        .arg("-r")
-        .arg(first.root())
-        .arg(copy.path())
-        .status();
-    assert!(copied.unwrap().success());
+    let copy = as_killed(&first);
     drop(unfinished);
     drop(first);
     far.set_away(false);

@@ -4,18 +4,14 @@
 
 mod common;
 
-use common::{Far, bytes, push, read, rules, same, url, who};
-use godwit_depot::{Depot, Edit, Ended, Error, Fresh, Scope};
+use common::{as_killed, both, bytes, depot, push, read, same, url, who};
+use godwit_depot::{Edit, Ended, Error, Fresh, Scope};
 use std::{
     fs::File,
     io::{Seek, SeekFrom, Write},
     os::unix::fs::FileExt,
     time::Duration,
 };
-
-fn depot(far: &Far, dir: &tempfile::TempDir) -> Depot {
-    Depot::open(&dir.path().join("depot"), rules(), far.connect()).unwrap()
-}
 
 fn create() -> Edit {
     Edit {
@@ -26,7 +22,7 @@ fn create() -> Edit {
 
 #[test]
 fn what_a_descriptor_changed_is_found_and_delivered() {
-    let (far, dir) = (Far::new(), tempfile::tempdir().unwrap());
+    let (far, dir) = both();
     let mut wanted = bytes(3 << 20, 1);
     far.put("a", &wanted);
     let depot = depot(&far, &dir);
@@ -45,7 +41,7 @@ fn what_a_descriptor_changed_is_found_and_delivered() {
 
 #[test]
 fn who_changes_nothing_owes_nothing() {
-    let (far, dir) = (Far::new(), tempfile::tempdir().unwrap());
+    let (far, dir) = both();
     far.put("a", b"as it was");
     let depot = depot(&far, &dir);
     let editing = depot.edit(&url("a"), &who(), &Edit::default()).unwrap();
@@ -55,7 +51,7 @@ fn who_changes_nothing_owes_nothing() {
 
 #[test]
 fn a_generation_ends_with_its_last_writer() {
-    let (far, dir) = (Far::new(), tempfile::tempdir().unwrap());
+    let (far, dir) = both();
     let depot = depot(&far, &dir);
     let one = depot.edit(&url("a"), &who(), &create()).unwrap();
     let mut copy = one.file().unwrap().try_clone().unwrap();
@@ -74,7 +70,7 @@ fn a_generation_ends_with_its_last_writer() {
 
 #[test]
 fn truncating_makes_a_new_file_and_readers_keep_the_old() {
-    let (far, dir) = (Far::new(), tempfile::tempdir().unwrap());
+    let (far, dir) = both();
     far.put("a", b"long before");
     let depot = depot(&far, &dir);
     let before = depot.read(&url("a"), &who(), Fresh::Usual).unwrap();
@@ -97,7 +93,7 @@ fn truncating_makes_a_new_file_and_readers_keep_the_old() {
 
 #[test]
 fn somebody_elses_change_is_a_conflict_and_keeps_every_byte() {
-    let (far, dir) = (Far::new(), tempfile::tempdir().unwrap());
+    let (far, dir) = both();
     far.put("a", b"base");
     let depot = depot(&far, &dir);
     let editing = depot.edit(&url("a"), &who(), &Edit::default()).unwrap();
@@ -122,7 +118,7 @@ fn somebody_elses_change_is_a_conflict_and_keeps_every_byte() {
 
 #[test]
 fn a_file_that_must_be_new_is() {
-    let (far, dir) = (Far::new(), tempfile::tempdir().unwrap());
+    let (far, dir) = both();
     far.put("there", b"x");
     let depot = depot(&far, &dir);
     let how = Edit {
@@ -142,7 +138,7 @@ fn a_file_that_must_be_new_is() {
 
 #[test]
 fn what_was_being_written_when_the_node_was_killed_is_looked_at() {
-    let (far, dir) = (Far::new(), tempfile::tempdir().unwrap());
+    let (far, dir) = both();
     far.put("a", b"base");
     let first = depot(&far, &dir);
     let editing = first.edit(&url("a"), &who(), &Edit::default()).unwrap();
@@ -157,13 +153,7 @@ fn what_was_being_written_when_the_node_was_killed_is_looked_at() {
     writer.seek(SeekFrom::Start(0)).unwrap();
     writer.write_all(b"mine").unwrap();
     // As a kill would leave it: the record says that it was open.
-    let copy = tempfile::tempdir().unwrap();
-    let copied = std::process::Command::new("cp")
-        .arg("-r")
-        .arg(first.root())
-        .arg(copy.path())
-        .status();
-    assert!(copied.unwrap().success());
+    let copy = as_killed(&first);
     drop((editing, writer, first));
     let again = depot(&far, &copy);
     push(&again);
@@ -172,7 +162,7 @@ fn what_was_being_written_when_the_node_was_killed_is_looked_at() {
 
 #[test]
 fn what_is_given_up_is_not_delivered() {
-    let (far, dir) = (Far::new(), tempfile::tempdir().unwrap());
+    let (far, dir) = both();
     far.put("a", b"as it was");
     let depot = depot(&far, &dir);
     let old = depot.edit(&url("a"), &who(), &Edit::default()).unwrap();

@@ -4,34 +4,16 @@
 
 mod common;
 
-use common::{Far, bytes, over, push, put, read, rules, same, url, who};
+use common::{both, by, bytes, depot, killed, over, push, put, read, same, url, who};
 use godwit_core::Url;
-use godwit_depot::{Attributes, By, Depot, Edit, Error, Scope, Stage, Who};
+use godwit_depot::{Attributes, Depot, Edit, Error, Scope, Stage};
 use godwit_store::{Error as StoreError, Trouble};
 use std::{
     fs,
     io::Write,
     os::unix::fs::{FileExt, PermissionsExt},
-    sync::LazyLock,
     time::Duration,
 };
-
-static WHO: LazyLock<Who> = LazyLock::new(who);
-
-fn by() -> By<'static> {
-    By {
-        who: &WHO,
-        session: "",
-    }
-}
-
-fn depot(far: &Far, dir: &tempfile::TempDir) -> Depot {
-    Depot::open(&dir.path().join("depot"), rules(), far.connect()).unwrap()
-}
-
-fn both() -> (Far, tempfile::TempDir) {
-    (Far::new(), tempfile::tempdir().unwrap())
-}
 
 fn rename(depot: &Depot, from: &str, to: &str) {
     depot.rename(&url(from), &url(to), by()).unwrap();
@@ -47,19 +29,6 @@ fn create(depot: &Depot, name: &str, bytes: &[u8]) {
     let editing = depot.edit(&url(name), &who(), &edit).unwrap();
     editing.file().unwrap().write_all(bytes).unwrap();
     editing.end().unwrap();
-}
-
-/// As a kill would leave it.
-fn killed(first: Depot) -> tempfile::TempDir {
-    let copy = tempfile::tempdir().unwrap();
-    let copied = std::process::Command::new("cp")
-        .arg("-r")
-        .arg(first.root())
-        .arg(copy.path())
-        .status();
-    assert!(copied.unwrap().success());
-    drop(first);
-    copy
 }
 
 fn is_missing(depot: &Depot, name: &str) -> bool {

@@ -4,22 +4,13 @@
 
 mod common;
 
-use common::{Far, push, put, read, rules, same, url, who};
-use godwit_depot::{By, Depot, Fresh, Who};
-use std::{fs, os::unix::fs::PermissionsExt, sync::LazyLock};
-
-static WHO: LazyLock<Who> = LazyLock::new(who);
-
-fn by() -> By<'static> {
-    By {
-        who: &WHO,
-        session: "",
-    }
-}
+use common::{Far, by, depot, push, put, read, rules, same, url, who};
+use godwit_depot::{Depot, Fresh};
+use std::{fs, os::unix::fs::PermissionsExt};
 
 fn both() -> (Far, tempfile::TempDir, Depot) {
-    let (far, dir) = (Far::new(), tempfile::tempdir().unwrap());
-    let depot = Depot::open(&dir.path().join("depot"), rules(), far.connect()).unwrap();
+    let (far, dir) = common::both();
+    let depot = depot(&far, &dir);
     (far, dir, depot)
 }
 

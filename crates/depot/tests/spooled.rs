@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Far, bytes, over, rules, same, url, who};
+use common::{Far, both, bytes, over, rules, same, url, who};
 use godwit_core::{Block, Extents};
 use godwit_depot::{Connect, Depot, Scope, Spooled, Who};
 use godwit_store::{Error, How, Sink, Store, Whole, Write, engine::Place};
@@ -40,7 +40,7 @@ fn write(store: &dyn Store, name: &str, content: &[u8]) -> godwit_store::Result<
 
 #[test]
 fn what_is_kept_is_seen_through_it_and_arrives_later() {
-    let (far, dir) = (Far::new(), tempfile::tempdir().unwrap());
+    let (far, dir) = both();
     let (depot, spooled) = spooled(&far, &dir);
     far.set_away(true);
     let wanted = bytes(2_500_000, 4);
@@ -72,7 +72,7 @@ fn what_is_kept_is_seen_through_it_and_arrives_later() {
 
 #[test]
 fn what_came_whole_and_was_not_kept_yet_is_still_its_writers() {
-    let (far, dir) = (Far::new(), tempfile::tempdir().unwrap());
+    let (far, dir) = both();
     drop(spooled(&far, &dir));
     std::fs::write(dir.path().join("hop/incoming/a"), b"whole").unwrap();
     let (depot, spooled) = spooled(&far, &dir);
@@ -84,7 +84,7 @@ fn what_came_whole_and_was_not_kept_yet_is_still_its_writers() {
 
 #[test]
 fn through_two_depots_a_push_reaches_the_end() {
-    let (far, dir) = (Far::new(), tempfile::tempdir().unwrap());
+    let (far, dir) = both();
     let (_hop, spooled) = spooled(&far, &dir);
     let store: Arc<dyn Store> = Arc::new(spooled);
     let connect: Connect = Arc::new(move |url, _: &Who| {
@@ -112,7 +112,7 @@ fn through_two_depots_a_push_reaches_the_end() {
 
 #[test]
 fn what_went_in_a_circle_is_refused() {
-    let (far, dir) = (Far::new(), tempfile::tempdir().unwrap());
+    let (far, dir) = both();
     let (depot, spooled) = spooled(&far, &dir);
     let begin = |passed: &[String]| {
         let write = Write {
@@ -131,7 +131,7 @@ fn what_went_in_a_circle_is_refused() {
 
 #[test]
 fn who_passed_it_on_is_told_with_it_also_after_a_restart() {
-    let (far, dir) = (Far::new(), tempfile::tempdir().unwrap());
+    let (far, dir) = both();
     far.set_away(true);
     let (depot, first) = spooled(&far, &dir);
     let write = Write {
@@ -221,7 +221,7 @@ impl Store for Hearing {
 
 #[test]
 fn a_push_of_what_a_hop_took_long_ago_is_answered_from_the_end() {
-    let (far, dir) = (Far::new(), tempfile::tempdir().unwrap());
+    let (far, dir) = both();
     far.set_away(true);
     let (_hop, spooled) = spooled(&far, &dir);
     let store: Arc<dyn Store> = Arc::new(spooled);
@@ -259,7 +259,7 @@ fn a_push_of_what_a_hop_took_long_ago_is_answered_from_the_end() {
 
 #[test]
 fn what_is_on_its_way_is_removed_when_it_is_there() {
-    let (far, dir) = (Far::new(), tempfile::tempdir().unwrap());
+    let (far, dir) = both();
     let (depot, spooled) = spooled(&far, &dir);
     far.set_away(true);
     write(&spooled, "a", b"bytes").unwrap();

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Far, bytes, over, push, put, read, rules, same, url, who};
+use common::{Far, as_killed, both, bytes, depot, over, push, put, read, rules, same, url, who};
 use godwit_depot::{Depot, Error, Fresh, Rules, Scope, Stage, Writing};
 use godwit_store::Trouble;
 use std::{
@@ -14,25 +14,8 @@ use std::{
     time::Duration,
 };
 
-fn depot(far: &Far, dir: &tempfile::TempDir) -> Depot {
-    Depot::open(&dir.path().join("depot"), rules(), far.connect()).unwrap()
-}
-
-fn both() -> (Far, tempfile::TempDir) {
-    (Far::new(), tempfile::tempdir().unwrap())
-}
-
 fn into(depot: &Depot, name: &str) -> Writing {
     depot.put_into(&url(name), &who(), "").unwrap()
-}
-
-/// The directory of a depot as a kill would leave it at this moment.
-fn as_killed(depot: &Depot) -> tempfile::TempDir {
-    let copy = tempfile::tempdir().unwrap();
-    let mut cp = std::process::Command::new("cp");
-    let copied = cp.arg("-r").arg(depot.root()).arg(copy.path());
-    assert!(copied.status().unwrap().success());
-    copy
 }
 
 #[test]

@@ -2,14 +2,14 @@
 #![allow(clippy::unwrap_used, dead_code)] // Tests may; each file uses its part.
 
 use godwit_core::{Url, holding::Base};
-use godwit_depot::{Connect, Depot, Fresh, Put, Rules, Scope, Who};
+use godwit_depot::{By, Connect, Depot, Fresh, Put, Rules, Scope, Who};
 use godwit_store::{Dir, Error, Faulty, Opener, Store, Trouble, engine::Place};
 use std::{
     fs, io,
     io::Read,
     path::PathBuf,
     sync::{
-        Arc, Condvar, Mutex,
+        Arc, Condvar, LazyLock, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
     time::Duration,
@@ -280,4 +280,43 @@ pub(crate) fn same(found: impl AsRef<[u8]>, wanted: impl AsRef<[u8]>) {
         is_same,
         "found and wanted have {lens:?} bytes and differ at {at:?}"
     );
+}
+
+/// A depot that delivers to `far`.
+pub(crate) fn depot(far: &Far, dir: &TempDir) -> Depot {
+    with(far, dir, rules())
+}
+
+/// The same by other rules.
+pub(crate) fn with(far: &Far, dir: &TempDir, rules: Rules) -> Depot {
+    Depot::open(&dir.path().join("depot"), rules, far.connect()).unwrap()
+}
+
+pub(crate) fn both() -> (Far, TempDir) {
+    (Far::new(), tempfile::tempdir().unwrap())
+}
+
+/// By [`who`], of no session.
+pub(crate) fn by() -> By<'static> {
+    static WHO: LazyLock<Who> = LazyLock::new(who);
+    By {
+        who: &WHO,
+        session: "",
+    }
+}
+
+/// The directory of a depot as a kill would leave it at this moment.
+pub(crate) fn as_killed(depot: &Depot) -> TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    let mut cp = std::process::Command::new("cp");
+    let copied = cp.arg("-r").arg(depot.root()).arg(copy.path());
+    assert!(copied.status().unwrap().success());
+    copy
+}
+
+/// The same, and that depot ends.
+pub(crate) fn killed(first: Depot) -> TempDir {
+    let copy = as_killed(&first);
+    drop(first);
+    copy
 }
