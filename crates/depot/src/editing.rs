@@ -143,12 +143,12 @@ impl Inner {
         let held = Arc::clone(&user.held);
         let mut state = self.still(&held);
         if state.is_gone {
-            return Err(busy(url, "gone meanwhile; try again"));
+            return Err(Error::busy(url, &"gone meanwhile; try again"));
         }
         // Before it counts as open: as long as we have it, nobody takes its writers for gone.
         let file = self.disk.writer(held.id)?;
         let opened = state.machine.open(Notices::None);
-        opened.map_err(|refused| busy(url, &refused.to_string()))?;
+        opened.map_err(|refused| Error::busy(url, &refused))?;
         state.session.clone_from(&edit.session);
         state.editors += 1;
         state.pen = None;
@@ -204,7 +204,12 @@ impl Inner {
         let (version, size) = match (&state.seen, state.machine.base()) {
             (Some(seen), _) => (seen.clone(), state.machine.size()),
             (None, Base::Seen(version)) => (version.clone(), state.machine.size()),
-            _ => return Err(busy(url, "somebody else's at the moment; try again")),
+            _ => {
+                return Err(Error::busy(
+                    url,
+                    &"somebody else's at the moment; try again",
+                ));
+            }
         };
         drop(state);
         self.admit(url, who, version, size)?;
@@ -267,9 +272,9 @@ impl Inner {
             Leased::Granted(lease) => lease,
             Leased::Refused => return Ok(Ended::Open),
             Leased::Unsupported => {
-                return Err(busy(
+                return Err(Error::busy(
                     &held.url(),
-                    "on a disk without leases: nobody can tell when its writers are gone",
+                    &"on a disk without leases: nobody can tell when its writers are gone",
                 ));
             }
         };
@@ -444,13 +449,6 @@ fn watch_all(depot: &Inner) {
                 tracing::warn!(%error, url = %held.url(), "what was written cannot be looked at");
             }
         }
-    }
-}
-
-fn busy(url: &Url, what: &str) -> Error {
-    Error::Busy {
-        url: Box::new(url.clone()),
-        what: what.into(),
     }
 }
 

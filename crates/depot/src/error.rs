@@ -97,6 +97,21 @@ impl Error {
         }
     }
 
+    pub(crate) fn busy(url: &Url, what: &dyn std::fmt::Display) -> Self {
+        Self::Busy {
+            url: Box::new(url.clone()),
+            what: what.to_string(),
+        }
+    }
+
+    /// Returns what the store of a target said.
+    pub(crate) fn of_store(&self) -> Option<&godwit_store::Error> {
+        match self {
+            Self::Store(error) => Some(error),
+            _ => None,
+        }
+    }
+
     /// Tells whether waiting can help.
     pub fn fault(&self) -> Fault {
         match self {

@@ -5,7 +5,8 @@ use crate::{
     depot::Inner,
     held::Held,
     keeping::price,
-    reading::{OURS, is_same, since_epoch},
+    lock,
+    reading::{OURS, base_of, is_same, since_epoch},
 };
 use godwit_core::{
     Block, Chain, Extents, Fault, Piece,
@@ -16,7 +17,7 @@ use godwit_sys::crash;
 use std::{
     collections::BTreeMap,
     ops::Range,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -68,16 +69,16 @@ impl Inner {
 
     /// Finds out what there is at the target of which only some ranges are written here.
     fn look_below(&self, held: &Held) -> Result<()> {
-        let stat = self.at_place(&held.name(), &held.who, |place| {
+        let there = self.at_place(&held.name(), &held.who, |place| {
             Ok(place.store.stat(&place.path)?)
         });
-        let (base, size) = match stat {
-            Ok(stat) => (Base::Seen(stat.version(since_epoch())), stat.size),
-            Err(Error::Store(error)) if matches!(*error, StoreError::Missing { .. }) => {
-                (Base::Absent, 0)
-            }
+        let there = match there {
+            Ok(stat) => Some(stat),
+            Err(error) if matches!(error.of_store(), Some(StoreError::Missing { .. })) => None,
             Err(error) => return Err(error),
         };
+        let base = base_of(there.as_ref());
+        let size = there.map_or(0, |stat| stat.size);
         let mut state = held.lock();
         if let Base::Seen(version) = &base {
             state.seen = Some(version.clone());
@@ -334,10 +335,6 @@ impl Drop for Arriving<'_> {
             self.held.tell();
         }
     }
-}
-
-fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What our disk said, as a reader of the origin is told it.

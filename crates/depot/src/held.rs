@@ -21,7 +21,7 @@ use std::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::Instant,
 };
 
 /// One file of somebody's, here.
@@ -458,6 +458,15 @@ impl State {
         }
     }
 
+    /// These nodes passed on what came.
+    pub(crate) fn passed_by(&mut self, nodes: &[String]) {
+        for node in nodes {
+            if !self.passed.contains(node) {
+                self.passed.push(node.clone());
+            }
+        }
+    }
+
     /// A write is over, and the file is so long.
     pub(crate) fn written(&mut self, ticket: Ticket, size: u64) {
         let before = self.machine.size();
@@ -521,8 +530,7 @@ impl State {
 
 /// Returns the seconds since the epoch.
 pub(crate) fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.unwrap_or(Duration::ZERO).as_secs()
+    crate::reading::since_epoch().as_secs()
 }
 
 /// Returns what tells this boot from all others.

@@ -26,19 +26,7 @@ impl Depot {
     /// nobody is asked for anything. Nobody sees any of it before its [end](Writing::end).
     pub fn put_into(&self, url: &Url, who: &Who, session: &str) -> Result<Writing> {
         drop((self.inner.connect)(url, who)?);
-        let (id, file) = self.inner.disk.create()?;
-        let mut machine = Holding::blind();
-        let opened = machine.open(Notices::Each);
-        opened.map_err(|refused| busy(url, &refused.to_string()))?;
-        let number = self.inner.next_number();
-        let held = Arc::new(Held::new(id, number, url.clone(), who.clone(), machine));
-        let mut state = held.lock();
-        state.pen = Some(Arc::new(file));
-        state.session = session.into();
-        state.is_private = true;
-        drop(state);
-        self.inner.all().insert(&held);
-        Ok(Writing::of(&self.inner, held, true))
+        self.begin((url, who), session, Holding::blind(), true)
     }
 }
 
@@ -89,7 +77,7 @@ impl Inner {
             return Ok(None);
         }
         let opened = state.machine.open(Notices::Each);
-        opened.map_err(|refused| busy(&under.url(), &refused.to_string()))?;
+        opened.map_err(|refused| Error::busy(&under.url(), &refused))?;
         state.is_folding = true;
         state.change();
         drop(state);
@@ -104,11 +92,7 @@ impl Inner {
         if folded.is_ok() {
             state.committed = state.machine.generation();
             state.session = session;
-            for node in passed {
-                if !state.passed.contains(&node) {
-                    state.passed.push(node);
-                }
-            }
+            state.passed_by(&passed);
         }
         let generation = state.committed;
         drop(state);
@@ -197,12 +181,5 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.turns.lock().remove(&self.key);
         self.turns.changed.notify_all();
-    }
-}
-
-fn busy(url: &Url, what: &str) -> Error {
-    Error::Busy {
-        url: Box::new(url.clone()),
-        what: what.into(),
     }
 }

@@ -1,6 +1,6 @@
 //! What is done now and then: records of what was fetched, and room.
 
-use crate::{Error, Result, depot::Inner, disk::Id, held::Held, records::Change};
+use crate::{Error, Result, depot::Inner, disk::Id, held::Held, lock, records::Change};
 use std::{
     collections::BTreeSet,
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
@@ -39,10 +39,6 @@ impl Chores {
         let fallen = std::mem::replace(&mut *falling, left);
         fallen.into_iter().map(|(_, id)| id).collect()
     }
-}
-
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Starts the thread that keeps house.

@@ -13,7 +13,8 @@ use crate::{
     fetching::streams,
     held::{Asked, Held, Parked},
     leftovers::Leftover,
-    reading::{OURS, since_epoch},
+    lock,
+    reading::{OURS, base_of, is_same, look, since_epoch},
     rot::is_compared_here,
 };
 use godwit_core::{
@@ -27,7 +28,7 @@ use std::{
     collections::BTreeMap,
     fs::File,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     thread::{self, JoinHandle},
@@ -255,27 +256,18 @@ impl Inner {
 
     fn failed(&self, held: &Held, server: &str, error: Error) {
         // A full disk there has room again some day, and nobody need say so; nor is ours its fault.
-        let is_full =
-            matches!(&error, Error::Store(e) if matches!(**e, StoreError::NoSpace { .. }));
+        let (said, tries) = (error.of_store(), held.lock().tries);
+        let is_full = matches!(said, Some(StoreError::NoSpace { .. }));
         let is_ours = matches!(&error, Error::Disk { .. } | Error::Records { .. });
         // What landed there is not there any more: it is asked for what it has, and gets the rest. That may be the whole
         // file, or the partial of it; that there never was one, nor a directory for it, is seen when that has not helped.
-        let is_short = match &error {
-            Error::Store(e) => match **e {
-                StoreError::Incomplete { .. } => true,
-                StoreError::Missing { .. } => held.lock().tries < TRIES_MISSING,
-                _ => false,
-            },
+        let is_short = match said {
+            Some(StoreError::Incomplete { .. }) => true,
+            Some(StoreError::Missing { .. }) => tries < TRIES_MISSING,
             _ => false,
         };
         // Ours are those that were written: what lies there is something else, and all of it is sent anew.
-        let is_spoilt = match &error {
-            Error::Store(e) => {
-                let is_corrupt = matches!(**e, StoreError::Corrupt { .. });
-                is_corrupt && held.lock().tries < TRIES_SPOILT
-            }
-            _ => false,
-        };
+        let is_spoilt = matches!(said, Some(StoreError::Corrupt { .. })) && tries < TRIES_SPOILT;
         let may_pass = is_full || is_short || is_spoilt;
         let is_lasting = error.fault_since(held.born) == Fault::Lasting && !may_pass;
         let why = is_lasting.then(|| (self.why_held(held, &error), words_of(held, &error)));
@@ -322,22 +314,16 @@ impl Inner {
 
     /// What others did meanwhile is no fault of the way there.
     fn why_held(&self, held: &Held, error: &Error) -> Why {
-        let Error::Store(error) = error else {
-            return Why::Refused;
-        };
+        let said = error.of_store();
         if !matches!(
-            **error,
-            StoreError::Changed { .. } | StoreError::Exists { .. }
+            said,
+            Some(StoreError::Changed { .. } | StoreError::Exists { .. })
         ) {
             return Why::Refused;
         }
         let place = (self.connect)(&held.url(), &held.who);
-        let now = match place.and_then(|place| place.store.stat(&place.path)) {
-            Ok(stat) => Base::Seen(stat.version(since_epoch())),
-            Err(StoreError::Missing { .. }) => Base::Absent,
-            Err(_) => Base::Any,
-        };
-        Why::Conflict(now)
+        let there = place.and_then(|place| look(&place));
+        Why::Conflict(there.map_or(Base::Any, |there| base_of(there.as_ref())))
     }
 
     /// One conversation, or a part of it, with the target of a file.
@@ -453,21 +439,8 @@ impl Inner {
     }
 
     fn looked_in_place(&self, place: &Place, base: &Base) -> Result<Origin> {
-        let now = match place.store.stat(&place.path) {
-            Ok(stat) => Base::Seen(stat.version(since_epoch())),
-            Err(StoreError::Missing { .. }) => Base::Absent,
-            Err(error) => return Err(error.into()),
-        };
-        let is_base = match (base, &now) {
-            (Base::Any, _) | (Base::Absent, Base::Absent) => true,
-            (Base::Seen(Version::Strong(was)), Base::Seen(_)) => {
-                let found = place.store.digest(&place.path, was.algorithm(), None)?;
-                found == *was
-            }
-            (Base::Seen(was), Base::Seen(now)) => crate::reading::is_same(was, now),
-            _ => false,
-        };
-        Ok(match is_base {
+        let now = base_of(look(place)?.as_ref());
+        Ok(match is_base(place, base, &now)? {
             true => Origin::Same,
             false => Origin::Other(now),
         })
@@ -643,34 +616,17 @@ impl Inner {
     }
 
     fn found(&self, place: &Place, base: &Base, asked: &Asked) -> Result<Found> {
-        let stat = match place.store.stat(&place.path) {
-            Ok(stat) => stat,
-            Err(StoreError::Missing { .. }) => {
-                return Ok(match base {
-                    Base::Absent | Base::Any => Found::Base,
-                    Base::Seen(_) => Found::Other(Base::Absent),
-                });
-            }
-            Err(error) => return Err(error.into()),
-        };
-        if let Some(ours) = asked.digest.as_ref().filter(|_| stat.size == asked.size)
+        let there = look(place)?;
+        let is_as_long = there.as_ref().is_some_and(|stat| stat.size == asked.size);
+        if let Some(ours) = asked.digest.as_ref().filter(|_| is_as_long)
             && place.store.digest(&place.path, OURS, None).ok().as_ref() == Some(ours)
         {
             return Ok(Found::Ours(Version::Strong(ours.clone())));
         }
-        let version = stat.version(since_epoch());
-        let is_base = match base {
-            Base::Absent => false,
-            // Whatever there is: it is published again, over it.
-            Base::Any => true,
-            Base::Seen(Version::Strong(was)) => {
-                place.store.digest(&place.path, was.algorithm(), None)? == *was
-            }
-            Base::Seen(was) => crate::reading::is_same(was, &version),
-        };
-        Ok(match is_base {
+        let now = base_of(there.as_ref());
+        Ok(match is_base(place, base, &now)? {
             true => Found::Base,
-            false => Found::Other(Base::Seen(version)),
+            false => Found::Other(now),
         })
     }
 
@@ -928,8 +884,17 @@ fn version_of(finished: &Finished, ours: Option<godwit_core::Digest>) -> Version
     }
 }
 
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
+/// Tells whether what a target has now is what ours is based on.
+fn is_base(place: &Place, base: &Base, now: &Base) -> Result<bool> {
+    Ok(match (base, now) {
+        // Whatever there is: ours goes over it.
+        (Base::Any, _) | (Base::Absent, Base::Absent) => true,
+        (Base::Seen(Version::Strong(was)), Base::Seen(_)) => {
+            place.store.digest(&place.path, was.algorithm(), None)? == *was
+        }
+        (Base::Seen(was), Base::Seen(now)) => is_same(was, now),
+        _ => false,
+    })
 }
 
 /// Returns why nothing is delivered until somebody decides.

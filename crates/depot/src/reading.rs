@@ -456,6 +456,20 @@ pub(crate) fn is_same(then: &Version, now: &Version) -> bool {
     )
 }
 
+/// Returns what a target has; `None`: nothing.
+pub(crate) fn look(place: &Place) -> godwit_store::Result<Option<Stat>> {
+    match place.store.stat(&place.path) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(StoreError::Missing { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns it as what ours may be based on.
+pub(crate) fn base_of(there: Option<&Stat>) -> Base {
+    there.map_or(Base::Absent, |stat| Base::Seen(stat.version(since_epoch())))
+}
+
 pub(crate) fn since_epoch() -> Duration {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.unwrap_or(Duration::ZERO)

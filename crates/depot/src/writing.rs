@@ -61,21 +61,36 @@ impl Depot {
     pub fn put(&self, url: &Url, who: &Who, put: &Put) -> Result<Writing> {
         // A name that leads nowhere is known now, not when somebody looks at the queue.
         drop((self.inner.connect)(url, who)?);
+        let machine = Holding::born(put.base.clone(), Mode::Replace);
+        self.begin((url, who), &put.session, machine, false)
+    }
+
+    /// Begins a file that only its writer knows.
+    pub(crate) fn begin(
+        &self,
+        (url, who): (&Url, &Who),
+        session: &str,
+        mut machine: Holding,
+        is_into: bool,
+    ) -> Result<Writing> {
         let (id, file) = self.inner.disk.create()?;
-        let mut machine = Holding::born(put.base.clone(), Mode::Replace);
-        machine.open(Notices::Each).map_err(|refused| Error::Busy {
-            url: Box::new(url.clone()),
-            what: refused.to_string(),
-        })?;
+        let opened = machine.open(Notices::Each);
+        opened.map_err(|refused| Error::busy(url, &refused))?;
         let number = self.inner.next_number();
         let held = Arc::new(Held::new(id, number, url.clone(), who.clone(), machine));
         let mut state = held.lock();
         state.pen = Some(Arc::new(file));
-        state.session.clone_from(&put.session);
+        state.session = session.into();
         state.is_private = true;
         drop(state);
         self.inner.all().insert(&held);
-        Ok(Writing::of(&self.inner, held, false))
+        Ok(Writing {
+            depot: Arc::clone(&self.inner),
+            held,
+            is_over: false,
+            is_into,
+            granted: Mutex::default(),
+        })
     }
 }
 
@@ -131,24 +146,9 @@ impl Depot {
 }
 
 impl Writing {
-    pub(crate) fn of(depot: &Arc<Inner>, held: Arc<Held>, is_into: bool) -> Self {
-        Self {
-            depot: Arc::clone(depot),
-            held,
-            is_over: false,
-            is_into,
-            granted: Mutex::default(),
-        }
-    }
-
     /// Notes which nodes passed on what is written.
     pub(crate) fn passed_by(&self, nodes: &[String]) {
-        let mut state = self.held.lock();
-        for node in nodes {
-            if !state.passed.contains(node) {
-                state.passed.push(node.clone());
-            }
-        }
+        self.held.lock().passed_by(nodes);
     }
 
     /// Says which permission bits it is to have where it is new.
