@@ -23,7 +23,10 @@ use std::{
     io::{self, Write},
     net::{Shutdown, TcpStream},
     path::{Path, PathBuf},
-    sync::Mutex,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -547,6 +550,36 @@ fn uploads_end_whatever_is_said_of_them() {
         |door| sent(door).map(drop),
     );
     assert!(matches!(error, Error::Stalled { .. }), "{error}");
+}
+
+/// Who refuses a body without having read it ends the connection, a moment behind the answer.
+#[test]
+fn where_a_body_was_refused_nothing_else_is_asked() {
+    let lab = Lab::new();
+    let left = Arc::new(AtomicBool::new(false));
+    let is_left = Arc::clone(&left);
+    let liar = Liar::new(&lab, move |target, tls| {
+        if target.ends_with("/uploads") {
+            return tls.write_all(&lines(BEGUN));
+        }
+        if target.ends_with("/leave") {
+            is_left.store(true, Relaxed);
+            return tls.write_all(&lines("\"done\"\n\"end\"\n"));
+        }
+        if target.ends_with("/stat") {
+            return tls.write_all(&lines(&format!("{STAT}\"end\"\n")));
+        }
+        let refusal = "{\"error\":{\"why\":\"no_space\",\"said\":\"full\"}}\n";
+        tls.write_all(&lines(refusal))?;
+        // Whatever else comes by this connection has no answer.
+        io::copy(tls, &mut io::sink())?;
+        Err(io::ErrorKind::UnexpectedEof.into())
+    });
+    let door = at(&lab, &liar);
+    let refused = sent(&door).err().expect("it is refused");
+    assert!(matches!(refused, Error::NoSpace { .. }), "{refused}");
+    assert!(left.load(Relaxed), "nobody said that they leave");
+    stat(&door).expect("it is asked by another connection");
 }
 
 /// Who counts attempts is told what leaves hash to that landed before, and asks for the rest.

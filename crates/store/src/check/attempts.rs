@@ -18,8 +18,12 @@ fn attempt(id: &'static str, attempt: u64) -> Write<'static> {
     }
 }
 
-fn is_superseded<T>(result: Result<T>) -> bool {
-    matches!(result, Err(Error::Superseded { .. }))
+fn superseded<T>(result: Result<T>, what: &str) {
+    match result {
+        Err(Error::Superseded { .. }) => {}
+        Err(error) => panic!("{what}: {error}"),
+        Ok(_) => panic!("{what}: it was done"),
+    }
 }
 
 /// Puts something, and asks whether it landed.
@@ -51,15 +55,15 @@ pub(super) fn taken_over(store: &dyn Store, can: &Can) {
     let (put_late, commit_late, finish_late, abandon_late) = (old(), old(), old(), old());
     let new = begin(store, "file", &bytes, &attempt("1e.1", 6));
     let foreign = noise(MIB, 72);
-    assert!(is_superseded(lands(&*put_late, LEAF_BYTES, &foreign)));
-    assert!(is_superseded(commit_late.commit()));
-    assert!(is_superseded(finish_late.finish(&whole(&bytes))));
-    assert!(is_superseded(abandon_late.abandon()));
+    superseded(lands(&*put_late, LEAF_BYTES, &foreign), "puts");
+    superseded(commit_late.commit(), "commits");
+    superseded(finish_late.finish(&whole(&bytes)), "ends");
+    superseded(abandon_late.abandon(), "gives up");
     // They leave, and take nothing along.
     drop(put_late);
     drop(commit_late);
     let late = store.write(p("file"), &attempt("1e.1", 5));
-    assert!(is_superseded(late), "an older attempt begins again");
+    superseded(late, "an older attempt begins again");
     // Another upload has attempts of its own.
     let other = Write {
         id: Some("1f.8"),
@@ -74,7 +78,7 @@ pub(super) fn taken_over(store: &dyn Store, can: &Can) {
     new.finish(&whole(&bytes)).expect("finish");
     assert!(read(store, "file") == bytes);
     let late = store.write(p("file"), &attempt("1e.1", 5));
-    assert!(is_superseded(late), "an older attempt begins after the end");
+    superseded(late, "an older attempt begins after the end");
     assert!(read(store, "file") == bytes);
 }
 
@@ -198,7 +202,7 @@ pub(super) fn racing(store: &dyn Store, can: &Can) {
     for (i, ended) in ended.into_iter().enumerate() {
         match i {
             3 => ended.expect("it is the latest"),
-            _ => assert!(is_superseded(ended), "attempt {}", i + 1),
+            _ => superseded(ended, "an older one ends"),
         }
     }
     assert!(read(store, "file") == texts[3], "an older attempt is there");

@@ -478,6 +478,7 @@ impl Inner {
         if let Some(key) = visit.new_key.take() {
             self.heard_key(&key);
         }
+        visit.has_poured = false;
         self.idle.push(visit);
     }
 
@@ -563,7 +564,7 @@ impl Inner {
                     Line::Error(refusal) => {
                         // Only the end of the body may come behind it.
                         let rest = visit.more(&mut body, during);
-                        if rest.is_ok_and(|rest| rest.is_none()) {
+                        if rest.is_ok_and(|rest| rest.is_none()) && !visit.has_poured {
                             self.give_back(visit);
                         }
                         return Err(self.refused(about, refusal));

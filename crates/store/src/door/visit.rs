@@ -53,6 +53,9 @@ pub(super) struct Visit {
     pub(super) round_trip: Duration,
     /// What it says that its key hashes to now.
     pub(super) new_key: Option<String>,
+    /// A body was sent with the last request. Who refuses it need not have read it, and ends the
+    /// connection behind their answer.
+    pub(super) has_poured: bool,
 }
 
 /// How a wait ends: by a deadline, or because somebody has cancelled.
@@ -138,6 +141,7 @@ impl Visit {
             key,
             round_trip,
             new_key: None,
+            has_poured: false,
         })
     }
 
@@ -250,6 +254,7 @@ impl Pouring {
         }))?;
         let answer = answer.map_err(|error| waiting.lost(during, error))?;
         self.visit.sender = Some(sender);
+        self.visit.has_poured = true;
         Ok((self.visit, answer))
     }
 }
