@@ -124,7 +124,13 @@ impl Inner {
                 }
                 Err(error) => error,
             };
-            let moved = held.lock().machine.present().len_bytes() > before;
+            let state = held.lock();
+            let (is_gone, moved) = (state.is_gone, state.machine.present().len_bytes() > before);
+            drop(state);
+            // There is another file by now, and this one takes nothing any more.
+            if is_gone {
+                return self.fetched(held, Some(error));
+            }
             if moved {
                 (tries, pause) = (TRIES, PAUSE);
             }

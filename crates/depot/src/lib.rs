@@ -21,6 +21,7 @@ mod listing;
 mod moving;
 mod names;
 mod picking;
+mod prefetching;
 mod promises;
 mod queue;
 mod reading;

@@ -76,6 +76,10 @@ impl Lazily {
         self.user.held.lock().machine.size()
     }
 
+    pub(crate) fn held(&self) -> &Arc<Held> {
+        &self.user.held
+    }
+
     /// Fills `bytes` from there on; what is missing of it is fetched first, in whole leaves. An error,
     /// `Busy`, if the origin has another file by now: whoever wants that begins anew.
     pub fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {

@@ -11,6 +11,7 @@ use std::{
     fs::{self, File},
     io::Read,
     os::unix::fs::FileExt,
+    sync::atomic::{AtomicBool, Ordering::SeqCst},
     thread,
     time::{Duration, Instant},
 };
@@ -314,4 +315,75 @@ fn what_only_size_and_time_vouch_for_is_not_served_when_the_origin_cannot_be_ask
         depot.read(&url("weak"), &who(), Fresh::Any).unwrap().size(),
         7
     );
+}
+
+fn prefetch(depot: &Depot, name: &str, rate: u64) -> Result<u64, Error> {
+    let rate = rate.try_into().unwrap();
+    let lazily = depot.prefetch(&url(name), &who(), rate, &|| true)?;
+    Ok(lazily.size())
+}
+
+#[test]
+fn what_is_fetched_ahead_comes_no_faster_than_is_allowed() {
+    let (far, dir) = both();
+    far.put("a", &bytes(5 << 20, 5));
+    let depot = depot(&far, &dir);
+    let began = Instant::now();
+    assert_eq!(prefetch(&depot, "a", 4 << 20).unwrap(), 5 << 20);
+    assert!(began.elapsed() >= Duration::from_millis(1000), "too fast");
+    let visits = far.visits.load(SeqCst);
+    same(&read(&depot, "a").unwrap(), &bytes(5 << 20, 5));
+    // Once it is here nobody rests, however little is allowed.
+    assert_eq!(prefetch(&depot, "a", 1).unwrap(), 5 << 20);
+    assert_eq!(depot.holds(&url("a"))[0].transfers, 5, "in so many slices");
+    assert!(
+        far.visits.load(SeqCst) <= visits + 2,
+        "it asks what there is"
+    );
+}
+
+#[test]
+fn who_reads_what_is_fetched_ahead_has_it_at_once() {
+    let (far, dir) = both();
+    far.put("a", &bytes(5 << 20, 5));
+    let depot = depot(&far, &dir);
+    thread::scope(|scope| {
+        // The rest would be here in months.
+        let ahead = scope.spawn(|| prefetch(&depot, "a", 1));
+        soon(|| {
+            depot
+                .holds(&url("a"))
+                .first()
+                .is_some_and(|held| held.transfers > 0)
+        });
+        same(&read(&depot, "a").unwrap(), &bytes(5 << 20, 5));
+        assert_eq!(ahead.join().unwrap().unwrap(), 5 << 20);
+    });
+}
+
+#[test]
+fn what_nobody_wants_any_more_is_not_fetched_ahead() {
+    let (far, dir) = both();
+    far.put("a", &bytes(5 << 20, 5));
+    let depot = depot(&far, &dir);
+    let is_wanted = AtomicBool::new(true);
+    let rate = 1.try_into().unwrap();
+    thread::scope(|scope| {
+        let ahead =
+            scope.spawn(|| depot.prefetch(&url("a"), &who(), rate, &|| is_wanted.load(SeqCst)));
+        soon(|| {
+            depot
+                .holds(&url("a"))
+                .first()
+                .is_some_and(|held| held.transfers > 0)
+        });
+        is_wanted.store(false, SeqCst);
+        let ended = ahead.join().unwrap();
+        assert!(matches!(ended, Err(Error::Unwanted)), "{ended:?}");
+    });
+    assert_eq!(depot.holds(&url("a"))[0].transfers, 1);
+    // It changes, and what had come is of no use.
+    far.put("a", &bytes(3 << 20, 6));
+    assert_eq!(prefetch(&depot, "a", 1 << 30).unwrap(), 3 << 20);
+    same(&read(&depot, "a").unwrap(), &bytes(3 << 20, 6));
 }
