@@ -281,6 +281,14 @@ pub(super) fn version_guards(store: &dyn Store, can: &Can) {
     let refused = sink.finish(&whole(b"fifth"));
     assert!(matches!(refused, Err(Error::Changed { .. })), "{refused:?}");
     assert_eq!(read(store, "file"), b"somebody else");
+    // Nothing in place of something, too.
+    let seen = Version::Strong(Digest::of(Algorithm::Blake3, b"somebody else"));
+    guarded(b"", &seen).expect("it is that");
+    assert_eq!(read(store, "file"), b"");
+    write(store, "file", b"more");
+    let refused = guarded(b"", &seen);
+    assert!(matches!(refused, Err(Error::Changed { .. })), "{refused:?}");
+    assert_eq!(read(store, "file"), b"more");
 }
 
 pub(super) fn last_wins_whole(store: &dyn Store, can: &Can) {

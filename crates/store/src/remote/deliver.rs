@@ -10,6 +10,7 @@ pub(super) use plan::part_name;
 
 use listening::{Listening, Said, Words};
 use plan::Delivery;
+use publish::check_unchanged;
 
 use super::{
     Login, Remote,
@@ -470,7 +471,10 @@ impl Delivering {
         let mut given = Some(crate::Given {
             path: path.clone(),
             bytes,
-            how: self.plan.how.clone(),
+            how: match &self.plan.how {
+                How::Replace(_) => How::Replace(None),
+                how => how.clone(),
+            },
             mtime: whole.mtime,
             mode: whole.mode.or(self.plan.mode),
         });
@@ -482,12 +486,24 @@ impl Delivering {
         finished.expect("each file is told once")
     }
 
+    /// Puts a file without bytes in place of what is there, if that is what it was to be.
+    fn finish_empty(&self, whole: &Whole) -> Result<Finished> {
+        if let How::Replace(Some(version)) = &self.plan.how {
+            let mut session = self.session()?;
+            let checked = check_unchanged(&self.remote, &mut session, &self.plan, version);
+            let checked = checked.map_err(|error| session.about(error, &self.plan.path));
+            self.remote.0.give_back(session);
+            checked?;
+        }
+        self.finish_kept(whole, Vec::new())
+    }
+
     /// Tells whether there is nothing to hold on to: one of ours has no partial of
     /// a file without bytes.
     fn is_empty_for_ours(&self) -> bool {
         let nothing_came = self.given().bytes.is_empty() && self.told.state().landed.is_empty();
-        let is_plain = matches!(self.plan.how, How::New | How::Replace(None));
-        self.plan.family == Family::Godwit && nothing_came && is_plain
+        let is_whole = matches!(self.plan.how, How::New | How::Replace(_));
+        self.plan.family == Family::Godwit && nothing_came && is_whole
     }
 
     fn digest_of_sent(&self, size: u64) -> Option<Digest> {
@@ -643,7 +659,7 @@ impl Sink for Delivering {
             return finished;
         }
         if self.is_empty_for_ours() {
-            let finished = self.finish_kept(whole, Vec::new());
+            let finished = self.finish_empty(whole);
             self.is_published = finished.is_ok();
             return finished;
         }

@@ -288,7 +288,7 @@ fn lost_there(error: Error, host: &str) -> Error {
 const LACKS: &str = " bytes are missing (";
 
 /// Refuses if the file is not the version that was to be replaced.
-fn check_unchanged(
+pub(super) fn check_unchanged(
     remote: &Remote,
     session: &mut Session,
     plan: &Delivery,
