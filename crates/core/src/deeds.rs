@@ -173,6 +173,8 @@ pub struct Deeds {
     positions: BTreeMap<u64, u64>,
     /// Of those that do not just wait, by position.
     states: BTreeMap<u64, State>,
+    /// Of those that are tried again, which may have been done meanwhile.
+    doubted: BTreeSet<u64>,
     /// The positions of whatever has to do with a name.
     names: BTreeMap<Path, BTreeSet<u64>>,
     /// The positions of those that wait for no other.
@@ -194,6 +196,7 @@ impl Deeds {
             deeds: BTreeMap::new(),
             positions: BTreeMap::new(),
             states: BTreeMap::new(),
+            doubted: BTreeSet::new(),
             names: BTreeMap::new(),
             ready: BTreeSet::new(),
             attempt: starts,
@@ -344,12 +347,26 @@ impl Deeds {
         };
         match outcome {
             Outcome::Done => drop(self.remove(position)),
+            // Where older attempts are not refused, one of them may have come between the look and this.
+            Outcome::Refused(Held::Missing) if self.doubted.remove(&position) => {
+                self.doubt(position);
+            }
             Outcome::Refused(why) => self.keep(position, why),
             Outcome::Lost if self.is_publication(position) => {
                 // The holding has its own conversation, and the others go on.
                 self.doubt(position);
             }
             Outcome::Lost => self.lost(),
+        }
+    }
+
+    /// The conversation broke in which nothing else was asked than this: that may be done or not. The others
+    /// go on, and what they are answered counts.
+    pub fn broke(&mut self, number: u64, attempt: u64) {
+        let of = |state| self.of(number, attempt, state);
+        if let Some(position) = of(State::Trying).or_else(|| of(State::Looking)) {
+            self.attempt += 1;
+            self.doubt(position);
         }
     }
 

@@ -112,7 +112,7 @@ impl Inner {
                 Ok(Answer::Saw(sight)) => deeds.saw(asked.number, asked.attempt, &sight),
                 Err(error) => {
                     tracing::info!(%url, %error, "not done");
-                    deeds.ended(asked.number, asked.attempt, Outcome::Lost);
+                    deeds.broke(asked.number, asked.attempt);
                     fact.tries += 1;
                     fact.last = Some(error.clone());
                     away = Some(error);
@@ -147,7 +147,7 @@ impl Inner {
             Err(error) => {
                 let mut all = self.all();
                 if let Some((deeds, _)) = all.promises.deed(asked.number) {
-                    deeds.ended(asked.number, asked.attempt, Outcome::Lost);
+                    deeds.broke(asked.number, asked.attempt);
                 }
                 server_away(&mut all, &url.host_port(), error, &self.rules);
                 None

@@ -39,7 +39,10 @@ impl Deeds {
         match judge(&self.deeds[&position], sight) {
             Verdict::Done => drop(self.remove(position)),
             Verdict::Held(why) => self.keep(position, why),
-            Verdict::Again => drop(self.states.remove(&position)),
+            Verdict::Again => {
+                self.states.remove(&position);
+                self.doubted.insert(position);
+            }
         }
     }
 }

@@ -53,6 +53,7 @@ impl Deeds {
         self.positions.remove(&deed.number);
         self.ready.remove(&position);
         self.states.remove(&position);
+        self.doubted.remove(&position);
         for name in deed.names() {
             if let Some(positions) = self.names.get_mut(name) {
                 positions.remove(&position);

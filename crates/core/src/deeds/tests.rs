@@ -145,6 +145,44 @@ fn a_rename_that_was_done_is_not_done_again() {
 }
 
 #[test]
+fn a_conversation_of_its_own_that_breaks_puts_nothing_else_in_doubt() {
+    let mut deeds = promises();
+    let one = deed(deeds.add(at("a"), to("b"), Base::Any));
+    let other = deed(deeds.add(at("c"), to("d"), Base::Any));
+    let [of_one, of_other] = [(); 2].map(|()| deeds.next(|_| true).expect("it is free"));
+    deeds.broke(one, of_one.attempt);
+    // Nobody does it once more while it is being done, and its answer counts.
+    assert!(deeds.is_under_way(other));
+    deeds.ended(other, of_other.attempt, Outcome::Done);
+    assert_eq!(deeds.find(other), None);
+    let look = deeds.next(|_| true).expect("it is in doubt");
+    assert_eq!((look.number, look.step), (one, Step::Look));
+    assert!(look.attempt > of_one.attempt);
+    deeds.broke(one, look.attempt);
+    assert_eq!(deeds.next(|_| true).map(|d| d.step), Some(Step::Look));
+}
+
+#[test]
+fn what_an_older_attempt_did_after_the_look_is_done() {
+    let mut deeds = promises();
+    let number = deed(deeds.add(at("a"), to("b"), Base::Any));
+    let first = deeds.next(|_| true).expect("it is free");
+    deeds.broke(number, first.attempt);
+    let look = deeds.next(|_| true).expect("it is in doubt");
+    let there = Thing::File(version(b"ours"));
+    let sight = |at, to| Sight { at, to };
+    deeds.saw(number, look.attempt, &sight(there.clone(), Thing::Nothing));
+    let again = deeds.next(|_| true).expect("it was not done");
+    assert_eq!(again.step, Step::Try);
+    // Meanwhile the server came to what the first had asked.
+    deeds.ended(number, again.attempt, Outcome::Refused(Held::Missing));
+    let look = deeds.next(|_| true).expect("it is in doubt");
+    assert_eq!(look.step, Step::Look);
+    deeds.saw(number, look.attempt, &sight(Thing::Nothing, there));
+    assert_eq!(deeds.pending().count(), 0);
+}
+
+#[test]
 fn what_may_be_somebody_elses_is_held() {
     let another = Thing::File(version(b"another"));
     for (what, at_there, to_there, held) in [
