@@ -340,6 +340,13 @@ def healed(run):
             machine.serve()
 
 
+def disarmed(machine):
+    """Whoever was started while a named point was set may have started the node since, which would die there when all is good."""
+    armed = [pid for pid in machine.its("--local") if disks.told(pid, "GODWIT_CRASH")]
+    if armed:
+        machine.kill(armed)
+
+
 def owed(text):
     """Returns what `godwit queue --json` lists: an object for each file that is owed."""
     rows = []
