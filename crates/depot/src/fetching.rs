@@ -30,6 +30,7 @@ impl Inner {
         loop {
             if state.machine.is_blind() {
                 drop(state);
+                self.must_not_be_cut(&held.name())?;
                 self.look_below(held)?;
                 state = held.lock();
                 continue;

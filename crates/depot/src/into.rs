@@ -57,7 +57,10 @@ impl Inner {
         let held = all.current.get(key)?;
         let state = held.lock();
         let is_ours = state.machine.owes() && !state.is_gone && !state.is_superseded;
-        is_ours.then(|| Arc::clone(held))
+        drop(state);
+        // It would come before its file is cut, or what was cut off would come after.
+        let may = is_ours && !all.promises.is_cut_later(held);
+        may.then(|| Arc::clone(held))
     }
 
     /// Puts all that was written beside a file into it; `None`: it went meanwhile.

@@ -18,6 +18,8 @@ mod into;
 mod keeping;
 mod leftovers;
 mod listing;
+#[cfg(test)]
+mod meanwhile;
 mod moving;
 mod names;
 mod picking;

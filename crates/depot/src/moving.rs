@@ -192,8 +192,9 @@ impl Inner {
             return self.owes_without_a_name(held);
         }
         // Its place stays before what is newer, or it would come over that.
+        let is_followed = all.promises.is_followed(held);
         let mut state = held.lock();
-        if state.is_superseded {
+        if state.is_superseded || is_followed {
             state.wants = true;
             return Ok(());
         }

@@ -173,6 +173,40 @@ impl Promises {
         deeds.pending().any(needs)
     }
 
+    /// Tells whether another file is promised after it under the name that it has here: somebody put that in its
+    /// place, or is about to be told that they did.
+    pub(crate) fn is_followed(&self, held: &Held) -> bool {
+        let Some((server, number)) = self.published.get(&held.id) else {
+            return false;
+        };
+        let deeds = &self.servers[server];
+        let (name, own) = (path_of(&held.name()), deeds.find(*number));
+        let follows = |deed: &Deed| {
+            let is_later = own.is_some_and(|own| deed.position > own.position);
+            is_later && deed.at == name && id_of(deed).is_some()
+        };
+        deeds.pending().any(follows)
+    }
+
+    /// Tells whether its length is to be changed at the target after it is there: what is written from now on comes
+    /// after that, and is no part of it.
+    pub(crate) fn is_cut_later(&self, held: &Held) -> bool {
+        let mut name = held.url();
+        let mut later: Vec<_> = self
+            .deeds()
+            .filter(|(d, ..)| d.position > held.number())
+            .collect();
+        later.sort_by_key(|(deed, ..)| deed.position);
+        later.into_iter().any(|(deed, fact, _)| {
+            if let (What::Rename { .. }, Some(to)) = (&deed.what, &fact.to)
+                && let Some(renamed) = moved(&name, &fact.url, to)
+            {
+                name = renamed;
+            }
+            cuts(deed) && fact.url == name
+        })
+    }
+
     /// Returns what goes before everything that it waits for, if it waits.
     fn first_before(&self, server: &str, number: u64) -> Option<&Deed> {
         let deeds = self.servers.get(server)?;
@@ -328,12 +362,19 @@ impl Promises {
         })
     }
 
-    /// Tells whether the length of what is at a name is yet to be changed there.
+    /// Tells whether the length of what has a name here is yet to be changed at the target.
     pub(crate) fn is_resized(&self, name: &Url) -> bool {
-        self.deeds().any(|(deed, fact, _)| {
-            fact.url == *name
-                && matches!(&deed.what, What::Set(values) if values.contains_key(LENGTH))
-        })
+        let mut at = name.clone();
+        self.facts_backwards(name)
+            .into_iter()
+            .any(|(deed, fact, _)| {
+                if let (What::Rename { .. }, Some(to)) = (&deed.what, &fact.to)
+                    && let Some(before) = moved(&at, to, &fact.url)
+                {
+                    at = before;
+                }
+                cuts(deed) && fact.url == at
+            })
     }
 }
 
@@ -441,7 +482,8 @@ impl All {
     /// What is held has the names that it had, by what was promised after it was.
     pub(crate) fn replay(&mut self, number: impl Fn() -> u64) {
         let mut all: Vec<_> = self.by_id.values().cloned().collect();
-        all.sort_by_key(|held| held.number());
+        // What is owed is newer than what its target has, also where that was renamed since.
+        all.sort_by_key(|held| (held.lock().machine.owes(), held.number()));
         for held in all {
             let NameNow { name, is_there } = self.name_now(&held);
             let is_renamed = name != held.url();
@@ -829,6 +871,11 @@ impl Promises {
             .is_some_and(|deed| deed.attempt.is_none());
         is_fresh && deeds.waits_for(*number).is_none() && deeds.is_last(*number)
     }
+}
+
+/// Tells whether it changes the length of a file.
+fn cuts(deed: &Deed) -> bool {
+    matches!(&deed.what, What::Set(values) if values.contains_key(LENGTH))
 }
 
 fn rename_to(to: &Url, over: Base) -> What {

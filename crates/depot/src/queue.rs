@@ -215,6 +215,8 @@ impl Depot {
             match self.inner.follow(&held, (until, limit), is_wanted) {
                 // It was removed since.
                 Err(_) if held.lock().is_unlinked => {}
+                // Something newer went in its place, and has another name since.
+                Err(Error::Store(gone)) if is_missing(&gone) && held.lock().is_gone => {}
                 followed => followed?,
             }
         }

@@ -261,12 +261,7 @@ impl Inner {
 
     /// Asks the origin, and has what it has be the current holding of its name.
     fn look(&self, url: &Url, who: &Who, current: Option<Arc<Held>>) -> Result<()> {
-        if self.all().promises.is_resized(url) {
-            return Err(Error::Busy {
-                url: Box::new(url.clone()),
-                what: "about to be cut at its target; try again".into(),
-            });
-        }
+        self.must_not_be_cut(url)?;
         let stat = self.at_place(url, who, |place| {
             let stat = place.store.stat(&place.path)?;
             Ok((place.clone(), stat))
@@ -296,6 +291,17 @@ impl Inner {
             self.let_go(&old)?;
         }
         Ok(())
+    }
+
+    /// What is at the target is not what the name says, until its length was changed there.
+    pub(crate) fn must_not_be_cut(&self, url: &Url) -> Result<()> {
+        match self.all().promises.is_resized(url) {
+            true => Err(Error::Busy {
+                url: Box::new(url.clone()),
+                what: "about to be cut at its target; try again".into(),
+            }),
+            false => Ok(()),
+        }
     }
 
     /// Has somebody whom the origin has just let see a file get what is held of it for others. What others

@@ -302,7 +302,7 @@ impl World {
             self.store.trouble_ahead(trouble);
         }
         let name = NAMES[self.dice.below(3) as usize];
-        match self.dice.below(13) {
+        match self.dice.below(14) {
             0..3 => self.put(name),
             3 => self.read(name),
             4 => drop(
@@ -320,6 +320,7 @@ impl World {
             8 => self.unlink(name),
             9..11 => self.edit(name),
             11 => self.put_into(name),
+            12 => self.truncate(name),
             _ => {
                 let mut state = self.cutter.state();
                 if self.dice.one_in(2) {
@@ -404,6 +405,19 @@ impl World {
         let gone = self.depot().unlink(&url(name), by()).is_ok();
         self.came(format!("unlink {name}"), gone, |names| {
             drop(names.remove(name))
+        });
+    }
+
+    fn truncate(&mut self, name: &'static str) {
+        if !self.is_surely_there(name) {
+            return;
+        }
+        let size = [0, 700, 1 << 20, (1 << 20) + 3000][self.dice.below(4) as usize];
+        let cut = self.depot().truncate(&url(name), size, by()).is_ok();
+        self.came(format!("cut {name} to {size}"), cut, |names| {
+            if let Some(bytes) = names.get_mut(name) {
+                bytes.resize(size as usize, 0);
+            }
         });
     }
 

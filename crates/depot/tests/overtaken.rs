@@ -69,6 +69,42 @@ fn what_is_cut_before_it_is_there_is_cut_though_something_newer_has_its_name() {
     assert_eq!(owed(&depot), Vec::<String>::new());
 }
 
+/// Writes into what is at the target, whatever that is.
+fn into(depot: &Depot, name: &str, offset: u64, bytes: &[u8]) {
+    let writing = depot.put_into(&url(name), &who(), "").unwrap();
+    writing.write(offset, bytes).unwrap();
+    writing.end().unwrap();
+}
+
+#[test]
+fn what_is_written_after_it_was_cut_comes_after_that() {
+    for renames in [false, true] {
+        let (far, dir) = common::both();
+        let mut depot = depot(&far, &dir);
+        far.set_away(true);
+        into(&depot, "a", 0, b"a few bytes");
+        depot.truncate(&url("a"), 3, by()).unwrap();
+        let name = match renames {
+            true => "b",
+            false => "a",
+        };
+        if renames {
+            depot.rename(&url("a"), &url(name), by()).unwrap();
+        }
+        into(&depot, name, 7, b"more");
+        // Nobody can tell yet what is between them.
+        assert!(read(&depot, name).is_err());
+        into(&depot, name, 6, b"and");
+        let copy = common::killed(depot);
+        far.set_away(false);
+        depot = Depot::open(&copy.path().join("depot"), rules(), far.connect()).unwrap();
+        push(&depot);
+        same(far.get(name).unwrap(), b"a f\0\0\0andre");
+        same(read(&depot, name).unwrap(), b"a f\0\0\0andre");
+        assert_eq!(owed(&depot), Vec::<String>::new());
+    }
+}
+
 #[test]
 fn a_depot_whose_beginning_was_cut_off_begins_again() {
     let far = Far::new();
