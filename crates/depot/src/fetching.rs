@@ -10,7 +10,7 @@ use crate::{
 };
 use godwit_core::{
     Block, Chain, Extents, Fault, Piece,
-    holding::{Base, Fetch, Origin, Ticket},
+    holding::{Base, Fetch, Held as Why, Origin, Ticket},
 };
 use godwit_store::{Error as StoreError, Read, Take, engine::Place};
 use godwit_sys::crash;
@@ -41,6 +41,13 @@ impl Inner {
             }
             if state.is_gone {
                 return Err(changed(held));
+            }
+            // Nobody gets the rest of it until somebody decides.
+            if let Some(Why::Conflict(_)) = state.machine.held() {
+                return Err(Error::Held {
+                    url: Box::new(held.name()),
+                    why: state.words.clone(),
+                });
             }
             if self.is_ending() {
                 return Err(Error::Ending);

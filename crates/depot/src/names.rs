@@ -9,9 +9,9 @@ use godwit_core::{
     deeds::{Do, Held as Why, Outcome, Sight, Step, Thing, Values, What},
     holding::Base,
 };
-use godwit_store::{Error as StoreError, Kind, Set, engine::Place};
+use godwit_store::{Error as StoreError, Kind, Set, channel::Watch, engine::Place};
 use godwit_sys::crash;
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 /// Attributes to change; those that are `None` stay.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -99,7 +99,7 @@ impl Inner {
             .and_then(|(at, to)| {
                 crash::point("deed-asked");
                 match asked.step {
-                    Step::Look => Ok(Answer::Saw(sight(&asked.condition, &at, to.as_ref())?)),
+                    Step::Look => look(asked, &at, to.as_ref()).map(Answer::Saw),
                     Step::Try => attempt(asked, &at, to.as_ref()).map(Answer::Ended),
                 }
             });
@@ -180,12 +180,9 @@ fn attempt(asked: &Do, at: &Place, to: Option<&Place>) -> Result<Outcome> {
         _ => Ok(()),
     };
     let done = done.and_then(|()| match (&asked.what, to) {
-        (What::Unlink, _) => at
-            .path
-            .parent()
-            .map_or(Ok(()), |above| at.store.flush(above)),
-        (_, Some(to)) => to.store.flush(&to.path),
-        _ => at.store.flush(&at.path),
+        (What::Unlink, _) => settle_above(at),
+        (_, Some(to)) => settle(to, &to.path),
+        _ => settle(at, &at.path),
     });
     Ok(match done {
         Ok(()) => Outcome::Done,
@@ -201,6 +198,30 @@ fn attempt(asked: &Do, at: &Place, to: Option<&Place>) -> Result<Outcome> {
         }
         Err(error) => Outcome::Refused(Why::Refused(error.to_string())),
     })
+}
+
+/// Looks whether it was done. What is seen is no promise any more: it survives a power cut there.
+fn look(asked: &Do, at: &Place, to: Option<&Place>) -> Result<Sight> {
+    let sight = sight(&asked.condition, at, to)?;
+    match to.filter(|_| sight.to != Thing::Nothing) {
+        Some(to) => settle(to, &to.path)?,
+        None if sight.at != Thing::Nothing => settle(at, &at.path)?,
+        None => settle_above(at)?,
+    }
+    Ok(sight)
+}
+
+/// Has what was done survive a power cut where it was done. That may be behind hops, which do it there at once and
+/// keep no record of it.
+fn settle(place: &Place, path: &Path) -> godwit_store::Result<()> {
+    let watch = Watch::new(PATIENCE).map_err(|cause| StoreError::io(path, cause))?;
+    let watch = watch.within(Some(PATIENCE));
+    place.store.push_watched(path, &watch)
+}
+
+fn settle_above(place: &Place) -> godwit_store::Result<()> {
+    let above = place.path.parent();
+    above.map_or(Ok(()), |above| settle(place, above))
 }
 
 fn remove(at: &Place) -> godwit_store::Result<()> {
@@ -274,6 +295,9 @@ fn set(values: &Values) -> Set {
         ..Set::default()
     }
 }
+
+/// So long it is waited for that what was done is safe there, before it is looked at anew.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 const MODE: &str = "mode";
 const MTIME: &str = "mtime";

@@ -4,14 +4,15 @@
 
 mod common;
 
-use common::{both, by, bytes, depot, killed, over, push, put, read, same, url, who};
+use common::{Far, both, by, bytes, depot, killed, over, push, put, read, rules, same, url, who};
 use godwit_core::Url;
-use godwit_depot::{Attributes, Depot, Edit, Error, Scope, Stage};
-use godwit_store::{Error as StoreError, Trouble};
+use godwit_depot::{Attributes, Connect, Depot, Edit, Error, Scope, Spooled, Stage, Who};
+use godwit_store::{Error as StoreError, Trouble, engine::Place};
 use std::{
     fs,
     io::Write,
     os::unix::fs::{FileExt, PermissionsExt},
+    sync::{Arc, atomic::Ordering::SeqCst},
     time::Duration,
 };
 
@@ -141,6 +142,53 @@ fn an_answer_that_is_lost_is_looked_for() {
         depot.unlink(&url("b"), by()).unwrap();
         push(&depot);
         assert_eq!(far.get("b"), None);
+    }
+}
+
+/// A depot whose target is another, which delivers to `far`.
+fn behind_a_hop(far: &Far, dir: &tempfile::TempDir) -> Depot {
+    let hop = Depot::open(&dir.path().join("hop"), rules(), far.connect()).unwrap();
+    let hop = Spooled::new(hop.into(), url(""), who(), "hop").unwrap();
+    let connect: Connect = Arc::new(move |url: &Url, _: &Who| {
+        Ok(Place {
+            store: Arc::new(hop.clone()),
+            path: url.as_path().into(),
+            url: url.clone(),
+        })
+    });
+    Depot::open(&dir.path().join("depot"), rules(), connect).unwrap()
+}
+
+#[test]
+fn what_was_done_is_owed_until_it_is_safe_there_also_behind_a_hop() {
+    for hop in [false, true] {
+        let (far, dir) = both();
+        let depot = match hop {
+            true => behind_a_hop(&far, &dir),
+            false => depot(&far, &dir),
+        };
+        put(&depot, "a", b"one");
+        push(&depot);
+        let acts: [&dyn Fn(); 4] = [
+            &|| rename(&depot, "a", "b"),
+            &|| {
+                let mode = Some(0o640);
+                let attributes = Attributes { mode, mtime: None };
+                depot.set(&url("b"), &attributes, by()).unwrap();
+            },
+            &|| depot.unlink(&url("b"), by()).unwrap(),
+            &|| depot.mkdir(&url("d"), by()).unwrap(),
+        ];
+        for (nth, act) in acts.iter().enumerate() {
+            far.is_unsafe.store(true, SeqCst);
+            act();
+            let pushed = depot.push(&Scope::All, Some(Duration::from_millis(200)));
+            assert!(pushed.is_err(), "act {nth} is not safe there, hop: {hop}");
+            far.is_unsafe.store(false, SeqCst);
+            push(&depot);
+        }
+        assert_eq!((far.get("a"), far.get("b")), (None, None));
+        assert!(far.dir.path().join("d").is_dir());
     }
 }
 

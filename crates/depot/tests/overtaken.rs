@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Far, by, depot, push, put, read, rules, same, url, who};
-use godwit_depot::{Depot, Fresh};
+use godwit_depot::{Depot, Error, Fresh, Rules};
 use std::{fs, os::unix::fs::PermissionsExt};
 
 fn both() -> (Far, tempfile::TempDir, Depot) {
@@ -103,6 +103,27 @@ fn what_is_written_after_it_was_cut_comes_after_that() {
         same(read(&depot, name).unwrap(), b"a f\0\0\0andre");
         assert_eq!(owed(&depot), Vec::<String>::new());
     }
+}
+
+#[test]
+fn who_reads_what_somebody_changes_meanwhile_is_told_so() {
+    let (far, dir) = common::both();
+    let rules = Rules {
+        movers: 0,
+        ..rules()
+    };
+    let depot = common::with(&far, &dir, rules);
+    far.put("a", b"first");
+    into(&depot, "a", 1, b"I");
+    far.gate.shut("a");
+    let told = std::thread::scope(|scope| {
+        let reading = scope.spawn(|| read(&depot, "a"));
+        far.gate.reached(1);
+        far.put("a", b"somebody else's");
+        far.gate.open();
+        reading.join().unwrap()
+    });
+    assert!(matches!(told, Err(Error::Held { .. })), "{told:?}");
 }
 
 #[test]

@@ -26,6 +26,8 @@ pub(crate) struct Far {
     /// How often somebody asked for it.
     pub(crate) visits: Arc<AtomicU64>,
     pub(crate) gate: Arc<Gate>,
+    /// Nothing gets on its disk.
+    pub(crate) is_unsafe: Arc<AtomicBool>,
 }
 
 /// Where reads of one name wait until somebody lets them.
@@ -80,6 +82,7 @@ impl Far {
             is_unknown: Arc::default(),
             visits: Arc::default(),
             gate: Arc::default(),
+            is_unsafe: Arc::default(),
         }
     }
 
@@ -87,7 +90,7 @@ impl Far {
         let store: Arc<dyn Store> = self.store.clone();
         let (is_away, visits) = (self.is_away.clone(), self.visits.clone());
         let gate = self.gate.clone();
-        let is_unknown = self.is_unknown.clone();
+        let (is_unknown, is_unsafe) = (self.is_unknown.clone(), self.is_unsafe.clone());
         Arc::new(move |url: &Url, _: &Who| {
             visits.fetch_add(1, SeqCst);
             if url.host_port() != "far" {
@@ -101,6 +104,7 @@ impl Far {
                 is_away: is_away.clone(),
                 gate: gate.clone(),
                 is_unknown: is_unknown.clone(),
+                is_unsafe: is_unsafe.clone(),
             };
             let store: Arc<dyn Store> = Arc::new(away);
             let url = url.clone();
@@ -136,6 +140,7 @@ struct Away {
     is_away: Arc<AtomicBool>,
     gate: Arc<Gate>,
     is_unknown: Arc<AtomicBool>,
+    is_unsafe: Arc<AtomicBool>,
 }
 
 impl Away {
@@ -203,6 +208,13 @@ impl Store for Away {
         self.there()?.space(path)
     }
     fn flush(&self, path: &Path) -> Done<()> {
+        if self.is_unsafe.load(SeqCst) {
+            return Err(Error::Lost {
+                host: "far".into(),
+                during: "writing to its disk".into(),
+                cause: io::ErrorKind::ConnectionReset.into(),
+            });
+        }
         self.there()?.flush(path)
     }
     fn became(&self, path: &Path, id: &str) -> Done<Option<Version>> {
