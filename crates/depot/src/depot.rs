@@ -301,6 +301,9 @@ impl Inner {
                     false => lost.push(Arc::clone(&held)),
                 }
             }
+            if held.lock().machine.is_blind() && !held.lock().machine.owes() {
+                lost.push(Arc::clone(&held)); // Nobody knows what others made of it since.
+            }
             let mut state = held.lock();
             if state.machine.held() == Some(&Why::Unfinished) && state.words.is_empty() {
                 state.words = UNFINISHED.into();

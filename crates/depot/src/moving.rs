@@ -248,10 +248,17 @@ impl Inner {
         }
         drop(all);
         let state = held.lock();
-        if !state.is_current && state.may_go_when_over() {
+        // Of what went into a file that nobody looked at, nobody knows any more what others make of it.
+        let is_blind = state.machine.is_blind();
+        if (is_blind || !state.is_current) && state.may_go_when_over() {
             return self.unlink(held, state);
         }
         drop(state);
+        if is_blind {
+            let mut all = self.all();
+            all.remove_current(held);
+            held.lock().is_current = false;
+        }
         held.commit(self)
     }
 

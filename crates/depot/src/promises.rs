@@ -751,7 +751,13 @@ impl Inner {
     pub(crate) fn set_values(&self, url: &Url, who: &Who, values: Values) -> Result<()> {
         self.must_be_there(url, who)?;
         let fact = self.fact(url, None, who, "");
-        self.promise_plain(fact, What::Set(values))
+        let is_cut = values.contains_key(LENGTH);
+        self.promise_plain(fact, What::Set(values))?;
+        let key = (url.clone(), who.audience.clone());
+        if is_cut && let Some(held) = self.all().current.get(&key) {
+            held.lock().looked = None; // What is here of it is not what its name says.
+        }
+        Ok(())
     }
 
     fn promise_plain(&self, fact: Fact, what: What) -> Result<()> {

@@ -357,7 +357,9 @@ impl Inner {
         if is_gone || (all.promises.has(held) && is_fixed) {
             return; // Its place is that of what is under way, and it gets another after that.
         }
-        if all.promises.is_passed(held) && !held.is_renamed() {
+        // What was renamed there and back is not renamed, and is wanted where it is.
+        let is_wanted = held.is_renamed() || all.promises.is_needed(held);
+        if all.promises.is_passed(held) && !is_wanted {
             all.promises.forget(held.id);
             all.owe(held, || self.next_number());
         }

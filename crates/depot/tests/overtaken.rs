@@ -106,6 +106,37 @@ fn what_is_written_after_it_was_cut_comes_after_that() {
 }
 
 #[test]
+fn what_is_written_after_it_was_renamed_there_and_back_is_there_in_time() {
+    let (far, _dir, depot) = both();
+    far.set_away(true);
+    put(&depot, "a", b"first");
+    for (from, to) in [("a", "b"), ("b", "a")] {
+        depot.rename(&url(from), &url(to), by()).unwrap();
+    }
+    into(&depot, "a", 0, b"F");
+    far.set_away(false);
+    push(&depot);
+    same(far.get("a").unwrap(), b"First");
+    assert_eq!((far.get("b"), owed(&depot)), (None, Vec::new()));
+}
+
+#[test]
+fn what_went_into_a_file_is_not_what_that_is_later() {
+    let (far, _dir, depot) = both();
+    far.put("a", b"1");
+    into(&depot, "a", 0, b"2");
+    push(&depot);
+    far.put("a", b"");
+    same(read(&depot, "a").unwrap(), b"");
+    into(&depot, "a", 0, b"three");
+    far.set_away(true);
+    depot.truncate(&url("a"), 0, by()).unwrap();
+    far.set_away(false);
+    push(&depot);
+    same(read(&depot, "a").unwrap(), b"");
+}
+
+#[test]
 fn who_reads_what_somebody_changes_meanwhile_is_told_so() {
     let (far, dir) = common::both();
     let rules = Rules {
