@@ -263,8 +263,17 @@ impl Inner {
     /// Finds out whether all who could write a file unseen are gone, and what they did.
     pub(crate) fn is_edited(&self, held: &Arc<Held>) -> Result<Ended> {
         let mut state = self.still(held);
-        if state.is_gone || !state.machine.is_unseen() {
-            return Ok(Ended::Last(state.committed));
+        let generation = state.committed;
+        if state.is_gone {
+            return Ok(Ended::Last(generation));
+        }
+        if !state.machine.is_unseen() {
+            drop(state);
+            // Whoever found it out may not have it on record yet.
+            return match held.commit(self) {
+                Ok(()) | Err(Error::Unknown(_)) => Ok(Ended::Last(generation)),
+                Err(error) => Err(error),
+            };
         }
         let file = self.disk.reader(held.id)?;
         let leased = lease(&file, Unless::Written).map_err(Error::disk(self.disk.path(held.id)))?;

@@ -2,7 +2,7 @@
 //! them in its middle, on the disk or at the target.
 
 use crate::{
-    Connect, Depot, Put, Rules, Scope, Who,
+    Connect, Depot, Edit, Ended, Put, Rules, Scope, Who,
     disk::{Id, Watcher},
 };
 use godwit_core::{Url, holding::Base};
@@ -10,6 +10,7 @@ use godwit_store::{Dir, Error as StoreError, Faulty, Opener, Store, Trouble, eng
 use std::{
     fs::{self, File},
     io,
+    os::unix::fs::FileExt,
     path::Path,
     sync::{Arc, Condvar, Mutex, MutexGuard},
     thread,
@@ -122,12 +123,49 @@ fn opened(gate: &Arc<Gate>, home: &Path, far: &Path, store: Arc<dyn Store>) -> D
     .unwrap()
 }
 
+fn far() -> (tempfile::TempDir, Dir) {
+    let far = tempfile::tempdir().unwrap();
+    let dir = Dir::open(far.path(), "tests", Opener::Myself).unwrap();
+    (far, dir)
+}
+
+/// That nobody writes a file any more may be found out by another than who ended last, who is told no earlier.
+#[test]
+fn what_was_edited_is_on_record_before_anybody_is_told_so() {
+    let ((far, dir), home) = (far(), tempfile::tempdir().unwrap());
+    let gate = Arc::new(Gate::default());
+    let depot = opened(&gate, home.path(), far.path(), Arc::new(dir));
+    let (who, nothing) = (Who::default(), Id::of([0; 12]));
+    let edit = Edit {
+        create: true,
+        ..Edit::default()
+    };
+    let editing = depot.edit(&url("a"), &who, &edit).unwrap();
+    let held = depot.inner.all().current[&(url("a"), who.audience)].clone();
+    editing.file().unwrap().write_all_at(b"edited", 0).unwrap();
+    gate.change(|state| state.shut_but = Some(nothing));
+    thread::scope(|scope| {
+        let ending = scope.spawn(|| editing.end().unwrap());
+        gate.wait(|state| state.waiting > 0);
+        scope.spawn(|| {
+            thread::sleep(LONG_ENOUGH_TO_BE_TOO_EARLY);
+            gate.change(|state| state.shut_but = None);
+        });
+        let ended = depot.inner.is_edited(&held).unwrap();
+        let is_ahead = held.lock().is_ahead();
+        assert!(matches!(ended, Ended::Last(_)) && !is_ahead, "{ended:?}");
+        ending.join().unwrap();
+    });
+}
+
+/// Whoever does not wait for what is held up is seen not to.
+const LONG_ENOUGH_TO_BE_TOO_EARLY: Duration = Duration::from_millis(300);
+
 /// Somebody wrote more into a file on its way, and it arrived without that while somebody else put another in its
 /// place, and had not been told yet that this is kept.
 #[test]
 fn what_is_put_goes_over_what_was_written_before_it() {
-    let (far, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let dir = Dir::open(far.path(), "tests", Opener::Myself).unwrap();
+    let ((far, dir), home) = (far(), tempfile::tempdir().unwrap());
     let store = Arc::new(Faulty::new(dir, [Trouble::LosesFinish]));
     let gate = Arc::new(Gate::default());
     gate.change(|state| state.away_with = Some("a".into()));
