@@ -130,7 +130,7 @@ impl All {
             }
             let may = match self.private.contains_key(&id) {
                 true => self.promises.is_free(&url),
-                false => self.promises.take(held.number()).is_some(),
+                false => self.promises.take_file(held).is_some(),
             };
             if may {
                 held.lock().is_moving = true;

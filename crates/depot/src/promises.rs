@@ -248,6 +248,13 @@ impl Promises {
             .find_map(|deeds| deeds.take(number))
     }
 
+    /// Begins to publish a file. What was renamed before its target knew it has another place than its number says.
+    pub(crate) fn take_file(&mut self, held: &Held) -> Option<godwit_core::deeds::Do> {
+        let (_, number) = self.published.get(&held.id)?;
+        let number = *number;
+        self.take(number)
+    }
+
     /// A visit at the target of a file is over, which it is not.
     pub(crate) fn visited(&mut self, held: &Held, is_asked: bool) {
         let Some((server, number)) = self.published.get(&held.id) else {

@@ -90,6 +90,30 @@ fn what_the_target_never_heard_of_is_published_under_its_last_name() {
         .collect();
     assert_eq!(names, [("publish", url("c"))]);
     same(read(&depot, "c").unwrap(), b"two");
+    rename(&depot, "c", "d");
+    far.set_away(false);
+    push(&depot);
+    same(far.get("d").unwrap(), b"two");
+    assert_eq!((far.get("b"), far.get("c")), (None, None));
+}
+
+#[test]
+fn what_the_target_never_heard_of_is_removed_here_only() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    let edit = Edit {
+        create: true,
+        exclusive: true,
+        ..Edit::default()
+    };
+    let editing = depot.edit(&url("b"), &who(), &edit).unwrap();
+    far.set_away(true);
+    editing.file().unwrap().write_all(b"two").unwrap();
+    editing.end().unwrap();
+    while !matches!(depot.queue()[0].stage, Stage::Waiting { .. }) {
+        std::thread::yield_now();
+    }
+    rename(&depot, "b", "c");
     // Whatever lies there is to go all the same.
     depot.unlink(&url("c"), by()).unwrap();
     let queue = depot.queue();
