@@ -610,7 +610,11 @@ impl Inner {
                 state.looked = Some(Instant::now());
             }
             Found::Base => {}
-            Found::Other(_) => state.words = CHANGED.into(),
+            Found::Other(_) => {
+                state.words = CHANGED.into();
+                // It gives way, where it is held and something newer has its name.
+                state.wants |= state.is_superseded;
+            }
         }
         state.machine.found(found);
         state.change();
