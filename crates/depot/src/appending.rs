@@ -90,6 +90,8 @@ struct State {
     offset: u64,
     /// What goes, or went, under `seq` ends here, if that is behind `offset`.
     upto: u64,
+    /// The same, as it is on record.
+    fixed: u64,
     synced: u64,
     /// Whoever appends.
     users: u32,
@@ -348,6 +350,7 @@ impl Log {
         state.is_closed = true;
         state.users = 0;
         state.upto = row.upto.min(end);
+        state.fixed = state.upto;
         Ok(Self {
             id: row.id,
             number: row.number,
@@ -519,6 +522,7 @@ impl Log {
             | 1;
         self.writer.store(next, Relaxed);
         state.seq = 1;
+        state.fixed = 0;
         // What was taken and not sent is read again.
         state.ahead.clear();
     }
@@ -555,6 +559,21 @@ impl Log {
         }
         Ok(Some(batch))
     }
+
+    /// Writes what goes under which number, before it goes.
+    fn fix(&self, batch: &Batch, record: impl FnOnce(LogRow) -> Result<()>) -> Result<()> {
+        let mut state = self.state();
+        if state.fixed == batch.end {
+            return Ok(()); // It went before.
+        }
+        state.upto = batch.end;
+        drop(state);
+        self.commit()?;
+        record(self.row())?;
+        self.state().fixed = batch.end;
+        crash::point("append-fixed");
+        Ok(())
+    }
 }
 
 /// Pieces under one number of the target.
@@ -576,6 +595,7 @@ impl State {
             seq,
             offset,
             upto: 0,
+            fixed: 0,
             synced: 0,
             users: 1,
             asked: None,
@@ -719,7 +739,7 @@ impl Inner {
             let Some(batch) = batch else {
                 break;
             };
-            self.fix(log, &batch)?;
+            log.fix(&batch, |row| self.records.write(Change::Log(Box::new(row))))?;
             match append_one(&place, log, &batch) {
                 Err(Error::Store(error)) if is_anew(&error) => {
                     // The file there is another by now, and knows nobody: this goes first into it.
@@ -740,20 +760,6 @@ impl Inner {
         }
         // What is not on record as sent would be sent again, and is known there.
         self.records.write_behind(Change::Log(Box::new(log.row())));
-        Ok(())
-    }
-
-    /// Writes what goes under which number, before it goes.
-    fn fix(&self, log: &Log, batch: &Batch) -> Result<()> {
-        let mut state = log.state();
-        if state.upto == batch.end {
-            return Ok(()); // It went before.
-        }
-        state.upto = batch.end;
-        drop(state);
-        log.commit()?;
-        self.records.write(Change::Log(Box::new(log.row())))?;
-        crash::point("append-fixed");
         Ok(())
     }
 }
@@ -937,3 +943,38 @@ pub const PIECE_MAX: usize = SMALL_BYTES as usize;
 /// So many bytes are sent from memory; more are read again.
 const AHEAD_MAX: usize = 8 << 20;
 const LOOK_UP: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_not_be_recorded_does_not_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let mut how = OpenOptions::new();
+        let file = how.read(true).write(true).create_new(true).open(&path);
+        let log = Log {
+            id: Id::of([0; 12]),
+            number: 1,
+            url: "ftp://there/log".parse().unwrap(),
+            who: Who::default(),
+            writer: AtomicU64::new(7),
+            path,
+            state: Mutex::new(State::of(file.unwrap(), 0, 1, 0)),
+            changed: Condvar::new(),
+        };
+        log.add(b"line").unwrap();
+        let batch = log.next().unwrap().unwrap();
+        assert!(log.fix(&batch, |_| Err(Error::Ending)).is_err());
+        let mut upto = 0;
+        let recorded = |row: LogRow| {
+            upto = row.upto;
+            Ok(())
+        };
+        log.fix(&batch, recorded).unwrap();
+        assert_eq!(upto, batch.end, "it is on record before it goes");
+        log.fix(&batch, |_| unreachable!("it is on record"))
+            .unwrap();
+    }
+}

@@ -317,6 +317,7 @@ impl Inner {
         let owing: Vec<_> = all.owing.values().cloned().collect();
         all.promises = Promises::recover(deeds, &owing, start);
         all.replay(|| self.next_number());
+        all.supersede_again();
         drop(all);
         // Nothing that others do not have.
         for held in lost {

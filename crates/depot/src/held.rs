@@ -213,6 +213,12 @@ impl Held {
         state.session.clone_from(&row.session);
         (state.is_filled, state.stamp, state.bits) = (row.filled, row.stamp, row.bits);
         state.upload.clone_from(&row.upload);
+        let sealed = row.record.sealed.as_ref().zip(row.asked.clone());
+        state.asked = sealed.map(|(sealed, digest)| Asked {
+            generation: sealed.generation,
+            size: sealed.size,
+            digest: Some(digest),
+        });
         state.is_passed_on = row.passed_on;
         state.passed = row.passed.split_whitespace().map(Into::into).collect();
         state.wants = state.machine.owes();
@@ -386,6 +392,10 @@ impl Held {
 
     fn row(&self, state: &State, boot: &str) -> Row {
         let credential = self.who.credential.as_deref();
+        let is_asked = |asked: &&Asked| {
+            state.machine.is_asked() && asked.generation == state.machine.sending()
+        };
+        let asked = state.asked.as_ref().filter(is_asked);
         Row {
             id: self.id,
             number: self.number(),
@@ -396,6 +406,7 @@ impl Held {
             filled: state.is_filled,
             stamp: state.stamp,
             bits: state.bits,
+            asked: asked.and_then(|asked| asked.digest.clone()),
             upload: state.upload.clone(),
             passed: state.passed.join(" "),
             passed_on: state.is_passed_on,

@@ -34,6 +34,7 @@ mod said;
 #[cfg(test)]
 mod simulated;
 mod spooled;
+mod superseding;
 mod tags;
 mod writing;
 

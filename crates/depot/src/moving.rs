@@ -296,6 +296,8 @@ impl Inner {
             state.words = words;
             state.machine.hold(why);
             state.change();
+            // Something newer has its name: it gives way once nobody uses it.
+            state.wants = state.is_superseded;
             let is_private = state.is_private;
             drop(state);
             if is_private {
@@ -384,9 +386,9 @@ impl Inner {
             state.sink = Some(sink);
             return Ok(Came::Dry);
         };
-        state.change();
         drop(state);
         crash::point("publish-sealed");
+        self.note_asked(held, &publication)?;
         held.commit(self)?;
         crash::point("publish-recorded");
         self.publish(held, &place, sink, &publication)?;
@@ -616,7 +618,11 @@ impl Inner {
                 state.looked = Some(Instant::now());
             }
             Found::Base => {}
-            Found::Other(_) => state.words = CHANGED.into(),
+            Found::Other(_) => {
+                state.words = CHANGED.into();
+                // It gives way, where it is held and something newer has its name.
+                state.wants |= state.is_superseded;
+            }
         }
         state.machine.found(found);
         state.change();
@@ -775,6 +781,22 @@ impl Inner {
         }
     }
 
+    /// Notes what is about to be asked for, for the record: whoever has to find out whether it was published, after an
+    /// end too, may find more here by then.
+    fn note_asked(&self, held: &Held, asked: &Publication) -> Result<()> {
+        self.know(held)?;
+        let mut state = held.lock();
+        // Of a file that is changed in place we may have parts only.
+        let is_whole = state.machine.is_whole() && !state.machine.is_blind();
+        state.asked = Some(Asked {
+            generation: asked.generation,
+            size: asked.size,
+            digest: state.leaves.root(asked.size).filter(|_| is_whole),
+        });
+        state.change();
+        Ok(())
+    }
+
     /// Asks the target to show a generation to everybody.
     fn publish(
         &self,
@@ -783,17 +805,10 @@ impl Inner {
         parked: Parked,
         asked: &Publication,
     ) -> Result<()> {
-        self.know(held)?;
-        let mut state = held.lock();
-        // Of a file that is changed in place we may have parts only.
-        let is_whole = state.machine.is_whole() && !state.machine.is_blind();
-        let digest = state.leaves.root(asked.size).filter(|_| is_whole);
+        let state = held.lock();
         let is_blind = state.machine.is_blind();
-        state.asked = Some(Asked {
-            generation: asked.generation,
-            size: asked.size,
-            digest: digest.clone(),
-        });
+        let noted = state.asked.as_ref();
+        let digest = noted.and_then(|noted| noted.digest.clone());
         drop(state);
         let whole = Whole {
             size: (!is_blind).then_some(asked.size),

@@ -70,7 +70,12 @@ impl Look {
             self.later(at);
             return None;
         }
-        let is_due = state.wants && state.machine.held().is_none();
+        let is_held = state.machine.held().is_some();
+        if is_held && state.is_superseded && state.wants && state.users > 0 {
+            self.later(self.now + LOOK_AGAIN);
+        }
+        let gives_way = state.is_superseded && state.users == 0;
+        let is_due = state.wants && (!is_held || gives_way);
         if !is_due || state.is_gone || state.is_moving {
             return None;
         }
@@ -187,6 +192,9 @@ const FEW: u64 = 1000;
 /// For each that was looked at in vain, so long nobody looks again.
 const REST: Duration = Duration::from_micros(5);
 const REST_MAX: Duration = Duration::from_millis(500);
+
+/// Whether somebody still uses what is to give way is looked at so often.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 /// Whatever has waited longer goes before what is smaller.
 const AGE_BOUND: Duration = Duration::from_secs(60);

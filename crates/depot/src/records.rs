@@ -11,7 +11,7 @@ use crate::{
     tags::Tag,
 };
 use godwit_core::{
-    Url,
+    Digest, Url,
     deeds::{self, Deed},
     holding::{Base, Held, Mode, Notices, Record, Sealed},
 };
@@ -51,6 +51,8 @@ pub(crate) struct Row {
     pub stamp: Option<i64>,
     /// Permission bits for a new file.
     pub bits: Option<u32>,
+    /// What the target was asked to publish hashes to, if that is known.
+    pub asked: Option<Digest>,
     pub record: Record,
     /// Why it is held, in words.
     pub words: String,
@@ -362,6 +364,7 @@ fn put(put: &mut Statement<'_>, row: &Row) -> rusqlite::Result<()> {
         row.filled,
         row.stamp,
         row.bits,
+        row.asked.as_ref().map(ToString::to_string),
     ])?;
     Ok(())
 }
@@ -407,6 +410,7 @@ fn read(found: &Found<'_>) -> rusqlite::Result<Row> {
         filled: found.get("filled")?,
         stamp: found.get("stamp")?,
         bits: found.get("bits")?,
+        asked: maybe("asked")?.and_then(|text| text.parse().ok()),
         record: Record {
             mode: Mode::read(&text("mode")?).ok_or_else(|| odd("mode"))?,
             base: Base::read(&text("base")?).ok_or_else(|| odd("base"))?,
@@ -539,12 +543,13 @@ fn signed(number: u64) -> i64 {
 }
 
 /// Columns that came later.
-const ADDED: [(&str, &str); 5] = [
+const ADDED: [(&str, &str); 6] = [
     ("passed", "TEXT NOT NULL DEFAULT ''"),
     ("passed_on", "INTEGER NOT NULL DEFAULT 0"),
     ("filled", "INTEGER NOT NULL DEFAULT 0"),
     ("stamp", "INTEGER"),
     ("bits", "INTEGER"),
+    ("asked", "TEXT"),
 ];
 
 const BATCH_MAX: usize = 1000;
@@ -560,7 +565,8 @@ const PREPARE: &str = "
         generation INTEGER NOT NULL, open TEXT, committed INTEGER NOT NULL, sealed TEXT, inside INTEGER NOT NULL, held TEXT,
         words TEXT NOT NULL, boot TEXT NOT NULL, used INTEGER NOT NULL, born INTEGER NOT NULL,
         transfers INTEGER NOT NULL, passed TEXT NOT NULL DEFAULT '',
-        passed_on INTEGER NOT NULL DEFAULT 0, filled INTEGER NOT NULL DEFAULT 0, stamp INTEGER, bits INTEGER
+        passed_on INTEGER NOT NULL DEFAULT 0, filled INTEGER NOT NULL DEFAULT 0, stamp INTEGER, bits INTEGER,
+        asked TEXT
     ) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS appends (
         id TEXT PRIMARY KEY, number INTEGER NOT NULL, url TEXT NOT NULL, audience TEXT NOT NULL,
@@ -581,9 +587,9 @@ const PREPARE: &str = "
 const PUT: &str = "INSERT OR REPLACE INTO holdings
     (id, number, url, audience, credential, session, upload, mode, base, drawable, size, present, owed, altered,
      generation, open, committed, sealed, inside, held, words, boot, used, born, transfers, passed, passed_on,
-     filled, stamp, bits)
+     filled, stamp, bits, asked)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
-     ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30)";
+     ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31)";
 
 const PUT_LOG: &str = "INSERT OR REPLACE INTO appends
     (id, number, url, audience, credential, writer, seq, offset, upto)

@@ -10,7 +10,7 @@ use crate::{
     depot::Inner,
     held::{Held, Parked},
 };
-use godwit_core::{Block, Chain, LEAF_BYTES, Leaves, Piece};
+use godwit_core::{Block, Chain, Digest, LEAF_BYTES, Leaves, Piece};
 use godwit_sys::Buffer;
 use std::{ops::Range, os::unix::fs::FileExt, thread};
 
@@ -63,6 +63,18 @@ impl Inner {
             pieces.into_iter().for_each(|piece| state.leaves.add(piece));
         }
         Ok(())
+    }
+
+    /// Returns how long a file is that is here as a whole, and what it hashes to, if nobody writes it.
+    pub(crate) fn known_as(&self, held: &Held) -> (u64, Option<Digest>) {
+        drop(held.folded());
+        if let Err(error) = self.know(held) {
+            tracing::warn!(url = %held.url(), %error, "what it hashes to cannot be told");
+        }
+        let state = held.lock();
+        let size = state.machine.size();
+        let is_still = state.machine.is_whole() && state.machine.writers().is_none();
+        (size, state.leaves.root(size).filter(|_| is_still))
     }
 
     /// Makes sure that bytes that were read to be sent are those that were written.

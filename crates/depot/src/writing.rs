@@ -127,8 +127,14 @@ impl Depot {
         self.inner.disk.take_in(id, place)?;
         crash::point("adopted");
         self.inner.all().insert(&held);
-        self.inner.know(&held)?;
-        held.commit(&self.inner)?;
+        let known = self.inner.know(&held);
+        if let Err(error) = known.and_then(|()| held.commit(&self.inner)) {
+            // Its sender is told that it is not kept.
+            if let Err(error) = self.inner.unlink(&held, held.lock()) {
+                tracing::warn!(%error, %url, "what could not be kept cannot be removed");
+            }
+            return Err(error);
+        }
         self.inner.is_current_now(&held)
     }
 
@@ -362,6 +368,7 @@ impl Inner {
         if all.promises.is_passed(held) && !is_wanted {
             all.promises.forget(held.id);
             all.owe(held, || self.next_number());
+            held.lock().is_superseded = false; // What had its name meanwhile is older now.
         }
     }
 
@@ -390,29 +397,13 @@ impl Inner {
         if is_newest {
             all.make_current(held);
         }
-        let mut state = held.lock();
-        state.wants = true;
-        let is_any = *state.machine.base() == Base::Any;
-        let replaces = state.machine.mode() == Mode::Replace && is_any;
-        drop(state);
+        held.lock().wants = true;
         all.owe(held, || self.next_number());
         let mut older = all.owing_called(&held.name());
         older.retain(|other| other.number() < held.number());
         older.extend(old.filter(|old| is_newest && old.id != held.id));
         drop(all);
-        for other in older {
-            // A condition on what is on its way wants that to arrive.
-            let may = replaces || !other.lock().machine.owes();
-            let is_older = other.name() == held.name() && !other.is_renamed();
-            if may
-                && is_older
-                && !held.is_renamed()
-                && other.who == held.who
-                && !self.is_needed(&other)
-            {
-                self.supersede(&other)?;
-            }
-        }
+        self.supersede_all(older, held)?;
         self.nudge();
         Ok(())
     }

@@ -5,9 +5,9 @@ mod common;
 
 use common::{Far, both, bytes, over, rules, same, url, who};
 use godwit_core::{Block, Extents};
-use godwit_depot::{Connect, Depot, Scope, Spooled, Who};
+use godwit_depot::{Connect, Depot, Edit, Scope, Spooled, Who};
 use godwit_store::{Error, How, Sink, Store, Whole, Write, engine::Place};
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{os::unix::fs::FileExt, path::Path, sync::Arc, time::Duration};
 
 const LIMIT: Option<Duration> = Some(Duration::from_secs(30));
 
@@ -255,6 +255,59 @@ fn a_push_of_what_a_hop_took_long_ago_is_answered_from_the_end() {
     far.set_away(false);
     first.push(&Scope::All, LIMIT).unwrap();
     same(far.get("a").unwrap(), b"bytes");
+}
+
+/// A depot whose store is that hop.
+fn before(spooled: Spooled, dir: &tempfile::TempDir) -> Depot {
+    let store: Arc<dyn Store> = Arc::new(spooled);
+    let connect: Connect = Arc::new(move |url, _: &Who| {
+        Ok(Place {
+            store: store.clone(),
+            path: url.as_path().into(),
+            url: url.clone(),
+        })
+    });
+    Depot::open(&dir.path().join("first"), rules(), connect).unwrap()
+}
+
+#[test]
+fn what_was_taken_from_a_hop_is_written_over_what_the_hop_delivered() {
+    let (far, dir) = both();
+    let (hop, spooled) = spooled(&far, &dir);
+    far.set_away(true);
+    write(&spooled, "a", b"first of all").unwrap();
+    let first = before(spooled, &dir);
+    // It is read from the hop, and is another by the time of the target.
+    let editing = first.edit(&url("a"), &who(), &Edit::default()).unwrap();
+    far.set_away(false);
+    hop.push(&Scope::All, LIMIT).unwrap();
+    let later = std::time::SystemTime::now() + Duration::from_secs(5);
+    let there = std::fs::File::options()
+        .write(true)
+        .open(far.dir.path().join("a"));
+    there.unwrap().set_modified(later).unwrap();
+    editing.file().unwrap().write_all_at(b"last_", 0).unwrap();
+    editing.end().unwrap();
+    first.push_through(&url("a"), &who(), LIMIT).unwrap();
+    same(far.get("a").unwrap(), b"last_ of all");
+}
+
+#[test]
+fn what_was_taken_from_a_hop_does_not_go_over_what_somebody_else_put_behind_it() {
+    let (far, dir) = both();
+    let (hop, spooled) = spooled(&far, &dir);
+    far.set_away(true);
+    write(&spooled, "a", b"first of all").unwrap();
+    let first = before(spooled, &dir);
+    let editing = first.edit(&url("a"), &who(), &Edit::default()).unwrap();
+    far.set_away(false);
+    hop.push(&Scope::All, LIMIT).unwrap();
+    far.put("a", b"theirs of all");
+    editing.file().unwrap().write_all_at(b"last_", 0).unwrap();
+    editing.end().unwrap();
+    let refused = first.push_through(&url("a"), &who(), LIMIT);
+    assert!(refused.is_err(), "{refused:?}");
+    same(far.get("a").unwrap(), b"theirs of all");
 }
 
 #[test]

@@ -91,6 +91,7 @@ impl Source {
             group: None,
             target: None,
             unique: None,
+            digest: None,
         };
         let rest = [
             pack::frame(Kind::Data, HALF, &[7; HALF as usize]),

@@ -539,6 +539,7 @@ fn stat(meta: &Meta, target: Option<PathBuf>) -> Stat {
         group: Some(meta.gid.to_string()),
         target,
         unique: Some(format!("{:x}-{:x}", meta.device, meta.inode)),
+        digest: None,
     }
 }
 

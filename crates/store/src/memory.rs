@@ -227,6 +227,7 @@ impl Node {
             group: None,
             target: None,
             unique: Some(self.unique.to_string()),
+            digest: None,
         }
     }
 }

@@ -455,11 +455,17 @@ pub struct Stat {
     pub target: Option<PathBuf>,
     /// Something equal for two names of one file on that store, if told.
     pub unique: Option<String>,
+    /// What all of it hashes to, where that is known without reading it: of what is on its way to where it belongs,
+    /// and has another time there.
+    pub digest: Option<Digest>,
 }
 
 impl Stat {
-    /// Returns the version that size and time tell, seen at `seen_at`.
+    /// Returns the version that its digest tells, or else size and time, seen at `seen_at`.
     pub fn version(&self, seen_at: Duration) -> Version {
+        if let Some(digest) = &self.digest {
+            return Version::Strong(digest.clone());
+        }
         match self.mtime {
             Some(mtime) => Version::Weak {
                 size: self.size,

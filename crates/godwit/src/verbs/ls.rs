@@ -203,6 +203,7 @@ mod tests {
                 group: None,
                 target: None,
                 unique: None,
+                digest: None,
             };
             let path = PathBuf::from(name);
             held.take(Entry { path, stat }, &mut say).unwrap();

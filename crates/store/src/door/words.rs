@@ -57,6 +57,7 @@ impl Said for Stat {
             group: self.group.clone(),
             target: self.target.clone().map(Link),
             unique: self.unique.clone(),
+            digest: self.digest.clone().map(Text),
         }
     }
 
@@ -70,6 +71,7 @@ impl Said for Stat {
             group: said.group,
             target: said.target.map(|link| link.0),
             unique: said.unique,
+            digest: said.digest.map(|digest| digest.0),
         }
     }
 }

@@ -70,6 +70,7 @@ pub(super) fn stat_of_facts(facts: &Facts) -> Stat {
         group: facts.group.clone(),
         target: facts.link.clone().map(path_of),
         unique: facts.unique.clone(),
+        digest: None,
     }
 }
 
@@ -84,6 +85,7 @@ pub(super) fn stat_of_told(told: &Told) -> Option<Stat> {
         group: None,
         target: None,
         unique: None,
+        digest: None,
     })
 }
 

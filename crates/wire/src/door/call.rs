@@ -167,6 +167,9 @@ pub struct Stat {
     /// The same for two names of one file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unique: Option<String>,
+    /// What all of it hashes to, if that is known without reading it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<Text<Digest>>,
 }
 
 /// What a name stands for.
@@ -810,6 +813,7 @@ mod tests {
             group: None,
             target: Some(Link("/../a\n%".into())),
             unique: None,
+            digest: Some(digest.clone()),
         };
         comes_back(&Line::Stat(stat.clone()));
         comes_back(&Line::Entry(Entry {

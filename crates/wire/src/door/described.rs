@@ -48,6 +48,7 @@ fn stat() -> Stat {
         group: Some("us".into()),
         target: Some(Link("/../a\n%".into())),
         unique: Some("1:2".into()),
+        digest: Some(Text(Digest::of(Algorithm::Blake3, b"x"))),
     }
 }
 
