@@ -20,7 +20,7 @@
 
 /* Grows when something is added. What a program was compiled with goes on to work while the soname,
  * libgodwit.so.0, is the same. */
-#define GODWIT_API_VERSION 2
+#define GODWIT_API_VERSION 3
 
 #ifdef __cplusplus
 extern "C" {
@@ -225,14 +225,24 @@ struct gass_visit {
 /* Returns 1 if they may; whatever else it returns says no. */
 typedef int (*gass_authorise)(void *context, const struct gass_visit *visit);
 
+/* Returns where else it is what somebody would read, as a URL that is good until the next call, or NULL: then
+ * `authorise` is asked. They are told, and a godwit goes there. */
+typedef const char *(*gass_refer)(void *context, const struct gass_visit *visit);
+
+/* Takes what others appended to "/dev/stdout" or "/dev/stderr" (`path`): whole lines, but for one that is longer than
+ * 256 KiB, and the last. */
+typedef void (*gass_print)(void *context, const char *path, const void *data, size_t length);
+
 struct gass_server_options {
     size_t size;              /* sizeof(struct gass_server_options) */
     const char *listen;       /* as "127.0.0.1:0", which is used for NULL */
     const char *config;       /* NULL, or a file as `godwit node --config` reads: TLS, GSI, who may come */
     gass_authorise authorise; /* NULL: everybody may */
-    void *context;            /* of authorise */
+    void *context;            /* of all of these functions */
     int writes;               /* 0: nobody may change anything */
-    int reserved;             /* 0 */
+    int outputs;              /* 1: dev/stdout and dev/stderr of the directory, which are made, may be appended to */
+    gass_print print;         /* NULL: this program prints what comes there on its own, when it calls gass_server_step() */
+    gass_refer refer;         /* NULL: all is here */
 };
 
 /* Has the node of this machine serve a directory until gass_server_close(), or the end of this process. `options` may
@@ -240,8 +250,8 @@ struct gass_server_options {
 gass_server *gass_server_open(const char *directory, const struct gass_server_options *options);
 /* Its URL, for others; good until the close. */
 const char *gass_server_url(const gass_server *server);
-/* Calls `authorise` for all who wait for it, after waiting for the first for `timeout_ms` at most (-1: as long as it takes;
- * 0: not). Returns how many there were. When godwit_fd() is readable it may have something to do. Who is not answered
+/* Calls `authorise` for all who wait for it, and `print` for what came, after waiting for the first of either for
+ * `timeout_ms` at most (-1: as long as it takes; 0: not). Returns how many waited. When godwit_fd() is readable it may have something to do. Who is not answered
  * within 30 s is refused. */
 int gass_server_step(gass_server *server, int timeout_ms);
 int gass_server_close(gass_server *server);

@@ -9,7 +9,7 @@ use crate::{
     name::Name,
     ops::{End, Number, Options, Origin, Target, UNIT_BYTES},
     process::{self, Library},
-    serving::{Manner, Server},
+    serving::{Manner, Server, Word},
     system::{self, Buffer, Mapped, Stream},
 };
 use godwit_local::{Refusal, Why};
@@ -23,6 +23,7 @@ use libc::{c_char, c_int, c_long, c_void, mode_t, size_t};
 use std::{
     ffi::{CStr, CString},
     fs::File,
+    mem::offset_of,
     os::{
         fd::{AsFd, IntoRawFd},
         unix::ffi::OsStrExt,
@@ -111,7 +112,7 @@ const DISCARD: c_int = 4;
 /// See godwit.h, as for all that follow.
 #[unsafe(no_mangle)]
 pub extern "C" fn godwit_api_version() -> c_int {
-    2
+    3
 }
 
 #[unsafe(no_mangle)]
@@ -202,7 +203,7 @@ pub extern "C" fn godwit_stat(name: *const c_char, stat: *mut Stat) -> c_int {
         let stat = place(stat)?;
         let ours = Library::ours()?;
         let ask = Ask::Stat(Where::is(&*url));
-        let (_, answer) = ours.talk.ask(None, ask, None, &mut |_| ())?;
+        let (_, answer) = ours.talk.ask_twice(&ask)?;
         let Tell::Stat(told) = answer.tell else {
             return Err(files::odd(&url, &format!("{:?}", answer.tell)).into());
         };
@@ -225,7 +226,7 @@ pub extern "C" fn gass_stage(name: *const c_char, tag: *const c_char, expires_s:
     told(-1, || {
         let stage = stage(name, tag, expires_s)?;
         let ours = Library::ours()?;
-        ours.talk.ask(None, Ask::Stage(stage), None, &mut |_| ())?;
+        ours.talk.ask_twice(&Ask::Stage(stage))?;
         Ok(0)
     })
 }
@@ -764,9 +765,16 @@ pub extern "C" fn gass_memory(name: *const c_char, memory: *mut Memory) -> c_int
     told(-1, || {
         let (url, memory) = (Name::there(text(name)?)?, place(memory)?);
         let ours = Library::ours()?;
-        let ask = Ask::Memory(Where::is(url));
-        let op = ours.ops.one(&ours.talk, ask, b"", wishes(ptr::null())?.1)?;
-        mapped(ours.ops.outcome(&ours.talk, op)?, memory)
+        let once = || {
+            let ask = Ask::Memory(Where::is(&*url));
+            let op = ours.ops.one(&ours.talk, ask, b"", wishes(ptr::null())?.1)?;
+            ours.ops.outcome(&ours.talk, op)
+        };
+        let came = match once() {
+            Err(lost) if lost.errno == Why::NodeLost.errno() => once(),
+            came => came,
+        };
+        mapped(came?, memory)
     })
 }
 
@@ -797,7 +805,12 @@ fn outcome(op: Number) -> i64 {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn gass_get(name: *const c_char, offset: u64, at: *mut u8, length: size_t) -> i64 {
-    outcome(gass_get_begin(name, offset, at, length, ptr::null()))
+    let once = || outcome(gass_get_begin(name, offset, at, length, ptr::null()));
+    match once() {
+        // The next node has it as well.
+        -1 if failure::last_number().0 == Why::NodeLost.errno() => once(),
+        came => came,
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -911,6 +924,8 @@ pub struct Visit {
 }
 
 type Authorise = extern "C" fn(*mut c_void, *const Visit) -> c_int;
+type Refer = extern "C" fn(*mut c_void, *const Visit) -> *const c_char;
+type Printer = extern "C" fn(*mut c_void, *const c_char, *const c_void, size_t);
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -921,14 +936,47 @@ pub struct Terms {
     authorise: Option<Authorise>,
     context: *mut c_void,
     writes: c_int,
-    reserved: c_int,
+    outputs: c_int,
+    print: Option<Printer>,
+    refer: Option<Refer>,
 }
 
 #[derive(Debug)]
 pub struct Served {
     server: Server,
     authorise: Option<Authorise>,
+    refer: Option<Refer>,
+    print: Option<Printer>,
     context: *mut c_void,
+}
+
+impl Served {
+    /// Asks the program what it says to somebody.
+    fn decide(&self, visit: &Visit, is_read: bool) -> Word {
+        if let Some(refer) = self.refer.filter(|_| is_read) {
+            let url = refer(self.context, visit);
+            if !url.is_null() {
+                // What cannot be read leads nowhere, and is refused.
+                return Word::Elsewhere(utf8(url, "a URL").unwrap_or_default().to_owned());
+            }
+        }
+        let authorise = self.authorise;
+        // Who cannot be asked says yes to whom all may read.
+        Word::May(authorise.is_none_or(|authorise| authorise(self.context, visit) == 1))
+    }
+
+    /// Gives what was appended to the program, or to its own standard output and error.
+    fn print(&self, name: &CStr, bytes: &[u8]) {
+        match self.print {
+            Some(print) => print(
+                self.context,
+                name.as_ptr(),
+                bytes.as_ptr().cast(),
+                bytes.len(),
+            ),
+            None => system::print(name == c"/dev/stderr", bytes),
+        }
+    }
 }
 
 fn terms(terms: *const Terms) -> Result<Terms> {
@@ -939,19 +987,25 @@ fn terms(terms: *const Terms) -> Result<Terms> {
         authorise: None,
         context: ptr::null_mut(),
         writes: 0,
-        reserved: 0,
+        outputs: 0,
+        print: None,
+        refer: None,
     };
     if terms.is_null() {
         return Ok(known);
     }
     // SAFETY: godwit.h asks for a struct that begins with its size.
     let size = unsafe { ptr::read_unaligned(terms.cast::<size_t>()) };
-    if size < size_of::<Terms>() {
+    if size < offset_of!(Terms, print) {
         let words = "size is not sizeof(struct gass_server_options)";
         return Err(Failure::invalid("read options", words));
     }
-    // SAFETY: it is at least that long, and each of its parts is what its type says.
-    known = unsafe { ptr::read_unaligned(terms) };
+    let size = size.min(size_of::<Terms>());
+    // SAFETY: both are that long; whoever was compiled with less ends between two parts, of which each is what its type
+    // says.
+    unsafe {
+        ptr::copy_nonoverlapping(terms.cast::<u8>(), (&raw mut known).cast::<u8>(), size);
+    }
     Ok(known)
 }
 
@@ -967,11 +1021,14 @@ pub extern "C" fn gass_server_open(directory: *const c_char, options: *const Ter
             listen: optional(terms.listen, "where to listen")?,
             config,
             writes: terms.writes != 0,
-            asks: terms.authorise.is_some(),
+            asks: terms.authorise.is_some() || terms.refer.is_some(),
+            outputs: terms.outputs != 0,
         };
         let served = Served {
             server: Server::open(text(directory)?, &manner)?,
             authorise: terms.authorise,
+            refer: terms.refer,
+            print: terms.print,
             context: terms.context,
         };
         Ok(Box::into_raw(Box::new(served)))
@@ -1004,12 +1061,11 @@ pub extern "C" fn gass_server_step(server: *mut Served, timeout_ms: c_int) -> c_
                 deed: deed.as_ptr(),
                 path: path.as_ptr(),
             };
-            // Who cannot be asked says no.
-            served
-                .authorise
-                .is_some_and(|authorise| authorise(served.context, &visit) == 1)
+            served.decide(&visit, knock.deed == "read")
         };
-        let count = served.server.step(deadline(timeout_ms), &mut decide)?;
+        let mut print = |name: &CStr, bytes: &[u8]| served.print(name, bytes);
+        let until = deadline(timeout_ms);
+        let count = served.server.step(until, &mut decide, &mut print)?;
         Ok(c_int::try_from(count).unwrap_or(c_int::MAX))
     })
 }
@@ -1022,7 +1078,8 @@ pub extern "C" fn gass_server_close(server: *mut Served) -> c_int {
         }
         // SAFETY: godwit.h asks for what gass_server_open() returned, once.
         let served = unsafe { Box::from_raw(server) };
-        served.server.close();
+        let mut print = |name: &CStr, bytes: &[u8]| served.print(name, bytes);
+        served.server.close(&mut print)?;
         Ok(0)
     })
 }

@@ -7,7 +7,7 @@ use crate::{
     system::{self, Inode},
     talk::{Talk, Ticket},
 };
-use godwit_local::{Refusal, Why};
+use godwit_local::{Answer, Refusal, Why};
 use godwit_wire::local::{
     Ask, Handle, Tell,
     ask::{self, Wait},
@@ -18,7 +18,7 @@ use std::{
     ffi::CStr,
     fs::File,
     io,
-    os::fd::RawFd,
+    os::fd::{AsRawFd, RawFd},
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -34,7 +34,8 @@ struct Opened {
     handle: Handle,
     /// The number may have been closed and be another file's by now.
     inode: Inode,
-    writes: bool,
+    /// What it is called, if it is written.
+    written: Option<String>,
 }
 
 /// What whoever closes waits for.
@@ -61,17 +62,12 @@ pub(crate) fn open(name: &CStr, flags: i32, mode: u32) -> Result<RawFd> {
         usual_close()?; // what it says wrongly is said now, and not when all is written
     }
     let ours = Library::ours()?;
-    let (era, answer) = ours.talk.ask(None, ask, None, &mut |_| ())?;
-    let mut passed = answer.files;
-    let (opened, file) = match (answer.tell, passed.pop()) {
-        (Tell::Opened(opened), Some(file)) => (opened, File::from(file)),
-        (Tell::Opened(opened), None) => {
-            give_up(&ours.talk, era, opened.handle);
-            return Err(odd(&url, "a file that was to come did not").into());
-        }
-        (tell, _) => return Err(odd(&url, &format!("{tell:?}")).into()),
+    // What was not to be there may be there because it was asked for before.
+    let (era, answer) = match flags & libc::O_EXCL {
+        0 => ours.talk.ask_twice(&ask)?,
+        _ => ours.talk.ask(None, ask, None, &mut |_| ())?,
     };
-    let handle = opened.handle;
+    let (handle, file) = passed(&ours.talk, &url, era, answer)?;
     let handed = system::hand_out(file, flags & libc::O_CLOEXEC != 0)
         .and_then(|fd| Ok((fd, system::inode(fd)?)));
     let (fd, inode) = handed.map_err(|error| {
@@ -82,13 +78,25 @@ pub(crate) fn open(name: &CStr, flags: i32, mode: u32) -> Result<RawFd> {
         era,
         handle,
         inode,
-        writes,
+        written: writes.then_some(url),
     };
     // Who had that number before was closed by close(2).
     if let Some(before) = ours.files.lock().insert(fd, opened) {
         before.give_back(&ours.talk, false);
     }
     Ok(fd)
+}
+
+/// Returns what was opened, and the file that came with the answer.
+fn passed(talk: &Talk, url: &str, era: u64, mut answer: Answer) -> Result<(Handle, File)> {
+    match (answer.tell, answer.files.pop()) {
+        (Tell::Opened(opened), Some(file)) => Ok((opened.handle, File::from(file))),
+        (Tell::Opened(opened), None) => {
+            give_up(talk, era, opened.handle);
+            Err(odd(url, "a file that was to come did not").into())
+        }
+        (tell, _) => Err(odd(url, &format!("{tell:?}")).into()),
+    }
 }
 
 /// Closes as close(2) does, and waits for what was written.
@@ -107,8 +115,16 @@ pub(crate) fn close_with(
     let Some(ours) = Library::existing() else {
         return shut().map_err(closed);
     };
-    let Some(opened) = ours.files.take(fd, &ours.talk) else {
+    let Some(mut opened) = ours.files.take(fd, &ours.talk) else {
         return shut().map_err(closed);
+    };
+    if how == Some(How::Discard) {
+        opened.keep_from_going(&ours.talk);
+    }
+    // As long as it is held its inode is no other file's; it does not count as open to be written.
+    let held = match opened.written {
+        Some(_) => system::hold(fd).ok(),
+        None => None,
     };
     let shut = shut();
     if shut.is_err() {
@@ -116,7 +132,7 @@ pub(crate) fn close_with(
         opened.give_back(&ours.talk, true);
         return shut.map_err(closed);
     }
-    opened.end(&ours.talk, how)
+    opened.end(&ours.talk, how, held.is_some())
 }
 
 impl Files {
@@ -133,7 +149,7 @@ impl Files {
                 return None;
             }
         }
-        if !opened.writes {
+        if opened.written.is_none() {
             return Some(opened);
         }
         let copies = system::copies(fd, opened.inode);
@@ -153,7 +169,7 @@ impl Files {
             return Vec::new();
         };
         let is_closed = |fd: RawFd, opened: &Opened| {
-            opened.writes && !system::inode(fd).is_ok_and(|inode| inode == opened.inode)
+            opened.written.is_some() && !system::inode(fd).is_ok_and(|inode| inode == opened.inode)
         };
         let closed = all.extract_if(|fd, opened| is_closed(*fd, opened));
         let ended = closed.filter_map(|(_, opened)| {
@@ -169,11 +185,12 @@ impl Files {
 }
 
 impl Opened {
-    fn end(&self, talk: &Talk, how: Option<How>) -> Result<()> {
-        if !self.writes {
+    /// Ends it, and waits as was said. `is_held`: its inode cannot be another file's meanwhile.
+    fn end(&self, talk: &Talk, how: Option<How>, is_held: bool) -> Result<()> {
+        let Some(url) = &self.written else {
             self.give_back(talk, false);
             return Ok(());
-        }
+        };
         // It was looked at when the file was opened; since then only the strongest is sure to be enough.
         let (usual, limit) = usual_close().unwrap_or((Wait::Push, None));
         let mut close = self.close();
@@ -182,16 +199,56 @@ impl Opened {
             How::Discard => close.give_up = true,
         }
         close.timeout_ms = limit.filter(|_| close.wait != Wait::Nothing);
-        let wait = close.wait;
-        let ours = Library::ours()?;
-        if !close.give_up && wait != Wait::Push {
-            ours.puts.wrote(self.era, wait);
+        let (mut era, mut outcome) = (self.era, closed(talk, self.era, &close));
+        if is_held
+            && let Err(lost) = &outcome
+            && lost.why == Why::NodeLost
+            && let Some((next, handle)) = self.opened_again(talk, url)
+        {
+            (era, close.handle) = (next, handle);
+            outcome = closed(talk, era, &close);
         }
-        let answer = talk.ask(Some(self.era), Ask::Close(close), None, &mut |_| ())?;
-        if let Tell::Done(done) = &answer.1.tell {
-            failure::say(&done.notes);
+        if !close.give_up && close.wait != Wait::Push {
+            Library::ours()?.puts.wrote(era, close.wait);
         }
-        Ok(())
+        outcome.map_err(Failure::from)
+    }
+
+    /// What nobody has open is delivered by a node that starts, so it hears before that this is to be given up.
+    fn keep_from_going(&mut self, talk: &Talk) {
+        let Some(url) = &self.written else {
+            return;
+        };
+        let status = talk.ask(Some(self.era), Ask::Status, None, &mut |_| ());
+        if !matches!(status, Err(refusal) if refusal.why == Why::NodeLost) {
+            return;
+        }
+        if let Some((era, handle)) = self.opened_again(talk, url) {
+            (self.era, self.handle) = (era, handle);
+        }
+    }
+
+    /// The node that had it open is gone, and what it kept the next one has. If that is the file that was written here, it
+    /// is as if it had been opened there.
+    fn opened_again(&self, talk: &Talk, url: &str) -> Option<(u64, Handle)> {
+        let open = Ask::Open(ask::Open {
+            url: url.to_owned(),
+            read: true,
+            write: true,
+            ..ask::Open::default()
+        });
+        let (era, answer) = talk.ask(None, open, None, &mut |_| ()).ok()?;
+        let (handle, file) = passed(talk, url, era, answer).ok()?;
+        let is_it = system::inode(file.as_raw_fd()).is_ok_and(|inode| inode == self.inode);
+        drop(file);
+        if !is_it {
+            let close = ask::Close {
+                handle,
+                ..self.close()
+            };
+            talk.give_back(era, Ask::Close(close));
+        }
+        is_it.then_some((era, handle))
     }
 
     /// Gives it back without waiting for anything.
@@ -209,6 +266,15 @@ impl Opened {
             timeout_ms: None,
         }
     }
+}
+
+/// Closes at the node what was written, and keeps what it has to say.
+fn closed(talk: &Talk, era: u64, close: &ask::Close) -> Result<(), Refusal> {
+    let (_, answer) = talk.ask(Some(era), Ask::Close(close.clone()), None, &mut |_| ())?;
+    if let Tell::Done(done) = &answer.tell {
+        failure::say(&done.notes);
+    }
+    Ok(())
 }
 
 /// Gives back what was opened and is of no use, as if it had never been.

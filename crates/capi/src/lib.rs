@@ -12,6 +12,7 @@ mod failure;
 mod files;
 mod name;
 mod ops;
+mod outputs;
 #[allow(unsafe_code)]
 mod process;
 mod puts;

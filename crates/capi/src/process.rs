@@ -12,9 +12,14 @@ use crate::{
     talk::Talk,
 };
 use std::{
+    ffi::CString,
     io,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+        unix::ffi::OsStrExt,
+    },
     panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
     ptr,
     sync::{
         Once,
@@ -152,6 +157,55 @@ fn add(watch: RawFd, fd: RawFd) {
     };
     // SAFETY: the event lives during the call. What is in it already stays.
     unsafe { libc::epoll_ctl(watch, libc::EPOLL_CTL_ADD, fd, &raw mut event) };
+}
+
+/// Has something else be waited for as well.
+pub(crate) fn watch_also(fd: &impl AsFd) {
+    let watch = KNOWN[Known::Watch as usize].load(SeqCst);
+    if watch >= 0 {
+        add(watch, fd.as_fd().as_raw_fd());
+    }
+}
+
+/// No more, before it is closed: a child may have it still.
+pub(crate) fn watch_no_more(fd: &impl AsFd) {
+    let watch = KNOWN[Known::Watch as usize].load(SeqCst);
+    if watch >= 0 {
+        let fd = fd.as_fd().as_raw_fd();
+        // SAFETY: numbers; a descriptor that is not in it is an error that changes nothing.
+        unsafe { libc::epoll_ctl(watch, libc::EPOLL_CTL_DEL, fd, ptr::null_mut()) };
+    }
+}
+
+/// Returns what can be read when a file that is watched for it has grown.
+pub(crate) fn grown() -> io::Result<OwnedFd> {
+    // SAFETY: a number; what comes back is nobody else's.
+    unsafe {
+        let made = libc::inotify_init1(libc::IN_CLOEXEC | libc::IN_NONBLOCK);
+        match made {
+            -1 => Err(io::Error::last_os_error()),
+            made => Ok(OwnedFd::from_raw_fd(made)),
+        }
+    }
+}
+
+/// Watches a file for that.
+pub(crate) fn watch_growth(grown: &OwnedFd, path: &Path) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: the path is a C string.
+    let added =
+        unsafe { libc::inotify_add_watch(grown.as_raw_fd(), path.as_ptr(), libc::IN_MODIFY) };
+    match added {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// Forgets what was heard of it until now.
+pub(crate) fn hear(grown: &OwnedFd) {
+    let mut space = [0u8; 4096];
+    // SAFETY: the space is that long, and lives during the call. It does not block.
+    while unsafe { libc::read(grown.as_raw_fd(), space.as_mut_ptr().cast(), space.len()) } > 0 {}
 }
 
 fn mind_children() {

@@ -4,7 +4,7 @@ use crate::{
     failure::{Failure, Result},
     files::odd,
     name::Name,
-    talk::{Talk, Ticket},
+    talk::{Talk, Ticket, gone},
 };
 use godwit_local::{Refusal, Why};
 use godwit_wire::local::{
@@ -150,6 +150,10 @@ impl Puts {
         for (url, put) in &mut self.lock().files {
             if of.is_none_or(|of| of == url) {
                 put.send(talk);
+                // Whoever reads what they put must not be shown what was there before.
+                if of.is_some() && put.failed.is_none() && talk.is_lost(put.era) {
+                    put.failed = Some(gone());
+                }
                 failed = failed.or_else(|| put.failed.clone());
             }
         }

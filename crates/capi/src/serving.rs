@@ -5,6 +5,7 @@
 use crate::{
     failure::{Failure, Result},
     files::odd,
+    outputs::{Outputs, Print},
     process::Library,
     talk::Ticket,
 };
@@ -29,6 +30,15 @@ use std::{
 pub(crate) struct Server {
     ticket: Ticket,
     url: CString,
+    outputs: Option<Outputs>,
+}
+
+/// What a program says to a visitor.
+#[derive(Debug)]
+pub(crate) enum Word {
+    May(bool),
+    /// It is at that URL.
+    Elsewhere(String),
 }
 
 /// How it is served.
@@ -38,6 +48,7 @@ pub(crate) struct Manner<'a> {
     pub(crate) config: Option<&'a CStr>,
     pub(crate) writes: bool,
     pub(crate) asks: bool,
+    pub(crate) outputs: bool,
 }
 
 impl Server {
@@ -48,11 +59,17 @@ impl Server {
             path.map(Link)
                 .map_err(|error| Failure::system(&wanted(), &error))
         };
+        // Before anybody can append: nothing of it is missed.
+        let outputs = match manner.outputs {
+            true => Some(Outputs::open(directory)?),
+            false => None,
+        };
         let ask = Ask::Serve(Serve {
             directory: whole(directory)?,
             listen: manner.listen.map(str::to_owned),
             writes: manner.writes,
             asks: manner.asks,
+            outputs: manner.outputs,
             config: manner.config.map(whole).transpose()?,
         });
         let ours = Library::ours()?;
@@ -64,29 +81,41 @@ impl Server {
             tell => return Err(odd(&wanted(), &format!("{tell:?}")).into()),
         };
         ours.ops.serves(&ours.talk, true);
-        Ok(Self { ticket, url })
+        Ok(Self {
+            ticket,
+            url,
+            outputs,
+        })
     }
 
     pub(crate) fn url(&self) -> &CStr {
         &self.url
     }
 
-    /// Answers all who knock, and waits for one until the deadline. Returns how many there were.
+    /// Answers all who knock and hands on what was appended, and waits for one or the other until the deadline. Returns
+    /// how many knocked.
     pub(crate) fn step(
         &self,
         deadline: Option<Instant>,
-        decide: &mut dyn FnMut(&Knock) -> bool,
+        decide: &mut dyn FnMut(&Knock) -> Word,
+        print: Print<'_>,
     ) -> Result<usize> {
         let ours = Library::ours()?;
-        let mut count = 0;
+        let (mut count, mut has_come) = (0, false);
+        let news = self.outputs.as_ref().map(Outputs::news);
         loop {
+            if let Some(outputs) = &self.outputs {
+                has_come |= outputs.hand_on(print, false)?;
+            }
             let turns = ours.talk.turns();
             match ours.talk.look(self.ticket)?.map(|answer| answer.tell) {
                 Some(Tell::Knock(knock)) => {
-                    let told = Let {
-                        knock: knock.knock,
-                        may: decide(&knock),
+                    let (may, refer) = match decide(&knock) {
+                        Word::May(may) => (may, None),
+                        Word::Elsewhere(url) => (false, Some(url)),
                     };
+                    let knock = knock.knock;
+                    let told = Let { knock, may, refer };
                     ours.talk.say(self.ticket.era, Ask::Let(told), b"")?;
                     count += 1;
                 }
@@ -96,17 +125,25 @@ impl Server {
                     return Err(Refusal::new(Why::Ending, "serve on", words).into());
                 }
                 Some(_) => {}
-                None if count > 0 => return Ok(count),
+                None if count > 0 || has_come => return Ok(count),
                 None if deadline.is_some_and(|deadline| deadline <= Instant::now()) => {
                     return Ok(count);
                 }
-                None => ours.talk.await_turn(turns, deadline),
+                None => ours.talk.await_turn_or(turns, news, deadline),
             }
         }
     }
 
-    /// Returns when nobody sees it any more.
-    pub(crate) fn close(self) {
+    /// Returns when nobody sees it any more, and all that was appended is handed on.
+    pub(crate) fn close(&self, print: Print<'_>) -> Result<()> {
+        self.end();
+        match &self.outputs {
+            Some(outputs) => outputs.hand_on(print, true).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    fn end(&self) {
         let Some(ours) = Library::existing() else {
             return; // a parent's
         };

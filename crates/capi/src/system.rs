@@ -1,7 +1,7 @@
 //! The C library's own calls, for descriptors that are the program's.
 
 use std::{
-    ffi::CStr,
+    ffi::{CStr, CString},
     fs, io,
     os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd},
     ptr,
@@ -30,6 +30,16 @@ pub(crate) fn inode(fd: RawFd) -> io::Result<Inode> {
     // SAFETY: it lives during the call.
     told(unsafe { libc::fstat(fd, &raw mut stat) })?;
     Ok(Inode(stat.st_dev, stat.st_ino))
+}
+
+/// Keeps the file of a descriptor from being forgotten by the kernel; nobody can read or write it by that.
+pub(crate) fn hold(fd: RawFd) -> io::Result<OwnedFd> {
+    let path = CString::new(format!("/proc/self/fd/{fd}"))?;
+    // SAFETY: the path is a C string; what comes back is nobody else's.
+    unsafe {
+        let fd = told(libc::open(path.as_ptr(), libc::O_PATH | libc::O_CLOEXEC))?;
+        Ok(OwnedFd::from_raw_fd(fd))
+    }
 }
 
 /// Gives a descriptor to the program. Unless told otherwise it stays when another program is started, as with open(2).
@@ -127,6 +137,21 @@ pub(crate) fn unmap(mapped: &Mapped) {
 
 /// A stream of stdio.
 pub(crate) type Stream = *mut libc::FILE;
+
+unsafe extern "C" {
+    static stdout: Stream;
+    static stderr: Stream;
+}
+
+/// Prints as the program would itself, in turn with what it prints.
+pub(crate) fn print(is_error: bool, bytes: &[u8]) {
+    // SAFETY: the C library has made them before the program began; the bytes live during the call.
+    unsafe {
+        let stream = if is_error { stderr } else { stdout };
+        libc::fwrite(bytes.as_ptr().cast(), 1, bytes.len(), stream);
+        libc::fflush(stream);
+    }
+}
 
 /// fopen(3).
 pub(crate) fn open_stream(path: &CStr, mode: &CStr) -> io::Result<Stream> {

@@ -14,7 +14,7 @@ use godwit_sys::{Wake, wait_readable};
 use godwit_wire::local::{Ask, Number, Tell};
 use std::{
     env, fs,
-    os::fd::AsFd,
+    os::fd::{AsFd, BorrowedFd},
     sync::{
         Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering::SeqCst},
@@ -121,6 +121,16 @@ impl Talk {
         }
     }
 
+    /// The same for what may be asked again: if the node ends meanwhile, the next is asked.
+    pub(crate) fn ask_twice(&self, ask: &Ask) -> Result<(u64, Answer), Refusal> {
+        match self.ask(None, ask.clone(), None, &mut |_| ()) {
+            Err(refusal) if refusal.why == Why::NodeLost => {
+                self.ask(None, ask.clone(), None, &mut |_| ())
+            }
+            answer => answer,
+        }
+    }
+
     /// Waits for the next answer. At the deadline the ask is taken back.
     pub(crate) fn receive(
         &self,
@@ -141,7 +151,7 @@ impl Talk {
                 let late = Refusal::new(Why::Late, "wait for an answer", words);
                 return Err(late.waiting(Fault::Passing));
             }
-            shared = self.rest(shared, deadline);
+            shared = self.rest(shared, None, deadline);
             came = of_era(&mut shared, ticket.era)?.poll(ticket.n);
             self.touched(&mut shared);
         }
@@ -156,6 +166,17 @@ impl Talk {
             self.news.raise();
         }
         came
+    }
+
+    /// Tells whether that connection is over.
+    pub(crate) fn is_lost(&self, era: u64) -> bool {
+        let mut shared = self.lock();
+        let is_lost = match of_era(&mut shared, era) {
+            Ok(here) => here.is_over_by_now(),
+            Err(_) => true,
+        };
+        self.touched(&mut shared); // what came meanwhile may be others'
+        is_lost
     }
 
     /// Takes an ask back.
@@ -185,9 +206,19 @@ impl Talk {
 
     /// Waits until something may have come since that was told.
     pub(crate) fn await_turn(&self, seen: u64, deadline: Option<Instant>) {
+        self.await_turn_or(seen, None, deadline);
+    }
+
+    /// The same, or until `also` can be read.
+    pub(crate) fn await_turn_or(
+        &self,
+        seen: u64,
+        also: Option<BorrowedFd<'_>>,
+        deadline: Option<Instant>,
+    ) {
         let shared = self.lock();
         if shared.turns == seen && shared.here.is_some() {
-            drop(self.rest(shared, deadline));
+            drop(self.rest(shared, also, deadline));
         }
     }
 
@@ -200,13 +231,17 @@ impl Talk {
     fn rest<'a>(
         &'a self,
         mut shared: MutexGuard<'a, Shared>,
+        also: Option<BorrowedFd<'_>>,
         deadline: Option<Instant>,
     ) -> MutexGuard<'a, Shared> {
-        let left = match deadline {
+        let mut left = match deadline {
             Some(deadline) => deadline.saturating_duration_since(Instant::now()),
             None => FOREVER,
         };
         if shared.has_leader {
+            if also.is_some() {
+                left = left.min(MEANWHILE); // whoever leads does not know of it
+            }
             let rested = self.turned.wait_timeout(shared, left);
             return rested.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -217,8 +252,9 @@ impl Talk {
         shared.has_leader = true;
         drop(shared);
         // The socket stays open: nobody replaces the connection while somebody leads.
-        let heard = wait_readable([socket, self.news.as_fd()], left);
-        if heard.map_or(true, |[_, is_news]| is_news) {
+        let news = self.news.as_fd();
+        let heard = wait_readable([socket, news, also.unwrap_or(news)], left);
+        if heard.map_or(true, |[_, is_news, _]| is_news) {
             self.news.lower();
         }
         let mut shared = self.lock();
@@ -294,4 +330,6 @@ fn program() -> String {
     name.trim_end().to_owned()
 }
 
+/// So often a thread that does not lead looks at what else it waits for.
+const MEANWHILE: Duration = Duration::from_millis(50);
 const FOREVER: Duration = Duration::from_secs(365 * 86_400);

@@ -199,7 +199,9 @@ fn a_child_has_a_conversation_of_its_own() {
 #[test]
 fn a_node_that_goes_away_is_told_once() {
     let (node, _scratch) = rule("lost", |node| {
-        node.world().dies_at = Some("open godwit://lab/dies");
+        node.world().dies_at = Some("get godwit://lab/dies");
+        // The next has another file of that name.
+        node.keep("godwit://lab/held", b"");
     });
     assert_eq!(node.bytes("godwit://lab/puts").unwrap(), b"new");
     assert_eq!(node.world().connections, 2);
@@ -208,7 +210,7 @@ fn a_node_that_goes_away_is_told_once() {
 #[test]
 fn a_node_that_took_with_it_what_nobody_waited_for_is_told() {
     let (node, _scratch) = rule("lost_behind", |node| {
-        node.world().dies_at = Some("open godwit://lab/dies");
+        node.world().dies_at = Some("get godwit://lab/dies");
     });
     assert_eq!(
         node.count("push None mine=false"),
@@ -216,6 +218,30 @@ fn a_node_that_took_with_it_what_nobody_waited_for_is_told() {
         "{:#?}",
         node.world().log
     );
+}
+
+#[test]
+fn what_was_being_written_the_next_node_has() {
+    let (node, _scratch) = rule("survives", |node| {
+        let mut world = node.world();
+        world.dies_at = Some("get godwit://lab/dies");
+        world.goes_on = true;
+        for url in ["godwit://lab/written", "godwit://lab/given-up"] {
+            world.files.entry(url.into()).or_default();
+        }
+    });
+    assert_eq!(node.bytes("godwit://lab/written").unwrap(), b"whole");
+    assert_eq!(node.bytes("godwit://lab/given-up").unwrap(), b"");
+    assert_eq!(node.count("open godwit://lab/written"), 2);
+}
+
+#[test]
+fn what_is_only_read_is_asked_of_the_next_node() {
+    let (node, _scratch) = rule("again", |node| {
+        node.world().dies_at = Some("get godwit://lab/run7");
+    });
+    assert_eq!(node.world().connections, 2);
+    assert_eq!(node.count("get godwit://lab/run7"), 2);
 }
 
 #[test]

@@ -156,6 +156,11 @@ impl Holding {
         &self.present
     }
 
+    /// Returns how much came of it, also by fetches that broke off: no reader sees that yet.
+    pub fn come_bytes(&self) -> u64 {
+        self.present.len_bytes() + self.unproved.len_bytes()
+    }
+
     /// Tells whether every byte is here: only then may a descriptor leave.
     pub fn is_whole(&self) -> bool {
         self.present.contains(&(0..self.size))

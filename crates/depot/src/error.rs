@@ -76,6 +76,14 @@ pub enum Error {
     Unsafe { url: Box<Url>, why: String },
     #[error("{url}: is {what}")]
     Busy { url: Box<Url>, what: String },
+    /// Some of it came, and then nothing more did, however often it was tried.
+    #[error("{url}: only {came} of {size} bytes came before its server went away: {cause}")]
+    BrokeOff {
+        url: Box<Url>,
+        came: u64,
+        size: u64,
+        cause: Arc<godwit_store::Error>,
+    },
     #[error("{url}: changed at its origin again and again while it was fetched")]
     Restless { url: Box<Url> },
     #[error("{url} and {to} are not on one server")]
@@ -107,7 +115,7 @@ impl Error {
     /// Returns what the store of a target said.
     pub(crate) fn of_store(&self) -> Option<&godwit_store::Error> {
         match self {
-            Self::Store(error) => Some(error),
+            Self::Store(error) | Self::BrokeOff { cause: error, .. } => Some(error),
             _ => None,
         }
     }
@@ -115,7 +123,7 @@ impl Error {
     /// Tells whether waiting can help.
     pub fn fault(&self) -> Fault {
         match self {
-            Self::Store(error) => error.fault(),
+            Self::Store(error) | Self::BrokeOff { cause: error, .. } => error.fault(),
             Self::Full { .. } | Self::Busy { .. } | Self::Restless { .. } | Self::Ending => {
                 Fault::Passing
             }

@@ -119,10 +119,10 @@ impl Inner {
     fn fetch(&self, held: &Arc<Held>, first: Fetch) -> Result<()> {
         let wanted = first.wanted.clone();
         let mut fetch = Some(first);
-        let mut pause = PAUSE;
-        let mut tries = TRIES;
+        let (mut pause, mut tries) = (PAUSE, TRIES);
+        let mut has_begun = false;
         while let Some(asked) = fetch.take() {
-            let before = held.lock().machine.present().len_bytes();
+            let before = held.lock().machine.come_bytes();
             let began = Instant::now();
             let outcome = self.fetch_once(held, &asked);
             let error = match outcome {
@@ -132,16 +132,12 @@ impl Inner {
                 }
                 Err(error) => error,
             };
-            let state = held.lock();
-            let (is_gone, moved) = (state.is_gone, state.machine.present().len_bytes() > before);
-            drop(state);
-            // There is another file by now, and this one takes nothing any more.
-            if is_gone {
-                return self.fetched(held, Some(error));
-            }
+            let error = self.of_another(held, error)?;
+            let moved = held.lock().machine.come_bytes() > before;
             if moved {
                 (tries, pause) = (TRIES, PAUSE);
             }
+            has_begun |= moved || matches!(error.of_store(), Some(StoreError::Lost { .. }));
             let is_room =
                 matches!(&error, Error::Store(e) if matches!(**e, StoreError::NoSpace { .. }));
             // Others filled the disk: what may be forgotten makes room.
@@ -151,6 +147,10 @@ impl Inner {
             };
             tries -= 1;
             if !again || tries == 0 || self.is_ending() {
+                let error = match has_begun {
+                    true => broken_off(held, error),
+                    false => error,
+                };
                 return self.fetched(held, Some(error));
             }
             tracing::info!(url = %held.url(), %error, "a fetch broke off and is tried again");
@@ -164,6 +164,24 @@ impl Inner {
             fetch = state.machine.fetch(range);
         }
         self.fetched(held, None)
+    }
+
+    /// Ends it if the origin has another file by now: whoever wants that begins anew.
+    fn of_another(&self, held: &Arc<Held>, error: Error) -> Result<Error> {
+        // The server itself may have noticed.
+        let is_changed =
+            matches!(&error, Error::Store(e) if matches!(**e, StoreError::Changed { .. }));
+        let state = held.lock();
+        let is_void = is_changed && !state.machine.owes() && !state.is_gone;
+        let is_over = state.is_gone || is_void;
+        match is_void {
+            true => self.unlink(held, state)?,
+            false => drop(state),
+        }
+        match is_over {
+            true => self.fetched(held, Some(changed(held))).map(|()| error),
+            false => Ok(error),
+        }
     }
 
     /// Tells whoever waits how it ended.
@@ -218,6 +236,28 @@ pub(crate) fn streams(place: &Place) -> usize {
     match place.distance() > Duration::from_millis(5) {
         true => 8,
         false => 2,
+    }
+}
+
+/// Says what is the matter with a server that was there when the fetch began.
+fn broken_off(held: &Held, error: Error) -> Error {
+    use StoreError as E;
+    match error {
+        Error::Store(cause)
+            if matches!(
+                *cause,
+                E::Lost { .. } | E::Unreachable { .. } | E::Away { .. } | E::Stalled { .. }
+            ) =>
+        {
+            let machine = &held.lock().machine;
+            Error::BrokeOff {
+                url: Box::new(held.name()),
+                came: machine.come_bytes(),
+                size: machine.size(),
+                cause,
+            }
+        }
+        other => other,
     }
 }
 

@@ -597,8 +597,7 @@ impl Inner {
             let Some(at) = at else {
                 return Err(missing(name)); // Whatever comes of what was promised.
             };
-            let place = (self.connect)(&at, who).map_err(Error::from);
-            match place.and_then(|place| act(&place)) {
+            match self.act_at(at, who, &mut act) {
                 Err(Error::Store(error))
                     if is_unsettled
                         && matches!(*error, godwit_store::Error::Missing { .. })
@@ -611,6 +610,28 @@ impl Inner {
                 outcome => return outcome,
             }
         }
+    }
+
+    /// Does something at a place, or where it refers to.
+    fn act_at<T>(
+        &self,
+        mut at: Url,
+        who: &Who,
+        act: &mut dyn FnMut(&godwit_store::engine::Place) -> Result<T>,
+    ) -> Result<T> {
+        for _ in 0..=REFERRALS_MAX {
+            let place = (self.connect)(&at, who).map_err(Error::from)?;
+            let outcome = act(&place);
+            let elsewhere = outcome.as_ref().err().and_then(Error::of_store);
+            match elsewhere.and_then(godwit_store::Error::refers_to) {
+                Some(to) => at = to,
+                None => return outcome,
+            }
+        }
+        Err(Error::from(godwit_store::Error::Loop {
+            path: at.as_path().into(),
+            said: "servers refer to each other again and again".into(),
+        }))
     }
 
     /// Brings the records to what was promised at a server; it is safe when what this returns was waited for.
@@ -949,6 +970,8 @@ fn missing(name: &Url) -> Error {
     godwit_store::Error::Missing { path }.into()
 }
 
+/// So often a read is led on.
+const REFERRALS_MAX: u32 = 4;
 /// So long whoever reads waits for a deed to be answered.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(100);

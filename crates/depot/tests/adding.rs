@@ -9,7 +9,7 @@ use std::{
     fs,
     io::Read,
     os::unix::fs::FileExt,
-    sync::{Barrier, mpsc},
+    sync::{Barrier, Mutex, mpsc},
     thread,
     time::{Duration, Instant},
 };
@@ -135,6 +135,45 @@ fn the_next_who_waits_fills_what_somebody_gave_up() {
     });
     assert_eq!(files(&dir), 0);
     assert!(!depot.is_locked());
+}
+
+#[test]
+fn who_waits_is_woken_and_does_not_look_in_vain() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    // Whoever waits is asked each time that they look whether they still want it, and sleeps a second unless woken. From
+    // there to the end is less than that only for whoever was woken; the quickest of several counts, since a loaded
+    // machine makes any of them late.
+    let quickest = (0..5).map(|_| {
+        let first = add(&depot, "a").unwrap();
+        let (tell, told) = mpsc::channel();
+        thread::scope(|scope| {
+            let (looked, depot) = (Mutex::new(Vec::new()), &depot);
+            let waiter = scope.spawn(move || {
+                let is_wanted = || {
+                    looked.lock().unwrap().push(Instant::now());
+                    tell.send(()).unwrap();
+                    true
+                };
+                let next = depot.unlocked(&url("a"), &who(), &["you"], &is_wanted);
+                let late = Instant::now();
+                next.unwrap();
+                let looked = looked.into_inner().unwrap();
+                let (first, last) = (looked[0], looked[looked.len() - 1]);
+                (looked.len(), late - last, late - first)
+            });
+            told.recv().unwrap();
+            // Long enough for whoever looks again and again to be seen doing so.
+            thread::sleep(Duration::from_millis(60));
+            drop(first);
+            let (looks, last, whole) = waiter.join().unwrap();
+            let most = 1 + whole.as_millis() / 1000;
+            assert!(looks as u128 <= most, "looked {looks} times in {whole:?}");
+            last
+        })
+    });
+    let quickest = quickest.min().unwrap();
+    assert!(quickest < Duration::from_secs(1), "{quickest:?}");
 }
 
 #[test]

@@ -313,6 +313,12 @@ impl Here {
         self.broken.is_some()
     }
 
+    /// The same after looking, without waiting: a node that ended may not have been heard to.
+    pub fn is_over_by_now(&mut self) -> bool {
+        while self.take().is_ok_and(|has_come| has_come) {}
+        self.is_over()
+    }
+
     /// Passes over what comes of an ask, which goes on.
     pub fn forget(&mut self, n: Number) {
         self.inbox.remove(&n);

@@ -7,8 +7,8 @@
 use crate::export::Export;
 use godwit_core::{Algorithm, Chain, Digest, Extents, Version};
 use godwit_store::{
-    Can, Entry, Error, Finished, Given, How, Kind, Partial, Read, Result, Set, Sink, Small, Space,
-    Stat, Station, Store, Take, What, Write, Xattrs, channel::Watch,
+    Can, Entry, Error, Finished, Given, How, Kind, Partial, REFERS, Read, Result, Set, Sink, Small,
+    Space, Stat, Station, Store, Take, What, Write, Xattrs, channel::Watch,
 };
 use godwit_trust::{DEEDS, Deed, Identity, Rights};
 use std::{
@@ -40,10 +40,23 @@ pub(crate) struct Rules {
 
 /// Whoever decides instead of a file of rights.
 #[derive(Clone)]
-pub(crate) struct Porter(pub(crate) Arc<Decide>);
+pub(crate) struct Porter {
+    pub(crate) decide: Arc<Decide>,
+    /// What may only grow.
+    pub(crate) outputs: &'static [&'static str],
+}
 
 /// Tells whether somebody may do that there. It waits, but not for ever.
-pub(crate) type Decide = dyn Fn(Option<&Identity>, Deed, &Path) -> bool + Send + Sync;
+pub(crate) type Decide = dyn Fn(Option<&Identity>, Deed, &Path) -> Word + Send + Sync;
+
+/// What is said to somebody.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Word {
+    Yes,
+    No,
+    /// It is at that URL.
+    Elsewhere(String),
+}
 
 impl std::fmt::Debug for Porter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -83,6 +96,15 @@ impl Rules {
             kept: Mutex::new(Kept { rights, seen }),
             porter: None,
         })
+    }
+
+    /// Tells whether it may only grow.
+    fn is_output(&self, path: &Path) -> bool {
+        let outputs = self
+            .porter
+            .as_ref()
+            .map_or(&[][..], |porter| porter.outputs);
+        outputs.iter().any(|output| path == Path::new(output))
     }
 
     /// Returns what counts now: what the file says, or said when it was last good.
@@ -128,23 +150,34 @@ struct Asked<'a> {
 
 impl Asked<'_> {
     fn may(&self, deed: Deed, path: &Path) -> bool {
-        if let Some(Porter(decide)) = &self.rules.porter {
-            return decide(self.guarded.who.as_ref(), deed, path);
-        }
-        self.rights
-            .decide(self.guarded.who.as_ref(), deed, path)
-            .allowed
+        self.word(deed, path) == Word::Yes
     }
 
-    fn may_any(&self, path: &Path) -> bool {
-        DEEDS.iter().any(|&deed| self.may(deed, path))
+    fn word(&self, deed: Deed, path: &Path) -> Word {
+        let who = self.guarded.who.as_ref();
+        match &self.rules.porter {
+            Some(porter) => (porter.decide)(who, deed, path),
+            None if self.rights.decide(who, deed, path).allowed => Word::Yes,
+            None => Word::No,
+        }
     }
 
     fn must(&self, deed: Deed, path: &Path) -> Result<()> {
-        match self.may(deed, path) {
-            true => Ok(()),
-            false => Err(self.refusal(deed, path)),
+        self.must_any(&[deed], path, deed)
+    }
+
+    /// Demands one of these; else `refused` is what is refused.
+    fn must_any(&self, deeds: &[Deed], path: &Path, refused: Deed) -> Result<()> {
+        for &deed in deeds {
+            match self.word(deed, path) {
+                Word::Yes => return Ok(()),
+                Word::No => {}
+                Word::Elsewhere(url) => {
+                    return Err(self.denied(deed, path, "referred", format!("{REFERS}{url}")));
+                }
+            }
         }
+        Err(self.refusal(refused, path))
     }
 
     fn refusal(&self, deed: Deed, path: &Path) -> Error {
@@ -314,10 +347,8 @@ impl Guarded {
             return Ok(path.into());
         };
         let path = self.dir.without_links(path)?;
-        match asked.may_any(&path) {
-            true => Ok(path),
-            false => Err(asked.refusal(Deed::List, &path)),
-        }
+        asked.must_any(&DEEDS, &path, Deed::List)?;
+        Ok(path)
     }
 
     /// What becomes of bytes is waited for by who wrote them, or may see that they are there.
@@ -344,6 +375,10 @@ impl Guarded {
             return Ok((path.into(), how.clone()));
         };
         let path = self.dir.without_links(path)?;
+        if asked.rules.is_output(&path) && !matches!(how, How::Append { .. }) {
+            let said = "what is written here is appended";
+            return Err(asked.denied(Deed::Write, &path, said, said.into()));
+        }
         let is_there = match self.dir.stat(&path) {
             Ok(_) => true,
             Err(Error::Missing { .. }) => false,

@@ -1,7 +1,7 @@
 //! What can go wrong, and whether waiting helps.
 
 use crate::SMALL_BYTES;
-use godwit_core::{Extents, Fault, Url};
+use godwit_core::{Extents, Fault, Scheme, Url};
 use godwit_sys::why;
 use std::{
     io,
@@ -171,7 +171,20 @@ fn after_colon(said: &str) -> String {
     }
 }
 
+/// What a server says before the URL where something is.
+pub const REFERS: &str = "it is at ";
+
 impl Error {
+    /// Returns where whoever asked is referred to: what they wanted to read is there. Never a file of this machine.
+    pub fn refers_to(&self) -> Option<Url> {
+        let Self::Denied { said, .. } = self else {
+            return None;
+        };
+        let url: Url = said.rsplit_once(REFERS)?.1.trim().parse().ok()?;
+        let is_of_others = url.scheme() != Scheme::File && url.host().is_some();
+        (is_of_others && url.user().is_none()).then_some(url)
+    }
+
     /// Names what a local system call met.
     pub fn io(path: impl Into<PathBuf>, cause: io::Error) -> Self {
         use io::ErrorKind as K;

@@ -30,7 +30,7 @@ mod tuning;
 mod width;
 
 pub use dir::{Dir, Opener, Partial};
-pub use error::{Error, Result, Shown};
+pub use error::{Error, REFERS, Result, Shown};
 pub use faulty::{Faulty, Trouble};
 pub use flow::Flow;
 pub use godwit_wire::shield::Level;

@@ -315,6 +315,39 @@ static void quiet(void)
     CHECK(godwit_api_version() == GODWIT_API_VERSION);
 }
 
+/* The node ends while something is under way. */
+static void dies(void)
+{
+    char text[4];
+    godwit_op op = gass_get_begin("godwit://lab/dies", 0, text, 4, NULL);
+    CHECK(op > 0 && godwit_wait(op, -1) == 0);
+    FAILS(godwit_result(op), ECONNRESET);
+}
+
+/* What is only read is asked of the next node. */
+static void again(void)
+{
+    char text[5];
+    CHECK(godwit_put("godwit://lab/puts", 0, 3, "abc") == 0);
+    CHECK(gass_get(RUN, 6, text, 5) == 5 && memcmp(text, "world", 5) == 0);
+    /* But not what was put, and is with a node that is gone. */
+    FAILS(godwit_get("godwit://lab/puts", 0, 3, text), ECONNRESET);
+    FAILS(godwit_commit(-1), ECONNRESET);
+}
+
+/* What was being written the next node has. */
+static void survives(void)
+{
+    int fd = gass_open("godwit://lab/written", O_WRONLY | O_CREAT, 0644);
+    CHECK(fd >= 0 && write(fd, "whole", 5) == 5);
+    int none = gass_open("godwit://lab/given-up", O_WRONLY | O_CREAT, 0644);
+    CHECK(none >= 0 && write(none, "half", 4) == 4);
+    dies();
+    CHECK(godwit_close(none, GODWIT_DISCARD) == 0);
+    CHECK(gass_close(fd) == 0);
+    CHECK(godwit_commit(-1) == 0 && godwit_push(NULL, -1) == 0);
+}
+
 /* The node goes away: what was not committed is told to be lost once, and then it goes on. */
 static void lost(void)
 {
@@ -323,7 +356,7 @@ static void lost(void)
     CHECK(fd >= 0 && write(fd, "x", 1) == 1);
     int reading = gass_open(RUN, O_RDONLY);
     CHECK(reading >= 0);
-    FAILS(gass_open("godwit://lab/dies", O_RDONLY), ECONNRESET);
+    dies();
     CHECK(godwit_error_passes() == 1);
     is(reading, "hello world");
     CHECK(gass_close(reading) == 0);
@@ -340,7 +373,7 @@ static void lost_behind(void)
 {
     int fd = gass_open("godwit://lab/behind", O_WRONLY | O_CREAT, 0644);
     CHECK(fd >= 0 && write(fd, "x", 1) == 1 && godwit_close(fd, GODWIT_NOWAIT) == 0);
-    FAILS(gass_open("godwit://lab/dies", O_RDONLY), ECONNRESET);
+    dies();
     FAILS(godwit_commit(-1), ECONNRESET);
     CHECK(godwit_commit(-1) == 0);
     CHECK(godwit_push(NULL, -1) == 0); /* of all that this user owes: of whom it was is not known any more */
@@ -565,7 +598,8 @@ int main(int count, char **words)
         {"threads", threads},         {"quiet", quiet},     {"lost", lost},
         {"puts", puts_},              {"asynchronous", asynchronous},
         {"cache", cache},             {"stream", stream},   {"left", left},     {"lies", lies},
-        {"lost_behind", lost_behind},
+        {"lost_behind", lost_behind}, {"again", again},
+        {"survives", survives},
     };
     if (count == 3 && strcmp(words[1], "plain") == 0) {
         plain(words[2]);

@@ -1,5 +1,6 @@
 /* told read|write|put|lines NAME [TEXT]: does that, and prints what it was told: "ok …" or the name of the error.
- * told stat|transfers|stamp|hold NAME; told discard|half|private|fill NAME TEXT; told untag NAME TAG; told copy NAME NAME. */
+ * told slowly NAME TEXT new|edit|stdio|stream [discard]: writes half, says so, and the rest when its input ends; told reading NAME.
+ * told memory|stat|transfers|stamp|hold NAME; told discard|half|private|fill NAME TEXT; told untag NAME TAG; told copy NAME NAME. */
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -19,6 +20,58 @@ static int says(long long outcome)
     else
         printf("%s %d\n%s\n%s\n", godwit_error_name(), errno == godwit_error(), godwit_strerror(), godwit_hint());
     return 0;
+}
+
+/* The other side does something meanwhile. */
+static void pauses(const char *word)
+{
+    char byte;
+    printf("%s\n", word);
+    fflush(stdout);
+    while (read(0, &byte, 1) > 0) {
+    }
+}
+
+static int slowly(const char *name, const char *text, const char *how, int is_discarded)
+{
+    size_t length = strlen(text), half = length / 2;
+    if (strcmp(how, "stdio") == 0) {
+        FILE *stream = gass_fopen(name, "w");
+        if (stream == NULL || fwrite(text, 1, half, stream) != half || fflush(stream) != 0)
+            return says(-1);
+        pauses("half");
+        if (fputs(text + half, stream) < 0)
+            return says(-1);
+        return says(gass_fclose(stream));
+    }
+    int flags = O_WRONLY | O_CREAT | O_TRUNC;
+    if (strcmp(how, "edit") == 0)
+        flags = O_RDWR;
+    if (strcmp(how, "stream") == 0)
+        flags = O_WRONLY | O_APPEND | O_CREAT;
+    int fd = gass_open(name, flags, 0644);
+    if (fd < 0 || write(fd, text, half) != (ssize_t)half)
+        return says(-1);
+    pauses("half");
+    signal(SIGPIPE, SIG_IGN);
+    if (write(fd, text + half, length - half) != (ssize_t)(length - half))
+        printf("write %s\n", strerrorname_np(errno));
+    return says(is_discarded ? godwit_close(fd, GODWIT_DISCARD) : gass_close(fd));
+}
+
+static int reading(const char *name)
+{
+    char all[64] = {0};
+    FILE *stream = gass_fopen(name, "r");
+    if (stream == NULL)
+        return says(-1);
+    setvbuf(stream, NULL, _IONBF, 0);
+    if (fread(all, 1, 3, stream) != 3)
+        return 1;
+    pauses(all);
+    size_t rest = fread(all, 1, sizeof all - 1, stream);
+    printf("%.*s\n", (int)rest, all);
+    return says(gass_fclose(stream));
 }
 
 int main(int count, char **words)
@@ -77,6 +130,14 @@ int main(int count, char **words)
             return says(-1);
         printf("%s\n", all);
         return gass_close(fd);
+    }
+    if (strcmp(act, "slowly") == 0 && count > 4)
+        return slowly(name, text, words[4], count > 5);
+    if (strcmp(act, "reading") == 0)
+        return reading(name);
+    if (strcmp(act, "memory") == 0) {
+        struct godwit_memory memory;
+        return gass_memory(name, &memory) == 0 ? says((long long)memory.size) : says(-1);
     }
     if (strcmp(act, "append") == 0)
         return says(gass_append(name, text, length, GODWIT_PUSH));

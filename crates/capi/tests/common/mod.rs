@@ -2,5 +2,7 @@
 
 #![allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used)] // each test file uses its part
 
+pub mod between;
+pub mod machine;
 pub mod programs;
 pub mod stand_in;

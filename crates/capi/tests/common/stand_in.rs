@@ -53,6 +53,10 @@ pub struct World {
     pub held_up: Vec<String>,
     /// Connections end at the next ask of this kind.
     pub dies_at: Option<&'static str>,
+    /// What programs were writing when a connection ended, the next has as it is.
+    pub goes_on: bool,
+    /// Where that lies.
+    being_written: HashMap<String, PathBuf>,
     /// It tells more bytes than were asked for, and passes memory that can change.
     pub lies: bool,
     /// Writes that came packed, and frames of them.
@@ -171,11 +175,20 @@ type Answer = (Tell, Vec<u8>, Option<OwnedFd>);
 
 impl Talk {
     fn new(shared: Arc<Shared>, socket: UnixStream) -> Self {
-        let mut world = shared.world.lock().unwrap();
+        let mut guard = shared.world.lock().unwrap();
+        let world = &mut *guard;
         world.connected += 1;
         world.connections += 1;
         let number = world.connections;
-        drop(world);
+        // What nobody can write any more counts, as soon as there is a node.
+        for (url, path) in &world.being_written {
+            let file = File::open(path).unwrap();
+            let is_free = godwit_sys::lease(&file, godwit_sys::Unless::Written);
+            if matches!(is_free, Ok(godwit_sys::Leased::Granted(_))) {
+                world.files.entry(url.clone()).or_default().bytes = fs::read(path).unwrap();
+            }
+        }
+        drop(guard);
         Self {
             shared,
             socket,
@@ -201,9 +214,16 @@ impl Talk {
                 }
             }
         }
-        let open = self.open.lock().unwrap().len();
+        let open = std::mem::take(&mut *self.open.lock().unwrap());
         let mut world = self.shared.world.lock().unwrap();
-        world.open -= open;
+        world.open -= open.len();
+        if world.goes_on {
+            let written = open.into_values().filter_map(|open| match open {
+                Open::Write { url, path } => Some((url, path)),
+                _ => None,
+            });
+            world.being_written.extend(written);
+        }
         world.connected -= 1;
         world.log.push(format!("left {}", self.number));
         self.shared.changed.notify_all();
@@ -432,7 +452,14 @@ impl Talk {
             Err(refusal) => return Err(refusal),
         };
         let size = bytes.len() as u64;
-        let path = self.file(&bytes);
+        let survivor = self
+            .shared
+            .world
+            .lock()
+            .unwrap()
+            .being_written
+            .remove(&open.url);
+        let path = survivor.unwrap_or_else(|| self.file(&bytes));
         let file = OpenOptions::new()
             .read(open.read)
             .write(open.write)

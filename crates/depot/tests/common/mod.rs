@@ -28,7 +28,11 @@ pub(crate) struct Far {
     pub(crate) gate: Arc<Gate>,
     /// Nothing gets on its disk.
     pub(crate) is_unsafe: Arc<AtomicBool>,
+    /// Is told of each look at a file (`stat`) and each read of one (`read`), and may say why not.
+    pub(crate) on_ask: Arc<Mutex<OnAsk>>,
 }
+
+type OnAsk = Option<Box<dyn FnMut(&'static str, &Path) -> Done<()> + Send>>;
 
 /// Where reads of one name wait until somebody lets them.
 #[derive(Default)]
@@ -83,13 +87,19 @@ impl Far {
             visits: Arc::default(),
             gate: Arc::default(),
             is_unsafe: Arc::default(),
+            on_ask: Arc::default(),
         }
+    }
+
+    /// Has that be called whenever a file is looked at or read.
+    pub(crate) fn on_ask(&self, act: impl FnMut(&'static str, &Path) -> Done<()> + Send + 'static) {
+        *self.on_ask.lock().unwrap() = Some(Box::new(act));
     }
 
     pub(crate) fn connect(&self) -> Connect {
         let store: Arc<dyn Store> = self.store.clone();
         let (is_away, visits) = (self.is_away.clone(), self.visits.clone());
-        let gate = self.gate.clone();
+        let (gate, on_ask) = (self.gate.clone(), self.on_ask.clone());
         let (is_unknown, is_unsafe) = (self.is_unknown.clone(), self.is_unsafe.clone());
         Arc::new(move |url: &Url, _: &Who| {
             visits.fetch_add(1, SeqCst);
@@ -103,6 +113,7 @@ impl Far {
                 store: store.clone(),
                 is_away: is_away.clone(),
                 gate: gate.clone(),
+                on_ask: on_ask.clone(),
                 is_unknown: is_unknown.clone(),
                 is_unsafe: is_unsafe.clone(),
             };
@@ -139,11 +150,19 @@ struct Away {
     store: Arc<dyn Store>,
     is_away: Arc<AtomicBool>,
     gate: Arc<Gate>,
+    on_ask: Arc<Mutex<OnAsk>>,
     is_unknown: Arc<AtomicBool>,
     is_unsafe: Arc<AtomicBool>,
 }
 
 impl Away {
+    fn ask(&self, what: &'static str, path: &Path) -> Done<()> {
+        match &mut *self.on_ask.lock().unwrap() {
+            Some(act) => act(what, path),
+            None => Ok(()),
+        }
+    }
+
     fn there(&self) -> godwit_store::Result<&dyn Store> {
         if self.is_unknown.load(SeqCst) {
             return Err(Error::NoSuchHost {
@@ -171,6 +190,7 @@ impl Store for Away {
         self.there()?.can()
     }
     fn stat(&self, path: &Path) -> Done<Stat> {
+        self.ask("stat", path)?;
         self.there()?.stat(path)
     }
     fn list(&self, path: &Path, each: &mut dyn FnMut(Entry) -> Done<()>) -> Done<()> {
@@ -184,6 +204,7 @@ impl Store for Away {
         into: &dyn Take,
     ) -> Done<godwit_store::Read> {
         self.gate.pass(path);
+        self.ask("read", path)?;
         self.there()?.read(path, want, streams, into)
     }
     fn write(&self, path: &Path, write: &Write<'_>) -> Done<Box<dyn Sink>> {

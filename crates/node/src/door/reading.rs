@@ -28,7 +28,7 @@ use hyper::{
     body::{Bytes, Incoming},
     header::{
         ACCEPT_RANGES, ALLOW, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, IF_RANGE,
-        LAST_MODIFIED, RANGE,
+        LAST_MODIFIED, LOCATION, RANGE,
     },
 };
 use std::{
@@ -56,7 +56,18 @@ pub(super) fn file(asked: Asked<'_>, method: &Method, path: &Path) {
             let why = "is no file; this version lists no directories by this name".into();
             return asked.reply.refuse(said(Why::IsDirectory, why));
         }
-        Err(error) => return asked.reply.refuse(refused(&error)),
+        Err(error) => match error.refers_to() {
+            Some(to) => {
+                let head = Response::builder()
+                    .status(307)
+                    .header(LOCATION, to.to_string());
+                let answer = head.body(Sent::whole(format!("it is at {to}\n")));
+                return asked
+                    .reply
+                    .whole(answer.expect("a URL has only what a header may have"));
+            }
+            None => return asked.reply.refuse(refused(&error)),
+        },
     };
     let tag = entity_tag(&stat);
     let headers = &asked.head.headers;

@@ -94,6 +94,10 @@ pub(super) fn depot(wanted: &str, url: Option<&Url>, error: &DepotError) -> Refu
         ),
         DepotError::Unknown(_) => (Why::Missing, None),
         DepotError::Busy { .. } => (Why::Busy, None),
+        DepotError::BrokeOff { .. } => (
+            Why::Lost,
+            Some("what came is kept: when the server is there again, the same goes on from there".into()),
+        ),
         DepotError::Restless { .. } => (Why::Stale, None),
         DepotError::TimedOut { .. } => (Why::Late, None),
         DepotError::Unwanted => (Why::Cancelled, None),
@@ -228,11 +232,6 @@ mod tests {
                 host: host(),
                 cause: said(),
             }),
-            of_store(StoreError::Lost {
-                host: host(),
-                during: "reading".into(),
-                cause: io::Error::other("reset"),
-            }),
             of_store(StoreError::PeerMisbehaved {
                 host: host(),
                 what: said(),
@@ -258,6 +257,15 @@ mod tests {
                 owed: 1,
                 used: 0,
                 to: Vec::new(),
+            },
+            DepotError::BrokeOff {
+                url: url.clone(),
+                came: 1,
+                size: 2,
+                cause: Arc::new(StoreError::Unreachable {
+                    host: host(),
+                    cause: io::Error::from(io::ErrorKind::ConnectionRefused),
+                }),
             },
             DepotError::Restless { url: url.clone() },
             DepotError::Held {

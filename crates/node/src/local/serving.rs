@@ -9,7 +9,11 @@ use super::{
     desk::{Answered, Guest, done, lock},
     refusing,
 };
-use crate::{Config, Node, guarded::Porter};
+use crate::{
+    Config, Node,
+    config::Access,
+    guarded::{Porter, Word},
+};
 use godwit_local::{Refusal, Why};
 use godwit_trust::{Deed, Identity};
 use godwit_wire::{
@@ -33,14 +37,14 @@ use std::{
 #[derive(Default)]
 pub(super) struct Knocks {
     /// What was said to each, if it was.
-    waiting: Mutex<HashMap<u64, Option<bool>>>,
+    waiting: Mutex<HashMap<u64, Option<Word>>>,
     numbers: AtomicU64,
     told: Condvar,
 }
 
 impl Knocks {
     /// Asks, and waits. Who says nothing says no.
-    fn ask(&self, reply: &Reply, who: Option<&Identity>, deed: Deed, path: &Path) -> bool {
+    fn ask(&self, reply: &Reply, who: Option<&Identity>, deed: Deed, path: &Path) -> Word {
         let until = Instant::now() + PATIENCE;
         let number = self.numbers.fetch_add(1, Relaxed) + 1;
         let mut waiting = self.waiting();
@@ -48,7 +52,7 @@ impl Knocks {
         while waiting.len() >= AT_ONCE_MAX {
             match self.wait(waiting, until, reply) {
                 Some(again) => waiting = again,
-                None => return false,
+                None => return Word::No,
             }
         }
         waiting.insert(number, None);
@@ -60,31 +64,31 @@ impl Knocks {
             path: Link(PathBuf::from("/").join(path)),
         }));
         let mut waiting = self.waiting();
-        let may = loop {
-            if let Some(Some(may)) = waiting.get(&number) {
-                break *may;
+        let word = loop {
+            if let Some(word) = waiting.get_mut(&number).and_then(Option::take) {
+                break word;
             }
             match self.wait(waiting, until, reply) {
                 Some(again) => waiting = again,
                 None => {
                     waiting = self.waiting();
-                    break false;
+                    break Word::No;
                 }
             }
         };
         waiting.remove(&number);
         drop(waiting);
         self.told.notify_all();
-        may
+        word
     }
 
     /// Waits for a word; `None`: there is no time left, or nobody who could say it.
     fn wait<'a>(
         &'a self,
-        waiting: MutexGuard<'a, HashMap<u64, Option<bool>>>,
+        waiting: MutexGuard<'a, HashMap<u64, Option<Word>>>,
         until: Instant,
         reply: &Reply,
-    ) -> Option<MutexGuard<'a, HashMap<u64, Option<bool>>>> {
+    ) -> Option<MutexGuard<'a, HashMap<u64, Option<Word>>>> {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() || reply.is_over() {
             return None;
@@ -95,13 +99,20 @@ impl Knocks {
 
     /// The program has said what it says to somebody.
     pub(super) fn answered(&self, told: &ask::Let) {
-        if let Some(word) = self.waiting().get_mut(&told.knock) {
-            *word = Some(told.may);
+        // What is no URL leads nowhere.
+        let elsewhere = told.refer.as_ref().map(|url| refusing::url(url));
+        let word = match elsewhere {
+            Some(Ok(url)) => Word::Elsewhere(url.without_password().to_string()),
+            None if told.may => Word::Yes,
+            _ => Word::No,
+        };
+        if let Some(waiting) = self.waiting().get_mut(&told.knock) {
+            *waiting = Some(word);
         }
         self.told.notify_all();
     }
 
-    fn waiting(&self) -> MutexGuard<'_, HashMap<u64, Option<bool>>> {
+    fn waiting(&self) -> MutexGuard<'_, HashMap<u64, Option<Word>>> {
         lock(&self.waiting)
     }
 }
@@ -109,10 +120,10 @@ impl Knocks {
 impl Guest {
     /// Serves until nobody wants it any more.
     pub(super) fn serve(&self, serve: &ask::Serve, reply: &Reply) -> Answered {
-        let node = self.begin_to_serve(serve, reply)?;
+        let (node, scheme) = self.begin_to_serve(serve, reply)?;
         let url = match (node.addresses().https.first(), node.addresses().ftp.first()) {
             (Some(address), _) => format!("godwit://{address}/"),
-            (None, Some(address)) => format!("ftp://{address}/"),
+            (None, Some(address)) => format!("{scheme}://{address}/"),
             (None, None) => String::new(),
         };
         reply.tell(Tell::Serving { url });
@@ -127,7 +138,12 @@ impl Guest {
         done(tell::Done::default())
     }
 
-    fn begin_to_serve(&self, serve: &ask::Serve, reply: &Reply) -> Result<Node, Refusal> {
+    /// Returns it, and by which scheme those come who speak FTP.
+    fn begin_to_serve(
+        &self,
+        serve: &ask::Serve,
+        reply: &Reply,
+    ) -> Result<(Node, &'static str), Refusal> {
         let shown = serve.directory.0.display();
         let wanted = format!("serve {shown}");
         let no = |words: String| Refusal::new(Why::Invalid, wanted.clone(), words);
@@ -146,27 +162,49 @@ impl Guest {
             flags.push(("ftp.listen", "where it listens", listen.to_owned()));
         }
         if file.is_none() {
-            let access = if serve.writes { "write" } else { "read" };
+            let writes = serve.writes || serve.outputs;
+            let access = if writes { "write" } else { "read" };
             flags.push(("anonymous.access", "writes", access.to_owned()));
         }
         let mut config = Config::load(file, [], &flags).map_err(|error| no(error.to_string()))?;
-        let porter = serve.asks.then(|| self.porter(serve.writes, reply));
-        config.porter = porter;
-        Node::start(config).map_err(|error| {
+        let is_asked = serve.asks || serve.outputs;
+        config.porter = is_asked.then(|| self.porter(serve, reply));
+        // Where nobody may come in who does not say who they are, they prove it.
+        let is_proved = config.trust.certificate.is_some() && config.anonymous == Access::None;
+        let scheme = if is_proved { "gsiftp" } else { "ftp" };
+        let node = Node::start(config).map_err(|error| {
             Refusal::new(Why::Busy, wanted, error.to_string())
                 .next("name another directory, or another place to listen")
-        })
+        })?;
+        Ok((node, scheme))
     }
 
-    fn porter(&self, writes: bool, reply: &Reply) -> Porter {
+    fn porter(&self, serve: &ask::Serve, reply: &Reply) -> Porter {
         let (knocks, reply) = (Arc::clone(&self.knocks), reply.clone());
-        Porter(Arc::new(move |who, deed, path| {
-            let changes = !matches!(deed, Deed::Read | Deed::List);
-            (writes || !changes) && knocks.ask(&reply, who, deed, path)
-        }))
+        let (asks, writes) = (serve.asks, serve.writes);
+        let outputs = if serve.outputs { OUTPUTS } else { &[] };
+        let decide = move |who: Option<&Identity>, deed, path: &Path| {
+            let is_output = outputs.iter().any(|output| path == Path::new(output));
+            let is_possible = match deed {
+                Deed::Read | Deed::List => true,
+                Deed::Write => writes || is_output,
+                _ => writes && !is_output,
+            };
+            match (is_possible, asks) {
+                (false, _) => Word::No,
+                (true, false) => Word::Yes,
+                (true, true) => knocks.ask(&reply, who, deed, path),
+            }
+        };
+        Porter {
+            decide: Arc::new(decide),
+            outputs,
+        }
     }
 }
 
+/// What a program of others appends to, and the program that serves it prints.
+const OUTPUTS: &[&str] = &["dev/stdout", "dev/stderr"];
 /// Where it is served unless the program says.
 const HERE: &str = "127.0.0.1:0";
 /// So long a visitor waits for the program's word.

@@ -448,6 +448,9 @@ pub struct Serve {
     /// The program is asked about each deed; else all that is served is for everybody.
     #[serde(default)]
     pub asks: bool,
+    /// `dev/stdout` and `dev/stderr` may be appended to, whatever else may be written.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub outputs: bool,
     /// A file of configuration as that of `godwit node`: by what it proves who it is, and so on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<Link>,
@@ -460,6 +463,9 @@ pub struct Let {
     pub knock: u64,
     /// Whether they may.
     pub may: bool,
+    /// Where it is instead: they are told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refer: Option<String>,
 }
 
 /// Whole lines for the end of a file, in the body: taken once, however often they are said. After an end of the node

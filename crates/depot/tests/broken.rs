@@ -1,0 +1,121 @@
+//! What readers get of a server that goes away, changes its mind, or sends them elsewhere in the middle.
+#![allow(clippy::unwrap_used)] // Tests may.
+
+mod common;
+
+use common::{both, bytes, depot, read, same};
+use godwit_core::Fault;
+use godwit_depot::Error;
+use godwit_store::{Error as StoreError, REFERS, Trouble};
+use std::io;
+
+fn refused() -> StoreError {
+    StoreError::Unreachable {
+        host: "far".into(),
+        cause: io::ErrorKind::ConnectionRefused.into(),
+    }
+}
+
+#[test]
+fn a_server_that_goes_away_in_the_middle_is_not_one_that_was_never_there() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    let wanted = bytes(4 << 20, 5);
+    far.put("a", &wanted);
+    far.trouble(Trouble::LosesReadAt(2 << 20));
+    let mut reads = 0;
+    far.on_ask(move |what, _| {
+        reads += u64::from(what == "read");
+        if reads > 1 { Err(refused()) } else { Ok(()) }
+    });
+    let error = read(&depot, "a").unwrap_err();
+    let Error::BrokeOff { came, size, .. } = &error else {
+        panic!("{error}");
+    };
+    assert!(
+        (1 << 20..4 << 20).contains(came) && *size == 4 << 20,
+        "{error}"
+    );
+    assert_eq!(error.fault(), Fault::Passing);
+    // What came is kept: only the rest is fetched.
+    *far.on_ask.lock().unwrap() = None;
+    far.trouble(Trouble::LosesReadAt(6 << 20));
+    same(read(&depot, "a").unwrap(), &wanted);
+    assert_eq!(far.store.left().len(), 1, "more than was missing came");
+    // Of one that is not there at all that is said.
+    far.on_ask(|_, _| Err(refused()));
+    let error = read(&depot, "b").unwrap_err();
+    assert!(matches!(error, Error::Store(_)), "{error}");
+}
+
+#[test]
+fn a_fetch_of_which_some_comes_each_time_is_not_given_up() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    let wanted = bytes(24 << 20, 6);
+    far.put("a", &wanted);
+    for at in 1..=9 {
+        far.trouble(Trouble::LosesReadAt((at * 5) << 19));
+    }
+    same(read(&depot, "a").unwrap(), &wanted);
+    assert!(far.store.left().is_empty());
+}
+
+#[test]
+fn what_its_server_says_has_changed_is_fetched_anew() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    far.put("a", b"before");
+    let folder = far.dir.path().to_owned();
+    let mut reads = 0;
+    far.on_ask(move |what, path| {
+        reads += u64::from(what == "read");
+        if what == "read" && reads == 1 {
+            std::fs::write(folder.join("a"), "after it").unwrap();
+            let (path, what) = (path.into(), "while it was read".into());
+            return Err(StoreError::Changed { path, what });
+        }
+        Ok(())
+    });
+    same(read(&depot, "a").unwrap(), b"after it");
+    // Again and again: there is nothing that could be shown.
+    far.put("b", b"restless");
+    far.on_ask(|what, path| match what {
+        "read" => Err(StoreError::Changed {
+            path: path.into(),
+            what: "while it was read".into(),
+        }),
+        _ => Ok(()),
+    });
+    let error = read(&depot, "b").unwrap_err();
+    assert!(matches!(error, Error::Restless { .. }), "{error}");
+}
+
+fn referred(to: &str) -> StoreError {
+    StoreError::Denied {
+        path: "x".into(),
+        said: format!("{REFERS}{to}"),
+    }
+}
+
+#[test]
+fn who_is_referred_reads_there_and_not_in_a_circle() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    far.put("there", b"what is there");
+    far.on_ask(|_, path| match path.to_str().unwrap() {
+        "moved" => Err(referred("ftp://far/again")),
+        "again" => Err(referred("ftp://far/there")),
+        "circle" => Err(referred("ftp://far/circle")),
+        "here" => Err(referred("file:///etc/passwd")),
+        "as-me" => Err(referred("ftp://me@far/there")),
+        _ => Ok(()),
+    });
+    same(read(&depot, "moved").unwrap(), b"what is there");
+    let error = read(&depot, "circle").unwrap_err().to_string();
+    assert!(error.contains("refer to each other"), "{error}");
+    for name in ["here", "as-me"] {
+        let error = read(&depot, name).unwrap_err().to_string();
+        assert!(error.contains("permission denied"), "{error}");
+    }
+}
