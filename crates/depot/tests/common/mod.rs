@@ -1,6 +1,8 @@
 //! A depot in a temporary directory, and a target of which tests decide whether it can be reached.
 #![allow(clippy::unwrap_used, dead_code)] // Tests may; each file uses its part.
 
+pub(crate) mod comparing;
+
 use godwit_core::{Url, holding::Base};
 use godwit_depot::{By, Connect, Depot, Fresh, Put, Rules, Scope, Who};
 use godwit_store::{Dir, Error, Faulty, Opener, Store, Trouble, engine::Place};
@@ -26,6 +28,10 @@ pub(crate) struct Far {
     /// How often somebody asked for it.
     pub(crate) visits: Arc<AtomicU64>,
     pub(crate) gate: Arc<Gate>,
+    /// It compares leaves, as ours do.
+    pub(crate) is_ours: Arc<AtomicBool>,
+    /// How many leaves came as what they were when they were written.
+    pub(crate) known: Arc<AtomicU64>,
 }
 
 /// Where reads of one name wait until somebody lets them.
@@ -80,6 +86,8 @@ impl Far {
             is_unknown: Arc::default(),
             visits: Arc::default(),
             gate: Arc::default(),
+            is_ours: Arc::default(),
+            known: Arc::default(),
         }
     }
 
@@ -88,6 +96,7 @@ impl Far {
         let (is_away, visits) = (self.is_away.clone(), self.visits.clone());
         let gate = self.gate.clone();
         let is_unknown = self.is_unknown.clone();
+        let (is_ours, known) = (self.is_ours.clone(), self.known.clone());
         Arc::new(move |url: &Url, _: &Who| {
             visits.fetch_add(1, SeqCst);
             if url.host_port() != "far" {
@@ -101,6 +110,8 @@ impl Far {
                 is_away: is_away.clone(),
                 gate: gate.clone(),
                 is_unknown: is_unknown.clone(),
+                is_ours: is_ours.clone(),
+                known: known.clone(),
             };
             let store: Arc<dyn Store> = Arc::new(away);
             let url = url.clone();
@@ -136,6 +147,8 @@ struct Away {
     is_away: Arc<AtomicBool>,
     gate: Arc<Gate>,
     is_unknown: Arc<AtomicBool>,
+    is_ours: Arc<AtomicBool>,
+    known: Arc<AtomicU64>,
 }
 
 impl Away {
@@ -163,7 +176,11 @@ type Done<T> = godwit_store::Result<T>;
 
 impl Store for Away {
     fn can(&self) -> Done<Can> {
-        self.there()?.can()
+        let leaves = self.is_ours.load(SeqCst);
+        Ok(Can {
+            leaves,
+            ..self.there()?.can()?
+        })
     }
     fn stat(&self, path: &Path) -> Done<Stat> {
         self.there()?.stat(path)
@@ -182,7 +199,16 @@ impl Store for Away {
         self.there()?.read(path, want, streams, into)
     }
     fn write(&self, path: &Path, write: &Write<'_>) -> Done<Box<dyn Sink>> {
-        self.there()?.write(path, write)
+        let sink = self.there()?.write(path, write)?;
+        let known = self.known.clone();
+        Ok(match self.is_ours.load(SeqCst) {
+            false => sink,
+            true => Box::new(comparing::Comparing {
+                sink,
+                differs: Mutex::default(),
+                known,
+            }),
+        })
     }
     fn remove(&self, path: &Path, what: What) -> Done<()> {
         self.there()?.remove(path, what)
