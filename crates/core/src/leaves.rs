@@ -194,6 +194,13 @@ impl Leaves {
         self.whole.insert(index, Whole { chain, is_full });
     }
 
+    /// Takes the value of a leaf of which it is known that it has all of its 1 MiB.
+    pub fn set_full(&mut self, index: u64, chain: Chain) {
+        self.forget(index);
+        let is_full = true;
+        self.whole.insert(index, Whole { chain, is_full });
+    }
+
     /// Takes the value of a leaf from somebody who saw all its bytes;
     /// [`Leaves::newly_complete`] tells it.
     pub fn learn(&mut self, index: u64, chain: Chain) {

@@ -90,6 +90,8 @@ pub(crate) struct Disk {
     watcher: Option<Arc<dyn Watcher>>,
     /// Of which folders we have seen to it that their own names survive a power cut.
     lasting: [AtomicBool; 256],
+    /// The same of the one in which they are.
+    is_lasting: AtomicBool,
 }
 
 impl Disk {
@@ -153,6 +155,7 @@ impl Disk {
             _lock: lock,
             watcher,
             lasting: [const { AtomicBool::new(false) }; 256],
+            is_lasting: AtomicBool::new(false),
         })
     }
 
@@ -235,11 +238,16 @@ impl Disk {
             File::open(&path)?.sync_data()?;
             if is_new {
                 let lasts = &self.lasting[usize::from(id.0[0])];
-                let count = if lasts.load(SeqCst) { 1 } else { 3 };
+                let count = match (lasts.load(SeqCst), self.is_lasting.load(SeqCst)) {
+                    (true, _) => 1,
+                    (false, true) => 2,
+                    (false, false) => 3,
+                };
                 for folder in path.ancestors().skip(1).take(count) {
                     File::open(folder)?.sync_all()?;
                 }
                 lasts.store(true, SeqCst);
+                self.is_lasting.store(true, SeqCst);
             }
             self.watched(|w| w.synced(&path))
         };

@@ -84,6 +84,9 @@ pub(crate) struct State {
     pub changes: u64,
     /// Of these, what is on record.
     recorded: u64,
+    /// The change up to which the bytes are on the disk, with their name, if nobody relied on that yet. What leaves hash to
+    /// is kept by then if there is no row.
+    pub synced: Option<u64>,
     /// It has a row.
     pub is_recorded: bool,
     pub is_recording: bool,
@@ -365,11 +368,18 @@ impl Held {
         state.is_recording = true;
         let taken = state.changes;
         let is_new = !state.is_recorded;
+        let is_synced = state.synced.take() == Some(taken);
         let row = self.row(&state, &depot.boot);
         let chains: Vec<_> = state.leaves.known(row.record.size).collect();
         drop(state);
         crash::point("commit-taken");
-        let kept = self.keep(depot, is_new, &chains, row);
+        let kept = match is_synced {
+            true => Ok(()),
+            false => depot.disk.sync(self.id, is_new),
+        };
+        let has_leaves = is_synced && is_new;
+        let chains = (!has_leaves).then_some(&chains[..]);
+        let kept = kept.and_then(|()| self.keep(depot, chains, row));
         let mut state = self.lock();
         state.is_recording = false;
         if kept.is_ok() {
@@ -381,10 +391,17 @@ impl Held {
         kept
     }
 
-    fn keep(&self, depot: &Inner, is_new: bool, chains: &[(u64, Chain)], row: Row) -> Result<()> {
-        depot.disk.sync(self.id, is_new)?;
+    /// Returns what its leaves hash to.
+    pub(crate) fn chains(&self) -> Vec<(u64, Chain)> {
+        let state = self.lock();
+        state.leaves.known(state.machine.size()).collect()
+    }
+
+    fn keep(&self, depot: &Inner, chains: Option<&[(u64, Chain)]>, row: Row) -> Result<()> {
         crash::point("commit-synced");
-        depot.disk.keep_leaves(self.id, chains)?;
+        if let Some(chains) = chains {
+            depot.disk.keep_leaves(self.id, chains)?;
+        }
         depot.records.write(Change::Put(Box::new(row)))?;
         crash::point("commit-recorded");
         Ok(())
@@ -428,6 +445,7 @@ impl State {
             pen: None,
             changes: 0,
             recorded: 0,
+            synced: None,
             is_recorded: false,
             is_recording: false,
             committed: 0,

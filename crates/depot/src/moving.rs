@@ -15,7 +15,7 @@ use crate::{
     leftovers::Leftover,
     lock,
     reading::{OURS, base_of, is_same, look, since_epoch},
-    rot::is_compared_here,
+    rot::{Known, is_compared_here},
 };
 use godwit_core::{
     Extents, Fault, LEAF_BYTES, Version,
@@ -27,6 +27,7 @@ use godwit_sys::{Buffer, crash};
 use std::{
     collections::BTreeMap,
     fs::File,
+    ops::Range,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -655,16 +656,20 @@ impl Inner {
             let safe = to.sink.commit()?;
             crash::point("push-sent");
             let mut state = held.lock();
-            let mut is_short = false;
+            let mut short = Vec::new();
             for (ticket, range) in on_their_way {
                 match safe.contains(&range) {
                     true => state.machine.landed(ticket),
-                    false => is_short = true,
+                    false => short.push(range),
                 }
             }
             drop(state);
             held.tell();
-            if is_short {
+            if !short.is_empty() {
+                // Where the target compares, it may be because they are not what they were.
+                for range in short.into_iter().filter(|_| to.compares) {
+                    self.search_rot_in(held, range)?;
+                }
                 // What the target does not have any more is found by asking it.
                 return Err(StoreError::Lost {
                     host: held.url().host_port(),
@@ -682,7 +687,7 @@ impl Inner {
         held: &Held,
         streams: usize,
         to: &Parked,
-    ) -> Result<BTreeMap<Ticket, std::ops::Range<u64>>> {
+    ) -> Result<BTreeMap<Ticket, Range<u64>>> {
         let file = self.disk.reader(held.id)?;
         let (sent, budget) = (Mutex::new(BTreeMap::new()), AtomicU64::new(COMMIT_EVERY));
         let owed = held.lock().machine.owed_bytes();
@@ -746,15 +751,19 @@ impl Inner {
         let lying = Lying { path, file };
         // While somebody writes, what is sent and what it is said to hash to are of one reading.
         let is_written = held.lock().machine.writers().is_some();
-        let sent = match is_written || is_compared_here(held, to) {
-            true => match lying.block(push.range.clone(), buffer) {
+        let known = Known::of(held, &push.range);
+        let sent = match (is_written || is_compared_here(held, to), known) {
+            (true, _) => match lying.block(push.range.clone(), buffer) {
                 Ok(block) => {
                     self.compare(held, block)?;
                     sink.put(block)
                 }
                 Err(error) => Err(error),
             },
-            false => sink.put_from(&lying, push.range.clone(), buffer),
+            (false, Some(known)) => {
+                self.put_known(held, &lying, (&push.range, known), sink, buffer)
+            }
+            (false, None) => sink.put_from(&lying, push.range.clone(), buffer),
         };
         match sent {
             Ok(()) => Ok(true),
@@ -764,6 +773,23 @@ impl Inner {
                 Ok(false)
             }
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Sends a leaf as what it was when it was written, which spares hashing it again: the target finds if it is not.
+    fn put_known(
+        &self,
+        held: &Held,
+        lying: &Lying<'_>,
+        (range, known): (&Range<u64>, Known),
+        sink: &dyn Sink,
+        buffer: &mut [u8],
+    ) -> godwit_store::Result<()> {
+        sink.put_known(lying, (range.start / LEAF_BYTES, known.chain()), buffer)?;
+        match Known::of(held, range) == Some(known) {
+            true => Ok(()),
+            // Somebody writes meanwhile: nobody knows of what that was, so again, as what it is now.
+            false => sink.put_from(lying, range.clone(), buffer),
         }
     }
 

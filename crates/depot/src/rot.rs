@@ -15,16 +15,26 @@ use godwit_sys::Buffer;
 use std::{ops::Range, os::unix::fs::FileExt, thread};
 
 impl Inner {
-    /// Has the bytes of a file whose writer has ended be on the disk, and meanwhile learns what its leaves hash to.
+    /// Has the bytes of a file whose writer has ended be on the disk, and meanwhile learns what its leaves hash to; of a
+    /// file that no record speaks of yet, that is kept already.
     pub(crate) fn sync_and_know(&self, held: &Held) -> Result<()> {
-        if held.lock().machine.size() < WORTH_BOTH {
+        let state = held.lock();
+        let (size, changes, is_new) = (state.machine.size(), state.changes, !state.is_recorded);
+        drop(state);
+        if size < WORTH_BOTH {
             return self.know(held);
         }
         thread::scope(|scope| {
-            let synced = scope.spawn(|| self.disk.sync(held.id, false));
-            let known = self.know(held);
+            let synced = scope.spawn(|| self.disk.sync(held.id, is_new));
+            let known = self.know(held).and_then(|()| match is_new {
+                true => self.disk.keep_leaves(held.id, &held.chains()),
+                false => Ok(()),
+            });
             synced.join().unwrap_or(Err(Error::Ending)).and(known)
-        })
+        })?;
+        // Whoever records this change need not sync once more.
+        held.lock().synced = Some(changes);
+        Ok(())
     }
 
     /// Learns what those leaves hash to of which that is not known, as far as all of them is here.
@@ -106,7 +116,12 @@ impl Inner {
     /// Looks for bytes that are not those that were written, in all of a file.
     pub(crate) fn search_rot(&self, held: &Held) -> Result<()> {
         let size = held.lock().machine.size();
-        for leaf in 0..size.div_ceil(LEAF_BYTES) {
+        self.search_rot_in(held, 0..size)
+    }
+
+    /// The same in the leaves of a range.
+    pub(crate) fn search_rot_in(&self, held: &Held, range: Range<u64>) -> Result<()> {
+        for leaf in range.start / LEAF_BYTES..range.end.div_ceil(LEAF_BYTES) {
             let Some((wanted, whole, before)) = expected(held, leaf) else {
                 continue;
             };
@@ -126,6 +141,26 @@ impl Inner {
         let read = file.read_exact_at(bytes, range.start);
         read.map_err(Error::disk(self.disk.path(held.id)))?;
         Ok(chain(leaf, range, bytes))
+    }
+}
+
+/// What all of a leaf is known to be, and when it was.
+#[derive(Clone, Copy, Eq, PartialEq)]
+pub(crate) struct Known {
+    chain: Chain,
+    changes: u64,
+}
+
+impl Known {
+    /// Returns what a range is, if it is a leaf of 1 MiB of which that is known, and that nobody writes.
+    pub(crate) fn of(held: &Held, range: &Range<u64>) -> Option<Self> {
+        let (chain, whole, changes) = expected(held, range.start / LEAF_BYTES)?;
+        let is_all = whole == *range && range.end - range.start == LEAF_BYTES;
+        is_all.then_some(Self { chain, changes })
+    }
+
+    pub(crate) fn chain(self) -> Chain {
+        self.chain
     }
 }
 
@@ -167,5 +202,5 @@ fn rotten(held: &Held, leaf: u64) -> Error {
     }
 }
 
-/// Of less it takes longer to begin a thread.
-const WORTH_BOTH: u64 = 4 << 20;
+/// Of less it takes longer to begin a thread; tests do both.
+const WORTH_BOTH: u64 = if cfg!(test) { 8 << 10 } else { 4 << 20 };

@@ -6,7 +6,7 @@ use crate::{
     held::{Held, State},
 };
 use godwit_core::{
-    Block, Extents, LEAF_BYTES, Leaves, Piece, Url, Version,
+    Block, Chain, Extents, LEAF_BYTES, Leaves, Piece, Url, Version,
     holding::{Base, Holding, Mode, Notices, Scan, Ticket},
 };
 use godwit_sys::{Buffer, crash};
@@ -206,9 +206,20 @@ impl Writing {
 
     /// Ends a write by descriptor: its bytes are in the file, which is `size` long now.
     pub fn written(&self, range: Range<u64>, ticket: Ticket, size: u64) {
+        self.written_as(range, ticket, size, None);
+    }
+
+    /// The same for whoever says what it hashes to, of which it is known if all of a leaf of 1 MiB was written: it is
+    /// compared with that as if we had read it.
+    pub fn written_as(&self, range: Range<u64>, ticket: Ticket, size: u64, chain: Option<Chain>) {
         let mut state = self.held.lock();
         for leaf in range.start / LEAF_BYTES..range.end.min(size).div_ceil(LEAF_BYTES) {
             state.leaves.forget(leaf);
+        }
+        let leaf = range.start / LEAF_BYTES;
+        let is_leaf = range == (leaf * LEAF_BYTES..(leaf + 1) * LEAF_BYTES) && range.end <= size;
+        if let Some(chain) = chain.filter(|_| is_leaf) {
+            state.leaves.set_full(leaf, chain);
         }
         self.ended(state, ticket, size);
     }

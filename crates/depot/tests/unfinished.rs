@@ -5,12 +5,14 @@
 mod common;
 
 use common::{Far, as_killed, both, bytes, depot, over, push, put, read, rules, same, url, who};
+use godwit_core::{Block, Leaves, Piece};
 use godwit_depot::{Depot, Error, Fresh, Rules, Scope, Stage, Writing};
 use godwit_store::Trouble;
 use std::{
     fs::{self, File},
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
+    sync::atomic::Ordering::SeqCst,
     time::Duration,
 };
 
@@ -198,6 +200,78 @@ fn what_rots_while_it_is_owed_is_held_and_delivered_to_nobody() {
         let why = is_held(&again);
         assert!(why.contains("damaged"), "{size}: {why}");
         same(far.get("a").unwrap(), b"there");
+    }
+}
+
+/// Leaves of 1 MiB are sent as what they were, which spares hashing them again; the target finds what differs.
+#[test]
+fn what_rots_is_held_also_where_the_target_compares() {
+    for is_good in [true, false] {
+        let (far, dir) = both();
+        far.is_ours.store(true, SeqCst);
+        let depot = depot(&far, &dir);
+        far.set_away(true);
+        let wanted = bytes(3_000_000, 9);
+        put_by_descriptor(&depot, "a", &wanted);
+        if !is_good {
+            damage(depot.root(), 1_500_000);
+        }
+        far.set_away(false);
+        match is_good {
+            true => {
+                push(&depot);
+                same(far.get("a").unwrap(), &wanted);
+            }
+            false => {
+                let why = is_held(&depot);
+                assert!(why.contains("damaged"), "{why}");
+                assert_eq!(far.get("a"), None);
+            }
+        }
+        assert_eq!(far.known.load(SeqCst), 2);
+    }
+}
+
+/// A program that says what it wrote: what lies here must be that.
+#[test]
+fn what_a_program_says_that_it_wrote_is_what_is_delivered() {
+    for (is_ours, wrong) in [
+        (false, None),
+        (false, Some(1)),
+        (true, None),
+        (true, Some(1)),
+    ] {
+        let (far, dir) = both();
+        far.is_ours.store(is_ours, SeqCst);
+        let depot = depot(&far, &dir);
+        let wanted = bytes(3_000_000, 9);
+        let writing = depot.put(&url("a"), &who(), &over()).unwrap();
+        far.set_away(true);
+        for (leaf, bytes) in (0..).zip(wanted.chunks(1 << 20)) {
+            let (start, end) = (leaf << 20, (leaf << 20) + bytes.len() as u64);
+            let ticket = writing.grant(start..end).unwrap();
+            writing.file().unwrap().write_all_at(bytes, start).unwrap();
+            let mut leaves = Leaves::new();
+            leaves.add(Piece::of(Block {
+                offset: start,
+                bytes,
+            }));
+            let mut chain = leaves.chain(leaf, end).unwrap();
+            chain.0[0] ^= u8::from(wrong == Some(leaf));
+            writing.written_as(start..end, ticket, end, Some(chain));
+        }
+        writing.end().unwrap();
+        far.set_away(false);
+        match wrong {
+            None => {
+                push(&depot);
+                same(far.get("a").unwrap(), &wanted);
+            }
+            Some(_) => {
+                assert!(is_held(&depot).contains("damaged"));
+                assert_eq!(far.get("a"), None);
+            }
+        }
     }
 }
 

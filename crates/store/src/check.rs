@@ -7,6 +7,7 @@ mod again;
 mod append;
 mod attempts;
 mod bytes;
+mod known;
 mod publish;
 mod tree;
 
@@ -26,6 +27,7 @@ use bytes::{
     many_threads_read, many_threads_write, parts_are_read, small_files,
 };
 use godwit_core::{Block, Extents, LEAF_BYTES};
+use known::put_as_known;
 use publish::{
     abandoned, another_origin, appears_only_when_whole, digests_are_told, goes_on, last_wins_whole,
     new_never_replaces, new_race, not_whole_not_finished, version_guards, versions_kept,
@@ -67,6 +69,7 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("a wrong digest publishes nothing", wrong_digest),
     ("the digests of what was written are told", digests_are_told),
     ("a leaf that differs is sent again", wrong_leaf),
+    ("a leaf that is not what it was does not land", put_as_known),
     ("new never replaces", new_never_replaces),
     ("of two that are new one wins", new_race),
     ("a version guards what is replaced", version_guards),

@@ -1,6 +1,6 @@
 //! The contract of a store.
 
-use crate::{Error, Result, Station, Width, channel::Watch};
+use crate::{Error, Result, Station, Width, channel::Watch, landed::leaf_range};
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Strength, Version};
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -221,6 +221,12 @@ pub trait Take: Send + Sync {
     /// same as reading it and calling `put`, for those who need not see the bytes.
     fn put_from(&self, file: &Lying<'_>, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
         self.put(file.block(range, buffer)?)
+    }
+
+    /// The same for a leaf of 1 MiB of which the caller knows what it was when it was written. Who hashes what is
+    /// sent, only to compare it with what has landed, need not: bytes that are not those any more do not land.
+    fn put_known(&self, file: &Lying<'_>, known: (u64, Chain), buffer: &mut [u8]) -> Result<()> {
+        self.put_from(file, leaf_range(known.0), buffer)
     }
 
     /// Is told what the source says a leaf hashes to. A landed leaf that differs

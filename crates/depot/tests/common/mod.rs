@@ -1,6 +1,8 @@
 //! A depot in a temporary directory, and a target of which tests decide whether it can be reached.
 #![allow(clippy::unwrap_used, dead_code)] // Tests may; each file uses its part.
 
+pub(crate) mod comparing;
+
 use godwit_core::{Url, holding::Base};
 use godwit_depot::{By, Connect, Depot, Fresh, Put, Rules, Scope, Who};
 use godwit_store::{Dir, Error, Faulty, Opener, Store, Trouble, engine::Place};
@@ -30,6 +32,10 @@ pub(crate) struct Far {
     pub(crate) is_unsafe: Arc<AtomicBool>,
     /// Is told of each look at a file (`stat`) and each read of one (`read`), and may say why not.
     pub(crate) on_ask: Arc<Mutex<OnAsk>>,
+    /// It compares leaves, as ours do.
+    pub(crate) is_ours: Arc<AtomicBool>,
+    /// How many leaves came as what they were when they were written.
+    pub(crate) known: Arc<AtomicU64>,
 }
 
 type OnAsk = Option<Box<dyn FnMut(&'static str, &Path) -> Done<()> + Send>>;
@@ -88,6 +94,8 @@ impl Far {
             gate: Arc::default(),
             is_unsafe: Arc::default(),
             on_ask: Arc::default(),
+            is_ours: Arc::default(),
+            known: Arc::default(),
         }
     }
 
@@ -101,6 +109,7 @@ impl Far {
         let (is_away, visits) = (self.is_away.clone(), self.visits.clone());
         let (gate, on_ask) = (self.gate.clone(), self.on_ask.clone());
         let (is_unknown, is_unsafe) = (self.is_unknown.clone(), self.is_unsafe.clone());
+        let (is_ours, known) = (self.is_ours.clone(), self.known.clone());
         Arc::new(move |url: &Url, _: &Who| {
             visits.fetch_add(1, SeqCst);
             if url.host_port() != "far" {
@@ -116,6 +125,8 @@ impl Far {
                 on_ask: on_ask.clone(),
                 is_unknown: is_unknown.clone(),
                 is_unsafe: is_unsafe.clone(),
+                is_ours: is_ours.clone(),
+                known: known.clone(),
             };
             let store: Arc<dyn Store> = Arc::new(away);
             let url = url.clone();
@@ -153,6 +164,8 @@ struct Away {
     on_ask: Arc<Mutex<OnAsk>>,
     is_unknown: Arc<AtomicBool>,
     is_unsafe: Arc<AtomicBool>,
+    is_ours: Arc<AtomicBool>,
+    known: Arc<AtomicU64>,
 }
 
 impl Away {
@@ -187,7 +200,11 @@ type Done<T> = godwit_store::Result<T>;
 
 impl Store for Away {
     fn can(&self) -> Done<Can> {
-        self.there()?.can()
+        let leaves = self.is_ours.load(SeqCst);
+        Ok(Can {
+            leaves,
+            ..self.there()?.can()?
+        })
     }
     fn stat(&self, path: &Path) -> Done<Stat> {
         self.ask("stat", path)?;
@@ -208,7 +225,16 @@ impl Store for Away {
         self.there()?.read(path, want, streams, into)
     }
     fn write(&self, path: &Path, write: &Write<'_>) -> Done<Box<dyn Sink>> {
-        self.there()?.write(path, write)
+        let sink = self.there()?.write(path, write)?;
+        let known = self.known.clone();
+        Ok(match self.is_ours.load(SeqCst) {
+            false => sink,
+            true => Box::new(comparing::Comparing {
+                sink,
+                differs: Mutex::default(),
+                known,
+            }),
+        })
     }
     fn remove(&self, path: &Path, what: What) -> Done<()> {
         self.there()?.remove(path, what)

@@ -7,12 +7,16 @@ use crate::{
     units,
 };
 use clap::Args;
+use godwit_core::{Block, Chain, LEAF_BYTES, Piece};
 use godwit_local::{Answer, Here, Refusal, Why};
 use godwit_store::Error;
 use godwit_sys::begin_to_sync;
-use godwit_wire::local::{
-    Ask, Handle, Tell,
-    ask::{self, Close, Wait},
+use godwit_wire::{
+    door::call::Text,
+    local::{
+        Ask, Handle, Tell,
+        ask::{self, Close, Wait},
+    },
 };
 use serde_json::json;
 use std::{
@@ -238,7 +242,9 @@ fn copy(
     let mut buffer = vec![0; PIECE_BYTES];
     let (mut end, mut begun) = (start, start);
     loop {
-        let len = fill(input, &mut buffer)
+        // Leaves are written as a whole, as far as that goes, so that what they hash to can be said.
+        let room = PIECE_BYTES - end as usize % PIECE_BYTES;
+        let len = fill(input, &mut buffer[..room])
             .map_err(|cause| Trouble::store(wanted, Error::io("the input", cause)))?;
         if len == 0 {
             return Ok(end - start);
@@ -264,10 +270,20 @@ fn copy(
             handle,
             grant,
             size: end,
+            chain: chain(end - len as u64, &buffer[..len]),
         };
         let sent = here.send(Ask::Written(written), b"");
         sent.map_err(|refusal| Trouble::local(&refusal))?;
     }
+}
+
+/// Returns what a leaf hashes to, while it is at hand: the node need not read it again to know what it keeps.
+fn chain(offset: u64, bytes: &[u8]) -> Option<Text<Chain>> {
+    if bytes.len() < PIECE_BYTES {
+        return None;
+    }
+    let (_, chain) = Piece::of(Block { offset, bytes }).leaf()?;
+    Some(Text(chain))
 }
 
 /// Reads until the buffer is full or the input ends.
@@ -284,7 +300,7 @@ fn fill(input: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-const PIECE_BYTES: usize = 1 << 20;
+const PIECE_BYTES: usize = LEAF_BYTES as usize;
 /// So much is written before the disk is to begin with it.
 const EARLY_BYTES: u64 = 2 << 20;
 const FOR_ROOM: &str =

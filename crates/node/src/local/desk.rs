@@ -406,7 +406,8 @@ impl Guest {
         let pen = self.pen(written.handle)?;
         let granted = lock(&pen.grants).remove(&written.grant);
         let (range, ticket) = granted.ok_or_else(|| not_open("end a write", written.grant))?;
-        pen.writing.written(range, ticket, written.size);
+        let chain = written.chain.as_ref().map(|chain| chain.0);
+        pen.writing.written_as(range, ticket, written.size, chain);
         Ok(None)
     }
 

@@ -176,6 +176,7 @@ impl Upload {
     fn put_pieces(
         &self,
         range: Range<u64>,
+        is_hashed: bool,
         mut fill: impl FnMut(Range<u64>, &mut [u8]) -> Result<()>,
     ) -> Result<()> {
         let mut stream = self.take(&range)?;
@@ -186,21 +187,24 @@ impl Upload {
                 self.give_back(stream);
                 return Err(error);
             }
-            stream = self.pour(stream, piece.start, frame)?;
+            stream = self.pour(stream, piece.start, frame, is_hashed)?;
         }
         self.give_back(stream);
         Ok(())
     }
 
     /// Sends a frame, whose header is still free, and notes what was sent.
-    fn pour(&self, mut stream: Stream, offset: u64, mut frame: Vec<u8>) -> Result<Stream> {
+    fn pour(
+        &self,
+        mut stream: Stream,
+        offset: u64,
+        mut frame: Vec<u8>,
+        is_hashed: bool,
+    ) -> Result<Stream> {
         let len = frame.len() - HEADER_BYTES;
         frame[..HEADER_BYTES].copy_from_slice(&pack::header(Kind::Data, offset, len));
         let bytes = &frame[HEADER_BYTES..];
-        let piece = self
-            .checks
-            .blake3
-            .then(|| Piece::of(Block { offset, bytes }));
+        let piece = is_hashed.then(|| Piece::of(Block { offset, bytes }));
         let poured = stream.pouring.pour(frame.into(), WRITING);
         if !poured.inspect_err(|_| self.lose(stream.nth))? {
             // Its answer says why.
@@ -332,7 +336,7 @@ impl Upload {
 impl Take for Upload {
     fn put(&self, block: Block<'_>) -> Result<()> {
         let start = block.offset;
-        self.put_pieces(block.range(), |piece, bytes| {
+        self.put_pieces(block.range(), self.checks.blake3, |piece, bytes| {
             let (from, to) = (piece.start - start, piece.end - start);
             bytes.copy_from_slice(&block.bytes[from as usize..to as usize]);
             Ok(())
@@ -341,7 +345,22 @@ impl Take for Upload {
 
     /// What is read is never copied: it goes where it is sent from.
     fn put_from(&self, file: &Lying<'_>, range: Range<u64>, _: &mut [u8]) -> Result<()> {
-        self.put_pieces(range, |piece, bytes| file.fill(piece.start, bytes))
+        let is_hashed = self.checks.blake3;
+        self.put_pieces(range, is_hashed, |piece, bytes| {
+            file.fill(piece.start, bytes)
+        })
+    }
+
+    fn put_known(&self, file: &Lying<'_>, known: (u64, Chain), _: &mut [u8]) -> Result<()> {
+        let (leaf, chain) = known;
+        self.put_pieces(bytes_of(leaf), false, |piece, bytes| {
+            file.fill(piece.start, bytes)
+        })?;
+        // Only now: what was sent of it before was another reading.
+        let mut state = self.state.lock().expect(NO_PANIC);
+        state.leaves.set_full(leaf, chain);
+        state.compare(leaf);
+        Ok(())
     }
 
     fn said(&self, leaf: u64, chain: Chain) -> Result<()> {

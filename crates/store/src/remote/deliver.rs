@@ -25,6 +25,7 @@ use crate::{
     Checks, Error, Finished, How, Lying, Read, Result, SMALL_BYTES, Sink, Store, Take, Whole,
     Width, Write,
     channel::{Channel, Gauge, Mode, Sending, Watch, look},
+    landed::leaf_range,
 };
 use godwit_core::{
     AdlerPart, AdlerParts, Block, Chain, Digest, Extents, LEAF_BYTES, Leaves, Piece,
@@ -560,6 +561,20 @@ impl Take for Delivering {
             }
             sending.write_from(file, range, buffer)
         })
+    }
+
+    fn put_known(&self, file: &Lying<'_>, known: (u64, Chain), buffer: &mut [u8]) -> Result<()> {
+        let range = leaf_range(known.0);
+        let leaves = match &self.leaves {
+            Some(leaves) if self.kept.is_none() && self.sums.is_none() => leaves,
+            _ => return self.put_from(file, range, buffer),
+        };
+        self.send(range.clone(), |sending| match sending.sends_pages() {
+            true => sending.write_from(file, range, buffer),
+            false => sending.put(file.block(range, buffer)?),
+        })?;
+        leaves.lock().expect(NO_PANIC).set_full(known.0, known.1);
+        Ok(())
     }
 
     fn width(&self) -> Option<&Arc<Width>> {

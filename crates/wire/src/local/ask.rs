@@ -1,7 +1,8 @@
 //! What is asked of the node of this machine.
 
 use super::{Handle, Number};
-use crate::door::call::{Link, Version};
+use crate::door::call::{Link, Text, Version};
+use godwit_core::Chain;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -246,6 +247,9 @@ pub struct Written {
     pub grant: u64,
     /// How long the file is now.
     pub size: u64,
+    /// What was written hashes to, if that was a leaf of 1 MiB: nobody has to read it again to know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chain: Option<Text<Chain>>,
 }
 
 /// Writes in the body.

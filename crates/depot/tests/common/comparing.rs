@@ -1,0 +1,74 @@
+//! A sink that compares leaves as servers of ours do: what is not what it is said to be does not land.
+
+use godwit_core::{Block, Chain, Extents, LEAF_BYTES, Leaves, Piece};
+use godwit_store::{Finished, Lying, Result, Sink, Take, Whole};
+use std::{
+    ops::Range,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+};
+
+pub(crate) struct Comparing {
+    pub(crate) sink: Box<dyn Sink>,
+    pub(crate) differs: Mutex<Extents>,
+    /// How many leaves came as what they were.
+    pub(crate) known: Arc<AtomicU64>,
+}
+
+fn leaf_of(leaf: u64) -> Range<u64> {
+    leaf * LEAF_BYTES..(leaf + 1) * LEAF_BYTES
+}
+
+impl Take for Comparing {
+    fn put(&self, block: Block<'_>) -> Result<()> {
+        self.differs.lock().unwrap().remove(block.range());
+        self.sink.put(block)
+    }
+
+    fn put_known(
+        &self,
+        file: &Lying<'_>,
+        (leaf, chain): (u64, Chain),
+        buffer: &mut [u8],
+    ) -> Result<()> {
+        let range = leaf_of(leaf);
+        let block = file.block(range.clone(), buffer)?;
+        let mut leaves = Leaves::new();
+        leaves.add(Piece::of(block));
+        self.put(block)?;
+        self.known.fetch_add(1, SeqCst);
+        if leaves.chain(leaf, range.end) != Some(chain) {
+            self.differs.lock().unwrap().insert(range);
+        }
+        Ok(())
+    }
+}
+
+impl Sink for Comparing {
+    fn done(&self) -> Extents {
+        self.sink.done().minus(&self.differs.lock().unwrap())
+    }
+
+    fn unseen(&self) -> Extents {
+        self.sink.unseen()
+    }
+
+    fn show(&self, block: Block<'_>) -> Result<()> {
+        self.sink.show(block)
+    }
+
+    fn commit(&self) -> Result<Extents> {
+        let safe = self.sink.commit()?;
+        Ok(safe.minus(&self.differs.lock().unwrap()))
+    }
+
+    fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished> {
+        self.sink.finish(whole)
+    }
+
+    fn abandon(self: Box<Self>) -> Result<()> {
+        self.sink.abandon()
+    }
+}
