@@ -332,7 +332,7 @@ fn what_is_fetched_ahead_comes_no_faster_than_is_allowed() {
     assert_eq!(prefetch(&depot, "a", 4 << 20).unwrap(), 5 << 20);
     assert!(began.elapsed() >= Duration::from_millis(1000), "too fast");
     let visits = far.visits.load(SeqCst);
-    same(&read(&depot, "a").unwrap(), &bytes(5 << 20, 5));
+    same(read(&depot, "a").unwrap(), bytes(5 << 20, 5));
     // Once it is here nobody rests, however little is allowed.
     assert_eq!(prefetch(&depot, "a", 1).unwrap(), 5 << 20);
     assert_eq!(depot.holds(&url("a"))[0].transfers, 5, "in so many slices");
@@ -356,7 +356,7 @@ fn who_reads_what_is_fetched_ahead_has_it_at_once() {
                 .first()
                 .is_some_and(|held| held.transfers > 0)
         });
-        same(&read(&depot, "a").unwrap(), &bytes(5 << 20, 5));
+        same(read(&depot, "a").unwrap(), bytes(5 << 20, 5));
         assert_eq!(ahead.join().unwrap().unwrap(), 5 << 20);
     });
 }
@@ -385,5 +385,5 @@ fn what_nobody_wants_any_more_is_not_fetched_ahead() {
     // It changes, and what had come is of no use.
     far.put("a", &bytes(3 << 20, 6));
     assert_eq!(prefetch(&depot, "a", 1 << 30).unwrap(), 3 << 20);
-    same(&read(&depot, "a").unwrap(), &bytes(3 << 20, 6));
+    same(read(&depot, "a").unwrap(), bytes(3 << 20, 6));
 }
