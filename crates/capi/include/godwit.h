@@ -54,7 +54,7 @@ FILE *gass_fopen(const char *name, const char *mode);
 /* As close(2) and fclose(3). Of several who write a file, also of other programs, the last to close it delivers it: the
  * others return at once (godwit_note() says so). The last waits until what was written is at its target (GODWIT_CLOSE=commit: until it
  * survives a crash of this machine; GODWIT_CLOSE_TIMEOUT=SECONDS: no longer). On failure the descriptor is closed all
- * the same, and what was written is kept. */
+ * the same, and what was written is kept. A node that is killed meanwhile is not in the way: the next one delivers it. */
 int gass_close(int fd);
 int gass_fclose(FILE *stream);
 

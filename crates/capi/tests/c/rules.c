@@ -284,6 +284,17 @@ static void threads(void)
     CHECK(pthread_join(slow, NULL) == 0);
 }
 
+static int threads_here(void)
+{
+    FILE *status = fopen("/proc/self/status", "r");
+    char line[256];
+    int threads = 0;
+    while (fgets(line, sizeof line, status) != NULL)
+        sscanf(line, "Threads: %d", &threads);
+    fclose(status);
+    return threads;
+}
+
 /* The library has no threads, and leaves signals alone. */
 static void quiet(void)
 {
@@ -300,13 +311,7 @@ static void quiet(void)
         sigaction(i, NULL, &after);
         CHECK(after.sa_handler == before[i].sa_handler);
     }
-    FILE *status = fopen("/proc/self/status", "r");
-    char line[256];
-    int threads = 0;
-    while (fgets(line, sizeof line, status) != NULL)
-        sscanf(line, "Threads: %d", &threads);
-    CHECK(threads == 1);
-    fclose(status);
+    CHECK(threads_here() == 1);
     CHECK(godwit_fd() > 2);
     for (int open = 3; open < 64; open++) {
         int flags = fcntl(open, F_GETFD);
@@ -608,6 +613,7 @@ int main(int count, char **words)
     for (size_t i = 0; count == 2 && i < sizeof rules / sizeof *rules; i++) {
         if (strcmp(words[1], rules[i].name) == 0) {
             rules[i].run();
+            CHECK(threads_here() == 1); /* whatever was called, none was started */
             return 0;
         }
     }
