@@ -9,10 +9,10 @@ use crate::{
     reading::{OURS, base_of, is_same, since_epoch},
 };
 use godwit_core::{
-    Block, Chain, Extents, Fault, Piece,
+    Block, Chain, Extents, Fault, Piece, Version,
     holding::{Base, Fetch, Held as Why, Origin, Ticket},
 };
-use godwit_store::{Error as StoreError, Read, Take, engine::Place};
+use godwit_store::{Error as StoreError, Read, Stat, Take, engine::Place};
 use godwit_sys::crash;
 use std::{
     collections::BTreeMap,
@@ -215,20 +215,22 @@ impl Inner {
             said: Mutex::default(),
             is_over: Mutex::new(false),
         };
-        let read = self.at_place(&held.name(), &held.who, |place| {
+        let (read, is_base) = self.at_place(&held.name(), &held.who, |place| {
             if fetch.wanted.is_empty() {
                 // All came before: only a look is missing.
                 let stat = place.store.stat(&place.path)?;
-                return Ok(Read { stat, digest: None });
+                let is_base = arriving.is_base(place, &stat);
+                return Ok((Read { stat, digest: None }, is_base));
             }
             let streams = streams(place);
             let read = place
                 .store
                 .read(&place.path, &fetch.wanted, streams, &arriving)?;
             crash::point("fetch-landed");
-            Ok(read)
+            let is_base = arriving.is_base(place, &read.stat);
+            Ok((read, is_base))
         })?;
-        arriving.end(&read)
+        arriving.end(&read, is_base)
     }
 }
 
@@ -279,15 +281,29 @@ struct Arriving<'a> {
 }
 
 impl Arriving<'_> {
+    /// Tells whether the origin, as it was after all came, still has what was to come.
+    fn is_base(&self, place: &Place, now: &Stat) -> bool {
+        let state = self.held.lock();
+        let then = match (&state.seen, state.machine.base()) {
+            (Some(seen), _) => seen.clone(),
+            (None, Base::Seen(version)) => version.clone(),
+            _ => return false,
+        };
+        drop(state);
+        match (&then, now.version(since_epoch())) {
+            // Whoever told its digest has passed it on since, and where it is now only its time is told.
+            (Version::Strong(digest), Version::Weak { .. } | Version::None) => {
+                let found = place.store.digest(&place.path, digest.algorithm(), None);
+                found.is_ok_and(|found| found == *digest)
+            }
+            (then, now) => is_same(then, &now),
+        }
+    }
+
     /// The origin was looked at after all came.
-    fn end(&self, read: &Read) -> Result<()> {
+    fn end(&self, read: &Read, is_base: bool) -> Result<()> {
         let now = read.stat.version(since_epoch());
         let mut state = self.held.lock();
-        let is_base = match (&state.seen, state.machine.base()) {
-            (Some(seen), _) => is_same(seen, &now),
-            (None, Base::Seen(version)) => is_same(version, &now),
-            _ => false,
-        };
         let size = state.machine.size();
         // What was written here over it is not what the source says.
         let corrupt = match is_base && !state.machine.owes() {

@@ -4,16 +4,16 @@
 
 mod common;
 
-use common::{Far, both, depot, killed, over, push, put, same, url, who};
+use common::{Far, both, depot, killed, over, push, put, rules, same, url, who, with};
 use godwit_core::{Algorithm, Digest, Version, holding::Base};
-use godwit_depot::{Depot, Edit, Fresh, Put, Scope};
+use godwit_depot::{Depot, Edit, Fresh, Put, Rules, Scope};
 use godwit_store::Trouble;
 use std::{os::unix::fs::FileExt, time::Duration};
 
 /// Has the target publish a file and its answer be lost, and nobody reach it then.
-fn publish_in_vain(far: &Far, depot: &Depot, name: &str, bytes: &[u8]) {
+fn publish_in_vain(far: &Far, depot: &Depot, name: &str, bytes: &[u8], base: Base) {
     far.trouble(Trouble::LosesFinish);
-    put(depot, name, bytes);
+    put_on(depot, name, base, bytes);
     while !far.store.left().is_empty() {
         std::thread::yield_now();
     }
@@ -29,10 +29,11 @@ fn patch(depot: &Depot, name: &str, offset: u64, bytes: &[u8]) {
 /// Puts what is to come over these bytes only.
 fn put_over(depot: &Depot, name: &str, base: &[u8], bytes: &[u8]) {
     let base = Version::Strong(Digest::of(Algorithm::Blake3, base));
-    let put = Put {
-        base: Base::Seen(base),
-        ..over()
-    };
+    put_on(depot, name, Base::Seen(base), bytes);
+}
+
+fn put_on(depot: &Depot, name: &str, base: Base, bytes: &[u8]) {
+    let put = Put { base, ..over() };
     let writing = depot.put(&url(name), &who(), &put).unwrap();
     writing.write(0, bytes).unwrap();
     writing.end().unwrap();
@@ -42,7 +43,7 @@ fn put_over(depot: &Depot, name: &str, base: &[u8], bytes: &[u8]) {
 fn what_was_replaced_before_an_end_does_not_come_after_what_replaced_it() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
-    publish_in_vain(&far, &depot, "a", b"one");
+    publish_in_vain(&far, &depot, "a", b"one", Base::Any);
     patch(&depot, "a", 3, b" and more");
     put(&depot, "a", b"newer");
     let copy = killed(depot);
@@ -73,7 +74,14 @@ fn what_somebody_still_reads_finds_what_it_was_written_over() {
 fn what_is_held_and_replaced_gives_way_when_nobody_reads_it_any_more() {
     let (far, dir) = both();
     far.put("a", b"somebody else's");
-    let depot = depot(&far, &dir);
+    let depot = with(
+        &far,
+        &dir,
+        Rules {
+            movers: 1,
+            ..rules()
+        },
+    );
     far.set_away(true);
     put_over(&depot, "a", b"one", b"two");
     let reading = depot.read(&url("a"), &who(), Fresh::Any).unwrap();
@@ -83,6 +91,9 @@ fn what_is_held_and_replaced_gives_way_when_nobody_reads_it_any_more() {
     let held = depot.push(&Scope::All, until);
     assert!(held.is_err(), "it is in use, and a conflict");
     same(far.get("a").unwrap(), b"somebody else's");
+    // Whoever delivers this has left the other.
+    put(&depot, "b", b"another");
+    depot.push(&Scope::Url(url("b")), until).unwrap();
     drop(reading);
     push(&depot);
     same(far.get("a").unwrap(), b"three");
@@ -113,7 +124,7 @@ fn of_a_descriptor_and_a_file_that_was_put_meanwhile_the_last_to_end_counts() {
 fn what_was_asked_for_is_known_after_an_end_though_more_was_written_since() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
-    publish_in_vain(&far, &depot, "a", b"one");
+    publish_in_vain(&far, &depot, "a", b"one", Base::Absent);
     patch(&depot, "a", 3, b" and more");
     let copy = killed(depot);
     // As of a server that counts no attempts: it does not know as what an upload was published.

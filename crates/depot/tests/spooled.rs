@@ -5,7 +5,7 @@ mod common;
 
 use common::{Far, both, bytes, over, rules, same, url, who};
 use godwit_core::{Block, Extents};
-use godwit_depot::{Connect, Depot, Edit, Scope, Spooled, Who};
+use godwit_depot::{Connect, Depot, Edit, Fresh, Scope, Spooled, Who};
 use godwit_store::{Error, How, Sink, Store, Whole, Write, engine::Place};
 use std::{os::unix::fs::FileExt, path::Path, sync::Arc, time::Duration};
 
@@ -290,6 +290,22 @@ fn what_was_taken_from_a_hop_is_written_over_what_the_hop_delivered() {
     editing.end().unwrap();
     first.push_through(&url("a"), &who(), LIMIT).unwrap();
     same(far.get("a").unwrap(), b"last_ of all");
+}
+
+#[test]
+fn what_is_read_after_a_hop_has_delivered_it_is_what_the_hop_told_of() {
+    let (far, dir) = both();
+    let (hop, spooled) = spooled(&far, &dir);
+    far.set_away(true);
+    write(&spooled, "a", &bytes(3 << 20, 3)).unwrap();
+    let first = before(spooled, &dir);
+    let lazily = first.lazily(&url("a"), &who(), Fresh::Usual).unwrap();
+    let mut found = vec![0; 4];
+    lazily.read(0, &mut found).unwrap();
+    far.set_away(false);
+    hop.push(&Scope::All, LIMIT).unwrap();
+    lazily.read(2 << 20, &mut found).unwrap();
+    same(&found, &bytes(3 << 20, 3)[2 << 20..(2 << 20) + 4]);
 }
 
 #[test]
