@@ -7,7 +7,13 @@ use common::{both, bytes, depot, read, same};
 use godwit_core::Fault;
 use godwit_depot::Error;
 use godwit_store::{Error as StoreError, REFERS, Trouble};
-use std::io;
+use std::{
+    fs::File,
+    io,
+    time::{Duration, SystemTime},
+};
+
+const HOUR: Duration = Duration::from_secs(3600);
 
 fn refused() -> StoreError {
     StoreError::Unreachable {
@@ -22,6 +28,9 @@ fn a_server_that_goes_away_in_the_middle_is_not_one_that_was_never_there() {
     let depot = depot(&far, &dir);
     let wanted = bytes(4 << 20, 5);
     far.put("a", &wanted);
+    // Of what has changed this very moment a part is worth nothing: it might be another by now.
+    let (file, before) = (far.dir.path().join("a"), SystemTime::now() - HOUR);
+    File::open(file).unwrap().set_modified(before).unwrap();
     far.trouble(Trouble::LosesReadAt(2 << 20));
     let mut reads = 0;
     far.on_ask(move |what, _| {
