@@ -6,6 +6,8 @@
 //! its writer is told so when that survives a power cut: only then is it ours to
 //! deliver.
 
+mod names;
+
 use crate::{Depot, Error, Fresh, Owed, Scope, Stage, Who, Writing, reading::OURS};
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Url, Version, holding::Base};
 use godwit_store::{
@@ -105,8 +107,9 @@ impl Spooled {
         })
     }
 
+    /// Returns where something is at the next, by the name that it has there still.
     fn there(&self, path: &Path) -> Result<Place> {
-        (self.depot.inner.connect)(&self.url(path)?, &self.who)
+        self.depot.inner.place_of(&self.url(path)?, &self.who)
     }
 
     /// Returns what is here of a name and not there.
@@ -281,7 +284,6 @@ impl Store for Spooled {
 
     fn can(&self) -> Result<Can> {
         let mut can = self.incoming.can()?;
-        can.append = false;
         can.xattrs = false;
         can.leaves = false;
         can.passes_on = true;
@@ -292,8 +294,14 @@ impl Store for Spooled {
 
     fn stat(&self, path: &Path) -> Result<Stat> {
         let Some(reading) = self.owed(path)? else {
-            let place = self.there(path)?;
-            return place.store.stat(&place.path);
+            let url = self.url(path)?;
+            let looked = self.depot.inner.at_place(&url, &self.who, |place| {
+                Ok(place.store.stat(&place.path)?)
+            });
+            return match looked.map_err(self.told(path)) {
+                Err(_) if self.is_promised_directory(&url) => Ok(names::directory()),
+                looked => looked,
+            };
         };
         let meta = reading.file().metadata();
         let meta = meta.map_err(|cause| StoreError::io(path, cause))?;
@@ -329,21 +337,27 @@ impl Store for Spooled {
                 ours.insert(std::ffi::OsStr::from_bytes(name).into(), ());
             }
         }
+        let promised = self.promised_in(&root)?;
+        for name in promised.iter().flatten() {
+            ours.insert(name.clone(), ());
+        }
         let place = self.there(path)?;
         let listed = place.store.list(&place.path, &mut |entry| {
             if ours.remove(&entry.path).is_some() {
-                let stat = self.stat(&path.join(&entry.path))?;
-                return each(Entry { stat, ..entry });
+                return self.each_promised(path, entry.path, each);
             }
-            each(entry)
+            match promised {
+                Some(_) => self.each_promised(path, entry.path, each),
+                None => each(entry),
+            }
         });
         match listed {
-            Err(StoreError::Missing { .. }) if !ours.is_empty() => {}
+            Err(StoreError::Missing { .. })
+                if !ours.is_empty() || self.is_promised_directory(&root) => {}
             listed => listed?,
         }
         for name in ours.into_keys() {
-            let stat = self.stat(&path.join(&name))?;
-            each(Entry { path: name, stat })?;
+            self.each_promised(path, name, each)?;
         }
         Ok(())
     }
@@ -375,10 +389,11 @@ impl Store for Spooled {
             How::Replace(None) => Base::Any,
             How::Replace(Some(version)) => Base::Seen(version.clone()),
             How::InPlace => return self.write_into(path, write.passed),
+            How::Append { seq, .. } if *seq > 0 => return self.append(path, write),
             How::Append { .. } => {
                 return Err(StoreError::Unsupported {
-                    what: "appending by way of a depot".into(),
-                    why: "what is appended goes to its file at once".into(),
+                    what: "appending by way of a hop".into(),
+                    why: "what has no number could come to be there twice".into(),
                 });
             }
         };
@@ -408,46 +423,26 @@ impl Store for Spooled {
             base,
             upload: write.id.map(Into::into),
             passed: self.and_us(write.passed),
+            mode: write.mode,
             sink: sink.map_err(|error| self.full(error))?,
             room,
         }))
     }
 
-    /// What is on its way there goes there first, and then away; what is held need not.
     fn remove(&self, path: &Path, what: What) -> Result<()> {
-        let mut is_dropped = false;
-        for owed in self.on_their_way(path)? {
-            if owed.stage == Stage::Held {
-                self.depot.discard(&owed.id).map_err(self.told(path))?;
-                is_dropped = true;
-            } else {
-                self.settle_one(path, &owed)?;
-            }
-        }
-        let place = self.there(path)?;
-        match place.store.remove(&place.path, what) {
-            Err(StoreError::Missing { .. }) if is_dropped && what == What::File => Ok(()),
-            removed => removed,
-        }
+        self.remove_in_turn(path, what)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.settle(from)?;
-        // Or what comes later would replace it.
-        self.settle(to)?;
-        let (place, to) = (self.there(from)?, self.there(to)?);
-        place.store.rename(&place.path, &to.path)
+        self.rename_in_turn(from, to)
     }
 
     fn mkdir(&self, path: &Path) -> Result<()> {
-        let place = self.there(path)?;
-        place.store.mkdir(&place.path)
+        self.mkdir_in_turn(path)
     }
 
     fn set(&self, path: &Path, set: &Set) -> Result<()> {
-        self.settle(path)?;
-        let place = self.there(path)?;
-        place.store.set(&place.path, set)
+        self.set_in_turn(path, set)
     }
 
     fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {
@@ -537,6 +532,19 @@ impl Store for Spooled {
 }
 
 impl Spooled {
+    /// Records go to the next as they come, by the numbers of their writer: whoever is not told that one is there says it
+    /// again, and it is there once. So a hop keeps none of them; with the next away their writer does.
+    fn append(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
+        self.settle(path)?;
+        let place = self.there(path)?;
+        let passed = self.and_us(write.passed);
+        let write = Write {
+            passed: &passed,
+            ..write.clone()
+        };
+        place.store.write(&place.path, &write)
+    }
+
     fn write_into(&self, path: &Path, passed: &[String]) -> Result<Box<dyn Sink>> {
         let url = self.url(path)?;
         let writing = self.depot.put_into(&url, &self.who, "");
@@ -557,6 +565,8 @@ struct Coming {
     base: Base,
     upload: Option<String>,
     passed: Vec<String>,
+    /// Permission bits that it is to have where it is new.
+    mode: Option<u32>,
     sink: Box<dyn Sink>,
     room: Taken,
 }
@@ -665,6 +675,7 @@ impl Sink for Coming {
             base,
             upload,
             passed,
+            mode,
             sink,
             room,
         } = *self;
@@ -676,6 +687,7 @@ impl Sink for Coming {
             base: &base,
             upload: upload.as_deref(),
             passed: &passed,
+            mode: whole.mode.or(mode),
         };
         let alone = spooled.alone_with(&path);
         let finished = sink.finish(whole).map_err(|error| spooled.full(error))?;

@@ -104,6 +104,8 @@ pub(crate) struct Adopted<'a> {
     pub upload: Option<&'a str>,
     /// Which nodes passed it on.
     pub passed: &'a [String],
+    /// Permission bits that it is to have where it is new.
+    pub mode: Option<u32>,
 }
 
 impl Depot {
@@ -121,6 +123,7 @@ impl Depot {
         state.reserved = size;
         state.upload = adopted.upload.unwrap_or_default().into();
         state.passed = adopted.passed.into();
+        state.bits = adopted.mode;
         state.change();
         drop(state);
         self.inner.room.count(size);

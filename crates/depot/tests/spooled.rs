@@ -342,3 +342,132 @@ fn what_is_on_its_way_is_removed_when_it_is_there() {
     depot.push(&Scope::All, LIMIT).unwrap();
     assert_eq!(far.get("a"), None);
 }
+
+fn names_of(store: &dyn Store, folder: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut each = |entry: godwit_store::Entry| {
+        names.push(entry.path.display().to_string());
+        Ok(())
+    };
+    store.list(Path::new(folder), &mut each).unwrap();
+    names.sort();
+    names
+}
+
+#[test]
+fn names_change_behind_what_is_on_its_way_also_with_the_next_away() {
+    let (far, dir) = both();
+    far.put("old", b"old");
+    far.put("gone", b"x");
+    let (depot, hop) = spooled(&far, &dir);
+    let path = |name: &'static str| Path::new(name);
+    far.set_away(true);
+    write(&hop, "a", b"first").unwrap();
+    hop.rename(path("a"), path("b")).unwrap();
+    write(&hop, "a", b"second").unwrap();
+    hop.rename(path("old"), path("older")).unwrap();
+    hop.remove(path("gone"), godwit_store::What::File).unwrap();
+    hop.mkdir(path("d")).unwrap();
+    write(&hop, "d/x", b"below").unwrap();
+    // Who looks by way of the hop sees it done.
+    let gone = hop.stat(path("gone"));
+    assert!(matches!(gone, Err(Error::Missing { .. })), "{gone:?}");
+    assert_eq!(hop.stat(path("b")).unwrap().size, 5);
+    let made = hop.stat(path("d")).unwrap();
+    assert_eq!(made.kind, godwit_store::Kind::Directory);
+    let again = hop.mkdir(path("d"));
+    assert!(matches!(again, Err(Error::Exists { .. })), "{again:?}");
+    // And it survives the end of the hop.
+    drop((depot, hop));
+    let (depot, hop) = spooled(&far, &dir);
+    far.set_away(false);
+    assert_eq!(names_of(&hop, ""), ["a", "b", "d", "older"]);
+    depot.push(&Scope::All, LIMIT).unwrap();
+    for (name, wanted) in [
+        ("b", "first"),
+        ("a", "second"),
+        ("older", "old"),
+        ("d/x", "below"),
+    ] {
+        same(far.get(name).unwrap_or_default(), wanted);
+    }
+    assert_eq!((far.get("old"), far.get("gone")), (None, None));
+    assert_eq!(names_of(&hop, ""), ["a", "b", "d", "older"]);
+}
+
+#[test]
+fn a_rename_waits_for_what_is_on_its_way_to_that_name() {
+    let (far, dir) = both();
+    far.put("old", b"old");
+    let (depot, hop) = spooled(&far, &dir);
+    far.trouble(godwit_store::Trouble::FullAt(0));
+    write(&hop, "b", b"new").unwrap();
+    hop.rename(Path::new("old"), Path::new("b")).unwrap();
+    same(far.get("old").unwrap_or_default(), "old");
+    far.store.mend();
+    depot.push(&Scope::All, LIMIT).unwrap();
+    same(far.get("b").unwrap_or_default(), "old");
+    assert_eq!(far.get("old"), None);
+}
+
+#[test]
+fn what_is_passed_on_has_the_mode_that_it_came_with() {
+    use std::os::unix::fs::PermissionsExt;
+    let (far, dir) = both();
+    far.set_away(true);
+    let (depot, hop) = spooled(&far, &dir);
+    let write = Write {
+        mode: Some(0o600),
+        ..Write::default()
+    };
+    let sink = hop.write(Path::new("a"), &write).unwrap();
+    sink.finish(&Whole::default()).unwrap();
+    // Also after an end of the hop.
+    drop((depot, hop));
+    let (depot, _hop) = spooled(&far, &dir);
+    far.set_away(false);
+    depot.push(&Scope::All, LIMIT).unwrap();
+    let meta = std::fs::metadata(far.dir.path().join("a")).unwrap();
+    assert_eq!(meta.permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn records_are_passed_on_each_once_by_the_numbers_of_their_writer() {
+    let (far, dir) = both();
+    let (depot, hop) = spooled(&far, &dir);
+    let append = |seq: u64, bytes: &[u8], passed: &[String]| -> godwit_store::Result<()> {
+        let size = Some(bytes.len() as u64);
+        let write = Write {
+            how: How::Append { writer: 7, seq },
+            size,
+            passed,
+            ..Write::default()
+        };
+        let sink = hop.write(Path::new("log"), &write)?;
+        sink.put(Block { offset: 0, bytes })?;
+        let whole = Whole {
+            size,
+            ..Whole::default()
+        };
+        sink.finish(&whole).map(drop)
+    };
+    append(1, b"one\n", &[]).unwrap();
+    append(1, b"one\n", &[]).unwrap();
+    append(2, b"two\n", &[]).unwrap();
+    let late = append(4, b"four\n", &[]);
+    assert!(matches!(late, Err(Error::OutOfTurn { .. })), "{late:?}");
+    let circle = append(3, b"three\n", &["hop".into()]);
+    assert!(matches!(circle, Err(Error::Loop { .. })), "{circle:?}");
+    let unnumbered = append(0, b"three\n", &[]);
+    assert!(
+        matches!(unnumbered, Err(Error::Unsupported { .. })),
+        "{unnumbered:?}"
+    );
+    far.set_away(true);
+    let away = append(3, b"three\n", &[]);
+    assert!(matches!(away, Err(Error::Unreachable { .. })), "{away:?}");
+    assert!(!depot.owes(), "its writer has it");
+    far.set_away(false);
+    append(3, b"three\n", &[]).unwrap();
+    same(far.get("log").unwrap(), "one\ntwo\nthree\n");
+}

@@ -516,10 +516,38 @@ fn names_through_a_hop_are_those_of_the_next_and_of_what_is_on_its_way() {
     assert!(stat.contains("3000"), "{stat}");
     chain.well(&["cp", "godwit://hop0/late", "back"]);
     assert_same(&new, &scratch.join("back"));
-    let said = chain.says(&["rm", "godwit://hop0/late"]);
+    // It goes before it came, and a file that is there goes when the next is back.
+    chain.well(&["put", "new", "godwit://hop0/never"]);
+    chain.laptop_has_nothing();
+    chain.well(&["rm", "godwit://hop0/never"]);
+    let said = chain.says(&["stat", "godwit://hop0/never"]);
     assert_ne!(said.status, Some(0), "{said}");
     chain.dest.start(&[]);
     chain.arrives("late", &new);
+    chain.well(&["push", "godwit://hop0/late", "--timeout", "40s"]);
+    assert!(!chain.far("never").exists());
+}
+
+#[test]
+fn lines_go_through_hops_as_they_come_each_once() {
+    let scratch = Scratch::new();
+    let chain = Chain::of(&scratch, 2, &[]);
+    let mut tee = chain.command(&["tee", "godwit://hop0/log"]);
+    let mut tee = tee
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let lines: String = (0..500).map(|nth| format!("line {nth}\n")).collect();
+    let mut into = tee.stdin.take().unwrap();
+    std::io::Write::write_all(&mut into, lines.as_bytes()).unwrap();
+    drop(into);
+    assert!(tee.wait().unwrap().success());
+    wait_until("all lines are at the end", || {
+        std::fs::read_to_string(chain.far("log")).is_ok_and(|there| there.len() >= lines.len())
+    });
+    let there = std::fs::read_to_string(chain.far("log")).unwrap();
+    assert!(there == lines, "{} bytes of {}", there.len(), lines.len());
 }
 
 #[test]

@@ -1,0 +1,218 @@
+//! Names and attributes through a hop.
+//!
+//! Where nothing is on its way to a name, the next is asked at once, and its answer is told. Else, and where the next cannot
+//! be reached, it is promised behind what is on its way, in one order with it, and seen here as done.
+
+use super::Spooled;
+use crate::{Attributes, By, Owed, promises::moved};
+use godwit_core::Url;
+use godwit_store::{Entry, Error, Kind, Result, Set, Stat, Store, What};
+use std::{
+    collections::BTreeSet,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+impl Spooled {
+    /// Has something be done at the next, now or in its turn.
+    fn in_turn(
+        &self,
+        names: &[&Path],
+        now: impl FnOnce() -> Result<()>,
+        later: impl FnOnce(By<'_>) -> crate::Result<()>,
+    ) -> Result<()> {
+        let mut is_awaited = false;
+        for name in names {
+            is_awaited |= self.is_awaited(name)?;
+        }
+        if !is_awaited {
+            match now() {
+                // Nobody has heard of it there.
+                Err(error) if is_away(&error) => {}
+                done => return done,
+            }
+        }
+        let by = By {
+            who: &self.who,
+            session: "",
+        };
+        later(by).map_err(self.told(names[0]))
+    }
+
+    /// Tells whether something is on its way to a name, above or below it.
+    fn is_awaited(&self, path: &Path) -> Result<bool> {
+        let url = self.url(path)?;
+        let overlaps =
+            |other: &Url| moved(other, &url, &url).is_some() || moved(&url, other, other).is_some();
+        let queue = self.depot.queue();
+        Ok(queue
+            .iter()
+            .any(|owed| overlaps(&owed.url) || owed.to.as_ref().is_some_and(&overlaps)))
+    }
+
+    /// What is held of a name is dropped by being removed.
+    pub(super) fn remove_in_turn(&self, path: &Path, what: What) -> Result<()> {
+        let mut is_dropped = false;
+        for owed in self.on_their_way(path)? {
+            if owed.stage == crate::Stage::Held {
+                self.depot.discard(&owed.id).map_err(self.told(path))?;
+                is_dropped = true;
+            }
+        }
+        let removed = self.in_turn(
+            &[path],
+            || {
+                let place = self.there(path)?;
+                place.store.remove(&place.path, what)
+            },
+            |by| {
+                self.must_be(path, what)?;
+                self.depot.unlink(&self.url(path)?, by)
+            },
+        );
+        match removed {
+            Err(Error::Missing { .. }) if is_dropped && what == What::File => Ok(()),
+            removed => removed,
+        }
+    }
+
+    /// What is promised is done to whatever is there then; what is known to be something else is refused.
+    fn must_be(&self, path: &Path, what: What) -> Result<()> {
+        let kind = match self.stat(path) {
+            Ok(stat) => stat.kind,
+            Err(error) if is_away(&error) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let path = path.into();
+        match (what, kind) {
+            (What::File, Kind::Directory) => Err(Error::IsDirectory { path }),
+            (What::Directory, Kind::File) => Err(Error::NotDirectory { path }),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn rename_in_turn(&self, from: &Path, to: &Path) -> Result<()> {
+        self.in_turn(
+            &[from, to],
+            || {
+                let (place, to) = (self.there(from)?, self.there(to)?);
+                place.store.rename(&place.path, &to.path)
+            },
+            |by| self.depot.rename(&self.url(from)?, &self.url(to)?, by),
+        )
+    }
+
+    pub(super) fn mkdir_in_turn(&self, path: &Path) -> Result<()> {
+        self.in_turn(
+            &[path],
+            || {
+                let place = self.there(path)?;
+                place.store.mkdir(&place.path)
+            },
+            |by| {
+                let url = self.url(path)?;
+                match self.is_promised_directory(&url) {
+                    true => Err(Error::Exists { path: path.into() }.into()),
+                    false => self.depot.mkdir(&url, by),
+                }
+            },
+        )
+    }
+
+    pub(super) fn set_in_turn(&self, path: &Path, set: &Set) -> Result<()> {
+        let can_wait = Set {
+            mode: None,
+            mtime: None,
+            ..set.clone()
+        } == Set::default();
+        if !can_wait {
+            self.settle(path)?;
+            let place = self.there(path)?;
+            return place.store.set(&place.path, set);
+        }
+        let attributes = Attributes {
+            mode: set.mode,
+            mtime: set.mtime,
+        };
+        self.in_turn(
+            &[path],
+            || {
+                let place = self.there(path)?;
+                place.store.set(&place.path, set)
+            },
+            |by| self.depot.set(&self.url(path)?, &attributes, by),
+        )
+    }
+
+    pub(super) fn is_promised_directory(&self, url: &Url) -> bool {
+        let is_it = |owed: &Owed| owed.what == "mkdir" && owed.url == *url;
+        self.depot.queue().iter().any(is_it)
+    }
+
+    /// Returns how names in a directory will be other than the next has them; none: they are as they are.
+    pub(super) fn promised_in(&self, root: &Url) -> Result<Option<BTreeSet<PathBuf>>> {
+        let (mut is_changed, mut new) = (false, BTreeSet::new());
+        let is_in = |url: &Url| {
+            let parent = url.parent()?;
+            let same = bare(parent.path()) == bare(root.path());
+            let name = url.file_name().filter(|_| same)?;
+            Some(PathBuf::from(std::ffi::OsStr::from_bytes(name)))
+        };
+        for owed in self.depot.queue() {
+            if owed.what == "publish" || owed.what == "append" || owed.what == "set" {
+                continue;
+            }
+            is_changed |= is_in(&owed.url).is_some();
+            let made = match owed.what {
+                "mkdir" => Some(&owed.url),
+                _ => owed.to.as_ref(),
+            };
+            if let Some(name) = made.and_then(is_in) {
+                is_changed = true;
+                new.insert(name);
+            }
+        }
+        Ok(is_changed.then_some(new))
+    }
+
+    /// Tells of a name as it will be, if it will be.
+    pub(super) fn each_promised(
+        &self,
+        path: &Path,
+        entry: PathBuf,
+        each: &mut dyn FnMut(Entry) -> Result<()>,
+    ) -> Result<()> {
+        match self.stat(&path.join(&entry)) {
+            Ok(stat) => each(Entry { path: entry, stat }),
+            Err(Error::Missing { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Returns what is known of a directory that is to be made.
+pub(super) fn directory() -> Stat {
+    Stat {
+        kind: Kind::Directory,
+        size: 0,
+        mtime: None,
+        mode: None,
+        owner: None,
+        group: None,
+        target: None,
+        unique: None,
+        digest: None,
+    }
+}
+
+fn bare(path: &[u8]) -> &[u8] {
+    path.strip_suffix(b"/").unwrap_or(path)
+}
+
+/// Tells whether the next has not even been asked.
+fn is_away(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Unreachable { .. } | Error::NameService { .. } | Error::Away { .. }
+    )
+}
