@@ -3,7 +3,7 @@
 use crate::{
     Depot, Error, Result,
     depot::Inner,
-    held::Held,
+    held::{Held, State},
     reading::{OURS, User},
     tags::Tag,
 };
@@ -110,6 +110,17 @@ impl Depot {
     /// Forgets what is held of a name, unless it is owed, and returns how many files that were. Who has
     /// it open keeps it.
     pub fn forget(&self, url: &Url) -> Result<u64> {
+        self.forget_where(url, |_, _| true)
+    }
+
+    /// The same of what came for one audience, and has no tag.
+    pub fn forget_of(&self, url: &Url, audience: &str) -> Result<u64> {
+        self.forget_where(url, |held, state| {
+            held.who.audience == audience && state.tags.is_empty()
+        })
+    }
+
+    fn forget_where(&self, url: &Url, is_meant: impl Fn(&Held, &State) -> bool) -> Result<u64> {
         let mut forgotten = 0;
         let called = self.inner.all().called(url);
         for held in called {
@@ -117,7 +128,7 @@ impl Depot {
                 continue;
             }
             let mut state = held.lock();
-            if state.is_gone {
+            if state.is_gone || !is_meant(&held, &state) {
                 continue;
             }
             if !state.machine.may_be_forgotten() || state.is_moving {
@@ -139,9 +150,30 @@ impl Depot {
 
     /// Reads what is held, of one name or of all, and compares it with what it hashed to when it came.
     /// What differs and is not owed is fetched again by whoever reads it next.
-    pub fn verify(&self, url: Option<&Url>, mut each: impl FnMut(Verified)) -> Result<()> {
+    pub fn verify(&self, url: Option<&Url>, each: impl FnMut(Verified)) -> Result<()> {
+        self.verify_where(|held| url.is_none_or(|url| held.name() == *url), each)
+    }
+
+    /// The same of what came for one audience.
+    pub fn verify_of(
+        &self,
+        url: Option<&Url>,
+        audience: &str,
+        each: impl FnMut(Verified),
+    ) -> Result<()> {
+        let is_meant = |held: &Held| {
+            held.who.audience == audience && url.is_none_or(|url| held.name() == *url)
+        };
+        self.verify_where(is_meant, each)
+    }
+
+    fn verify_where(
+        &self,
+        is_meant: impl Fn(&Held) -> bool,
+        mut each: impl FnMut(Verified),
+    ) -> Result<()> {
         for held in self.inner.every() {
-            if url.is_some_and(|url| held.name() != *url) {
+            if !is_meant(&held) {
                 continue;
             }
             if let Some(verified) = self.inner.verify(&held)? {

@@ -29,6 +29,7 @@ pub fn who(program: &str, environment: Environment<'_>) -> Hello {
         scratch: path("_CONDOR_SCRATCH_DIR"),
         credential: path("X509_USER_PROXY"),
         cgroup: cgroup().filter(|_| !job.is_empty()),
+        visitor: None,
         job,
     }
 }

@@ -182,7 +182,7 @@ impl Accounts {
     }
 
     /// Returns the name of an account that is another than ours.
-    fn other(&self, name: &str) -> godwit_store::Result<Option<String>> {
+    pub(crate) fn other(&self, name: &str) -> godwit_store::Result<Option<String>> {
         if self.steward.is_none() {
             return Ok(None);
         }

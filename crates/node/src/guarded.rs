@@ -5,7 +5,7 @@
 //! by a directory that follows none: what somebody makes a link meanwhile is refused.
 
 use crate::export::Export;
-use godwit_core::{Algorithm, Chain, Digest, Extents, Version};
+use godwit_core::{Algorithm, Chain, Digest, Extents, Url, Version};
 use godwit_store::{
     Can, Entry, Error, Finished, Given, How, Kind, Partial, REFERS, Read, Result, Set, Sink, Small,
     Space, Stat, Station, Store, Take, What, Write, Xattrs, channel::Watch,
@@ -14,9 +14,13 @@ use godwit_trust::{DEEDS, Deed, Identity, Rights};
 use std::{
     cell::RefCell,
     collections::VecDeque,
+    ffi::OsString,
     fs,
     ops::Range,
-    os::unix::fs::MetadataExt,
+    os::unix::{
+        ffi::{OsStrExt, OsStringExt},
+        fs::MetadataExt,
+    },
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
@@ -305,6 +309,45 @@ impl Guarded {
         self.dir.stat_of_name(&path)
     }
 
+    /// Asks whether somebody may have a file of another server come to the depot of this machine, or see what they
+    /// have there: only whom a rule lets, since it is read with what this node proves itself by. Files of this
+    /// machine, and those of a user who is named, are nobody's to ask for.
+    pub(crate) fn may_stage(&self, url: Option<&Url>) -> Result<()> {
+        let place = url.map(|url| url.path_form().ok_or(url)).transpose();
+        let place = place.map_err(|url| no_stage(url, "only files of servers, without a user"))?;
+        let place = place.map(|place| PathBuf::from(OsString::from_vec(place)));
+        let rules = self.rules.as_ref().filter(|rules| rules.porter.is_none());
+        let (Some(rules), Some(who)) = (rules, &self.who) else {
+            let because =
+                "nobody may who is not named in the rights of this node (may = \"stage\")";
+            return Err(match url {
+                Some(url) => no_stage(url, because),
+                None => no_stage(&"its depot", because),
+            });
+        };
+        let rights = rules.now();
+        let is_allowed = match &place {
+            Some(place) => {
+                let other = twin(place);
+                let twin = rights.decide(Some(who), Deed::Stage, &other);
+                let is_forbidden = twin.rule.is_some() && !twin.allowed;
+                rights.decide(Some(who), Deed::Stage, place).allowed && !is_forbidden
+            }
+            None => rights.may_somewhere(Some(who), Deed::Stage),
+        };
+        if is_allowed {
+            return Ok(());
+        }
+        let at = place.unwrap_or_else(|| "/".into());
+        let decision = rights.decide(Some(who), Deed::Stage, &at);
+        let file = rules.file.display();
+        tracing::info!(who = who.subject(), deed = "stage", path = %at.display(), because = decision.because(), %file, "denied");
+        Err(Error::Denied {
+            path: at,
+            said: decision.refusal(),
+        })
+    }
+
     fn rights(&self) -> Option<Asked<'_>> {
         let rules = self.rules.as_ref()?;
         Some(Asked {
@@ -409,6 +452,29 @@ impl Guarded {
         self.dir
             .read_small(&mut || next.take(), &mut |_, small| read = Some(small))?;
         read.expect("each file is given once")
+    }
+}
+
+/// Returns the name of a URL that its server may well take for the same: counted from the root, or from where a login
+/// begins. What is never to be had by one of them is not to be had by the other.
+fn twin(place: &Path) -> PathBuf {
+    let bytes = place.as_os_str().as_bytes();
+    let mut slashes = (0..bytes.len()).filter(|at| bytes[*at] == b'/');
+    let Some(third) = slashes.nth(2) else {
+        return place.into();
+    };
+    let (server, path) = bytes.split_at(third + 1);
+    let twin = match path.strip_prefix(b"%2F") {
+        Some(below) => [server, below].concat(),
+        None => [server, b"%2F", path].concat(),
+    };
+    OsString::from_vec(twin).into()
+}
+
+fn no_stage(what: &dyn std::fmt::Display, said: &str) -> Error {
+    Error::Denied {
+        path: what.to_string().into(),
+        said: said.into(),
     }
 }
 

@@ -144,6 +144,11 @@ impl Shared {
         self.accounts.steward().is_some()
     }
 
+    /// Tells whether an account is another than that of this node.
+    pub(crate) fn is_of_another(&self, account: &str) -> godwit_store::Result<bool> {
+        self.accounts.other(account).map(|other| other.is_some())
+    }
+
     pub(crate) fn host(&self) -> &str {
         &self.host
     }

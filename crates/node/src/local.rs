@@ -8,11 +8,13 @@ mod adding;
 mod appending;
 mod copying;
 mod desk;
+mod elsewhere;
 mod faults;
 mod line;
 mod refusing;
 mod serving;
 mod visit;
+mod visiting;
 
 #[cfg(test)]
 mod tests;
@@ -154,6 +156,7 @@ pub fn run_local(
     };
     let cancel = godwit_store::channel::Cancel::new().map_err(Error::Start)?;
     let connect = hop::connect(home.clone(), rules.routes.clone(), cancel.clone());
+    let direct = hop::connect(home.clone(), Routes::default(), cancel.clone());
     let depot = open_depot(&rules, &connect)?;
     let desk = Arc::new(desk::Keeping {
         depot,
@@ -163,6 +166,9 @@ pub fn run_local(
         kept: Mutex::default(),
         home,
         added: Mutex::default(),
+        direct,
+        fetching: Default::default(),
+        visitors: Mutex::default(),
     });
     let watching = faults::Watching::start(&desk, rules.on_fault.clone()).map_err(Error::Start)?;
     let node = LocalNode::start(rules, alive, desk)?;

@@ -48,6 +48,9 @@ pub enum Deed {
     Delete,
     /// Names and facts.
     List,
+    /// A file of another server into the depot of this machine: the place is the name of its URL below `/godwit/`.
+    /// Not among [`DEEDS`]: whoever may do all that is served makes nobody fetch anything.
+    Stage,
 }
 
 /// What comes of a question.
@@ -134,9 +137,16 @@ impl Rights {
     pub fn of_below(&self, path: &Path) -> Option<&Rule> {
         let path = parts(path)?;
         let is_below = |under: &Under| under.parts.len() > path.len() && under.begins_as(&path);
-        self.rules
-            .iter()
-            .find(|rule| rule.under.iter().any(is_below))
+        let is_of_what_is_served = |rule: &&Rule| rule.deeds != [Deed::Stage];
+        let mut rules = self.rules.iter().filter(is_of_what_is_served);
+        rules.find(|rule| rule.under.iter().any(is_below))
+    }
+
+    /// Tells whether somebody may do that anywhere.
+    pub fn may_somewhere(&self, who: Option<&Identity>, deed: Deed) -> bool {
+        let allows = |rule: &Rule| rule.allows && rule.deeds.contains(&deed);
+        let mut rules = self.rules.iter().filter(|rule| allows(rule));
+        rules.any(|rule| rule.who.iter().any(|one| one.is(who)))
     }
 
     /// Returns the rules in their order.
@@ -202,11 +212,12 @@ impl Deed {
             Self::Create => "create",
             Self::Delete => "delete",
             Self::List => "list",
+            Self::Stage => "stage",
         }
     }
 }
 
-/// All of them.
+/// All that is done with what is served.
 pub const DEEDS: [Deed; 5] = [
     Deed::Read,
     Deed::Write,
@@ -372,9 +383,12 @@ fn deeds_of(text: &str) -> Result<Vec<Deed>, String> {
     if text == "all" {
         return Ok(DEEDS.to_vec());
     }
-    let known = DEEDS.iter().find(|deed| deed.as_str() == text);
-    known.map(|deed| vec![*deed]).ok_or_else(|| {
-        format!("{text:?} is no deed; there are read, write, create, delete, list, and all")
+    let all = DEEDS.into_iter().chain([Deed::Stage]);
+    let known = all.into_iter().find(|deed| deed.as_str() == text);
+    known.map(|deed| vec![deed]).ok_or_else(|| {
+        format!(
+            "{text:?} is no deed; there are read, write, create, delete, list, all of these as all, and stage"
+        )
     })
 }
 
@@ -462,6 +476,30 @@ mod tests {
             assert!(!Rights::default().decide(None, deed, Path::new("/")).allowed);
             assert!(Rights::all().decide(None, deed, Path::new("/x/y")).allowed);
         }
+    }
+
+    #[test]
+    fn whoever_may_do_all_has_nothing_fetched() {
+        let rules = "[[rule]]\nwho = \"/CN=a\"\nmay = \"all\"\n\
+                     [[rule]]\nwho = \"/CN=b\"\nmay = \"stage\"\nunder = \"/godwit/lab/data\"";
+        let rights = Rights::parse(rules).unwrap();
+        let may = |who: &str, path: &str| {
+            let who = Some(Identity::named(who));
+            let decision = rights.decide(who.as_ref(), Deed::Stage, Path::new(path));
+            (
+                decision.allowed,
+                rights.may_somewhere(who.as_ref(), Deed::Stage),
+            )
+        };
+        assert_eq!(may("/CN=a", "/godwit/lab/data/f"), (false, false));
+        assert_eq!(may("/CN=b", "/godwit/lab/data/f"), (true, true));
+        assert_eq!(may("/CN=b", "/godwit/lab/other"), (false, true));
+        assert_eq!(may("/CN=b", "/godwit/lab:1/data/f"), (false, true));
+        let b = Identity::named("/CN=b");
+        let read = rights.decide(Some(&b), Deed::Read, Path::new("/godwit/lab/data/f"));
+        assert!(!read.allowed);
+        // What it says is no place of what is served.
+        assert_eq!(rights.of_below(Path::new("/godwit")), None);
     }
 
     #[test]

@@ -99,6 +99,7 @@ enum Word {
     Create,
     Delete,
     List,
+    Stage,
 }
 
 impl Auth {
@@ -237,6 +238,7 @@ impl Word {
             Self::Create => Deed::Create,
             Self::Delete => Deed::Delete,
             Self::List => Deed::List,
+            Self::Stage => Deed::Stage,
         }
     }
 }

@@ -30,6 +30,7 @@ Examples:
   godwit cache clean slurm-77
   godwit cache df
   godwit cache verify
+  godwit cache ls --on cluster
 
 What is kept is forgotten by itself when room is wanted, what was used least recently first; never what is owed
 to a server, is open, or has a tag. A tag is put on by godwit stage, and by what jobs of batch systems read
@@ -39,8 +40,19 @@ What is new for cache add is filled at the path that it prints, or moved there, 
 before cache add-done. Until then whoever adds, reads or untags the name waits.
 With --json, the field new says whether it is to be filled. What was filled goes with its last tag.
 
-Exit status: 0; 4 nothing of that name is kept; 5 it is in use; 12 verify found bytes that differ.")]
+With --on it is the depot of a machine whose node was joined, and of that what this machine has staged there: its
+files and tags, and nobody else's. A file of rights there must say so, for the URL as that node calls it:
+  [[rule]]
+  who = '/O=godwit/OU=peer/CN=laptop'
+  may = 'stage'
+  under = '/godwit/lab/data'
+add and add-done are for programs of that machine.
+
+Exit status: 0; 13 the rights there say no; 4 nothing of that name is kept; 5 it is in use; 12 verify found bytes that differ.")]
 pub(crate) struct Cache {
+    /// Of the depot of that peer's machine: of what this one has staged there
+    #[arg(long, global = true, value_name = "PEER")]
+    on: Option<String>,
     #[command(subcommand)]
     what: What,
 }
@@ -131,67 +143,180 @@ struct AddDone {
 impl Cache {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let named = |url: &OsString| local::named(url).map(|named| named.told);
+        let at = At {
+            screen,
+            on: self.on,
+        };
         match self.what {
-            What::Ls { prefix } => list(screen, Of::Ls { prefix, on: None }),
-            What::Stat(file) => list(screen, Of::Stat(Where::is(named(&file.url)?))),
-            What::Why(file) => why(screen, named(&file.url)?),
-            What::Add(add) => begin(screen, named(&add.url)?, &add),
-            What::AddDone(added) => count(
-                screen,
-                Of::AddDone(Added {
-                    handle: 0,
-                    url: Some(named(&added.url)?),
-                    timestamp: added.timestamp,
-                    give_up: added.failed,
-                }),
-            ),
-            What::Rm(rm) => count(
-                screen,
-                Of::Rm {
-                    url: named(&rm.url)?,
-                    tag: rm.tag,
-                },
-            ),
+            What::Ls { prefix } => at.list(Of::Ls { prefix, on: None }),
+            What::Stat(file) => at.list(Of::Stat(Where::is(named(&file.url)?))),
+            What::Why(file) => at.why(named(&file.url)?),
+            What::Add(add) => at.begin(named(&add.url)?, &add),
+            What::AddDone(added) => at.count(Of::AddDone(Added {
+                handle: 0,
+                url: Some(named(&added.url)?),
+                timestamp: added.timestamp,
+                give_up: added.failed,
+            })),
+            What::Rm(rm) => at.count(Of::Rm {
+                url: named(&rm.url)?,
+                tag: rm.tag,
+            }),
             What::Clean { tag, url } => {
                 let url = url.as_ref().map(named).transpose()?;
-                count(screen, Of::Clean { tag, url })
+                at.count(Of::Clean { tag, url })
             }
-            What::Df => df(screen),
-            What::Verify { url } => verify(screen, url.as_ref().map(named).transpose()?),
+            What::Df => at.df(),
+            What::Verify { url } => at.verify(url.as_ref().map(named).transpose()?),
         }
     }
 }
 
-fn list(screen: &Screen, of: Of) -> Run<Facts> {
-    let mut here = local::here()?;
-    let mut rows = Vec::new();
-    let done = local::done_with(screen, &mut here, Ask::Cache(of), &mut |tell| {
-        if let Tell::Row(row) = tell {
-            rows.push(*row);
-        }
-    })?;
-    for row in &rows {
-        let told = match screen.json() {
-            true => screen.object(&json!({
-                "event": "kept",
-                "id": row.id,
-                "url": row.url,
-                "size": row.size,
-                "present_bytes": row.present_bytes,
-                "owed_bytes": row.owed_bytes,
-                "transfers": row.transfers,
-                "open": row.readers,
-                "tags": row.tags,
-                "timestamp": row.timestamp,
-                "used": row.used_s,
-                "is_current": row.stage == "current",
-                "version": row.base,
-            })),
-            false => screen.line(line(row)),
-        };
-        told.map_err(shown)?;
+/// Whose depot is asked, and who is told.
+struct At<'a> {
+    screen: &'a Screen,
+    on: Option<String>,
+}
+
+impl At<'_> {
+    fn ask(&self, of: Of) -> Ask {
+        local::on(self.on.as_deref(), Ask::Cache(of))
     }
-    Ok(local::facts(&done))
+
+    fn list(&self, of: Of) -> Run<Facts> {
+        let screen = self.screen;
+        let mut here = local::here()?;
+        let mut rows = Vec::new();
+        let done = local::done_with(screen, &mut here, self.ask(of), &mut |tell| {
+            if let Tell::Row(row) = tell {
+                rows.push(*row);
+            }
+        })?;
+        for row in &rows {
+            let told = match screen.json() {
+                true => screen.object(&json!({
+                    "event": "kept",
+                    "id": row.id,
+                    "url": row.url,
+                    "size": row.size,
+                    "present_bytes": row.present_bytes,
+                    "owed_bytes": row.owed_bytes,
+                    "transfers": row.transfers,
+                    "open": row.readers,
+                    "tags": row.tags,
+                    "timestamp": row.timestamp,
+                    "used": row.used_s,
+                    "is_current": row.stage == "current",
+                    "version": row.base,
+                })),
+                false => screen.line(line(row)),
+            };
+            told.map_err(shown)?;
+        }
+        Ok(local::facts(&done))
+    }
+
+    fn why(&self, url: String) -> Run<Facts> {
+        let screen = self.screen;
+        let mut here = local::here()?;
+        let answer = here.ask(self.ask(Of::Why(Where::is(url))));
+        let answer = answer.map_err(|refusal| Trouble::local(&refusal))?;
+        let mut facts = Facts::new();
+        if let Tell::Words(words) = answer.tell {
+            if !screen.json() {
+                screen.line(plain(&words).as_bytes()).map_err(shown)?;
+            }
+            facts.insert("why".into(), words.into());
+        }
+        Ok(facts)
+    }
+
+    /// Waits until nobody else has it locked, and says where it is.
+    fn begin(&self, url: String, add: &Add) -> Run<Facts> {
+        let screen = self.screen;
+        let mut here = local::here()?;
+        let answer = here.ask(self.ask(Of::Add(Adding {
+            url,
+            tag: add.tag.clone(),
+            expires_in_s: add.lasts.map(|lasts| lasts.as_secs()),
+            is_there: false,
+            lasts_s: Some(add.within.as_secs().max(1)),
+        })));
+        let answer = answer.map_err(|refusal| Trouble::local(&refusal))?;
+        let mut facts = Facts::new();
+        if let Tell::Opened(opened) = answer.tell {
+            let path = opened.path.map(|path| path.0).unwrap_or_default();
+            let path = path.display().to_string();
+            if !screen.json() {
+                screen.line(path.as_bytes()).map_err(shown)?;
+            }
+            facts.insert("new".into(), (!opened.exists).into());
+            facts.insert("path".into(), path.into());
+            facts.insert("size".into(), opened.size.into());
+            facts.insert("timestamp".into(), opened.timestamp.into());
+        }
+        Ok(facts)
+    }
+
+    fn count(&self, of: Of) -> Run<Facts> {
+        let mut here = local::here()?;
+        let done = local::done(self.screen, &mut here, self.ask(of))?;
+        Ok(local::facts(&done))
+    }
+
+    fn df(&self) -> Run<Facts> {
+        let screen = self.screen;
+        let mut here = local::here()?;
+        let answer = here.ask(self.ask(Of::Df { on: None }));
+        let answer = answer.map_err(|refusal| Trouble::local(&refusal))?;
+        let Tell::Space(space) = answer.tell else {
+            return Ok(Facts::new());
+        };
+        let mut facts = Facts::new();
+        facts.insert("path".into(), space.path.clone().into());
+        facts.insert("quota_bytes".into(), space.quota_bytes.into());
+        facts.insert("used_bytes".into(), space.used_bytes.into());
+        facts.insert("owed_bytes".into(), space.owed_bytes.into());
+        facts.insert("kept_bytes".into(), space.kept_bytes.into());
+        facts.insert("free_bytes".into(), space.free_bytes.into());
+        facts.insert("files".into(), space.files.into());
+        if !screen.json() {
+            screen.line(room(&space)).map_err(shown)?;
+        }
+        Ok(facts)
+    }
+
+    fn verify(&self, url: Option<String>) -> Run<Facts> {
+        let screen = self.screen;
+        let mut here = local::here()?;
+        let (mut rows, mut wrong) = (Vec::new(), 0_u64);
+        let ask = self.ask(Of::Verify { url });
+        let done = local::done_with(screen, &mut here, ask, &mut |tell| {
+            if let Tell::Row(row) = tell {
+                rows.push(*row);
+            }
+        })?;
+        for row in &rows {
+            if row.reason.is_some() {
+                wrong += 1;
+                let fact = row.why.clone().unwrap_or_default();
+                screen.trouble(&Trouble::differs(format!("vouch for {}", row.url), fact));
+            }
+            let told = match screen.json() {
+                true => screen.object(&json!({
+                    "event": "verified",
+                    "url": row.url,
+                    "bytes": row.size,
+                    "status": row.stage,
+                })),
+                false => screen.line(format!("{:<7}  {}", row.stage, plain(&row.url))),
+            };
+            told.map_err(shown)?;
+        }
+        let mut facts = local::facts(&done);
+        facts.insert("wrong".into(), wrong.into());
+        Ok(facts)
+    }
 }
 
 fn line(row: &Row) -> String {
@@ -206,73 +331,6 @@ fn line(row: &Row) -> String {
         line.push_str(&format!("  [{}]", plain(&row.tags.join(", "))));
     }
     line
-}
-
-fn why(screen: &Screen, url: String) -> Run<Facts> {
-    let mut here = local::here()?;
-    let answer = here.ask(Ask::Cache(Of::Why(Where::is(url))));
-    let answer = answer.map_err(|refusal| Trouble::local(&refusal))?;
-    let mut facts = Facts::new();
-    if let Tell::Words(words) = answer.tell {
-        if !screen.json() {
-            screen.line(plain(&words).as_bytes()).map_err(shown)?;
-        }
-        facts.insert("why".into(), words.into());
-    }
-    Ok(facts)
-}
-
-/// Waits until nobody else has it locked, and says where it is.
-fn begin(screen: &Screen, url: String, add: &Add) -> Run<Facts> {
-    let mut here = local::here()?;
-    let answer = here.ask(Ask::Cache(Of::Add(Adding {
-        url,
-        tag: add.tag.clone(),
-        expires_in_s: add.lasts.map(|lasts| lasts.as_secs()),
-        is_there: false,
-        lasts_s: Some(add.within.as_secs().max(1)),
-    })));
-    let answer = answer.map_err(|refusal| Trouble::local(&refusal))?;
-    let mut facts = Facts::new();
-    if let Tell::Opened(opened) = answer.tell {
-        let path = opened.path.map(|path| path.0).unwrap_or_default();
-        let path = path.display().to_string();
-        if !screen.json() {
-            screen.line(path.as_bytes()).map_err(shown)?;
-        }
-        facts.insert("new".into(), (!opened.exists).into());
-        facts.insert("path".into(), path.into());
-        facts.insert("size".into(), opened.size.into());
-        facts.insert("timestamp".into(), opened.timestamp.into());
-    }
-    Ok(facts)
-}
-
-fn count(screen: &Screen, of: Of) -> Run<Facts> {
-    let mut here = local::here()?;
-    let done = local::done(screen, &mut here, Ask::Cache(of))?;
-    Ok(local::facts(&done))
-}
-
-fn df(screen: &Screen) -> Run<Facts> {
-    let mut here = local::here()?;
-    let answer = here.ask(Ask::Cache(Of::Df { on: None }));
-    let answer = answer.map_err(|refusal| Trouble::local(&refusal))?;
-    let Tell::Space(space) = answer.tell else {
-        return Ok(Facts::new());
-    };
-    let mut facts = Facts::new();
-    facts.insert("path".into(), space.path.clone().into());
-    facts.insert("quota_bytes".into(), space.quota_bytes.into());
-    facts.insert("used_bytes".into(), space.used_bytes.into());
-    facts.insert("owed_bytes".into(), space.owed_bytes.into());
-    facts.insert("kept_bytes".into(), space.kept_bytes.into());
-    facts.insert("free_bytes".into(), space.free_bytes.into());
-    facts.insert("files".into(), space.files.into());
-    if !screen.json() {
-        screen.line(room(&space)).map_err(shown)?;
-    }
-    Ok(facts)
 }
 
 fn room(space: &Space) -> String {
@@ -292,37 +350,6 @@ fn room(space: &Space) -> String {
         units::size(space.kept_bytes),
         space.path
     )
-}
-
-fn verify(screen: &Screen, url: Option<String>) -> Run<Facts> {
-    let mut here = local::here()?;
-    let (mut rows, mut wrong) = (Vec::new(), 0_u64);
-    let ask = Ask::Cache(Of::Verify { url });
-    let done = local::done_with(screen, &mut here, ask, &mut |tell| {
-        if let Tell::Row(row) = tell {
-            rows.push(*row);
-        }
-    })?;
-    for row in &rows {
-        if row.reason.is_some() {
-            wrong += 1;
-            let fact = row.why.clone().unwrap_or_default();
-            screen.trouble(&Trouble::differs(format!("vouch for {}", row.url), fact));
-        }
-        let told = match screen.json() {
-            true => screen.object(&json!({
-                "event": "verified",
-                "url": row.url,
-                "bytes": row.size,
-                "status": row.stage,
-            })),
-            false => screen.line(format!("{:<7}  {}", row.stage, plain(&row.url))),
-        };
-        told.map_err(shown)?;
-    }
-    let mut facts = local::facts(&done);
-    facts.insert("wrong".into(), wrong.into());
-    Ok(facts)
 }
 
 fn shown(error: Error) -> Trouble {

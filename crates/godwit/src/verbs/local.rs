@@ -14,7 +14,7 @@ use godwit_node::{LocalRules, OnFault, Routes, run_local};
 use godwit_store::Error;
 use godwit_wire::local::{
     Ask, Tell,
-    ask::{Hello, Where, Whose},
+    ask::{Hello, On, Where, Whose},
     tell,
 };
 use serde_json::json;
@@ -30,6 +30,17 @@ use std::{
 /// Returns a conversation with the node of this machine, which is started if nobody listens.
 pub(super) fn here() -> Run<Here> {
     Here::find(&hello(), &variable).map_err(|refusal| Trouble::local(&refusal))
+}
+
+/// Returns what is asked of the depot of this machine, or of that of a peer.
+pub(super) fn on(peer: Option<&str>, ask: Ask) -> Ask {
+    match peer {
+        None => ask,
+        Some(name) => Ask::On(On {
+            on: format!("peer:{name}"),
+            ask: Box::new(ask),
+        }),
+    }
 }
 
 /// Returns who we are.

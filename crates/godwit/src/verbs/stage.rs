@@ -13,11 +13,15 @@ Examples:
   godwit stage godwit://lab/data/run7.root
   godwit stage --tag night --lasts 2d godwit://lab/data/run7.root godwit://lab/data/run8.root
   godwit unstage --tag night godwit://lab/data/run7.root
+  godwit stage --on cluster godwit://lab/data/run7.root
 
 They stay under the tag until godwit unstage or godwit cache clean takes it off, or its time is over; whatever
 program wants one then reads it from this machine's disk. Each time it is staged counts.
 
-Exit status: 0; 4 no such file; 7 no room is left here; 5 its server cannot be reached.")]
+With --on they come to the depot of another machine that runs a node: so that they are there before a job
+is. What is asked is the node there, which reads the URL with its own proof and its own names of peers.
+
+Exit status: 0; 13 the rights there say no; 4 no such file; 7 no room is left here; 5 its server cannot be reached.")]
 pub(crate) struct Stage {
     /// The files
     #[arg(value_name = "URL", required = true)]
@@ -25,6 +29,9 @@ pub(crate) struct Stage {
     /// By what they are kept [default: the job that this is part of, else staged]
     #[arg(long, value_name = "TAG")]
     tag: Option<String>,
+    /// On the machine of that peer, where the rights must let this one (godwit help cache)
+    #[arg(long, value_name = "PEER")]
+    on: Option<String>,
     /// How long (12h, 2d) [default: until it is taken off]
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration, allow_negative_numbers = true)]
     lasts: Option<Duration>,
@@ -41,7 +48,8 @@ impl Stage {
                 expires_in_s: self.lasts.map(|time| time.as_secs()),
                 ..Fetch::default()
             };
-            match local::done(screen, &mut here, Ask::Stage(fetch)) {
+            let ask = local::on(self.on.as_deref(), Ask::Stage(fetch));
+            match local::done(screen, &mut here, ask) {
                 Ok(done) => (files, bytes) = (files + done.files, bytes + done.bytes),
                 Err(trouble) => screen.trouble(&trouble),
             }

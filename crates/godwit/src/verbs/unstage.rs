@@ -23,6 +23,9 @@ pub(crate) struct Unstage {
     /// By what they are kept [default: the job that this is part of, else staged]
     #[arg(long, value_name = "TAG")]
     tag: Option<String>,
+    /// On the machine of that peer, where the rights must let this one (godwit help cache)
+    #[arg(long, value_name = "PEER")]
+    on: Option<String>,
     /// Give up waiting after so long (30, 5m) [default: never]
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration, allow_negative_numbers = true)]
     timeout: Option<Duration>,
@@ -39,7 +42,8 @@ impl Unstage {
                 timeout_ms: local::ms(self.timeout),
                 ..Fetched::default()
             };
-            match local::done(screen, &mut here, Ask::Unstage(fetched)) {
+            let ask = local::on(self.on.as_deref(), Ask::Unstage(fetched));
+            match local::done(screen, &mut here, ask) {
                 Ok(_) => files += 1,
                 Err(trouble) => screen.trouble(&trouble),
             }

@@ -1,7 +1,7 @@
 //! From a request to a verb of the store, and back.
 
 use super::{
-    Door, Known, Visitor, health,
+    Door, Known, Visitor, depot, health,
     noted::Noting,
     peers, reading, refused,
     reply::{BEAT, Lines, Reply},
@@ -148,6 +148,7 @@ pub(super) const CALLS: &[Call] = &[
     }),
     known("push", |asked| asked.push()),
     known("trace", |asked| asked.trace()),
+    known("depot", depot::ask),
     known("became", |asked| asked.change(became)),
     known("grant", |asked| asked.grant()),
     // It takes the connection with it, so it is answered before it comes here.

@@ -4,8 +4,10 @@ use super::{
     Desk, Reply, Visit, Visitor,
     adding::Added,
     appending::Stream,
+    elsewhere,
     refusing::{self, url, url_owed},
     serving::Knocks,
+    visiting::Staying,
 };
 use godwit_core::{
     Algorithm, Block, Extents, Hashing, Url, Version,
@@ -13,7 +15,7 @@ use godwit_core::{
 };
 use godwit_depot::{
     Appending, Attributes, By, Depot, Edit, Editing, Ended, Error, Fresh, Holds, Nth, Owed, Put,
-    Reading, Scope, Stage, Tag, Who, Writing,
+    Reading, Scope, Stage, Tag, Verified, Who, Writing,
 };
 use godwit_local::{Refusal, Why};
 use godwit_store::{Kind, Take, channel::Cancel};
@@ -37,7 +39,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
@@ -55,6 +57,12 @@ pub(super) struct Keeping {
     /// By what it proves who it is.
     pub(super) home: Option<Home>,
     pub(super) added: Mutex<HashMap<(Url, String), Added>>,
+    /// Finds the depots of other machines: no route leads around them.
+    pub(super) direct: godwit_depot::Connect,
+    /// How many visitors have something fetched.
+    pub(super) fetching: AtomicUsize,
+    /// Held while it is decided what visitors keep.
+    pub(super) visitors: Mutex<()>,
 }
 
 /// What is known of how long this node will be.
@@ -70,14 +78,19 @@ pub(super) struct Bounds {
 
 impl Desk for Keeping {
     fn visit(self: Arc<Self>, visitor: Visitor) -> Result<Box<dyn Visit>, Refusal> {
-        let hello = visitor.hello;
+        let mut hello = visitor.hello;
+        let staying = hello.visitor.take().map(Staying::new);
+        if staying.is_some() {
+            (hello.credential, hello.job) = (None, Default::default());
+        }
         let session = hello
             .session
             .unwrap_or_else(|| format!("process-{}-{}", visitor.process, visitor.connection));
         let credential = hello.credential.map(|path| path.0);
-        let audience = match &credential {
-            Some(path) => path.display().to_string(),
-            None => String::new(),
+        let audience = match (&staying, &credential) {
+            (Some(staying), _) => staying.audience(),
+            (None, Some(path)) => path.display().to_string(),
+            (None, None) => String::new(),
         };
         let scratch = hello.scratch.map(|path| path.0);
         let is_private = scratch.is_some_and(|scratch| self.bounds.state.starts_with(scratch));
@@ -91,6 +104,7 @@ impl Desk for Keeping {
             session,
             connection: format!("connection-{}", visitor.connection),
             job: job_tag(&hello.job),
+            staying,
             ends_soon,
             open: Mutex::default(),
             appends: Mutex::default(),
@@ -125,6 +139,8 @@ pub(super) struct Guest {
     pub(super) connection: String,
     /// What keeps the files of its job.
     pub(super) job: Option<String>,
+    /// It speaks for somebody of another machine.
+    staying: Option<Staying>,
     /// This disk, or whoever delivers from it, ends with the job: what is only here is not safe.
     ends_soon: bool,
     open: Mutex<HashMap<Handle, Open>>,
@@ -172,7 +188,7 @@ impl Visit for Guest {
 
     fn answer_at_once(&self, ask: &Ask, reply: &Reply) -> bool {
         match ask {
-            Ask::Open(open) if !open.write => self.open_here(open, reply),
+            Ask::Open(open) if !open.write && self.staying.is_none() => self.open_here(open, reply),
             _ => false,
         }
     }
@@ -182,6 +198,12 @@ pub(super) type Answered = Result<Option<Tell>, Refusal>;
 
 impl Guest {
     fn attend(&self, ask: Ask, body: &[u8], reply: &Reply) -> Answered {
+        if let Some(staying) = &self.staying {
+            return self.attend_visitor(staying, ask, reply);
+        }
+        if let Some(on) = elsewhere::place_of(&ask) {
+            return self.ask_elsewhere(&on, ask, reply);
+        }
         match ask {
             Ask::Open(open) => self.open(&open, reply),
             Ask::Ensure(ensure) => self.ensure(&ensure),
@@ -890,8 +912,6 @@ impl Guest {
             move |error: Error| refusing::depot(what, url.as_ref(), &error)
         };
         match cache {
-            Cache::Ls { on: Some(_), .. } | Cache::Df { on: Some(_) } => Err(not_yet(OF_A_PEER)),
-            Cache::Stat(place) | Cache::Why(place) if place.on.is_some() => Err(not_yet(OF_A_PEER)),
             Cache::Ls { prefix, .. } => rows(reply, depot.list(&prefix)),
             Cache::Add(add) => self.add(&add, reply),
             Cache::AddDone(added) => self.add_done(&added),
@@ -944,20 +964,7 @@ impl Guest {
                 let verified = depot.verify(url.as_ref(), |found| {
                     told.files += 1;
                     told.bytes += found.bytes;
-                    let stage = match (found.wrong.is_empty(), found.is_unknown) {
-                        (false, _) => "wrong",
-                        (true, true) => "unknown",
-                        (true, false) => "whole",
-                    };
-                    reply.tell(Tell::Row(Box::new(tell::Row {
-                        url: found.url.without_password().to_string(),
-                        size: found.bytes,
-                        stage: stage.into(),
-                        why: (!found.wrong.is_empty())
-                            .then(|| format!("{} leaves of 1 MiB differ", found.wrong.len())),
-                        reason: (!found.wrong.is_empty()).then_some(Why::Differs),
-                        ..tell::Row::default()
-                    })));
+                    reply.tell(Tell::Row(Box::new(verified_row(&found))));
                 });
                 verified.map_err(bad("verify what is kept", url))?;
                 done(told)
@@ -981,9 +988,6 @@ impl Guest {
     }
 
     fn stage(&self, stage: &ask::Stage, reply: &Reply) -> Answered {
-        if stage.on.is_some() {
-            return Err(not_yet(OF_A_PEER));
-        }
         let url = url(&stage.url)?;
         self.unlocked(&url, reply)?;
         let tag = stage.tag.as_deref().or(self.job.as_deref());
@@ -1000,9 +1004,6 @@ impl Guest {
 
     /// What is owed of it is delivered, and then the tag keeps it no more.
     fn unstage(&self, stage: &ask::Stage, reply: &Reply) -> Answered {
-        if stage.on.is_some() {
-            return Err(not_yet(OF_A_PEER));
-        }
         let url = url(&stage.url)?;
         let wanted = format!("unstage {}", url.without_password());
         let scope = Scope::Url(url.clone());
@@ -1088,7 +1089,7 @@ fn rows(reply: &Reply, held: Vec<Holds>) -> Answered {
     done(told)
 }
 
-fn kept_row(held: Holds) -> tell::Row {
+pub(super) fn kept_row(held: Holds) -> tell::Row {
     let tags = held.tags.iter().map(tag_words).collect();
     tell::Row {
         id: held.id,
@@ -1113,6 +1114,23 @@ fn kept_row(held: Holds) -> tell::Row {
     }
 }
 
+pub(super) fn verified_row(found: &Verified) -> tell::Row {
+    let stage = match (found.wrong.is_empty(), found.is_unknown) {
+        (false, _) => "wrong",
+        (true, true) => "unknown",
+        (true, false) => "whole",
+    };
+    let is_wrong = !found.wrong.is_empty();
+    tell::Row {
+        url: found.url.without_password().to_string(),
+        size: found.bytes,
+        stage: stage.into(),
+        why: is_wrong.then(|| format!("{} leaves of 1 MiB differ", found.wrong.len())),
+        reason: is_wrong.then_some(Why::Differs),
+        ..tell::Row::default()
+    }
+}
+
 fn tag_words(tag: &Tag) -> String {
     match tag.count {
         0 | 1 => tag.name.clone(),
@@ -1120,7 +1138,7 @@ fn tag_words(tag: &Tag) -> String {
     }
 }
 
-fn why_kept(held: &Holds) -> String {
+pub(super) fn why_kept(held: &Holds) -> String {
     let mut why = Vec::new();
     if held.owed > 0 {
         why.push(format!("its target lacks {} bytes", held.owed));
@@ -1137,7 +1155,7 @@ fn why_kept(held: &Holds) -> String {
     }
 }
 
-fn of_files(files: u64) -> Answered {
+pub(super) fn of_files(files: u64) -> Answered {
     done(tell::Done {
         files,
         ..tell::Done::default()
@@ -1307,7 +1325,6 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 const AFTER_RESTART: &str = "after a restart of this machine, delivery waits for the next program that asks; \
                              godwit node install has it begin by itself";
-const OF_A_PEER: &str = "ask the depot of a peer";
 pub(super) const STAGED: &str = "staged";
 /// What a job keeps without having said so.
 const JOB_LASTS: Duration = Duration::from_secs(86_400);

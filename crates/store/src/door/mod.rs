@@ -32,8 +32,9 @@ use godwit_wire::{
     door::{
         JSON_TYPE, PACK_TYPE, ROOT, VERSION,
         call::{
-            self, AskBecame, AskDigest, AskGrant, AskJoin, AskList, AskMkdir, AskPath, AskPush,
-            AskRead, AskRemove, AskRename, AskSet, AskStat, AskTrace, Line, Name, Refusal, Why,
+            self, AskBecame, AskDepot, AskDigest, AskGrant, AskJoin, AskList, AskMkdir, AskPath,
+            AskPush, AskRead, AskRemove, AskRename, AskSet, AskStat, AskTrace, Line, Name, Refusal,
+            Why,
         },
         speaker::Speaker,
     },
@@ -910,6 +911,14 @@ impl Store for Door {
 }
 
 impl Door {
+    /// Asks something of the depot of that machine; each line of the answer is given to `each`.
+    pub fn depot(&self, asked: &AskDepot, each: &mut dyn FnMut(Line) -> Result<()>) -> Result<()> {
+        let about = asked.url.clone().unwrap_or_default();
+        let about = Path::new(&about);
+        self.call("depot", Method::POST, asked, about, each)
+            .map(drop)
+    }
+
     fn push_within(&self, path: &Path, within: Option<Duration>) -> Result<()> {
         let revision = self.known()?.revision;
         if revision < COUNTS_ATTEMPTS {
@@ -942,6 +951,13 @@ impl Door {
         let known = self.known()?;
         match known.can.append {
             true => Ok(()),
+            false if known.can.passes_on => Err(Error::Unsupported {
+                what: "appending there".into(),
+                why: format!(
+                    "{} only passes on, and passes no appends on in its version ({}): append to where it leads, or upgrade it",
+                    self.0.limits.at, known.version
+                ),
+            }),
             false => Err(self.too_old("appending each thing once", &known)),
         }
     }

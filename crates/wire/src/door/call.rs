@@ -4,6 +4,8 @@
 //! JSON, each a [`Line`]; the last is [`Line::End`] or [`Line::Error`], so that an answer that was
 //! cut is known as such. While something takes long, [`Line::Beat`] says that it goes on.
 
+pub use super::depot::{AskDepot, Count, Kept, OfDepot, Room};
+
 use super::{Error, Result, path};
 use crate::base64;
 use godwit_core::{Chain, Digest, Extents};
@@ -41,6 +43,12 @@ pub enum Line {
     Station(Station),
     /// Of a file that was drawn: as it was at its end, and what it hashes to if that is known.
     Read(Stat, Option<Text<Digest>>),
+    /// A file that is kept in the depot of that machine.
+    Kept(Kept),
+    /// What was done there.
+    Count(Count),
+    /// How much room there is.
+    Room(Room),
     /// One of several was not done.
     Refused(Refusal),
     /// One of several was done.

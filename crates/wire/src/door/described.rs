@@ -95,6 +95,19 @@ fn hello() -> Hello {
     }
 }
 
+fn kept() -> Kept {
+    Kept {
+        url: "godwit://lab/f".into(),
+        size: 9,
+        present_bytes: 9,
+        transfers: 1,
+        tags: vec!["night".into()],
+        used_s: Some(1 << 40),
+        stage: "current".into(),
+        why: Some("so".into()),
+    }
+}
+
 fn versions() -> Vec<Version> {
     vec![
         Version::None,
@@ -156,6 +169,14 @@ fn lines() -> Vec<Line> {
             owed: 3,
             age_ms: Some(9),
             why: "away".into(),
+        }),
+        Line::Kept(kept()),
+        Line::Count(Count { files: 1, bytes: 9 }),
+        Line::Room(Room {
+            quota_bytes: 9,
+            used_bytes: 7,
+            kept_bytes: 5,
+            files: 3,
         }),
         Line::Read(stat(), Some(digest())),
         Line::Read(stat(), None),
@@ -291,6 +312,8 @@ fn every_choice_is_described() {
     assert_eq!(tags(&written), parts_of::<Version>(json!("?")));
     let kinds = Schemas(&all).named("Kind")["enum"].as_array().unwrap();
     assert_eq!(tags(kinds), parts_of::<Kind>(json!("?")));
+    let verbs = Schemas(&all).named("OfDepot")["enum"].as_array().unwrap();
+    assert_eq!(tags(verbs), parts_of::<OfDepot>(json!("?")));
     for ended in [
         Ended::Read(stat(), None),
         Ended::Refused(refusal(Why::Lost)),
@@ -360,6 +383,15 @@ fn everything_that_is_asked_is_described() {
         &AskTrace {
             path: path.clone(),
             passed: vec!["0".repeat(64)],
+        },
+    );
+    asks(
+        "AskDepot",
+        &AskDepot {
+            what: OfDepot::Stage,
+            url: Some("godwit://lab/f".into()),
+            tag: Some("night".into()),
+            lasts_s: size,
         },
     );
     asks(
@@ -510,6 +542,7 @@ fn every_form_of_a_question_has_been_asked() {
         );
     }
     let forms = include_str!("call.rs").lines();
+    let forms = forms.chain(include_str!("depot.rs").lines());
     for form in forms.filter_map(|line| line.strip_prefix("pub struct Ask")) {
         let name = format!("Ask{}", form.split(' ').next().unwrap_or_default());
         assert!(schemas.contains_key(&name), "{name} is not described");

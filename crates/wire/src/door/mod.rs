@@ -6,6 +6,7 @@
 //! how bytes with their digests are put one behind the other.
 
 pub mod call;
+mod depot;
 pub mod pack;
 pub mod park;
 pub mod path;

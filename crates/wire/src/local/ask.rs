@@ -56,6 +56,8 @@ pub enum Ask {
     Stage(Stage),
     /// Deliver what is owed of it, and take the tag off.
     Unstage(Stage),
+    /// The same of the depot of another machine: [`Stage`], [`Unstage`](Ask::Unstage) or [`Cache`] of it.
+    On(On),
     /// Something done to a name, in turn with what is written.
     Deed(Deed),
     /// Lines for the end of a file: in the body.
@@ -104,6 +106,9 @@ pub struct Hello {
     pub scratch: Option<Link>,
     /// A file that proves who it is to servers; else whatever is found as always.
     pub credential: Option<Link>,
+    /// Whoever asks does it for somebody of another machine: who sees and keeps a part of their own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub visitor: Option<String>,
 }
 
 /// Which file.
@@ -397,6 +402,16 @@ pub struct Stage {
     pub expires_in_s: Option<u64>,
     pub timeout_ms: Option<u64>,
     pub on: Option<String>,
+}
+
+/// What is asked of the depot of another machine. What came before this is told so by name: an older node would
+/// pass over a member of a deed, and do it here.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct On {
+    /// Whose: `peer:NAME`.
+    pub on: String,
+    /// What.
+    pub ask: Box<Ask>,
 }
 
 /// What is done to a name.

@@ -1,0 +1,330 @@
+//! The depot of another machine, asked through the door of a node there.
+#![allow(clippy::unwrap_used)] // a test may
+
+mod common;
+
+use common::{Machine, Said, Scratch};
+use serde_json::Value;
+use std::{fs, net::TcpListener, process::Command};
+
+/// A server with files, a cluster with a depot that may read them, and two who have joined the cluster: the laptop
+/// may have something fetched there, the phone may not.
+struct World<'a> {
+    scratch: &'a Scratch,
+    lab: Machine<'a>,
+    cluster: Machine<'a>,
+    laptop: Machine<'a>,
+    phone: Machine<'a>,
+}
+
+impl<'a> World<'a> {
+    fn new(scratch: &'a Scratch, quota: Option<&str>) -> Self {
+        for (name, size) in [("f", 300_000), ("g", 400_000), ("secret/s", 1000)] {
+            scratch.file(format!("data/{name}"), size);
+        }
+        let machine = |name| Machine::new(scratch, name);
+        let [mut lab, mut cluster, laptop, phone] =
+            ["lab", "cluster", "laptop", "phone"].map(machine);
+        lab.serve("lab", &scratch.join("data"));
+        cluster.init("cluster", &scratch.dir("export"));
+        lab.joined_by(&cluster, "cluster");
+        let mut environment = vec![
+            ("GODWIT_NODE_RIGHTS", rights(scratch)),
+            ("GODWIT_SOCKET", text(scratch, "cluster.run/socket")),
+            ("GODWIT_STATE", text(scratch, "cluster.local")),
+            ("GODWIT_LOCAL_IDLE", "20s".to_owned()),
+        ];
+        environment.extend(quota.map(|quota| ("GODWIT_DEPOT_QUOTA", quota.to_owned())));
+        let environment: Vec<_> = environment.iter().map(|(n, v)| (*n, &**v)).collect();
+        cluster.start(&environment);
+        cluster.joined_by(&laptop, "laptop");
+        cluster.joined_by(&phone, "phone");
+        Self {
+            scratch,
+            lab,
+            cluster,
+            laptop,
+            phone,
+        }
+    }
+
+    fn command(&self, machine: &Machine<'_>, words: &[&str]) -> Command {
+        let mut command = machine.command(words);
+        let name = machine.home.file_name().unwrap().to_str().unwrap();
+        command
+            .env(
+                "GODWIT_SOCKET",
+                text(self.scratch, &format!("{name}.run/socket")),
+            )
+            .env("GODWIT_STATE", text(self.scratch, &format!("{name}.local")))
+            .env("GODWIT_LOCAL_IDLE", "20s")
+            .env_remove("GODWIT_SESSION")
+            .env_remove("SLURM_JOB_ID");
+        command
+    }
+
+    fn says(&self, machine: &Machine<'_>, words: &[&str]) -> Said {
+        Said::of(&mut self.command(machine, words))
+    }
+
+    #[track_caller]
+    fn well(&self, machine: &Machine<'_>, words: &[&str]) -> String {
+        let said = self.says(machine, words);
+        assert_eq!(
+            said.status,
+            Some(0),
+            "{words:?}: {said}\n{}",
+            self.cluster.log()
+        );
+        String::from_utf8(said.stdout.clone()).unwrap()
+    }
+
+    /// Says it and is refused with that status, by those words.
+    #[track_caller]
+    fn refused(&self, machine: &Machine<'_>, words: &[&str], (status, why): (i32, &str)) {
+        let said = self.says(machine, words);
+        assert_eq!(said.status, Some(status), "{words:?}: {said}");
+        let told = &said.stderr;
+        assert!(told.contains(why), "{words:?}: {told}");
+    }
+
+    /// What is kept, as somebody sees it.
+    #[track_caller]
+    fn kept(&self, machine: &Machine<'_>, words: &[&str]) -> Vec<Value> {
+        let words: Vec<_> = ["--json", "cache"].iter().chain(words).copied().collect();
+        let told = self.well(machine, &words);
+        let lines = told.lines().map(|line| serde_json::from_str(line).unwrap());
+        lines
+            .filter(|line: &Value| line["event"] == "kept")
+            .collect()
+    }
+
+    #[track_caller]
+    fn summary(&self, machine: &Machine<'_>, words: &[&str]) -> Value {
+        let words: Vec<_> = ["--json"].iter().chain(words).copied().collect();
+        let told = self.well(machine, &words);
+        serde_json::from_str(told.lines().last().unwrap()).unwrap()
+    }
+}
+
+impl Drop for World<'_> {
+    fn drop(&mut self) {
+        for machine in [&self.cluster, &self.laptop, &self.phone] {
+            let stopped = self.says(machine, &["node", "stop"]);
+            assert!(
+                stopped.status == Some(0) || std::thread::panicking(),
+                "{stopped}"
+            );
+        }
+    }
+}
+
+fn text(scratch: &Scratch, name: &str) -> String {
+    scratch.join(name).to_str().unwrap().to_owned()
+}
+
+fn rights(scratch: &Scratch) -> String {
+    let rules = "[[rule]]\nwho = \"anyone\"\nmay = \"all\"\n\
+                 [[rule]]\nwho = \"/O=godwit/OU=peer/CN=laptop\"\nnever = \"stage\"\nunder = \"/godwit/lab/secret\"\n\
+                 [[rule]]\nwho = [\"/O=godwit/OU=peer/CN=laptop\", \"/O=godwit/OU=peer/CN=desk\"]\nmay = \"stage\"\nunder = \"/godwit/lab\"\n";
+    let file = scratch.join("rights");
+    fs::write(&file, rules).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+const F: &str = "godwit://lab/f";
+const G: &str = "godwit://lab/g";
+const ON: [&str; 2] = ["--on", "cluster"];
+
+#[test]
+fn what_a_peer_stages_is_there_for_the_programs_of_that_machine() {
+    let scratch = Scratch::new();
+    let world = World::new(&scratch, None);
+    let (cluster, laptop) = (&world.cluster, &world.laptop);
+    let done = world.summary(
+        laptop,
+        &[
+            "stage", "--on", "cluster", "--tag", "night", "--lasts", "2d", F,
+        ],
+    );
+    assert_eq!(
+        (&done["files"], &done["bytes"]),
+        (&1.into(), &300_000.into())
+    );
+    let [kept] = &world.kept(laptop, &["ls", ON[0], ON[1]])[..] else {
+        panic!("one file is kept");
+    };
+    assert_eq!(
+        (kept["url"].as_str(), &kept["present_bytes"]),
+        (Some(F), &300_000.into())
+    );
+    assert_eq!(
+        (&kept["tags"][0], &kept["transfers"]),
+        (&"night".into(), &1.into())
+    );
+    // It came once, and a program there reads it without another transfer.
+    let read = world.well(cluster, &["get", F, &text(&scratch, "read")]);
+    common::assert_same(&scratch.join("read"), &scratch.join("data/f"));
+    let [stat] = &world.kept(cluster, &["stat", F])[..] else {
+        panic!("one file is there: {read}");
+    };
+    assert_eq!(stat["transfers"], 1, "{stat}");
+    assert!(
+        stat["tags"][0].as_str().unwrap().contains("laptop: night"),
+        "{stat}"
+    );
+    let why = world.well(laptop, &["cache", "why", ON[0], ON[1], F]);
+    assert_eq!(why.trim(), "kept, since the tag night is on it");
+    let df = world.summary(laptop, &["cache", "df", ON[0], ON[1]]);
+    assert_eq!(
+        (&df["files"], &df["kept_bytes"]),
+        (&1.into(), &300_000.into())
+    );
+    assert_eq!(df["path"], "peer:cluster");
+    let verified = world.summary(laptop, &["cache", "verify", ON[0], ON[1]]);
+    assert_eq!(
+        (&verified["files"], &verified["wrong"]),
+        (&1.into(), &0.into())
+    );
+    // Another tag, which is taken off with all; then the first, with the file.
+    world.well(laptop, &["stage", "--on", "cluster", F]);
+    let cleaned = world.summary(laptop, &["cache", "clean", "staged", ON[0], ON[1]]);
+    assert_eq!(cleaned["files"], 1);
+    world.well(laptop, &["unstage", "--on", "cluster", "--tag", "night", F]);
+    let again = ["unstage", "--on", "cluster", "--tag", "night", F];
+    world.refused(laptop, &again, (4, "cluster"));
+    world.well(laptop, &["cache", "rm", ON[0], ON[1], F]);
+    assert!(world.kept(laptop, &["ls", ON[0], ON[1]]).is_empty());
+    // What is missing there is told so, and what can be done by programs there alone.
+    world.refused(
+        laptop,
+        &["stage", "--on", "cluster", "godwit://lab/none"],
+        (4, "none"),
+    );
+    world.refused(
+        laptop,
+        &["cache", "add", ON[0], ON[1], F],
+        (1, "programs of that machine"),
+    );
+    world.refused(
+        laptop,
+        &["stage", "--on", "cluster", "./data/f"],
+        (2, "a file of this machine"),
+    );
+    world.refused(laptop, &["stage", "--on", "a/b", F], (2, "names no peer"));
+}
+
+#[test]
+fn nothing_is_fetched_for_whom_no_rule_lets() {
+    let scratch = Scratch::new();
+    let world = World::new(&scratch, None);
+    let (laptop, phone) = (&world.laptop, &world.phone);
+    let (before, fetched) = (world.lab.log(), |log: &str| log.matches("v1/stat").count());
+    // Who may read and write all that is served there is not let by that.
+    for words in [
+        &["stage", "--on", "cluster", F][..],
+        &["unstage", "--on", "cluster", F],
+        &["cache", "ls", "--on", "cluster"],
+        &["cache", "stat", "--on", "cluster", F],
+        &["cache", "why", "--on", "cluster", F],
+        &["cache", "rm", "--on", "cluster", F],
+        &["cache", "clean", "--on", "cluster", "staged"],
+        &["cache", "df", "--on", "cluster"],
+        &["cache", "verify", "--on", "cluster"],
+    ] {
+        world.refused(phone, words, (13, "no rule of the rights allows it"));
+    }
+    // Where a rule says never, where none says anything, and whatever is no file of a server that is named.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let somewhere = [
+        "godwit://lab/secret/s".to_owned(),
+        "godwit://lab//secret/s".to_owned(),
+        format!("ftp://{at}/x"),
+        format!("godwit://{at}/x"),
+        format!("ftp://me@{at}/x"),
+        format!("godwit://lab:{}/f", at.port()),
+        "sshftp://lab/f".to_owned(),
+    ];
+    for url in &somewhere {
+        world.refused(laptop, &["stage", "--on", "cluster", url], (13, "denied"));
+        world.refused(
+            laptop,
+            &["cache", "stat", "--on", "cluster", url],
+            (13, "denied"),
+        );
+    }
+    assert!(listener.accept().is_err(), "somebody was sent there");
+    assert_eq!(
+        fetched(&world.lab.log()),
+        fetched(&before),
+        "its origin was asked"
+    );
+    assert!(world.kept(&world.cluster, &["ls"]).is_empty());
+}
+
+#[test]
+fn what_others_keep_there_is_not_seen_and_not_touched() {
+    let scratch = Scratch::new();
+    let world = World::new(&scratch, None);
+    let (cluster, laptop) = (&world.cluster, &world.laptop);
+    world.well(cluster, &["stage", "--tag", "mine", F]);
+    world.well(cluster, &["stage", "--tag", "mine", G]);
+    assert!(world.kept(laptop, &["ls", "--on", "cluster"]).is_empty());
+    for verb in ["stat", "why", "rm"] {
+        let words = ["cache", verb, "--on", "cluster", F];
+        world.refused(laptop, &words, (4, "cluster"));
+    }
+    // The same file for both: it comes no second time, and each has tags of their own.
+    world.well(laptop, &["stage", "--on", "cluster", "--tag", "mine", F]);
+    let [kept] = &world.kept(laptop, &["ls", "--on", "cluster"])[..] else {
+        panic!("one file is theirs");
+    };
+    assert_eq!(kept["tags"], serde_json::json!(["mine"]));
+    assert_eq!((&kept["transfers"], &kept["open"]), (&1.into(), &0.into()));
+    let df = world.summary(laptop, &["cache", "df", "--on", "cluster"]);
+    assert_eq!(
+        (&df["files"], &df["used_bytes"]),
+        (&1.into(), &300_000.into())
+    );
+    let cleaned = world.summary(laptop, &["cache", "clean", "--on", "cluster", "mine"]);
+    assert_eq!(cleaned["files"], 1);
+    world.well(laptop, &["stage", "--on", "cluster", F]);
+    world.well(laptop, &["cache", "rm", "--on", "cluster", F]);
+    for url in [F, G] {
+        let [kept] = &world.kept(cluster, &["stat", url])[..] else {
+            panic!("it is kept on");
+        };
+        assert_eq!(kept["tags"], serde_json::json!(["mine"]), "{url}");
+    }
+}
+
+#[test]
+fn visitors_keep_no_more_than_half_of_a_depot() {
+    let scratch = Scratch::new();
+    let world = World::new(&scratch, Some("1M"));
+    let (cluster, laptop) = (&world.cluster, &world.laptop);
+    world.well(laptop, &["stage", "--on", "cluster", F]);
+    world.refused(
+        laptop,
+        &["stage", "--on", "cluster", G],
+        (7, "visitors keep"),
+    );
+    world.refused(
+        laptop,
+        &["stage", "--on", "cluster", "--tag", "a b", F],
+        (2, "tag"),
+    );
+    let df = world.summary(laptop, &["cache", "df", "--on", "cluster"]);
+    assert_eq!(df["kept_bytes"], 300_000);
+    // Whose machine it is has the rest.
+    world.well(cluster, &["stage", G]);
+    let df = world.summary(cluster, &["cache", "df"]);
+    assert!(
+        df["used_bytes"].as_u64().unwrap() <= df["quota_bytes"].as_u64().unwrap(),
+        "{df}"
+    );
+    world.well(laptop, &["unstage", "--on", "cluster", F]);
+    world.well(laptop, &["stage", "--on", "cluster", G]);
+}

@@ -1,0 +1,210 @@
+//! The depot of this machine, for somebody of another: asked of the node of whoever runs this one.
+//!
+//! Here is decided who may, and which files may be fetched for them: whom a rule lets `stage` below the name of their
+//! URL. Nothing is asked of a server before that. What they then see and keep is theirs alone
+//! (`local/visiting.rs`).
+
+use super::{
+    calls::Asked,
+    refused,
+    reply::{BEAT, Lines},
+    said,
+};
+use crate::listener::Shared;
+use godwit_core::Url;
+use godwit_local::{Here, Refusal as LocalRefusal, Why as LocalWhy, who};
+use godwit_trust::Identity;
+use godwit_wire::{
+    door::call::{AskDepot, Count, Kept, Line, OfDepot, Refusal, Room, Why},
+    local::{
+        Ask, Tell,
+        ask::{Cache, Hello, Stage, Where},
+        tell::Row,
+    },
+};
+use std::{
+    collections::BTreeMap,
+    env,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+/// Answers what somebody asks of it.
+pub(super) fn ask(mut asked: Asked<'_>) {
+    let wish: AskDepot = match asked.read() {
+        Ok(wish) => wish,
+        Err(refusal) => return asked.reply.refuse(refusal),
+    };
+    let visitor = match visitor(&asked, &wish) {
+        Ok(visitor) => visitor,
+        Err(refusal) => return asked.reply.refuse(refusal),
+    };
+    let is_gone = Arc::new(AtomicBool::new(false));
+    let gone = Arc::clone(&is_gone);
+    let (lines, told) = asked.reply.lines().during(
+        BEAT,
+        Arc::new(|| Line::Beat(0)),
+        move || gone.store(true, Relaxed),
+        || pass_on(visitor, wish, &is_gone),
+    );
+    tell(lines, told);
+}
+
+fn tell(mut lines: Lines, told: Result<Vec<Line>, Refusal>) {
+    let told = told.and_then(|told| {
+        let mut said = told.iter().map(|line| lines.say(line));
+        said.try_for_each(|said| said.map_err(|error| refused(&error)))
+    });
+    lines.end(told);
+}
+
+/// Returns under which name somebody keeps what they ask for, if they may ask it.
+fn visitor(asked: &Asked<'_>, wish: &AskDepot) -> Result<String, Refusal> {
+    let shared: &Shared = &asked.door.shared;
+    let url = wish.url.as_deref().filter(|_| wish.what != OfDepot::Ls);
+    let url = url.map(|text| {
+        let url = Url::from_argument(text);
+        url.map_err(|bad| said(Why::BadName, bad.to_string()))
+    });
+    let url = url.transpose()?;
+    let is_taken_away = matches!(wish.what, OfDepot::Unstage | OfDepot::Rm | OfDepot::Clean);
+    let about = url.as_ref().filter(|_| !is_taken_away);
+    let may = asked.known.dir.may_stage(about);
+    may.map_err(|error| refused(&error))?;
+    if let Some(account) = &asked.known.account {
+        let is_other = shared.is_of_another(account);
+        if is_other.map_err(|error| refused(&error))? {
+            let why = format!(
+                "the depot of {account} is out of the reach of this node, which is another's"
+            );
+            return Err(said(Why::Unsupported, why));
+        }
+    }
+    let who = asked.known.who.as_ref().map(Identity::subject);
+    who.map(str::to_owned)
+        .ok_or_else(|| said(Why::Denied, "nobody knows who asks".into()))
+}
+
+fn pass_on(visitor: String, wish: AskDepot, is_gone: &AtomicBool) -> Result<Vec<Line>, Refusal> {
+    let ask = local(wish)?;
+    let environment = |name: &str| env::var_os(name);
+    let hello = Hello {
+        session: None,
+        job: BTreeMap::new(),
+        cgroup: None,
+        scratch: None,
+        credential: None,
+        visitor: Some(visitor),
+        ..who("godwit", &environment)
+    };
+    let mut here = Here::find(&hello, &environment).map_err(|refusal| heard(&refusal))?;
+    let n = here.send(ask, b"").map_err(|refusal| heard(&refusal))?;
+    let mut lines = Vec::new();
+    loop {
+        let answer = here.receive(n, Some(Instant::now() + LOOK_EVERY));
+        let tell = match answer {
+            Ok(answer) => answer.tell,
+            Err(refusal) if refusal.why == LocalWhy::Late && !is_gone.load(Relaxed) => continue,
+            Err(refusal) => return Err(heard(&refusal)),
+        };
+        let is_last = tell.is_last();
+        match tell {
+            Tell::Row(row) if lines.len() < ROWS_MAX => lines.push(Line::Kept(kept(*row))),
+            Tell::Done(done) => lines.push(Line::Count(Count {
+                files: done.files,
+                bytes: done.bytes,
+            })),
+            Tell::Space(space) => lines.push(Line::Room(Room {
+                quota_bytes: space.quota_bytes.unwrap_or_default(),
+                used_bytes: space.used_bytes,
+                kept_bytes: space.kept_bytes,
+                files: space.files,
+            })),
+            Tell::Refused(refusal) => return Err(heard(&refusal)),
+            _ => {}
+        }
+        if is_last {
+            return Ok(lines);
+        }
+    }
+}
+
+/// Returns what the node of this machine is asked.
+fn local(wish: AskDepot) -> Result<Ask, Refusal> {
+    let AskDepot {
+        what,
+        url,
+        tag,
+        lasts_s,
+    } = wish;
+    let missing = |name: &str| said(Why::BadRequest, format!("{what:?} wants a {name}"));
+    let named = || url.clone().ok_or_else(|| missing("url"));
+    Ok(match what {
+        OfDepot::Stage => Ask::Stage(Stage {
+            url: named()?,
+            tag,
+            expires_in_s: lasts_s,
+            ..Stage::default()
+        }),
+        OfDepot::Unstage => Ask::Unstage(Stage {
+            url: named()?,
+            tag,
+            ..Stage::default()
+        }),
+        OfDepot::Ls => Ask::Cache(Cache::Ls {
+            prefix: url.unwrap_or_default(),
+            on: None,
+        }),
+        OfDepot::Stat => Ask::Cache(Cache::Stat(Where::is(named()?))),
+        OfDepot::Why => Ask::Cache(Cache::Why(Where::is(named()?))),
+        OfDepot::Rm => Ask::Cache(Cache::Rm { url: named()?, tag }),
+        OfDepot::Clean => Ask::Cache(Cache::Clean {
+            tag: tag.ok_or_else(|| missing("tag"))?,
+            url,
+        }),
+        OfDepot::Df => Ask::Cache(Cache::Df { on: None }),
+        OfDepot::Verify => Ask::Cache(Cache::Verify { url }),
+    })
+}
+
+fn kept(row: Row) -> Kept {
+    Kept {
+        url: row.url,
+        size: row.size,
+        present_bytes: row.present_bytes,
+        transfers: row.transfers,
+        tags: row.tags,
+        used_s: row.used_s,
+        stage: row.stage,
+        why: row.why,
+    }
+}
+
+/// Returns what a visitor is told of what the node of this machine says.
+fn heard(refusal: &LocalRefusal) -> Refusal {
+    let why = match refusal.why {
+        LocalWhy::Missing | LocalWhy::NoTag => Why::Missing,
+        LocalWhy::Denied | LocalWhy::NoProof | LocalWhy::Expired | LocalWhy::Unproven => {
+            Why::Denied
+        }
+        LocalWhy::IsDirectory => Why::IsDirectory,
+        LocalWhy::NotDirectory => Why::NotDirectory,
+        LocalWhy::Quota | LocalWhy::NoSpace | LocalWhy::TooLarge => Why::NoSpace,
+        LocalWhy::Busy | LocalWhy::TooMany | LocalWhy::Ending => Why::Busy,
+        LocalWhy::Invalid | LocalWhy::TooLong => Why::BadName,
+        LocalWhy::Unsupported => Why::Unsupported,
+        LocalWhy::Lost | LocalWhy::Late | LocalWhy::Refused | LocalWhy::Unreachable => Why::Lost,
+        LocalWhy::Differs => Why::Corrupt,
+        LocalWhy::Stale => Why::Changed,
+        _ => Why::Other,
+    };
+    said(why, refusal.because.clone())
+}
+
+/// How often it is looked whether whoever asked is still there.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// So many are told at once; who keeps more names how those begin that are wanted.
+const ROWS_MAX: usize = 100_000;

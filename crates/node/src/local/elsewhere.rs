@@ -1,0 +1,176 @@
+//! What programs of this machine ask of the depot of another: told to the node there, by its door.
+
+use super::{
+    Reply,
+    desk::{Answered, Guest, done},
+    refusing,
+};
+use godwit_core::{Scheme, Url};
+use godwit_local::{Refusal, Why};
+use godwit_store::Error;
+use godwit_wire::{
+    door::call::{AskDepot, Kept, Line, OfDepot},
+    local::{
+        Ask, Tell,
+        ask::{Cache, Stage, Where},
+        tell,
+    },
+};
+
+/// Returns whose depot something is asked of, if not this machine's.
+pub(super) fn place_of(ask: &Ask) -> Option<String> {
+    match ask {
+        Ask::On(on) => Some(on.on.clone()),
+        Ask::Stage(Stage { on, .. }) | Ask::Unstage(Stage { on, .. }) => on.clone(),
+        Ask::Cache(Cache::Stat(Where { on, .. }) | Cache::Why(Where { on, .. })) => on.clone(),
+        Ask::Cache(Cache::Ls { on, .. } | Cache::Df { on }) => on.clone(),
+        _ => None,
+    }
+}
+
+impl Guest {
+    pub(super) fn ask_elsewhere(&self, on: &str, ask: Ask, reply: &Reply) -> Answered {
+        let ask = match ask {
+            Ask::On(on) => *on.ask,
+            ask => ask,
+        };
+        let wanted = format!("ask the depot of {on}");
+        let asked = asked(ask).ok_or_else(|| {
+            Refusal::new(
+                Why::Unsupported,
+                &*wanted,
+                "what is filled, opened or owed there is so by programs of that machine",
+            )
+        })?;
+        must_be_there(&wanted, &asked)?;
+        let peer = peer(&wanted, on)?;
+        let bad = |error: Error| refusing::store(&wanted, &peer, &error);
+        let place = (self.desk.direct)(&peer, &self.who).map_err(bad)?;
+        let Some(door) = place.store.as_door() else {
+            let words = "it is no node with a door";
+            return Err(Refusal::new(Why::Unsupported, wanted, words));
+        };
+        let mut told = Told {
+            is_why: asked.what == OfDepot::Why,
+            answer: tell::Done::default(),
+            space: None,
+            words: Vec::new(),
+        };
+        let heard = door.depot(&asked, &mut |line| match reply.is_over() {
+            true => Err(Error::Canceled),
+            false => told.hear(line, on, reply),
+        });
+        heard.map_err(bad)?;
+        told.end()
+    }
+}
+
+/// What a node there has told so far.
+struct Told {
+    is_why: bool,
+    answer: tell::Done,
+    space: Option<tell::Space>,
+    words: Vec<String>,
+}
+
+impl Told {
+    fn hear(&mut self, line: Line, on: &str, reply: &Reply) -> godwit_store::Result<()> {
+        match line {
+            Line::Kept(kept) if self.is_why => self.words.extend(kept.why),
+            Line::Kept(kept) => reply.tell(Tell::Row(Box::new(row(kept)))),
+            Line::Count(count) => {
+                (self.answer.files, self.answer.bytes) = (count.files, count.bytes);
+            }
+            Line::Room(room) => {
+                self.space = Some(tell::Space {
+                    path: on.to_owned(),
+                    quota_bytes: Some(room.quota_bytes),
+                    used_bytes: room.used_bytes,
+                    kept_bytes: room.kept_bytes,
+                    files: room.files,
+                    ..tell::Space::default()
+                });
+            }
+            _ => {
+                return Err(Error::PeerMisbehaved {
+                    host: on.to_owned(),
+                    what: "it answers something that was not asked".into(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn end(self) -> Answered {
+        match (self.space, self.is_why) {
+            (Some(space), _) => Ok(Some(Tell::Space(space))),
+            (None, true) => Ok(Some(Tell::Words(self.words.join("; ")))),
+            (None, false) => done(self.answer),
+        }
+    }
+}
+
+/// Returns what a node there is asked; none: it is for programs of its machine alone.
+fn asked(ask: Ask) -> Option<AskDepot> {
+    let of = |what, url, tag| AskDepot {
+        what,
+        url,
+        tag,
+        lasts_s: None,
+    };
+    Some(match ask {
+        Ask::Stage(stage) => AskDepot {
+            lasts_s: stage.expires_in_s,
+            ..of(OfDepot::Stage, Some(stage.url), stage.tag)
+        },
+        Ask::Unstage(stage) => of(OfDepot::Unstage, Some(stage.url), stage.tag),
+        Ask::Cache(Cache::Ls { prefix, .. }) => of(OfDepot::Ls, Some(prefix), None),
+        Ask::Cache(Cache::Stat(place)) => of(OfDepot::Stat, Some(place.url), None),
+        Ask::Cache(Cache::Why(place)) => of(OfDepot::Why, Some(place.url), None),
+        Ask::Cache(Cache::Rm { url, tag }) => of(OfDepot::Rm, Some(url), tag),
+        Ask::Cache(Cache::Clean { tag, url }) => of(OfDepot::Clean, url, Some(tag)),
+        Ask::Cache(Cache::Df { .. }) => of(OfDepot::Df, None, None),
+        Ask::Cache(Cache::Verify { url }) => of(OfDepot::Verify, url, None),
+        _ => return None,
+    })
+}
+
+/// A path of this machine is another file there.
+fn must_be_there(wanted: &str, asked: &AskDepot) -> Result<(), Refusal> {
+    let Some(text) = asked.url.as_ref().filter(|_| asked.what != OfDepot::Ls) else {
+        return Ok(());
+    };
+    match refusing::url(text)?.scheme() {
+        Scheme::File => {
+            let words = format!("{text} is a file of this machine: name a URL");
+            Err(Refusal::new(Why::Invalid, wanted, words))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn peer(wanted: &str, on: &str) -> Result<Url, Refusal> {
+    let name = on.strip_prefix("peer:").unwrap_or(on);
+    let is_name = !name.is_empty() && !name.contains(['/', '@', '?', '#', '%']);
+    let url = is_name.then(|| format!("godwit://{name}/").parse().ok());
+    url.flatten().ok_or_else(|| {
+        Refusal::new(Why::Invalid, wanted, format!("{on:?} names no peer"))
+            .next("godwit peers lists those that this machine knows")
+    })
+}
+
+fn row(kept: Kept) -> tell::Row {
+    let reason = (kept.stage == "wrong").then_some(Why::Differs);
+    tell::Row {
+        url: kept.url,
+        size: kept.size,
+        present_bytes: kept.present_bytes,
+        transfers: kept.transfers,
+        tags: kept.tags,
+        used_s: kept.used_s,
+        stage: kept.stage,
+        why: kept.why,
+        reason,
+        ..tell::Row::default()
+    }
+}
