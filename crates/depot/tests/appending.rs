@@ -3,8 +3,8 @@
 
 mod common;
 
-use common::{both, depot, url, who};
-use godwit_depot::{Depot, Nth, Scope};
+use common::{both, depot, until, url, who};
+use godwit_depot::{Depot, Nth, Scope, Stage};
 use godwit_store::Trouble;
 use std::{sync::Arc, thread, time::Duration};
 
@@ -113,4 +113,30 @@ fn what_is_said_again_is_taken_once() {
     say(&again, 3).push(LIMIT).unwrap();
     say(&again, 4).push(LIMIT).unwrap();
     must_have(&far.get("log").unwrap(), 1, 4);
+}
+
+#[test]
+fn what_waits_for_a_full_target_goes_on_once_and_in_order() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    let appending = depot.append(&url("log"), &who()).unwrap();
+    let add = |lines: std::ops::Range<usize>| {
+        lines.for_each(|line| appending.add(format!("0 {line}\n").as_bytes()).unwrap());
+    };
+    add(0..10);
+    appending.push(LIMIT).unwrap();
+    let there = far.get("log").unwrap().len() as u64;
+    far.trouble(Trouble::FullAt(there + 7));
+    add(10..100);
+    until("it was tried twice", || {
+        depot.queue().iter().any(|owed| owed.tries > 1)
+    });
+    // Nobody need say that there is room again.
+    let stages: Vec<_> = depot.queue().into_iter().map(|owed| owed.stage).collect();
+    assert!(!stages.contains(&Stage::Held), "{stages:?}");
+    add(100..200);
+    far.store.mend();
+    appending.push(LIMIT).unwrap();
+    must_have(&far.get("log").unwrap(), 1, 200);
+    assert!(depot.queue().is_empty());
 }
