@@ -78,6 +78,10 @@ pub(crate) trait Watcher: Send + Sync {
     fn writes(&self, path: &Path, file: &File, offset: u64, len: u64) -> io::Result<()>;
     /// Its length will be this.
     fn resizes(&self, path: &Path, file: &File, size: u64) -> io::Result<()>;
+    /// Blocks are wanted for what comes.
+    fn reserves(&self) -> io::Result<()> {
+        Ok(())
+    }
     /// Everything that was written to it is safe.
     fn synced(&self, path: &Path) -> io::Result<()>;
     /// The records are written by `write`.

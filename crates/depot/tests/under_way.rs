@@ -5,7 +5,7 @@
 mod common;
 
 use common::{both, bytes, depot, push, put, read, rules, same, until, url, who, with};
-use godwit_depot::{Depot, Fresh, Rules};
+use godwit_depot::{Depot, Fresh, Rules, Stage};
 use godwit_store::Trouble;
 use std::thread;
 
@@ -77,4 +77,26 @@ fn what_a_server_lost_before_it_was_published_is_sent_anew() {
     assert_eq!(far.store.left(), []);
     same(far.get("a").unwrap(), &wanted);
     assert!(depot.queue().is_empty());
+}
+
+#[test]
+fn what_is_held_gives_way_when_whoever_reads_it_ends() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    let there = far.dir.path().join("a");
+    std::fs::create_dir(&there).unwrap();
+    put(&depot, "a", b"first");
+    until("it is held", || {
+        depot.queue().iter().any(|owed| owed.stage == Stage::Held)
+    });
+    let reading = depot.read(&url("a"), &who(), Fresh::Usual).unwrap();
+    put(&depot, "a", b"second");
+    std::fs::remove_dir(&there).unwrap();
+    assert_eq!(depot.queue().len(), 2);
+    drop(reading);
+    // Nobody decides, nor asks for anything.
+    until("the newer one is there", || {
+        far.get("a").is_some_and(|there| there == b"second")
+    });
+    until("nothing is owed", || depot.queue().is_empty());
 }

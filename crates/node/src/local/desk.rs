@@ -211,7 +211,7 @@ impl Guest {
                 self.knocks.answered(&told);
                 Ok(None)
             }
-            Ask::Lines(lines) => self.lines(&lines, body),
+            Ask::Lines(lines) => self.lines(&lines, body, reply),
             _ => Err(unknown()),
         }
     }
@@ -490,7 +490,8 @@ impl Guest {
             return Ok(None);
         }
         if !body.is_empty() {
-            appending.add(body).map_err(bad)?;
+            let wanted = |_: &Error| !reply.is_gone();
+            appending.add_while(body, &wanted).map_err(bad)?;
         }
         let waited = match append.wait {
             Wait::Nothing => Ok(()),
@@ -504,7 +505,7 @@ impl Guest {
         done(tell::Done::default())
     }
 
-    fn lines(&self, lines: &ask::Lines, body: &[u8]) -> Answered {
+    fn lines(&self, lines: &ask::Lines, body: &[u8], reply: &Reply) -> Answered {
         let url = url_owed(&lines.url)?;
         let wanted = format!("append to {}", url.without_password());
         let bad = |error: Error| refusing::depot(&wanted, Some(&url), &error);
@@ -514,7 +515,8 @@ impl Guest {
             seq: lines.seq,
         };
         if !body.is_empty() {
-            appending.add_once(body, nth).map_err(bad)?;
+            let wanted = |_: &Error| !reply.is_gone();
+            appending.add_once_while(body, nth, &wanted).map_err(bad)?;
         }
         done(tell::Done {
             bytes: body.len() as u64,
