@@ -11,12 +11,15 @@
 //! number of their own: it lies in the log before the piece, so that the piece is
 //! taken once, however often it is said.
 //!
+//! A log counts against the quota until it is gone; one that is at its target as
+//! a whole, and long, is emptied. What rots in it is held with all behind it.
+//!
 //! After a power cut a log may have lost pieces that the target has: its numbers
 //! are not used again. It is drained, and what comes then goes into a new one.
 
 use crate::{
     Depot, Error, Result, Who, depot::Inner, disk::Id, error::may_pass, held::now, moving::PAUSE,
-    records::Change,
+    records::Change, room::Room, writing::IsWanted,
 };
 use godwit_core::{Fault, Url};
 use godwit_store::{Error as StoreError, Given, How, SMALL_BYTES, engine::Place};
@@ -92,6 +95,15 @@ struct State {
     upto: u64,
     /// The same, as it is on record.
     fixed: u64,
+    /// What cannot be read is passed over.
+    passes_over: bool,
+    /// Bytes of the quota that are its own, and those of them that somebody is about to write.
+    reserved: u64,
+    promised: u64,
+    /// Of whoever counts their pieces, the last one.
+    said: BTreeMap<u64, u64>,
+    /// Somebody waits for room that only its end, or its emptying, may give.
+    is_short: bool,
     synced: u64,
     /// Whoever appends.
     users: u32,
@@ -120,6 +132,8 @@ impl std::fmt::Debug for Log {
 pub(crate) struct Logs {
     folder: PathBuf,
     all: Mutex<BTreeMap<u64, Arc<Log>>>,
+    /// What is on record and cannot be read, as it stands there, and why.
+    unreadable: Mutex<Vec<(Id, String, Error)>>,
     /// The last piece that was taken of each who counts them.
     taken: Mutex<HashMap<u64, u64>>,
     due: Condvar,
@@ -136,24 +150,30 @@ pub struct Nth {
 
 impl Logs {
     /// Opens those that are on record; nothing more goes into them.
-    pub(crate) fn open(root: &Path, rows: Vec<LogRow>) -> Result<Self> {
+    pub(crate) fn open(root: &Path, (rows, cut): (Vec<LogRow>, u64), room: &Room) -> Result<Self> {
         let folder = root.join("appends");
         if !folder.is_dir() {
             let made = DirBuilder::new().mode(0o700).create(&folder);
             made.map_err(Error::disk(&folder))?;
         }
         let (mut all, mut taken) = (BTreeMap::new(), HashMap::new());
+        let mut unreadable = Vec::new();
         for row in rows {
             let path = folder.join(row.id.to_string());
-            match Log::again(&row, &path, &mut taken) {
-                Ok(log) => drop(all.insert(row.number, Arc::new(log))),
+            match Log::again(&row, &path, row.number >> 32 > cut, &mut taken) {
+                Ok(log) => {
+                    room.count(log.state().reserved);
+                    all.insert(row.number, Arc::new(log));
+                }
                 Err(error) => {
                     tracing::error!(%error, url = row.url, "what was to be appended cannot be read");
+                    unreadable.push((row.id, row.url, error));
                 }
             }
         }
         Ok(Self {
             folder,
+            unreadable: Mutex::new(unreadable),
             all: Mutex::new(all),
             taken: Mutex::new(taken),
             due: Condvar::new(),
@@ -168,6 +188,39 @@ impl Logs {
     pub(crate) fn owing(&self) -> Vec<Arc<Log>> {
         let all: Vec<_> = self.all().values().cloned().collect();
         all.into_iter().filter(|log| log.owed() > 0).collect()
+    }
+
+    /// Returns what is on record and cannot be read, as it stands there, why, and where its bytes lie.
+    pub(crate) fn unreadable(&self) -> Vec<(Id, String, Error, PathBuf)> {
+        let all = crate::lock(&self.unreadable);
+        let with_path = all.iter().map(|(id, url, error)| {
+            let path = self.folder.join(id.to_string());
+            (*id, url.clone(), error.clone(), path)
+        });
+        with_path.collect()
+    }
+
+    /// Takes one of them, for it to be forgotten, and returns where its bytes lie.
+    pub(crate) fn take_unreadable(&self, name: &str) -> Option<(Id, PathBuf)> {
+        let mut all = crate::lock(&self.unreadable);
+        let at = all.iter().position(|(id, ..)| id.to_string() == name)?;
+        let (id, ..) = all.swap_remove(at);
+        Some((id, self.folder.join(id.to_string())))
+    }
+
+    /// Returns how much of the quota they take, and for which servers.
+    pub(crate) fn reserved(&self) -> Vec<(String, u64)> {
+        let all: Vec<_> = self.all().values().cloned().collect();
+        let of = |log: &Arc<Log>| (log.url.host_port(), log.state().reserved);
+        all.iter().map(of).collect()
+    }
+
+    /// Sends what is held of a number or a name past what cannot be read of it; false: there is nothing.
+    pub(crate) fn release(&self, name: &str) -> bool {
+        for log in self.named(name) {
+            log.state().passes_over = true;
+        }
+        self.retry(name)
     }
 
     /// Tries again what is held of a number or a name; false: there is nothing.
@@ -259,20 +312,38 @@ impl Depot {
 }
 
 impl Appending {
-    /// Appends one piece, which is cut nowhere, in turn with those of others.
+    /// Appends one piece, which is cut nowhere, in turn with those of others. Waits for room, if there is none at the
+    /// moment.
     pub fn add(&self, piece: &[u8]) -> Result<()> {
-        self.log.add(piece)?;
+        self.add_while(piece, &|_| true)
+    }
+
+    /// The same as long as somebody wants it, who is asked now and then, and told what is waited for.
+    pub fn add_while(&self, piece: &[u8], is_wanted: IsWanted<'_>) -> Result<()> {
+        let parts = piece.len().div_ceil(PIECE_MAX);
+        let bytes = piece.len() + parts * HEAD_BYTES;
+        let promised = self.log.make_room(&self.depot, bytes as u64, is_wanted)?;
+        let added = self.log.add(piece);
+        drop(promised);
         self.depot.logs.nudge();
-        Ok(())
+        added
     }
 
     /// The same for whoever does not know whether it was taken: what was is not taken again.
     pub fn add_once(&self, piece: &[u8], nth: Nth) -> Result<()> {
+        self.add_once_while(piece, nth, &|_| true)
+    }
+
+    /// The same as long as somebody wants it.
+    pub fn add_once_while(&self, piece: &[u8], nth: Nth, is_wanted: IsWanted<'_>) -> Result<()> {
         if piece.len() > PIECE_MAX {
             let why = format!("it has {} bytes, and {PIECE_MAX} are the most", piece.len());
             let what = "appending all of it at once".into();
             return Err(StoreError::Unsupported { what, why }.into());
         }
+        // Before it is anybody's turn: the others are not to wait with this one.
+        let bytes = 2 * HEAD_BYTES + MARK_BYTES + piece.len();
+        let _promised = self.log.make_room(&self.depot, bytes as u64, is_wanted)?;
         let taken = &self.depot.logs.taken;
         let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
         let last = taken.entry(nth.by).or_default();
@@ -294,6 +365,18 @@ impl Appending {
     /// Returns when all that was added until now is at its target.
     pub fn push(&self, limit: Option<Duration>) -> Result<()> {
         self.log.wait_there(&self.depot, limit)
+    }
+}
+
+/// Room that is kept for who is about to append.
+struct Promised<'a> {
+    log: &'a Log,
+    bytes: u64,
+}
+
+impl Drop for Promised<'_> {
+    fn drop(&mut self) {
+        self.log.state().promised -= self.bytes;
     }
 }
 
@@ -323,7 +406,13 @@ impl Log {
         })
     }
 
-    fn again(row: &LogRow, path: &Path, taken: &mut HashMap<u64, u64>) -> Result<Self> {
+    /// `is_of_this_boot`: the machine has had power since it was begun.
+    fn again(
+        row: &LogRow,
+        path: &Path,
+        is_of_this_boot: bool,
+        taken: &mut HashMap<u64, u64>,
+    ) -> Result<Self> {
         let unread = |what: &str| Error::Records {
             path: path.into(),
             what: what.into(),
@@ -332,20 +421,36 @@ impl Log {
         let file = OpenOptions::new().read(true).write(true).open(path);
         let file = file.map_err(Error::disk(path))?;
         let mut marks = marks_before(&file, row.offset).map_err(Error::disk(path))?;
-        let end = whole_end(&file, row.offset, &mut marks).map_err(Error::disk(path))?;
+        let mut end = whole_end(&file, row.offset, &mut marks).map_err(Error::disk(path))?;
         let size = file.metadata().map_err(Error::disk(path))?.len();
+        // What was synced is whole on any disk that keeps what it has; else at most the last piece is torn, unless the
+        // power went.
+        let rest = next_whole(&file, end, size).map_err(Error::disk(path))?;
+        let was_safe = row.upto.min(size) > end;
+        let is_rotten = was_safe || (is_of_this_boot && rest.is_some());
+        if is_rotten {
+            tracing::error!(%url, at = end, bytes = size - end, "what was to be appended was damaged by this machine's disk, and is held from there on");
+            let mut next = rest;
+            while let Some(at) = next {
+                let whole = whole_end(&file, at, &mut marks).map_err(Error::disk(path))?;
+                next = next_whole(&file, whole, size).map_err(Error::disk(path))?;
+            }
+            end = size;
+        }
         if size > end {
             let lost = size - end;
             tracing::warn!(%url, lost, "the last of what was to be appended was not whole and is cut off");
         }
         file.set_len(end).map_err(Error::disk(path))?;
         let mut state = State::of(file, end, row.seq, row.offset.min(end));
+        state.reserved = end;
         if !marks.is_empty() {
             state.asked = Some(Instant::now());
         }
         for Nth { by, seq } in marks {
             let last = taken.entry(by).or_default();
             *last = seq.max(*last);
+            state.said.insert(by, *last);
         }
         state.is_closed = true;
         state.users = 0;
@@ -381,7 +486,10 @@ impl Log {
     }
 
     fn row(&self) -> LogRow {
-        let state = self.state();
+        self.row_of(&self.state())
+    }
+
+    fn row_of(&self, state: &State) -> LogRow {
         let credential = self.who.credential.as_deref();
         LogRow {
             id: self.id,
@@ -421,6 +529,52 @@ impl Log {
         (why, state.tries, state.held.is_some())
     }
 
+    /// Takes room for so many bytes more. Waits for it, if there is none at the moment.
+    fn make_room(
+        &self,
+        depot: &Inner,
+        bytes: u64,
+        is_wanted: IsWanted<'_>,
+    ) -> Result<Promised<'_>> {
+        loop {
+            let mut state = self.state();
+            let end = state.end + state.promised + bytes;
+            if end <= state.reserved {
+                state.promised += bytes;
+                let log = self;
+                return Ok(Promised { log, bytes });
+            }
+            let least = end - state.reserved;
+            drop(state);
+            let could = depot.room.quota().unwrap_or(u64::MAX);
+            depot.room.could_hold(&self.url, bytes)?;
+            // In large pieces, for few questions.
+            let more = least.max(RESERVE_STEP.min(could / 16));
+            let reserved = match depot.reserve(&self.url, more) {
+                Err(Error::Full { .. }) if more > least => {
+                    depot.reserve(&self.url, least).map(|()| least)
+                }
+                reserved => reserved.map(|()| more),
+            };
+            match reserved {
+                Ok(more) => {
+                    let mut state = self.state();
+                    match state.is_gone {
+                        true => depot.room.release(more),
+                        false => state.reserved += more,
+                    }
+                }
+                Err(full @ Error::Full { .. }) if !is_wanted(&full) => return Err(full),
+                Err(Error::Full { .. }) => {
+                    self.state().is_short = true;
+                    depot.logs.nudge();
+                    depot.wait_for_room()?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     fn add(&self, piece: &[u8]) -> Result<()> {
         let mut parts = piece.chunks(PIECE_MAX);
         parts.try_for_each(|part| self.add_one(part, None))
@@ -437,8 +591,9 @@ impl Log {
         let written = state.file.write_all_at(&bytes, at);
         written.map_err(Error::disk(&self.path))?;
         state.end += bytes.len() as u64;
-        if nth.is_some() {
+        if let Some(Nth { by, seq }) = nth {
             state.asked = Some(Instant::now());
+            state.said.insert(by, seq);
         }
         if state.ahead_bytes + part.len() <= AHEAD_MAX && state.ahead_reaches(at) {
             state.ahead_bytes += part.len();
@@ -528,7 +683,8 @@ impl Log {
     }
 
     /// Takes what may be sent next: many small pieces in one, which is cut nowhere either.
-    fn next(&self) -> io::Result<Option<Batch>> {
+    fn next(&self) -> Result<Option<Batch>> {
+        let bad = |cause| Error::disk(&self.path)(cause);
         let mut state = self.state();
         if state.offset >= state.end {
             return Ok(None);
@@ -549,7 +705,25 @@ impl Log {
         while batch.end < upto {
             let framed = match state.ahead_at(batch.end) {
                 Some(framed) => framed,
-                None => read_frame(&state.file, batch.end, state.end)?.framed(),
+                None => match read_frame(&state.file, batch.end, state.end) {
+                    Ok(frame) => frame.framed(),
+                    Err(error) if error.kind() != io::ErrorKind::InvalidData => {
+                        return Err(bad(error));
+                    }
+                    Err(_) if state.passes_over => {
+                        let next = next_whole(&state.file, batch.end, state.end).map_err(bad)?;
+                        batch.end = next.unwrap_or(state.end);
+                        continue;
+                    }
+                    // What is before it goes.
+                    Err(_) if !batch.bytes.is_empty() => break,
+                    Err(_) => {
+                        return Err(Error::Rotten {
+                            url: Box::new(self.url.clone()),
+                            at: batch.end,
+                        });
+                    }
+                },
             };
             if !batch.bytes.is_empty() && batch.bytes.len() + framed.piece.len() > PIECE_MAX {
                 break;
@@ -596,6 +770,11 @@ impl State {
             offset,
             upto: 0,
             fixed: 0,
+            passes_over: false,
+            reserved: 0,
+            promised: 0,
+            said: BTreeMap::new(),
+            is_short: false,
             synced: 0,
             users: 1,
             asked: None,
@@ -608,6 +787,11 @@ impl State {
             since: None,
             until: None,
         }
+    }
+
+    /// Returns how long a log is that says only which pieces were taken.
+    fn marks(&self) -> u64 {
+        (self.said.len() * (HEAD_BYTES + MARK_BYTES)) as u64
     }
 
     /// Tells whether what is at hand reaches to this place of the log.
@@ -662,6 +846,8 @@ impl Inner {
                 let mut state = log.state();
                 let owes = state.end > state.offset;
                 let is_recent = state.asked.is_some_and(|at| at.elapsed() < MAY_ASK);
+                // Somebody waits for room, and it can be emptied.
+                let is_short = state.is_short && !state.is_closed && state.end > state.marks();
                 if !owes && state.users == 0 && !state.is_moving && !is_recent {
                     state.is_gone = true;
                     over.push(log.number);
@@ -672,7 +858,7 @@ impl Inner {
                 if owes {
                     before.push(&log.url);
                 }
-                if waits || !owes || state.is_moving || state.held.is_some() {
+                if waits || !(owes || is_short) || state.is_moving || state.held.is_some() {
                     continue;
                 }
                 match state.until.filter(|until| *until > now) {
@@ -686,6 +872,9 @@ impl Inner {
             }
             for number in over {
                 if let Some(log) = all.remove(&number) {
+                    let reserved = std::mem::take(&mut log.state().reserved);
+                    self.room.release(reserved);
+                    self.due.notify_all();
                     self.records.write_behind(Change::ForgetLog(log.id));
                     let _ = fs::remove_file(&log.path);
                 }
@@ -733,12 +922,20 @@ impl Inner {
     }
 
     fn append_all(&self, log: &Log) -> Result<()> {
+        if self.empty(log)? {
+            return Ok(());
+        }
         let place = (self.connect)(&log.url, &log.who)?;
         while !self.is_ending() {
-            let batch = log.next().map_err(Error::disk(&log.path))?;
-            let Some(batch) = batch else {
+            let Some(batch) = log.next()? else {
                 break;
             };
+            if batch.bytes.is_empty() {
+                // Marks, or what is passed over, and nothing behind it.
+                log.state().offset = batch.end;
+                log.changed.notify_all();
+                continue;
+            }
             log.fix(&batch, |row| self.records.write(Change::Log(Box::new(row))))?;
             match append_one(&place, log, &batch) {
                 Err(Error::Store(error)) if is_anew(&error) => {
@@ -759,8 +956,52 @@ impl Inner {
             log.changed.notify_all();
         }
         // What is not on record as sent would be sent again, and is known there.
-        self.records.write_behind(Change::Log(Box::new(log.row())));
+        match self.empty(log)? {
+            true => {}
+            false => self.records.write_behind(Change::Log(Box::new(log.row()))),
+        }
         Ok(())
+    }
+
+    /// Empties a log that is at its target as a whole, where it is long, or somebody waits for room; what was said of
+    /// whoever counts their pieces stays. Returns whether it was.
+    fn empty(&self, log: &Log) -> Result<bool> {
+        let mut state = log.state();
+        let is_worth = state.end >= EMPTY_FROM || (state.is_short && state.end > 0);
+        if state.offset < state.end || !is_worth || state.is_closed {
+            return Ok(false);
+        }
+        let marks = state
+            .said
+            .iter()
+            .map(|(by, seq)| mark(Nth { by: *by, seq: *seq }));
+        let marks: Vec<u8> = marks.flatten().collect();
+        if marks.len() as u64 >= state.end {
+            return Ok(false);
+        }
+        let end = state.end;
+        let bad = |cause| Error::disk(&log.path)(cause);
+        // Nobody appends meanwhile: what is on record as at its target is not to be taken for what comes.
+        state.file.set_len(0).map_err(bad)?;
+        state.file.write_all_at(&marks, 0).map_err(bad)?;
+        (state.end, state.synced) = (marks.len() as u64, 0);
+        // The places of what comes have nothing to do with those of what went.
+        (state.upto, state.fixed) = (0, 0);
+        state.offset = state.end;
+        let row = log.row_of(&state);
+        if let Err(error) = self.records.write(Change::Log(Box::new(row))) {
+            state.file.set_len(end).map_err(bad)?;
+            (state.end, state.offset) = (end, end);
+            return Err(error);
+        }
+        state.is_short = false;
+        let kept = state.end + state.promised;
+        let freed = state.reserved.saturating_sub(kept);
+        state.reserved -= freed;
+        drop(state);
+        self.room.release(freed);
+        self.due.notify_all();
+        Ok(true)
     }
 }
 
@@ -873,6 +1114,39 @@ fn whole_end(file: &File, from: u64, marks: &mut Vec<Nth>) -> io::Result<u64> {
     Ok(end)
 }
 
+/// Returns where the next whole piece begins, where there may be something else before it.
+fn next_whole(file: &File, from: u64, size: u64) -> io::Result<Option<u64>> {
+    let mut window = Vec::new();
+    let mut begins = from;
+    for at in from..size.saturating_sub(HEAD_BYTES as u64 - 1) {
+        let mut inside = (at - begins) as usize;
+        if inside + HEAD_BYTES > window.len() {
+            (begins, inside) = (at, 0);
+            window.resize((size - at).min(WINDOW_BYTES) as usize, 0);
+            file.read_exact_at(&mut window, at)?;
+        }
+        let len = u32::from_le_bytes([
+            window[inside],
+            window[inside + 1],
+            window[inside + 2],
+            window[inside + 3],
+        ]);
+        let len = (len & !MARK) as usize;
+        let fits = len <= PIECE_MAX && (len + HEAD_BYTES) as u64 <= size - at;
+        let is_piece = |at| matches!(read_frame(file, at, size), Ok(Frame::Piece(_)));
+        // A mark without its piece says nothing.
+        let is_whole = || match read_frame(file, at, size) {
+            Ok(Frame::Piece(_)) => true,
+            Ok(mark @ Frame::Mark(_)) => is_piece(at + mark.len()),
+            Err(_) => false,
+        };
+        if fits && is_whole() {
+            return Ok(Some(at));
+        }
+    }
+    Ok(None)
+}
+
 /// Returns the marks of what is at the target already; of pieces only the heads are read.
 fn marks_before(file: &File, upto: u64) -> io::Result<Vec<Nth>> {
     let end = upto.min(file.metadata()?.len());
@@ -942,6 +1216,11 @@ const HEAD_BYTES: usize = 8;
 pub const PIECE_MAX: usize = SMALL_BYTES as usize;
 /// So many bytes are sent from memory; more are read again.
 const AHEAD_MAX: usize = 8 << 20;
+/// So many bytes are reserved at once for a log that grows.
+const RESERVE_STEP: u64 = 1 << 20;
+/// What is at its target as a whole and as long as this is emptied.
+const EMPTY_FROM: u64 = 16 << 20;
+const WINDOW_BYTES: u64 = 1 << 20;
 const LOOK_UP: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

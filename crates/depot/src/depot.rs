@@ -117,6 +117,8 @@ pub(crate) struct All {
     pub leftovers: Vec<Leftover>,
     /// What is gone, and could not be taken off the record yet.
     pub unforgotten: Vec<Gone>,
+    /// What has a name on record that cannot be read.
+    pub unreadable: BTreeMap<Id, Unreadable>,
     /// What readers of a name get.
     pub current: BTreeMap<(Url, String), Arc<Held>>,
     /// What is held, by name.
@@ -127,6 +129,30 @@ pub(crate) struct All {
     pub away: HashMap<String, moving::Away>,
     /// What may be delivered next.
     pub picks: Picks,
+}
+
+/// What has a name on record that cannot be read: it is shown, and left alone until somebody gives it up.
+pub(crate) struct Unreadable {
+    /// As it stands there.
+    pub url: String,
+    pub size: u64,
+    pub owed: u64,
+    pub born: u64,
+    pub session: String,
+    reserved: u64,
+}
+
+impl Unreadable {
+    fn of(row: &Row, reserved: u64) -> Self {
+        Self {
+            url: row.url.clone(),
+            size: row.record.size,
+            owed: row.record.owed.len_bytes(),
+            born: row.born,
+            session: row.session.clone(),
+            reserved,
+        }
+    }
 }
 
 /// What nobody gets any more, and whose file lies there since its record does.
@@ -169,6 +195,7 @@ impl Depot {
             deeds,
         } = begun;
         let room = Room::new(rules.quota);
+        let logs = Logs::open(root, logs, &room)?;
         let inner = Arc::new(Inner {
             records,
             disk,
@@ -179,7 +206,7 @@ impl Depot {
             is_ending: AtomicBool::new(false),
             numbers: AtomicU64::new(start << 32),
             watches: Watches::new(),
-            logs: Logs::open(root, logs)?,
+            logs,
             chores: Chores::default(),
             locks: Locks::default(),
             turns: Turns::default(),
@@ -270,11 +297,15 @@ impl Inner {
         // Also what cannot be read today: its bytes are nobody's to remove.
         let mut known: Vec<Id> = rows.iter().map(|row| row.id).collect();
         known.sort_unstable();
-        let mut lost = Vec::new();
+        let (mut lost, mut folding) = (Vec::new(), Vec::new());
         let mut all = self.all();
         for row in rows {
             let Ok(url) = Url::from_argument(&row.url) else {
                 tracing::error!(id = %row.id, url = row.url, "a holding has a name that cannot be read; it is left alone");
+                let reserved = self.disk.taken(row.id);
+                self.room.count(reserved);
+                all.unreadable
+                    .insert(row.id, Unreadable::of(&row, reserved));
                 continue;
             };
             let after = match row.boot == self.boot {
@@ -309,6 +340,10 @@ impl Inner {
                 state.words = UNFINISHED.into();
             }
             drop(state);
+            if let Some(under) = row.folds_into {
+                folding.push((held, under));
+                continue;
+            }
             all.keep(&held);
             if held.lock().machine.owes() {
                 all.owing.insert(held.number(), Arc::clone(&held));
@@ -319,6 +354,12 @@ impl Inner {
         all.replay(|| self.next_number());
         all.supersede_again();
         drop(all);
+        for (beside, under) in folding {
+            let under = self.all().by_id.get(&under).cloned();
+            if let Err(error) = self.fold_again(&beside, under) {
+                tracing::error!(url = %beside.url(), %error, "what was on its way into a file cannot be put there");
+            }
+        }
         // Nothing that others do not have.
         for held in lost {
             if let Err(error) = self.unlink(&held, held.lock()) {
@@ -430,6 +471,32 @@ impl Inner {
         Ok(())
     }
 
+    /// Gives up what has a name that cannot be read, and returns whether there is any of that number.
+    pub(crate) fn forget_unreadable(&self, name: &str) -> Result<bool> {
+        if let Some((id, path)) = self.logs.take_unreadable(name) {
+            self.records.write(Change::ForgetLog(id))?;
+            let removed = std::fs::remove_file(&path);
+            return match removed {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    Err(Error::disk(path)(error))
+                }
+                _ => Ok(true),
+            };
+        }
+        let Some(id) = name.parse().ok() else {
+            return Ok(false);
+        };
+        let Some(unreadable) = self.all().unreadable.remove(&id) else {
+            return Ok(false);
+        };
+        let gone = Gone {
+            id,
+            reserved: unreadable.reserved,
+            at: Instant::now() + FORGET_AGAIN,
+        };
+        self.forget(gone, true).map(|()| true)
+    }
+
     /// Tries that again.
     pub(crate) fn forget_again(&self, mut gone: Gone) {
         let id = gone.id;
@@ -475,6 +542,9 @@ impl Inner {
                 true => *servers.entry(held.url().host_port()).or_default() += state.reserved,
                 false => used += state.reserved,
             }
+        }
+        for (server, reserved) in self.logs.reserved() {
+            *servers.entry(server).or_default() += reserved;
         }
         let owed = servers.values().sum();
         let mut to: Vec<_> = servers.into_iter().collect();

@@ -5,11 +5,13 @@
 
 use crate::{Error, Result};
 use godwit_core::Chain;
+use godwit_sys::reserve_blocks;
 use std::{
     ffi::OsStr,
     fmt,
     fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Read},
+    ops::Range,
     os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
     str::FromStr,
@@ -76,6 +78,10 @@ pub(crate) trait Watcher: Send + Sync {
     fn writes(&self, path: &Path, file: &File, offset: u64, len: u64) -> io::Result<()>;
     /// Its length will be this.
     fn resizes(&self, path: &Path, file: &File, size: u64) -> io::Result<()>;
+    /// Blocks are wanted for what comes.
+    fn reserves(&self) -> io::Result<()> {
+        Ok(())
+    }
     /// Everything that was written to it is safe.
     fn synced(&self, path: &Path) -> io::Result<()>;
     /// The records are written by `write`.
@@ -229,6 +235,15 @@ impl Disk {
         let watched = self.watched(|w| w.resizes(&path, file, size));
         let resized = watched.and_then(|()| file.set_len(size));
         resized.map_err(Error::disk(path))
+    }
+
+    /// Has blocks for a range be there, so that writing it cannot fail for want of room.
+    pub(crate) fn reserve(&self, id: Id, file: &File, range: Range<u64>) -> Result<()> {
+        let path = self.path(id);
+        let watched = self.watched(|w| w.reserves());
+        let reserved =
+            watched.and_then(|()| reserve_blocks(file, range.start, range.end - range.start));
+        reserved.map_err(Error::disk(path))
     }
 
     /// Has all that was written survive a power cut; `is_new`: its name as well.

@@ -115,6 +115,8 @@ pub(crate) struct State {
     pub wants: bool,
     /// Nobody but its writer knows it: it is no generation before they end.
     pub is_private: bool,
+    /// It was written beside that one, and is on its way into it.
+    pub folds_into: Option<Id>,
     /// What somebody wrote beside it comes into it now: until all of that is there it is no generation.
     pub is_folding: bool,
     /// Its target takes whole files only, and somebody still writes it.
@@ -215,6 +217,8 @@ impl Held {
         state.words.clone_from(&row.words);
         state.session.clone_from(&row.session);
         (state.is_filled, state.stamp, state.bits) = (row.filled, row.stamp, row.bits);
+        state.price = row.price;
+        state.folds_into = row.folds_into;
         state.upload.clone_from(&row.upload);
         let sealed = row.record.sealed.as_ref().zip(row.asked.clone());
         state.asked = sealed.map(|(sealed, digest)| Asked {
@@ -351,13 +355,22 @@ impl Held {
     /// Has all that ended until now survive a power cut, and returns then. One record at a time: an
     /// older one is never written over a newer.
     pub(crate) fn commit(&self, depot: &Inner) -> Result<()> {
+        self.record(depot, None)
+    }
+
+    /// The same, and in one go the record of what was put into it is gone.
+    pub(crate) fn commit_with(&self, depot: &Inner, folded: Id) -> Result<()> {
+        self.record(depot, Some(folded))
+    }
+
+    fn record(&self, depot: &Inner, folded: Option<Id>) -> Result<()> {
         let mut state = self.lock();
         let wanted = state.changes;
         loop {
             if state.is_gone {
                 return Err(Error::Unknown(self.url().to_string()));
             }
-            if state.recorded >= wanted && state.is_recorded {
+            if state.recorded >= wanted && state.is_recorded && folded.is_none() {
                 return Ok(());
             }
             if !state.is_recording {
@@ -373,13 +386,17 @@ impl Held {
         let chains: Vec<_> = state.leaves.known(row.record.size).collect();
         drop(state);
         crash::point("commit-taken");
+        let change = match folded {
+            None => Change::Put(Box::new(row)),
+            Some(folded) => Change::Fold(Box::new(row), folded),
+        };
         let kept = match is_synced {
             true => Ok(()),
             false => depot.disk.sync(self.id, is_new),
         };
         let has_leaves = is_synced && is_new;
         let chains = (!has_leaves).then_some(&chains[..]);
-        let kept = kept.and_then(|()| self.keep(depot, chains, row));
+        let kept = kept.and_then(|()| self.keep(depot, chains, change));
         let mut state = self.lock();
         state.is_recording = false;
         if kept.is_ok() {
@@ -397,12 +414,12 @@ impl Held {
         state.leaves.known(state.machine.size()).collect()
     }
 
-    fn keep(&self, depot: &Inner, chains: Option<&[(u64, Chain)]>, row: Row) -> Result<()> {
+    fn keep(&self, depot: &Inner, chains: Option<&[(u64, Chain)]>, change: Change) -> Result<()> {
         crash::point("commit-synced");
         if let Some(chains) = chains {
             depot.disk.keep_leaves(self.id, chains)?;
         }
-        depot.records.write(Change::Put(Box::new(row)))?;
+        depot.records.write(change)?;
         crash::point("commit-recorded");
         Ok(())
     }
@@ -424,7 +441,9 @@ impl Held {
             stamp: state.stamp,
             bits: state.bits,
             asked: asked.and_then(|asked| asked.digest.clone()),
+            price: state.price,
             upload: state.upload.clone(),
+            folds_into: state.folds_into,
             passed: state.passed.join(" "),
             passed_on: state.is_passed_on,
             record: state.machine.record(state.committed),
@@ -461,6 +480,7 @@ impl State {
             seen: None,
             wants: false,
             is_private: false,
+            folds_into: None,
             is_folding: false,
             waits: false,
             is_superseded: false,

@@ -3,6 +3,8 @@
 //! What is written lies in a file of its own until its writer ends: then all of
 //! it counts, or nothing. Where something of that name is owed already, it goes
 //! into that, so that whoever reads it here sees both; else it is owed itself.
+//! Before it goes there it is on record, and into what: if we end meanwhile, the
+//! next start puts all of it there.
 
 use crate::{
     Depot, Error, Result, Who,
@@ -14,7 +16,7 @@ use godwit_core::{
     Block, Extents, LEAF_BYTES, Piece, Url,
     holding::{Holding, Notices},
 };
-use godwit_sys::{Buffer, crash, reserve_blocks};
+use godwit_sys::{Buffer, crash};
 use std::{
     collections::HashSet,
     os::unix::fs::FileExt,
@@ -87,6 +89,7 @@ impl Inner {
         // What goes wrong goes wrong before the first byte: then it is as it was.
         let folded = self
             .may_change(under, &written)
+            .and_then(|()| self.will_fold(beside, under))
             .and_then(|()| self.copy(beside, under, &written));
         let mut state = under.lock();
         state.machine.close(Notices::Each);
@@ -104,7 +107,8 @@ impl Inner {
         folded?;
         self.is_last(under);
         self.fit(under);
-        under.commit(self).map_err(|error| Error::Unsafe {
+        let kept = under.commit_with(self, beside.id);
+        kept.map_err(|error| Error::Unsafe {
             url: Box::new(under.url()),
             why: error.to_string(),
         })?;
@@ -117,10 +121,43 @@ impl Inner {
     fn may_change(&self, under: &Held, ranges: &Extents) -> Result<()> {
         let file = self.disk.writer(under.id)?;
         for range in ranges.iter() {
-            let reserved = reserve_blocks(&file, range.start, range.end - range.start);
-            reserved.map_err(Error::disk(self.disk.path(under.id)))?;
+            self.disk.reserve(under.id, &file, range)?;
         }
         under.commit(self)
+    }
+
+    /// Has what was written be on record, and where it goes.
+    fn will_fold(&self, beside: &Held, under: &Held) -> Result<()> {
+        let mut state = beside.lock();
+        state.machine.close(Notices::Each);
+        state.pen = None;
+        state.folds_into = Some(under.id);
+        state.change();
+        drop(state);
+        beside.commit(self)
+    }
+
+    /// Puts into a file what was on its way there when we ended, and had been told to nobody.
+    pub(crate) fn fold_again(&self, beside: &Held, under: Option<Arc<Held>>) -> Result<()> {
+        let under = under.filter(|under| under.lock().machine.held().is_none());
+        if let Some(under) = under {
+            let written = beside.lock().machine.present().clone();
+            let mut state = under.lock();
+            let opened = state.machine.open(Notices::Each);
+            opened.map_err(|refused| Error::busy(&under.url(), &refused))?;
+            drop(state);
+            let copied = self.copy(beside, &under, &written);
+            let mut state = under.lock();
+            state.machine.close(Notices::Each);
+            state.committed = state.machine.generation();
+            state.wants = true;
+            state.change();
+            drop(state);
+            self.fit(&under);
+            copied?;
+            under.commit_with(self, beside.id)?;
+        }
+        self.unlink(beside, beside.lock())
     }
 
     fn copy(&self, beside: &Held, under: &Held, ranges: &Extents) -> Result<()> {

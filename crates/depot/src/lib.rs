@@ -13,6 +13,8 @@ mod disk;
 mod editing;
 mod error;
 mod fetching;
+#[cfg(test)]
+mod full_disk;
 mod held;
 mod into;
 mod keeping;

@@ -104,6 +104,8 @@ impl Depot {
                 usage.kept += state.reserved;
             }
         }
+        let logs = self.inner.logs.reserved();
+        usage.owed += logs.iter().map(|(_, reserved)| reserved).sum::<u64>();
         usage
     }
 

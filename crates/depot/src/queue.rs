@@ -4,6 +4,7 @@ use crate::{
     Depot, Error, Result, Who,
     appending::Log,
     depot::Inner,
+    disk::Id,
     held::{Held, now},
     promises::{Fact, path_of, server_of},
 };
@@ -14,6 +15,7 @@ use godwit_core::{
 };
 use godwit_store::{Error as StoreError, channel::Watch};
 use std::{
+    path::Path,
     sync::{Arc, PoisonError},
     time::{Duration, Instant},
 };
@@ -101,6 +103,9 @@ impl Depot {
         let mut all: Vec<Owed> = owing.iter().filter_map(|held| self.owed(held)).collect();
         all.extend(self.inner.deeds_owed());
         all.extend(self.inner.logs.owing().iter().map(|log| owed_lines(log)));
+        if *scope == Scope::All {
+            all.extend(self.inner.unreadable());
+        }
         all.retain(|owed| match scope {
             Scope::All => true,
             Scope::Url(url) => owed.url == *url,
@@ -370,6 +375,14 @@ impl Depot {
 
     /// Delivers what is held, in place of whatever is there now.
     pub fn release(&self, id: &str) -> Result<()> {
+        if self.inner.logs.release(id) {
+            tracing::info!(
+                id,
+                "what is to be appended goes on, past what cannot be read"
+            );
+            self.retry_servers();
+            return Ok(());
+        }
         if self.inner.decide_deed(id, |deeds, number| {
             deeds.release(number, Over::Anything);
             Ok(())
@@ -393,6 +406,10 @@ impl Depot {
     pub fn discard(&self, id: &str) -> Result<()> {
         if self.inner.logs.discard(id) {
             tracing::info!(id, "what was to be appended is dropped");
+            return Ok(());
+        }
+        if self.inner.forget_unreadable(id)? {
+            tracing::info!(id, "what has a name that cannot be read is dropped");
             return Ok(());
         }
         let dropped = self.inner.decide_deed(id, |deeds, number| {
@@ -493,6 +510,35 @@ fn busy(url: Option<Url>, what: &str) -> Error {
     }
 }
 
+/// What is on record under a name that nobody can read.
+fn unreadable(id: Id, what: &'static str, url: &str, path: &Path, why: &str) -> Option<Owed> {
+    let escaped: String = url
+        .chars()
+        .take(URL_SHOWN)
+        .flat_map(char::escape_default)
+        .collect();
+    let path = std::path::absolute(path).ok()?;
+    Some(Owed {
+        id: id.to_string(),
+        what,
+        to: None,
+        url: Url::file(&path).ok()?,
+        stage: Stage::Held,
+        size: 0,
+        owed: 0,
+        age: Duration::ZERO,
+        tries: 0,
+        why: format!(
+            "its name on record, \"{escaped}\", {why}; its bytes lie in {}: copy them from there, then drop it",
+            path.display()
+        ),
+        is_conflict: false,
+        last: None,
+        is_committed: true,
+        session: String::new(),
+    })
+}
+
 /// What is to be appended.
 fn owed_lines(log: &Log) -> Owed {
     let (why, tries, is_held) = log.trouble();
@@ -522,6 +568,32 @@ fn owed_lines(log: &Log) -> Owed {
 }
 
 impl Inner {
+    /// Returns what has a name that cannot be read. It is told where its bytes lie, and what its name says.
+    fn unreadable(&self) -> Vec<Owed> {
+        let all = self.all();
+        let files = all.unreadable.iter().filter_map(|(id, it)| {
+            let path = self.disk.path(*id);
+            let mut owed = unreadable(*id, "publish", &it.url, &path, "is no URL")?;
+            owed.owed = it.owed;
+            owed.size = it.size;
+            owed.age = Duration::from_secs(now().saturating_sub(it.born));
+            owed.session.clone_from(&it.session);
+            Some(owed)
+        });
+        let mut found: Vec<_> = files.collect();
+        drop(all);
+        for (id, url, error, path) in self.logs.unreadable() {
+            let why = format!("cannot be gone on with ({error})");
+            let Some(mut owed) = unreadable(id, "append", &url, &path, &why) else {
+                continue;
+            };
+            owed.size = std::fs::metadata(&path).map_or(0, |meta| meta.len());
+            owed.owed = owed.size;
+            found.push(owed);
+        }
+        found
+    }
+
     /// Returns the deeds that are no publications.
     fn deeds_owed(&self) -> Vec<Owed> {
         let all = self.all();
@@ -737,7 +809,13 @@ impl Inner {
             let url = Url::from_argument(name).ok()?;
             all.owing_called(&url).into_iter().next()
         });
-        found.ok_or_else(|| Error::Unknown(name.into()))
+        let is_unreadable = |id| all.unreadable.contains_key(&id);
+        found.ok_or_else(|| match name.parse().is_ok_and(is_unreadable) {
+            true => Error::Unknown(format!(
+                "{name}: it has a name that cannot be read; drop it"
+            )),
+            false => Error::Unknown(name.into()),
+        })
     }
 }
 
@@ -775,6 +853,9 @@ pub(crate) fn words_of(why: &deeds::Held) -> String {
         deeds::Held::Refused(words) | deeds::Held::Wanted(words) => words.clone(),
     }
 }
+
+/// So much is shown of a name that is none.
+const URL_SHOWN: usize = 200;
 
 /// How often whoever waits for deeds looks without having been told.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);

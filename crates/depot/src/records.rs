@@ -41,6 +41,8 @@ pub(crate) struct Row {
     pub session: String,
     /// The upload by which it came.
     pub upload: String,
+    /// It was written beside that one, and is on its way into it.
+    pub folds_into: Option<Id>,
     /// Which nodes passed it on, the first first, with spaces between.
     pub passed: String,
     /// The target only passes it on, and has not said yet that it is at its end.
@@ -53,6 +55,8 @@ pub(crate) struct Row {
     pub bits: Option<u32>,
     /// What the target was asked to publish hashes to, if that is known.
     pub asked: Option<Digest>,
+    /// The class of prices that fetching it again is of.
+    pub price: u32,
     pub record: Record,
     /// Why it is held, in words.
     pub words: String,
@@ -69,6 +73,8 @@ pub(crate) struct Row {
 /// A change of the records.
 pub(crate) enum Change {
     Put(Box<Row>),
+    /// The same, and the other was put into it.
+    Fold(Box<Row>, Id),
     Forget(Id),
     /// What is to be appended, and where.
     Log(Box<LogRow>),
@@ -111,7 +117,8 @@ pub(crate) struct Begun {
     pub start: u64,
     pub rows: Vec<Row>,
     pub tags: Vec<(Id, Tag)>,
-    pub logs: Vec<LogRow>,
+    /// And the last start before this boot of the machine.
+    pub logs: (Vec<LogRow>, u64),
     pub deeds: Vec<DeedRow>,
 }
 
@@ -132,7 +139,10 @@ impl Records {
         let start = db.last_insert_rowid();
         let rows = read_all(&db).map_err(bad)?;
         let tags = read_tags(&db).map_err(bad)?;
-        let logs = read_logs(&db).map_err(bad)?;
+        let logs = (
+            read_logs(&db).map_err(bad)?,
+            before_boot(&db, boot).map_err(bad)?,
+        );
         let deeds = read_deeds(&db).map_err(bad)?;
         let (jobs, taken) = mpsc::channel();
         let thread = thread::Builder::new()
@@ -286,6 +296,10 @@ fn write_batch(db: &mut Connection, batch: &[Job]) -> rusqlite::Result<()> {
         for job in batch {
             match &job.change {
                 Change::Put(row) => put(&mut put_one, row)?,
+                Change::Fold(row, folded) => {
+                    put(&mut put_one, row)?;
+                    forget.execute([folded.to_string()])?;
+                }
                 Change::Forget(id) => {
                     forget.execute([id.to_string()])?;
                 }
@@ -365,6 +379,8 @@ fn put(put: &mut Statement<'_>, row: &Row) -> rusqlite::Result<()> {
         row.stamp,
         row.bits,
         row.asked.as_ref().map(ToString::to_string),
+        row.folds_into.map(|id| id.to_string()),
+        row.price,
     ])?;
     Ok(())
 }
@@ -411,6 +427,11 @@ fn read(found: &Found<'_>) -> rusqlite::Result<Row> {
         stamp: found.get("stamp")?,
         bits: found.get("bits")?,
         asked: maybe("asked")?.and_then(|text| text.parse().ok()),
+        price: found.get("price")?,
+        folds_into: match maybe("folds_into")? {
+            Some(id) => Some(id.parse().map_err(|()| odd("folds_into"))?),
+            None => None,
+        },
         record: Record {
             mode: Mode::read(&text("mode")?).ok_or_else(|| odd("mode"))?,
             base: Base::read(&text("base")?).ok_or_else(|| odd("base"))?,
@@ -452,6 +473,13 @@ fn read_logs(db: &Connection) -> rusqlite::Result<Vec<LogRow>> {
         })
     })?;
     rows.collect()
+}
+
+/// Returns the number of the last start that was of another boot than this.
+fn before_boot(db: &Connection, boot: &str) -> rusqlite::Result<u64> {
+    let last = "SELECT coalesce(max(number), 0) FROM starts WHERE boot <> ?1";
+    db.query_row(last, [boot], |found| found.get::<_, i64>(0))
+        .map(i64::cast_unsigned)
 }
 
 fn read_deeds(db: &Connection) -> rusqlite::Result<Vec<DeedRow>> {
@@ -543,13 +571,15 @@ fn signed(number: u64) -> i64 {
 }
 
 /// Columns that came later.
-const ADDED: [(&str, &str); 6] = [
+const ADDED: [(&str, &str); 8] = [
     ("passed", "TEXT NOT NULL DEFAULT ''"),
     ("passed_on", "INTEGER NOT NULL DEFAULT 0"),
     ("filled", "INTEGER NOT NULL DEFAULT 0"),
     ("stamp", "INTEGER"),
     ("bits", "INTEGER"),
     ("asked", "TEXT"),
+    ("folds_into", "TEXT"),
+    ("price", "INTEGER NOT NULL DEFAULT 0"),
 ];
 
 const BATCH_MAX: usize = 1000;
@@ -566,7 +596,7 @@ const PREPARE: &str = "
         words TEXT NOT NULL, boot TEXT NOT NULL, used INTEGER NOT NULL, born INTEGER NOT NULL,
         transfers INTEGER NOT NULL, passed TEXT NOT NULL DEFAULT '',
         passed_on INTEGER NOT NULL DEFAULT 0, filled INTEGER NOT NULL DEFAULT 0, stamp INTEGER, bits INTEGER,
-        asked TEXT
+        asked TEXT, folds_into TEXT, price INTEGER NOT NULL DEFAULT 0
     ) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS appends (
         id TEXT PRIMARY KEY, number INTEGER NOT NULL, url TEXT NOT NULL, audience TEXT NOT NULL,
@@ -587,9 +617,9 @@ const PREPARE: &str = "
 const PUT: &str = "INSERT OR REPLACE INTO holdings
     (id, number, url, audience, credential, session, upload, mode, base, drawable, size, present, owed, altered,
      generation, open, committed, sealed, inside, held, words, boot, used, born, transfers, passed, passed_on,
-     filled, stamp, bits, asked)
+     filled, stamp, bits, asked, folds_into, price)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
-     ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31)";
+     ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33)";
 
 const PUT_LOG: &str = "INSERT OR REPLACE INTO appends
     (id, number, url, audience, credential, writer, seq, offset, upto)

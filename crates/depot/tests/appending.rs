@@ -3,8 +3,8 @@
 
 mod common;
 
-use common::{both, depot, url, who};
-use godwit_depot::{Depot, Nth, Scope};
+use common::{both, depot, rules, until, url, who, with};
+use godwit_depot::{Depot, Error, Nth, Rules, Scope, Stage};
 use godwit_store::Trouble;
 use std::{sync::Arc, thread, time::Duration};
 
@@ -113,4 +113,152 @@ fn what_is_said_again_is_taken_once() {
     say(&again, 3).push(LIMIT).unwrap();
     say(&again, 4).push(LIMIT).unwrap();
     must_have(&far.get("log").unwrap(), 1, 4);
+}
+
+#[test]
+fn what_waits_for_a_full_target_goes_on_once_and_in_order() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    let appending = depot.append(&url("log"), &who()).unwrap();
+    let add = |lines: std::ops::Range<usize>| {
+        lines.for_each(|line| appending.add(format!("0 {line}\n").as_bytes()).unwrap());
+    };
+    add(0..10);
+    appending.push(LIMIT).unwrap();
+    let there = far.get("log").unwrap().len() as u64;
+    far.trouble(Trouble::FullAt(there + 7));
+    add(10..100);
+    until("it was tried twice", || {
+        depot.queue().iter().any(|owed| owed.tries > 1)
+    });
+    // Nobody need say that there is room again.
+    let stages: Vec<_> = depot.queue().into_iter().map(|owed| owed.stage).collect();
+    assert!(!stages.contains(&Stage::Held), "{stages:?}");
+    add(100..200);
+    far.store.mend();
+    appending.push(LIMIT).unwrap();
+    must_have(&far.get("log").unwrap(), 1, 200);
+    assert!(depot.queue().is_empty());
+}
+
+#[test]
+fn what_is_appended_counts_against_the_quota_until_it_is_there() {
+    const QUOTA: u64 = 1 << 20;
+    let (far, dir) = both();
+    let small = || Rules {
+        quota: Some(QUOTA),
+        ..rules()
+    };
+    let first = with(&far, &dir, small());
+    far.set_away(true);
+    let lines = |lines: std::ops::Range<usize>| {
+        let text = lines.map(|line| format!("0 {line:>99}\n"));
+        text.collect::<String>().into_bytes()
+    };
+    let appending = first.append(&url("log"), &who()).unwrap();
+    appending.add(&lines(0..6000)).unwrap();
+    let usage = first.usage();
+    assert!(usage.taken >= 600_000 && usage.taken <= QUOTA, "{usage:?}");
+    assert_eq!(usage.owed, usage.taken);
+    // Who does not wait is told who has the room, and who never could be helped is told that.
+    let full = appending.add_while(&lines(6000..12000), &|full| {
+        assert!(full.to_string().contains("owed to far"), "{full}");
+        false
+    });
+    assert!(matches!(full, Err(Error::Full { .. })), "{full:?}");
+    let large = appending.add(&vec![b'x'; QUOTA as usize + 1]);
+    assert!(matches!(large, Err(Error::TooLarge { .. })), "{large:?}");
+    let nth = Nth { by: 5, seq: 1 };
+    let full = appending.add_once_while(&lines(6000..12000), nth, &|_| false);
+    assert!(matches!(full, Err(Error::Full { .. })), "{full:?}");
+    appending.commit().unwrap();
+    drop((appending, first));
+    let again = with(&far, &dir, small());
+    assert!(again.usage().taken >= 600_000);
+    let appending = again.append(&url("log"), &who()).unwrap();
+    far.set_away(false);
+    // Who waits goes on when there is room, as often as there is none; what is said again is known all the same.
+    let begun = std::time::Instant::now();
+    let is_wanted = |_: &Error| begun.elapsed() < Duration::from_secs(40);
+    let nth_of = |piece: u64| match piece {
+        1 => Nth { by: 5, seq: 1 },
+        seq => Nth { by: 7, seq },
+    };
+    for piece in 1..20 {
+        let from = 6000 * piece as usize;
+        for _ in 0..2 {
+            let text = lines(from..from + 6000);
+            let added = appending.add_once_while(&text, nth_of(piece), &is_wanted);
+            added.unwrap();
+        }
+    }
+    appending.push(LIMIT).unwrap();
+    must_have_numbers(&far.get("log").unwrap(), 120_000);
+    assert!(again.usage().taken <= QUOTA);
+    drop((appending, again));
+    let third = with(&far, &dir, small());
+    let appending = third.append(&url("log"), &who()).unwrap();
+    for piece in [1, 19] {
+        appending.add_once(&lines(0..1), nth_of(piece)).unwrap();
+    }
+    appending.push(LIMIT).unwrap();
+    must_have_numbers(&far.get("log").unwrap(), 120_000);
+}
+
+fn must_have_numbers(text: &[u8], count: usize) {
+    let text = String::from_utf8(text.to_vec()).unwrap();
+    let mut found = 0;
+    for (nth, line) in text.lines().enumerate() {
+        let number: usize = line[2..].trim().parse().unwrap();
+        assert_eq!(number, nth);
+        found += 1;
+    }
+    assert_eq!(found, count);
+}
+
+#[test]
+fn what_rots_before_it_is_appended_is_held_with_all_behind_it() {
+    let (far, dir) = both();
+    let first = depot(&far, &dir);
+    far.set_away(true);
+    let appending = first.append(&url("log"), &who()).unwrap();
+    for line in 0..30 {
+        appending.add(format!("0 {line}\n").as_bytes()).unwrap();
+    }
+    appending.commit().unwrap();
+    drop((appending, first));
+    let logs = std::fs::read_dir(dir.path().join("depot/appends")).unwrap();
+    let path = logs.map(|log| log.unwrap().path()).next().unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    let at = bytes.windows(5).position(|line| line == b"0 12\n").unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+    far.set_away(false);
+    let again = depot(&far, &dir);
+    until("it is held", || {
+        again.queue().iter().any(|owed| owed.stage == Stage::Held)
+    });
+    let queue = again.queue();
+    assert!(queue[0].why.contains("damaged"), "{queue:?}");
+    assert_eq!(queue[0].owed, bytes.len() as u64 - 12 * 12 + 10);
+    // What lay before it went, and nothing is lost of what lies behind it.
+    must_have(&far.get("log").unwrap(), 1, 12);
+    assert_eq!(std::fs::read(&path).unwrap(), bytes);
+    let error = again.push(&Scope::All, LIMIT).unwrap_err();
+    assert!(matches!(error, Error::Held { .. }), "{error}");
+    // It is the same after another start, and when it is only tried again.
+    drop(again);
+    let again = depot(&far, &dir);
+    again.retry("ftp://far/log").unwrap();
+    until("it is held again", || {
+        again.queue().iter().any(|owed| owed.stage == Stage::Held)
+    });
+    // Somebody decides that it goes without that line.
+    again.release("ftp://far/log").unwrap();
+    again.push(&Scope::All, LIMIT).unwrap();
+    let text = String::from_utf8(far.get("log").unwrap()).unwrap();
+    let wanted = (0..30).filter(|line| *line != 12);
+    let wanted: String = wanted.map(|line| format!("0 {line}\n")).collect();
+    assert_eq!(text, wanted);
+    assert!(again.queue().is_empty());
 }

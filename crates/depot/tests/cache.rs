@@ -387,3 +387,29 @@ fn what_nobody_wants_any_more_is_not_fetched_ahead() {
     assert_eq!(prefetch(&depot, "a", 1 << 30).unwrap(), 3 << 20);
     same(read(&depot, "a").unwrap(), bytes(3 << 20, 6));
 }
+
+#[test]
+fn what_came_slowly_is_dearer_also_after_a_restart() {
+    let (far, dir) = both();
+    let small = || Rules {
+        quota: Some(10 << 20),
+        ..rules()
+    };
+    let first = with(&far, &dir, small());
+    for name in ["slow", "quick", "new"] {
+        far.put(name, &bytes(4 << 20, 1));
+    }
+    for name in ["slow", "quick"] {
+        read(&first, name).unwrap();
+    }
+    let root = first.root().to_owned();
+    drop(first);
+    let records = rusqlite::Connection::open(root.join("held.db")).unwrap();
+    let dear = "UPDATE holdings SET price = 3 WHERE url LIKE '%/slow'";
+    assert_eq!(records.execute(dear, []).unwrap(), 1);
+    drop(records);
+    let again = with(&far, &dir, small());
+    read(&again, "new").unwrap();
+    let names: Vec<_> = again.list("").into_iter().map(|held| held.url).collect();
+    assert_eq!(names, [url("new"), url("slow")]);
+}

@@ -65,7 +65,7 @@ fn what_cannot_be_read_at_the_start_is_held_and_its_bytes_stay() {
     drop(first);
     let path = |id: &str| root.join("bytes").join(&id[..2]).join(id);
     let records = rusqlite::Connection::open(root.join("held.db")).unwrap();
-    let broken = "UPDATE holdings SET url = '' WHERE id = ?1";
+    let broken = "UPDATE holdings SET url = 'ftp://' || char(27) WHERE id = ?1";
     assert_eq!(records.execute(broken, [&files[0]]).unwrap(), 1);
     drop(records);
     let cut = std::fs::OpenOptions::new()
@@ -81,9 +81,24 @@ fn what_cannot_be_read_at_the_start_is_held_and_its_bytes_stay() {
     let short = owed.iter().find(|owed| owed.id == files[1]).unwrap();
     assert_eq!(short.stage, Stage::Held);
     assert!(short.why.contains("shorter"), "{}", short.why);
+    let odd = owed.iter().find(|owed| owed.id == files[0]).unwrap();
+    assert_eq!((odd.stage.clone(), odd.owed), (Stage::Held, 10));
+    let why = &odd.why;
+    assert!(
+        why.contains(r#""ftp://\u{1b}""#) && why.contains(&files[0]),
+        "{why}"
+    );
     again.push(&Scope::Url(url("whole")), None).unwrap();
     same(far.get("whole").unwrap(), b"whole");
     assert_eq!(far.get("short"), None);
+    // Somebody decides.
+    let taken = again.usage().taken;
+    again.discard(&files[0]).unwrap();
+    assert!(!path(&files[0]).exists() && again.usage().taken < taken);
+    assert!(again.queue().iter().all(|owed| owed.id != files[0]));
+    assert!(again.discard(&files[0]).is_err());
+    drop(again);
+    assert_eq!(depot(&far, &dir).queue().len(), 1);
 }
 
 #[test]

@@ -4,7 +4,9 @@
 
 mod common;
 
-use common::{Far, as_killed, both, bytes, depot, over, push, put, read, rules, same, url, who};
+use common::{
+    Far, as_killed, both, bytes, depot, over, push, put, read, rules, same, until, url, who,
+};
 use godwit_core::{Block, Leaves, Piece};
 use godwit_depot::{Depot, Error, Fresh, Rules, Scope, Stage, Writing};
 use godwit_store::Trouble;
@@ -312,17 +314,6 @@ fn partials(far: &Far) -> Vec<String> {
     let names = fs::read_dir(far.dir.path()).unwrap();
     let names = names.map(|name| name.unwrap().file_name().into_string().unwrap());
     names.filter(|name| name.ends_with(".part")).collect()
-}
-
-fn until(what: &str, is_so: impl Fn() -> bool) {
-    let begun = std::time::Instant::now();
-    while !is_so() {
-        assert!(
-            begun.elapsed() < Duration::from_secs(20),
-            "not within 20 s: {what}"
-        );
-        std::thread::park_timeout(Duration::from_millis(5));
-    }
 }
 
 /// Has half of a file be there when the server goes away.

@@ -40,6 +40,8 @@ pub enum Trouble {
     LosesFinish,
     /// The connection is lost before the word `finish` arrives: nothing is published, and nobody knows. Once.
     LosesPublish,
+    /// What landed is lost before it is published, as with the power of a server that syncs nothing. Once.
+    LosesLanded,
     /// There is room for so many bytes, until [`Faulty::mend`].
     FullAt(u64),
     /// A bit of the byte at this offset of a file flips when it is read. Once.
@@ -411,6 +413,15 @@ impl Sink for Taking {
     fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished> {
         if self.plan.take(|t| *t == Trouble::LosesPublish).is_some() {
             return Err(lost("asking to publish"));
+        }
+        if self.plan.take(|t| *t == Trouble::LosesLanded).is_some() {
+            let missing = self.sink.done();
+            self.sink.abandon()?;
+            return Err(Error::Incomplete {
+                path: self.path,
+                size: whole.size.unwrap_or_default(),
+                missing,
+            });
         }
         let finished = self.sink.finish(whole)?;
         match self.plan.take(|t| *t == Trouble::LosesFinish) {

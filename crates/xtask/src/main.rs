@@ -2,6 +2,7 @@
 //! compiler does not know. It changes nothing.
 
 mod code;
+mod table;
 mod tidy;
 
 use std::{env, path::Path, process::ExitCode};

@@ -1,7 +1,10 @@
 //! The rules of the house that a compiler does not know, each a function from a
 //! file's text to complaints.
 
-use crate::code::{only_code, parts, without_tests, words};
+use crate::{
+    code::{only_code, parts, without_tests, words},
+    table::Named,
+};
 use std::{
     fmt, fs, io,
     path::{Path, PathBuf},
@@ -27,7 +30,7 @@ impl fmt::Display for Complaint {
     }
 }
 
-/// Checks every Rust file and every crate's `Cargo.toml` below `root`.
+/// Checks every Rust file and every crate's `Cargo.toml` below `root`, and what the table of requirements names.
 pub(crate) fn check_tree(root: &Path) -> io::Result<Checked> {
     let mut paths = Vec::new();
     for top in ["crates", "fuzz", "tests"] {
@@ -35,11 +38,24 @@ pub(crate) fn check_tree(root: &Path) -> io::Result<Checked> {
     }
     paths.sort();
     let mut complaints = Vec::new();
+    let mut named = Named::default();
     for path in &paths {
         let text = fs::read_to_string(path)?;
         let short = path.strip_prefix(root).unwrap_or(path);
         complaints.extend(check_file(short, &text));
+        named.read(&text);
     }
+    for patch in fs::read_dir(root.join("tests/mutants"))? {
+        if let Some(name) = patch?.file_name().to_string_lossy().strip_suffix(".patch") {
+            named.mutant(name);
+        }
+    }
+    let table = named.check(&fs::read_to_string(root.join(TABLE))?);
+    complaints.extend(table.into_iter().map(|(line, what)| Complaint {
+        path: TABLE.into(),
+        line,
+        what,
+    }));
     let files = paths.len();
     Ok(Checked { files, complaints })
 }
@@ -72,6 +88,8 @@ pub(crate) fn check_file(path: &Path, text: &str) -> Vec<Complaint> {
 }
 
 type Found = Vec<(usize, String)>;
+
+const TABLE: &str = "REQUIREMENTS.md";
 
 /// Which crates may be imported by which; down only.
 const ARROWS: [(&str, &[&str]); 11] = [

@@ -36,6 +36,10 @@ pub(crate) struct Far {
     pub(crate) is_ours: Arc<AtomicBool>,
     /// How many leaves came as what they were when they were written.
     pub(crate) known: Arc<AtomicU64>,
+    /// The same before somebody writes.
+    pub(crate) write_gate: Arc<Gate>,
+    /// The same after something was published, before that is told.
+    pub(crate) flush_gate: Arc<Gate>,
 }
 
 type OnAsk = Option<Box<dyn FnMut(&'static str, &Path) -> Done<()> + Send>>;
@@ -48,9 +52,10 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// Whoever reads a file of this name waits.
+    /// Whoever asks for a file of this name waits; who waits for another goes on.
     pub(crate) fn shut(&self, name: &str) {
         self.state.lock().unwrap().0 = Some(name.into());
+        self.changed.notify_all();
     }
 
     /// Whoever waits goes on.
@@ -68,14 +73,16 @@ impl Gate {
 
     fn pass(&self, path: &Path) {
         let mut state = self.state.lock().unwrap();
-        if state.0.as_deref().is_none_or(|shut| !path.ends_with(shut)) {
+        let is_open =
+            |shut: &Option<PathBuf>| shut.as_ref().is_none_or(|shut| !path.ends_with(shut));
+        if is_open(&state.0) {
             return;
         }
         state.1 += 1;
         self.changed.notify_all();
         let mut state = self
             .changed
-            .wait_while(state, |state| state.0.is_some())
+            .wait_while(state, |state| !is_open(&state.0))
             .unwrap();
         state.1 -= 1;
     }
@@ -96,6 +103,8 @@ impl Far {
             on_ask: Arc::default(),
             is_ours: Arc::default(),
             known: Arc::default(),
+            write_gate: Arc::default(),
+            flush_gate: Arc::default(),
         }
     }
 
@@ -107,9 +116,10 @@ impl Far {
     pub(crate) fn connect(&self) -> Connect {
         let store: Arc<dyn Store> = self.store.clone();
         let (is_away, visits) = (self.is_away.clone(), self.visits.clone());
-        let (gate, on_ask) = (self.gate.clone(), self.on_ask.clone());
+        let on_ask = self.on_ask.clone();
         let (is_unknown, is_unsafe) = (self.is_unknown.clone(), self.is_unsafe.clone());
         let (is_ours, known) = (self.is_ours.clone(), self.known.clone());
+        let gates = [&self.gate, &self.write_gate, &self.flush_gate].map(Arc::clone);
         Arc::new(move |url: &Url, _: &Who| {
             visits.fetch_add(1, SeqCst);
             if url.host_port() != "far" {
@@ -121,7 +131,7 @@ impl Far {
             let away = Away {
                 store: store.clone(),
                 is_away: is_away.clone(),
-                gate: gate.clone(),
+                gates: gates.clone(),
                 on_ask: on_ask.clone(),
                 is_unknown: is_unknown.clone(),
                 is_unsafe: is_unsafe.clone(),
@@ -160,7 +170,8 @@ impl Far {
 struct Away {
     store: Arc<dyn Store>,
     is_away: Arc<AtomicBool>,
-    gate: Arc<Gate>,
+    /// Of reads, writes, and flushes.
+    gates: [Arc<Gate>; 3],
     on_ask: Arc<Mutex<OnAsk>>,
     is_unknown: Arc<AtomicBool>,
     is_unsafe: Arc<AtomicBool>,
@@ -220,11 +231,12 @@ impl Store for Away {
         streams: usize,
         into: &dyn Take,
     ) -> Done<godwit_store::Read> {
-        self.gate.pass(path);
+        self.gates[0].pass(path);
         self.ask("read", path)?;
         self.there()?.read(path, want, streams, into)
     }
     fn write(&self, path: &Path, write: &Write<'_>) -> Done<Box<dyn Sink>> {
+        self.gates[1].pass(path);
         let sink = self.there()?.write(path, write)?;
         let known = self.known.clone();
         Ok(match self.is_ours.load(SeqCst) {
@@ -255,6 +267,7 @@ impl Store for Away {
         self.there()?.space(path)
     }
     fn flush(&self, path: &Path) -> Done<()> {
+        self.gates[2].pass(path);
         if self.is_unsafe.load(SeqCst) {
             return Err(Error::Lost {
                 host: "far".into(),
@@ -378,4 +391,16 @@ pub(crate) fn killed(first: Depot) -> TempDir {
     let copy = as_killed(&first);
     drop(first);
     copy
+}
+
+/// Waits until something is so, and fails where that takes too long.
+pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
+    let begun = std::time::Instant::now();
+    while !is_so() {
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "not within 20 s: {what}"
+        );
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
 }

@@ -233,7 +233,7 @@ impl Guest {
                 self.knocks.answered(&told);
                 Ok(None)
             }
-            Ask::Lines(lines) => self.lines(&lines, body),
+            Ask::Lines(lines) => self.lines(&lines, body, reply),
             _ => Err(unknown()),
         }
     }
@@ -512,7 +512,8 @@ impl Guest {
             return Ok(None);
         }
         if !body.is_empty() {
-            appending.add(body).map_err(bad)?;
+            let wanted = |_: &Error| !reply.is_gone();
+            appending.add_while(body, &wanted).map_err(bad)?;
         }
         let waited = match append.wait {
             Wait::Nothing => Ok(()),
@@ -526,7 +527,7 @@ impl Guest {
         done(tell::Done::default())
     }
 
-    fn lines(&self, lines: &ask::Lines, body: &[u8]) -> Answered {
+    fn lines(&self, lines: &ask::Lines, body: &[u8], reply: &Reply) -> Answered {
         let url = url_owed(&lines.url)?;
         let wanted = format!("append to {}", url.without_password());
         let bad = |error: Error| refusing::depot(&wanted, Some(&url), &error);
@@ -536,7 +537,8 @@ impl Guest {
             seq: lines.seq,
         };
         if !body.is_empty() {
-            appending.add_once(body, nth).map_err(bad)?;
+            let wanted = |_: &Error| !reply.is_gone();
+            appending.add_once_while(body, nth, &wanted).map_err(bad)?;
         }
         done(tell::Done {
             bytes: body.len() as u64,

@@ -1,0 +1,102 @@
+//! What happens while a file is on its way: as the kill matrix found it.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{both, bytes, depot, push, put, read, rules, same, until, url, who, with};
+use godwit_depot::{Depot, Fresh, Rules, Stage};
+use godwit_store::Trouble;
+use std::thread;
+
+fn put_into(depot: &Depot, name: &str, bytes: &[u8]) {
+    let writing = depot.put_into(&url(name), &who(), "").unwrap();
+    writing.write(0, bytes).unwrap();
+    writing.end().unwrap();
+}
+
+#[test]
+fn an_older_patch_is_not_delivered_after_a_newer_file() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    far.flush_gate.shut("a");
+    put(&depot, "a", b"first");
+    far.flush_gate.reached(1);
+    // Somebody has it open: it is delivered as if nothing had come after it.
+    let reading = depot.read(&url("a"), &who(), Fresh::Usual).unwrap();
+    put_into(&depot, "a", b"patch");
+    put(&depot, "a", b"second");
+    far.flush_gate.open();
+    push(&depot);
+    same(far.get("a").unwrap(), b"second");
+    drop(reading);
+    same(read(&depot, "a").unwrap(), b"second");
+    assert!(depot.queue().is_empty());
+}
+
+#[test]
+fn what_happens_during_a_visit_asks_for_another() {
+    let (far, dir) = both();
+    let one = Rules {
+        movers: 1,
+        ..rules()
+    };
+    let depot = with(&far, &dir, one);
+    let mut wanted = bytes(100_000, 3);
+    far.put("a", &wanted);
+    // Who delivers is busy with another file until somebody reads this one.
+    far.write_gate.shut("b");
+    put(&depot, "b", b"busy");
+    far.write_gate.reached(1);
+    far.gate.shut("a");
+    put_into(&depot, "a", b"patch");
+    wanted[..5].copy_from_slice(b"patch");
+    thread::scope(|scope| {
+        // Nothing of it goes as long as what lies around it is fetched.
+        let reader = scope.spawn(|| same(read(&depot, "a").unwrap(), &wanted));
+        far.gate.reached(1);
+        far.write_gate.shut("a");
+        far.write_gate.reached(1);
+        // That ends in the middle of the visit, which has looked already.
+        far.gate.open();
+        reader.join().unwrap();
+    });
+    far.write_gate.open();
+    // Nobody pushes, which would ask for a visit as well.
+    until("it is delivered", || far.get("a").as_ref() == Some(&wanted));
+}
+
+#[test]
+fn what_a_server_lost_before_it_was_published_is_sent_anew() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    let wanted = bytes(3 << 20, 9);
+    far.trouble(Trouble::LosesLanded);
+    put(&depot, "a", &wanted);
+    push(&depot);
+    assert_eq!(far.store.left(), []);
+    same(far.get("a").unwrap(), &wanted);
+    assert!(depot.queue().is_empty());
+}
+
+#[test]
+fn what_is_held_gives_way_when_whoever_reads_it_ends() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    let there = far.dir.path().join("a");
+    std::fs::create_dir(&there).unwrap();
+    put(&depot, "a", b"first");
+    until("it is held", || {
+        depot.queue().iter().any(|owed| owed.stage == Stage::Held)
+    });
+    let reading = depot.read(&url("a"), &who(), Fresh::Usual).unwrap();
+    put(&depot, "a", b"second");
+    std::fs::remove_dir(&there).unwrap();
+    assert_eq!(depot.queue().len(), 2);
+    drop(reading);
+    // Nobody decides, nor asks for anything.
+    until("the newer one is there", || {
+        far.get("a").is_some_and(|there| there == b"second")
+    });
+    until("nothing is owed", || depot.queue().is_empty());
+}
