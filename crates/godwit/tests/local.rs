@@ -457,6 +457,56 @@ fn what_is_staged_is_kept_under_its_tag_and_forgotten_when_told() {
 }
 
 #[test]
+fn what_is_declared_comes_before_it_is_wanted_and_no_faster_than_allowed() {
+    let machine = Machine::new();
+    let export = machine.scratch.dir("export");
+    machine.scratch.file("export/a", 3 << 20);
+    machine.scratch.file("export/b", 1000);
+    let node = Node::start(&export);
+    let list = format!("# of the run\n{}\n\n  {}  \n", node.url("a"), node.url("b"));
+    fs::write(machine.scratch.join("inputs"), &list).unwrap();
+    let began = Instant::now();
+    let (status, lines) = machine.json(&["stage", "--rate", "2M/s", "--list", "inputs"]);
+    assert_eq!(
+        (status, &lines[0]["files"]),
+        (Some(0), &2.into()),
+        "{lines:?}"
+    );
+    assert!(
+        began.elapsed() >= Duration::from_secs(1),
+        "it came too fast"
+    );
+    let rows = machine.json(&["cache", "ls"]).1;
+    let kept = |row: &Value| row["tags"] == serde_json::json!(["staged"]);
+    assert!(rows[..2].iter().all(kept), "{rows:?}");
+    assert_eq!(
+        (&rows[0]["transfers"], &rows[1]["transfers"]),
+        (&3.into(), &1.into())
+    );
+    // Of many the others come nevertheless.
+    let list = format!("{}\n{}\n", node.url("none"), node.url("b"));
+    fs::write(machine.scratch.join("more"), &list).unwrap();
+    let (status, lines) = machine.json(&["stage", "--list", "more"]);
+    assert_eq!(status, Some(4), "{lines:?}");
+    let summary = lines.iter().find(|line| line["files"].is_u64());
+    assert_eq!(summary.unwrap()["files"], 1, "{lines:?}");
+    for (words, wanted, status) in [
+        (
+            &["stage", "--list", "nowhere"][..],
+            "read which files to stage from nowhere",
+            4,
+        ),
+        (&["stage", "--rate", "0", "x"], "must be more than 0", 2),
+        (&["stage", "--rate", "fast", "x"], "no unit of size", 2),
+        (&["stage"], "<URL>", 2),
+    ] {
+        let said = machine.says(words);
+        let is_told = said.status == Some(status) && said.stderr.contains(wanted);
+        assert!(is_told, "{words:?}: {said}");
+    }
+}
+
+#[test]
 fn verbs_fill_what_is_kept_and_others_wait() {
     let machine = Machine::new();
     let url = "ftp://127.0.0.1:1/of-nobody";

@@ -1,10 +1,23 @@
 //! `godwit stage`: files are here before they are wanted.
 
 use super::{Facts, local};
-use crate::{screen::Screen, trouble::Run, units};
+use crate::{
+    screen::Screen,
+    trouble::{Run, Trouble},
+    units,
+};
 use clap::Args;
+use godwit_store::Error as StoreError;
 use godwit_wire::local::{Ask, ask::Stage as Fetch};
-use std::{ffi::OsString, time::Duration};
+use std::{
+    ffi::{OsStr, OsString},
+    fs::File,
+    io::{self, Read},
+    num::NonZeroU64,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 /// Fetch files before they are wanted, and keep them here
 #[derive(Args, Debug)]
@@ -14,6 +27,7 @@ Examples:
   godwit stage --tag night --lasts 2d godwit://lab/data/run7.root godwit://lab/data/run8.root
   godwit unstage --tag night godwit://lab/data/run7.root
   godwit stage --on cluster godwit://lab/data/run7.root
+  godwit stage --rate 20M --list inputs.txt
 
 They stay under the tag until godwit unstage or godwit cache clean takes it off, or its time is over; whatever
 program wants one then reads it from this machine's disk. Each time it is staged counts.
@@ -21,11 +35,20 @@ program wants one then reads it from this machine's disk. Each time it is staged
 With --on they come to the depot of another machine that runs a node: so that they are there before a job
 is. What is asked is the node there, which reads the URL with its own proof and its own names of peers.
 
+With --rate they come one after the other and no faster than that, so that a line is left to others. A
+program that reads one meanwhile is not slowed: what it misses comes at once.
+
 Exit status: 0; 13 the rights there say no; 4 no such file; 7 no room is left here; 5 its server cannot be reached.")]
 pub(crate) struct Stage {
     /// The files
-    #[arg(value_name = "URL", required = true)]
+    #[arg(value_name = "URL", required_unless_present = "list")]
     urls: Vec<OsString>,
+    /// And those whose URLs are in this file, one a line; - reads standard input
+    #[arg(long, value_name = "FILE")]
+    list: Option<PathBuf>,
+    /// No more bytes a second (500K, 20M) [default: as fast as they come]
+    #[arg(long, value_name = "BYTES", value_parser = parse_rate, allow_negative_numbers = true)]
+    rate: Option<NonZeroU64>,
     /// By what they are kept [default: the job that this is part of, else staged]
     #[arg(long, value_name = "TAG")]
     tag: Option<String>,
@@ -41,11 +64,13 @@ impl Stage {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let mut here = local::here()?;
         let (mut files, mut bytes) = (0, 0);
-        for url in &self.urls {
+        let listed = self.list.as_deref().map(listed).transpose()?;
+        for url in self.urls.iter().chain(listed.iter().flatten()) {
             let fetch = Fetch {
                 url: local::named(url)?.told,
                 tag: self.tag.clone(),
                 expires_in_s: self.lasts.map(|time| time.as_secs()),
+                bytes_per_s: self.rate,
                 ..Fetch::default()
             };
             let ask = local::on(self.on.as_deref(), Ask::Stage(fetch));
@@ -60,3 +85,32 @@ impl Stage {
         Ok(facts)
     }
 }
+
+fn parse_rate(text: &str) -> Result<NonZeroU64, String> {
+    let bytes = units::parse_size(text.strip_suffix("/s").unwrap_or(text))?;
+    NonZeroU64::new(bytes).ok_or_else(|| "must be more than 0".into())
+}
+
+/// Reads URLs, one a line. Lines that are empty or begin with # are none.
+fn listed(path: &Path) -> Run<Vec<OsString>> {
+    let mut text = Vec::new();
+    let read = match path.as_os_str() == "-" {
+        true => io::stdin().take(LIST_BYTES_MAX).read_to_end(&mut text),
+        false => File::open(path).and_then(|file| file.take(LIST_BYTES_MAX).read_to_end(&mut text)),
+    };
+    let wanted = || format!("read which files to stage from {}", path.display());
+    read.map_err(|cause| Trouble::store(wanted(), StoreError::io(path, cause)))?;
+    if text.len() as u64 == LIST_BYTES_MAX {
+        return Err(Trouble::asked(
+            wanted(),
+            "it has 64 MiB or more: name fewer at once",
+        ));
+    }
+    let lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+    let urls = lines.filter(|line| !line.is_empty() && !line.starts_with(b"#"));
+    Ok(urls
+        .map(|line| OsStr::from_bytes(line).to_owned())
+        .collect())
+}
+
+const LIST_BYTES_MAX: u64 = 64 << 20;

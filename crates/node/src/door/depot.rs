@@ -139,6 +139,7 @@ fn local(wish: AskDepot) -> Result<Ask, Refusal> {
         url,
         tag,
         lasts_s,
+        bytes_per_s,
     } = wish;
     let missing = |name: &str| said(Why::BadRequest, format!("{what:?} wants a {name}"));
     let named = || url.clone().ok_or_else(|| missing("url"));
@@ -147,6 +148,7 @@ fn local(wish: AskDepot) -> Result<Ask, Refusal> {
             url: named()?,
             tag,
             expires_in_s: lasts_s,
+            bytes_per_s,
             ..Stage::default()
         }),
         OfDepot::Unstage => Ask::Unstage(Stage {

@@ -14,8 +14,8 @@ use godwit_core::{
     holding::{Base, Ticket},
 };
 use godwit_depot::{
-    Appending, Attributes, By, Depot, Edit, Editing, Ended, Error, Fresh, Holds, Nth, Owed, Put,
-    Reading, Scope, Stage, Tag, Verified, Who, Writing,
+    Appending, Attributes, By, Depot, Edit, Editing, Ended, Error, Fresh, Holds, Lazily, Nth, Owed,
+    Put, Reading, Scope, Stage, Tag, Verified, Who, Writing,
 };
 use godwit_local::{Refusal, Why};
 use godwit_store::{Kind, Take, channel::Cancel};
@@ -34,6 +34,7 @@ use std::{
     collections::{HashMap, HashSet},
     fs::File,
     io,
+    num::NonZeroU64,
     ops::Range,
     os::{fd::AsFd, unix::fs::FileExt},
     path::PathBuf,
@@ -994,14 +995,30 @@ impl Guest {
         self.unlocked(&url, reply)?;
         let tag = stage.tag.as_deref().or(self.job.as_deref());
         let lasts = stage.expires_in_s.map(Duration::from_secs);
+        let wanted = format!("stage {}", url.without_password());
+        let bad = |error: Error| refusing::depot(&wanted, Some(&url), &error);
+        // Kept until a tag keeps it.
+        let ahead = self.ahead(&url, stage.bytes_per_s, reply).map_err(bad)?;
         let staged = (self.desk.depot).stage(&url, &self.who, tag.unwrap_or(STAGED), lasts);
-        let wanted = || format!("stage {}", url.without_password());
-        let (bytes, _) = staged.map_err(|error| refusing::depot(&wanted(), Some(&url), &error))?;
+        let (bytes, _) = staged.map_err(bad)?;
+        drop(ahead);
         done(tell::Done {
             files: 1,
             bytes,
             notes: Vec::new(),
         })
+    }
+
+    /// Fetches it no faster than is wished, if anything is.
+    pub(super) fn ahead(
+        &self,
+        url: &Url,
+        rate: Option<NonZeroU64>,
+        reply: &Reply,
+    ) -> godwit_depot::Result<Option<Lazily>> {
+        let is_wanted = || !reply.is_over();
+        rate.map(|rate| (self.desk.depot).prefetch(url, &self.who, rate, &is_wanted))
+            .transpose()
     }
 
     /// What is owed of it is delivered, and then the tag keeps it no more.

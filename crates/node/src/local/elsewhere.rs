@@ -117,10 +117,12 @@ fn asked(ask: Ask) -> Option<AskDepot> {
         url,
         tag,
         lasts_s: None,
+        bytes_per_s: None,
     };
     Some(match ask {
         Ask::Stage(stage) => AskDepot {
             lasts_s: stage.expires_in_s,
+            bytes_per_s: stage.bytes_per_s,
             ..of(OfDepot::Stage, Some(stage.url), stage.tag)
         },
         Ask::Unstage(stage) => of(OfDepot::Unstage, Some(stage.url), stage.tag),

@@ -89,7 +89,7 @@ fn is_tag(tag: &str) -> bool {
 impl Guest {
     pub(super) fn attend_visitor(&self, staying: &Staying, ask: Ask, reply: &Reply) -> Answered {
         match ask {
-            Ask::Stage(stage) => self.stage_for(staying, &stage),
+            Ask::Stage(stage) => self.stage_for(staying, &stage, reply),
             Ask::Unstage(stage) => self.untag_for(staying, &stage.url, stage.tag.as_deref()),
             Ask::Cache(Cache::Ls { prefix, .. }) => {
                 let held = self.desk.depot.list(&prefix);
@@ -127,7 +127,7 @@ impl Guest {
         }
     }
 
-    fn stage_for(&self, staying: &Staying, stage: &ask::Stage) -> Answered {
+    fn stage_for(&self, staying: &Staying, stage: &ask::Stage, reply: &Reply) -> Answered {
         let (url, tag) = (url(&stage.url)?, staying.tag(stage.tag.as_deref())?);
         let wanted = format!("stage {}", url.without_password());
         let _turn = Turn::take(&self.desk.fetching, &wanted)?;
@@ -139,9 +139,12 @@ impl Guest {
         self.desk.has_room(&wanted, &url, size)?;
         let depot = &self.desk.depot;
         let bad = |error: Error| refusing::depot(&wanted, Some(&url), &error);
+        // Kept until a tag keeps it.
+        let ahead = self.ahead(&url, stage.bytes_per_s, reply).map_err(bad)?;
         let reading = depot
             .read(&url, &self.who, godwit_depot::Fresh::Usual)
             .map_err(bad)?;
+        drop(ahead);
         let _alone = lock(&self.desk.visitors);
         self.desk.has_room(&wanted, &url, reading.size())?;
         let lasts = stage.expires_in_s.map(Duration::from_secs);

@@ -3,6 +3,7 @@
 //! Whoever asks sees their own part of it alone, so what is told has no place for what others keep there.
 
 use serde::{Deserialize, Serialize};
+use std::num::NonZeroU64;
 
 /// Asks something of the depot.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -19,6 +20,9 @@ pub struct AskDepot {
     /// Of `stage`: when the tag falls by itself, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lasts_s: Option<u64>,
+    /// Of `stage`: it comes no faster; nothing: as fast as it can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_per_s: Option<NonZeroU64>,
 }
 
 /// What can be asked of a depot.

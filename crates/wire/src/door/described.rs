@@ -13,7 +13,7 @@ use godwit_core::{Algorithm, Chain, Digest, Extents};
 use schema::Schemas;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, num::NonZeroU64, time::Duration};
 
 fn description() -> Value {
     serde_json::from_str(OPENAPI).unwrap()
@@ -392,6 +392,7 @@ fn everything_that_is_asked_is_described() {
             url: Some("godwit://lab/f".into()),
             tag: Some("night".into()),
             lasts_s: size,
+            bytes_per_s: size.and_then(NonZeroU64::new),
         },
     );
     asks(

@@ -4,7 +4,7 @@ use super::{Handle, Number};
 use crate::door::call::{Link, Text, Version};
 use godwit_core::Chain;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, num::NonZeroU64};
 
 /// What is asked. A URL may also be a name below `/godwit/`.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -400,6 +400,8 @@ pub struct Stage {
     pub url: String,
     pub tag: Option<String>,
     pub expires_in_s: Option<u64>,
+    /// It comes no faster; nothing: as fast as it can.
+    pub bytes_per_s: Option<NonZeroU64>,
     pub timeout_ms: Option<u64>,
     pub on: Option<String>,
 }
