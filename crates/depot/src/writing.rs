@@ -4,6 +4,7 @@ use crate::{
     Depot, Error, Result, Who,
     depot::Inner,
     held::{Held, State},
+    reading::User,
 };
 use godwit_core::{
     Block, Chain, Extents, LEAF_BYTES, Leaves, Piece, Url, Version,
@@ -280,6 +281,8 @@ impl Writing {
     }
 
     pub(crate) fn end_anew(mut self) -> Result<u64> {
+        // Once it is promised it may be delivered, and what nobody uses, and is current for nobody, then goes.
+        let user = User::of(&self.held, &mut self.held.lock());
         let generation = self.close();
         self.depot.is_last(&self.held);
         self.is_over = true;
@@ -290,6 +293,11 @@ impl Writing {
             return Err(error);
         }
         self.depot.is_current_now(&self.held)?;
+        drop(user);
+        // Something newer is there already, and this has been delivered meanwhile.
+        if !self.held.lock().is_current {
+            self.depot.let_go(&self.held)?;
+        }
         Ok(generation)
     }
 
