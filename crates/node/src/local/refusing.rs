@@ -96,7 +96,7 @@ pub(super) fn depot(wanted: &str, url: Option<&Url>, error: &DepotError) -> Refu
         DepotError::Busy { .. } => (Why::Busy, None),
         DepotError::BrokeOff { .. } => (
             Why::Lost,
-            Some("what came is kept: when the server is there again, the same goes on from there".into()),
+            Some("ask again when the server is there".into()),
         ),
         DepotError::Restless { .. } => (Why::Stale, None),
         DepotError::TimedOut { .. } => (Why::Late, None),
