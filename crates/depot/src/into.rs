@@ -139,7 +139,11 @@ impl Inner {
 
     /// Puts into a file what was on its way there when we ended, and had been told to nobody.
     pub(crate) fn fold_again(&self, beside: &Held, under: Option<Arc<Held>>) -> Result<()> {
-        let under = under.filter(|under| under.lock().machine.held().is_none());
+        let may = |under: &Arc<Held>| {
+            let state = under.lock();
+            state.machine.held().is_none() && !state.is_unlinked
+        };
+        let under = under.filter(may);
         if let Some(under) = under {
             let written = beside.lock().machine.present().clone();
             let mut state = under.lock();
@@ -155,6 +159,8 @@ impl Inner {
             drop(state);
             self.fit(&under);
             copied?;
+            // If all else of it had been delivered, nothing waits for it yet.
+            self.all().owe(&under, || self.next_number());
             under.commit_with(self, beside.id)?;
         }
         self.unlink(beside, beside.lock())
