@@ -159,9 +159,13 @@ impl Inner {
             server_away(&mut self.all(), server, error, &self.rules);
             return;
         }
+        // Somebody may have written meanwhile: that has another place, and maybe another name.
+        let owes_again = is_clean && held.lock().machine.owes();
+        if owes_again && let Err(error) = self.published_and_owes(held) {
+            return self.failed(held, server, error);
+        }
         let mut all = self.all();
         let mut state = held.lock();
-        // Somebody may have written meanwhile.
         let is_clean = is_clean && !state.machine.owes();
         let is_asked = state.machine.is_asked();
         state.is_moving = false;
