@@ -15,12 +15,12 @@ use crate::{
 };
 use godwit_core::{
     Url,
-    deeds::{Deed, Deeds, Path, Publication, Values, What},
+    deeds::{Added, Deed, Deeds, Path, Publication, Values, What},
     holding::Base,
 };
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, atomic::Ordering::SeqCst},
+    sync::{Arc, MutexGuard, atomic::Ordering::SeqCst},
     time::{Duration, Instant},
 };
 
@@ -676,14 +676,21 @@ impl Inner {
             deeds.after(self.next_number());
             let folded = deeds.add(path_of(url), what, Base::Any);
             deeds.changes();
-            return match folded {
-                godwit_core::deeds::Added::Folded(number) => {
+            match folded {
+                Added::Folded(number) => {
                     let position = deeds.find(number).map_or(number, |deed| deed.position);
                     self.numbers.fetch_max(position, SeqCst);
-                    self.renamed_before_it_was_known(all, &held, (url, to), position)
+                    return self.renamed_before_it_was_known(all, &held, (url, to), position);
                 }
-                other => unreachable!("a file that is born is folded: {other:?}"),
-            };
+                // Something else has to do with one of the names: it is renamed in its turn.
+                Added::Deed(number) => {
+                    let fact = self.fact(url, Some(to), who, session);
+                    all.promises.facts.insert(number, fact);
+                    self.numbers.fetch_max(number, SeqCst);
+                    return self.renamed_in_turn(all, url, to);
+                }
+                Added::Undone(_) => {}
+            }
         }
         let number = self.next_number();
         let fact = self.fact(url, Some(to), who, session);
@@ -693,6 +700,11 @@ impl Inner {
         all.promises
             .of(url)
             .promise(number, path_of(url), what, condition);
+        self.renamed_in_turn(all, url, to)
+    }
+
+    /// What is called so here is called otherwise at once, and at the target after what was promised before.
+    fn renamed_in_turn(&self, mut all: MutexGuard<'_, All>, url: &Url, to: &Url) -> Result<()> {
         let renamed = all.rename(url, to, || self.next_number());
         self.promised(all, url)?;
         for held in renamed {
@@ -704,7 +716,7 @@ impl Inner {
     /// A file of which its target has never heard has another name from the beginning.
     fn renamed_before_it_was_known(
         &self,
-        mut all: std::sync::MutexGuard<'_, All>,
+        mut all: MutexGuard<'_, All>,
         held: &Arc<Held>,
         (url, to): (&Url, &Url),
         position: u64,
