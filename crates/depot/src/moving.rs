@@ -18,7 +18,7 @@ use crate::{
     rot::{Known, is_compared_here},
 };
 use godwit_core::{
-    Extents, Fault, LEAF_BYTES, Version,
+    Extents, Fault, LEAF_BYTES, Url, Version,
     deeds::Do,
     holding::{Answer, Base, Found, Held as Why, Mode, Origin, Publication, Push, Ticket},
 };
@@ -741,13 +741,7 @@ impl Inner {
         if let Some(once) = &to.once {
             let mut once = lock(once);
             if once.within(push.range.clone()).next().is_some() {
-                // It was written again meanwhile, and this server takes nothing back: from its beginning.
-                return Err(StoreError::Lost {
-                    host: url.host_port(),
-                    during: "sending what was written again".into(),
-                    cause: std::io::ErrorKind::Interrupted.into(),
-                }
-                .into());
+                return Err(written_again(&url).into());
             }
             once.insert(push.range.clone());
         }
@@ -764,9 +758,7 @@ impl Inner {
                 }
                 Err(error) => Err(error),
             },
-            (false, Some(known)) => {
-                self.put_known(held, &lying, (&push.range, known), sink, buffer)
-            }
+            (false, Some(known)) => self.put_known(held, &lying, (&push.range, known), to, buffer),
             (false, None) => sink.put_from(&lying, push.range.clone(), buffer),
         };
         match sent {
@@ -786,14 +778,16 @@ impl Inner {
         held: &Held,
         lying: &Lying<'_>,
         (range, known): (&Range<u64>, Known),
-        sink: &dyn Sink,
+        to: &Parked,
         buffer: &mut [u8],
     ) -> godwit_store::Result<()> {
-        sink.put_known(lying, (range.start / LEAF_BYTES, known.chain()), buffer)?;
-        match Known::of(held, range) == Some(known) {
-            true => Ok(()),
-            // Somebody writes meanwhile: nobody knows of what that was, so again, as what it is now.
-            false => sink.put_from(lying, range.clone(), buffer),
+        let leaf = range.start / LEAF_BYTES;
+        to.sink.put_known(lying, (leaf, known.chain()), buffer)?;
+        // If somebody writes meanwhile nobody knows of what that was, so again, as what it is now.
+        match (Known::of(held, range) == Some(known), &to.once) {
+            (true, _) => Ok(()),
+            (false, Some(_)) => Err(written_again(&held.url())),
+            (false, None) => to.sink.put_from(lying, range.clone(), buffer),
         }
     }
 
@@ -963,6 +957,15 @@ fn words_of(held: &Held, error: &Error) -> String {
 }
 
 const CHANGED: &str = "somebody else changed the file there";
+
+/// What was sent was written again meanwhile, and this server takes nothing back: from its beginning.
+fn written_again(url: &Url) -> StoreError {
+    StoreError::Lost {
+        host: url.host_port(),
+        during: "sending what was written again".into(),
+        cause: std::io::ErrorKind::Interrupted.into(),
+    }
+}
 
 /// The first pause before a server is tried again.
 pub(crate) const PAUSE: Duration = Duration::from_millis(250);
