@@ -208,6 +208,14 @@ impl Logs {
         Some((id, self.folder.join(id.to_string())))
     }
 
+    /// Somebody waits for room: whatever is at its target as a whole is emptied.
+    pub(crate) fn are_short(&self) {
+        for log in self.all().values() {
+            log.state().is_short = true;
+        }
+        self.nudge();
+    }
+
     /// Returns how much of the quota they take, and for which servers.
     pub(crate) fn reserved(&self) -> Vec<(String, u64)> {
         let all: Vec<_> = self.all().values().cloned().collect();
@@ -566,8 +574,6 @@ impl Log {
                 }
                 Err(full @ Error::Full { .. }) if !is_wanted(&full) => return Err(full),
                 Err(Error::Full { .. }) => {
-                    self.state().is_short = true;
-                    depot.logs.nudge();
                     depot.wait_for_room()?;
                 }
                 Err(error) => return Err(error),

@@ -159,6 +159,7 @@ impl Inner {
 
     /// Waits until something may have been freed.
     pub(crate) fn wait_for_room(&self) -> Result<()> {
+        self.logs.are_short();
         let all = self.all();
         if self.is_ending() {
             return Err(Error::Ending);

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{both, depot, rules, until, url, who, with};
+use common::{both, depot, over, rules, until, url, who, with};
 use godwit_depot::{Depot, Error, Nth, Rules, Scope, Stage};
 use godwit_store::Trouble;
 use std::{sync::Arc, thread, time::Duration};
@@ -139,6 +139,28 @@ fn what_waits_for_a_full_target_goes_on_once_and_in_order() {
     appending.push(LIMIT).unwrap();
     must_have(&far.get("log").unwrap(), 1, 200);
     assert!(depot.queue().is_empty());
+}
+
+#[test]
+fn what_was_appended_and_is_there_keeps_no_room_from_a_file() {
+    const QUOTA: u64 = 1 << 20;
+    let (far, dir) = both();
+    let small = Rules {
+        quota: Some(QUOTA),
+        ..rules()
+    };
+    let depot = with(&far, &dir, small);
+    let appending = depot.append(&url("log"), &who()).unwrap();
+    for _ in 0..7 {
+        appending.add(&[b'x'; 100_000]).unwrap();
+        appending.push(LIMIT).unwrap();
+    }
+    let writing = depot.put(&url("a"), &who(), &over()).unwrap();
+    let begun = std::time::Instant::now();
+    let is_wanted = |_: &Error| begun.elapsed() < Duration::from_secs(20);
+    let written = writing.write_while(0, &[b'y'; 900_000], &is_wanted);
+    written.expect("what was appended is at its target");
+    writing.end().unwrap();
 }
 
 #[test]
