@@ -22,7 +22,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{Arc, Condvar, Mutex, MutexGuard},
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// A file as the node has it.
@@ -551,10 +551,19 @@ impl Talk {
         let (url, bytes) = match open {
             Open::Read | Open::Added { .. } => return Ok((done(0), Vec::new(), None)),
             Open::Write { url, path } => {
-                // The kernel knows whether somebody still can write.
+                // The kernel knows whether somebody still can write. A program that another test just begins
+                // has all that this process has, until it is another program.
                 let file = File::open(&path).unwrap();
-                let is_free = godwit_sys::lease(&file, godwit_sys::Unless::Written);
-                if !close.give_up && !matches!(is_free, Ok(godwit_sys::Leased::Granted(_))) {
+                let is_free = || {
+                    let leased = godwit_sys::lease(&file, godwit_sys::Unless::Written);
+                    matches!(leased, Ok(godwit_sys::Leased::Granted(_)))
+                };
+                let until = Instant::now() + Duration::from_secs(2);
+                while !close.give_up && !is_free() {
+                    if Instant::now() < until {
+                        thread::yield_now();
+                        continue;
+                    }
                     let busy = refusal(Why::Busy, "deliver what somebody still writes");
                     return Err(busy.about(url));
                 }
