@@ -806,6 +806,14 @@ fn of_a_put_into_a_file_that_is_killed_nothing_is_delivered() {
 }
 
 #[test]
+fn only_new_and_into_what_is_there_is_refused() {
+    let machine = Machine::new();
+    let said = machine.says(&["put", "--new", "--offset", "3", "-", "ftp://far/a"]);
+    let is_told = said.status == Some(2) && said.stderr.contains("--offset");
+    assert!(is_told, "{said}");
+}
+
+#[test]
 fn what_is_put_into_a_directory_has_its_own_name() {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);

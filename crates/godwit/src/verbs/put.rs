@@ -69,7 +69,7 @@ pub(crate) struct Put {
     #[arg(long, value_name = "BYTE", value_parser = units::parse_size, allow_negative_numbers = true)]
     offset: Option<u64>,
     /// Only if there is nothing of that name
-    #[arg(long)]
+    #[arg(long, conflicts_with = "offset")]
     new: bool,
     /// Give up after so long of waiting for room (30, 5m) [default: never]
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration, allow_negative_numbers = true)]
