@@ -37,6 +37,10 @@ pub(super) fn put_as_known(store: &dyn Store, can: &Can) {
     }
     let has_it = landed.contains(&(LEAF_BYTES..2 * LEAF_BYTES));
     assert_eq!(has_it, !can.leaves, "who compares has found it: {landed}");
+    if has_it && !can.again {
+        // Nobody there has noticed, and it takes nothing back.
+        return sink.abandon().expect("abandon");
+    }
     let known = (1, was(1));
     sink.put_known(&lying, known, &mut buffer).expect("again");
     sink.finish(&whole(&bytes)).expect("finish");
