@@ -223,6 +223,11 @@ impl Deeds {
         numbers.into_iter().map(row).collect()
     }
 
+    /// What has changed of that one is on record elsewhere: it is none of the [changes](Self::changes).
+    pub fn noted(&mut self, number: u64) {
+        self.changed.remove(&number);
+    }
+
     /// Adds a promise, or folds it into what the target has not heard of yet.
     pub fn add(&mut self, at: Path, what: What, condition: Base) -> Added {
         if let Some(folded) = self.fold(&at, &what) {

@@ -244,3 +244,17 @@ fn a_file_that_is_redirected_takes_along_what_was_promised_of_it() {
     deeds.next(|d| d.number == file).expect("it was released");
     assert!(!deeds.redirect(file, at("c")) && deeds.drop(file).is_none());
 }
+
+#[test]
+fn what_noted_of_one_is_still_to_be_written_of_the_others() {
+    let mut deeds = promises();
+    let file = deed(deeds.add(at("a"), publish(1), Base::Any));
+    let renamed = deed(deeds.add(at("b"), to("c"), Base::Any));
+    deeds.changes();
+    deeds.take(renamed).expect("it waits for nothing");
+    deeds.over(file);
+    deeds.noted(file);
+    let changes = deeds.changes();
+    let numbers: Vec<u64> = changes.iter().map(|(number, _)| *number).collect();
+    assert_eq!(numbers, [renamed]);
+}
