@@ -19,6 +19,7 @@ pub use keys::{KeysSeen, PeerSeen};
 use serde::Deserialize;
 use std::{
     fs,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
@@ -52,6 +53,10 @@ pub struct Peer {
     #[serde(default, deserialize_with = "maybe_pin")]
     pub told: Option<Fingerprint>,
 }
+
+/// What was known of peers at a time, for comparing.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct AsOf(Option<(u64, i64, i64)>);
 
 impl Home {
     /// Returns the home in that directory, which need not be there.
@@ -112,6 +117,13 @@ impl Home {
         }
         peers.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(peers)
+    }
+
+    /// Returns what is another as soon as anything is known of peers that was not before. It costs one look at a
+    /// directory: each peer is a file in it, which is replaced as a whole.
+    pub fn peers_are(&self) -> AsOf {
+        let meta = fs::metadata(self.0.join(PEERS)).ok();
+        AsOf(meta.map(|meta| (meta.ino(), meta.mtime(), meta.mtime_nsec())))
     }
 
     /// Returns the peer of that name.

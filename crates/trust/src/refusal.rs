@@ -23,6 +23,18 @@ pub fn hint_of(said: &str) -> Option<String> {
 }
 
 impl Error {
+    /// Tells whether it says nothing of the other side: a file of ours cannot be used, maybe only for a while.
+    pub fn is_of_our_files(&self) -> bool {
+        matches!(
+            self,
+            Self::Io { .. }
+                | Self::BadFile { .. }
+                | Self::Exists { .. }
+                | Self::Exposed { .. }
+                | Self::Encrypted { .. }
+        )
+    }
+
     /// Returns what the other side may know of it: nothing of where our files are.
     pub fn told(&self) -> String {
         match self {
