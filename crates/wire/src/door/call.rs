@@ -245,6 +245,8 @@ pub enum Why {
     Superseded,
     /// It would be passed on in a circle, or too often.
     Loop,
+    /// A node that passes it on holds it until somebody decides.
+    Held,
     Unsupported,
     Busy,
     /// The server stops, or was told to stop this.
@@ -274,6 +276,7 @@ impl Why {
             Self::Denied => 403,
             Self::NoSpace => 507,
             Self::Loop => 508,
+            Self::Held => 423,
             Self::BadName | Self::BadRequest | Self::Lost => 400,
             Self::Changed => 412,
             Self::Corrupt => 422,
@@ -389,6 +392,31 @@ pub struct AskTrace {
     /// Which nodes asked before, so that nobody is asked in a circle.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passed: Vec<String>,
+}
+
+/// Says what becomes of what a node holds that passes it on, or the first behind it that holds any of it.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct AskDecide {
+    /// The file.
+    pub path: Name,
+    /// What becomes of it.
+    pub what: Decision,
+    /// Which nodes asked before, so that nobody is asked in a circle.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub passed: Vec<String>,
+}
+
+/// What becomes of what is held.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    /// It is tried once more, as it is.
+    Retry,
+    /// It goes over whatever is there.
+    Release,
+    /// It is given up.
+    Drop,
 }
 
 /// Where a file is on its way, or was.

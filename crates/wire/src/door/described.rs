@@ -188,7 +188,7 @@ fn lines() -> Vec<Line> {
 }
 
 /// All there are: [`name_of`] names each, so that nobody forgets to add one here.
-const WHYS: [Why; 20] = [
+const WHYS: [Why; 21] = [
     Why::Missing,
     Why::Exists,
     Why::IsDirectory,
@@ -203,6 +203,7 @@ const WHYS: [Why; 20] = [
     Why::OutOfTurn,
     Why::Superseded,
     Why::Loop,
+    Why::Held,
     Why::Unsupported,
     Why::Busy,
     Why::Aborted,
@@ -227,6 +228,7 @@ fn name_of(why: Why) -> &'static str {
         Why::OutOfTurn => "out_of_turn",
         Why::Superseded => "superseded",
         Why::Loop => "loop",
+        Why::Held => "held",
         Why::Unsupported => "unsupported",
         Why::Busy => "busy",
         Why::Aborted => "aborted",
@@ -385,6 +387,10 @@ fn everything_that_is_asked_is_described() {
             passed: vec!["0".repeat(64)],
         },
     );
+    for what in [Decision::Retry, Decision::Release, Decision::Drop] {
+        let (path, passed) = (path.clone(), vec!["0".repeat(64)]);
+        asks("AskDecide", &AskDecide { path, what, passed });
+    }
     asks(
         "AskDepot",
         &AskDepot {
