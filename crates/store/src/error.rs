@@ -64,6 +64,13 @@ pub enum Error {
     /// It would be passed on in a circle, or too often.
     #[error("{}: would not arrive: {said}", shown(.path))]
     Loop { path: PathBuf, said: String },
+    /// A node on the way holds it until somebody decides; of no host, the one that says so.
+    #[error("{}holds {} until somebody decides: {said}", before(.host), shown(.path))]
+    Held {
+        host: String,
+        path: PathBuf,
+        said: String,
+    },
     #[error("{what} is not possible here: {why}")]
     Unsupported { what: String, why: String },
     #[error("{host}: no such host ({cause})")]
@@ -364,6 +371,14 @@ impl Error {
             Self::NotEmpty { .. } => {
                 "if an upload is under way there, wait until it is over; else see what is left in it".into()
             }
+            Self::Held { host, path, .. } => {
+                let path = path.display();
+                format!(
+                    "godwit trace godwit://{host}/{path} says where; there it goes over what is there by godwit release \
+                     --at-hop godwit://{host}/{path}, is given up by godwit drop --at-hop, or tried again by godwit \
+                     retry --at-hop"
+                )
+            }
             Self::IsDirectory { .. } => "add -r to copy a directory".into(),
             Self::Corrupt { .. } => {
                 "nothing wrong was put under the final name; run the command again".into()
@@ -388,6 +403,13 @@ fn to_log_in(by: Shown) -> &'static str {
             "see what was shown: klist; the server must take tickets, and have an account for that principal"
         }
         Shown::Password => "check user name and password, in the URL or in ~/.netrc",
+    }
+}
+
+fn before(host: &str) -> String {
+    match host {
+        "" => String::new(),
+        host => format!("{host}: "),
     }
 }
 

@@ -33,6 +33,7 @@ pub use dir::{Dir, Opener, Partial};
 pub use error::{Error, REFERS, Result, Shown};
 pub use faulty::{Faulty, Trouble};
 pub use flow::Flow;
+pub use godwit_wire::door::call::Decision;
 pub use godwit_wire::shield::Level;
 pub use journal::Journal;
 pub use lines::Lines;

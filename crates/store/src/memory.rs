@@ -214,20 +214,15 @@ impl Tree {
 
 impl Node {
     fn stat(&self) -> Stat {
+        let (kind, size) = match &self.body {
+            Some(body) => (Kind::File, body.len),
+            None => (Kind::Directory, 0),
+        };
         Stat {
-            kind: if self.body.is_some() {
-                Kind::File
-            } else {
-                Kind::Directory
-            },
-            size: self.body.as_ref().map_or(0, |b| b.len),
             mtime: Some(self.mtime),
             mode: Some(self.mode),
-            owner: None,
-            group: None,
-            target: None,
             unique: Some(self.unique.to_string()),
-            digest: None,
+            ..Stat::of(kind, size)
         }
     }
 }

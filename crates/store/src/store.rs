@@ -1,6 +1,6 @@
 //! The contract of a store.
 
-use crate::{Error, Result, Station, Width, channel::Watch, landed::leaf_range};
+use crate::{Decision, Error, Result, Station, Width, channel::Watch, landed::leaf_range};
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Strength, Version};
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -207,6 +207,13 @@ pub trait Store: Send + Sync {
     fn trace(&self, path: &Path, passed: &[String]) -> Result<Vec<Station>> {
         let _ = passed;
         Ok(vec![Station::at_the_end(self.stat(path))?])
+    }
+
+    /// Says what becomes of what this store holds of a name on its way, or the first behind it that holds any of it.
+    /// `passed` are the nodes that asked before.
+    fn decide(&self, path: &Path, what: Decision, passed: &[String]) -> Result<()> {
+        let _ = (what, passed);
+        Err(Error::Missing { path: path.into() })
     }
 }
 
@@ -467,6 +474,21 @@ pub struct Stat {
 }
 
 impl Stat {
+    /// Returns what is known where only the kind and the length are.
+    pub fn of(kind: Kind, size: u64) -> Self {
+        Self {
+            kind,
+            size,
+            mtime: None,
+            mode: None,
+            owner: None,
+            group: None,
+            target: None,
+            unique: None,
+            digest: None,
+        }
+    }
+
     /// Returns the version that its digest tells, or else size and time, seen at `seen_at`.
     pub fn version(&self, seen_at: Duration) -> Version {
         if let Some(digest) = &self.digest {

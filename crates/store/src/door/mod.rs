@@ -16,6 +16,7 @@ mod upload;
 mod visit;
 pub mod words;
 
+use crate::Decision;
 use crate::{
     Can, Entry, Error, Finished, Given, How, PASSED_MAX, Read, RemoteOptions, Result, Set, Sink,
     Small, Space, Stat, Station, Store, Take, What, Write, Xattrs,
@@ -32,9 +33,9 @@ use godwit_wire::{
     door::{
         JSON_TYPE, PACK_TYPE, ROOT, VERSION,
         call::{
-            self, AskBecame, AskDepot, AskDigest, AskGrant, AskJoin, AskList, AskMkdir, AskPath,
-            AskPush, AskRead, AskRemove, AskRename, AskSet, AskStat, AskTrace, Line, Name, Refusal,
-            Why,
+            self, AskBecame, AskDecide, AskDepot, AskDigest, AskGrant, AskJoin, AskList, AskMkdir,
+            AskPath, AskPush, AskRead, AskRemove, AskRename, AskSet, AskStat, AskTrace, Line, Name,
+            Refusal, Why,
         },
         speaker::Speaker,
     },
@@ -876,6 +877,15 @@ impl Store for Door {
     fn push_watched(&self, path: &Path, watch: &Watch) -> Result<()> {
         watch.canceled().check()?;
         self.push_within(path, watch.left())
+    }
+
+    fn decide(&self, path: &Path, what: Decision, passed: &[String]) -> Result<()> {
+        let asked = AskDecide {
+            path: name(path)?,
+            what,
+            passed: passed.into(),
+        };
+        self.call_for("decide", &asked, path, done)
     }
 
     fn trace(&self, path: &Path, passed: &[String]) -> Result<Vec<Station>> {

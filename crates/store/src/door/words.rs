@@ -380,6 +380,7 @@ pub(super) fn refused(host: &str, path: &Path, refusal: Refusal) -> Error {
         },
         Why::Superseded => Error::Superseded { path },
         Why::Loop => Error::Loop { path, said },
+        Why::Held => Error::Held { host, path, said },
         Why::Aborted | Why::Lost => Error::Lost {
             host,
             during: "doing what was asked".into(),
@@ -415,6 +416,7 @@ pub fn refusal(error: &Error, said: String) -> Refusal {
         Error::OutOfTurn { .. } => Why::OutOfTurn,
         Error::Superseded { .. } => Why::Superseded,
         Error::Loop { .. } => Why::Loop,
+        Error::Held { .. } => Why::Held,
         Error::Unsupported { .. } => Why::Unsupported,
         Error::Busy { .. } => Why::Busy,
         Error::Canceled => Why::Aborted,

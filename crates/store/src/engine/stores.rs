@@ -3,6 +3,7 @@
 use super::Options;
 use crate::{Dir, Error, Opener, Proofs, Remote, RemoteOptions, Result, Store, Trust, door::Door};
 use godwit_core::{Scheme, Url};
+use godwit_trust::AsOf;
 use std::{
     fmt,
     path::{Path, PathBuf},
@@ -68,8 +69,15 @@ pub struct Stores {
     open: Mutex<Vec<Known>>,
 }
 
-/// A store that is open, and whom its server had to prove to be.
-type Known = (Url, Proofs, Arc<dyn Store>);
+/// A store that is open.
+struct Known {
+    url: Url,
+    /// Whom its server had to prove to be.
+    proofs: Proofs,
+    /// What was known of peers then: who was none may be one now, and one have another key.
+    as_of: AsOf,
+    store: Arc<dyn Store>,
+}
 
 impl Stores {
     /// Returns an opener for stores with these limits.
@@ -98,12 +106,14 @@ impl Stores {
             .open
             .lock()
             .expect("no thread panics while it holds this");
-        let known = open
-            .iter()
-            .find(|(other, those, _)| other.same_server(url) && *those == proofs);
-        let store = match known {
-            Some((.., store)) => store.clone(),
-            None => {
+        let as_of = match (url.scheme(), &self.options.trust.home) {
+            (Scheme::Godwit, Some(home)) => home.peers_are(),
+            _ => AsOf::default(),
+        };
+        let is_it = |known: &Known| known.url.same_server(url) && known.proofs == proofs;
+        let store = match open.iter().find(|known| is_it(known)) {
+            Some(known) if known.as_of == as_of => known.store.clone(),
+            _ => {
                 let usual = self.options.trust.clone();
                 let trust = Trust {
                     expect: proofs.expect.clone().or(usual.expect),
@@ -111,7 +121,13 @@ impl Stores {
                     ..usual
                 };
                 let store = connect(url, &self.options, trust)?;
-                open.push((url.clone(), proofs, store.clone()));
+                open.retain(|known| !is_it(known));
+                open.push(Known {
+                    url: url.clone(),
+                    proofs,
+                    as_of,
+                    store: store.clone(),
+                });
                 store
             }
         };

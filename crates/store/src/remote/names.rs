@@ -77,15 +77,8 @@ pub(super) fn stat_of_facts(facts: &Facts) -> Stat {
 /// Returns what the final reply of one of ours says of a file.
 pub(super) fn stat_of_told(told: &Told) -> Option<Stat> {
     Some(Stat {
-        kind: Kind::File,
-        size: told.size?,
         mtime: told.modify,
-        mode: None,
-        owner: None,
-        group: None,
-        target: None,
-        unique: None,
-        digest: None,
+        ..Stat::of(Kind::File, told.size?)
     })
 }
 
