@@ -18,8 +18,15 @@
 //! are not used again. It is drained, and what comes then goes into a new one.
 
 use crate::{
-    Depot, Error, Result, Who, depot::Inner, disk::Id, error::may_pass, held::now, moving::PAUSE,
-    records::Change, room::Room, writing::IsWanted,
+    Depot, Error, Result, Who,
+    depot::Inner,
+    disk::Id,
+    error::{Trouble, may_pass},
+    held::now,
+    moving::PAUSE,
+    records::Change,
+    room::Room,
+    writing::IsWanted,
 };
 use godwit_core::{Fault, Url};
 use godwit_store::{Error as StoreError, Given, How, SMALL_BYTES, engine::Place};
@@ -116,6 +123,7 @@ struct State {
     /// The target will not have it.
     held: Option<String>,
     last: Option<Error>,
+    trouble: Trouble,
     tries: u32,
     /// Since when, in seconds since the epoch.
     since: Option<u64>,
@@ -237,6 +245,7 @@ impl Logs {
         for log in &logs {
             let mut state = log.state();
             state.held = None;
+            state.trouble = Trouble::default();
             state.until = None;
             state.tries = 0;
         }
@@ -789,6 +798,7 @@ impl State {
             is_gone: false,
             held: None,
             last: None,
+            trouble: Trouble::default(),
             tries: 0,
             since: None,
             until: None,
@@ -903,6 +913,7 @@ impl Inner {
                 state.tries = 0;
                 state.since = None;
                 state.last = None;
+                state.trouble = Trouble::default();
                 state.until = None;
             }
             Err(error) => {
@@ -914,7 +925,9 @@ impl Inner {
                 let is_full =
                     matches!(&error, Error::Store(e) if matches!(**e, StoreError::NoSpace { .. }));
                 let since = *state.since.get_or_insert_with(now);
-                if error.fault_since(since) == Fault::Lasting && !is_full {
+                let is_troubled = state.trouble.may_pass(&error, self.rules.trouble_max);
+                let may_pass = is_full || is_troubled;
+                if error.fault_since(since) == Fault::Lasting && !may_pass {
                     state.held = Some(error.to_string());
                 }
                 let pause = PAUSE * 2u32.pow(state.tries.min(6));

@@ -4,7 +4,9 @@ use crate::{
     Error, Result,
     adding::Locks,
     appending::{self, Logs},
+    ballast::Ballast,
     called::Called,
+    coming::Coming,
     disk::{Disk, Id, Watcher},
     editing::{self, Watches},
     held::{self, Held, State},
@@ -12,8 +14,11 @@ use crate::{
     keeping::{self, Chores},
     leftovers::Leftover,
     moving,
+    odd_deeds::OddDeed,
+    passed::Passed,
     picking::Picks,
     promises::{DeedRow, Promises},
+    reading::{Asking, Name},
     records::{Begun, Change, Records, Row},
     room::Room,
     tags::Tag,
@@ -60,6 +65,8 @@ pub struct Rules {
     pub movers: usize,
     /// The longest pause before a server is tried again.
     pub pause_max: Duration,
+    /// How long a server may answer that it has trouble of its own before somebody is to decide.
+    pub trouble_max: Duration,
 }
 
 impl Default for Rules {
@@ -70,6 +77,7 @@ impl Default for Rules {
             grace: Duration::from_secs(24 * 3600),
             movers: 8,
             pause_max: Duration::from_secs(4),
+            trouble_max: Duration::from_secs(60),
         }
     }
 }
@@ -87,6 +95,7 @@ pub(crate) struct Inner {
     pub rules: Rules,
     pub connect: Connect,
     pub room: Room,
+    pub ballast: Arc<Ballast>,
     pub all: Mutex<All>,
     /// Something is owed, or may be tried again.
     pub due: Condvar,
@@ -111,20 +120,26 @@ pub(crate) struct All {
     pub owing: BTreeMap<u64, Arc<Held>>,
     /// Of these, those that only their writers know.
     pub private: BTreeMap<Id, Arc<Held>>,
+    /// Those that have a place in the order, and of which readers do not know yet.
+    pub coming: BTreeMap<Id, Coming>,
     /// In which order.
     pub promises: Promises,
+    /// What hops took of which nothing is here any more.
+    pub passed: BTreeMap<(Url, String), Passed>,
     /// What targets have of uploads that nobody will finish.
     pub leftovers: Vec<Leftover>,
     /// What is gone, and could not be taken off the record yet.
     pub unforgotten: Vec<Gone>,
     /// What has a name on record that cannot be read.
     pub unreadable: BTreeMap<Id, Unreadable>,
+    /// Promises likewise.
+    pub odd_deeds: Vec<OddDeed>,
     /// What readers of a name get.
-    pub current: BTreeMap<(Url, String), Arc<Held>>,
+    pub current: BTreeMap<Name, Arc<Held>>,
     /// What is held, by name.
     pub called: Arc<Called>,
     /// Whoever is asking the origin what there is of a name.
-    pub asking: HashMap<(Url, String), Arc<crate::reading::Asking>>,
+    pub asking: HashMap<Name, Arc<Asking>>,
     /// Servers that could not be reached, and when they are tried again.
     pub away: HashMap<String, moving::Away>,
     /// What may be delivered next.
@@ -185,7 +200,9 @@ impl Depot {
         (boot, watcher): (String, Option<Arc<dyn Watcher>>),
     ) -> Result<Self> {
         let disk = Disk::open(root, watcher.clone())?;
-        let begun = Records::open(&disk.records(), &boot, watcher)?;
+        let ballast = Arc::new(Ballast::of(root, rules.quota));
+        let open = || Records::open(&disk.records(), &boot, watcher.clone(), &ballast);
+        let begun = ballast.with(open)?;
         let Begun {
             records,
             start,
@@ -193,6 +210,8 @@ impl Depot {
             tags,
             logs,
             deeds,
+            odd_deeds,
+            passed,
         } = begun;
         let room = Room::new(rules.quota);
         let logs = Logs::open(root, logs, &room)?;
@@ -201,6 +220,7 @@ impl Depot {
             disk,
             connect,
             room,
+            ballast,
             all: Mutex::default(),
             due: Condvar::new(),
             is_ending: AtomicBool::new(false),
@@ -214,7 +234,11 @@ impl Depot {
             rules,
         });
         inner.recover(rows, deeds, start)?;
+        inner.all().odd_deeds = odd_deeds;
+        let key = |passed: Passed| ((passed.url.clone(), passed.who.audience.clone()), passed);
+        inner.all().passed = passed.into_iter().map(key).collect();
         inner.retag(tags);
+        inner.ballast.take();
         let mut threads = Vec::new();
         for number in 0..inner.rules.movers {
             threads.push(moving::start(&inner, number)?);
@@ -437,7 +461,11 @@ impl Inner {
         let (was_recorded, reserved) = (state.is_recorded, std::mem::take(&mut state.reserved));
         state.pen = None;
         let leftover = state.take_leftover(&held.url(), &held.who);
+        let passed = Passed::of(held, &state);
         drop(state);
+        if let Some(passed) = passed {
+            self.remember(passed);
+        }
         held.tell();
         let mut all = self.all();
         all.remove(held);
@@ -519,7 +547,7 @@ impl Inner {
                 return self.free(bytes);
             };
             if !self.evict(lacking)? {
-                return Err(self.full(bytes));
+                return Err(self.full(bytes, 0));
             }
         }
     }
@@ -533,7 +561,7 @@ impl Inner {
         }
     }
 
-    fn full(&self, wanted: u64) -> Error {
+    pub(crate) fn full(&self, wanted: u64, before: usize) -> Error {
         let mut used = self.room.open();
         let mut servers: BTreeMap<String, u64> = BTreeMap::new();
         for held in self.every() {
@@ -555,6 +583,7 @@ impl Inner {
             owed,
             used,
             to: to.into_iter().map(|(server, _)| server).collect(),
+            before,
         }
     }
 }
@@ -586,8 +615,7 @@ impl All {
 
     /// Has readers of its name get this one.
     pub(crate) fn make_current(&mut self, held: &Arc<Held>) {
-        let key = (held.name(), held.who.audience.clone());
-        if let Some(old) = self.current.insert(key, Arc::clone(held))
+        if let Some(old) = self.current.insert(held.key(), Arc::clone(held))
             && old.id != held.id
         {
             old.lock().is_current = false;
@@ -599,6 +627,7 @@ impl All {
         self.by_id.remove(&held.id);
         held.uncall();
         self.private.remove(&held.id);
+        self.coming.remove(&held.id);
         self.owing.remove(&held.number());
         self.remove_current(held);
     }

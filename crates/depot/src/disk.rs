@@ -82,6 +82,10 @@ pub(crate) trait Watcher: Send + Sync {
     fn reserves(&self) -> io::Result<()> {
         Ok(())
     }
+    /// A file is taken in, and lies where it belongs.
+    fn takes_in(&self) -> io::Result<()> {
+        Ok(())
+    }
     /// Everything that was written to it is safe.
     fn synced(&self, path: &Path) -> io::Result<()>;
     /// The records are written by `write`.
@@ -207,6 +211,7 @@ impl Disk {
             Some(folder) => File::open(folder)?.sync_all(),
             None => Ok(()),
         });
+        let renamed = renamed.and_then(|()| self.watched(|w| w.takes_in()));
         renamed.map_err(Error::disk(file))
     }
 

@@ -212,7 +212,7 @@ impl Inner {
             }
         };
         drop(state);
-        self.admit(url, who, version, size)?;
+        self.admit(url, who, version, size, || false)?;
         self.find(url, who, Fresh::Any)
     }
 
@@ -230,7 +230,7 @@ impl Inner {
         drop(state);
         let mut all = self.all();
         all.insert(&held);
-        all.make_current(&held);
+        all.make_newest(&held);
         Ok(user)
     }
 
@@ -343,9 +343,26 @@ impl Inner {
         held.commit(self)?;
         match owes {
             true => self.is_current_now(held)?,
-            false => self.all().settle(held),
+            false => self.nothing_written(held),
         }
         Ok(Ended::Last(generation))
+    }
+
+    /// It was open for writing, and is as it was. What was renamed meanwhile is where it is called from now on: what is
+    /// written next comes after the rename.
+    fn nothing_written(&self, held: &Held) {
+        let mut all = self.all();
+        all.settle(held);
+        let was_renamed = held.is_renamed();
+        if was_renamed {
+            held.redirect(held.name());
+            held.renumber(self.next_number());
+            held.lock().change();
+        }
+        drop(all);
+        if was_renamed {
+            self.committed_behind(held);
+        }
     }
 
     /// Counts against the quota what a file has become.

@@ -1,8 +1,14 @@
 //! Why a depot does not do what was asked.
 
 use godwit_core::{Fault, Url};
+use godwit_store::Error as E;
 use godwit_sys::why;
-use std::{io, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    io,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// The result of what a depot is asked.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -41,7 +47,7 @@ pub enum Error {
     #[error("{}: lies on a network file system ({kind}), whose locks cannot be relied on", .path.display())]
     Network { path: PathBuf, kind: &'static str },
     /// It could never be held here.
-    #[error("{url}: has {size} bytes, and the depot holds {quota} at most")]
+    #[error("{url}: needs room for {size} bytes, and the depot holds {quota} at most")]
     TooLarge {
         url: Box<Url>,
         size: u64,
@@ -49,8 +55,9 @@ pub enum Error {
     },
     /// Nothing more can be forgotten.
     #[error(
-        "the depot is full: {wanted} bytes are wanted of {quota}, {owed} are owed{} and {used} in use",
-        to_whom(.to)
+        "the depot is full: {wanted} bytes are wanted of {quota}, {owed} are owed{} and {used} in use{}",
+        to_whom(.to),
+        who_else(*.before)
     )]
     Full {
         wanted: u64,
@@ -59,6 +66,23 @@ pub enum Error {
         used: u64,
         /// Servers to which that is owed, the one to which most is first.
         to: Vec<String>,
+        /// So many others wait, and get room first.
+        before: usize,
+    },
+    /// Those who wait for room wait for each other.
+    #[error(
+        "{url}: {wanted} bytes more are wanted, and there will be no room for them: who else writes here holds \
+         {} of {quota} bytes and waits too, and this one began last",
+        .held - .ours
+    )]
+    Crowded {
+        url: Box<Url>,
+        wanted: u64,
+        quota: u64,
+        /// What all of them hold.
+        held: u64,
+        /// What this one does.
+        ours: u64,
     },
     #[error("{url}: is not delivered until somebody decides: {why}")]
     Held { url: Box<Url>, why: String },
@@ -124,9 +148,11 @@ impl Error {
     pub fn fault(&self) -> Fault {
         match self {
             Self::Store(error) | Self::BrokeOff { cause: error, .. } => error.fault(),
-            Self::Full { .. } | Self::Busy { .. } | Self::Restless { .. } | Self::Ending => {
-                Fault::Passing
-            }
+            Self::Full { .. }
+            | Self::Crowded { .. }
+            | Self::Busy { .. }
+            | Self::Restless { .. }
+            | Self::Ending => Fault::Passing,
             // Our own disk may have room again, and then it goes on.
             Self::TimedOut { .. }
             | Self::Disk { .. }
@@ -150,11 +176,40 @@ impl Error {
 
     /// Returns it as the queue says it.
     pub(crate) fn words(&self) -> String {
-        match is_unknown_host(self) {
-            true => format!("{self}; it is tried for a day, and then held"),
-            false => self.to_string(),
+        match self.of_store().and_then(godwit_store::Error::hint) {
+            _ if is_unknown_host(self) => format!("{self}; it is tried for a day, and then held"),
+            Some(hint) if self.of_store().is_some_and(is_held_behind) => format!("{self}; {hint}"),
+            _ => self.to_string(),
         }
     }
+}
+
+/// Since when a server has answered nothing but that it has trouble of its own, which it does not name: it may be
+/// dying, and be well when it is there again.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trouble {
+    since: Option<Instant>,
+}
+
+impl Trouble {
+    /// Tells whether one more such answer may pass, as that has not gone on for so long.
+    pub(crate) fn may_pass(&mut self, error: &Error, longest: Duration) -> bool {
+        if !error.of_store().is_some_and(is_trouble) {
+            self.since = None;
+            return false;
+        }
+        self.since.get_or_insert_with(Instant::now).elapsed() < longest
+    }
+}
+
+/// Tells whether the server did not manage what it would have done.
+pub(crate) fn is_trouble(error: &godwit_store::Error) -> bool {
+    matches!(error, E::Refused { code: 500, .. } | E::Io { .. })
+}
+
+/// Tells whether somebody is to decide behind the server.
+pub(crate) fn is_held_behind(error: &godwit_store::Error) -> bool {
+    matches!(error, E::Held { .. })
 }
 
 /// Tells whether nobody knows the name of the server.
@@ -183,6 +238,14 @@ fn to_whom(servers: &[String]) -> String {
         [] => String::new(),
         [one] => format!(" to {one}"),
         [one, others @ ..] => format!(" to {one} and {} others", others.len()),
+    }
+}
+
+fn who_else(before: usize) -> String {
+    match before {
+        0 => String::new(),
+        1 => "; one other waits and came before".into(),
+        others => format!("; {others} others wait and came before"),
     }
 }
 

@@ -6,7 +6,7 @@ use crate::{
     held::Held,
     keeping::price,
     lock,
-    reading::{OURS, base_of, is_same, since_epoch},
+    reading::{OURS, base_of, is_of_digest, is_same, since_epoch},
 };
 use godwit_core::{
     Block, Chain, Extents, Fault, Piece, Version,
@@ -21,10 +21,24 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// What is fetched, of all that is wanted of a file.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Part {
+    /// All of it, or the first.
+    Alone,
+    /// More of what was begun.
+    More,
+}
+
 impl Inner {
     /// Returns when a range is here; what is missing is fetched by whoever comes first. `Busy`: the
     /// origin has another file by now.
     pub(crate) fn ensure(&self, held: &Arc<Held>, range: Range<u64>) -> Result<()> {
+        self.ensure_as(held, range, Part::Alone)
+    }
+
+    /// The same of what is one of several parts, perhaps, of which only the first counts as a transfer.
+    pub(crate) fn ensure_as(&self, held: &Arc<Held>, range: Range<u64>, part: Part) -> Result<()> {
         let mut state = held.lock();
         let (failures, tries) = (state.failed.0, state.tries);
         loop {
@@ -55,8 +69,13 @@ impl Inner {
             if let (true, Some(error)) = (state.failed.0 != failures, &state.failed.1) {
                 return Err(error.clone());
             }
-            if let Some(fetch) = state.machine.fetch(wanted) {
-                state.transfers += 1;
+            // Of parts that came one by one nobody could tell whether they are of one file.
+            let asked = match state.machine.base() {
+                Base::Seen(Version::None) => 0..state.machine.size(),
+                _ => wanted,
+            };
+            if let Some(fetch) = state.machine.fetch(asked) {
+                state.transfers += u64::from(part == Part::Alone);
                 if state.pen.is_none() {
                     state.pen = Some(Arc::new(self.disk.writer(held.id)?));
                 }
@@ -77,11 +96,8 @@ impl Inner {
 
     /// Finds out what there is at the target of which only some ranges are written here.
     fn look_below(&self, held: &Held) -> Result<()> {
-        let there = self.at_place(&held.name(), &held.who, |place| {
-            Ok(place.store.stat(&place.path)?)
-        });
-        let there = match there {
-            Ok(stat) => Some(stat),
+        let there = match self.stat_of(&held.name(), &held.who) {
+            Ok((_, stat)) => Some(stat),
             Err(error) if matches!(error.of_store(), Some(StoreError::Missing { .. })) => None,
             Err(error) => return Err(error),
         };
@@ -212,6 +228,7 @@ impl Inner {
             depot: self,
             held,
             ticket: fetch.ticket,
+            wanted: fetch.wanted.len_bytes(),
             said: Mutex::default(),
             is_over: Mutex::new(false),
         };
@@ -219,7 +236,7 @@ impl Inner {
             if fetch.wanted.is_empty() {
                 // All came before: only a look is missing.
                 let stat = place.store.stat(&place.path)?;
-                let is_base = arriving.is_base(place, &stat);
+                let is_base = arriving.is_base(place, &stat)?;
                 return Ok((Read { stat, digest: None }, is_base));
             }
             let streams = streams(place);
@@ -227,7 +244,7 @@ impl Inner {
                 .store
                 .read(&place.path, &fetch.wanted, streams, &arriving)?;
             crash::point("fetch-landed");
-            let is_base = arriving.is_base(place, &read.stat);
+            let is_base = arriving.is_base(place, &read.stat)?;
             Ok((read, is_base))
         })?;
         arriving.end(&read, is_base)
@@ -275,6 +292,8 @@ struct Arriving<'a> {
     depot: &'a Inner,
     held: &'a Held,
     ticket: Ticket,
+    /// How many bytes were asked for.
+    wanted: u64,
     /// What the source says that its leaves hash to.
     said: Mutex<BTreeMap<u64, Chain>>,
     is_over: Mutex<bool>,
@@ -282,22 +301,24 @@ struct Arriving<'a> {
 
 impl Arriving<'_> {
     /// Tells whether the origin, as it was after all came, still has what was to come.
-    fn is_base(&self, place: &Place, now: &Stat) -> bool {
+    fn is_base(&self, place: &Place, now: &Stat) -> godwit_store::Result<bool> {
         let state = self.held.lock();
         let then = match (&state.seen, state.machine.base()) {
             (Some(seen), _) => seen.clone(),
             (None, Base::Seen(version)) => version.clone(),
-            _ => return false,
+            _ => return Ok(false),
         };
+        let size = state.machine.size();
         drop(state);
-        match (&then, now.version(since_epoch())) {
+        Ok(match (&then, now.version(since_epoch())) {
             // Whoever told its digest has passed it on since, and where it is now only its time is told.
             (Version::Strong(digest), Version::Weak { .. } | Version::None) => {
-                let found = place.store.digest(&place.path, digest.algorithm(), None);
-                found.is_ok_and(|found| found == *digest)
+                is_of_digest(place, digest)?
             }
-            (then, now) => is_same(then, &now),
-        }
+            // Nothing vouches for it but that all of it came at once, as long as it is.
+            (Version::None, _) => self.wanted == size && now.size == size,
+            (then, told) => is_same(then, &told),
+        })
     }
 
     /// The origin was looked at after all came.

@@ -1,24 +1,24 @@
 //! A disk of ours that is full for a while, and an end in the middle of something.
 
 use crate::{
-    By, Connect, Depot, Error, Fresh, Put, Rules, Scope, Who, Writing,
+    Depot, Error, Who, Writing,
     appending::LogRow,
+    ballast::Ballast,
     disk::{Id, Watcher},
     records::{Change, Records},
+    tested::{by, is_mover, push, put, reaching, read, until, url, watched},
 };
-use godwit_core::{Url, holding::Base};
-use godwit_store::{Dir, Error as StoreError, Opener, Store, engine::Place};
+use godwit_store::{Dir, Opener, Store};
 use std::{
     fs::{self, File},
-    io::{self, Read},
+    io,
     path::{Path, PathBuf},
     process::Command,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// What the disk does, and what was seen of it.
@@ -103,31 +103,10 @@ impl World {
         let store: Arc<dyn Store> =
             Arc::new(Dir::open(self.far.path(), "tests", Opener::Myself).unwrap());
         let plan = Arc::clone(&self.plan);
-        let connect: Connect = Arc::new(move |url: &Url, _: &Who| {
-            // Whoever asks for nothing is told nothing.
-            let is_mover = thread::current()
-                .name()
-                .is_some_and(|name| name.starts_with("mover"));
-            if is_mover && plan.is_away.load(SeqCst) {
-                return Err(StoreError::Unreachable {
-                    host: "far".into(),
-                    cause: io::ErrorKind::ConnectionRefused.into(),
-                });
-            }
-            Ok(Place {
-                store: store.clone(),
-                path: url.as_path().into(),
-                url: url.clone(),
-            })
-        });
-        let rules = Rules {
-            movers: 2,
-            pause_max: Duration::from_millis(20),
-            ..Rules::default()
-        };
+        let connect = reaching(store, move || is_mover() && plan.is_away.load(SeqCst));
         let watcher = Planned(Arc::clone(&self.plan), root.into());
-        let boot = ("a boot".into(), Some(Arc::new(watcher) as Arc<dyn Watcher>));
-        Depot::open_watched(root, rules, connect, boot).unwrap()
+        let boot = ("a boot".into(), Arc::new(watcher) as Arc<dyn Watcher>);
+        watched(root, connect, Duration::from_millis(20), boot).unwrap()
     }
 
     fn away(&self, is_away: bool) {
@@ -139,23 +118,18 @@ impl World {
         *self.plan.unrecorded_after.lock().unwrap() = name.map(Into::into);
     }
 
+    /// Copies the depot as it is now, as a kill would leave it.
+    fn copy(&self, name: &str) -> PathBuf {
+        let copy = self.home.path().join(name);
+        let depot = self.home.path().join("depot");
+        let copied = Command::new("cp").arg("-r").arg(depot).arg(&copy).status();
+        assert!(copied.unwrap().success());
+        copy
+    }
+
     fn there(&self, name: &str) -> Option<Vec<u8>> {
         fs::read(self.far.path().join(name)).ok()
     }
-}
-
-fn url(name: &str) -> Url {
-    Url::from_argument(format!("ftp://far/{name}")).unwrap()
-}
-
-fn put(depot: &Depot, name: &str, bytes: &[u8]) {
-    let put = Put {
-        base: Base::Any,
-        session: String::new(),
-    };
-    let writing = depot.put(&url(name), &Who::default(), &put).unwrap();
-    writing.write(0, bytes).unwrap();
-    writing.end().unwrap();
 }
 
 fn into(depot: &Depot, name: &str, bytes: &[u8]) -> Writing {
@@ -164,34 +138,6 @@ fn into(depot: &Depot, name: &str, bytes: &[u8]) -> Writing {
         writing.write((nth as u64) << 20, part).unwrap();
     }
     writing
-}
-
-fn read(depot: &Depot, name: &str) -> Vec<u8> {
-    let reading = depot.read(&url(name), &Who::default(), Fresh::Any).unwrap();
-    let mut bytes = Vec::new();
-    reading.file().read_to_end(&mut bytes).unwrap();
-    bytes
-}
-
-fn push(depot: &Depot) {
-    let pushed = depot.push(&Scope::All, Some(Duration::from_secs(20)));
-    pushed.unwrap_or_else(|error| panic!("{error}; {:?}", depot.queue()));
-}
-
-fn until(what: &str, is_so: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "not: {what}");
-        thread::park_timeout(Duration::from_millis(5));
-    }
-}
-
-fn by() -> By<'static> {
-    static WHO: std::sync::LazyLock<Who> = std::sync::LazyLock::new(Who::default);
-    By {
-        who: &WHO,
-        session: "",
-    }
 }
 
 #[test]
@@ -210,10 +156,11 @@ fn what_is_over_and_cannot_be_recorded_is_recorded_later_and_nothing_comes_befor
     world.unrecorded_after(None);
     push(&depot);
     assert_eq!((world.there("a"), depot.queue().len()), (None, 0));
+    // After an end that leaves time for nothing it is not delivered once more.
+    let copy = world.copy("copy");
     drop(depot);
-    // After an end it is not delivered once more.
     fs::write(world.far.path().join("b"), b"theirs, since").unwrap();
-    let again = world.open();
+    let again = world.open_at(&copy);
     assert!(!again.owes());
     push(&again);
     assert_eq!(
@@ -250,7 +197,8 @@ fn what_is_over_is_off_the_record_with_the_next_that_is_kept() {
     let path = world.home.path().join("held.db");
     let open = || {
         let watcher = Planned(Arc::clone(&world.plan), world.home.path().into());
-        Records::open(&path, "a boot", Some(Arc::new(watcher))).unwrap()
+        let ballast = Arc::new(Ballast::of(world.home.path(), None));
+        Records::open(&path, "a boot", Some(Arc::new(watcher)), &ballast).unwrap()
     };
     let log = |nth: u8| LogRow {
         id: Id::of([nth; 12]),

@@ -5,6 +5,8 @@ use crate::{
     called::Called,
     depot::Inner,
     disk::Id,
+    error::Trouble,
+    reading::Name,
     records::{Change, Row},
     tags::Tag,
     writing::WORTH_SENDING,
@@ -159,6 +161,7 @@ pub(crate) struct State {
     /// How often delivering was tried in vain, and how it ended.
     pub tries: u32,
     pub last: Option<Error>,
+    pub trouble: Trouble,
     /// Bytes of the depot's quota that are its own.
     pub reserved: u64,
 }
@@ -265,6 +268,11 @@ impl Held {
         names.name.as_ref().unwrap_or(&names.url).clone()
     }
 
+    /// Returns by what readers of its name find it.
+    pub(crate) fn key(&self) -> Name {
+        (self.name(), self.who.audience.clone())
+    }
+
     /// Tells whether it was renamed since it is on its way.
     pub(crate) fn is_renamed(&self) -> bool {
         self.names().name.is_some()
@@ -281,6 +289,14 @@ impl Held {
     /// Is delivered elsewhere, and called so.
     pub(crate) fn redirect(&self, url: Url) {
         self.names_mut().set(self.id, url, None);
+    }
+
+    /// Is delivered elsewhere, and called as it is.
+    pub(crate) fn reroute(&self, url: Url) {
+        let mut names = self.names_mut();
+        let name = names.name.as_ref().unwrap_or(&names.url).clone();
+        let name = (name != url).then_some(name);
+        names.set(self.id, url, name);
     }
 
     fn names_mut(&self) -> RwLockWriteGuard<'_, Names> {
@@ -503,6 +519,7 @@ impl State {
             later: None,
             tries: 0,
             last: None,
+            trouble: Trouble::default(),
             reserved: 0,
         }
     }

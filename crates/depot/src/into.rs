@@ -10,7 +10,7 @@ use crate::{
     Depot, Error, Result, Who,
     depot::Inner,
     held::Held,
-    writing::{IsWanted, Writing},
+    writing::{Asks, IsWanted, Writing},
 };
 use godwit_core::{
     Block, Extents, LEAF_BYTES, Piece, Url,
@@ -45,7 +45,7 @@ impl Writing {
             let Some(under) = depot.owed_of(&key) else {
                 return self.end_anew();
             };
-            if let Some(generation) = depot.fold(&self.held, &under, is_wanted)? {
+            if let Some(generation) = depot.fold(&self.asks(), &under, is_wanted)? {
                 return Ok(generation);
             }
         }
@@ -68,15 +68,16 @@ impl Inner {
     /// Puts all that was written beside a file into it; `None`: it went meanwhile.
     fn fold(
         &self,
-        beside: &Held,
+        asks: &Asks<'_>,
         under: &Arc<Held>,
         is_wanted: IsWanted<'_>,
     ) -> Result<Option<u64>> {
+        let beside = asks.own;
         let state = beside.lock();
         let (written, size) = (state.machine.present().clone(), state.machine.size());
         let (session, passed) = (state.session.clone(), state.passed.clone());
         drop(state);
-        self.make_room(under, size, is_wanted)?;
+        self.make_room(under, size, asks, is_wanted)?;
         let mut state = under.lock();
         if state.is_gone || state.is_superseded || !state.machine.owes() {
             return Ok(None);

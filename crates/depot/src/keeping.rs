@@ -77,6 +77,7 @@ impl Inner {
 
     /// Writes what was put off.
     fn keep_house(&self) {
+        self.ballast.take();
         if let Err(error) = self.expire() {
             tracing::warn!(%error, "tags whose time is over cannot be taken off");
         }

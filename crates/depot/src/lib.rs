@@ -7,7 +7,10 @@
 
 mod adding;
 mod appending;
+mod ballast;
 mod called;
+mod coming;
+mod crowd;
 mod depot;
 mod disk;
 mod editing;
@@ -24,6 +27,8 @@ mod listing;
 mod meanwhile;
 mod moving;
 mod names;
+mod odd_deeds;
+mod passed;
 mod picking;
 mod prefetching;
 mod promises;
@@ -38,6 +43,8 @@ mod simulated;
 mod spooled;
 mod superseding;
 mod tags;
+#[cfg(test)]
+mod tested;
 mod writing;
 
 pub use adding::{Add, Adding};

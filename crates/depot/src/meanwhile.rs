@@ -2,17 +2,21 @@
 //! them in its middle, on the disk or at the target.
 
 use crate::{
-    Connect, Depot, Edit, Ended, Put, Rules, Scope, Who,
+    Depot, Edit, Ended, Fresh, Scope, Who,
     disk::{Id, Watcher},
+    tested::{LIMIT, by, is_mover, over, push, reaching, read, until, url, watched},
 };
-use godwit_core::{Url, holding::Base};
-use godwit_store::{Dir, Error as StoreError, Faulty, Opener, Store, Trouble, engine::Place};
+use godwit_store::{Dir, Faulty, Opener, Store, Trouble};
 use std::{
     fs::{self, File},
     io,
     os::unix::fs::FileExt,
-    path::Path,
-    sync::{Arc, Condvar, Mutex, MutexGuard},
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
     thread,
     time::Duration,
 };
@@ -29,10 +33,40 @@ struct State {
     /// Whoever delivers cannot reach the target once it has a file of this name.
     away_with: Option<String>,
     refused: u32,
-    /// Of all files but this one, nothing is synced.
-    shut_but: Option<Id>,
+    shut: Shut,
+    /// Whoever wants blocks waits.
+    no_blocks: bool,
     waiting: u32,
     synced: u32,
+    recorded: u32,
+    /// The depot is copied to there, as it is before the next write.
+    copies: Option<(PathBuf, PathBuf)>,
+}
+
+/// Which files are not synced until nobody is shut out.
+#[derive(Default)]
+enum Shut {
+    #[default]
+    Nobody,
+    /// All but this one.
+    But(Id),
+    /// All, once this is there.
+    Since(PathBuf),
+    /// The next one, and only that time.
+    Next,
+    /// That one is waiting.
+    One,
+}
+
+impl Shut {
+    fn is_shut(&self, name: &str) -> bool {
+        match self {
+            Self::Nobody | Self::One => false,
+            Self::But(id) => !name.starts_with(&id.to_string()),
+            Self::Since(path) => path.exists(),
+            Self::Next => true,
+        }
+    }
 }
 
 impl Gate {
@@ -47,12 +81,20 @@ impl Gate {
 
     fn wait(&self, until: impl Fn(&State) -> bool) {
         let state = self.state();
-        drop(self.changed.wait_while(state, |state| !until(state)));
+        let waited = self
+            .changed
+            .wait_timeout_while(state, LIMIT, |state| !until(state));
+        assert!(!waited.unwrap().1.timed_out(), "nobody came");
     }
 }
 
 impl Watcher for Gate {
     fn writes(&self, _: &Path, _: &File, _: u64, _: u64) -> io::Result<()> {
+        let copies = self.state().copies.take();
+        if let Some((from, to)) = copies {
+            let copied = Command::new("cp").arg("-r").arg(from).arg(to).status()?;
+            assert!(copied.success());
+        }
         Ok(())
     }
 
@@ -60,18 +102,26 @@ impl Watcher for Gate {
         Ok(())
     }
 
+    fn reserves(&self) -> io::Result<()> {
+        if self.state().no_blocks {
+            self.change(|state| state.waiting += 1);
+            self.wait(|state| !state.no_blocks);
+        }
+        Ok(())
+    }
+
     fn synced(&self, path: &Path) -> io::Result<()> {
-        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        let is_shut = |state: &State| {
-            state
-                .shut_but
-                .is_some_and(|id| !name.starts_with(&id.to_string()))
-        };
-        let waits = is_shut(&self.state());
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let mut state = self.state();
+        let waits = state.shut.is_shut(name);
+        if waits && matches!(state.shut, Shut::Next) {
+            state.shut = Shut::One;
+        }
+        drop(state);
         match waits {
             true => {
                 self.change(|state| state.waiting += 1);
-                self.wait(|state| !is_shut(state));
+                self.wait(|state| matches!(state.shut, Shut::Nobody));
             }
             false => self.change(|state| state.synced += 1),
         }
@@ -79,48 +129,28 @@ impl Watcher for Gate {
     }
 
     fn records(&self, write: &mut dyn FnMut()) {
+        self.change(|state| state.recorded += 1);
         write();
     }
 }
 
-fn url(name: &str) -> Url {
-    Url::from_argument(format!("ftp://far/{name}")).unwrap()
-}
-
 fn opened(gate: &Arc<Gate>, home: &Path, far: &Path, store: Arc<dyn Store>) -> Depot {
     let (at, far) = (Arc::clone(gate), far.to_owned());
-    let connect: Connect = Arc::new(move |url: &Url, _: &Who| {
-        // Who writes asks for the store too, to know whether there is one.
-        let is_mover = thread::current()
-            .name()
-            .is_some_and(|name| name.starts_with("mover"));
-        let away_with = at.state().away_with.clone().filter(|_| is_mover);
-        if away_with.is_some_and(|name| far.join(name).exists()) {
+    let connect = reaching(store, move || {
+        let away_with = at.state().away_with.clone().filter(|_| is_mover());
+        let is_away = away_with.is_some_and(|name| far.join(name).exists());
+        if is_away {
             at.change(|state| state.refused += 1);
-            return Err(StoreError::Unreachable {
-                host: "far".into(),
-                cause: io::ErrorKind::ConnectionRefused.into(),
-            });
         }
-        Ok(Place {
-            store: store.clone(),
-            path: url.as_path().into(),
-            url: url.clone(),
-        })
+        is_away
     });
-    let rules = Rules {
-        movers: 2,
-        pause_max: Duration::from_millis(5),
-        ..Rules::default()
-    };
-    let watcher = Arc::clone(gate) as Arc<dyn Watcher>;
-    Depot::open_watched(
-        &home.join("depot"),
-        rules,
-        connect,
-        ("boot".into(), Some(watcher)),
-    )
-    .unwrap()
+    let boot = ("boot".into(), Arc::clone(gate) as Arc<dyn Watcher>);
+    watched(&home.join("depot"), connect, Duration::from_millis(5), boot).unwrap()
+}
+
+/// Nobody who delivers reaches the target.
+fn set_away(gate: &Gate, is_away: bool) {
+    gate.change(|state| state.away_with = is_away.then(|| ".".into()));
 }
 
 fn far() -> (tempfile::TempDir, Dir) {
@@ -143,19 +173,44 @@ fn what_was_edited_is_on_record_before_anybody_is_told_so() {
     let editing = depot.edit(&url("a"), &who, &edit).unwrap();
     let held = depot.inner.all().current[&(url("a"), who.audience)].clone();
     editing.file().unwrap().write_all_at(b"edited", 0).unwrap();
-    gate.change(|state| state.shut_but = Some(nothing));
+    gate.change(|state| state.shut = Shut::But(nothing));
     thread::scope(|scope| {
         let ending = scope.spawn(|| editing.end().unwrap());
         gate.wait(|state| state.waiting > 0);
         scope.spawn(|| {
             thread::sleep(LONG_ENOUGH_TO_BE_TOO_EARLY);
-            gate.change(|state| state.shut_but = None);
+            gate.change(|state| state.shut = Shut::Nobody);
         });
         let ended = depot.inner.is_edited(&held).unwrap();
         let is_ahead = held.lock().is_ahead();
         assert!(matches!(ended, Ended::Last(_)) && !is_ahead, "{ended:?}");
         ending.join().unwrap();
     });
+}
+
+/// Of what is kept nothing is on record twice: that somebody reads it is remembered, and told at the end.
+#[test]
+fn who_opens_what_is_here_has_nothing_written_for_them() {
+    let ((far, dir), home) = (far(), tempfile::tempdir().unwrap());
+    fs::write(far.path().join("a"), b"theirs").unwrap();
+    let gate = Arc::new(Gate::default());
+    let depot = opened(&gate, home.path(), far.path(), Arc::new(dir));
+    let who = Who::default();
+    depot.stage(&url("a"), &who, "mine", None).unwrap();
+    // It is on record that it is here; so is that before this.
+    gate.wait(|state| state.recorded > 0);
+    depot.commit(&Scope::All).unwrap();
+    let before = gate.state().recorded;
+    for _ in 0..1000 {
+        let reading = depot.read(&url("a"), &who, Fresh::Any).unwrap();
+        assert_eq!(reading.size(), 6);
+        drop(reading);
+        assert!(depot.read_here(&url("a"), &who, Fresh::Any).is_some());
+    }
+    assert_eq!(gate.state().recorded, before);
+    // Nor is that it was: it is, when the depot ends.
+    drop(depot);
+    assert!(gate.state().recorded > before);
 }
 
 /// Whoever does not wait for what is held up is seen not to.
@@ -170,11 +225,7 @@ fn what_is_put_goes_over_what_was_written_before_it() {
     let gate = Arc::new(Gate::default());
     gate.change(|state| state.away_with = Some("a".into()));
     let depot = opened(&gate, home.path(), far.path(), store);
-    let (who, session) = (Who::default(), String::new());
-    let over = Put {
-        base: Base::Any,
-        session,
-    };
+    let (who, over) = (Who::default(), over());
     let first = depot.put(&url("a"), &who, &over).unwrap();
     first.write(0, b"first").unwrap();
     let id = first.held.id;
@@ -185,17 +236,191 @@ fn what_is_put_goes_over_what_was_written_before_it() {
     into.end().unwrap();
     let second = depot.put(&url("a"), &who, &over).unwrap();
     second.write(0, b"second").unwrap();
-    gate.change(|state| state.shut_but = Some(id));
+    gate.change(|state| state.shut = Shut::But(id));
     thread::scope(|scope| {
         let ending = scope.spawn(|| second.end().unwrap());
         gate.wait(|state| state.waiting > 0);
         // The first is found to be there, and what was written into it is on its way.
         gate.change(|state| (state.away_with, state.synced) = (None, 0));
         gate.wait(|state| state.synced > 0);
-        gate.change(|state| state.shut_but = None);
+        gate.change(|state| state.shut = Shut::Nobody);
         ending.join().unwrap();
     });
-    let pushed = depot.push(&Scope::All, Some(Duration::from_secs(30)));
-    pushed.unwrap();
+    push(&depot);
     assert_eq!(fs::read(far.path().join("a")).unwrap(), b"second");
+}
+
+/// As soon as what was put is promised it may be delivered: before whoever ends it has it on record, and before it is
+/// what its name says.
+#[test]
+fn what_is_delivered_before_its_end_is_over_is_not_gone() {
+    let ((far, dir), home) = (far(), tempfile::tempdir().unwrap());
+    let gate = Arc::new(Gate::default());
+    let depot = opened(&gate, home.path(), far.path(), Arc::new(dir));
+    set_away(&gate, true);
+    // So much is worth to be sent ahead, so that somebody tries to.
+    let bytes = vec![7; 2 << 20];
+    let writing = depot.put(&url("a"), by().who, &over()).unwrap();
+    writing.write(0, &bytes).unwrap();
+    let held = Arc::clone(&writing.held);
+    gate.change(|state| state.shut = Shut::Next);
+    thread::scope(|scope| {
+        let ending = scope.spawn(|| writing.end());
+        gate.wait(|state| state.waiting > 0);
+        set_away(&gate, false);
+        until("it is delivered", || {
+            let state = held.lock();
+            !state.machine.owes() && !state.is_moving
+        });
+        gate.change(|state| state.shut = Shut::Nobody);
+        ending.join().unwrap().unwrap();
+    });
+    assert!(fs::read(far.path().join("a")).unwrap() == bytes);
+    // What is done to its name finds it as our own.
+    assert!(read(&depot, "a") == bytes);
+    depot.rename(&url("a"), &url("b"), by()).unwrap();
+    push(&depot);
+    assert!(fs::read(far.path().join("b")).unwrap() == bytes);
+    assert!(depot.queue().is_empty(), "{:?}", depot.queue());
+}
+
+/// All else of a file is delivered while somebody puts more into it, and then the node dies: what was on its way into
+/// it is owed, and goes before what is promised later.
+#[test]
+fn what_was_put_into_a_file_that_is_there_is_owed_after_an_end() {
+    let ((far, dir), home) = (far(), tempfile::tempdir().unwrap());
+    let store: Arc<dyn Store> = Arc::new(dir);
+    let gate = Arc::new(Gate::default());
+    let depot = opened(&gate, home.path(), far.path(), store.clone());
+    set_away(&gate, true);
+    let first = depot.put(&url("a"), by().who, &over()).unwrap();
+    first.write(0, b"first").unwrap();
+    let held = Arc::clone(&first.held);
+    first.end().unwrap();
+    // It is about to be asked for.
+    gate.change(|state| state.shut = Shut::Next);
+    set_away(&gate, false);
+    gate.wait(|state| state.waiting == 1);
+    let into = depot.put_into(&url("a"), by().who, "").unwrap();
+    into.write(5, b" and more").unwrap();
+    gate.change(|state| state.no_blocks = true);
+    let copy = home.path().join("copy");
+    thread::scope(|scope| {
+        let ending = scope.spawn(|| into.end().unwrap());
+        gate.wait(|state| state.waiting == 2);
+        gate.change(|state| state.shut = Shut::Nobody);
+        until("the first is there", || {
+            let state = held.lock();
+            !state.machine.owes() && !state.is_moving
+        });
+        set_away(&gate, true);
+        let from = home.path().join("depot");
+        fs::create_dir(&copy).unwrap();
+        gate.change(|state| (state.copies, state.no_blocks) = (Some((from, copy.clone())), false));
+        ending.join().unwrap();
+    });
+    drop((held, depot));
+    let depot = opened(&gate, &copy, far.path(), store.clone());
+    assert_eq!(read(&depot, "a"), b"first and more");
+    depot.rename(&url("a"), &url("b"), by()).unwrap();
+    set_away(&gate, false);
+    push(&depot);
+    assert_eq!(fs::read(far.path().join("b")).unwrap(), b"first and more");
+    assert!(!far.path().join("a").exists());
+    drop(depot);
+    let again = opened(&gate, &copy, far.path(), store);
+    push(&again);
+    assert!(again.queue().is_empty(), "{:?}", again.queue());
+}
+
+/// Somebody begins to write by a descriptor while the records learn that the file was delivered, before the rename
+/// that was promised: what they write comes after that, under the new name.
+#[test]
+fn what_is_written_while_a_delivery_is_recorded_comes_after_the_rename() {
+    let ((far, dir), home) = (far(), tempfile::tempdir().unwrap());
+    let gate = Arc::new(Gate::default());
+    let depot = opened(&gate, home.path(), far.path(), Arc::new(dir));
+    set_away(&gate, true);
+    let writing = depot.put(&url("a"), by().who, &over()).unwrap();
+    writing.write(0, b"first").unwrap();
+    let held = Arc::clone(&writing.held);
+    writing.end().unwrap();
+    depot.rename(&url("a"), &url("b"), by()).unwrap();
+    let there = far.path().join("a");
+    gate.change(|state| (state.shut, state.waiting) = (Shut::Since(there), 0));
+    set_away(&gate, false);
+    gate.wait(|state| state.waiting > 0);
+    let editing = thread::scope(|scope| {
+        let opening = scope.spawn(|| depot.edit(&url("b"), by().who, &Edit::default()));
+        until("it is open", || held.lock().machine.is_unseen());
+        gate.change(|state| state.shut = Shut::Nobody);
+        opening.join().unwrap().unwrap()
+    });
+    editing.file().unwrap().write_all_at(b"later", 0).unwrap();
+    editing.end().unwrap();
+    push(&depot);
+    assert_eq!(fs::read(far.path().join("b")).unwrap(), b"later");
+    assert!(!far.path().join("a").exists());
+    assert!(depot.queue().is_empty(), "{:?}", depot.queue());
+}
+
+/// Two promises in one place of the order would be one.
+#[test]
+fn what_is_renamed_before_it_is_known_has_a_place_that_nobody_else_gets() {
+    let ((far, dir), home) = (far(), tempfile::tempdir().unwrap());
+    let gate = Arc::new(Gate::default());
+    let depot = opened(&gate, home.path(), far.path(), Arc::new(dir));
+    set_away(&gate, true);
+    let anew = Edit {
+        create: true,
+        exclusive: true,
+        ..Edit::default()
+    };
+    for nth in 0..20 {
+        let (from, to) = (url(&nth.to_string()), url(&format!("{nth}.new")));
+        depot.edit(&from, by().who, &anew).unwrap().end().unwrap();
+        let held = depot.inner.all().current[&(from.clone(), String::new())].clone();
+        until("nobody is at it", || !held.lock().is_moving);
+        let is_over = AtomicBool::new(false);
+        let given = thread::scope(|scope| {
+            let others = scope.spawn(|| {
+                let next = || (!is_over.load(SeqCst)).then(|| depot.inner.next_number());
+                std::iter::from_fn(next).take(1 << 20).collect::<Vec<_>>()
+            });
+            depot.rename(&from, &to, by()).unwrap();
+            is_over.store(true, SeqCst);
+            others.join().unwrap()
+        });
+        assert!(!given.contains(&held.number()), "{nth}: {}", held.number());
+    }
+    // Of those that nobody tried to deliver in the same moment.
+    let queue = depot.queue();
+    assert!(queue.len() < 40 && !queue.is_empty(), "{queue:?}");
+}
+
+/// Somebody renames a file that has just come to its target, before the records know that it did; what they write into
+/// it then goes under the new name.
+#[test]
+fn what_is_renamed_while_the_records_learn_that_it_is_there_goes_under_its_new_name() {
+    let ((far, dir), home) = (far(), tempfile::tempdir().unwrap());
+    let gate = Arc::new(Gate::default());
+    let there = far.path().join("a");
+    gate.change(|state| state.shut = Shut::Since(there));
+    let depot = opened(&gate, home.path(), far.path(), Arc::new(dir));
+    let writing = depot.put(&url("a"), by().who, &over()).unwrap();
+    writing.write(0, b"all of it").unwrap();
+    writing.end().unwrap();
+    gate.wait(|state| state.waiting > 0);
+    thread::scope(|scope| {
+        let renaming = scope.spawn(|| depot.rename(&url("a"), &url("b"), by()).unwrap());
+        let is_promised = || depot.queue().iter().any(|owed| owed.what == "rename");
+        until("the rename is promised", is_promised);
+        gate.change(|state| state.shut = Shut::Nobody);
+        renaming.join().unwrap();
+    });
+    push(&depot);
+    depot.truncate(&url("b"), 3, by()).unwrap();
+    push(&depot);
+    assert_eq!(fs::read(far.path().join("b")).unwrap(), b"all");
+    assert!(!far.path().join("a").exists());
 }

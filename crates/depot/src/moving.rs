@@ -9,12 +9,12 @@ use crate::{
     Error, Result,
     depot::{All, Inner, Rules},
     disk::Id,
-    error::is_unknown_host,
+    error::{Trouble, is_unknown_host},
     fetching::streams,
     held::{Asked, Held, Parked},
     leftovers::Leftover,
     lock,
-    reading::{OURS, base_of, is_same, look, since_epoch},
+    reading::{OURS, base_of, is_of_digest, is_same, look, since_epoch},
     rot::{Known, is_compared_here},
 };
 use godwit_core::{
@@ -52,6 +52,9 @@ enum Begun {
     /// What is owed is another generation by now.
     Anew,
 }
+
+/// Where something goes, and when: its place in the order. As long as it is promised that is as it was promised.
+type Way = (Url, u64);
 
 /// How far a visit at the target came.
 enum Came {
@@ -129,7 +132,7 @@ impl Inner {
         let server = held.url().host_port();
         let outcome = self.deliver(held).and_then(|came| match came {
             // What was written since comes in its turn.
-            Came::Published if held.lock().machine.owes() => self.published_and_owes(held),
+            Came::Published if held.lock().machine.owes() => self.published_and_owes(held, None),
             _ => Ok(()),
         });
         match outcome {
@@ -145,34 +148,40 @@ impl Inner {
         let mut state = held.lock();
         state.tries = 0;
         state.last = None;
+        state.trouble = Trouble::default();
         let (is_clean, is_gone) = (!state.machine.owes(), state.is_gone);
         drop(state);
         self.all().away.remove(server);
-        if is_clean
-            && !is_gone
-            && let Err(error) = self.delivered(held)
-        {
-            // Whatever waits for it is not done before a record says that this was.
-            tracing::warn!(url = %held.url(), %error, "that it was delivered cannot be recorded");
-            self.ended(held);
-            held.lock().wants = true;
-            server_away(&mut self.all(), server, error, &self.rules);
-            return;
+        if !is_clean || is_gone {
+            return over(&mut self.all(), held, is_clean);
         }
-        // Somebody may have written meanwhile: that has another place, and maybe another name.
-        let owes_again = is_clean && held.lock().machine.owes();
-        if owes_again && let Err(error) = self.published_and_owes(held) {
-            return self.failed(held, server, error);
-        }
-        let mut all = self.all();
-        let mut state = held.lock();
-        let is_clean = is_clean && !state.machine.owes();
-        let is_asked = state.machine.is_asked();
-        state.is_moving = false;
-        drop(state);
-        match is_clean {
-            true => all.settle(held),
-            false => all.promises.visited(held, is_asked),
+        let mut was = None;
+        loop {
+            match self.delivered(held) {
+                Ok(before) => was = was.or(before),
+                Err(error) => {
+                    // Whatever waits for it is not done before a record says that this was.
+                    tracing::warn!(url = %held.url(), %error, "that it was delivered cannot be recorded");
+                    if let Some(was) = was {
+                        self.all().reroute(held, was);
+                    }
+                    self.ended(held);
+                    held.lock().wants = true;
+                    server_away(&mut self.all(), server, error, &self.rules);
+                    return;
+                }
+            }
+            // Somebody may have written meanwhile: that has another place, and maybe another name.
+            let owes_again = held.lock().machine.owes();
+            if owes_again && let Err(error) = self.published_and_owes(held, was.clone()) {
+                return self.failed(held, server, error);
+            }
+            let mut all = self.all();
+            // Or renamed it: under the old name nothing of it is to come there any more, and the record says so first.
+            if !owes_again && held.is_renamed() && !held.lock().is_gone {
+                continue;
+            }
+            return over(&mut all, held, true);
         }
     }
 
@@ -188,8 +197,8 @@ impl Inner {
 
     /// The target has a generation, and lacks what was written since: that comes after all that was
     /// promised meanwhile, under the name that the file has by now. The record says so before anything
-    /// that waited for this is done.
-    fn published_and_owes(&self, held: &Arc<Held>) -> Result<()> {
+    /// that waited for this is done. `was`: where it went, if its record says otherwise already.
+    fn published_and_owes(&self, held: &Arc<Held>, was: Option<Way>) -> Result<()> {
         let mut all = self.all();
         let is_unlinked = held.lock().is_unlinked;
         if is_unlinked {
@@ -201,17 +210,19 @@ impl Inner {
         let mut state = held.lock();
         if state.is_superseded || is_followed {
             state.wants = true;
+            drop(state);
+            if let Some(was) = was {
+                all.reroute(held, was);
+            }
             return Ok(());
         }
         drop(state);
-        all.owing.remove(&held.number());
-        let (name, number) = (held.name(), self.next_number());
-        held.redirect(name);
-        held.renumber(number);
-        all.owing.insert(number, Arc::clone(held));
-        held.lock().change();
+        let before = all.reroute(held, (held.name(), self.next_number()));
         drop(all);
-        held.commit(self)?;
+        if let Err(error) = held.commit(self) {
+            self.all().reroute(held, was.unwrap_or(before));
+            return Err(error);
+        }
         let mut all = self.all();
         all.promises.forget(held.id);
         let mut state = held.lock();
@@ -241,22 +252,19 @@ impl Inner {
         Ok(())
     }
 
-    /// The records learn that nothing is owed; then it may be forgotten.
-    fn delivered(&self, held: &Arc<Held>) -> Result<()> {
+    /// The records learn that nothing is owed; then it may be forgotten. Returns where it went, if its record says
+    /// otherwise from now on.
+    fn delivered(&self, held: &Arc<Held>) -> Result<Option<Way>> {
         let mut all = self.all();
-        if held.is_renamed() {
-            all.owing.remove(&held.number());
-            held.redirect(held.name());
-            held.renumber(self.next_number());
-            all.owing.insert(held.number(), Arc::clone(held));
-            held.lock().change();
-        }
+        let was = held
+            .is_renamed()
+            .then(|| all.reroute(held, (held.name(), self.next_number())));
         drop(all);
         let state = held.lock();
         // Of what went into a file that nobody looked at, nobody knows any more what others make of it.
         let is_blind = state.machine.is_blind();
         if (is_blind || !state.is_current) && state.may_go_when_over() {
-            return self.unlink(held, state);
+            return self.unlink(held, state).map(|()| None);
         }
         drop(state);
         if is_blind {
@@ -264,7 +272,11 @@ impl Inner {
             all.remove_current(held);
             held.lock().is_current = false;
         }
-        held.commit(self)
+        let kept = held.commit(self);
+        if let (Err(_), Some(was)) = (&kept, &was) {
+            self.all().reroute(held, was.clone());
+        }
+        kept.map(|()| was)
     }
 
     fn failed(&self, held: &Held, server: &str, error: Error) {
@@ -281,7 +293,8 @@ impl Inner {
         };
         // Ours are those that were written: what lies there is something else, and all of it is sent anew.
         let is_spoilt = matches!(said, Some(StoreError::Corrupt { .. })) && tries < TRIES_SPOILT;
-        let may_pass = is_full || is_short || is_spoilt;
+        let is_troubled = (held.lock().trouble).may_pass(&error, self.rules.trouble_max);
+        let may_pass = is_full || is_short || is_spoilt || is_troubled;
         let is_lasting = error.fault_since(held.born) == Fault::Lasting && !may_pass;
         let why = is_lasting.then(|| (self.why_held(held, &error), words_of(held, &error)));
         let mut state = held.lock();
@@ -318,9 +331,8 @@ impl Inner {
             return;
         }
         state.wants = true;
-        if is_full || is_ours || is_spoilt {
-            let pause = (PAUSE * 2u32.pow(state.tries.min(8))).min(FULL_MAX);
-            state.later = Some(Instant::now() + pause);
+        if is_full || is_ours || is_spoilt || is_troubled {
+            state.later = Some(Instant::now() + pause_after(state.tries));
             return;
         }
         drop(state);
@@ -638,7 +650,7 @@ impl Inner {
         let there = look(place)?;
         let is_as_long = there.as_ref().is_some_and(|stat| stat.size == asked.size);
         if let Some(ours) = asked.digest.as_ref().filter(|_| is_as_long)
-            && place.store.digest(&place.path, OURS, None).ok().as_ref() == Some(ours)
+            && is_of_digest(place, ours)?
         {
             return Ok(Found::Ours(Version::Strong(ours.clone())));
         }
@@ -885,6 +897,19 @@ impl Inner {
     }
 }
 
+impl All {
+    /// It goes elsewhere, and in another place; what it is called stays. Returns how it went before.
+    fn reroute(&mut self, held: &Arc<Held>, (url, number): Way) -> Way {
+        let before = (held.url(), held.number());
+        self.owing.remove(&before.1);
+        held.reroute(url);
+        held.renumber(number);
+        self.owing.insert(number, Arc::clone(held));
+        held.lock().change();
+        before
+    }
+}
+
 /// What somebody who delivers does next.
 pub(crate) enum Due {
     File(Arc<Held>),
@@ -909,9 +934,27 @@ pub(crate) fn server_away(all: &mut All, server: &str, error: Error, rules: &Rul
     all.away.insert(server.into(), away);
 }
 
+/// Returns how long one thing waits that was tried so often in vain.
+pub(crate) fn pause_after(tries: u32) -> Duration {
+    (PAUSE * 2u32.pow(tries.min(8))).min(FULL_MAX)
+}
+
 /// Returns what the upload of a generation is called at its target.
 pub(crate) fn upload_of(id: Id, generation: u64) -> String {
     format!("{id}.{generation}")
+}
+
+/// A visit went well; where nothing was owed any more, and is not now, it is at its target.
+fn over(all: &mut All, held: &Held, was_clean: bool) {
+    let mut state = held.lock();
+    let is_clean = was_clean && !state.machine.owes();
+    let is_asked = state.machine.is_asked();
+    state.is_moving = false;
+    drop(state);
+    match is_clean {
+        true => all.settle(held),
+        false => all.promises.visited(held, is_asked),
+    }
 }
 
 fn how(base: &Base) -> How {

@@ -1,7 +1,10 @@
 //! What is done to names: here at once, and at the target in its turn.
 
 use crate::{
-    Depot, Edit, Error, Result, Who, depot::Inner, error::may_pass, moving::server_away,
+    Depot, Edit, Error, Result, Who,
+    depot::Inner,
+    error::{Trouble, is_held_behind, is_trouble, may_pass},
+    moving::{pause_after, server_away},
     promises::LENGTH,
 };
 use godwit_core::{
@@ -11,7 +14,10 @@ use godwit_core::{
 };
 use godwit_store::{Error as StoreError, Kind, Set, channel::Watch, engine::Place};
 use godwit_sys::crash;
-use std::{path::Path, time::Duration};
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
 /// Attributes to change; those that are `None` stay.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -107,6 +113,9 @@ impl Inner {
         let mut all = self.all();
         let mut away = None;
         if let Some((deeds, fact)) = all.promises.deed(asked.number) {
+            if outcome.is_ok() {
+                (fact.last, fact.trouble) = (None, Trouble::default());
+            }
             match outcome {
                 Ok(Answer::Ended(outcome)) => deeds.ended(asked.number, asked.attempt, outcome),
                 Ok(Answer::Saw(sight)) => deeds.saw(asked.number, asked.attempt, &sight),
@@ -115,7 +124,15 @@ impl Inner {
                     deeds.broke(asked.number, asked.attempt);
                     fact.tries += 1;
                     fact.last = Some(error.clone());
-                    away = Some(error);
+                    let may_pass = fact.trouble.may_pass(&error, self.rules.trouble_max);
+                    if error.of_store().is_some_and(is_held_behind) || may_pass {
+                        fact.later = Some(Instant::now() + pause_after(fact.tries));
+                    } else if error.of_store().is_some_and(is_trouble) {
+                        // What came of it is looked at once somebody has decided.
+                        deeds.hold(asked.number, error.to_string());
+                    } else {
+                        away = Some(error);
+                    }
                 }
             }
             if let Some(why) = deeds.find(asked.number).and_then(|deed| deed.held.clone()) {
@@ -191,7 +208,7 @@ fn attempt(asked: &Do, at: &Place, to: Option<&Place>) -> Result<Outcome> {
         Err(StoreError::Exists { .. }) if asked.what == What::Mkdir && is_directory(at)? => {
             Outcome::Done
         }
-        Err(error) if may_pass(&error) => return Err(error.into()),
+        Err(error) if may_pass(&error) || is_for_later(&error) => return Err(error.into()),
         Err(StoreError::Missing { .. }) => Outcome::Refused(Why::Missing),
         Err(StoreError::Exists { .. } | StoreError::Changed { .. }) => {
             Outcome::Refused(Why::Conflict)
@@ -231,6 +248,11 @@ fn remove(at: &Place) -> godwit_store::Result<()> {
         }
         removed => removed,
     }
+}
+
+/// Tells whether nobody knows yet what comes of it: the server has trouble, or somebody is to decide behind it.
+fn is_for_later(error: &StoreError) -> bool {
+    is_trouble(error) || is_held_behind(error)
 }
 
 fn is_directory(at: &Place) -> Result<bool> {

@@ -156,7 +156,10 @@ impl All {
             for ready in ready {
                 match ready.id.map(|id| self.by_id.get(&id)) {
                     // A name costs nothing, and others may wait for it.
-                    None => add((false, ready.number), ready.number, None),
+                    None => match self.promises.later(ready.number) {
+                        Some(at) if at > look.now => look.later(at),
+                        _ => add((false, ready.number), ready.number, None),
+                    },
                     Some(None) => {}
                     Some(Some(held)) => {
                         if let Some(rank) = look.rank(held) {

@@ -4,7 +4,7 @@
 //! file waits for a slice at most, and has the rest at once: the bound is that of those who cannot
 //! know yet whether they need it, never of those who do.
 
-use crate::{Depot, Error, Fresh, Lazily, Result, Who, depot::Inner, held::Held};
+use crate::{Depot, Error, Fresh, Lazily, Result, Who, depot::Inner, fetching::Part, held::Held};
 use godwit_core::{LEAF_BYTES, Url};
 use std::{
     num::NonZeroU64,
@@ -40,11 +40,12 @@ impl Inner {
     fn come(&self, held: &Arc<Held>, rate: NonZeroU64, is_wanted: &dyn Fn() -> bool) -> Result<()> {
         let slice = (rate.get() / SLICES_A_SECOND).next_multiple_of(LEAF_BYTES);
         let slice = slice.clamp(LEAF_BYTES, SLICE_MAX);
-        let mut next = 0;
+        let (mut next, mut part) = (0, Part::Alone);
         while let Some(range) = missing(held, next, slice) {
             next = range.end;
             let (began, bytes) = (Instant::now(), range.end - range.start);
-            self.ensure(held, range)?;
+            self.ensure_as(held, range, part)?;
+            part = Part::More;
             let took = Duration::from_secs_f64(bytes as f64 / rate.get() as f64);
             // Centuries are as good as for ever.
             let due = began.checked_add(took.min(FOR_EVER)).unwrap_or(began);

@@ -5,11 +5,14 @@
 //! a publication is the row of its holding; those of the others are rows of their
 //! own.
 
+#[cfg(test)]
+mod tests;
+
 use crate::{
     Error, Result, Who,
     depot::{All, Inner},
     disk::Id,
-    error::may_pass,
+    error::{Trouble, may_pass},
     held::{Held, now},
     records::{Change, Written},
 };
@@ -18,9 +21,10 @@ use godwit_core::{
     deeds::{Added, Deed, Deeds, Path, Publication, Values, What},
     holding::Base,
 };
+use godwit_store::{Stat, engine::Place};
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, MutexGuard, atomic::Ordering::SeqCst},
+    sync::{Arc, MutexGuard},
     time::{Duration, Instant},
 };
 
@@ -38,6 +42,9 @@ pub(crate) struct Fact {
     /// How often it was tried in vain, and how the last time.
     pub tries: u32,
     pub last: Option<Error>,
+    /// Not before then is it tried again.
+    pub later: Option<Instant>,
+    pub trouble: Trouble,
 }
 
 /// A deed as it is on record.
@@ -133,7 +140,7 @@ impl Promises {
     fn over(&mut self, server: &str, number: u64) {
         if let Some(deeds) = self.servers.get_mut(server) {
             deeds.over(number);
-            deeds.changes();
+            deeds.noted(number);
             if deeds.pending().next().is_none() {
                 self.servers.remove(server);
             }
@@ -192,19 +199,23 @@ impl Promises {
     /// after that, and is no part of it.
     pub(crate) fn is_cut_later(&self, held: &Held) -> bool {
         let mut name = held.url();
-        let mut later: Vec<_> = self
-            .deeds()
-            .filter(|(d, ..)| d.position > held.number())
-            .collect();
-        later.sort_by_key(|(deed, ..)| deed.position);
-        later.into_iter().any(|(deed, fact, _)| {
-            if let (What::Rename { .. }, Some(to)) = (&deed.what, &fact.to)
-                && let Some(renamed) = moved(&name, &fact.url, to)
-            {
-                name = renamed;
+        self.later_than(held).into_iter().any(|(deed, fact)| {
+            if let Some(to) = &fact.to {
+                name = moved(&name, &fact.url, to).unwrap_or(name.clone());
             }
             cuts(deed) && fact.url == name
         })
+    }
+
+    /// Returns what is no publication and comes after that of something held, in order.
+    fn later_than(&self, held: &Held) -> Vec<(&Deed, &Fact)> {
+        let mut later: Vec<_> = self
+            .deeds()
+            .map(|(deed, fact, _)| (deed, fact))
+            .filter(|(deed, _)| deed.position > held.number())
+            .collect();
+        later.sort_by_key(|(deed, _)| deed.position);
+        later
     }
 
     /// Returns what goes before everything that it waits for, if it waits.
@@ -241,6 +252,20 @@ impl Promises {
         self.facts.get(&number).map(|fact| fact.url.host_port())
     }
 
+    /// Returns when a deed is tried again, if not at once.
+    pub(crate) fn later(&self, number: u64) -> Option<Instant> {
+        self.facts.get(&number)?.later
+    }
+
+    /// Whatever was in the way of deeds may be out of it.
+    pub(crate) fn try_again(&mut self, numbers: &[u64]) {
+        for number in numbers {
+            if let Some(fact) = self.facts.get_mut(number) {
+                (fact.later, fact.last) = (None, None);
+            }
+        }
+    }
+
     /// Begins with one that is ready.
     pub(crate) fn take(&mut self, number: u64) -> Option<godwit_core::deeds::Do> {
         self.servers
@@ -267,7 +292,7 @@ impl Promises {
             if !is_asked {
                 deeds.unasked(*number);
             }
-            deeds.changes();
+            deeds.noted(*number);
         }
     }
 
@@ -375,10 +400,8 @@ impl Promises {
         self.facts_backwards(name)
             .into_iter()
             .any(|(deed, fact, _)| {
-                if let (What::Rename { .. }, Some(to)) = (&deed.what, &fact.to)
-                    && let Some(before) = moved(&at, to, &fact.url)
-                {
-                    at = before;
+                if let Some(to) = &fact.to {
+                    at = moved(&at, to, &fact.url).unwrap_or(at.clone());
                 }
                 cuts(deed) && fact.url == at
             })
@@ -438,6 +461,7 @@ impl All {
 
     /// What is called so here is called otherwise, and so is whatever is below it.
     fn rename(&mut self, from: &Url, to: &Url, number: impl Fn() -> u64) -> Vec<Arc<Held>> {
+        self.rename_coming(from, to);
         let keys: Vec<_> = self.current.keys().cloned().collect();
         let mut renamed = Vec::new();
         for key in &keys {
@@ -475,6 +499,7 @@ impl All {
 
     /// Nothing is called so here, nor below it.
     fn unlink(&mut self, at: &Url) -> Vec<Arc<Held>> {
+        self.unlink_coming(at);
         let is_it = |key: &&(Url, String)| moved(&key.0, at, at).is_some();
         let keys: Vec<_> = self.current.keys().filter(is_it).cloned().collect();
         let gone = keys.iter().filter_map(|key| self.current.remove(key));
@@ -491,6 +516,7 @@ impl All {
         let mut all: Vec<_> = self.by_id.values().cloned().collect();
         // What is owed is newer than what its target has, also where that was renamed since.
         all.sort_by_key(|held| (held.lock().machine.owes(), held.number()));
+        let mut unnamed = Vec::new();
         for held in all {
             let NameNow { name, is_there } = self.name_now(&held);
             let is_renamed = name != held.url();
@@ -508,12 +534,10 @@ impl All {
                 self.make_current(&held);
                 continue;
             }
-            let is_needed = self.promises.is_needed(&held);
-            let mut state = held.lock();
-            state.is_unlinked = true;
-            let is_any = matches!(state.machine.base(), Base::Any | Base::Absent);
-            state.is_superseded = is_any && !is_needed;
+            held.lock().is_unlinked = true;
+            unnamed.push(held);
         }
+        self.supersede_unnamed(unnamed);
     }
 
     /// A promise is given up: what was renamed by it, and is still on its way, is called as it is delivered.
@@ -526,7 +550,7 @@ impl All {
                 self.remove_current(&held);
                 held.rename(name);
                 if was_current {
-                    self.make_current(&held);
+                    self.make_newest(&held);
                 }
             }
         }
@@ -534,12 +558,10 @@ impl All {
 
     fn name_now(&self, held: &Held) -> NameNow {
         let mut name = held.url();
-        let later = |deed: &Deed| deed.position > held.number();
-        let mut deeds: Vec<_> = self.promises.deeds().filter(|(d, ..)| later(d)).collect();
-        deeds.sort_by_key(|(deed, ..)| deed.position);
-        let is_there = deeds
+        let later = self.promises.later_than(held);
+        let is_there = later
             .into_iter()
-            .all(|(deed, fact, _)| match (&deed.what, &fact.to) {
+            .all(|(deed, fact)| match (&deed.what, &fact.to) {
                 (What::Rename { .. }, Some(to)) => match moved(&name, &fact.url, to) {
                     Some(renamed) => {
                         name = renamed;
@@ -564,11 +586,7 @@ struct NameNow {
 
 impl Inner {
     /// Returns the store of a name of here, and what it is called there now.
-    pub(crate) fn place_of(
-        &self,
-        name: &Url,
-        who: &Who,
-    ) -> godwit_store::Result<godwit_store::engine::Place> {
+    pub(crate) fn place_of(&self, name: &Url, who: &Who) -> godwit_store::Result<Place> {
         let at = self.all().promises.now_at(name);
         match at {
             Some(at) => (self.connect)(&at, who),
@@ -584,7 +602,7 @@ impl Inner {
         &self,
         name: &Url,
         who: &Who,
-        mut act: impl FnMut(&godwit_store::engine::Place) -> Result<T>,
+        mut act: impl FnMut(&Place) -> Result<T>,
     ) -> Result<T> {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -612,12 +630,28 @@ impl Inner {
         }
     }
 
+    /// Looks at a name of here where it is at its target. A deed that was done meanwhile may have brought something else
+    /// to where that was: then once more.
+    pub(crate) fn stat_of(&self, name: &Url, who: &Who) -> Result<(Place, Stat)> {
+        let now_at = || self.all().promises.now_at(name);
+        loop {
+            let before = now_at();
+            let looked = self.at_place(name, who, |place| {
+                let stat = place.store.stat(&place.path)?;
+                Ok((place.clone(), stat))
+            });
+            if before == now_at() || self.is_ending() {
+                return looked;
+            }
+        }
+    }
+
     /// Does something at a place, or where it refers to.
     fn act_at<T>(
         &self,
         mut at: Url,
         who: &Who,
-        act: &mut dyn FnMut(&godwit_store::engine::Place) -> Result<T>,
+        act: &mut dyn FnMut(&Place) -> Result<T>,
     ) -> Result<T> {
         for _ in 0..=REFERRALS_MAX {
             let place = (self.connect)(&at, who).map_err(Error::from)?;
@@ -649,6 +683,8 @@ impl Inner {
             born: now(),
             tries: 0,
             last: None,
+            later: None,
+            trouble: Trouble::default(),
         }
     }
 
@@ -673,20 +709,18 @@ impl Inner {
             let over = Base::Any;
             let what = rename_to(to, over);
             let deeds = all.promises.of(url);
-            deeds.after(self.next_number());
-            let folded = deeds.add(path_of(url), what, Base::Any);
-            deeds.changes();
-            match folded {
+            // What is added takes a number that was given to nobody else, here too.
+            deeds.after(self.next_number() - 1);
+            match deeds.add(path_of(url), what, Base::Any) {
                 Added::Folded(number) => {
+                    deeds.noted(number);
                     let position = deeds.find(number).map_or(number, |deed| deed.position);
-                    self.numbers.fetch_max(position, SeqCst);
                     return self.renamed_before_it_was_known(all, &held, (url, to), position);
                 }
-                // Something else has to do with one of the names: it is renamed in its turn.
+                // It goes over whatever there is: it is renamed in its turn.
                 Added::Deed(number) => {
                     let fact = self.fact(url, Some(to), who, session);
                     all.promises.facts.insert(number, fact);
-                    self.numbers.fetch_max(number, SeqCst);
                     return self.renamed_in_turn(all, url, to);
                 }
                 Added::Undone(_) => {}
@@ -793,6 +827,9 @@ impl Inner {
         let fact = self.fact(url, None, who, "");
         let is_cut = values.contains_key(LENGTH);
         self.promise_plain(fact, What::Set(values))?;
+        if is_cut {
+            self.all().spoil_below(url);
+        }
         let key = (url.clone(), who.audience.clone());
         if is_cut && let Some(held) = self.all().current.get(&key) {
             held.lock().looked = None; // What is here of it is not what its name says.
@@ -823,7 +860,7 @@ impl Inner {
         Ok(())
     }
 
-    fn committed_behind(&self, held: &Held) {
+    pub(crate) fn committed_behind(&self, held: &Held) {
         let is_recorded = held.lock().is_recorded;
         if is_recorded && let Err(error) = held.commit(self) {
             tracing::warn!(%error, url = %held.name(), "that it was renamed cannot be recorded");

@@ -5,6 +5,7 @@ use crate::{
     appending::Log,
     depot::Inner,
     disk::Id,
+    error::is_held_behind,
     held::{Held, now},
     promises::{Fact, path_of, server_of},
 };
@@ -225,7 +226,7 @@ impl Depot {
                 followed => followed?,
             }
         }
-        Ok(())
+        self.inner.follow_passed(scope, (until, limit), is_wanted)
     }
 
     /// Returns when all that was owed at the call is where it goes next: that may be a hop.
@@ -287,6 +288,7 @@ impl Depot {
         };
         let wanted = all.into_iter().map(seal).collect();
         let deeds = self.inner.deeds_of(scope);
+        self.inner.all().promises.try_again(&deeds);
         self.retry_servers();
         Ok((wanted, deeds))
     }
@@ -408,7 +410,7 @@ impl Depot {
             tracing::info!(id, "what was to be appended is dropped");
             return Ok(());
         }
-        if self.inner.forget_unreadable(id)? {
+        if self.inner.forget_unreadable(id)? || self.inner.forget_odd_deed(id)? {
             tracing::info!(id, "what has a name that cannot be read is dropped");
             return Ok(());
         }
@@ -482,7 +484,7 @@ impl Depot {
             false => drop(all.owing.insert(held.number(), Arc::clone(&held))),
         }
         if was_current {
-            all.make_current(&held);
+            all.make_newest(&held);
         }
         drop(all);
         held.tell();
@@ -500,6 +502,14 @@ impl Depot {
     }
 }
 
+/// Returns what somebody is to decide on behind the server of a deed.
+fn held_behind(fact: &Fact) -> Option<Error> {
+    let last = fact.last.as_ref()?;
+    let url = Box::new(fact.url.clone());
+    let why = last.words();
+    (last.of_store().is_some_and(is_held_behind)).then_some(Error::Held { url, why })
+}
+
 fn busy(url: Option<Url>, what: &str) -> Error {
     match url {
         Some(url) => Error::Busy {
@@ -512,11 +522,7 @@ fn busy(url: Option<Url>, what: &str) -> Error {
 
 /// What is on record under a name that nobody can read.
 fn unreadable(id: Id, what: &'static str, url: &str, path: &Path, why: &str) -> Option<Owed> {
-    let escaped: String = url
-        .chars()
-        .take(URL_SHOWN)
-        .flat_map(char::escape_default)
-        .collect();
+    let escaped = escaped(url);
     let path = std::path::absolute(path).ok()?;
     Some(Owed {
         id: id.to_string(),
@@ -537,6 +543,12 @@ fn unreadable(id: Id, what: &'static str, url: &str, path: &Path, why: &str) -> 
         is_committed: true,
         session: String::new(),
     })
+}
+
+/// Returns of a name that is none what may be shown.
+pub(crate) fn escaped(name: &str) -> String {
+    let shown = name.chars().take(URL_SHOWN);
+    shown.flat_map(char::escape_default).collect()
 }
 
 /// What is to be appended.
@@ -591,6 +603,7 @@ impl Inner {
             owed.owed = owed.size;
             found.push(owed);
         }
+        found.extend(self.odd_deeds());
         found
     }
 
@@ -599,7 +612,8 @@ impl Inner {
         let all = self.all();
         let owed = all.promises.deeds().map(|(deed, fact, deeds)| {
             let away = all.away.get(&fact.url.host_port());
-            let again_in = away.map(|away| away.until.saturating_duration_since(Instant::now()));
+            let again = away.map(|away| away.until).or(fact.later);
+            let again_in = again.map(|at| at.saturating_duration_since(Instant::now()));
             let before = deeds.waits_for(deed.number).is_some();
             let stage = match (&deed.held, again_in) {
                 (Some(_), _) => Stage::Held,
@@ -665,7 +679,8 @@ impl Inner {
                     url: Box::new(fact.url.clone()),
                     why: words_of(why),
                 });
-                match held.or_else(|| all.stuck_deed(deed, fact)) {
+                let stuck = held.or_else(|| all.stuck_deed(deed, fact));
+                match stuck.or_else(|| held_behind(fact)) {
                     Some(error) => is_held = is_held.and(Err(error)),
                     None => left = Some(format!("{} of {}", word_of(&deed.what), fact.url)),
                 }
@@ -706,6 +721,8 @@ impl Inner {
         };
         if let Some((deeds, fact)) = all.promises.deed(number) {
             fact.tries = 0;
+            fact.later = None;
+            fact.last = None;
             decide(deeds, number)?;
         }
         tracing::info!(id, %url, "decided");
@@ -742,7 +759,7 @@ impl Inner {
 
     /// Has whoever has it by now pass it on, where they are not its end. That they cannot be asked at the moment is
     /// no reason to give up before the time is over, or nobody wants it any more.
-    fn pass_on(
+    pub(crate) fn pass_on(
         &self,
         (url, who): (&Url, &Who),
         (until, limit): Time,
@@ -809,8 +826,11 @@ impl Inner {
             let url = Url::from_argument(name).ok()?;
             all.owing_called(&url).into_iter().next()
         });
-        let is_unreadable = |id| all.unreadable.contains_key(&id);
-        found.ok_or_else(|| match name.parse().is_ok_and(is_unreadable) {
+        let is_unreadable = name
+            .parse()
+            .is_ok_and(|id| all.unreadable.contains_key(&id));
+        let is_odd = all.odd_deeds.iter().any(|odd| deed_id(odd.number) == name);
+        found.ok_or_else(|| match is_unreadable || is_odd {
             true => Error::Unknown(format!(
                 "{name}: it has a name that cannot be read; drop it"
             )),
@@ -819,7 +839,7 @@ impl Inner {
     }
 }
 
-fn is_missing(error: &StoreError) -> bool {
+pub(crate) fn is_missing(error: &StoreError) -> bool {
     matches!(error, StoreError::Missing { .. })
 }
 

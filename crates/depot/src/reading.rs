@@ -3,6 +3,7 @@
 use crate::{
     Depot, Error, Result, Who,
     depot::Inner,
+    error::{is_trouble, may_pass},
     held::{Held, State},
 };
 use godwit_core::{
@@ -13,7 +14,10 @@ use godwit_store::{Error as StoreError, Kind, Stat, engine::Place};
 use std::{
     fs::File,
     os::unix::fs::FileExt,
-    sync::{Arc, Condvar, Mutex, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -119,11 +123,16 @@ impl Drop for User {
     }
 }
 
+/// By what readers find a file: its name, and their audience.
+pub(crate) type Name = (Url, String);
+
 /// Somebody asks the origin what there is of a name; the others wait for what they hear.
 #[derive(Default)]
 pub(crate) struct Asking {
     heard: Mutex<Option<Result<()>>>,
     ended: Condvar,
+    /// The name says something else here since they asked.
+    is_spoilt: AtomicBool,
 }
 
 impl Asking {
@@ -135,6 +144,15 @@ impl Asking {
             }
             heard = (self.ended.wait(heard)).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// What is heard is of before: whoever wants the name asks anew.
+    pub(crate) fn spoil(&self) {
+        self.is_spoilt.store(true, SeqCst);
+    }
+
+    fn is_spoilt(&self) -> bool {
+        self.is_spoilt.load(SeqCst)
     }
 
     fn end(&self, outcome: Result<()>) {
@@ -170,7 +188,8 @@ impl Depot {
                 }
                 Err(error) => return Err(error),
             }
-            let state = user.held.lock();
+            // Of what is put into it just now, a reader sees all or nothing.
+            let state = user.held.folded();
             if state.is_gone {
                 continue;
             }
@@ -190,7 +209,7 @@ impl Depot {
         let held = self.inner.all().current.get(&key).cloned()?;
         let mut state = held.lock();
         let is_own = held.who.audience == who.audience;
-        let is_here = state.machine.is_whole() && !state.machine.is_blind();
+        let is_here = state.machine.is_whole() && !state.machine.is_blind() && !state.is_folding;
         let is_fresh = self.inner.is_fresh(&state, fresh) && !self.inner.is_ending();
         if !is_own || !is_here || state.is_gone || !is_fresh {
             return None;
@@ -225,8 +244,11 @@ impl Inner {
             // Whoever was asked while we waited is fresh enough for everybody who waited.
             if let Some(asking) = all.asking.get(&key).cloned() {
                 drop(all);
-                asking.wait()?;
-                (fresh, was_asked) = (Fresh::Any, true);
+                let heard = asking.wait();
+                if !asking.is_spoilt() {
+                    heard?;
+                    (fresh, was_asked) = (Fresh::Any, true);
+                }
                 continue;
             }
             let asking = Arc::new(Asking::default());
@@ -237,10 +259,13 @@ impl Inner {
                 key: &key,
                 asking: &asking,
             };
-            let outcome = self.look(url, who, current);
+            let outcome = self.look(url, who, current, &asking);
+            let is_spoilt = asking.is_spoilt();
             asked.end(outcome.clone());
-            outcome?;
-            (fresh, was_asked) = (Fresh::Any, true);
+            if !is_spoilt {
+                outcome?;
+                (fresh, was_asked) = (Fresh::Any, true);
+            }
         }
     }
 
@@ -260,13 +285,15 @@ impl Inner {
     }
 
     /// Asks the origin, and has what it has be the current holding of its name.
-    fn look(&self, url: &Url, who: &Who, current: Option<Arc<Held>>) -> Result<()> {
+    fn look(
+        &self,
+        url: &Url,
+        who: &Who,
+        current: Option<Arc<Held>>,
+        asking: &Asking,
+    ) -> Result<()> {
         self.must_not_be_cut(url)?;
-        let stat = self.at_place(url, who, |place| {
-            let stat = place.store.stat(&place.path)?;
-            Ok((place.clone(), stat))
-        });
-        let (place, stat) = match stat {
+        let (place, stat) = match self.stat_of(url, who) {
             Ok(found) => found,
             Err(Error::Store(error)) => {
                 let own = current.filter(|held| held.who.audience == who.audience);
@@ -282,10 +309,13 @@ impl Inner {
         if let Some(held) = &current
             && self.is_still_base(held, &place, &stat)
         {
+            if asking.is_spoilt() {
+                held.lock().looked = None;
+            }
             return Ok(());
         }
-        if !self.share((url, who), &place, &stat, &version) {
-            self.admit(url, who, version, stat.size)?;
+        if !self.share((url, who), &place, &stat, &version, asking) {
+            self.admit(url, who, version, stat.size, || asking.is_spoilt())?;
         }
         if let Some(old) = current {
             self.let_go(&old)?;
@@ -306,7 +336,14 @@ impl Inner {
 
     /// Has somebody whom the origin has just let see a file get what is held of it for others. What others
     /// wrote and is not at its target is theirs.
-    fn share(&self, (url, who): (&Url, &Who), place: &Place, stat: &Stat, now: &Version) -> bool {
+    fn share(
+        &self,
+        (url, who): (&Url, &Who),
+        place: &Place,
+        stat: &Stat,
+        now: &Version,
+        asking: &Asking,
+    ) -> bool {
         let is_clean = |state: &State| {
             let is_whole = !state.machine.owes() && state.machine.is_whole();
             is_whole && state.is_current && !state.is_gone
@@ -323,7 +360,7 @@ impl Inner {
         drop(all);
         let is_it = self.is_base(&held, place, stat, now);
         let mut all = self.all();
-        let is_it = is_it && held.name() == *url && is_clean(&held.lock());
+        let is_it = is_it && held.name() == *url && is_clean(&held.lock()) && !asking.is_spoilt();
         if is_it {
             let key = (url.clone(), who.audience.clone());
             all.current.insert(key, held);
@@ -398,8 +435,16 @@ impl Inner {
         true
     }
 
-    /// Holds a file of the origin of which nothing is here yet.
-    pub(crate) fn admit(&self, url: &Url, who: &Who, version: Version, size: u64) -> Result<()> {
+    /// Holds a file of the origin of which nothing is here yet, unless that is known to be older by now than what the
+    /// name says here.
+    pub(crate) fn admit(
+        &self,
+        url: &Url,
+        who: &Who,
+        version: Version,
+        size: u64,
+        is_older: impl Fn() -> bool,
+    ) -> Result<()> {
         self.reserve(url, size)?;
         let made = self.disk.create().and_then(|(id, file)| {
             self.disk.resize(id, &file, size)?;
@@ -420,6 +465,11 @@ impl Inner {
         state.seen = Some(version);
         drop(state);
         let mut all = self.all();
+        if is_older() {
+            drop(all);
+            self.room.release(size);
+            return self.disk.remove(id);
+        }
         all.insert(&held);
         all.make_current(&held);
         Ok(())
@@ -464,6 +514,15 @@ pub(crate) fn is_same(then: &Version, now: &Version) -> bool {
         strength,
         Strength::Same | Strength::Likely | Strength::AskAgain
     )
+}
+
+/// Tells whether a file hashes to that, as far as its server can tell: one that went away has not said that it does not.
+pub(crate) fn is_of_digest(place: &Place, digest: &Digest) -> godwit_store::Result<bool> {
+    match place.store.digest(&place.path, digest.algorithm(), None) {
+        Ok(found) => Ok(found == *digest),
+        Err(error) if may_pass(&error) || is_trouble(&error) => Err(error),
+        Err(_) => Ok(false),
+    }
 }
 
 /// Returns what a target has; `None`: nothing.

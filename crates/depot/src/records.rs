@@ -5,7 +5,11 @@
 use crate::{
     Error, Result, Who,
     appending::LogRow,
+    ballast::Ballast,
     disk::{Id, Watcher},
+    error::Trouble,
+    odd_deeds::OddDeed,
+    passed::Passed,
     promises::{DeedRow, Fact, path_of},
     said::{self, Said, extents},
     tags::Tag,
@@ -84,6 +88,8 @@ pub(crate) enum Change {
     Deeds(Vec<(u64, Option<DeedRow>)>),
     /// A tag of a file; with a count of 0 there is none.
     Tag(Id, Tag),
+    /// A hop took something of a name, or it is at its end.
+    Passed(Box<Passed>, bool),
     /// When they were last used.
     Used(Vec<(Id, u64)>),
 }
@@ -91,7 +97,10 @@ pub(crate) enum Change {
 impl Change {
     /// Tells whether it says that something is over, which no later change says again.
     fn is_an_end(&self) -> bool {
-        matches!(self, Self::Forget(_) | Self::ForgetLog(_) | Self::Deeds(_))
+        matches!(
+            self,
+            Self::Forget(_) | Self::ForgetLog(_) | Self::Deeds(_) | Self::Passed(..)
+        )
     }
 }
 
@@ -120,6 +129,9 @@ pub(crate) struct Begun {
     /// And the last start before this boot of the machine.
     pub logs: (Vec<LogRow>, u64),
     pub deeds: Vec<DeedRow>,
+    /// Those of which a name cannot be read.
+    pub odd_deeds: Vec<OddDeed>,
+    pub passed: Vec<Passed>,
 }
 
 impl Records {
@@ -128,6 +140,7 @@ impl Records {
         path: &Path,
         boot: &str,
         watcher: Option<Arc<dyn Watcher>>,
+        ballast: &Arc<Ballast>,
     ) -> Result<Begun> {
         let bad = |error: rusqlite::Error| unkept(path, &error);
         let db = Connection::open(path).map_err(bad)?;
@@ -143,11 +156,25 @@ impl Records {
             read_logs(&db).map_err(bad)?,
             before_boot(&db, boot).map_err(bad)?,
         );
-        let deeds = read_deeds(&db).map_err(bad)?;
+        let passed = read_passed(&db).map_err(bad)?;
+        let (mut deeds, mut odd_deeds) = (Vec::new(), Vec::new());
+        for deed in read_deeds(&db).map_err(bad)? {
+            match deed {
+                Ok(deed) => deeds.push(deed),
+                Err(odd) => {
+                    tracing::error!(
+                        ?odd,
+                        "a promise has a name that cannot be read; it is left alone"
+                    );
+                    odd_deeds.push(odd);
+                }
+            }
+        }
         let (jobs, taken) = mpsc::channel();
+        let ballast = Arc::clone(ballast);
         let thread = thread::Builder::new()
             .name("records".into())
-            .spawn(move || write_all(db, &taken, watcher.as_deref()))
+            .spawn(move || write_all(db, &taken, watcher.as_deref(), &ballast))
             .map_err(Error::disk(path))?;
         Ok(Begun {
             records: Self {
@@ -160,6 +187,8 @@ impl Records {
             tags,
             logs,
             deeds,
+            odd_deeds,
+            passed,
         })
     }
 
@@ -252,7 +281,12 @@ fn unkept(path: &Path, error: &rusqlite::Error) -> Error {
     Unwritten::of(error).error(path)
 }
 
-fn write_all(mut db: Connection, jobs: &Receiver<Job>, watcher: Option<&dyn Watcher>) {
+fn write_all(
+    mut db: Connection,
+    jobs: &Receiver<Job>,
+    watcher: Option<&dyn Watcher>,
+    ballast: &Ballast,
+) {
     // What is over is over, though a full disk did not take it: it goes before all that comes later, or that would be on
     // record without it, and after an end what is over would be done again.
     let mut missed: Vec<Job> = Vec::new();
@@ -261,8 +295,14 @@ fn write_all(mut db: Connection, jobs: &Receiver<Job>, watcher: Option<&dyn Watc
         batch.push(first);
         batch.extend(jobs.try_iter().take(BATCH_MAX));
         let mut answer = Err(Unwritten::since("there is no disk any more"));
-        let mut write =
-            || answer = write_batch(&mut db, &batch).map_err(|error| Unwritten::of(&error));
+        let makes_room = batch.iter().any(|job| job.change.is_an_end());
+        let mut write = || {
+            let mut once = || write_batch(&mut db, &batch).map_err(|error| Unwritten::of(&error));
+            answer = match makes_room {
+                true => ballast.with(once),
+                false => once(),
+            };
+        };
         match watcher {
             None => write(),
             Some(watcher) => watcher.records(&mut write),
@@ -292,6 +332,8 @@ fn write_batch(db: &mut Connection, batch: &[Job]) -> rusqlite::Result<()> {
         let mut put_tag = all.prepare(PUT_TAG)?;
         let mut put_deed = all.prepare(PUT_DEED)?;
         let mut forget_deed = all.prepare("DELETE FROM deeds WHERE number = ?1")?;
+        let mut pass = all.prepare("INSERT OR REPLACE INTO passed VALUES (?1, ?2, ?3, ?4)")?;
+        let mut arrive = all.prepare("DELETE FROM passed WHERE url = ?1 AND audience = ?2")?;
         let mut untag = all.prepare("DELETE FROM tags WHERE id = ?1 AND tag = ?2")?;
         for job in batch {
             match &job.change {
@@ -333,6 +375,20 @@ fn write_batch(db: &mut Connection, batch: &[Job]) -> rusqlite::Result<()> {
                         put_tag.execute(row)?;
                     }
                 },
+                Change::Passed(passed, is_on_its_way) => {
+                    let (url, who) = (passed.url.to_string(), &passed.who);
+                    let credential = who.credential.as_deref();
+                    let credential = credential.map(|path| path.display().to_string());
+                    match is_on_its_way {
+                        true => drop(pass.execute(params![
+                            url,
+                            who.audience,
+                            credential.unwrap_or_default(),
+                            passed.session
+                        ])?),
+                        false => drop(arrive.execute([&url, &who.audience])?),
+                    }
+                }
                 Change::Used(all) => {
                     for (id, at) in all {
                         used.execute(params![id.to_string(), signed(*at)])?;
@@ -482,20 +538,29 @@ fn before_boot(db: &Connection, boot: &str) -> rusqlite::Result<u64> {
         .map(i64::cast_unsigned)
 }
 
-fn read_deeds(db: &Connection) -> rusqlite::Result<Vec<DeedRow>> {
+/// Reads the promises; of those of which a name cannot be read what stands there.
+fn read_deeds(db: &Connection) -> rusqlite::Result<Vec<Result<DeedRow, OddDeed>>> {
     let mut all = db.prepare("SELECT * FROM deeds ORDER BY position")?;
     let rows = all.query_map([], |found| {
         let number = |at: &str| found.get::<_, i64>(at).map(i64::cast_unsigned);
         let text = |at: &str| found.get::<_, String>(at);
-        let url = |text: &str| Url::from_argument(text).map_err(|_| odd("url"));
-        let to = found.get::<_, Option<String>>("target")?;
-        let to = to.map(|to| url(&to)).transpose()?;
-        let at = url(&text("url")?)?;
+        let odd_deed = OddDeed {
+            number: number("number")?,
+            url: text("url")?,
+            to: found.get("target")?,
+            what: text("what")?,
+            session: text("session")?,
+            born: number("born")?,
+        };
+        let to = odd_deed.to.as_deref().map(Url::from_argument);
+        let (Ok(at), Ok(to)) = (Url::from_argument(&odd_deed.url), to.transpose()) else {
+            return Ok(Err(odd_deed));
+        };
         let what = said::what(&text("what")?, to.as_ref()).ok_or_else(|| odd("what"))?;
         let credential = text("credential")?;
         let attempt = found.get::<_, Option<i64>>("attempt")?;
         let held = found.get::<_, Option<String>>("held")?;
-        Ok(DeedRow {
+        Ok(Ok(DeedRow {
             deed: Deed {
                 number: number("number")?,
                 position: number("position")?,
@@ -516,8 +581,10 @@ fn read_deeds(db: &Connection) -> rusqlite::Result<Vec<DeedRow>> {
                 born: number("born")?,
                 tries: 0,
                 last: None,
+                later: None,
+                trouble: Trouble::default(),
             },
-        })
+        }))
     })?;
     rows.collect()
 }
@@ -539,6 +606,26 @@ fn deed_params(row: &DeedRow) -> impl rusqlite::Params {
         deed.held.as_ref().map(Said::say),
         signed(fact.born),
     )
+}
+
+/// Of what has a name that cannot be read, nobody can ask where it is.
+fn read_passed(db: &Connection) -> rusqlite::Result<Vec<Passed>> {
+    let mut all = db.prepare("SELECT url, audience, credential, session FROM passed")?;
+    let rows = all.query_map([], |found| {
+        let (url, credential): (String, String) = (found.get(0)?, found.get(2)?);
+        let who = Who {
+            audience: found.get(1)?,
+            credential: (!credential.is_empty()).then(|| credential.into()),
+        };
+        let session = found.get(3)?;
+        Ok(Url::from_argument(url).ok().map(|url| Passed {
+            url,
+            who,
+            session,
+            number: 0,
+        }))
+    })?;
+    rows.filter_map(Result::transpose).collect()
 }
 
 fn read_tags(db: &Connection) -> rusqlite::Result<Vec<(Id, Tag)>> {
@@ -608,6 +695,10 @@ const PREPARE: &str = "
         credential TEXT NOT NULL, session TEXT NOT NULL, what TEXT NOT NULL, condition TEXT NOT NULL,
         attempt INTEGER, held TEXT, born INTEGER NOT NULL
     );
+    CREATE TABLE IF NOT EXISTS passed (
+        url TEXT NOT NULL, audience TEXT NOT NULL, credential TEXT NOT NULL, session TEXT NOT NULL,
+        PRIMARY KEY (url, audience)
+    ) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS tags (
         id TEXT NOT NULL, tag TEXT NOT NULL, count INTEGER NOT NULL, timestamp INTEGER, expires INTEGER,
         PRIMARY KEY (id, tag)

@@ -1,18 +1,28 @@
 //! How much the depot may hold. What is to come is reserved before it comes, so
 //! that the quota is never exceeded by a block.
 
-use crate::{Error, Result};
+use crate::{
+    Error, Result,
+    crowd::{Crowd, Number, Turn, Wish},
+};
 use godwit_core::Url;
 use godwit_sys::{Leased, Unless, lease};
 use std::{
     fs::File,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Instant,
 };
 
 /// The quota, and what of it is taken.
 pub(crate) struct Room {
     quota: Option<u64>,
     taken: Mutex<u64>,
+    crowd: Mutex<Crowd>,
+    /// The number of who came last.
+    came: AtomicU64,
     /// Files without a name that somebody has open still, and what they take.
     lingering: Mutex<Vec<(File, u64)>>,
 }
@@ -22,6 +32,8 @@ impl Room {
         Self {
             quota,
             taken: Mutex::new(0),
+            crowd: Mutex::default(),
+            came: AtomicU64::new(0),
             lingering: Mutex::default(),
         }
     }
@@ -60,6 +72,46 @@ impl Room {
                 Ok(())
             }
         }
+    }
+
+    /// Numbers somebody who is about to write.
+    pub(crate) fn arrive(&self) -> Number {
+        self.came.fetch_add(1, Relaxed)
+    }
+
+    /// Tells whose turn it is to take room, if somebody wishes this.
+    pub(crate) fn turn(&self, wish: Wish) -> Turn {
+        match self.quota {
+            Some(quota) => self.crowd().ask(quota, wish, Instant::now()),
+            None => Turn::Now,
+        }
+    }
+
+    /// Returns how much more than is wanted now is worth taking at once, for few questions.
+    pub(crate) fn step(&self, by: Number, most: u64) -> u64 {
+        match self.quota {
+            Some(quota) if self.crowd().is_alone(by) => most.min(quota / 16),
+            Some(_) => 0,
+            None => most,
+        }
+    }
+
+    pub(crate) fn got(&self, by: Number, bytes: u64) {
+        self.crowd().got(by, bytes, Instant::now());
+    }
+
+    /// Notes that somebody waits for room no more. Returns whether others do.
+    pub(crate) fn goes(&self, by: Number) -> bool {
+        self.crowd().goes(by)
+    }
+
+    /// Notes that somebody writes no more. Returns whether others wait.
+    pub(crate) fn leave(&self, by: Number) -> bool {
+        self.crowd().leave(by)
+    }
+
+    fn crowd(&self) -> MutexGuard<'_, Crowd> {
+        crate::lock(&self.crowd)
     }
 
     /// Takes what is there already, whatever the quota is.

@@ -4,11 +4,13 @@
 //! it alone, `GODWIT_SEEDS` so many, from that one or the first, which may be more than a test has time for.
 
 use crate::{
-    By, Connect, Depot, Edit, Error, Fresh, Owed, Put, Rules, Scope, Stage, Who, depot::UNFINISHED,
+    By, Depot, Edit, Error, Fresh, Owed, Put, Scope, Stage, Who,
+    depot::UNFINISHED,
     disk::Watcher,
+    tested::{reaching, url, watched},
 };
-use godwit_core::{Url, holding::Base};
-use godwit_store::{Dir, Error as StoreError, Faulty, Opener, Store, Trouble, engine::Place};
+use godwit_core::holding::Base;
+use godwit_store::{Dir, Error as StoreError, Faulty, Opener, Store, Trouble};
 use std::{
     collections::{BTreeMap, HashMap},
     fs::{self, File},
@@ -204,10 +206,6 @@ fn scratch() -> io::Result<tempfile::TempDir> {
     }
 }
 
-fn url(name: &str) -> Url {
-    Url::from_argument(format!("ftp://far/{name}")).unwrap()
-}
-
 fn who() -> Who {
     Who::default()
 }
@@ -239,32 +237,11 @@ impl World {
     fn begin(&mut self) {
         let store: Arc<dyn Store> = self.store.clone();
         let cutter = Arc::clone(&self.cutter);
-        let connect: Connect = Arc::new(move |url: &Url, _: &Who| {
-            if cutter.is_dead.load(SeqCst) {
-                return Err(StoreError::Unreachable {
-                    host: "far".into(),
-                    cause: io::ErrorKind::ConnectionRefused.into(),
-                });
-            }
-            Ok(Place {
-                store: store.clone(),
-                path: url.as_path().into(),
-                url: url.clone(),
-            })
-        });
-        let rules = Rules {
-            movers: 2,
-            pause_max: Duration::from_millis(5),
-            ..Rules::default()
-        };
+        let connect = reaching(store, move || cutter.is_dead.load(SeqCst));
         let root = self.home.path().join("depot");
         let watcher = Arc::clone(&self.cutter) as Arc<dyn Watcher>;
-        let depot = Depot::open_watched(
-            &root,
-            rules,
-            connect,
-            (self.cuts.to_string(), Some(watcher)),
-        );
+        let boot = (self.cuts.to_string(), watcher);
+        let depot = watched(&root, connect, Duration::from_millis(5), boot);
         self.depot = Some(depot.unwrap_or_else(|error| panic!("seed {}: {error}", self.seed)));
     }
 

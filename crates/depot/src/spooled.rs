@@ -8,11 +8,11 @@
 
 mod names;
 
-use crate::{Depot, Error, Fresh, Owed, Scope, Stage, Who, Writing, reading::OURS};
+use crate::{By, Depot, Error, Fresh, Owed, Put, Scope, Stage, Who, Writing, reading::OURS};
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Url, Version, holding::Base};
 use godwit_store::{
-    Can, Dir, Entry, Error as StoreError, Finished, How, Kind, Lying, Opener, PASSED_MAX, Read,
-    Result, Set, Sink, Space, Stat, Station, Store, Take, What, Whole, Write, channel::Watch,
+    Can, Decision, Dir, Entry, Error as StoreError, Finished, How, Kind, Lying, Opener, PASSED_MAX,
+    Read, Result, Set, Sink, Space, Stat, Station, Store, Take, What, Whole, Write, channel::Watch,
     engine::Place,
 };
 use godwit_sys::{Buffer, crash};
@@ -105,6 +105,14 @@ impl Spooled {
             path: path.into(),
             why: bad.to_string(),
         })
+    }
+
+    /// Returns what something at the next is called here.
+    fn path_of(&self, url: &Url) -> PathBuf {
+        let root = self.next.path();
+        let below = url.path().strip_prefix(root).unwrap_or(url.path());
+        let below = below.strip_prefix(b"/").unwrap_or(below);
+        std::ffi::OsStr::from_bytes(below).into()
     }
 
     /// Returns where something is at the next, by the name that it has there still.
@@ -222,9 +230,9 @@ impl Spooled {
                     path: path.into(),
                     said: error.to_string(),
                 },
-                Error::Held { why, .. } => StoreError::Refused {
-                    host: self.next.host_port(),
-                    code: 550,
+                Error::Held { url, why } => StoreError::Held {
+                    host: String::new(),
+                    path: self.path_of(&url),
                     said: why,
                 },
                 Error::Disk { path, cause } => {
@@ -295,11 +303,10 @@ impl Store for Spooled {
     fn stat(&self, path: &Path) -> Result<Stat> {
         let Some(reading) = self.owed(path)? else {
             let url = self.url(path)?;
-            let looked = self.depot.inner.at_place(&url, &self.who, |place| {
-                Ok(place.store.stat(&place.path)?)
-            });
+            let looked = self.depot.inner.stat_of(&url, &self.who);
+            let looked = looked.map(|(_, stat)| stat);
             return match looked.map_err(self.told(path)) {
-                Err(_) if self.is_promised_directory(&url) => Ok(names::directory()),
+                Err(_) if self.is_promised_directory(&url) => Ok(Stat::of(Kind::Directory, 0)),
                 looked => looked,
             };
         };
@@ -309,15 +316,9 @@ impl Store for Spooled {
         // Its time is of here, and its target will give it another: what it is like says which version it is.
         let (size, digest) = self.depot.inner.known_as(reading.held());
         Ok(Stat {
-            kind: Kind::File,
-            size,
             mtime: changed.and_then(|at| at.duration_since(UNIX_EPOCH).ok()),
-            mode: None,
-            owner: None,
-            group: None,
-            target: None,
-            unique: None,
             digest,
+            ..Stat::of(Kind::File, size)
         })
     }
 
@@ -364,8 +365,13 @@ impl Store for Spooled {
 
     fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Take) -> Result<Read> {
         let Some(reading) = self.owed(path)? else {
-            let place = self.there(path)?;
-            return place.store.read(&place.path, want, streams, into);
+            let read = self
+                .depot
+                .inner
+                .at_place(&self.url(path)?, &self.who, |place| {
+                    Ok(place.store.read(&place.path, want, streams, into)?)
+                });
+            return read.map_err(self.told(path));
         };
         let mut left: Extents = want.within(0..reading.size()).collect();
         let mut buffer = Buffer::take();
@@ -501,6 +507,22 @@ impl Store for Spooled {
         pushed.map_err(self.told(path))
     }
 
+    fn decide(&self, path: &Path, what: Decision, passed: &[String]) -> Result<()> {
+        self.must_not_circle(path, passed)?;
+        let mut owed = self.depot.queue_of(&Scope::Url(self.url(path)?));
+        owed.retain(|owed| owed.stage == Stage::Held);
+        let Some(held) = owed.first() else {
+            let place = self.there(path)?;
+            return place.store.decide(&place.path, what, &self.and_us(passed));
+        };
+        let decided = match what {
+            Decision::Retry => self.depot.retry(&held.id),
+            Decision::Release => self.depot.release(&held.id),
+            Decision::Drop => self.depot.discard(&held.id),
+        };
+        decided.map_err(self.told(path))
+    }
+
     fn trace(&self, path: &Path, passed: &[String]) -> Result<Vec<Station>> {
         self.must_not_circle(path, passed)?;
         let url = self.url(path)?;
@@ -556,6 +578,59 @@ impl Spooled {
             writing,
             done: Mutex::default(),
         }))
+    }
+}
+
+impl Spooled {
+    /// What was written in place made it an empty file.
+    fn keep_empty(&self, path: &Path) -> Result<()> {
+        let put = Put {
+            base: Base::Any,
+            session: String::new(),
+        };
+        let writing = self.depot.put(&self.url(path)?, &self.who, &put);
+        let ended = writing.and_then(Writing::end);
+        ended.map(drop).map_err(self.told(path))
+    }
+
+    /// Has it be no longer than that, behind what is on its way: what is written into a file only makes it longer.
+    fn cut_behind(&self, path: &Path, size: u64) -> Result<()> {
+        let url = self.url(path)?;
+        if self.is_no_longer(path, &url, size) {
+            return Ok(());
+        }
+        let by = By {
+            who: &self.who,
+            session: "",
+        };
+        (self.depot.truncate(&url, size, by)).map_err(self.told(path))
+    }
+
+    /// Tells whether it is known to be no longer than that, here and where it goes.
+    fn is_no_longer(&self, path: &Path, url: &Url, size: u64) -> bool {
+        let all = self.depot.inner.all();
+        let held = all.current.get(&(url.clone(), self.who.audience.clone()));
+        let here = held.map(|held| {
+            let state = held.lock();
+            (state.machine.size(), state.machine.is_blind())
+        });
+        let is_set = all.promises.is_resized(url);
+        drop(all);
+        match here {
+            Some((here, _)) if here > size => false,
+            Some((_, false)) => true,
+            _ if is_set => false,
+            _ => {
+                let there = self
+                    .depot
+                    .inner
+                    .at_place(url, &self.who, |place| Ok(place.store.stat(&place.path)?));
+                match there.map_err(self.told(path)) {
+                    Ok(stat) => stat.size <= size,
+                    Err(error) => matches!(error, StoreError::Missing { .. }),
+                }
+            }
+        }
     }
 }
 
@@ -738,14 +813,20 @@ impl Sink for Inside {
         Ok(self.done())
     }
 
-    fn finish(self: Box<Self>, _: &Whole) -> Result<Finished> {
+    fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished> {
         let Self {
             path,
             writing,
             spooled,
             ..
         } = *self;
-        writing.end().map_err(spooled.told(&path))?;
+        match whole.size {
+            Some(0) => spooled.keep_empty(&path)?,
+            size => {
+                writing.end().map_err(spooled.told(&path))?;
+                size.map_or(Ok(()), |size| spooled.cut_behind(&path, size))?;
+            }
+        }
         Ok(Finished {
             in_place: true,
             ..Finished::default()

@@ -9,13 +9,13 @@ use crate::{
     held::Held,
 };
 use godwit_core::holding::{Base, Mode};
-use std::sync::Arc;
+use std::{cmp::Reverse, sync::Arc};
 
 impl Inner {
     /// Has what was put under a name before give way to something newer that replaces it. The newest goes first: what
     /// one of them wants to find at the target stays for as long as that one does.
     pub(crate) fn supersede_all(&self, mut older: Vec<Arc<Held>>, newer: &Held) -> Result<()> {
-        older.sort_by_key(|other| std::cmp::Reverse(other.number()));
+        older.sort_by_key(|other| Reverse(other.number()));
         older.dedup_by_key(|other| other.id);
         let replaces = is_replacing(newer);
         for other in older {
@@ -55,6 +55,27 @@ impl All {
                 if is_left && rests_on_older(other) {
                     break;
                 }
+            }
+        }
+    }
+}
+
+impl All {
+    /// What has no name here any more, after an end, need not go either, unless something is to find it there: what was
+    /// promised after it, or what was written over it and goes itself.
+    pub(crate) fn supersede_unnamed(&self, mut unnamed: Vec<Arc<Held>>) {
+        unnamed.sort_by_key(|held| Reverse(held.number()));
+        let mut rested_on = Vec::new();
+        for held in unnamed {
+            let (url, is_needed) = (held.url(), self.promises.is_needed(&held));
+            let is_rested_on = rested_on.contains(&url);
+            let mut state = held.lock();
+            let is_any = matches!(state.machine.base(), Base::Any | Base::Absent);
+            state.is_superseded = is_any && !is_needed && !is_rested_on;
+            let is_left = !state.is_superseded || state.machine.is_asked();
+            drop(state);
+            if is_left && rests_on_older(&held) {
+                rested_on.push(url);
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::{
     Depot, Error, Result, Who,
+    crowd::{Number, Turn, Wish},
     depot::Inner,
     held::{Held, State},
     reading::User,
@@ -40,6 +41,8 @@ pub struct Writing {
     is_over: bool,
     /// What is written belongs into the file that is there, and lies beside it until it ends.
     is_into: bool,
+    /// When it came, among all who want room.
+    arrived: Number,
     /// Leave that was given, and not yet told to be used.
     granted: Mutex<BTreeSet<Ticket>>,
 }
@@ -90,6 +93,7 @@ impl Depot {
             held,
             is_over: false,
             is_into,
+            arrived: self.inner.room.arrive(),
             granted: Mutex::default(),
         })
     }
@@ -130,7 +134,7 @@ impl Depot {
         self.inner.room.count(size);
         self.inner.disk.take_in(id, place)?;
         crash::point("adopted");
-        self.inner.all().insert(&held);
+        self.inner.adopted(&held);
         let known = self.inner.know(&held);
         if let Err(error) = known.and_then(|()| held.commit(&self.inner)) {
             // Its sender is told that it is not kept.
@@ -184,6 +188,36 @@ impl Writing {
         self.depot.disk.writer(self.held.id)
     }
 
+    /// Takes room for so long a file as a whole, before anything is written. Waits as long as there is none and
+    /// somebody wants it, who is asked now and then, and told what is waited for. Nothing is held meanwhile.
+    pub fn take_room(&self, size: u64, is_wanted: IsWanted<'_>) -> Result<()> {
+        self.could_be(size)?;
+        let asks = Asks {
+            is_growing: false,
+            ..self.asks()
+        };
+        self.depot.make_room(&self.held, size, &asks, is_wanted)
+    }
+
+    fn could_be(&self, size: u64) -> Result<()> {
+        match size > FILE_MAX {
+            true => Err(Error::TooLarge {
+                url: Box::new(self.held.url()),
+                size,
+                quota: FILE_MAX,
+            }),
+            false => Ok(()),
+        }
+    }
+
+    pub(crate) fn asks(&self) -> Asks<'_> {
+        Asks {
+            by: self.arrived,
+            own: &self.held,
+            is_growing: true,
+        }
+    }
+
     /// Lets a write of this range begin. Waits for room, if there is none at the moment.
     pub fn grant(&self, range: Range<u64>) -> Result<Ticket> {
         self.grant_while(range, &|_| true)
@@ -191,14 +225,8 @@ impl Writing {
 
     /// The same as long as somebody wants it, who is asked now and then, and told what is waited for.
     pub fn grant_while(&self, range: Range<u64>, is_wanted: IsWanted<'_>) -> Result<Ticket> {
-        if range.end > FILE_MAX {
-            return Err(Error::TooLarge {
-                url: Box::new(self.held.url()),
-                size: range.end,
-                quota: FILE_MAX,
-            });
-        }
-        self.depot.make_room(&self.held, range.end, is_wanted)?;
+        self.could_be(range.end)?;
+        (self.depot).make_room(&self.held, range.end, &self.asks(), is_wanted)?;
         let ticket = self.held.lock().machine.grant(range);
         self.granted().insert(ticket);
         Ok(ticket)
@@ -325,6 +353,9 @@ impl Writing {
 
 impl Drop for Writing {
     fn drop(&mut self) {
+        if self.depot.room.leave(self.arrived) {
+            self.depot.due.notify_all();
+        }
         if self.is_over {
             return;
         }
@@ -336,29 +367,50 @@ impl Drop for Writing {
     }
 }
 
+/// Who asks for room.
+pub(crate) struct Asks<'a> {
+    by: Number,
+    /// What is theirs, and stays so while they wait.
+    pub own: &'a Held,
+    /// More may be wanted after it.
+    is_growing: bool,
+}
+
+/// Somebody who asks for room, until they have it or do not want it.
+struct Asking<'a>(&'a Inner, Number);
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        if self.0.room.goes(self.1) {
+            self.0.due.notify_all();
+        }
+    }
+}
+
 impl Inner {
     /// Takes room for a file up to `end`. Waits for it, if there is none at the moment.
-    pub(crate) fn make_room(&self, held: &Held, end: u64, is_wanted: IsWanted<'_>) -> Result<()> {
+    pub(crate) fn make_room(
+        &self,
+        held: &Held,
+        end: u64,
+        asks: &Asks<'_>,
+        is_wanted: IsWanted<'_>,
+    ) -> Result<()> {
+        let url = held.url();
+        self.room.could_hold(&url, end)?;
+        let _asking = Asking(self, asks.by);
         loop {
-            let state = held.lock();
-            let reserved = state.reserved;
-            drop(state);
+            let reserved = held.lock().reserved;
             let Some(least) = end.checked_sub(reserved).filter(|more| *more > 0) else {
                 return Ok(());
             };
-            // In large pieces, for few questions; but never more than there could be.
-            let could = self.room.quota().unwrap_or(u64::MAX);
-            let more = least.max(RESERVE_STEP);
-            let more = more.min(could.saturating_sub(reserved)).max(least);
-            let url = held.url();
-            self.room.could_hold(&url, reserved + more)?;
-            let reserved = match self.reserve(&url, more) {
-                Err(Error::Full { .. }) if more > least => {
-                    self.reserve(&url, least).map(|()| least)
-                }
-                reserved => reserved.map(|()| more),
+            let wish = Wish {
+                by: asks.by,
+                holds: asks.own.lock().reserved,
+                bytes: least,
+                is_growing: asks.is_growing,
             };
-            match reserved {
+            let full = match self.room_now(&url, wish, reserved) {
                 Ok(more) => {
                     let mut state = held.lock();
                     match state.is_gone {
@@ -367,11 +419,56 @@ impl Inner {
                     }
                     return Ok(());
                 }
-                Err(full @ Error::Full { .. }) if !is_wanted(&full) => return Err(full),
-                Err(Error::Full { .. }) => self.wait_for_room()?,
+                Err(full @ Error::Full { .. }) => full,
                 Err(error) => return Err(error),
+            };
+            if !is_wanted(&full) {
+                return Err(full);
+            }
+            self.wait_for_room()?;
+        }
+    }
+
+    /// Takes room, if it is the turn of whoever asks and there is any. Returns how much.
+    fn room_now(&self, url: &Url, wish: Wish, reserved: u64) -> Result<u64> {
+        match self.room.turn(wish) {
+            Turn::Now => {}
+            Turn::Later { before } => return Err(self.full(wish.bytes, before)),
+            Turn::Never { held } => {
+                return Err(Error::Crowded {
+                    url: Box::new(url.clone()),
+                    wanted: wish.bytes,
+                    quota: self.room.quota().unwrap_or(0),
+                    held,
+                    ours: wish.holds,
+                });
             }
         }
+        // In large pieces, for few questions; but never more than there could be.
+        let least = wish.bytes;
+        let could = self.room.quota().unwrap_or(u64::MAX);
+        let step = match wish.is_growing {
+            true => self.room.step(wish.by, RESERVE_STEP),
+            false => least,
+        };
+        let more = least.max(step);
+        let more = more.min(could.saturating_sub(reserved)).max(least);
+        let got = match self.reserve(url, more) {
+            Err(Error::Full { .. }) if more > least => self.reserve(url, least).map(|()| least),
+            reserved => reserved.map(|()| more),
+        };
+        let got = got?;
+        self.room.got(wish.by, got);
+        Ok(got)
+    }
+
+    /// It came whole, and has its place behind all that are there. Not earlier: what took one while it was on its way to
+    /// here would come after it.
+    fn adopted(&self, held: &Arc<Held>) {
+        let mut all = self.all();
+        held.renumber(self.next_number());
+        all.insert(held);
+        all.comes(held);
     }
 
     /// Of one name, what ended last counts: it takes its place behind all that are there.
@@ -385,13 +482,16 @@ impl Inner {
         if is_gone || (all.promises.has(held) && is_fixed) {
             return; // Its place is that of what is under way, and it gets another after that.
         }
-        // What was renamed there and back is not renamed, and is wanted where it is.
-        let is_wanted = held.is_renamed() || all.promises.is_needed(held);
-        if all.promises.is_passed(held) && !is_wanted {
+        if all.promises.is_passed(held) {
+            // What was renamed there and back is not renamed, and is wanted where it is.
+            if held.is_renamed() || all.promises.is_needed(held) {
+                return;
+            }
             all.promises.forget(held.id);
             all.owe(held, || self.next_number());
             held.lock().is_superseded = false; // What had its name meanwhile is older now.
         }
+        all.comes(held);
     }
 
     /// Has a file that was written to its end be what its name says.
@@ -406,6 +506,7 @@ impl Inner {
                 all.owe(held, || self.next_number());
                 held.lock().wants = true;
             }
+            all.coming.remove(&held.id);
             drop(all);
             if !is_awaited {
                 self.supersede(held)?;
@@ -413,12 +514,8 @@ impl Inner {
             self.nudge();
             return Ok(());
         }
-        let key = (held.name(), held.who.audience.clone());
-        let old = all.current.get(&key).cloned();
-        let is_newest = old.as_ref().is_none_or(|old| old.number() < held.number());
-        if is_newest {
-            all.make_current(held);
-        }
+        let old = all.current.get(&held.key()).cloned();
+        let is_newest = all.has_come(held);
         held.lock().wants = true;
         all.owe(held, || self.next_number());
         let mut older = all.owing_called(&held.name());

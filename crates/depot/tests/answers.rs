@@ -6,8 +6,12 @@ mod common;
 
 use common::{Far, both, by, bytes, depot, killed, push, put, read, same, url, who};
 use godwit_depot::{Depot, Edit};
-use godwit_store::Trouble;
-use std::{fs, os::unix::fs::FileExt};
+use godwit_store::{Error, Trouble};
+use std::{
+    fs,
+    os::unix::fs::FileExt,
+    sync::atomic::{AtomicBool, Ordering::SeqCst},
+};
 
 /// Writes over the beginning of a file, or makes it.
 fn edit(depot: &Depot, name: &str, bytes: &[u8]) {
@@ -40,6 +44,33 @@ fn a_new_file_is_ours_also_if_it_was_written_again_before_anybody_looked() {
     far.set_away(false);
     push(&depot);
     same(far.get("a").unwrap(), b"twotwo");
+    assert!(depot.queue().is_empty());
+}
+
+/// Its server is there for the look, and away before it has told what the file hashes to.
+#[test]
+fn what_is_ours_is_not_taken_for_anothers_while_its_server_goes_away() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    put(&depot, "a", b"before");
+    push(&depot);
+    far.forgets.store(true, SeqCst);
+    publish_in_vain(&far, &depot, "a", b"behind");
+    edit(&depot, "a", b"and more of it");
+    let is_lost = AtomicBool::new(true);
+    far.on_ask(
+        move |what, _| match what == "digest" && is_lost.swap(false, SeqCst) {
+            true => Err(Error::Lost {
+                host: "far".into(),
+                during: "waiting for a digest".into(),
+                cause: std::io::ErrorKind::ConnectionReset.into(),
+            }),
+            false => Ok(()),
+        },
+    );
+    far.set_away(false);
+    push(&depot);
+    same(far.get("a").unwrap(), b"and more of it");
     assert!(depot.queue().is_empty());
 }
 

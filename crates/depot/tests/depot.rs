@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{as_killed, both, bytes, depot, over, push, put, read, rules, same, url, who};
+use common::{as_killed, both, by, bytes, depot, over, push, put, read, rules, same, url, who};
 use godwit_depot::{Depot, Error, Fresh, Scope, Stage, Who};
 use godwit_store::{Error as StoreError, Trouble};
 use std::{io::Read, sync::Arc, thread, time::Duration};
@@ -99,6 +99,55 @@ fn what_cannot_be_read_at_the_start_is_held_and_its_bytes_stay() {
     assert!(again.discard(&files[0]).is_err());
     drop(again);
     assert_eq!(depot(&far, &dir).queue().len(), 1);
+}
+
+#[test]
+fn a_promise_whose_names_cannot_be_read_is_held_and_keeps_nobody_waiting() {
+    let (far, dir) = both();
+    for name in ["a", "b", "c"] {
+        far.put(name, name.as_bytes());
+    }
+    let first = depot(&far, &dir);
+    far.set_away(true);
+    for name in ["a", "b", "c"] {
+        let to = url(&format!("{name}.new"));
+        first.rename(&url(name), &to, by()).unwrap();
+    }
+    let deeds: Vec<_> = first.queue().into_iter().map(|owed| owed.id).collect();
+    let root = first.root().to_owned();
+    drop(first);
+    let records = rusqlite::Connection::open(root.join("held.db")).unwrap();
+    for (column, old) in [("url", "ftp://far/a"), ("target", "ftp://far/b.new")] {
+        let broken =
+            format!("UPDATE deeds SET {column} = 'ftp://' || char(27) WHERE {column} = ?1");
+        assert_eq!(records.execute(&broken, [old]).unwrap(), 1);
+    }
+    drop(records);
+
+    far.set_away(false);
+    let again = depot(&far, &dir);
+    push(&again);
+    same(far.get("c.new").unwrap(), b"c");
+    assert_eq!((far.get("a.new"), far.get("b.new")), (None, None));
+    let queue = again.queue();
+    let shown: Vec<_> = queue.iter().map(|owed| (&owed.id, owed.what)).collect();
+    assert_eq!(shown, [(&deeds[0], "rename"), (&deeds[1], "rename")]);
+    for owed in &queue {
+        let says = owed.stage == Stage::Held && owed.why.contains(r#""ftp://\u{1b}""#);
+        assert!(says, "{owed:?}");
+    }
+    assert_eq!(queue[1].url, url("b"));
+    // Somebody decides. There is nothing to try.
+    let told = again.retry(&deeds[0]).unwrap_err().to_string();
+    assert!(told.contains("cannot be read; drop it"), "{told}");
+    again.discard(&deeds[0]).unwrap();
+    assert!(again.discard(&deeds[0]).is_err());
+    drop(again);
+    let left = depot(&far, &dir).queue();
+    assert_eq!(
+        left.iter().map(|owed| &owed.id).collect::<Vec<_>>(),
+        [&deeds[1]]
+    );
 }
 
 #[test]

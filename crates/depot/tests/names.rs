@@ -4,9 +4,13 @@
 
 mod common;
 
-use common::{Far, both, by, bytes, depot, killed, over, push, put, read, rules, same, url, who};
+use common::{
+    Far, both, by, bytes, depot, killed, over, push, put, read, rules, same, url, who, with,
+};
 use godwit_core::Url;
-use godwit_depot::{Attributes, Connect, Depot, Edit, Error, Scope, Spooled, Stage, Who};
+use godwit_depot::{
+    Attributes, Connect, Depot, Edit, Editing, Error, Rules, Scope, Spooled, Stage, Who,
+};
 use godwit_store::{Error as StoreError, Trouble, engine::Place};
 use std::{
     fs,
@@ -20,16 +24,33 @@ fn rename(depot: &Depot, from: &str, to: &str) {
     depot.rename(&url(from), &url(to), by()).unwrap();
 }
 
-/// A new file where nothing is, as an editor makes it.
-fn create(depot: &Depot, name: &str, bytes: &[u8]) {
+/// Opens a new file where nothing is, as an editor does.
+fn opened(depot: &Depot, name: &str) -> Editing {
     let edit = Edit {
         create: true,
         exclusive: true,
         ..Edit::default()
     };
-    let editing = depot.edit(&url(name), &who(), &edit).unwrap();
+    depot.edit(&url(name), &who(), &edit).unwrap()
+}
+
+/// Makes a new file where nothing is.
+fn create(depot: &Depot, name: &str, bytes: &[u8]) {
+    let editing = opened(depot, name);
     editing.file().unwrap().write_all(bytes).unwrap();
     editing.end().unwrap();
+}
+
+/// Makes `b`, of which the target hears nothing: it goes away as soon as it has said that nothing is there.
+fn create_unheard_of(far: &Far, depot: &Depot) {
+    let editing = opened(depot, "b");
+    far.set_away(true);
+    editing.file().unwrap().write_all(b"two").unwrap();
+    editing.end().unwrap();
+    // While somebody asks the server for it, it has the name that they ask for.
+    while !matches!(depot.queue()[0].stage, Stage::Waiting { .. }) {
+        std::thread::yield_now();
+    }
 }
 
 fn is_missing(depot: &Depot, name: &str) -> bool {
@@ -62,26 +83,9 @@ fn write_temp_then_rename_leaves_the_new_file_only() {
 fn what_the_target_never_heard_of_is_published_under_its_last_name() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
-    let blocker = far.dir.path().join("closed");
-    fs::create_dir(&blocker).unwrap();
     create(&depot, "a", b"one");
     push(&depot);
-    far.set_away(true);
-    // The server answers that there is nothing of that name only while it is there.
-    far.set_away(false);
-    let edit = Edit {
-        create: true,
-        exclusive: true,
-        ..Edit::default()
-    };
-    let editing = depot.edit(&url("b"), &who(), &edit).unwrap();
-    far.set_away(true);
-    editing.file().unwrap().write_all(b"two").unwrap();
-    editing.end().unwrap();
-    // While somebody asks the server for it, it has the name that they ask for.
-    while !matches!(depot.queue()[0].stage, Stage::Waiting { .. }) {
-        std::thread::yield_now();
-    }
+    create_unheard_of(&far, &depot);
     rename(&depot, "b", "c");
     let queue = depot.queue();
     let names: Vec<_> = queue
@@ -101,18 +105,7 @@ fn what_the_target_never_heard_of_is_published_under_its_last_name() {
 fn what_the_target_never_heard_of_is_removed_here_only() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
-    let edit = Edit {
-        create: true,
-        exclusive: true,
-        ..Edit::default()
-    };
-    let editing = depot.edit(&url("b"), &who(), &edit).unwrap();
-    far.set_away(true);
-    editing.file().unwrap().write_all(b"two").unwrap();
-    editing.end().unwrap();
-    while !matches!(depot.queue()[0].stage, Stage::Waiting { .. }) {
-        std::thread::yield_now();
-    }
+    create_unheard_of(&far, &depot);
     rename(&depot, "b", "c");
     // Whatever lies there is to go all the same.
     depot.unlink(&url("c"), by()).unwrap();
@@ -122,6 +115,30 @@ fn what_the_target_never_heard_of_is_removed_here_only() {
     far.set_away(false);
     push(&depot);
     assert_eq!((far.get("b"), far.get("c")), (None, None));
+}
+
+/// What was written into a file unseen goes over whatever there is, also once somebody has seen that there is none.
+#[test]
+fn what_was_written_into_nothing_and_is_renamed_then_is_renamed_in_its_turn() {
+    let (far, dir) = both();
+    let rules = Rules {
+        movers: 0,
+        ..rules()
+    };
+    let depot = with(&far, &dir, rules);
+    let writing = depot.put_into(&url("a"), &who(), "").unwrap();
+    writing.write(0, b"new").unwrap();
+    writing.end().unwrap();
+    same(read(&depot, "a").unwrap(), b"new");
+    rename(&depot, "a", "b");
+    same(read(&depot, "b").unwrap(), b"new");
+    put(&depot, "a", b"another");
+    let copy = killed(depot);
+    let again = self::depot(&far, &copy);
+    push(&again);
+    same(far.get("b").unwrap(), b"new");
+    same(far.get("a").unwrap(), b"another");
+    assert!(again.queue().is_empty(), "{:?}", again.queue());
 }
 
 #[test]
@@ -310,6 +327,24 @@ fn what_is_written_after_a_rename_is_in_the_renamed_file() {
     push(&depot);
     assert_eq!(far.get("a"), None);
     same(far.get("b").unwrap(), b"xy23456789");
+}
+
+#[test]
+fn what_is_written_after_a_rename_during_which_nothing_was_is_in_the_renamed_file() {
+    let (far, dir) = both();
+    far.put("a", b"0123456789");
+    let depot = depot(&far, &dir);
+    let open = |name| depot.edit(&url(name), &who(), &Edit::default()).unwrap();
+    let editing = open("a");
+    rename(&depot, "a", "b");
+    editing.end().unwrap();
+    push(&depot);
+    let editing = open("b");
+    editing.file().unwrap().write_all_at(b"x", 0).unwrap();
+    editing.end().unwrap();
+    push(&depot);
+    assert_eq!(far.get("a"), None);
+    same(far.get("b").unwrap(), b"x123456789");
 }
 
 #[test]

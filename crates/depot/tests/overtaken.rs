@@ -6,7 +6,7 @@ mod common;
 
 use common::{Far, by, depot, push, put, read, rules, same, url, who};
 use godwit_depot::{Depot, Error, Fresh, Rules};
-use std::{fs, os::unix::fs::PermissionsExt};
+use std::{fs, os::unix::fs::PermissionsExt, sync::mpsc, thread};
 
 fn both() -> (Far, tempfile::TempDir, Depot) {
     let (far, dir) = common::both();
@@ -188,4 +188,34 @@ fn what_somebody_reads_while_something_newer_comes_holds_nothing_up() {
     drop(reading);
     same(read(&depot, "a").unwrap(), b"second");
     assert_eq!(owed(&depot), Vec::<String>::new());
+}
+
+/// Somebody asks the target while something newer is put, and is answered after that.
+#[test]
+fn what_was_asked_for_before_something_was_put_is_not_read_after_it() {
+    let (far, _dir, depot) = both();
+    far.put("a", b"what was there");
+    far.write_gate.shut("a");
+    let (asked, answered) = (mpsc::channel(), mpsc::channel::<()>());
+    let is_reader = |thread: &thread::Thread| !thread.name().unwrap_or("").starts_with("mover");
+    far.on_ask(move |what, _| {
+        if what == "stat" && is_reader(&thread::current()) {
+            asked.0.send(()).unwrap();
+            let _ = answered.1.recv();
+        }
+        Ok(())
+    });
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| read(&depot, "a").unwrap());
+        asked.1.recv().unwrap();
+        put(&depot, "a", b"something newer");
+        drop(answered.0);
+        let seen = (reader.join().unwrap(), read(&depot, "a").unwrap());
+        far.write_gate.open();
+        same(seen.0, b"something newer");
+        same(seen.1, b"something newer");
+    });
+    push(&depot);
+    same(read(&depot, "a").unwrap(), b"something newer");
+    same(far.get("a").unwrap(), b"something newer");
 }

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Far, both, depot, killed, over, push, put, rules, same, url, who, with};
+use common::{Far, both, by, depot, killed, over, push, put, rules, same, url, who, with};
 use godwit_core::{Algorithm, Digest, Version, holding::Base};
 use godwit_depot::{Depot, Edit, Fresh, Put, Rules, Scope};
 use godwit_store::Trouble;
@@ -138,4 +138,20 @@ fn what_was_asked_for_is_known_after_an_end_though_more_was_written_since() {
     far.set_away(false);
     push(&again);
     same(far.get("a").unwrap(), b"one and more");
+}
+
+#[test]
+fn what_was_removed_before_an_end_finds_what_it_was_written_over() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    far.set_away(true);
+    put(&depot, "a", b"one");
+    put_over(&depot, "a", b"one", b"two");
+    depot.unlink(&url("a"), by()).unwrap();
+    let copy = killed(depot);
+    let again = self::depot(&far, &copy);
+    far.set_away(false);
+    push(&again);
+    assert_eq!(far.get("a"), None);
+    assert!(again.queue().is_empty(), "{:?}", again.queue());
 }

@@ -3,10 +3,10 @@
 
 mod common;
 
-use common::{Far, both, bytes, over, rules, same, url, who};
+use common::{Far, both, by, bytes, over, rules, same, url, who};
 use godwit_core::{Block, Extents};
-use godwit_depot::{Connect, Depot, Edit, Fresh, Scope, Spooled, Who};
-use godwit_store::{Error, How, Sink, Store, Whole, Write, engine::Place};
+use godwit_depot::{Connect, Depot, Edit, Editing, Fresh, Scope, Spooled, Who};
+use godwit_store::{Decision, Error, How, Sink, Store, Whole, Write, engine::Place};
 use std::{os::unix::fs::FileExt, path::Path, sync::Arc, time::Duration};
 
 const LIMIT: Option<Duration> = Some(Duration::from_secs(30));
@@ -270,17 +270,23 @@ fn before(spooled: Spooled, dir: &tempfile::TempDir) -> Depot {
     Depot::open(&dir.path().join("first"), rules(), connect).unwrap()
 }
 
-#[test]
-fn what_was_taken_from_a_hop_is_written_over_what_the_hop_delivered() {
-    let (far, dir) = both();
-    let (hop, spooled) = spooled(&far, &dir);
+/// A depot before a hop, and a file open there that was taken from the hop before the hop delivered it.
+fn taken_from_a_hop(far: &Far, dir: &tempfile::TempDir) -> (Depot, Editing) {
+    let (hop, spooled) = spooled(far, dir);
     far.set_away(true);
     write(&spooled, "a", b"first of all").unwrap();
-    let first = before(spooled, &dir);
-    // It is read from the hop, and is another by the time of the target.
+    let first = before(spooled, dir);
     let editing = first.edit(&url("a"), &who(), &Edit::default()).unwrap();
     far.set_away(false);
     hop.push(&Scope::All, LIMIT).unwrap();
+    (first, editing)
+}
+
+#[test]
+fn what_was_taken_from_a_hop_is_written_over_what_the_hop_delivered() {
+    let (far, dir) = both();
+    let (first, editing) = taken_from_a_hop(&far, &dir);
+    // It was read from the hop, and is another by the time of the target.
     let later = std::time::SystemTime::now() + Duration::from_secs(5);
     let there = std::fs::File::options()
         .write(true)
@@ -311,13 +317,7 @@ fn what_is_read_after_a_hop_has_delivered_it_is_what_the_hop_told_of() {
 #[test]
 fn what_was_taken_from_a_hop_does_not_go_over_what_somebody_else_put_behind_it() {
     let (far, dir) = both();
-    let (hop, spooled) = spooled(&far, &dir);
-    far.set_away(true);
-    write(&spooled, "a", b"first of all").unwrap();
-    let first = before(spooled, &dir);
-    let editing = first.edit(&url("a"), &who(), &Edit::default()).unwrap();
-    far.set_away(false);
-    hop.push(&Scope::All, LIMIT).unwrap();
+    let (first, editing) = taken_from_a_hop(&far, &dir);
     far.put("a", b"theirs of all");
     editing.file().unwrap().write_all_at(b"last_", 0).unwrap();
     editing.end().unwrap();
@@ -470,4 +470,157 @@ fn records_are_passed_on_each_once_by_the_numbers_of_their_writer() {
     far.set_away(false);
     append(3, b"three\n", &[]).unwrap();
     same(far.get("log").unwrap(), "one\ntwo\nthree\n");
+}
+
+#[test]
+fn what_a_hop_delivered_and_then_renamed_at_once_is_no_condition_of_what_is_renamed_later() {
+    let (far, dir) = both();
+    let (depot, hop) = spooled(&far, &dir);
+    write(&hop, "a", b"older").unwrap();
+    write(&hop, "b", b"newer").unwrap();
+    depot.push(&Scope::All, LIMIT).unwrap();
+    hop.rename(Path::new("b"), Path::new("a")).unwrap();
+    same(far.get("a").unwrap_or_default(), "newer");
+    far.trouble(godwit_store::Trouble::FullAt(0));
+    write(&hop, "c", b"on its way").unwrap();
+    hop.rename(Path::new("a"), Path::new("c")).unwrap();
+    far.store.mend();
+    depot.push(&Scope::All, LIMIT).unwrap();
+    same(far.get("c").unwrap_or_default(), "newer");
+    assert_eq!(far.get("a"), None);
+}
+
+#[test]
+fn what_somebody_else_wrote_since_it_was_to_be_renamed_by_a_hop_is_not_renamed() {
+    let (far, dir) = both();
+    let (depot, hop) = spooled(&far, &dir);
+    write(&hop, "a", b"ours").unwrap();
+    depot.push(&Scope::All, LIMIT).unwrap();
+    far.trouble(godwit_store::Trouble::FullAt(0));
+    write(&hop, "c", b"on its way").unwrap();
+    hop.rename(Path::new("a"), Path::new("c")).unwrap();
+    far.put("a", b"theirs");
+    far.store.mend();
+    let pushed = depot.push(&Scope::All, LIMIT);
+    assert!(
+        matches!(pushed, Err(godwit_depot::Error::Held { .. })),
+        "{pushed:?}"
+    );
+    same(far.get("a").unwrap_or_default(), "theirs");
+    same(far.get("c").unwrap_or_default(), "on its way");
+}
+
+#[test]
+fn what_was_cut_before_a_hop_is_as_short_behind_it() {
+    let (far, dir) = both();
+    far.put("a", &bytes(5000, 6));
+    let (_hop, spooled) = spooled(&far, &dir);
+    let first = before(spooled, &dir);
+    let patch = |name: &str, offset: u64, bytes: &[u8]| {
+        let writing = first.put_into(&url(name), &who(), "").unwrap();
+        writing.write(offset, bytes).unwrap();
+        writing.end().unwrap();
+    };
+    let push = |name: &str| first.push_through(&url(name), &who(), LIMIT).unwrap();
+    // It is known here what lies around what was written, so that it can be cut here.
+    let cut = |name: &str, size: u64| {
+        drop(first.read(&url(name), &who(), Fresh::Any).unwrap());
+        first.truncate(&url(name), size, by()).unwrap();
+    };
+    let mut wanted = bytes(5000, 6);
+    wanted[10..16].copy_from_slice(b"inside");
+    wanted.truncate(100);
+    patch("a", 10, b"inside");
+    cut("a", 100);
+    push("a");
+    same(far.get("a").unwrap(), &wanted);
+    patch("empty", 0, b"some");
+    cut("empty", 0);
+    push("empty");
+    assert_eq!(far.get("empty"), Some(Vec::new()));
+}
+
+#[test]
+fn what_was_cut_before_a_hop_is_as_short_though_the_hop_cannot_ask_how_long_it_was() {
+    let (far, dir) = both();
+    far.put("a", &bytes(5000, 6));
+    let (hop, spooled) = spooled(&far, &dir);
+    let write = Write {
+        how: How::InPlace,
+        ..Write::default()
+    };
+    far.set_away(true);
+    let sink = spooled.write(Path::new("a"), &write).unwrap();
+    let (offset, bytes) = (0, &b"beginning"[..]);
+    sink.put(Block { offset, bytes }).unwrap();
+    let whole = Whole {
+        size: Some(4),
+        ..Whole::default()
+    };
+    sink.finish(&whole).unwrap();
+    far.set_away(false);
+    hop.push(&Scope::All, LIMIT).unwrap();
+    same(far.get("a").unwrap(), "begi");
+}
+
+#[test]
+fn what_a_hop_holds_is_told_before_it_and_decided_there() {
+    let (far, dir) = both();
+    let (hop, spooled) = spooled(&far, &dir);
+    let first = before(spooled.clone(), &dir);
+    write(&spooled, "a", b"ours").unwrap();
+    hop.push(&Scope::All, LIMIT).unwrap();
+    far.trouble(godwit_store::Trouble::FullAt(0));
+    write(&spooled, "c", b"on its way").unwrap();
+    first.rename(&url("a"), &url("c"), by()).unwrap();
+    common::until("the hop has promised it", || {
+        hop.queue().iter().any(|owed| owed.what == "rename")
+    });
+    far.put("a", b"theirs");
+    far.store.mend();
+    let pushed = first.push(&Scope::All, LIMIT);
+    assert!(
+        matches!(&pushed, Err(godwit_depot::Error::Held { why, .. }) if why.contains("--at-hop")),
+        "{pushed:?}"
+    );
+    let nothing = spooled.decide(Path::new("c"), Decision::Release, &[]);
+    assert!(matches!(nothing, Err(Error::Missing { .. })), "{nothing:?}");
+    let circle = spooled.decide(Path::new("a"), Decision::Release, &["hop".into()]);
+    assert!(matches!(circle, Err(Error::Loop { .. })), "{circle:?}");
+    same(far.get("c").unwrap_or_default(), "on its way");
+    spooled
+        .decide(Path::new("a"), Decision::Release, &[])
+        .unwrap();
+    first.push(&Scope::All, LIMIT).unwrap();
+    same(far.get("c").unwrap_or_default(), "theirs");
+    assert!(!first.owes() && !hop.owes());
+}
+
+#[test]
+fn a_push_waits_for_what_a_hop_took_though_nothing_of_it_is_here_any_more() {
+    let (far, dir) = both();
+    far.set_away(true);
+    let (_hop, spooled) = spooled(&far, &dir);
+    let first = before(spooled.clone(), &dir);
+    common::put(&first, "a", b"bytes");
+    let is_early = |depot: &Depot| {
+        let pushed = depot.push(&Scope::All, Some(Duration::from_millis(700)));
+        !matches!(pushed, Err(godwit_depot::Error::TimedOut { .. }))
+    };
+    assert!(!is_early(&first));
+    // What is written into it replaces it here, and is forgotten once the hop has it.
+    let writing = first.put_into(&url("a"), &who(), "").unwrap();
+    writing.write(5, b" and more").unwrap();
+    writing.end().unwrap();
+    common::until("the hop has it", || !first.owes());
+    assert!(!is_early(&first), "the hop has all of it");
+    drop(first);
+    let first = before(spooled, &dir);
+    assert!(!is_early(&first), "nothing is remembered");
+    far.set_away(false);
+    first.push(&Scope::All, LIMIT).unwrap();
+    same(far.get("a").unwrap(), b"bytes and more");
+    // Once it is there nobody is asked again.
+    far.set_away(true);
+    assert!(is_early(&first));
 }

@@ -7,7 +7,7 @@ mod common;
 use common::{both, bytes, depot, push, put, read, rules, same, until, url, who, with};
 use godwit_depot::{Depot, Fresh, Rules, Stage};
 use godwit_store::Trouble;
-use std::thread;
+use std::{sync::atomic::Ordering::SeqCst, thread};
 
 fn put_into(depot: &Depot, name: &str, bytes: &[u8]) {
     let writing = depot.put_into(&url(name), &who(), "").unwrap();
@@ -64,6 +64,31 @@ fn what_happens_during_a_visit_asks_for_another() {
     far.write_gate.open();
     // Nobody pushes, which would ask for a visit as well.
     until("it is delivered", || far.get("a").as_ref() == Some(&wanted));
+}
+
+#[test]
+fn what_was_sent_as_known_and_is_written_again_is_sent_from_its_beginning() {
+    let (far, dir) = both();
+    for flag in [&far.is_ours, &far.is_once] {
+        flag.store(true, SeqCst);
+    }
+    let depot = depot(&far, &dir);
+    let mut wanted = bytes(3 << 20, 5);
+    far.known_gate.shut("a");
+    put(&depot, "a", &wanted);
+    far.known_gate.reached(1);
+    // All of it, so that whatever was sent as what it was is something else.
+    for (leaf, byte) in [(0, b'0'), (1, b'1'), (2, b'2')] {
+        let at = (leaf << 20) + 77;
+        let writing = depot.put_into(&url("a"), &who(), "").unwrap();
+        writing.write(at, &[byte; 5]).unwrap();
+        writing.end().unwrap();
+        wanted[at as usize..][..5].fill(byte);
+    }
+    far.known_gate.open();
+    push(&depot);
+    same(far.get("a").unwrap(), &wanted);
+    assert!(depot.queue().is_empty());
 }
 
 #[test]

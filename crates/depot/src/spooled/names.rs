@@ -6,7 +6,7 @@
 use super::Spooled;
 use crate::{Attributes, By, Owed, promises::moved};
 use godwit_core::Url;
-use godwit_store::{Entry, Error, Kind, Result, Set, Stat, Store, What};
+use godwit_store::{Entry, Error, Kind, Result, Set, Store, What};
 use std::{
     collections::BTreeSet,
     os::unix::ffi::OsStrExt,
@@ -32,11 +32,23 @@ impl Spooled {
                 done => return done,
             }
         }
+        for name in names {
+            self.doubt(&self.url(name)?);
+        }
         let by = By {
             who: &self.who,
             session: "",
         };
         later(by).map_err(self.told(names[0]))
+    }
+
+    /// What is at a name is looked at before anything is promised of it: since we delivered there, others of this hop may
+    /// have renamed it without a trace here.
+    fn doubt(&self, url: &Url) {
+        let key = (url.clone(), self.who.audience.clone());
+        if let Some(held) = self.depot.inner.all().current.get(&key) {
+            held.lock().looked = None;
+        }
     }
 
     /// Tells whether something is on its way to a name, above or below it.
@@ -187,21 +199,6 @@ impl Spooled {
             Err(Error::Missing { .. }) => Ok(()),
             Err(error) => Err(error),
         }
-    }
-}
-
-/// Returns what is known of a directory that is to be made.
-pub(super) fn directory() -> Stat {
-    Stat {
-        kind: Kind::Directory,
-        size: 0,
-        mtime: None,
-        mode: None,
-        owner: None,
-        group: None,
-        target: None,
-        unique: None,
-        digest: None,
     }
 }
 

@@ -1,20 +1,19 @@
 //! A sink that compares leaves as servers of ours do: what is not what it is said to be does not land.
 
+use super::Lot;
 use godwit_core::{Block, Chain, Extents, LEAF_BYTES, Leaves, Piece};
-use godwit_store::{Finished, Lying, Result, Sink, Take, Whole};
+use godwit_store::{Error, Finished, Lying, Result, Sink, Take, Whole};
 use std::{
     ops::Range,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering::SeqCst},
-    },
+    sync::{Arc, Mutex, atomic::Ordering::SeqCst},
 };
 
 pub(crate) struct Comparing {
     pub(crate) sink: Box<dyn Sink>,
     pub(crate) differs: Mutex<Extents>,
-    /// How many leaves came as what they were.
-    pub(crate) known: Arc<AtomicU64>,
+    pub(crate) lot: Arc<Lot>,
+    /// What came, where nothing is taken twice.
+    pub(crate) once: Option<Mutex<Extents>>,
 }
 
 fn leaf_of(leaf: u64) -> Range<u64> {
@@ -23,6 +22,16 @@ fn leaf_of(leaf: u64) -> Range<u64> {
 
 impl Take for Comparing {
     fn put(&self, block: Block<'_>) -> Result<()> {
+        if let Some(once) = &self.once {
+            let mut once = once.lock().unwrap();
+            if once.within(block.range()).next().is_some() {
+                return Err(Error::Unsupported {
+                    what: format!("sending bytes from {} again", block.offset),
+                    why: "the test takes nothing twice".into(),
+                });
+            }
+            once.insert(block.range());
+        }
         self.differs.lock().unwrap().remove(block.range());
         self.sink.put(block)
     }
@@ -38,10 +47,11 @@ impl Take for Comparing {
         let mut leaves = Leaves::new();
         leaves.add(Piece::of(block));
         self.put(block)?;
-        self.known.fetch_add(1, SeqCst);
+        self.lot.known.fetch_add(1, SeqCst);
         if leaves.chain(leaf, range.end) != Some(chain) {
             self.differs.lock().unwrap().insert(range);
         }
+        self.lot.known_gate.pass(file.path);
         Ok(())
     }
 }

@@ -9,6 +9,7 @@ use godwit_store::{Dir, Error, Faulty, Opener, Store, Trouble, engine::Place};
 use std::{
     fs, io,
     io::Read,
+    ops::Deref,
     path::PathBuf,
     sync::{
         Arc, Condvar, LazyLock, Mutex,
@@ -22,24 +23,48 @@ use tempfile::TempDir;
 pub(crate) struct Far {
     pub(crate) dir: TempDir,
     pub(crate) store: Arc<Faulty<Dir>>,
-    pub(crate) is_away: Arc<AtomicBool>,
+    lot: Arc<Lot>,
+}
+
+/// What a test says of the server, and sees of it.
+#[derive(Default)]
+pub(crate) struct Lot {
+    pub(crate) is_away: AtomicBool,
     /// Nobody knows its name.
-    pub(crate) is_unknown: Arc<AtomicBool>,
+    pub(crate) is_unknown: AtomicBool,
     /// How often somebody asked for it.
-    pub(crate) visits: Arc<AtomicU64>,
-    pub(crate) gate: Arc<Gate>,
-    /// Nothing gets on its disk.
-    pub(crate) is_unsafe: Arc<AtomicBool>,
-    /// Is told of each look at a file (`stat`) and each read of one (`read`), and may say why not.
-    pub(crate) on_ask: Arc<Mutex<OnAsk>>,
-    /// It compares leaves, as ours do.
-    pub(crate) is_ours: Arc<AtomicBool>,
-    /// How many leaves came as what they were when they were written.
-    pub(crate) known: Arc<AtomicU64>,
+    pub(crate) visits: AtomicU64,
+    /// Where reads wait.
+    pub(crate) gate: Gate,
     /// The same before somebody writes.
-    pub(crate) write_gate: Arc<Gate>,
+    pub(crate) write_gate: Gate,
     /// The same after something was published, before that is told.
-    pub(crate) flush_gate: Arc<Gate>,
+    pub(crate) flush_gate: Gate,
+    /// Nothing gets on its disk.
+    pub(crate) is_unsafe: AtomicBool,
+    /// It tells no times.
+    pub(crate) tells_no_time: AtomicBool,
+    /// It does not know which upload became what.
+    pub(crate) forgets: AtomicBool,
+    /// Is told of each look at a file (`stat`), each `digest`, `read`, `write` and `rename` of one, and may say why
+    /// not.
+    pub(crate) on_ask: Mutex<OnAsk>,
+    /// It compares leaves, as ours do.
+    pub(crate) is_ours: AtomicBool,
+    /// How many leaves came as what they were when they were written.
+    pub(crate) known: AtomicU64,
+    /// Where whoever sent a leaf as what it was waits.
+    pub(crate) known_gate: Gate,
+    /// It takes nothing twice in one conversation, as an FTP server.
+    pub(crate) is_once: AtomicBool,
+}
+
+impl Deref for Far {
+    type Target = Lot;
+
+    fn deref(&self) -> &Lot {
+        &self.lot
+    }
 }
 
 type OnAsk = Option<Box<dyn FnMut(&'static str, &Path) -> Done<()> + Send>>;
@@ -47,44 +72,65 @@ type OnAsk = Option<Box<dyn FnMut(&'static str, &Path) -> Done<()> + Send>>;
 /// Where reads of one name wait until somebody lets them.
 #[derive(Default)]
 pub(crate) struct Gate {
-    state: Mutex<(Option<PathBuf>, usize)>,
+    state: Mutex<Shut>,
     changed: Condvar,
+}
+
+#[derive(Default)]
+struct Shut {
+    name: Option<PathBuf>,
+    waiting: usize,
+    /// Counts the names that it was shut for: who waited for one before does not count any more.
+    turn: u64,
+}
+
+impl Shut {
+    fn is_open(&self, path: &Path) -> bool {
+        self.name.as_ref().is_none_or(|name| !path.ends_with(name))
+    }
 }
 
 impl Gate {
     /// Whoever asks for a file of this name waits; who waits for another goes on.
     pub(crate) fn shut(&self, name: &str) {
-        self.state.lock().unwrap().0 = Some(name.into());
+        let mut state = self.state.lock().unwrap();
+        let name = Some(name.into());
+        if state.name != name {
+            (state.waiting, state.turn) = (0, state.turn + 1);
+        }
+        state.name = name;
+        drop(state);
         self.changed.notify_all();
     }
 
     /// Whoever waits goes on.
     pub(crate) fn open(&self) {
-        self.state.lock().unwrap().0 = None;
+        self.state.lock().unwrap().name = None;
         self.changed.notify_all();
     }
 
     /// Returns when so many wait.
     pub(crate) fn reached(&self, wanted: usize) {
         let state = self.state.lock().unwrap();
-        let wait = self.changed.wait_while(state, |state| state.1 < wanted);
+        let wait = self
+            .changed
+            .wait_while(state, |state| state.waiting < wanted);
         drop(wait.unwrap());
     }
 
-    fn pass(&self, path: &Path) {
+    pub(crate) fn pass(&self, path: &Path) {
         let mut state = self.state.lock().unwrap();
-        let is_open =
-            |shut: &Option<PathBuf>| shut.as_ref().is_none_or(|shut| !path.ends_with(shut));
-        if is_open(&state.0) {
+        if state.is_open(path) {
             return;
         }
-        state.1 += 1;
+        let turn = state.turn;
+        state.waiting += 1;
         self.changed.notify_all();
-        let mut state = self
-            .changed
-            .wait_while(state, |state| !is_open(&state.0))
-            .unwrap();
-        state.1 -= 1;
+        let waited = self.changed.wait_while(state, |state| !state.is_open(path));
+        let mut state = waited.unwrap();
+        if state.turn == turn {
+            state.waiting -= 1;
+        }
     }
 }
 
@@ -95,16 +141,7 @@ impl Far {
         Self {
             dir,
             store: Arc::new(Faulty::new(store, [])),
-            is_away: Arc::default(),
-            is_unknown: Arc::default(),
-            visits: Arc::default(),
-            gate: Arc::default(),
-            is_unsafe: Arc::default(),
-            on_ask: Arc::default(),
-            is_ours: Arc::default(),
-            known: Arc::default(),
-            write_gate: Arc::default(),
-            flush_gate: Arc::default(),
+            lot: Arc::default(),
         }
     }
 
@@ -114,31 +151,19 @@ impl Far {
     }
 
     pub(crate) fn connect(&self) -> Connect {
-        let store: Arc<dyn Store> = self.store.clone();
-        let (is_away, visits) = (self.is_away.clone(), self.visits.clone());
-        let on_ask = self.on_ask.clone();
-        let (is_unknown, is_unsafe) = (self.is_unknown.clone(), self.is_unsafe.clone());
-        let (is_ours, known) = (self.is_ours.clone(), self.known.clone());
-        let gates = [&self.gate, &self.write_gate, &self.flush_gate].map(Arc::clone);
+        let away = Away {
+            store: self.store.clone(),
+            lot: self.lot.clone(),
+        };
         Arc::new(move |url: &Url, _: &Who| {
-            visits.fetch_add(1, SeqCst);
+            away.lot.visits.fetch_add(1, SeqCst);
             if url.host_port() != "far" {
                 let host = url.host_port();
                 let cause = "no such name".into();
                 return Err(Error::NoSuchHost { host, cause });
             }
             let path: PathBuf = url.as_path().into();
-            let away = Away {
-                store: store.clone(),
-                is_away: is_away.clone(),
-                gates: gates.clone(),
-                on_ask: on_ask.clone(),
-                is_unknown: is_unknown.clone(),
-                is_unsafe: is_unsafe.clone(),
-                is_ours: is_ours.clone(),
-                known: known.clone(),
-            };
-            let store: Arc<dyn Store> = Arc::new(away);
+            let store: Arc<dyn Store> = Arc::new(away.clone());
             let url = url.clone();
             Ok(Place { store, path, url })
         })
@@ -167,34 +192,28 @@ impl Far {
 }
 
 /// A store that can be away.
+#[derive(Clone)]
 struct Away {
     store: Arc<dyn Store>,
-    is_away: Arc<AtomicBool>,
-    /// Of reads, writes, and flushes.
-    gates: [Arc<Gate>; 3],
-    on_ask: Arc<Mutex<OnAsk>>,
-    is_unknown: Arc<AtomicBool>,
-    is_unsafe: Arc<AtomicBool>,
-    is_ours: Arc<AtomicBool>,
-    known: Arc<AtomicU64>,
+    lot: Arc<Lot>,
 }
 
 impl Away {
     fn ask(&self, what: &'static str, path: &Path) -> Done<()> {
-        match &mut *self.on_ask.lock().unwrap() {
+        match &mut *self.lot.on_ask.lock().unwrap() {
             Some(act) => act(what, path),
             None => Ok(()),
         }
     }
 
     fn there(&self) -> godwit_store::Result<&dyn Store> {
-        if self.is_unknown.load(SeqCst) {
+        if self.lot.is_unknown.load(SeqCst) {
             return Err(Error::NoSuchHost {
                 host: "far".into(),
                 cause: "no such name".into(),
             });
         }
-        match self.is_away.load(SeqCst) {
+        match self.lot.is_away.load(SeqCst) {
             true => Err(Error::Unreachable {
                 host: "far".into(),
                 cause: io::ErrorKind::ConnectionRefused.into(),
@@ -211,15 +230,19 @@ type Done<T> = godwit_store::Result<T>;
 
 impl Store for Away {
     fn can(&self) -> Done<Can> {
-        let leaves = self.is_ours.load(SeqCst);
+        let can = self.there()?.can()?;
         Ok(Can {
-            leaves,
-            ..self.there()?.can()?
+            leaves: self.lot.is_ours.load(SeqCst),
+            again: can.again && !self.lot.is_once.load(SeqCst),
+            ..can
         })
     }
     fn stat(&self, path: &Path) -> Done<Stat> {
         self.ask("stat", path)?;
-        self.there()?.stat(path)
+        let stat = self.there()?.stat(path)?;
+        let is_told = !self.lot.tells_no_time.load(SeqCst);
+        let mtime = stat.mtime.filter(|_| is_told);
+        Ok(Stat { mtime, ..stat })
     }
     fn list(&self, path: &Path, each: &mut dyn FnMut(Entry) -> Done<()>) -> Done<()> {
         self.there()?.list(path, each)
@@ -231,20 +254,22 @@ impl Store for Away {
         streams: usize,
         into: &dyn Take,
     ) -> Done<godwit_store::Read> {
-        self.gates[0].pass(path);
+        self.lot.gate.pass(path);
         self.ask("read", path)?;
         self.there()?.read(path, want, streams, into)
     }
     fn write(&self, path: &Path, write: &Write<'_>) -> Done<Box<dyn Sink>> {
-        self.gates[1].pass(path);
+        self.lot.write_gate.pass(path);
+        self.ask("write", path)?;
         let sink = self.there()?.write(path, write)?;
-        let known = self.known.clone();
-        Ok(match self.is_ours.load(SeqCst) {
+        let lot = self.lot.clone();
+        Ok(match self.lot.is_ours.load(SeqCst) {
             false => sink,
             true => Box::new(comparing::Comparing {
                 sink,
                 differs: Mutex::default(),
-                known,
+                once: lot.is_once.load(SeqCst).then(Mutex::default),
+                lot,
             }),
         })
     }
@@ -252,6 +277,7 @@ impl Store for Away {
         self.there()?.remove(path, what)
     }
     fn rename(&self, from: &Path, to: &Path) -> Done<()> {
+        self.ask("rename", from)?;
         self.there()?.rename(from, to)
     }
     fn mkdir(&self, path: &Path) -> Done<()> {
@@ -261,14 +287,15 @@ impl Store for Away {
         self.there()?.set(path, set)
     }
     fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Done<Digest> {
+        self.ask("digest", path)?;
         self.there()?.digest(path, by, range)
     }
     fn space(&self, path: &Path) -> Done<Space> {
         self.there()?.space(path)
     }
     fn flush(&self, path: &Path) -> Done<()> {
-        self.gates[2].pass(path);
-        if self.is_unsafe.load(SeqCst) {
+        self.lot.flush_gate.pass(path);
+        if self.lot.is_unsafe.load(SeqCst) {
             return Err(Error::Lost {
                 host: "far".into(),
                 during: "writing to its disk".into(),
@@ -278,7 +305,10 @@ impl Store for Away {
         self.there()?.flush(path)
     }
     fn became(&self, path: &Path, id: &str) -> Done<Option<Version>> {
-        self.there()?.became(path, id)
+        match self.lot.forgets.load(SeqCst) {
+            true => Ok(None),
+            false => self.there()?.became(path, id),
+        }
     }
 }
 

@@ -1,0 +1,85 @@
+//! Blocks that are kept for the day on which somebody has filled the disk: with them the records can be opened, and what is
+//! over be taken off them, which is what makes room again.
+
+use godwit_sys::{free_bytes, reserve_blocks};
+use std::{
+    fs::{self, OpenOptions},
+    io,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+/// Files without bytes that have blocks nevertheless. One is given back at a time, so that opening does not use up what
+/// forgetting needs.
+pub(crate) struct Ballast {
+    root: PathBuf,
+    /// How much each of them takes.
+    part_bytes: u64,
+}
+
+impl Ballast {
+    /// Returns that of a depot in a directory, which may take so many bytes.
+    pub(crate) fn of(root: &Path, quota: Option<u64>) -> Self {
+        let part = quota.map_or(PART_BYTES, |quota| quota / 32);
+        Self {
+            root: root.into(),
+            part_bytes: part.clamp(PART_BYTES_MIN, PART_BYTES),
+        }
+    }
+
+    fn parts(&self) -> [PathBuf; 2] {
+        NAMES.map(|name| self.root.join(name))
+    }
+
+    /// Takes what is lacking of it, where as much as a part is left besides.
+    pub(crate) fn take(&self) {
+        let parts = self.parts();
+        let lacking: Vec<_> = parts.iter().filter(|part| !part.exists()).collect();
+        let wanted = self.part_bytes * (lacking.len() as u64 + 1);
+        if lacking.is_empty() || free_bytes(&self.root).is_ok_and(|free| free < wanted) {
+            return;
+        }
+        for part in lacking {
+            if let Err(error) = self.fill(part) {
+                tracing::debug!(%error, path = %part.display(), "no blocks are kept for a full disk");
+                let _ = fs::remove_file(part);
+                return;
+            }
+        }
+    }
+
+    fn fill(&self, part: &Path) -> io::Result<()> {
+        let mut how = OpenOptions::new();
+        let file = how.write(true).create_new(true).mode(0o600).open(part)?;
+        reserve_blocks(&file, 0, self.part_bytes)
+    }
+
+    /// Gives some of it back, because the disk is full. Returns false if there is nothing to give.
+    pub(crate) fn give(&self) -> bool {
+        let parts = self.parts();
+        let has_blocks = |part: &&PathBuf| fs::metadata(part).is_ok_and(|part| part.blocks() > 0);
+        let Some(part) = parts.iter().find(has_blocks) else {
+            return false;
+        };
+        let is_given = fs::remove_file(part).is_ok();
+        if is_given {
+            tracing::warn!(path = %part.display(), "the disk is full; what was kept for that is given back");
+        }
+        is_given
+    }
+
+    /// Does something that may need blocks, and again as long as it cannot and there are some to give.
+    pub(crate) fn with<T, E>(&self, mut done: impl FnMut() -> Result<T, E>) -> Result<T, E> {
+        let short = || free_bytes(&self.root).map_or(true, |free| free < self.part_bytes);
+        loop {
+            match done() {
+                Err(_) if short() && self.give() => {}
+                done => return done,
+            }
+        }
+    }
+}
+
+const NAMES: [&str; 2] = ["ballast-1", "ballast-2"];
+const PART_BYTES: u64 = 2 << 20;
+const PART_BYTES_MIN: u64 = 256 << 10;

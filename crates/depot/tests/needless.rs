@@ -1,0 +1,162 @@
+//! What is not done since nobody needs it, and what is kept since somebody does.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{both, bytes, depot, push, put, read, rules, same, url, who, with};
+use godwit_depot::{Depot, Edit, Error, Fresh, Rules, Scope};
+use std::{
+    io::Write,
+    os::unix::fs::FileExt,
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
+
+const LIMIT: Option<Duration> = Some(Duration::from_secs(20));
+
+fn of_quota(quota: u64) -> Rules {
+    Rules {
+        quota: Some(quota),
+        ..rules()
+    }
+}
+
+/// Waits until nobody uses any of it, as far as anybody is told.
+fn holds(depot: &Depot, name: &str) -> bool {
+    !depot.holds(&url(name)).is_empty()
+}
+
+#[test]
+fn what_somebody_waits_for_makes_no_room() {
+    let (far, dir) = both();
+    for name in ["a", "b", "c"] {
+        far.put(name, &bytes(4 << 20, 7));
+    }
+    let depot = with(&far, &dir, of_quota(10 << 20));
+    far.gate.shut("a");
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| read(&depot, "a"));
+        far.gate.reached(1);
+        // Each of them is used later than what somebody waits for.
+        read(&depot, "b").unwrap();
+        read(&depot, "c").unwrap();
+        assert!(holds(&depot, "a") && !holds(&depot, "b"));
+        far.gate.open();
+        same(waiting.join().unwrap().unwrap(), bytes(4 << 20, 7));
+    });
+}
+
+#[test]
+fn who_truncates_a_file_fetches_nothing_of_it() {
+    let (far, dir) = both();
+    far.put("a", &bytes(3 << 20, 1));
+    let depot = depot(&far, &dir);
+    let read = Arc::new(Mutex::new(0));
+    let seen = Arc::clone(&read);
+    far.on_ask(move |what, _| {
+        *seen.lock().unwrap() += usize::from(what == "read");
+        Ok(())
+    });
+    let edit = Edit {
+        truncate: true,
+        ..Edit::default()
+    };
+    let editing = depot.edit(&url("a"), &who(), &edit).unwrap();
+    editing.file().unwrap().write_all(b"new").unwrap();
+    editing.end().unwrap();
+    push(&depot);
+    assert_eq!(*read.lock().unwrap(), 0);
+    same(far.get("a").unwrap(), b"new");
+    // Who does not truncate it needs what is there.
+    far.put("b", b"old");
+    let editing = depot.edit(&url("b"), &who(), &Edit::default()).unwrap();
+    editing.file().unwrap().write_all_at(b"n", 0).unwrap();
+    editing.end().unwrap();
+    push(&depot);
+    assert!(*read.lock().unwrap() > 0);
+    same(far.get("b").unwrap(), b"nld");
+}
+
+#[test]
+fn of_what_is_put_again_and_again_the_last_is_sent() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&sent);
+    far.set_away(true);
+    for nth in 0..5 {
+        put(&depot, "a", format!("generation {nth}").as_bytes());
+    }
+    far.on_ask(move |what, path| {
+        if what == "write" {
+            seen.lock().unwrap().push(path.to_owned());
+        }
+        Ok(())
+    });
+    far.set_away(false);
+    push(&depot);
+    same(far.get("a").unwrap(), b"generation 4");
+    // The first may have been under way.
+    let sent = sent.lock().unwrap();
+    assert!(sent.len() <= 2, "{sent:?}");
+}
+
+#[test]
+fn what_is_put_here_is_read_here_and_nobody_is_asked() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    far.put("a", b"theirs");
+    far.set_away(true);
+    put(&depot, "a", b"ours");
+    far.on_ask(|what, path| panic!("{what} of {}", path.display()));
+    same(read(&depot, "a").unwrap(), b"ours");
+    let lazily = depot.lazily(&url("a"), &who(), Fresh::Usual).unwrap();
+    let mut found = [0; 4];
+    lazily.read(0, &mut found).unwrap();
+    same(found, b"ours");
+}
+
+#[test]
+fn what_nothing_vouches_for_is_fetched_each_time() {
+    let (far, dir) = both();
+    far.tells_no_time
+        .store(true, std::sync::atomic::Ordering::SeqCst);
+    far.put("a", b"one");
+    let depot = depot(&far, &dir);
+    same(read(&depot, "a").unwrap(), b"one");
+    // Of the same length; its server tells nothing that is another.
+    far.put("a", b"two");
+    same(read(&depot, "a").unwrap(), b"two");
+    // A part of it is one of the file that there is now.
+    far.put("a", &bytes(3 << 20, 4));
+    let lazily = depot.lazily(&url("a"), &who(), Fresh::Usual).unwrap();
+    let mut found = [0; 4];
+    lazily.read(2 << 20, &mut found).unwrap();
+    same(found, &bytes(3 << 20, 4)[2 << 20..(2 << 20) + 4]);
+    far.put("a", &bytes(3 << 20, 5));
+    lazily.read(0, &mut found).unwrap();
+    same(found, &bytes(3 << 20, 4)[..4]);
+    far.set_away(true);
+    let error = read(&depot, "a").unwrap_err();
+    assert!(matches!(error, Error::Store(_)), "{error}");
+}
+
+/// Two machines may never be up at the same time: what is between them keeps it.
+#[test]
+fn a_line_that_was_kept_before_a_kill_is_there_soon_after_the_next_start() {
+    let (far, dir) = both();
+    let first = depot(&far, &dir);
+    let appending = first.append(&url("log"), &who()).unwrap();
+    far.set_away(true);
+    appending.add(b"before\n").unwrap();
+    appending.add(b"without an end").unwrap();
+    appending.commit().unwrap();
+    drop(appending);
+    let copy = common::killed(first);
+    far.set_away(false);
+    let again = depot(&far, &copy);
+    again.push(&Scope::All, LIMIT).unwrap();
+    same(far.get("log").unwrap(), b"before\nwithout an end");
+}

@@ -1,0 +1,88 @@
+//! Servers that answer that they have trouble of their own: they may be dying, and well when they are there again.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Far, both, by, depot, push, put, rules, same, url, who, with};
+use godwit_depot::{Error, Rules, Scope, Stage};
+use godwit_store::Error as StoreError;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+/// Has it answer so many writes and renames as a server whose disk fails.
+fn trouble(far: &Far, times: u32) -> Arc<Mutex<u32>> {
+    let left = Arc::new(Mutex::new(times));
+    let mut_left = Arc::clone(&left);
+    far.on_ask(move |what, _| {
+        let mut left = mut_left.lock().unwrap();
+        if !["write", "rename"].contains(&what) || *left == 0 {
+            return Ok(());
+        }
+        *left -= 1;
+        Err(StoreError::Refused {
+            host: "far".into(),
+            code: 500,
+            said: "input/output error".into(),
+        })
+    });
+    left
+}
+
+fn impatient() -> Rules {
+    Rules {
+        trouble_max: Duration::ZERO,
+        ..rules()
+    }
+}
+
+const LIMIT: Option<Duration> = Some(Duration::from_secs(30));
+
+#[test]
+fn what_a_server_in_trouble_refuses_is_delivered_when_it_is_well_again() {
+    let (far, dir) = both();
+    far.put("old", b"old");
+    let depot = depot(&far, &dir);
+    let left = trouble(&far, 3);
+    put(&depot, "a", b"bytes");
+    push(&depot);
+    same(far.get("a").unwrap(), b"bytes");
+    *left.lock().unwrap() = 3;
+    let appending = depot.append(&url("log"), &who()).unwrap();
+    appending.add(b"line\n").unwrap();
+    appending.push(LIMIT).unwrap();
+    same(far.get("log").unwrap(), b"line\n");
+    *left.lock().unwrap() = 3;
+    depot.rename(&url("old"), &url("new"), by()).unwrap();
+    push(&depot);
+    same(far.get("new").unwrap(), b"old");
+}
+
+#[test]
+fn of_trouble_that_goes_on_somebody_is_told() {
+    let (far, dir) = both();
+    far.put("old", b"old");
+    let depot = with(&far, &dir, impatient());
+    let left = trouble(&far, u32::MAX);
+    put(&depot, "a", b"bytes");
+    depot.rename(&url("old"), &url("new"), by()).unwrap();
+    let pushed = depot.push(&Scope::All, LIMIT);
+    assert!(matches!(pushed, Err(Error::Held { .. })), "{pushed:?}");
+    let queue = depot.queue();
+    let held = queue.iter().filter(|owed| owed.stage == Stage::Held);
+    assert_eq!(held.count(), 2, "{queue:?}");
+    let appending = depot.append(&url("log"), &who()).unwrap();
+    appending.add(b"line\n").unwrap();
+    let pushed = appending.push(LIMIT);
+    assert!(matches!(pushed, Err(Error::Held { .. })), "{pushed:?}");
+    *left.lock().unwrap() = 0;
+    depot.retry(url("a").to_string().as_str()).unwrap();
+    depot.retry(url("old").to_string().as_str()).unwrap();
+    depot.retry(url("log").to_string().as_str()).unwrap();
+    push(&depot);
+    same(far.get("a").unwrap(), b"bytes");
+    same(far.get("new").unwrap(), b"old");
+    same(far.get("log").unwrap(), b"line\n");
+    assert_eq!(far.get("old"), None);
+}
