@@ -30,6 +30,16 @@ pub(crate) fn failure(error: &Error) -> Failure {
         Error::Loop { said: why, .. } => {
             Failure::new(Cause::BadName, format!("It would not arrive: {why}"))
         }
+        // Whoever hears this says of us that we hold it.
+        Error::Held {
+            host, said: why, ..
+        } => Failure::new(
+            Cause::Internal,
+            match &**host {
+                "" => why.clone(),
+                host => format!("{host}: {why}"),
+            },
+        ),
         Error::Corrupt {
             expected, found, ..
         } => Failure::new(

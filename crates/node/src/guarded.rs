@@ -7,8 +7,8 @@
 use crate::export::Export;
 use godwit_core::{Algorithm, Chain, Digest, Extents, Url, Version};
 use godwit_store::{
-    Can, Entry, Error, Finished, Given, How, Kind, Partial, REFERS, Read, Result, Set, Sink, Small,
-    Space, Stat, Station, Store, Take, What, Write, Xattrs, channel::Watch,
+    Can, Decision, Entry, Error, Finished, Given, How, Kind, Partial, REFERS, Read, Result, Set,
+    Sink, Small, Space, Stat, Station, Store, Take, What, Write, Xattrs, channel::Watch,
 };
 use godwit_trust::{DEEDS, Deed, Identity, Rights};
 use std::{
@@ -648,6 +648,12 @@ impl Store for Guarded {
 
     fn flush(&self, path: &Path) -> Result<()> {
         self.dir.flush(&self.to_be_told(path)?)
+    }
+
+    /// Who may write a name may say what becomes of what was written.
+    fn decide(&self, path: &Path, what: Decision, passed: &[String]) -> Result<()> {
+        let path = self.asked_of_name(path, Deed::Write)?;
+        self.dir.decide(&path, what, passed)
     }
 
     fn trace(&self, path: &Path, passed: &[String]) -> Result<Vec<Station>> {

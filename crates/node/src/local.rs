@@ -10,6 +10,7 @@ mod copying;
 mod desk;
 mod elsewhere;
 mod faults;
+mod going;
 mod line;
 mod refusing;
 mod serving;

@@ -19,9 +19,9 @@ use godwit_store::{
 use godwit_wire::door::{
     LINES_TYPE, OLDEST, OPENAPI, REVISION, ROOT, VERSION,
     call::{
-        self, AskBecame, AskDigest, AskGrant, AskList, AskMkdir, AskPath, AskPush, AskRemove,
-        AskRename, AskSet, AskStat, AskTrace, Hello, LINE_BYTES_MAX, Line, Name, Refusal, Text,
-        UNKNOWN_CALL, Why,
+        self, AskBecame, AskDecide, AskDigest, AskGrant, AskList, AskMkdir, AskPath, AskPush,
+        AskRemove, AskRename, AskSet, AskStat, AskTrace, Hello, LINE_BYTES_MAX, Line, Name,
+        Refusal, Text, UNKNOWN_CALL, Why,
     },
     park, path,
     speaker::Speaker,
@@ -148,6 +148,7 @@ pub(super) const CALLS: &[Call] = &[
     }),
     known("push", |asked| asked.push()),
     known("trace", |asked| asked.trace()),
+    known("decide", |asked| asked.change(decide)),
     known("depot", depot::ask),
     known("became", |asked| asked.change(became)),
     known("grant", |asked| asked.grant()),
@@ -573,6 +574,11 @@ fn remove(known: &Known, lines: &mut Lines, asked: AskRemove) -> Outcome {
         What::File
     };
     done(lines, known.dir.remove(&asked.path.0, what))
+}
+
+fn decide(known: &Known, lines: &mut Lines, asked: AskDecide) -> Outcome {
+    let passed = passed(asked.passed)?;
+    done(lines, known.dir.decide(&asked.path.0, asked.what, &passed))
 }
 
 fn rename(known: &Known, lines: &mut Lines, asked: AskRename) -> Outcome {

@@ -164,7 +164,12 @@ impl Door {
         let trust = &self.shared.trust;
         let denied = |error: Error| {
             tracing::info!(%error, "a visitor is not known");
-            said(Why::Denied, error.told())
+            // Who is denied need not come again; what is the matter with our disk may pass.
+            let why = match error.is_of_our_files() {
+                true => Why::Other,
+                false => Why::Denied,
+            };
+            said(why, error.told())
         };
         let key = shown.key().map_err(denied)?;
         let peer = trust.home().map(|home| home.peer_with(&key)).transpose();

@@ -40,6 +40,7 @@ impl Guest {
     /// Locks a name: it is there, or to be filled.
     pub(super) fn add(&self, add: &ask::Add, reply: &Reply) -> Answered {
         let url = url(&add.url)?;
+        add.tag.as_deref().map(refusing::tag).transpose()?;
         let wanted = format!("add {}", url.without_password());
         let bad = |error: Error| refusing::depot(&wanted, Some(&url), &error);
         let how = Add {

@@ -4,7 +4,7 @@ use super::{
     Desk, Reply, Visit, Visitor,
     adding::Added,
     appending::Stream,
-    elsewhere,
+    elsewhere, going,
     refusing::{self, url, url_owed},
     serving::Knocks,
     visiting::Staying,
@@ -248,6 +248,7 @@ impl Guest {
         if open.write {
             return self.edit(&url, open, reply);
         }
+        open.tag.as_deref().map(refusing::tag).transpose()?;
         let reading = self.read(&url, open.fresh)?;
         self.keep_for_job(&url);
         if let Some(tag) = &open.tag {
@@ -360,17 +361,10 @@ impl Guest {
             true => How::Into,
             false => How::Anew(base),
         };
-        self.begin(&url, how, put.mode, put.packed, reply)
+        self.begin(&url, how, put, reply)
     }
 
-    fn begin(
-        &self,
-        url: &Url,
-        how: How,
-        mode: Option<u32>,
-        is_packed: bool,
-        reply: &Reply,
-    ) -> Answered {
+    fn begin(&self, url: &Url, how: How, put: &ask::Put, reply: &Reply) -> Answered {
         let wanted = format!("write {}", url.without_password());
         let bad = |error: Error| refusing::depot(&wanted, Some(url), &error);
         let (depot, session) = (&self.desk.depot, self.session.clone());
@@ -379,10 +373,13 @@ impl Guest {
             How::Into => depot.put_into(url, &self.who, &session),
         };
         let begun = begun.map_err(bad)?;
-        if let Some(mode) = mode {
+        if let Some(mode) = put.mode {
             begun.is_to_have(mode);
         }
-        let file = match is_packed {
+        if let Some(size) = put.size {
+            begun.take_room(size, &waiting(reply)).map_err(bad)?;
+        }
+        let file = match put.packed {
             true => None,
             false => Some(begun.file().map_err(bad)?),
         };
@@ -390,7 +387,7 @@ impl Guest {
             url: url.clone(),
             writing: begun,
             grants: Mutex::default(),
-            is_told: AtomicBool::new(is_packed),
+            is_told: AtomicBool::new(put.packed),
             failed: Mutex::default(),
         };
         let handle = self.keep(Open::Writing(Arc::new(pen)));
@@ -655,7 +652,9 @@ impl Guest {
             notes: Vec::new(),
         };
         let is_wanted = || !reply.is_over();
-        let pushed = self.desk.depot.push_while(scope, limit, &is_wanted);
+        let pushed = self.telling(scope, reply, || {
+            self.desk.depot.push_while(scope, limit, &is_wanted)
+        });
         pushed.map_err(|error| self.not_delivered(wanted, scope, &error))?;
         done(answer)
     }
@@ -677,6 +676,10 @@ impl Guest {
                 };
             }
             refusal.url = Some(url.without_password().to_string());
+        }
+        if matches!(error, Error::TimedOut { .. } | Error::Held { .. }) {
+            let owed = self.owed_of(scope);
+            going::with_held(&mut refusal.because, &owed, refusal.url.as_deref());
         }
         refusal
     }
@@ -993,7 +996,8 @@ impl Guest {
     fn stage(&self, stage: &ask::Stage, reply: &Reply) -> Answered {
         let url = url(&stage.url)?;
         self.unlocked(&url, reply)?;
-        let tag = stage.tag.as_deref().or(self.job.as_deref());
+        let tag = stage.tag.as_deref().map(refusing::tag).transpose()?;
+        let tag = tag.or(self.job.as_deref());
         let lasts = stage.expires_in_s.map(Duration::from_secs);
         let wanted = format!("stage {}", url.without_password());
         let bad = |error: Error| refusing::depot(&wanted, Some(&url), &error);
@@ -1029,7 +1033,8 @@ impl Guest {
         let delivered = self.deliver(&wanted, &scope, stage.timeout_ms, reply)?;
         let tag = stage.tag.as_deref().or(self.job.as_deref());
         match self.desk.depot.untag(&url, tag.unwrap_or(STAGED)) {
-            Ok(()) | Err(Error::Unknown(_)) => Ok(delivered),
+            Ok(()) => Ok(delivered),
+            Err(Error::Unknown(_)) => Ok(elsewhere::without_tag(delivered)),
             Err(error) => Err(refusing::depot(&wanted, Some(&url), &error)),
         }
     }
@@ -1095,7 +1100,8 @@ fn job_tag(job: &std::collections::BTreeMap<String, String>) -> Option<String> {
     let (name, value) = JOBS
         .iter()
         .find_map(|(variable, name)| Some((name, job.get(*variable)?)))?;
-    Some(format!("{name}-{value}"))
+    let tag = format!("{name}-{value}");
+    refusing::tag(&tag).is_ok().then_some(tag)
 }
 
 fn rows(reply: &Reply, held: Vec<Holds>) -> Answered {
@@ -1209,7 +1215,7 @@ fn write_all(pen: &Pen, body: &[u8], reply: &Reply) -> Result<(), Refusal> {
     }
 }
 
-fn row(owed: Owed) -> tell::Row {
+pub(super) fn row(owed: Owed) -> tell::Row {
     let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let (stage, next) = match owed.stage {
         Stage::Open => ("writing", None),

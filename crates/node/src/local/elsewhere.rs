@@ -50,6 +50,7 @@ impl Guest {
             let words = "it is no node with a door";
             return Err(Refusal::new(Why::Unsupported, wanted, words));
         };
+        let is_unstaged = asked.what == OfDepot::Unstage;
         let mut told = Told {
             is_why: asked.what == OfDepot::Why,
             answer: tell::Done::default(),
@@ -61,9 +62,24 @@ impl Guest {
             false => told.hear(line, on, reply),
         });
         heard.map_err(bad)?;
-        told.end()
+        let is_without = is_unstaged && told.answer.files == 0;
+        let answer = told.end()?;
+        Ok(match is_without {
+            true => without_tag(answer),
+            false => answer,
+        })
     }
 }
+
+/// Says that the tag that was to be taken off was on nothing.
+pub(super) fn without_tag(mut answer: Option<Tell>) -> Option<Tell> {
+    if let Some(Tell::Done(done)) = &mut answer {
+        done.notes.push(NO_TAG.into());
+    }
+    answer
+}
+
+const NO_TAG: &str = "it was not kept under that tag; godwit cache stat shows its tags";
 
 /// What a node there has told so far.
 struct Told {

@@ -35,9 +35,27 @@ pub(super) fn url_owed(text: &str) -> Result<Url, Refusal> {
     }
     let shown = url.without_password().to_string();
     let words = "a password in a URL is not kept until it is delivered";
-    Err(Refusal::new(Why::Unsupported, format!("write {shown}"), words)
+    Err(Refusal::new(Why::Invalid, format!("write {shown}"), words)
         .next("leave it out, and write it into ~/.netrc (or the file that NETRC names), mode 0600")
         .about(shown))
+}
+
+/// Reads a tag that is to be put on something: what a person can see, and say again.
+pub(super) fn tag(text: &str) -> Result<&str, Refusal> {
+    let bad = match text.len() {
+        0 => "a tag has a name",
+        len if len > TAG_BYTES_MAX => "a tag has 255 bytes at most",
+        _ if text.chars().any(char::is_control) => {
+            "a tag has no line breaks and no other control characters"
+        }
+        _ if text.trim() != text => "a tag neither begins nor ends with a space",
+        _ => return Ok(text),
+    };
+    let shown: String = text.chars().take(SHOWN_CHARS).collect();
+    Err(
+        Refusal::new(Why::Invalid, format!("put the tag {shown:?} on it"), bad)
+            .next("name it by letters, digits and signs"),
+    )
 }
 
 /// What a depot says.
@@ -68,13 +86,22 @@ pub(super) fn depot(wanted: &str, url: Option<&Url>, error: &DepotError) -> Refu
             Why::Unsupported,
             Some("name a directory on a disk of this machine in GODWIT_STATE, or with --state of godwit node --local".into()),
         ),
-        DepotError::TooLarge { .. } => (
-            Why::TooLarge,
-            Some("read it to memory or with godwit cp, which keep nothing here".into()),
-        ),
+        DepotError::TooLarge { .. } => (Why::TooLarge, Some(AROUND.into())),
         DepotError::Full { .. } => (
             Why::Quota,
-            Some("godwit queue shows what is owed; it frees room when it is delivered".into()),
+            Some(
+                "godwit queue shows what is owed; it frees room when it is delivered, and a larger \
+                 GODWIT_DEPOT_QUOTA gives more, after godwit node stop"
+                    .into(),
+            ),
+        ),
+        DepotError::Crowded { .. } => (
+            Why::Quota,
+            Some(
+                "put it again when they have ended, or put a file instead of a pipe: how much room it needs is \
+                 known then; a larger GODWIT_DEPOT_QUOTA gives more, after godwit node stop"
+                    .into(),
+            ),
         ),
         DepotError::Rotten { .. } => (
             Why::Differs,
@@ -138,6 +165,7 @@ fn of_store(error: &StoreError) -> Why {
         E::Changed { .. } => Why::Stale,
         E::Corrupt { .. } => Why::Differs,
         E::OutOfTurn { .. } => Why::Broken,
+        E::Held { .. } => Why::Conflict,
         E::Unsupported { .. } | E::NotServed { .. } => Why::Unsupported,
         E::NoSuchHost { .. } => Why::NoHost,
         E::Unreachable { cause, .. } if cause.kind() == io::ErrorKind::ConnectionRefused => {
@@ -176,6 +204,8 @@ fn of_io(kind: io::ErrorKind) -> Why {
 }
 
 const SHOWN_CHARS: usize = 80;
+const TAG_BYTES_MAX: usize = 255;
+const AROUND: &str = "godwit cp and reading to memory keep nothing here; a larger GODWIT_DEPOT_QUOTA keeps more, after godwit node stop";
 
 #[cfg(test)]
 mod tests {
@@ -201,9 +231,21 @@ mod tests {
         }
         assert!(url("godwit://lab/run%0A7").is_ok());
         let refusal = url_owed("ftp://me:open%20sesame@lab/x").unwrap_err();
-        assert_eq!(refusal.why, Why::Unsupported);
+        assert_eq!(refusal.why, Why::Invalid);
         assert!(!format!("{refusal:?}").contains("sesame"), "{refusal:?}");
         assert!(url_owed("ftp://me@lab/x").is_ok());
+    }
+
+    #[test]
+    fn tags_that_nobody_can_say_again_are_refused() {
+        for good in ["night", "slurm-77", "a b", "Nächte", &"x".repeat(255)] {
+            assert_eq!(tag(good).unwrap(), good);
+        }
+        for bad in ["", " ", "a\nb", "a\u{1b}[2J", "a ", &"x".repeat(256)] {
+            let refusal = tag(bad).unwrap_err();
+            assert_eq!(refusal.why, Why::Invalid, "{bad:?}");
+            assert!(refusal.wanted.len() < 200);
+        }
     }
 
     #[test]
@@ -257,6 +299,7 @@ mod tests {
                 owed: 1,
                 used: 0,
                 to: Vec::new(),
+                before: 0,
             },
             DepotError::BrokeOff {
                 url: url.clone(),

@@ -90,7 +90,13 @@ impl Guest {
     pub(super) fn attend_visitor(&self, staying: &Staying, ask: Ask, reply: &Reply) -> Answered {
         match ask {
             Ask::Stage(stage) => self.stage_for(staying, &stage, reply),
-            Ask::Unstage(stage) => self.untag_for(staying, &stage.url, stage.tag.as_deref()),
+            Ask::Unstage(stage) => {
+                match self.untag_for(staying, &stage.url, stage.tag.as_deref()) {
+                    // It is off, as was wished.
+                    Err(refusal) if refusal.why == Why::NoTag => of_files(0),
+                    untagged => untagged,
+                }
+            }
             Ask::Cache(Cache::Ls { prefix, .. }) => {
                 let held = self.desk.depot.list(&prefix);
                 tell_all(reply, seen_by(staying, held), kept_row)
