@@ -74,8 +74,23 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let value: f64 = number
         .parse()
         .map_err(|_| format!("{text:?} is no size; write it like 4096 or 10M"))?;
-    Ok((value * factor as f64) as u64)
+    // What is cut off would be another size.
+    match value * factor as f64 {
+        bytes if bytes < u64::MAX as f64 => Ok(bytes as u64),
+        _ => Err("too large".into()),
+    }
 }
+
+/// Reads where in a file something is.
+pub(crate) fn parse_offset(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        offset if offset < FILE_MAX => Ok(offset),
+        _ => Err("no file is so long: 1024P is the most".into()),
+    }
+}
+
+/// Nothing is longer.
+const FILE_MAX: u64 = 1 << 60;
 
 /// Reads a duration above 0: `30` (seconds), `500ms`, `30s`, `5m`, `2h`.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
@@ -177,8 +192,22 @@ mod tests {
         ] {
             assert_eq!(parse_size(text), Ok(bytes), "{text}");
         }
-        for text in ["", "M", "-1", "1X", "99999999999T"] {
+        for text in [
+            "",
+            "M",
+            "-1",
+            "1X",
+            "99999999999T",
+            "18446744073709551616",
+            "99999999999999999999999.5",
+            "16385.0P",
+        ] {
             assert!(parse_size(text).is_err(), "{text}");
+        }
+        assert_eq!(parse_size("18446744073709551615"), Ok(u64::MAX));
+        assert_eq!(parse_offset("1023P"), Ok(1023 << 50));
+        for text in ["1024P", "9223372036854775800", "18446744073709551615"] {
+            assert!(parse_offset(text).is_err(), "{text}");
         }
     }
 

@@ -354,6 +354,21 @@ fn files_that_are_damaged_or_open_to_others_are_named() {
     laptop.well(&["ls", "godwit://lab/"]);
 }
 
+/// Whoever is denied gives up; what is the matter with the disk of a node may pass.
+#[test]
+fn a_node_that_cannot_read_who_it_knows_denies_nobody() {
+    let scratch = Scratch::new();
+    let (lab, laptop) = Machine::lab_and_laptop(&scratch);
+    let known = lab.state().join("peers/laptop.toml");
+    let kept = fs::read(&known).unwrap();
+    fs::write(&known, "garbage").unwrap();
+    let (code, why) = laptop.refused(&["ls", "godwit://lab/"]);
+    assert!(why.contains("cannot use a file of its own"), "{why}");
+    assert!(code != 13 && !why.contains("denied"), "{code} {why}");
+    fs::write(&known, kept).unwrap();
+    laptop.well(&["ls", "godwit://lab/"]);
+}
+
 #[test]
 fn where_root_starts_the_node_a_peer_acts_as_whom_it_was_said() {
     if godwit_of_root().is_none() {

@@ -529,6 +529,49 @@ fn names_through_a_hop_are_those_of_the_next_and_of_what_is_on_its_way() {
 }
 
 #[test]
+fn what_a_hop_holds_is_decided_from_before_it() {
+    let scratch = Scratch::new();
+    let mut chain = Chain::of(&scratch, 2, &[]);
+    let ours = scratch.file("ours", 3000);
+    let url = "godwit://hop0/a";
+    chain.dest.kill();
+    chain.well(&["put", "--new", "ours", url]);
+    chain.laptop_has_nothing();
+    let theirs = scratch.file("far/a", 2000);
+    chain.dest.start(&[]);
+    let held = chain.says(&["push", url, "--timeout", "40s"]);
+    let command = format!("godwit release --at-hop {url}");
+    assert!(
+        held.status != Some(0) && held.stderr.contains(&command),
+        "{held}"
+    );
+    assert_same(&theirs, &chain.far("a"));
+    let nothing = chain.says(&["drop", "--at-hop", "godwit://hop0/b"]);
+    assert_eq!(nothing.status, Some(4), "{nothing}");
+    // Only who may write it may say so.
+    let rights = scratch.join("rights");
+    let all = "[[rule]]\nwho = \"anyone\"\nmay = \"all\"\n";
+    let none = format!("[[rule]]\nwho = \"anyone\"\nnever = \"write\"\n{all}");
+    std::fs::write(&rights, none).unwrap();
+    chain.hops[0].kill();
+    let (spool, next) = (spool(&scratch, 0), chain.next(0));
+    let rules = [("GODWIT_NODE_RIGHTS", rights.to_str().unwrap())];
+    start(&mut chain.hops[0], (&spool, &next), &[], &rules);
+    for verb in ["drop", "release", "retry"] {
+        let denied = chain.says(&[verb, "--at-hop", url]);
+        assert_eq!(denied.status, Some(13), "{denied}");
+    }
+    std::fs::write(&rights, all).unwrap();
+    // It is held once more.
+    chain.well(&["retry", "--at-hop", url]);
+    let held = chain.says(&["push", url, "--timeout", "40s"]);
+    assert_ne!(held.status, Some(0), "{held}");
+    chain.well(&["release", "--at-hop", url]);
+    chain.well(&["push", url, "--timeout", "40s"]);
+    assert_same(&ours, &chain.far("a"));
+}
+
+#[test]
 fn lines_go_through_hops_as_they_come_each_once() {
     let scratch = Scratch::new();
     let chain = Chain::of(&scratch, 2, &[]);

@@ -192,7 +192,17 @@ fn what_a_peer_stages_is_there_for_the_programs_of_that_machine() {
     assert_eq!(cleaned["files"], 1);
     world.well(laptop, &["unstage", "--on", "cluster", "--tag", "night", F]);
     let again = ["unstage", "--on", "cluster", "--tag", "night", F];
-    world.refused(laptop, &again, (4, "cluster"));
+    // It is off: here as there.
+    for words in [&again[..], &["unstage", "--tag", "night", F]] {
+        let said = world.says(laptop, words);
+        assert_eq!(said.status, Some(0), "{words:?}: {said}");
+        assert!(
+            said.stderr.contains("not kept under that tag"),
+            "{words:?}: {said}"
+        );
+    }
+    let untagged = ["cache", "rm", ON[0], ON[1], "--tag", "night", F];
+    world.refused(laptop, &untagged, (4, "cluster"));
     world.well(laptop, &["cache", "rm", ON[0], ON[1], F]);
     assert!(world.kept(laptop, &["ls", ON[0], ON[1]]).is_empty());
     // What is missing there is told so, and what can be done by programs there alone.

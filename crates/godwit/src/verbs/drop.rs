@@ -1,8 +1,9 @@
 //! `godwit drop`: what is owed is given up.
 
-use super::{Facts, local};
+use super::{Facts, deciding::Held};
 use crate::{screen::Screen, trouble::Run};
 use clap::Args;
+use godwit_store::Decision;
 use godwit_wire::local::Ask;
 use std::ffi::OsString;
 
@@ -12,6 +13,7 @@ use std::ffi::OsString;
 Examples:
   godwit queue
   godwit drop godwit://lab/data/run7.root
+  godwit drop --at-hop godwit://hop/data/run7.root
 
 For a conflict where what the server has is right. There is no way back.
 
@@ -20,10 +22,13 @@ pub(crate) struct Drop {
     /// The file, or its id as godwit queue --json shows it
     #[arg(value_name = "URL")]
     url: OsString,
+    #[command(flatten)]
+    held: Held,
 }
 
 impl Drop {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        local::decide(screen, &self.url, Ask::Drop)
+        let what = (Ask::Drop as fn(_) -> _, Decision::Drop);
+        self.held.decide(screen, &self.url, what)
     }
 }

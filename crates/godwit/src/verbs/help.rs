@@ -11,18 +11,20 @@ use clap::{Args, CommandFactory};
 
 /// Explain a verb, or one of: exit-codes, env, config, schemes
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  godwit help cp\n  godwit help exit-codes")]
+#[command(
+    after_help = "Examples:\n  godwit help cp\n  godwit help cache ls\n  godwit help exit-codes"
+)]
 pub(crate) struct Help {
     /// A verb, or exit-codes, env, config, schemes
     #[arg(value_name = "VERB_OR_TOPIC")]
-    about: Option<String>,
+    about: Vec<String>,
 }
 
 impl Help {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let text = match self.about.as_deref() {
-            None => Godwit::command().render_long_help().to_string(),
-            Some(word) => explain(word)?,
+        let text = match &*self.about {
+            [] => Godwit::command().render_long_help().to_string(),
+            words => explain(words)?,
         };
         screen
             .page(&text)
@@ -31,16 +33,22 @@ impl Help {
     }
 }
 
-fn explain(word: &str) -> Run<String> {
-    if let Some(text) = topics::topic(word) {
+fn explain(words: &[String]) -> Run<String> {
+    if let [word] = words
+        && let Some(text) = topics::topic(word)
+    {
         return Ok(text.into());
     }
     let mut whole = Godwit::command();
     whole.build();
-    match whole.find_subcommand_mut(word) {
+    let mut verb = Some(&mut whole);
+    for word in words {
+        verb = verb.and_then(|verb| verb.find_subcommand_mut(word));
+    }
+    match verb {
         Some(verb) => Ok(verb.render_long_help().to_string()),
         None => Err(Trouble::asked(
-            format!("explain {word:?}"),
+            format!("explain {:?}", words.join(" ")),
             "there is no such verb or topic",
         )
         .next("godwit --help lists the verbs; topics are exit-codes, env, config, schemes")),

@@ -4,7 +4,7 @@ use super::{Facts, config, node::Told};
 use crate::{
     log, record,
     screen::Screen,
-    trouble::{Run, Trouble},
+    trouble::{Run, Trouble, plain},
     units,
 };
 use clap::{Args, Subcommand};
@@ -124,8 +124,31 @@ pub(super) fn wait(
     ask: fn(Whose) -> Ask,
 ) -> Run<Facts> {
     let whose = whose(url, timeout)?;
-    let done = done(screen, &mut here()?, ask(whose))?;
+    let told = &mut |tell| how_it_goes(screen, tell);
+    let done = done_with(screen, &mut here()?, ask(whose), told)?;
     Ok(facts(&done))
+}
+
+/// Shows what is told while a delivery is waited for.
+fn how_it_goes(screen: &Screen, told: Tell) {
+    let Tell::Row(row) = told else {
+        return;
+    };
+    let why = row.why.unwrap_or_default();
+    let is_held = row.stage == "held";
+    if screen.json() {
+        let event = match is_held {
+            true => json!({"event": "held", "id": row.id, "url": row.url, "why": why}),
+            false => json!({"event": "waiting", "for": "delivery", "why": why}),
+        };
+        // Nobody who does not read is told.
+        let _ = screen.object(&event).and_then(|()| screen.flush());
+        return;
+    }
+    match is_held {
+        true => screen.note(&plain(&format!("held: {}: {why}", row.url))),
+        false => screen.note(&plain(&format!("waiting: {why}"))),
+    }
 }
 
 /// Asks for what ends with [`Tell::Done`], and tells what is to be known about it.

@@ -194,17 +194,7 @@ mod tests {
             Ok(())
         };
         for name in names {
-            let stat = Stat {
-                kind: Kind::File,
-                size: 0,
-                mtime: None,
-                mode: None,
-                owner: None,
-                group: None,
-                target: None,
-                unique: None,
-                digest: None,
-            };
+            let stat = Stat::of(Kind::File, 0);
             let path = PathBuf::from(name);
             held.take(Entry { path, stat }, &mut say).unwrap();
         }

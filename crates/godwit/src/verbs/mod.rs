@@ -9,6 +9,7 @@ pub(crate) mod commit;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod cp;
+mod deciding;
 pub(crate) mod doctor;
 pub(crate) mod drop;
 pub(crate) mod du;

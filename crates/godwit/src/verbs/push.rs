@@ -17,7 +17,8 @@ Without a URL it is all that you had put through the node of this machine when t
 GODWIT_SESSION, all of that session. What is put later is not waited for. Servers that could not be
 reached are tried again at once. Whoever reads the file there afterwards sees it.
 
-If it is not delivered, nothing is lost: it is kept here, and tried again. godwit queue says why.
+If it is not delivered, nothing is lost: it is kept here, and tried again. After a second it says what
+it waits for, and what is held, which waits for somebody to decide; godwit queue shows it all.
 
 Exit status: 0 all is there; 5 not within the time, or this machine's node ended; 1 the server
 has something else than what was changed here, or will not have it: somebody must decide; 4, 13

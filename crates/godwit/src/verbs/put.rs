@@ -8,7 +8,7 @@ use crate::{
 };
 use clap::Args;
 use godwit_core::{Block, Chain, LEAF_BYTES, Piece};
-use godwit_local::{Answer, Here, Refusal, Why};
+use godwit_local::{Answer, Here, Why};
 use godwit_store::Error;
 use godwit_sys::begin_to_sync;
 use godwit_wire::{
@@ -16,6 +16,7 @@ use godwit_wire::{
     local::{
         Ask, Handle, Tell,
         ask::{self, Close, Wait},
+        tell,
     },
 };
 use serde_json::json;
@@ -48,7 +49,9 @@ of the input: of a put that fails or is ended nothing is delivered. A URL that e
 directory, in which the file gets its own name.
 
 Where there is no room here (GODWIT_DEPOT_QUOTA), it says so and waits until something else was
-delivered; --timeout bounds that. A password in the URL is refused, since it would not be kept
+delivered, in the order in which they came; --timeout bounds that. Of a file it is known how much
+it needs, and nothing is kept before there is all of that. Of several pipes the oldest goes on, and
+where they would wait for each other the youngest is refused. A password in the URL is refused, since it would not be kept
 until the file is delivered: it belongs into ~/.netrc.
 
 In a job of a batch system the node ends with the job: there this command waits until the server
@@ -66,7 +69,7 @@ pub(crate) struct Put {
     #[arg(value_name = "URL")]
     url: OsString,
     /// Write at this byte of the file that is there, instead of replacing it
-    #[arg(long, value_name = "BYTE", value_parser = units::parse_size, allow_negative_numbers = true)]
+    #[arg(long, value_name = "BYTE", value_parser = units::parse_offset, allow_negative_numbers = true)]
     offset: Option<u64>,
     /// Only if there is nothing of that name
     #[arg(long, conflicts_with = "offset")]
@@ -81,19 +84,16 @@ impl Put {
         let target = self.target()?;
         let source = Path::new(&self.file).display();
         let wanted = format!("put {source} to {}", target.shown);
-        let mut input: Box<dyn Read> = self.input(&wanted)?;
+        let (mut input, size) = self.input(&wanted)?;
         let mut here = local::here()?;
+        let start = self.offset.unwrap_or(0);
         let put = ask::Put {
             url: target.told,
             in_place: self.offset.is_some(),
+            size: size.map(|size| start.saturating_add(size)),
             new: self.new,
             ..ask::Put::default()
         };
-        let told = |refusal: Refusal| Trouble::local(&refusal);
-        let (opened, file) = here.open(Ask::Put(put)).map_err(told)?;
-        let file = file.ok_or_else(|| {
-            Trouble::kept(&wanted, "the node of this machine gave no file to write to")
-        })?;
         let mut patience = Patience {
             screen,
             wanted: &wanted,
@@ -101,8 +101,13 @@ impl Put {
             limit: self.timeout,
             why: None,
         };
-        let start = self.offset.unwrap_or(0);
-        let handle = opened.handle;
+        let mut opened = patience.ask(&mut here, Ask::Put(put))?;
+        let (Tell::Opened(tell::Opened { handle, .. }), Some(file)) =
+            (opened.tell, opened.files.pop().map(File::from))
+        else {
+            let words = "the node of this machine gave no file to write to";
+            return Err(Trouble::kept(&wanted, words));
+        };
         let bytes = copy(&mut patience, &mut here, handle, &mut input, &file, start)?;
         drop(file);
         let close = Close {
@@ -141,19 +146,22 @@ impl Put {
         local::named(OsStr::new(&whole.to_string()))
     }
 
-    fn input(&self, wanted: &str) -> Run<Box<dyn Read>> {
+    /// Returns what is read, and how much that is where it can be told.
+    fn input(&self, wanted: &str) -> Run<(Box<dyn Read>, Option<u64>)> {
         if self.file == "-" {
-            return input_of(wanted);
+            return Ok((input_of(wanted)?, None));
         }
         let path = Path::new(&self.file);
         let failed = |cause| Trouble::store(wanted, Error::io(path, cause));
         let file = File::open(path).map_err(failed)?;
-        if file.metadata().map_err(failed)?.is_dir() {
+        let found = file.metadata().map_err(failed)?;
+        if found.is_dir() {
             let path = path.into();
             return Err(Trouble::store(wanted, Error::IsDirectory { path })
                 .next("godwit cp -r copies a directory"));
         }
-        Ok(Box::new(file))
+        let size = found.is_file().then_some(found.len());
+        Ok((Box::new(file), size))
     }
 }
 
@@ -203,6 +211,9 @@ impl Patience<'_> {
                 let time = self.limit.unwrap_or_default();
                 let fact = format!("no room within {} s: {why}", time.as_secs_f32());
                 Err(Trouble::no_room(self.wanted, fact).next(FOR_ROOM))
+            }
+            (Err(refusal), _) if refusal.why == Why::TooLarge => {
+                Err(Trouble::local(&refusal).next(FOR_LARGE))
             }
             (Err(refusal), _) => Err(Trouble::local(&refusal)),
         }
@@ -303,5 +314,7 @@ fn fill(input: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
 const PIECE_BYTES: usize = LEAF_BYTES as usize;
 /// So much is written before the disk is to begin with it.
 const EARLY_BYTES: u64 = 2 << 20;
-const FOR_ROOM: &str =
-    "godwit queue shows what is owed; it makes room when it is delivered or dropped";
+const FOR_LARGE: &str = "godwit cp sends it there without keeping it here; a larger GODWIT_DEPOT_QUOTA \
+                         keeps it, after godwit node stop";
+const FOR_ROOM: &str = "godwit queue shows what is owed; it makes room when it is delivered or dropped, and a larger \
+     GODWIT_DEPOT_QUOTA gives more, after godwit node stop";

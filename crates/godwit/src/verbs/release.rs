@@ -1,8 +1,9 @@
 //! `godwit release`: what is held goes over what is there.
 
-use super::{Facts, local};
+use super::{Facts, deciding::Held};
 use crate::{screen::Screen, trouble::Run};
 use clap::Args;
+use godwit_store::Decision;
 use godwit_wire::local::Ask;
 use std::ffi::OsString;
 
@@ -12,6 +13,7 @@ use std::ffi::OsString;
 Examples:
   godwit queue
   godwit release godwit://lab/data/run7.root
+  godwit release --at-hop godwit://hop/data/run7.root
 
 For a conflict: the file at the server was changed by somebody else since. What they wrote is replaced.
 
@@ -20,10 +22,13 @@ pub(crate) struct Release {
     /// The file, or its id as godwit queue --json shows it
     #[arg(value_name = "URL")]
     url: OsString,
+    #[command(flatten)]
+    held: Held,
 }
 
 impl Release {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        local::decide(screen, &self.url, Ask::Release)
+        let what = (Ask::Release as fn(_) -> _, Decision::Release);
+        self.held.decide(screen, &self.url, what)
     }
 }

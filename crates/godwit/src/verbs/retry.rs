@@ -1,8 +1,9 @@
 //! `godwit retry`: what waits is tried now.
 
-use super::{Facts, local};
+use super::{Facts, deciding::Held};
 use crate::{screen::Screen, trouble::Run};
 use clap::Args;
+use godwit_store::Decision;
 use godwit_wire::local::Ask;
 use std::ffi::OsString;
 
@@ -11,6 +12,7 @@ use std::ffi::OsString;
 #[command(after_help = "\
 Examples:
   godwit retry godwit://lab/data/run7.root
+  godwit retry --at-hop godwit://hop/data/run7.root
 
 Servers that could not be reached are tried again by themselves; this does not wait for their turn. What is held
 is asked for once more, and held again if nothing has changed at its server.
@@ -20,10 +22,13 @@ pub(crate) struct Retry {
     /// The file, or its id as godwit queue --json shows it
     #[arg(value_name = "URL")]
     url: OsString,
+    #[command(flatten)]
+    held: Held,
 }
 
 impl Retry {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        local::decide(screen, &self.url, Ask::Retry)
+        let what = (Ask::Retry as fn(_) -> _, Decision::Retry);
+        self.held.decide(screen, &self.url, what)
     }
 }

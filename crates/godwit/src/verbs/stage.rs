@@ -7,6 +7,7 @@ use crate::{
     units,
 };
 use clap::Args;
+use godwit_core::{Scheme, Url};
 use godwit_store::Error as StoreError;
 use godwit_wire::local::{Ask, ask::Stage as Fetch};
 use std::{
@@ -62,9 +63,12 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+        let listed = self.list.as_deref().map(listed).transpose()?;
+        if let (Some(list), Some([])) = (&self.list, listed.as_deref()) {
+            screen.note(&format!("{} names no URL", list_named(list)));
+        }
         let mut here = local::here()?;
         let (mut files, mut bytes) = (0, 0);
-        let listed = self.list.as_deref().map(listed).transpose()?;
         for url in self.urls.iter().chain(listed.iter().flatten()) {
             let fetch = Fetch {
                 url: local::named(url)?.told,
@@ -91,14 +95,21 @@ fn parse_rate(text: &str) -> Result<NonZeroU64, String> {
     NonZeroU64::new(bytes).ok_or_else(|| "must be more than 0".into())
 }
 
-/// Reads URLs, one a line. Lines that are empty or begin with # are none.
+fn list_named(path: &Path) -> String {
+    match path.as_os_str() == "-" {
+        true => "standard input".into(),
+        false => path.display().to_string(),
+    }
+}
+
+/// Reads URLs, one a line. Lines that are empty or begin with # are none; where another is none nothing is staged.
 fn listed(path: &Path) -> Run<Vec<OsString>> {
     let mut text = Vec::new();
     let read = match path.as_os_str() == "-" {
         true => io::stdin().take(LIST_BYTES_MAX).read_to_end(&mut text),
         false => File::open(path).and_then(|file| file.take(LIST_BYTES_MAX).read_to_end(&mut text)),
     };
-    let wanted = || format!("read which files to stage from {}", path.display());
+    let wanted = || format!("read which files to stage from {}", list_named(path));
     read.map_err(|cause| Trouble::store(wanted(), StoreError::io(path, cause)))?;
     if text.len() as u64 == LIST_BYTES_MAX {
         return Err(Trouble::asked(
@@ -107,10 +118,25 @@ fn listed(path: &Path) -> Run<Vec<OsString>> {
         ));
     }
     let lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
-    let urls = lines.filter(|line| !line.is_empty() && !line.starts_with(b"#"));
-    Ok(urls
-        .map(|line| OsStr::from_bytes(line).to_owned())
-        .collect())
+    let named = |line: &&[u8]| !line.is_empty() && !line.starts_with(b"#");
+    let urls = (1..).zip(lines).filter(|(_, line)| named(line));
+    let url = |(number, line): (u64, &[u8])| {
+        let text = OsStr::from_bytes(line);
+        let read = Url::from_argument(text);
+        let why = match &read {
+            Ok(url) if url.scheme() != Scheme::File || line.starts_with(b"file:") => {
+                return Ok(text.to_owned());
+            }
+            Ok(_) => "it names no server".to_owned(),
+            Err(bad) => bad.to_string(),
+        };
+        let shown: String = text.to_string_lossy().chars().take(SHOWN_CHARS).collect();
+        let fact = format!("line {number} is no URL, {shown:?}: {why}");
+        Err(Trouble::asked(wanted(), fact))
+    };
+    urls.map(url).collect()
 }
+
+const SHOWN_CHARS: usize = 80;
 
 const LIST_BYTES_MAX: u64 = 64 << 20;

@@ -22,7 +22,7 @@ Examples:
   godwit tail -f -n 0 godwit://lab/logs/run7.log
 
 With -f it goes on until ^C: what is appended is printed within a second. A file that is not there
-yet is waited for, a server that cannot be reached is tried again, and a file that became shorter or
+yet is waited for and printed from its beginning, a server that cannot be reached is tried again, and a file that became shorter or
 was replaced by a shorter one is printed from its beginning; each is said.
 
 Exit status: 0; 4 no such file; 13 not allowed; 130 after ^C.")]
@@ -60,6 +60,9 @@ impl Tail {
                     matches!(error, Error::Missing { .. }) || error.fault() != Fault::Lasting;
                 if !self.follow || !passes {
                     return Err(Trouble::store(format!("print the end of {url}"), error));
+                }
+                if matches!(error, Error::Missing { .. }) {
+                    follow.at.get_or_insert(0); // whatever it will have is new
                 }
                 follow.say(screen, &error.to_string());
             }
