@@ -119,12 +119,7 @@ fn of_a_server_that_goes_away_in_the_middle_nothing_is_shown_and_the_rest_comes_
     let whole = bytes(SIZE, 1);
     fs::write(machine.export("large"), &whole).unwrap();
     let between = Between::before(machine.port);
-    let server = machine.server.take().unwrap();
-    let kill = || {
-        let mut server = server;
-        server.kill().unwrap();
-        server.wait().unwrap();
-    };
+    let kill = machine.server_to_kill();
     let said = until_it_is_gone(&machine, &between, "read", "large", kill);
     assert!(said.starts_with("ECONNABORTED 1\ncannot "), "{said}");
     assert!(
@@ -144,18 +139,40 @@ fn of_a_server_that_goes_away_in_the_middle_nothing_is_shown_and_the_rest_comes_
 }
 
 #[test]
+fn a_fetch_goes_on_for_whoever_comes_next_when_who_wanted_it_is_killed() {
+    let Some(machine) = Machine::new() else {
+        return;
+    };
+    fs::write(machine.export("large"), bytes(SIZE, 5)).unwrap();
+    let between = Between::before(machine.port);
+    between.stop_after(SOME);
+    let mut first = machine.begun(&["read", &between.url("large")]);
+    assert!(between.stopped(|| first.try_wait().unwrap().is_some()));
+    // What it was begun by passes that on.
+    good(Command::new("kill").arg(first.id().to_string()));
+    assert!(!first.wait().unwrap().success());
+    between.goes_on();
+    let back = machine.scratch.path().join("back");
+    let copy = common::programs::compile(&machine.scratch, "examples/copy.c");
+    good(machine.command(&copy).arg(between.url("large")).arg(&back));
+    assert!(fs::read(back).unwrap() == bytes(SIZE, 5));
+    let transfers = machine.told(&["transfers", &between.url("large")]);
+    // What frames them comes by as well.
+    let passed = between.passed() - u64::from(SIZE);
+    assert!(
+        passed < 1 << 20 && transfers == "ok 1\n",
+        "{passed} {transfers}"
+    );
+}
+
+#[test]
 fn a_file_to_memory_whose_server_goes_away_is_none() {
     let Some(mut machine) = Machine::new() else {
         return;
     };
     fs::write(machine.export("large"), bytes(SIZE, 2)).unwrap();
     let between = Between::before(machine.port);
-    let server = machine.server.take().unwrap();
-    let kill = || {
-        let mut server = server;
-        server.kill().unwrap();
-        server.wait().unwrap();
-    };
+    let kill = machine.server_to_kill();
     let said = until_it_is_gone(&machine, &between, "memory", "large", kill);
     assert!(said.starts_with("ECONNABORTED 1\ncannot "), "{said}");
 }

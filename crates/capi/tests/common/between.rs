@@ -63,6 +63,11 @@ impl Between {
         format!("ftp://127.0.0.1:{}/{name}", self.port)
     }
 
+    /// Returns how many bytes of files have come by.
+    pub fn passed(&self) -> u64 {
+        self.shared.state().passed
+    }
+
     /// Stops when so many more bytes of files have come by.
     pub fn stop_after(&self, bytes: u64) {
         let mut state = self.shared.state();

@@ -97,6 +97,15 @@ impl Machine {
         }
     }
 
+    /// What kills it when it is called: the machine itself may be in use until then.
+    pub fn server_to_kill(&mut self) -> impl FnOnce() + use<> {
+        let mut server = self.server.take().unwrap();
+        move || {
+            server.kill().unwrap();
+            server.wait().unwrap();
+        }
+    }
+
     pub fn export(&self, name: &str) -> PathBuf {
         self.scratch.path().join("export").join(name)
     }
