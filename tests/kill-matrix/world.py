@@ -213,6 +213,13 @@ def line_within(process, limit_s):
 
 # --- what befalls them ---------------------------------------------------------------------------
 
+# What is done only by whoever comes after a death, by who and what: at one of these points.
+AFTER = {
+    ("destination", "append.settled"): ["append.intended", "append.bytes-written", "append.synced"],
+    ("hop", "scan-begun"): ["folded-in-part"],
+}
+
+
 class Fate:
     """Draws what happens to one machine, does it, and counts it. Each machine has its own, so that misfortunes meet."""
 
@@ -279,11 +286,19 @@ class Fate:
     def crash(self):
         """The next node dies at a named point; by itself, or with its machine."""
         point = self.chance.choice(self.points)
-        with_power = self.run.is_root and self.chance.random() < 0.5
+        first = AFTER.get((self.role, point))
+        if first and not self.dies_at(self.chance.choice(first), 1, with_power=False, is_last=False):
+            return
+        # Whoever is there after that comes to it the first time.
+        nth = 1 if first else self.chance.choice([1, 1, 1, 2, 3, 7])
+        self.dies_at(point, nth, self.run.is_root and self.chance.random() < 0.5)
+
+    def dies_at(self, point, nth, with_power, is_last=True):
+        """Tells whether it did. Where that is not the last, nobody lives between."""
         machine = self.machine
         machine.kill(self.nodes())
         before = machine.deaths.stat().st_size
-        machine.crash = f"{point}:{self.chance.choice([1, 1, 1, 2, 3, 7])}"
+        machine.crash = f"{point}:{nth}"
         self.run.say(f"armed at {machine.name}: {machine.crash}{', then a power cut' if with_power else ''}")
         self.again()
         # Whoever comes there says so before it dies.
@@ -295,7 +310,9 @@ class Fate:
             self.cut(f"crash at {point}, then power cut, {self.role}")
         elif struck:
             self.count(f"crash at {point}, {self.role}")
-        self.disarmed()
+        if is_last or not struck:
+            self.disarmed()
+        return struck
 
     def disarmed(self):
         """Nobody dies at a named point any more: who was told to, and did not come there, is replaced."""
