@@ -249,13 +249,19 @@ fn disk(place: &Place) -> Option<Look> {
         .or_else(|_| place.store.space(Path::new("")));
     let space = space.ok()?;
     let free = units::short(space.free_bytes);
-    Some(match space.free_bytes * 100 < space.total_bytes {
+    Some(match is_scarce(space.free_bytes, space.total_bytes) {
         false => Look::well(
             DISK,
             format!("{free} free of {}", units::short(space.total_bytes)),
         ),
         true => Look::ill(DISK, format!("only {free} are free"), "make room there", 7),
     })
+}
+
+/// Tells whether next to nothing fits any more: less than the smaller of a hundredth and 1 GiB, since a hundredth of a
+/// large disk is room for a long while.
+fn is_scarce(free_bytes: u64, total_bytes: u64) -> bool {
+    free_bytes < (total_bytes / 100).min(1 << 30)
 }
 
 /// Tells how far one got that met this.
@@ -300,3 +306,22 @@ const STALL: Duration = Duration::from_millis(2500);
 /// Whoever waits for the doctor waits no longer.
 const WITHIN: Duration = Duration::from_secs(4);
 const SKEW_MAX: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::is_scarce;
+
+    #[test]
+    fn a_disk_is_full_at_a_hundredth_or_at_a_gibibyte_whichever_is_less() {
+        const GIB: u64 = 1 << 30;
+        const MIB: u64 = 1 << 20;
+        let small = 100 * MIB;
+        assert!(is_scarce(MIB - 1, small) && !is_scarce(MIB, small));
+        for large in [100 * GIB, 101 * GIB, 1 << 50, u64::MAX] {
+            assert!(is_scarce(0, large) && is_scarce(GIB - 1, large));
+            assert!(!is_scarce(GIB, large) && !is_scarce(large, large));
+        }
+        // Whoever does not tell their size is not ill of it.
+        assert!(!is_scarce(0, 0));
+    }
+}
