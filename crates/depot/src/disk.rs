@@ -148,7 +148,10 @@ impl Disk {
             .open(&path);
         let lock = lock.map_err(Error::disk(&path))?;
         if !godwit_sys::try_lock(&lock).map_err(Error::disk(&path))? {
-            return Err(Error::Taken { path: root.into() });
+            return Err(Error::Taken {
+                path: root.into(),
+                process: godwit_sys::locked_by(&lock),
+            });
         }
         if fs::metadata(&version).map_or(0, |found| found.len()) == 0 {
             // As a whole or not at all, and before anything else.

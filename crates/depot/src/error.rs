@@ -42,8 +42,12 @@ pub enum Error {
     },
     #[error("{}: is no depot, and not empty", .path.display())]
     Foreign { path: PathBuf },
-    #[error("{}: another node has it", .path.display())]
-    Taken { path: PathBuf },
+    #[error("{}: another node has it{}", .path.display(), which(*.process))]
+    Taken {
+        path: PathBuf,
+        /// Which, where the kernel tells.
+        process: Option<u32>,
+    },
     #[error("{}: lies on a network file system ({kind}), whose locks cannot be relied on", .path.display())]
     Network { path: PathBuf, kind: &'static str },
     /// It could never be held here.
@@ -231,6 +235,10 @@ fn what_it_says(found: &str) -> String {
         "" => "is empty".into(),
         other => format!("says {other:?}"),
     }
+}
+
+fn which(process: Option<u32>) -> String {
+    process.map_or_else(String::new, |process| format!(": process {process}"))
 }
 
 fn to_whom(servers: &[String]) -> String {

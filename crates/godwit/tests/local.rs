@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::{
     fs,
     io::Write,
-    os::unix::fs::PermissionsExt,
+    os::unix::{fs::PermissionsExt, net::UnixListener},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -332,6 +332,8 @@ fn a_second_node_and_a_state_of_a_newer_one_are_refused_with_words() {
     let other = Said::of(&mut elsewhere);
     let words = String::from_utf8_lossy(&other.stdout).into_owned();
     assert!(words.contains("EBUSY"), "one state, two nodes: {other}");
+    let process = machine.process().unwrap();
+    assert!(words.contains(&format!("kill {process}")), "{other}");
     machine.says(&["node", "stop"]).ok();
     assert_eq!(machine.process(), None);
 
@@ -345,6 +347,40 @@ fn a_second_node_and_a_state_of_a_newer_one_are_refused_with_words() {
     );
     assert!(lines[0]["message"].as_str().unwrap().contains("newer"));
     assert_eq!(fs::read_to_string(&mark).unwrap(), "godwit depot 99\n");
+}
+
+#[test]
+fn a_node_whose_socket_is_taken_away_is_found_again_and_else_is_named() {
+    let machine = Machine::new();
+    machine.says(&["queue"]).ok();
+    let process = machine.process();
+    let folder = machine.socket.parent().unwrap();
+    for taken in ["its socket", "all there is", "another"] {
+        match taken {
+            "its socket" => fs::remove_file(&machine.socket).unwrap(),
+            "all there is" => fs::remove_dir_all(folder).unwrap(),
+            _ => {
+                fs::remove_file(&machine.socket).unwrap();
+                drop(UnixListener::bind(&machine.socket).unwrap());
+            }
+        }
+        machine.says(&["queue"]).ok();
+        assert_eq!(machine.process(), process, "{taken}\n{}", machine.log());
+    }
+    // One that does not notice, since it is stopped, has a process that can be ended.
+    let process = process.unwrap().to_string();
+    let signal = |name: &str| run(5, "kill", [name, &process]).ok();
+    fs::remove_file(&machine.socket).unwrap();
+    signal("-STOP");
+    let said = machine.says(&["queue"]);
+    signal("-CONT");
+    let words = [&*format!("process {process}"), &format!("kill {process}")];
+    assert!(
+        said.status == Some(5) && words.iter().all(|words| said.stderr.contains(words)),
+        "{said}"
+    );
+    machine.says(&["queue"]).ok();
+    assert_eq!(machine.process().unwrap().to_string(), process);
 }
 
 #[test]

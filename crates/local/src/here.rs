@@ -19,6 +19,7 @@ use std::{
         fd::{AsFd, OwnedFd},
         unix::net::UnixStream,
     },
+    thread,
     time::{Duration, Instant},
 };
 
@@ -81,11 +82,30 @@ impl Here {
         if let Some(here) = Self::at(place, hello)? {
             return Ok(here);
         }
-        start(place, &lock, deadline)?;
+        match start(place, &lock, deadline) {
+            Ok(()) => {}
+            // Somebody removed the socket of a node that lives, and it listens anew once it has noticed.
+            Err(refusal) if refusal.why == Why::Busy => {
+                return Self::again(place, hello)?.ok_or(refusal);
+            }
+            Err(refusal) => return Err(refusal),
+        }
         Self::at(place, hello)?.ok_or_else(|| {
             let words = "it was started, and does not listen";
             Refusal::new(Why::NoNode, WANTED, words).next(format!("see {}", place.log().display()))
         })
+    }
+
+    /// Waits for a node that does not listen just now, longer than it takes to notice that nobody finds it.
+    fn again(place: &Place, hello: &Hello) -> Result<Option<Self>> {
+        let deadline = Instant::now() + NOTICED;
+        loop {
+            let here = Self::at(place, hello)?;
+            if here.is_some() || Instant::now() >= deadline {
+                return Ok(here);
+            }
+            thread::sleep(STEP); // nothing tells it
+        }
     }
 
     /// Begins a conversation with a node that listens; none if nobody does.
@@ -446,5 +466,7 @@ fn odd(tell: &Tell) -> Refusal {
 }
 
 const WANTED: &str = "reach the node of this machine";
+const NOTICED: Duration = Duration::from_secs(3);
+const STEP: Duration = Duration::from_millis(50);
 const AT_ONCE_BYTES: usize = 32 << 10;
 const FOREVER: Duration = Duration::from_secs(365 * 86400);

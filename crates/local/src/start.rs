@@ -10,9 +10,12 @@ use godwit_sys::{Closes, Wake, start_detached, try_lock, wait_readable, why};
 use std::{
     env,
     ffi::OsString,
-    fs::{File, OpenOptions},
+    fs::{self, File, Metadata, OpenOptions},
     io::{self, PipeReader, Read, Seek, SeekFrom},
-    os::{fd::AsFd, unix::fs::OpenOptionsExt},
+    os::{
+        fd::AsFd,
+        unix::fs::{MetadataExt, OpenOptionsExt},
+    },
     path::Path,
     process::{Command, Stdio},
     time::{Duration, Instant},
@@ -20,7 +23,18 @@ use std::{
 
 /// A lock of a file, let go when it is dropped, or when this process ends however it may.
 #[derive(Debug)]
-pub struct Lock(#[allow(dead_code)] File);
+pub struct Lock(File);
+
+impl Lock {
+    /// Tells whether it is of the file that has this name now: others may have removed the one that was locked.
+    pub fn is_of(&self, path: &Path) -> bool {
+        let same = |there: Metadata| {
+            let ours = self.0.metadata()?;
+            Ok((ours.dev(), ours.ino()) == (there.dev(), there.ino()))
+        };
+        fs::metadata(path).and_then(same).is_ok_and(|is| is)
+    }
+}
 
 /// Locks a file, which is made if it is not there; none if somebody else has it until `deadline`.
 pub fn lock_within(path: &Path, deadline: Instant) -> io::Result<Option<Lock>> {
@@ -166,7 +180,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{fs, sync::Barrier, thread};
+    use std::{sync::Barrier, thread};
 
     #[test]
     fn whoever_waits_for_a_lock_gets_it_when_it_is_let_go() {

@@ -13,6 +13,7 @@ mod faults;
 mod going;
 mod line;
 mod refusing;
+mod seat;
 mod serving;
 mod visit;
 mod visiting;
@@ -23,23 +24,19 @@ mod tests;
 use crate::{Error, Routes, hop, stop::Stop};
 pub use faults::OnFault;
 use godwit_depot::{Connect, Depot, Rules};
-use godwit_local::{Lock, Place, Refusal, Why, lock_within};
-use godwit_sys::{Wake, connect_local, peer_of, raise_open_files, user_id, wait_readable, why};
+use godwit_local::{Lock, Place, Refusal, Why};
+use godwit_sys::{Wake, peer_of, raise_open_files, user_id, wait_readable, why};
 use godwit_trust::Home;
 use godwit_wire::local::{Ask, Tell, Told, ask, tell};
 use line::Line;
+use seat::Seat;
+pub(crate) use seat::settle;
 use std::{
     collections::HashMap,
-    fs, io,
+    io,
     net::Shutdown,
-    os::{
-        fd::AsFd,
-        unix::{
-            fs::PermissionsExt,
-            net::{UnixListener, UnixStream},
-        },
-    },
-    path::{Path, PathBuf},
+    os::{fd::AsFd, unix::net::UnixStream},
+    path::PathBuf,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -194,39 +191,7 @@ fn open_depot(rules: &LocalRules, connect: &Connect) -> Result<Depot, LocalError
 /// A local node that listens.
 pub(crate) struct LocalNode {
     hall: Arc<Hall>,
-    listening: JoinHandle<()>,
-    /// Last, so that whoever waits for it finds the depot free.
-    _alive: Lock,
-}
-
-/// Takes the place of the node at a socket, which no other has while this is held.
-pub(crate) fn settle(place: &Place) -> Result<Lock, LocalError> {
-    place.prepare()?;
-    let lock = |deadline| {
-        lock_within(&place.alive(), deadline).map_err(|cause| {
-            let path = place.alive();
-            LocalError::Node(Error::State { path, cause })
-        })
-    };
-    if let Some(alive) = lock(Instant::now())? {
-        return Ok(alive);
-    }
-    if let Ok(there) = connect_local(&place.socket, PATIENCE) {
-        return Err(LocalError::Taken {
-            socket: place.socket.clone(),
-            process: peer_of(&there).map_or(0, |peer| peer.process),
-        });
-    }
-    // It does not listen any more, and will be gone in a moment.
-    lock(Instant::now() + PATIENCE)?.ok_or_else(|| {
-        let words = format!(
-            "another node holds {}, and does not listen",
-            place.alive().display()
-        );
-        Refusal::new(Why::Busy, WANTED, words)
-            .next("end that process")
-            .into()
-    })
+    listening: JoinHandle<Lock>,
 }
 
 impl LocalNode {
@@ -237,7 +202,7 @@ impl LocalNode {
         desk: Arc<D>,
     ) -> Result<Self, LocalError> {
         raise_open_files().map_err(Error::Start)?;
-        let listener = listen(&rules.place.socket)?;
+        let seat = Seat::take(&rules.place, alive)?;
         let hall = Arc::new(Hall {
             desk,
             rules,
@@ -252,13 +217,9 @@ impl LocalNode {
         let listening = thread::Builder::new()
             .name("local".into())
             .stack_size(STACK_BYTES)
-            .spawn(move || keeper.until_stopped(listener))
+            .spawn(move || keeper.until_stopped(seat))
             .map_err(Error::Start)?;
-        Ok(Self {
-            hall,
-            listening,
-            _alive: alive,
-        })
+        Ok(Self { hall, listening })
     }
 
     /// Returns what stops it.
@@ -268,30 +229,12 @@ impl LocalNode {
 
     /// Returns when it has ended: nobody listens, and all connections are closed.
     pub(crate) fn wait(self) {
-        let _ = self.listening.join();
+        let alive = self.listening.join();
+        // Whoever waits for that lock finds the depot free.
+        drop(self.hall);
+        drop(alive);
         tracing::info!("stopped");
     }
-}
-
-/// Begins to listen under a name of its own, so that whoever sees the name of the socket finds it listening, also
-/// where one lay that nobody has.
-fn listen(socket: &Path) -> Result<UnixListener, LocalError> {
-    let failed = |cause: io::Error| {
-        let words = format!("{}: {}", socket.display(), why(&cause));
-        LocalError::from(Refusal::new(Why::NoNode, WANTED, words))
-    };
-    let mut name = socket.as_os_str().to_owned();
-    name.push(".new");
-    let new = PathBuf::from(name);
-    let _ = fs::remove_file(&new);
-    let bound = UnixListener::bind(&new).and_then(|listener| {
-        fs::set_permissions(&new, fs::Permissions::from_mode(0o600))?;
-        godwit_sys::listen_deep(listener.as_fd(), WAITING_MAX)?;
-        listener.set_nonblocking(true)?;
-        fs::rename(&new, socket)?;
-        Ok(listener)
-    });
-    bound.map_err(failed)
 }
 
 /// What all connections share.
@@ -315,18 +258,24 @@ struct Guests {
 }
 
 impl Hall {
-    fn until_stopped(self: Arc<Self>, listener: UnixListener) {
+    fn until_stopped(self: Arc<Self>, mut seat: Seat) -> Lock {
         self.guests().alone = Some(Instant::now());
         while !self.stop.is_draining() {
             let Some(patience) = self.patience() else {
                 tracing::info!("nobody has asked for a while, and nothing is owed");
                 break;
             };
-            let awaited = [listener.as_fd(), self.stop.draining(), self.changed.as_fd()];
-            let _ = wait_readable(awaited, patience);
+            let awaited = [seat.as_fd(), self.stop.draining(), self.changed.as_fd()];
+            let _ = wait_readable(awaited, patience.min(LOOK_AT_SEAT));
             self.changed.lower();
-            match listener.accept() {
-                Ok((socket, _)) => self.receive(socket),
+            if let Some(left) = seat.look() {
+                // Who found it before is heard.
+                while let Ok((socket, _)) = left.accept() {
+                    self.receive(socket);
+                }
+            }
+            match seat.accept() {
+                Ok(socket) => self.receive(socket),
                 Err(error) if is_passing(&error) => {}
                 Err(error) => {
                     // No descriptors are left: the next that is given back is heard.
@@ -336,11 +285,11 @@ impl Hall {
             }
         }
         // Whoever comes now finds nobody, and starts the next; before that nobody is seen off, or they would find us.
-        let _ = fs::remove_file(&self.rules.place.socket);
-        drop(listener);
+        let alive = seat.leave();
         self.stop.at_once();
         self.desk.end();
         self.see_off();
+        alive
     }
 
     /// Returns how long it waits until it may end, unless somebody comes; none if it ends now.
@@ -499,5 +448,7 @@ const WAITING_MAX: i32 = 4096;
 const STACK_BYTES: usize = 512 << 10;
 /// Whoever ends, or begins, has so long.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Whoever wants a node whose socket was removed waits about so long.
+const LOOK_AT_SEAT: Duration = Duration::from_secs(1);
 const LOOK_MIN: Duration = Duration::from_millis(100);
 const FOREVER: Duration = Duration::from_secs(365 * 86_400);

@@ -45,7 +45,8 @@ pub use lease::{Lease, Leased, Unless, lease};
 pub use limits::{boot_id, raise_open_files, user_id};
 pub use memory::{is_sealed, memory, seal};
 pub use meta::{
-    Attributes, Kind, Meta, birth, meta, next_data, punch, reserve_blocks, try_lock, unlock,
+    Attributes, Kind, Meta, birth, locked_by, meta, next_data, punch, reserve_blocks, try_lock,
+    unlock,
 };
 pub use names::{Folder, Root};
 pub use network::{free_bytes, is_network_file_system};

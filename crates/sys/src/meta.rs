@@ -7,7 +7,10 @@ use rustix::fs::{
 use std::{
     fs::File,
     io,
-    os::fd::{AsFd, AsRawFd},
+    os::{
+        fd::{AsFd, AsRawFd},
+        unix::fs::MetadataExt,
+    },
     time::Duration,
 };
 
@@ -140,6 +143,39 @@ pub fn try_lock(file: &File) -> io::Result<bool> {
     }
 }
 
+/// Returns the process that has locked a file, if the kernel tells: of those in other containers it does not.
+pub fn locked_by(file: &File) -> Option<u32> {
+    let meta = file.metadata().ok()?;
+    let device = (fs::major(meta.dev()), fs::minor(meta.dev()));
+    locker(
+        &std::fs::read_to_string("/proc/locks").ok()?,
+        device,
+        meta.ino(),
+    )
+}
+
+/// Reads proc_locks(5). Some file systems call their device otherwise there: then the number must be of one file only.
+fn locker(locks: &str, (major, minor): (u32, u32), inode: u64) -> Option<u32> {
+    let exact = format!("{major:02x}:{minor:02x}:{inode}");
+    let end = format!(":{inode}");
+    let held = locks.lines().filter_map(|line| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        match words[..] {
+            // Of who waits the second word is an arrow.
+            [_, "FLOCK", _, _, process, at, ..] if at.ends_with(&end) => {
+                let process = process.parse().ok().filter(|process| *process > 0);
+                Some((at, process?))
+            }
+            _ => None,
+        }
+    });
+    let held: Vec<(&str, u32)> = held.collect();
+    match (held.iter().find(|(at, _)| *at == exact), &held[..]) {
+        (Some((_, process)), _) | (None, [(_, process)]) => Some(*process),
+        _ => None,
+    }
+}
+
 /// Gives back the lock of a file that stays open.
 pub fn unlock(file: &File) -> io::Result<()> {
     Ok(fs::flock(file, FlockOperation::Unlock)?)
@@ -234,5 +270,41 @@ pub fn next_data(file: &File, from: u64) -> io::Result<Option<u64>> {
         Ok(at) => Ok(Some(at)),
         Err(rustix::io::Errno::NXIO) => Ok(None),
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn whoever_has_locked_a_file_is_named() {
+        let scratch = Scratch::new("locked");
+        let (file, other) = (
+            File::create(scratch.join("file")).unwrap(),
+            File::create(scratch.join("other")).unwrap(),
+        );
+        assert_eq!(locked_by(&file), None);
+        assert!(try_lock(&file).unwrap());
+        assert_eq!(locked_by(&file), Some(std::process::id()));
+        assert_eq!(locked_by(&other), None);
+    }
+
+    #[test]
+    fn a_table_of_locks_is_read_as_the_kernel_writes_it() {
+        let table = "\
+            1: POSIX  ADVISORY  WRITE 11 fd:01:70 0 EOF\n\
+            2: FLOCK  ADVISORY  WRITE 12 fd:01:7 0 EOF\n\
+            2: -> FLOCK  ADVISORY  WRITE 13 fd:01:7 0 EOF\n\
+            3: FLOCK  ADVISORY  WRITE 14 00:2a:7 0 EOF\n\
+            4: FLOCK  ADVISORY  READ  15 00:31:9 0 EOF\n\
+            5: FLOCK  ADVISORY  WRITE 0 fd:01:8 0 EOF\n";
+        let of = |device, inode| locker(table, device, inode);
+        assert_eq!(of((0xfd, 1), 7), Some(12));
+        assert_eq!(of((0, 0x2a), 7), Some(14));
+        assert_eq!(of((1, 1), 7), None, "two files have that number");
+        assert_eq!(of((1, 1), 9), Some(15), "btrfs has a device a subvolume");
+        assert_eq!((of((0xfd, 1), 8), of((0xfd, 1), 70)), (None, None));
     }
 }

@@ -78,9 +78,13 @@ pub(super) fn depot(wanted: &str, url: Option<&Url>, error: &DepotError) -> Refu
             Why::Exists,
             Some("name another directory in GODWIT_STATE, or with --state of godwit node --local".into()),
         ),
-        DepotError::Taken { .. } => (
+        DepotError::Taken { process, .. } => (
             Why::Busy,
-            Some("end that node, or name another state: in GODWIT_STATE, or with --state of godwit node --local".into()),
+            Some(format!(
+                "end that node{} (what it keeps stays), or name another state: in GODWIT_STATE, or with --state of \
+                 godwit node --local",
+                process.map_or_else(String::new, |process| format!(": kill {process}"))
+            )),
         ),
         DepotError::Network { .. } => (
             Why::Unsupported,
@@ -324,7 +328,10 @@ mod tests {
                 found: said(),
                 known: "1",
             },
-            DepotError::Taken { path: path() },
+            DepotError::Taken {
+                path: path(),
+                process: None,
+            },
             DepotError::Unwanted,
             DepotError::Ending,
         ];

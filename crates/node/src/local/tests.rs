@@ -5,8 +5,10 @@ use crate::local::visit::AT_ONCE_MAX;
 use godwit_local::{Answer, Here};
 use godwit_wire::local::{Asked, ask::Hello, frame, records};
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{Read, Seek, Write},
+    os::unix::{fs::PermissionsExt, net::UnixListener},
+    path::Path,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
 };
 
@@ -492,6 +494,31 @@ fn told_to_stop_it_ends_and_whoever_waits_is_told() {
     // The place is free for the next, also where the last was killed and its socket left behind.
     File::create(&standing.place.socket).unwrap();
     settle(&standing.place).unwrap();
+}
+
+#[test]
+fn a_socket_that_is_taken_away_is_bound_anew_and_another_nodes_is_not() {
+    let mut standing = Standing::new("away");
+    let socket = standing.place.socket.clone();
+    let mut before = standing.here();
+    fs::remove_file(&socket).unwrap();
+    let found = || Here::at(&standing.place, &hello("late")).unwrap();
+    let left = Instant::now() + Duration::from_secs(20);
+    while found().is_none() && Instant::now() < left {
+        before.ask(Ask::Status).unwrap();
+    }
+    assert!(found().is_some());
+    // Once somebody else holds the lock that others find, the place is theirs.
+    fs::remove_file(standing.place.alive()).unwrap();
+    let _theirs = settle(&standing.place).unwrap();
+    fs::remove_file(&socket).unwrap();
+    let listener = UnixListener::bind(&socket).unwrap();
+    thread::sleep(LOOK_AT_SEAT * 3 / 2); // nothing tells that something does not happen
+    before.ask(Ask::Stop).unwrap();
+    standing.node.take().unwrap().wait();
+    let _reached = UnixStream::connect(&socket).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    assert!(listener.accept().is_ok());
 }
 
 #[test]
