@@ -379,15 +379,18 @@ impl Inner {
             }
             return Err(Error::Store(error));
         }
-        let state = held.lock();
-        let is_strong = matches!(state.machine.base(), Base::Seen(version) if version.is_strong());
-        let is_recent = state
-            .looked
-            .is_some_and(|at| at.elapsed() < self.rules.grace);
-        match is_strong && is_recent && state.machine.is_whole() {
+        let is_believed = self.is_believed(&held.lock());
+        match is_believed {
             true => Ok(()),
             false => Err(Error::Store(error)),
         }
+    }
+
+    /// Tells whether it is what its origin has as far as anybody knows who cannot ask.
+    pub(crate) fn is_believed(&self, state: &State) -> bool {
+        let is_strong = matches!(state.machine.base(), Base::Seen(version) if version.is_strong());
+        let is_recent = (state.looked).is_some_and(|at| at.elapsed() < self.rules.grace);
+        is_strong && is_recent && state.machine.is_whole()
     }
 
     /// Tells whether the origin still has what ours was taken from.

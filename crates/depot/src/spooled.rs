@@ -6,6 +6,7 @@
 //! its writer is told so when that survives a power cut: only then is it ours to
 //! deliver.
 
+mod kept;
 mod names;
 
 use crate::{By, Depot, Error, Fresh, Owed, Put, Scope, Stage, Who, Writing, reading::OURS};
@@ -40,6 +41,8 @@ pub struct Spooled {
     us: Arc<str>,
     /// One of a name at a time becomes ours: they come to lie in the same place first.
     names: Arc<[Mutex<()>; NAMES]>,
+    /// What is read is kept as well.
+    keeps: bool,
 }
 
 impl std::fmt::Debug for Spooled {
@@ -67,9 +70,18 @@ impl Spooled {
             root,
             us: us.into(),
             names: Arc::new(std::array::from_fn(|_| Mutex::new(()))),
+            keeps: false,
         };
         spooled.forget_what_came()?;
         Ok(spooled)
+    }
+
+    /// Has what is read by way of it be kept as well, for those who read it again.
+    pub fn keeping(self) -> Self {
+        Self {
+            keeps: true,
+            ..self
+        }
     }
 
     /// Returns the same for somebody else: uploads that are not finished are apart.
@@ -267,6 +279,18 @@ impl Spooled {
     }
 }
 
+fn digest_of(file: &fs::File, by: Algorithm, range: Range<u64>) -> std::io::Result<Digest> {
+    let mut hashing = godwit_core::Hashing::new(by);
+    let mut buffer = Buffer::take();
+    let mut left = Extents::from(range);
+    while let Some(range) = left.take_aligned(godwit_core::LEAF_BYTES) {
+        let bytes = &mut buffer[..(range.end - range.start) as usize];
+        file.read_exact_at(bytes, range.start)?;
+        hashing.update(bytes);
+    }
+    Ok(hashing.finish())
+}
+
 fn station(owed: &Owed) -> Station {
     let stage = match owed.stage {
         Stage::Open => "writing",
@@ -305,6 +329,7 @@ impl Store for Spooled {
             let url = self.url(path)?;
             let looked = self.depot.inner.stat_of(&url, &self.who);
             let looked = looked.map(|(_, stat)| stat);
+            let looked = looked.or_else(|error| self.stat_kept(&url, error));
             return match looked.map_err(self.told(path)) {
                 Err(_) if self.is_promised_directory(&url) => Ok(Stat::of(Kind::Directory, 0)),
                 looked => looked,
@@ -365,6 +390,11 @@ impl Store for Spooled {
 
     fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Take) -> Result<Read> {
         let Some(reading) = self.owed(path)? else {
+            if self.keeps
+                && let Some(read) = self.read_kept(path, want, into)?
+            {
+                return Ok(read);
+            }
             let read = self
                 .depot
                 .inner
@@ -453,8 +483,14 @@ impl Store for Spooled {
 
     fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {
         let Some(reading) = self.owed(path)? else {
-            let place = self.there(path)?;
-            return place.store.digest(&place.path, by, range);
+            let asked = self
+                .depot
+                .inner
+                .at_place(&self.url(path)?, &self.who, |place| {
+                    Ok(place.store.digest(&place.path, by, range.clone())?)
+                });
+            let told = asked.or_else(|error| self.digest_kept(path, by, range, error));
+            return told.map_err(self.told(path));
         };
         if by == OURS
             && range.is_none()
@@ -463,16 +499,8 @@ impl Store for Spooled {
             return Ok(known);
         }
         let range = range.unwrap_or(0..reading.size());
-        let mut hashing = godwit_core::Hashing::new(by);
-        let mut buffer = Buffer::take();
-        let mut left = Extents::from(range);
-        while let Some(range) = left.take_aligned(godwit_core::LEAF_BYTES) {
-            let bytes = &mut buffer[..(range.end - range.start) as usize];
-            let read = reading.file().read_exact_at(bytes, range.start);
-            read.map_err(|cause| StoreError::io(path, cause))?;
-            hashing.update(bytes);
-        }
-        Ok(hashing.finish())
+        let digest = digest_of(reading.file(), by, range);
+        digest.map_err(|cause| StoreError::io(path, cause))
     }
 
     fn space(&self, path: &Path) -> Result<Space> {

@@ -435,6 +435,43 @@ fn a_route_leads_by_a_hop_without_a_word_in_the_url() {
 }
 
 #[test]
+fn machines_share_what_a_hop_keeps() {
+    let scratch = Scratch::new();
+    let mut chain = Chain::of(&scratch, 1, &["--cache"]);
+    let desktop = Machine::new(&scratch, "desktop");
+    chain.hops[0].joined_by(&desktop, "desktop");
+    let file = scratch.file("a", 7_300_000);
+    chain.well(&["put", "a", "godwit://hop0/a"]);
+    chain.well(&["push", "godwit://hop0/a"]);
+    std::fs::copy(&file, chain.far("b")).unwrap();
+    let copy = |chain: &Chain<'_>, name: &str, to: &str| {
+        let source = format!("godwit://hop0/{name}");
+        let to = scratch.join(to);
+        let mut at_desktop = desktop.command(&["cp", &source, to.to_str().unwrap()]);
+        let mut here = chain.command(&["cp", &source, to.with_extension("2").to_str().unwrap()]);
+        for command in [&mut at_desktop, &mut here] {
+            let said = Said::of(command);
+            assert_eq!(said.status, Some(0), "{said}");
+        }
+        assert_same(&file, &to);
+        assert_same(&file, &to.with_extension("2"));
+    };
+    copy(&chain, "b", "cold");
+    copy(&chain, "b", "warm");
+    // Delivered files are named by their content: the end may be away.
+    chain.dest.stop();
+    copy(&chain, "a", "away");
+    let record = chain.dest.state().join("transfers.jsonl");
+    let record = std::fs::read_to_string(record).unwrap();
+    let lines = record
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap());
+    let read = lines.filter(|line: &Value| line["source"] == "b");
+    let bytes: u64 = read.map(|line| line["bytes"].as_u64().unwrap()).sum();
+    assert_eq!(bytes, 7_300_000, "{record}");
+}
+
+#[test]
 fn a_full_spool_offloads_and_holds_back_who_fills_it() {
     let scratch = Scratch::new();
     let mut chain = Chain::of(&scratch, 1, &[]);

@@ -91,6 +91,8 @@ pub struct Hop {
     pub next: Url,
     /// How many bytes it keeps at most; `None`: as many as the disk.
     pub bytes: Option<u64>,
+    /// It keeps what is read as well.
+    pub caches: bool,
 }
 
 /// What somebody may do.
@@ -473,6 +475,7 @@ fn hop_of(take: &Take<'_>) -> Result<Option<Hop>, Error> {
     let next = take.optional("node.next", parse_next)?;
     let spool = take.text("node.spool").trim();
     let bytes = take.optional("node.spool_bytes", parse::<u64>)?;
+    let caches = take.one("node.cache", parse_bool)?;
     match (spool, next) {
         ("", None) => Ok(None),
         ("", Some(_)) => {
@@ -489,6 +492,7 @@ fn hop_of(take: &Take<'_>) -> Result<Option<Hop>, Error> {
             spool: spool.into(),
             next,
             bytes,
+            caches,
         })),
     }
 }

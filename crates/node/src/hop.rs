@@ -36,7 +36,10 @@ pub(crate) fn begin(
         credential: None,
     };
     let spooled = Spooled::new(Arc::new(depot), hop.next.clone(), who, us).map_err(cannot)?;
-    Ok(Some(spooled))
+    Ok(Some(match hop.caches {
+        true => spooled.keeping(),
+        false => spooled,
+    }))
 }
 
 /// Returns what finds the store of a URL, for whoever shows that credential, by the hop that leads there.

@@ -41,6 +41,9 @@ root's alone. Names cannot leave the exported directory. What else can be told: 
 
 With --spool and --next it is a hop: what is written to it is kept there until the next node has it,
 durably, also over outages and restarts; what is read is what is on its way, or what is there.
+With --cache it keeps what is read as well: who reads it again costs the next node one look at its
+time, and many who read it at once cost one transfer. Several machines that have a route to one such
+node ([routes]) share what it keeps.
 godwit trace URL shows where a file is.
 
 With --local it is the node that your programs share on this machine (godwit get, put), which they
@@ -80,6 +83,9 @@ pub(crate) struct Told {
     /// With --spool: the node or server that it goes to, which this node reaches as itself
     #[arg(long, value_name = "URL", requires = "spool")]
     next: Option<String>,
+    /// With --spool: keep what is read as well, as long as there is room, for whoever reads it again
+    #[arg(long, requires = "spool")]
+    cache: bool,
     /// Where FTP is spoken, IPv6 in brackets; several with commas; none: nowhere [default: [::]:2811]
     #[arg(long, value_name = "ADDRESS:PORT")]
     ftp: Option<String>,
@@ -304,6 +310,11 @@ impl Told {
             ("node.export", "--export", self.export.as_ref().map(path)),
             ("node.spool", "--spool", self.spool.as_ref().map(path)),
             ("node.next", "--next", self.next.clone()),
+            (
+                "node.cache",
+                "--cache",
+                self.cache.then(|| "true".to_owned()),
+            ),
             ("node.via", "--via", several(&self.via)),
             ("node.rights", "--rights", self.rights.as_ref().map(path)),
             ("node.state", "--state", self.state.as_ref().map(path)),

@@ -12,7 +12,7 @@ pub struct Key {
 }
 
 /// Every key there is.
-pub const KEYS: [Key; 46] = [
+pub const KEYS: [Key; 47] = [
     Key {
         name: "node.export",
         default: ".",
@@ -47,6 +47,11 @@ pub const KEYS: [Key; 46] = [
         name: "node.spool_bytes",
         default: "",
         about: "how much is kept in node.spool at most; empty: as much as its disk has room for",
+    },
+    Key {
+        name: "node.cache",
+        default: "false",
+        about: "true: what is read by way of node.next is kept in node.spool as well, as long as there is room",
     },
     Key {
         name: "node.routes",
@@ -251,6 +256,7 @@ pub(crate) const FIXED: &[&str] = &[
     "node.spool",
     "node.next",
     "node.spool_bytes",
+    "node.cache",
     "node.routes",
     "node.user",
     "node.state",

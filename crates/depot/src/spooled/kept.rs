@@ -1,0 +1,217 @@
+//! Reading by way of a hop that keeps what passes: whoever reads the same later gets it from here, and the next is
+//! only asked whether it is still that.
+
+use super::{Spooled, digest_of};
+use crate::{
+    Error, Fresh, Result, Who,
+    depot::Inner,
+    fetching::Part,
+    held::Held,
+    reading::{User, is_same, since_epoch},
+};
+use godwit_core::{Algorithm, Digest, Extents, Fault, LEAF_BYTES, Url, Version, holding::Base};
+use godwit_store::{Error as StoreError, Kind, Lying, Read, Result as StoreResult, Stat, Take};
+use godwit_sys::Buffer;
+use std::{
+    ops::Range,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
+};
+
+/// How much is asked for at once, ahead of who reads: much, or each asking's way there and back would be seen.
+const AHEAD: u64 = 64 * LEAF_BYTES;
+
+/// What is, or comes to be, kept of a file at the next.
+pub(super) struct Kept {
+    /// What it was when the next was last asked.
+    pub stat: Stat,
+    user: User,
+}
+
+impl Spooled {
+    /// Reads by way of what is kept here; `None`: it cannot be kept, and nothing of it was handed on.
+    pub(super) fn read_kept(
+        &self,
+        path: &Path,
+        want: &Extents,
+        into: &dyn Take,
+    ) -> StoreResult<Option<Read>> {
+        let inner = &self.depot.inner;
+        let kept = inner.kept(&self.url(path)?, &self.who, want);
+        let Some(kept) = kept.map_err(self.told(path))? else {
+            return Ok(None);
+        };
+        let wanted: Extents = want.within(0..kept.stat.size).collect();
+        let is_read = AtomicBool::new(true);
+        thread::scope(|scope| {
+            let ahead = wanted.clone();
+            scope.spawn(|| kept.come(inner, ahead, &is_read));
+            let sent = self.send(path, &kept, wanted, into);
+            is_read.store(false, Relaxed);
+            sent
+        })?;
+        Ok(Some(Read {
+            stat: kept.stat,
+            digest: None,
+        }))
+    }
+
+    fn send(
+        &self,
+        path: &Path,
+        kept: &Kept,
+        mut left: Extents,
+        into: &dyn Take,
+    ) -> StoreResult<()> {
+        let inner = &self.depot.inner;
+        let held = &kept.user.held;
+        let file = inner.disk.reader(held.id).map_err(self.told(path))?;
+        let lying = Lying { path, file: &file };
+        let mut buffer = Buffer::take();
+        while let Some(range) = left.take_aligned(LEAF_BYTES) {
+            (inner.ensure_as(held, range.clone(), Part::More)).map_err(self.told(path))?;
+            into.put_from(&lying, range, &mut buffer)?;
+        }
+        Ok(())
+    }
+
+    /// Tells what it hashes to if it is here and the next, which could not be asked, need not be.
+    pub(super) fn digest_kept(
+        &self,
+        path: &Path,
+        by: Algorithm,
+        range: Option<Range<u64>>,
+        error: Error,
+    ) -> Result<Digest> {
+        let kept = self.though(&self.url(path)?, error)?;
+        let held = &kept.user.held;
+        let file = self.depot.inner.disk.reader(held.id)?;
+        let range = range.unwrap_or(0..kept.stat.size);
+        digest_of(&file, by, range).map_err(Error::disk(self.depot.inner.disk.path(held.id)))
+    }
+
+    /// Returns what is known of a file here if the next, which could not be asked, need not be.
+    pub(super) fn stat_kept(&self, url: &Url, error: Error) -> Result<Stat> {
+        self.though(url, error).map(|kept| kept.stat)
+    }
+
+    fn though(&self, url: &Url, error: Error) -> Result<Kept> {
+        match self.keeps {
+            true => self.depot.inner.kept_though(url, &self.who, error),
+            false => Err(error),
+        }
+    }
+}
+
+impl Kept {
+    /// Tells whether what is here is still what the next was seen to have.
+    fn is_still(&self) -> bool {
+        let state = self.user.held.lock();
+        let version = self.stat.version(since_epoch());
+        let base = match state.machine.base() {
+            Base::Seen(version) => Some(version),
+            _ => None,
+        };
+        let is_it = [state.seen.as_ref(), base]
+            .into_iter()
+            .flatten()
+            .any(|known| is_same(known, &version));
+        is_it && !state.machine.owes()
+    }
+
+    /// Has it come, as long as somebody reads. Whoever waits for it hears what is the matter.
+    fn come(&self, depot: &Inner, mut wanted: Extents, is_read: &AtomicBool) {
+        while is_read.load(Relaxed)
+            && let Some(range) = wanted.take_aligned(AHEAD)
+            && depot.ensure_as(&self.user.held, range, Part::More).is_ok()
+        {}
+    }
+}
+
+impl Inner {
+    /// Has a file be kept here that is read, and asks whether it is still what it was; `None`: it cannot be kept.
+    fn kept(&self, url: &Url, who: &Who, want: &Extents) -> Result<Option<Kept>> {
+        let (place, stat) = match self.stat_of(url, who) {
+            Ok(found) => found,
+            Err(error) => return self.kept_though(url, who, error).map(Some),
+        };
+        let version = stat.version(since_epoch());
+        // Nothing vouches for what tells no times: all of it would come each time.
+        if stat.kind != Kind::File || version == Version::None {
+            return Ok(None);
+        }
+        let first = (want.within(0..stat.size))
+            .collect::<Extents>()
+            .take_aligned(LEAF_BYTES);
+        let current = (self.all().current)
+            .get(&(url.clone(), who.audience.clone()))
+            .cloned();
+        // One that was so new that nobody could tell is believed as long as any: many who want it cost one transfer.
+        let is_it = |held: &Held| {
+            self.is_still_base(held, &place, &stat)
+                || (held.lock().seen.as_ref()).is_some_and(|seen| is_same(seen, &version))
+        };
+        let fresh = match current {
+            Some(held) if is_it(&held) => Fresh::Usual,
+            _ => Fresh::Now,
+        };
+        let came = self.find(url, who, fresh).and_then(|user| {
+            self.ensure(&user.held, first.unwrap_or(0..0))?;
+            Ok(user)
+        });
+        let user = match came {
+            Ok(user) => user,
+            Err(error) if is_of_next(&error) => return Err(error),
+            Err(error) => {
+                tracing::info!(%url, %error, "what is read is not kept");
+                return Ok(None);
+            }
+        };
+        let kept = Kept { stat, user };
+        // It may have become another since it was asked for, or ours.
+        Ok(Some(kept).filter(Kept::is_still))
+    }
+
+    /// The next cannot be asked. What is here as a whole is believed for a while if its content was named.
+    fn kept_though(&self, url: &Url, who: &Who, error: Error) -> Result<Kept> {
+        if error.fault() == Fault::Lasting {
+            return Err(error);
+        }
+        let held = (self.all().current)
+            .get(&(url.clone(), who.audience.clone()))
+            .cloned();
+        let Some(held) = held else {
+            return Err(error);
+        };
+        let mut state = held.lock();
+        if state.is_gone || !self.is_believed(&state) {
+            return Err(error);
+        }
+        let digest = match state.machine.base() {
+            Base::Seen(Version::Strong(digest)) => Some(digest.clone()),
+            _ => None,
+        };
+        let mtime = match &state.seen {
+            Some(Version::Weak { mtime, .. }) => Some(*mtime),
+            _ => None,
+        };
+        let size = state.machine.size();
+        let stat = Stat {
+            digest,
+            mtime,
+            ..Stat::of(Kind::File, size)
+        };
+        let user = User::of(&held, &mut state);
+        drop(state);
+        Ok(Kept { stat, user })
+    }
+}
+
+/// Tells whether it is the next that cannot, and nothing here.
+fn is_of_next(error: &Error) -> bool {
+    match error {
+        Error::Store(error) => !matches!(**error, StoreError::NoSpace { .. }),
+        error => matches!(error, Error::BrokeOff { .. } | Error::Ending),
+    }
+}

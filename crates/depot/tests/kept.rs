@@ -1,0 +1,203 @@
+//! A depot between that keeps what is read by way of it.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Far, both, bytes, rules, same, url, who};
+use godwit_core::{Algorithm, Block, Extents};
+use godwit_depot::{Depot, Rules, Spooled};
+use godwit_store::{Error, How, Read, Store, Take, Whole, Write};
+use std::{
+    path::Path,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    thread,
+};
+
+const NAME: &str = "a";
+
+fn keeping(far: &Far, dir: &tempfile::TempDir, rules: Rules) -> (Arc<Depot>, Spooled) {
+    let root = dir.path().join("hop");
+    let depot = Arc::new(Depot::open(&root, rules, far.connect()).unwrap());
+    let spooled = Spooled::new(Arc::clone(&depot), url(""), who(), "hop").unwrap();
+    (depot, spooled.keeping())
+}
+
+/// Counts how often the far end is read.
+fn reads(far: &Far) -> Arc<AtomicU64> {
+    let count = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&count);
+    far.on_ask(move |what, _| {
+        counted.fetch_add(u64::from(what == "read"), SeqCst);
+        Ok(())
+    });
+    count
+}
+
+/// What was read, at its place; something is done when the first of it comes.
+#[derive(Default)]
+struct Got {
+    bytes: Mutex<Vec<u8>>,
+    at_first: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl Take for Got {
+    fn put(&self, block: Block<'_>) -> godwit_store::Result<()> {
+        if let Some(act) = self.at_first.lock().unwrap().take() {
+            act();
+        }
+        let mut bytes = self.bytes.lock().unwrap();
+        let end = block.offset as usize + block.bytes.len();
+        if bytes.len() < end {
+            bytes.resize(end, 0);
+        }
+        bytes[block.offset as usize..end].copy_from_slice(block.bytes);
+        Ok(())
+    }
+}
+
+fn read(store: &dyn Store, want: Extents) -> godwit_store::Result<(Read, Vec<u8>)> {
+    let got = Got::default();
+    let read = store.read(Path::new(NAME), &want, 1, &got)?;
+    Ok((read, got.bytes.into_inner().unwrap()))
+}
+
+fn read_all(store: &dyn Store) -> godwit_store::Result<Vec<u8>> {
+    let size = store.stat(Path::new(NAME))?.size;
+    let (read, bytes) = read(store, Extents::from(0..size))?;
+    assert_eq!(read.stat.size, size);
+    Ok(bytes)
+}
+
+fn put(store: &dyn Store, content: &[u8]) {
+    let sink = store.write(Path::new(NAME), &Write::default()).unwrap();
+    let block = Block {
+        offset: 0,
+        bytes: content,
+    };
+    sink.put(block).unwrap();
+    sink.finish(&Whole::default()).unwrap();
+}
+
+#[test]
+fn who_reads_it_again_gets_it_from_here_and_the_next_is_asked_only_whether_it_is_still_that() {
+    let (far, dir) = both();
+    let (depot, hop) = keeping(&far, &dir, rules());
+    let wanted = bytes(5_300_000, 1);
+    far.put(NAME, &wanted);
+    same(read_all(&hop).unwrap(), &wanted);
+    let count = reads(&far);
+    for _ in 0..3 {
+        same(read_all(&hop).unwrap(), &wanted);
+    }
+    assert_eq!(count.load(SeqCst), 0);
+    assert_eq!(depot.list("")[0].transfers, 1);
+    let wanted = bytes(4_100_000, 2);
+    far.put(NAME, &wanted);
+    same(read_all(&hop).unwrap(), &wanted);
+    assert!(count.load(SeqCst) > 0);
+}
+
+#[test]
+fn many_who_read_the_same_at_once_cost_one_transfer() {
+    let (far, dir) = both();
+    let (depot, hop) = keeping(&far, &dir, rules());
+    let wanted = bytes(9_000_000, 3);
+    far.put(NAME, &wanted);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| same(read_all(&hop).unwrap(), &wanted));
+        }
+    });
+    let held = depot.list("");
+    assert_eq!((held.len(), held[0].transfers), (1, 1));
+}
+
+#[test]
+fn of_a_part_that_is_read_only_that_part_comes() {
+    let (far, dir) = both();
+    let (depot, hop) = keeping(&far, &dir, rules());
+    let wanted = bytes(40 << 20, 4);
+    far.put(NAME, &wanted);
+    let part = (20 << 20) + 5..(22 << 20) + 9;
+    let (_, got) = read(&hop, Extents::from(part.start as u64..part.end as u64)).unwrap();
+    same(&got[part.clone()], &wanted[part]);
+    let held = depot.list("");
+    assert!(held[0].present < 4 << 20, "{} bytes came", held[0].present);
+}
+
+#[test]
+fn with_the_next_away_what_was_delivered_can_still_be_read() {
+    let (far, dir) = both();
+    let (depot, hop) = keeping(&far, &dir, rules());
+    let wanted = bytes(3_300_000, 5);
+    put(&hop, &wanted);
+    hop.push(Path::new(NAME)).unwrap();
+    assert!(!depot.owes());
+    far.put("other", b"never read");
+    far.set_away(true);
+    same(read_all(&hop).unwrap(), &wanted);
+    let told = hop
+        .digest(Path::new(NAME), Algorithm::Sha256, None)
+        .unwrap();
+    let mut hashing = godwit_core::Hashing::new(Algorithm::Sha256);
+    hashing.update(&wanted);
+    assert_eq!(told, hashing.finish());
+    let other = hop.stat(Path::new("other")).unwrap_err();
+    assert!(matches!(other, Error::Unreachable { .. }), "{other}");
+    // A hop that keeps nothing has nothing.
+    let root = dir.path().join("plain");
+    let plain = Depot::open(&root, rules(), far.connect()).unwrap();
+    let plain = Spooled::new(Arc::new(plain), url(""), who(), "plain").unwrap();
+    assert!(read_all(&plain).is_err());
+}
+
+#[test]
+fn what_is_too_large_to_be_kept_passes_as_before() {
+    let (far, dir) = both();
+    let quota = Some(2 << 20);
+    let (depot, hop) = keeping(&far, &dir, Rules { quota, ..rules() });
+    let wanted = bytes(5 << 20, 6);
+    far.put(NAME, &wanted);
+    same(read_all(&hop).unwrap(), &wanted);
+    assert!(depot.list("").is_empty());
+    // So does what nothing vouches for.
+    far.tells_no_time.store(true, SeqCst);
+    let wanted = bytes(1 << 20, 7);
+    far.put(NAME, &wanted);
+    same(read_all(&hop).unwrap(), &wanted);
+    assert!(depot.list("").is_empty());
+}
+
+#[test]
+fn who_reads_what_is_written_into_meanwhile_gets_what_it_was() {
+    let (far, dir) = both();
+    let (_depot, hop) = keeping(&far, &dir, rules());
+    let wanted = bytes(3 << 20, 8);
+    far.put(NAME, &wanted);
+    same(read_all(&hop).unwrap(), &wanted);
+    let writer = hop.clone();
+    let got = Got::default();
+    *got.at_first.lock().unwrap() = Some(Box::new(move || {
+        let how = How::InPlace;
+        let write = Write {
+            how,
+            ..Write::default()
+        };
+        let sink = writer.write(Path::new(NAME), &write).unwrap();
+        let block = Block {
+            offset: 2 << 20,
+            bytes: b"something else",
+        };
+        sink.put(block).unwrap();
+        sink.finish(&Whole::default()).unwrap();
+    }));
+    hop.read(Path::new(NAME), &Extents::from(0..3 << 20), 1, &got)
+        .unwrap();
+    same(got.bytes.into_inner().unwrap(), &wanted);
+    let mut now = wanted;
+    now[2 << 20..][..14].copy_from_slice(b"something else");
+    same(read_all(&hop).unwrap(), &now);
+}
