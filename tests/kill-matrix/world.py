@@ -196,10 +196,11 @@ class Ftp:
         return f"ftp://127.0.0.1:{FTP}/{name}"
 
 
-def hop(machine, clients, target):
-    """A node whose store is a depot around the next."""
+def hop(machine, clients, target, keeps):
+    """A node whose store is a depot around the next, and keeps what is read, or does not."""
     machine.well("join", target.machine.well("-q", "peers", "invite").strip(), "--name", machine.name)
-    return Door(machine, clients, "hop", HOP_DOOR, ["--spool", machine.disk.root / "spool", "--next", target.url("")])
+    caches = ["--cache"] if keeps else []
+    return Door(machine, clients, "hop", HOP_DOOR, ["--spool", machine.disk.root / "spool", "--next", target.url(""), *caches])
 
 
 def line_within(process, limit_s):
