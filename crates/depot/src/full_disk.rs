@@ -56,19 +56,11 @@ impl Watcher for Planned {
         Ok(())
     }
 
-    fn resizes(&self, _: &Path, _: &File, _: u64) -> io::Result<()> {
-        Ok(())
-    }
-
     fn reserves(&self) -> io::Result<()> {
         match self.0.is_full.load(SeqCst) {
             true => Err(io::ErrorKind::StorageFull.into()),
             false => Ok(()),
         }
-    }
-
-    fn synced(&self, _: &Path) -> io::Result<()> {
-        Ok(())
     }
 
     fn records(&self, write: &mut dyn FnMut()) {

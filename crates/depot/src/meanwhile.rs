@@ -4,7 +4,10 @@
 use crate::{
     Depot, Edit, Ended, Fresh, Scope, Who,
     disk::{Id, Watcher},
-    tested::{LIMIT, by, is_mover, over, push, reaching, read, until, url, watched},
+    held::Held,
+    tested::{
+        self, by, far, is_mover, push, put, put_into, putting, reaching, read, until, url, watched,
+    },
 };
 use godwit_store::{Dir, Faulty, Opener, Store, Trouble};
 use std::{
@@ -14,7 +17,7 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard,
+        Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
     thread,
@@ -22,11 +25,7 @@ use std::{
 };
 
 /// What a test waits for, and what waits for it.
-#[derive(Default)]
-struct Gate {
-    state: Mutex<State>,
-    changed: Condvar,
-}
+type Gate = tested::Gate<State>;
 
 #[derive(Default)]
 struct State {
@@ -36,7 +35,6 @@ struct State {
     shut: Shut,
     /// Whoever wants blocks waits.
     no_blocks: bool,
-    waiting: u32,
     synced: u32,
     recorded: u32,
     /// The depot is copied to there, as it is before the next write.
@@ -69,25 +67,6 @@ impl Shut {
     }
 }
 
-impl Gate {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap()
-    }
-
-    fn change(&self, change: impl FnOnce(&mut State)) {
-        change(&mut self.state());
-        self.changed.notify_all();
-    }
-
-    fn wait(&self, until: impl Fn(&State) -> bool) {
-        let state = self.state();
-        let waited = self
-            .changed
-            .wait_timeout_while(state, LIMIT, |state| !until(state));
-        assert!(!waited.unwrap().1.timed_out(), "nobody came");
-    }
-}
-
 impl Watcher for Gate {
     fn writes(&self, _: &Path, _: &File, _: u64, _: u64) -> io::Result<()> {
         let copies = self.state().copies.take();
@@ -98,15 +77,8 @@ impl Watcher for Gate {
         Ok(())
     }
 
-    fn resizes(&self, _: &Path, _: &File, _: u64) -> io::Result<()> {
-        Ok(())
-    }
-
     fn reserves(&self) -> io::Result<()> {
-        if self.state().no_blocks {
-            self.change(|state| state.waiting += 1);
-            self.wait(|state| !state.no_blocks);
-        }
+        self.pass(|state| state.no_blocks);
         Ok(())
     }
 
@@ -153,18 +125,36 @@ fn set_away(gate: &Gate, is_away: bool) {
     gate.change(|state| state.away_with = is_away.then(|| ".".into()));
 }
 
-fn far() -> (tempfile::TempDir, Dir) {
-    let far = tempfile::tempdir().unwrap();
-    let dir = Dir::open(far.path(), "tests", Opener::Myself).unwrap();
-    (far, dir)
+/// A depot, its target, and what is said of both.
+type World = (Arc<Gate>, tempfile::TempDir, tempfile::TempDir, Depot);
+
+/// One that nothing happens to yet.
+fn gated() -> World {
+    let ((far, dir), home) = (far(), tempfile::tempdir().unwrap());
+    let gate = Arc::new(Gate::default());
+    let depot = opened(&gate, home.path(), far.path(), Arc::new(dir));
+    (gate, far, home, depot)
+}
+
+/// The same, and its target is away.
+fn shut_away() -> World {
+    let (gate, far, home, depot) = gated();
+    set_away(&gate, true);
+    (gate, far, home, depot)
+}
+
+/// Waits until all of it is at its target, and whoever delivered it goes on.
+fn until_there(held: &Held) {
+    until("it is delivered", || {
+        let state = held.lock();
+        !state.machine.owes() && !state.is_moving
+    });
 }
 
 /// That nobody writes a file any more may be found out by another than who ended last, who is told no earlier.
 #[test]
 fn what_was_edited_is_on_record_before_anybody_is_told_so() {
-    let ((far, dir), home) = (far(), tempfile::tempdir().unwrap());
-    let gate = Arc::new(Gate::default());
-    let depot = opened(&gate, home.path(), far.path(), Arc::new(dir));
+    let (gate, _far, _home, depot) = gated();
     let (who, nothing) = (Who::default(), Id::of([0; 12]));
     let edit = Edit {
         create: true,
@@ -191,10 +181,8 @@ fn what_was_edited_is_on_record_before_anybody_is_told_so() {
 /// Of what is kept nothing is on record twice: that somebody reads it is remembered, and told at the end.
 #[test]
 fn who_opens_what_is_here_has_nothing_written_for_them() {
-    let ((far, dir), home) = (far(), tempfile::tempdir().unwrap());
+    let (gate, far, _home, depot) = gated();
     fs::write(far.path().join("a"), b"theirs").unwrap();
-    let gate = Arc::new(Gate::default());
-    let depot = opened(&gate, home.path(), far.path(), Arc::new(dir));
     let who = Who::default();
     depot.stage(&url("a"), &who, "mine", None).unwrap();
     // It is on record that it is here; so is that before this.
@@ -225,18 +213,11 @@ fn what_is_put_goes_over_what_was_written_before_it() {
     let gate = Arc::new(Gate::default());
     gate.change(|state| state.away_with = Some("a".into()));
     let depot = opened(&gate, home.path(), far.path(), store);
-    let (who, over) = (Who::default(), over());
-    let first = depot.put(&url("a"), &who, &over).unwrap();
-    first.write(0, b"first").unwrap();
-    let id = first.held.id;
-    first.end().unwrap();
+    let first = put(&depot, "a", b"first");
     gate.wait(|state| state.refused > 0);
-    let into = depot.put_into(&url("a"), &who, "").unwrap();
-    into.write(5, b" and more").unwrap();
-    into.end().unwrap();
-    let second = depot.put(&url("a"), &who, &over).unwrap();
-    second.write(0, b"second").unwrap();
-    gate.change(|state| state.shut = Shut::But(id));
+    put_into(&depot, "a", 5, b" and more");
+    let second = putting(&depot, "a", b"second");
+    gate.change(|state| state.shut = Shut::But(first.id));
     thread::scope(|scope| {
         let ending = scope.spawn(|| second.end().unwrap());
         gate.wait(|state| state.waiting > 0);
@@ -254,24 +235,17 @@ fn what_is_put_goes_over_what_was_written_before_it() {
 /// what its name says.
 #[test]
 fn what_is_delivered_before_its_end_is_over_is_not_gone() {
-    let ((far, dir), home) = (far(), tempfile::tempdir().unwrap());
-    let gate = Arc::new(Gate::default());
-    let depot = opened(&gate, home.path(), far.path(), Arc::new(dir));
-    set_away(&gate, true);
+    let (gate, far, _home, depot) = shut_away();
     // So much is worth to be sent ahead, so that somebody tries to.
     let bytes = vec![7; 2 << 20];
-    let writing = depot.put(&url("a"), by().who, &over()).unwrap();
-    writing.write(0, &bytes).unwrap();
+    let writing = putting(&depot, "a", &bytes);
     let held = Arc::clone(&writing.held);
     gate.change(|state| state.shut = Shut::Next);
     thread::scope(|scope| {
         let ending = scope.spawn(|| writing.end());
         gate.wait(|state| state.waiting > 0);
         set_away(&gate, false);
-        until("it is delivered", || {
-            let state = held.lock();
-            !state.machine.owes() && !state.is_moving
-        });
+        until_there(&held);
         gate.change(|state| state.shut = Shut::Nobody);
         ending.join().unwrap().unwrap();
     });
@@ -288,15 +262,9 @@ fn what_is_delivered_before_its_end_is_over_is_not_gone() {
 /// it is owed, and goes before what is promised later.
 #[test]
 fn what_was_put_into_a_file_that_is_there_is_owed_after_an_end() {
-    let ((far, dir), home) = (far(), tempfile::tempdir().unwrap());
-    let store: Arc<dyn Store> = Arc::new(dir);
-    let gate = Arc::new(Gate::default());
-    let depot = opened(&gate, home.path(), far.path(), store.clone());
-    set_away(&gate, true);
-    let first = depot.put(&url("a"), by().who, &over()).unwrap();
-    first.write(0, b"first").unwrap();
-    let held = Arc::clone(&first.held);
-    first.end().unwrap();
+    let (gate, far, home, depot) = shut_away();
+    let store: Arc<dyn Store> = Arc::new(Dir::open(far.path(), "tests", Opener::Myself).unwrap());
+    let held = put(&depot, "a", b"first");
     // It is about to be asked for.
     gate.change(|state| state.shut = Shut::Next);
     set_away(&gate, false);
@@ -309,10 +277,7 @@ fn what_was_put_into_a_file_that_is_there_is_owed_after_an_end() {
         let ending = scope.spawn(|| into.end().unwrap());
         gate.wait(|state| state.waiting == 2);
         gate.change(|state| state.shut = Shut::Nobody);
-        until("the first is there", || {
-            let state = held.lock();
-            !state.machine.owes() && !state.is_moving
-        });
+        until_there(&held);
         set_away(&gate, true);
         let from = home.path().join("depot");
         fs::create_dir(&copy).unwrap();
@@ -337,14 +302,8 @@ fn what_was_put_into_a_file_that_is_there_is_owed_after_an_end() {
 /// that was promised: what they write comes after that, under the new name.
 #[test]
 fn what_is_written_while_a_delivery_is_recorded_comes_after_the_rename() {
-    let ((far, dir), home) = (far(), tempfile::tempdir().unwrap());
-    let gate = Arc::new(Gate::default());
-    let depot = opened(&gate, home.path(), far.path(), Arc::new(dir));
-    set_away(&gate, true);
-    let writing = depot.put(&url("a"), by().who, &over()).unwrap();
-    writing.write(0, b"first").unwrap();
-    let held = Arc::clone(&writing.held);
-    writing.end().unwrap();
+    let (gate, far, _home, depot) = shut_away();
+    let held = put(&depot, "a", b"first");
     depot.rename(&url("a"), &url("b"), by()).unwrap();
     let there = far.path().join("a");
     gate.change(|state| (state.shut, state.waiting) = (Shut::Since(there), 0));
@@ -367,10 +326,7 @@ fn what_is_written_while_a_delivery_is_recorded_comes_after_the_rename() {
 /// Two promises in one place of the order would be one.
 #[test]
 fn what_is_renamed_before_it_is_known_has_a_place_that_nobody_else_gets() {
-    let ((far, dir), home) = (far(), tempfile::tempdir().unwrap());
-    let gate = Arc::new(Gate::default());
-    let depot = opened(&gate, home.path(), far.path(), Arc::new(dir));
-    set_away(&gate, true);
+    let (_gate, _far, _home, depot) = shut_away();
     let anew = Edit {
         create: true,
         exclusive: true,
@@ -407,9 +363,7 @@ fn what_is_renamed_while_the_records_learn_that_it_is_there_goes_under_its_new_n
     let there = far.path().join("a");
     gate.change(|state| state.shut = Shut::Since(there));
     let depot = opened(&gate, home.path(), far.path(), Arc::new(dir));
-    let writing = depot.put(&url("a"), by().who, &over()).unwrap();
-    writing.write(0, b"all of it").unwrap();
-    writing.end().unwrap();
+    put(&depot, "a", b"all of it");
     gate.wait(|state| state.waiting > 0);
     thread::scope(|scope| {
         let renaming = scope.spawn(|| depot.rename(&url("a"), &url("b"), by()).unwrap());

@@ -1,12 +1,15 @@
 //! What the tests that look inside have in common: one server, `ftp://far/`, and a depot that delivers to it.
 
-use crate::{By, Connect, Depot, Fresh, Put, Rules, Scope, Who, disk::Watcher};
+use crate::{
+    By, Connect, Depot, Fresh, Put, Rules, Scope, Who, Writing, disk::Watcher, held::Held,
+};
 use godwit_core::{Url, holding::Base};
-use godwit_store::{Error, Store, engine::Place};
+use godwit_store::{Dir, Error, Opener, Store, engine::Place};
 use std::{
     io::{self, Read},
+    ops::{Deref, DerefMut},
     path::Path,
-    sync::{Arc, LazyLock},
+    sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard},
     thread,
     time::{Duration, Instant},
 };
@@ -74,10 +77,26 @@ pub(crate) fn over() -> Put {
     }
 }
 
-pub(crate) fn put(depot: &Depot, name: &str, bytes: &[u8]) {
+/// Begins to put something in place of whatever there is.
+pub(crate) fn putting(depot: &Depot, name: &str, bytes: &[u8]) -> Writing {
     let writing = depot.put(&url(name), by().who, &over()).unwrap();
     writing.write(0, bytes).unwrap();
+    writing
+}
+
+/// The same to its end.
+pub(crate) fn put(depot: &Depot, name: &str, bytes: &[u8]) -> Arc<Held> {
+    let writing = putting(depot, name, bytes);
+    let held = Arc::clone(&writing.held);
     writing.end().unwrap();
+    held
+}
+
+/// Puts something into whatever there is.
+pub(crate) fn put_into(depot: &Depot, name: &str, offset: u64, bytes: &[u8]) {
+    let into = depot.put_into(&url(name), by().who, "").unwrap();
+    into.write(offset, bytes).unwrap();
+    into.end().unwrap();
 }
 
 pub(crate) fn read(depot: &Depot, name: &str) -> Vec<u8> {
@@ -90,6 +109,66 @@ pub(crate) fn read(depot: &Depot, name: &str) -> Vec<u8> {
 pub(crate) fn push(depot: &Depot) {
     let pushed = depot.push(&Scope::All, Some(LIMIT));
     pushed.unwrap_or_else(|error| panic!("{error}; {:?}", depot.queue()));
+}
+
+/// What a test says and sees of something, and who waits for it to go on.
+#[derive(Default)]
+pub(crate) struct Gate<S> {
+    state: Mutex<Gated<S>>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+pub(crate) struct Gated<S> {
+    said: S,
+    pub(crate) waiting: u32,
+}
+
+impl<S> Deref for Gated<S> {
+    type Target = S;
+
+    fn deref(&self) -> &S {
+        &self.said
+    }
+}
+
+impl<S> DerefMut for Gated<S> {
+    fn deref_mut(&mut self) -> &mut S {
+        &mut self.said
+    }
+}
+
+impl<S> Gate<S> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, Gated<S>> {
+        self.state.lock().unwrap()
+    }
+
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Gated<S>)) {
+        change(&mut self.state());
+        self.changed.notify_all();
+    }
+
+    /// Waits until that is so, and fails where it takes too long.
+    pub(crate) fn wait(&self, until: impl Fn(&Gated<S>) -> bool) {
+        let (state, changed) = (self.state(), &self.changed);
+        let waited = changed.wait_timeout_while(state, LIMIT, |state| !until(state));
+        assert!(!waited.unwrap().1.timed_out(), "nobody came");
+    }
+
+    /// Waits, and is counted, as long as it is shut.
+    pub(crate) fn pass(&self, is_shut: impl Fn(&Gated<S>) -> bool) {
+        if is_shut(&self.state()) {
+            self.change(|state| state.waiting += 1);
+            self.wait(|state| !is_shut(state));
+        }
+    }
+}
+
+/// A directory that plays the server.
+pub(crate) fn far() -> (tempfile::TempDir, Dir) {
+    let far = tempfile::tempdir().unwrap();
+    let dir = Dir::open(far.path(), "tests", Opener::Myself).unwrap();
+    (far, dir)
 }
 
 /// Waits until something is so of which nobody tells.

@@ -1,28 +1,27 @@
 //! What happens to a name while somebody is about to be told that what they put there is kept.
 
 use crate::{
-    By, Depot, Error, Fresh, Put, Scope, Who, Writing,
+    Depot, Error, Fresh, Writing,
     disk::{Id, Watcher},
-    tested::{is_mover, reaching, url, watched},
+    held::Held,
+    tested::{
+        self, by, far, is_mover, push, put, put_into, putting, reaching, until, url, watched,
+    },
     writing::Adopted,
 };
 use godwit_core::holding::Base;
 use godwit_store::{Dir, Error as StoreError, Faulty, Opener, Store, Trouble};
 use std::{
-    fs::{self, File},
+    fs,
     io::{self, Read},
     path::{Path, PathBuf},
-    sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard},
+    sync::Arc,
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-/// What waits until a test goes on.
-#[derive(Default)]
-struct Gate {
-    state: Mutex<State>,
-    changed: Condvar,
-}
+/// What a test says, and what waits until it goes on.
+type Gate = tested::Gate<State>;
 
 #[derive(Default)]
 struct State {
@@ -40,41 +39,9 @@ struct State {
     shut_but: Option<Id>,
     /// Nor is any taken in.
     is_shut_in: bool,
-    waiting: u32,
-}
-
-impl Gate {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap()
-    }
-
-    fn change(&self, change: impl FnOnce(&mut State)) {
-        change(&mut self.state());
-        self.changed.notify_all();
-    }
-
-    fn wait(&self, until: impl Fn(&State) -> bool) {
-        let state = self.state();
-        drop(self.changed.wait_while(state, |state| !until(state)));
-    }
-
-    fn pass(&self, is_shut: impl Fn(&State) -> bool) {
-        if is_shut(&self.state()) {
-            self.change(|state| state.waiting += 1);
-            self.wait(|state| !is_shut(state));
-        }
-    }
 }
 
 impl Watcher for Gate {
-    fn writes(&self, _: &Path, _: &File, _: u64, _: u64) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn resizes(&self, _: &Path, _: &File, _: u64) -> io::Result<()> {
-        Ok(())
-    }
-
     fn takes_in(&self) -> io::Result<()> {
         self.pass(|state| state.is_shut_in);
         Ok(())
@@ -91,10 +58,6 @@ impl Watcher for Gate {
             false => Ok(()),
         }
     }
-
-    fn records(&self, write: &mut dyn FnMut()) {
-        write();
-    }
 }
 
 fn opened(gate: &Arc<Gate>, home: &Path, store: Arc<dyn Store>) -> Depot {
@@ -103,49 +66,15 @@ fn opened(gate: &Arc<Gate>, home: &Path, store: Arc<dyn Store>) -> Depot {
         if thread::current().name() == Some("reader") {
             at.pass(|state| state.is_shut_out);
         }
-        let mut state = at.state();
+        let state = at.state();
         let is_there = state.away_with.as_ref().is_some_and(|path| path.exists());
         let is_away = is_mover() && (state.is_away || is_there);
-        state.refused += u32::from(is_away);
         drop(state);
-        at.changed.notify_all();
+        at.change(|state| state.refused += u32::from(is_away));
         is_away
     });
     let boot = ("boot".into(), Arc::clone(gate) as Arc<dyn Watcher>);
     watched(&home.join("depot"), connect, Duration::from_millis(5), boot).unwrap()
-}
-
-fn far() -> (tempfile::TempDir, Dir) {
-    let far = tempfile::tempdir().unwrap();
-    let dir = Dir::open(far.path(), "tests", Opener::Myself).unwrap();
-    (far, dir)
-}
-
-fn by() -> By<'static> {
-    static WHO: LazyLock<Who> = LazyLock::new(Who::default);
-    By {
-        who: &WHO,
-        session: "",
-    }
-}
-
-/// Begins to put something in place of whatever there is.
-fn putting(depot: &Depot, name: &str, bytes: &[u8]) -> Writing {
-    let over = Put {
-        base: Base::Any,
-        session: String::new(),
-    };
-    let writing = depot.put(&url(name), by().who, &over).unwrap();
-    writing.write(0, bytes).unwrap();
-    writing
-}
-
-/// The same to its end.
-fn kept(depot: &Depot, name: &str, bytes: &[u8]) -> Id {
-    let writing = putting(depot, name, bytes);
-    let id = writing.held.id;
-    writing.end().unwrap();
-    id
 }
 
 /// Returns what a reader gets; nothing, where there is none of that name.
@@ -159,21 +88,11 @@ fn read(depot: &Depot, name: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-fn push(depot: &Depot) {
-    let pushed = depot.push(&Scope::All, Some(Duration::from_secs(30)));
-    pushed.unwrap();
-}
+/// A depot, its target, and what is said of both.
+type World = (Arc<Gate>, tempfile::TempDir, tempfile::TempDir, Depot);
 
-fn until(what: &str, is_so: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "never: {what}");
-        thread::park_timeout(Duration::from_millis(2));
-    }
-}
-
-/// A depot of which nothing is delivered before somebody says so.
-fn shut_away() -> (Arc<Gate>, tempfile::TempDir, tempfile::TempDir, Depot) {
+/// One of which nothing is delivered before somebody says so.
+fn shut_away() -> World {
     let ((far, dir), home) = (far(), tempfile::tempdir().unwrap());
     let gate = Arc::new(Gate::default());
     gate.change(|state| state.is_away = true);
@@ -181,9 +100,45 @@ fn shut_away() -> (Arc<Gate>, tempfile::TempDir, tempfile::TempDir, Depot) {
     (gate, far, home, depot)
 }
 
+/// Delivers all that waited for that.
+fn deliver(gate: &Gate, depot: &Depot) {
+    gate.change(|state| state.is_away = false);
+    push(depot);
+}
+
+/// One with a file that is there, of which nobody knows that yet, and what was put into it since.
+fn half_there() -> (World, Arc<Held>) {
+    let ((far, dir), home) = (far(), tempfile::tempdir().unwrap());
+    let store = Arc::new(Faulty::new(dir, [Trouble::LosesFinish]));
+    let gate = Arc::new(Gate::default());
+    gate.change(|state| state.away_with = Some(far.path().join("a")));
+    let depot = opened(&gate, home.path(), store);
+    let held = put(&depot, "a", b"first");
+    gate.wait(|state| state.refused > 0);
+    put_into(&depot, "a", 5, b" and more");
+    ((gate, far, home, depot), held)
+}
+
+/// Returns what somebody hears who has found out where to ask, and asks there after that was done.
+fn while_somebody_asks<T: Send>(
+    gate: &Gate,
+    ask: impl FnOnce() -> T + Send,
+    meanwhile: impl FnOnce(),
+) -> T {
+    gate.change(|state| state.is_shut_out = true);
+    thread::scope(|scope| {
+        let reader = thread::Builder::new().name("reader".into());
+        let reader = reader.spawn_scoped(scope, ask).unwrap();
+        gate.wait(|state| state.waiting > 0);
+        meanwhile();
+        gate.change(|state| state.is_shut_out = false);
+        reader.join().unwrap()
+    })
+}
+
 /// Ends what somebody writes, and does something else once it has its place and is not safe yet.
-fn while_it_ends(gate: &Gate, writing: Writing, but: Id, meanwhile: impl FnOnce()) {
-    gate.change(|state| (state.shut_but, state.waiting) = (Some(but), 0));
+fn while_it_ends(gate: &Gate, writing: Writing, but: &Held, meanwhile: impl FnOnce()) {
+    gate.change(|state| (state.shut_but, state.waiting) = (Some(but.id), 0));
     thread::scope(|scope| {
         let ending = scope.spawn(|| writing.end().unwrap());
         gate.wait(|state| state.waiting > 0);
@@ -197,10 +152,10 @@ fn while_it_ends(gate: &Gate, writing: Writing, but: Id, meanwhile: impl FnOnce(
 #[test]
 fn what_is_put_is_newer_than_what_arrives_while_it_ends() {
     let (gate, far, _home, depot) = shut_away();
-    let first = kept(&depot, "a", b"first");
+    let first = put(&depot, "a", b"first");
     depot.rename(&url("a"), &url("b"), by()).unwrap();
     let second = putting(&depot, "b", b"second");
-    while_it_ends(&gate, second, first, || {
+    while_it_ends(&gate, second, &first, || {
         gate.change(|state| state.is_away = false);
         let there = far.path().join("b");
         until("it arrives", || {
@@ -209,9 +164,7 @@ fn what_is_put_is_newer_than_what_arrives_while_it_ends() {
     });
     assert_eq!(read(&depot, "b").unwrap(), b"second");
     // What is written now goes into that, too.
-    let into = depot.put_into(&url("b"), by().who, "").unwrap();
-    into.write(6, b" and more").unwrap();
-    into.end().unwrap();
+    put_into(&depot, "b", 6, b" and more");
     push(&depot);
     assert_eq!(fs::read(far.path().join("b")).unwrap(), b"second and more");
     assert_eq!(read(&depot, "b").unwrap(), b"second and more");
@@ -220,15 +173,14 @@ fn what_is_put_is_newer_than_what_arrives_while_it_ends() {
 #[test]
 fn what_is_removed_while_it_ends_is_not_there() {
     let (gate, far, _home, depot) = shut_away();
-    let first = kept(&depot, "a", b"first");
+    let first = put(&depot, "a", b"first");
     let second = putting(&depot, "a", b"second");
-    while_it_ends(&gate, second, first, || {
+    while_it_ends(&gate, second, &first, || {
         depot.unlink(&url("a"), by()).unwrap();
         assert_eq!(read(&depot, "a"), None);
     });
     assert_eq!(read(&depot, "a"), None);
-    gate.change(|state| state.is_away = false);
-    push(&depot);
+    deliver(&gate, &depot);
     assert!(!far.path().join("a").exists());
 }
 
@@ -238,21 +190,16 @@ fn what_lost_its_name_while_somebody_asked_for_it_is_not_read() {
     for to in [None, Some("b")] {
         let (gate, far, _home, depot) = shut_away();
         fs::write(far.path().join("a"), b"what was there").unwrap();
-        gate.change(|state| state.is_shut_out = true);
-        thread::scope(|scope| {
-            let reader = thread::Builder::new().name("reader".into());
-            let reader = reader.spawn_scoped(scope, || read(&depot, "a")).unwrap();
-            gate.wait(|state| state.waiting > 0);
-            match to {
+        let heard = while_somebody_asks(
+            &gate,
+            || read(&depot, "a"),
+            || match to {
                 None => depot.unlink(&url("a"), by()).unwrap(),
                 Some(to) => depot.rename(&url("a"), &url(to), by()).unwrap(),
-            }
-            gate.change(|state| state.is_shut_out = false);
-            assert_eq!(reader.join().unwrap(), None);
-        });
-        assert_eq!(read(&depot, "a"), None);
-        gate.change(|state| state.is_away = false);
-        push(&depot);
+            },
+        );
+        assert_eq!((heard, read(&depot, "a")), (None, None));
+        deliver(&gate, &depot);
         assert!(!far.path().join("a").exists());
     }
 }
@@ -263,32 +210,25 @@ fn what_moves_while_somebody_looks_is_looked_for_again() {
     let (gate, far, _home, depot) = shut_away();
     fs::write(far.path().join("a"), b"one").unwrap();
     depot.rename(&url("a"), &url("b"), by()).unwrap();
-    gate.change(|state| state.is_shut_out = true);
-    thread::scope(|scope| {
-        let reader = thread::Builder::new().name("reader".into());
-        let looking = || depot.inner.stat_of(&url("b"), by().who).unwrap();
-        let reader = reader.spawn_scoped(scope, looking).unwrap();
-        gate.wait(|state| state.waiting > 0);
-        kept(&depot, "a", b"another");
-        gate.change(|state| state.is_away = false);
-        push(&depot);
-        gate.change(|state| state.is_shut_out = false);
-        assert_eq!(reader.join().unwrap().1.size, 3);
+    let look = || depot.inner.stat_of(&url("b"), by().who).unwrap();
+    let (_, stat) = while_somebody_asks(&gate, look, || {
+        put(&depot, "a", b"another");
+        deliver(&gate, &depot);
     });
+    assert_eq!(stat.size, 3);
 }
 
 #[test]
 fn what_is_renamed_while_it_ends_has_the_new_name() {
     let (gate, far, _home, depot) = shut_away();
-    let first = kept(&depot, "a", b"first");
+    let first = put(&depot, "a", b"first");
     let second = putting(&depot, "a", b"second");
-    while_it_ends(&gate, second, first, || {
+    while_it_ends(&gate, second, &first, || {
         depot.rename(&url("a"), &url("b"), by()).unwrap();
     });
     let seen = || (read(&depot, "a"), read(&depot, "b").unwrap());
     assert_eq!(seen(), (None, b"second".to_vec()));
-    gate.change(|state| state.is_away = false);
-    push(&depot);
+    deliver(&gate, &depot);
     assert_eq!(seen(), (None, b"second".to_vec()));
     assert_eq!(fs::read(far.path().join("b")).unwrap(), b"second");
 }
@@ -296,14 +236,13 @@ fn what_is_renamed_while_it_ends_has_the_new_name() {
 #[test]
 fn what_is_renamed_over_what_ends_is_what_the_name_says() {
     let (gate, far, _home, depot) = shut_away();
-    let other = kept(&depot, "b", b"other");
+    let other = put(&depot, "b", b"other");
     let second = putting(&depot, "a", b"second");
-    while_it_ends(&gate, second, other, || {
+    while_it_ends(&gate, second, &other, || {
         depot.rename(&url("b"), &url("a"), by()).unwrap();
     });
     assert_eq!(read(&depot, "a").unwrap(), b"other");
-    gate.change(|state| state.is_away = false);
-    push(&depot);
+    deliver(&gate, &depot);
     assert_eq!(read(&depot, "a").unwrap(), b"other");
     assert_eq!(fs::read(far.path().join("a")).unwrap(), b"other");
 }
@@ -312,9 +251,7 @@ fn what_is_renamed_over_what_ends_is_what_the_name_says() {
 #[test]
 fn what_was_put_into_nothing_has_its_new_name_after_an_end() {
     let (gate, far, home, depot) = shut_away();
-    let into = depot.put_into(&url("a"), by().who, "").unwrap();
-    into.write(0, b"all of it").unwrap();
-    into.end().unwrap();
+    put_into(&depot, "a", 0, b"all of it");
     assert_eq!(read(&depot, "a").unwrap(), b"all of it");
     depot.rename(&url("a"), &url("b"), by()).unwrap();
     let dir = Dir::open(far.path(), "tests", Opener::Myself).unwrap();
@@ -322,8 +259,7 @@ fn what_was_put_into_nothing_has_its_new_name_after_an_end() {
     let again = opened(&gate, home.path(), Arc::new(dir));
     let seen = || (read(&again, "a"), read(&again, "b").unwrap());
     assert_eq!(seen(), (None, b"all of it".to_vec()));
-    gate.change(|state| state.is_away = false);
-    push(&again);
+    deliver(&gate, &again);
     assert_eq!(seen(), (None, b"all of it".to_vec()));
     assert!(!far.path().join("a").exists());
 }
@@ -331,18 +267,7 @@ fn what_was_put_into_nothing_has_its_new_name_after_an_end() {
 /// A file comes to a hop while what is there is found to have arrived, and its rest takes a new place.
 #[test]
 fn what_comes_whole_has_its_place_when_it_is_here() {
-    let ((far, dir), home) = (far(), tempfile::tempdir().unwrap());
-    let store = Arc::new(Faulty::new(dir, [Trouble::LosesFinish]));
-    let gate = Arc::new(Gate::default());
-    gate.change(|state| state.away_with = Some(far.path().join("a")));
-    let depot = opened(&gate, home.path(), store);
-    let first = putting(&depot, "a", b"first");
-    let held = Arc::clone(&first.held);
-    first.end().unwrap();
-    gate.wait(|state| state.refused > 0);
-    let into = depot.put_into(&url("a"), by().who, "").unwrap();
-    into.write(5, b" and more").unwrap();
-    into.end().unwrap();
+    let ((gate, far, home, depot), held) = half_there();
     // Who has it open gets it delivered, whatever comes after it.
     let reading = depot.read(&url("a"), by().who, Fresh::Usual).unwrap();
     let came = home.path().join("depot/came");
@@ -367,8 +292,7 @@ fn what_comes_whole_has_its_place_when_it_is_here() {
         coming.join().unwrap();
     });
     assert_eq!(read(&depot, "a").unwrap(), b"second");
-    gate.change(|state| state.is_away = false);
-    push(&depot);
+    deliver(&gate, &depot);
     assert_eq!(read(&depot, "a").unwrap(), b"second");
     assert_eq!(fs::read(far.path().join("a")).unwrap(), b"second");
     // What was there before went first, and not against what came after it.
@@ -379,23 +303,14 @@ fn what_comes_whole_has_its_place_when_it_is_here() {
 /// A file arrived, and lacks what was written since; that it goes under its new name cannot be recorded.
 #[test]
 fn what_cannot_be_recorded_goes_as_it_was_promised() {
-    let ((far, dir), home) = (far(), tempfile::tempdir().unwrap());
-    let store = Arc::new(Faulty::new(dir, [Trouble::LosesFinish]));
-    let gate = Arc::new(Gate::default());
-    gate.change(|state| state.away_with = Some(far.path().join("a")));
-    let depot = opened(&gate, home.path(), store);
-    let id = kept(&depot, "a", b"first").to_string();
-    gate.wait(|state| state.refused > 0);
-    let into = depot.put_into(&url("a"), by().who, "").unwrap();
-    into.write(5, b" and more").unwrap();
-    into.end().unwrap();
+    let ((gate, far, _home, depot), held) = half_there();
     depot.rename(&url("a"), &url("b"), by()).unwrap();
     gate.change(|state| (state.is_full, state.away_with) = (true, None));
     gate.wait(|state| state.fulls > 0);
     gate.change(|state| state.is_full = false);
     // Who waits for room waits longer the oftener it was tried.
     until("it is there", || {
-        depot.retry(&id).is_err() || far.path().join("b").exists()
+        depot.retry(&held.id.to_string()).is_err() || far.path().join("b").exists()
     });
     push(&depot);
     assert_eq!(fs::read(far.path().join("b")).unwrap(), b"first and more");
