@@ -6,14 +6,14 @@ mod common;
 use common::{PATIENCE, Served, faking::Fake};
 use godwit_core::Extents;
 use godwit_store::{
-    Error, RemoteOptions, Sink, Store, Write,
+    Error, RemoteOptions, Sink, Stat, Store, Write,
     channel::Cancel,
-    door::{Door, Sent},
+    door::{Door, Sent, words::Said},
 };
 use godwit_trust::{Credential, Peer};
 use godwit_wire::door::{
     PACK_TYPE, ROOT,
-    call::{self, AskRead, Can, Ended, Grant, Hello, Line, Stat},
+    call::{self, AskRead, Can, Ended, Grant, Hello, Line},
     pack::{self, Kind},
 };
 use hyper::{Response, body::Bytes};
@@ -82,17 +82,7 @@ impl Source {
         if !whole {
             return; // the body is cut
         }
-        let stat = Stat {
-            kind: call::Kind::File,
-            size: 2 * HALF,
-            mtime: None,
-            mode: None,
-            owner: None,
-            group: None,
-            target: None,
-            unique: None,
-            digest: None,
-        };
+        let stat = Stat::of(godwit_store::Kind::File, 2 * HALF).say();
         let rest = [
             pack::frame(Kind::Data, HALF, &[7; HALF as usize]),
             pack::frame(Kind::End, 0, &call::write(&Ended::Read(stat, None))),
