@@ -25,24 +25,23 @@ pub fn hint_of(said: &str) -> Option<String> {
 impl Error {
     /// Tells whether it says nothing of the other side: a file of ours cannot be used, maybe only for a while.
     pub fn is_of_our_files(&self) -> bool {
-        matches!(
-            self,
-            Self::Io { .. }
-                | Self::BadFile { .. }
-                | Self::Exists { .. }
-                | Self::Exposed { .. }
-                | Self::Encrypted { .. }
-        )
+        self.of_others().is_none()
     }
 
     /// Returns what the other side may know of it: nothing of where our files are.
     pub fn told(&self) -> String {
-        match self {
+        self.of_others()
+            .unwrap_or_else(|| format!("this node cannot use a file of its own; {LOG}"))
+    }
+
+    /// Returns what it says beyond files of ours, if anything.
+    fn of_others(&self) -> Option<String> {
+        Some(match self {
             Self::Io { .. }
             | Self::BadFile { .. }
             | Self::Exists { .. }
             | Self::Exposed { .. }
-            | Self::Encrypted { .. } => format!("this node cannot use a file of its own; {LOG}"),
+            | Self::Encrypted { .. } => return None,
             Self::NoAuthorities { .. } => {
                 format!("this node knows no certificate authorities; {LOG}")
             }
@@ -118,7 +117,7 @@ impl Error {
             | Self::Refused(_)
             | Self::Itself { .. }
             | Self::Library { .. } => self.to_string(),
-        }
+        })
     }
 }
 
