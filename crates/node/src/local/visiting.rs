@@ -12,7 +12,7 @@ use super::{
     refusing::{self, url},
 };
 use godwit_core::{Fault, Url};
-use godwit_depot::{Error, Holds, Tag};
+use godwit_depot::{Error, Fresh, Holds, Reading, Tag};
 use godwit_local::{Refusal, Why};
 use godwit_wire::local::{
     Ask, Tell,
@@ -20,6 +20,7 @@ use godwit_wire::local::{
     tell,
 };
 use std::{
+    num::NonZeroU64,
     sync::atomic::{AtomicUsize, Ordering::SeqCst},
     time::Duration,
 };
@@ -137,29 +138,38 @@ impl Guest {
         let (url, tag) = (url(&stage.url)?, staying.tag(stage.tag.as_deref())?);
         let wanted = format!("stage {}", url.without_password());
         let _turn = Turn::take(&self.desk.fetching, &wanted)?;
-        // What is too large need not come first.
-        let size = (self.desk.connect)(&url, &self.who)
-            .and_then(|place| place.store.stat(&place.path))
-            .map_err(|error| refusing::store(&wanted, &url, &error))?
-            .size;
-        self.desk.has_room(&wanted, &url, size)?;
-        let depot = &self.desk.depot;
+        self.must_fit(&wanted, &url)?;
         let bad = |error: Error| refusing::depot(&wanted, Some(&url), &error);
-        // Kept until a tag keeps it.
-        let ahead = self.ahead(&url, stage.bytes_per_s, reply).map_err(bad)?;
-        let reading = depot
-            .read(&url, &self.who, godwit_depot::Fresh::Usual)
-            .map_err(bad)?;
-        drop(ahead);
+        let come = self.fetched(&url, stage.bytes_per_s, reply).map_err(bad)?;
         let _alone = lock(&self.desk.visitors);
-        self.desk.has_room(&wanted, &url, reading.size())?;
+        self.desk.has_room(&wanted, &url, come.size())?;
         let lasts = stage.expires_in_s.map(Duration::from_secs);
-        let (bytes, _) = depot.stage(&url, &self.who, &tag, lasts).map_err(bad)?;
+        let staged = self.desk.depot.stage(&url, &self.who, &tag, lasts);
+        let (bytes, _) = staged.map_err(bad)?;
         done(tell::Done {
             files: 1,
             bytes,
             notes: Vec::new(),
         })
+    }
+
+    /// What is too large need not come first.
+    fn must_fit(&self, wanted: &str, url: &Url) -> Result<(), Refusal> {
+        let there = (self.desk.connect)(url, &self.who)
+            .and_then(|place| place.store.stat(&place.path))
+            .map_err(|error| refusing::store(wanted, url, &error))?;
+        self.desk.has_room(wanted, url, there.size)
+    }
+
+    /// Has it come, and stay until a tag keeps it.
+    fn fetched(
+        &self,
+        url: &Url,
+        rate: Option<NonZeroU64>,
+        reply: &Reply,
+    ) -> godwit_depot::Result<Reading> {
+        let _ahead = self.ahead(url, rate, reply)?;
+        self.desk.depot.read(url, &self.who, Fresh::Usual)
     }
 
     fn untag_for(&self, staying: &Staying, text: &str, tag: Option<&str>) -> Answered {
