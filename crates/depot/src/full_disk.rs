@@ -125,7 +125,9 @@ impl World {
 }
 
 fn into(depot: &Depot, name: &str, bytes: &[u8]) -> Writing {
-    let writing = depot.put_into(&url(name), &Who::default(), "").unwrap();
+    let writing = depot
+        .put_into(&url(name), &Who::default(), "night")
+        .unwrap();
     for (nth, part) in bytes.chunks(1 << 20).enumerate() {
         writing.write((nth as u64) << 20, part).unwrap();
     }
@@ -262,6 +264,7 @@ fn what_was_on_its_way_into_a_file_when_the_node_died_is_there_whole() {
         drop(depot);
         let again = world.open_at(&copy);
         assert!(read(&again, "a") == both, "after {writes} pieces");
+        assert_eq!(again.queue()[0].session, "night");
         world.away(false);
         push(&again);
         assert!(world.there("a").unwrap() == both);

@@ -9,7 +9,7 @@
 use crate::{
     Depot, Error, Result, Who,
     depot::Inner,
-    held::Held,
+    held::{Held, State},
     writing::{Asks, IsWanted, Writing},
 };
 use godwit_core::{
@@ -73,39 +73,18 @@ impl Inner {
         is_wanted: IsWanted<'_>,
     ) -> Result<Option<u64>> {
         let beside = asks.own;
-        let state = beside.lock();
-        let (written, size) = (state.machine.present().clone(), state.machine.size());
-        let (session, passed) = (state.session.clone(), state.passed.clone());
-        drop(state);
+        let size = beside.lock().machine.size();
         self.make_room(under, size, asks, is_wanted)?;
-        let mut state = under.lock();
-        if state.is_gone || state.is_superseded || !state.machine.owes() {
-            return Ok(None);
-        }
-        let opened = state.machine.open(Notices::Each);
-        opened.map_err(|refused| Error::busy(&under.url(), &refused))?;
-        state.is_folding = true;
-        state.change();
-        drop(state);
+        let is_there =
+            |state: &State| !state.is_gone && !state.is_superseded && state.machine.owes();
         // What goes wrong goes wrong before the first byte: then it is as it was.
-        let folded = self
-            .may_change(under, &written)
-            .and_then(|()| self.will_fold(beside, under))
-            .and_then(|()| self.copy(beside, under, &written));
-        let mut state = under.lock();
-        state.machine.close(Notices::Each);
-        state.is_folding = false;
-        state.change();
-        if folded.is_ok() {
-            state.committed = state.machine.generation();
-            state.session = session;
-            state.passed_by(&passed);
-        }
-        let generation = state.committed;
-        drop(state);
-        under.tell();
-        self.nudge();
-        folded?;
+        let prepare = |written: &Extents| {
+            self.may_change(under, written)?;
+            self.will_fold(beside, under)
+        };
+        let Some(generation) = self.pour(beside, under, is_there, prepare)? else {
+            return Ok(None);
+        };
         self.is_last(under);
         self.fit(under);
         let kept = under.commit_with(self, beside.id);
@@ -115,6 +94,45 @@ impl Inner {
         })?;
         self.is_current_now(under)?;
         Ok(Some(generation))
+    }
+
+    /// Puts what was written beside a file into it, which is no generation until all of that is there, and returns
+    /// which one it is then; `None`: it may not.
+    fn pour(
+        &self,
+        beside: &Held,
+        under: &Held,
+        may: impl FnOnce(&State) -> bool,
+        prepare: impl FnOnce(&Extents) -> Result<()>,
+    ) -> Result<Option<u64>> {
+        let state = beside.lock();
+        let written = state.machine.present().clone();
+        let (session, passed) = (state.session.clone(), state.passed.clone());
+        drop(state);
+        let mut state = under.lock();
+        if !may(&state) {
+            return Ok(None);
+        }
+        let opened = state.machine.open(Notices::Each);
+        opened.map_err(|refused| Error::busy(&under.url(), &refused))?;
+        state.is_folding = true;
+        state.change();
+        drop(state);
+        let poured = prepare(&written).and_then(|()| self.copy(beside, under, &written));
+        let mut state = under.lock();
+        state.machine.close(Notices::Each);
+        state.is_folding = false;
+        state.change();
+        if poured.is_ok() {
+            state.committed = state.machine.generation();
+            state.session = session;
+            state.passed_by(&passed);
+        }
+        let generation = state.committed;
+        drop(state);
+        under.tell();
+        self.nudge();
+        poured.map(|()| Some(generation))
     }
 
     /// Makes sure that bytes can be changed: there are blocks for them, and it is on record that they may be other
@@ -140,26 +158,12 @@ impl Inner {
 
     /// Puts into a file what was on its way there when we ended, and had been told to nobody.
     pub(crate) fn fold_again(&self, beside: &Held, under: Option<Arc<Held>>) -> Result<()> {
-        let may = |under: &Arc<Held>| {
-            let state = under.lock();
-            state.machine.held().is_none() && !state.is_unlinked
-        };
-        let under = under.filter(may);
-        if let Some(under) = under {
-            let written = beside.lock().machine.present().clone();
-            let mut state = under.lock();
-            let opened = state.machine.open(Notices::Each);
-            opened.map_err(|refused| Error::busy(&under.url(), &refused))?;
-            drop(state);
-            let copied = self.copy(beside, &under, &written);
-            let mut state = under.lock();
-            state.machine.close(Notices::Each);
-            state.committed = state.machine.generation();
-            state.wants = true;
-            state.change();
-            drop(state);
+        let may = |state: &State| state.machine.held().is_none() && !state.is_unlinked;
+        if let Some(under) = under
+            && self.pour(beside, &under, may, |_| Ok(()))?.is_some()
+        {
+            under.lock().wants = true;
             self.fit(&under);
-            copied?;
             // If all else of it had been delivered, nothing waits for it yet.
             self.all().owe(&under, || self.next_number());
             under.commit_with(self, beside.id)?;
