@@ -341,7 +341,7 @@ impl Arriving<'_> {
         if state.machine.held().is_some() && state.words.is_empty() {
             state.words = "it changed there while it was fetched to be changed here".into();
         }
-        state.looked = Some(Instant::now());
+        state.saw();
         if is_same {
             state.seen = Some(now);
         }

@@ -111,6 +111,9 @@ pub(crate) struct State {
     pub is_scanning: bool,
     /// When the origin was asked last, and still had the base.
     pub looked: Option<Instant>,
+    /// Since then it was promised that it gets another length there: until somebody asks behind that, nothing that is
+    /// seen there tells what its name says.
+    pub is_doubted: bool,
     /// How the base looks to who asks for size and time.
     pub seen: Option<Version>,
     /// There may be something to deliver.
@@ -493,6 +496,7 @@ impl State {
             editors: 0,
             is_scanning: false,
             looked: None,
+            is_doubted: false,
             seen: None,
             wants: false,
             is_private: false,
@@ -545,6 +549,16 @@ impl State {
         if self.machine.size() > before {
             self.leaves.grown(before);
         }
+    }
+
+    /// The origin was asked, and has what this is.
+    pub(crate) fn saw(&mut self) {
+        self.looked = (!self.is_doubted).then(Instant::now);
+    }
+
+    /// What is here is not what its name says, or nobody knows.
+    pub(crate) fn doubt(&mut self) {
+        (self.is_doubted, self.looked) = (true, None);
     }
 
     /// Notes that something changed that belongs on record.

@@ -632,7 +632,7 @@ impl Inner {
             Found::Ours(_) => {
                 (state.delivered, state.is_passed_on) = (sending, passes_on);
                 (state.seen, state.reached) = (None, None); // as it was before
-                state.looked = Some(Instant::now());
+                state.saw();
             }
             Found::Base => {}
             Found::Other(_) => {
@@ -881,7 +881,7 @@ impl Inner {
         state.reached = None;
         state.delivered = asked.generation;
         state.seen = None;
-        state.looked = Some(Instant::now());
+        state.saw();
         state.change();
         Ok(())
     }

@@ -832,7 +832,7 @@ impl Inner {
         }
         let key = (url.clone(), who.audience.clone());
         if is_cut && let Some(held) = self.all().current.get(&key) {
-            held.lock().looked = None; // What is here of it is not what its name says.
+            held.lock().doubt();
         }
         Ok(())
     }

@@ -309,9 +309,10 @@ impl Inner {
         if let Some(held) = &current
             && self.is_still_base(held, &place, &stat)
         {
-            if asking.is_spoilt() {
-                held.lock().looked = None;
-            }
+            let mut state = held.lock();
+            // No length was on its way there when it was asked.
+            state.is_doubted = asking.is_spoilt();
+            state.saw();
             return Ok(());
         }
         if !self.share((url, who), &place, &stat, &version, asking) {
@@ -433,7 +434,7 @@ impl Inner {
         if state.is_gone || !is_same {
             return false;
         }
-        state.looked = Some(Instant::now());
+        state.saw();
         state.seen = Some(version);
         true
     }

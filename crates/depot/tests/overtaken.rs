@@ -4,9 +4,9 @@
 
 mod common;
 
-use common::{Far, by, depot, push, put, read, rules, same, url, who};
-use godwit_depot::{Depot, Error, Fresh, Rules};
-use std::{fs, os::unix::fs::PermissionsExt, sync::mpsc, thread};
+use common::{Far, by, depot, push, put, read, rules, same, url, who, with};
+use godwit_depot::{Attributes, Depot, Error, Fresh, Rules};
+use std::{fs, os::unix::fs::PermissionsExt, sync::mpsc, thread, time::Duration};
 
 fn both() -> (Far, tempfile::TempDir, Depot) {
     let (far, dir) = common::both();
@@ -74,6 +74,53 @@ fn into(depot: &Depot, name: &str, offset: u64, bytes: &[u8]) {
     let writing = depot.put_into(&url(name), &who(), "").unwrap();
     writing.write(offset, bytes).unwrap();
     writing.end().unwrap();
+}
+
+/// What was seen of a file before its length was to change, or meanwhile, does not tell what its name says.
+#[test]
+fn what_gets_another_length_is_not_read_as_it_was() {
+    let (far, dir) = common::both();
+    let rules = Rules {
+        movers: 0,
+        ..rules()
+    };
+    let depot = with(&far, &dir, rules);
+    let cut = |name: &str| depot.truncate(&url(name), 3, by()).unwrap();
+    let is_told = |name: &str| match read(&depot, name) {
+        Err(Error::Busy { what, .. }) => what.contains("about to be cut"),
+        read => panic!("{read:?}"),
+    };
+    // It comes as a whole after that was promised.
+    far.put("a", b"a few bytes");
+    far.gate.shut("a");
+    thread::scope(|scope| {
+        let before = scope.spawn(|| read(&depot, "a").unwrap());
+        far.gate.reached(1);
+        cut("a");
+        far.gate.open();
+        same(before.join().unwrap(), b"a few bytes");
+    });
+    assert!(is_told("a"));
+    // Somebody sets its time, and looks whether it is there.
+    far.put("b", b"a few bytes");
+    drop(depot.lazily(&url("b"), &who(), Fresh::Usual).unwrap());
+    cut("b");
+    let mtime = Some(Duration::from_secs(1_000_000_000));
+    let attributes = Attributes { mode: None, mtime };
+    depot.set(&url("b"), &attributes, by()).unwrap();
+    assert!(is_told("b"));
+}
+
+#[test]
+fn what_is_cut_after_it_was_put_is_read_as_it_is_there() {
+    let (far, _dir, depot) = both();
+    far.set_away(true);
+    into(&depot, "a", 0, b"a few bytes");
+    depot.truncate(&url("a"), 3, by()).unwrap();
+    far.set_away(false);
+    push(&depot);
+    same(far.get("a").unwrap(), b"a f");
+    same(read(&depot, "a").unwrap(), b"a f");
 }
 
 #[test]
