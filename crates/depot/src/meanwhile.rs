@@ -19,6 +19,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
+        mpsc,
     },
     thread,
     time::Duration,
@@ -35,6 +36,8 @@ struct State {
     shut: Shut,
     /// Whoever wants blocks waits.
     no_blocks: bool,
+    /// After so many pieces whoever writes waits.
+    pieces: Option<u32>,
     synced: u32,
     recorded: u32,
     /// The depot is copied to there, as it is before the next write.
@@ -73,6 +76,13 @@ impl Watcher for Gate {
         if let Some((from, to)) = copies {
             let copied = Command::new("cp").arg("-r").arg(from).arg(to).status()?;
             assert!(copied.success());
+        }
+        let mut state = self.state();
+        let is_over = state.pieces == Some(0);
+        state.pieces = state.pieces.map(|left| left.saturating_sub(1));
+        drop(state);
+        if is_over {
+            self.pass(|state| state.pieces.is_some());
         }
         Ok(())
     }
@@ -199,6 +209,28 @@ fn who_opens_what_is_here_has_nothing_written_for_them() {
     // Nor is that it was: it is, when the depot ends.
     drop(depot);
     assert!(gate.state().recorded > before);
+}
+
+/// Of what somebody puts into a file a reader gets all or nothing, though it goes there piece by piece.
+#[test]
+fn who_reads_while_something_is_put_into_a_file_waits_for_all_of_it() {
+    let (gate, _far, _home, depot) = shut_away();
+    put(&depot, "a", &[1; 2 << 20]);
+    let into = depot.put_into(&url("a"), by().who, "").unwrap();
+    into.write(0, &[2; 2 << 20]).unwrap();
+    gate.change(|state| state.pieces = Some(1));
+    let (told, heard) = mpsc::channel();
+    thread::scope(|scope| {
+        let ending = scope.spawn(|| into.end().unwrap());
+        gate.wait(|state| state.waiting > 0);
+        assert!(depot.read_here(&url("a"), by().who, Fresh::Any).is_none());
+        scope.spawn(|| told.send(read(&depot, "a")).unwrap());
+        let early = heard.recv_timeout(LONG_ENOUGH_TO_BE_TOO_EARLY);
+        gate.change(|state| state.pieces = None);
+        ending.join().unwrap();
+        assert!(early.is_err(), "it was read half");
+        assert!(heard.recv().unwrap() == [2; 2 << 20]);
+    });
 }
 
 /// Whoever does not wait for what is held up is seen not to.
