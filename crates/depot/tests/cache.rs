@@ -65,10 +65,29 @@ fn all_who_wait_are_told_of_the_same_failure_and_nobody_gets_half() {
             assert!(is_missing, "{error}");
         }
     });
+    // Nor is half of it kept.
+    depot.read(&url("a"), &who(), Fresh::Now).unwrap_err();
+    assert!(held(&depot).is_empty(), "{:?}", held(&depot));
     // What comes next begins anew.
     far.put("a", b"another");
     let late = depot.read(&url("a"), &who(), Fresh::Now).unwrap();
     assert_eq!(late.size(), 7);
+}
+
+#[test]
+fn what_was_looked_at_just_now_is_read_without_asking() {
+    let (far, dir) = both();
+    let rules = Rules {
+        fresh: Duration::from_secs(3600),
+        ..rules()
+    };
+    let depot = with(&far, &dir, rules);
+    far.put("a", b"as it was");
+    same(read(&depot, "a").unwrap(), b"as it was");
+    far.put("a", b"as it is");
+    same(read(&depot, "a").unwrap(), b"as it was");
+    let now = depot.read(&url("a"), &who(), Fresh::Now).unwrap();
+    assert_eq!(now.size(), 8);
 }
 
 #[test]
@@ -81,8 +100,15 @@ fn a_slow_file_delays_no_other() {
     thread::scope(|scope| {
         let slow = scope.spawn(|| read(&depot, "slow"));
         far.gate.reached(1);
-        same(read(&depot, "fast").unwrap(), b"fast");
+        let fast = scope.spawn(|| read(&depot, "fast"));
+        let until = Instant::now() + Duration::from_secs(20);
+        while !fast.is_finished() && Instant::now() < until {
+            thread::yield_now();
+        }
+        let is_delayed = !fast.is_finished();
         far.gate.open();
+        assert!(!is_delayed);
+        same(fast.join().unwrap().unwrap(), b"fast");
         same(slow.join().unwrap().unwrap(), b"slow");
     });
 }
@@ -99,6 +125,8 @@ fn names_that_differ_a_little_are_other_files() {
         same(read(&depot, name).unwrap(), name.as_bytes());
     }
     assert_eq!(depot.list("").len(), 4);
+    assert_eq!(depot.list("ftp://far/a").len(), 3);
+    assert_eq!(depot.holds(&url("a"))[0].url, url("a"));
     // One file of the origin under two names is two of ours, each as it was when it came.
     std::os::unix::fs::symlink("a", far.dir.path().join("link")).unwrap();
     same(read(&depot, "link").unwrap(), b"a");

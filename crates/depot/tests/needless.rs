@@ -157,6 +157,10 @@ fn a_line_that_was_kept_before_a_kill_is_there_soon_after_the_next_start() {
     let copy = common::killed(first);
     far.set_away(false);
     let again = depot(&far, &copy);
+    common::until("it is there", || {
+        far.get("log")
+            .is_some_and(|there| there == b"before\nwithout an end")
+    });
     again.push(&Scope::All, LIMIT).unwrap();
     same(far.get("log").unwrap(), b"before\nwithout an end");
 }

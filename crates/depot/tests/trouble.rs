@@ -3,11 +3,11 @@
 
 mod common;
 
-use common::{Far, both, by, depot, push, put, rules, same, url, who, with};
+use common::{Far, both, by, depot, push, put, rules, same, until, url, who, with};
 use godwit_depot::{Error, Rules, Scope, Stage};
 use godwit_store::Error as StoreError;
 use std::{
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::Ordering::SeqCst},
     time::Duration,
 };
 
@@ -57,6 +57,21 @@ fn what_a_server_in_trouble_refuses_is_delivered_when_it_is_well_again() {
     depot.rename(&url("old"), &url("new"), by()).unwrap();
     push(&depot);
     same(far.get("new").unwrap(), b"old");
+}
+
+/// Its target shows it, and has not said that it survives a power cut there.
+#[test]
+fn what_is_put_is_owed_until_it_is_safe_there() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    far.is_unsafe.store(true, SeqCst);
+    put(&depot, "a", b"bytes");
+    until("it is there", || far.get("a").is_some());
+    let pushed = depot.push(&Scope::All, Some(Duration::from_millis(200)));
+    assert!(pushed.is_err() && depot.owes(), "it is not safe there");
+    far.is_unsafe.store(false, SeqCst);
+    push(&depot);
+    assert!(!depot.owes());
 }
 
 #[test]
