@@ -292,10 +292,15 @@ fn what_nobody_uses_makes_room() {
     far.put("big", &bytes(11 << 20, 1));
     let error = read(&depot, "big").unwrap_err();
     assert!(matches!(error, Error::TooLarge { .. }), "{error}");
+    // Whoever wants a part may come to want all of it.
+    let error = depot.lazily(&url("big"), &who(), Fresh::Any).unwrap_err();
+    assert!(matches!(error, Error::TooLarge { .. }), "{error}");
     // What is in use is not forgotten.
     let _one = depot.read(&url("b"), &who(), Fresh::Any).unwrap();
     let _two = depot.read(&url("c"), &who(), Fresh::Any).unwrap();
     let error = read(&depot, "a").unwrap_err();
+    assert!(matches!(error, Error::Full { .. }), "{error}");
+    let error = depot.lazily(&url("a"), &who(), Fresh::Any).unwrap_err();
     assert!(matches!(error, Error::Full { .. }), "{error}");
     assert_eq!(depot.list("").len(), 2);
 }

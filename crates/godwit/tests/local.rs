@@ -788,6 +788,26 @@ fn who_appends_is_told_once_that_the_server_is_away() {
 }
 
 #[test]
+fn what_came_of_a_stream_arrives_though_its_program_is_killed_and_its_rest_without_newline() {
+    let far = Scratch::new();
+    let (machine, mut lab) = Machine::of(&far);
+    lab.kill();
+    let mut tee = Talking::begin(machine.command(&["tee", "godwit://lab/log"]));
+    tee.say("kept");
+    tee.errors.wait("what comes is kept here meanwhile");
+    tee.program.kill().unwrap();
+    tee.program.wait().unwrap();
+    lab.start(&[]);
+    machine.says(&["push", "--timeout", "30"]).ok();
+    let mut tee = Talking::begin(machine.command(&["tee", "godwit://lab/log"]));
+    let input = tee.input.as_mut().unwrap();
+    input.write_all(b"a line\nand a rest").unwrap();
+    assert_eq!(tee.end(), Some(0), "{}", tee.errors.text());
+    let text = fs::read_to_string(far.join("data/log")).unwrap();
+    assert_eq!(text, "kept\na line\nand a rest");
+}
+
+#[test]
 fn who_waits_for_room_is_told_so_and_gives_up_when_they_said() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);
