@@ -98,6 +98,8 @@ struct State {
     /// The next piece that the target has not said to have.
     seq: u64,
     offset: u64,
+    /// So much of what is behind `offset` are frames and marks, and no line.
+    framing: u64,
     /// What goes, or went, under `seq` ends here, if that is behind `offset`.
     upto: u64,
     /// The same, as it is on record.
@@ -195,7 +197,7 @@ impl Logs {
     /// Returns all logs of which something is not at its target.
     pub(crate) fn owing(&self) -> Vec<Arc<Log>> {
         let all: Vec<_> = self.all().values().cloned().collect();
-        all.into_iter().filter(|log| log.owed() > 0).collect()
+        all.into_iter().filter(|log| log.state().owes()).collect()
     }
 
     /// Returns what is on record and cannot be read, as it stands there, why, and where its bytes lie.
@@ -259,7 +261,7 @@ impl Logs {
         let logs: Vec<_> = held.filter(|log| log.state().held.is_some()).collect();
         for log in &logs {
             let mut state = log.state();
-            state.offset = state.end;
+            (state.offset, state.framing) = (state.end, 0);
             state.held = None;
             state.is_closed = true;
             drop(state);
@@ -437,8 +439,11 @@ impl Log {
         let url = Url::from_argument(&row.url).map_err(|bad| unread(&bad.to_string()))?;
         let file = OpenOptions::new().read(true).write(true).open(path);
         let file = file.map_err(Error::disk(path))?;
-        let mut marks = marks_before(&file, row.offset).map_err(Error::disk(path))?;
-        let mut end = whole_end(&file, row.offset, &mut marks).map_err(Error::disk(path))?;
+        let mut whole = Whole {
+            marks: marks_before(&file, row.offset).map_err(Error::disk(path))?,
+            framing: 0,
+        };
+        let mut end = whole_end(&file, row.offset, &mut whole).map_err(Error::disk(path))?;
         let size = file.metadata().map_err(Error::disk(path))?.len();
         // What was synced is whole on any disk that keeps what it has; else at most the last piece is torn, unless the
         // power went.
@@ -449,8 +454,8 @@ impl Log {
             tracing::error!(%url, at = end, bytes = size - end, "what was to be appended was damaged by this machine's disk, and is held from there on");
             let mut next = rest;
             while let Some(at) = next {
-                let whole = whole_end(&file, at, &mut marks).map_err(Error::disk(path))?;
-                next = next_whole(&file, whole, size).map_err(Error::disk(path))?;
+                let upto = whole_end(&file, at, &mut whole).map_err(Error::disk(path))?;
+                next = next_whole(&file, upto, size).map_err(Error::disk(path))?;
             }
             end = size;
         }
@@ -461,10 +466,11 @@ impl Log {
         file.set_len(end).map_err(Error::disk(path))?;
         let mut state = State::of(file, end, row.seq, row.offset.min(end));
         state.reserved = end;
-        if !marks.is_empty() {
+        state.framing = whole.framing;
+        if !whole.marks.is_empty() {
             state.asked = Some(Instant::now());
         }
-        for Nth { by, seq } in marks {
+        for Nth { by, seq } in whole.marks {
             let last = taken.entry(by).or_default();
             *last = seq.max(*last);
             state.said.insert(by, *last);
@@ -529,10 +535,10 @@ impl Log {
         self.id
     }
 
-    /// Returns how many bytes wait.
+    /// Returns how many bytes of lines wait.
     pub(crate) fn owed(&self) -> u64 {
         let state = self.state();
-        state.end - state.offset
+        (state.end - state.offset).saturating_sub(state.framing)
     }
 
     /// Returns why nothing moves, and how often it was tried; and whether somebody must decide.
@@ -606,6 +612,7 @@ impl Log {
         let written = state.file.write_all_at(&bytes, at);
         written.map_err(Error::disk(&self.path))?;
         state.end += bytes.len() as u64;
+        state.framing += (bytes.len() - part.len()) as u64;
         if let Some(Nth { by, seq }) = nth {
             state.asked = Some(Instant::now());
             state.said.insert(by, seq);
@@ -701,13 +708,14 @@ impl Log {
     fn next(&self) -> Result<Option<Batch>> {
         let bad = |cause| Error::disk(&self.path)(cause);
         let mut state = self.state();
-        if state.offset >= state.end {
+        if !state.owes() {
             return Ok(None);
         }
         let mut batch = Batch {
             seq: state.seq,
             bytes: Vec::new(),
             end: state.offset,
+            framing: 0,
         };
         if state.ahead_from != state.offset {
             state.ahead.clear(); // they are of another place
@@ -744,6 +752,7 @@ impl Log {
                 break;
             }
             batch.end += framed.len;
+            batch.framing += framed.len - framed.piece.len() as u64;
             batch.bytes.extend(framed.piece);
         }
         Ok(Some(batch))
@@ -770,6 +779,7 @@ struct Batch {
     seq: u64,
     bytes: Vec<u8>,
     end: u64,
+    framing: u64,
 }
 
 impl State {
@@ -783,6 +793,7 @@ impl State {
             ahead_from: end,
             seq,
             offset,
+            framing: 0,
             upto: 0,
             fixed: 0,
             passes_over: false,
@@ -803,6 +814,17 @@ impl State {
             since: None,
             until: None,
         }
+    }
+
+    /// Tells whether something waits.
+    fn owes(&self) -> bool {
+        self.end > self.offset
+    }
+
+    /// The target has it, or it is no line.
+    fn is_there(&mut self, batch: &Batch) {
+        self.offset = batch.end;
+        self.framing = self.framing.saturating_sub(batch.framing);
     }
 
     /// Returns how long a log is that says only which pieces were taken.
@@ -860,7 +882,7 @@ impl Inner {
             let mut over = Vec::new();
             for log in all.values() {
                 let mut state = log.state();
-                let owes = state.end > state.offset;
+                let owes = state.owes();
                 let is_recent = state.asked.is_some_and(|at| at.elapsed() < MAY_ASK);
                 // Somebody waits for room, and it can be emptied.
                 let is_short = state.is_short && !state.is_closed && state.end > state.marks();
@@ -951,7 +973,7 @@ impl Inner {
             };
             if batch.bytes.is_empty() {
                 // Marks, or what is passed over, and nothing behind it.
-                log.state().offset = batch.end;
+                log.state().is_there(&batch);
                 log.changed.notify_all();
                 continue;
             }
@@ -969,7 +991,7 @@ impl Inner {
             crash::point("appended");
             let mut state = log.state();
             state.seq = batch.seq + 1;
-            state.offset = batch.end;
+            state.is_there(&batch);
             state.last = None;
             drop(state);
             log.changed.notify_all();
@@ -987,7 +1009,7 @@ impl Inner {
     fn empty(&self, log: &Log) -> Result<bool> {
         let mut state = log.state();
         let is_worth = state.end >= EMPTY_FROM || (state.is_short && state.end > 0);
-        if state.offset < state.end || !is_worth || state.is_closed {
+        if state.owes() || !is_worth || state.is_closed {
             return Ok(false);
         }
         let marks = state
@@ -1109,8 +1131,14 @@ impl Frame {
     }
 }
 
-/// Returns the end of the last piece that is whole, and adds the marks of those that are.
-fn whole_end(file: &File, from: u64, marks: &mut Vec<Nth>) -> io::Result<u64> {
+/// What is found in a log.
+struct Whole {
+    marks: Vec<Nth>,
+    framing: u64,
+}
+
+/// Returns the end of the last piece that is whole, and adds what is found of those that are.
+fn whole_end(file: &File, from: u64, whole: &mut Whole) -> io::Result<u64> {
     let size = file.metadata()?.len();
     let mut at = from.min(size);
     let (mut end, mut of_next) = (at, None);
@@ -1124,9 +1152,10 @@ fn whole_end(file: &File, from: u64, marks: &mut Vec<Nth>) -> io::Result<u64> {
         match frame {
             // A mark without its piece says nothing.
             Frame::Mark(nth) => of_next = Some(nth),
-            Frame::Piece(_) => {
+            Frame::Piece(piece) => {
+                whole.framing += at - end - piece.len() as u64;
                 end = at;
-                marks.extend(of_next.take());
+                whole.marks.extend(of_next.take());
             }
         }
     }
