@@ -541,15 +541,16 @@ impl Log {
         (state.end - state.offset).saturating_sub(state.framing)
     }
 
-    /// Returns why nothing moves, and how often it was tried; and whether somebody must decide.
-    pub(crate) fn trouble(&self) -> (String, u32, bool) {
+    /// Returns why nothing moves, and how often it was tried; whether somebody must decide, and of what.
+    pub(crate) fn trouble(&self) -> (String, u32, bool, Option<Error>) {
         let state = self.state();
         let why = match (&state.held, &state.last) {
             (Some(words), _) => words.clone(),
             (None, Some(error)) => error.words(),
             (None, None) => String::new(),
         };
-        (why, state.tries, state.held.is_some())
+        let is_held = state.held.is_some();
+        (why, state.tries, is_held, state.last.clone())
     }
 
     /// Takes room for so many bytes more. Waits for it, if there is none at the moment.

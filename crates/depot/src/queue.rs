@@ -89,6 +89,14 @@ pub struct Owed {
     pub session: String,
 }
 
+impl Owed {
+    /// Tells whether nothing happens until somebody decides, here or at a node that it goes by.
+    pub fn is_held(&self) -> bool {
+        let last = self.last.as_ref().and_then(Error::of_store);
+        self.stage == Stage::Held || last.is_some_and(is_held_behind)
+    }
+}
+
 impl Depot {
     /// Returns what is owed, the oldest first.
     pub fn queue(&self) -> Vec<Owed> {
@@ -113,6 +121,25 @@ impl Depot {
             Scope::Session(session) => owed.session == *session,
         });
         all
+    }
+
+    /// Returns what a target answered, so that something of a name is held; nothing, if that is a conflict, or nobody
+    /// knows.
+    pub(crate) fn why_held(&self, url: &Url) -> Option<Arc<StoreError>> {
+        let owed = self.queue_of(&Scope::Url(url.clone()));
+        let held = || owed.iter().filter(|owed| owed.stage == Stage::Held);
+        if held().any(|owed| owed.is_conflict) {
+            return None;
+        }
+        let error = held().find_map(|owed| match &owed.last {
+            Some(Error::Store(error)) => Some(error),
+            _ => None,
+        });
+        match error.map(|error| &**error) {
+            // It is held further on.
+            Some(StoreError::Held { cause, .. }) => cause.clone(),
+            _ => error.cloned(),
+        }
     }
 
     fn owed(&self, held: &Held) -> Option<Owed> {
@@ -553,7 +580,7 @@ pub(crate) fn escaped(name: &str) -> String {
 
 /// What is to be appended.
 fn owed_lines(log: &Log) -> Owed {
-    let (why, tries, is_held) = log.trouble();
+    let (why, tries, is_held, last) = log.trouble();
     let stage = match (is_held, tries) {
         (true, _) => Stage::Held,
         (false, 0) => Stage::Sending,
@@ -573,7 +600,7 @@ fn owed_lines(log: &Log) -> Owed {
         tries,
         why,
         is_conflict: false,
-        last: None,
+        last,
         is_committed: true,
         session: String::new(),
     }
@@ -639,7 +666,7 @@ impl Inner {
                 tries: fact.tries,
                 why,
                 is_conflict: deed.held == Some(deeds::Held::Conflict),
-                last: None,
+                last: fact.last.clone(),
                 is_committed: true,
                 session: fact.session.clone(),
             }

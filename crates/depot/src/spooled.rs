@@ -245,6 +245,7 @@ impl Spooled {
                 Error::Held { url, why } => StoreError::Held {
                     host: String::new(),
                     path: self.path_of(&url),
+                    cause: self.depot.why_held(&url),
                     said: why,
                 },
                 Error::Disk { path, cause } => {

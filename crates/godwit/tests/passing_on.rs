@@ -608,6 +608,33 @@ fn what_a_hop_holds_is_decided_from_before_it() {
     assert_same(&ours, &chain.far("a"));
 }
 
+/// The same as without a hop, however many are between.
+#[test]
+fn why_the_end_will_not_have_it_decides_the_exit_status_through_hops() {
+    let scratch = Scratch::new();
+    let mut chain = Chain::of(&scratch, 2, &[]);
+    scratch.file("f", 100);
+    chain.well(&["put", "f", "godwit://hop0/no/f"]);
+    let push = |chain: &Chain<'_>, name: &str| {
+        let url = format!("godwit://hop0/{name}");
+        chain.says(&["push", &url, "--timeout", "40s"])
+    };
+    let missing = push(&chain, "no/f");
+    assert_eq!(missing.status, Some(4), "{missing}");
+    let hint = "godwit retry --at-hop godwit://hop0/no/f";
+    assert!(missing.stderr.contains(hint), "{missing}");
+    let rights = scratch.join("rights");
+    let rules = "[[rule]]\nwho = \"anyone\"\nmay = [\"read\", \"list\"]\n";
+    std::fs::write(&rights, rules).unwrap();
+    chain.dest.kill();
+    chain
+        .dest
+        .start(&[("GODWIT_NODE_RIGHTS", rights.to_str().unwrap())]);
+    chain.well(&["put", "f", "godwit://hop0/g"]);
+    let denied = push(&chain, "g");
+    assert_eq!(denied.status, Some(13), "{denied}");
+}
+
 #[test]
 fn lines_go_through_hops_as_they_come_each_once() {
     let scratch = Scratch::new();

@@ -6,6 +6,7 @@ use godwit_sys::why;
 use std::{
     io,
     path::{Display, Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -70,6 +71,8 @@ pub enum Error {
         host: String,
         path: PathBuf,
         said: String,
+        /// What the next behind it answered; `None`: that has something else by now, or nobody knows.
+        cause: Option<Arc<Error>>,
     },
     #[error("{what} is not possible here: {why}")]
     Unsupported { what: String, why: String },
@@ -284,6 +287,9 @@ impl Error {
             Self::Corrupt { .. } => 12,
             Self::Canceled => 130,
             Self::BadName { .. } | Self::NotServed { .. } => 2,
+            Self::Held {
+                cause: Some(cause), ..
+            } => cause.exit_code(),
             _ if self.fault() != Fault::Lasting => 5,
             Self::NoSpace { .. } => 7,
             _ => 1,
@@ -370,6 +376,18 @@ impl Error {
             }
             Self::NotEmpty { .. } => {
                 "if an upload is under way there, wait until it is over; else see what is left in it".into()
+            }
+            Self::Held {
+                host,
+                path,
+                cause: Some(_),
+                ..
+            } => {
+                let path = path.display();
+                format!(
+                    "once that is mended it goes by godwit retry --at-hop godwit://{host}/{path}, or is given up by godwit \
+                     drop --at-hop; godwit trace godwit://{host}/{path} says where it is"
+                )
             }
             Self::Held { host, path, .. } => {
                 let path = path.display();

@@ -41,7 +41,7 @@ here, its URL, and why it is not there yet. It is
 Renames, removals and attributes that are on their way have a line as well, which says so. With --json an
 object each, with members id and what besides.
 
-Exit status: 0, whatever is on its way. With -w 1 if something is held.")]
+Exit status: 0, whatever is on its way. With -w that of godwit push: 1, 4 or 13 if something is held.")]
 pub(crate) struct Queue {
     /// Of one file; else of all, or of GODWIT_SESSION
     #[arg(value_name = "URL")]

@@ -666,7 +666,7 @@ impl Guest {
         }
         if let Error::Held { url, .. } = error {
             let mut held = self.owed_of(scope);
-            held.retain(|owed| owed.url == **url && owed.stage == Stage::Held);
+            held.retain(|owed| owed.url == **url && owed.is_held());
             if !held.iter().any(|owed| owed.is_conflict) {
                 // What the server said, if that is known.
                 let said = held.iter().find_map(|owed| owed.last.as_ref());

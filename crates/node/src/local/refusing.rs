@@ -169,6 +169,9 @@ fn of_store(error: &StoreError) -> Why {
         E::Changed { .. } => Why::Stale,
         E::Corrupt { .. } => Why::Differs,
         E::OutOfTurn { .. } => Why::Broken,
+        E::Held {
+            cause: Some(cause), ..
+        } => of_store(cause),
         E::Held { .. } => Why::Conflict,
         E::Unsupported { .. } | E::NotServed { .. } => Why::Unsupported,
         E::NoSuchHost { .. } => Why::NoHost,

@@ -8,6 +8,7 @@ use godwit_wire::door::call::{self, Bytes, Link, Name, Ranges, Refusal, Text, Ti
 use std::{
     io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 /// Something that has a form in calls.
@@ -330,6 +331,7 @@ pub(super) fn refused(host: &str, path: &Path, refusal: Refusal) -> Error {
         missing,
         turn,
         stranger,
+        cause,
     } = refusal;
     let (host, path) = (host.to_owned(), path.to_owned());
     match why {
@@ -380,7 +382,24 @@ pub(super) fn refused(host: &str, path: &Path, refusal: Refusal) -> Error {
         },
         Why::Superseded => Error::Superseded { path },
         Why::Loop => Error::Loop { path, said },
-        Why::Held => Error::Held { host, path, said },
+        Why::Held => {
+            let of = |why| {
+                let said = said.clone();
+                let refusal = Refusal {
+                    why,
+                    said,
+                    ..Refusal::default()
+                };
+                Arc::new(refused(&host, &path, refusal))
+            };
+            let cause = cause.map(of);
+            Error::Held {
+                host,
+                path,
+                said,
+                cause,
+            }
+        }
         Why::Aborted | Why::Lost => Error::Lost {
             host,
             during: "doing what was asked".into(),
@@ -445,12 +464,19 @@ pub fn refusal(error: &Error, said: String) -> Refusal {
         } => Some(Box::new((writer, seq, expected))),
         _ => None,
     };
+    let cause = match error {
+        Error::Held {
+            cause: Some(cause), ..
+        } => Some(refusal(cause, String::new()).why),
+        _ => None,
+    };
     Refusal {
         why,
         said,
         differs,
         missing,
         turn,
+        cause,
         // Who is told of it is not who was meant.
         stranger: false,
     }

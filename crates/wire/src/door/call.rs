@@ -217,6 +217,9 @@ pub struct Refusal {
     /// Of [`Why::OutOfTurn`]: writer, what it sent, and what is the next.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turn: Option<Box<(u64, u64, u64)>>,
+    /// Of [`Why::Held`]: what the next behind it answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Why>,
     /// Of [`Why::Denied`]: whoever asks came as a peer, and is none, or is none any more.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub stranger: bool,

@@ -59,6 +59,7 @@ fn refusal(why: Why) -> Refusal {
         differs: Some(Box::new(("this".into(), "that".into()))),
         missing: Some((7, Ranges(Extents::from(3..5)))),
         turn: Some(Box::new((1, 2, 3))),
+        cause: Some(Why::Missing),
         stranger: true,
     }
 }
