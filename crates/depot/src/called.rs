@@ -43,12 +43,38 @@ impl Called {
         let ids = called.get(name).into_iter().flatten();
         ids.copied().collect()
     }
+
+    fn ids_below(&self, top: &Url) -> BTreeSet<Id> {
+        let called = self.lock();
+        let near = called
+            .range(top..)
+            .take_while(|(name, _)| name.same_server(top) && name.path().starts_with(top.path()));
+        let below = near.filter(|(name, _)| is_at_or_below(name, top));
+        below.flat_map(|(_, ids)| ids).copied().collect()
+    }
+}
+
+/// Tells whether a name is that of a directory, or of something in it.
+pub(crate) fn is_at_or_below(name: &Url, top: &Url) -> bool {
+    let is_whole = top.path().is_empty() || top.path().ends_with(b"/");
+    let rest = name.path().strip_prefix(top.path());
+    let is_below = |rest: &[u8]| is_whole || rest.is_empty() || rest.starts_with(b"/");
+    name.same_server(top) && rest.is_some_and(is_below)
 }
 
 impl All {
     /// Returns whatever is called so here, or is delivered there, the oldest first.
     pub(crate) fn called(&self, name: &Url) -> Vec<Arc<Held>> {
-        let ids = self.called.ids(name).into_iter();
+        self.of_ids(self.called.ids(name))
+    }
+
+    /// The same of a name and all below it.
+    pub(crate) fn called_below(&self, top: &Url) -> Vec<Arc<Held>> {
+        self.of_ids(self.called.ids_below(top))
+    }
+
+    fn of_ids(&self, ids: impl IntoIterator<Item = Id>) -> Vec<Arc<Held>> {
+        let ids = ids.into_iter();
         let mut called: Vec<_> = ids.filter_map(|id| self.by_id.get(&id).cloned()).collect();
         called.sort_by_key(|held| held.number());
         called
@@ -57,12 +83,20 @@ impl All {
     /// The same of that of which a target lacks something.
     pub(crate) fn owing_called(&self, name: &Url) -> Vec<Arc<Held>> {
         let mut called = self.called(name);
-        called.retain(|held| {
-            self.owing
-                .get(&held.number())
-                .is_some_and(|o| o.id == held.id)
-        });
+        called.retain(|held| self.is_owing(held));
         called
+    }
+
+    /// The same of a name and all below it.
+    pub(crate) fn owing_below(&self, top: &Url) -> Vec<Arc<Held>> {
+        let mut called = self.called_below(top);
+        called.retain(|held| self.is_owing(held));
+        called
+    }
+
+    fn is_owing(&self, held: &Held) -> bool {
+        let owing = self.owing.get(&held.number());
+        owing.is_some_and(|owing| owing.id == held.id)
     }
 
     /// Readers of its name get it no more: under its own audience, and those it is shared with.
@@ -125,6 +159,20 @@ mod tests {
         assert!(all.called(&url("a")).is_empty() && all.called(&url("b")).is_empty());
         first.rename(url("c"));
         assert!(all.called(&url("c")).is_empty());
+    }
+
+    #[test]
+    fn what_is_in_a_directory_is_found_and_not_what_only_begins_like_it() {
+        let mut all = All::default();
+        for (number, path) in [(1, "d"), (2, "d-e"), (3, "d/a"), (4, "d/b/c"), (5, "e")] {
+            held(&mut all, number, path);
+        }
+        assert_eq!(numbers(&all.called_below(&url("d"))), [1, 3, 4]);
+        assert_eq!(numbers(&all.owing_below(&url("d/b"))), [4]);
+        let root: Url = "ftp://there".parse().unwrap();
+        assert_eq!(numbers(&all.called_below(&root)), [1, 2, 3, 4, 5]);
+        let other: Url = "ftp://other".parse().unwrap();
+        assert!(all.called_below(&other).is_empty());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::{
     Result, Scope, Who,
+    called::is_at_or_below,
     depot::Inner,
     held::{Held, State},
     queue::{Time, is_missing},
@@ -37,6 +38,7 @@ impl Passed {
         match scope {
             Scope::All => true,
             Scope::Url(url) => self.url == *url,
+            Scope::Below(url) => is_at_or_below(&self.url, url),
             Scope::Session(session) => self.session == *session,
         }
     }

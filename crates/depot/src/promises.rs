@@ -326,6 +326,16 @@ impl Promises {
             .map(|(deed, fact, _)| (deed.number, fact.url.clone()))
     }
 
+    /// Returns the names of a deed that is called so.
+    pub(crate) fn names_of(&mut self, name: &str) -> Vec<Url> {
+        let named = self.named(name);
+        let fact = named.and_then(|(number, _)| Some(self.deed(number)?.1));
+        fact.map_or_else(Vec::new, |fact| {
+            let to = fact.to.clone();
+            [Some(fact.url.clone()), to].into_iter().flatten().collect()
+        })
+    }
+
     /// What has changed at a server, for the records.
     pub(crate) fn changes(&mut self, url: &Url) -> Vec<(u64, Option<DeedRow>)> {
         let server = server_of(url);

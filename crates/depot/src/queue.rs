@@ -3,6 +3,7 @@
 use crate::{
     Depot, Error, Result, Who,
     appending::Log,
+    called::is_at_or_below,
     depot::Inner,
     disk::Id,
     error::is_held_behind,
@@ -34,6 +35,8 @@ pub enum Scope {
     All,
     /// One name.
     Url(Url),
+    /// A name, and all that is in it where it is a directory.
+    Below(Url),
     /// What one session wrote.
     Session(String),
 }
@@ -107,6 +110,7 @@ impl Depot {
     pub fn queue_of(&self, scope: &Scope) -> Vec<Owed> {
         let owing: Vec<_> = match scope {
             Scope::Url(url) => self.inner.all().owing_called(url),
+            Scope::Below(url) => self.inner.all().owing_below(url),
             _ => self.inner.all().owing.values().cloned().collect(),
         };
         let mut all: Vec<Owed> = owing.iter().filter_map(|held| self.owed(held)).collect();
@@ -118,6 +122,10 @@ impl Depot {
         all.retain(|owed| match scope {
             Scope::All => true,
             Scope::Url(url) => owed.url == *url,
+            Scope::Below(url) => {
+                let mut names = [Some(&owed.url), owed.to.as_ref()].into_iter().flatten();
+                names.any(|name| is_at_or_below(name, url))
+            }
             Scope::Session(session) => owed.session == *session,
         });
         all
@@ -239,6 +247,7 @@ impl Depot {
         let is_passed_on = |held: &Arc<Held>| held.lock().is_passed_on && is_meant(scope, held);
         let mut others = match scope {
             Scope::Url(url) => self.inner.all().called(url),
+            Scope::Below(url) => self.inner.all().called_below(url),
             _ => self.inner.every(),
         };
         others.retain(is_passed_on);
@@ -441,6 +450,7 @@ impl Depot {
             tracing::info!(id, "what has a name that cannot be read is dropped");
             return Ok(());
         }
+        let names = self.inner.all().promises.names_of(id);
         let dropped = self.inner.decide_deed(id, |deeds, number| {
             let url = Url::from_argument(id).ok();
             match deeds.drop(number) {
@@ -450,6 +460,7 @@ impl Depot {
         })?;
         if dropped {
             self.inner.all().names_again();
+            names.iter().for_each(|name| self.changed(name));
             self.inner.nudge();
             return Ok(());
         }
@@ -462,7 +473,10 @@ impl Depot {
             });
         }
         tracing::info!(id, url = %held.url(), "dropped");
-        self.inner.unlink(&held, state)
+        self.inner.unlink(&held, state)?;
+        // Some of it may be there already.
+        self.changed(&held.url());
+        Ok(())
     }
 
     /// Delivers what is owed to somewhere else, also on another server, in place of whatever is there. What
@@ -680,7 +694,7 @@ impl Inner {
         let is_meant = |deed: &Deed, fact: &Fact| match scope {
             Scope::All => true,
             Scope::Session(session) => fact.session == *session,
-            Scope::Url(url) => {
+            Scope::Url(url) | Scope::Below(url) => {
                 server_of(url) == server_of(&fact.url) && deed.concerns(&path_of(url))
             }
         };
@@ -764,6 +778,7 @@ impl Inner {
         let is_meant = |log: &Arc<Log>| match scope {
             Scope::All => true,
             Scope::Url(url) => log.url() == url,
+            Scope::Below(url) => is_at_or_below(log.url(), url),
             Scope::Session(_) => false,
         };
         self.logs.owing().into_iter().filter(is_meant).collect()
@@ -838,6 +853,7 @@ impl Inner {
     fn scoped(&self, scope: &Scope) -> Vec<Arc<Held>> {
         let owing: Vec<_> = match scope {
             Scope::Url(url) => self.all().owing_called(url),
+            Scope::Below(url) => self.all().owing_below(url),
             _ => self.all().owing.values().cloned().collect(),
         };
         // What is not ended is nothing yet.
@@ -874,6 +890,9 @@ fn is_meant(scope: &Scope, held: &Held) -> bool {
     match scope {
         Scope::All => true,
         Scope::Url(url) => held.name() == *url || held.url() == *url,
+        Scope::Below(url) => [held.name(), held.url()]
+            .iter()
+            .any(|name| is_at_or_below(name, url)),
         Scope::Session(session) => held.lock().session == *session,
     }
 }

@@ -203,6 +203,15 @@ impl Depot {
 }
 
 impl Depot {
+    /// What servers have of a name, or of what is in it, was changed past us: whoever reads it next asks there.
+    pub fn changed(&self, url: &Url) {
+        let all = self.inner.all();
+        all.spoil_below(url);
+        for held in all.called_below(url) {
+            held.lock().looked = None;
+        }
+    }
+
     /// Opens a file for reading that is here as a whole, and fresh; `None`: it takes longer than that.
     pub fn read_here(&self, url: &Url, who: &Who, fresh: Fresh) -> Option<Reading> {
         let key = (url.clone(), who.audience.clone());
@@ -269,7 +278,7 @@ impl Inner {
         }
     }
 
-    fn is_fresh(&self, state: &State, fresh: Fresh) -> bool {
+    pub(crate) fn is_fresh(&self, state: &State, fresh: Fresh) -> bool {
         if state.machine.owes() {
             return true; // Ours is newer than whatever there is.
         }

@@ -12,6 +12,7 @@ mod log;
 mod meter;
 mod moving;
 mod options;
+mod owed;
 mod places;
 mod progress;
 mod record;

@@ -3,6 +3,7 @@
 use crate::{
     layout::{self, Act, Goes, Refusal, Source, Target, There},
     options::{Moving, Whom},
+    owed::{self, Reach, Turn},
     places::{self, Place},
     progress::Reporter,
     record,
@@ -99,7 +100,9 @@ pub(crate) fn pairs(
     target: &Url,
     whom: &Whom,
     stores: &Stores,
+    turn: &mut Turn<'_>,
 ) -> Run<Planned> {
+    turn.wait(target, Reach::Name, &format!("{} to {target}", word(act)))?;
     let place = places::open_as(stores, target, whom.target())?;
     let there = what_is_there(&place)
         .map_err(|error| Trouble::store(format!("{} to {target}", word(act)), error))?;
@@ -118,7 +121,14 @@ pub(crate) fn pairs(
             screen.trouble(&Trouble::store(wanted, unreachable(host)));
             continue;
         }
-        let from = places::open_as(stores, source, whom.source());
+        let there = match act {
+            Act::Move => turn.wait(source, Reach::Name, &format!("move {source} to {target}")),
+            Act::Copy | Act::Sync => {
+                owed::note(screen, source, Reach::Below);
+                Ok(())
+            }
+        };
+        let from = there.and_then(|()| places::open_as(stores, source, whom.source()));
         match from.and_then(|from| pair(act, source, from, &place, ask)) {
             Ok(pair) if ask.many && !taken.insert(pair.target.path.clone()) => {
                 let wanted = format!("{} {source} to {}", word(act), pair.target.url);
@@ -156,6 +166,32 @@ pub(crate) fn with_more(mut facts: Facts, count: &str, more: u64) -> Facts {
     let so_far = facts.get(count).and_then(Value::as_u64).unwrap_or(0);
     facts.insert(count.into(), (so_far + more).into());
     facts
+}
+
+/// Waits until what was put before of what is changed now is at its server. Of what will not get there is told, and the
+/// others are left, with how many are not.
+pub(crate) fn in_turn(
+    screen: &Screen,
+    act: Act,
+    mut pairs: Vec<Pair>,
+    turn: &mut Turn<'_>,
+) -> (Vec<Pair>, usize) {
+    let asked = pairs.len();
+    pairs.retain(|pair| {
+        let (source, target) = (&pair.source.url, &pair.target.url);
+        let wanted = format!("{} {source} to {target}", word(act));
+        let reach = match pair.tree {
+            true => Reach::Below,
+            false => Reach::Name,
+        };
+        let mut waited = turn.wait(target, reach, &wanted);
+        if act == Act::Move {
+            waited = waited.and_then(|()| turn.wait(source, reach, &wanted));
+        }
+        waited.map_err(|trouble| screen.trouble(&trouble)).is_ok()
+    });
+    let left = asked - pairs.len();
+    (pairs, left)
 }
 
 fn unreachable(host: String) -> Error {

@@ -148,7 +148,8 @@ pub(crate) fn read_list(file: &Path) -> Run<Vec<OsString>> {
         .collect())
 }
 
-fn without_slashes(url: &Url) -> Url {
+/// Returns a URL without slashes behind its name.
+pub(crate) fn without_slashes(url: &Url) -> Url {
     let path = url.path();
     let end = path
         .iter()

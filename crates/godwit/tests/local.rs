@@ -1113,6 +1113,151 @@ fn what_is_put_into_a_directory_has_its_own_name() {
     assert_same(&source, &far.join("data/dir/a b"));
 }
 
+/// Keeps a server away until nobody is about to try it again.
+fn is_owed_for_a_while(machine: &Machine) {
+    wait_until("it was tried often", || {
+        let (_, lines) = machine.json(&["queue"]);
+        lines[0]["again_in_s"].as_f64() > Some(1.5)
+    });
+}
+
+#[test]
+fn what_was_put_first_arrives_before_what_verbs_do_later() {
+    let far = Scratch::new();
+    let (machine, mut lab) = Machine::of(&far);
+    machine.scratch.file("old", 1000);
+    let new = machine.scratch.file("new", 2000);
+    lab.kill();
+    for (source, args) in [
+        ("old", vec!["cp", "new", "godwit://lab/it"]),
+        ("old", vec!["rm", "godwit://lab/it"]),
+        ("old", vec!["rm", "-r", "godwit://lab/dir"]),
+        ("new", vec!["mv", "godwit://lab/it", "godwit://lab/there"]),
+    ] {
+        far.dir("data/dir");
+        for url in ["godwit://lab/it", "godwit://lab/dir/it"] {
+            machine.says(&["put", source, url]).ok();
+        }
+        is_owed_for_a_while(&machine);
+        lab.start(&[]);
+        machine.says(&args).ok();
+        machine.says(&["push", "--timeout", "30"]).ok();
+        match args[..] {
+            ["cp", ..] => assert_same(&new, &far.join("data/it")),
+            ["rm", "-r", _] => assert!(!far.join("data/dir").exists()),
+            ["rm", ..] => assert!(!far.join("data/it").exists()),
+            _ => assert_same(&new, &far.join("data/there")),
+        }
+        lab.kill();
+    }
+}
+
+#[test]
+fn a_verb_says_that_what_was_put_first_does_not_arrive() {
+    let far = Scratch::new();
+    let (machine, mut lab) = Machine::of(&far);
+    machine.scratch.file("f", 1000);
+    machine.scratch.dir("d");
+    lab.kill();
+    for name in ["it", "dir/it"] {
+        machine
+            .says(&["put", "f", &format!("godwit://lab/{name}")])
+            .ok();
+    }
+    let all = [
+        vec!["rm", "godwit://lab/it"],
+        vec!["rm", "-r", "godwit://lab/dir"],
+        vec!["mkdir", "godwit://lab/it"],
+        vec!["cp", "f", "godwit://lab/it"],
+        vec!["cp", "-", "godwit://lab/it"],
+        vec!["mv", "f", "godwit://lab/it"],
+        vec!["mv", "godwit://lab/it", "f"],
+        vec!["sync", "f", "godwit://lab/it"],
+    ];
+    let begin = |args: &Vec<&str>| Talking::begin(machine.command(args));
+    let mut begun: Vec<_> = all.iter().map(begin).collect();
+    for (args, verb) in all.iter().zip(&mut begun) {
+        drop(verb.input.take());
+        assert_eq!(verb.end(), Some(5), "{args:?}: {}", verb.errors.text());
+        for words in ["goes first", "godwit drop"] {
+            verb.errors.wait(words);
+        }
+    }
+    // Who only rehearses, or means another name, does not wait.
+    let rehearsed = machine.says(&["rm", "--dry-run", "godwit://lab/it"]);
+    assert!(!rehearsed.stderr.contains("goes first"), "{rehearsed}");
+    let other = machine.says(&["rm", "godwit://lab/i"]);
+    assert!(!other.stderr.contains("goes first"), "{other}");
+    lab.start(&[]);
+    far.dir("data/dir");
+    machine.says(&["push", "--timeout", "30"]).ok();
+}
+
+#[test]
+fn what_is_held_ends_a_verb_and_what_looks_says_so() {
+    let far = Scratch::new();
+    let (machine, _lab) = Machine::of(&far);
+    machine.scratch.file("f", 1000);
+    // What is not a directory there cannot be one.
+    machine.says(&["put", "f", "godwit://lab/f/a"]).ok();
+    assert_ne!(machine.says(&["push", "--timeout", "30"]).status, Some(0));
+    let refused = machine.says(&["rm", "-r", "godwit://lab/f"]);
+    assert_eq!(refused.status, machine.says(&["push"]).status, "{refused}");
+    assert!(refused.stderr.contains("goes first"), "{refused}");
+    assert!(far.join("data/f").exists());
+    let listed = machine.says(&["ls", "godwit://lab/"]).ok();
+    let words = "1 name below godwit://lab/ is promised by this machine";
+    assert!(listed.stderr.contains(words), "{listed}");
+    for args in [
+        vec!["stat", "godwit://lab/f/a"],
+        vec!["cat", "godwit://lab/f/a"],
+        vec!["cp", "godwit://lab/f/a", "here"],
+        vec!["cp", "godwit://lab/f/a", "-"],
+    ] {
+        let said = machine.says(&args);
+        let words = "godwit://lab/f/a is promised by this machine and not there yet";
+        assert!(said.stderr.contains(words), "{said}");
+    }
+    let other = machine.says(&["stat", "godwit://lab/f"]).ok();
+    assert!(!other.stderr.contains("promised"), "{other}");
+    let (_, lines) = machine.json(&["ls", "godwit://lab/"]);
+    let is_told = |line: &Value| line["event"] == "promised" && line["names"] == 1;
+    assert!(lines.iter().any(is_told), "{lines:?}");
+    // What stands in its way can be removed.
+    machine.says(&["rm", "godwit://lab/f"]).ok();
+    machine.says(&["mkdir", "godwit://lab/f"]).ok();
+    machine.says(&["retry", "godwit://lab/f/a"]).ok();
+    machine.says(&["push", "--timeout", "30"]).ok();
+    assert!(far.join("data/f/a").exists());
+}
+
+#[test]
+fn who_reads_here_after_a_verb_sees_what_it_did() {
+    let far = Scratch::new();
+    let (machine, _lab) = Machine::of(&far);
+    let (one, two) = (
+        machine.scratch.file("one", 1000),
+        machine.scratch.file("two", 2000),
+    );
+    let read = |name: &str| machine.says(&["get", &format!("godwit://lab/{name}"), "-"]);
+    machine.says(&["cp", "one", "godwit://lab/it"]).ok();
+    assert_eq!(read("it").ok().stdout, fs::read(&one).unwrap());
+    machine.says(&["cp", "two", "godwit://lab/it"]).ok();
+    assert_eq!(read("it").ok().stdout, fs::read(&two).unwrap());
+    machine
+        .says(&["mv", "godwit://lab/it", "godwit://lab/there"])
+        .ok();
+    assert_eq!(read("it").status, Some(4));
+    assert_eq!(read("there").ok().stdout, fs::read(&two).unwrap());
+    machine.says(&["rm", "godwit://lab/there"]).ok();
+    assert_eq!(read("there").status, Some(4));
+    far.dir("data/dir");
+    machine.says(&["cp", "one", "godwit://lab/dir/it"]).ok();
+    read("dir/it").ok();
+    machine.says(&["rm", "-r", "godwit://lab/dir"]).ok();
+    assert_eq!(read("dir/it").status, Some(4));
+}
+
 #[test]
 fn a_password_is_not_kept_and_so_not_taken() {
     let machine = Machine::new();

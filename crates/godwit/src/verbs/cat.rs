@@ -4,6 +4,7 @@ use super::Facts;
 use crate::{
     bytes,
     options::{Names, Talking},
+    owed::{self, Reach},
     places::{self, Place},
     screen::Screen,
     trouble::{Run, Trouble},
@@ -27,6 +28,9 @@ What is read whole is compared with the digest that the server tells, if it tell
 difference is exit status 12, but the bytes are out by then. To be sure first, use cp.
 --through prints what a module of the server makes of each file; what the server says that
 hashes to is compared. See godwit help cp.
+
+It reads at the server: what was put there on this machine and is on its way still is not seen,
+which it says; godwit get URL - prints that.
 
 With --json the bytes are left out and only the summary is printed.
 
@@ -68,6 +72,7 @@ impl Cat {
 
     fn one(&self, screen: &Screen, stores: &Stores, url: &Url) -> Run<u64> {
         let trouble = |error: Error| Trouble::store(format!("print {url}"), error);
+        owed::note(screen, url, Reach::Name);
         let place = places::open(stores, url)?;
         if let Some(through) = &self.through {
             return print_through(screen, &place, through);

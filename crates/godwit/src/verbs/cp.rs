@@ -9,6 +9,7 @@ use crate::{
     layout::{Act, There},
     moving::{self, Pair, Planned, Work},
     options::{Moving, Names},
+    owed::Turn,
     places,
     screen::Screen,
     trouble::{Run, Trouble},
@@ -56,6 +57,10 @@ server keeps what it makes of what we send. Of either only a whole is kept, noth
 gone on with, and \"verified\" is said of what was sent, since nobody knows a digest of what
 is made elsewhere. The server says which modules it has if it does not know yours. A program
 that makes nothing for longer than --stall-timeout is given up.
+
+What this machine owes at the target (godwit put) arrives first: it says so while it waits, and
+ends as godwit push does if that does not arrive. A source is read at its server: what was put
+there and is on its way still is not seen, which it says; godwit get reads it.
 
 Times of change and permission bits are kept, unlike coreutils' cp: a copy that looks newer
 than its source would be copied again by every later sync. -p also keeps set-user-ID and
@@ -117,6 +122,7 @@ impl Cp {
             options.mode_bits = 0o7777;
         }
         let stores = Stores::new(options.clone());
+        let mut turn = Turn::of(screen, self.moving.dry_run);
         let Planned { mut pairs, refused } = moving::pairs(
             screen,
             Act::Copy,
@@ -124,9 +130,11 @@ impl Cp {
             &target,
             &self.moving.whom,
             &stores,
+            &mut turn,
         )?;
         let asked = pairs.len();
         pairs.retain(|pair| self.allows(screen, pair));
+        let (pairs, _) = moving::in_turn(screen, Act::Copy, pairs, &mut turn);
         let refused = refused + asked - pairs.len();
         let rule = if self.no_clobber {
             Rule::NoClobber

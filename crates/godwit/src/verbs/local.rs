@@ -130,7 +130,7 @@ pub(super) fn wait(
 }
 
 /// Shows what is told while a delivery is waited for.
-fn how_it_goes(screen: &Screen, told: Tell) {
+pub(crate) fn how_it_goes(screen: &Screen, told: Tell) {
     let Tell::Row(row) = told else {
         return;
     };
@@ -373,7 +373,7 @@ fn unit_file() -> Option<PathBuf> {
 }
 
 /// Returns the node that listens, if one does.
-pub(super) fn there() -> Run<Option<Here>> {
+pub(crate) fn there() -> Run<Option<Here>> {
     let place = Place::find(&variable);
     place
         .and_then(|place| Here::at(&place, &hello()))

@@ -4,6 +4,7 @@ use super::Facts;
 use crate::{
     listing::{self, Sizes},
     options::{Names, Talking},
+    owed::{self, Reach},
     places::{self, Place},
     screen::Screen,
     trouble::{Run, Trouble},
@@ -29,7 +30,8 @@ Examples:
 
 Names come sorted as long as a directory has no more than 10000; of a larger one the
 first 10000 come sorted and the rest as the server tells them, at once and in constant
-memory. -U never sorts. -R gives one path a line. Times are UTC.
+memory. -U never sorts. -R gives one path a line. Times are UTC. It lists what the server
+has; of what was put on this machine and is on its way still (godwit queue) it says how much.
 
 Exit status: 0; 4 no such directory; 13 not allowed; 5 the server cannot be reached now;
 1 there is no such host."
@@ -84,6 +86,7 @@ impl Ls {
     }
 
     fn one(&self, screen: &Screen, stores: &Stores, url: &Url, titled: bool) -> Run<u64> {
+        owed::note(screen, url, Reach::Below);
         let place = places::open(stores, url)?;
         let trouble = |error: Error| Trouble::store(format!("list {url}"), error);
         let stat = place.store.stat(&place.path).map_err(trouble)?;

@@ -4,6 +4,7 @@ use super::Facts;
 use crate::{
     moving,
     options::{Names, Talking},
+    owed::{Reach, Turn},
     places::{self, Place},
     screen::Screen,
     trouble::{Run, Trouble},
@@ -43,8 +44,9 @@ impl Mkdir {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let stores = places::stores(&self.talking)?;
         let mut made = 0;
+        let mut turn = Turn::of(screen, self.dry_run);
         for url in self.names.some("mkdir")? {
-            match self.one(screen, &stores, &url) {
+            match self.one(screen, &stores, &url, &mut turn) {
                 Ok(()) => made += 1,
                 Err(trouble) => screen.trouble(&trouble),
             }
@@ -57,8 +59,10 @@ impl Mkdir {
         Ok(facts)
     }
 
-    fn one(&self, screen: &Screen, stores: &Stores, url: &Url) -> Run {
-        let trouble = |error: Error| Trouble::store(format!("make the directory {url}"), error);
+    fn one(&self, screen: &Screen, stores: &Stores, url: &Url, turn: &mut Turn<'_>) -> Run {
+        let wanted = format!("make the directory {url}");
+        turn.wait(url, Reach::Name, &wanted)?;
+        let trouble = |error: Error| Trouble::store(&*wanted, error);
         let place = places::open(stores, url)?;
         if self.dry_run {
             return moving::would(screen, "make", url, None, 0).map_err(trouble);

@@ -6,6 +6,7 @@ use crate::{
     layout::{Act, There},
     moving::{self, Moved, Pair, Planned, Work},
     options::{Moving, Names},
+    owed::Turn,
     places::{self, Place},
     progress::tell_skipped,
     same,
@@ -34,7 +35,8 @@ Examples:
 
 On one server it is a rename. Between two it copies, compares digests (asking the target
 to read again if it told none on the way), and only then removes the source: all of it,
-or, if anything failed, nothing.
+or, if anything failed, nothing. What this machine owes at either name arrives first, as with
+godwit cp.
 
 Exit status: as cp.")]
 pub(crate) struct Mv {
@@ -63,6 +65,7 @@ impl Mv {
         let sources = sources.collect::<Run<Vec<_>>>()?;
         let options = moving::options(&self.moving)?;
         let stores = Stores::new(options.clone());
+        let mut turn = Turn::of(screen, self.moving.dry_run);
         let Planned { mut pairs, refused } = moving::pairs(
             screen,
             Act::Move,
@@ -70,10 +73,13 @@ impl Mv {
             &target,
             &self.moving.whom,
             &stores,
+            &mut turn,
         )?;
         let asked = pairs.len();
         pairs.retain(|pair| !self.leaves_alone(screen, pair));
         let skipped = asked - pairs.len();
+        let (pairs, late) = moving::in_turn(screen, Act::Move, pairs, &mut turn);
+        let refused = refused + late;
         if self.moving.dry_run {
             let facts = moving::rehearse(screen, &pairs, "move", &|_, _, _| Ok(true));
             return Ok(moving::with_failed(facts, refused));

@@ -4,6 +4,7 @@ use super::Facts;
 use crate::{
     moving,
     options::{Names, Talking},
+    owed::{Reach, Turn},
     places::{self, Place},
     screen::Screen,
     trouble::{Run, Trouble},
@@ -26,7 +27,9 @@ Examples:
   godwit rm -r --dry-run ftp://fermi.example/2025
   godwit rm -rf ftp://fermi.example/2025
 
-A link is removed, never what it points to. The root of a server is never removed.
+A link is removed, never what it points to. The root of a server is never removed. What was
+put under that name before (godwit put), and is on its way still, arrives first: it says so
+while it waits, and ends as godwit push does if that does not arrive.
 
 Exit status: 0; 4 no such file (not with -f); 1 a directory without -r; 13 not allowed.")]
 pub(crate) struct Rm {
@@ -49,8 +52,9 @@ impl Rm {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let stores = places::stores(&self.talking)?;
         let remover = Remover::new(screen, self.dry_run);
+        let mut turn = Turn::of(screen, self.dry_run);
         for url in self.names.some("rm")? {
-            if let Err(trouble) = self.one(&remover, &stores, &url) {
+            if let Err(trouble) = self.one(&remover, &stores, &url, &mut turn) {
                 screen.trouble(&trouble);
             }
         }
@@ -62,12 +66,17 @@ impl Rm {
         Ok(facts)
     }
 
-    fn one(&self, remover: &Remover<'_>, stores: &Stores, url: &Url) -> Run {
+    fn one(&self, remover: &Remover<'_>, stores: &Stores, url: &Url, turn: &mut Turn<'_>) -> Run {
         let wanted = format!("remove {url}");
         if url.file_name().is_none() {
             let fact = "this is a root, or a directory by the name . or ..";
             return Err(Trouble::asked(wanted, fact).next("name what is in it"));
         }
+        let reach = match self.recursive {
+            true => Reach::Below,
+            false => Reach::Name,
+        };
+        turn.wait(url, reach, &wanted)?;
         let place = places::open(stores, url)?;
         let trouble = |error: Error| Trouble::store(wanted.clone(), error);
         match stat_unfollowed(&place).map(|stat| stat.kind) {

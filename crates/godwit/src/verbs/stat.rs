@@ -4,6 +4,7 @@ use super::Facts;
 use crate::{
     listing,
     options::{Names, Talking},
+    owed::{self, Reach},
     places,
     screen::Screen,
     trouble::{Run, Trouble},
@@ -21,7 +22,8 @@ Examples:
   godwit stat run7.root
   godwit stat --json ftp://fermi.example/run7.root
 
-Links are followed. Times are UTC.
+Links are followed. Times are UTC. It tells what the server has, and whether something was put
+there on this machine that is on its way still.
 
 Exit status: 0; 4 no such file; 13 not allowed; 5 the server cannot be reached now;
 1 there is no such host.")]
@@ -46,6 +48,7 @@ impl Stat {
 
 fn one(screen: &Screen, stores: &Stores, url: &Url) -> Run {
     let trouble = |error: Error| Trouble::store(format!("stat {url}"), error);
+    owed::note(screen, url, Reach::Name);
     let place = places::open(stores, url)?;
     let known = place.store.stat(&place.path).map_err(trouble)?;
     if screen.json() {

@@ -6,6 +6,7 @@ use crate::{
     layout::Act,
     moving::{self, Pair, Planned, Work},
     options::{Moving, Names},
+    owed::Turn,
     places::{self, Place},
     same,
     screen::Screen,
@@ -33,7 +34,7 @@ sync a b makes what is in b equal to what is in a, with or without slashes. A fi
 copied if it is missing, or its size or time of change differs; with --checksum if its
 digest differs. --delete then removes what is in the target only, unless something could
 not be copied; and it replaces a file by a directory of that name, or the reverse, which
-else is an error.
+else is an error. What this machine owes in the target arrives first, as with godwit cp.
 
 Exit status: as cp.")]
 pub(crate) struct Sync {
@@ -64,6 +65,7 @@ impl Sync {
         let (source, target) = (places::url(source)?, places::url(target)?);
         let options = moving::options(&self.moving)?;
         let stores = Stores::new(options.clone());
+        let mut turn = Turn::of(screen, self.moving.dry_run);
         let Planned { pairs, refused } = moving::pairs(
             screen,
             Act::Sync,
@@ -71,7 +73,10 @@ impl Sync {
             &target,
             &self.moving.whom,
             &stores,
+            &mut turn,
         )?;
+        let (pairs, late) = moving::in_turn(screen, Act::Sync, pairs, &mut turn);
+        let refused = refused + late;
         if self.delete
             && let Some(pair) = pairs
                 .iter()

@@ -224,6 +224,10 @@ impl Guest {
             Ask::Redirect(redirect) => self.redirect(&redirect),
             Ask::Deed(deed) => self.deed(deed),
             Ask::Drop(place) => self.decide("drop", &place, Depot::discard),
+            Ask::Changed { url: text } => {
+                self.desk.depot.changed(&url(&text)?);
+                done(tell::Done::default())
+            }
             Ask::Cache(cache) => self.cache(cache, reply),
             Ask::Stage(stage) => self.stage(&stage, reply),
             Ask::Unstage(stage) => self.unstage(&stage, reply),
@@ -1054,6 +1058,7 @@ impl Guest {
             return Err(not_yet("ask the depot of a peer"));
         }
         Ok(match (&whose.url, &whose.session, whose.mine) {
+            (Some(text), ..) if whose.below => Scope::Below(url(text)?),
             (Some(text), ..) => Scope::Url(url(text)?),
             (None, Some(session), _) => Scope::Session(session.clone()),
             (None, None, true) => Scope::Session(self.session.clone()),

@@ -50,6 +50,11 @@ pub enum Ask {
     Release(Where),
     /// Forget what is owed.
     Drop(Where),
+    /// What its server has of a name, or below it, was changed past the node: who reads it next is to see that.
+    Changed {
+        /// The name.
+        url: String,
+    },
     /// Files that are kept, and why.
     Cache(Cache),
     /// Fetch it, and keep it under a tag.
@@ -274,6 +279,9 @@ pub struct Whose {
     /// Of one session; else of this user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
+    /// With all that is below its URL.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub below: bool,
     /// Only what this connection wrote.
     pub mine: bool,
     /// How long is waited at most.

@@ -6,6 +6,7 @@
 use crate::{
     bytes, moving,
     options::Moving,
+    owed::{self, Reach},
     places,
     progress::Reporter,
     screen::Screen,
@@ -35,6 +36,7 @@ pub(super) fn print(
     }
     screen.say_aside();
     let url = places::url(source)?;
+    owed::note(screen, &url, Reach::Name);
     let options = moving::options(moving)?;
     let stores = Stores::new(options.clone());
     let place = places::open_as(&stores, &url, moving.whom.source())?;

@@ -4,6 +4,7 @@
 use super::Cp;
 use crate::{
     moving,
+    owed::{Reach, Turn},
     places::{self, Place},
     progress,
     screen::Screen,
@@ -38,6 +39,8 @@ pub(super) fn take(screen: &Screen, cp: &Cp, sources: usize, target: &Url) -> Ru
         let fact = format!("no file can have a byte {LONGEST} or behind it");
         return Err(Trouble::asked(wanted, fact).next("give a smaller --offset"));
     }
+    let mut turn = Turn::of(screen, cp.moving.dry_run);
+    turn.wait(target, Reach::Name, &wanted)?;
     let options = moving::options(&cp.moving)?;
     let stores = Stores::new(options.clone());
     let place = places::open_as(&stores, target, cp.moving.whom.target())?;

@@ -8,6 +8,7 @@ use super::Cp;
 use crate::{
     layout::{Act, There},
     moving::{self, Pair},
+    owed::Turn,
     places::{self, Place},
     progress::Reporter,
     screen::Screen,
@@ -44,9 +45,19 @@ pub(super) fn copy(
     let options = moving::options(&cp.moving)?;
     let stores = Stores::new(options.clone());
     let whom = &cp.moving.whom;
-    let planned = moving::pairs(screen, Act::Copy, &sources, &target, whom, &stores)?;
+    let mut turn = Turn::of(screen, cp.moving.dry_run);
+    let planned = moving::pairs(
+        screen,
+        Act::Copy,
+        &sources,
+        &target,
+        whom,
+        &stores,
+        &mut turn,
+    )?;
     let mut pairs = planned.pairs;
     pairs.retain(|pair| is_possible(screen, pair));
+    let (pairs, _) = moving::in_turn(screen, Act::Copy, pairs, &mut turn);
     let refused = sources.len() - pairs.len();
     if cp.moving.dry_run {
         let facts = moving::rehearse(screen, &pairs, "copy", &|_, _, target| {

@@ -1,0 +1,247 @@
+//! What this machine still owes at a name to which a verb goes itself.
+//!
+//! Verbs ask servers at once, and the node of this machine delivers what was put when it can. So that what was asked
+//! first is done first, a verb that changes a name waits until what is owed there has arrived, and tells the node
+//! afterwards that the name is not as it was. A node is never started for that.
+
+use crate::{
+    places,
+    screen::Screen,
+    trouble::{Run, Trouble, plain},
+    verbs::{config, local, node::Told},
+};
+use godwit_core::{Fault, Url};
+use godwit_local::{Here, Refusal, Why};
+use godwit_node::Routes;
+use godwit_wire::local::{Ask, Number, Tell, ask::Whose, tell::Row};
+use serde_json::json;
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
+
+/// How much of a name a verb changes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Reach {
+    /// That alone.
+    Name,
+    /// With all that is in it.
+    Below,
+}
+
+/// The place of a verb among what is owed. When it ends, the node is told which names were changed.
+pub(crate) struct Turn<'a> {
+    screen: &'a Screen,
+    here: Option<Here>,
+    routes: Routes,
+    named: Vec<Url>,
+}
+
+impl<'a> Turn<'a> {
+    /// Returns that of a verb; one that only rehearses waits for nothing and changes nothing.
+    pub(crate) fn of(screen: &'a Screen, is_rehearsal: bool) -> Self {
+        let here = (!is_rehearsal).then(there).flatten();
+        let config = here.as_ref().map(|_| config::load(&Told::default()));
+        Self {
+            screen,
+            here,
+            routes: config
+                .and_then(Run::ok)
+                .map_or_else(Routes::default, |config| config.routes),
+            named: Vec::new(),
+        }
+    }
+
+    /// Returns once what was put under a name before is at its server; says what it waits for. `wanted` continues
+    /// "cannot", where it will not get there.
+    pub(crate) fn wait(&mut self, url: &Url, reach: Reach, wanted: &str) -> Run {
+        let Some(here) = self.here.as_mut().filter(|_| url.host().is_some()) else {
+            return Ok(());
+        };
+        self.named.push(url.clone());
+        let whose = whose(url, reach);
+        let first = promised(here, &whose);
+        // What is put goes by a hop then, and a verb past it.
+        let is_routed = self.routes.by_way_of(url).is_ok_and(|way| *way != *url);
+        if first.is_empty() && !is_routed {
+            return Ok(());
+        }
+        let ids = first.into_iter().map(|row| row.id).collect();
+        let waiting = Waiting {
+            screen: self.screen,
+            whose,
+            ids,
+            is_routed,
+            away_since: None,
+        };
+        let told = waiting.until_it_is_there(here);
+        told.map_err(|refusal| not_there(wanted, url, refusal))
+    }
+}
+
+/// Whoever reads here what was changed sees that at once.
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        // Another may run by now than was asked at the beginning.
+        let here = (!self.named.is_empty()).then(there).flatten();
+        let Some(mut here) = here else { return };
+        for url in &self.named {
+            tell_changed(&mut here, url);
+        }
+    }
+}
+
+/// Tells the node of this machine, if one runs, that a server has something else under a name.
+pub(crate) fn changed(url: &Url) {
+    if let Some(mut here) = there() {
+        tell_changed(&mut here, url);
+    }
+}
+
+fn tell_changed(here: &mut Here, url: &Url) {
+    let url = places::without_slashes(url).to_string();
+    if let Err(refusal) = here.ask(Ask::Changed { url }) {
+        tracing::debug!(%refusal, "the node of this machine may tell for a while what was there");
+    }
+}
+
+/// Says of names to which this machine owes something that their server does not have that yet.
+pub(crate) fn note(screen: &Screen, url: &Url, reach: Reach) {
+    let here = url.host().is_some().then(there).flatten();
+    let Some(mut here) = here else { return };
+    let rows = promised(&mut here, &whose(url, reach));
+    let names: HashSet<&String> = rows
+        .iter()
+        .map(|row| row.to.as_ref().unwrap_or(&row.url))
+        .collect();
+    let shown = places::without_slashes(url).to_string();
+    let is_it = names.len() == 1 && names.contains(&shown);
+    if names.is_empty() {
+        return;
+    }
+    if screen.json() {
+        let told = json!({"event": "promised", "url": shown, "names": names.len()});
+        // Nobody who does not read is told.
+        let _ = screen.object(&told);
+        return;
+    }
+    let what = match names.len() {
+        1 if is_it => format!("{shown} is promised by this machine and not there yet"),
+        1 => format!("1 name below {shown} is promised by this machine and not there yet"),
+        count => {
+            format!("{count} names below {shown} are promised by this machine and not there yet")
+        }
+    };
+    screen.note(&plain(&format!("{what} (godwit queue)")));
+}
+
+/// Returns the node that runs, if it can be talked to: whoever goes to a server does not need it.
+fn there() -> Option<Here> {
+    let found = local::there();
+    found.unwrap_or_else(|trouble| {
+        tracing::debug!(%trouble, "what this machine owes is not known");
+        None
+    })
+}
+
+fn whose(url: &Url, reach: Reach) -> Whose {
+    Whose {
+        url: Some(places::without_slashes(url).to_string()),
+        below: reach == Reach::Below,
+        ..Whose::default()
+    }
+}
+
+/// Returns what is owed. What is still written comes after whatever is asked now.
+fn promised(here: &mut Here, whose: &Whose) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let asked = here.ask_with(Ask::Queue(whose.clone()), b"", None, &mut |tell| {
+        if let Tell::Row(row) = tell
+            && row.stage != "writing"
+        {
+            rows.push(*row);
+        }
+    });
+    if let Err(refusal) = asked {
+        tracing::debug!(%refusal, "what this machine owes is not known");
+    }
+    rows
+}
+
+/// A delivery that is waited for.
+struct Waiting<'a> {
+    screen: &'a Screen,
+    whose: Whose,
+    /// What is waited for.
+    ids: HashSet<String>,
+    /// It is waited for to the end of its way. Else a hop that has taken it does what it is asked later after it.
+    is_routed: bool,
+    /// Since when its server cannot be reached.
+    away_since: Option<Instant>,
+}
+
+impl Waiting<'_> {
+    fn until_it_is_there(mut self, here: &mut Here) -> Result<(), Refusal> {
+        let pushed = here.send(Ask::Push(self.whose.clone()), b"")?;
+        loop {
+            match here.receive(pushed, Some(Instant::now() + LOOK_EVERY)) {
+                Ok(answer) => match answer.tell {
+                    Tell::Refused(refusal) => return Err(*refusal),
+                    tell if tell.is_last() => return Ok(()),
+                    tell => local::how_it_goes(self.screen, tell),
+                },
+                Err(refusal) if refusal.why == Why::Late => {}
+                Err(refusal) => return Err(refusal),
+            }
+            if let Some(ended) = self.look(here, pushed) {
+                return ended;
+            }
+        }
+    }
+
+    /// Looks what is left, and whether it gets anywhere.
+    fn look(&mut self, here: &mut Here, pushed: Number) -> Option<Result<(), Refusal>> {
+        let mut left = promised(here, &self.whose);
+        left.retain(|row| self.ids.contains(&row.id));
+        let ended = match left.iter().find(|row| row.stage == "waiting") {
+            _ if left.is_empty() && !self.is_routed => Ok(()),
+            None => {
+                self.away_since = None;
+                return None;
+            }
+            Some(row) => {
+                let since = *self.away_since.get_or_insert_with(Instant::now);
+                if since.elapsed() < PATIENCE {
+                    return None;
+                }
+                Err(away(row))
+            }
+        };
+        here.cancel(pushed);
+        Some(ended)
+    }
+}
+
+fn away(row: &Row) -> Refusal {
+    let why = row.why.as_deref().unwrap_or("its server cannot be reached");
+    let words = format!("{} is not there yet: {why}", row.url);
+    Refusal::new(Why::Late, "push", words).waiting(Fault::Passing)
+}
+
+/// What was asked first cannot be done first.
+fn not_there(wanted: &str, url: &Url, mut refusal: Refusal) -> Trouble {
+    refusal.wanted = wanted.into();
+    refusal.because = format!("what was put there before goes first: {}", refusal.because);
+    if refusal.why == Why::Late || refusal.next.is_none() {
+        let next = format!(
+            "godwit queue shows it; godwit push {url} waits for it, godwit drop gives it up"
+        );
+        refusal.next = Some(next);
+    }
+    Trouble::local(&refusal)
+}
+
+/// How often it is looked whether what is waited for gets anywhere.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// So long a server may be away before whoever wants something of it is told.
+const PATIENCE: Duration = Duration::from_secs(3);
