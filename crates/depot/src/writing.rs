@@ -5,12 +5,13 @@ use crate::{
     crowd::{Number, Turn, Wish},
     depot::Inner,
     held::{Held, State},
-    reading::User,
+    reading::{Fresh, User},
 };
 use godwit_core::{
     Block, Chain, Extents, LEAF_BYTES, Leaves, Piece, Url, Version,
     holding::{Base, Holding, Mode, Notices, Scan, Ticket},
 };
+use godwit_store::Error as StoreError;
 use godwit_sys::{Buffer, crash};
 use std::{
     collections::BTreeSet,
@@ -65,6 +66,9 @@ impl Depot {
     pub fn put(&self, url: &Url, who: &Who, put: &Put) -> Result<Writing> {
         // A name that leads nowhere is known now, not when somebody looks at the queue.
         drop((self.inner.connect)(url, who)?);
+        if put.base == Base::Absent {
+            self.inner.must_be_free(url)?;
+        }
         let machine = Holding::born(put.base.clone(), Mode::Replace);
         self.begin((url, who), &put.session, machine, false)
     }
@@ -309,6 +313,10 @@ impl Writing {
     }
 
     pub(crate) fn end_anew(mut self) -> Result<u64> {
+        // Somebody else may have been faster.
+        if *self.held.lock().machine.base() == Base::Absent {
+            self.depot.must_be_free(&self.held.name())?;
+        }
         // Once it is promised it may be delivered, and what nobody uses, and is current for nobody, then goes.
         let user = User::of(&self.held, &mut self.held.lock());
         let generation = self.close();
@@ -388,6 +396,24 @@ impl Drop for Asking<'_> {
 }
 
 impl Inner {
+    /// An error, if this machine knows of a file of that name: it is owed, or was there a moment ago.
+    fn must_be_free(&self, url: &Url) -> Result<()> {
+        let all = self.all();
+        let is_there = all.called(url).iter().any(|held| {
+            let state = held.lock();
+            let is_known = state.is_current && held.name() == *url && !state.is_filled;
+            is_known && self.is_fresh(&state, Fresh::Usual)
+        });
+        let is_appended = self.logs.owing().iter().any(|log| log.url() == url);
+        match is_there || is_appended {
+            true => Err(StoreError::Exists {
+                path: url.as_path().into(),
+            }
+            .into()),
+            false => Ok(()),
+        }
+    }
+
     /// Takes room for a file up to `end`. Waits for it, if there is none at the moment.
     pub(crate) fn make_room(
         &self,

@@ -1259,6 +1259,44 @@ fn who_reads_here_after_a_verb_sees_what_it_did() {
 }
 
 #[test]
+fn what_this_machine_knows_to_be_there_is_not_new() {
+    let far = Scratch::new();
+    let (machine, mut lab) = Machine::of(&far);
+    machine.scratch.file("one", 1000);
+    let two = machine.scratch.file("two", 2000);
+    let url = "godwit://lab/it";
+    lab.kill();
+    machine.says(&["put", "--new", "one", url]).ok();
+    let (status, lines) = machine.json(&["put", "--new", "two", url]);
+    let error = lines.iter().find(|line| line["event"] == "error").unwrap();
+    assert_eq!(
+        (status, &error["errno"]),
+        (Some(1), &"EEXIST".into()),
+        "{lines:?}"
+    );
+    // Of two who write at once the second to end.
+    let with_input =
+        || Talking::begin(machine.command(&["put", "--new", "-", "godwit://lab/pipe"]));
+    let (mut first, mut second) = (with_input(), with_input());
+    wait_until("both write", || machine.json(&["queue"]).1.len() == 4);
+    drop(first.input.take());
+    assert_eq!(first.end(), Some(0));
+    drop(second.input.take());
+    assert_eq!(second.end(), Some(1), "{}", second.errors.text());
+    wait_until("it is dropped", || {
+        machine.says(&["drop", url]).status == Some(0)
+    });
+    machine.says(&["put", "--new", "two", url]).ok();
+    lab.start(&[]);
+    machine.says(&["push", "--timeout", "30"]).ok();
+    assert_eq!(machine.says(&["put", "--new", "one", url]).status, Some(1));
+    machine.says(&["rm", url]).ok();
+    machine.says(&["put", "--new", "two", url]).ok();
+    machine.says(&["push", "--timeout", "30"]).ok();
+    assert_same(&two, &far.join("data/it"));
+}
+
+#[test]
 fn a_password_is_not_kept_and_so_not_taken() {
     let machine = Machine::new();
     machine.scratch.file("f", 10);

@@ -57,8 +57,8 @@ until the file is delivered: it belongs into ~/.netrc.
 In a job of a batch system the node ends with the job: there this command waits until the server
 has the file.
 
-Exit status: 0 the bytes are safe; 1 the URL leads nowhere, or somebody must decide; 2 not
-understood; 4 no such file here; 5 the node of this machine cannot be reached or has ended, or in
+Exit status: 0 the bytes are safe; 1 the URL leads nowhere, somebody must decide, or --new and
+it is there already; 2 not understood; 4 no such file here; 5 the node of this machine cannot be reached or has ended, or in
 a job the server has not got it within --timeout; 7 no room is left here, or none within
 --timeout, or the file is larger than all that may be kept; 13 not allowed.")]
 pub(crate) struct Put {
@@ -71,7 +71,8 @@ pub(crate) struct Put {
     /// Write at this byte of the file that is there, instead of replacing it
     #[arg(long, value_name = "BYTE", value_parser = units::parse_offset, allow_negative_numbers = true)]
     offset: Option<u64>,
-    /// Only if there is nothing of that name
+    /// Only if there is nothing of that name: what this machine knows of is refused at once, anything else is held as
+    /// a conflict
     #[arg(long, conflicts_with = "offset")]
     new: bool,
     /// Give up after so long of waiting for room (30, 5m) [default: never]

@@ -376,7 +376,7 @@ impl Guest {
             How::Anew(base) => depot.put(url, &self.who, &Put { base, session }),
             How::Into => depot.put_into(url, &self.who, &session),
         };
-        let begun = begun.map_err(bad)?;
+        let begun = begun.map_err(|error| of_new(bad(error)))?;
         if let Some(mode) = put.mode {
             begun.is_to_have(mode);
         }
@@ -480,7 +480,8 @@ impl Guest {
             let ticket = granted.map_err(bad)?;
             pen.writing.written(0..size, ticket, size);
         }
-        pen.writing.end_while(&waiting(reply)).map_err(bad)?;
+        let ended = pen.writing.end_while(&waiting(reply));
+        ended.map_err(|error| of_new(bad(error)))?;
         let scope = Scope::Url(url.clone());
         match close.wait {
             Wait::Nothing => done(tell::Done::default()),
@@ -1098,6 +1099,16 @@ enum How {
     Anew(Base),
     /// Into what is there.
     Into,
+}
+
+/// Says of a name that was to be free what has it.
+fn of_new(refusal: Refusal) -> Refusal {
+    match refusal.why {
+        Why::Exists => refusal.next(
+            "godwit queue shows whether it is on its way there; without --new it is replaced",
+        ),
+        _ => refusal,
+    }
 }
 
 /// Returns by what the files of a job are kept: the first that a batch system says.
