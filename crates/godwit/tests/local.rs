@@ -1226,7 +1226,8 @@ fn what_is_held_ends_a_verb_and_what_looks_says_so() {
     // What stands in its way can be removed.
     machine.says(&["rm", "godwit://lab/f"]).ok();
     machine.says(&["mkdir", "godwit://lab/f"]).ok();
-    machine.says(&["retry", "godwit://lab/f/a"]).ok();
+    let retried = machine.says(&["retry", "godwit://lab/f/a"]).ok();
+    assert!(retried.stderr.contains("tried again now"), "{retried}");
     machine.says(&["push", "--timeout", "30"]).ok();
     assert!(far.join("data/f/a").exists());
 }
@@ -1294,6 +1295,57 @@ fn what_this_machine_knows_to_be_there_is_not_new() {
     machine.says(&["put", "--new", "two", url]).ok();
     machine.says(&["push", "--timeout", "30"]).ok();
     assert_same(&two, &far.join("data/it"));
+}
+
+#[test]
+fn whoever_decides_hears_what_becomes_of_it() {
+    let far = Scratch::new();
+    let (machine, mut lab) = Machine::of(&far);
+    machine.scratch.file("f", 1000);
+    lab.kill();
+    let url = "godwit://lab/it";
+    machine.says(&["put", "f", url]).ok();
+    for (args, words) in [
+        (vec!["retry", url], "is tried again now"),
+        (vec!["release", url], "goes over whatever is there"),
+    ] {
+        let said = machine.says(&args).ok();
+        assert!(said.stderr.contains(words), "{said}");
+    }
+    let elsewhere = "godwit://lab/elsewhere";
+    let mut said = None;
+    wait_until("it is not being sent", || {
+        let now = machine.says(&["redirect", url, elsewhere]);
+        let is_done = now.status == Some(0);
+        said = Some(now);
+        is_done
+    });
+    let said = said.unwrap();
+    assert!(
+        said.stderr.contains("goes to godwit://lab/elsewhere"),
+        "{said}"
+    );
+    wait_until("it is dropped", || {
+        let (status, lines) = machine.json(&["drop", elsewhere]);
+        let is_told = lines
+            .iter()
+            .any(|line| line["notes"].to_string().contains("given up"));
+        assert!(status != Some(0) || is_told, "{lines:?}");
+        status == Some(0)
+    });
+    for args in [
+        vec!["retry", url],
+        vec!["release", url],
+        vec!["drop", url],
+        vec!["redirect", url, elsewhere],
+    ] {
+        let said = machine.says(&args);
+        assert_eq!(said.status, Some(4), "{said}");
+        assert!(said.stderr.contains("nothing of that name"), "{said}");
+    }
+    lab.start(&[]);
+    let said = machine.says(&["drop", "--at-hop", url]);
+    assert_eq!(said.status, Some(4), "{said}");
 }
 
 #[test]

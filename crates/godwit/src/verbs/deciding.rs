@@ -3,7 +3,7 @@
 use super::{Facts, config, local, node::Told};
 use crate::{
     options::Talking,
-    places,
+    owed, places,
     screen::Screen,
     trouble::{Run, Trouble},
 };
@@ -31,8 +31,10 @@ impl Held {
         (ask, what): (fn(Where) -> Ask, Decision),
     ) -> Run<Facts> {
         if !self.at_hop {
-            return local::decide(screen, url, ask);
+            let facts = local::decide(screen, url, ask)?;
+            return Ok(told(screen, url, what, facts));
         }
+        let argument = url;
         let url = places::url(url)?;
         let cannot = |error| Trouble::store(format!("decide on what is held of {url}"), error);
         let routes = config::load(&Told::default())?.routes;
@@ -40,6 +42,20 @@ impl Held {
         let place = places::stores(&self.talking)?.open(&way).map_err(cannot)?;
         let decided = place.store.decide(&place.path, what, &[]);
         decided.map_err(cannot)?;
-        Ok(Facts::new())
+        owed::changed(&url);
+        Ok(told(screen, argument, what, Facts::new()))
     }
 }
+
+/// Says what becomes of it.
+fn told(screen: &Screen, url: &OsStr, what: Decision, facts: Facts) -> Facts {
+    let url = local::shown(url);
+    let words = match what {
+        Decision::Retry => format!("{url} is tried again now; {HOW_IT_GOES}"),
+        Decision::Release => format!("{url} goes over whatever is there; {HOW_IT_GOES}"),
+        Decision::Drop => format!("{url} is given up; what its server has stays"),
+    };
+    local::with_note(screen, facts, words)
+}
+
+const HOW_IT_GOES: &str = "godwit trace shows how far it is";

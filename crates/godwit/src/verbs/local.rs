@@ -109,6 +109,27 @@ pub(super) fn whose(url: Option<&OsString>, timeout: Option<Duration>) -> Run<Wh
     })
 }
 
+/// The same, as anybody may see it.
+pub(super) fn shown(argument: &OsStr) -> String {
+    let url = crate::places::url(argument);
+    url.map_or_else(
+        |_| argument.to_string_lossy().into_owned(),
+        |url| url.to_string(),
+    )
+}
+
+/// Says what was done, and adds it to what programs are told.
+pub(super) fn with_note(screen: &Screen, mut facts: Facts, words: String) -> Facts {
+    if !screen.json() {
+        screen.note(&plain(&words));
+    }
+    let notes = facts.entry("notes").or_insert(json!([]));
+    if let Some(notes) = notes.as_array_mut() {
+        notes.push(words.into());
+    }
+    facts
+}
+
 /// Has done with something that is owed what somebody decided.
 pub(super) fn decide(screen: &Screen, url: &OsStr, ask: fn(Where) -> Ask) -> Run<Facts> {
     let name = name_of_owed(url)?;

@@ -33,6 +33,8 @@ impl Redirect {
         let to = local::name_of_owed(&self.to)?;
         let asked = Ask::Redirect(ask::Redirect { url, to });
         let done = local::done(screen, &mut here, asked)?;
-        Ok(local::facts(&done))
+        let (from, to) = (local::shown(&self.url), local::shown(&self.to));
+        let words = format!("{from} goes to {to}; godwit push {to} waits for it");
+        Ok(local::with_note(screen, local::facts(&done), words))
     }
 }
