@@ -114,6 +114,8 @@ struct State {
     /// Somebody waits for room that only its end, or its emptying, may give.
     is_short: bool,
     synced: u64,
+    /// How often all of it was taken out, as its target had it.
+    emptied: u64,
     /// Whoever appends.
     users: u32,
     /// When a piece came the last time that may be said again.
@@ -629,7 +631,7 @@ impl Log {
 
     pub(crate) fn commit(&self) -> Result<()> {
         let state = self.state();
-        let (end, is_safe) = (state.end, state.synced >= state.end);
+        let (upto, is_safe) = (state.upto(), state.synced >= state.end);
         let file = state.file.try_clone().map_err(Error::disk(&self.path))?;
         drop(state);
         if is_safe {
@@ -640,21 +642,20 @@ impl Log {
             let synced = File::open(folder).and_then(|folder| folder.sync_all());
             synced.map_err(Error::disk(folder))?;
         }
-        let mut state = self.state();
-        state.synced = state.synced.max(end);
+        self.state().is_safe(upto);
         Ok(())
     }
 
     pub(crate) fn wait_there(&self, depot: &Inner, limit: Option<Duration>) -> Result<()> {
         let until = limit.map(|limit| Instant::now() + limit);
         let mut state = self.state();
-        let end = state.end;
+        let upto = state.upto();
         state.until = None;
         drop(state);
         depot.logs.nudge();
         let mut state = self.state();
         loop {
-            if state.offset >= end {
+            if state.is_past(upto) {
                 return Ok(());
             }
             let url = Box::new(self.url.clone());
@@ -669,7 +670,7 @@ impl Log {
                 return Err(Error::Held { url, why });
             }
             state = self.state();
-            if state.offset >= end {
+            if state.is_past(upto) {
                 return Ok(());
             }
             if let (Some(until), Some(waited)) = (until, limit)
@@ -783,6 +784,13 @@ struct Batch {
     framing: u64,
 }
 
+/// How far a log reached at some moment.
+#[derive(Clone, Copy)]
+struct Upto {
+    emptied: u64,
+    end: u64,
+}
+
 impl State {
     fn of(file: File, end: u64, seq: u64, offset: u64) -> Self {
         Self {
@@ -803,6 +811,7 @@ impl State {
             said: BTreeMap::new(),
             is_short: false,
             synced: 0,
+            emptied: 0,
             users: 1,
             asked: None,
             is_closed: false,
@@ -820,6 +829,24 @@ impl State {
     /// Tells whether something waits.
     fn owes(&self) -> bool {
         self.end > self.offset
+    }
+
+    /// Returns where it ends now.
+    fn upto(&self) -> Upto {
+        let (emptied, end) = (self.emptied, self.end);
+        Upto { emptied, end }
+    }
+
+    /// Tells whether the target has all that was before that. It is emptied only when all was there.
+    fn is_past(&self, upto: Upto) -> bool {
+        self.emptied > upto.emptied || self.offset >= upto.end
+    }
+
+    /// Notes that all before that is on disk. What came after it was emptied is in other places.
+    fn is_safe(&mut self, upto: Upto) {
+        if self.emptied == upto.emptied {
+            self.synced = self.synced.max(upto.end);
+        }
     }
 
     /// The target has it, or it is no line.
@@ -1037,6 +1064,7 @@ impl Inner {
             return Err(error);
         }
         state.is_short = false;
+        state.emptied += 1;
         let kept = state.end + state.promised;
         let freed = state.reserved.saturating_sub(kept);
         state.reserved -= freed;
@@ -1304,5 +1332,22 @@ mod tests {
         assert_eq!(upto, batch.end, "it is on record before it goes");
         log.fix(&batch, |_| unreachable!("it is on record"))
             .unwrap();
+    }
+
+    #[test]
+    fn who_waits_for_a_place_in_a_log_that_is_emptied_is_past_it() {
+        let mut state = State::of(tempfile::tempfile().unwrap(), 100, 1, 0);
+        let upto = state.upto();
+        assert!(!state.is_past(upto));
+        state.offset = 100;
+        assert!(state.is_past(upto));
+        // Somebody was slow to look, and others went on appending.
+        (state.end, state.offset, state.synced, state.emptied) = (50, 20, 0, 1);
+        assert!(state.is_past(upto));
+        assert!(!state.is_past(state.upto()));
+        state.is_safe(upto);
+        assert_eq!(state.synced, 0, "nothing of what is in it now was synced");
+        state.is_safe(state.upto());
+        assert_eq!(state.synced, 50);
     }
 }
