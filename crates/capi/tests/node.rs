@@ -110,6 +110,20 @@ fn parts_are_put_and_files_changed() {
 }
 
 #[test]
+fn of_a_file_that_is_got_in_part_only_that_part_is_fetched() {
+    let Some(machine) = Machine::new() else {
+        return;
+    };
+    fs::write(machine.export("large"), vec![b'x'; 3 << 20]).unwrap();
+    let url = machine.url("large");
+    let part = format!("{}\n", "x".repeat(63));
+    assert_eq!(machine.told(&["get", &url]), part);
+    let mut command = machine.command(&machine.godwit);
+    let held = good(command.args(["--json", "cache", "stat", &url]));
+    assert!(held.contains("\"present_bytes\":1048576"), "{held}");
+}
+
+#[test]
 fn many_readers_of_one_file_fetch_it_once() {
     let Some(machine) = Machine::new() else {
         return;

@@ -23,7 +23,6 @@ fn of_quota(quota: u64) -> Rules {
     }
 }
 
-/// Waits until nobody uses any of it, as far as anybody is told.
 fn holds(depot: &Depot, name: &str) -> bool {
     !depot.holds(&url(name)).is_empty()
 }

@@ -787,6 +787,50 @@ fn who_appends_is_told_once_that_the_server_is_away() {
     assert_eq!(text, "before\nmeanwhile\nstill\n");
 }
 
+/// The node takes 4 MiB at once.
+#[test]
+fn a_line_without_an_end_and_one_that_is_longer_than_all_else_arrive_whole() {
+    let far = Scratch::new();
+    let (machine, _lab) = Machine::of(&far);
+    let mut tee = Talking::begin(machine.command(&["tee", "godwit://lab/log"]));
+    let long = "x".repeat(5 << 20);
+    tee.say(&long);
+    write!(tee.input.as_mut().unwrap(), "the last").unwrap();
+    assert_eq!(tee.end(), Some(0), "{}", tee.errors.text());
+    let there = fs::read_to_string(far.join("data/log")).unwrap();
+    assert!(there == format!("{long}\nthe last"), "{}", there.len());
+}
+
+#[test]
+fn who_watches_the_queue_sees_each_change_until_all_is_there() {
+    let far = Scratch::new();
+    let (machine, mut lab) = Machine::of(&far);
+    machine.scratch.file("f", 1000);
+    lab.kill();
+    let mut put = machine.command(&["put", "f", "godwit://lab/a"]);
+    Said::of(put.env("GODWIT_SESSION", "night")).ok();
+    let mut watch = Talking::begin(machine.command(&["queue", "-w"]));
+    watch.output.wait("godwit://lab/a");
+    machine.says(&["put", "f", "godwit://lab/b"]).ok();
+    watch.output.wait("godwit://lab/b");
+    wait_until("it was tried", || {
+        let first = machine.json(&["queue"]).1.swap_remove(0);
+        first["stage"] == "waiting" && first["why"].is_string() && first["again_in_s"].is_number()
+    });
+    let first = machine.json(&["queue"]).1.swap_remove(0);
+    assert_eq!(
+        (&first["what"], &first["owed_bytes"], &first["session"]),
+        (&"publish".into(), &1000.into(), &"night".into()),
+        "{first}"
+    );
+    assert!(
+        first["age_s"].is_number() && first["id"].is_string(),
+        "{first}"
+    );
+    lab.start(&[]);
+    assert_eq!(watch.end(), Some(0), "{}", watch.errors.text());
+}
+
 #[test]
 fn what_came_of_a_stream_arrives_though_its_program_is_killed_and_its_rest_without_newline() {
     let far = Scratch::new();

@@ -32,10 +32,15 @@ impl Sshd {
     }
 
     fn godwit(&self, args: &[&str]) -> Said {
+        Said::of(&mut self.command(args))
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new("timeout");
         command.arg("60").arg(GODWIT).args(args);
         let ssh = format!("ssh -F {}", self.0.dir.join("ssh_config").display());
-        Said::of(command.env("GODWIT_SSH", ssh).stdin(Stdio::null()))
+        command.env("GODWIT_SSH", ssh).stdin(Stdio::null());
+        command
     }
 
     /// Has `sshftp:` lead to this command, as Globus has its users set it up.
@@ -87,6 +92,28 @@ fn ssh_starts_a_node_and_nothing_is_configured() {
         return;
     };
     everything_goes(&sshd, &scratch);
+}
+
+#[test]
+fn programs_get_and_put_by_ssh_through_the_node_of_their_machine() {
+    let scratch = Scratch::new();
+    let Some(sshd) = Sshd::start(&scratch) else {
+        return;
+    };
+    let source = scratch.file("source", 300_001);
+    let (copy, there) = (scratch.join("copy"), scratch.join("there"));
+    let well = |args: &[&str]| {
+        let mut command = sshd.command(args);
+        command.env("GODWIT_SOCKET", scratch.join("run/socket"));
+        command.env("GODWIT_STATE", scratch.join("state"));
+        Said::of(command.env("GODWIT_LOCAL_IDLE", "5s")).ok();
+    };
+    well(&["get", &sshd.url(&source), copy.to_str().unwrap()]);
+    assert_same(&source, &copy);
+    well(&["put", source.to_str().unwrap(), &sshd.url(&there)]);
+    well(&["push", "--timeout", "30"]);
+    assert_same(&source, &there);
+    well(&["node", "stop"]);
 }
 
 #[test]
