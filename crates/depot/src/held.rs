@@ -111,8 +111,8 @@ pub(crate) struct State {
     pub is_scanning: bool,
     /// When the origin was asked last, and still had the base.
     pub looked: Option<Instant>,
-    /// Since then it was promised that it gets another length there: until somebody asks behind that, nothing that is
-    /// seen there tells what its name says.
+    /// Since then it was promised that it gets another length there, or it was changed past us: until somebody asks behind
+    /// that, nothing that is seen there tells what its name says.
     pub is_doubted: bool,
     /// How the base looks to who asks for size and time.
     pub seen: Option<Version>,

@@ -208,7 +208,7 @@ impl Depot {
         let all = self.inner.all();
         all.spoil_below(url);
         for held in all.called_below(url) {
-            held.lock().looked = None;
+            held.lock().doubt();
         }
     }
 

@@ -111,6 +111,23 @@ fn what_gets_another_length_is_not_read_as_it_was() {
     assert!(is_told("b"));
 }
 
+/// What was on its way to here when somebody changed it there past us was seen before that, as far as anybody knows.
+#[test]
+fn what_comes_while_it_is_changed_past_us_is_asked_for_again() {
+    let (far, _dir, depot) = both();
+    far.put("a", b"as it was");
+    far.gate.shut("a");
+    thread::scope(|scope| {
+        let before = scope.spawn(|| read(&depot, "a").unwrap());
+        far.gate.reached(1);
+        depot.changed(&url("a"));
+        far.gate.open();
+        same(before.join().unwrap(), b"as it was");
+    });
+    far.put("a", b"as it is");
+    same(read(&depot, "a").unwrap(), b"as it is");
+}
+
 #[test]
 fn what_is_cut_after_it_was_put_is_read_as_it_is_there() {
     let (far, _dir, depot) = both();
