@@ -227,6 +227,13 @@ pub(crate) fn may_pass(error: &godwit_store::Error) -> bool {
     is_unknown || error.fault() != Fault::Lasting
 }
 
+/// Says what is to be done first.
+pub(crate) fn wants_directory(above: &Url) -> String {
+    format!(
+        "the directory {above} is not there; godwit mkdir makes it, and godwit retry then delivers it"
+    )
+}
+
 /// So long a name that leads nowhere is taken for a machine that is away.
 const UNKNOWN_MAX: Duration = Duration::from_secs(24 * 3600);
 

@@ -9,7 +9,7 @@ use crate::{
     Error, Result,
     depot::{All, Inner, Rules},
     disk::Id,
-    error::{Trouble, is_unknown_host},
+    error::{Trouble, is_unknown_host, wants_directory},
     fetching::streams,
     held::{Asked, Held, Parked},
     leftovers::Leftover,
@@ -992,9 +992,7 @@ fn words_of(held: &Held, error: &Error) -> String {
     let is_missing = matches!(error, Error::Store(e) if matches!(**e, StoreError::Missing { .. }));
     let is_to_be_there = matches!(held.lock().machine.base(), Base::Seen(_));
     match held.url().parent() {
-        Some(above) if is_missing && !is_to_be_there => format!(
-            "the directory {above} is not there; godwit mkdir makes it, and godwit retry then delivers it"
-        ),
+        Some(above) if is_missing && !is_to_be_there => wants_directory(&above),
         _ => error.to_string(),
     }
 }

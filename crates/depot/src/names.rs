@@ -3,7 +3,7 @@
 use crate::{
     Depot, Edit, Error, Result, Who,
     depot::Inner,
-    error::{Trouble, is_held_behind, is_trouble, may_pass},
+    error::{Trouble, is_held_behind, is_trouble, may_pass, wants_directory},
     moving::{pause_after, server_away},
     promises::LENGTH,
 };
@@ -111,7 +111,7 @@ impl Inner {
             });
         crash::point("deed-answered");
         let mut all = self.all();
-        let mut away = None;
+        let (mut away, mut is_made) = (None, false);
         if let Some((deeds, fact)) = all.promises.deed(asked.number) {
             if outcome.is_ok() {
                 (fact.last, fact.trouble) = (None, Trouble::default());
@@ -138,6 +138,7 @@ impl Inner {
             if let Some(why) = deeds.find(asked.number).and_then(|deed| deed.held.clone()) {
                 tracing::warn!(%url, ?why, what = ?asked.what, "held");
             }
+            is_made = asked.what == What::Mkdir && deeds.find(asked.number).is_none();
         }
         let written = self.note(&mut all, &url);
         match away {
@@ -147,6 +148,9 @@ impl Inner {
         drop(all);
         if let Err(error) = written.wait() {
             tracing::warn!(%error, %url, "that it was done cannot be recorded");
+        }
+        if is_made {
+            self.made(&url);
         }
         self.nudge();
     }
@@ -209,7 +213,10 @@ fn attempt(asked: &Do, at: &Place, to: Option<&Place>) -> Result<Outcome> {
             Outcome::Done
         }
         Err(error) if may_pass(&error) || is_for_later(&error) => return Err(error.into()),
-        Err(StoreError::Missing { .. }) => Outcome::Refused(Why::Missing),
+        Err(StoreError::Missing { .. }) => Outcome::Refused(match (&asked.what, at.url.parent()) {
+            (What::Mkdir, Some(above)) => Why::Refused(wants_directory(&above)),
+            _ => Why::Missing,
+        }),
         Err(StoreError::Exists { .. } | StoreError::Changed { .. }) => {
             Outcome::Refused(Why::Conflict)
         }
@@ -236,9 +243,15 @@ fn settle(place: &Place, path: &Path) -> godwit_store::Result<()> {
     place.store.push_watched(path, &watch)
 }
 
+/// Where there is nothing, what it was in is safe, or the first above that is there.
 fn settle_above(place: &Place) -> godwit_store::Result<()> {
-    let above = place.path.parent();
-    above.map_or(Ok(()), |above| settle(place, above))
+    for above in place.path.ancestors().skip(1) {
+        match settle(place, above) {
+            Err(StoreError::Missing { .. }) => {}
+            settled => return settled,
+        }
+    }
+    Ok(())
 }
 
 fn remove(at: &Place) -> godwit_store::Result<()> {

@@ -6,7 +6,7 @@ use crate::{
     called::is_at_or_below,
     depot::Inner,
     disk::Id,
-    error::is_held_behind,
+    error::{is_held_behind, wants_directory},
     held::{Held, now},
     promises::{Fact, path_of, server_of},
 };
@@ -325,7 +325,7 @@ impl Depot {
         let wanted = all.into_iter().map(seal).collect();
         let deeds = self.inner.deeds_of(scope);
         self.inner.all().promises.try_again(&deeds);
-        self.retry_servers();
+        self.inner.retry_servers();
         Ok((wanted, deeds))
     }
 
@@ -376,39 +376,9 @@ impl Depot {
         }
     }
 
-    /// Tries all servers again now.
-    fn retry_servers(&self) {
-        self.inner.all().away.clear();
-        self.inner.nudge();
-    }
-
     /// Tries again now what was not delivered; what is held as well, as it is.
     pub fn retry(&self, id: &str) -> Result<()> {
-        if self.inner.logs.retry(id) {
-            self.retry_servers();
-            return Ok(());
-        }
-        if self.inner.decide_deed(id, |deeds, number| {
-            deeds.release(number, Over::Nothing);
-            Ok(())
-        })? {
-            self.retry_servers();
-            return Ok(());
-        }
-        self.decide(id, |held| {
-            let mut state = held.lock();
-            if state.machine.held().is_some() {
-                state.machine.release(None);
-                state.words.clear();
-            }
-            state.wants = true;
-            state.later = None;
-            state.tries = 0;
-            state.change();
-            Ok(())
-        })?;
-        self.retry_servers();
-        Ok(())
+        self.inner.retry(id)
     }
 
     /// Delivers what is held, in place of whatever is there now.
@@ -418,17 +388,17 @@ impl Depot {
                 id,
                 "what is to be appended goes on, past what cannot be read"
             );
-            self.retry_servers();
+            self.inner.retry_servers();
             return Ok(());
         }
         if self.inner.decide_deed(id, |deeds, number| {
             deeds.release(number, Over::Anything);
             Ok(())
         })? {
-            self.retry_servers();
+            self.inner.retry_servers();
             return Ok(());
         }
-        self.decide(id, |held| {
+        self.inner.decide(id, |held| {
             let mut state = held.lock();
             state.machine.release(Some(Base::Any));
             state.words.clear();
@@ -436,7 +406,7 @@ impl Depot {
             state.change();
             Ok(())
         })?;
-        self.retry_servers();
+        self.inner.retry_servers();
         Ok(())
     }
 
@@ -530,16 +500,8 @@ impl Depot {
         drop(all);
         held.tell();
         held.commit(&self.inner)?;
-        self.retry_servers();
+        self.inner.retry_servers();
         Ok(())
-    }
-
-    fn decide(&self, id: &str, decide: impl FnOnce(&Held) -> Result<()>) -> Result<()> {
-        let held = self.inner.by_name(id)?;
-        decide(&held)?;
-        tracing::info!(id, url = %held.url(), "decided");
-        held.tell();
-        held.commit(&self.inner)
     }
 }
 
@@ -747,6 +709,76 @@ impl Inner {
             };
             let waited = self.due.wait_timeout(all, pause);
             all = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Tries all servers again now.
+    fn retry_servers(&self) {
+        self.all().away.clear();
+        self.nudge();
+    }
+
+    fn retry(&self, id: &str) -> Result<()> {
+        if self.logs.retry(id) {
+            self.retry_servers();
+            return Ok(());
+        }
+        if self.decide_deed(id, |deeds, number| {
+            deeds.release(number, Over::Nothing);
+            Ok(())
+        })? {
+            self.retry_servers();
+            return Ok(());
+        }
+        self.decide(id, |held| {
+            let mut state = held.lock();
+            if state.machine.held().is_some() {
+                state.machine.release(None);
+                state.words.clear();
+            }
+            state.wants = true;
+            state.later = None;
+            state.tries = 0;
+            state.change();
+            Ok(())
+        })?;
+        self.retry_servers();
+        Ok(())
+    }
+
+    fn decide(&self, id: &str, decide: impl FnOnce(&Held) -> Result<()>) -> Result<()> {
+        let held = self.by_name(id)?;
+        decide(&held)?;
+        tracing::info!(id, url = %held.url(), "decided");
+        held.tell();
+        held.commit(self)
+    }
+
+    /// A directory was made: what is held since it was not there is tried again.
+    pub(crate) fn made(&self, directory: &Url) {
+        let waits = |url: &Url, words: &str| {
+            let above = url.parent().filter(|above| {
+                server_of(above) == server_of(directory) && path_of(above) == path_of(directory)
+            });
+            above.is_some_and(|above| words == wants_directory(&above))
+        };
+        let all = self.all();
+        let files = all.owing.values().filter(|held| {
+            let state = held.lock();
+            state.machine.held().is_some() && waits(&held.url(), &state.words)
+        });
+        let deeds = all.promises.deeds().filter(|(deed, fact, _)| {
+            (deed.held.as_ref()).is_some_and(|why| waits(&fact.url, &words_of(why)))
+        });
+        let ids: Vec<_> = files
+            .map(|held| held.id.to_string())
+            .chain(deeds.map(|(deed, ..)| deed_id(deed.number)))
+            .collect();
+        drop(all);
+        for id in ids {
+            if let Err(error) = self.retry(&id) {
+                tracing::warn!(%error, id, "what waited for a directory is not tried again");
+            }
         }
     }
 

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Far, both, by, bytes, over, rules, same, url, who};
 use godwit_core::{Block, Extents};
-use godwit_depot::{Connect, Depot, Edit, Editing, Fresh, Scope, Spooled, Who};
+use godwit_depot::{Connect, Depot, Edit, Editing, Fresh, Scope, Spooled, Stage, Who};
 use godwit_store::{Decision, Error, How, Sink, Store, Whole, Write, engine::Place};
 use std::{os::unix::fs::FileExt, path::Path, sync::Arc, time::Duration};
 
@@ -623,4 +623,64 @@ fn a_push_waits_for_what_a_hop_took_though_nothing_of_it_is_here_any_more() {
     // Once it is there nobody is asked again.
     far.set_away(true);
     assert!(is_early(&first));
+}
+
+fn held_at(hop: &Depot) -> Vec<String> {
+    let held = hop.queue().into_iter();
+    let held = held.filter(|owed| owed.stage == Stage::Held);
+    held.map(|owed| owed.why).collect()
+}
+
+#[test]
+fn a_directory_without_one_above_it_is_held_and_made_once_that_is() {
+    let (far, dir) = both();
+    let (depot, hop) = spooled(&far, &dir);
+    far.set_away(true);
+    hop.mkdir(Path::new("a/b")).unwrap();
+    far.set_away(false);
+    let pushed = depot.push(&Scope::All, LIMIT);
+    assert!(
+        matches!(&pushed, Err(godwit_depot::Error::Held { why, .. }) if why.contains("mkdir")),
+        "{pushed:?}"
+    );
+    assert!(held_at(&depot)[0].contains("ftp://far/a is not there"));
+    // As it is, it is held once more; it goes by itself when what it waits for was made.
+    hop.decide(Path::new("a/b"), Decision::Retry, &[]).unwrap();
+    let again = depot.push(&Scope::All, LIMIT);
+    assert!(
+        matches!(again, Err(godwit_depot::Error::Held { .. })),
+        "{again:?}"
+    );
+    hop.mkdir(Path::new("a")).unwrap();
+    depot.push(&Scope::All, LIMIT).unwrap();
+    assert!(far.dir.path().join("a/b").is_dir());
+    // Or it is given up.
+    far.set_away(true);
+    hop.mkdir(Path::new("c/d")).unwrap();
+    far.set_away(false);
+    assert!(depot.push(&Scope::All, LIMIT).is_err());
+    hop.decide(Path::new("c/d"), Decision::Drop, &[]).unwrap();
+    depot.push(&Scope::All, LIMIT).unwrap();
+}
+
+#[test]
+fn a_directory_does_not_wait_for_what_is_held_below_it_since_it_is_missing() {
+    let (far, dir) = both();
+    let (depot, hop) = spooled(&far, &dir);
+    write(&hop, "d/x", b"one").unwrap();
+    write(&hop, "e/f/x", b"two").unwrap();
+    assert!(depot.push(&Scope::All, LIMIT).is_err());
+    assert_eq!(held_at(&depot).len(), 2);
+    hop.mkdir(Path::new("d")).unwrap();
+    assert!(far.dir.path().join("d").is_dir());
+    // The same with the next away, also after an end.
+    far.set_away(true);
+    hop.mkdir(Path::new("e")).unwrap();
+    hop.mkdir(Path::new("e/f")).unwrap();
+    drop((depot, hop));
+    let (depot, _hop) = spooled(&far, &dir);
+    far.set_away(false);
+    depot.push(&Scope::All, LIMIT).unwrap();
+    same(far.get("d/x").unwrap_or_default(), "one");
+    same(far.get("e/f/x").unwrap_or_default(), "two");
 }

@@ -671,3 +671,29 @@ fn a_hop_that_is_told_to_stop_ends_and_goes_on_where_it_was() {
     chain.well(&["push", "godwit://hop0/a", "--timeout", "40s"]);
     assert_same(&file, &chain.far("a"));
 }
+
+#[test]
+fn directories_through_a_hop_are_made_from_above_and_one_without_any_above_it_is_held() {
+    let scratch = Scratch::new();
+    let mut chain = Chain::of(&scratch, 1, &[]);
+    let file = scratch.file("x", 3000);
+    chain.dest.kill();
+    chain.well(&["mkdir", "-p", "godwit://hop0/a/b"]);
+    chain.well(&["put", "x", "godwit://hop0/a/b/x"]);
+    chain.well(&["mkdir", "godwit://hop0/c/d"]);
+    chain.well(&["put", "x", "godwit://hop0/c/d/x"]);
+    chain.dest.start(&[]);
+    chain.arrives("a/b/x", &file);
+    let url = "godwit://hop0/c/d/x";
+    let held = chain.says(&["push", url, "--timeout", "40s"]);
+    assert!(
+        held.status != Some(0) && held.stderr.contains("godwit mkdir makes it"),
+        "{held}"
+    );
+    let told = chain.well(&["trace", "godwit://hop0/c/d"]);
+    assert!(told.contains("held"), "{told}");
+    chain.well(&["retry", "--at-hop", "godwit://hop0/c/d"]);
+    chain.well(&["mkdir", "godwit://hop0/c"]);
+    chain.well(&["push", url, "--timeout", "40s"]);
+    assert_same(&file, &chain.far("c/d/x"));
+}

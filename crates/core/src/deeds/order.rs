@@ -1,21 +1,23 @@
 //! Who waits for whom.
 
-use super::{Deed, Deeds, Path};
+use super::{Deed, Deeds, Path, What};
 use std::ops::Bound;
 
 impl Deeds {
     /// Returns the number of the deed that the one of this number waits for: the first before it whose
-    /// names overlap its own.
+    /// names overlap its own. To make a directory waits for nothing below it: that needs it, and where it is there
+    /// nothing is made.
     pub fn waits_for(&self, number: u64) -> Option<u64> {
         let deed = self.find(number)?;
-        let before = deed.names().filter_map(|name| self.first(name));
-        let first = before.min().filter(|first| *first < deed.position)?;
+        let first = match deed.what {
+            What::Mkdir => self.from_above(&deed.at).min(),
+            _ => deed
+                .names()
+                .filter_map(|name| self.around(name).min())
+                .min(),
+        };
+        let first = first.filter(|first| *first < deed.position)?;
         Some(self.deeds[&first].number)
-    }
-
-    /// The first that has to do with `name`.
-    fn first(&self, name: &Path) -> Option<u64> {
-        self.around(name).min()
     }
 
     /// The last that has to do with `name`.
@@ -25,12 +27,17 @@ impl Deeds {
 
     /// The positions of all whose names overlap `name`, as they come; one may come twice.
     pub(super) fn around(&self, name: &Path) -> impl Iterator<Item = u64> {
-        let above = name.upwards().filter_map(|n| self.names.get(n));
         let (from, to) = name.below();
         let bounds = (as_bytes(&from), as_bytes(&to));
         let below: Vec<_> = self.names.range::<[u8], _>(bounds).collect();
-        let below = below.into_iter().map(|(_, positions)| positions);
-        above.chain(below).flatten().copied()
+        let below = below.into_iter().flat_map(|(_, positions)| positions);
+        self.from_above(name).chain(below.copied())
+    }
+
+    /// The same of `name` itself and the directories that it is below.
+    fn from_above(&self, name: &Path) -> impl Iterator<Item = u64> {
+        let names = name.upwards().filter_map(|n| self.names.get(n));
+        names.flatten().copied()
     }
 
     pub(super) fn insert(&mut self, deed: Deed) {

@@ -258,3 +258,26 @@ fn what_noted_of_one_is_still_to_be_written_of_the_others() {
     let numbers: Vec<u64> = changes.iter().map(|(number, _)| *number).collect();
     assert_eq!(numbers, [renamed]);
 }
+
+#[test]
+fn to_make_a_directory_waits_for_nothing_below_it() {
+    let mut deeds = promises();
+    let below = deed(deeds.add(at("d/x"), publish(1), Base::Any));
+    deeds.hold(below, "no directory".into());
+    let made = deed(deeds.add(at("d"), What::Mkdir, Base::Any));
+    let after = deed(deeds.add(at("d/y"), publish(2), Base::Any));
+    let waits = |deeds: &Deeds, number| deeds.waits_for(number);
+    assert_eq!(
+        [waits(&deeds, made), waits(&deeds, after)],
+        [None, Some(made)]
+    );
+    assert_eq!(deeds.next(|_| true).map(|d| d.number), Some(made));
+    // But for what was promised of its own name before.
+    let gone = deed(deeds.add(at("e"), What::Unlink, Base::Any));
+    let anew = deed(deeds.add(at("e"), What::Mkdir, Base::Any));
+    let inner = deed(deeds.add(at("e/f"), What::Mkdir, Base::Any));
+    assert_eq!(
+        [waits(&deeds, anew), waits(&deeds, inner)],
+        [Some(gone), Some(gone)]
+    );
+}

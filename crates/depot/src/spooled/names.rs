@@ -18,13 +18,10 @@ impl Spooled {
     fn in_turn(
         &self,
         names: &[&Path],
+        is_awaited: bool,
         now: impl FnOnce() -> Result<()>,
         later: impl FnOnce(By<'_>) -> crate::Result<()>,
     ) -> Result<()> {
-        let mut is_awaited = false;
-        for name in names {
-            is_awaited |= self.is_awaited(name)?;
-        }
         if !is_awaited {
             match now() {
                 // Nobody has heard of it there.
@@ -54,12 +51,20 @@ impl Spooled {
     /// Tells whether something is on its way to a name, above or below it.
     fn is_awaited(&self, path: &Path) -> Result<bool> {
         let url = self.url(path)?;
-        let overlaps =
-            |other: &Url| moved(other, &url, &url).is_some() || moved(&url, other, other).is_some();
-        let queue = self.depot.queue();
-        Ok(queue
-            .iter()
-            .any(|owed| overlaps(&owed.url) || owed.to.as_ref().is_some_and(&overlaps)))
+        Ok(self.is_concerned(|other| {
+            moved(other, &url, &url).is_some() || moved(&url, other, other).is_some()
+        }))
+    }
+
+    /// The same, not below it.
+    fn is_awaited_above(&self, path: &Path) -> Result<bool> {
+        let url = self.url(path)?;
+        Ok(self.is_concerned(|other| moved(&url, other, other).is_some()))
+    }
+
+    fn is_concerned(&self, is_it: impl Fn(&Url) -> bool) -> bool {
+        let mut queue = self.depot.queue().into_iter();
+        queue.any(|owed| is_it(&owed.url) || owed.to.as_ref().is_some_and(&is_it))
     }
 
     /// What is held of a name is dropped by being removed.
@@ -73,6 +78,7 @@ impl Spooled {
         }
         let removed = self.in_turn(
             &[path],
+            self.is_awaited(path)?,
             || {
                 let place = self.there(path)?;
                 place.store.remove(&place.path, what)
@@ -106,6 +112,7 @@ impl Spooled {
     pub(super) fn rename_in_turn(&self, from: &Path, to: &Path) -> Result<()> {
         self.in_turn(
             &[from, to],
+            self.is_awaited(from)? || self.is_awaited(to)?,
             || {
                 let (place, to) = (self.there(from)?, self.there(to)?);
                 place.store.rename(&place.path, &to.path)
@@ -117,9 +124,13 @@ impl Spooled {
     pub(super) fn mkdir_in_turn(&self, path: &Path) -> Result<()> {
         self.in_turn(
             &[path],
+            // What is below it may wait for it.
+            self.is_awaited_above(path)?,
             || {
                 let place = self.there(path)?;
-                place.store.mkdir(&place.path)
+                place.store.mkdir(&place.path)?;
+                self.depot.inner.made(&place.url);
+                Ok(())
             },
             |by| {
                 let url = self.url(path)?;
@@ -148,6 +159,7 @@ impl Spooled {
         };
         self.in_turn(
             &[path],
+            self.is_awaited(path)?,
             || {
                 let place = self.there(path)?;
                 place.store.set(&place.path, set)

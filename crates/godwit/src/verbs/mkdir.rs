@@ -89,9 +89,13 @@ impl Mkdir {
 
 /// Makes a directory and those above it; what exists already is fine.
 pub(crate) fn make_with_parents(place: &Place) -> Result<(), Error> {
-    match place.store.mkdir(&place.path) {
-        Err(Error::Missing { .. }) => {}
-        made => return or_exists(place, &place.path, made),
+    let is_top = place.path.components().count() < 2;
+    // Who passes it on may promise it, and cannot tell what is above it there.
+    if is_top || !place.store.can()?.passes_on {
+        match place.store.mkdir(&place.path) {
+            Err(Error::Missing { .. }) => {}
+            made => return or_exists(place, &place.path, made),
+        }
     }
     // From above, since whoever made half of it a moment ago helps, not hinders.
     let mut above: Vec<&Path> = place.path.ancestors().collect();
