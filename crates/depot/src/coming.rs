@@ -87,9 +87,13 @@ impl All {
         below.for_each(|(_, asking)| asking.spoil());
     }
 
+    pub(crate) fn all_coming(&self) -> impl Iterator<Item = &Arc<Held>> {
+        self.coming.values().map(|coming| &coming.held)
+    }
+
     fn coming_below(&self, at: &Url) -> Vec<&Arc<Held>> {
-        let all = self.coming.values().map(|coming| &coming.held);
-        all.filter(|held| moved(&held.name(), at, at).is_some() && !held.lock().is_unlinked)
+        self.all_coming()
+            .filter(|held| moved(&held.name(), at, at).is_some() && !held.lock().is_unlinked)
             .collect()
     }
 }

@@ -13,7 +13,7 @@ use crate::{
 };
 use godwit_core::{
     Chain, Digest, Leaves, Url, Version,
-    holding::{Holding, Ticket},
+    holding::{Base, Holding, Ticket},
 };
 use godwit_store::Sink;
 use godwit_sys::crash;
@@ -151,6 +151,8 @@ pub(crate) struct State {
     pub stamp: Option<i64>,
     /// Permission bits that it is to have where it is new.
     pub bits: Option<u32>,
+    /// What its target had under its name when it came, as far as that is known here: what went there from here.
+    pub before: Option<Base>,
     /// The upload by which it came.
     pub upload: String,
     /// Which nodes passed it on to here, and we, if we are one.
@@ -224,6 +226,7 @@ impl Held {
         state.session.clone_from(&row.session);
         (state.is_filled, state.stamp, state.bits) = (row.filled, row.stamp, row.bits);
         state.price = row.price;
+        state.before.clone_from(&row.before);
         state.folds_into = row.folds_into;
         state.upload.clone_from(&row.upload);
         let sealed = row.record.sealed.as_ref().zip(row.asked.clone());
@@ -459,6 +462,7 @@ impl Held {
             filled: state.is_filled,
             stamp: state.stamp,
             bits: state.bits,
+            before: state.before.clone(),
             asked: asked.and_then(|asked| asked.digest.clone()),
             price: state.price,
             upload: state.upload.clone(),
@@ -516,6 +520,7 @@ impl State {
             is_filled: false,
             stamp: None,
             bits: None,
+            before: None,
             upload: String::new(),
             passed: Vec::new(),
             is_passed_on: false,

@@ -6,6 +6,7 @@ use crate::{
     error::{Trouble, is_held_behind, is_trouble, may_pass, wants_directory},
     moving::{pause_after, server_away},
     promises::LENGTH,
+    reading::{is_of_digest, is_same},
 };
 use godwit_core::{
     Url, Version,
@@ -274,21 +275,15 @@ fn is_directory(at: &Place) -> Result<bool> {
 
 /// Tells whether there is what the condition wants.
 fn is_still(condition: &Base, at: &Place) -> Result<bool> {
-    let (Base::Seen(wanted), Thing::File(now)) = (condition, thing_if(condition, at)?) else {
+    if *condition == Base::Any {
         return Ok(true);
-    };
-    if let Version::Strong(digest) = wanted {
-        let found = at.store.digest(&at.path, digest.algorithm(), None);
-        return Ok(found? == *digest);
     }
-    Ok(crate::reading::is_same(wanted, &now))
-}
-
-fn thing_if(condition: &Base, at: &Place) -> Result<Thing> {
-    match condition {
-        Base::Seen(_) => thing(at),
-        _ => Ok(Thing::Nothing),
-    }
+    Ok(match (condition, thing(at)?) {
+        (Base::Absent, found) => found == Thing::Nothing,
+        (Base::Seen(Version::Strong(digest)), Thing::File(_)) => is_of_digest(at, digest)?,
+        (Base::Seen(wanted), Thing::File(now)) => is_same(wanted, &now),
+        _ => true,
+    })
 }
 
 fn sight(condition: &Base, at: &Place, to: Option<&Place>) -> Result<Sight> {
@@ -305,8 +300,11 @@ fn known_by(condition: &Base, at: &Place) -> Result<Thing> {
     let (Thing::File(_), Base::Seen(Version::Strong(digest))) = (&found, condition) else {
         return Ok(found);
     };
-    let now = at.store.digest(&at.path, digest.algorithm(), None)?;
-    Ok(Thing::File(Version::Strong(now)))
+    match at.store.digest(&at.path, digest.algorithm(), None) {
+        Ok(now) => Ok(Thing::File(Version::Strong(now))),
+        Err(error) if may_pass(&error) || is_trouble(&error) => Err(error.into()),
+        Err(_) => Ok(found),
+    }
 }
 
 fn thing(at: &Place) -> Result<Thing> {

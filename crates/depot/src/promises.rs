@@ -507,6 +507,24 @@ impl All {
         renamed
     }
 
+    /// Tells whether something is on its way to below a name.
+    pub(crate) fn is_full(&self, at: &Url) -> bool {
+        let is_below = |name: &Url| name != at && moved(name, at, at).is_some();
+        let has_file = (self.current.iter()).any(|((name, _), held)| {
+            let state = held.lock();
+            is_below(name) && state.machine.owes() && !state.is_gone
+        });
+        let made = self
+            .promises
+            .deeds()
+            .filter_map(|(deed, fact, _)| match deed.what {
+                What::Mkdir => Some(&fact.url),
+                _ => fact.to.as_ref(),
+            });
+        let mut made = made.filter(|name| is_below(name));
+        has_file || made.any(|name| self.promises.now_at(name).is_some())
+    }
+
     /// Nothing is called so here, nor below it.
     fn unlink(&mut self, at: &Url) -> Vec<Arc<Held>> {
         self.unlink_coming(at);
@@ -773,6 +791,7 @@ impl Inner {
         let mut state = held.lock();
         let leftover = state.take_leftover(url, &held.who);
         state.machine.release(Some(Base::Any));
+        state.before = None;
         state.wants = true;
         state.change();
         drop(state);
@@ -787,6 +806,10 @@ impl Inner {
     pub(crate) fn unlink_name(&self, url: &Url, who: &Who, session: &str) -> Result<()> {
         let is_known = self.must_be_there(url, who)?;
         let mut all = self.all();
+        if all.is_full(url) {
+            let path = url.as_path().into();
+            return Err(godwit_store::Error::NotEmpty { path }.into());
+        }
         let condition = self.seen_here(&all, url, who).filter(|_| is_known);
         if let Some(held) = self.foldable(&all, url, who) {
             all.unlink(url);
@@ -794,6 +817,10 @@ impl Inner {
             let state = held.lock();
             return self.unlink(&held, state);
         }
+        let condition = condition.or_else(|| {
+            let key = (url.clone(), who.audience.clone());
+            all.before_unsent(all.current.get(&key)?)
+        });
         let number = self.next_number();
         let fact = self.fact(url, None, who, session);
         all.promises.facts.insert(number, fact);
@@ -953,16 +980,24 @@ impl Inner {
 }
 
 impl Promises {
-    /// Tells whether nothing else is promised at its name.
+    /// Tells whether nothing else is promised at its name, and its target is not asked just now.
     fn is_alone(&self, held: &Held) -> bool {
+        let is_fresh = self
+            .published
+            .get(&held.id)
+            .is_some_and(|(server, number)| {
+                (self.servers[server].find(*number)).is_some_and(|deed| deed.attempt.is_none())
+            });
+        is_fresh && self.is_only(held)
+    }
+
+    /// Tells whether nothing else is promised at its name.
+    pub(crate) fn is_only(&self, held: &Held) -> bool {
         let Some((server, number)) = self.published.get(&held.id) else {
             return false;
         };
         let deeds = &self.servers[server];
-        let is_fresh = deeds
-            .find(*number)
-            .is_some_and(|deed| deed.attempt.is_none());
-        is_fresh && deeds.waits_for(*number).is_none() && deeds.is_last(*number)
+        deeds.waits_for(*number).is_none() && deeds.is_last(*number)
     }
 }
 

@@ -477,6 +477,7 @@ impl Depot {
         }
         let leftover = state.take_leftover(&held.url(), &held.who);
         state.machine.release(Some(Base::Any));
+        state.before = None;
         state.words.clear();
         state.wants = true;
         state.tries = 0;

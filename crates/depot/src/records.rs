@@ -57,6 +57,8 @@ pub(crate) struct Row {
     pub stamp: Option<i64>,
     /// Permission bits for a new file.
     pub bits: Option<u32>,
+    /// What the target had before, if that is known.
+    pub before: Option<Base>,
     /// What the target was asked to publish hashes to, if that is known.
     pub asked: Option<Digest>,
     /// The class of prices that fetching it again is of.
@@ -437,6 +439,7 @@ fn put(put: &mut Statement<'_>, row: &Row) -> rusqlite::Result<()> {
         row.asked.as_ref().map(ToString::to_string),
         row.folds_into.map(|id| id.to_string()),
         row.price,
+        row.before.as_ref().map(Said::say),
     ])?;
     Ok(())
 }
@@ -484,6 +487,7 @@ fn read(found: &Found<'_>) -> rusqlite::Result<Row> {
         bits: found.get("bits")?,
         asked: maybe("asked")?.and_then(|text| text.parse().ok()),
         price: found.get("price")?,
+        before: maybe("before")?.and_then(|text| Base::read(&text)),
         folds_into: match maybe("folds_into")? {
             Some(id) => Some(id.parse().map_err(|()| odd("folds_into"))?),
             None => None,
@@ -658,7 +662,7 @@ fn signed(number: u64) -> i64 {
 }
 
 /// Columns that came later.
-const ADDED: [(&str, &str); 8] = [
+const ADDED: [(&str, &str); 9] = [
     ("passed", "TEXT NOT NULL DEFAULT ''"),
     ("passed_on", "INTEGER NOT NULL DEFAULT 0"),
     ("filled", "INTEGER NOT NULL DEFAULT 0"),
@@ -667,6 +671,7 @@ const ADDED: [(&str, &str); 8] = [
     ("asked", "TEXT"),
     ("folds_into", "TEXT"),
     ("price", "INTEGER NOT NULL DEFAULT 0"),
+    ("before", "TEXT"),
 ];
 
 const BATCH_MAX: usize = 1000;
@@ -683,7 +688,8 @@ const PREPARE: &str = "
         words TEXT NOT NULL, boot TEXT NOT NULL, used INTEGER NOT NULL, born INTEGER NOT NULL,
         transfers INTEGER NOT NULL, passed TEXT NOT NULL DEFAULT '',
         passed_on INTEGER NOT NULL DEFAULT 0, filled INTEGER NOT NULL DEFAULT 0, stamp INTEGER, bits INTEGER,
-        asked TEXT, folds_into TEXT, price INTEGER NOT NULL DEFAULT 0
+        asked TEXT, folds_into TEXT, price INTEGER NOT NULL DEFAULT 0,
+        before TEXT
     ) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS appends (
         id TEXT PRIMARY KEY, number INTEGER NOT NULL, url TEXT NOT NULL, audience TEXT NOT NULL,
@@ -708,9 +714,9 @@ const PREPARE: &str = "
 const PUT: &str = "INSERT OR REPLACE INTO holdings
     (id, number, url, audience, credential, session, upload, mode, base, drawable, size, present, owed, altered,
      generation, open, committed, sealed, inside, held, words, boot, used, born, transfers, passed, passed_on,
-     filled, stamp, bits, asked, folds_into, price)
+     filled, stamp, bits, asked, folds_into, price, before)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
-     ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33)";
+     ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34)";
 
 const PUT_LOG: &str = "INSERT OR REPLACE INTO appends
     (id, number, url, audience, credential, writer, seq, offset, upto)

@@ -33,6 +33,55 @@ impl Inner {
 }
 
 impl All {
+    /// Returns what the target has where something comes to, if nothing is on its way there: what went there from here.
+    pub(crate) fn before(&self, held: &Held) -> Option<Base> {
+        let comes = |other: &Arc<Held>| other.id != held.id && other.key() == held.key();
+        if !self.promises.is_free(&held.url()) || self.all_coming().any(comes) {
+            return None;
+        }
+        let Some(old) = self.current.get(&held.key()) else {
+            return Some(Base::Absent);
+        };
+        let state = old.lock();
+        let base = state.machine.base();
+        let is_clean = !state.machine.owes() && !state.is_gone;
+        let is_it = is_clean && matches!(base, Base::Seen(_));
+        is_it.then(|| state.seen.clone().map_or_else(|| base.clone(), Base::Seen))
+    }
+
+    /// Has something know that of what it came in place of, of which the target has never heard. Returns whether.
+    pub(crate) fn inherit(&self, held: &Held, older: &[Arc<Held>]) -> bool {
+        let Some(old) = older.first() else {
+            return false;
+        };
+        let is_one = older.iter().all(|other| other.id == old.id);
+        let state = old.lock();
+        let is_unheard = state.is_gone && state.machine.owes() && !state.machine.is_asked();
+        let before = state.before.clone();
+        drop(state);
+        let is_heir = is_one && is_unheard && before.is_some() && self.promises.is_only(held);
+        if is_heir {
+            let mut state = held.lock();
+            state.before = before;
+            state.change();
+        }
+        is_heir
+    }
+
+    /// The same of what gives way now, since its name is removed.
+    pub(crate) fn before_unsent(&self, held: &Held) -> Option<Base> {
+        if held.is_renamed() || self.promises.is_needed(held) || !self.promises.is_only(held) {
+            return None;
+        }
+        let mut state = held.lock();
+        let is_any = matches!(state.machine.base(), Base::Any | Base::Absent);
+        let is_whole = state.machine.mode() == Mode::Replace && state.machine.writers().is_none();
+        let is_unsent = !state.machine.is_asked() && state.users == 0 && !state.is_gone;
+        let is_it = is_any && is_whole && is_unsent && state.machine.owes();
+        state.is_superseded |= is_it;
+        state.before.clone().filter(|_| is_it)
+    }
+
     /// The same of all that is owed, after an end.
     pub(crate) fn supersede_again(&self) {
         for newer in self.owing.values().rev() {

@@ -493,6 +493,7 @@ impl Inner {
     fn adopted(&self, held: &Arc<Held>) {
         let mut all = self.all();
         held.renumber(self.next_number());
+        held.lock().before = all.before(held);
         all.insert(held);
         all.comes(held);
     }
@@ -517,6 +518,8 @@ impl Inner {
             all.owe(held, || self.next_number());
             held.lock().is_superseded = false; // What had its name meanwhile is older now.
         }
+        let before = all.before(held);
+        held.lock().before = before;
         all.comes(held);
     }
 
@@ -548,7 +551,10 @@ impl Inner {
         older.retain(|other| other.number() < held.number());
         older.extend(old.filter(|old| is_newest && old.id != held.id));
         drop(all);
-        self.supersede_all(older, held)?;
+        self.supersede_all(older.clone(), held)?;
+        if self.all().inherit(held, &older) {
+            held.commit(self)?;
+        }
         self.nudge();
         Ok(())
     }

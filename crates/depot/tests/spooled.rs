@@ -6,7 +6,7 @@ mod common;
 use common::{Far, both, by, bytes, over, rules, same, url, who};
 use godwit_core::{Block, Extents};
 use godwit_depot::{Connect, Depot, Edit, Editing, Fresh, Scope, Spooled, Stage, Who};
-use godwit_store::{Decision, Error, How, Sink, Store, Whole, Write, engine::Place};
+use godwit_store::{Decision, Error, How, Sink, Store, What, Whole, Write, engine::Place};
 use std::{os::unix::fs::FileExt, path::Path, sync::Arc, time::Duration};
 
 const LIMIT: Option<Duration> = Some(Duration::from_secs(30));
@@ -683,4 +683,135 @@ fn a_directory_does_not_wait_for_what_is_held_below_it_since_it_is_missing() {
     depot.push(&Scope::All, LIMIT).unwrap();
     same(far.get("d/x").unwrap_or_default(), "one");
     same(far.get("e/f/x").unwrap_or_default(), "two");
+}
+
+fn remove(hop: &Spooled, name: &str, what: What) -> godwit_store::Result<()> {
+    hop.remove(Path::new(name), what)
+}
+
+#[test]
+fn what_is_held_below_a_name_is_not_given_up_with_it() {
+    let (far, dir) = both();
+    let (depot, hop) = spooled(&far, &dir);
+    std::fs::create_dir(far.dir.path().join("d")).unwrap();
+    write(&hop, "d/e/x", b"bytes").unwrap();
+    assert!(depot.push(&Scope::All, LIMIT).is_err());
+    let kept = |what: &str| assert_eq!(held_at(&depot).len(), 1, "{what}");
+    for what in [What::File, What::Directory] {
+        for away in [false, true] {
+            far.set_away(away);
+            for name in ["d", "d/e"] {
+                let refused = remove(&hop, name, what);
+                assert!(refused.is_err(), "{name} {what:?} {away}");
+                kept(name);
+            }
+        }
+    }
+    far.set_away(false);
+    assert!(far.dir.path().join("d").is_dir());
+    // Its own name gives it up, and nothing else.
+    remove(&hop, "d/e/x", What::File).unwrap();
+    assert!(!depot.owes());
+    remove(&hop, "d", What::Directory).unwrap();
+    assert!(!far.dir.path().join("d").exists());
+}
+
+#[test]
+fn a_file_is_removed_that_is_in_the_way_of_what_is_held_below_its_name() {
+    let (far, dir) = both();
+    let (depot, hop) = spooled(&far, &dir);
+    far.put("d", b"a file");
+    write(&hop, "d/x", b"bytes").unwrap();
+    assert!(depot.push(&Scope::All, LIMIT).is_err());
+    remove(&hop, "d", What::File).unwrap();
+    assert_eq!((far.get("d"), held_at(&depot).len()), (None, 1));
+    hop.mkdir(Path::new("d")).unwrap();
+    hop.decide(Path::new("d/x"), Decision::Retry, &[]).unwrap();
+    depot.push(&Scope::All, LIMIT).unwrap();
+    same(far.get("d/x").unwrap_or_default(), "bytes");
+}
+
+#[test]
+fn what_is_held_is_removed_alone_and_not_what_somebody_else_has_put_there() {
+    let (far, dir) = both();
+    let (depot, hop) = spooled(&far, &dir);
+    far.set_away(true);
+    let new = Write {
+        how: How::New,
+        ..Write::default()
+    };
+    let sink = hop.write(Path::new("a"), &new).unwrap();
+    sink.finish(&Whole::default()).unwrap();
+    far.put("a", b"theirs");
+    far.set_away(false);
+    assert!(depot.push(&Scope::All, LIMIT).is_err());
+    remove(&hop, "a", What::File).unwrap();
+    assert!(!depot.owes());
+    same(far.get("a").unwrap_or_default(), "theirs");
+    // Now it is theirs that is seen, and meant.
+    remove(&hop, "a", What::File).unwrap();
+    assert_eq!(far.get("a"), None);
+}
+
+#[test]
+fn what_somebody_else_has_put_is_not_removed_behind_what_never_went() {
+    let (far, dir) = both();
+    let (depot, hop) = spooled(&far, &dir);
+    far.set_away(true);
+    for name in ["a", "b", "c"] {
+        write(&hop, name, b"ours").unwrap();
+    }
+    write(&hop, "b", b"ours once more").unwrap();
+    // Also after an end of the hop.
+    drop((depot, hop));
+    let (depot, hop) = spooled(&far, &dir);
+    for name in ["a", "b"] {
+        far.put(name, b"theirs");
+    }
+    for name in ["a", "b", "c"] {
+        remove(&hop, name, What::File).unwrap();
+    }
+    far.set_away(false);
+    let pushed = depot.push(&Scope::All, LIMIT);
+    assert!(
+        matches!(pushed, Err(godwit_depot::Error::Held { .. })),
+        "{pushed:?}"
+    );
+    for name in ["a", "b"] {
+        same(far.get(name).unwrap_or_default(), "theirs");
+    }
+    assert_eq!((far.get("c"), held_at(&depot).len()), (None, 2));
+    hop.decide(Path::new("a"), Decision::Release, &[]).unwrap();
+    hop.decide(Path::new("b"), Decision::Drop, &[]).unwrap();
+    depot.push(&Scope::All, LIMIT).unwrap();
+    assert_eq!(far.get("a"), None);
+    same(far.get("b").unwrap_or_default(), "theirs");
+}
+
+#[test]
+fn what_a_hop_delivered_is_removed_behind_what_never_went() {
+    let (far, dir) = both();
+    let (depot, hop) = spooled(&far, &dir);
+    for name in ["a", "b", "c"] {
+        write(&hop, name, b"first").unwrap();
+    }
+    depot.push(&Scope::All, LIMIT).unwrap();
+    far.set_away(true);
+    for name in ["a", "b", "b", "c"] {
+        write(&hop, name, b"second").unwrap();
+    }
+    drop((depot, hop));
+    let (depot, hop) = spooled(&far, &dir);
+    far.put("c", b"theirs");
+    for name in ["a", "b", "c"] {
+        remove(&hop, name, What::File).unwrap();
+    }
+    far.set_away(false);
+    let pushed = depot.push(&Scope::All, LIMIT);
+    assert!(
+        matches!(pushed, Err(godwit_depot::Error::Held { .. })),
+        "{pushed:?}"
+    );
+    assert_eq!((far.get("a"), far.get("b")), (None, None));
+    same(far.get("c").unwrap_or_default(), "theirs");
 }

@@ -4,7 +4,7 @@
 //! be reached, it is promised behind what is on its way, in one order with it, and seen here as done.
 
 use super::Spooled;
-use crate::{Attributes, By, Owed, promises::moved};
+use crate::{Attributes, By, Owed, Scope, Stage, promises::moved};
 use godwit_core::Url;
 use godwit_store::{Entry, Error, Kind, Result, Set, Store, What};
 use std::{
@@ -67,45 +67,62 @@ impl Spooled {
         queue.any(|owed| is_it(&owed.url) || owed.to.as_ref().is_some_and(&is_it))
     }
 
-    /// What is held of a name is dropped by being removed.
+    /// What is held of a name is given up by being removed, and nothing else: what the next has there is somebody else's,
+    /// or older.
     pub(super) fn remove_in_turn(&self, path: &Path, what: What) -> Result<()> {
-        let mut is_dropped = false;
-        for owed in self.on_their_way(path)? {
-            if owed.stage == crate::Stage::Held {
-                self.depot.discard(&owed.id).map_err(self.told(path))?;
-                is_dropped = true;
+        let mut is_awaited = self.is_awaited(path)?;
+        if is_awaited {
+            let kind = self.must_be(path, what)?;
+            if self.give_up(path, what)? {
+                return Ok(());
             }
+            // Nothing comes to be below a file.
+            is_awaited = match kind {
+                Some(Kind::File) => self.is_awaited_above(path)?,
+                _ => true,
+            };
         }
-        let removed = self.in_turn(
+        self.in_turn(
             &[path],
-            self.is_awaited(path)?,
+            is_awaited,
             || {
                 let place = self.there(path)?;
                 place.store.remove(&place.path, what)
             },
-            |by| {
-                self.must_be(path, what)?;
-                self.depot.unlink(&self.url(path)?, by)
-            },
-        );
-        match removed {
-            Err(Error::Missing { .. }) if is_dropped && what == What::File => Ok(()),
-            removed => removed,
+            |by| self.depot.unlink(&self.url(path)?, by),
+        )
+    }
+
+    /// Gives up what is on its way to a name, if all of that is held, and what is to be removed; says whether.
+    fn give_up(&self, path: &Path, what: What) -> Result<bool> {
+        let url = self.url(path)?;
+        let owed = self.depot.queue_of(&Scope::Url(url.clone()));
+        let comes = match what {
+            What::File => "publish",
+            What::Directory => "mkdir",
+        };
+        let is_held = (owed.iter())
+            .all(|owed| owed.stage == Stage::Held && (owed.what == comes || owed.what == "set"));
+        let is_there = owed.iter().any(|owed| owed.what == comes);
+        let is_it = is_held && is_there && !self.depot.inner.all().is_full(&url);
+        for owed in owed.iter().filter(|_| is_it) {
+            self.depot.discard(&owed.id).map_err(self.told(path))?;
         }
+        Ok(is_it)
     }
 
     /// What is promised is done to whatever is there then; what is known to be something else is refused.
-    fn must_be(&self, path: &Path, what: What) -> Result<()> {
+    fn must_be(&self, path: &Path, what: What) -> Result<Option<Kind>> {
         let kind = match self.stat(path) {
             Ok(stat) => stat.kind,
-            Err(error) if is_away(&error) => return Ok(()),
+            Err(error) if is_away(&error) => return Ok(None),
             Err(error) => return Err(error),
         };
         let path = path.into();
         match (what, kind) {
             (What::File, Kind::Directory) => Err(Error::IsDirectory { path }),
             (What::Directory, Kind::File) => Err(Error::NotDirectory { path }),
-            _ => Ok(()),
+            _ => Ok(Some(kind)),
         }
     }
 
