@@ -153,7 +153,11 @@ impl Inner {
             if moved {
                 (tries, pause) = (TRIES, PAUSE);
             }
-            has_begun |= moved || matches!(error.of_store(), Some(StoreError::Lost { .. }));
+            has_begun |= moved
+                || matches!(
+                    error.of_store(),
+                    Some(StoreError::Lost { .. } | StoreError::Beyond { .. })
+                );
             let is_room =
                 matches!(&error, Error::Store(e) if matches!(**e, StoreError::NoSpace { .. }));
             // Others filled the disk: what may be forgotten makes room.
@@ -265,7 +269,11 @@ fn broken_off(held: &Held, error: Error) -> Error {
         Error::Store(cause)
             if matches!(
                 *cause,
-                E::Lost { .. } | E::Unreachable { .. } | E::Away { .. } | E::Stalled { .. }
+                E::Lost { .. }
+                    | E::Beyond { .. }
+                    | E::Unreachable { .. }
+                    | E::Away { .. }
+                    | E::Stalled { .. }
             ) =>
         {
             let machine = &held.lock().machine;

@@ -17,6 +17,7 @@ use godwit_store::{
     engine::Place,
 };
 use godwit_sys::{Buffer, crash};
+use names::is_away;
 use std::{
     collections::BTreeMap,
     fs,
@@ -258,6 +259,44 @@ impl Spooled {
         }
     }
 
+    /// Looks at what is on its way, or at the next.
+    fn look(&self, path: &Path) -> Result<Stat> {
+        let Some(reading) = self.owed(path)? else {
+            let url = self.url(path)?;
+            let looked = self.depot.inner.stat_of(&url, &self.who);
+            let looked = looked.map(|(_, stat)| stat);
+            let looked = looked.or_else(|error| self.stat_kept(&url, error));
+            return match looked.map_err(self.told(path)) {
+                Err(_) if self.is_promised_directory(&url) => Ok(Stat::of(Kind::Directory, 0)),
+                looked => looked,
+            };
+        };
+        let meta = reading.file().metadata();
+        let meta = meta.map_err(|cause| StoreError::io(path, cause))?;
+        let changed = meta.modified().ok();
+        // Its time is of here, and its target will give it another: what it is like says which version it is.
+        let (size, digest) = self.depot.inner.known_as(reading.held());
+        Ok(Stat {
+            mtime: changed.and_then(|at| at.duration_since(UNIX_EPOCH).ok()),
+            digest,
+            ..Stat::of(Kind::File, size)
+        })
+    }
+
+    /// Whoever asks is told that it is not us who cannot be reached.
+    fn beyond(&self, error: StoreError) -> StoreError {
+        match is_away(&error) {
+            true => StoreError::Beyond {
+                host: String::new(),
+                said: format!(
+                    "the next node, {}, cannot be reached, and without it only what is on its way there is known: {error}",
+                    self.next.without_password()
+                ),
+            },
+            false => error,
+        }
+    }
+
     /// Of a disk that is full nobody need despair: what is on it goes on.
     fn full(&self, error: StoreError) -> StoreError {
         match error {
@@ -326,26 +365,7 @@ impl Store for Spooled {
     }
 
     fn stat(&self, path: &Path) -> Result<Stat> {
-        let Some(reading) = self.owed(path)? else {
-            let url = self.url(path)?;
-            let looked = self.depot.inner.stat_of(&url, &self.who);
-            let looked = looked.map(|(_, stat)| stat);
-            let looked = looked.or_else(|error| self.stat_kept(&url, error));
-            return match looked.map_err(self.told(path)) {
-                Err(_) if self.is_promised_directory(&url) => Ok(Stat::of(Kind::Directory, 0)),
-                looked => looked,
-            };
-        };
-        let meta = reading.file().metadata();
-        let meta = meta.map_err(|cause| StoreError::io(path, cause))?;
-        let changed = meta.modified().ok();
-        // Its time is of here, and its target will give it another: what it is like says which version it is.
-        let (size, digest) = self.depot.inner.known_as(reading.held());
-        Ok(Stat {
-            mtime: changed.and_then(|at| at.duration_since(UNIX_EPOCH).ok()),
-            digest,
-            ..Stat::of(Kind::File, size)
-        })
+        self.look(path).map_err(|error| self.beyond(error))
     }
 
     /// What is there, and what is on its way there.
@@ -368,8 +388,7 @@ impl Store for Spooled {
         for name in promised.iter().flatten() {
             ours.insert(name.clone(), ());
         }
-        let place = self.there(path)?;
-        let listed = place.store.list(&place.path, &mut |entry| {
+        let mut entry_there = |entry: Entry| {
             if ours.remove(&entry.path).is_some() {
                 return self.each_promised(path, entry.path, each);
             }
@@ -377,11 +396,15 @@ impl Store for Spooled {
                 Some(_) => self.each_promised(path, entry.path, each),
                 None => each(entry),
             }
-        });
+        };
+        let place = self.there(path);
+        let listed = place.and_then(|place| place.store.list(&place.path, &mut entry_there));
         match listed {
             Err(StoreError::Missing { .. })
                 if !ours.is_empty() || self.is_promised_directory(&root) => {}
-            listed => listed?,
+            // Before it is made, nothing is in it but what comes from here.
+            Err(error) if is_away(&error) && self.is_promised_directory(&root) => {}
+            listed => listed.map_err(|error| self.beyond(error))?,
         }
         for name in ours.into_keys() {
             self.each_promised(path, name, each)?;
@@ -402,7 +425,7 @@ impl Store for Spooled {
                 .at_place(&self.url(path)?, &self.who, |place| {
                     Ok(place.store.read(&place.path, want, streams, into)?)
                 });
-            return read.map_err(self.told(path));
+            return (read.map_err(self.told(path))).map_err(|error| self.beyond(error));
         };
         let mut left: Extents = want.within(0..reading.size()).collect();
         let mut buffer = Buffer::take();
@@ -479,7 +502,7 @@ impl Store for Spooled {
     }
 
     fn set(&self, path: &Path, set: &Set) -> Result<()> {
-        self.set_in_turn(path, set)
+        (self.set_in_turn(path, set)).map_err(|error| self.beyond(error))
     }
 
     fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {
@@ -491,7 +514,7 @@ impl Store for Spooled {
                     Ok(place.store.digest(&place.path, by, range.clone())?)
                 });
             let told = asked.or_else(|error| self.digest_kept(path, by, range, error));
-            return told.map_err(self.told(path));
+            return (told.map_err(self.told(path))).map_err(|error| self.beyond(error));
         };
         if by == OURS
             && range.is_none()

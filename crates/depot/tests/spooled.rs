@@ -637,6 +637,8 @@ fn a_directory_without_one_above_it_is_held_and_made_once_that_is() {
     let (depot, hop) = spooled(&far, &dir);
     far.set_away(true);
     hop.mkdir(Path::new("a/b")).unwrap();
+    let is_tried = || depot.queue().iter().any(|owed| owed.tries > 0);
+    common::until("it is tried in vain, and looked at next", is_tried);
     far.set_away(false);
     let pushed = depot.push(&Scope::All, LIMIT);
     assert!(

@@ -104,8 +104,13 @@ pub(crate) fn pairs(
 ) -> Run<Planned> {
     turn.wait(target, Reach::Name, &format!("{} to {target}", word(act)))?;
     let place = places::open_as(stores, target, whom.target())?;
-    let there = what_is_there(&place)
-        .map_err(|error| Trouble::store(format!("{} to {target}", word(act)), error))?;
+    let there = match what_is_there(&place) {
+        // A hop that cannot tell promises the rename to that very name.
+        Err(Error::Beyond { .. }) if act == Act::Move => There::Nothing,
+        there => {
+            there.map_err(|error| Trouble::store(format!("{} to {target}", word(act)), error))?
+        }
+    };
     let ask = Target {
         there,
         slash: target.path().ends_with(b"/"),

@@ -336,7 +336,7 @@ fn class(error: &Error) -> Class {
         E::Unreachable { .. } | E::NoShell { .. } => ("Contact", "network"),
         E::NotFtp { .. } | E::NotTls { .. } => ("Contact", "peer"),
         _ if error.is_of_contact() => ("Contact", "peer"),
-        E::Busy { .. } => ("Contact", "peer"),
+        E::Busy { .. } | E::Beyond { .. } => ("Contact", "peer"),
         E::Denied { .. }
         | E::Stranger { .. }
         | E::Login { .. }

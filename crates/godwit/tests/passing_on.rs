@@ -697,3 +697,38 @@ fn directories_through_a_hop_are_made_from_above_and_one_without_any_above_it_is
     chain.well(&["push", url, "--timeout", "40s"]);
     assert_same(&file, &chain.far("c/d/x"));
 }
+
+#[test]
+fn with_the_next_away_a_hop_does_what_it_can_and_says_who_is_missing() {
+    let scratch = Scratch::new();
+    let mut chain = Chain::of(&scratch, 1, &["--anonymous", "write"]);
+    let file = scratch.file("x", 3000);
+    let hop = chain.hops[0].node.as_ref().unwrap().url("");
+    chain.dest.kill();
+    for name in ["d", "e"] {
+        chain.well(&["mkdir", &format!("godwit://hop0/{name}")]);
+        chain.well(&["cp", "x", &format!("godwit://hop0/{name}/")]);
+    }
+    assert_eq!(chain.well(&["ls", "godwit://hop0/d"]), "x\n");
+    chain.well(&["mv", "godwit://hop0/d/x", "godwit://hop0/y"]);
+    assert_eq!(chain.well(&["ls", "godwit://hop0/d"]), "");
+    chain.well(&["rm", "-r", "godwit://hop0/e"]);
+    for words in [
+        vec!["ls", "godwit://hop0/"],
+        vec!["rm", "godwit://hop0/never"],
+        vec!["rm", "-r", "godwit://hop0/never"],
+        vec!["mv", "godwit://hop0/never", "godwit://hop0/z"],
+        vec!["mv", "-n", "godwit://hop0/y", "godwit://hop0/z"],
+        vec!["ls", &hop],
+    ] {
+        let said = chain.says(&words);
+        assert_eq!(said.status, Some(5), "{words:?}: {said}");
+        let next = "the next node, godwit://dest/, cannot be reached";
+        let is_told = said.stderr.contains(next) && !said.stderr.contains("lost");
+        assert!(is_told, "{words:?}: {said}");
+    }
+    chain.dest.start(&[]);
+    chain.arrives("y", &file);
+    chain.well(&["push", "godwit://hop0/y", "--timeout", "40s"]);
+    wait_until("the directory is removed", || chain.all_far() == ["d", "y"]);
+}

@@ -65,6 +65,7 @@ pub(crate) fn failure(error: &Error) -> Failure {
             Cause::NoConnection,
             format!("No data connection to {host}: {}", why(cause)),
         ),
+        Error::Beyond { .. } => Failure::new(Cause::Busy, error.to_string()),
         Error::Lost { during, cause, .. } => Failure::new(
             Cause::Lost,
             format!("Connection lost while {during}: {}", why(cause)),

@@ -74,6 +74,9 @@ pub enum Error {
         /// What the next behind it answered; `None`: that has something else by now, or nobody knows.
         cause: Option<Arc<Error>>,
     },
+    /// It was reached, and something behind it was not.
+    #[error("{}{said}", before(.host))]
+    Beyond { host: String, said: String },
     #[error("{what} is not possible here: {why}")]
     Unsupported { what: String, why: String },
     #[error("{host}: no such host ({cause})")]
@@ -264,6 +267,7 @@ impl Error {
             | Self::Away { .. }
             | Self::NoShell { .. }
             | Self::Busy { .. }
+            | Self::Beyond { .. }
             | Self::Lost { .. }
             | Self::Stalled { .. } => Fault::Passing,
             Self::Trust { cause, .. } => cause.fault(),
@@ -364,6 +368,9 @@ impl Error {
                 "try again in a while".into()
             }
             Self::Busy { .. } => "try again in a while".into(),
+            Self::Beyond { .. } => {
+                "try again when that can be reached; what is on its way there is kept, and godwit trace says where".into()
+            }
             Self::Trust { cause, .. } => return cause.hint(),
             Self::NoCredential { .. } => {
                 "make a proxy of your certificate: godwit proxy init".into()

@@ -10,7 +10,7 @@ impl Deeds {
     pub fn waits_for(&self, number: u64) -> Option<u64> {
         let deed = self.find(number)?;
         let first = match deed.what {
-            What::Mkdir => self.from_above(&deed.at).min(),
+            What::Mkdir => self.upwards_of(&deed.at).min(),
             _ => deed
                 .names()
                 .filter_map(|name| self.around(name).min())
@@ -31,11 +31,11 @@ impl Deeds {
         let bounds = (as_bytes(&from), as_bytes(&to));
         let below: Vec<_> = self.names.range::<[u8], _>(bounds).collect();
         let below = below.into_iter().flat_map(|(_, positions)| positions);
-        self.from_above(name).chain(below.copied())
+        self.upwards_of(name).chain(below.copied())
     }
 
     /// The same of `name` itself and the directories that it is below.
-    fn from_above(&self, name: &Path) -> impl Iterator<Item = u64> {
+    fn upwards_of(&self, name: &Path) -> impl Iterator<Item = u64> {
         let names = name.upwards().filter_map(|n| self.names.get(n));
         names.flatten().copied()
     }

@@ -113,8 +113,9 @@ impl Spooled {
 
     /// What is promised is done to whatever is there then; what is known to be something else is refused.
     fn must_be(&self, path: &Path, what: What) -> Result<Option<Kind>> {
-        let kind = match self.stat(path) {
+        let kind = match self.look(path) {
             Ok(stat) => stat.kind,
+            Err(Error::Beyond { .. }) => return Ok(None),
             Err(error) if is_away(&error) => return Ok(None),
             Err(error) => return Err(error),
         };
@@ -236,7 +237,7 @@ fn bare(path: &[u8]) -> &[u8] {
 }
 
 /// Tells whether the next has not even been asked.
-fn is_away(error: &Error) -> bool {
+pub(super) fn is_away(error: &Error) -> bool {
     matches!(
         error,
         Error::Unreachable { .. } | Error::NameService { .. } | Error::Away { .. }

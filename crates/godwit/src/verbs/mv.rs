@@ -133,12 +133,23 @@ impl Mv {
 
     /// Tells whether `-n` has a file stay where it is; says so, unless it is a rehearsal.
     fn leaves_alone(&self, screen: &Screen, pair: &Pair) -> bool {
-        let there = || moving::what_is_there(&pair.target);
-        let stays = self.no_clobber && matches!(there(), Ok(There::File));
-        if stays && !self.moving.dry_run {
-            tell_skipped(screen, &pair.source, &pair.target);
+        if !self.no_clobber {
+            return false;
         }
-        stays
+        match moving::what_is_there(&pair.target) {
+            Ok(There::File) => {
+                if !self.moving.dry_run {
+                    tell_skipped(screen, &pair.source, &pair.target);
+                }
+                true
+            }
+            Err(error @ Error::Beyond { .. }) => {
+                let wanted = format!("tell whether {} is there", pair.target.url);
+                screen.trouble(&Trouble::store(wanted, error));
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Renames, if both names are on one store that can; says whether it did.

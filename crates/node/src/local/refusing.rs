@@ -189,7 +189,7 @@ fn of_store(error: &StoreError) -> Why {
             Why::Protocol
         }
         E::Busy { .. } => Why::TooMany,
-        E::Lost { .. } | E::Incomplete { .. } => Why::Lost,
+        E::Beyond { .. } | E::Lost { .. } | E::Incomplete { .. } => Why::Lost,
         E::Stalled { .. } => Why::Late,
         E::Refused { .. } => Why::Remote,
         E::Canceled => Why::Cancelled,

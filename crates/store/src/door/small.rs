@@ -100,6 +100,7 @@ fn is_of_file(error: &Error) -> bool {
     !matches!(
         error,
         Error::Lost { .. }
+            | Error::Beyond { .. }
             | Error::Stalled { .. }
             | Error::PeerMisbehaved { .. }
             | Error::Canceled

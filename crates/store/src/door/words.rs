@@ -400,7 +400,8 @@ pub(super) fn refused(host: &str, path: &Path, refusal: Refusal) -> Error {
                 cause,
             }
         }
-        Why::Aborted | Why::Lost => Error::Lost {
+        Why::Lost => Error::Beyond { host, said },
+        Why::Aborted => Error::Lost {
             host,
             during: "doing what was asked".into(),
             cause: io::Error::other(said),
@@ -441,7 +442,7 @@ pub fn refusal(error: &Error, said: String) -> Refusal {
         Error::Canceled => Why::Aborted,
         // Where we draw from is away: it may be back at the next try.
         Error::Unreachable { .. } | Error::NameService { .. } | Error::Away { .. } => Why::Lost,
-        Error::Lost { .. } | Error::Stalled { .. } => Why::Lost,
+        Error::Beyond { .. } | Error::Lost { .. } | Error::Stalled { .. } => Why::Lost,
         Error::PeerMisbehaved { .. } => Why::BadRequest,
         _ => Why::Other,
     };
