@@ -372,17 +372,24 @@ impl Promises {
     pub(crate) fn now_at(&self, name: &Url) -> Option<Url> {
         let mut at = name.clone();
         for (deed, fact, _) in self.facts_backwards(name) {
-            match (&deed.what, &fact.to) {
-                (What::Rename { .. }, Some(to)) => match moved(&at, to, &fact.url) {
-                    Some(before) => at = before,
-                    None if moved(&at, &fact.url, to).is_some() => return None,
-                    None => {}
-                },
-                (What::Unlink, _) if moved(&at, &fact.url, &fact.url).is_some() => return None,
-                _ => {}
-            }
+            at = was_at(at, deed, fact)?;
         }
         Some(at)
+    }
+
+    /// Tells whether a name of here is that of a directory which is yet to be made at its target.
+    pub(crate) fn is_to_be_made(&self, name: &Url) -> bool {
+        let mut at = name.clone();
+        for (deed, fact, _) in self.facts_backwards(name) {
+            if deed.what == What::Mkdir && path_of(&fact.url) == path_of(&at) {
+                return true;
+            }
+            match was_at(at, deed, fact) {
+                Some(before) => at = before,
+                None => return false,
+            }
+        }
+        false
     }
 
     fn facts_backwards(&self, name: &Url) -> Vec<(&Deed, &Fact, &Deeds)> {
@@ -514,15 +521,15 @@ impl All {
             let state = held.lock();
             is_below(name) && state.machine.owes() && !state.is_gone
         });
-        let made = self
-            .promises
-            .deeds()
-            .filter_map(|(deed, fact, _)| match deed.what {
-                What::Mkdir => Some(&fact.url),
-                _ => fact.to.as_ref(),
-            });
-        let mut made = made.filter(|name| is_below(name));
-        has_file || made.any(|name| self.promises.now_at(name).is_some())
+        let promises = &self.promises;
+        let has_more = promises.deeds().any(|(deed, fact, _)| match &fact.to {
+            Some(to) => is_below(to) && promises.now_at(to).is_some(),
+            None if deed.what == What::Mkdir => {
+                is_below(&fact.url) && promises.is_to_be_made(&fact.url)
+            }
+            None => false,
+        });
+        has_file || has_more
     }
 
     /// Nothing is called so here, nor below it.
@@ -998,6 +1005,18 @@ impl Promises {
         };
         let deeds = &self.servers[server];
         deeds.waits_for(*number).is_none() && deeds.is_last(*number)
+    }
+}
+
+/// Returns what was called so before a deed; `None`: nothing is, from then on.
+fn was_at(at: Url, deed: &Deed, fact: &Fact) -> Option<Url> {
+    match (&deed.what, &fact.to) {
+        (What::Rename { .. }, Some(to)) => match moved(&at, to, &fact.url) {
+            Some(before) => Some(before),
+            None => moved(&at, &fact.url, to).is_none().then_some(at),
+        },
+        (What::Unlink, _) => moved(&at, &fact.url, &fact.url).is_none().then_some(at),
+        _ => Some(at),
     }
 }
 

@@ -372,14 +372,14 @@ impl Store for Spooled {
     fn list(&self, path: &Path, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
         let mut ours: BTreeMap<PathBuf, ()> = BTreeMap::new();
         let root = self.url(path)?;
-        for owed in self.depot.queue() {
-            let is_below = owed.url.parent().is_some_and(|parent| {
+        for ((url, _), held) in &self.depot.inner.all().current {
+            let is_below = url.parent().is_some_and(|parent| {
                 parent.path().strip_suffix(b"/").unwrap_or(parent.path())
                     == root.path().strip_suffix(b"/").unwrap_or(root.path())
             });
             if is_below
-                && owed.is_committed
-                && let Some(name) = owed.url.file_name()
+                && held.lock().machine.owes()
+                && let Some(name) = url.file_name()
             {
                 ours.insert(std::ffi::OsStr::from_bytes(name).into(), ());
             }

@@ -817,3 +817,24 @@ fn what_a_hop_delivered_is_removed_behind_what_never_went() {
     assert_eq!((far.get("a"), far.get("b")), (None, None));
     same(far.get("c").unwrap_or_default(), "theirs");
 }
+
+#[test]
+fn a_directory_that_is_removed_or_renamed_before_it_was_made_is_not_seen_any_more() {
+    let (far, dir) = both();
+    let (depot, hop) = spooled(&far, &dir);
+    let path = |name: &'static str| Path::new(name);
+    far.set_away(true);
+    hop.mkdir(path("d")).unwrap();
+    remove(&hop, "d", What::Directory).unwrap();
+    let gone = hop.stat(path("d"));
+    assert!(matches!(gone, Err(Error::Missing { .. })), "{gone:?}");
+    hop.mkdir(path("d")).unwrap();
+    write(&hop, "d/x", b"bytes").unwrap();
+    hop.rename(path("d"), path("e")).unwrap();
+    assert!(hop.stat(path("d")).is_err());
+    assert_eq!(names_of(&hop, "e"), ["x"]);
+    far.set_away(false);
+    depot.push(&Scope::All, LIMIT).unwrap();
+    same(far.get("e/x").unwrap_or_default(), "bytes");
+    assert_eq!(names_of(&hop, ""), ["e"]);
+}

@@ -4,7 +4,7 @@
 //! be reached, it is promised behind what is on its way, in one order with it, and seen here as done.
 
 use super::Spooled;
-use crate::{Attributes, By, Owed, Scope, Stage, promises::moved};
+use crate::{Attributes, By, Scope, Stage, promises::moved};
 use godwit_core::Url;
 use godwit_store::{Entry, Error, Kind, Result, Set, Store, What};
 use std::{
@@ -187,8 +187,7 @@ impl Spooled {
     }
 
     pub(super) fn is_promised_directory(&self, url: &Url) -> bool {
-        let is_it = |owed: &Owed| owed.what == "mkdir" && owed.url == *url;
-        self.depot.queue().iter().any(is_it)
+        self.depot.inner.all().promises.is_to_be_made(url)
     }
 
     /// Returns how names in a directory will be other than the next has them; none: they are as they are.
