@@ -682,6 +682,7 @@ fn a_directory_does_not_wait_for_what_is_held_below_it_since_it_is_missing() {
     drop((depot, hop));
     let (depot, _hop) = spooled(&far, &dir);
     far.set_away(false);
+    common::until("it goes on by itself", || far.get("e/f/x").is_some());
     depot.push(&Scope::All, LIMIT).unwrap();
     same(far.get("d/x").unwrap_or_default(), "one");
     same(far.get("e/f/x").unwrap_or_default(), "two");
