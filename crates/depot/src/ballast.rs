@@ -70,16 +70,60 @@ impl Ballast {
 
     /// Does something that may need blocks, and again as long as it cannot and there are some to give.
     pub(crate) fn with<T, E>(&self, mut done: impl FnMut() -> Result<T, E>) -> Result<T, E> {
-        let short = || free_bytes(&self.root).map_or(true, |free| free < self.part_bytes);
         loop {
             match done() {
-                Err(_) if short() && self.give() => {}
+                Err(_) if self.is_short() && self.give() => {}
                 done => return done,
             }
         }
     }
+
+    /// Tells whether so many blocks are not to be had, as the kernel says: what is free of a disk says nothing of what
+    /// a user may have of it.
+    fn is_short(&self) -> bool {
+        let probe = self.root.join(PROBE);
+        let _ = fs::remove_file(&probe);
+        let filled = self.fill(&probe);
+        let _ = fs::remove_file(&probe);
+        filled.is_err_and(|error| is_no_room(&error))
+    }
 }
 
+/// Tells whether the disk is full, or this user's part of it.
+fn is_no_room(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}
+
+const PROBE: &str = "ballast-probe";
 const NAMES: [&str; 2] = ["ballast-1", "ballast-2"];
 const PART_BYTES: u64 = 2 << 20;
 const PART_BYTES_MIN: u64 = 256 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_and_a_quota_that_is_used_up_are_one() {
+        const ENOSPC: i32 = 28;
+        const EDQUOT: i32 = 122;
+        const EIO: i32 = 5;
+        for (errno, is_it) in [(ENOSPC, true), (EDQUOT, true), (EIO, false)] {
+            assert_eq!(is_no_room(&io::Error::from_raw_os_error(errno)), is_it);
+        }
+    }
+
+    #[test]
+    fn where_there_is_room_nothing_is_given_back_whatever_fails() {
+        let dir = tempfile::tempdir().unwrap();
+        let ballast = Ballast::of(dir.path(), Some(1 << 20));
+        ballast.take();
+        let outcome: Result<(), ()> = ballast.with(|| Err(()));
+        assert!(outcome.is_err());
+        assert!(ballast.parts().iter().all(|part| part.exists()));
+        assert!(!dir.path().join(PROBE).exists());
+    }
+}

@@ -499,7 +499,7 @@ fn of_xattrs(path: &Path, cause: io::Error) -> Error {
             what: format!("reading the attributes of {}", path.display()),
             why: "they have more than 1 MiB".into(),
         },
-        io::ErrorKind::StorageFull => Error::NoSpace {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::NoSpace {
             path: path.into(),
             said: "for its attributes".into(),
         },
