@@ -464,7 +464,9 @@ impl Depot {
                 Some("perhaps there already; that is found out first")
             }
             () if !state.machine.is_whole() || state.machine.is_blind() => {
-                Some("here in parts only, which belong into the file there")
+                let what = format!("delivering {} elsewhere", held.url().without_password());
+                let why = "only parts of it are here, which belong into the file there".into();
+                return Err(StoreError::Unsupported { what, why }.into());
             }
             () if held.is_renamed() && !all.promises.is_passed(&held) => None,
             () if held.is_renamed() => {

@@ -99,6 +99,30 @@ fn what_waits_is_told_by_the_bytes_of_its_lines() {
 }
 
 #[test]
+fn lines_that_are_held_are_tried_again_or_given_up() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    let there = far.dir.path().join("log");
+    let held = |line: &[u8]| {
+        std::fs::create_dir(&there).unwrap();
+        let appending = depot.append(&url("log"), &who()).unwrap();
+        appending.add(line).unwrap();
+        let error = appending.push(LIMIT).unwrap_err();
+        assert!(matches!(error, Error::Held { .. }), "{error}");
+        std::fs::remove_dir(&there).unwrap();
+    };
+    held(b"0 0\n");
+    depot.retry("ftp://far/log").unwrap();
+    depot.push(&Scope::All, LIMIT).unwrap();
+    must_have(&far.get("log").unwrap(), 1, 1);
+    std::fs::remove_file(&there).unwrap();
+    held(b"0 1\n");
+    depot.discard("ftp://far/log").unwrap();
+    depot.push(&Scope::All, LIMIT).unwrap();
+    assert!(!there.exists() && depot.queue().is_empty());
+}
+
+#[test]
 fn what_is_said_again_is_taken_once() {
     let (far, dir) = both();
     let say = |depot: &Depot, seq: u64| {

@@ -7,7 +7,7 @@ mod common;
 use common::{
     Far, both, by, bytes, depot, killed, over, push, put, read, rules, same, url, who, with,
 };
-use godwit_core::Url;
+use godwit_core::{Fault, Url};
 use godwit_depot::{
     Attributes, Connect, Depot, Edit, Editing, Error, Rules, Scope, Spooled, Stage, Who,
 };
@@ -274,6 +274,12 @@ fn redirected_it_goes_there_only_and_leaves_nothing_behind() {
     put(&depot, "a", &wanted);
     let other = Url::from_argument("ftp://nowhere/a").unwrap();
     assert!(depot.redirect("ftp://far/none", &other).is_err());
+    let part = depot.put_into(&url("part"), &who(), "").unwrap();
+    part.write(5, b"of it").unwrap();
+    part.end().unwrap();
+    let refused = depot.redirect("ftp://far/part", &other).unwrap_err();
+    assert_eq!(refused.fault(), Fault::Lasting, "{refused}");
+    depot.discard("ftp://far/part").unwrap();
     loop {
         match depot.redirect("ftp://far/a", &url("b")) {
             Ok(()) => break,

@@ -87,12 +87,9 @@ fn refuse(error: &clap::Error) -> ExitCode {
     if std::env::args_os().any(|argument| argument == "--json") {
         let screen = Screen::new(Tone::default());
         let text = error.render().to_string();
-        let fact = text.lines().next().unwrap_or_default();
-        let trouble = Trouble::asked(
-            "understand the arguments",
-            fact.trim_start_matches("error: "),
-        )
-        .next("godwit help shows how");
+        let fact = text.trim().trim_start_matches("error: ");
+        let trouble =
+            Trouble::asked("understand the arguments", fact).next("godwit help shows how");
         let _ = screen.object(&trouble.to_json());
         let _ = screen.object(&summary("", 2, Facts::new()));
         let _ = screen.flush();

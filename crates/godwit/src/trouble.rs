@@ -79,6 +79,9 @@ impl Trouble {
             Error::Lost { .. } | Error::Stalled { .. } if !is_copy(&wanted) => {
                 Some("try again in a while".into())
             }
+            Error::IsDirectory { .. } if wanted.starts_with("copy ") => {
+                Some("add -r to copy a directory".into())
+            }
             Error::NoSpace { .. } if !is_copy(&wanted) => Some("make room, and try again".into()),
             _ => error.hint(),
         };
@@ -499,6 +502,16 @@ mod tests {
         assert!(told("copy A to B").contains("is kept"));
         assert!(!told("list A").contains("is kept"));
         assert!(!told("open A").contains("is kept"));
+    }
+
+    #[test]
+    fn only_who_copies_is_told_how_to_copy_a_directory() {
+        let directory = Error::IsDirectory { path: "d".into() };
+        let told = |wanted: &str| Trouble::store(wanted, &directory).to_string();
+        assert!(told("copy d to B").contains("add -r"));
+        for wanted in ["get d", "append to d", "move d to B", "sum d"] {
+            assert!(!told(wanted).contains("add -r"), "{wanted}");
+        }
     }
 
     #[test]

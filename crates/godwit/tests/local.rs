@@ -587,6 +587,9 @@ fn verbs_fill_what_is_kept_and_others_wait() {
         let command = command.stdout(Stdio::piped()).stdin(Stdio::null());
         command.spawn().unwrap()
     };
+    let looked = machine.says(&["cache", "stat", url]);
+    let is_told = looked.stderr.contains("some program fills it");
+    assert!(looked.status == Some(5) && is_told, "{looked}");
     let mut next = waiting(&["--json", "cache", "add", url]);
     let mut reader = waiting(&["get", url, "-"]);
     assert!(next.try_wait().unwrap().is_none() && reader.try_wait().unwrap().is_none());
@@ -1131,6 +1134,27 @@ fn of_a_put_into_a_file_that_is_killed_nothing_is_delivered() {
     wait_until("it is forgotten", || machine.json(&["queue"]).1.len() == 1);
     machine.says(&["push", "--timeout", "30"]).ok();
     assert_eq!(fs::read(far.join("data/f")).unwrap(), vec![1; 4 << 20]);
+}
+
+#[test]
+fn words_fit_what_was_asked() {
+    let machine = Machine::new();
+    let usage = machine.json(&["put"]).1;
+    let message = usage[0]["message"].as_str().unwrap();
+    assert!(
+        message.contains("<URL>") && message.contains("Usage:"),
+        "{message}"
+    );
+    // By FTP nothing can be appended twice.
+    let served = machine.scratch.dir("served");
+    let node = Node::start(&served);
+    let refused = machine.says(&["tee", &node.url("log")]);
+    assert!(
+        refused.status == Some(1) && !refused.stderr.contains("is kept"),
+        "{refused}"
+    );
+    let pushed = machine.says(&["push", &node.url("never")]).ok();
+    assert!(pushed.stderr.contains("nothing was owed"), "{pushed}");
 }
 
 #[test]

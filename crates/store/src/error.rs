@@ -404,7 +404,6 @@ impl Error {
                      retry --at-hop"
                 )
             }
-            Self::IsDirectory { .. } => "add -r to copy a directory".into(),
             Self::Corrupt { .. } => {
                 "nothing wrong was put under the final name; run the command again".into()
             }

@@ -7,14 +7,18 @@ use crate::{
     units,
 };
 use clap::{Args, Subcommand};
+use godwit_local::Why;
 use godwit_store::Error;
 use godwit_wire::local::{
     Ask, Tell,
     ask::{Add as Adding, AddDone as Added, Cache as Of, Where},
-    tell::{Row, Space},
+    tell::{Done, Row, Space},
 };
 use serde_json::json;
-use std::{ffi::OsString, time::Duration};
+use std::{
+    ffi::OsString,
+    time::{Duration, Instant},
+};
 
 /// Show, check and forget what the node of this machine keeps of files of others
 #[derive(Args, Debug)]
@@ -48,7 +52,7 @@ files and tags, and nobody else's. A file of rights there must say so, for the U
   under = '/godwit/lab/data'
 add and add-done are for programs of that machine.
 
-Exit status: 0; 13 the rights there say no; 4 nothing of that name is kept; 5 it is in use; 12 verify found bytes that differ.")]
+Exit status: 0; 13 the rights there say no; 4 nothing of that name is kept; 5 it is in use, or being filled; 12 verify found bytes that differ.")]
 pub(crate) struct Cache {
     /// Of the depot of that peer's machine: of what this one has staged there
     #[arg(long, global = true, value_name = "PEER")]
@@ -148,8 +152,8 @@ impl Cache {
             on: self.on,
         };
         match self.what {
-            What::Ls { prefix } => at.list(Of::Ls { prefix, on: None }),
-            What::Stat(file) => at.list(Of::Stat(Where::is(named(&file.url)?))),
+            What::Ls { prefix } => at.list(Of::Ls { prefix, on: None }, None),
+            What::Stat(file) => at.list(Of::Stat(Where::is(named(&file.url)?)), Some(FILLED)),
             What::Why(file) => at.why(named(&file.url)?),
             What::Add(add) => at.begin(named(&add.url)?, &add),
             What::AddDone(added) => at.count(Of::AddDone(Added {
@@ -183,15 +187,26 @@ impl At<'_> {
         local::on(self.on.as_deref(), Ask::Cache(of))
     }
 
-    fn list(&self, of: Of) -> Run<Facts> {
+    fn list(&self, of: Of, patience: Option<Duration>) -> Run<Facts> {
         let screen = self.screen;
         let mut here = local::here()?;
         let mut rows = Vec::new();
-        let done = local::done_with(screen, &mut here, self.ask(of), &mut |tell| {
+        // Whoever fills a name locks it for as long as that takes; here somebody only looks.
+        let patience = patience.filter(|_| self.on.is_none());
+        let deadline = patience.map(|patience| Instant::now() + patience);
+        let answer = here.ask_with(self.ask(of), b"", deadline, &mut |tell| {
             if let Tell::Row(row) = tell {
                 rows.push(*row);
             }
+        });
+        let answer = answer.map_err(|refusal| match refusal.why {
+            Why::Late => Trouble::found("look at it", LOCKED, 5).next(UNLOCKS),
+            _ => Trouble::local(&refusal),
         })?;
+        let done = match answer.tell {
+            Tell::Done(done) => done,
+            _ => Done::default(),
+        };
         for row in &rows {
             let told = match screen.json() {
                 true => screen.object(&json!({
@@ -355,3 +370,10 @@ fn room(space: &Space) -> String {
 fn shown(error: Error) -> Trouble {
     Trouble::store("show what is kept", error)
 }
+
+const LOCKED: &str =
+    "some program fills it (godwit cache add), and nobody sees it before that is done";
+const UNLOCKS: &str =
+    "godwit cache add-done ends that, as does the time that was said with --within";
+/// What is kept is told at once, unless it is locked.
+const FILLED: Duration = Duration::from_secs(2);

@@ -34,6 +34,10 @@ pub(crate) struct Push {
 
 impl Push {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        local::wait(screen, self.url.as_ref(), self.timeout, Ask::Push)
+        let facts = local::wait(screen, self.url.as_ref(), self.timeout, Ask::Push)?;
+        if self.url.is_some() && facts.get("files") == Some(&0.into()) {
+            screen.note("nothing was owed there by this machine");
+        }
+        Ok(facts)
     }
 }

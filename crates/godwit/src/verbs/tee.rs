@@ -201,7 +201,7 @@ impl Line<'_> {
     fn begin_again(&mut self, refusal: &Refusal) -> Run<()> {
         let is_over = matches!(refusal.why, Why::NodeLost | Why::Ending | Why::NoNode);
         if !is_over {
-            return Err(Trouble::local(refusal).or_next(KEPT));
+            return Err(self.at_last(Trouble::local(refusal)));
         }
         self.tell(
             "node",
@@ -215,10 +215,18 @@ impl Line<'_> {
                     return Ok(());
                 }
                 Err(trouble) if !trouble.is_passing() || Instant::now() >= until => {
-                    return Err(trouble.or_next(KEPT));
+                    return Err(self.at_last(trouble));
                 }
                 Err(_) => std::thread::sleep(PAUSE),
             }
+        }
+    }
+
+    /// Says what is kept, where something is: the first piece is empty.
+    fn at_last(&self, trouble: Trouble) -> Trouble {
+        match self.seq > 1 {
+            true => trouble.or_next(KEPT),
+            false => trouble,
         }
     }
 
