@@ -85,14 +85,23 @@ impl Inner {
         let Some(generation) = self.pour(beside, under, is_there, prepare)? else {
             return Ok(None);
         };
-        self.is_last(under);
+        let is_replaced = self.all().promises.is_replaced(under);
+        if !is_replaced {
+            self.is_last(under);
+        }
         self.fit(under);
-        let kept = under.commit_with(self, beside.id);
-        kept.map_err(|error| Error::Unsafe {
-            url: Box::new(under.url()),
-            why: error.to_string(),
-        })?;
-        self.is_current_now(under)?;
+        match under.commit_with(self, beside.id) {
+            // It gave way, with all that is in it.
+            Err(_) if is_replaced && under.lock().is_gone => return Ok(Some(generation)),
+            kept => kept.map_err(|error| Error::Unsafe {
+                url: Box::new(under.url()),
+                why: error.to_string(),
+            })?,
+        }
+        // What was put meanwhile goes over all of it, and does not know what was written here.
+        if !is_replaced {
+            self.is_current_now(under)?;
+        }
         Ok(Some(generation))
     }
 

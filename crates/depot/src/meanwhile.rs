@@ -233,6 +233,28 @@ fn who_reads_while_something_is_put_into_a_file_waits_for_all_of_it() {
     });
 }
 
+/// What is put while something is put into what stood there before goes over that, whichever ends first.
+#[test]
+fn what_is_put_while_something_is_put_into_what_was_there_stays() {
+    let (gate, far, _home, depot) = shut_away();
+    put(&depot, "a", b"what was there");
+    let into = depot.put_into(&url("a"), by().who, "").unwrap();
+    into.write(0, b"into it").unwrap();
+    let newest = putting(&depot, "a", b"newest");
+    gate.change(|state| state.pieces = Some(0));
+    thread::scope(|scope| {
+        let ending = scope.spawn(|| into.end());
+        gate.wait(|state| state.waiting > 0);
+        newest.end().unwrap();
+        gate.change(|state| state.pieces = None);
+        ending.join().unwrap().unwrap();
+    });
+    assert_eq!(read(&depot, "a"), b"newest");
+    set_away(&gate, false);
+    push(&depot);
+    assert_eq!(fs::read(far.path().join("a")).unwrap(), b"newest");
+}
+
 /// Whoever does not wait for what is held up is seen not to.
 const LONG_ENOUGH_TO_BE_TOO_EARLY: Duration = Duration::from_millis(300);
 

@@ -155,6 +155,11 @@ impl Promises {
         !self.servers[server].is_last(*number)
     }
 
+    /// Tells whether something was promised after it, which does not need it.
+    pub(crate) fn is_replaced(&self, held: &Held) -> bool {
+        self.has(held) && self.is_passed(held) && !held.is_renamed() && !self.is_needed(held)
+    }
+
     /// Tells whether nothing goes before it.
     pub(crate) fn is_turn(&self, held: &Held) -> bool {
         let Some((server, number)) = self.published.get(&held.id) else {

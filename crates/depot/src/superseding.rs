@@ -21,14 +21,30 @@ impl Inner {
         for other in older {
             // A condition on what is on its way wants that to arrive.
             let may = replaces || !other.lock().machine.owes();
-            if may && is_of_one(&other, newer) && !self.is_needed(&other) {
-                self.supersede(&other)?;
+            if may
+                && is_of_one(&other, newer)
+                && !self.is_needed(&other)
+                && self.goes_before(&other, newer)
+            {
+                self.unlink_superseded(&other)?;
             }
             if rests_on_older(&other) {
                 break;
             }
         }
         Ok(())
+    }
+}
+
+impl Inner {
+    /// Has something older give way. Whoever ended it anew meanwhile has it be newer, and then nothing of it is older:
+    /// else each of the two would give way to the other.
+    fn goes_before(&self, other: &Held, newer: &Held) -> bool {
+        let _all = self.all();
+        let mut state = other.lock();
+        let is_older = !state.machine.owes() || other.number() < newer.number();
+        state.is_superseded |= is_older && !state.is_private;
+        is_older
     }
 }
 

@@ -563,10 +563,17 @@ impl Inner {
     /// way or somebody has it open.
     pub(crate) fn supersede(&self, old: &Arc<Held>) -> Result<()> {
         let mut state = old.lock();
-        if state.is_private {
-            return Ok(()); // It is not ended yet, and will come after.
+        state.is_superseded |= !state.is_private;
+        drop(state);
+        self.unlink_superseded(old)
+    }
+
+    /// The same of what was told to give way.
+    pub(crate) fn unlink_superseded(&self, old: &Arc<Held>) -> Result<()> {
+        let mut state = old.lock();
+        if state.is_private || !state.is_superseded {
+            return Ok(()); // It is not ended yet, or was ended anew, and comes after.
         }
-        state.is_superseded = true;
         if state.is_gone || !state.may_be_superseded() {
             // Whoever has it at the moment may have looked before this was said.
             state.wants = true;

@@ -146,7 +146,7 @@ fn with_the_next_away_what_was_delivered_can_still_be_read() {
     hashing.update(&wanted);
     assert_eq!(told, hashing.finish());
     let other = hop.stat(Path::new("other")).unwrap_err();
-    assert!(matches!(other, Error::Unreachable { .. }), "{other}");
+    assert!(matches!(other, Error::Beyond { .. }), "{other}");
     // A hop that keeps nothing has nothing.
     let root = dir.path().join("plain");
     let plain = Depot::open(&root, rules(), far.connect()).unwrap();
