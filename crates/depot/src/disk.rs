@@ -19,6 +19,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
+    time::{Duration, Instant},
 };
 
 /// Names a holding, for ever: no number is used twice.
@@ -155,11 +156,16 @@ impl Disk {
             .mode(0o600)
             .open(&path);
         let lock = lock.map_err(Error::disk(&path))?;
-        if !godwit_sys::try_lock(&lock).map_err(Error::disk(&path))? {
-            return Err(Error::Taken {
-                path: root.into(),
-                process: godwit_sys::locked_by(&lock),
-            });
+        let until = Instant::now() + ENDS_WITHIN;
+        while !godwit_sys::try_lock(&lock).map_err(Error::disk(&path))? {
+            let process = godwit_sys::locked_by(&lock);
+            // Nobody's, or our own: a program that was just begun has it until it is another.
+            let is_ending = process.is_none_or(|process| process == std::process::id());
+            if !is_ending || Instant::now() > until {
+                let path = root.into();
+                return Err(Error::Taken { path, process });
+            }
+            std::thread::sleep(Duration::from_millis(5)); // nothing tells it
         }
         if fs::metadata(&version).map_or(0, |found| found.len()) == 0 {
             // As a whole or not at all, and before anything else.
@@ -369,6 +375,8 @@ fn private(path: &Path) -> io::Result<()> {
     }
 }
 
+/// So long a lock may outlive whoever had it.
+const ENDS_WITHIN: Duration = Duration::from_secs(1);
 const VERSION: &str = "godwit depot 1";
 /// What becomes the file that says so.
 const NEW: &str = "depot.new";
