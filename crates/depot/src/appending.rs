@@ -415,6 +415,10 @@ impl Log {
         let mut how = OpenOptions::new();
         how.read(true).write(true).create_new(true).mode(0o600);
         let file = how.open(&path).map_err(Error::disk(&path))?;
+        // Before it is on record.
+        let folder = &depot.logs.folder;
+        let synced = File::open(folder).and_then(|folder| folder.sync_all());
+        synced.map_err(Error::disk(folder))?;
         Ok(Self {
             id,
             number: depot.next_number(),
@@ -936,14 +940,14 @@ impl Inner {
                     }
                 }
             }
-            for number in over {
-                if let Some(log) = all.remove(&number) {
-                    let reserved = std::mem::take(&mut log.state().reserved);
-                    self.room.release(reserved);
-                    self.due.notify_all();
-                    self.records.write_behind(Change::ForgetLog(log.id));
-                    let _ = fs::remove_file(&log.path);
-                }
+            let over: Vec<_> = over
+                .iter()
+                .filter_map(|number| all.remove(number))
+                .collect();
+            if !over.is_empty() {
+                drop(all);
+                over.iter().for_each(|log| self.forget_log(log));
+                all = self.logs.all();
             }
             if due.is_some() {
                 return due;
@@ -951,6 +955,19 @@ impl Inner {
             let left = until.saturating_duration_since(Instant::now());
             let waited = self.logs.due.wait_timeout(all, left);
             all = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Its record goes first: one without a file is of a file that was lost.
+    fn forget_log(&self, log: &Log) {
+        let reserved = std::mem::take(&mut log.state().reserved);
+        self.room.release(reserved);
+        self.due.notify_all();
+        match self.records.write(Change::ForgetLog(log.id)) {
+            Ok(()) => drop(fs::remove_file(&log.path)),
+            Err(error) => {
+                tracing::warn!(url = %log.url, %error, "a log that is over is forgotten at the next start");
+            }
         }
     }
 
