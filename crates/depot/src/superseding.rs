@@ -55,9 +55,7 @@ impl All {
         if !self.promises.is_free(&held.url()) || self.all_coming().any(comes) {
             return None;
         }
-        let Some(old) = self.current.get(&held.key()) else {
-            return Some(Base::Absent);
-        };
+        let old = self.current.get(&held.key())?; // Else nobody here knows what it has.
         let state = old.lock();
         let base = state.machine.base();
         let is_clean = !state.machine.owes() && !state.is_gone;

@@ -760,6 +760,10 @@ fn what_is_held_is_removed_alone_and_not_what_somebody_else_has_put_there() {
 fn what_somebody_else_has_put_is_not_removed_behind_what_never_went() {
     let (far, dir) = both();
     let (depot, hop) = spooled(&far, &dir);
+    for name in ["a", "b", "c"] {
+        write(&hop, name, b"first").unwrap();
+    }
+    depot.push(&Scope::All, LIMIT).unwrap();
     far.set_away(true);
     for name in ["a", "b", "c"] {
         write(&hop, name, b"ours").unwrap();
