@@ -973,6 +973,8 @@ impl Inner {
 
     fn drain(&self, log: &Arc<Log>) {
         let outcome = self.append_all(log);
+        let error = outcome.as_ref().err();
+        let above = error.and_then(|error| self.above_missing(error, &log.url, &log.who));
         let mut state = log.state();
         state.is_moving = false;
         match outcome {
@@ -993,7 +995,8 @@ impl Inner {
                     matches!(&error, Error::Store(e) if matches!(**e, StoreError::NoSpace { .. }));
                 let since = *state.since.get_or_insert_with(now);
                 let is_troubled = state.trouble.may_pass(&error, self.rules.trouble_max);
-                let may_pass = is_full || is_troubled;
+                let may_be_there = state.trouble.may_be_there(&error, above);
+                let may_pass = is_full || is_troubled || may_be_there;
                 if error.fault_since(since) == Fault::Lasting && !may_pass {
                     state.held = Some(error.to_string());
                 }

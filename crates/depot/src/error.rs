@@ -193,6 +193,8 @@ impl Error {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trouble {
     since: Option<Instant>,
+    /// How often it said that something is not there, and knew of what is above that.
+    missing: u32,
 }
 
 impl Trouble {
@@ -204,6 +206,19 @@ impl Trouble {
         }
         self.since.get_or_insert_with(Instant::now).elapsed() < longest
     }
+
+    /// Tells whether that something is not there may pass: it was not said so often yet by a server that knows
+    /// something `above` it.
+    pub(crate) fn may_be_there(&mut self, error: &Error, above: Option<usize>) -> bool {
+        self.missing += u32::from(above.is_some());
+        let is_missing = error.of_store().is_some_and(is_missing);
+        is_missing && (above.is_none() || self.missing < TRIES_MISSING)
+    }
+}
+
+/// Tells whether the server says that something is not there.
+pub(crate) fn is_missing(error: &godwit_store::Error) -> bool {
+    matches!(error, E::Missing { .. })
 }
 
 /// Tells whether the server did not manage what it would have done.
@@ -233,6 +248,9 @@ pub(crate) fn wants_directory(above: &Url) -> String {
         "the directory {above} is not there; godwit mkdir makes it, and godwit retry then delivers it"
     )
 }
+
+/// So often a file that is not there is looked for.
+const TRIES_MISSING: u32 = 3;
 
 /// So long a name that leads nowhere is taken for a machine that is away.
 const UNKNOWN_MAX: Duration = Duration::from_secs(24 * 3600);

@@ -286,17 +286,17 @@ impl Inner {
         let is_ours = matches!(&error, Error::Disk { .. } | Error::Records { .. });
         // What landed there is not there any more: it is asked for what it has, and gets the rest. That may be the whole
         // file, or the partial of it; that there never was one, nor a directory for it, is seen when that has not helped.
+        let above = self.above_missing(&error, &held.url(), &held.who);
         let is_short = match said {
             Some(StoreError::Incomplete { .. }) => true,
-            Some(StoreError::Missing { .. }) => tries < TRIES_MISSING,
-            _ => false,
+            _ => held.lock().trouble.may_be_there(&error, above),
         };
         // Ours are those that were written: what lies there is something else, and all of it is sent anew.
         let is_spoilt = matches!(said, Some(StoreError::Corrupt { .. })) && tries < TRIES_SPOILT;
         let is_troubled = (held.lock().trouble).may_pass(&error, self.rules.trouble_max);
         let may_pass = is_full || is_short || is_spoilt || is_troubled;
         let is_lasting = error.fault_since(held.born) == Fault::Lasting && !may_pass;
-        let why = is_lasting.then(|| (self.why_held(held, &error), words_of(held, &error)));
+        let why = is_lasting.then(|| (self.why_held(held, &error), words_of(held, &error, above)));
         let mut state = held.lock();
         state.machine.lost();
         state.sink = None;
@@ -988,11 +988,12 @@ fn is_base(place: &Place, base: &Base, now: &Base) -> Result<bool> {
 }
 
 /// Returns why nothing is delivered until somebody decides.
-fn words_of(held: &Held, error: &Error) -> String {
-    let is_missing = matches!(error, Error::Store(e) if matches!(**e, StoreError::Missing { .. }));
+fn words_of(held: &Held, error: &Error, above: Option<usize>) -> String {
     let is_to_be_there = matches!(held.lock().machine.base(), Base::Seen(_));
     match held.url().parent() {
-        Some(above) if is_missing && !is_to_be_there => wants_directory(&above),
+        Some(directory) if !is_to_be_there && above.is_some_and(|levels| levels > 1) => {
+            wants_directory(&directory)
+        }
         _ => error.to_string(),
     }
 }
@@ -1010,9 +1011,6 @@ fn written_again(url: &Url) -> StoreError {
 
 /// The first pause before a server is tried again.
 pub(crate) const PAUSE: Duration = Duration::from_millis(250);
-
-/// So often a file that is not there is looked for again.
-const TRIES_MISSING: u32 = 3;
 
 /// So often what landed as something else is sent anew.
 const TRIES_SPOILT: u32 = 3;

@@ -3,7 +3,7 @@
 use crate::{
     Depot, Edit, Error, Result, Who,
     depot::Inner,
-    error::{Trouble, is_held_behind, is_trouble, may_pass, wants_directory},
+    error::{Trouble, is_held_behind, is_missing, is_trouble, may_pass, wants_directory},
     moving::{pause_after, server_away},
     promises::LENGTH,
     reading::{is_of_digest, is_same},
@@ -177,6 +177,12 @@ impl Inner {
         }
     }
 
+    /// Returns of what a server says is not there how far above it the nearest is that it knows.
+    pub(crate) fn above_missing(&self, error: &Error, url: &Url, who: &Who) -> Option<usize> {
+        error.of_store().filter(|said| is_missing(said))?;
+        nearest_above(&(self.connect)(url, who).ok()?)
+    }
+
     fn connected(&self, url: &Url, to: Option<&Url>, who: &Who) -> Result<(Place, Option<Place>)> {
         let at = (self.connect)(url, who)?;
         let to = to.map(|to| (self.connect)(to, who)).transpose()?;
@@ -194,13 +200,13 @@ fn attempt(asked: &Do, at: &Place, to: Option<&Place>) -> Result<Outcome> {
     if !is_still(&asked.condition, at)? {
         return Ok(Outcome::Refused(Why::Conflict));
     }
-    let done = match (&asked.what, to) {
+    let done = by_one_that_is_well(at, || match (&asked.what, to) {
         (What::Rename { .. }, Some(to)) => at.store.rename(&at.path, &to.path),
         (What::Unlink, _) => remove(at),
         (What::Mkdir, _) => at.store.mkdir(&at.path),
         (What::Set(values), _) => at.store.set(&at.path, &set(values)),
         _ => Ok(()),
-    };
+    })?;
     let done = done.and_then(|()| match (&asked.what, to) {
         (What::Unlink, _) => settle_above(at),
         (_, Some(to)) => settle(to, &to.path),
@@ -253,6 +259,31 @@ fn settle_above(place: &Place) -> godwit_store::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Asks a server, and once more where it says that something is not there, as soon as it is known to be well.
+fn by_one_that_is_well<T>(
+    at: &Place,
+    ask: impl Fn() -> godwit_store::Result<T>,
+) -> Result<godwit_store::Result<T>> {
+    match ask() {
+        Err(StoreError::Missing { .. }) if nearest_above(at).is_some() => Ok(ask()),
+        Err(error @ StoreError::Missing { .. }) => Err(error.into()),
+        answer => Ok(answer),
+    }
+}
+
+/// Returns how far above a name the nearest is that its server knows; 1: what it is in. One that is about to end, or has
+/// lost its disk, says of all that it is not there: of whoever knows nothing above a name that is no answer.
+fn nearest_above(at: &Place) -> Option<usize> {
+    for (levels, above) in at.path.ancestors().enumerate().skip(1) {
+        match at.store.stat(above) {
+            Ok(_) | Err(StoreError::Denied { .. }) => return Some(levels),
+            Err(StoreError::Missing { .. }) => {}
+            Err(_) => return None,
+        }
+    }
+    None
 }
 
 fn remove(at: &Place) -> godwit_store::Result<()> {
@@ -308,7 +339,7 @@ fn known_by(condition: &Base, at: &Place) -> Result<Thing> {
 }
 
 fn thing(at: &Place) -> Result<Thing> {
-    match at.store.stat(&at.path) {
+    match by_one_that_is_well(at, || at.store.stat(&at.path))? {
         Ok(stat) if stat.kind == Kind::Directory => Ok(Thing::Directory),
         Ok(stat) => Ok(Thing::File(stat.version(crate::reading::since_epoch()))),
         Err(StoreError::Missing { .. }) => Ok(Thing::Nothing),

@@ -4,8 +4,9 @@ use crate::{
     Result, Scope, Who,
     called::is_at_or_below,
     depot::Inner,
+    error::is_missing,
     held::{Held, State},
-    queue::{Time, is_missing},
+    queue::Time,
     records::Change,
 };
 use godwit_core::Url;

@@ -6,7 +6,7 @@ use crate::{
     called::is_at_or_below,
     depot::Inner,
     disk::Id,
-    error::{is_held_behind, wants_directory},
+    error::{Trouble, is_held_behind, is_missing, wants_directory},
     held::{Held, now},
     promises::{Fact, path_of, server_of},
 };
@@ -741,7 +741,7 @@ impl Inner {
             }
             state.wants = true;
             state.later = None;
-            state.tries = 0;
+            (state.tries, state.trouble) = (0, Trouble::default());
             state.change();
             Ok(())
         })?;
@@ -915,10 +915,6 @@ impl Inner {
             false => Error::Unknown(name.into()),
         })
     }
-}
-
-pub(crate) fn is_missing(error: &StoreError) -> bool {
-    matches!(error, StoreError::Missing { .. })
 }
 
 fn is_meant(scope: &Scope, held: &Held) -> bool {

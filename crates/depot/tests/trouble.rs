@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Far, both, by, depot, push, put, rules, same, until, url, who, with};
+use common::{Far, both, by, depot, push, put, read, rules, same, until, url, who, with};
 use godwit_depot::{Error, Rules, Scope, Stage};
 use godwit_store::Error as StoreError;
 use std::{
@@ -100,4 +100,68 @@ fn of_trouble_that_goes_on_somebody_is_told() {
     same(far.get("new").unwrap(), b"old");
     same(far.get("log").unwrap(), b"line\n");
     assert_eq!(far.get("old"), None);
+}
+
+/// Has it say of so much that it is asked about that it is not there, as a server that has lost its disk.
+fn loses_all(far: &Far, times: u32) -> Arc<Mutex<u32>> {
+    let left = Arc::new(Mutex::new(times));
+    let mut_left = Arc::clone(&left);
+    far.on_ask(move |_, path| {
+        let mut left = mut_left.lock().unwrap();
+        if *left == 0 {
+            return Ok(());
+        }
+        *left -= 1;
+        Err(StoreError::Missing { path: path.into() })
+    });
+    left
+}
+
+#[test]
+fn what_a_dying_server_says_is_not_there_is_not_believed() {
+    let (far, dir) = both();
+    for name in ["old", "gone"] {
+        far.put(name, b"old");
+    }
+    let depot = depot(&far, &dir);
+    for name in ["old", "gone"] {
+        same(read(&depot, name).unwrap(), b"old");
+    }
+    far.set_away(true);
+    put(&depot, "a", b"bytes");
+    let appending = depot.append(&url("log"), &who()).unwrap();
+    appending.add(b"line\n").unwrap();
+    depot.rename(&url("old"), &url("new"), by()).unwrap();
+    depot.unlink(&url("gone"), by()).unwrap();
+    depot.mkdir(&url("e"), by()).unwrap();
+    let left = loses_all(&far, 60);
+    far.set_away(false);
+    until("it was asked often", || *left.lock().unwrap() == 0);
+    push(&depot);
+    same(far.get("a").unwrap(), b"bytes");
+    same(far.get("log").unwrap(), b"line\n");
+    same(far.get("new").unwrap(), b"old");
+    assert_eq!((far.get("old"), far.get("gone")), (None, None));
+    assert!(far.dir.path().join("e").is_dir());
+}
+
+#[test]
+fn a_directory_is_said_to_be_missing_only_if_it_is() {
+    let (far, dir) = both();
+    std::fs::create_dir(far.dir.path().join("d")).unwrap();
+    far.on_ask(|what, path| match what {
+        "write" => Err(StoreError::Missing { path: path.into() }),
+        _ => Ok(()),
+    });
+    let depot = depot(&far, &dir);
+    put(&depot, "d/a", b"bytes");
+    put(&depot, "none/a", b"bytes");
+    let pushed = depot.push(&Scope::All, LIMIT);
+    assert!(matches!(pushed, Err(Error::Held { .. })), "{pushed:?}");
+    let why: Vec<_> = depot.queue().into_iter().map(|owed| owed.why).collect();
+    assert!(!why[0].contains("mkdir"), "{why:?}");
+    assert!(
+        why[1].contains("the directory ftp://far/none is not there"),
+        "{why:?}"
+    );
 }

@@ -46,8 +46,8 @@ pub(crate) struct Lot {
     pub(crate) tells_no_time: AtomicBool,
     /// It does not know which upload became what.
     pub(crate) forgets: AtomicBool,
-    /// Is told of each look at a file (`stat`), each `digest`, `read`, `write` and `rename` of one, and may say why
-    /// not.
+    /// Is told of each look at a file (`stat`), each `digest`, `read`, `write`, `remove` and `rename` of one, and
+    /// each `mkdir`, and may say why not.
     pub(crate) on_ask: Mutex<OnAsk>,
     /// It compares leaves, as ours do.
     pub(crate) is_ours: AtomicBool,
@@ -274,6 +274,7 @@ impl Store for Away {
         })
     }
     fn remove(&self, path: &Path, what: What) -> Done<()> {
+        self.ask("remove", path)?;
         self.there()?.remove(path, what)
     }
     fn rename(&self, from: &Path, to: &Path) -> Done<()> {
@@ -281,6 +282,7 @@ impl Store for Away {
         self.there()?.rename(from, to)
     }
     fn mkdir(&self, path: &Path) -> Done<()> {
+        self.ask("mkdir", path)?;
         self.there()?.mkdir(path)
     }
     fn set(&self, path: &Path, set: &Set) -> Done<()> {
