@@ -500,6 +500,7 @@ mod tests {
             size: 9,
             mtime: Duration::ZERO,
             seen_at: Duration::from_secs(9),
+            touched: None,
         };
         let sky = [("a", good(MB)), ("b", good(MB))];
         assert_eq!(chosen(&strong(), MB, &sky).len(), 2);

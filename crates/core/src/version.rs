@@ -26,6 +26,9 @@ pub enum Version {
         mtime: Duration,
         /// When we looked, by the same clock as far as we know.
         seen_at: Duration,
+        /// When anything of it was last changed there, its time among it: nobody sets that as he likes.
+        /// It is told by those who know it.
+        touched: Option<Duration>,
     },
     /// Nothing is known.
     #[default]
@@ -39,6 +42,9 @@ pub enum Strength {
     Same,
     /// Equal as far as size and time tell.
     Likely,
+    /// Equal in size and time, but something was changed there since: its rights, or all of it by somebody
+    /// who set the time back. Compare digests.
+    Touched,
     /// The file was seen too soon after its change to tell: ask again, or compare digests.
     AskAgain,
     /// Different.
@@ -66,15 +72,19 @@ impl Version {
                     size,
                     mtime,
                     seen_at,
+                    touched,
                 },
                 Self::Weak {
                     size: size_now,
                     mtime: mtime_now,
+                    touched: touched_now,
                     ..
                 },
             ) => {
                 if size != size_now || mtime != mtime_now {
                     Strength::Differs
+                } else if touched.is_some() && touched_now.is_some() && touched != touched_now {
+                    Strength::Touched
                 } else if seen_at.saturating_sub(*mtime) < SETTLED {
                     // A second change within the same tick of a coarse clock
                     // would look just like this.
@@ -98,6 +108,20 @@ impl Version {
             }
             _ => Strength::Unknown,
         }
+    }
+
+    /// Tells whether no change can have gone unseen between both, whatever time somebody gave the file.
+    pub fn tells_touches(&self, now: &Version) -> bool {
+        let tells = |version: &Version| {
+            matches!(
+                version,
+                Self::Weak {
+                    touched: Some(_),
+                    ..
+                }
+            )
+        };
+        tells(self) && tells(now)
     }
 
     /// Tells whether equal versions prove equal bytes: only such may be drawn
@@ -137,6 +161,16 @@ mod tests {
             size,
             mtime: Duration::from_millis(mtime_ms),
             seen_at: Duration::from_millis(seen_ms),
+            touched: None,
+        }
+    }
+
+    fn touched(at_ms: u64) -> Version {
+        Version::Weak {
+            size: 5,
+            mtime: Duration::from_millis(1000),
+            seen_at: Duration::from_millis(9000),
+            touched: Some(Duration::from_millis(at_ms)),
         }
     }
 
@@ -173,6 +207,27 @@ mod tests {
             Strength::AskAgain
         );
         assert_eq!(weak(5, 9000, 1000).settled_in(), None);
+    }
+
+    #[test]
+    fn what_was_touched_since_is_equal_only_by_its_digest() {
+        assert_eq!(touched(1000).compare(&touched(1000)), Strength::Likely);
+        assert_eq!(touched(1000).compare(&touched(1001)), Strength::Touched);
+        // Whoever does not tell that has not said that it was.
+        assert_eq!(
+            touched(1000).compare(&weak(5, 1000, 9000)),
+            Strength::Likely
+        );
+        assert_eq!(
+            weak(5, 1000, 9000).compare(&touched(1001)),
+            Strength::Likely
+        );
+        assert_eq!(
+            touched(1000).compare(&weak(6, 1000, 9000)),
+            Strength::Differs
+        );
+        assert!(touched(1).tells_touches(&touched(2)));
+        assert!(!touched(1).tells_touches(&weak(5, 1000, 9000)));
     }
 
     #[test]

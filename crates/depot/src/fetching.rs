@@ -6,7 +6,7 @@ use crate::{
     held::Held,
     keeping::price,
     lock,
-    reading::{OURS, base_of, is_of_digest, is_same, since_epoch},
+    reading::{OURS, base_of, is_of_digest, is_untouched, since_epoch},
 };
 use godwit_core::{
     Block, Chain, Extents, Fault, Piece, Version,
@@ -325,7 +325,7 @@ impl Arriving<'_> {
             }
             // Nothing vouches for it but that all of it came at once, as long as it is.
             (Version::None, _) => self.wanted == size && now.size == size,
-            (then, told) => is_same(then, &told),
+            (then, told) => is_untouched(then, &told),
         })
     }
 

@@ -930,7 +930,9 @@ impl Inner {
             Ok((place, stat))
         });
         match (looked, current) {
-            (Ok((place, stat)), Some(held)) => Ok(self.is_still_base(&held, &place, &stat)),
+            (Ok((place, stat)), Some(held)) => {
+                Ok(self.is_still_base(&held, &place, &stat, crate::Fresh::Now))
+            }
             (Ok(_), None) => Ok(false),
             (Err(error), _) if !may_pass(&error) && !self.is_made(url) => Err(error.into()),
             (Err(_), _) => Ok(false),

@@ -29,8 +29,20 @@ pub enum Fresh {
     Usual,
     /// The origin is asked.
     Now,
+    /// The origin is asked, and what might be another with the size and the time of the old is not believed.
+    Proved,
     /// What is here will do.
     Any,
+}
+
+impl Fresh {
+    /// Returns how new it must be whose origin must be asked now.
+    fn asked(self) -> Self {
+        match self {
+            Self::Proved => Self::Proved,
+            _ => Self::Now,
+        }
+    }
 }
 
 /// A file that is here, whole, and open.
@@ -131,6 +143,8 @@ pub(crate) type Name = (Url, String);
 pub(crate) struct Asking {
     heard: Mutex<Option<Result<()>>>,
     ended: Condvar,
+    /// How new they want it.
+    fresh: Fresh,
     /// The name says something else here since they asked.
     is_spoilt: AtomicBool,
 }
@@ -183,7 +197,7 @@ impl Depot {
                 Ok(()) => {}
                 Err(Error::Busy { .. }) => {
                     // It changed while it came: once more, with what there is now.
-                    fresh = Fresh::Now;
+                    fresh = fresh.asked();
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -250,17 +264,20 @@ impl Inner {
                     return Ok(User::of(held, &mut state));
                 }
             }
-            // Whoever was asked while we waited is fresh enough for everybody who waited.
+            // Whoever was asked while we waited is fresh enough for everybody who waited for no more.
             if let Some(asking) = all.asking.get(&key).cloned() {
                 drop(all);
                 let heard = asking.wait();
-                if !asking.is_spoilt() {
+                if !asking.is_spoilt() && (fresh != Fresh::Proved || asking.fresh == fresh) {
                     heard?;
                     (fresh, was_asked) = (Fresh::Any, true);
                 }
                 continue;
             }
-            let asking = Arc::new(Asking::default());
+            let asking = Arc::new(Asking {
+                fresh,
+                ..Asking::default()
+            });
             all.asking.insert(key.clone(), Arc::clone(&asking));
             drop(all);
             let asked = Asker {
@@ -287,7 +304,7 @@ impl Inner {
         }
         let within = match (fresh, state.machine.base()) {
             (Fresh::Any, _) => return true,
-            (Fresh::Now, _) | (_, Base::Seen(Version::None)) => Duration::ZERO,
+            (Fresh::Now | Fresh::Proved, _) | (_, Base::Seen(Version::None)) => Duration::ZERO,
             (Fresh::Usual, _) => self.rules.fresh,
         };
         state.looked.is_some_and(|at| at.elapsed() < within)
@@ -316,7 +333,7 @@ impl Inner {
         }
         let version = stat.version(since_epoch());
         if let Some(held) = &current
-            && self.is_still_base(held, &place, &stat)
+            && self.is_still_base(held, &place, &stat, asking.fresh)
         {
             let mut state = held.lock();
             // No length was on its way there when it was asked.
@@ -324,7 +341,7 @@ impl Inner {
             state.saw();
             return Ok(());
         }
-        if !self.share((url, who), &place, &stat, &version, asking) {
+        if !self.share((url, who), &place, &stat, asking) {
             self.admit(url, who, version, stat.size, || asking.is_spoilt())?;
         }
         if let Some(old) = current {
@@ -346,14 +363,7 @@ impl Inner {
 
     /// Has somebody whom the origin has just let see a file get what is held of it for others. What others
     /// wrote and is not at its target is theirs.
-    fn share(
-        &self,
-        (url, who): (&Url, &Who),
-        place: &Place,
-        stat: &Stat,
-        now: &Version,
-        asking: &Asking,
-    ) -> bool {
+    fn share(&self, (url, who): (&Url, &Who), place: &Place, stat: &Stat, asking: &Asking) -> bool {
         let is_clean = |state: &State| {
             let is_whole = !state.machine.owes() && state.machine.is_whole();
             is_whole && state.is_current && !state.is_gone
@@ -368,7 +378,7 @@ impl Inner {
             return false;
         };
         drop(all);
-        let is_it = self.is_base(&held, place, stat, now);
+        let is_it = self.is_base(&held, place, stat, asking.fresh);
         let mut all = self.all();
         let is_it = is_it && held.name() == *url && is_clean(&held.lock()) && !asking.is_spoilt();
         if is_it {
@@ -404,7 +414,8 @@ impl Inner {
     }
 
     /// Tells whether the origin still has what ours was taken from.
-    fn is_base(&self, held: &Held, place: &Place, stat: &Stat, now: &Version) -> bool {
+    fn is_base(&self, held: &Held, place: &Place, stat: &Stat, fresh: Fresh) -> bool {
+        let now = stat.version(since_epoch());
         let state = held.lock();
         let (seen, base) = (state.seen.clone(), state.machine.base().clone());
         let size = state.machine.size();
@@ -420,10 +431,13 @@ impl Inner {
         match seen.map_or(base, Base::Seen) {
             // What we delivered ourselves: its digest tells, asked once.
             Base::Seen(Version::Strong(digest)) => has(&digest),
-            Base::Seen(then) => match then.compare(now) {
-                Strength::Same | Strength::Likely => true,
-                // It was so new that a second change would look the same.
-                Strength::AskAgain => ours.is_some_and(|ours| has(&ours)),
+            Base::Seen(then) => match then.compare(&now) {
+                Strength::Same => true,
+                Strength::Likely if fresh != Fresh::Proved || then.tells_touches(&now) => true,
+                // It may be another that looks the same: a second change within a tick, or its time was set back.
+                Strength::Likely | Strength::Touched | Strength::AskAgain => {
+                    ours.is_some_and(|ours| has(&ours))
+                }
                 _ => false,
             },
             _ => false,
@@ -436,9 +450,10 @@ impl Inner {
         held: &Held,
         place: &godwit_store::engine::Place,
         stat: &Stat,
+        fresh: Fresh,
     ) -> bool {
         let version = stat.version(since_epoch());
-        let is_same = self.is_base(held, place, stat, &version);
+        let is_same = self.is_base(held, place, stat, fresh);
         let mut state = held.lock();
         if state.is_gone || !is_same {
             return false;
@@ -520,12 +535,17 @@ impl Drop for Asker<'_> {
     }
 }
 
+/// Tells whether two looks saw the same file, and nothing was changed of it meanwhile, as far as its server tells.
+pub(crate) fn is_untouched(then: &Version, now: &Version) -> bool {
+    is_same(then, now) && then.compare(now) != Strength::Touched
+}
+
 /// Tells whether two looks saw the same file, as far as size and time tell.
 pub(crate) fn is_same(then: &Version, now: &Version) -> bool {
     let strength = then.compare(now);
     matches!(
         strength,
-        Strength::Same | Strength::Likely | Strength::AskAgain
+        Strength::Same | Strength::Likely | Strength::Touched | Strength::AskAgain
     )
 }
 

@@ -23,7 +23,14 @@ impl Said for Version {
                 size,
                 mtime,
                 seen_at,
-            } => format!("weak {size} {} {}", mtime.as_nanos(), seen_at.as_nanos()),
+                touched,
+            } => {
+                let mut said = format!("weak {size} {} {}", mtime.as_nanos(), seen_at.as_nanos());
+                if let Some(touched) = touched {
+                    said.push_str(&format!(" {}", touched.as_nanos()));
+                }
+                said
+            }
             Self::None => "none".into(),
         }
     }
@@ -40,11 +47,17 @@ impl Said for Version {
             "weak" => {
                 let mut numbers = rest.split(' ');
                 let size = numbers.next()?.parse().ok()?;
-                let mut time = || Some(Duration::from_nanos(numbers.next()?.parse().ok()?));
+                let time = |said: &str| Some(Duration::from_nanos(said.parse().ok()?));
+                let (mtime, seen_at) = (time(numbers.next()?)?, time(numbers.next()?)?);
+                let touched = match numbers.next() {
+                    Some(said) => Some(time(said)?),
+                    None => None,
+                };
                 Some(Self::Weak {
                     size,
-                    mtime: time()?,
-                    seen_at: time()?,
+                    mtime,
+                    seen_at,
+                    touched,
                 })
             }
             "none" => Some(Self::None),
@@ -240,13 +253,20 @@ mod tests {
             size: u64::MAX,
             mtime: nanos,
             seen_at: nanos * 2,
+            touched: None,
+        };
+        let touched = Version::Weak {
+            size: 5,
+            mtime: nanos,
+            seen_at: nanos * 2,
+            touched: Some(nanos * 3),
         };
         let strong = Version::Strong(Digest::of(Algorithm::Blake3, b"x"));
         let generation = Version::Generation {
             server: "h:1".into(),
             name: "\"a b\"".into(),
         };
-        for version in [weak, strong, generation, Version::None] {
+        for version in [weak, touched, strong, generation, Version::None] {
             again(version.clone());
             again(Base::Seen(version.clone()));
             again(Held::Conflict(Base::Seen(version)));

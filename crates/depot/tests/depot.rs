@@ -7,7 +7,13 @@ mod common;
 use common::{as_killed, both, by, bytes, depot, over, push, put, read, rules, same, url, who};
 use godwit_depot::{Depot, Error, Fresh, Scope, Stage, Who};
 use godwit_store::{Error as StoreError, Trouble};
-use std::{io::Read, sync::Arc, thread, time::Duration};
+use std::{
+    io::Read,
+    os::unix::fs::PermissionsExt,
+    sync::{Arc, atomic::Ordering::SeqCst},
+    thread,
+    time::Duration,
+};
 
 #[test]
 fn what_is_put_is_read_here_at_once_and_there_later() {
@@ -200,6 +206,73 @@ fn two_changes_within_one_tick_of_the_clock_are_two() {
     // Of one that did not change, a look is enough.
     let again = depot.read(&url("a"), &who(), Fresh::Now).unwrap();
     assert_eq!(again.transfers(), 1);
+}
+
+#[test]
+fn another_of_the_same_size_and_time_is_another() {
+    let (far, dir) = both();
+    let first = depot(&far, &dir);
+    far.put_as_of_before("a", b"first");
+    same(read(&first, "a").unwrap(), b"first");
+    far.put_as_of_before("a", b"later");
+    let all = |depot: &Depot, fresh| {
+        let mut bytes = Vec::new();
+        let reading = depot.read(&url("a"), &who(), fresh).unwrap();
+        reading.file().read_to_end(&mut bytes).unwrap();
+        (bytes, reading.transfers())
+    };
+    assert_eq!(all(&first, Fresh::Now).0, b"later");
+    // That is known to one that starts anew.
+    let copy = as_killed(&first);
+    drop(first);
+    far.put_as_of_before("a", b"third");
+    let again = depot(&far, &copy);
+    assert_eq!(all(&again, Fresh::Now), (b"third".into(), 1));
+    // It has other rights, and is the same: a digest is asked for, and nothing sent.
+    let rights = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(far.dir.path().join("a"), rights).unwrap();
+    far.gate.shut("a");
+    assert_eq!(all(&again, Fresh::Now), (b"third".into(), 1));
+}
+
+#[test]
+fn who_wants_it_proved_is_not_told_by_size_and_time() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    far.tells_no_touch.store(true, SeqCst);
+    far.put_as_of_before("a", b"first");
+    same(read(&depot, "a").unwrap(), b"first");
+    far.put_as_of_before("a", b"later");
+    let all = |fresh| {
+        let mut bytes = Vec::new();
+        let reading = depot.read(&url("a"), &who(), fresh).unwrap();
+        reading.file().read_to_end(&mut bytes).unwrap();
+        (bytes, reading.transfers())
+    };
+    // This is all that such a server tells.
+    assert_eq!(all(Fresh::Now), (b"first".into(), 1));
+    assert_eq!(all(Fresh::Proved), (b"later".into(), 1));
+    far.gate.shut("a");
+    assert_eq!(
+        all(Fresh::Proved),
+        (b"later".into(), 1),
+        "its digest will do"
+    );
+}
+
+#[test]
+fn who_reads_a_part_later_does_not_get_one_of_another_file() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    let (one, other) = (bytes(4 << 20, 1), bytes(4 << 20, 2));
+    far.put_as_of_before("a", &one);
+    let lazily = depot.lazily(&url("a"), &who(), Fresh::Now).unwrap();
+    let mut part = vec![0; 1000];
+    lazily.read(0, &mut part).unwrap();
+    same(part.clone(), &one[..1000]);
+    far.put_as_of_before("a", &other);
+    let error = lazily.read(3 << 20, &mut part).unwrap_err();
+    assert!(matches!(error, Error::Busy { .. }), "{error}");
 }
 
 #[test]

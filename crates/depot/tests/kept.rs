@@ -116,6 +116,16 @@ fn many_who_read_the_same_at_once_cost_one_transfer() {
 }
 
 #[test]
+fn another_of_the_same_size_and_time_is_not_kept_for_the_old_one() {
+    let (far, dir) = both();
+    let (_depot, hop) = keeping(&far, &dir, rules());
+    far.put_as_of_before(NAME, b"first");
+    same(read_all(&hop).unwrap(), b"first");
+    far.put_as_of_before(NAME, b"later");
+    same(read_all(&hop).unwrap(), b"later");
+}
+
+#[test]
 fn of_a_part_that_is_read_only_that_part_comes() {
     let (far, dir) = both();
     let (depot, hop) = keeping(&far, &dir, rules());

@@ -540,6 +540,7 @@ fn stat(meta: &Meta, target: Option<PathBuf>) -> Stat {
         target,
         unique: Some(format!("{:x}-{:x}", meta.device, meta.inode)),
         digest: None,
+        touched: Some(meta.ctime),
     }
 }
 

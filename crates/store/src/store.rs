@@ -471,6 +471,8 @@ pub struct Stat {
     /// What all of it hashes to, where that is known without reading it: of what is on its way to where it belongs,
     /// and has another time there.
     pub digest: Option<Digest>,
+    /// When anything of it was last changed there, whatever time somebody gave it; if told.
+    pub touched: Option<Duration>,
 }
 
 impl Stat {
@@ -486,6 +488,7 @@ impl Stat {
             target: None,
             unique: None,
             digest: None,
+            touched: None,
         }
     }
 
@@ -499,6 +502,7 @@ impl Stat {
                 size: self.size,
                 mtime,
                 seen_at,
+                touched: self.touched,
             },
             None => Version::None,
         }
@@ -641,11 +645,11 @@ pub(crate) fn same_origin(kept: Option<&Origin>, now: Option<&Origin>) -> bool {
 }
 
 /// Tells whether what is there may be replaced by a writer who expects `version`.
-/// Seen too soon after its change to be sure is no conflict.
+/// Seen too soon after its change to be sure is no conflict, nor is it that its rights were changed.
 pub(crate) fn is_no_conflict(version: &Version, compared: Strength) -> bool {
     let same = matches!(
         compared,
-        Strength::Same | Strength::Likely | Strength::AskAgain
+        Strength::Same | Strength::Likely | Strength::Touched | Strength::AskAgain
     );
     same || *version == Version::None
 }

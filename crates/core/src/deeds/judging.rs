@@ -81,7 +81,10 @@ fn is_other(condition: &Base, thing: &Thing) -> bool {
 fn is_it(condition: &Base, thing: &Thing) -> bool {
     match (condition, thing) {
         (Base::Seen(wanted), Thing::File(now)) => {
-            matches!(wanted.compare(now), Strength::Same | Strength::Likely)
+            matches!(
+                wanted.compare(now),
+                Strength::Same | Strength::Likely | Strength::Touched
+            )
         }
         _ => false,
     }

@@ -7,7 +7,7 @@ use crate::{
     depot::Inner,
     fetching::Part,
     held::Held,
-    reading::{User, is_same, since_epoch},
+    reading::{User, is_untouched, since_epoch},
 };
 use godwit_core::{Algorithm, Digest, Extents, Fault, LEAF_BYTES, Url, Version, holding::Base};
 use godwit_store::{Error as StoreError, Kind, Lying, Read, Result as StoreResult, Stat, Take};
@@ -116,7 +116,7 @@ impl Kept {
         let is_it = [state.seen.as_ref(), base]
             .into_iter()
             .flatten()
-            .any(|known| is_same(known, &version));
+            .any(|known| is_untouched(known, &version));
         is_it && !state.machine.owes()
     }
 
@@ -149,8 +149,8 @@ impl Inner {
             .cloned();
         // One that was so new that nobody could tell is believed as long as any: many who want it cost one transfer.
         let is_it = |held: &Held| {
-            self.is_still_base(held, &place, &stat)
-                || (held.lock().seen.as_ref()).is_some_and(|seen| is_same(seen, &version))
+            self.is_still_base(held, &place, &stat, Fresh::Usual)
+                || (held.lock().seen.as_ref()).is_some_and(|seen| is_untouched(seen, &version))
         };
         let fresh = match current {
             Some(held) if is_it(&held) => Fresh::Usual,

@@ -15,7 +15,7 @@ use std::{
         Arc, Condvar, LazyLock, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 use tempfile::TempDir;
 
@@ -44,6 +44,8 @@ pub(crate) struct Lot {
     pub(crate) is_unsafe: AtomicBool,
     /// It tells no times.
     pub(crate) tells_no_time: AtomicBool,
+    /// It tells no time but that which anybody can set, as most servers.
+    pub(crate) tells_no_touch: AtomicBool,
     /// It does not know which upload became what.
     pub(crate) forgets: AtomicBool,
     /// Is told of each look at a file (`stat`), each `digest`, `read`, `write`, `remove` and `rename` of one, and
@@ -181,6 +183,16 @@ impl Far {
         fs::write(self.dir.path().join(name), bytes).unwrap();
     }
 
+    /// Puts one there of an hour ago: longer ago than what is asked for again.
+    pub(crate) fn put_as_of_before(&self, name: &str, bytes: &[u8]) {
+        self.put(name, bytes);
+        let file = fs::File::options()
+            .write(true)
+            .open(self.dir.path().join(name));
+        let before = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        file.unwrap().set_modified(before).unwrap();
+    }
+
     /// Returns what others see there.
     pub(crate) fn get(&self, name: &str) -> Option<Vec<u8>> {
         fs::read(self.dir.path().join(name)).ok()
@@ -242,7 +254,13 @@ impl Store for Away {
         let stat = self.there()?.stat(path)?;
         let is_told = !self.lot.tells_no_time.load(SeqCst);
         let mtime = stat.mtime.filter(|_| is_told);
-        Ok(Stat { mtime, ..stat })
+        let is_told = !self.lot.tells_no_touch.load(SeqCst);
+        let touched = stat.touched.filter(|_| is_told);
+        Ok(Stat {
+            mtime,
+            touched,
+            ..stat
+        })
     }
     fn list(&self, path: &Path, each: &mut dyn FnMut(Entry) -> Done<()>) -> Done<()> {
         self.there()?.list(path, each)

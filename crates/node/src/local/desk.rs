@@ -1315,6 +1315,7 @@ fn core_version(version: &call::Version) -> Version {
             size,
             mtime: mtime.0,
             seen_at: seen_at.0,
+            touched: None,
         },
         call::Version::None => Version::None,
     }
@@ -1383,7 +1384,7 @@ const PIECE_BYTES: usize = 1 << 20;
 fn fresh_of(fresh: ask::Fresh) -> Fresh {
     match fresh {
         ask::Fresh::Usual => Fresh::Usual,
-        ask::Fresh::Asked => Fresh::Now,
+        ask::Fresh::Asked => Fresh::Proved,
         ask::Fresh::Kept => Fresh::Any,
     }
 }

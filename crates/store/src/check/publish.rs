@@ -357,6 +357,7 @@ pub(super) fn another_origin(store: &dyn Store, can: &Can) {
         size: 3 * LEAF_BYTES,
         mtime: Duration::from_secs(seconds),
         seen_at: Duration::from_secs(seconds + 100),
+        touched: None,
     };
     let before = Origin {
         name: "somewhere".into(),

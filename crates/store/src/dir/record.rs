@@ -249,6 +249,7 @@ fn encode_any_version(version: &Version) -> Vec<u8> {
             size,
             mtime,
             seen_at,
+            ..
         } => {
             let mut out = vec![2];
             out.extend_from_slice(&size.to_le_bytes());
@@ -282,6 +283,7 @@ fn decode_version(bytes: &[u8]) -> Option<Version> {
                 size: u64_at(rest, 0),
                 mtime: time(8)?,
                 seen_at: time(20)?,
+                touched: None,
             })
         }
         4 => {
@@ -426,6 +428,7 @@ mod tests {
                     size: 9,
                     mtime: Duration::new(3, 4),
                     seen_at: Duration::new(5, 6),
+                    touched: None,
                 },
             }),
             key: [9; 32],

@@ -74,6 +74,7 @@ impl Was {
             size: self.size,
             mtime: self.mtime,
             seen_at: self.seen_at,
+            touched: None,
         }
     }
 

@@ -59,6 +59,7 @@ impl Said for Stat {
             target: self.target.clone().map(Link),
             unique: self.unique.clone(),
             digest: self.digest.clone().map(Text),
+            touched: self.touched.map(Time),
         }
     }
 
@@ -73,6 +74,7 @@ impl Said for Stat {
             target: said.target.map(|link| link.0),
             unique: said.unique,
             digest: said.digest.map(|digest| digest.0),
+            touched: said.touched.map(|time| time.0),
         }
     }
 }
@@ -102,10 +104,12 @@ impl Said for Version {
         match self.clone() {
             Self::Strong(digest) => call::Version::Strong(Text(digest)),
             Self::Generation { server, name } => call::Version::Generation { server, name },
+            // When it was touched is of no use to whoever writes over it.
             Self::Weak {
                 size,
                 mtime,
                 seen_at,
+                ..
             } => call::Version::Weak {
                 size,
                 mtime: Time(mtime),
@@ -127,6 +131,7 @@ impl Said for Version {
                 size,
                 mtime: mtime.0,
                 seen_at: seen_at.0,
+                touched: None,
             },
             call::Version::None => Self::None,
         }

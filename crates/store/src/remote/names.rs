@@ -71,6 +71,7 @@ pub(super) fn stat_of_facts(facts: &Facts) -> Stat {
         target: facts.link.clone().map(path_of),
         unique: facts.unique.clone(),
         digest: None,
+        touched: None,
     }
 }
 

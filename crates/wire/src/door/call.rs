@@ -178,6 +178,9 @@ pub struct Stat {
     /// What all of it hashes to, if that is known without reading it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Text<Digest>>,
+    /// When anything of it was last changed, its time among it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub touched: Option<Time>,
 }
 
 /// What a name stands for.
@@ -853,6 +856,7 @@ mod tests {
             target: Some(Link("/../a\n%".into())),
             unique: None,
             digest: Some(digest.clone()),
+            touched: Some(Time(Duration::new(5, 8))),
         };
         comes_back(&Line::Stat(stat.clone()));
         comes_back(&Line::Entry(Entry {

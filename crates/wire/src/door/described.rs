@@ -49,6 +49,7 @@ fn stat() -> Stat {
         target: Some(Link("/../a\n%".into())),
         unique: Some("1:2".into()),
         digest: Some(Text(Digest::of(Algorithm::Blake3, b"x"))),
+        touched: Some(time()),
     }
 }
 

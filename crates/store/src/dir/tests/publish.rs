@@ -157,6 +157,7 @@ fn publish_begins_anew_for_another_origin_or_size() {
         size: 2 << 20,
         mtime: Duration::from_secs(seconds),
         seen_at: Duration::from_secs(seconds + 60),
+        touched: None,
     };
     let origin = |name: &str, seconds| Origin {
         name: name.into(),

@@ -306,7 +306,7 @@ pub(super) fn check_unchanged(
         Err(error) => return Err(error),
     };
     match version.compare(&found) {
-        Strength::Same | Strength::Likely | Strength::AskAgain => Ok(()),
+        Strength::Same | Strength::Likely | Strength::Touched | Strength::AskAgain => Ok(()),
         Strength::Unknown if *version == Version::None => Ok(()),
         _ => Err(Error::Changed {
             path: plan.path.clone(),
