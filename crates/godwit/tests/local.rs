@@ -8,7 +8,10 @@ use serde_json::Value;
 use std::{
     fs,
     io::Write,
-    os::unix::{fs::PermissionsExt, net::UnixListener},
+    os::unix::{
+        fs::{FileTypeExt, PermissionsExt},
+        net::UnixListener,
+    },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -450,6 +453,24 @@ fn hostile_urls_are_refused_each_for_its_reason() {
         let (status, _) = machine.json(&["put", "/dev/null", url]);
         assert_eq!(status, Some(2), "{url}");
     }
+}
+
+#[test]
+fn what_is_no_file_is_written_into_and_stays() {
+    let machine = Machine::new();
+    let bytes = machine.scratch.file("there", 100_000);
+    let url = format!("file://{}", machine.scratch.join("there").display());
+    let pipe = machine.scratch.join("pipe");
+    run(5, "mkfifo", [pipe.to_str().unwrap()]).ok();
+    let mut getting = machine.command(&["get", &url, "pipe"]).spawn().unwrap();
+    let came = run(30, "cat", [pipe.to_str().unwrap()]).ok().stdout;
+    assert!(
+        came == fs::read(&bytes).unwrap(),
+        "{} bytes came",
+        came.len()
+    );
+    assert!(getting.wait().unwrap().success());
+    assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
 }
 
 #[test]

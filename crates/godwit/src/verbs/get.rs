@@ -30,6 +30,7 @@ Examples:
 
 However many programs of this machine want a file, it is fetched once. What was put here and is still on its
 way is what is read. Whether the file at the server has changed is asked, unless that was done a moment ago.
+FILE is replaced when all is there; a device or a pipe is written into.
 godwit cp copies directories, over many streams, and keeps nothing.
 
 Exit status: 0; 4 no such file; 13 not allowed; 7 no room is left here; 5 the server cannot be
@@ -41,7 +42,7 @@ pub(crate) struct Get {
     /// Where it goes; - prints it [default: its name, here]
     #[arg(value_name = "FILE")]
     file: Option<OsString>,
-    /// Ask the server whether it has changed, however short ago that was done
+    /// Ask the server whether it has changed, however short ago that was done, and believe no length and time alone
     #[arg(long)]
     fresh: bool,
 }
@@ -121,8 +122,12 @@ fn print(screen: &Screen, wanted: &str, file: &mut File) -> Run<u64> {
     }
 }
 
-/// Appears under its name when it is whole.
+/// Appears under its name when it is whole; a device or a pipe is written into, and stays one.
 fn save(file: &mut File, path: &Path) -> io::Result<u64> {
+    if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        let mut into = File::options().write(true).open(path)?;
+        return io::copy(file, &mut into);
+    }
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
     name.push(format!(".godwit-{}", std::process::id()));
