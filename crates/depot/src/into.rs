@@ -4,7 +4,8 @@
 //! it counts, or nothing. Where something of that name is owed already, it goes
 //! into that, so that whoever reads it here sees both; else it is owed itself.
 //! Before it goes there it is on record, and into what: if we end meanwhile, the
-//! next start puts all of it there.
+//! next start puts all of it there. If that goes meanwhile, it goes into what
+//! there is by then.
 
 use crate::{
     Depot, Error, Result, Who,
@@ -48,6 +49,7 @@ impl Writing {
             if let Some(generation) = depot.fold(&self.asks(), &under, is_wanted)? {
                 return Ok(generation);
             }
+            self.held.lock().folds_into = None; // That is gone, and so would this be after an end.
         }
     }
 }
@@ -85,28 +87,25 @@ impl Inner {
         let Some(generation) = self.pour(beside, under, is_there, prepare)? else {
             return Ok(None);
         };
-        let is_replaced = self.all().promises.is_replaced(under);
-        if !is_replaced {
-            self.is_last(under);
-        }
+        let is_last = self.is_last_unless_replaced(under);
         self.fit(under);
         match under.commit_with(self, beside.id) {
-            // It gave way, with all that is in it.
-            Err(_) if is_replaced && under.lock().is_gone => return Ok(Some(generation)),
+            // It gave way or was delivered or given up, with all that is in it.
+            Err(_) if under.lock().is_gone => return Ok(Some(generation)),
             kept => kept.map_err(|error| Error::Unsafe {
                 url: Box::new(under.url()),
                 why: error.to_string(),
             })?,
         }
         // What was put meanwhile goes over all of it, and does not know what was written here.
-        if !is_replaced {
+        if is_last {
             self.is_current_now(under)?;
         }
         Ok(Some(generation))
     }
 
     /// Puts what was written beside a file into it, which is no generation until all of that is there, and returns
-    /// which one it is then; `None`: it may not.
+    /// which one it is then; `None`: it may not, or went before all was there.
     fn pour(
         &self,
         beside: &Held,
@@ -137,11 +136,15 @@ impl Inner {
             state.session = session;
             state.passed_by(&passed);
         }
-        let generation = state.committed;
+        let (generation, is_gone) = (state.committed, state.is_gone);
         drop(state);
         under.tell();
         self.nudge();
-        poured.map(|()| Some(generation))
+        match poured {
+            // Whatever was not found or not known was its.
+            Err(_) if is_gone => Ok(None),
+            poured => poured.map(|()| Some(generation)),
+        }
     }
 
     /// Makes sure that bytes can be changed: there are blocks for them, and it is on record that they may be other

@@ -51,6 +51,8 @@ enum Shut {
     Nobody,
     /// All but this one.
     But(Id),
+    /// This one, and no other.
+    Only(Id),
     /// All, once this is there.
     Since(PathBuf),
     /// The next one, and only that time.
@@ -64,6 +66,7 @@ impl Shut {
         match self {
             Self::Nobody | Self::One => false,
             Self::But(id) => !name.starts_with(&id.to_string()),
+            Self::Only(id) => name.starts_with(&id.to_string()),
             Self::Since(path) => path.exists(),
             Self::Next => true,
         }
@@ -253,6 +256,50 @@ fn what_is_put_while_something_is_put_into_what_was_there_stays() {
     set_away(&gate, false);
     push(&depot);
     assert_eq!(fs::read(far.path().join("a")).unwrap(), b"newest");
+}
+
+/// What somebody puts into a file whose name is removed meanwhile goes into what there is by then, if anything, as long
+/// as not all of it was there: from then on it is part of what was removed.
+#[test]
+fn what_is_put_into_what_goes_meanwhile_goes_into_what_is_there_by_then() {
+    let stops: [fn(&mut State, Id); 3] = [
+        |state, _| state.no_blocks = true,
+        |state, into| state.shut = Shut::Only(into),
+        |state, _| state.pieces = Some(0),
+    ];
+    let (early, late) = ([Some("INTO it"), Some("INTO")], [Some("into it"), None]);
+    for (nth, (stop, after)) in stops.into_iter().zip([early, early, late]).enumerate() {
+        for (is_put, after) in [true, false].into_iter().zip(after) {
+            let (gate, far, home, depot) = shut_away();
+            let under = put(&depot, "a", b"what was there");
+            let into = depot.put_into(&url("a"), by().who, "").unwrap();
+            into.write(0, b"INTO").unwrap();
+            let (id, newest) = (into.held.id, putting(&depot, "a", b"into it"));
+            gate.change(|state| stop(state, id));
+            thread::scope(|scope| {
+                let ending = scope.spawn(|| into.end());
+                gate.wait(|state| state.waiting > 0);
+                depot.unlink(&url("a"), by()).unwrap();
+                if is_put {
+                    newest.end().unwrap();
+                }
+                until("it went", || under.lock().is_gone);
+                gate.change(|state| {
+                    (state.no_blocks, state.pieces, state.shut) = (false, None, Shut::Nobody);
+                });
+                let ended = ending.join().unwrap();
+                assert!(ended.is_ok(), "{nth}: {ended:?}");
+            });
+            drop((under, depot));
+            // And it is so after an end.
+            let store = Arc::new(Dir::open(far.path(), "tests", Opener::Myself).unwrap());
+            let depot = opened(&gate, home.path(), far.path(), store);
+            set_away(&gate, false);
+            push(&depot);
+            let there = fs::read_to_string(far.path().join("a")).ok();
+            assert_eq!(there.as_deref(), after, "{nth}");
+        }
+    }
 }
 
 /// Whoever does not wait for what is held up is seen not to.

@@ -3,7 +3,7 @@
 use crate::{
     Depot, Error, Result, Who,
     crowd::{Number, Turn, Wish},
-    depot::Inner,
+    depot::{All, Inner},
     held::{Held, State},
     reading::{Fresh, User},
 };
@@ -500,7 +500,20 @@ impl Inner {
 
     /// Of one name, what ended last counts: it takes its place behind all that are there.
     pub(crate) fn is_last(&self, held: &Arc<Held>) {
+        self.is_last_of(&mut self.all(), held);
+    }
+
+    /// The same, and returns that; but what is promised after it, and does not need it, stays so.
+    pub(crate) fn is_last_unless_replaced(&self, held: &Arc<Held>) -> bool {
         let mut all = self.all();
+        let is_replaced = all.promises.is_replaced(held);
+        if !is_replaced {
+            self.is_last_of(&mut all, held);
+        }
+        !is_replaced
+    }
+
+    fn is_last_of(&self, all: &mut All, held: &Arc<Held>) {
         all.private.remove(&held.id);
         let state = held.lock();
         let is_fixed = state.is_moving || state.machine.is_asked() || !state.machine.owes();

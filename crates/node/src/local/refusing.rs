@@ -62,6 +62,10 @@ pub(super) fn tag(text: &str) -> Result<&str, Refusal> {
 pub(super) fn depot(wanted: &str, url: Option<&Url>, error: &DepotError) -> Refusal {
     let (reason, next) = match error {
         DepotError::Store(error) => (of_store(error), error.hint()),
+        // What is missing is nothing that anybody named.
+        DepotError::Disk { cause, .. } if cause.kind() == io::ErrorKind::NotFound => {
+            (Why::Disk, None)
+        }
         DepotError::Disk { cause, .. } => (of_io(cause.kind()), None),
         DepotError::Records { .. } => (Why::Disk, None),
         DepotError::Newer { .. } => (
@@ -253,6 +257,15 @@ mod tests {
             assert_eq!(refusal.why, Why::Invalid, "{bad:?}");
             assert!(refusal.wanted.len() < 200);
         }
+    }
+
+    #[test]
+    fn what_our_own_disk_has_lost_is_no_missing_file() {
+        let error = DepotError::Disk {
+            path: PathBuf::from("bytes/23/2300"),
+            cause: Arc::new(io::ErrorKind::NotFound.into()),
+        };
+        assert_eq!(depot("write it", None, &error).why, Why::Disk);
     }
 
     #[test]
