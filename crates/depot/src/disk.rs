@@ -158,11 +158,10 @@ impl Disk {
         let lock = lock.map_err(Error::disk(&path))?;
         let until = Instant::now() + ENDS_WITHIN;
         while !godwit_sys::try_lock(&lock).map_err(Error::disk(&path))? {
-            let process = godwit_sys::locked_by(&lock);
-            // Nobody's, or our own: a program that was just begun has it until it is another.
-            let is_ending = process.is_none_or(|process| process == std::process::id());
-            if !is_ending || Instant::now() > until {
-                let path = root.into();
+            // It may be nobody's, or our own: a program that was just begun has it until it is another. And whoever was
+            // killed has it until the last of its threads is gone.
+            if Instant::now() > until {
+                let (path, process) = (root.into(), godwit_sys::locked_by(&lock));
                 return Err(Error::Taken { path, process });
             }
             std::thread::sleep(Duration::from_millis(5)); // nothing tells it
@@ -376,7 +375,7 @@ fn private(path: &Path) -> io::Result<()> {
 }
 
 /// So long a lock may outlive whoever had it.
-const ENDS_WITHIN: Duration = Duration::from_secs(1);
+const ENDS_WITHIN: Duration = Duration::from_secs(2);
 const VERSION: &str = "godwit depot 1";
 /// What becomes the file that says so.
 const NEW: &str = "depot.new";

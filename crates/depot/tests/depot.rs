@@ -10,9 +10,10 @@ use godwit_store::{Error as StoreError, Trouble};
 use std::{
     io::Read,
     os::unix::fs::PermissionsExt,
+    process::{Command, Stdio},
     sync::{Arc, atomic::Ordering::SeqCst},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 #[test]
@@ -394,6 +395,34 @@ fn one_node_has_a_depot_and_a_newer_one_is_left_alone() {
     std::fs::write(strange.join("file"), "of somebody").unwrap();
     let error = Depot::open(&strange, rules(), far.connect()).unwrap_err();
     assert!(matches!(error, Error::Foreign { .. }), "{error}");
+}
+
+/// Whoever was killed may have the lock a moment longer than its name.
+#[test]
+fn a_depot_whose_node_is_about_to_be_gone_is_waited_for() {
+    let (far, dir) = both();
+    let root = depot(&far, &dir).root().to_owned();
+    let mut dying = Command::new("flock")
+        .arg(root.join("lock"))
+        .args(["-c", "echo has it; exec cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = [0; 7];
+    dying.stdout.take().unwrap().read_exact(&mut said).unwrap();
+    thread::scope(|scope| {
+        let opening = scope.spawn(|| Depot::open(&root, rules(), far.connect()));
+        // Nothing tells that it waits; whoever does not is over at once.
+        let until = Instant::now() + Duration::from_millis(300);
+        while !opening.is_finished() && Instant::now() < until {
+            thread::yield_now();
+        }
+        drop(dying.stdin.take());
+        let opened = opening.join().unwrap();
+        assert!(opened.is_ok(), "{opened:?}");
+    });
+    dying.wait().unwrap();
 }
 
 fn put_into(depot: &Depot, name: &str, offset: u64, bytes: &[u8]) {

@@ -408,6 +408,30 @@ fn it_ends_when_nobody_needs_it_and_not_while_it_owes() {
 }
 
 #[test]
+fn a_node_that_is_killed_before_it_listens_is_started_again() {
+    let machine = Machine::new();
+    let program = machine.scratch.join("program");
+    let killed = |how_often: &str| {
+        let once = machine.scratch.join("once");
+        let (once, godwit) = (once.display(), env!("CARGO_BIN_EXE_godwit"));
+        let text =
+            format!("#!/bin/sh\n{how_often} '{once}' && kill -9 $$\nexec '{godwit}' \"$@\"\n");
+        fs::write(&program, text).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+        let mut command = machine.command(&["--json", "queue"]);
+        command.env("GODWIT_BIN", &program);
+        Said::of(&mut command)
+    };
+    let ever = killed("echo >>");
+    assert_eq!(ever.status, Some(5), "{ever}");
+    let text = String::from_utf8(ever.stdout).unwrap();
+    assert!(text.contains("ended at once"), "{text}");
+    fs::remove_file(machine.scratch.join("once")).unwrap();
+    let once = killed("mkdir");
+    assert_eq!(once.status, Some(0), "{once}");
+}
+
+#[test]
 fn a_program_that_cannot_be_started_is_said_with_its_words() {
     let machine = Machine::new();
     let mut command = machine.command(&["--json", "queue"]);

@@ -2,7 +2,7 @@
 
 use crate::{
     Environment, Place, Refusal, Result, Why,
-    start::{PATIENCE, lock_within, start},
+    start::{Lock, PATIENCE, Started, lock_within, start},
 };
 use godwit_core::Fault;
 use godwit_sys::{
@@ -82,18 +82,35 @@ impl Here {
         if let Some(here) = Self::at(place, hello)? {
             return Ok(here);
         }
-        match start(place, &lock, deadline) {
-            Ok(()) => {}
-            // Somebody removed the socket of a node that lives, and it listens anew once it has noticed.
-            Err(refusal) if refusal.why == Why::Busy => {
-                return Self::again(place, hello)?.ok_or(refusal);
+        Self::start(place, hello, &lock, deadline)
+    }
+
+    /// Starts it. Where that fails since the one before it is not gone yet, or it is killed before it says anything, it is
+    /// tried again for a while.
+    fn start(place: &Place, hello: &Hello, lock: &Lock, deadline: Instant) -> Result<Self> {
+        let until = Instant::now() + AGAIN;
+        let mut pause = STEP;
+        loop {
+            let refusal = match start(place, lock, deadline) {
+                Ok(Started::Listens) => gone(place),
+                Ok(Started::Ended(refusal)) => refusal,
+                Err(refusal) if refusal.why == Why::Busy => refusal,
+                Err(refusal) => return Err(refusal),
+            };
+            if let Some(here) = Self::at(place, hello)? {
+                return Ok(here);
             }
-            Err(refusal) => return Err(refusal),
+            if Instant::now() + pause < until {
+                thread::sleep(pause); // nothing tells it
+                pause *= 2;
+                continue;
+            }
+            // Somebody removed the socket of a node that lives, and it listens anew once it has noticed.
+            return match refusal.why {
+                Why::Busy => Self::again(place, hello)?.ok_or(refusal),
+                _ => Err(refusal),
+            };
         }
-        Self::at(place, hello)?.ok_or_else(|| {
-            let words = "it was started, and does not listen";
-            Refusal::new(Why::NoNode, WANTED, words).next(format!("see {}", place.log().display()))
-        })
     }
 
     /// Waits for a node that does not listen just now, longer than it takes to notice that nobody finds it.
@@ -447,6 +464,13 @@ fn is_nobody(error: &io::Error) -> bool {
     )
 }
 
+fn gone(place: &Place) -> Refusal {
+    let words = "it was started, and does not listen";
+    Refusal::new(Why::NoNode, WANTED, words)
+        .waiting(Fault::Passing)
+        .next(format!("see {}", place.log().display()))
+}
+
 fn no_talk(error: &io::Error) -> Refusal {
     Refusal::new(Why::NoNode, WANTED, why(error).to_string())
 }
@@ -467,6 +491,8 @@ fn odd(tell: &Tell) -> Refusal {
 
 const WANTED: &str = "reach the node of this machine";
 const NOTICED: Duration = Duration::from_secs(3);
+/// So long it is tried to start it, where whatever is in the way may be gone in a moment.
+const AGAIN: Duration = Duration::from_secs(4);
 const STEP: Duration = Duration::from_millis(50);
 const AT_ONCE_BYTES: usize = 32 << 10;
 const FOREVER: Duration = Duration::from_secs(365 * 86400);

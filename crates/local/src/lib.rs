@@ -12,7 +12,7 @@ mod who;
 pub use godwit_wire::local::{Refusal, Why};
 pub use here::{Answer, Here};
 pub use place::{Environment, Place};
-pub use start::{Lock, lock_within, start};
+pub use start::{Lock, lock_within};
 pub use who::who;
 
 /// The result of what is asked of the node: why not, in words and as a number.

@@ -68,8 +68,16 @@ pub fn lock_within(path: &Path, deadline: Instant) -> io::Result<Option<Lock>> {
     }
 }
 
+/// What became of a node that was started.
+pub(crate) enum Started {
+    /// It listens.
+    Listens,
+    /// It ended before, and did not say why: somebody may have killed it, and the next one may live.
+    Ended(Refusal),
+}
+
 /// Starts the node of that place and waits until it listens. The caller has the lock.
-pub fn start(place: &Place, _starting: &Lock, deadline: Instant) -> Result<()> {
+pub(crate) fn start(place: &Place, _starting: &Lock, deadline: Instant) -> Result<Started> {
     place.prepare()?;
     let path = place.log();
     let log = OpenOptions::new()
@@ -90,10 +98,13 @@ pub fn start(place: &Place, _starting: &Lock, deadline: Instant) -> Result<()> {
         Ok(Some(line)) => match Refusal::read(&line) {
             Some(refusal) => Err(refusal),
             None if line.is_empty() => {
-                let words = last_line(&path, begin).unwrap_or_else(|| "it ended at once".into());
-                Err(failed(words).next(hint))
+                let refusal = match last_line(&path, begin) {
+                    Some(words) => failed(words),
+                    None => failed("it ended at once".into()).waiting(Fault::Passing),
+                };
+                Ok(Started::Ended(refusal.next(hint)))
             }
-            None => Ok(()),
+            None => Ok(Started::Listens),
         },
         Ok(None) => Err(Refusal::new(Why::Late, WANTED, "it does not listen yet")
             .waiting(Fault::Passing)
