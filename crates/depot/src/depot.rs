@@ -613,6 +613,12 @@ impl All {
         }
     }
 
+    /// Returns what somebody who reads a name gets of what is here.
+    pub(crate) fn current_of(&self, url: &Url, who: &Who) -> Option<Arc<Held>> {
+        let key = (url.clone(), who.audience.clone());
+        self.current.get(&key).cloned()
+    }
+
     /// Has readers of its name get this one.
     pub(crate) fn make_current(&mut self, held: &Arc<Held>) {
         if let Some(old) = self.current.insert(held.key(), Arc::clone(held))

@@ -75,6 +75,12 @@ impl Names {
     }
 }
 
+/// One doubt of what is here, and what was known before.
+pub(crate) struct Doubt {
+    number: u64,
+    before: (bool, Option<Instant>),
+}
+
 /// What is behind its lock.
 pub(crate) struct State {
     pub machine: Holding,
@@ -114,6 +120,8 @@ pub(crate) struct State {
     /// Since then it was promised that it gets another length there, or it was changed past us: until somebody asks behind
     /// that, nothing that is seen there tells what its name says.
     pub is_doubted: bool,
+    /// How often it was doubted.
+    pub doubts: u64,
     /// How the base looks to who asks for size and time.
     pub seen: Option<Version>,
     /// There may be something to deliver.
@@ -501,6 +509,7 @@ impl State {
             is_scanning: false,
             looked: None,
             is_doubted: false,
+            doubts: 0,
             seen: None,
             wants: false,
             is_private: false,
@@ -561,9 +570,30 @@ impl State {
         self.looked = (!self.is_doubted).then(Instant::now);
     }
 
-    /// What is here is not what its name says, or nobody knows.
-    pub(crate) fn doubt(&mut self) {
+    /// What is here is not what its name says, or nobody knows. Returns what was known before.
+    pub(crate) fn doubt(&mut self) -> Doubt {
+        self.doubts += 1;
+        let before = (self.is_doubted, self.looked);
         (self.is_doubted, self.looked) = (true, None);
+        Doubt {
+            number: self.doubts,
+            before,
+        }
+    }
+
+    /// The origin was asked after so many doubts, and has what this is.
+    pub(crate) fn saw_after(&mut self, doubts: u64) {
+        if self.doubts == doubts {
+            self.is_doubted = false;
+            self.saw();
+        }
+    }
+
+    /// The origin could not be asked: what was known before is known again, unless somebody doubted since.
+    pub(crate) fn believe_again(&mut self, doubt: Doubt) {
+        if self.is_doubted && self.doubts == doubt.number {
+            (self.is_doubted, self.looked) = doubt.before;
+        }
     }
 
     /// Notes that something changed that belongs on record.
@@ -622,4 +652,31 @@ pub(crate) fn now() -> u64 {
 pub(crate) fn boot() -> String {
     let number = u128::from_be_bytes(godwit_sys::boot_id());
     format!("{number:032x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use godwit_core::holding::Mode;
+
+    #[test]
+    fn who_asked_before_a_doubt_does_not_end_it() {
+        let mut state = State::of(Holding::of(Version::None, 0, Mode::Replace));
+        state.saw();
+        assert!(state.is_sure());
+        let asked_before = state.doubts;
+        let doubt = state.doubt();
+        state.saw();
+        state.saw_after(asked_before);
+        assert!(!state.is_sure());
+        state.believe_again(doubt);
+        assert!(state.is_sure());
+        // Somebody else doubts it meanwhile: that one has nobody to take it back.
+        let doubt = state.doubt();
+        state.doubt();
+        state.believe_again(doubt);
+        assert!(!state.is_sure());
+        state.saw_after(state.doubts);
+        assert!(state.is_sure());
+    }
 }

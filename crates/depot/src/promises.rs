@@ -829,10 +829,7 @@ impl Inner {
             let state = held.lock();
             return self.unlink(&held, state);
         }
-        let condition = condition.or_else(|| {
-            let key = (url.clone(), who.audience.clone());
-            all.before_unsent(all.current.get(&key)?)
-        });
+        let condition = condition.or_else(|| all.before_unsent(&*all.current_of(url, who)?));
         let number = self.next_number();
         let fact = self.fact(url, None, who, session);
         all.promises.facts.insert(number, fact);
@@ -879,8 +876,7 @@ impl Inner {
         if is_cut {
             self.all().spoil_below(url);
         }
-        let key = (url.clone(), who.audience.clone());
-        if is_cut && let Some(held) = self.all().current.get(&key) {
+        if is_cut && let Some(held) = self.all().current_of(url, who) {
             held.lock().doubt();
         }
         Ok(())
@@ -919,19 +915,23 @@ impl Inner {
     /// Tells whether it is known here that there is something; an error, if there is nothing. If nobody can
     /// be asked, there may be.
     fn must_be_there(&self, url: &Url, who: &Who) -> Result<bool> {
-        let key = (url.clone(), who.audience.clone());
-        let current = self.all().current.get(&key).cloned();
+        let current = self.all().current_of(url, who);
         let current = current.filter(|held| !held.lock().is_gone);
         if current.as_ref().is_some_and(|held| held.lock().is_sure()) {
             return Ok(true);
         }
+        let doubts = current.as_ref().map_or(0, |held| held.lock().doubts);
         let looked = self.place_of(url, who).and_then(|place| {
             let stat = place.store.stat(&place.path)?;
             Ok((place, stat))
         });
         match (looked, current) {
             (Ok((place, stat)), Some(held)) => {
-                Ok(self.is_still_base(&held, &place, &stat, crate::Fresh::Now))
+                let is_still = self.is_still_base(&held, &place, &stat, crate::Fresh::Now);
+                if is_still {
+                    held.lock().saw_after(doubts);
+                }
+                Ok(is_still)
             }
             (Ok(_), None) => Ok(false),
             (Err(error), _) if !may_pass(&error) && !self.is_made(url) => Err(error.into()),
@@ -955,8 +955,7 @@ impl Inner {
 
     /// Returns what the target has under a name, as far as we know it and nothing is on its way there.
     fn seen_here(&self, all: &All, url: &Url, who: &Who) -> Option<Base> {
-        let key = (url.clone(), who.audience.clone());
-        let held = all.current.get(&key)?;
+        let held = all.current_of(url, who)?;
         let state = held.lock();
         let base = state.machine.base().clone();
         let is_clean = !state.machine.owes() && !state.is_gone && state.is_sure();
@@ -968,8 +967,7 @@ impl Inner {
 
     /// Returns the file of a name that its target has never heard of, where nothing was.
     fn foldable(&self, all: &All, url: &Url, who: &Who) -> Option<Arc<Held>> {
-        let key = (url.clone(), who.audience.clone());
-        let held = all.current.get(&key)?;
+        let held = all.current_of(url, who)?;
         let state = held.lock();
         let is_new = *state.machine.base() == Base::Absent && state.machine.owes();
         // In place some of it may be there long before anything is asked for.
@@ -979,8 +977,8 @@ impl Inner {
         let is_it = is_new && is_still && is_ours && state.machine.held().is_none();
         drop(state);
         // Something else may be promised at its name, which goes first or after.
-        let is_alone = all.promises.has(held) && all.promises.is_alone(held);
-        (is_it && is_alone && !held.is_renamed()).then(|| Arc::clone(held))
+        let is_alone = all.promises.has(&held) && all.promises.is_alone(&held);
+        (is_it && is_alone && !held.is_renamed()).then_some(held)
     }
 
     /// Tells whether it has to be at its target for what was promised after it.

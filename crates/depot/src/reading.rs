@@ -228,8 +228,7 @@ impl Depot {
 
     /// Opens a file for reading that is here as a whole, and fresh; `None`: it takes longer than that.
     pub fn read_here(&self, url: &Url, who: &Who, fresh: Fresh) -> Option<Reading> {
-        let key = (url.clone(), who.audience.clone());
-        let held = self.inner.all().current.get(&key).cloned()?;
+        let held = self.inner.all().current_of(url, who)?;
         let mut state = held.lock();
         let is_own = held.who.audience == who.audience;
         let is_here = state.machine.is_whole() && !state.machine.is_blind() && !state.is_folding;

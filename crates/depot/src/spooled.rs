@@ -136,8 +136,7 @@ impl Spooled {
     /// Returns what is here of a name and not there.
     fn owed(&self, path: &Path) -> Result<Option<crate::Reading>> {
         let url = self.url(path)?;
-        let key = (url.clone(), self.who.audience.clone());
-        let held = self.depot.inner.all().current.get(&key).cloned();
+        let held = self.depot.inner.all().current_of(&url, &self.who);
         let is_owed = held.is_some_and(|held| {
             let state = held.lock();
             !state.is_gone && state.machine.owes()
@@ -404,6 +403,16 @@ impl Store for Spooled {
                 if !ours.is_empty() || self.is_promised_directory(&root) => {}
             // Before it is made, nothing is in it but what comes from here.
             Err(error) if is_away(&error) && self.is_promised_directory(&root) => {}
+            // Whoever asks gets what is known here, and is told that it is not all.
+            Err(error) if is_away(&error) => {
+                for name in ours.into_keys() {
+                    match self.each_promised(path, name, each) {
+                        Err(StoreError::Beyond { .. }) => {}
+                        told => told?,
+                    }
+                }
+                return Err(self.beyond(error));
+            }
             listed => listed.map_err(|error| self.beyond(error))?,
         }
         for name in ours.into_keys() {
@@ -661,8 +670,7 @@ impl Spooled {
     /// Tells whether it is known to be no longer than that, here and where it goes.
     fn is_no_longer(&self, path: &Path, url: &Url, size: u64) -> bool {
         let all = self.depot.inner.all();
-        let held = all.current.get(&(url.clone(), self.who.audience.clone()));
-        let here = held.map(|held| {
+        let here = all.current_of(url, &self.who).map(|held| {
             let state = held.lock();
             (state.machine.size(), state.machine.is_blind())
         });
@@ -673,12 +681,9 @@ impl Spooled {
             Some((_, false)) => true,
             _ if is_set => false,
             _ => {
-                let there = self
-                    .depot
-                    .inner
-                    .at_place(url, &self.who, |place| Ok(place.store.stat(&place.path)?));
+                let there = self.depot.inner.stat_of(url, &self.who);
                 match there.map_err(self.told(path)) {
-                    Ok(stat) => stat.size <= size,
+                    Ok((_, stat)) => stat.size <= size,
                     Err(error) => matches!(error, StoreError::Missing { .. }),
                 }
             }

@@ -24,7 +24,7 @@ impl Inner {
             if may
                 && is_of_one(&other, newer)
                 && !self.is_needed(&other)
-                && self.goes_before(&other, newer)
+                && self.gives_way(&other, newer)
             {
                 self.unlink_superseded(&other)?;
             }
@@ -39,7 +39,7 @@ impl Inner {
 impl Inner {
     /// Has something older give way. Whoever ended it anew meanwhile has it be newer, and then nothing of it is older:
     /// else each of the two would give way to the other.
-    fn goes_before(&self, other: &Held, newer: &Held) -> bool {
+    fn gives_way(&self, other: &Held, newer: &Held) -> bool {
         let _all = self.all();
         let mut state = other.lock();
         let is_older = !state.machine.owes() || other.number() < newer.number();

@@ -45,8 +45,7 @@ impl Depot {
 
     /// Returns how often what is held of a name was fetched.
     pub fn transfers(&self, url: &Url, who: &Who) -> Option<u64> {
-        let key = (url.clone(), who.audience.clone());
-        let held = self.inner.all().current.get(&key).cloned()?;
+        let held = self.inner.all().current_of(url, who)?;
         let state = held.lock();
         (!state.is_gone).then_some(state.transfers)
     }

@@ -72,7 +72,11 @@ fn read_all(store: &dyn Store) -> godwit_store::Result<Vec<u8>> {
 }
 
 fn put(store: &dyn Store, content: &[u8]) {
-    let sink = store.write(Path::new(NAME), &Write::default()).unwrap();
+    write_to(store, NAME, content);
+}
+
+fn write_to(store: &dyn Store, name: &str, content: &[u8]) {
+    let sink = store.write(Path::new(name), &Write::default()).unwrap();
     let block = Block {
         offset: 0,
         bytes: content,
@@ -210,4 +214,35 @@ fn who_reads_what_is_written_into_meanwhile_gets_what_it_was() {
     let mut now = wanted;
     now[2 << 20..][..14].copy_from_slice(b"something else");
     same(read_all(&hop).unwrap(), &now);
+}
+
+fn names(hop: &Spooled) -> (Vec<String>, godwit_store::Result<()>) {
+    let mut names = Vec::new();
+    let listed = hop.list(Path::new(""), &mut |entry| {
+        names.push(entry.path.display().to_string());
+        Ok(())
+    });
+    (names, listed)
+}
+
+#[test]
+fn with_the_next_away_what_is_kept_is_known_by_the_name_that_it_was_given() {
+    let (far, dir) = both();
+    let (depot, hop) = keeping(&far, &dir, rules());
+    let (a, b) = (Path::new(NAME), Path::new("b"));
+    put(&hop, b"delivered");
+    hop.push(a).unwrap();
+    far.set_away(true);
+    hop.rename(a, b).unwrap();
+    assert_eq!(hop.stat(b).unwrap().size, 9);
+    let gone = hop.stat(a);
+    assert!(matches!(gone, Err(Error::Missing { .. })), "{gone:?}");
+    let (listed, end) = names(&hop);
+    assert_eq!(listed, ["b"]);
+    assert!(matches!(end, Err(Error::Beyond { .. })), "{end:?}");
+    hop.remove(b, godwit_store::What::File).unwrap();
+    assert!(names(&hop).0.is_empty());
+    far.set_away(false);
+    depot.push(&godwit_depot::Scope::All, None).unwrap();
+    assert!(far.get(NAME).is_none() && far.get("b").is_none());
 }

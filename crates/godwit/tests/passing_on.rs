@@ -727,6 +727,8 @@ fn with_the_next_away_a_hop_does_what_it_can_and_says_who_is_missing() {
         let is_told = said.stderr.contains(next) && !said.stderr.contains("lost");
         assert!(is_told, "{words:?}: {said}");
     }
+    let listed = chain.says(&["ls", "godwit://hop0/"]);
+    assert_eq!(listed.stdout, b"d/\ny\n", "{listed}");
     chain.dest.start(&[]);
     chain.arrives("y", &file);
     chain.well(&["push", "godwit://hop0/y", "--timeout", "40s"]);

@@ -144,9 +144,7 @@ impl Inner {
         let first = (want.within(0..stat.size))
             .collect::<Extents>()
             .take_aligned(LEAF_BYTES);
-        let current = (self.all().current)
-            .get(&(url.clone(), who.audience.clone()))
-            .cloned();
+        let current = self.all().current_of(url, who);
         // One that was so new that nobody could tell is believed as long as any: many who want it cost one transfer.
         let is_it = |held: &Held| {
             self.is_still_base(held, &place, &stat, Fresh::Usual)
@@ -178,10 +176,7 @@ impl Inner {
         if error.fault() == Fault::Lasting {
             return Err(error);
         }
-        let held = (self.all().current)
-            .get(&(url.clone(), who.audience.clone()))
-            .cloned();
-        let Some(held) = held else {
+        let Some(held) = self.all().current_of(url, who) else {
             return Err(error);
         };
         let mut state = held.lock();

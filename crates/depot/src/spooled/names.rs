@@ -29,23 +29,26 @@ impl Spooled {
                 done => return done,
             }
         }
+        // What is at a name is looked at before anything is promised of it: since we delivered there, others of this hop
+        // may have renamed it without a trace here.
+        let mut doubted = Vec::new();
         for name in names {
-            self.doubt(&self.url(name)?);
+            let url = self.url(name)?;
+            if let Some(held) = self.depot.inner.all().current_of(&url, &self.who) {
+                let doubt = held.lock().doubt();
+                doubted.push((held, doubt));
+            }
         }
         let by = By {
             who: &self.who,
             session: "",
         };
-        later(by).map_err(self.told(names[0]))
-    }
-
-    /// What is at a name is looked at before anything is promised of it: since we delivered there, others of this hop may
-    /// have renamed it without a trace here.
-    fn doubt(&self, url: &Url) {
-        let key = (url.clone(), self.who.audience.clone());
-        if let Some(held) = self.depot.inner.all().current.get(&key) {
-            held.lock().looked = None;
+        let promised = later(by).map_err(self.told(names[0]));
+        // Of one that cannot be asked nothing new was heard.
+        for (held, doubt) in doubted.into_iter().filter(|_| !is_awaited) {
+            held.lock().believe_again(doubt);
         }
+        promised
     }
 
     /// Tells whether something is on its way to a name, above or below it.

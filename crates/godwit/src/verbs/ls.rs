@@ -89,7 +89,13 @@ impl Ls {
         owed::note(screen, url, Reach::Below);
         let place = places::open(stores, url)?;
         let trouble = |error: Error| Trouble::store(format!("list {url}"), error);
-        let stat = place.store.stat(&place.path).map_err(trouble)?;
+        let stat = match place.store.stat(&place.path) {
+            // A hop knows what is on its way there, and says who is missing for the rest.
+            Err(Error::Beyond { .. }) if !self.directory => {
+                return self.below(screen, &place).map_err(trouble);
+            }
+            stat => stat.map_err(trouble)?,
+        };
         if stat.kind != Kind::Directory || self.directory {
             let path = PathBuf::from(url.to_string());
             let entry = Entry { path, stat };
@@ -116,12 +122,13 @@ impl Ls {
             }
             Ok(())
         };
-        if self.recursive {
-            places::walk(screen, "list", place, &mut each)?;
-        } else {
-            place.store.list(&place.path, &mut each)?;
-        }
+        let listed = match self.recursive {
+            true => places::walk(screen, "list", place, &mut each).map(drop),
+            false => place.store.list(&place.path, &mut each),
+        };
+        // What came before something was in the way is told.
         held.release(&mut say)?;
+        listed?;
         Ok(count)
     }
 
