@@ -90,6 +90,9 @@ pub enum Error {
     },
     #[error("{url}: is not delivered until somebody decides: {why}")]
     Held { url: Box<Url>, why: String },
+    /// What left this machine is held at nodes that it goes by.
+    #[error("{first}{}", as_well(.others))]
+    HeldBehind { first: Box<Error>, others: Vec<Url> },
     /// Our own disk has other bytes than were written.
     #[error(
         "{url}: this machine's disk has damaged the bytes from {at} on since they were written here, and they are not delivered"
@@ -144,6 +147,7 @@ impl Error {
     pub(crate) fn of_store(&self) -> Option<&godwit_store::Error> {
         match self {
             Self::Store(error) | Self::BrokeOff { cause: error, .. } => Some(error),
+            Self::HeldBehind { first, .. } => first.of_store(),
             _ => None,
         }
     }
@@ -248,6 +252,22 @@ pub(crate) fn wants_directory(above: &Url) -> String {
         "the directory {above} is not there; godwit mkdir makes it, and godwit retry then delivers it"
     )
 }
+
+/// Names what is held besides.
+fn as_well(others: &[Url]) -> String {
+    let names = others.iter().take(NAMED_MAX);
+    let names: Vec<_> = names
+        .map(|url| url.without_password().to_string())
+        .collect();
+    match (names.is_empty(), others.len() - names.len()) {
+        (true, _) => String::new(),
+        (_, 0) => format!("; held as well: {}", names.join(", ")),
+        (_, more) => format!("; held as well: {} and {more} more", names.join(", ")),
+    }
+}
+
+/// So many are named.
+const NAMED_MAX: usize = 8;
 
 /// So often a file that is not there is looked for.
 const TRIES_MISSING: u32 = 3;

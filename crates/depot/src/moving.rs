@@ -331,7 +331,8 @@ impl Inner {
             return;
         }
         state.wants = true;
-        if is_full || is_ours || is_spoilt || is_troubled {
+        // One that is well, and lacks something, is there for all else.
+        if is_full || is_ours || is_spoilt || is_troubled || above.is_some() {
             state.later = Some(Instant::now() + pause_after(state.tries));
             return;
         }

@@ -6,7 +6,7 @@ use crate::{
     depot::Inner,
     error::is_missing,
     held::{Held, State},
-    queue::Time,
+    queue::{Behind, Time},
     records::Change,
 };
 use godwit_core::Url;
@@ -66,6 +66,7 @@ impl Inner {
         scope: &Scope,
         time: Time,
         is_wanted: &dyn Fn() -> bool,
+        behind: &mut Behind,
     ) -> Result<()> {
         let mut all: Vec<Passed> = self.all().passed.values().cloned().collect();
         all.retain(|passed| passed.is_meant(scope));
@@ -73,7 +74,11 @@ impl Inner {
             match self.pass_on((&passed.url, &passed.who), time, is_wanted) {
                 // Whoever removed it since did so at its end.
                 Err(error) if error.of_store().is_some_and(is_missing) => {}
-                followed => followed?,
+                Err(error) => {
+                    behind.note(&passed.url, Err(error))?;
+                    continue;
+                }
+                Ok(()) => {}
             }
             let (key, mut all) = (passed.key(), self.all());
             if all

@@ -17,6 +17,7 @@ use godwit_core::{
 };
 use godwit_store::{Error as StoreError, channel::Watch};
 use std::{
+    collections::BTreeSet,
     path::Path,
     sync::{Arc, PoisonError},
     time::{Duration, Instant},
@@ -253,8 +254,10 @@ impl Depot {
         others.retain(is_passed_on);
         let wanted = self.arrived(scope, (until, limit), is_wanted)?;
         let wanted = wanted.into_iter().map(|(held, _)| held);
+        let mut behind = Behind::default();
         for held in wanted.chain(others) {
-            match self.inner.follow(&held, (until, limit), is_wanted) {
+            let followed = self.inner.follow(&held, (until, limit), is_wanted);
+            match behind.note(&held.name(), followed) {
                 // It was removed since.
                 Err(_) if held.lock().is_unlinked => {}
                 // Something newer went in its place, and has another name since.
@@ -262,7 +265,8 @@ impl Depot {
                 followed => followed?,
             }
         }
-        self.inner.follow_passed(scope, (until, limit), is_wanted)
+        (self.inner).follow_passed(scope, (until, limit), is_wanted, &mut behind)?;
+        behind.told()
     }
 
     /// Returns when all that was owed at the call is where it goes next: that may be a hop.
@@ -505,6 +509,41 @@ impl Depot {
         held.commit(&self.inner)?;
         self.inner.retry_servers();
         Ok(())
+    }
+}
+
+/// What is held at nodes on the way. It keeps nobody from waiting for the others; it is told at the end.
+#[derive(Default)]
+pub(crate) struct Behind {
+    first: Option<(Url, Error)>,
+    others: BTreeSet<String>,
+}
+
+impl Behind {
+    /// Keeps in mind that something is held; all else is passed on.
+    pub(crate) fn note(&mut self, name: &Url, followed: Result<()>) -> Result<()> {
+        match followed {
+            Err(error) if error.of_store().is_some_and(is_held_behind) => {
+                match &self.first {
+                    None => self.first = Some((name.clone(), error)),
+                    Some((first, _)) if first == name => {}
+                    Some(_) => drop(self.others.insert(name.to_string())),
+                }
+                Ok(())
+            }
+            followed => followed,
+        }
+    }
+
+    fn told(self) -> Result<()> {
+        let Some((_, first)) = self.first else {
+            return Ok(());
+        };
+        let others = self.others.iter().filter_map(|name| name.parse().ok());
+        Err(Error::HeldBehind {
+            first: Box::new(first),
+            others: others.collect(),
+        })
     }
 }
 

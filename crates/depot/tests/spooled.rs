@@ -843,3 +843,36 @@ fn a_directory_that_is_removed_or_renamed_before_it_was_made_is_not_seen_any_mor
     same(far.get("e/x").unwrap_or_default(), "bytes");
     assert_eq!(names_of(&hop, ""), ["e"]);
 }
+
+#[test]
+fn all_that_a_hop_holds_is_named_and_none_waits_for_the_lack_of_another() {
+    let (far, dir) = both();
+    let rules = || godwit_depot::Rules {
+        movers: 3,
+        ..godwit_depot::Rules::default()
+    };
+    let hop = Depot::open(&dir.path().join("hop"), rules(), far.connect()).unwrap();
+    let hop = Spooled::new(hop.into(), url(""), who(), "hop").unwrap();
+    let store: Arc<dyn Store> = Arc::new(hop);
+    let connect: Connect = Arc::new(move |url, _: &Who| {
+        Ok(Place {
+            store: store.clone(),
+            path: url.as_path().into(),
+            url: url.clone(),
+        })
+    });
+    let first = Depot::open(&dir.path().join("first"), rules(), connect).unwrap();
+    let names: Vec<_> = (0..10).map(|nth| format!("none/{nth}")).collect();
+    for name in &names {
+        common::put(&first, name, b"held");
+    }
+    common::put(&first, "goes", b"goes");
+    let begun = std::time::Instant::now();
+    let pushed = first.push(&Scope::All, LIMIT).unwrap_err();
+    assert!(begun.elapsed() < Duration::from_secs(9), "{pushed}");
+    same(far.get("goes").unwrap_or_default(), "goes");
+    let said = pushed.to_string();
+    let named = names.iter().filter(|name| said.contains(*name));
+    assert_eq!(named.count(), 9, "{said}");
+    assert!(said.ends_with(" and 1 more"), "{said}");
+}

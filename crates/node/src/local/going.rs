@@ -81,7 +81,7 @@ fn words(owed: &[Owed]) -> Option<String> {
 
 /// Adds to what is told of one that is held, or of a time that is over, which others are held.
 pub(super) fn with_held(because: &mut String, owed: &[Owed], but: Option<&str>) {
-    let names = owed.iter().filter(|owed| owed.stage == Stage::Held);
+    let names = owed.iter().filter(|owed| owed.is_held());
     let names = names.map(|owed| owed.url.without_password().to_string());
     let mut names: Vec<String> = names.filter(|name| Some(&**name) != but).collect();
     names.dedup();

@@ -62,6 +62,11 @@ pub(super) fn tag(text: &str) -> Result<&str, Refusal> {
 pub(super) fn depot(wanted: &str, url: Option<&Url>, error: &DepotError) -> Refusal {
     let (reason, next) = match error {
         DepotError::Store(error) => (of_store(error), error.hint()),
+        DepotError::HeldBehind { first, .. } => {
+            let mut refusal = depot(wanted, url, first);
+            refusal.because = error.to_string();
+            return refusal;
+        }
         // What is missing is nothing that anybody named.
         DepotError::Disk { cause, .. } if cause.kind() == io::ErrorKind::NotFound => {
             (Why::Disk, None)
