@@ -9,7 +9,10 @@
 mod kept;
 mod names;
 
-use crate::{By, Depot, Error, Fresh, Owed, Put, Scope, Stage, Who, Writing, reading::OURS};
+use crate::{
+    By, Depot, Error, Fresh, Owed, Put, Scope, Stage, Who, Writing, error::before_a_hop,
+    reading::OURS,
+};
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Url, Version, holding::Base};
 use godwit_store::{
     Can, Decision, Dir, Entry, Error as StoreError, Finished, How, Kind, Lying, Opener, PASSED_MAX,
@@ -246,7 +249,7 @@ impl Spooled {
                     host: String::new(),
                     path: self.path_of(&url),
                     cause: self.depot.why_held(&url),
-                    said: why,
+                    said: before_a_hop(&why).into(),
                 },
                 Error::Disk { path, cause } => {
                     let cause = std::io::Error::new(cause.kind(), cause.to_string());
@@ -344,7 +347,7 @@ fn station(owed: &Owed) -> Station {
         size: owed.size,
         owed: owed.owed,
         age: Some(owed.age),
-        why: owed.why.clone(),
+        why: before_a_hop(&owed.why).into(),
     }
 }
 

@@ -585,6 +585,11 @@ fn what_a_hop_holds_is_decided_from_before_it() {
     assert_same(&theirs, &chain.far("a"));
     let nothing = chain.says(&["drop", "--at-hop", "godwit://hop0/b"]);
     assert_eq!(nothing.status, Some(4), "{nothing}");
+    let is_told = |words: &str| nothing.stderr.contains(words);
+    assert!(
+        is_told("nothing of that name is held at hop0") && is_told("godwit trace godwit://hop0/b"),
+        "{nothing}"
+    );
     // Only who may write it may say so.
     let rights = scratch.join("rights");
     let all = "[[rule]]\nwho = \"anyone\"\nmay = \"all\"\n";
@@ -692,7 +697,12 @@ fn directories_through_a_hop_are_made_from_above_and_one_without_any_above_it_is
     );
     let told = chain.well(&["trace", "godwit://hop0/c/d"]);
     assert!(told.contains("held"), "{told}");
-    chain.well(&["retry", "--at-hop", "godwit://hop0/c/d"]);
+    // What it says to say does it.
+    let begins = told.find("godwit retry ").unwrap();
+    let command = told[begins..].split(" tries").next().unwrap();
+    assert_eq!(command, "godwit retry --at-hop godwit://hop0/c/d", "{told}");
+    assert_eq!(told.matches("godwit retry").count(), 1, "{told}");
+    chain.well(&command.split(' ').skip(1).collect::<Vec<_>>());
     chain.well(&["mkdir", "godwit://hop0/c"]);
     chain.well(&["push", url, "--timeout", "40s"]);
     assert_same(&file, &chain.far("c/d/x"));

@@ -8,7 +8,8 @@ use crate::{
     trouble::{Run, Trouble},
 };
 use clap::Args;
-use godwit_store::Decision;
+use godwit_core::Url;
+use godwit_store::{Decision, Error};
 use godwit_wire::local::{Ask, ask::Where};
 use std::ffi::OsStr;
 
@@ -36,15 +37,27 @@ impl Held {
         }
         let argument = url;
         let url = places::url(url)?;
-        let cannot = |error| Trouble::store(format!("decide on what is held of {url}"), error);
+        let wanted = format!("decide on what is held of {url}");
+        let cannot = |error| Trouble::store(&*wanted, error);
         let routes = config::load(&Told::default())?.routes;
         let way = routes.by_way_of(&url).map_err(cannot)?;
         let place = places::stores(&self.talking)?.open(&way).map_err(cannot)?;
         let decided = place.store.decide(&place.path, what, &[]);
-        decided.map_err(cannot)?;
+        decided.map_err(|error| match error {
+            Error::Missing { .. } => Trouble::found(&*wanted, nothing_held(&way), MISSING)
+                .next(format!("godwit trace {url} shows where it is")),
+            error => cannot(error),
+        })?;
         owed::changed(&url);
         Ok(told(screen, argument, what, Facts::new()))
     }
+}
+
+fn nothing_held(way: &Url) -> String {
+    format!(
+        "nothing of that name is held at {}, or at a hop behind it",
+        way.host_port()
+    )
 }
 
 /// Says what becomes of it.
@@ -58,4 +71,6 @@ fn told(screen: &Screen, url: &OsStr, what: Decision, facts: Facts) -> Facts {
     local::with_note(screen, facts, words)
 }
 
+/// The exit status where there is nothing of a name.
+const MISSING: u8 = 4;
 const HOW_IT_GOES: &str = "godwit trace shows how far it is";

@@ -97,7 +97,7 @@ fn owed(name: &str) -> Run<Option<Row>> {
 
 fn here(row: &Row) -> Station {
     Station {
-        at: "this machine".into(),
+        at: HERE.into(),
         stage: row.stage.clone(),
         size: row.size,
         owed: row.owed_bytes,
@@ -127,13 +127,26 @@ fn show(screen: &Screen, url: &Url, station: &Station) -> Run<()> {
             "owed_bytes": station.owed,
             "age_s": station.age.map(|age| age.as_secs_f64()),
             "why": Some(&station.why).filter(|why| !why.is_empty()),
+            "next": next(url, station),
         })),
-        false => screen.line(line(station)),
+        false => screen.line(line(url, station)),
     };
     told.map_err(|error| Trouble::store("show the way", error))
 }
 
-fn line(station: &Station) -> String {
+/// Returns what to say of what is held, where it is.
+fn next(url: &Url, station: &Station) -> Option<String> {
+    let place = match &*station.at {
+        HERE => "",
+        _ => "--at-hop ",
+    };
+    let is_held = station.stage == "held";
+    is_held.then(|| {
+        format!("godwit retry {place}{url} tries it again; godwit drop {place}{url} gives it up")
+    })
+}
+
+fn line(url: &Url, station: &Station) -> String {
     let age = station.age.map(|age| format!("{}s", age.as_secs()));
     let mut line = format!(
         "{:<8} {:>9} {:>9} {:>6}  {}",
@@ -146,5 +159,11 @@ fn line(station: &Station) -> String {
     if !station.why.is_empty() {
         line.push_str(&format!("\n         {}", plain(&station.why)));
     }
+    if let Some(next) = next(url, station) {
+        line.push_str(&format!("\n         {}", plain(&next)));
+    }
     line
 }
+
+/// What the first place on the way is called, where it is this machine's node.
+const HERE: &str = "this machine";
