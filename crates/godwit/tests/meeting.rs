@@ -75,6 +75,31 @@ fn a_name_that_is_a_nodes_own_is_nobody_elses() {
 }
 
 #[test]
+fn a_name_is_the_same_with_capitals_and_without() {
+    let scratch = Scratch::new();
+    scratch.file("data/f", 10);
+    let [mut lab, mut desk, laptop] = ["a", "b", "c"].map(|name| Machine::new(&scratch, name));
+    lab.serve("Lab", &scratch.join("data"));
+    desk.serve("desk", &scratch.join("data"));
+    let invite = lab.invite();
+    let said = laptop.refused(&["join", &invite, "--name", "lab"]);
+    says(&said, 2, &["called Lab itself", "--name", "still good"]);
+    laptop.well(&["join", &invite, "--name", "Alice"]);
+    assert!(laptop.well(&["peers"]).starts_with("Lab "));
+    for name in ["Lab", "lab", "LAB"] {
+        assert_eq!(laptop.well(&["ls", &format!("godwit://{name}/")]), "f\n");
+    }
+    let said = laptop.refused(&["join", &desk.invite(), "--call", "LAB"]);
+    says(&said, 2, &["another node is called Lab here", "--call"]);
+    let said = desk.refused(&["join", &lab.invite(), "--name", "alice"]);
+    says(&said, 2, &["another node is called Alice", "--name"]);
+    knows_nobody(&desk);
+    laptop.well(&["leave", "lab"]);
+    knows_nobody(&laptop);
+    knows_nobody(&lab);
+}
+
+#[test]
 fn a_name_that_is_taken_there_leaves_neither_side_half_joined() {
     let scratch = Scratch::new();
     let lab = lab(&scratch);

@@ -87,8 +87,8 @@ impl Home {
 
     /// Refuses what this node cannot be called, or by what it cannot be reached.
     pub fn may_be_called(&self, name: &str, addresses: &[String]) -> Result<()> {
-        if self.peer(name)?.is_some() {
-            return Err(Error::NameTaken { name: name.into() });
+        if let Some(known) = self.peer(name)? {
+            return Err(Error::NameTaken { name: known.name });
         }
         check_whole(name, addresses)
     }
@@ -126,10 +126,14 @@ impl Home {
         AsOf(meta.map(|meta| (meta.ino(), meta.mtime(), meta.mtime_nsec())))
     }
 
-    /// Returns the peer of that name.
+    /// Returns the peer of that name, with capitals or without: the host of a URL has none. It is called as it was
+    /// written when it came to be known.
     pub fn peer(&self, name: &str) -> Result<Option<Peer>> {
-        let file = self.peer_file(name);
-        match is_name(name) && file.exists() {
+        if !is_name(name) {
+            return Ok(None);
+        }
+        let file = self.peer_file(name)?;
+        match file.exists() {
             true => self.read_peer(&file).map(Some),
             false => Ok(None),
         }
@@ -207,12 +211,13 @@ impl Home {
                 return Err(Error::OwnKey);
             }
         }
-        if self.myself()?.is_some_and(|myself| myself.name == *name) {
-            return Err(Error::OwnName { name: name.clone() });
+        let myself = self.myself()?;
+        if let Some(myself) = myself.filter(|myself| is_same_name(&myself.name, name)) {
+            return Err(Error::OwnName { name: myself.name });
         }
         let known = self.peer(name)?;
-        if known.is_some_and(|known| known.key != peer.key) {
-            return Err(Error::NameTaken { name: name.clone() });
+        if let Some(known) = known.filter(|known| known.key != peer.key) {
+            return Err(Error::NameTaken { name: known.name });
         }
         match self.peer_with(&peer.key)? {
             Some(known) if known.name != *name => Err(Error::KeyTaken {
@@ -226,7 +231,7 @@ impl Home {
     pub fn remove(&self, name: &str) -> Result<bool> {
         check_name(name)?;
         let _lock = self.lock()?;
-        removed(&self.peer_file(name))
+        removed(&self.peer_file(name)?)
     }
 
     /// Makes an invite to this node, good for that long; it must have said how it is called. Who comes by
@@ -289,8 +294,18 @@ impl Home {
         Ok(self.0.join(INVITES).join(kept_as(secret)?))
     }
 
-    fn peer_file(&self, name: &str) -> PathBuf {
-        self.0.join(PEERS).join(format!("{name}.toml"))
+    /// Returns the file of the peer of that name; where there is none, that in which it would be.
+    fn peer_file(&self, name: &str) -> Result<PathBuf> {
+        let file = self.0.join(PEERS).join(format!("{name}.toml"));
+        // One that is written just so comes first: homes from before this have names that differ in capitals only.
+        if file.exists() {
+            return Ok(file);
+        }
+        let is_same = |other: &PathBuf| {
+            let names = other.file_name().zip(file.file_name());
+            names.is_some_and(|(other, name)| other.eq_ignore_ascii_case(name))
+        };
+        Ok(self.files(PEERS)?.into_iter().find(is_same).unwrap_or(file))
     }
 }
 
@@ -369,6 +384,11 @@ fn check_whole(name: &str, addresses: &[String]) -> Result<()> {
 fn is_name(name: &str) -> bool {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_".contains(&b);
     (1..=NAME_MAX).contains(&name.len()) && name.bytes().all(is_plain)
+}
+
+/// Tells whether two names are one: both are hosts of URLs, which have no capitals.
+pub fn is_same_name(one: &str, other: &str) -> bool {
+    one.eq_ignore_ascii_case(other)
 }
 
 fn check_name(name: &str) -> Result<()> {
@@ -477,6 +497,42 @@ mod tests {
             assert!(!file.display().to_string().contains(&secret));
             assert!(!fs::read_to_string(file).unwrap().contains(&secret));
         }
+    }
+
+    #[test]
+    fn a_name_is_the_same_with_capitals_and_without() {
+        let ((_dir, home), (_there, lab)) = (home(), home());
+        let peer = Peer {
+            name: "Alice".into(),
+            ..invite(&lab).peer()
+        };
+        home.add(&peer).unwrap();
+        for name in ["alice", "Alice", "ALICE"] {
+            assert_eq!(home.peer(name).unwrap(), Some(peer.clone()), "{name}");
+            assert!(home.peer_seen(name) != PeerSeen::default(), "{name}");
+        }
+        assert!(home.map("aLICE", Some("hep")).unwrap());
+        assert_eq!(home.peers().unwrap().len(), 1);
+        // Another node is not called so, nor this one, nor that one otherwise.
+        let other = Fingerprint::of_credential(&lab::throw_away(DAY).unwrap()).unwrap();
+        let why = |peer: &Peer| home.add(peer).unwrap_err().to_string();
+        assert_eq!(
+            why(&Peer::new("alice", other, &[])),
+            "another node is called Alice here"
+        );
+        let again = Peer {
+            name: "alice".into(),
+            ..peer
+        };
+        assert_eq!(why(&again), "the same key is known here as Alice");
+        assert!(home.may_be_called("ALICE", &[]).is_err());
+        home.call_myself("Desk", &[]).unwrap();
+        assert_eq!(
+            why(&Peer::new("desk", other, &[])),
+            "this node itself is called Desk"
+        );
+        assert!(home.remove("alice").unwrap());
+        assert_eq!(home.peers().unwrap(), []);
     }
 
     #[test]

@@ -181,7 +181,7 @@ impl Rule {
 
     fn speaks_of(&self, who: Option<&Identity>, deed: Deed, path: &[&OsStr]) -> bool {
         self.deeds.contains(&deed)
-            && self.under.iter().any(|under| under.covers(path))
+            && self.under.iter().any(|under| under.covers(deed, path))
             && self.who.iter().any(|one| one.is(who))
     }
 }
@@ -285,8 +285,22 @@ impl Under {
         })
     }
 
-    fn covers(&self, path: &[&OsStr]) -> bool {
-        self.parts.len() <= path.len() && self.begins_as(path)
+    fn covers(&self, deed: Deed, path: &[&OsStr]) -> bool {
+        if self.parts.len() > path.len() {
+            return false;
+        }
+        if deed != Deed::Stage {
+            return self.begins_as(path);
+        }
+        // What is staged is of a host, which is the same with capitals and without.
+        let mut pairs = self.parts.iter().zip(path).enumerate();
+        pairs.all(|(nth, (pattern, part))| match nth {
+            HOST => {
+                let (pattern, part) = (pattern.to_ascii_lowercase(), part.to_ascii_lowercase());
+                fits(pattern.as_bytes(), part.as_bytes())
+            }
+            _ => fits(pattern.as_bytes(), part.as_bytes()),
+        })
     }
 
     /// Tells whether patterns and names fit as far as there are both.
@@ -392,6 +406,9 @@ fn deeds_of(text: &str) -> Result<Vec<Deed>, String> {
     })
 }
 
+/// Where the host is in the name of a URL: `/godwit/HOST/path`.
+const HOST: usize = 1;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -495,6 +512,14 @@ mod tests {
         assert_eq!(may("/CN=b", "/godwit/lab/data/f"), (true, true));
         assert_eq!(may("/CN=b", "/godwit/lab/other"), (false, true));
         assert_eq!(may("/CN=b", "/godwit/lab:1/data/f"), (false, true));
+        let rights = Rights::parse(&rules.replace("/lab/", "/Lab/")).unwrap();
+        let may = |path: &str| {
+            let b = Identity::named("/CN=b");
+            let decision = rights.decide(Some(&b), Deed::Stage, Path::new(path));
+            decision.allowed
+        };
+        assert!(may("/godwit/lab/data/f") && !may("/godwit/lab/Data/f"));
+        let rights = Rights::parse(rules).unwrap();
         let b = Identity::named("/CN=b");
         let read = rights.decide(Some(&b), Deed::Read, Path::new("/godwit/lab/data/f"));
         assert!(!read.allowed);

@@ -7,7 +7,7 @@ use crate::{
 };
 use clap::Args;
 use godwit_store::{Error, door::Door};
-use godwit_trust::{Invite, Peer, door::Fingerprint};
+use godwit_trust::{Invite, Peer, door::Fingerprint, is_same_name};
 use serde_json::json;
 use std::{
     io::{self, Read},
@@ -24,7 +24,8 @@ Examples:
 
 An invite is what godwit init, or godwit peers invite, printed on the other machine. It is good
 once; said to godwit join on standard input, it is in no list of processes. Before it is said to
-the other node, that must show the key whose fingerprint is in the invite. The other node must be
+the other node, that must show the key whose fingerprint is in the invite. A name is shown as it
+was written; capitals in it make no other name. The other node must be
 running: godwit node. What is wrong with names and addresses, here or there, uses no invite up.
 
 Exit status: 0; 1 what answers at its address is no node; 2 that is no invite, or a name or an
@@ -72,8 +73,11 @@ impl Join {
         myself.check().map_err(trust)?;
         home.check(&peer)
             .map_err(|error| in_the_way(&wanted, error))?;
-        if name == invite.name {
-            let fact = format!("the node that is to be joined is called {name} itself");
+        if is_same_name(&name, &invite.name) {
+            let fact = format!(
+                "the node that is to be joined is called {} itself",
+                invite.name
+            );
             return Err(Trouble::asked(&wanted, fact).next(OTHER_NAME));
         }
         home.must_be_writable().map_err(trust)?;

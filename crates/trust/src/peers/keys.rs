@@ -30,7 +30,8 @@ pub struct PeerSeen(Option<Stamp>);
 impl Home {
     /// Looks at what a peer is known by.
     pub fn peer_seen(&self, name: &str) -> PeerSeen {
-        let meta = fs::metadata(self.peer_file(name)).ok();
+        let file = self.peer_file(name).ok();
+        let meta = file.and_then(|file| fs::metadata(file).ok());
         PeerSeen(meta.as_ref().map(Stamp::of))
     }
 
@@ -183,7 +184,7 @@ impl Home {
     /// Notes that a peer, which one of its keys proved, says that it has another one now.
     pub fn expect_key(&self, name: &str, next: Fingerprint) -> Result<()> {
         if let Some(other) = self.peer_with(&next)?
-            && other.name != name
+            && !super::is_same_name(&other.name, name)
         {
             return Err(Error::BadRequest {
                 what: "another node is known here by that key".into(),
