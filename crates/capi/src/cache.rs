@@ -235,6 +235,7 @@ fn done(handle: Handle, timestamp: Option<i64>, give_up: bool) -> Ask {
     Ask::Cache(ask::Cache::AddDone(ask::AddDone {
         handle,
         url: None,
+        tag: None,
         timestamp,
         give_up,
     }))

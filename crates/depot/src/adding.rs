@@ -339,7 +339,7 @@ impl Inner {
             if let Some(asking) = all.asking.get(name).cloned() {
                 drop(all);
                 // What they hear is theirs; here it is looked what came of it.
-                let _ = asking.wait();
+                let _ = asking.wait(is_wanted)?;
                 continue;
             }
             let Some(held) = all.current.get(name).cloned() else {

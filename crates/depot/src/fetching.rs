@@ -21,6 +21,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// Tells whether somebody still wants what they have asked for.
+pub type StillWanted<'a> = &'a (dyn Fn() -> bool + Sync);
+
 /// What is fetched, of all that is wanted of a file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Part {
@@ -39,6 +42,18 @@ impl Inner {
 
     /// The same of what is one of several parts, perhaps, of which only the first counts as a transfer.
     pub(crate) fn ensure_as(&self, held: &Arc<Held>, range: Range<u64>, part: Part) -> Result<()> {
+        self.ensure_while(held, range, part, &|| true)
+    }
+
+    /// The same for somebody who may go. They are users of it; a fetch that the last of them leaves ends, and what came
+    /// stays.
+    pub(crate) fn ensure_while(
+        &self,
+        held: &Arc<Held>,
+        range: Range<u64>,
+        part: Part,
+        is_wanted: StillWanted<'_>,
+    ) -> Result<()> {
         let mut state = held.lock();
         let (failures, tries) = (state.failed.0, state.tries);
         loop {
@@ -66,6 +81,9 @@ impl Inner {
             if self.is_ending() {
                 return Err(Error::Ending);
             }
+            if !is_wanted() {
+                return Err(Error::Unwanted);
+            }
             if let (true, Some(error)) = (state.failed.0 != failures, &state.failed.1) {
                 return Err(error.clone());
             }
@@ -81,7 +99,7 @@ impl Inner {
                 }
                 drop(state);
                 crash::point("fetch-asked");
-                self.fetch(held, fetch)?;
+                self.fetch(held, fetch, is_wanted)?;
                 state = held.lock();
                 continue;
             }
@@ -90,7 +108,7 @@ impl Inner {
             {
                 return Err(error.clone()); // It is being changed there, and nobody gets there.
             }
-            state = held.wait(state, None);
+            state = held.wait(state, Some(Instant::now() + LOOK_EVERY));
         }
     }
 
@@ -132,7 +150,7 @@ impl Inner {
     }
 
     /// Fetches, trying again after passing faults.
-    fn fetch(&self, held: &Arc<Held>, first: Fetch) -> Result<()> {
+    fn fetch(&self, held: &Arc<Held>, first: Fetch, is_wanted: StillWanted<'_>) -> Result<()> {
         let wanted = first.wanted.clone();
         let mut fetch = Some(first);
         let (mut pause, mut tries) = (PAUSE, TRIES);
@@ -140,7 +158,7 @@ impl Inner {
         while let Some(asked) = fetch.take() {
             let before = held.lock().machine.come_bytes();
             let began = Instant::now();
-            let outcome = self.fetch_once(held, &asked);
+            let outcome = self.fetch_once(held, &asked, is_wanted);
             let error = match outcome {
                 Ok(()) => {
                     held.lock().price = price(asked.wanted.len_bytes(), began.elapsed());
@@ -149,6 +167,9 @@ impl Inner {
                 Err(error) => error,
             };
             let error = self.of_another(held, error)?;
+            if is_left(held.lock().users, is_wanted) {
+                return self.fetched(held, Some(Error::Unwanted));
+            }
             let moved = held.lock().machine.come_bytes() > before;
             if moved {
                 (tries, pause) = (TRIES, PAUSE);
@@ -179,6 +200,10 @@ impl Inner {
             let mut state = held.lock();
             while Instant::now() < until && !self.is_ending() {
                 state = held.wait(state, Some(until));
+            }
+            if is_left(state.users, is_wanted) {
+                drop(state);
+                return self.fetched(held, Some(Error::Unwanted));
             }
             let range = wanted.iter().next().map_or(0, |r| r.start)..wanted.end().max(1);
             fetch = state.machine.fetch(range);
@@ -211,9 +236,15 @@ impl Inner {
             state.pen = None;
         }
         state.change();
-        if let Some(error) = &error {
-            state.failed = (state.failed.0 + 1, Some(error.clone()));
-            state.pen = None;
+        match &error {
+            None => {}
+            // Whoever came since goes on with it, perhaps already.
+            Some(Error::Unwanted) if !state.machine.may_be_forgotten() => {}
+            Some(Error::Unwanted) => state.pen = None,
+            Some(error) => {
+                state.failed = (state.failed.0 + 1, Some(error.clone()));
+                state.pen = None;
+            }
         }
         // What is owed may have waited for the end of this.
         let owes = state.machine.owes();
@@ -227,10 +258,16 @@ impl Inner {
         error.map_or(Ok(()), Err)
     }
 
-    fn fetch_once(&self, held: &Arc<Held>, fetch: &Fetch) -> Result<()> {
+    fn fetch_once(
+        &self,
+        held: &Arc<Held>,
+        fetch: &Fetch,
+        is_wanted: StillWanted<'_>,
+    ) -> Result<()> {
         let arriving = Arriving {
             depot: self,
             held,
+            is_wanted,
             ticket: fetch.ticket,
             wanted: fetch.wanted.len_bytes(),
             said: Mutex::default(),
@@ -288,6 +325,11 @@ fn broken_off(held: &Held, error: Error) -> Error {
     }
 }
 
+/// Tells whether whoever fetches a file has gone, and nobody else uses it.
+fn is_left(users: u32, is_wanted: StillWanted<'_>) -> bool {
+    users <= 1 && !is_wanted()
+}
+
 fn changed(held: &Held) -> Error {
     Error::Busy {
         url: Box::new(held.name()),
@@ -299,6 +341,8 @@ fn changed(held: &Held) -> Error {
 struct Arriving<'a> {
     depot: &'a Inner,
     held: &'a Held,
+    /// Tells whether whoever began it still waits for it.
+    is_wanted: StillWanted<'a>,
     ticket: Ticket,
     /// How many bytes were asked for.
     wanted: u64,
@@ -393,6 +437,9 @@ impl Take for Arriving<'_> {
     fn put(&self, block: Block<'_>) -> godwit_store::Result<()> {
         let piece = Piece::of(block);
         let mut state = self.held.lock();
+        if is_left(state.users, self.is_wanted) {
+            return Err(StoreError::Canceled);
+        }
         let part = state.machine.arrived(self.ticket, block.range());
         let Some(pen) = state.pen.clone() else {
             return Err(StoreError::Canceled);
@@ -453,5 +500,7 @@ fn of_store(error: Error) -> StoreError {
     }
 }
 
+/// Who waits for others to fetch something looks so often whether they are to go on.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
 const TRIES: u32 = 6;
 const PAUSE: Duration = Duration::from_millis(200);

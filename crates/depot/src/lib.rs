@@ -52,6 +52,7 @@ pub use appending::{Appending, Nth, PIECE_MAX as RECORD_BYTES_MAX};
 pub use depot::{Connect, Depot, Rules, Who};
 pub use editing::{Edit, Editing, Ended};
 pub use error::{Error, Result};
+pub use fetching::StillWanted;
 pub use listing::{Holds, Usage, Verified};
 pub use names::{Attributes, By};
 pub use queue::{Owed, Scope, Stage};

@@ -4,7 +4,12 @@
 //! file waits for a slice at most, and has the rest at once: the bound is that of those who cannot
 //! know yet whether they need it, never of those who do.
 
-use crate::{Depot, Error, Fresh, Lazily, Result, Who, depot::Inner, fetching::Part, held::Held};
+use crate::{
+    Depot, Error, Fresh, Lazily, Result, Who,
+    depot::Inner,
+    fetching::{Part, StillWanted},
+    held::Held,
+};
 use godwit_core::{LEAF_BYTES, Url};
 use std::{
     num::NonZeroU64,
@@ -21,7 +26,7 @@ impl Depot {
         url: &Url,
         who: &Who,
         rate: NonZeroU64,
-        is_wanted: &dyn Fn() -> bool,
+        is_wanted: StillWanted<'_>,
     ) -> Result<Lazily> {
         let mut fresh = Fresh::Usual;
         loop {
@@ -37,14 +42,14 @@ impl Depot {
 }
 
 impl Inner {
-    fn come(&self, held: &Arc<Held>, rate: NonZeroU64, is_wanted: &dyn Fn() -> bool) -> Result<()> {
+    fn come(&self, held: &Arc<Held>, rate: NonZeroU64, is_wanted: StillWanted<'_>) -> Result<()> {
         let slice = (rate.get() / SLICES_A_SECOND).next_multiple_of(LEAF_BYTES);
         let slice = slice.clamp(LEAF_BYTES, SLICE_MAX);
         let (mut next, mut part) = (0, Part::Alone);
         while let Some(range) = missing(held, next, slice) {
             next = range.end;
             let (began, bytes) = (Instant::now(), range.end - range.start);
-            self.ensure_as(held, range, part)?;
+            self.ensure_while(held, range, part, is_wanted)?;
             part = Part::More;
             let took = Duration::from_secs_f64(bytes as f64 / rate.get() as f64);
             // Centuries are as good as for ever.
@@ -55,7 +60,7 @@ impl Inner {
     }
 
     /// Returns when it is time to go on, or when nothing is missing any more.
-    fn rest(&self, held: &Arc<Held>, due: Instant, is_wanted: &dyn Fn() -> bool) -> Result<()> {
+    fn rest(&self, held: &Arc<Held>, due: Instant, is_wanted: StillWanted<'_>) -> Result<()> {
         loop {
             if self.is_ending() {
                 return Err(Error::Ending);

@@ -4,6 +4,7 @@ use crate::{
     Depot, Error, Result, Who,
     depot::Inner,
     error::{is_trouble, may_pass},
+    fetching::{LOOK_EVERY, Part, StillWanted},
     held::{Held, State},
 };
 use godwit_core::{
@@ -14,6 +15,7 @@ use godwit_store::{Error as StoreError, Kind, Stat, engine::Place};
 use std::{
     fs::File,
     os::unix::fs::FileExt,
+    path::PathBuf,
     sync::{
         Arc, Condvar, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering::SeqCst},
@@ -150,13 +152,18 @@ pub(crate) struct Asking {
 }
 
 impl Asking {
-    pub(crate) fn wait(&self) -> Result<()> {
+    /// Returns what was heard; an error, `Unwanted`, if nobody waits for it any more.
+    pub(crate) fn wait(&self, is_wanted: &dyn Fn() -> bool) -> Result<Result<()>> {
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if let Some(heard) = &*heard {
-                return heard.clone();
+                return Ok(heard.clone());
             }
-            heard = (self.ended.wait(heard)).unwrap_or_else(PoisonError::into_inner);
+            if !is_wanted() {
+                return Err(Error::Unwanted);
+            }
+            let waited = self.ended.wait_timeout(heard, LOOK_EVERY);
+            heard = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -176,6 +183,11 @@ impl Asking {
 }
 
 impl Depot {
+    /// Returns where a file lies that is open: there as long as it is kept.
+    pub fn lies_at(&self, reading: &Reading) -> PathBuf {
+        self.inner.disk.path(reading.user.held.id)
+    }
+
     /// Opens a file for reading by [`Lazily::read`]: nothing is fetched yet.
     pub fn lazily(&self, url: &Url, who: &Who, fresh: Fresh) -> Result<Lazily> {
         let user = self.inner.find(url, who, fresh)?;
@@ -190,10 +202,23 @@ impl Depot {
     /// Opens a file for reading, fetching it first if it is not here or not fresh. Whoever wants the
     /// same meanwhile waits for the same transfer.
     pub fn read(&self, url: &Url, who: &Who, fresh: Fresh) -> Result<Reading> {
+        self.read_while(url, who, fresh, &|| true)
+    }
+
+    /// The same for somebody who may go: a fetch that nobody waits for any more ends, and what came of it is where the
+    /// next one goes on.
+    pub fn read_while(
+        &self,
+        url: &Url,
+        who: &Who,
+        fresh: Fresh,
+        is_wanted: StillWanted<'_>,
+    ) -> Result<Reading> {
         let mut fresh = fresh;
         for _ in 0..RESTARTS_MAX {
-            let user = self.inner.find(url, who, fresh)?;
-            match self.inner.ensure(&user.held, 0..u64::MAX) {
+            let user = self.inner.find_while(url, who, fresh, is_wanted)?;
+            let all = 0..u64::MAX;
+            match (self.inner).ensure_while(&user.held, all, Part::Alone, is_wanted) {
                 Ok(()) => {}
                 Err(Error::Busy { .. }) => {
                     // It changed while it came: once more, with what there is now.
@@ -246,7 +271,17 @@ impl Depot {
 
 impl Inner {
     /// Returns the holding of a name, which need not be here yet.
-    pub(crate) fn find(&self, url: &Url, who: &Who, mut fresh: Fresh) -> Result<User> {
+    pub(crate) fn find(&self, url: &Url, who: &Who, fresh: Fresh) -> Result<User> {
+        self.find_while(url, who, fresh, &|| true)
+    }
+
+    fn find_while(
+        &self,
+        url: &Url,
+        who: &Who,
+        mut fresh: Fresh,
+        is_wanted: StillWanted<'_>,
+    ) -> Result<User> {
         let key = (url.clone(), who.audience.clone());
         let mut was_asked = false;
         loop {
@@ -266,7 +301,7 @@ impl Inner {
             // Whoever was asked while we waited is fresh enough for everybody who waited for no more.
             if let Some(asking) = all.asking.get(&key).cloned() {
                 drop(all);
-                let heard = asking.wait();
+                let heard = asking.wait(is_wanted)?;
                 if !asking.is_spoilt() && (fresh != Fresh::Proved || asking.fresh == fresh) {
                     heard?;
                     (fresh, was_asked) = (Fresh::Any, true);

@@ -7,6 +7,7 @@ use crate::{
     Depot, Error, Fresh, Result, Who,
     depot::Inner,
     disk::Id,
+    fetching::StillWanted,
     held::{Held, now},
     records::Change,
 };
@@ -36,8 +37,19 @@ impl Depot {
         tag: &str,
         lasts: Option<Duration>,
     ) -> Result<(u64, bool)> {
+        self.stage_while(url, who, (tag, lasts), &|| true)
+    }
+
+    /// The same for somebody who may go.
+    pub fn stage_while(
+        &self,
+        url: &Url,
+        who: &Who,
+        (tag, lasts): (&str, Option<Duration>),
+        is_wanted: StillWanted<'_>,
+    ) -> Result<(u64, bool)> {
         let before = self.transfers(url, who);
-        let reading = self.read(url, who, Fresh::Usual)?;
+        let reading = self.read_while(url, who, Fresh::Usual, is_wanted)?;
         let expires = lasts.map(|lasts| now() + lasts.as_secs());
         self.inner.tag(reading.held(), tag, None, expires)?;
         Ok((reading.size(), before == Some(reading.transfers())))
@@ -54,6 +66,27 @@ impl Depot {
     pub fn tag(&self, url: &Url, tag: &str, timestamp: Option<i64>) -> Result<()> {
         let held = self.inner.of_name(url)?;
         self.inner.tag(&held, tag, timestamp, None)
+    }
+
+    /// Notes a time of the user's own with a tag that is on a file already.
+    pub fn stamp(&self, url: &Url, tag: &str, timestamp: Option<i64>) -> Result<()> {
+        let called = self.inner.all().called(url);
+        let mut is_known = false;
+        for held in called.iter().filter(|held| held.name() == *url) {
+            let mut state = held.lock();
+            let Some(there) = state.tags.iter_mut().find(|there| there.name == tag) else {
+                continue;
+            };
+            is_known = true;
+            there.timestamp = timestamp.or(there.timestamp);
+            let stamped = there.clone();
+            drop(state);
+            self.inner.records.write(Change::Tag(held.id, stamped))?;
+        }
+        match is_known {
+            true => Ok(()),
+            false => Err(Error::Unknown(format!("{url} with the tag {tag}"))),
+        }
     }
 
     /// Takes one instance of a tag off a file.

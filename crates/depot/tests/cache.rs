@@ -75,6 +75,53 @@ fn all_who_wait_are_told_of_the_same_failure_and_nobody_gets_half() {
 }
 
 #[test]
+fn a_fetch_that_nobody_waits_for_ends_and_one_that_others_wait_for_goes_on() {
+    let (far, dir) = both();
+    for name in ["a", "b"] {
+        far.put(name, &bytes(2 << 20, 5));
+    }
+    let depot = depot(&far, &dir);
+    let reads = |name: &str, is_wanted: &AtomicBool| {
+        let is_wanted = || is_wanted.load(SeqCst);
+        depot.read_while(&url(name), &who(), Fresh::Usual, &is_wanted)
+    };
+    let users = |name: &str| depot.holds(&url(name)).first().map_or(0, |held| held.users);
+    let present = |name: &str| depot.holds(&url(name))[0].present;
+    let [first, second] = [true, true].map(AtomicBool::new);
+    thread::scope(|scope| {
+        far.gate.shut("a");
+        let fetches = scope.spawn(|| reads("a", &first));
+        far.gate.reached(1);
+        let waits = scope.spawn(|| reads("a", &second));
+        soon(|| users("a") == 2);
+        // Who waits for others goes at once; the fetch is still wanted.
+        second.store(false, SeqCst);
+        let left = waits.join().unwrap().unwrap_err();
+        assert!(matches!(left, Error::Unwanted), "{left}");
+        // Now nobody waits for it.
+        first.store(false, SeqCst);
+        far.gate.open();
+        let left = fetches.join().unwrap().unwrap_err();
+        assert!(matches!(left, Error::Unwanted), "{left}");
+        assert_eq!((users("a"), present("a")), (0, 0));
+    });
+    same(read(&depot, "a").unwrap(), bytes(2 << 20, 5));
+    first.store(true, SeqCst);
+    thread::scope(|scope| {
+        far.gate.shut("b");
+        let fetches = scope.spawn(|| reads("b", &first));
+        far.gate.reached(1);
+        let waits = scope.spawn(|| read(&depot, "b"));
+        soon(|| users("b") == 2);
+        first.store(false, SeqCst);
+        far.gate.open();
+        assert_eq!(waits.join().unwrap().unwrap(), bytes(2 << 20, 5));
+        drop(fetches.join().unwrap());
+    });
+    assert_eq!(depot.transfers(&url("b"), &who()), Some(1));
+}
+
+#[test]
 fn what_was_looked_at_just_now_is_read_without_asking() {
     let (far, dir) = both();
     let rules = Rules {

@@ -5,7 +5,13 @@ mod common;
 
 use common::{Machine, Said, Scratch};
 use serde_json::Value;
-use std::{fs, net::TcpListener, process::Command};
+use std::{
+    fs,
+    net::TcpListener,
+    path::PathBuf,
+    process::{Child, Command},
+    time::{Duration, Instant},
+};
 
 /// A server with files, a cluster with a depot that may read them, and two who have joined the cluster: the laptop
 /// may have something fetched there, the phone may not.
@@ -213,15 +219,110 @@ fn what_a_peer_stages_is_there_for_the_programs_of_that_machine() {
     );
     world.refused(
         laptop,
-        &["cache", "add", ON[0], ON[1], F],
-        (1, "programs of that machine"),
-    );
-    world.refused(
-        laptop,
         &["stage", "--on", "cluster", "./data/f"],
         (2, "a file of this machine"),
     );
     world.refused(laptop, &["stage", "--on", "a/b", F], (2, "names no peer"));
+}
+
+#[test]
+fn what_a_peer_adds_is_fetched_there_and_lies_where_it_says() {
+    let scratch = Scratch::new();
+    let world = World::new(&scratch, None);
+    let (cluster, laptop, phone) = (&world.cluster, &world.laptop, &world.phone);
+    let add = |what: &[&str]| {
+        let words = [&["cache", "add", "--on", "cluster"][..], what].concat();
+        world.summary(laptop, &words)
+    };
+    let added = add(&["--tag", "study", "--lasts", "2d", F]);
+    assert_eq!(
+        (&added["new"], &added["size"], &added["on"]),
+        (&false.into(), &300_000.into(), &"cluster".into())
+    );
+    let path = PathBuf::from(added["path"].as_str().unwrap());
+    assert!(path.starts_with(scratch.join("cluster.local")), "{added}");
+    common::assert_same(&path, &scratch.join("data/f"));
+    // It is kept as what was staged is, and for programs there no second time.
+    let [kept] = &world.kept(laptop, &["stat", "--on", "cluster", F])[..] else {
+        panic!("one file is theirs");
+    };
+    assert_eq!(kept["tags"], serde_json::json!(["study"]));
+    assert_eq!(kept["timestamp"], Value::Null);
+    world.well(cluster, &["get", F, &text(&scratch, "read")]);
+    let [stat] = &world.kept(cluster, &["stat", F])[..] else {
+        panic!("one file is there");
+    };
+    assert_eq!(stat["transfers"], 1, "{stat}");
+    // A time is noted with the tag, and found by who adds it again: nothing is locked.
+    fn done<'a>(what: &[&'a str]) -> Vec<&'a str> {
+        [&["cache", "add-done", "--on", "cluster"][..], what].concat()
+    }
+    world.well(laptop, &done(&["--tag", "study", "--timestamp", "-7", F]));
+    let again = add(&["--tag", "study", F]);
+    assert_eq!(
+        (&again["timestamp"], &again["path"]),
+        (&(-7).into(), &added["path"])
+    );
+    let [kept] = &world.kept(laptop, &["stat", "--on", "cluster", F])[..] else {
+        panic!("one file is theirs");
+    };
+    assert_eq!(kept["timestamp"], -7);
+    assert_eq!(kept["tags"], serde_json::json!(["study (2 times)"]));
+    for _ in 0..2 {
+        world.well(laptop, &done(&["--failed", "--tag", "study", F]));
+    }
+    world.refused(laptop, &done(&["--tag", "study", F]), (4, "under that tag"));
+    world.refused(
+        laptop,
+        &done(&["--timestamp", "7", F]),
+        (4, "under that tag"),
+    );
+    // What is not at its server, who may not, and a tag that says nothing here.
+    let missing = ["cache", "add", "--on", "cluster", "godwit://lab/none"];
+    world.refused(laptop, &missing, (4, "none"));
+    let denied = ["cache", "add", "--on", "cluster", F];
+    world.refused(phone, &denied, (13, "no rule of the rights allows it"));
+    let denied = ["cache", "add-done", "--on", "cluster", F];
+    world.refused(phone, &denied, (13, "no rule of the rights allows it"));
+    world.refused(laptop, &["cache", "add-done", "--tag", "x", F], (2, "--on"));
+}
+
+#[test]
+fn who_is_interrupted_ends_what_is_fetched_there() {
+    let scratch = Scratch::new();
+    let world = World::new(&scratch, None);
+    let (cluster, laptop) = (&world.cluster, &world.laptop);
+    let size = 64 << 20;
+    scratch.file("data/big", size);
+    let big = "godwit://lab/big";
+    let words = ["stage", "--on", "cluster", "--rate", "1M", big];
+    let mut stages = world.command(laptop, &words).spawn().unwrap();
+    let kept = || world.kept(cluster, &["ls", big]).pop();
+    let until = Instant::now() + Duration::from_secs(30);
+    let is_so = |what: &str, is_so: &dyn Fn(&Value) -> bool| {
+        while !kept().is_some_and(|kept| is_so(&kept)) {
+            assert!(Instant::now() < until, "{what}: {:?}", kept());
+            assert!(
+                !kept().is_some_and(|kept| kept["present_bytes"] == size),
+                "{what}"
+            );
+        }
+    };
+    is_so("it comes", &|kept| {
+        kept["present_bytes"].as_u64().unwrap() > 0
+    });
+    kill(&stages, "-INT");
+    assert_ne!(stages.wait().unwrap().code(), Some(0));
+    // It would go on for a minute.
+    is_so("nobody uses it", &|kept| kept["open"] == 0);
+    // What came is where the next one goes on.
+    world.well(laptop, &["stage", "--on", "cluster", big]);
+}
+
+fn kill(child: &Child, signal: &str) {
+    let id = child.id().to_string();
+    let said = Command::new("kill").args([signal, &id]).status();
+    assert!(said.unwrap().success());
 }
 
 #[test]

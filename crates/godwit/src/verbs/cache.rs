@@ -35,6 +35,7 @@ Examples:
   godwit cache df
   godwit cache verify
   godwit cache ls --on cluster
+  godwit cache add --on cluster --tag study7 godwit://lab/data/grid.bin
 
 What is kept is forgotten by itself when room is wanted, what was used least recently first; never what is owed
 to a server, is open, or has a tag. A tag is put on by godwit stage, and by what jobs of batch systems read
@@ -50,7 +51,11 @@ files and tags, and nobody else's. A file of rights there must say so, for the U
   who = '/O=godwit/OU=peer/CN=laptop'
   may = 'stage'
   under = '/godwit/lab/data'
-add and add-done are for programs of that machine.
+cache add fetches there what is not there yet, puts the tag on, and prints where it lies on that machine,
+as long as the tag is on it; add-done notes a time with that tag, and with --failed takes it off. Nothing is
+locked there, and nothing is filled from here: programs of that machine read what the server of a name
+has, and not what a visitor says of it. What no server has yet is put there first (godwit put), and
+then added. Who is interrupted (Ctrl-C) ends what is fetched there within seconds, if nobody else waits for it.
 
 Exit status: 0; 13 the rights there say no; 4 nothing of that name is kept; 5 it is in use, or being filled; 12 verify found bytes that differ.")]
 pub(crate) struct Cache {
@@ -73,9 +78,10 @@ enum What {
     Stat(File),
     /// Say why a file is kept
     Why(File),
-    /// Lock a name: others wait. Prints where the file is, which is to be filled if it is new
+    /// Lock a name: others wait. Prints where the file is, which is to be filled if it is new. With --on: fetch it there,
+    /// and keep it under the tag
     Add(Add),
-    /// What was added is filled: it is what the URL says as long as the tag is on it
+    /// What was added is filled: it is what the URL says as long as the tag is on it. With --on: note a time with the tag
     AddDone(AddDone),
     /// Forget a file, whatever tags it has; not what is owed
     Rm(Rm),
@@ -120,13 +126,13 @@ struct Add {
     /// The file
     #[arg(value_name = "URL")]
     url: OsString,
-    /// What keeps it [default: that of the job, or staged]
+    /// What keeps it [default: that of the job, or staged; with --on: staged]
     #[arg(long, value_name = "TAG")]
     tag: Option<String>,
     /// The tag falls by itself after so long
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration, allow_negative_numbers = true)]
     lasts: Option<Duration>,
-    /// After so long whoever waits goes on, though nothing was said
+    /// After so long whoever waits goes on, though nothing was said; with --on nobody waits
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration, allow_negative_numbers = true, default_value = "1h")]
     within: Duration,
 }
@@ -139,7 +145,10 @@ struct AddDone {
     /// A number that cache add and cache stat tell: a time that means what you say
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     timestamp: Option<i64>,
-    /// It did not become anything: the next who waits fills it
+    /// With --on: the tag that was said to cache add [default: staged]
+    #[arg(long, value_name = "TAG", requires = "on")]
+    tag: Option<String>,
+    /// It did not become anything: the next who waits fills it. With --on: the tag is taken off once
     #[arg(long, conflicts_with = "timestamp")]
     failed: bool,
 }
@@ -159,6 +168,7 @@ impl Cache {
             What::AddDone(added) => at.count(Of::AddDone(Added {
                 handle: 0,
                 url: Some(named(&added.url)?),
+                tag: added.tag,
                 timestamp: added.timestamp,
                 give_up: added.failed,
             })),
@@ -266,6 +276,9 @@ impl At<'_> {
                 screen.line(path.as_bytes()).map_err(shown)?;
             }
             facts.insert("new".into(), (!opened.exists).into());
+            if let Some(on) = &self.on {
+                facts.insert("on".into(), on.clone().into());
+            }
             facts.insert("path".into(), path.into());
             facts.insert("size".into(), opened.size.into());
             facts.insert("timestamp".into(), opened.timestamp.into());

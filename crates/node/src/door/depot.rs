@@ -18,7 +18,7 @@ use godwit_wire::{
     door::call::{AskDepot, Count, Kept, Line, OfDepot, Refusal, Room, Why},
     local::{
         Ask, Tell,
-        ask::{Cache, Hello, Stage, Where},
+        ask::{Add, AddDone, Cache, Hello, Stage, Where},
         tell::Row,
     },
 };
@@ -70,7 +70,8 @@ fn visitor(asked: &Asked<'_>, wish: &AskDepot) -> Result<String, Refusal> {
         url.map_err(|bad| said(Why::BadName, bad.to_string()))
     });
     let url = url.transpose()?;
-    let is_taken_away = matches!(wish.what, OfDepot::Unstage | OfDepot::Rm | OfDepot::Clean);
+    let is_taken_away = matches!(wish.what, OfDepot::Unstage | OfDepot::Rm | OfDepot::Clean)
+        || wish.what == OfDepot::AddDone && wish.give_up;
     let about = url.as_ref().filter(|_| !is_taken_away);
     let may = asked.known.dir.may_stage(about);
     may.map_err(|error| refused(&error))?;
@@ -89,6 +90,7 @@ fn visitor(asked: &Asked<'_>, wish: &AskDepot) -> Result<String, Refusal> {
 }
 
 fn pass_on(visitor: String, wish: AskDepot, is_gone: &AtomicBool) -> Result<Vec<Line>, Refusal> {
+    let about = wish.url.clone();
     let ask = local(wish)?;
     let environment = |name: &str| env::var_os(name);
     let hello = Hello {
@@ -117,6 +119,21 @@ fn pass_on(visitor: String, wish: AskDepot, is_gone: &AtomicBool) -> Result<Vec<
                 files: done.files,
                 bytes: done.bytes,
             })),
+            Tell::Opened(opened) => {
+                lines.push(Line::Kept(Kept {
+                    url: about.clone().unwrap_or_default(),
+                    size: opened.size,
+                    present_bytes: opened.size,
+                    stage: "current".into(),
+                    timestamp: opened.timestamp,
+                    path: opened.path,
+                    ..Kept::default()
+                }));
+                lines.push(Line::Count(Count {
+                    files: 1,
+                    bytes: opened.size,
+                }));
+            }
             Tell::Space(space) => lines.push(Line::Room(Room {
                 quota_bytes: space.quota_bytes.unwrap_or_default(),
                 used_bytes: space.used_bytes,
@@ -140,6 +157,8 @@ fn local(wish: AskDepot) -> Result<Ask, Refusal> {
         tag,
         lasts_s,
         bytes_per_s,
+        timestamp,
+        give_up,
     } = wish;
     let missing = |name: &str| said(Why::BadRequest, format!("{what:?} wants a {name}"));
     let named = || url.clone().ok_or_else(|| missing("url"));
@@ -169,6 +188,19 @@ fn local(wish: AskDepot) -> Result<Ask, Refusal> {
         }),
         OfDepot::Df => Ask::Cache(Cache::Df { on: None }),
         OfDepot::Verify => Ask::Cache(Cache::Verify { url }),
+        OfDepot::Add => Ask::Cache(Cache::Add(Add {
+            url: named()?,
+            tag,
+            expires_in_s: lasts_s,
+            ..Add::default()
+        })),
+        OfDepot::AddDone => Ask::Cache(Cache::AddDone(AddDone {
+            handle: 0,
+            url: Some(named()?),
+            tag,
+            timestamp,
+            give_up,
+        })),
     })
 }
 
@@ -182,6 +214,8 @@ fn kept(row: Row) -> Kept {
         used_s: row.used_s,
         stage: row.stage,
         why: row.why,
+        timestamp: row.timestamp,
+        path: None,
     }
 }
 

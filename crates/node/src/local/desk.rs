@@ -253,7 +253,7 @@ impl Guest {
             return self.edit(&url, open, reply);
         }
         open.tag.as_deref().map(refusing::tag).transpose()?;
-        let reading = self.read(&url, open.fresh)?;
+        let reading = self.read(&url, open.fresh, reply)?;
         self.keep_for_job(&url);
         if let Some(tag) = &open.tag {
             let tagged = self.desk.depot.tag(&url, tag, None);
@@ -699,7 +699,7 @@ impl Guest {
         {
             return self.part(&url, get, reply);
         }
-        let reading = self.read(&url, get.fresh)?;
+        let reading = self.read(&url, get.fresh, reply)?;
         let size = reading.size();
         let end = get.end.unwrap_or(size).min(size);
         let range = get.start.min(end)..end;
@@ -1008,7 +1008,8 @@ impl Guest {
         let bad = |error: Error| refusing::depot(&wanted, Some(&url), &error);
         // Kept until a tag keeps it.
         let ahead = self.ahead(&url, stage.bytes_per_s, reply).map_err(bad)?;
-        let staged = (self.desk.depot).stage(&url, &self.who, tag.unwrap_or(STAGED), lasts);
+        let (as_tag, is_wanted) = ((tag.unwrap_or(STAGED), lasts), || !reply.is_over());
+        let staged = (self.desk.depot).stage_while(&url, &self.who, as_tag, &is_wanted);
         let (bytes, _) = staged.map_err(bad)?;
         drop(ahead);
         done(tell::Done {
@@ -1044,10 +1045,11 @@ impl Guest {
         }
     }
 
-    fn read(&self, url: &Url, fresh: ask::Fresh) -> Result<Reading, Refusal> {
+    fn read(&self, url: &Url, fresh: ask::Fresh, reply: &Reply) -> Result<Reading, Refusal> {
+        let is_wanted = || !reply.is_over();
         self.desk
             .depot
-            .read(url, &self.who, fresh_of(fresh))
+            .read_while(url, &self.who, fresh_of(fresh), &is_wanted)
             .map_err(|error| {
                 let wanted = format!("read {}", url.without_password());
                 refusing::depot(&wanted, Some(url), &error)

@@ -39,7 +39,7 @@ impl Guest {
             Refusal::new(
                 Why::Unsupported,
                 &*wanted,
-                "what is filled, opened or owed there is so by programs of that machine",
+                "what is opened or owed there is so by programs of that machine",
             )
         })?;
         must_be_there(&wanted, &asked)?;
@@ -52,16 +52,27 @@ impl Guest {
         };
         let is_unstaged = asked.what == OfDepot::Unstage;
         let mut told = Told {
-            is_why: asked.what == OfDepot::Why,
+            what: asked.what,
             answer: tell::Done::default(),
+            opened: None,
             space: None,
             words: Vec::new(),
         };
-        let heard = door.depot(&asked, &mut |line| match reply.is_over() {
-            true => Err(Error::Canceled),
-            false => told.hear(line, on, reply),
+        let heard = door.depot(&asked, &|| !reply.is_over(), &mut |line| {
+            told.hear(line, on, reply)
         });
-        heard.map_err(bad)?;
+        heard.map_err(|error| match (not_kept(&asked), &error) {
+            (Some(because), Error::Missing { .. }) => {
+                let about = asked.url.clone().unwrap_or_default();
+                Refusal::new(Why::Missing, &*wanted, format!("{about}: {because}"))
+                    .about(about)
+                    .next(format!(
+                        "godwit cache ls --on {} lists what is",
+                        name_of(on)
+                    ))
+            }
+            _ => bad(error),
+        })?;
         let is_without = is_unstaged && told.answer.files == 0;
         let answer = told.end()?;
         Ok(match is_without {
@@ -83,8 +94,9 @@ const NO_TAG: &str = "it was not kept under that tag; godwit cache stat shows it
 
 /// What a node there has told so far.
 struct Told {
-    is_why: bool,
+    what: OfDepot,
     answer: tell::Done,
+    opened: Option<tell::Opened>,
     space: Option<tell::Space>,
     words: Vec<String>,
 }
@@ -92,7 +104,16 @@ struct Told {
 impl Told {
     fn hear(&mut self, line: Line, on: &str, reply: &Reply) -> godwit_store::Result<()> {
         match line {
-            Line::Kept(kept) if self.is_why => self.words.extend(kept.why),
+            Line::Kept(kept) if self.what == OfDepot::Why => self.words.extend(kept.why),
+            Line::Kept(kept) if self.what == OfDepot::Add => {
+                self.opened = Some(tell::Opened {
+                    size: kept.size,
+                    exists: true,
+                    timestamp: kept.timestamp,
+                    path: kept.path,
+                    ..tell::Opened::default()
+                });
+            }
             Line::Kept(kept) => reply.tell(Tell::Row(Box::new(row(kept)))),
             Line::Count(count) => {
                 (self.answer.files, self.answer.bytes) = (count.files, count.bytes);
@@ -118,10 +139,13 @@ impl Told {
     }
 
     fn end(self) -> Answered {
-        match (self.space, self.is_why) {
+        match (self.space, self.opened) {
             (Some(space), _) => Ok(Some(Tell::Space(space))),
-            (None, true) => Ok(Some(Tell::Words(self.words.join("; ")))),
-            (None, false) => done(self.answer),
+            (None, Some(opened)) => Ok(Some(Tell::Opened(opened))),
+            (None, None) if self.what == OfDepot::Why => {
+                Ok(Some(Tell::Words(self.words.join("; "))))
+            }
+            (None, None) => done(self.answer),
         }
     }
 }
@@ -132,8 +156,7 @@ fn asked(ask: Ask) -> Option<AskDepot> {
         what,
         url,
         tag,
-        lasts_s: None,
-        bytes_per_s: None,
+        ..AskDepot::default()
     };
     Some(match ask {
         Ask::Stage(stage) => AskDepot {
@@ -149,6 +172,15 @@ fn asked(ask: Ask) -> Option<AskDepot> {
         Ask::Cache(Cache::Clean { tag, url }) => of(OfDepot::Clean, url, Some(tag)),
         Ask::Cache(Cache::Df { .. }) => of(OfDepot::Df, None, None),
         Ask::Cache(Cache::Verify { url }) => of(OfDepot::Verify, url, None),
+        Ask::Cache(Cache::Add(add)) => AskDepot {
+            lasts_s: add.expires_in_s,
+            ..of(OfDepot::Add, Some(add.url), add.tag)
+        },
+        Ask::Cache(Cache::AddDone(added)) => AskDepot {
+            timestamp: added.timestamp,
+            give_up: added.give_up,
+            ..of(OfDepot::AddDone, added.url, added.tag)
+        },
         _ => return None,
     })
 }
@@ -167,8 +199,25 @@ fn must_be_there(wanted: &str, asked: &AskDepot) -> Result<(), Refusal> {
     }
 }
 
+/// Returns what is missing if something is that is only looked for there.
+fn not_kept(asked: &AskDepot) -> Option<&'static str> {
+    match (asked.what, &asked.tag) {
+        (OfDepot::AddDone, _) | (OfDepot::Rm, Some(_)) => {
+            Some("it is not kept there for this machine under that tag")
+        }
+        (OfDepot::Stat | OfDepot::Why | OfDepot::Rm, _) => {
+            Some("nothing of it is kept there for this machine")
+        }
+        _ => None,
+    }
+}
+
+fn name_of(on: &str) -> &str {
+    on.strip_prefix("peer:").unwrap_or(on)
+}
+
 fn peer(wanted: &str, on: &str) -> Result<Url, Refusal> {
-    let name = on.strip_prefix("peer:").unwrap_or(on);
+    let name = name_of(on);
     let is_name = !name.is_empty() && !name.contains(['/', '@', '?', '#', '%']);
     let url = is_name.then(|| format!("godwit://{name}/").parse().ok());
     url.flatten().ok_or_else(|| {
@@ -186,6 +235,7 @@ fn row(kept: Kept) -> tell::Row {
         transfers: kept.transfers,
         tags: kept.tags,
         used_s: kept.used_s,
+        timestamp: kept.timestamp,
         stage: kept.stage,
         why: kept.why,
         reason,

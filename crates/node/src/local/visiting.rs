@@ -14,10 +14,13 @@ use super::{
 use godwit_core::{Fault, Url};
 use godwit_depot::{Error, Fresh, Holds, Reading, Tag};
 use godwit_local::{Refusal, Why};
-use godwit_wire::local::{
-    Ask, Tell,
-    ask::{self, Cache},
-    tell,
+use godwit_wire::{
+    door::call::Link,
+    local::{
+        Ask, Tell,
+        ask::{self, Cache},
+        tell,
+    },
 };
 use std::{
     num::NonZeroU64,
@@ -124,6 +127,8 @@ impl Guest {
                     .clean(&staying.tag(Some(&tag))?, url.as_ref());
                 of_files(cleaned.map_err(bad("take a tag off", url.as_ref()))?)
             }
+            Ask::Cache(Cache::Add(add)) => self.add_for(staying, add, reply),
+            Ask::Cache(Cache::AddDone(added)) => self.add_done_for(staying, &added),
             Ask::Cache(Cache::Df { .. }) => Ok(Some(Tell::Space(self.space_for(staying)))),
             Ask::Cache(Cache::Verify { url: text }) => self.verify_for(staying, text, reply),
             _ => Err(Refusal::new(
@@ -135,6 +140,21 @@ impl Guest {
     }
 
     fn stage_for(&self, staying: &Staying, stage: &ask::Stage, reply: &Reply) -> Answered {
+        let come = self.staged_for(staying, stage, reply)?;
+        done(tell::Done {
+            files: 1,
+            bytes: come.size(),
+            notes: Vec::new(),
+        })
+    }
+
+    /// Has it come, and puts their tag on it.
+    fn staged_for(
+        &self,
+        staying: &Staying,
+        stage: &ask::Stage,
+        reply: &Reply,
+    ) -> Result<Reading, Refusal> {
         let (url, tag) = (url(&stage.url)?, staying.tag(stage.tag.as_deref())?);
         let wanted = format!("stage {}", url.without_password());
         let _turn = Turn::take(&self.desk.fetching, &wanted)?;
@@ -145,12 +165,52 @@ impl Guest {
         self.desk.has_room(&wanted, &url, come.size())?;
         let lasts = stage.expires_in_s.map(Duration::from_secs);
         let staged = self.desk.depot.stage(&url, &self.who, &tag, lasts);
-        let (bytes, _) = staged.map_err(bad)?;
-        done(tell::Done {
-            files: 1,
-            bytes,
-            notes: Vec::new(),
-        })
+        staged.map_err(bad)?;
+        Ok(come)
+    }
+
+    /// Has it come as by staging, and says where it lies. No name is locked for somebody of another machine, since there
+    /// is nothing to wait for: they fill nothing here. Programs of this machine read what the server of a name has, not
+    /// what a visitor says of it.
+    fn add_for(&self, staying: &Staying, add: ask::Add, reply: &Reply) -> Answered {
+        let name = staying.tag(add.tag.as_deref())?;
+        let stage = ask::Stage {
+            url: add.url,
+            tag: add.tag,
+            expires_in_s: add.expires_in_s,
+            ..ask::Stage::default()
+        };
+        let come = self.staged_for(staying, &stage, reply)?;
+        let held = self.desk.depot.holds(&url(&stage.url)?);
+        let mut tags = held.iter().flat_map(|held| &held.tags);
+        Ok(Some(Tell::Opened(tell::Opened {
+            size: come.size(),
+            exists: true,
+            timestamp: tags
+                .find(|tag| tag.name == name)
+                .and_then(|tag| tag.timestamp),
+            path: Some(Link(self.desk.depot.lies_at(&come))),
+            ..tell::Opened::default()
+        })))
+    }
+
+    /// Notes a time with the tag that was put on as it was added; or takes it off again.
+    fn add_done_for(&self, staying: &Staying, added: &ask::AddDone) -> Answered {
+        let text = added.url.as_deref().unwrap_or_default();
+        if added.give_up {
+            return self.untag_for(staying, text, added.tag.as_deref());
+        }
+        let (url, tag) = (url(text)?, staying.tag(added.tag.as_deref())?);
+        let stamped = self.desk.depot.stamp(&url, &tag, added.timestamp);
+        stamped.map_err(|error| {
+            let wanted = format!("be done with {}", url.without_password());
+            let mut refusal = refusing::depot(&wanted, Some(&url), &error);
+            if refusal.why == Why::Missing {
+                refusal.because = "no such tag of yours is on it: it was not added".into();
+            }
+            refusal
+        })?;
+        of_files(1)
     }
 
     /// What is too large need not come first.
@@ -169,7 +229,8 @@ impl Guest {
         reply: &Reply,
     ) -> godwit_depot::Result<Reading> {
         let _ahead = self.ahead(url, rate, reply)?;
-        self.desk.depot.read(url, &self.who, Fresh::Usual)
+        let is_wanted = || !reply.is_over();
+        (self.desk.depot).read_while(url, &self.who, Fresh::Usual, &is_wanted)
     }
 
     fn untag_for(&self, staying: &Staying, text: &str, tag: Option<&str>) -> Answered {

@@ -339,6 +339,21 @@ impl Door {
         about: &Path,
         each: &mut dyn FnMut(Line) -> Result<()>,
     ) -> Result<Duration> {
+        self.call_beating(name, method, asked, about, &mut |line| match line {
+            Line::Beat(_) => Ok(()),
+            line => each(line),
+        })
+    }
+
+    /// The same, and `each` is told whenever the node says no more than that it goes on.
+    fn call_beating<T: Serialize>(
+        &self,
+        name: &str,
+        method: Method,
+        asked: &T,
+        about: &Path,
+        each: &mut dyn FnMut(Line) -> Result<()>,
+    ) -> Result<Duration> {
         let mut visit = self.0.take()?;
         let body = match method {
             Method::GET => Sent::whole(Bytes::new()),
@@ -349,7 +364,7 @@ impl Door {
             .request(method, &format!("{ROOT}{name}"), JSON_TYPE, body);
         let answer = visit.ask(request, name)?;
         let round_trip = visit.round_trip;
-        self.0.hear(visit, answer, name, about, each)?;
+        self.0.hear_beating(visit, answer, name, about, each)?;
         Ok(round_trip)
     }
 
@@ -536,6 +551,20 @@ impl Inner {
         about: &Path,
         each: &mut dyn FnMut(Line) -> Result<()>,
     ) -> Result<()> {
+        self.hear_beating(visit, answer, during, about, &mut |line| match line {
+            Line::Beat(_) => Ok(()),
+            line => each(line),
+        })
+    }
+
+    fn hear_beating(
+        &self,
+        visit: Visit,
+        answer: Response<Incoming>,
+        during: &str,
+        about: &Path,
+        each: &mut dyn FnMut(Line) -> Result<()>,
+    ) -> Result<()> {
         self.look_at(&answer)?;
         let status = answer.status();
         if let Some(skew) = Self::skew_in(&answer) {
@@ -557,7 +586,10 @@ impl Inner {
                     Line::Beat(_) if beats > BEATS_MAX + begun.elapsed().as_secs() => {
                         return Err(self.broke("it says nothing but that it goes on"));
                     }
-                    Line::Beat(_) => beats += 1,
+                    beat @ Line::Beat(_) => {
+                        beats += 1;
+                        each(beat)?;
+                    }
                     Line::End if !status.is_success() => {
                         let what = format!("it answers {status} and does not say why");
                         return Err(self.broke(&what));
@@ -921,12 +953,28 @@ impl Store for Door {
 }
 
 impl Door {
-    /// Asks something of the depot of that machine; each line of the answer is given to `each`.
-    pub fn depot(&self, asked: &AskDepot, each: &mut dyn FnMut(Line) -> Result<()>) -> Result<()> {
+    /// Asks something of the depot of that machine; each line of the answer is given to `each`. Whenever that machine
+    /// says anything, if only that it goes on, it is looked whether the answer is still wanted.
+    pub fn depot(
+        &self,
+        asked: &AskDepot,
+        is_wanted: &dyn Fn() -> bool,
+        each: &mut dyn FnMut(Line) -> Result<()>,
+    ) -> Result<()> {
         let about = asked.url.clone().unwrap_or_default();
         let about = Path::new(&about);
-        self.call("depot", Method::POST, asked, about, each)
-            .map(drop)
+        self.call_beating(
+            "depot",
+            Method::POST,
+            asked,
+            about,
+            &mut |line| match (is_wanted(), line) {
+                (false, _) => Err(Error::Canceled),
+                (true, Line::Beat(_)) => Ok(()),
+                (true, line) => each(line),
+            },
+        )
+        .map(drop)
     }
 
     fn push_within(&self, path: &Path, within: Option<Duration>) -> Result<()> {

@@ -17,12 +17,18 @@ pub struct AskDepot {
     /// By what it is kept; nothing: `staged`, or of `rm` all that whoever asks has put on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
-    /// Of `stage`: when the tag falls by itself, in seconds.
+    /// Of `stage` and `add`: when the tag falls by itself, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lasts_s: Option<u64>,
     /// Of `stage`: it comes no faster; nothing: as fast as it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_per_s: Option<NonZeroU64>,
+    /// Of `add_done`: a time that means what whoever asks says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timestamp: Option<i64>,
+    /// Of `add_done`: it is not wanted after all.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub give_up: bool,
 }
 
 /// What can be asked of a depot.
@@ -48,6 +54,10 @@ pub enum OfDepot {
     Df,
     /// That what is kept be read and compared.
     Verify,
+    /// The same as `stage`, and where it lies there.
+    Add,
+    /// That a time be noted with the tag that `add` has put on; or that it be taken off once.
+    AddDone,
 }
 
 /// A file that is kept.
@@ -73,6 +83,12 @@ pub struct Kept {
     /// Why it is kept, or what is wrong with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
+    /// A time that whoever asks has noted with a tag of theirs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timestamp: Option<i64>,
+    /// Of what was added: where it lies on that machine, as long as the tag is on it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<super::call::Link>,
 }
 
 /// What was done.

@@ -107,6 +107,8 @@ fn kept() -> Kept {
         used_s: Some(1 << 40),
         stage: "current".into(),
         why: Some("so".into()),
+        timestamp: Some(7),
+        path: Some(Link("/var/tmp/a b".into())),
     }
 }
 
@@ -401,6 +403,8 @@ fn everything_that_is_asked_is_described() {
             tag: Some("night".into()),
             lasts_s: size,
             bytes_per_s: size.and_then(NonZeroU64::new),
+            timestamp: Some(-7),
+            give_up: true,
         },
     );
     asks(

@@ -392,6 +392,9 @@ pub struct AddDone {
     /// Which, where it outlived its connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
+    /// Under which tag, of the depot of another machine; where it was added here that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tag: Option<String>,
     /// A time that means what its user says.
     #[serde(default)]
     pub timestamp: Option<i64>,
