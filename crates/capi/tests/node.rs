@@ -240,6 +240,13 @@ fn a_file_goes_from_one_server_to_another() {
             .starts_with("ENOENT"),
         "it is not kept"
     );
+    // Who has read what was there sees at once what is there now.
+    fs::write(here.export("new"), "new text").unwrap();
+    fs::write(there.export("text"), "old").unwrap();
+    let (new, text) = (here.url("new"), there.url("text"));
+    assert_eq!(here.told(&["whole-of", &text]), "old\n");
+    assert_eq!(here.told(&["copy", &new, &text]), "ok 8\n");
+    assert_eq!(here.told(&["whole-of", &text]), "new text\n");
     for (from, to, errno) in [
         (here.url("none"), there.url("x"), "ENOENT"),
         (

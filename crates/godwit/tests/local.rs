@@ -1318,10 +1318,19 @@ fn what_is_held_ends_a_verb_and_what_looks_says_so() {
     assert_eq!(refused.status, machine.says(&["push"]).status, "{refused}");
     assert!(refused.stderr.contains("goes first"), "{refused}");
     assert!(far.join("data/f").exists());
-    let listed = machine.says(&["ls", "godwit://lab/"]).ok();
     let words = "1 name below godwit://lab/ is promised by this machine";
-    assert!(listed.stderr.contains(words), "{listed}");
+    for args in [&["ls"][..], &["find"], &["du"], &["sum", "-r"]] {
+        let listed = machine.says(&[args, &["godwit://lab/"]].concat()).ok();
+        assert!(listed.stderr.contains(words), "{args:?}: {listed}");
+        let (_, lines) = machine.json(&[args, &["godwit://lab/"]].concat());
+        let is_told = |line: &Value| line["event"] == "promised" && line["names"] == 1;
+        assert!(lines.iter().any(is_told), "{args:?}: {lines:?}");
+    }
     for args in [
+        vec!["find", "godwit://lab/f/a"],
+        vec!["find", "-maxdepth", "0", "godwit://lab/f/a"],
+        vec!["du", "godwit://lab/f/a"],
+        vec!["sum", "godwit://lab/f/a"],
         vec!["stat", "godwit://lab/f/a"],
         vec!["cat", "godwit://lab/f/a"],
         vec!["cp", "godwit://lab/f/a", "here"],
@@ -1331,11 +1340,16 @@ fn what_is_held_ends_a_verb_and_what_looks_says_so() {
         let words = "godwit://lab/f/a is promised by this machine and not there yet";
         assert!(said.stderr.contains(words), "{said}");
     }
-    let other = machine.says(&["stat", "godwit://lab/f"]).ok();
-    assert!(!other.stderr.contains("promised"), "{other}");
-    let (_, lines) = machine.json(&["ls", "godwit://lab/"]);
-    let is_told = |line: &Value| line["event"] == "promised" && line["names"] == 1;
-    assert!(lines.iter().any(is_told), "{lines:?}");
+    for args in [&["stat"][..], &["find", "-maxdepth", "0"], &["sum"]] {
+        let other = machine.says(&[args, &["godwit://lab/f"]].concat()).ok();
+        assert!(!other.stderr.contains("promised"), "{args:?}: {other}");
+    }
+    // The list that sum --check reads is of names, too.
+    let noted = format!("{}  godwit://lab/f/a\n", "0".repeat(64));
+    fs::write(machine.scratch.join("noted"), noted).unwrap();
+    let checked = machine.says(&["sum", "--check", "noted"]);
+    let words = "godwit://lab/f/a is promised by this machine and not there yet";
+    assert!(checked.stderr.contains(words), "{checked}");
     // What stands in its way can be removed.
     machine.says(&["rm", "godwit://lab/f"]).ok();
     machine.says(&["mkdir", "godwit://lab/f"]).ok();

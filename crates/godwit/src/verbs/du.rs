@@ -4,6 +4,7 @@ use super::Facts;
 use crate::{
     listing::Sizes,
     options::{Names, Talking},
+    owed::{self, Reach},
     places,
     screen::Screen,
     trouble::{Run, Trouble},
@@ -28,7 +29,8 @@ Examples:
   godwit du --json .
 
 Counts the bytes in files, as du -b; what a file system uses for them it alone knows.
-Directories come with all that is below them, the named one last.
+Directories come with all that is below them, the named one last. What was put on this machine and
+is on its way still (godwit queue) is not counted; it says how many names that is.
 
 Exit status: 0; 4 no such directory; 13 not allowed."
 )]
@@ -76,6 +78,7 @@ impl Du {
 
     fn one(&self, screen: &Screen, stores: &Stores, url: &Url) -> Run<Sum> {
         let trouble = |error: Error| Trouble::store(format!("measure {url}"), error);
+        owed::note(screen, url, Reach::Below);
         let place = places::open(stores, url)?;
         let stat = place.store.stat(&place.path).map_err(trouble)?;
         let mut sums = BTreeMap::from([(PathBuf::new(), Sum::default())]);

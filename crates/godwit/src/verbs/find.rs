@@ -4,6 +4,7 @@ use super::Facts;
 use crate::{
     glob, listing,
     options::{Names, Talking},
+    owed::{self, Reach},
     places,
     screen::Screen,
     trouble::{Run, Trouble},
@@ -30,7 +31,8 @@ Examples:
   godwit find ftp://fermi.example/ --json
 
 Options may be written with one dash or two. All given ones must hold. Matches are told
-as they are found, in no order, in memory that does not grow with the tree.
+as they are found, in no order, in memory that does not grow with the tree. What was put on
+this machine and is on its way still (godwit queue) is not found; it says how much that is.
 
 Exit status: 0, also if nothing matches; 4 no such directory; 13 not allowed.")]
 pub(crate) struct Find {
@@ -90,6 +92,11 @@ impl Find {
 
     fn one(&self, screen: &Screen, stores: &Stores, url: &Url, matches: &mut u64) -> Run {
         let trouble = |error: Error| Trouble::store(format!("search {url}"), error);
+        let reach = match self.maxdepth {
+            Some(0) => Reach::Name,
+            _ => Reach::Below,
+        };
+        owed::note(screen, url, reach);
         let place = places::open(stores, url)?;
         let root = place.store.stat(&place.path).map_err(trouble)?;
         let is_directory = root.kind == Kind::Directory;

@@ -4,6 +4,7 @@ use super::Facts;
 use crate::{
     bytes,
     options::{Names, Talking},
+    owed::{self, Reach},
     places::{self, Place},
     screen::Screen,
     trouble::{Run, Trouble},
@@ -28,7 +29,8 @@ Examples:
 A remote server computes the digest itself if it can; else it is computed here from the
 bytes it sends. Lines look as those of b3sum and md5sum and can be checked by them. As
 theirs, a line begins with a backslash if its name holds a backslash or a line end, which
-are then written \\\\, \\n and \\r; --check reads such lines too.
+are then written \\\\, \\n and \\r; --check reads such lines too. It is the digest of what the
+server has; of what was put on this machine and is on its way still (godwit queue) it says so.
 
 Exit status: 0; 12 a digest is not as noted; 4 no such file; 13 not allowed.")]
 pub(crate) struct Sum {
@@ -98,6 +100,11 @@ impl Sum {
 
     fn one(&self, screen: &Screen, stores: &Stores, url: &Url) -> Run<u64> {
         let trouble = |error: Error| Trouble::store(format!("sum {url}"), error);
+        let reach = match self.recursive {
+            true => Reach::Below,
+            false => Reach::Name,
+        };
+        owed::note(screen, url, reach);
         let place = places::open(stores, url)?;
         if !self.recursive {
             self.say(screen, &place, url).map_err(|error| {
@@ -167,6 +174,7 @@ impl Sum {
         let noted = digest;
         let url = places::url(OsStr::from_bytes(&name))?;
         let trouble = |error: Error| Trouble::store(format!("sum {url}"), error);
+        owed::note(screen, &url, Reach::Name);
         let place = places::open(stores, &url)?;
         let algorithm = self.algorithm.algorithm();
         let found = bytes::digest(&place, algorithm, self.range())

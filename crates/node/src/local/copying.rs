@@ -43,9 +43,10 @@ impl Guest {
             let path = source.path;
             return Err(bad(&from, godwit_store::Error::IsDirectory { path }));
         }
-        let (bytes, error) = self
-            .moved(source, target, stat.mode, reply)
-            .map_err(|error| refusing::disk(&wanted, &error))?;
+        let moved = self.moved(source, target, stat.mode, reply);
+        // Whoever reads the name here next sees what is there now, also if nobody knows how it ended.
+        self.desk.depot.changed(&to);
+        let (bytes, error) = moved.map_err(|error| refusing::disk(&wanted, &error))?;
         match error {
             Some(error) => Err(bad(&from, error)),
             None => done(tell::Done {
