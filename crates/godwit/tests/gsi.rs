@@ -540,6 +540,89 @@ fn third_parties_of_two_sites_need_not_believe_the_same_authorities() {
     assert!(said.stderr.contains("/no/such/proxy"), "{said}");
 }
 
+/// The node of a machine is not told a proxy of its own: whoever asks shows theirs.
+#[test]
+fn programs_get_and_put_by_gsi_through_the_node_of_their_machine() {
+    let lab = Lab::new();
+    let node = lab.node("host");
+    lab.proxy("bob", &lab.ca.issue(&quick(Issue::user("bob"))).unwrap());
+    let certificates = lab.ca.certificates();
+    let depot = Depot::of(&lab.scratch, &certificates);
+    let source = lab.scratch.file("source", 3_000_001);
+    let there = url(&node, "there");
+    depot.goes(
+        &source,
+        &there,
+        &node.export.join("there"),
+        &lab.path("alice"),
+    );
+    // Who may not come to the server gets nothing of what others got here.
+    for name in ["bob", "nowhere"] {
+        let said = depot.says(Some(&lab.path(name)), &["get", &there, &lab.text("stolen")]);
+        assert_eq!(said.status, Some(13), "{name}: {said}");
+        assert!(!lab.path("stolen").exists(), "{name}");
+    }
+    depot.says(None, &["node", "stop"]).ok();
+    // The same with the server of Globus.
+    let Some(globus) = Globus::start() else {
+        return;
+    };
+    let depot = Depot::of(&globus.scratch, Path::new(&globus.world["X509_CERT_DIR"]));
+    let (there, proxy) = (globus.url("there"), &globus.world["X509_USER_PROXY"]);
+    depot.goes(
+        &source,
+        &there,
+        &globus.data().join("there"),
+        Path::new(proxy),
+    );
+    depot.says(None, &["node", "stop"]).ok();
+}
+
+/// The node of a machine, which keeps what comes and goes.
+struct Depot<'a> {
+    scratch: &'a Scratch,
+    certificates: &'a Path,
+}
+
+impl<'a> Depot<'a> {
+    fn of(scratch: &'a Scratch, certificates: &'a Path) -> Self {
+        Self {
+            scratch,
+            certificates,
+        }
+    }
+
+    fn says(&self, proxy: Option<&Path>, args: &[&str]) -> Said {
+        let mut command = godwit();
+        command
+            .env("GODWIT_SOCKET", self.scratch.join("run/socket"))
+            .env("GODWIT_STATE", self.scratch.join("state"))
+            .env("GODWIT_LOCAL_IDLE", "20s")
+            .env("X509_CERT_DIR", self.certificates)
+            .env_remove("X509_USER_PROXY");
+        if let Some(proxy) = proxy {
+            command.env("X509_USER_PROXY", proxy);
+        }
+        ours_within(60, command, args)
+    }
+
+    /// Puts it there, reads it here, and reads what somebody else put there.
+    fn goes(&self, source: &Path, url: &str, there: &Path, proxy: &Path) {
+        // Whoever has none starts the node.
+        self.says(None, &["queue"]).ok();
+        let well = |args: &[&str]| self.says(Some(proxy), args).ok();
+        let back = self.scratch.join("back");
+        well(&["put", source.to_str().unwrap(), url]);
+        well(&["push", "--timeout", "30", url]);
+        assert_same(source, there);
+        fs::write(there, "what somebody else put there").unwrap();
+        well(&["get", "--fresh", url, back.to_str().unwrap()]);
+        assert_same(&back, there);
+        let kept = String::from_utf8(well(&["--json", "cache", "ls"]).stdout).unwrap();
+        assert!(kept.contains(url), "it went past the depot: {kept}");
+    }
+}
+
 struct Globus {
     scratch: Scratch,
     world: HashMap<String, String>,
