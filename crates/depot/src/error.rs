@@ -119,12 +119,17 @@ pub enum Error {
     Restless { url: Box<Url> },
     #[error("{url} and {to} are not on one server")]
     OtherServer { url: Box<Url>, to: Box<Url> },
-    #[error("not done within {} s: {what}", .waited.as_secs_f32())]
+    #[error("not done within {} s: {what}", seconds(*.waited))]
     TimedOut { waited: Duration, what: String },
     #[error("nobody waits for it any more")]
     Unwanted,
     #[error("the node ends")]
     Ending,
+}
+
+/// Returns a time as a person would have said it.
+fn seconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 100.0).round() / 100.0
 }
 
 impl Error {

@@ -226,7 +226,7 @@ impl<'a> Reporter<'a> {
 
     fn failed(&self, source: &Place, target: &Place, error: &Error, again: Option<Tries>) {
         if let Some(tries) = again {
-            self.wait(error, tries);
+            self.wait(source, error, tries);
             let text = format!("{source}: {error}; trying again");
             if self.screen.json() {
                 self.object(json!({
@@ -276,14 +276,14 @@ impl<'a> Reporter<'a> {
     }
 
     /// Has the bar say what is waited for; lines say it once, when the next try has failed as well.
-    fn wait(&self, error: &Error, tries: Tries) {
+    fn wait(&self, source: &Place, error: &Error, tries: Tries) {
         let mut told = self.told();
         let was_said = told.waiting.as_ref().is_some_and(|before| before.was_said);
         let mut waiting = Waiting::new(error, tries);
         let is_news = self.how == Progress::Plain && !was_said && tries.nth > 1;
         waiting.was_said = was_said || is_news;
         if is_news && !self.screen.verbose() {
-            self.screen.note(&waiting.to_string());
+            self.screen.note(&format!("{source}: {waiting}"));
         }
         told.waiting = Some(waiting);
     }

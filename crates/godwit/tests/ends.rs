@@ -154,12 +154,14 @@ fn who_waits_says_for_whom() {
     });
     let until = Instant::now() + PATIENCE;
     let mut said = Vec::new();
-    while !said.iter().any(|line: &String| line.starts_with(WAITING)) {
+    while !said.iter().any(|line: &String| line.contains(WAITING)) {
         let left = until.saturating_duration_since(Instant::now());
         let line = told.recv_timeout(left);
         said.push(line.unwrap_or_else(|_| panic!("it does not say what it waits for: {said:?}")));
     }
     let waiting = said.last().unwrap();
+    let named = format!("{}: {WAITING}", source.display());
+    assert!(waiting.contains(&named), "{waiting}");
     assert!(
         waiting.ends_with("to answer again (connection refused), try 2 of 15"),
         "{waiting}"

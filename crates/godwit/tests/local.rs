@@ -914,7 +914,7 @@ fn who_waits_for_room_is_told_so_and_gives_up_when_they_said() {
     let late = Said::of(&mut with(&["put", "f", "godwit://lab/b", "--timeout", "1"]));
     assert_eq!(late.status, Some(7), "{late}");
     for words in [
-        "waiting for room",
+        "waiting for room for godwit://lab/b: ",
         "are owed to",
         "no room within 1 s",
         "godwit queue",
@@ -1304,6 +1304,54 @@ fn a_verb_says_that_what_was_put_first_does_not_arrive() {
     lab.start(&[]);
     far.dir("data/dir");
     machine.says(&["push", "--timeout", "30"]).ok();
+}
+
+#[test]
+fn who_waits_in_vain_is_told_that_it_goes_on() {
+    let far = Scratch::new();
+    let (machine, mut lab) = Machine::of(&far);
+    lab.kill();
+    machine.scratch.file("f", 10);
+    machine.says(&["put", "f", "godwit://lab/f"]).ok();
+    let late = machine.says(&["push", "--timeout", "1.2345678"]);
+    assert_eq!(late.status, Some(5), "{late}");
+    for words in [
+        "not done within 1.23 s: godwit://lab/f",
+        "hint: it is kept here and delivered",
+    ] {
+        assert!(late.stderr.contains(words), "{words}: {late}");
+    }
+    // It is the server that is away, and not this machine that was restarted.
+    assert!(!late.stderr.contains("restart"), "{late}");
+    lab.start(&[]);
+    machine.says(&["push", "--timeout", "30"]).ok();
+}
+
+#[test]
+fn a_put_of_which_nobody_knows_whether_it_was_taken_says_so() {
+    let far = Scratch::new();
+    let (machine, _lab) = Machine::of(&far);
+    let file = machine.scratch.file("f", 3000);
+    let url = "godwit://lab/f";
+    // The node starts with it, and ends when it has taken what was put and has not said so.
+    for point in ["commit-taken", "commit-recorded"] {
+        let put = &mut machine.command(&["put", "f", url]);
+        let said = Said::of(put.env("GODWIT_CRASH", point));
+        assert_eq!(said.status, Some(5), "{said}");
+        for words in [
+            "may have been taken before, or not",
+            "the same put again is safe",
+        ] {
+            assert!(said.stderr.contains(words), "{said}");
+        }
+    }
+    machine.says(&["put", "f", url]).ok();
+    machine.says(&["push", "--timeout", "30"]).ok();
+    assert_eq!(
+        fs::read(far.join("data/f")).unwrap(),
+        fs::read(file).unwrap()
+    );
+    assert!(machine.says(&["queue"]).ok().stdout.is_empty());
 }
 
 #[test]

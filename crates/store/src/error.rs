@@ -29,9 +29,9 @@ pub enum Error {
     NotDirectory { path: PathBuf },
     #[error("{}: directory is not empty", shown(.path))]
     NotEmpty { path: PathBuf },
-    #[error("{}: permission denied{}", shown(.path), after_colon(.said))]
+    #[error("{}: permission denied{}", shown(.path), after_colon(.said, &["permission denied"]))]
     Denied { path: PathBuf, said: String },
-    #[error("{}: no space left{}", shown(.path), after_colon(.said))]
+    #[error("{}: no space left{}", shown(.path), after_colon(.said, NO_SPACE))]
     NoSpace { path: PathBuf, said: String },
     /// The name itself cannot be used here: too long, outside the export, bytes the protocol cannot carry.
     #[error("{}: {why}", shown(.path))]
@@ -120,7 +120,7 @@ pub enum Error {
     )]
     NoCredential { host: String },
     /// 421, or a server that says it is full.
-    #[error("{host}: is busy: {said}")]
+    #[error("{host}: is busy{}", after_colon(.said, &["is busy", "busy"]))]
     Busy {
         host: String,
         said: String,
@@ -176,13 +176,25 @@ fn first(missing: &Extents) -> u64 {
     missing.iter().next().map_or(0, |range| range.start)
 }
 
-fn after_colon(said: &str) -> String {
-    if said.is_empty() {
-        String::new()
-    } else {
-        format!(": {said}")
+/// Returns what was said as it is added to a fact; nothing if it is that fact once more, in one of these words.
+fn after_colon(said: &str, facts: &[&str]) -> String {
+    let said = match said.rsplit_once(" (os error ") {
+        Some((said, _)) => said,
+        None => said,
+    };
+    let rest_of = |fact: &&str| {
+        let (begins, rest) = said.split_at_checked(fact.len())?;
+        let is_whole = rest.is_empty() || rest.starts_with([':', '.']);
+        (is_whole && begins.eq_ignore_ascii_case(fact)).then_some(rest)
+    };
+    let rest = facts.iter().find_map(rest_of).unwrap_or(said);
+    match rest.trim_start_matches([':', '.', ' ']) {
+        "" => String::new(),
+        rest => format!(": {rest}"),
     }
 }
+
+const NO_SPACE: &[&str] = &["no space left on device", "no space left"];
 
 /// What a server says before the URL where something is.
 pub const REFERS: &str = "it is at ";
@@ -468,6 +480,55 @@ pub(crate) const LOGIN: &str = "logging in";
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_server_says_is_not_said_twice() {
+        let host = || "lab".to_owned();
+        let denied = |said: &str| {
+            let error = Error::Denied {
+                path: "f".into(),
+                said: said.into(),
+            };
+            error.to_string()
+        };
+        let busy = |said: &str| {
+            let error = Error::Busy {
+                host: host(),
+                said: said.into(),
+                again_in: None,
+            };
+            error.to_string()
+        };
+        let full = |said: &str| {
+            let error = Error::NoSpace {
+                path: "f".into(),
+                said: said.into(),
+            };
+            error.to_string()
+        };
+        for said in [
+            "",
+            "Permission denied",
+            "Permission denied (os error 13)",
+            "permission denied.",
+        ] {
+            assert_eq!(denied(said), "f: permission denied", "{said}");
+        }
+        assert_eq!(
+            denied("Permission denied: rule 2 of the rights denies it"),
+            "f: permission denied: rule 2 of the rights denies it"
+        );
+        assert_eq!(
+            denied("Permission deniedness"),
+            "f: permission denied: Permission deniedness"
+        );
+        assert_eq!(denied("\u{e9}"), "f: permission denied: \u{e9}");
+        assert_eq!(busy("Busy"), "lab: is busy");
+        assert_eq!(busy("Busy: it is stopping"), "lab: is busy: it is stopping");
+        assert_eq!(busy("too many sessions"), "lab: is busy: too many sessions");
+        assert_eq!(full("No space left on device"), "f: no space left");
+        assert_eq!(full("quota exceeded"), "f: no space left: quota exceeded");
+    }
 
     #[test]
     fn an_error_at_the_root_has_a_name_before_its_colon() {

@@ -45,8 +45,9 @@ godwit push waits for it.
 
 The file at the server is replaced as a whole, once the end of the input has come. --offset
 writes into it instead: what is elsewhere in it stays. Either way nothing counts before the end
-of the input: of a put that fails or is ended nothing is delivered. A URL that ends in / is a
-directory, in which the file gets its own name.
+of the input: of a put that is ended before, or that is refused, nothing is delivered. Where there is no such file,
+--offset makes one, with zeros before what is written. A URL that ends in / is a directory, in which the
+file gets its own name.
 
 Where there is no room here (GODWIT_DEPOT_QUOTA), it says so and waits until something else was
 delivered, in the order in which they came; --timeout bounds that. Of a file it is known how much
@@ -56,6 +57,10 @@ until the file is delivered: it belongs into ~/.netrc.
 
 In a job of a batch system the node ends with the job: there this command waits until the server
 has the file.
+
+If the node of this machine ends just when all was told (5), nobody knows whether it was taken: it says
+so. It may or may not be delivered; godwit queue shows what is owed, and the same put again is safe, as
+it writes the same bytes once more (with --new it is refused where it was taken).
 
 Exit status: 0 the bytes are safe; 1 the URL leads nowhere, somebody must decide, or --new and
 it is there already; 2 not understood; 4 no such file here; 5 the node of this machine cannot be reached or has ended, or in
@@ -192,6 +197,7 @@ impl Patience<'_> {
     fn ask(&mut self, here: &mut Here, ask: Ask) -> Run<Answer> {
         let (screen, url, why) = (self.screen, self.url, &mut self.why);
         *why = None;
+        let is_end = matches!(ask, Ask::End(_));
         let deadline = self.limit.map(|limit| Instant::now() + limit);
         let answer = here.ask_with(ask, b"", deadline, &mut |tell| {
             if let Tell::Row(row) = tell
@@ -210,11 +216,20 @@ impl Patience<'_> {
             }
             (Err(refusal), Some(why)) if refusal.why == Why::Late => {
                 let time = self.limit.unwrap_or_default();
-                let fact = format!("no room within {} s: {why}", time.as_secs_f32());
+                let seconds = (time.as_secs_f64() * 100.0).round() / 100.0;
+                let fact = format!("no room within {seconds} s: {why}");
                 Err(Trouble::no_room(self.wanted, fact).next(FOR_ROOM))
             }
             (Err(refusal), _) if refusal.why == Why::TooLarge => {
                 Err(Trouble::local(&refusal).next(FOR_LARGE))
+            }
+            // Whoever does not hear the answer to the end does not know.
+            (Err(mut refusal), _) if is_end && refusal.why == Why::NodeLost => {
+                let said = &refusal.because;
+                refusal.because = format!("{said}; {url} may have been taken before, or not");
+                refusal.wanted = self.wanted.into();
+                refusal.next = Some(PUT_AGAIN.into());
+                Err(Trouble::local(&refusal))
             }
             (Err(refusal), _) => Err(Trouble::local(&refusal)),
         }
@@ -235,8 +250,10 @@ fn say(screen: &Screen, url: &str, why: Option<&str>) {
         return;
     }
     match why {
-        Some(why) => screen.note(&format!("waiting for room: {why}\nhint: {FOR_ROOM}")),
-        None => screen.note("there is room now; it goes on"),
+        Some(why) => screen.note(&format!(
+            "waiting for room for {url}: {why}\nhint: {FOR_ROOM}"
+        )),
+        None => screen.note(&format!("there is room for {url} now; it goes on")),
     }
 }
 
@@ -315,6 +332,8 @@ fn fill(input: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
 const PIECE_BYTES: usize = LEAF_BYTES as usize;
 /// So much is written before the disk is to begin with it.
 const EARLY_BYTES: u64 = 2 << 20;
+const PUT_AGAIN: &str =
+    "the same put again is safe; godwit queue shows whether this one is on its way";
 const FOR_LARGE: &str = "godwit cp sends it there without keeping it here; a larger GODWIT_DEPOT_QUOTA \
                          keeps it, after godwit node stop";
 const FOR_ROOM: &str = "godwit queue shows what is owed; it makes room when it is delivered or dropped, and a larger \

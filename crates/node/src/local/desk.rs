@@ -666,8 +666,8 @@ impl Guest {
 
     fn not_delivered(&self, wanted: &str, scope: &Scope, error: &Error) -> Refusal {
         let mut refusal = refusing::depot(wanted, None, error);
-        if matches!(error, Error::TimedOut { .. }) && !self.desk.bounds.is_installed {
-            refusal.next = Some(AFTER_RESTART.into());
+        if matches!(error, Error::TimedOut { .. }) {
+            refusal.next = Some(GOES_ON.into());
         }
         if let Error::Held { url, .. } = error {
             let mut held = self.owed_of(scope);
@@ -1367,6 +1367,8 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+const GOES_ON: &str = "it is kept here and delivered as soon as that is possible, whoever waits for it: godwit queue shows it, \
+                       godwit push waits on";
 const AFTER_RESTART: &str = "after a restart of this machine, delivery waits for the next program that asks; \
                              godwit node install has it begin by itself";
 pub(super) const STAGED: &str = "staged";

@@ -90,9 +90,9 @@ pub(super) fn depot(wanted: &str, url: Option<&Url>, error: &DepotError) -> Refu
         DepotError::Taken { process, .. } => (
             Why::Busy,
             Some(format!(
-                "end that node{} (what it keeps stays), or name another state: in GODWIT_STATE, or with --state of \
-                 godwit node --local",
-                process.map_or_else(String::new, |process| format!(": kill {process}"))
+                "it goes on until somebody ends that node{} (what it keeps stays); or name another state: in \
+                 GODWIT_STATE, or with --state of godwit node --local",
+                process.map_or_else(String::new, |process| format!(", by kill {process}"))
             )),
         ),
         DepotError::Network { .. } => (

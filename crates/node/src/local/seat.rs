@@ -149,8 +149,9 @@ fn held(path: &Path, what: &str) -> LocalError {
         ),
     };
     let words = format!("{what}: {who} has locked {}", path.display());
-    let next =
-        format!("end it ({next}); what was left to it is kept, and the next goes on with that");
+    let next = format!(
+        "it goes on until somebody ends it ({next}); what was left to it is kept, and the next goes on with that"
+    );
     Refusal::new(Why::Busy, WANTED, words).next(next).into()
 }
 
