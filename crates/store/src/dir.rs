@@ -32,13 +32,14 @@ use godwit_sys::{self as sys, Account, Attributes, Folder, Meta, Open, Over, Roo
 use known::Known;
 use ledger::{Carried, Doomed};
 use std::{
+    collections::HashMap,
     ffi::OsStr,
     fs::File,
     io,
     ops::Range,
     path::{Path, PathBuf},
-    sync::Arc,
-    time::{Duration, SystemTime},
+    sync::{Arc, Mutex},
+    time::{Duration, Instant, SystemTime},
 };
 
 /// A directory of this machine, opened for somebody. Clones share it.
@@ -63,6 +64,8 @@ struct Inner {
     root: Root,
     identity: String,
     known: Known,
+    /// When which directory was looked through for old notes; nothing: somebody else sees to that.
+    tidied: Option<Mutex<HashMap<PathBuf, Instant>>>,
 }
 
 impl Dir {
@@ -85,7 +88,16 @@ impl Dir {
             root,
             identity: identity.into(),
             known: Known::default(),
+            tidied: None,
         })))
+    }
+
+    /// Has it remove old notes of what was published, a day after, in a directory in which it writes another: for a tree
+    /// that no node serves, and so nobody [sweeps](Self::sweep). A directory is looked through once a day.
+    pub fn tidying(mut self) -> Self {
+        let inner = Arc::get_mut(&mut self.0).expect("nobody else has it yet");
+        inner.tidied = Some(Mutex::default());
+        self
     }
 
     /// Returns the values of leaves of a file, which is read if need be.

@@ -24,7 +24,10 @@ use std::{
     io,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -464,6 +467,27 @@ impl Inner {
         Ok(removed)
     }
 
+    /// Removes old notes in the directory of a file, unless that was done today. What cannot be removed stays.
+    pub(super) fn tidy(&self, folder: &Folder, path: &Path) {
+        let Some(tidied) = &self.tidied else {
+            return;
+        };
+        let (above, now) = (path.parent().unwrap_or(path), Instant::now());
+        let mut tidied = tidied.lock().unwrap_or_else(PoisonError::into_inner);
+        if (tidied.get(above)).is_some_and(|at| now.duration_since(*at) < NOTES_STAY) {
+            return;
+        }
+        if tidied.len() >= TIDIED_MAX {
+            tidied.clear();
+        }
+        tidied.insert(above.to_owned(), now);
+        drop(tidied);
+        let names = folder.names().into_iter().flatten().flatten();
+        for (name, _) in names.filter(|(name, _)| is_note(name)) {
+            self.sweep_one(folder, &name, NOTES_STAY);
+        }
+    }
+
     /// Calls `each` for all names in the whole tree below that is open to us, and
     /// `closed` for what cannot be read: its error ends it.
     fn each_below(
@@ -633,6 +657,10 @@ const RECORD: &str = ".done";
 
 /// So many writers of one file by one identity at once; more are refused.
 const WRITERS_MAX: u32 = 100;
+/// Whoever did not hear what became of an upload asks long before.
+const NOTES_STAY: Duration = Duration::from_secs(86_400);
+/// Of so many directories it is known when they were looked through.
+const TIDIED_MAX: usize = 10_000;
 
 /// So much later than its record a partial may look when a process of ours died
 /// between the bytes and their slot, or clocks tick coarsely.

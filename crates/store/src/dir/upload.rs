@@ -331,7 +331,9 @@ impl Upload {
             named.folder.dress(named.name, named.file, &attributes)?;
         }
         let was = Was::of(named.file, self.held.key, self.attempt)?;
-        was.write(named.folder, &self.dir.note(&self.path))
+        was.write(named.folder, &self.dir.note(&self.path))?;
+        self.dir.tidy(named.folder, &self.path);
+        Ok(())
     }
 }
 

@@ -147,11 +147,8 @@ fn connect(url: &Url, options: &Options, trust: Trust) -> Result<Arc<dyn Store>>
     match url.scheme() {
         Scheme::File => {
             let identity = format!("uid {}", godwit_sys::user_id());
-            Ok(Arc::new(Dir::open(
-                Path::new("/"),
-                &identity,
-                Opener::Myself,
-            )?))
+            let dir = Dir::open(Path::new("/"), &identity, Opener::Myself)?;
+            Ok(Arc::new(dir.tidying()))
         }
         Scheme::Ftp | Scheme::Gsiftp | Scheme::Sshftp => {
             Ok(Arc::new(Remote::open(url, &limits(options, trust))?))

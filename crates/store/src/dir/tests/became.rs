@@ -86,3 +86,37 @@ fn became_is_hidden_and_swept() {
     dir.remove(p("d/file"), What::File).unwrap();
     dir.remove(p("d"), What::Directory).unwrap();
 }
+
+/// Where no node serves a tree nobody sweeps it.
+#[test]
+fn old_notes_go_with_the_next_that_is_written_where_nobody_sweeps() {
+    let place = Scratch::new();
+    let writes = |dir: &Dir, name: &str| {
+        let sink = dir.write(p(name), &counted(1)).unwrap();
+        put(&*sink, 0, name.as_bytes());
+        sink.finish(&Whole::default()).unwrap();
+    };
+    let opened = || Dir::open(&place.0, "tester", Opener::Myself).unwrap();
+    let notes = || {
+        let mut names = place.names();
+        names.retain(|name| name.ends_with(".was"));
+        names
+    };
+    writes(&opened(), "old");
+    let [old] = &notes()[..] else {
+        panic!("one note: {:?}", notes());
+    };
+    let long_ago = std::time::SystemTime::now() - Duration::from_secs(2 * 86_400);
+    let note = fs::File::options().write(true).open(place.0.join(old));
+    note.unwrap().set_modified(long_ago).unwrap();
+    // A node sweeps in its own time.
+    writes(&opened(), "recent");
+    assert_eq!(notes().len(), 2);
+    let dir = opened().tidying();
+    writes(&dir, "new");
+    assert_eq!(notes().len(), 2);
+    assert!(!notes().contains(old));
+    for name in ["recent", "new"] {
+        assert!(dir.became(p(name), "1f.7").unwrap().is_some(), "{name}");
+    }
+}
