@@ -11,7 +11,7 @@ use crate::{
     Depot, Error, Result, Who,
     depot::Inner,
     held::{Held, State},
-    writing::{Asks, IsWanted, Writing},
+    writing::{Asks, IsWanted, Standing, Writing},
 };
 use godwit_core::{
     Block, Extents, LEAF_BYTES, Piece, Url,
@@ -87,7 +87,14 @@ impl Inner {
         let Some(generation) = self.pour(beside, under, is_there, prepare)? else {
             return Ok(None);
         };
-        let is_last = self.is_last_unless_replaced(under);
+        let standing = self.is_last_unless_replaced(under);
+        if standing == Standing::Over {
+            // There it would come over what was put after it.
+            if let Err(error) = self.unlink(under, under.lock()) {
+                tracing::warn!(url = %under.url(), %error, "what was replaced cannot be removed yet");
+            }
+            return Ok(Some(generation));
+        }
         self.fit(under);
         match under.commit_with(self, beside.id) {
             // It gave way or was delivered or given up, with all that is in it.
@@ -98,7 +105,7 @@ impl Inner {
             })?,
         }
         // What was put meanwhile goes over all of it, and does not know what was written here.
-        if is_last {
+        if standing == Standing::Last {
             self.is_current_now(under)?;
         }
         Ok(Some(generation))
@@ -170,7 +177,10 @@ impl Inner {
 
     /// Puts into a file what was on its way there when we ended, and had been told to nobody.
     pub(crate) fn fold_again(&self, beside: &Held, under: Option<Arc<Held>>) -> Result<()> {
-        let may = |state: &State| state.machine.held().is_none() && !state.is_unlinked;
+        // All else of it may have been delivered, and something newer too.
+        let is_there = |state: &State| state.machine.owes() || state.is_current;
+        let may =
+            |state: &State| state.machine.held().is_none() && !state.is_unlinked && is_there(state);
         if let Some(under) = under
             && self.pour(beside, &under, may, |_| Ok(()))?.is_some()
         {

@@ -302,6 +302,45 @@ fn what_is_put_into_what_goes_meanwhile_goes_into_what_is_there_by_then() {
     }
 }
 
+/// All else of a file is delivered while somebody puts more into it, and so is what was put over it: what was put into it
+/// goes with it, and is no change of somebody else's.
+#[test]
+fn what_was_put_into_a_file_that_is_there_does_not_come_over_what_replaced_it() {
+    let (gate, far, home, depot) = shut_away();
+    let held = put(&depot, "a", b"first");
+    // It is about to be asked for.
+    gate.change(|state| state.shut = Shut::Next);
+    set_away(&gate, false);
+    gate.wait(|state| state.waiting == 1);
+    let into = depot.put_into(&url("a"), by().who, "").unwrap();
+    into.write(5, b" and more").unwrap();
+    gate.change(|state| state.no_blocks = true);
+    let copy = home.path().join("copy");
+    thread::scope(|scope| {
+        let ending = scope.spawn(|| into.end());
+        gate.wait(|state| state.waiting == 2);
+        gate.change(|state| state.shut = Shut::Nobody);
+        until_there(&held);
+        let newest = put(&depot, "a", b"newest");
+        until_there(&newest);
+        let from = home.path().join("depot");
+        fs::create_dir(&copy).unwrap();
+        gate.change(|state| (state.copies, state.no_blocks) = (Some((from, copy.clone())), false));
+        ending.join().unwrap().unwrap();
+    });
+    let is_so = |depot: &Depot| {
+        push(depot);
+        assert_eq!(read(depot, "a"), b"newest");
+        assert_eq!(fs::read(far.path().join("a")).unwrap(), b"newest");
+        assert!(depot.queue().is_empty(), "{:?}", depot.queue());
+    };
+    is_so(&depot);
+    drop((held, depot));
+    // Nor after an end in the middle of that.
+    let store = Arc::new(Dir::open(far.path(), "tests", Opener::Myself).unwrap());
+    is_so(&opened(&gate, &copy, far.path(), store));
+}
+
 /// Whoever does not wait for what is held up is seen not to.
 const LONG_ENOUGH_TO_BE_TOO_EARLY: Duration = Duration::from_millis(300);
 

@@ -18,6 +18,8 @@ impl Inner {
         older.sort_by_key(|other| Reverse(other.number()));
         older.dedup_by_key(|other| other.id);
         let replaces = is_replacing(newer);
+        // What is not ended comes after this one, whatever it is to find there.
+        older.retain(|other| !other.lock().is_private);
         for other in older {
             // A condition on what is on its way wants that to arrive.
             let may = replaces || !other.lock().machine.owes();
@@ -148,6 +150,12 @@ impl All {
 fn is_replacing(newer: &Held) -> bool {
     let state = newer.lock();
     state.machine.mode() == Mode::Replace && *state.machine.base() == Base::Any
+}
+
+/// Tells whether the one was put over the other, and is on its way.
+pub(crate) fn goes_over(newer: &Held, older: &Held) -> bool {
+    let is_later = newer.id != older.id && newer.number() > older.number();
+    is_later && is_replacing(newer) && is_of_one(older, newer)
 }
 
 /// Tells whether both were put under one name by the same, and have it still.

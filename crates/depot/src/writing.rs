@@ -6,6 +6,7 @@ use crate::{
     depot::{All, Inner},
     held::{Held, State},
     reading::{Fresh, User},
+    superseding::goes_over,
 };
 use godwit_core::{
     Block, Chain, Extents, LEAF_BYTES, Leaves, Piece, Url, Version,
@@ -395,6 +396,17 @@ impl Drop for Asking<'_> {
     }
 }
 
+/// Where something is in the order of its name that somebody wrote into.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Standing {
+    /// Behind all that are there.
+    Last,
+    /// Something newer goes over it.
+    Before,
+    /// Something newer went over it.
+    Over,
+}
+
 impl Inner {
     /// An error, if this machine knows of a file of that name: it is owed, or was there a moment ago.
     fn must_be_free(&self, url: &Url) -> Result<()> {
@@ -503,14 +515,27 @@ impl Inner {
         self.is_last_of(&mut self.all(), held);
     }
 
-    /// The same, and returns that; but what is promised after it, and does not need it, stays so.
-    pub(crate) fn is_last_unless_replaced(&self, held: &Arc<Held>) -> bool {
+    /// The same for what somebody wrote into; but what is promised after it, and does not need it, stays so. All else of
+    /// it may have been delivered meanwhile, and then it has no place in the order any more by which that is seen.
+    pub(crate) fn is_last_unless_replaced(&self, held: &Arc<Held>) -> Standing {
         let mut all = self.all();
-        let is_replaced = all.promises.is_replaced(held);
-        if !is_replaced {
-            self.is_last_of(&mut all, held);
+        if all.promises.is_replaced(held) {
+            return Standing::Before;
         }
-        !is_replaced
+        let state = held.lock();
+        let is_one = !all.promises.has(held) && !state.is_gone && !state.is_unlinked;
+        let (is_one, is_superseded) = (is_one && !state.machine.is_blind(), state.is_superseded);
+        drop(state);
+        let is_newer = |other: &Arc<Held>| is_one && goes_over(other, held);
+        if is_one && is_superseded || all.current.get(&held.key()).is_some_and(is_newer) {
+            return Standing::Over;
+        }
+        if all.all_coming().any(is_newer) {
+            all.owe(held, || held.number());
+            return Standing::Before;
+        }
+        self.is_last_of(&mut all, held);
+        Standing::Last
     }
 
     fn is_last_of(&self, all: &mut All, held: &Arc<Held>) {
