@@ -143,7 +143,7 @@ pub(crate) type Name = (Url, String);
 /// Somebody asks the origin what there is of a name; the others wait for what they hear.
 #[derive(Default)]
 pub(crate) struct Asking {
-    heard: Mutex<Option<Result<()>>>,
+    heard: Mutex<Option<Result<Option<Stat>>>>,
     ended: Condvar,
     /// How new they want it.
     fresh: Fresh,
@@ -153,7 +153,7 @@ pub(crate) struct Asking {
 
 impl Asking {
     /// Returns what was heard; an error, `Unwanted`, if nobody waits for it any more.
-    pub(crate) fn wait(&self, is_wanted: &dyn Fn() -> bool) -> Result<Result<()>> {
+    pub(crate) fn wait(&self, is_wanted: &dyn Fn() -> bool) -> Result<Result<Option<Stat>>> {
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if let Some(heard) = &*heard {
@@ -176,7 +176,7 @@ impl Asking {
         self.is_spoilt.load(SeqCst)
     }
 
-    fn end(&self, outcome: Result<()>) {
+    fn end(&self, outcome: Result<Option<Stat>>) {
         *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
         self.ended.notify_all();
     }
@@ -275,15 +275,28 @@ impl Inner {
         self.find_while(url, who, fresh, &|| true)
     }
 
+    /// The same as long as somebody wants it.
     fn find_while(
+        &self,
+        url: &Url,
+        who: &Who,
+        fresh: Fresh,
+        is_wanted: StillWanted<'_>,
+    ) -> Result<User> {
+        let found = self.find_seen(url, who, fresh, is_wanted)?;
+        Ok(found.0)
+    }
+
+    /// The same, with what its origin was seen to have, if it was asked for that.
+    pub(crate) fn find_seen(
         &self,
         url: &Url,
         who: &Who,
         mut fresh: Fresh,
         is_wanted: StillWanted<'_>,
-    ) -> Result<User> {
+    ) -> Result<(User, Option<Stat>)> {
         let key = (url.clone(), who.audience.clone());
-        let mut was_asked = false;
+        let (mut was_asked, mut seen) = (false, None);
         loop {
             if self.is_ending() {
                 return Err(Error::Ending);
@@ -295,7 +308,7 @@ impl Inner {
                 // What came for somebody else is theirs until its origin says otherwise, each time.
                 let is_own = held.who.audience == who.audience || was_asked;
                 if is_own && !state.is_gone && self.is_fresh(&state, fresh) {
-                    return Ok(User::of(held, &mut state));
+                    return Ok((User::of(held, &mut state), seen));
                 }
             }
             // Whoever was asked while we waited is fresh enough for everybody who waited for no more.
@@ -303,7 +316,7 @@ impl Inner {
                 drop(all);
                 let heard = asking.wait(is_wanted)?;
                 if !asking.is_spoilt() && (fresh != Fresh::Proved || asking.fresh == fresh) {
-                    heard?;
+                    seen = heard?;
                     (fresh, was_asked) = (Fresh::Any, true);
                 }
                 continue;
@@ -323,7 +336,7 @@ impl Inner {
             let is_spoilt = asking.is_spoilt();
             asked.end(outcome.clone());
             if !is_spoilt {
-                outcome?;
+                seen = outcome?;
                 (fresh, was_asked) = (Fresh::Any, true);
             }
         }
@@ -344,20 +357,20 @@ impl Inner {
         state.looked.is_some_and(|at| at.elapsed() < within)
     }
 
-    /// Asks the origin, and has what it has be the current holding of its name.
+    /// Asks the origin, and has what it has be the current holding of its name. Returns what it has, where it says.
     fn look(
         &self,
         url: &Url,
         who: &Who,
         current: Option<Arc<Held>>,
         asking: &Asking,
-    ) -> Result<()> {
+    ) -> Result<Option<Stat>> {
         self.must_not_be_cut(url)?;
         let (place, stat) = match self.stat_of(url, who) {
             Ok(found) => found,
             Err(Error::Store(error)) => {
                 let own = current.filter(|held| held.who.audience == who.audience);
-                return self.not_told(own, error);
+                return self.not_told(own, error).map(|()| None);
             }
             Err(error) => return Err(error),
         };
@@ -373,7 +386,7 @@ impl Inner {
             // No length was on its way there when it was asked.
             state.is_doubted = asking.is_spoilt();
             state.saw();
-            return Ok(());
+            return Ok(Some(stat));
         }
         if !self.share((url, who), &place, &stat, asking) {
             self.admit(url, who, version, stat.size, || asking.is_spoilt())?;
@@ -381,7 +394,7 @@ impl Inner {
         if let Some(old) = current {
             self.let_go(&old)?;
         }
-        Ok(())
+        Ok(Some(stat))
     }
 
     /// What is at the target is not what the name says, until its length was changed there.
@@ -555,7 +568,7 @@ struct Asker<'a> {
 }
 
 impl Asker<'_> {
-    fn end(self, outcome: Result<()>) {
+    fn end(self, outcome: Result<Option<Stat>>) {
         self.depot.all().asking.remove(self.key);
         self.asking.end(outcome);
         std::mem::forget(self);

@@ -27,10 +27,15 @@ fn keeping(far: &Far, dir: &tempfile::TempDir, rules: Rules) -> (Arc<Depot>, Spo
 
 /// Counts how often the far end is read.
 fn reads(far: &Far) -> Arc<AtomicU64> {
+    asked(far, "read")
+}
+
+/// Counts how often the far end is asked for that.
+fn asked(far: &Far, wanted: &'static str) -> Arc<AtomicU64> {
     let count = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&count);
     far.on_ask(move |what, _| {
-        counted.fetch_add(u64::from(what == "read"), SeqCst);
+        counted.fetch_add(u64::from(what == wanted), SeqCst);
         Ok(())
     });
     count
@@ -91,7 +96,9 @@ fn who_reads_it_again_gets_it_from_here_and_the_next_is_asked_only_whether_it_is
     let (depot, hop) = keeping(&far, &dir, rules());
     let wanted = bytes(5_300_000, 1);
     far.put(NAME, &wanted);
-    same(read_all(&hop).unwrap(), &wanted);
+    let looks = asked(&far, "stat");
+    same(read(&hop, Extents::from(0..u64::MAX)).unwrap().1, &wanted);
+    assert_eq!(looks.load(SeqCst), 1, "one look does for what is not here");
     let count = reads(&far);
     for _ in 0..3 {
         same(read_all(&hop).unwrap(), &wanted);

@@ -15,7 +15,10 @@ use godwit_sys::Buffer;
 use std::{
     ops::Range,
     path::Path,
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     thread,
 };
 
@@ -132,18 +135,37 @@ impl Kept {
 impl Inner {
     /// Has a file be kept here that is read, and asks whether it is still what it was; `None`: it cannot be kept.
     fn kept(&self, url: &Url, who: &Who, want: &Extents) -> Result<Option<Kept>> {
+        let is_cold = self.all().current_of(url, who).is_none();
+        let found = match is_cold {
+            true => self.find_seen(url, who, Fresh::Usual, &|| true),
+            false => return self.kept_still(url, who, want),
+        };
+        match found {
+            Ok((user, Some(stat))) if is_vouched_for(&stat) => {
+                let came = self.ensure(&user.held, first_of(want, &stat));
+                kept_of(came.map(|()| Kept { stat, user }), url)
+            }
+            Ok((user, Some(_))) => {
+                let held = Arc::clone(&user.held);
+                drop(user);
+                self.let_go(&held).map(|()| None)
+            }
+            // Somebody else had it come meanwhile.
+            Ok((_, None)) => self.kept_still(url, who, want),
+            Err(error) => kept_of(Err(error), url),
+        }
+    }
+
+    /// The same of what may be here.
+    fn kept_still(&self, url: &Url, who: &Who, want: &Extents) -> Result<Option<Kept>> {
         let (place, stat) = match self.stat_of(url, who) {
             Ok(found) => found,
             Err(error) => return self.kept_though(url, who, error).map(Some),
         };
-        let version = stat.version(since_epoch());
-        // Nothing vouches for what tells no times: all of it would come each time.
-        if stat.kind != Kind::File || version == Version::None {
+        if !is_vouched_for(&stat) {
             return Ok(None);
         }
-        let first = (want.within(0..stat.size))
-            .collect::<Extents>()
-            .take_aligned(LEAF_BYTES);
+        let version = stat.version(since_epoch());
         let current = self.all().current_of(url, who);
         // One that was so new that nobody could tell is believed as long as any: many who want it cost one transfer.
         let is_it = |held: &Held| {
@@ -155,20 +177,10 @@ impl Inner {
             _ => Fresh::Now,
         };
         let came = self.find(url, who, fresh).and_then(|user| {
-            self.ensure(&user.held, first.unwrap_or(0..0))?;
-            Ok(user)
+            self.ensure(&user.held, first_of(want, &stat))?;
+            Ok(Kept { stat, user })
         });
-        let user = match came {
-            Ok(user) => user,
-            Err(error) if is_of_next(&error) => return Err(error),
-            Err(error) => {
-                tracing::info!(%url, %error, "what is read is not kept");
-                return Ok(None);
-            }
-        };
-        let kept = Kept { stat, user };
-        // It may have become another since it was asked for, or ours.
-        Ok(Some(kept).filter(Kept::is_still))
+        kept_of(came, url)
     }
 
     /// The next cannot be asked. What is here as a whole is believed for a while if its content was named.
@@ -201,6 +213,29 @@ impl Inner {
         drop(state);
         Ok(Kept { stat, user })
     }
+}
+
+/// Returns what came, unless it cannot be kept, or became another since it was asked for, or ours.
+fn kept_of(came: Result<Kept>, url: &Url) -> Result<Option<Kept>> {
+    match came {
+        Ok(kept) => Ok(Some(kept).filter(Kept::is_still)),
+        Err(error) if is_of_next(&error) => Err(error),
+        Err(error) => {
+            tracing::info!(%url, %error, "what is read is not kept");
+            Ok(None)
+        }
+    }
+}
+
+/// Tells whether something vouches for what it is: of what tells no times all would come each time.
+fn is_vouched_for(stat: &Stat) -> bool {
+    stat.kind == Kind::File && stat.version(since_epoch()) != Version::None
+}
+
+/// Returns the first that is to come of what is wanted.
+fn first_of(want: &Extents, stat: &Stat) -> Range<u64> {
+    let mut wanted: Extents = want.within(0..stat.size).collect();
+    wanted.take_aligned(LEAF_BYTES).unwrap_or(0..0)
 }
 
 /// Tells whether it is the next that cannot, and nothing here.
