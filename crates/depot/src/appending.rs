@@ -160,6 +160,20 @@ pub struct Nth {
     pub seq: u64,
 }
 
+/// Removes files that no record speaks of: whoever forgot it was killed before its file was gone, or began one and had
+/// told nobody.
+fn remove_forgotten(folder: &Path, rows: &[LogRow]) -> Result<()> {
+    for name in fs::read_dir(folder).map_err(Error::disk(folder))? {
+        let name = name.map_err(Error::disk(folder))?.file_name();
+        let id = name.to_str().and_then(|name| name.parse::<Id>().ok());
+        if id.is_some_and(|id| rows.iter().all(|row| row.id != id)) {
+            let path = folder.join(name);
+            fs::remove_file(&path).map_err(Error::disk(path))?;
+        }
+    }
+    Ok(())
+}
+
 impl Logs {
     /// Opens those that are on record; nothing more goes into them.
     pub(crate) fn open(root: &Path, (rows, cut): (Vec<LogRow>, u64), room: &Room) -> Result<Self> {
@@ -170,6 +184,7 @@ impl Logs {
         }
         let (mut all, mut taken) = (BTreeMap::new(), HashMap::new());
         let mut unreadable = Vec::new();
+        remove_forgotten(&folder, &rows)?;
         for row in rows {
             let path = folder.join(row.id.to_string());
             match Log::again(&row, &path, row.number >> 32 > cut, &mut taken) {
@@ -964,7 +979,10 @@ impl Inner {
         self.room.release(reserved);
         self.due.notify_all();
         match self.records.write(Change::ForgetLog(log.id)) {
-            Ok(()) => drop(fs::remove_file(&log.path)),
+            Ok(()) => {
+                crash::point("log-forgotten");
+                drop(fs::remove_file(&log.path));
+            }
             Err(error) => {
                 tracing::warn!(url = %log.url, %error, "a log that is over is forgotten at the next start");
             }

@@ -2,11 +2,12 @@
 //! them in its middle, on the disk or at the target.
 
 use crate::{
-    Depot, Edit, Ended, Fresh, Scope, Who,
+    Depot, Edit, Ended, Fresh, Scope, Stage, Who,
     disk::{Id, Watcher},
     held::Held,
     tested::{
-        self, by, far, is_mover, push, put, put_into, putting, reaching, read, until, url, watched,
+        self, LIMIT, by, far, is_mover, push, put, put_into, putting, reaching, read, until, url,
+        watched,
     },
 };
 use godwit_store::{Dir, Faulty, Opener, Store, Trouble};
@@ -42,6 +43,8 @@ struct State {
     recorded: u32,
     /// The depot is copied to there, as it is before the next write.
     copies: Option<(PathBuf, PathBuf)>,
+    /// The same before each time that the records are written, and after it.
+    follows: Option<(PathBuf, PathBuf)>,
 }
 
 /// Which files are not synced until nobody is shut out.
@@ -115,7 +118,20 @@ impl Watcher for Gate {
 
     fn records(&self, write: &mut dyn FnMut()) {
         self.change(|state| state.recorded += 1);
+        let state = self.state();
+        let (nth, follows) = (state.recorded, state.follows.clone());
+        drop(state);
+        let copied = |when: &str| {
+            if let Some((from, into)) = &follows {
+                let to = into.join(format!("{nth} {when}"));
+                fs::create_dir(&to).unwrap();
+                let copied = Command::new("cp").arg("-r").arg(from).arg(to).status();
+                assert!(copied.unwrap().success());
+            }
+        };
+        copied("before");
         write();
+        copied("written");
     }
 }
 
@@ -339,6 +355,43 @@ fn what_was_put_into_a_file_that_is_there_does_not_come_over_what_replaced_it() 
     // Nor after an end in the middle of that.
     let store = Arc::new(Dir::open(far.path(), "tests", Opener::Myself).unwrap());
     is_so(&opened(&gate, &copy, far.path(), store));
+}
+
+/// Lines have arrived, and are forgotten: whenever the node dies, none of them is held by the next, and nothing of them
+/// stays on its disk.
+#[test]
+fn lines_that_have_arrived_are_forgotten_whenever_the_node_dies() {
+    let (gate, far, home, depot) = gated();
+    let (from, copies) = (home.path().join("depot"), home.path().join("copies"));
+    fs::create_dir(&copies).unwrap();
+    let lines = |depot: &Path| fs::read_dir(depot.join("appends")).unwrap().count();
+    let appending = depot.append(&url("log"), by().who).unwrap();
+    appending.add(b"line\n").unwrap();
+    gate.change(|state| state.follows = Some((from.clone(), copies.clone())));
+    appending.push(Some(LIMIT)).unwrap();
+    drop(appending);
+    until("it is forgotten", || lines(&from) == 0);
+    drop(depot);
+    gate.change(|state| state.follows = None);
+    let died: Vec<_> = fs::read_dir(&copies).unwrap().collect();
+    assert!(died.len() > 1);
+    for at in died {
+        let at = at.unwrap().path();
+        let dir = Dir::open(far.path(), "tests", Opener::Myself).unwrap();
+        let depot = opened(&gate, &at, far.path(), Arc::new(dir));
+        assert!(
+            depot.queue().iter().all(|owed| owed.stage != Stage::Held),
+            "{at:?}: {:?}",
+            depot.queue()
+        );
+        push(&depot);
+        assert_eq!(
+            fs::read(far.path().join("log")).unwrap(),
+            b"line\n",
+            "{at:?}"
+        );
+        until("nothing of it is left", || lines(&at.join("depot")) == 0);
+    }
 }
 
 /// Whoever does not wait for what is held up is seen not to.
