@@ -253,7 +253,7 @@ impl Guest {
             return self.edit(&url, open, reply);
         }
         open.tag.as_deref().map(refusing::tag).transpose()?;
-        let reading = self.read(&url, open.fresh, reply)?;
+        let reading = self.read(&url, open.fresh)?;
         self.keep_for_job(&url);
         if let Some(tag) = &open.tag {
             let tagged = self.desk.depot.tag(&url, tag, None);
@@ -699,7 +699,7 @@ impl Guest {
         {
             return self.part(&url, get, reply);
         }
-        let reading = self.read(&url, get.fresh, reply)?;
+        let reading = self.read(&url, get.fresh)?;
         let size = reading.size();
         let end = get.end.unwrap_or(size).min(size);
         let range = get.start.min(end)..end;
@@ -1045,11 +1045,11 @@ impl Guest {
         }
     }
 
-    fn read(&self, url: &Url, fresh: ask::Fresh, reply: &Reply) -> Result<Reading, Refusal> {
-        let is_wanted = || !reply.is_over();
+    /// A fetch that was begun for a program goes on for whoever comes next, also if that is killed.
+    fn read(&self, url: &Url, fresh: ask::Fresh) -> Result<Reading, Refusal> {
         self.desk
             .depot
-            .read_while(url, &self.who, fresh_of(fresh), &is_wanted)
+            .read(url, &self.who, fresh_of(fresh))
             .map_err(|error| {
                 let wanted = format!("read {}", url.without_password());
                 refusing::depot(&wanted, Some(url), &error)
