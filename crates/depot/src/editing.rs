@@ -295,21 +295,22 @@ impl Inner {
         let scanned = self.rescan(held, || !lease.is_broken());
         drop(lease);
         let mut state = held.lock();
-        state.is_scanning = false;
         let is_over = matches!(scanned, Ok(true)) && !state.machine.is_unseen();
         if is_over {
             // What was written by descriptors is a generation now.
             state.committed = state.machine.generation();
-            state.wants |= state.machine.owes();
             state.change();
         }
         drop(state);
+        let ended = match scanned {
+            Ok(_) if is_over => self.ended_by_all(held),
+            Ok(_) => Ok(Ended::Open),
+            Err(error) => Err(error),
+        };
+        // Whoever else asks hears of an end when it has its place: what they do then comes after it.
+        held.lock().is_scanning = false;
         held.tell();
-        scanned?;
-        match is_over {
-            true => self.ended_by_all(held),
-            false => Ok(Ended::Open),
-        }
+        ended
     }
 
     /// Finds out what writers by descriptor did until now, while they may go on.
@@ -339,6 +340,7 @@ impl Inner {
         self.fit(held);
         if owes {
             self.is_last(held);
+            held.lock().wants = true;
         }
         held.commit(self)?;
         match owes {

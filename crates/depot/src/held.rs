@@ -150,6 +150,8 @@ pub(crate) struct State {
     pub is_spoilt: bool,
     /// Somebody delivers it.
     pub is_moving: bool,
+    /// It ended last while somebody delivered it: it gets its place when that is over.
+    pub is_to_be_last: bool,
     /// Why it is held.
     pub words: String,
     pub session: String,
@@ -524,6 +526,7 @@ impl State {
             reached: None,
             is_spoilt: false,
             is_moving: false,
+            is_to_be_last: false,
             words: String::new(),
             session: String::new(),
             is_filled: false,

@@ -153,7 +153,8 @@ impl Inner {
         drop(state);
         self.all().away.remove(server);
         if !is_clean || is_gone {
-            return over(&mut self.all(), held, is_clean);
+            self.over(&mut self.all(), held, is_clean);
+            return;
         }
         let mut was = None;
         loop {
@@ -181,18 +182,32 @@ impl Inner {
             if !owes_again && held.is_renamed() && !held.lock().is_gone {
                 continue;
             }
-            return over(&mut all, held, true);
+            self.over(&mut all, held, true);
+            return;
         }
     }
 
     /// A visit is over, and something is still owed.
-    fn ended(&self, held: &Held) {
-        let mut all = self.all();
+    fn ended(&self, held: &Arc<Held>) {
+        self.over(&mut self.all(), held, false);
+    }
+
+    fn over(&self, all: &mut All, held: &Arc<Held>, was_clean: bool) {
         let mut state = held.lock();
-        state.is_moving = false;
+        let is_clean = was_clean && !state.machine.owes();
         let is_asked = state.machine.is_asked();
+        state.is_moving = false;
+        let is_to_be_last = state.is_to_be_last && !is_asked;
         drop(state);
-        all.promises.visited(held, is_asked);
+        match is_clean {
+            true => all.settle(held),
+            false => all.promises.visited(held, is_asked),
+        }
+        // What ended last did so meanwhile.
+        if is_to_be_last {
+            self.is_last_of(all, held);
+            self.chores.record(held.id);
+        }
     }
 
     /// The target has a generation, and lacks what was written since: that comes after all that was
@@ -208,7 +223,7 @@ impl Inner {
         // Its place stays before what is newer, or it would come over that.
         let is_followed = all.promises.is_followed(held);
         let mut state = held.lock();
-        if state.is_superseded || is_followed {
+        if state.is_superseded || (is_followed && !state.is_to_be_last) {
             state.wants = true;
             drop(state);
             if let Some(was) = was {
@@ -227,6 +242,7 @@ impl Inner {
         all.promises.forget(held.id);
         let mut state = held.lock();
         state.wants = true;
+        state.is_to_be_last = false;
         let is_owed = state.machine.owes() && !state.is_gone;
         let base = state.machine.base().clone();
         drop(state);
@@ -279,7 +295,7 @@ impl Inner {
         kept.map(|()| was)
     }
 
-    fn failed(&self, held: &Held, server: &str, error: Error) {
+    fn failed(&self, held: &Arc<Held>, server: &str, error: Error) {
         // A full disk there has room again some day, and nobody need say so; nor is ours its fault.
         let (said, tries) = (error.of_store(), held.lock().tries);
         let is_full = matches!(said, Some(StoreError::NoSpace { .. }));
@@ -395,7 +411,7 @@ impl Inner {
         }
         // Its writer may have ended since it was sent ahead; or somebody began to write, and it is part of what they do.
         let is_of = sink.is_of(&state.machine);
-        let publication = match is_turn && is_of {
+        let publication = match is_turn && is_of && !state.is_to_be_last {
             true => state.machine.publish(),
             false => None,
         };
@@ -943,19 +959,6 @@ pub(crate) fn pause_after(tries: u32) -> Duration {
 /// Returns what the upload of a generation is called at its target.
 pub(crate) fn upload_of(id: Id, generation: u64) -> String {
     format!("{id}.{generation}")
-}
-
-/// A visit went well; where nothing was owed any more, and is not now, it is at its target.
-fn over(all: &mut All, held: &Held, was_clean: bool) {
-    let mut state = held.lock();
-    let is_clean = was_clean && !state.machine.owes();
-    let is_asked = state.machine.is_asked();
-    state.is_moving = false;
-    drop(state);
-    match is_clean {
-        true => all.settle(held),
-        false => all.promises.visited(held, is_asked),
-    }
 }
 
 fn how(base: &Base) -> How {

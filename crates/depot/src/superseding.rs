@@ -46,6 +46,7 @@ impl Inner {
         let mut state = other.lock();
         let is_older = !state.machine.owes() || other.number() < newer.number();
         state.is_superseded |= is_older && !state.is_private;
+        state.is_to_be_last &= !is_older;
         is_older
     }
 }

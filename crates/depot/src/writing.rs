@@ -538,15 +538,22 @@ impl Inner {
         Standing::Last
     }
 
-    fn is_last_of(&self, all: &mut All, held: &Arc<Held>) {
+    pub(crate) fn is_last_of(&self, all: &mut All, held: &Arc<Held>) {
         all.private.remove(&held.id);
         let state = held.lock();
-        let is_fixed = state.is_moving || state.machine.is_asked() || !state.machine.owes();
+        let owes = state.machine.owes();
+        let is_fixed = state.is_moving || state.machine.is_asked() || !owes;
         let is_gone = state.is_gone || state.is_unlinked;
         drop(state);
         if is_gone || (all.promises.has(held) && is_fixed) {
-            return; // Its place is that of what is under way, and it gets another after that.
+            if !is_gone && owes && all.promises.is_passed(held) {
+                // Its place is that of what is under way, and it gets another after that.
+                held.lock().is_to_be_last = true;
+                all.comes(held);
+            }
+            return;
         }
+        held.lock().is_to_be_last = false;
         if all.promises.is_passed(held) {
             // What was renamed there and back is not renamed, and is wanted where it is.
             if held.is_renamed() || all.promises.is_needed(held) {
