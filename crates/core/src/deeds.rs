@@ -278,11 +278,16 @@ impl Deeds {
 
     /// Tells whether nothing after it has to do with its names.
     pub fn is_last(&self, number: u64) -> bool {
+        self.is_last_of_those_after(number, 0)
+    }
+
+    /// Tells the same of those only that were promised after that place in the order.
+    pub fn is_last_of_those_after(&self, number: u64, place: u64) -> bool {
         let Some(deed) = self.find(number) else {
             return true;
         };
         let mut around = deed.names().flat_map(|name| self.around(name));
-        around.all(|position| position <= deed.position)
+        around.all(|position| position <= deed.position.max(place))
     }
 
     /// A holding says that nothing of it is to be published any more, as far as it was promised by this.

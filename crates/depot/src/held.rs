@@ -150,8 +150,9 @@ pub(crate) struct State {
     pub is_spoilt: bool,
     /// Somebody delivers it.
     pub is_moving: bool,
-    /// It ended last while somebody delivered it: it gets its place when that is over.
-    pub is_to_be_last: bool,
+    /// Where in the order it ended while somebody delivered it, behind something newer: it gets its place when that is
+    /// over, unless something came after its end.
+    pub ended_at: Option<u64>,
     /// Why it is held.
     pub words: String,
     pub session: String,
@@ -526,7 +527,7 @@ impl State {
             reached: None,
             is_spoilt: false,
             is_moving: false,
-            is_to_be_last: false,
+            ended_at: None,
             words: String::new(),
             session: String::new(),
             is_filled: false,

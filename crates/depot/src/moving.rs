@@ -80,6 +80,14 @@ pub(crate) fn start(depot: &Arc<Inner>, number: usize) -> Result<JoinHandle<()>>
     started.map_err(Error::disk(root))
 }
 
+impl All {
+    /// Tells whether it ended while it was delivered, and nothing that has to do with its name came after that.
+    fn gets_another_place(&self, held: &Held) -> bool {
+        let ended_at = held.lock().ended_at;
+        ended_at.is_some_and(|place| !self.promises.is_passed_after(held, place))
+    }
+}
+
 impl Inner {
     /// Waits for something to deliver; `None`: the depot ends.
     fn next_due(&self) -> Option<Due> {
@@ -197,15 +205,18 @@ impl Inner {
         let is_clean = was_clean && !state.machine.owes();
         let is_asked = state.machine.is_asked();
         state.is_moving = false;
-        let is_to_be_last = state.is_to_be_last && !is_asked;
+        if is_clean {
+            state.ended_at = None;
+        }
         drop(state);
         match is_clean {
             true => all.settle(held),
             false => all.promises.visited(held, is_asked),
         }
         // What ended last did so meanwhile.
-        if is_to_be_last {
+        if !is_asked && all.gets_another_place(held) {
             self.is_last_of(all, held);
+            held.lock().wants = true;
             self.chores.record(held.id);
         }
     }
@@ -221,9 +232,9 @@ impl Inner {
             return self.owes_without_a_name(held);
         }
         // Its place stays before what is newer, or it would come over that.
-        let is_followed = all.promises.is_followed(held);
+        let is_followed = all.promises.is_followed(held) && !all.gets_another_place(held);
         let mut state = held.lock();
-        if state.is_superseded || (is_followed && !state.is_to_be_last) {
+        if state.is_superseded || is_followed {
             state.wants = true;
             drop(state);
             if let Some(was) = was {
@@ -242,7 +253,7 @@ impl Inner {
         all.promises.forget(held.id);
         let mut state = held.lock();
         state.wants = true;
-        state.is_to_be_last = false;
+        state.ended_at = None;
         let is_owed = state.machine.owes() && !state.is_gone;
         let base = state.machine.base().clone();
         drop(state);
@@ -395,7 +406,12 @@ impl Inner {
             Begun::Anew => return Ok(Came::Dry),
         };
         self.send(held, &place, &sink)?;
-        let is_turn = self.all().promises.is_turn(held);
+        let all = self.all();
+        // What the target was asked for already has its place.
+        let is_placed = held.lock().machine.is_asked() || !all.gets_another_place(held);
+        let is_turn = all.promises.is_turn(held) && is_placed;
+        let ended_at = held.lock().ended_at;
+        drop(all);
         let mut state = held.lock();
         if state.is_gone {
             drop(state);
@@ -411,7 +427,7 @@ impl Inner {
         }
         // Its writer may have ended since it was sent ahead; or somebody began to write, and it is part of what they do.
         let is_of = sink.is_of(&state.machine);
-        let publication = match is_turn && is_of && !state.is_to_be_last {
+        let publication = match is_turn && is_of && state.ended_at == ended_at {
             true => state.machine.publish(),
             false => None,
         };

@@ -155,6 +155,14 @@ impl Promises {
         !self.servers[server].is_last(*number)
     }
 
+    /// Tells whether something was promised after that place in the order that has to do with its name.
+    pub(crate) fn is_passed_after(&self, held: &Held, place: u64) -> bool {
+        let Some((server, number)) = self.published.get(&held.id) else {
+            return false;
+        };
+        !self.servers[server].is_last_of_those_after(*number, place)
+    }
+
     /// Tells whether something was promised after it, which does not need it.
     pub(crate) fn is_replaced(&self, held: &Held) -> bool {
         self.has(held) && self.is_passed(held) && !held.is_renamed() && !self.is_needed(held)

@@ -44,9 +44,9 @@ impl Inner {
     fn gives_way(&self, other: &Held, newer: &Held) -> bool {
         let _all = self.all();
         let mut state = other.lock();
-        let is_older = !state.machine.owes() || other.number() < newer.number();
+        let number = state.ended_at.unwrap_or(other.number());
+        let is_older = !state.machine.owes() || number < newer.number();
         state.is_superseded |= is_older && !state.is_private;
-        state.is_to_be_last &= !is_older;
         is_older
     }
 }

@@ -548,12 +548,12 @@ impl Inner {
         if is_gone || (all.promises.has(held) && is_fixed) {
             if !is_gone && owes && all.promises.is_passed(held) {
                 // Its place is that of what is under way, and it gets another after that.
-                held.lock().is_to_be_last = true;
+                held.lock().ended_at = Some(self.next_number());
                 all.comes(held);
             }
             return;
         }
-        held.lock().is_to_be_last = false;
+        held.lock().ended_at = None;
         if all.promises.is_passed(held) {
             // What was renamed there and back is not renamed, and is wanted where it is.
             if held.is_renamed() || all.promises.is_needed(held) {
