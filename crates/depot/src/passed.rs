@@ -78,7 +78,7 @@ impl Inner {
                     behind.note(&passed.url, Err(error))?;
                     continue;
                 }
-                Ok(()) => {}
+                Ok(()) => behind.look(self, (&passed.url, &passed.who)),
             }
             let (key, mut all) = (passed.key(), self.all());
             if all

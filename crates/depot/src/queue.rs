@@ -15,7 +15,7 @@ use godwit_core::{
     deeds::{self, Deed, Deeds, Over, What},
     holding::{Base, Held as Why},
 };
-use godwit_store::{Error as StoreError, channel::Watch};
+use godwit_store::{Error as StoreError, TAKEN, channel::Watch};
 use std::{
     collections::BTreeSet,
     path::Path,
@@ -233,16 +233,17 @@ impl Depot {
     /// Returns when all that was owed at the call is at its target, durably; what is written later is
     /// not waited for.
     pub fn push(&self, scope: &Scope, limit: Option<Duration>) -> Result<()> {
-        self.push_while(scope, limit, &|| true)
+        self.push_while(scope, limit, &|| true).map(drop)
     }
 
-    /// The same as long as somebody wants it, which is asked now and then.
+    /// The same as long as somebody wants it, which is asked now and then. Returns the servers that have it and pass it
+    /// on out of sight.
     pub fn push_while(
         &self,
         scope: &Scope,
         limit: Option<Duration>,
         is_wanted: &dyn Fn() -> bool,
-    ) -> Result<()> {
+    ) -> Result<Vec<String>> {
         let until = limit.map(|limit| Instant::now() + limit);
         // What is not owed here any more may be on its way still.
         let is_passed_on = |held: &Arc<Held>| held.lock().is_passed_on && is_meant(scope, held);
@@ -262,7 +263,10 @@ impl Depot {
                 Err(_) if held.lock().is_unlinked => {}
                 // Something newer went in its place, and has another name since.
                 Err(Error::Store(gone)) if is_missing(&gone) && held.lock().is_gone => {}
-                followed => followed?,
+                followed => {
+                    followed?;
+                    behind.look(&self.inner, (&held.url(), &held.who));
+                }
             }
         }
         (self.inner).follow_passed(scope, (until, limit), is_wanted, &mut behind)?;
@@ -512,11 +516,14 @@ impl Depot {
     }
 }
 
-/// What is held at nodes on the way. It keeps nobody from waiting for the others; it is told at the end.
+/// What is held at nodes on the way, or out of sight. It keeps nobody from waiting for the others; it is told at the end.
 #[derive(Default)]
 pub(crate) struct Behind {
     first: Option<(Url, Error)>,
     others: BTreeSet<String>,
+    /// Servers that were asked whether all of the way behind them can be seen.
+    looked_at: BTreeSet<String>,
+    unseen: BTreeSet<String>,
 }
 
 impl Behind {
@@ -535,9 +542,20 @@ impl Behind {
         }
     }
 
-    fn told(self) -> Result<()> {
+    /// Asks once for each server whether somebody on the way there, of what was passed on, cannot be seen behind.
+    pub(crate) fn look(&mut self, inner: &Inner, (url, who): (&Url, &Who)) {
+        if !self.looked_at.insert(url.host_port()) {
+            return;
+        }
+        match inner.unseen(url, who) {
+            Ok(unseen) => self.unseen.extend(unseen),
+            Err(error) => tracing::debug!(%url, %error, "the way there is not told"),
+        }
+    }
+
+    fn told(self) -> Result<Vec<String>> {
         let Some((_, first)) = self.first else {
-            return Ok(());
+            return Ok(self.unseen.into_iter().collect());
         };
         let others = self.others.iter().filter_map(|name| name.parse().ok());
         Err(Error::HeldBehind {
@@ -904,6 +922,17 @@ impl Inner {
             }
             self.pause(AGAIN)?;
         }
+    }
+
+    /// Returns who has something and does not tell whether it has passed it on.
+    fn unseen(&self, url: &Url, who: &Who) -> godwit_store::Result<Option<String>> {
+        let place = self.place_of(url, who)?;
+        if !place.store.can()?.passes_on {
+            return Ok(None);
+        }
+        let way = place.store.trace(&place.path, &[])?;
+        let taken = way.into_iter().find(|station| station.stage == TAKEN);
+        Ok(taken.map(|station| station.at))
     }
 
     /// Waits, unless the depot ends.

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Machine, Said, Scratch, assert_same};
+use common::{Machine, Node, Said, Scratch, assert_same, godwit};
 use serde_json::Value;
 use std::{
     path::{Path, PathBuf},
@@ -44,7 +44,8 @@ impl<'a> Chain<'a> {
             start(&mut hop, (&spool(scratch, nth), &next), options, &[]);
             chain.hops.insert(0, hop);
         }
-        chain.hops[0].joined_by(&chain.laptop, "laptop");
+        let first = chain.hops.first().unwrap_or(&chain.dest);
+        first.joined_by(&chain.laptop, "laptop");
         chain
     }
 
@@ -743,4 +744,96 @@ fn with_the_next_away_a_hop_does_what_it_can_and_says_who_is_missing() {
     chain.arrives("y", &file);
     chain.well(&["push", "godwit://hop0/y", "--timeout", "40s"]);
     wait_until("the directory is removed", || chain.all_far() == ["d", "y"]);
+}
+
+/// A hop that is reached by FTP, with a spool of its own.
+fn hop_by_ftp(scratch: &Scratch, next: &str) -> Node {
+    let mut command = godwit();
+    command
+        .args(["node", "--next", next])
+        .arg("--spool")
+        .arg(scratch.join("ftp-hop.spool"))
+        .args(["--ftp", "127.0.0.1:0", "--https", "none", "--json"])
+        .args(["--anonymous", "write"])
+        .arg("--state")
+        .arg(scratch.join("ftp-hop.state"));
+    Node::spawn(command, &scratch.join("ftp-hop"))
+}
+
+#[test]
+fn a_hop_that_is_reached_by_ftp_is_not_taken_for_the_end() {
+    let scratch = Scratch::new();
+    let chain = Chain::of(&scratch, 0, &[]);
+    let mut dest = Node::start(&scratch.dir("far"));
+    let hop = hop_by_ftp(&scratch, &dest.url(""));
+    scratch.file("a", 300_000);
+    let is_told = |said: &Said, at: u16| {
+        let at = format!("127.0.0.1:{at} has it and passes it on");
+        said.stderr.contains(&at) && said.stderr.contains("godwit://")
+    };
+    let stages = |url: &str| -> Vec<String> {
+        let all = chain.trace(url).into_iter();
+        all.map(|line| line["stage"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    // One that is the end says nothing more.
+    chain.well(&["put", "a", &dest.url("b")]);
+    let pushed = chain.says(&["push", &dest.url("b"), "--timeout", "30s"]);
+    assert!(
+        pushed.status == Some(0) && pushed.stderr.is_empty(),
+        "{pushed}"
+    );
+    assert_eq!(stages(&dest.url("b")), ["there"]);
+    dest.kill();
+    let url = hop.url("a");
+    chain.well(&["put", "a", &url]);
+    let pushed = chain.says(&["push", &url, "--timeout", "30s"]);
+    assert!(
+        pushed.status == Some(0) && is_told(&pushed, hop.port),
+        "{pushed}"
+    );
+    let said = pushed.stderr.matches("passes it on").count();
+    assert_eq!(said, 1, "{pushed}");
+    assert_eq!(stages(&url), ["taken"]);
+    let traced = chain.well(&["trace", &url]);
+    assert!(traced.contains("FTP does not tell"), "{traced}");
+    let decided = chain.says(&["drop", "--at-hop", &url]);
+    assert!(
+        decided.status != Some(0) && decided.stderr.contains("by its door"),
+        "{decided}"
+    );
+    // All at once says so for one of each server.
+    for name in ["c", "d"] {
+        chain.well(&["put", "a", &hop.url(name)]);
+    }
+    let all = chain.says(&["--json", "push", "--timeout", "30s"]);
+    let mut summary = all.stdout.split(|byte| *byte == b'\n');
+    let summary = summary.rfind(|line| !line.is_empty()).unwrap();
+    let summary: Value = serde_json::from_slice(summary).unwrap();
+    assert_eq!(summary["notes"].as_array().map(Vec::len), Some(1), "{all}");
+}
+
+#[test]
+fn a_hop_by_ftp_behind_another_is_not_taken_for_the_end() {
+    let scratch = Scratch::new();
+    let mut chain = Chain::of(&scratch, 1, &[]);
+    let behind = hop_by_ftp(&scratch, "ftp://127.0.0.1:1/");
+    let next = behind.url("");
+    chain.hops[0].kill();
+    start(&mut chain.hops[0], (&spool(&scratch, 0), &next), &[], &[]);
+    scratch.file("a", 300_000);
+    let url = "godwit://hop0/a";
+    chain.well(&["put", "a", url]);
+    let pushed = chain.says(&["push", url, "--timeout", "30s"]);
+    let words = format!("127.0.0.1:{} has it and passes it on", behind.port);
+    assert!(
+        pushed.status == Some(0) && pushed.stderr.contains(&words),
+        "{pushed}"
+    );
+    let stages: Vec<_> = chain
+        .trace(url)
+        .into_iter()
+        .map(|line| line["stage"].clone())
+        .collect();
+    assert_eq!(stages, ["passed", "taken"]);
 }

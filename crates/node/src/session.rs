@@ -144,6 +144,7 @@ impl Session {
                 && !shared.is_let_in,
             stripes: shared.config.stripes.len(),
             modules: shared.modules.told(),
+            passes_on: shared.config.hop.is_some(),
             ..Profile::default()
         };
         Ok(Self {

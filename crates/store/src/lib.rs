@@ -40,7 +40,7 @@ pub use lines::Lines;
 pub use memory::Memory;
 pub use remote::{Appear, By, Made, Member, Proofs, Remote, RemoteOptions, Trust, Whom};
 pub use slow::{Pace, Slow};
-pub use station::{PASSED_MAX, Station};
+pub use station::{PASSED_MAX, Station, TAKEN, THERE};
 pub use store::{
     Can, Checks, Entry, Finished, Given, How, Kind, Lying, Nowhere, Origin, Read, SMALL_BYTES, Set,
     Sink, Small, Space, Stat, Store, Take, Verified, What, Whole, Write, Xattrs,

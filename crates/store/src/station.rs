@@ -10,7 +10,8 @@ pub struct Station {
     /// As the place before calls it; empty: whoever tells.
     pub at: String,
     /// `writing`, `queued`, `sending`, `waiting` or `held`: it is owed to the next place. `passed`: nothing of it
-    /// is. `there` or `missing`, at the end. `away`: it could not be asked.
+    /// is. `there` or `missing`, at the end. `taken`: it or a place behind it has it, and which is not told. `away`: it
+    /// could not be asked.
     pub stage: String,
     /// Its length.
     pub size: u64,
@@ -27,7 +28,7 @@ impl Station {
     pub fn at_the_end(stat: Result<Stat>) -> Result<Self> {
         match stat {
             Ok(stat) => Ok(Self {
-                stage: "there".into(),
+                stage: THERE.into(),
                 size: stat.size,
                 ..Self::default()
             }),
@@ -76,6 +77,12 @@ impl Said for Station {
         }
     }
 }
+
+/// What a station says that is the end of the way, and has it.
+pub const THERE: &str = "there";
+
+/// What is said of a station that has it, and does not tell what it has passed on.
+pub const TAKEN: &str = "taken";
 
 /// So often may something be passed on.
 pub const PASSED_MAX: usize = 16;

@@ -65,6 +65,11 @@ impl Features {
         told.unwrap_or(usize::MAX)
     }
 
+    /// Tells whether what is written to the server goes on to another.
+    pub fn passes_on(&self) -> bool {
+        self.has("GODWIT-HOP")
+    }
+
     /// Tells whether the server speaks GFD.20: extended block mode and its kin.
     pub fn is_gridftp(&self) -> bool {
         self.has("PARALLEL") || self.has("SPAS") || self.has("ERET")

@@ -97,6 +97,8 @@ pub struct Profile {
     pub stripes: usize,
     /// Programs that bytes can go through.
     pub modules: Vec<Module>,
+    /// Whether what is written goes on to another server.
+    pub passes_on: bool,
 }
 
 /// A program that bytes of files can go through, as a client is told of it.
@@ -133,6 +135,7 @@ impl Default for Profile {
             passwords_need_tls: false,
             stripes: 0,
             modules: Vec::new(),
+            passes_on: false,
         }
     }
 }

@@ -29,6 +29,8 @@ next place lacks, for how long it has been there, the place, and why it is no fu
             owed to the next place, as godwit queue shows it
   passed    not owed: the next place has it, or it never came
   there     at its end
+  taken     it has it, or a place behind it does: it passes things on and is reached by FTP, which
+            does not tell
   missing   not at its end, though that can be asked
   away      not known: the place cannot be asked
 

@@ -651,7 +651,7 @@ impl Guest {
     ) -> Answered {
         let limit = timeout_ms.map(Duration::from_millis);
         let owed = self.owed_of(scope);
-        let answer = tell::Done {
+        let mut answer = tell::Done {
             files: owed.len() as u64,
             bytes: owed.iter().map(|owed| owed.owed).sum(),
             notes: Vec::new(),
@@ -660,7 +660,10 @@ impl Guest {
         let pushed = self.telling(scope, reply, || {
             self.desk.depot.push_while(scope, limit, &is_wanted)
         });
-        pushed.map_err(|error| self.not_delivered(wanted, scope, &error))?;
+        let unseen = pushed.map_err(|error| self.not_delivered(wanted, scope, &error))?;
+        answer
+            .notes
+            .extend(unseen.iter().map(|hop| out_of_sight(hop)));
         done(answer)
     }
 
@@ -1369,6 +1372,14 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 const GOES_ON: &str = "it is kept here and delivered as soon as that is possible, whoever waits for it: godwit queue shows it, \
                        godwit push waits on";
+/// Says that a push ends where nobody sees further.
+fn out_of_sight(hop: &str) -> String {
+    format!(
+        "{hop} has it and passes it on; whether it has is not told by FTP, so it was not waited for: a URL by its door \
+         (godwit://…) waits until it is at its end"
+    )
+}
+
 const AFTER_RESTART: &str = "after a restart of this machine, delivery waits for the next program that asks; \
                              godwit node install has it begin by itself";
 pub(super) const STAGED: &str = "staged";

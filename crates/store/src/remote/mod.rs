@@ -27,8 +27,8 @@ mod tls;
 mod tunnel;
 
 use crate::{
-    Can, Entry, Error, Finished, Given, Read, Result, Set, Sink, Small, Space, Stat, Store, Take,
-    What, Write,
+    Can, Decision, Entry, Error, Finished, Given, Read, Result, Set, Sink, Small, Space, Stat,
+    Station, Store, TAKEN, THERE, Take, What, Write,
     channel::{Cancel, Mode},
     door::Mark,
 };
@@ -387,6 +387,14 @@ impl Remote {
 }
 
 impl Inner {
+    /// Returns how the server is called.
+    fn at(&self) -> String {
+        match self.port {
+            Some(port) => connect::host_port(&self.host, port),
+            None => self.host.clone(),
+        }
+    }
+
     /// Returns a conversation that nobody else is in.
     fn take(&self) -> Result<Session> {
         self.take_or_open(&[])
@@ -507,7 +515,7 @@ impl Store for Remote {
             space: is_ours,
             digests: peer.features.checksums(),
             leaves: is_ours,
-            passes_on: false,
+            passes_on: peer.features.passes_on(),
         })
     }
 
@@ -724,7 +732,35 @@ impl Store for Remote {
             names::flush(session, path, &name)
         })
     }
+
+    /// FTP has no words for what is behind a server that passes things on.
+    fn trace(&self, path: &Path, _passed: &[String]) -> Result<Vec<Station>> {
+        let mut station = Station::at_the_end(self.stat(path))?;
+        let is_somewhere = station.stage == THERE;
+        if is_somewhere && self.can()?.passes_on {
+            station.stage = TAKEN.into();
+            station.why = OUT_OF_SIGHT.into();
+        }
+        station.at = self.0.at();
+        Ok(vec![station])
+    }
+
+    fn decide(&self, path: &Path, _what: Decision, _passed: &[String]) -> Result<()> {
+        if !self.can()?.passes_on {
+            return Err(Error::Missing { path: path.into() });
+        }
+        Err(Error::Unsupported {
+            what: "deciding by FTP on what a hop holds".into(),
+            why: format!(
+                "{} is one, and is asked by its door (godwit://…) only",
+                self.0.at()
+            ),
+        })
+    }
 }
+
+const OUT_OF_SIGHT: &str = "it passes things on, and FTP does not tell whether it has passed this on; a URL by its door (godwit://…) \
+     does";
 
 /// Returns the login that the user's netrc file has, where the URL has no password. Who is
 /// not named in the URL comes in clear as anonymous, whatever the file says.

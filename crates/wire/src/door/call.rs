@@ -432,7 +432,8 @@ pub struct Station {
     /// The place, as the one before it calls it; of whoever answers: nothing.
     pub at: String,
     /// `writing`, `queued`, `sending`, `waiting` or `held`: it is owed to the next place. `passed`: it is not,
-    /// or never was. `there` or `missing`, at the end. `away`: it cannot be asked.
+    /// or never was. `there` or `missing`, at the end. `taken`: it or a place behind it has
+    /// it, and which is not told. `away`: it cannot be asked.
     pub stage: String,
     /// Its length.
     pub size: u64,

@@ -27,6 +27,9 @@ impl Session {
         for line in FEATURES.iter().chain(more) {
             self.say.inner(line.as_bytes());
         }
+        if self.profile.passes_on {
+            self.say.inner(b"GODWIT-HOP");
+        }
         if let Some(ports) = self.profile.data_ports {
             self.say.inner(format!("GODWIT-PORTS {ports}").as_bytes());
         }
