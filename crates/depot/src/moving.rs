@@ -410,24 +410,23 @@ impl Inner {
         // What the target was asked for already has its place.
         let is_placed = held.lock().machine.is_asked() || !all.gets_another_place(held);
         let is_turn = all.promises.is_turn(held) && is_placed;
-        let ended_at = held.lock().ended_at;
-        drop(all);
         let mut state = held.lock();
         if state.is_gone {
-            drop(state);
+            drop((state, all));
             self.all().leftovers.push(Leftover::Open(sink.sink));
             return Ok(Came::Dry);
         }
         // Who has it open keeps it, and then it is delivered as if nothing had come after it.
         if state.is_superseded && state.users == 0 && !state.machine.is_asked() {
             state.sink = Some(sink);
-            drop(state);
+            drop((state, all));
             self.give_way(held)?;
             return Ok(Came::Dry);
         }
         // Its writer may have ended since it was sent ahead; or somebody began to write, and it is part of what they do.
         let is_of = sink.is_of(&state.machine);
-        let publication = match is_turn && is_of && state.ended_at == ended_at {
+        // Once it is asked for its place is fixed: until then nobody gives it another.
+        let publication = match is_turn && is_of {
             true => state.machine.publish(),
             false => None,
         };
@@ -436,7 +435,7 @@ impl Inner {
             state.sink = Some(sink);
             return Ok(Came::Dry);
         };
-        drop(state);
+        drop((state, all));
         crash::point("publish-sealed");
         self.note_asked(held, &publication)?;
         held.commit(self)?;

@@ -542,13 +542,18 @@ impl Inner {
         all.private.remove(&held.id);
         let state = held.lock();
         let owes = state.machine.owes();
-        let is_fixed = state.is_moving || state.machine.is_asked() || !owes;
+        // What goes into what is there goes there in its turn, before it is published.
+        let is_entered = state.is_moving && state.machine.mode() == Mode::InPlace;
+        let is_fixed = is_entered || state.machine.is_asked() || !owes;
         let is_gone = state.is_gone || state.is_unlinked;
         drop(state);
         if is_gone || (all.promises.has(held) && is_fixed) {
             if !is_gone && owes && all.promises.is_passed(held) {
                 // Its place is that of what is under way, and it gets another after that.
-                held.lock().ended_at = Some(self.next_number());
+                let mut state = held.lock();
+                state.ended_at = Some(self.next_number());
+                state.is_superseded = false; // What had its name meanwhile is older now.
+                drop(state);
                 all.comes(held);
             }
             return;
@@ -561,10 +566,13 @@ impl Inner {
             }
             all.promises.forget(held.id);
             all.owe(held, || self.next_number());
-            held.lock().is_superseded = false; // What had its name meanwhile is older now.
+            held.lock().is_superseded = false; // as above
         }
         let before = all.before(held);
-        held.lock().before = before;
+        let mut state = held.lock();
+        state.before = before;
+        state.change(); // Who records it meanwhile may have taken the place that it had.
+        drop(state);
         all.comes(held);
     }
 

@@ -4,11 +4,13 @@
 
 mod common;
 
-use common::{Far, both, by, depot, killed, over, push, put, rules, same, url, who, with};
+use common::{
+    Far, as_killed, both, by, depot, killed, over, push, put, read, rules, same, url, who, with,
+};
 use godwit_core::{Algorithm, Digest, Version, holding::Base};
-use godwit_depot::{Depot, Edit, Fresh, Put, Rules, Scope};
+use godwit_depot::{Depot, Edit, Editing, Ended, Error, Fresh, Put, Rules, Scope};
 use godwit_store::Trouble;
-use std::{os::unix::fs::FileExt, time::Duration};
+use std::{os::unix::fs::FileExt, thread, time::Duration};
 
 /// Has the target publish a file and its answer be lost, and nobody reach it then.
 fn publish_in_vain(far: &Far, depot: &Depot, name: &str, bytes: &[u8], base: Base) {
@@ -107,13 +109,7 @@ fn of_a_descriptor_and_a_file_that_was_put_meanwhile_the_last_to_end_counts() {
         let (far, dir) = both();
         let depot = depot(&far, &dir);
         far.set_away(true);
-        let anew = Edit {
-            create: true,
-            truncate: true,
-            ..Edit::default()
-        };
-        let editing = depot.edit(&url("a"), &who(), &anew).unwrap();
-        editing.file().unwrap().write_all_at(b"later", 0).unwrap();
+        let editing = edited(&depot);
         put(&depot, "a", b"meanwhile");
         editing.end().unwrap();
         far.set_away(false);
@@ -121,6 +117,117 @@ fn of_a_descriptor_and_a_file_that_was_put_meanwhile_the_last_to_end_counts() {
         same(far.get("a").unwrap(), b"later");
         assert!(depot.queue().is_empty(), "{:?}", depot.queue());
     }
+}
+
+fn edited(depot: &Depot) -> Editing {
+    let anew = Edit {
+        create: true,
+        truncate: true,
+        ..Edit::default()
+    };
+    let editing = depot.edit(&url("a"), &who(), &anew).unwrap();
+    editing.file().unwrap().write_all_at(b"later", 0).unwrap();
+    editing
+}
+
+fn ends_as_last(editing: Editing) {
+    let ended = editing.end().unwrap();
+    assert!(matches!(ended, Ended::Last(_)), "{ended:?}");
+}
+
+/// A file is written by descriptor; while it is being sent another is put in its place, and then it ends. `then` is done
+/// while whoever sends it still waits.
+fn ended_while_it_goes(far: &Far, depot: &Depot, then: impl FnOnce()) {
+    far.write_gate.shut("a");
+    let editing = edited(depot);
+    thread::scope(|scope| {
+        // Whoever wants it there as it is by now has it sent before its end.
+        scope.spawn(|| drop(depot.push(&Scope::All, Some(Duration::from_secs(30)))));
+        far.write_gate.reached(1);
+        put(depot, "a", b"meanwhile");
+        ends_as_last(editing);
+        then();
+        far.write_gate.open();
+    });
+}
+
+#[test]
+fn what_ends_last_while_it_is_being_sent_counts() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    ended_while_it_goes(&far, &depot, || {
+        same(read(&depot, "a").unwrap(), b"later");
+    });
+    push(&depot);
+    same(far.get("a").unwrap(), b"later");
+    assert!(depot.queue().is_empty(), "{:?}", depot.queue());
+}
+
+#[test]
+fn what_ended_last_while_it_was_being_sent_counts_after_a_kill() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    let mut copy = None;
+    ended_while_it_goes(&far, &depot, || {
+        copy = Some(as_killed(&depot));
+    });
+    push(&depot);
+    drop(depot);
+    std::fs::remove_file(far.dir.path().join("a")).unwrap();
+    let copy = copy.unwrap();
+    let again = self::depot(&far, &copy);
+    same(read(&again, "a").unwrap(), b"later");
+    push(&again);
+    same(far.get("a").unwrap(), b"later");
+    assert!(again.queue().is_empty(), "{:?}", again.queue());
+}
+
+#[test]
+fn what_ends_last_after_its_beginning_was_published_keeps_every_byte() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    far.flush_gate.shut("a");
+    let editing = edited(&depot);
+    thread::scope(|scope| {
+        scope.spawn(|| drop(depot.push(&Scope::All, Some(Duration::from_secs(30)))));
+        far.flush_gate.reached(1);
+        same(far.get("a").unwrap(), b"later");
+        put(&depot, "a", b"meanwhile");
+        let file = editing.file().unwrap();
+        file.write_all_at(b" and more", 5).unwrap();
+        ends_as_last(editing);
+        far.flush_gate.open();
+    });
+    // It was written over what is not there any more.
+    let pushed = depot.push(&Scope::All, Some(Duration::from_secs(30)));
+    assert!(matches!(pushed, Err(Error::Held { .. })), "{pushed:?}");
+    same(far.get("a").unwrap(), b"meanwhile");
+    same(read(&depot, "a").unwrap(), b"later and more");
+}
+
+#[test]
+fn what_is_put_after_an_end_comes_after_what_was_being_sent_then() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    ended_while_it_goes(&far, &depot, || {
+        put_over(&depot, "a", b"later", b"newest");
+    });
+    push(&depot);
+    same(far.get("a").unwrap(), b"newest");
+    assert!(depot.queue().is_empty(), "{:?}", depot.queue());
+}
+
+#[test]
+fn what_is_renamed_after_an_end_is_what_was_being_sent_then() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    ended_while_it_goes(&far, &depot, || {
+        depot.rename(&url("a"), &url("b"), by()).unwrap();
+    });
+    push(&depot);
+    same(far.get("b").unwrap(), b"later");
+    assert_eq!(far.get("a"), None);
+    assert!(depot.queue().is_empty(), "{:?}", depot.queue());
 }
 
 #[test]
