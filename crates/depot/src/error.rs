@@ -91,8 +91,13 @@ pub enum Error {
     #[error("{url}: is not delivered until somebody decides: {why}")]
     Held { url: Box<Url>, why: String },
     /// What left this machine is held at nodes that it goes by.
-    #[error("{first}{}", as_well(.others))]
-    HeldBehind { first: Box<Error>, others: Vec<Url> },
+    #[error("{first}{}{}", as_well(.others), in_turn(.waiting))]
+    HeldBehind {
+        first: Box<Error>,
+        others: Vec<Url>,
+        /// What waits for one of these.
+        waiting: Vec<String>,
+    },
     /// Our own disk has other bytes than were written.
     #[error(
         "{url}: this machine's disk has damaged the bytes from {at} on since they were written here, and they are not delivered"
@@ -274,6 +279,15 @@ fn as_well(others: &[Url]) -> String {
         (true, _) => String::new(),
         (_, 0) => format!("; held as well: {}", names.join(", ")),
         (_, more) => format!("; held as well: {} and {more} more", names.join(", ")),
+    }
+}
+
+/// Names what waits for what is held.
+fn in_turn(waiting: &[String]) -> String {
+    match waiting {
+        [] => String::new(),
+        [one] => format!("; {one} waits for that"),
+        [one, more @ ..] => format!("; {one} and {} more wait for that", more.len()),
     }
 }
 

@@ -55,7 +55,7 @@ pub use error::{Error, Result};
 pub use fetching::StillWanted;
 pub use listing::{Holds, Usage, Verified};
 pub use names::{Attributes, By};
-pub use queue::{Owed, Scope, Stage};
+pub use queue::{Before, Owed, Scope, Stage};
 pub use reading::{Fresh, Lazily, Reading};
 pub use spooled::Spooled;
 pub use tags::Tag;

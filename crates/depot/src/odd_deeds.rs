@@ -37,6 +37,7 @@ impl OddDeed {
             to: None,
             url: at.unwrap_or_else(|_| records.clone()),
             stage: Stage::Held,
+            waits_for: None,
             size: 0,
             owed: 0,
             age: Duration::from_secs(now().saturating_sub(self.born)),

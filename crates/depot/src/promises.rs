@@ -14,6 +14,7 @@ use crate::{
     disk::Id,
     error::{Trouble, may_pass},
     held::{Held, now},
+    queue::Before,
     records::{Change, Written},
 };
 use godwit_core::{
@@ -468,6 +469,36 @@ impl All {
         let why = crate::queue::words_of(first.held.as_ref()?);
         let url = Box::new(self.promises.facts.get(&first.number)?.url.clone());
         Some(Error::Held { url, why })
+    }
+
+    /// Returns what goes before a file, if it waits for something.
+    pub(crate) fn before_file(&self, held: &Held) -> Option<Before> {
+        let (server, number) = self.promises.published.get(&held.id)?;
+        self.first(server, *number)
+    }
+
+    /// The same of a deed that is no publication.
+    pub(crate) fn before_deed(&self, deed: &Deed, fact: &Fact) -> Option<Before> {
+        self.first(&server_of(&fact.url), deed.number)
+    }
+
+    fn first(&self, server: &str, number: u64) -> Option<Before> {
+        let first = self.promises.first_before(server, number)?;
+        let is_held = self.stuck(server, number).is_some();
+        let (id, url) = match id_of(first) {
+            Some(id) => (id.to_string(), self.by_id.get(&id)?.url()),
+            None => {
+                let fact = self.promises.facts.get(&first.number)?;
+                (crate::queue::deed_id(first.number), fact.url.clone())
+            }
+        };
+        let what = crate::queue::word_of(&first.what);
+        Some(Before {
+            id,
+            what,
+            url,
+            is_held,
+        })
     }
 
     /// Promises to publish it, after all that is promised so far, unless it is promised.

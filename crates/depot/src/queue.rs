@@ -17,8 +17,8 @@ use godwit_core::{
 };
 use godwit_store::{Error as StoreError, TAKEN, channel::Watch};
 use std::{
-    collections::BTreeSet,
-    path::Path,
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
     sync::{Arc, PoisonError},
     time::{Duration, Instant},
 };
@@ -73,6 +73,8 @@ pub struct Owed {
     pub url: Url,
     /// Where it is on its way.
     pub stage: Stage,
+    /// What goes first, if it waits for something.
+    pub waits_for: Option<Before>,
     /// Its length.
     pub size: u64,
     /// Bytes that the target lacks.
@@ -91,6 +93,44 @@ pub struct Owed {
     pub is_committed: bool,
     /// Who wrote it.
     pub session: String,
+}
+
+/// What goes before something else that is owed.
+#[derive(Clone, Debug)]
+pub struct Before {
+    /// Its number.
+    pub id: String,
+    /// What is to be done, as of what is owed.
+    pub what: &'static str,
+    /// Where.
+    pub url: Url,
+    /// Nothing happens until somebody decides on it.
+    pub is_held: bool,
+}
+
+impl Before {
+    fn words(&self) -> String {
+        let url = self.url.without_password();
+        let what = self.words_at(&url.to_string());
+        match self.is_held {
+            true => format!(
+                "{what}: once that is decided (godwit retry, release or drop {url}) this goes"
+            ),
+            false => what,
+        }
+    }
+
+    /// The same for whoever calls it so, and asks elsewhere what to do.
+    pub(crate) fn words_at(&self, name: &str) -> String {
+        let name = match self.what {
+            "publish" => name.to_owned(),
+            what => format!("the {what} of {name}"),
+        };
+        match self.is_held {
+            true => format!("waits for {name}, which is held"),
+            false => format!("{name} goes first"),
+        }
+    }
 }
 
 impl Owed {
@@ -153,10 +193,11 @@ impl Depot {
 
     fn owed(&self, held: &Held) -> Option<Owed> {
         let server = held.url().host_port();
-        let away = {
+        let (away, before) = {
             let all = self.inner.all();
             let away = all.away.get(&server);
-            away.map(|away| (away.until, away.why.clone()))
+            let away = away.map(|away| (away.until, away.why.clone()));
+            (away, all.before_file(held))
         };
         let state = held.lock();
         if !state.machine.owes() || state.is_gone {
@@ -168,15 +209,18 @@ impl Depot {
         let stage = match (state.machine.held(), left) {
             (Some(_), _) => Stage::Held,
             _ if state.is_moving => Stage::Sending,
+            _ if before.as_ref().is_some_and(|before| before.is_held) => Stage::Queued,
             (None, Some(again_in)) if state.wants => Stage::Waiting { again_in },
             _ if state.machine.writers().is_some() => Stage::Open,
             _ => Stage::Queued,
         };
-        let why = match (&state.last, &away) {
+        let goes_first = before.as_ref().filter(|_| stage == Stage::Queued);
+        let why = match (goes_first, &state.last, &away) {
             _ if state.machine.held().is_some() => state.words.clone(),
             _ if state.waits && state.machine.writers().is_some() => WHOLE_ONLY.into(),
-            (Some(error), _) => error.words(),
-            (None, Some((_, error))) if stage != Stage::Sending => error.words(),
+            (Some(before), ..) => before.words(),
+            (None, Some(error), _) => error.words(),
+            (None, None, Some((_, error))) if stage != Stage::Sending => error.words(),
             _ => String::new(),
         };
         Some(Owed {
@@ -185,6 +229,7 @@ impl Depot {
             to: None,
             url: held.url(),
             stage,
+            waits_for: before,
             size: state.machine.size(),
             owed: state.machine.owed_bytes(),
             age: Duration::from_secs(now().saturating_sub(held.born)),
@@ -519,27 +564,41 @@ impl Depot {
 /// What is held at nodes on the way, or out of sight. It keeps nobody from waiting for the others; it is told at the end.
 #[derive(Default)]
 pub(crate) struct Behind {
-    first: Option<(Url, Error)>,
-    others: BTreeSet<String>,
+    first: Option<(At, Error)>,
+    /// By what they are called here.
+    held: BTreeMap<At, Url>,
+    /// What waits for one of them.
+    waiting: BTreeSet<String>,
     /// Servers that were asked whether all of the way behind them can be seen.
     looked_at: BTreeSet<String>,
     unseen: BTreeSet<String>,
 }
 
+/// Who holds something, and what that is called there.
+type At = (String, PathBuf);
+
 impl Behind {
     /// Keeps in mind that something is held; all else is passed on.
     pub(crate) fn note(&mut self, name: &Url, followed: Result<()>) -> Result<()> {
-        match followed {
-            Err(error) if error.of_store().is_some_and(is_held_behind) => {
-                match &self.first {
-                    None => self.first = Some((name.clone(), error)),
-                    Some((first, _)) if first == name => {}
-                    Some(_) => drop(self.others.insert(name.to_string())),
-                }
-                Ok(())
+        let error = match followed {
+            Err(error) if error.of_store().is_some_and(is_held_behind) => error,
+            followed => return followed,
+        };
+        let Some(StoreError::Held { host, path, .. }) = error.of_store() else {
+            return Err(error);
+        };
+        let at = (host.clone(), path.clone());
+        // Something else is held that goes before it.
+        let is_it = name.as_path().ends_with(path);
+        match is_it {
+            true => drop(self.held.insert(at.clone(), name.clone())),
+            false => {
+                self.held.entry(at.clone()).or_insert_with(|| name.clone());
+                self.waiting.insert(name.without_password().to_string());
             }
-            followed => followed,
         }
+        self.first.get_or_insert((at, error));
+        Ok(())
     }
 
     /// Asks once for each server whether somebody on the way there, of what was passed on, cannot be seen behind.
@@ -553,14 +612,15 @@ impl Behind {
         }
     }
 
-    fn told(self) -> Result<Vec<String>> {
-        let Some((_, first)) = self.first else {
+    fn told(mut self) -> Result<Vec<String>> {
+        let Some((at, first)) = self.first else {
             return Ok(self.unseen.into_iter().collect());
         };
-        let others = self.others.iter().filter_map(|name| name.parse().ok());
+        self.held.remove(&at);
         Err(Error::HeldBehind {
             first: Box::new(first),
-            others: others.collect(),
+            others: self.held.into_values().collect(),
+            waiting: self.waiting.into_iter().collect(),
         })
     }
 }
@@ -593,6 +653,7 @@ fn unreadable(id: Id, what: &'static str, url: &str, path: &Path, why: &str) -> 
         to: None,
         url: Url::file(&path).ok()?,
         stage: Stage::Held,
+        waits_for: None,
         size: 0,
         owed: 0,
         age: Duration::ZERO,
@@ -630,6 +691,7 @@ fn owed_lines(log: &Log) -> Owed {
         to: None,
         url: log.url().clone(),
         stage,
+        waits_for: None,
         size: log.owed(),
         owed: log.owed(),
         age: Duration::ZERO,
@@ -677,18 +739,18 @@ impl Inner {
             let away = all.away.get(&fact.url.host_port());
             let again = away.map(|away| away.until).or(fact.later);
             let again_in = again.map(|at| at.saturating_duration_since(Instant::now()));
-            let before = deeds.waits_for(deed.number).is_some();
+            let before = all.before_deed(deed, fact);
             let stage = match (&deed.held, again_in) {
                 (Some(_), _) => Stage::Held,
                 _ if deeds.is_under_way(deed.number) => Stage::Sending,
-                (None, Some(again_in)) if !before => Stage::Waiting { again_in },
+                (None, Some(again_in)) if before.is_none() => Stage::Waiting { again_in },
                 _ => Stage::Queued,
             };
-            let why = match (&deed.held, &fact.last) {
-                (Some(why), _) => words_of(why),
-                _ if before => "what was promised before it of its names goes first".into(),
-                (None, Some(error)) => error.words(),
-                (None, None) => away.map_or_else(String::new, |away| away.why.words()),
+            let why = match (&deed.held, &before, &fact.last) {
+                (Some(why), ..) => words_of(why),
+                (None, Some(before), _) => before.words(),
+                (None, None, Some(error)) => error.words(),
+                (None, None, None) => away.map_or_else(String::new, |away| away.why.words()),
             };
             Owed {
                 id: deed_id(deed.number),
@@ -696,6 +758,7 @@ impl Inner {
                 to: fact.to.clone(),
                 url: fact.url.clone(),
                 stage,
+                waits_for: before,
                 size: 0,
                 owed: 0,
                 age: Duration::from_secs(now().saturating_sub(fact.born)),
@@ -1001,7 +1064,7 @@ pub(crate) fn deed_id(number: u64) -> String {
     format!("deed-{number:x}")
 }
 
-fn word_of(what: &What) -> &'static str {
+pub(crate) fn word_of(what: &What) -> &'static str {
     match what {
         What::Publish(_) => "publish",
         What::Rename { .. } => "rename",

@@ -10,8 +10,8 @@ mod kept;
 mod names;
 
 use crate::{
-    By, Depot, Error, Fresh, Owed, Put, Scope, Stage, Who, Writing, error::before_a_hop,
-    reading::OURS,
+    By, Depot, Error, Fresh, Owed, Put, Scope, Stage, Who, Writing, called::is_at_or_below,
+    error::before_a_hop, reading::OURS,
 };
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Url, Version, holding::Base};
 use godwit_store::{
@@ -131,6 +131,12 @@ impl Spooled {
         std::ffi::OsStr::from_bytes(below).into()
     }
 
+    /// The same of what the next calls so; `None`: it is not below where we begin.
+    fn name_here(&self, there: &Path) -> Option<PathBuf> {
+        let url = self.next.with_path(there.as_os_str().as_bytes()).ok()?;
+        is_at_or_below(&url, &self.next).then(|| self.path_of(&url))
+    }
+
     /// Returns where something is at the next, by the name that it has there still.
     fn there(&self, path: &Path) -> Result<Place> {
         self.depot.inner.place_of(&self.url(path)?, &self.who)
@@ -236,6 +242,17 @@ impl Spooled {
             };
             match error {
                 Error::Store(error) => match Arc::try_unwrap(error) {
+                    Ok(StoreError::Held {
+                        host,
+                        path: held,
+                        said,
+                        cause,
+                    }) => StoreError::Held {
+                        host,
+                        path: self.name_here(&held).unwrap_or_else(|| path.into()),
+                        said,
+                        cause,
+                    },
                     Ok(error) => error,
                     Err(error) => busy(error.to_string()),
                 },
@@ -331,24 +348,6 @@ fn digest_of(file: &fs::File, by: Algorithm, range: Range<u64>) -> std::io::Resu
         hashing.update(bytes);
     }
     Ok(hashing.finish())
-}
-
-fn station(owed: &Owed) -> Station {
-    let stage = match owed.stage {
-        Stage::Open => "writing",
-        Stage::Queued => "queued",
-        Stage::Sending => "sending",
-        Stage::Waiting { .. } => "waiting",
-        Stage::Held => "held",
-    };
-    Station {
-        at: String::new(),
-        stage: stage.into(),
-        size: owed.size,
-        owed: owed.owed,
-        age: Some(owed.age),
-        why: before_a_hop(&owed.why).into(),
-    }
 }
 
 impl Store for Spooled {
@@ -596,7 +595,7 @@ impl Store for Spooled {
             .into_iter()
             .filter(|owed| owed.url == url);
         let here = match owed.next_back() {
-            Some(owed) => station(&owed),
+            Some(owed) => self.station(&owed),
             None => Station {
                 stage: "passed".into(),
                 ..Station::default()
@@ -607,7 +606,13 @@ impl Store for Spooled {
         let behind = behind.and_then(|place| place.store.trace(&place.path, &passed));
         let mut all = vec![here];
         all.extend(match behind {
-            Ok(behind) => behind,
+            Ok(mut behind) => {
+                for station in &mut behind {
+                    let name = station.waits_for.take();
+                    station.waits_for = name.and_then(|name| self.name_here(&name));
+                }
+                behind
+            }
             Err(error) => vec![Station::away(String::new(), &error)],
         });
         if let Some(next) = all.get_mut(1).filter(|next| next.at.is_empty()) {
@@ -618,6 +623,35 @@ impl Store for Spooled {
 }
 
 impl Spooled {
+    /// Says where something is that is on its way from here, to whoever has other names for it, and other commands.
+    fn station(&self, owed: &Owed) -> Station {
+        let stage = match owed.stage {
+            Stage::Open => "writing",
+            Stage::Queued => "queued",
+            Stage::Sending => "sending",
+            Stage::Waiting { .. } => "waiting",
+            Stage::Held => "held",
+        };
+        let first = owed.waits_for.as_ref();
+        let first = first.filter(|_| owed.stage == Stage::Queued);
+        let first = first.map(|first| (first, self.path_of(&first.url)));
+        let why = match &first {
+            Some((first, name)) => first.words_at(&name.to_string_lossy()),
+            None => before_a_hop(&owed.why).into(),
+        };
+        Station {
+            at: String::new(),
+            stage: stage.into(),
+            size: owed.size,
+            owed: owed.owed,
+            age: Some(owed.age),
+            why,
+            waits_for: first
+                .filter(|(first, _)| first.is_held)
+                .map(|(_, name)| name),
+        }
+    }
+
     /// Records go to the next as they come, by the numbers of their writer: whoever is not told that one is there says it
     /// again, and it is there once. So a hop keeps none of them; with the next away their writer does.
     fn append(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {

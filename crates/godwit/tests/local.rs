@@ -1570,3 +1570,43 @@ fn a_name_that_leads_nowhere_waits_and_says_so() {
         machine.says(&["drop", url]).status == Some(0)
     });
 }
+
+#[test]
+fn what_waits_for_what_is_held_says_which_that_is() {
+    let machine = Machine::new();
+    let far = machine.scratch.dir("far");
+    let node = Node::start(&far);
+    fs::create_dir_all(far.join("d/keep")).unwrap();
+    fs::write(far.join("file"), "a").unwrap();
+    machine.scratch.file("a", 100);
+    let rows = || {
+        let (_, lines) = machine.json(&["queue"]);
+        let rows = lines.into_iter().filter(|line| line["event"] == "owed");
+        rows.collect::<Vec<_>>()
+    };
+    // At the name of a directory, and below that of a file.
+    for (held, waits) in [("d", "d/x"), ("file/x", "file")] {
+        let (held, waits) = (node.url(held), node.url(waits));
+        let row = |url: &str| rows().into_iter().find(|row| row["url"] == url).unwrap();
+        machine.says(&["put", "a", &held]).ok();
+        wait_until("it is held", || row(&held)["stage"] == "held");
+        assert_eq!(row(&held)["waits_for"], Value::Null);
+        machine.says(&["put", "a", &waits]).ok();
+        let waiting = row(&waits);
+        assert_eq!(waiting["stage"], "queued", "{waiting}");
+        assert_eq!(waiting["waits_for"], row(&held)["id"], "{waiting}");
+        let why = waiting["why"].as_str().unwrap();
+        assert!(
+            why.contains(&format!("waits for {held}, which is held"))
+                && why.contains(&format!("drop {held}")),
+            "{waiting}"
+        );
+        let queue = machine.says(&["queue"]).ok().to_string();
+        assert!(queue.contains(why), "{queue}");
+        machine.says(&["drop", &held]).ok();
+        wait_until("nothing waits for it", || {
+            rows().iter().all(|row| row["waits_for"].is_null())
+        });
+        machine.says(&["drop", &waits]);
+    }
+}

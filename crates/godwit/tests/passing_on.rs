@@ -837,3 +837,41 @@ fn a_hop_by_ftp_behind_another_is_not_taken_for_the_end() {
         .collect();
     assert_eq!(stages, ["passed", "taken"]);
 }
+
+#[test]
+fn what_waits_at_a_hop_names_what_is_held_there() {
+    let scratch = Scratch::new();
+    let chain = Chain::of(&scratch, 2, &[]);
+    scratch.file("a", 300);
+    std::fs::create_dir_all(chain.far("d/keep")).unwrap();
+    let held = "godwit://hop0/d";
+    chain.well(&["put", "a", held]);
+    let refused = chain.says(&["push", held, "--timeout", "40s"]);
+    assert!(refused.stderr.contains("holds d until"), "{refused}");
+    let waits = "godwit://hop0/d/x";
+    chain.well(&["put", "a", waits]);
+    let refused = chain.says(&["push", waits, "--timeout", "40s"]);
+    let is_told = |words: &str| refused.stderr.contains(words);
+    assert!(
+        is_told("holds d until somebody decides")
+            && is_told("godwit://hop0/d/x waits for that")
+            && is_told("godwit retry --at-hop godwit://hop0/d,")
+            && !is_told("--at-hop godwit://hop0/d/x"),
+        "{refused}"
+    );
+    // Nothing else is held.
+    let all = chain.says(&["push", "--timeout", "40s"]);
+    assert!(
+        all.stderr.contains("holds d until") && !all.stderr.contains("held as well"),
+        "{all}"
+    );
+    let way = chain.trace(waits);
+    assert_eq!(way[1]["stage"], "queued", "{way:?}");
+    assert_eq!(way[1]["waits_for"], "d", "{way:?}");
+    assert_eq!(way[1]["why"], "waits for d, which is held", "{way:?}");
+    let next = way[1]["next"].as_str().unwrap();
+    assert!(next.starts_with("godwit trace godwit://hop0/d "), "{way:?}");
+    chain.well(&["drop", "--at-hop", held]);
+    chain.well(&["push", waits, "--timeout", "40s"]);
+    assert_same(&scratch.join("a"), &chain.far("d/x"));
+}

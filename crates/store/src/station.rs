@@ -2,7 +2,7 @@
 
 use crate::{Error, Result, Stat, door::words::Said};
 use godwit_wire::door::call;
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 /// A place that a file passes, and how it is there.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -21,6 +21,8 @@ pub struct Station {
     pub age: Option<Duration>,
     /// Why it is no further.
     pub why: String,
+    /// What is held there and goes first, if it waits for that.
+    pub waits_for: Option<PathBuf>,
 }
 
 impl Station {
@@ -63,6 +65,7 @@ impl Said for Station {
             owed: self.owed,
             age_ms: self.age.map(ms),
             why: self.why.clone(),
+            waits_for: self.waits_for.clone().map(call::Name),
         }
     }
 
@@ -74,6 +77,7 @@ impl Said for Station {
             owed: said.owed,
             age: said.age_ms.map(Duration::from_millis),
             why: said.why,
+            waits_for: said.waits_for.map(|call::Name(path)| path),
         }
     }
 }

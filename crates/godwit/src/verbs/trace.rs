@@ -13,7 +13,7 @@ use godwit_core::Url;
 use godwit_store::{Error, Station};
 use godwit_wire::local::{Ask, Tell, ask::Whose, tell::Row};
 use serde_json::json;
-use std::{ffi::OsString, time::Duration};
+use std::{ffi::OsString, os::unix::ffi::OsStrExt, time::Duration};
 
 /// Show where a file is on its way
 #[derive(Args, Debug)]
@@ -63,7 +63,7 @@ impl Trace {
             Err(error) => return Err(Trouble::store(format!("trace {url}"), error)),
         }
         for station in &all {
-            show(screen, &url, station)?;
+            show(screen, (&url, &way), station)?;
         }
         let is_nowhere = |station: &Station| ["passed", "missing"].contains(&&*station.stage);
         if all.iter().all(is_nowhere) {
@@ -105,6 +105,7 @@ fn here(row: &Row) -> Station {
         owed: row.owed_bytes,
         age: row.age_ms.map(Duration::from_millis),
         why: row.why.clone().unwrap_or_default(),
+        waits_for: None,
     }
 }
 
@@ -118,26 +119,33 @@ fn behind(talking: &Talking, way: &Url) -> Result<Vec<Station>, Error> {
     Ok(all)
 }
 
-fn show(screen: &Screen, url: &Url, station: &Station) -> Run<()> {
+fn show(screen: &Screen, names: (&Url, &Url), station: &Station) -> Run<()> {
     let told = match screen.json() {
         true => screen.object(&json!({
             "event": "station",
-            "url": url.to_string(),
+            "url": names.0.to_string(),
             "at": station.at,
             "stage": station.stage,
             "size": station.size,
             "owed_bytes": station.owed,
             "age_s": station.age.map(|age| age.as_secs_f64()),
             "why": Some(&station.why).filter(|why| !why.is_empty()),
-            "next": next(url, station),
+            "waits_for": station.waits_for.as_ref().map(|path| path.to_string_lossy()),
+            "next": next(names, station),
         })),
-        false => screen.line(line(url, station)),
+        false => screen.line(line(names, station)),
     };
     told.map_err(|error| Trouble::store("show the way", error))
 }
 
-/// Returns what to say of what is held, where it is.
-fn next(url: &Url, station: &Station) -> Option<String> {
+/// Returns what to say of what is held where it is, by its own name and the one that its way begins with.
+fn next((url, way): (&Url, &Url), station: &Station) -> Option<String> {
+    if let Some(first) = &station.waits_for {
+        let first = way.with_path(first.as_os_str().as_bytes()).ok()?;
+        return Some(format!(
+            "godwit trace {first} says why that is held, and what to do"
+        ));
+    }
     let place = match &*station.at {
         HERE => "",
         _ => "--at-hop ",
@@ -148,7 +156,7 @@ fn next(url: &Url, station: &Station) -> Option<String> {
     })
 }
 
-fn line(url: &Url, station: &Station) -> String {
+fn line(names: (&Url, &Url), station: &Station) -> String {
     let age = station.age.map(|age| format!("{}s", age.as_secs()));
     let mut line = format!(
         "{:<8} {:>9} {:>9} {:>6}  {}",
@@ -161,7 +169,7 @@ fn line(url: &Url, station: &Station) -> String {
     if !station.why.is_empty() {
         line.push_str(&format!("\n         {}", plain(&station.why)));
     }
-    if let Some(next) = next(url, station) {
+    if let Some(next) = next(names, station) {
         line.push_str(&format!("\n         {}", plain(&next)));
     }
     line

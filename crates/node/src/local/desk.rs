@@ -1256,6 +1256,7 @@ pub(super) fn row(owed: Owed) -> tell::Row {
         owed_bytes: owed.owed,
         owes: true,
         stage: stage.into(),
+        waits_for: owed.waits_for.map(|first| first.id),
         why: Some(owed.why).filter(|why| !why.is_empty()),
         reason: owed.is_conflict.then_some(Why::Conflict),
         next_ms: next.map(ms),

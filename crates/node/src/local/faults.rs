@@ -213,6 +213,7 @@ mod tests {
             to: None,
             url: Url::from_argument("ftp://far/a").unwrap(),
             stage,
+            waits_for: None,
             size: 1,
             owed: 1,
             age: Duration::from_secs(age),

@@ -337,6 +337,7 @@ pub(super) fn refused(host: &str, path: &Path, refusal: Refusal) -> Error {
         turn,
         stranger,
         cause,
+        at,
     } = refusal;
     let (host, path) = (host.to_owned(), path.to_owned());
     match why {
@@ -398,6 +399,7 @@ pub(super) fn refused(host: &str, path: &Path, refusal: Refusal) -> Error {
                 Arc::new(refused(&host, &path, refusal))
             };
             let cause = cause.map(of);
+            let path = at.map_or(path, |Name(at)| at);
             Error::Held {
                 host,
                 path,
@@ -476,6 +478,10 @@ pub fn refusal(error: &Error, said: String) -> Refusal {
         } => Some(refusal(cause, String::new()).why),
         _ => None,
     };
+    let at = match error {
+        Error::Held { path, .. } => Some(Name(path.clone())),
+        _ => None,
+    };
     Refusal {
         why,
         said,
@@ -483,6 +489,7 @@ pub fn refusal(error: &Error, said: String) -> Refusal {
         missing,
         turn,
         cause,
+        at,
         // Who is told of it is not who was meant.
         stranger: false,
     }

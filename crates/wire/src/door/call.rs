@@ -223,6 +223,9 @@ pub struct Refusal {
     /// Of [`Why::Held`]: what the next behind it answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<Why>,
+    /// Of [`Why::Held`]: what is held; it may be something that goes before what was asked about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<Name>,
     /// Of [`Why::Denied`]: whoever asks came as a peer, and is none, or is none any more.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub stranger: bool,
@@ -445,6 +448,9 @@ pub struct Station {
     /// Why it is no further.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub why: String,
+    /// What is held there and goes first, if it waits for that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<Name>,
 }
 
 /// Asks what became of an upload that was to be published.

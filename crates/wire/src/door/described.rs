@@ -61,6 +61,7 @@ fn refusal(why: Why) -> Refusal {
         missing: Some((7, Ranges(Extents::from(3..5)))),
         turn: Some(Box::new((1, 2, 3))),
         cause: Some(Why::Missing),
+        at: Some(Name("a".into())),
         stranger: true,
     }
 }
@@ -173,6 +174,7 @@ fn lines() -> Vec<Line> {
             owed: 3,
             age_ms: Some(9),
             why: "away".into(),
+            waits_for: Some(Name("a".into())),
         }),
         Line::Kept(kept()),
         Line::Count(Count { files: 1, bytes: 9 }),

@@ -167,6 +167,9 @@ pub struct Row {
     /// Of what is owed: `writing`, `queued`, `sending`, `waiting`, `held`. Of what is kept: `current` or `old`. Of what
     /// was verified: `whole`, `wrong`, `unknown`.
     pub stage: String,
+    /// The name of what goes first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<String>,
     /// Why nothing moves, in a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
