@@ -10,7 +10,12 @@ use common::{
 use godwit_core::{Algorithm, Digest, Version, holding::Base};
 use godwit_depot::{Depot, Edit, Editing, Ended, Error, Fresh, Put, Rules, Scope};
 use godwit_store::Trouble;
-use std::{os::unix::fs::FileExt, thread, time::Duration};
+use std::{
+    os::unix::fs::FileExt,
+    sync::{atomic::Ordering::SeqCst, mpsc},
+    thread,
+    time::Duration,
+};
 
 /// Has the target publish a file and its answer be lost, and nobody reach it then.
 fn publish_in_vain(far: &Far, depot: &Depot, name: &str, bytes: &[u8], base: Base) {
@@ -264,4 +269,41 @@ fn what_was_removed_before_an_end_finds_what_it_was_written_over() {
     push(&again);
     assert_eq!(far.get("a"), None);
     assert!(again.queue().is_empty(), "{:?}", again.queue());
+}
+
+#[test]
+fn what_was_to_be_new_and_is_not_keeps_every_byte() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    far.set_away(true);
+    put_on(&depot, "a", Base::Absent, b"ours");
+    far.put("a", b"somebody else's");
+    far.set_away(false);
+    let pushed = depot.push(&Scope::All, Some(Duration::from_secs(30)));
+    assert!(matches!(pushed, Err(Error::Held { .. })), "{pushed:?}");
+    assert!(depot.queue()[0].is_conflict, "{:?}", depot.queue());
+    same(far.get("a").unwrap(), b"somebody else's");
+    same(read(&depot, "a").unwrap(), b"ours");
+}
+
+#[test]
+fn what_was_delivered_and_never_looked_at_is_compared_once() {
+    let (far, dir) = both();
+    far.tells_no_touch.store(true, SeqCst);
+    let depot = depot(&far, &dir);
+    put(&depot, "a", b"ours");
+    push(&depot);
+    // What changed just now would be compared again.
+    far.put_as_of_before("a", b"ours");
+    let (said, heard) = mpsc::channel();
+    far.on_ask(move |what, _| {
+        said.send(what).unwrap();
+        Ok(())
+    });
+    let asked = || {
+        drop(depot.read(&url("a"), &who(), Fresh::Now).unwrap());
+        heard.try_iter().collect::<Vec<_>>()
+    };
+    assert_eq!(asked(), ["stat", "digest"]);
+    assert_eq!(asked(), ["stat"]);
 }

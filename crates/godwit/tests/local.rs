@@ -306,18 +306,34 @@ fn a_session_is_committed_and_pushed_apart_from_the_rest() {
     assert_eq!(queue[0]["url"], "godwit://localhost:9/never");
 }
 
-#[test]
-fn a_node_of_a_job_delivers_before_it_says_that_something_is_safe() {
+/// Puts a file as a program does that has this in its environment, and looks for it at its target, with no push and no
+/// waiting. Returns what a commit says then.
+fn is_there_once_it_is_put(variable: impl FnOnce(&Machine) -> (&str, PathBuf)) -> String {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);
     let source = machine.scratch.file("f", 1_000_000);
+    let (name, value) = variable(&machine);
     let mut command = machine.command(&["put", "f", "godwit://lab/out"]);
-    Said::of(command.env("SLURM_JOB_ID", "77")).ok();
-    // No push, and no waiting: it is there.
+    Said::of(command.env(name, &value)).ok();
     assert_same(&source, &far.join("data/out"));
-    let (_, lines) = machine.json(&["commit"]);
-    let notes = lines[0]["notes"].to_string();
-    assert!(notes.contains("ends with the job"), "{notes}");
+    let mut command = machine.command(&["--json", "commit"]);
+    let said = Said::of(command.env(name, &value)).ok();
+    String::from_utf8_lossy(&said.stdout).into_owned()
+}
+
+#[test]
+fn a_node_of_a_job_delivers_before_it_says_that_something_is_safe() {
+    let said = is_there_once_it_is_put(|_| ("SLURM_JOB_ID", "77".into()));
+    assert!(said.contains("ends with the job"), "{said}");
+}
+
+#[test]
+fn a_node_in_the_directory_of_a_job_delivers_before_it_says_that_something_is_safe() {
+    let said = is_there_once_it_is_put(|machine| {
+        let folder = machine.state.parent().unwrap();
+        ("_CONDOR_SCRATCH_DIR", folder.into())
+    });
+    assert!(said.contains("with the job"), "{said}");
 }
 
 #[test]
