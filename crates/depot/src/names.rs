@@ -219,10 +219,18 @@ fn attempt(asked: &Do, at: &Place, to: Option<&Place>) -> Result<Outcome> {
             Outcome::Done
         }
         Err(error) if may_pass(&error) || is_for_later(&error) => return Err(error.into()),
-        Err(StoreError::Missing { .. }) => Outcome::Refused(match (&asked.what, at.url.parent()) {
-            (What::Mkdir, Some(above)) => Why::Refused(wants_directory(&above)),
-            _ => Why::Missing,
-        }),
+        Err(StoreError::Missing { .. }) => {
+            let new = match (&asked.what, to) {
+                (What::Mkdir, _) => Some(at),
+                (What::Rename { .. }, Some(to)) if thing(at)? != Thing::Nothing => Some(to),
+                _ => None,
+            };
+            let is_lost = |new: &&Place| nearest_above(new).is_some_and(|levels| levels > 1);
+            let above = new.filter(is_lost).and_then(|new| new.url.parent());
+            Outcome::Refused(
+                above.map_or(Why::Missing, |above| Why::Refused(wants_directory(&above))),
+            )
+        }
         Err(StoreError::Exists { .. } | StoreError::Changed { .. }) => {
             Outcome::Refused(Why::Conflict)
         }

@@ -184,6 +184,14 @@ impl Depot {
             Some(Error::Store(error)) => Some(error),
             _ => None,
         });
+        let wants_above = |owed: &&Owed| {
+            let above = owed.to.as_ref().unwrap_or(&owed.url).parent();
+            above.is_some_and(|above| owed.why == wants_directory(&above))
+        };
+        if let (None, Some(owed)) = (error, held().find(wants_above)) {
+            let path = owed.url.as_path().into();
+            return Some(Arc::new(StoreError::Missing { path }));
+        }
         match error.map(|error| &**error) {
             // It is held further on.
             Some(StoreError::Held { cause, .. }) => cause.clone(),
@@ -316,6 +324,27 @@ impl Depot {
         }
         (self.inner).follow_passed(scope, (until, limit), is_wanted, &mut behind)?;
         behind.told()
+    }
+
+    /// Has whoever is asked for a name pass on what others than this depot gave it: returns when that is at its end, or
+    /// at once where they pass nothing on or cannot be asked. Returns who passes it on out of sight.
+    pub fn push_unowed_while(
+        &self,
+        (url, who): (&Url, &Who),
+        limit: Option<Duration>,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<Option<String>> {
+        let until = limit.map(|limit| Instant::now() + limit);
+        let can = self.inner.place_of(url, who);
+        let can = can.and_then(|place| place.store.can());
+        if !can.is_ok_and(|can| can.passes_on) {
+            return Ok(None);
+        }
+        match (self.inner).pass_on((url, who), (until, limit), is_wanted) {
+            Err(Error::Store(gone)) if is_missing(&gone) => return Ok(None),
+            passed_on => passed_on?,
+        }
+        Ok(self.inner.unseen(url, who).ok().flatten())
     }
 
     /// Returns when all that was owed at the call is where it goes next: that may be a hop.
@@ -891,7 +920,8 @@ impl Inner {
             state.machine.held().is_some() && waits(&held.url(), &state.words)
         });
         let deeds = all.promises.deeds().filter(|(deed, fact, _)| {
-            (deed.held.as_ref()).is_some_and(|why| waits(&fact.url, &words_of(why)))
+            let new = fact.to.as_ref().unwrap_or(&fact.url);
+            (deed.held.as_ref()).is_some_and(|why| waits(new, &words_of(why)))
         });
         let ids: Vec<_> = files
             .map(|held| held.id.to_string())

@@ -666,6 +666,56 @@ fn a_directory_without_one_above_it_is_held_and_made_once_that_is() {
 }
 
 #[test]
+fn a_rename_to_where_no_directory_is_says_so_and_goes_once_that_is_made() {
+    let (far, dir) = both();
+    far.put("old", b"old");
+    let (depot, hop) = spooled(&far, &dir);
+    let renamed = |from: &str, to: &str| {
+        far.trouble(godwit_store::Trouble::FullAt(0));
+        write(&hop, from, b"new").unwrap();
+        hop.rename(Path::new(from), Path::new(to)).unwrap();
+        far.store.mend();
+        depot.push(&Scope::All, LIMIT)
+    };
+    let pushed = renamed("old", "no/new");
+    assert!(
+        matches!(&pushed, Err(godwit_depot::Error::Held { why, .. }) if why.contains("ftp://far/no is not there")),
+        "{pushed:?}"
+    );
+    same(far.get("old").unwrap_or_default(), "new");
+    // Of both of its names it is told by which it is decided on.
+    for name in ["old", "no/new"] {
+        let pushed = hop.push(Path::new(name));
+        let is_missing = |cause: &Error| matches!(cause, Error::Missing { .. });
+        assert!(
+            matches!(&pushed, Err(Error::Held { path, cause: Some(cause), .. }) if path.ends_with("old") && is_missing(cause)),
+            "{pushed:?}"
+        );
+    }
+    hop.mkdir(Path::new("no")).unwrap();
+    depot.push(&Scope::All, LIMIT).unwrap();
+    same(far.get("no/new").unwrap_or_default(), "new");
+    assert_eq!(far.get("old"), None);
+    // Where the file itself is gone that is said.
+    far.put("other", b"old");
+    far.trouble(godwit_store::Trouble::FullAt(0));
+    write(&hop, "other", b"new").unwrap();
+    hop.rename(Path::new("other"), Path::new("none/other"))
+        .unwrap();
+    far.store.mend();
+    assert!(depot.push(&Scope::All, LIMIT).is_err());
+    std::fs::remove_file(far.dir.path().join("other")).unwrap();
+    hop.decide(Path::new("other"), Decision::Retry, &[])
+        .unwrap();
+    let pushed = depot.push(&Scope::All, LIMIT);
+    assert!(
+        matches!(&pushed, Err(godwit_depot::Error::Held { why, .. }) if why.contains("not there any more")),
+        "{pushed:?}"
+    );
+    hop.decide(Path::new("other"), Decision::Drop, &[]).unwrap();
+}
+
+#[test]
 fn a_directory_does_not_wait_for_what_is_held_below_it_since_it_is_missing() {
     let (far, dir) = both();
     let (depot, hop) = spooled(&far, &dir);
