@@ -875,3 +875,40 @@ fn what_waits_at_a_hop_names_what_is_held_there() {
     chain.well(&["push", waits, "--timeout", "40s"]);
     assert_same(&scratch.join("a"), &chain.far("d/x"));
 }
+
+#[test]
+fn a_directory_that_a_hop_holds_is_told_and_decided_as_files_are() {
+    let scratch = Scratch::new();
+    let mut chain = Chain::of(&scratch, 1, &[]);
+    let url = "godwit://hop0/no/d";
+    let push = |chain: &Chain<'_>, url: &str| chain.says(&["push", url, "--timeout", "40s"]);
+    chain.dest.kill();
+    chain.well(&["mkdir", url]);
+    chain.dest.start(&[]);
+    let held = push(&chain, url);
+    let is_told = |words: &str| held.stderr.contains(words);
+    assert!(
+        held.status == Some(4)
+            && is_told("holds no/d until somebody decides")
+            && is_told("no is not there")
+            && is_told("godwit retry --at-hop godwit://hop0/no/d"),
+        "{held}"
+    );
+    chain.well(&["retry", "--at-hop", url]);
+    assert_eq!(push(&chain, url).status, Some(4));
+    chain.well(&["mkdir", "godwit://hop0/no"]);
+    push(&chain, url).ok();
+    assert!(chain.far("no/d").is_dir());
+    // What is nowhere is not waited for.
+    let nothing = push(&chain, "godwit://hop0/nothing").ok();
+    assert!(nothing.stderr.contains("nothing was owed"), "{nothing}");
+    // What a verb has asked of a hop is waited for.
+    chain.dest.kill();
+    let late = "godwit://hop0/late";
+    chain.well(&["mkdir", late]);
+    let waited = chain.says(&["push", late, "--timeout", "1s"]);
+    assert_eq!(waited.status, Some(5), "{waited}");
+    chain.dest.start(&[]);
+    push(&chain, late).ok();
+    assert!(chain.far("late").is_dir());
+}

@@ -609,7 +609,22 @@ impl Guest {
 
     fn push(&self, whose: &Whose, reply: &Reply) -> Answered {
         let scope = self.scope(whose)?;
-        self.deliver("push", &scope, whose.timeout_ms, reply)
+        let is_owed = !self.owed_of(&scope).is_empty();
+        let mut answer = self.deliver("push", &scope, whose.timeout_ms, reply)?;
+        // A hop may have it of somebody else, or of a verb.
+        if let (Scope::Url(url), false) = (&scope, is_owed) {
+            let limit = whose.timeout_ms.map(Duration::from_millis);
+            let pushed =
+                (self.desk.depot).push_unowed_while((url, &self.who), limit, &|| !reply.is_over());
+            let unseen = pushed.map_err(|error| self.not_delivered("push", &scope, &error))?;
+            if let (Some(hop), Some(Tell::Done(done))) = (unseen, &mut answer) {
+                let words = out_of_sight(&hop);
+                if !done.notes.contains(&words) {
+                    done.notes.push(words);
+                }
+            }
+        }
+        Ok(answer)
     }
 
     /// It survives whatever may end this machine's disk, or the job that we are part of.
