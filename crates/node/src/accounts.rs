@@ -70,6 +70,7 @@ impl Accounts {
             idle: config.accounts.idle,
             secrets: vec![config.trust.key_file()],
             plain: accounts.plain,
+            errand: None,
         };
         let cannot = |cause| privilege("keep root apart", cause);
         accounts.steward = Some(Steward::start(rules).map_err(cannot)?);

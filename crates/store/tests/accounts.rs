@@ -9,12 +9,17 @@ use godwit_core::{Block, Extents};
 use godwit_store::{
     Dir, Entry, Error, Given, How, Opener, Result, Set, Store, What, Whole, Write, check,
 };
-use godwit_sys::{Folder, Kind, Open, Over, Root, Rules, Steward, User, drop_root};
+use godwit_sys::{Back, Errand, Folder, Kind, Open, Over, Root, Rules, Steward, User, drop_root};
 use std::{
     collections::HashMap,
+    env,
     ffi::OsStr,
-    fs, io,
-    os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink},
+    fs,
+    io::{self, Read, Write as _},
+    os::unix::{
+        fs::{MetadataExt, PermissionsExt, chown, symlink},
+        net::UnixStream,
+    },
     path::{Path, PathBuf},
     process::{Command, ExitCode},
     time::{Duration, Instant},
@@ -60,6 +65,16 @@ const TESTS: &[Test] = &[
         name: "the_steward_opens_the_files_of_its_rules_and_no_other",
         prepare: a_secret,
         run: secret_is_opened,
+    },
+    Test {
+        name: "an_errand_is_done_as_the_account_alone_and_what_it_opened_comes_back",
+        prepare: plain,
+        run: errand_is_done,
+    },
+    Test {
+        name: "an_errand_that_takes_long_holds_up_nobody",
+        prepare: a_pipe,
+        run: errand_takes_long,
     },
     Test {
         name: "an_opener_that_is_killed_is_told_and_replaced",
@@ -223,8 +238,37 @@ fn steward_with(export: &Path, idle: Duration) -> Steward {
         idle,
         secrets: Vec::new(),
         plain: false,
+        errand: Some(Errand {
+            run,
+            variables: vec![("TOLD".into(), "word".into())],
+        }),
     })
     .unwrap()
+}
+
+/// What accounts do here.
+fn run(word: &str) -> Back {
+    match word {
+        "tell" => {
+            let (here, mut there) = UnixStream::pair().unwrap();
+            let mut told = fs::read_to_string("/proc/self/status").unwrap();
+            for (name, value) in env::vars() {
+                told += &format!("${name}:\t{value}\n");
+            }
+            let mut open = 0;
+            for entry in fs::read_dir("/proc/self/fd").unwrap() {
+                let to = fs::read_link(entry.unwrap().path()).unwrap();
+                open += usize::from(!to.starts_with("/dev/null"));
+            }
+            told += &format!("open:\t{open}\n");
+            told += &format!("cwd:\t{}\n", env::current_dir().unwrap().display());
+            there.write_all(told.as_bytes()).unwrap();
+            Ok(here.into())
+        }
+        "refuse" => Err(b"words for whoever sent it".to_vec()),
+        "panic" => panic!("on purpose"),
+        pipe => Err(fs::read(pipe).unwrap()), // which waits for somebody who writes
+    }
 }
 
 /// As a node does: the steward first, then root is given up for good.
@@ -470,8 +514,71 @@ fn no_capabilities(export: &Path) {
     assert_eq!(kept["Threads"], "1");
 }
 
+fn errand_is_done(export: &Path) {
+    let steward = as_node(export);
+    let socket = steward.send(&ALICE.to_string(), "tell").unwrap().unwrap();
+    let mut told = String::new();
+    UnixStream::from(socket).read_to_string(&mut told).unwrap();
+    let told = lines(&told);
+    let ids = format!("{ALICE}\t{ALICE}\t{ALICE}\t{ALICE}");
+    assert_eq!((&told["Uid"], &told["Gid"]), (&ids, &ids));
+    assert_eq!(told["Groups"], ALICE.to_string());
+    for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+        assert_eq!(u64::from_str_radix(&told[set], 16), Ok(0), "{set} {told:?}");
+    }
+    assert_eq!((&*told["NoNewPrivs"], &*told["Umask"]), ("1", "0022"));
+    // The line, the two ends of what it brings back, and the list itself.
+    assert_eq!((&*told["open"], &*told["cwd"]), ("4", "/"));
+    let variables: Vec<&String> = told.keys().filter(|key| key.starts_with('$')).collect();
+    assert_eq!(variables.len(), 4, "{variables:?}");
+    assert_eq!(told["$USER"], ALICE.to_string());
+    assert_eq!(told["$LOGNAME"], ALICE.to_string());
+    assert_eq!(told["$PATH"], "/usr/local/bin:/usr/bin:/bin");
+    assert_eq!(told["$TOLD"], "word");
+
+    let refused = steward.send(&ALICE.to_string(), "refuse").unwrap();
+    assert_eq!(refused.unwrap_err(), b"words for whoever sent it");
+    let error = steward.send(&ALICE.to_string(), "panic").unwrap_err();
+    assert!(error.to_string().contains("without an answer"), "{error}");
+    let error = steward.send("a:b", "tell").unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+    assert!(steward.send("1000", &"x".repeat(5000)).is_err());
+    let error = steward.account(":1000:tell").ready().unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+    assert!(steward.send(&BOB.to_string(), "tell").unwrap().is_ok());
+}
+
+fn a_pipe(scratch: &Scratch) {
+    let pipe = scratch.0.join("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    mode(&pipe, 0o666);
+}
+
+fn errand_takes_long(export: &Path) {
+    let steward = as_node(export);
+    let pipe = export.with_file_name("pipe");
+    let word = pipe.to_str().unwrap();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| steward.send(&ALICE.to_string(), word));
+        // It has begun once somebody reads.
+        let mut pipe = fs::File::create(&pipe).unwrap();
+        steward.account(&BOB.to_string()).ready().unwrap();
+        let refused = steward.send(&BOB.to_string(), "refuse").unwrap();
+        assert!(refused.is_err());
+        assert!(!waits.is_finished());
+        pipe.write_all(b"done").unwrap();
+        drop(pipe);
+        assert_eq!(waits.join().unwrap().unwrap().unwrap_err(), b"done");
+    });
+}
+
 fn status(process: &str) -> HashMap<String, String> {
     let text = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    lines(&text)
+}
+
+fn lines(text: &str) -> HashMap<String, String> {
     let line = |line: &str| {
         let (key, value) = line.split_once(':')?;
         Some((key.to_owned(), value.trim().to_owned()))
@@ -551,6 +658,8 @@ fn system_accounts(export: &Path) {
         let error = steward.account(name).ready().unwrap_err();
         println!("{name:?}: {error}");
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{name:?}");
+        let error = steward.send(name, "tell").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{name:?}");
     }
     // And what is permitted still is.
     steward.account("1000").ready().unwrap();
@@ -570,6 +679,7 @@ fn secret_is_opened(export: &Path) {
         idle: Duration::from_secs(60),
         secrets: vec![key.clone()],
         plain: false,
+        errand: None,
     })
     .unwrap();
     drop_root(&User::of_number(65_534).unwrap()).unwrap();
@@ -578,6 +688,8 @@ fn secret_is_opened(export: &Path) {
         let file = steward.secret(&key).unwrap();
         assert_eq!(io::read_to_string(file).unwrap(), "key");
     }
+    // Nothing was told to be done as an account.
+    assert!(steward.send(&ALICE.to_string(), "tell").is_err());
     let error = steward.secret(&other).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
     // What would be the number of a file is no name of an account.

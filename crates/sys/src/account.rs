@@ -3,16 +3,21 @@
 //! A process has one set of rights, so an account has a process of its own: its
 //! *opener* ([`opener`]). It looks names up beneath the export and passes open
 //! files; bytes are then read and written here, at full speed. A *steward*
-//! ([`steward`]) keeps root and does nothing but fork openers. What may be asked
+//! ([`steward`]) keeps root and does nothing but fork. What may be asked
 //! of them is [`message`], and no more: no path outside the export, no
 //! descriptor of ours, no account of the system.
+//!
+//! What an account does otherwise is an *errand* ([`errand`]), which was told to the
+//! steward before there was anything to be broken into.
 
+mod errand;
 mod message;
 mod opener;
 mod passing;
 mod rights;
 mod steward;
 
+pub use errand::{Back, Errand};
 pub use rights::{User, drop_root};
 pub use steward::{Rules, Steward};
 

@@ -9,9 +9,10 @@ use rustix::{
     thread::{self, CapabilitySet, CapabilitySets},
 };
 use std::{
-    ffi::{CStr, CString},
+    ffi::{CStr, CString, OsStr},
     fs, io,
-    path::Path,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
 };
 
 /// An account: its number, and the groups it is in.
@@ -23,6 +24,9 @@ pub struct User {
     pub gid: u32,
     /// All groups it is in, its own too.
     pub groups: Vec<u32>,
+    /// Its directory, and what it logs in to, where the machine says so.
+    pub home: Option<PathBuf>,
+    pub shell: Option<PathBuf>,
 }
 
 impl User {
@@ -52,6 +56,8 @@ impl User {
             uid,
             gid: uid,
             groups: vec![uid],
+            home: None,
+            shell: None,
         }))
     }
 
@@ -147,7 +153,7 @@ pub(super) fn keep_only(capabilities: CapabilitySet) -> io::Result<()> {
 }
 
 /// What could mean something else to those who look names up is no name.
-fn is_name(name: &str) -> bool {
+pub(super) fn is_name(name: &str) -> bool {
     let odd = |c: char| c.is_control() || matches!(c, '/' | ':' | ',' | ' ');
     !name.is_empty() && name.len() <= NAME_MAX && !name.starts_with('-') && !name.contains(odd)
 }
@@ -189,22 +195,39 @@ fn entry(
             // Some say so of what is not there.
             0 | libc::ENOENT | libc::ESRCH if found.is_null() => return Ok(None),
             0 => {
-                // SAFETY: it found something, so it has filled `entry`; the name
-                // lies in `buffer`, which is still as it was.
-                let (name, entry) = unsafe {
+                // SAFETY: it found something, so it has filled `entry`; what that points
+                // to lies in `buffer`, which is still as it was.
+                let (name, home, shell, entry) = unsafe {
                     let entry = entry.assume_init();
-                    (CStr::from_ptr(entry.pw_name), entry)
+                    let name = CStr::from_ptr(entry.pw_name);
+                    (name, path(entry.pw_dir), path(entry.pw_shell), entry)
                 };
                 return Ok(Some(User {
                     name: name.to_string_lossy().into_owned(),
                     uid: entry.pw_uid,
                     gid: entry.pw_gid,
                     groups: groups(name, entry.pw_gid)?,
+                    home,
+                    shell,
                 }));
             }
             errno => return Err(io::Error::from_raw_os_error(errno)),
         }
     }
+}
+
+/// Returns what a field of an entry says, if it says anything.
+///
+/// # Safety
+///
+/// It is null, or what it points to ends in NUL.
+unsafe fn path(field: *const libc::c_char) -> Option<PathBuf> {
+    if field.is_null() {
+        return None;
+    }
+    // SAFETY: the caller says so.
+    let text = unsafe { CStr::from_ptr(field) }.to_bytes();
+    (!text.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(text)))
 }
 
 /// Returns the groups that an account is in, `gid` too.
@@ -240,6 +263,7 @@ mod tests {
         let root = User::find("root").unwrap();
         assert_eq!((root.uid, root.gid), (0, 0));
         assert!(root.groups.contains(&0));
+        assert!(root.home.as_ref().is_some_and(|home| home.is_absolute()));
         assert_eq!(User::of_number(0).unwrap(), root);
     }
 
@@ -248,6 +272,7 @@ mod tests {
         let user = User::find("3999999999").unwrap();
         assert_eq!((user.uid, user.gid), (3_999_999_999, 3_999_999_999));
         assert_eq!(user.groups, [3_999_999_999]);
+        assert_eq!((user.home, user.shell), (None, None));
     }
 
     #[test]

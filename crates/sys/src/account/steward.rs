@@ -1,4 +1,6 @@
-//! The process that keeps root: it forks openers, and does nothing else.
+//! The process that keeps root: it forks openers, and whoever does an [errand], and does nothing else.
+//!
+//! [errand]: super::errand
 //!
 //! The other way round, the started process keeping root and its child serving,
 //! was rejected: signals and the exit status would have to be passed on.
@@ -7,13 +9,14 @@
 
 use super::{
     Account,
+    errand::{self, Back, Errand},
     message::Reply,
     opener, passing,
     rights::{self, User},
 };
 use crate::beneath::Beneath;
 use rustix::{
-    process::{DumpableBehavior, WaitOptions, getpid, set_dumpable_behavior, setsid, wait},
+    process::{DumpableBehavior, Pid, WaitOptions, getpid, set_dumpable_behavior, setsid, wait},
     thread::{CapabilitySet, set_name},
 };
 use std::{
@@ -39,6 +42,8 @@ pub struct Rules {
     pub secrets: Vec<PathBuf>,
     /// They follow no links: whoever asks has seen where they lead.
     pub plain: bool,
+    /// What is done as an account when the node asks for it; `None`: nothing.
+    pub errand: Option<Errand>,
 }
 
 /// The way to the process that keeps root. Clones share it; it ends with the last.
@@ -96,11 +101,24 @@ impl Steward {
         Ok(File::from(self.ask(&format!("{SECRET}{nth}"))?))
     }
 
+    /// Has the errand done by a process that becomes that account, with a word for it, and returns what it brings
+    /// back. It may take a while, during which others are served.
+    pub fn send(&self, name: &str, word: &str) -> io::Result<Back> {
+        if !rights::is_name(name) {
+            return Err(no_account());
+        }
+        if word.len() > WORD_MAX {
+            let why = format!("{} bytes are too many for an errand", word.len());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        let line = self.ask(&format!("{ERRAND}{name}{ERRAND}{word}"))?;
+        errand::await_back(&line)
+    }
+
     /// Has an opener forked and returns the line to it.
     pub(super) fn opener(&self, name: &str) -> io::Result<OwnedFd> {
-        if name.is_empty() || name.len() > NAME_MAX || name.starts_with(SECRET) {
-            let why = "this is no name of an account";
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        if name.is_empty() || name.len() > NAME_MAX || name.starts_with([SECRET, ERRAND]) {
+            return Err(no_account());
         }
         self.ask(name)
     }
@@ -132,20 +150,17 @@ fn run(line: &OwnedFd, rules: &Rules) {
     if begun.is_err() {
         return;
     }
-    let mut openers = 0usize;
-    let mut buffer = [0; NAME_MAX];
+    let mut forked = Forked::default();
+    let mut buffer = vec![0; ASKED_MAX];
     // Whoever goes away, or says what we do not understand, is done with.
     while let Ok((len, None)) = passing::receive(line, &mut buffer) {
-        while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {
-            openers = openers.saturating_sub(1);
-        }
-        let asked = std::str::from_utf8(&buffer[..len]);
-        let secret = asked.ok().and_then(|asked| asked.strip_prefix(SECRET));
-        let made = match asked {
-            _ if let Some(nth) = secret => open(nth, rules),
-            Ok(_) if openers >= OPENERS_MAX => Err(io::Error::other("too many accounts at once")),
-            Ok(name) => make(name, rules),
-            Err(_) => Err(io::Error::other("this is no name of an account")),
+        forked.reap();
+        let asked = std::str::from_utf8(&buffer[..len]).ok();
+        let made = match asked.and_then(Wish::read) {
+            Some(Wish::Secret(nth)) => open(nth, rules),
+            Some(Wish::Opener(name)) => forked.opener(name, rules),
+            Some(Wish::Errand { name, word }) => forked.errand(name, word, rules),
+            None => Err(no_account()),
         };
         let said = match &made {
             Ok(opener) => passing::send(line, b"+", Some(opener.as_fd())),
@@ -154,10 +169,84 @@ fn run(line: &OwnedFd, rules: &Rules) {
                 passing::send(line, &why.as_bytes()[..why.len().min(SAID_MAX)], None)
             }
         };
-        openers += usize::from(made.is_ok() && secret.is_none());
         if said.is_err() {
             return;
         }
+    }
+}
+
+/// What the node asks for.
+enum Wish<'a> {
+    /// The file of that number in the rules.
+    Secret(&'a str),
+    Opener(&'a str),
+    Errand {
+        name: &'a str,
+        word: &'a str,
+    },
+}
+
+impl<'a> Wish<'a> {
+    fn read(asked: &'a str) -> Option<Self> {
+        if let Some(nth) = asked.strip_prefix(SECRET) {
+            return Some(Self::Secret(nth));
+        }
+        match asked.strip_prefix(ERRAND) {
+            Some(rest) => {
+                let (name, word) = rest.split_once(ERRAND)?;
+                Some(Self::Errand { name, word })
+            }
+            None => Some(Self::Opener(asked)),
+        }
+    }
+}
+
+/// The processes that were forked and have not ended. What an account does with its own must not keep others from having
+/// theirs, so errands, which an account can hold up, are counted apart.
+#[derive(Default)]
+struct Forked {
+    openers: usize,
+    errands: Vec<Pid>,
+}
+
+impl Forked {
+    fn reap(&mut self) {
+        while let Ok(Some((ended, _))) = wait(WaitOptions::NOHANG) {
+            match self.errands.iter().position(|&errand| errand == ended) {
+                Some(nth) => drop(self.errands.swap_remove(nth)),
+                None => self.openers = self.openers.saturating_sub(1),
+            }
+        }
+    }
+
+    fn opener(&mut self, name: &str, rules: &Rules) -> io::Result<OwnedFd> {
+        if self.openers >= OPENERS_MAX {
+            return Err(io::Error::other("too many accounts at once"));
+        }
+        let (theirs, ours) = passing::pair()?;
+        fork(|| work(&ours, name, rules))?;
+        self.openers += 1;
+        Ok(theirs)
+    }
+
+    fn errand(&mut self, name: &str, word: &str, rules: &Rules) -> io::Result<OwnedFd> {
+        let errand = rules.errand.as_ref();
+        let errand = errand.ok_or_else(|| io::Error::other("nothing is done for accounts"))?;
+        if self.errands.len() >= ERRANDS_MAX {
+            let why = format!("{ERRANDS_MAX} processes of accounts are busy already");
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
+        }
+        let (theirs, ours) = passing::pair()?;
+        let process = fork(|| {
+            let begin = || {
+                set_name(c"godwit-errand")?;
+                close_others(&ours)?;
+                become_account(name, rules)
+            };
+            errand::go(&ours, begin, errand, word);
+        })?;
+        self.errands.push(process);
+        Ok(theirs)
     }
 }
 
@@ -170,10 +259,9 @@ fn open(nth: &str, rules: &Rules) -> io::Result<OwnedFd> {
     Ok(File::open(secret.ok_or(io::ErrorKind::NotFound)?)?.into())
 }
 
-fn make(name: &str, rules: &Rules) -> io::Result<OwnedFd> {
-    let (theirs, ours) = passing::pair()?;
-    fork(|| work(&ours, name, rules))?;
-    Ok(theirs)
+fn no_account() -> io::Error {
+    let why = "this is no name of an account";
+    io::Error::new(io::ErrorKind::PermissionDenied, why)
 }
 
 /// The life of an opener.
@@ -182,7 +270,7 @@ fn work(line: &OwnedFd, name: &str, rules: &Rules) {
         .map_err(io::Error::from)
         .and_then(|()| close_others(line))
         .and_then(|()| become_account(name, rules))
-        .and_then(|()| passing::patience(line, rules.idle));
+        .and_then(|_| passing::patience(line, rules.idle));
     let root = begun.and_then(|()| {
         // As the account: it must be able to get there.
         let opened = match rules.plain {
@@ -206,7 +294,7 @@ fn work(line: &OwnedFd, name: &str, rules: &Rules) {
 }
 
 /// Asks who that is only here: what looks names up (LDAP, say) never runs in the steward.
-fn become_account(name: &str, rules: &Rules) -> io::Result<()> {
+fn become_account(name: &str, rules: &Rules) -> io::Result<User> {
     let user = User::find(name)?;
     let least = rules.uid_min.max(1);
     if user.uid < least || user.gid < least || user.uid == u32::MAX {
@@ -216,14 +304,14 @@ fn become_account(name: &str, rules: &Rules) -> io::Result<()> {
         )));
     }
     // A group of the system is no reason to refuse, but its rights stay here.
-    rights::become_user(&user)
+    rights::become_user(&user)?;
+    Ok(user)
 }
 
-/// Runs `child` in a new process. In that process it never returns.
-fn fork(child: impl FnOnce()) -> io::Result<()> {
-    // SAFETY: there is only one thread (`Steward::start` looks, and neither a
-    // steward nor an opener ever makes one), so that no lock is held by a thread
-    // that the child lacks.
+/// Runs `child` in a new process, whose number is returned. In that process it never returns.
+fn fork(child: impl FnOnce()) -> io::Result<Pid> {
+    // SAFETY: there is only one thread (`Steward::start` looks, and a steward
+    // never makes one), so that no lock is held by a thread that the child lacks.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
@@ -232,7 +320,7 @@ fn fork(child: impl FnOnce()) -> io::Result<()> {
             // SAFETY: it ends the process, and touches nothing.
             unsafe { libc::_exit(ended.is_err().into()) }
         }
-        _ => Ok(()),
+        process => Ok(Pid::from_raw(process).expect("it is neither -1 nor 0")),
     }
 }
 
@@ -270,7 +358,13 @@ const NEEDED: CapabilitySet = CapabilitySet::SETUID
 /// Forking takes a millisecond; looking an account up may ask the network.
 const PATIENCE: Duration = Duration::from_secs(60);
 const OPENERS_MAX: usize = 4096;
+const ERRANDS_MAX: usize = 256;
 const NAME_MAX: usize = 255;
+/// The longest word for an errand.
+const WORD_MAX: usize = 4096;
 /// Begins what is no name of an account: the number of a file.
 const SECRET: char = '/';
+/// Begins, and ends, the name of an account that goes on an errand.
+const ERRAND: char = ':';
+const ASKED_MAX: usize = NAME_MAX + WORD_MAX + 2;
 const SAID_MAX: usize = 1024;
