@@ -6,7 +6,8 @@ use crate::{
 };
 use godwit_core::Fault;
 use godwit_sys::{
-    Peer, connect_local, peer_of, receive_passing, send_passing, user_id, wait_ready, why,
+    PASSED_MAX, Peer, connect_local, peer_of, receive_passing, send_passing, user_id, wait_ready,
+    why,
 };
 use godwit_wire::local::{
     Ask, Asked, Decoder, Error, Handle, Number, Tell, Told, VERSION, ask::Hello, tell,
@@ -148,17 +149,7 @@ impl Here {
         socket
             .set_nonblocking(true)
             .map_err(|error| no_talk(&error))?;
-        let mut here = Self {
-            socket,
-            node: tell::Hello::default(),
-            process: std::process::id(),
-            decoder: Decoder::new(),
-            buffer: Vec::new(),
-            files: VecDeque::new(),
-            inbox: BTreeMap::new(),
-            last: 0,
-            broken: None,
-        };
+        let mut here = Self::begin(socket);
         let deadline = Instant::now() + PATIENCE;
         let hello = Ask::Hello(Box::new(hello.clone()));
         let said = here
@@ -190,6 +181,32 @@ impl Here {
             Err(refusal) => return Err(refusal),
         }
         Ok(Some(here))
+    }
+
+    fn begin(socket: UnixStream) -> Self {
+        Self {
+            socket,
+            node: tell::Hello::default(),
+            process: std::process::id(),
+            decoder: Decoder::new(),
+            buffer: Vec::new(),
+            files: VecDeque::new(),
+            inbox: BTreeMap::new(),
+            last: 0,
+            broken: None,
+        }
+    }
+
+    /// Returns the socket alone: another process goes on with it ([`Here::go_on`]). Nothing may be under way.
+    pub fn give_up(self) -> OwnedFd {
+        let is_between = self.inbox.is_empty() && !self.decoder.is_within();
+        assert!(is_between, "an answer is under way");
+        self.socket.into()
+    }
+
+    /// Goes on with a conversation that another process began. What the node said of itself was told to that.
+    pub fn go_on(socket: OwnedFd) -> Self {
+        Self::begin(socket.into())
     }
 
     /// Returns what the node says of itself.
@@ -410,7 +427,11 @@ impl Here {
                 .map_err(|error| self.misled(&error.to_string()))?;
             input = &input[taken..];
             let Some(frame) = frame else {
-                return Ok(true);
+                // Those are of the one that has begun.
+                return match self.files.len() <= PASSED_MAX {
+                    true => Ok(true),
+                    false => Err(self.misled("more files come than it tells of")),
+                };
             };
             let (n, fds, tell) = match Told::read(&frame.head) {
                 Ok(told) => (told.n, told.fds, Some(told.tell)),
