@@ -4,6 +4,11 @@
 mod common;
 
 use common::{Machine, Said, Scratch};
+use godwit_local::{Here, Place, Refusal, Why, who};
+use godwit_wire::local::{
+    Ask, Tell,
+    ask::{self, Cache, Hello, On, Stage, Where},
+};
 use serde_json::Value;
 use std::{
     fs,
@@ -438,4 +443,102 @@ fn visitors_keep_no_more_than_half_of_a_depot() {
     );
     world.well(laptop, &["unstage", "--on", "cluster", F]);
     world.well(laptop, &["stage", "--on", "cluster", G]);
+}
+
+#[test]
+fn who_speaks_for_a_visitor_can_ask_for_nothing_but_what_visitors_may() {
+    let scratch = Scratch::new();
+    let world = World::new(&scratch, None);
+    let cluster = &world.cluster;
+    world.well(cluster, &["stage", "--tag", "mine", F]);
+    let place = Place {
+        socket: scratch.join("cluster.run/socket"),
+        state: scratch.join("cluster.local"),
+    };
+    let hello = Hello {
+        visitor: Some("/O=godwit/OU=peer/CN=laptop".into()),
+        ..who("test", &|_| None)
+    };
+    let here = Here::at(&place, &hello).unwrap().expect("it listens");
+    let node = here.node().process;
+    // Handed over it is what it was.
+    let mut here = Here::go_on(here.give_up());
+    let url = || F.to_owned();
+    let whose = || ask::Whose {
+        url: Some(url()),
+        ..ask::Whose::default()
+    };
+    let on = On {
+        on: "peer:lab".into(),
+        ask: Box::new(Ask::Stage(Stage {
+            url: url(),
+            ..Stage::default()
+        })),
+    };
+    for ask in [
+        Ask::Open(ask::Open {
+            url: url(),
+            read: true,
+            ..ask::Open::default()
+        }),
+        Ask::Put(ask::Put {
+            url: url(),
+            ..ask::Put::default()
+        }),
+        Ask::Get(ask::Get {
+            url: url(),
+            ..ask::Get::default()
+        }),
+        Ask::Commit(whose()),
+        Ask::Push(whose()),
+        Ask::Queue(whose()),
+        Ask::Stat(Where::is(F)),
+        Ask::Drop(Where::is(F)),
+        Ask::Changed { url: url() },
+        Ask::On(on),
+        Ask::Status,
+        Ask::Stop,
+    ] {
+        let words = format!("{ask:?}");
+        assert_eq!(refused(&mut here, ask).why, Why::Unsupported, "{words}");
+    }
+    // Who was said is not said anew.
+    let again = Ask::Hello(Box::new(who("test", &|_| None)));
+    assert_eq!(refused(&mut here, again).why, Why::Invalid);
+    // Nor does a node that was broken into have files of that machine come, or those of a user.
+    let data = scratch.join("data/f");
+    for url in [
+        format!("file://{}", data.display()),
+        data.display().to_string(),
+        "ftp://me@lab/f".to_owned(),
+    ] {
+        let stage = Stage {
+            url: url.clone(),
+            ..Stage::default()
+        };
+        let why = refused(&mut here, Ask::Stage(stage)).why;
+        assert_eq!(why, Why::Denied, "{url}");
+    }
+    let ls = Ask::Cache(Cache::Ls {
+        prefix: String::new(),
+        on: None,
+    });
+    let answer = here.ask(ls).unwrap();
+    assert!(
+        matches!(&answer.tell, Tell::Done(done) if done.files == 0),
+        "{answer:?}"
+    );
+    // It lives on, and serves whose it is.
+    let hello = who("test", &|_| None);
+    let mut here = Here::at(&place, &hello).unwrap().expect("it listens");
+    assert_eq!(here.node().process, node);
+    assert!(matches!(
+        here.ask(Ask::Status).unwrap().tell,
+        Tell::Status(_)
+    ));
+}
+
+#[track_caller]
+fn refused(here: &mut Here, ask: Ask) -> Refusal {
+    here.ask(ask).unwrap_err()
 }

@@ -84,13 +84,14 @@ impl Reply {
 pub(super) fn converse(leaving: Leaving, line: &Arc<Line>, process: u32) {
     let (hall, connection) = (Arc::clone(&leaving.hall), leaving.connection);
     let mut input = Input::new();
-    let Some(visit) = welcome(&hall, line, &mut input, connection, process) else {
+    let Some((visit, speaks)) = welcome(&hall, line, &mut input, connection, process) else {
         return;
     };
     let talk = Arc::new(Talk {
         hall,
         line: Arc::clone(line),
         visit,
+        speaks,
         input: Mutex::new(input),
         under_way: Mutex::default(),
         waiting: AtomicUsize::new(0),
@@ -106,7 +107,7 @@ fn welcome(
     input: &mut Input,
     connection: u64,
     process: u32,
-) -> Option<Box<dyn Visit>> {
+) -> Option<(Box<dyn Visit>, Speaks)> {
     let frame = match input.next(line, hall.stop.ending()) {
         Ok(frame) => frame,
         Err(over) => {
@@ -148,6 +149,10 @@ fn welcome(
         return None;
     }
     let program = hello.program.clone();
+    let speaks = match hello.visitor {
+        Some(_) => Speaks::ForAnother,
+        None => Speaks::ForItself,
+    };
     let visitor = Visitor {
         connection,
         process,
@@ -167,7 +172,15 @@ fn welcome(
         process: std::process::id(),
         connection,
     }));
-    Some(visit)
+    Some((visit, speaks))
+}
+
+/// For whom a program speaks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Speaks {
+    ForItself,
+    /// Somebody of another machine, who has no say over this node.
+    ForAnother,
 }
 
 /// A conversation, as all threads share it that read and answer.
@@ -175,6 +188,7 @@ struct Talk {
     hall: Arc<Hall>,
     line: Arc<Line>,
     visit: Box<dyn Visit>,
+    speaks: Speaks,
     input: Mutex<Input>,
     under_way: Mutex<HashMap<Number, Arc<AtomicBool>>>,
     /// How many threads would read next.
@@ -252,8 +266,10 @@ impl Talk {
                     }
                     reply.tell(Tell::Done(tell::Done::default()));
                 }
-                Ask::Status => reply.tell(Tell::Status(self.hall.status())),
-                Ask::Stop => {
+                Ask::Status if self.speaks == Speaks::ForItself => {
+                    reply.tell(Tell::Status(self.hall.status()));
+                }
+                Ask::Stop if self.speaks == Speaks::ForItself => {
                     reply.tell(Tell::Done(tell::Done::default()));
                     self.hall.stop.drain();
                 }

@@ -157,6 +157,11 @@ impl Guest {
     ) -> Result<Reading, Refusal> {
         let (url, tag) = (url(&stage.url)?, staying.tag(stage.tag.as_deref())?);
         let wanted = format!("stage {}", url.without_password());
+        // The door does not ask for others either. One that belongs to somebody else need not be believed.
+        if url.path_form().is_none() {
+            let words = "only files of servers, without a user, come for visitors";
+            return Err(Refusal::new(Why::Denied, wanted, words));
+        }
         let _turn = Turn::take(&self.desk.fetching, &wanted)?;
         self.must_fit(&wanted, &url)?;
         let bad = |error: Error| refusing::depot(&wanted, Some(&url), &error);
