@@ -1,7 +1,7 @@
 //! As whom files are opened: with the rights of the account of who logged in,
 //! where root started the node, else with those of whoever started it.
 
-use crate::{Config, Error, config};
+use crate::{Config, Error, config, errand::errand};
 use godwit_store::{Dir, Error as StoreError, Opener};
 use godwit_sys::{Rules, Steward, User, drop_root, user_id, why};
 use std::{
@@ -70,7 +70,7 @@ impl Accounts {
             idle: config.accounts.idle,
             secrets: vec![config.trust.key_file()],
             plain: accounts.plain,
-            errand: None,
+            errand: Some(errand()),
         };
         let cannot = |cause| privilege("keep root apart", cause);
         accounts.steward = Some(Steward::start(rules).map_err(cannot)?);

@@ -7,6 +7,7 @@ mod admission;
 mod config;
 mod current;
 mod door;
+mod errand;
 mod export;
 mod failure;
 mod guarded;

@@ -19,7 +19,7 @@ use crate::{
     trust::Trust,
 };
 use godwit_depot::Spooled;
-use godwit_sys::{listen_deep, raise_open_files, wait_readable};
+use godwit_sys::{Steward, listen_deep, raise_open_files, wait_readable};
 use godwit_trust::{Home, Identity, Passwords};
 use std::{
     fs::File,
@@ -144,9 +144,13 @@ impl Shared {
         self.accounts.steward().is_some()
     }
 
-    /// Tells whether an account is another than that of this node.
-    pub(crate) fn is_of_another(&self, account: &str) -> godwit_store::Result<bool> {
-        self.accounts.other(account).map(|other| other.is_some())
+    /// Returns what acts for an account, and its name, if it is another than that of this node.
+    pub(crate) fn of_another(
+        &self,
+        account: &str,
+    ) -> godwit_store::Result<Option<(Steward, String)>> {
+        let other = self.accounts.other(account)?;
+        Ok(self.accounts.steward().cloned().zip(other))
     }
 
     pub(crate) fn host(&self) -> &str {

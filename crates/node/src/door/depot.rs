@@ -1,4 +1,5 @@
-//! The depot of this machine, for somebody of another: asked of the node of whoever runs this one.
+//! The depot of this machine, for somebody of another: asked of the local node of the account that they have here, that of
+//! whoever runs this node if they have no other.
 //!
 //! Here is decided who may, and which files may be fetched for them: whom a rule lets `stage` below the name of their
 //! URL. Nothing is asked of a server before that. What they then see and keep is theirs alone
@@ -10,20 +11,20 @@ use super::{
     reply::{BEAT, Lines},
     said,
 };
-use crate::listener::Shared;
+use crate::{errand, listener::Shared};
 use godwit_core::Url;
-use godwit_local::{Here, Refusal as LocalRefusal, Why as LocalWhy, who};
+use godwit_local::{Here, Refusal as LocalRefusal, Why as LocalWhy};
+use godwit_sys::Steward;
 use godwit_trust::Identity;
 use godwit_wire::{
     door::call::{AskDepot, Count, Kept, Line, OfDepot, Refusal, Room, Why},
     local::{
         Ask, Tell,
-        ask::{Add, AddDone, Cache, Hello, Stage, Where},
+        ask::{Add, AddDone, Cache, Stage, Where},
         tell::Row,
     },
 };
 use std::{
-    collections::BTreeMap,
     env,
     sync::{
         Arc,
@@ -38,8 +39,9 @@ pub(super) fn ask(mut asked: Asked<'_>) {
         Ok(wish) => wish,
         Err(refusal) => return asked.reply.refuse(refusal),
     };
-    let visitor = match visitor(&asked, &wish) {
-        Ok(visitor) => visitor,
+    let known = visitor(&asked, &wish).and_then(|visitor| Ok((visitor, whose(&asked)?)));
+    let (visitor, whose) = match known {
+        Ok(known) => known,
         Err(refusal) => return asked.reply.refuse(refusal),
     };
     let is_gone = Arc::new(AtomicBool::new(false));
@@ -48,7 +50,7 @@ pub(super) fn ask(mut asked: Asked<'_>) {
         BEAT,
         Arc::new(|| Line::Beat(0)),
         move || gone.store(true, Relaxed),
-        || pass_on(visitor, wish, &is_gone),
+        || pass_on(begin(&visitor, whose)?, wish, &is_gone),
     );
     tell(lines, told);
 }
@@ -63,7 +65,6 @@ fn tell(mut lines: Lines, told: Result<Vec<Line>, Refusal>) {
 
 /// Returns under which name somebody keeps what they ask for, if they may ask it.
 fn visitor(asked: &Asked<'_>, wish: &AskDepot) -> Result<String, Refusal> {
-    let shared: &Shared = &asked.door.shared;
     let url = wish.url.as_deref().filter(|_| wish.what != OfDepot::Ls);
     let url = url.map(|text| {
         let url = Url::from_argument(text);
@@ -75,46 +76,59 @@ fn visitor(asked: &Asked<'_>, wish: &AskDepot) -> Result<String, Refusal> {
     let about = url.as_ref().filter(|_| !is_taken_away);
     let may = asked.known.dir.may_stage(about);
     may.map_err(|error| refused(&error))?;
-    if let Some(account) = &asked.known.account {
-        let is_other = shared.is_of_another(account);
-        if is_other.map_err(|error| refused(&error))? {
-            let why = format!(
-                "the depot of {account} is out of the reach of this node, which is another's"
-            );
-            return Err(said(Why::Unsupported, why));
-        }
-    }
     let who = asked.known.who.as_ref().map(Identity::subject);
     who.map(str::to_owned)
         .ok_or_else(|| said(Why::Denied, "nobody knows who asks".into()))
 }
 
-fn pass_on(visitor: String, wish: AskDepot, is_gone: &AtomicBool) -> Result<Vec<Line>, Refusal> {
+/// Returns the account that they have here, if it is another than that of this node, and what acts for it.
+fn whose(asked: &Asked<'_>) -> Result<Option<(Steward, String)>, Refusal> {
+    let shared: &Shared = &asked.door.shared;
+    let Some(account) = &asked.known.account else {
+        return Ok(None);
+    };
+    let other = shared.of_another(account);
+    other.map_err(|error| refused(&error))
+}
+
+/// Begins a conversation with that account's node, in which the visitor speaks.
+fn begin(visitor: &str, whose: Option<(Steward, String)>) -> Result<Here, Refusal> {
+    let Some((steward, account)) = whose else {
+        let environment = |name: &str| env::var_os(name);
+        let here = Here::find(&errand::hello(visitor, &environment), &environment);
+        return here.map_err(|refusal| heard(&refusal));
+    };
+    errand::converse(&steward, &account, visitor).map_err(|refusal| {
+        tracing::warn!(account, %refusal, "no node of that account");
+        let told = heard(&refusal);
+        let next = refusal.next.unwrap_or_default();
+        said(
+            told.why,
+            format!("the node of {account} there: {}; {next}", told.said),
+        )
+    })
+}
+
+fn pass_on(mut here: Here, wish: AskDepot, is_gone: &AtomicBool) -> Result<Vec<Line>, Refusal> {
     let about = wish.url.clone();
     let ask = local(wish)?;
-    let environment = |name: &str| env::var_os(name);
-    let hello = Hello {
-        session: None,
-        job: BTreeMap::new(),
-        cgroup: None,
-        scratch: None,
-        credential: None,
-        visitor: Some(visitor),
-        ..who("godwit", &environment)
-    };
-    let mut here = Here::find(&hello, &environment).map_err(|refusal| heard(&refusal))?;
     let n = here.send(ask, b"").map_err(|refusal| heard(&refusal))?;
-    let mut lines = Vec::new();
+    let (mut lines, mut bytes) = (Vec::new(), 0);
     loop {
         let answer = here.receive(n, Some(Instant::now() + LOOK_EVERY));
         let tell = match answer {
+            // What goes on for ever need not be silent.
+            Ok(_) if is_gone.load(Relaxed) => return Err(said(Why::Lost, "nobody waits".into())),
             Ok(answer) => answer.tell,
             Err(refusal) if refusal.why == LocalWhy::Late && !is_gone.load(Relaxed) => continue,
             Err(refusal) => return Err(heard(&refusal)),
         };
         let is_last = tell.is_last();
         match tell {
-            Tell::Row(row) if lines.len() < ROWS_MAX => lines.push(Line::Kept(kept(*row))),
+            Tell::Row(row) if lines.len() < ROWS_MAX && bytes < ROWS_BYTES_MAX => {
+                bytes += length(&row);
+                lines.push(Line::Kept(kept(*row)));
+            }
             Tell::Done(done) => lines.push(Line::Count(Count {
                 files: done.files,
                 bytes: done.bytes,
@@ -204,6 +218,13 @@ fn local(wish: AskDepot) -> Result<Ask, Refusal> {
     })
 }
 
+/// Returns about how many bytes a row takes here.
+fn length(row: &Row) -> usize {
+    let tags = row.tags.iter().map(|tag| tag.len() + size_of::<String>());
+    let why = row.why.as_ref().map_or(0, String::len);
+    size_of::<Kept>() + row.url.len() + row.stage.len() + why + tags.sum::<usize>()
+}
+
 fn kept(row: Row) -> Kept {
     Kept {
         url: row.url,
@@ -244,3 +265,5 @@ fn heard(refusal: &LocalRefusal) -> Refusal {
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// So many are told at once; who keeps more names how those begin that are wanted.
 const ROWS_MAX: usize = 100_000;
+/// Nor does it tell more than that: whoever has an account may have put anything in the place of its node.
+const ROWS_BYTES_MAX: usize = 64 << 20;

@@ -1,0 +1,96 @@
+//! The local node of an account, asked for somebody of another machine by a node that is not that account.
+//!
+//! A process that becomes the account finds its node, or starts it, and says for whom is asked before the connection
+//! is handed over. So all that can be asked by it is what visitors may ask, whatever becomes of the node that has it.
+
+use godwit_local::{Environment, Here, Refusal, Why, who};
+use godwit_sys::{Back, Errand, Steward, why};
+use godwit_wire::local::{Ask, ask::Hello};
+use std::{
+    collections::BTreeMap,
+    env, io,
+    time::{Duration, Instant},
+};
+
+/// Returns what the steward is told to do for accounts.
+pub(crate) fn errand() -> Errand {
+    let program = env::current_exe().ok();
+    Errand {
+        run: introduce,
+        variables: program
+            .map(|program| ("GODWIT_BIN".into(), program.into()))
+            .into_iter()
+            .collect(),
+    }
+}
+
+/// Begins a conversation with the node of that account, in which a visitor speaks. A refusal says what to do next.
+pub(crate) fn converse(steward: &Steward, account: &str, visitor: &str) -> Result<Here, Refusal> {
+    match steward.send(account, visitor) {
+        Ok(Ok(socket)) => Ok(Here::go_on(socket)),
+        Ok(Err(words)) => {
+            let silent = || Refusal::new(Why::NoNode, WANTED, "it does not say why not");
+            let refusal = Refusal::read(&words).unwrap_or_else(silent);
+            // What programs are told to do is for those that the account has begun itself.
+            let does = match refusal.why {
+                Why::Version => {
+                    "node stop, said there by {account}, ends it: the next who asks begins one of today"
+                }
+                _ => "cache ls, said there by {account}, begins it or tells what to mend",
+            };
+            Err(refusal.next(format!("godwit {}", does.replace("{account}", account))))
+        }
+        Err(error) => Err(not_sent(&error)),
+    }
+}
+
+fn not_sent(error: &io::Error) -> Refusal {
+    let (reason, next) = match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            (Why::Denied, "godwit peers map gives a peer another account")
+        }
+        io::ErrorKind::ResourceBusy => (Why::TooMany, "ask again in a minute"),
+        io::ErrorKind::TimedOut => (Why::Late, "ask again in a minute"),
+        _ => (Why::NoNode, "the log of the node that was asked says more"),
+    };
+    Refusal::new(reason, WANTED, why(error)).next(next)
+}
+
+/// Returns what is said first for somebody of another machine.
+pub(crate) fn hello(visitor: &str, environment: Environment<'_>) -> Hello {
+    Hello {
+        session: None,
+        job: BTreeMap::new(),
+        cgroup: None,
+        scratch: None,
+        credential: None,
+        visitor: Some(visitor.into()),
+        ..who("godwit", environment)
+    }
+}
+
+/// What is done as the account.
+fn introduce(visitor: &str) -> Back {
+    let environment = |name: &str| env::var_os(name);
+    let here = Here::find(&hello(visitor, &environment), &environment);
+    match here.and_then(as_visitor) {
+        Ok(here) => Ok(here.give_up()),
+        Err(refusal) => Err(refusal.write()),
+    }
+}
+
+/// Makes sure that the node knows what a visitor is: one that is older would take us for a program of the account's.
+fn as_visitor(mut here: Here) -> Result<Here, Refusal> {
+    let deadline = Instant::now() + PATIENCE;
+    match here.ask_with(Ask::Status, b"", Some(deadline), &mut |_| ()) {
+        Err(refusal) if refusal.why == Why::Unsupported => Ok(here),
+        Err(refusal) => Err(refusal),
+        Ok(_) => {
+            let words = "it is an older godwit, which does not keep visitors apart";
+            Err(Refusal::new(Why::Version, WANTED, words))
+        }
+    }
+}
+
+const WANTED: &str = "reach the node of an account";
+const PATIENCE: Duration = Duration::from_secs(10);
