@@ -5,6 +5,7 @@ GODWIT_PRETEND says what is wrong with it: nothing (`honest`), or one of BREAKS.
 demand delivers; a destination is a socket that takes a name and bytes.
 """
 
+import ctypes
 import fcntl
 import json
 import os
@@ -18,6 +19,7 @@ import time
 
 BREAKS = {
     "honest": "nothing",
+    "dies-long": "nothing, but at a named point it takes long to die, and says no more who it is",
     "ack-early": "says that it is committed before it is synced",
     "clean-early": "forgets what it owes before the destination has synced it",
     "torn": "writes at the destination under the name itself",
@@ -26,6 +28,7 @@ BREAKS = {
     "forgets": "drops what is owed when it meets a full disk or a refusal",
     "hang": "waits for ever for a lock that a killed one had",
 }
+KEEPS = ["honest", "dies-long"]
 HOW = os.environ.get("GODWIT_PRETEND", "honest")
 HOME = pathlib.Path(os.environ["HOME"])
 SPOOL = HOME / "spool"
@@ -67,6 +70,19 @@ def unlocked(path, lock):
         path.unlink()
     else:
         lock.close()
+
+
+def die():
+    """Dies at the named point that it was told."""
+    with open(os.environ["TEST_CRASH_NOTE"], "a") as note:
+        print(os.environ["GODWIT_CRASH"].split(":")[0], file=note)
+    if HOW == "dies-long":
+        # As the kernel does: what a process was told goes first, and for a while it still seems to run.
+        fields = pathlib.Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()
+        begin, end = int(fields[47]), int(fields[48])  # env_start, env_end
+        ctypes.memset(begin, 0, end - begin)
+        time.sleep(1)
+    os.kill(os.getpid(), 9)
 
 
 # --- the client ----------------------------------------------------------------------------------
@@ -116,15 +132,11 @@ def deliver():
         owed = sorted((p for p in SPOOL.iterdir() if p.name.isdigit()), key=lambda p: int(p.name)) if SPOOL.exists() else []
         idle = 0 if owed else idle + 1
         for path in owed:
-            whole = path.read_bytes()
-            (size,) = struct.unpack_from("<I", whole)
-            head, content = json.loads(whole[4:4 + size]), whole[4 + size:]
+            head, content = spooled(path)
             if HOW == "clean-early":
                 path.unlink()
             if os.environ.get("GODWIT_CRASH", "").startswith("push-sent"):
-                with open(os.environ["TEST_CRASH_NOTE"], "a") as note:
-                    print("push-sent", file=note)
-                os.kill(os.getpid(), 9)
+                die()
             try:
                 sent(head, content)
             except OSError:
@@ -141,6 +153,12 @@ def deliver():
                     finally:
                         os._exit(0)
         time.sleep(0.02)
+
+
+def spooled(path):
+    whole = path.read_bytes()
+    (size,) = struct.unpack_from("<I", whole)
+    return json.loads(whole[4:4 + size]), whole[4 + size:]
 
 
 def sent(head, content):
@@ -181,6 +199,8 @@ def serve(export, port):
                         sync(target)
                     else:
                         durable(target, content)
+                    if HOW == "dies-long" and "GODWIT_CRASH" in os.environ:
+                        die()
                     s.sendall(b"ok")
                 except (OSError, ValueError):
                     pass
@@ -213,7 +233,10 @@ def main():
     elif verb == "queue":
         start()
         for path in SPOOL.glob("[0-9]*"):
-            print(json.dumps({"event": "owed", "url": path.name}))
+            try:
+                print(json.dumps({"event": "owed", "url": spooled(path)[0]["url"]}))
+            except FileNotFoundError:
+                pass
         print(json.dumps({"event": "summary"}))
     elif verb == "cp":
         print((HOME / "x").read_bytes())

@@ -28,7 +28,7 @@ class Machine:
         self.deaths = run.base / f"deaths-{name}"  # the named points where somebody died; on no disk that is cut
         self.deaths.touch()
         self.deaths.chmod(0o666)
-        self.node, self.words = None, None
+        self.node, self.words, self.node_crash = None, None, None
         self.cuts = 0
         self.furnish()
 
@@ -98,9 +98,33 @@ class Machine:
             self.node.wait(20)
         return self.node is not None and self.node.poll() is None
 
+    def kept_up(self):
+        """Starts its node again if that has ended; returns its status then."""
+        if not self.words or self.is_up():
+            return None
+        status = self.node.returncode
+        self.run.say(f"the node of {self.name} has ended by itself (status {status})")
+        self.serve()
+        return status
+
+    def disarmed(self, kind=""):
+        """Nobody dies at a named point any more: who was told to is killed, and its node replaced."""
+        with self.lock:
+            self.crash = None
+        # Whoever was told to may start another before it is killed.
+        while armed := [pid for pid in self.its(kind) if disks.told(pid, "GODWIT_CRASH")] or self.dying():
+            self.kill(armed)
+        if self.words and not self.is_up():
+            self.serve()
+
+    def dying(self):
+        """Returns its node if that was told to die at a named point: on its way out it has no environment any more, and still seems to run."""
+        return [self.node.pid] if self.node_crash and disks.alive(self.node.pid) else []
+
     def served(self):
+        disks.end([*self.its("node"), *self.dying()])
         self.is_up()
-        disks.end(self.its("node") if self.words else [])
+        self.node_crash = self.crash
         with open(self.run.logs / f"{self.name}.err", "ab") as log:
             self.node = subprocess.Popen(self.command(*self.words), env=self.environment(), cwd="/", stdin=subprocess.DEVNULL,
                                          stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True)
@@ -252,9 +276,13 @@ class Fate:
         except Exception as error:  # told by whoever joins the thread
             self.failed = error
 
-    def nodes(self):
+    @property
+    def node_word(self):
         # Whoever forks to become the local node has the same words for a moment.
-        return self.machine.its("--local" if self.role == "client" else "node")
+        return "--local" if self.role == "client" else "node"
+
+    def nodes(self):
+        return self.machine.its(self.node_word)
 
     def again(self):
         """The client's node is started by whoever wants it next."""
@@ -312,19 +340,8 @@ class Fate:
         elif struck:
             self.count(f"crash at {point}, {self.role}")
         if is_last or not struck:
-            self.disarmed()
+            machine.disarmed(self.node_word)
         return struck
-
-    def disarmed(self):
-        """Nobody dies at a named point any more: who was told to, and did not come there, is replaced."""
-        machine = self.machine
-        with machine.lock:
-            machine.crash = None
-        armed = [pid for pid in self.nodes() if disks.told(pid, "GODWIT_CRASH")]
-        if armed:
-            machine.kill(armed)
-        if machine.words and not machine.is_up():
-            machine.serve()
 
     def cut(self, what=""):
         machine = self.machine
@@ -349,24 +366,12 @@ class Fate:
 def healed(run):
     """Has all run again."""
     for machine in run.machines.values():
-        machine.crash = None
         for pid in machine.its():
             disks.send(pid, signal.SIGCONT)
-        # A program that was told to die at a named point may start the node of its machine only now.
-        armed = [pid for pid in machine.its() if disks.told(pid, "GODWIT_CRASH")]
-        if armed:
-            machine.kill(armed)
         for ballast in machine.disk.root.glob("ballast-*"):
             ballast.unlink()
-        if machine.words and not machine.is_up():
-            machine.serve()
-
-
-def disarmed(machine):
-    """Whoever was started while a named point was set may have started the node since, which would die there when all is good."""
-    armed = [pid for pid in machine.its("--local") if disks.told(pid, "GODWIT_CRASH")]
-    if armed:
-        machine.kill(armed)
+        # A program that was told to die at a named point may start the node of its machine only now.
+        machine.disarmed()
 
 
 def owed(text):
