@@ -53,6 +53,16 @@ pub enum Strength {
     Unknown,
 }
 
+impl Strength {
+    /// Tells whether it is the same as far as size and time tell: proved or not, and whatever else may have been changed.
+    pub fn looks_same(self) -> bool {
+        match self {
+            Self::Same | Self::Likely | Self::Touched | Self::AskAgain => true,
+            Self::Differs | Self::Unknown => false,
+        }
+    }
+}
+
 impl Version {
     /// Compares what was seen (`self`) with what is seen `now`.
     ///
@@ -83,7 +93,7 @@ impl Version {
             ) => {
                 if size != size_now || mtime != mtime_now {
                     Strength::Differs
-                } else if touched.is_some() && touched_now.is_some() && touched != touched_now {
+                } else if self.tells_touches(now) && touched != touched_now {
                     Strength::Touched
                 } else if seen_at.saturating_sub(*mtime) < SETTLED {
                     // A second change within the same tick of a coarse clock
@@ -226,6 +236,7 @@ mod tests {
             touched(1000).compare(&weak(6, 1000, 9000)),
             Strength::Differs
         );
+        assert!(Strength::Touched.looks_same() && !Strength::Differs.looks_same());
         assert!(touched(1).tells_touches(&touched(2)));
         assert!(!touched(1).tells_touches(&weak(5, 1000, 9000)));
     }

@@ -14,7 +14,7 @@ use crate::{
     held::{Asked, Held, Parked},
     leftovers::Leftover,
     lock,
-    reading::{OURS, base_of, is_of_digest, is_same, look, since_epoch},
+    reading::{OURS, base_of, is_of_digest, look, since_epoch},
     rot::{Known, is_compared_here},
 };
 use godwit_core::{
@@ -1001,7 +1001,7 @@ fn is_base(place: &Place, base: &Base, now: &Base) -> Result<bool> {
         (Base::Seen(Version::Strong(was)), Base::Seen(_)) => {
             place.store.digest(&place.path, was.algorithm(), None)? == *was
         }
-        (Base::Seen(was), Base::Seen(now)) => is_same(was, now),
+        (Base::Seen(was), Base::Seen(now)) => was.compare(now).looks_same(),
         _ => false,
     })
 }

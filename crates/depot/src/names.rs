@@ -6,7 +6,7 @@ use crate::{
     error::{Trouble, is_held_behind, is_missing, is_trouble, may_pass, wants_directory},
     moving::{pause_after, server_away},
     promises::LENGTH,
-    reading::{is_of_digest, is_same},
+    reading::is_of_digest,
 };
 use godwit_core::{
     Url, Version,
@@ -319,7 +319,7 @@ fn is_still(condition: &Base, at: &Place) -> Result<bool> {
     Ok(match (condition, thing(at)?) {
         (Base::Absent, found) => found == Thing::Nothing,
         (Base::Seen(Version::Strong(digest)), Thing::File(_)) => is_of_digest(at, digest)?,
-        (Base::Seen(wanted), Thing::File(now)) => is_same(wanted, &now),
+        (Base::Seen(wanted), Thing::File(now)) => wanted.compare(&now).looks_same(),
         _ => true,
     })
 }

@@ -584,16 +584,8 @@ impl Drop for Asker<'_> {
 
 /// Tells whether two looks saw the same file, and nothing was changed of it meanwhile, as far as its server tells.
 pub(crate) fn is_untouched(then: &Version, now: &Version) -> bool {
-    is_same(then, now) && then.compare(now) != Strength::Touched
-}
-
-/// Tells whether two looks saw the same file, as far as size and time tell.
-pub(crate) fn is_same(then: &Version, now: &Version) -> bool {
-    let strength = then.compare(now);
-    matches!(
-        strength,
-        Strength::Same | Strength::Likely | Strength::Touched | Strength::AskAgain
-    )
+    let compared = then.compare(now);
+    compared.looks_same() && compared != Strength::Touched
 }
 
 /// Tells whether a file hashes to that, as far as its server can tell: one that went away has not said that it does not.

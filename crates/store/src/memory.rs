@@ -581,10 +581,7 @@ fn check_version(path: &Path, how: &How, old: Option<&Node>) -> Result<()> {
                     body.copy_out(0, &mut all);
                     &Digest::of(digest.algorithm(), &all) != digest
                 }
-                weak => {
-                    let strength = weak.compare(&node.stat().version(now()));
-                    !crate::store::is_no_conflict(weak, strength)
-                }
+                weak => !crate::store::is_no_conflict(weak, &node.stat().version(now())),
             };
             match differs {
                 true => Err(Error::Changed {

@@ -1,7 +1,7 @@
 //! The contract of a store.
 
 use crate::{Decision, Error, Result, Station, Width, channel::Watch, landed::leaf_range};
-use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Strength, Version};
+use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Version};
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
     ffi::OsString,
@@ -637,21 +637,16 @@ pub(crate) fn same_origin(kept: Option<&Origin>, now: Option<&Origin>) -> bool {
         (None, Some(_)) => false,
         (Some(kept), Some(now)) => {
             let known = kept.version != Version::None || now.version != Version::None;
-            let strength = kept.version.compare(&now.version);
-            let differs = strength == Strength::Differs || (known && strength == Strength::Unknown);
+            let differs = known && !kept.version.compare(&now.version).looks_same();
             kept.name == now.name && !differs
         }
     }
 }
 
-/// Tells whether what is there may be replaced by a writer who expects `version`.
+/// Tells whether what was found may be replaced by a writer who expects `version`.
 /// Seen too soon after its change to be sure is no conflict, nor is it that its rights were changed.
-pub(crate) fn is_no_conflict(version: &Version, compared: Strength) -> bool {
-    let same = matches!(
-        compared,
-        Strength::Same | Strength::Likely | Strength::Touched | Strength::AskAgain
-    );
-    same || *version == Version::None
+pub(crate) fn is_no_conflict(version: &Version, found: &Version) -> bool {
+    *version == Version::None || version.compare(found).looks_same()
 }
 
 /// Which digests a sink computes of what it is given.

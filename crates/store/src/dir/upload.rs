@@ -678,8 +678,8 @@ fn is_still(
             .map_err(|e| wrong(path, e))?;
         return Ok(digest_of(path, &file, old.size, expected)? == *expected);
     }
-    let strength = version.compare(&stat(old, None).version(now()));
-    Ok(crate::store::is_no_conflict(version, strength))
+    let found = stat(old, None).version(now());
+    Ok(crate::store::is_no_conflict(version, &found))
 }
 
 fn digest_of(path: &Path, file: &File, size: u64, like: &Digest) -> Result<Digest> {

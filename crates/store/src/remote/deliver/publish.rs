@@ -2,8 +2,9 @@
 //! what was sent and with what the source says.
 
 use crate::remote::{Remote, faults, names, session::Session};
+use crate::store::is_no_conflict;
 use crate::{Error, Finished, How, Kind, Result, Set, Store, Take, Verified, Whole};
-use godwit_core::{Algorithm, Block, Digest, Extents, Hashing, Strength, Version};
+use godwit_core::{Algorithm, Block, Digest, Extents, Hashing, Version};
 use godwit_wire::client::{self, Family, Talk, Told, Upload};
 use std::{
     sync::Mutex,
@@ -305,10 +306,9 @@ pub(super) fn check_unchanged(
         Err(Error::Missing { .. }) => Version::None,
         Err(error) => return Err(error),
     };
-    match version.compare(&found) {
-        Strength::Same | Strength::Likely | Strength::Touched | Strength::AskAgain => Ok(()),
-        Strength::Unknown if *version == Version::None => Ok(()),
-        _ => Err(Error::Changed {
+    match is_no_conflict(version, &found) {
+        true => Ok(()),
+        false => Err(Error::Changed {
             path: plan.path.clone(),
             what: "it is not the version that was to be replaced".into(),
         }),
