@@ -11,7 +11,7 @@ use crate::{
     disk::Id,
     error::{Trouble, is_unknown_host, wants_directory},
     fetching::streams,
-    held::{Asked, Held, Parked},
+    held::{Asked, Held, Parked, State},
     leftovers::Leftover,
     lock,
     reading::{OURS, base_of, is_of_digest, look, since_epoch},
@@ -82,8 +82,8 @@ pub(crate) fn start(depot: &Arc<Inner>, number: usize) -> Result<JoinHandle<()>>
 
 impl All {
     /// Tells whether it ended while it was delivered, and nothing that has to do with its name came after that.
-    fn gets_another_place(&self, held: &Held) -> bool {
-        let ended_at = held.lock().ended_at;
+    fn gets_another_place(&self, held: &Held, state: &State) -> bool {
+        let ended_at = state.ended_at;
         ended_at.is_some_and(|place| !self.promises.is_passed_after(held, place))
     }
 }
@@ -214,7 +214,7 @@ impl Inner {
             false => all.promises.visited(held, is_asked),
         }
         // What ended last did so meanwhile.
-        if !is_asked && all.gets_another_place(held) {
+        if !is_asked && all.gets_another_place(held, &held.lock()) {
             self.is_last_of(all, held);
             held.lock().wants = true;
             self.chores.record(held.id);
@@ -232,8 +232,9 @@ impl Inner {
             return self.owes_without_a_name(held);
         }
         // Its place stays before what is newer, or it would come over that.
-        let is_followed = all.promises.is_followed(held) && !all.gets_another_place(held);
+        let is_followed = all.promises.is_followed(held);
         let mut state = held.lock();
+        let is_followed = is_followed && !all.gets_another_place(held, &state);
         if state.is_superseded || is_followed {
             state.wants = true;
             drop(state);
@@ -407,10 +408,10 @@ impl Inner {
         };
         self.send(held, &place, &sink)?;
         let all = self.all();
-        // What the target was asked for already has its place.
-        let is_placed = held.lock().machine.is_asked() || !all.gets_another_place(held);
-        let is_turn = all.promises.is_turn(held) && is_placed;
         let mut state = held.lock();
+        // What the target was asked for already has its place.
+        let is_placed = state.machine.is_asked() || !all.gets_another_place(held, &state);
+        let is_turn = all.promises.is_turn(held) && is_placed;
         if state.is_gone {
             drop((state, all));
             self.all().leftovers.push(Leftover::Open(sink.sink));
