@@ -32,7 +32,7 @@ use godwit_core::{Fault, Url};
 use godwit_store::{Error as StoreError, Given, How, SMALL_BYTES, engine::Place};
 use godwit_sys::crash;
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     fs::{self, DirBuilder, File, OpenOptions},
     io,
     os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
@@ -163,10 +163,11 @@ pub struct Nth {
 /// Removes files that no record speaks of: whoever forgot it was killed before its file was gone, or began one and had
 /// told nobody.
 fn remove_forgotten(folder: &Path, rows: &[LogRow]) -> Result<()> {
+    let on_record: HashSet<Id> = rows.iter().map(|row| row.id).collect();
     for name in fs::read_dir(folder).map_err(Error::disk(folder))? {
         let name = name.map_err(Error::disk(folder))?.file_name();
         let id = name.to_str().and_then(|name| name.parse::<Id>().ok());
-        if id.is_some_and(|id| rows.iter().all(|row| row.id != id)) {
+        if id.is_some_and(|id| !on_record.contains(&id)) {
             let path = folder.join(name);
             fs::remove_file(&path).map_err(Error::disk(path))?;
         }
