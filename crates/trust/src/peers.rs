@@ -133,10 +133,7 @@ impl Home {
             return Ok(None);
         }
         let file = self.peer_file(name)?;
-        match file.exists() {
-            true => self.read_peer(&file).map(Some),
-            false => Ok(None),
-        }
+        file.map(|file| self.read_peer(&file)).transpose()
     }
 
     /// Returns the peer that has that key, or says that it has it now.
@@ -231,7 +228,10 @@ impl Home {
     pub fn remove(&self, name: &str) -> Result<bool> {
         check_name(name)?;
         let _lock = self.lock()?;
-        removed(&self.peer_file(name)?)
+        match self.peer_file(name)? {
+            Some(file) => removed(&file),
+            None => Ok(false),
+        }
     }
 
     /// Makes an invite to this node, good for that long; it must have said how it is called. Who comes by
@@ -294,18 +294,19 @@ impl Home {
         Ok(self.0.join(INVITES).join(kept_as(secret)?))
     }
 
-    /// Returns the file of the peer of that name; where there is none, that in which it would be.
-    fn peer_file(&self, name: &str) -> Result<PathBuf> {
+    /// Returns the file of the peer of that name, which is called as that was written when the peer came to be known.
+    fn peer_file(&self, name: &str) -> Result<Option<PathBuf>> {
         let file = self.0.join(PEERS).join(format!("{name}.toml"));
         // One that is written just so comes first: homes from before this have names that differ in capitals only.
         if file.exists() {
-            return Ok(file);
+            return Ok(Some(file));
         }
         let is_same = |other: &PathBuf| {
-            let names = other.file_name().zip(file.file_name());
-            names.is_some_and(|(other, name)| other.eq_ignore_ascii_case(name))
+            let called = other.file_name().and_then(|called| called.to_str());
+            let called = called.and_then(|called| called.strip_suffix(".toml"));
+            called.is_some_and(|called| is_same_name(called, name))
         };
-        Ok(self.files(PEERS)?.into_iter().find(is_same).unwrap_or(file))
+        Ok(self.files(PEERS)?.into_iter().find(is_same))
     }
 }
 

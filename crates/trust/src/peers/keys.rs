@@ -30,7 +30,7 @@ pub struct PeerSeen(Option<Stamp>);
 impl Home {
     /// Looks at what a peer is known by.
     pub fn peer_seen(&self, name: &str) -> PeerSeen {
-        let file = self.peer_file(name).ok();
+        let file = self.peer_file(name).ok().flatten();
         let meta = file.and_then(|file| fs::metadata(file).ok());
         PeerSeen(meta.as_ref().map(Stamp::of))
     }
