@@ -136,7 +136,8 @@ impl Rights {
     /// of whomever: with a directory, what is there would come under other rules.
     pub fn of_below(&self, path: &Path) -> Option<&Rule> {
         let path = parts(path)?;
-        let is_below = |under: &Under| under.parts.len() > path.len() && under.begins_as(&path);
+        let is_below =
+            |under: &Under| under.parts.len() > path.len() && under.begins_as(Deed::List, &path);
         let is_of_what_is_served = |rule: &&Rule| rule.deeds != [Deed::Stage];
         let mut rules = self.rules.iter().filter(is_of_what_is_served);
         rules.find(|rule| rule.under.iter().any(is_below))
@@ -286,29 +287,22 @@ impl Under {
     }
 
     fn covers(&self, deed: Deed, path: &[&OsStr]) -> bool {
-        if self.parts.len() > path.len() {
-            return false;
-        }
-        if deed != Deed::Stage {
-            return self.begins_as(path);
-        }
-        // What is staged is of a host, which is the same with capitals and without.
-        let mut pairs = self.parts.iter().zip(path).enumerate();
-        pairs.all(|(nth, (pattern, part))| match nth {
-            HOST => {
-                let (pattern, part) = (pattern.to_ascii_lowercase(), part.to_ascii_lowercase());
-                fits(pattern.as_bytes(), part.as_bytes())
-            }
-            _ => fits(pattern.as_bytes(), part.as_bytes()),
-        })
+        self.parts.len() <= path.len() && self.begins_as(deed, path)
     }
 
     /// Tells whether patterns and names fit as far as there are both.
-    fn begins_as(&self, path: &[&OsStr]) -> bool {
-        let pairs = self.parts.iter().zip(path);
-        pairs
-            .into_iter()
-            .all(|(pattern, part)| fits(pattern.as_bytes(), part.as_bytes()))
+    fn begins_as(&self, deed: Deed, path: &[&OsStr]) -> bool {
+        let mut pairs = self.parts.iter().zip(path).enumerate();
+        pairs.all(|(nth, (pattern, part))| {
+            let (pattern, part) = (pattern.as_bytes(), part.as_bytes());
+            match deed {
+                // What is staged is of a host, which is the same with capitals and without.
+                Deed::Stage if nth == HOST => {
+                    fits(&pattern.to_ascii_lowercase(), &part.to_ascii_lowercase())
+                }
+                _ => fits(pattern, part),
+            }
+        })
     }
 }
 
