@@ -1626,3 +1626,44 @@ fn what_waits_for_what_is_held_says_which_that_is() {
         machine.says(&["drop", &waits]);
     }
 }
+
+#[test]
+fn a_put_to_a_path_says_where_it_goes_and_what_is_no_file_is_refused() {
+    let machine = Machine::new();
+    let file = machine.scratch.file("a", 100);
+    let put = machine.says(&["put", "a", "nourl"]).ok();
+    let there = machine.scratch.join("nourl");
+    let words = format!("it goes to {}, a file of this machine", there.display());
+    assert!(put.stderr.contains(&words), "{put}");
+    machine.says(&["push", "--timeout", "20s"]).ok();
+    assert_same(&file, &there);
+    machine.scratch.dir("d");
+    fs::write(machine.scratch.join("d/kept"), "kept").unwrap();
+    std::os::unix::fs::symlink("d", machine.scratch.join("link")).unwrap();
+    let pipe = machine.scratch.join("pipe");
+    assert!(
+        Command::new("mkfifo")
+            .arg(&pipe)
+            .status()
+            .unwrap()
+            .success()
+    );
+    for (target, word) in [
+        ("d", "is a directory"),
+        ("link", "is a directory"),
+        ("/dev/null", "it is no file"),
+        ("pipe", "it is no file"),
+    ] {
+        let refused = machine.says(&["put", "a", target]);
+        assert!(
+            refused.status == Some(1) && refused.stderr.contains(word),
+            "{target}: {refused}"
+        );
+    }
+    let queue = machine.says(&["queue"]).ok();
+    assert!(queue.stdout.is_empty(), "{queue}");
+    // A server is none of this machine's files.
+    let node = Node::start(&machine.scratch.dir("far"));
+    let put = machine.says(&["put", "a", &node.url("a")]).ok();
+    assert!(put.stderr.is_empty(), "{put}");
+}

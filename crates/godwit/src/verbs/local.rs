@@ -58,6 +58,8 @@ pub(super) struct Named {
     pub(super) told: String,
     /// As anybody may see it.
     pub(super) shown: String,
+    /// Where it is, if it is a file of this machine.
+    pub(super) here: Option<PathBuf>,
 }
 
 /// Reads an argument: a URL, or a name below `/godwit/`; a path is a file of this machine.
@@ -75,7 +77,8 @@ pub(super) fn named(argument: &OsStr) -> Run<Named> {
         Some(text) if !is_here => text.to_owned(),
         _ => shown.clone(),
     };
-    Ok(Named { told, shown })
+    let here = is_here.then(|| url.as_path().to_owned());
+    Ok(Named { told, shown, here })
 }
 
 /// The same, or what the queue calls something that is owed.

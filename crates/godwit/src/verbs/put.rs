@@ -22,7 +22,7 @@ use godwit_wire::{
 use serde_json::json;
 use std::{
     ffi::{OsStr, OsString},
-    fs::File,
+    fs::{self, File},
     io::{self, Read},
     os::unix::{ffi::OsStrExt, fs::FileExt},
     path::Path,
@@ -48,6 +48,13 @@ writes into it instead: what is elsewhere in it stays. Either way nothing counts
 of the input: of a put that is ended before, or that is refused, nothing is delivered. Where there is no such file,
 --offset makes one, with zeros before what is written. A URL that ends in / is a directory, in which the
 file gets its own name.
+
+What is there by then is replaced whoever wrote it, also what somebody else has changed since you
+looked: of several that put, the last counts, and nobody is told. Only --new minds. (A program that
+opens a file by the C library and changes it minds too: that is held as a conflict.)
+
+A URL without a scheme is a file of this machine, and it is said which; a directory, a device or a
+pipe there is refused.
 
 Where there is no room here (GODWIT_DEPOT_QUOTA), it says so and waits until something else was
 delivered, in the order in which they came; --timeout bounds that. Of a file it is known how much
@@ -90,6 +97,7 @@ impl Put {
         let target = self.target()?;
         let source = Path::new(&self.file).display();
         let wanted = format!("put {source} to {}", target.shown);
+        target.must_be_replaceable(&wanted)?;
         let (mut input, size) = self.input(&wanted)?;
         let mut here = local::here()?;
         let start = self.offset.unwrap_or(0);
@@ -126,7 +134,10 @@ impl Put {
         patience.ask(&mut here, Ask::End(close))?;
         let mut facts = Facts::new();
         facts.insert("bytes".into(), bytes.into());
-        Ok(facts)
+        match target.here {
+            Some(_) => Ok(local::with_note(screen, facts, goes_here(&target.shown))),
+            None => Ok(facts),
+        }
     }
 
     /// Returns where it goes: into a directory under its own name.
@@ -168,6 +179,33 @@ impl Put {
         }
         let size = found.is_file().then_some(found.len());
         Ok((Box::new(file), size))
+    }
+}
+
+fn goes_here(shown: &str) -> String {
+    format!("it goes to {shown}, a file of this machine")
+}
+
+impl local::Named {
+    /// Refuses what no file of this machine can be put in place of.
+    fn must_be_replaceable(&self, wanted: &str) -> Run<()> {
+        let Some(path) = &self.here else {
+            return Ok(());
+        };
+        match fs::metadata(path).map(|found| found.file_type()) {
+            Ok(kind) if kind.is_dir() => {
+                let path = path.clone();
+                Err(Trouble::store(wanted, Error::IsDirectory { path })
+                    .next(format!("{}/ puts it in there", self.shown)))
+            }
+            Ok(kind) if !kind.is_file() => {
+                let what = format!("putting in place of {}", self.shown);
+                let why = "it is no file, and put replaces files as a whole".into();
+                Err(Trouble::store(wanted, Error::Unsupported { what, why })
+                    .next(format!("cat writes into it: cat FILE > {}", self.shown)))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
