@@ -2,7 +2,7 @@
 //! them in its middle, on the disk or at the target.
 
 use crate::{
-    Depot, Edit, Ended, Fresh, Scope, Stage, Who,
+    Depot, Edit, Ended, Fresh, Scope, Stage, Who, Writing,
     disk::{Id, Watcher},
     held::Held,
     tested::{
@@ -172,6 +172,25 @@ fn shut_away() -> World {
     (gate, far, home, depot)
 }
 
+/// A file that is about to be asked for, and what is put into it: whoever ends that waits for a block.
+fn put_into_what_is_asked_for(gate: &Gate, depot: &Depot) -> (Arc<Held>, Writing) {
+    let held = put(depot, "a", b"first");
+    gate.change(|state| state.shut = Shut::Next);
+    set_away(gate, false);
+    gate.wait(|state| state.waiting == 1);
+    let into = depot.put_into(&url("a"), by().who, "").unwrap();
+    into.write(5, b" and more").unwrap();
+    gate.change(|state| state.no_blocks = true);
+    (held, into)
+}
+
+/// There are blocks again, and the depot is copied before the next write.
+fn go_on_and_copy(gate: &Gate, home: &Path, copy: &Path) {
+    fs::create_dir(copy).unwrap();
+    let copies = Some((home.join("depot"), copy.into()));
+    gate.change(|state| (state.copies, state.no_blocks) = (copies, false));
+}
+
 /// Waits until all of it is at its target, and whoever delivered it goes on.
 fn until_there(held: &Held) {
     until("it is delivered", || {
@@ -323,14 +342,7 @@ fn what_is_put_into_what_goes_meanwhile_goes_into_what_is_there_by_then() {
 #[test]
 fn what_was_put_into_a_file_that_is_there_does_not_come_over_what_replaced_it() {
     let (gate, far, home, depot) = shut_away();
-    let held = put(&depot, "a", b"first");
-    // It is about to be asked for.
-    gate.change(|state| state.shut = Shut::Next);
-    set_away(&gate, false);
-    gate.wait(|state| state.waiting == 1);
-    let into = depot.put_into(&url("a"), by().who, "").unwrap();
-    into.write(5, b" and more").unwrap();
-    gate.change(|state| state.no_blocks = true);
+    let (held, into) = put_into_what_is_asked_for(&gate, &depot);
     let copy = home.path().join("copy");
     thread::scope(|scope| {
         let ending = scope.spawn(|| into.end());
@@ -339,9 +351,7 @@ fn what_was_put_into_a_file_that_is_there_does_not_come_over_what_replaced_it() 
         until_there(&held);
         let newest = put(&depot, "a", b"newest");
         until_there(&newest);
-        let from = home.path().join("depot");
-        fs::create_dir(&copy).unwrap();
-        gate.change(|state| (state.copies, state.no_blocks) = (Some((from, copy.clone())), false));
+        go_on_and_copy(&gate, home.path(), &copy);
         ending.join().unwrap().unwrap();
     });
     let is_so = |depot: &Depot| {
@@ -457,14 +467,7 @@ fn what_is_delivered_before_its_end_is_over_is_not_gone() {
 fn what_was_put_into_a_file_that_is_there_is_owed_after_an_end() {
     let (gate, far, home, depot) = shut_away();
     let store: Arc<dyn Store> = Arc::new(Dir::open(far.path(), "tests", Opener::Myself).unwrap());
-    let held = put(&depot, "a", b"first");
-    // It is about to be asked for.
-    gate.change(|state| state.shut = Shut::Next);
-    set_away(&gate, false);
-    gate.wait(|state| state.waiting == 1);
-    let into = depot.put_into(&url("a"), by().who, "").unwrap();
-    into.write(5, b" and more").unwrap();
-    gate.change(|state| state.no_blocks = true);
+    let (held, into) = put_into_what_is_asked_for(&gate, &depot);
     let copy = home.path().join("copy");
     thread::scope(|scope| {
         let ending = scope.spawn(|| into.end().unwrap());
@@ -472,9 +475,7 @@ fn what_was_put_into_a_file_that_is_there_is_owed_after_an_end() {
         gate.change(|state| state.shut = Shut::Nobody);
         until_there(&held);
         set_away(&gate, true);
-        let from = home.path().join("depot");
-        fs::create_dir(&copy).unwrap();
-        gate.change(|state| (state.copies, state.no_blocks) = (Some((from, copy.clone())), false));
+        go_on_and_copy(&gate, home.path(), &copy);
         ending.join().unwrap();
     });
     drop((held, depot));

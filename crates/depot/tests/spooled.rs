@@ -18,6 +18,23 @@ fn spooled(far: &Far, dir: &tempfile::TempDir) -> (Arc<Depot>, Spooled) {
     (depot, spooled)
 }
 
+/// Reaches that store, whatever is asked for.
+fn reaching(store: impl Store + 'static) -> Connect {
+    let store: Arc<dyn Store> = Arc::new(store);
+    Arc::new(move |url, _: &Who| {
+        Ok(Place {
+            store: store.clone(),
+            path: url.as_path().into(),
+            url: url.clone(),
+        })
+    })
+}
+
+/// A depot whose store is that hop.
+fn before(spooled: Spooled, dir: &tempfile::TempDir) -> Depot {
+    Depot::open(&dir.path().join("first"), rules(), reaching(spooled)).unwrap()
+}
+
 fn write(store: &dyn Store, name: &str, content: &[u8]) -> godwit_store::Result<()> {
     let write = Write {
         how: How::Replace(None),
@@ -86,15 +103,7 @@ fn what_came_whole_and_was_not_kept_yet_is_still_its_writers() {
 fn through_two_depots_a_push_reaches_the_end() {
     let (far, dir) = both();
     let (_hop, spooled) = spooled(&far, &dir);
-    let store: Arc<dyn Store> = Arc::new(spooled);
-    let connect: Connect = Arc::new(move |url, _: &Who| {
-        Ok(Place {
-            store: store.clone(),
-            path: url.as_path().into(),
-            url: url.clone(),
-        })
-    });
-    let first = Depot::open(&dir.path().join("first"), rules(), connect).unwrap();
+    let first = before(spooled, &dir);
     let wanted = bytes(3 << 20, 8);
     let writing = first.put(&url("a"), &who(), &over()).unwrap();
     writing.write(0, &wanted).unwrap();
@@ -143,14 +152,7 @@ fn who_passed_it_on_is_told_with_it_also_after_a_restart() {
     drop((depot, first));
     // The next is this very depot's own node, as it is when it leads to itself.
     let told = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let heard = Arc::clone(&told);
-    let connect: Connect = Arc::new(move |url, _: &Who| {
-        Ok(Place {
-            store: Arc::new(Hearing(Arc::clone(&heard))),
-            path: url.as_path().into(),
-            url: url.clone(),
-        })
-    });
+    let connect = reaching(Hearing(Arc::clone(&told)));
     let depot = Depot::open(&dir.path().join("hop"), rules(), connect).unwrap();
     let refused = depot.push(&Scope::All, LIMIT);
     assert!(
@@ -224,14 +226,7 @@ fn a_push_of_what_a_hop_took_long_ago_is_answered_from_the_end() {
     let (far, dir) = both();
     far.set_away(true);
     let (_hop, spooled) = spooled(&far, &dir);
-    let store: Arc<dyn Store> = Arc::new(spooled);
-    let connect: Connect = Arc::new(move |url, _: &Who| {
-        Ok(Place {
-            store: store.clone(),
-            path: url.as_path().into(),
-            url: url.clone(),
-        })
-    });
+    let connect = reaching(spooled);
     let root = dir.path().join("first");
     let first = Depot::open(&root, rules(), Arc::clone(&connect)).unwrap();
     let writing = first.put(&url("a"), &who(), &over()).unwrap();
@@ -255,19 +250,6 @@ fn a_push_of_what_a_hop_took_long_ago_is_answered_from_the_end() {
     far.set_away(false);
     first.push(&Scope::All, LIMIT).unwrap();
     same(far.get("a").unwrap(), b"bytes");
-}
-
-/// A depot whose store is that hop.
-fn before(spooled: Spooled, dir: &tempfile::TempDir) -> Depot {
-    let store: Arc<dyn Store> = Arc::new(spooled);
-    let connect: Connect = Arc::new(move |url, _: &Who| {
-        Ok(Place {
-            store: store.clone(),
-            path: url.as_path().into(),
-            url: url.clone(),
-        })
-    });
-    Depot::open(&dir.path().join("first"), rules(), connect).unwrap()
 }
 
 /// A depot before a hop, and a file open there that was taken from the hop before the hop delivered it.
@@ -903,15 +885,7 @@ fn all_that_a_hop_holds_is_named_and_none_waits_for_the_lack_of_another() {
     };
     let hop = Depot::open(&dir.path().join("hop"), rules(), far.connect()).unwrap();
     let hop = Spooled::new(hop.into(), url(""), who(), "hop").unwrap();
-    let store: Arc<dyn Store> = Arc::new(hop);
-    let connect: Connect = Arc::new(move |url, _: &Who| {
-        Ok(Place {
-            store: store.clone(),
-            path: url.as_path().into(),
-            url: url.clone(),
-        })
-    });
-    let first = Depot::open(&dir.path().join("first"), rules(), connect).unwrap();
+    let first = Depot::open(&dir.path().join("first"), rules(), reaching(hop)).unwrap();
     let names: Vec<_> = (0..10).map(|nth| format!("none/{nth}")).collect();
     for name in &names {
         common::put(&first, name, b"held");
