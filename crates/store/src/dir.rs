@@ -92,8 +92,9 @@ impl Dir {
         })))
     }
 
-    /// Has it remove old notes of what was published, a day after, in a directory in which it writes another: for a tree
-    /// that no node serves, and so nobody [sweeps](Self::sweep). A directory is looked through once a day.
+    /// Has it remove old notes of what was published, a day after, and uploads that nobody has gone on with for a week, in
+    /// a directory in which it writes another note: for a tree that no node serves, and so nobody [sweeps](Self::sweep).
+    /// A directory is looked through once a day.
     pub fn tidying(mut self) -> Self {
         let inner = Arc::get_mut(&mut self.0).expect("nobody else has it yet");
         inner.tidied = Some(Mutex::default());

@@ -467,7 +467,8 @@ impl Inner {
         Ok(removed)
     }
 
-    /// Removes old notes in the directory of a file, unless that was done today. What cannot be removed stays.
+    /// Removes old notes in the directory of a file, and what nobody has gone on with for long, unless that was done today.
+    /// What cannot be removed stays.
     pub(super) fn tidy(&self, folder: &Folder, path: &Path) {
         let Some(tidied) = &self.tidied else {
             return;
@@ -483,8 +484,12 @@ impl Inner {
         tidied.insert(above.to_owned(), now);
         drop(tidied);
         let names = folder.names().into_iter().flatten().flatten();
-        for (name, _) in names.filter(|(name, _)| is_note(name)) {
-            self.sweep_one(folder, &name, NOTES_STAY);
+        for (name, _) in names.filter(|(name, _)| is_reserved(name)) {
+            let age = match is_note(&name) {
+                true => NOTES_STAY,
+                false => PARTIALS_STAY,
+            };
+            self.sweep_one(folder, &name, age);
         }
     }
 
@@ -659,6 +664,8 @@ const RECORD: &str = ".done";
 const WRITERS_MAX: u32 = 100;
 /// Whoever did not hear what became of an upload asks long before.
 const NOTES_STAY: Duration = Duration::from_secs(86_400);
+/// As long as a node keeps them, unless it was told otherwise.
+const PARTIALS_STAY: Duration = Duration::from_secs(7 * 86_400);
 /// Of so many directories it is known when they were looked through.
 const TIDIED_MAX: usize = 10_000;
 

@@ -120,3 +120,41 @@ fn old_notes_go_with_the_next_that_is_written_where_nobody_sweeps() {
         assert!(dir.became(p(name), "1f.7").unwrap().is_some(), "{name}");
     }
 }
+
+/// An upload of which somebody has written a leaf, and gone.
+fn leave(dir: &Dir, path: &str) {
+    let write = Write {
+        size: Some(2 << 20),
+        ..Write::default()
+    };
+    let sink = dir.write(p(path), &write).unwrap();
+    put(&*sink, 0, &noise(MIB, 1));
+}
+
+#[test]
+fn what_nobody_goes_on_with_is_removed_where_no_node_sweeps() {
+    let place = Scratch::new();
+    let opened = || place.dir();
+    let parts = || {
+        let mut names = place.names();
+        names.retain(|name| name.ends_with(".part") || name.ends_with(".done"));
+        names
+    };
+    leave(&opened(), "old");
+    let old = parts();
+    assert_eq!(old.len(), 2, "{old:?}");
+    let long_ago = std::time::SystemTime::now() - Duration::from_secs(8 * 86_400);
+    for name in &old {
+        let file = fs::File::options().write(true).open(place.0.join(name));
+        file.unwrap().set_modified(long_ago).unwrap();
+    }
+    leave(&opened(), "recent");
+    let dir = opened().tidying();
+    let sink = dir.write(p("new"), &counted(1)).unwrap();
+    put(&*sink, 0, b"new");
+    sink.finish(&Whole::default()).unwrap();
+    let left = parts();
+    assert_eq!(left.len(), 2, "{left:?}");
+    assert!(old.iter().all(|name| !left.contains(name)), "{left:?}");
+    assert!(dir.partial(p("recent"), None).unwrap().is_some());
+}
