@@ -645,16 +645,7 @@ impl Guest {
         }
         let bad = |error: Error| refusing::depot(wanted, None, &error);
         self.desk.depot.commit(scope).map_err(bad)?;
-        let owed = self.owed_of(scope);
-        let mut answer = tell::Done {
-            files: owed.len() as u64,
-            bytes: owed.iter().map(|owed| owed.owed).sum(),
-            notes: Vec::new(),
-        };
-        if !owed.is_empty() && !self.desk.bounds.is_installed {
-            answer.notes.push(AFTER_RESTART.into());
-        }
-        done(answer)
+        done(self.told_of(&self.owed_of(scope)))
     }
 
     pub(super) fn deliver(
@@ -849,14 +840,7 @@ impl Guest {
     fn queue(&self, whose: &Whose, reply: &Reply) -> Answered {
         let scope = self.scope(whose)?;
         let owed = self.owed_of(&scope);
-        let mut answer = tell::Done {
-            files: owed.len() as u64,
-            bytes: owed.iter().map(|owed| owed.owed).sum(),
-            notes: Vec::new(),
-        };
-        if !owed.is_empty() && !self.desk.bounds.is_installed {
-            answer.notes.push(AFTER_RESTART.into());
-        }
+        let answer = self.told_of(&owed);
         for owed in owed {
             if reply.is_over() {
                 return Ok(None);
@@ -1089,6 +1073,19 @@ impl Guest {
 
     pub(super) fn owed_of(&self, scope: &Scope) -> Vec<Owed> {
         self.desk.depot.queue_of(scope)
+    }
+
+    /// How much that is, and what somebody should know of it.
+    fn told_of(&self, owed: &[Owed]) -> tell::Done {
+        let mut notes = Vec::new();
+        if !owed.is_empty() && !self.desk.bounds.is_installed {
+            notes.push(AFTER_RESTART.into());
+        }
+        tell::Done {
+            files: owed.len() as u64,
+            bytes: owed.iter().map(|owed| owed.owed).sum(),
+            notes,
+        }
     }
 
     fn pen(&self, handle: Handle) -> Result<Arc<Pen>, Refusal> {
