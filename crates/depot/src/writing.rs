@@ -544,7 +544,8 @@ impl Inner {
         let owes = state.machine.owes();
         // What goes into what is there goes there in its turn, before it is published.
         let is_entered = state.is_moving && state.machine.mode() == Mode::InPlace;
-        let is_fixed = is_entered || state.machine.is_asked() || !owes;
+        let is_under_way = state.is_moving && !all.promises.is_passed(held);
+        let is_fixed = is_entered || is_under_way || state.machine.is_asked() || !owes;
         let is_gone = state.is_gone || state.is_unlinked;
         drop(state);
         if is_gone || (all.promises.has(held) && is_fixed) {
