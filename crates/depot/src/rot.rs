@@ -39,6 +39,12 @@ impl Inner {
 
     /// Learns what those leaves hash to of which that is not known, as far as all of them is here.
     pub(crate) fn know(&self, held: &Held) -> Result<()> {
+        while !self.knows(held)? {}
+        Ok(())
+    }
+
+    /// The same; returns false if something of it changed meanwhile that may have been its bytes, though nobody writes it.
+    fn knows(&self, held: &Held) -> Result<bool> {
         let state = held.lock();
         let (size, before) = (state.machine.size(), state.changes);
         let has_root = size > LEAF_BYTES || state.leaves.root(size).is_some();
@@ -54,7 +60,7 @@ impl Inner {
         }
         drop(state);
         if leaves.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
         let file = self.disk.reader(held.id)?;
         let mut buffer = Buffer::take();
@@ -69,10 +75,12 @@ impl Inner {
         }
         let mut state = held.lock();
         // What somebody wrote meanwhile may have been read in part.
-        if state.changes == before && state.machine.writers().is_none() {
+        let is_written = state.machine.writers().is_some();
+        let is_still = state.changes == before && !is_written;
+        if is_still {
             pieces.into_iter().for_each(|piece| state.leaves.add(piece));
         }
-        Ok(())
+        Ok(is_still || is_written || state.is_gone)
     }
 
     /// Returns how long a file is that is here as a whole, and what it hashes to, if nobody writes it.

@@ -567,13 +567,14 @@ impl Inner {
             }
             all.promises.forget(held.id);
             all.owe(held, || self.next_number());
-            held.lock().is_superseded = false; // as above
+            let mut state = held.lock();
+            state.is_superseded = false; // as above
+            if state.is_recorded {
+                state.change(); // Who records it just now may have taken the place that it had.
+            }
         }
         let before = all.before(held);
-        let mut state = held.lock();
-        state.before = before;
-        state.change(); // Who records it meanwhile may have taken the place that it had.
-        drop(state);
+        held.lock().before = before;
         all.comes(held);
     }
 
