@@ -10,6 +10,7 @@ use crate::{
         watched,
     },
 };
+use godwit_core::Leaves;
 use godwit_store::{Dir, Faulty, Opener, Store, Trouble};
 use std::{
     fs::{self, File},
@@ -571,4 +572,23 @@ fn what_is_renamed_while_the_records_learn_that_it_is_there_goes_under_its_new_n
     push(&depot);
     assert_eq!(fs::read(far.path().join("b")).unwrap(), b"all");
     assert!(!far.path().join("a").exists());
+}
+
+/// What is noted of a file while it is read, to know what it hashes to, is none of its bytes.
+#[test]
+fn what_a_file_hashes_to_is_known_though_something_of_it_is_noted_meanwhile() {
+    let (_gate, _far, _home, depot) = shut_away();
+    let held = put(&depot, "a", &[7; 300_000]);
+    let (noted, to_note) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let file = &held;
+        scope.spawn(move || to_note.iter().for_each(|()| file.lock().change()));
+        for nth in 0..200 {
+            held.lock().leaves = Leaves::new();
+            noted.send(()).unwrap();
+            let (size, digest) = depot.inner.known_as(&held);
+            assert!(size == 300_000 && digest.is_some(), "{nth}");
+        }
+        drop(noted);
+    });
 }
