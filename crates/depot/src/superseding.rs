@@ -61,7 +61,7 @@ impl All {
         let old = self.current.get(&held.key())?; // Else nobody here knows what it has.
         let state = old.lock();
         let base = state.machine.base();
-        let is_clean = !state.machine.owes() && !state.is_gone;
+        let is_clean = !state.machine.owes() && !state.is_gone && state.is_sure();
         let is_it = is_clean && matches!(base, Base::Seen(_));
         is_it.then(|| state.seen.clone().map_or_else(|| base.clone(), Base::Seen))
     }

@@ -900,3 +900,39 @@ fn all_that_a_hop_holds_is_named_and_none_waits_for_the_lack_of_another() {
     assert_eq!(named.count(), 9, "{said}");
     assert!(said.ends_with(" and 1 more"), "{said}");
 }
+
+#[test]
+fn what_was_removed_at_the_next_is_not_told_as_kept_when_that_is_away() {
+    let (far, dir) = both();
+    let (depot, hop) = spooled(&far, &dir);
+    let hop = hop.keeping();
+    for name in ["a", "b"] {
+        write(&hop, name, b"older").unwrap();
+    }
+    depot.push(&Scope::All, LIMIT).unwrap();
+    remove(&hop, "a", What::File).unwrap();
+    hop.rename(Path::new("b"), Path::new("c")).unwrap();
+    far.set_away(true);
+    for name in ["a", "b", "c"] {
+        let told = hop.stat(Path::new(name));
+        let is_unknown = matches!(told, Err(Error::Beyond { .. } | Error::Missing { .. }));
+        assert!(is_unknown, "{name}: {told:?}");
+    }
+}
+
+#[test]
+fn what_was_there_before_the_next_renamed_over_it_is_no_condition_of_what_comes_then() {
+    let (far, dir) = both();
+    let (depot, hop) = spooled(&far, &dir);
+    write(&hop, "a", b"older").unwrap();
+    write(&hop, "b", b"newer").unwrap();
+    depot.push(&Scope::All, LIMIT).unwrap();
+    hop.rename(Path::new("b"), Path::new("a")).unwrap();
+    far.set_away(true);
+    write(&hop, "a", b"newest").unwrap();
+    remove(&hop, "a", What::File).unwrap();
+    far.set_away(false);
+    depot.push(&Scope::All, LIMIT).unwrap();
+    assert_eq!(far.get("a"), None);
+    assert!(depot.queue().is_empty(), "{:?}", depot.queue());
+}

@@ -26,7 +26,10 @@ impl Spooled {
             match now() {
                 // Nobody has heard of it there.
                 Err(error) if is_away(&error) => {}
-                done => return done,
+                done => {
+                    self.changed(names)?;
+                    return done;
+                }
             }
         }
         // What is at a name is looked at before anything is promised of it: since we delivered there, others of this hop
@@ -49,6 +52,14 @@ impl Spooled {
             held.lock().believe_again(doubt);
         }
         promised
+    }
+
+    /// What is known here of such names, and below them, was before the next did something to them, or may have.
+    fn changed(&self, names: &[&Path]) -> Result<()> {
+        for name in names {
+            self.depot.changed(&self.url(name)?);
+        }
+        Ok(())
     }
 
     /// Tells whether something is on its way to a name, above or below it.
@@ -172,7 +183,9 @@ impl Spooled {
         if !can_wait {
             self.settle(path)?;
             let place = self.there(path)?;
-            return place.store.set(&place.path, set);
+            let set = place.store.set(&place.path, set);
+            self.changed(&[path])?;
+            return set;
         }
         let attributes = Attributes {
             mode: set.mode,
