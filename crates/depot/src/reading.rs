@@ -370,7 +370,7 @@ impl Inner {
             Ok(found) => found,
             Err(Error::Store(error)) => {
                 let own = current.filter(|held| held.who.audience == who.audience);
-                return self.not_told(own, error).map(|()| None);
+                return self.not_told(own, error, asking.fresh).map(|()| None);
             }
             Err(error) => return Err(error),
         };
@@ -435,8 +435,13 @@ impl Inner {
         is_it
     }
 
-    /// The origin does not tell. A strong version is believed for a while.
-    fn not_told(&self, current: Option<Arc<Held>>, error: Arc<StoreError>) -> Result<()> {
+    /// The origin does not tell. A strong version is believed for a while, but by whoever wants it proved.
+    fn not_told(
+        &self,
+        current: Option<Arc<Held>>,
+        error: Arc<StoreError>,
+        fresh: Fresh,
+    ) -> Result<()> {
         let Some(held) = current else {
             return Err(Error::Store(error));
         };
@@ -446,7 +451,7 @@ impl Inner {
             }
             return Err(Error::Store(error));
         }
-        let is_believed = self.is_believed(&held.lock());
+        let is_believed = fresh != Fresh::Proved && self.is_believed(&held.lock());
         match is_believed {
             true => Ok(()),
             false => Err(Error::Store(error)),

@@ -10,8 +10,10 @@ mod kept;
 mod names;
 
 use crate::{
-    By, Depot, Error, Fresh, Owed, Put, Scope, Stage, Who, Writing, called::is_at_or_below,
-    error::before_a_hop, reading::OURS,
+    By, Depot, Error, Fresh, Owed, Put, Scope, Stage, Who, Writing,
+    called::is_at_or_below,
+    error::{before_a_hop, is_missing},
+    reading::OURS,
 };
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Url, Version, holding::Base};
 use godwit_store::{
@@ -284,6 +286,11 @@ impl Spooled {
             let url = self.url(path)?;
             let looked = self.depot.inner.stat_of(&url, &self.who);
             let looked = looked.map(|(_, stat)| stat);
+            // Whoever removed it there, it is not told as kept later on.
+            let missing = looked.as_ref().err().and_then(Error::of_store);
+            if missing.is_some_and(is_missing) {
+                self.depot.changed(&url);
+            }
             let looked = looked.or_else(|error| self.stat_kept(&url, error));
             return match looked.map_err(self.told(path)) {
                 Err(_) if self.is_promised_directory(&url) => Ok(Stat::of(Kind::Directory, 0)),

@@ -307,3 +307,16 @@ fn what_was_delivered_and_never_looked_at_is_compared_once() {
     assert_eq!(asked(), ["stat", "digest"]);
     assert_eq!(asked(), ["stat"]);
 }
+
+#[test]
+fn what_is_to_be_proved_is_not_believed_while_its_origin_is_away() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    put(&depot, "a", b"ours");
+    push(&depot);
+    far.set_away(true);
+    // Whoever wants no more hears what was delivered a moment ago.
+    drop(depot.read(&url("a"), &who(), Fresh::Now).unwrap());
+    let read = depot.read(&url("a"), &who(), Fresh::Proved);
+    assert!(matches!(read, Err(Error::Store(_))), "{read:?}");
+}

@@ -936,3 +936,18 @@ fn what_was_there_before_the_next_renamed_over_it_is_no_condition_of_what_comes_
     assert_eq!(far.get("a"), None);
     assert!(depot.queue().is_empty(), "{:?}", depot.queue());
 }
+
+#[test]
+fn what_was_heard_to_be_gone_is_not_told_as_kept_when_the_next_is_away() {
+    let (far, dir) = both();
+    let (depot, hop) = spooled(&far, &dir);
+    let hop = hop.keeping();
+    write(&hop, "a", b"older").unwrap();
+    depot.push(&Scope::All, LIMIT).unwrap();
+    std::fs::remove_file(far.dir.path().join("a")).unwrap();
+    let told = hop.stat(Path::new("a"));
+    assert!(matches!(told, Err(Error::Missing { .. })), "{told:?}");
+    far.set_away(true);
+    let told = hop.stat(Path::new("a"));
+    assert!(matches!(told, Err(Error::Beyond { .. })), "{told:?}");
+}
