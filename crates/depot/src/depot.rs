@@ -21,6 +21,7 @@ use crate::{
     reading::{Asking, Name},
     records::{Begun, Change, Records, Row},
     room::Room,
+    rot::leaf_of,
     tags::Tag,
 };
 use godwit_core::{
@@ -337,11 +338,11 @@ impl Inner {
                 false => After::PowerCut,
             };
             let machine = Holding::recover(row.record.clone(), after, attempts);
-            let mut chains = self.disk.kept_leaves(row.id);
+            let (size, mut chains) = self.disk.kept_leaves(row.id);
             chains.retain(|(leaf, _)| {
-                let start = leaf * godwit_core::LEAF_BYTES;
-                let end = (start + godwit_core::LEAF_BYTES).min(row.record.size);
-                row.record.present.contains(&(start..end))
+                let range = leaf_of(*leaf, row.record.size);
+                // They are kept before the record is: a last one may be of another length.
+                range == leaf_of(*leaf, size) && row.record.present.contains(&range)
             });
             let held = Arc::new(Held::again(&row, url, machine, &chains));
             if let Err(error) = self.settle(&held, &row) {

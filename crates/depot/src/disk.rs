@@ -290,19 +290,20 @@ impl Disk {
         synced().map_err(Error::disk(&path))
     }
 
-    /// Keeps what leaves hash to. Whoever reads it knows from the record which of them count.
-    pub(crate) fn keep_leaves(&self, id: Id, known: &[(u64, Chain)]) -> Result<()> {
+    /// Keeps what leaves hash to of a file of that length. Whoever reads it knows from the record, which may not be of the
+    /// same moment, which of them count.
+    pub(crate) fn keep_leaves(&self, id: Id, size: u64, known: &[(u64, Chain)]) -> Result<()> {
         let path = self.leaves(id);
         if known.is_empty() && !path.exists() {
             return Ok(());
         }
         let end = known.last().map_or(0, |(leaf, _)| leaf + 1);
-        let mut bytes = LEAVES_MAGIC.to_vec();
-        bytes.resize(LEAVES_MAGIC.len() + end as usize * 32, 0);
+        let mut chains = vec![0; end as usize * 32];
         for (leaf, chain) in known {
-            let at = LEAVES_MAGIC.len() + *leaf as usize * 32;
-            bytes[at..at + 32].copy_from_slice(&chain.0);
+            let at = *leaf as usize * 32;
+            chains[at..at + 32].copy_from_slice(&chain.0);
         }
+        let bytes = [LEAVES_MAGIC, &size.to_le_bytes(), &chains].concat();
         let fresh = path.with_extension("leaves-new");
         let written = fs::write(&fresh, bytes)
             .and_then(|()| File::open(&fresh)?.sync_data())
@@ -310,11 +311,13 @@ impl Disk {
         written.map_err(Error::disk(path))
     }
 
-    /// Returns what was kept; nothing, where that cannot be read: then the leaves are hashed again.
-    pub(crate) fn kept_leaves(&self, id: Id) -> Vec<(u64, Chain)> {
+    /// Returns what was kept, and of what length of the file; nothing, where that cannot be read: then the leaves are
+    /// hashed again.
+    pub(crate) fn kept_leaves(&self, id: Id) -> (u64, Vec<(u64, Chain)>) {
         let bytes = fs::read(self.leaves(id)).unwrap_or_default();
-        let Some(chains) = bytes.strip_prefix(LEAVES_MAGIC) else {
-            return Vec::new();
+        let kept = bytes.strip_prefix(LEAVES_MAGIC);
+        let Some((size, chains)) = kept.and_then(|kept| kept.split_first_chunk()) else {
+            return (0, Vec::new());
         };
         let chains = chains.chunks_exact(32).map(|chain| {
             let mut value = [0; 32];
@@ -322,7 +325,7 @@ impl Disk {
             Chain(value)
         });
         let known = (0..).zip(chains).filter(|(_, chain)| chain.0 != [0; 32]);
-        known.collect()
+        (u64::from_le_bytes(*size), known.collect())
     }
 
     /// Takes the names away; whoever has the file open keeps it.

@@ -416,7 +416,8 @@ impl Held {
         let is_new = !state.is_recorded;
         let is_synced = state.synced.take() == Some(taken);
         let row = self.row(&state, &depot.boot);
-        let chains: Vec<_> = state.leaves.known(row.record.size).collect();
+        let size = row.record.size;
+        let chains: Vec<_> = state.leaves.known(size).collect();
         drop(state);
         crash::point("commit-taken");
         let change = match folded {
@@ -428,8 +429,8 @@ impl Held {
             false => depot.disk.sync(self.id, is_new),
         };
         let has_leaves = is_synced && is_new;
-        let chains = (!has_leaves).then_some(&chains[..]);
-        let kept = kept.and_then(|()| self.keep(depot, chains, change));
+        let leaves = (!has_leaves).then_some((size, &chains[..]));
+        let kept = kept.and_then(|()| self.keep(depot, leaves, change));
         let mut state = self.lock();
         state.is_recording = false;
         if kept.is_ok() {
@@ -441,17 +442,22 @@ impl Held {
         kept
     }
 
-    /// Returns what its leaves hash to.
-    pub(crate) fn chains(&self) -> Vec<(u64, Chain)> {
-        let state = self.lock();
-        state.leaves.known(state.machine.size()).collect()
+    /// Returns what its leaves hash to if it is so long.
+    pub(crate) fn chains(&self, size: u64) -> Vec<(u64, Chain)> {
+        self.lock().leaves.known(size).collect()
     }
 
-    fn keep(&self, depot: &Inner, chains: Option<&[(u64, Chain)]>, change: Change) -> Result<()> {
+    fn keep(
+        &self,
+        depot: &Inner,
+        leaves: Option<(u64, &[(u64, Chain)])>,
+        change: Change,
+    ) -> Result<()> {
         crash::point("commit-synced");
-        if let Some(chains) = chains {
-            depot.disk.keep_leaves(self.id, chains)?;
+        if let Some((size, chains)) = leaves {
+            depot.disk.keep_leaves(self.id, size, chains)?;
         }
+        crash::point("leaves-kept");
         depot.records.write(change)?;
         crash::point("commit-recorded");
         Ok(())

@@ -592,3 +592,55 @@ fn what_a_file_hashes_to_is_known_though_something_of_it_is_noted_meanwhile() {
         drop(noted);
     });
 }
+
+/// What is written to the front of a file that is not here is short, until the rest is fetched around it. Whenever the node
+/// dies meanwhile, none of it counts as damaged, though what is kept of its leaves is not of the record's length.
+#[test]
+fn what_was_written_is_not_damaged_by_what_is_fetched_around_it_whenever_the_node_dies() {
+    let (gate, far, home, depot) = shut_away();
+    let bytes = vec![7; 300_000];
+    let whole = [b"patch", &bytes[5..]].concat();
+    fs::write(far.path().join("a"), &bytes).unwrap();
+    let held = put_into_and_know(&depot, "a", b"patch");
+    let (from, copies) = (home.path().join("depot"), home.path().join("copies"));
+    fs::create_dir(&copies).unwrap();
+    gate.change(|state| state.follows = Some((from, copies.clone())));
+    assert!(read(&depot, "a") == whole);
+    let (size, digest) = depot.inner.known_as(&held);
+    assert!(size == 300_000 && digest.is_some());
+    held.commit(&depot.inner).unwrap();
+    gate.change(|state| state.follows = None);
+    drop((held, depot));
+    let mut arrived = 0;
+    for at in fs::read_dir(&copies).unwrap() {
+        let (at, gate) = (at.unwrap().path(), Arc::new(Gate::default()));
+        let (far, dir) = self::far();
+        fs::write(far.path().join("a"), &bytes).unwrap();
+        let depot = opened(&gate, &at, far.path(), Arc::new(dir));
+        // Once the file was seen, another one of its name is somebody else's.
+        match depot.push(&Scope::All, Some(LIMIT)) {
+            Ok(()) => {
+                assert!(fs::read(far.path().join("a")).unwrap() == whole, "{at:?}");
+                arrived += 1;
+            }
+            Err(error) => {
+                let queue = depot.queue();
+                assert!(
+                    queue.iter().all(|owed| owed.is_conflict),
+                    "{at:?}: {error}; {queue:?}"
+                );
+            }
+        }
+    }
+    assert!(arrived > 0);
+}
+
+/// Puts something to the front of a file that is not here, and what its leaves hash to is known and kept.
+fn put_into_and_know(depot: &Depot, name: &str, bytes: &[u8]) -> Arc<Held> {
+    put_into(depot, name, 0, bytes);
+    let held = depot.inner.all().current[&(url(name), String::new())].clone();
+    depot.inner.know(&held).unwrap();
+    held.lock().change();
+    held.commit(&depot.inner).unwrap();
+    held
+}

@@ -27,7 +27,7 @@ impl Inner {
         thread::scope(|scope| {
             let synced = scope.spawn(|| self.disk.sync(held.id, is_new));
             let known = self.know(held).and_then(|()| match is_new {
-                true => self.disk.keep_leaves(held.id, &held.chains()),
+                true => self.disk.keep_leaves(held.id, size, &held.chains(size)),
                 false => Ok(()),
             });
             synced.join().unwrap_or(Err(Error::Ending)).and(known)
@@ -197,8 +197,9 @@ fn chain(leaf: u64, range: Range<u64>, bytes: &[u8]) -> Option<Chain> {
     leaves.chain(leaf, range.end)
 }
 
-fn leaf_of(leaf: u64, size: u64) -> Range<u64> {
-    leaf * LEAF_BYTES..((leaf + 1) * LEAF_BYTES).min(size)
+/// Returns where a leaf lies in a file of that length.
+pub(crate) fn leaf_of(leaf: u64, size: u64) -> Range<u64> {
+    leaf.saturating_mul(LEAF_BYTES)..leaf.saturating_add(1).saturating_mul(LEAF_BYTES).min(size)
 }
 
 fn rotten(held: &Held, leaf: u64) -> Error {
