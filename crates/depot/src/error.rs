@@ -235,6 +235,11 @@ pub(crate) fn is_missing(error: &godwit_store::Error) -> bool {
     matches!(error, E::Missing { .. })
 }
 
+/// Tells whether nothing can be at a name: it is not there, or what is above it is a file.
+pub(crate) fn is_nowhere(error: &godwit_store::Error) -> bool {
+    matches!(error, E::Missing { .. } | E::NotDirectory { .. })
+}
+
 /// Tells whether the server did not manage what it would have done.
 pub(crate) fn is_trouble(error: &godwit_store::Error) -> bool {
     matches!(error, E::Refused { code: 500, .. } | E::Io { .. })

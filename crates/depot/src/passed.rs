@@ -4,7 +4,7 @@ use crate::{
     Result, Scope, Who,
     called::is_at_or_below,
     depot::Inner,
-    error::is_missing,
+    error::is_nowhere,
     held::{Held, State},
     queue::{Behind, Time},
     records::Change,
@@ -73,7 +73,7 @@ impl Inner {
         for passed in all {
             match self.pass_on((&passed.url, &passed.who), time, is_wanted) {
                 // Whoever removed it since did so at its end.
-                Err(error) if error.of_store().is_some_and(is_missing) => {}
+                Err(error) if error.of_store().is_some_and(is_nowhere) => {}
                 Err(error) => {
                     behind.note(&passed.url, Err(error))?;
                     continue;

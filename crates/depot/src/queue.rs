@@ -6,7 +6,7 @@ use crate::{
     called::is_at_or_below,
     depot::Inner,
     disk::Id,
-    error::{Trouble, is_held_behind, is_missing, wants_directory},
+    error::{Trouble, is_held_behind, is_nowhere, wants_directory},
     held::{Held, now},
     promises::{Fact, path_of, server_of},
 };
@@ -315,7 +315,7 @@ impl Depot {
                 // It was removed since.
                 Err(_) if held.lock().is_unlinked => {}
                 // Something newer went in its place, and has another name since.
-                Err(Error::Store(gone)) if is_missing(&gone) && held.lock().is_gone => {}
+                Err(Error::Store(gone)) if is_nowhere(&gone) && held.lock().is_gone => {}
                 followed => {
                     followed?;
                     behind.look(&self.inner, (&held.url(), &held.who));
@@ -341,7 +341,7 @@ impl Depot {
             return Ok(None);
         }
         match (self.inner).pass_on((url, who), (until, limit), is_wanted) {
-            Err(Error::Store(gone)) if is_missing(&gone) => return Ok(None),
+            Err(Error::Store(gone)) if is_nowhere(&gone) => return Ok(None),
             passed_on => passed_on?,
         }
         Ok(self.inner.unseen(url, who).ok().flatten())
@@ -974,7 +974,7 @@ impl Inner {
         let generation = held.lock().delivered;
         let passed_on = match self.pass_on((&held.name(), &held.who), time, is_wanted) {
             // A hop took it, and whoever removed it since did so at its end.
-            Err(Error::Store(gone)) if is_missing(&gone) && held.lock().is_passed_on => Ok(()),
+            Err(Error::Store(gone)) if is_nowhere(&gone) && held.lock().is_passed_on => Ok(()),
             passed_on => passed_on,
         };
         if passed_on.is_ok() {

@@ -6,8 +6,16 @@ mod common;
 use common::{Far, both, by, bytes, over, rules, same, url, who};
 use godwit_core::{Block, Extents};
 use godwit_depot::{Connect, Depot, Edit, Editing, Fresh, Scope, Spooled, Stage, Who};
-use godwit_store::{Decision, Error, How, Sink, Store, What, Whole, Write, engine::Place};
-use std::{os::unix::fs::FileExt, path::Path, sync::Arc, time::Duration};
+use godwit_store::{Decision, Error, How, Set, Sink, Store, What, Whole, Write, engine::Place};
+use std::{
+    os::unix::fs::FileExt,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
 
 const LIMIT: Option<Duration> = Some(Duration::from_secs(30));
 
@@ -950,4 +958,102 @@ fn what_was_heard_to_be_gone_is_not_told_as_kept_when_the_next_is_away() {
     far.set_away(true);
     let told = hop.stat(Path::new("a"));
     assert!(matches!(told, Err(Error::Beyond { .. })), "{told:?}");
+}
+
+/// What a hop is asked to do with names that are there: `a`, `b`, `c`, `d`, the directory `gone` and not `made`.
+type Act = fn(&Spooled) -> godwit_store::Result<()>;
+
+const ACTS: [(&str, Act); 6] = [
+    ("removed", |hop| remove(hop, "a", What::File)),
+    ("removed directory", |hop| {
+        remove(hop, "gone", What::Directory)
+    }),
+    ("renamed", |hop| hop.rename(Path::new("b"), Path::new("e"))),
+    ("made", |hop| hop.mkdir(Path::new("made"))),
+    ("set", |hop| {
+        hop.set(
+            Path::new("c"),
+            &Set {
+                mode: Some(0o600),
+                ..Set::default()
+            },
+        )
+    }),
+    ("cut", |hop| {
+        hop.set(
+            Path::new("d"),
+            &Set {
+                length: Some(1),
+                ..Set::default()
+            },
+        )
+    }),
+];
+
+/// A hop, and what it is asked for.
+fn with_names(far: &Far, dir: &tempfile::TempDir) -> (Arc<Depot>, Spooled) {
+    for name in ["a", "b", "c", "d"] {
+        far.put(name, name.as_bytes());
+    }
+    std::fs::create_dir(far.dir.path().join("gone")).unwrap();
+    spooled(far, dir)
+}
+
+#[test]
+fn what_the_next_does_at_once_for_a_hop_is_safe_there_when_it_is_answered() {
+    let (far, dir) = both();
+    let (depot, hop) = with_names(&far, &dir);
+    for (what, act) in ACTS {
+        let flushed = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&flushed);
+        far.on_ask(move |asked, _| {
+            seen.fetch_or(asked == "flush", SeqCst);
+            Ok(())
+        });
+        act(&hop).unwrap();
+        assert!(flushed.load(SeqCst), "{what}");
+    }
+    assert!(!depot.owes());
+    far.put("a", b"again");
+    far.is_unsafe.store(true, SeqCst);
+    let unsafe_there = remove(&hop, "a", What::File);
+    assert!(
+        matches!(unsafe_there, Err(Error::Lost { .. })),
+        "{unsafe_there:?}"
+    );
+}
+
+/// Who asks hears that the connection was lost, and looks.
+#[test]
+fn what_the_next_did_before_it_went_away_is_not_promised_once_more() {
+    let (far, dir) = both();
+    let (depot, hop) = with_names(&far, &dir);
+    far.on_ask(|asked, _| match asked {
+        "flush" => Err(Error::Unreachable {
+            host: "far".into(),
+            cause: std::io::ErrorKind::ConnectionRefused.into(),
+        }),
+        _ => Ok(()),
+    });
+    for (what, act) in ACTS {
+        let told = act(&hop);
+        assert!(matches!(told, Err(Error::Lost { .. })), "{what}: {told:?}");
+        assert!(!depot.owes(), "{what}: {:?}", depot.queue());
+    }
+}
+
+#[test]
+fn what_was_given_up_at_a_hop_below_a_file_is_waited_for_no_more() {
+    let (far, dir) = both();
+    let (depot, hop) = spooled(&far, &dir);
+    far.put("d", b"a file");
+    let first = before(hop, &dir);
+    let writing = first.put(&url("d/x"), &who(), &over()).unwrap();
+    writing.write(0, b"bytes").unwrap();
+    writing.end().unwrap();
+    assert!(first.push(&Scope::All, LIMIT).is_err());
+    for owed in depot.queue() {
+        depot.discard(&owed.id).unwrap();
+    }
+    first.push(&Scope::All, LIMIT).unwrap();
 }

@@ -1,12 +1,13 @@
 //! Names and attributes through a hop.
 //!
-//! Where nothing is on its way to a name, the next is asked at once, and its answer is told. Else, and where the next cannot
-//! be reached, it is promised behind what is on its way, in one order with it, and seen here as done.
+//! Where nothing is on its way to a name, the next is asked at once, and its answer is told: what it did once that survives
+//! a power cut there, for whoever was answered asks no more. Else, and where the next cannot be reached, it is promised
+//! behind what is on its way, in one order with it, and seen here as done.
 
 use super::Spooled;
 use crate::{Attributes, By, Scope, Stage, promises::moved};
 use godwit_core::Url;
-use godwit_store::{Entry, Error, Kind, Result, Set, Store, What};
+use godwit_store::{Entry, Error, Kind, Result, Set, Store, What, engine::Place};
 use std::{
     collections::BTreeSet,
     os::unix::ffi::OsStrExt,
@@ -28,7 +29,7 @@ impl Spooled {
                 Err(error) if is_away(&error) => {}
                 done => {
                     self.changed(names)?;
-                    return done;
+                    return done.and_then(|()| self.is_safe_there(names));
                 }
             }
         }
@@ -52,6 +53,23 @@ impl Spooled {
             held.lock().believe_again(doubt);
         }
         promised
+    }
+
+    /// Has what the next did to names survive a power cut there.
+    fn is_safe_there(&self, names: &[&Path]) -> Result<()> {
+        let Some(name) = names.last() else {
+            return Ok(());
+        };
+        let safe = self.there(name).and_then(|place| flush_around(&place));
+        safe.map_err(|error| match error {
+            // It was asked and has done it: to promise it as well would be to do it twice.
+            away if is_away(&away) => Error::Lost {
+                host: self.next.host_port(),
+                during: "it wrote to its disk what was done".into(),
+                cause: std::io::Error::other(away.to_string()),
+            },
+            error => error,
+        })
     }
 
     /// What is known here of such names, and below them, was before the next did something to them, or may have.
@@ -185,7 +203,7 @@ impl Spooled {
             let place = self.there(path)?;
             let set = place.store.set(&place.path, set);
             self.changed(&[path])?;
-            return set;
+            return set.and_then(|()| self.is_safe_there(&[path]));
         }
         let attributes = Attributes {
             mode: set.mode,
@@ -245,6 +263,19 @@ impl Spooled {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Where there is nothing, what it was in is flushed, or the first above that is there.
+fn flush_around(place: &Place) -> Result<()> {
+    for around in place.path.ancestors() {
+        match place.store.flush(around) {
+            Err(Error::Missing { .. }) => {}
+            // Who may not see a name may still change what is around it.
+            Err(Error::Denied { .. }) => return Ok(()),
+            flushed => return flushed,
+        }
+    }
+    Ok(())
 }
 
 fn bare(path: &[u8]) -> &[u8] {

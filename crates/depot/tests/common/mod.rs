@@ -48,8 +48,8 @@ pub(crate) struct Lot {
     pub(crate) tells_no_touch: AtomicBool,
     /// It does not know which upload became what.
     pub(crate) forgets: AtomicBool,
-    /// Is told of each look at a file (`stat`), each `digest`, `read`, `write`, `remove` and `rename` of one, and
-    /// each `mkdir`, and may say why not.
+    /// Is told of each look at a file (`stat`), each `digest`, `read`, `write`, `remove`, `rename` and `flush` of one,
+    /// and each `mkdir`, and may say why not.
     pub(crate) on_ask: Mutex<OnAsk>,
     /// It compares leaves, as ours do.
     pub(crate) is_ours: AtomicBool,
@@ -314,6 +314,7 @@ impl Store for Away {
         self.there()?.space(path)
     }
     fn flush(&self, path: &Path) -> Done<()> {
+        self.ask("flush", path)?;
         self.lot.flush_gate.pass(path);
         if self.lot.is_unsafe.load(SeqCst) {
             return Err(Error::Lost {
