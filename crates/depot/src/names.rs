@@ -206,6 +206,12 @@ fn attempt(asked: &Do, at: &Place, to: Option<&Place>) -> Result<Outcome> {
         (What::Set(values), _) => at.store.set(&at.path, &set(values)),
         _ => Ok(()),
     })?;
+    let done = match done {
+        // It is as it was to be; whoever did it may not have it on a disk yet.
+        Err(StoreError::Missing { .. }) if asked.what == What::Unlink => Ok(()),
+        Err(StoreError::Exists { .. }) if asked.what == What::Mkdir && is_directory(at)? => Ok(()),
+        done => done,
+    };
     let done = done.and_then(|()| match (&asked.what, to) {
         (What::Unlink, _) => settle_above(at),
         (_, Some(to)) => settle(to, &to.path),
@@ -213,11 +219,6 @@ fn attempt(asked: &Do, at: &Place, to: Option<&Place>) -> Result<Outcome> {
     });
     Ok(match done {
         Ok(()) => Outcome::Done,
-        // It is as it was to be.
-        Err(StoreError::Missing { .. }) if asked.what == What::Unlink => Outcome::Done,
-        Err(StoreError::Exists { .. }) if asked.what == What::Mkdir && is_directory(at)? => {
-            Outcome::Done
-        }
         Err(error) if may_pass(&error) || is_for_later(&error) => return Err(error.into()),
         Err(StoreError::Missing { .. }) => {
             let new = match (&asked.what, to) {

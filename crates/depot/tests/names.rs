@@ -233,6 +233,27 @@ fn what_was_done_is_owed_until_it_is_safe_there_also_behind_a_hop() {
     }
 }
 
+/// Somebody else did it there, and it is in their machine's memory only.
+#[test]
+fn what_was_found_to_be_done_is_over_once_that_is_safe_there() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    fs::create_dir(far.dir.path().join("d")).unwrap();
+    let acts: [&dyn Fn(); 2] = [&|| depot.unlink(&url("gone"), by()).unwrap(), &|| {
+        depot.mkdir(&url("d"), by()).unwrap()
+    }];
+    for (nth, act) in acts.iter().enumerate() {
+        far.is_unsafe.store(true, SeqCst);
+        far.set_away(true);
+        act();
+        far.set_away(false);
+        let pushed = depot.push(&Scope::All, Some(Duration::from_millis(200)));
+        assert!(pushed.is_err(), "act {nth} is not safe there");
+        far.is_unsafe.store(false, SeqCst);
+        push(&depot);
+    }
+}
+
 #[test]
 fn what_is_stuck_keeps_its_bytes_and_blocks_nobody_else() {
     let (far, dir) = both();
