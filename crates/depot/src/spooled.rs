@@ -110,7 +110,7 @@ impl Spooled {
     }
 
     /// Returns the depot.
-    pub fn depot(&self) -> &Depot {
+    pub fn depot(&self) -> &Arc<Depot> {
         &self.depot
     }
 

@@ -915,3 +915,75 @@ fn a_directory_that_a_hop_holds_is_told_and_decided_as_files_are() {
     push(&chain, late).ok();
     assert!(chain.far("late").is_dir());
 }
+
+/// At the socket in its spool, by the verbs that tell of the node of a machine.
+#[test]
+fn whoever_runs_a_hop_sees_what_it_holds_and_decides() {
+    let scratch = Scratch::new();
+    let mut chain = Chain::of(&scratch, 1, &[]);
+    chain.hops[0].stop();
+    let events = scratch.join("events");
+    let tells = format!("echo \"$GODWIT_EVENT\" >>'{}'", events.display());
+    let (spool, next) = (spool(&scratch, 0), chain.next(0));
+    let environment = [("GODWIT_ON_FAULT", tells.as_str())];
+    start(&mut chain.hops[0], (&spool, &next), &[], &environment);
+    let operator = |hop: &Machine<'_>, words: &[&str]| {
+        let mut command = hop.command(words);
+        command
+            .env("GODWIT_SOCKET", spool.join("socket"))
+            .stdin(Stdio::null());
+        Said::of(&mut command)
+    };
+    // A file is where the directory was to be.
+    scratch.file("far/d", 10);
+    let file = scratch.file("x", 3000);
+    chain.well(&["put", "x", "godwit://hop0/d/x"]);
+    let held = chain.says(&["push", "--timeout", "40s"]);
+    assert_ne!(held.status, Some(0), "{held}");
+    let said = operator(&chain.hops[0], &["queue", "--json"]);
+    let first = said.stdout.split(|byte| *byte == b'\n').next().unwrap();
+    let owed: Value = serde_json::from_slice(first).unwrap_or_else(|_| panic!("{said}"));
+    assert_eq!(owed["stage"], "held", "{said}");
+    assert_eq!(owed["url"], "godwit://dest/d/x", "{said}");
+    wait_until("the operator is told", || {
+        let told = std::fs::read_to_string(&events).unwrap_or_default();
+        told.contains("\"held\"") && told.contains("godwit://dest/d/x")
+    });
+    let status = operator(&chain.hops[0], &["node", "status"]);
+    let status = String::from_utf8(status.stdout).unwrap();
+    assert!(status.contains("1 files with"), "{status}");
+    // Files go by its URL.
+    for words in [
+        &["put", "x", "godwit://dest/y"][..],
+        &["get", "godwit://dest/d", "-"],
+    ] {
+        let refused = operator(&chain.hops[0], words);
+        assert_eq!(refused.status, Some(1), "{refused}");
+        assert!(
+            refused.stderr.contains("at the socket of a hop"),
+            "{refused}"
+        );
+    }
+    let moved = operator(
+        &chain.hops[0],
+        &["redirect", owed["id"].as_str().unwrap(), "godwit://dest/x"],
+    );
+    assert_eq!(moved.status, Some(0), "{moved}");
+    chain.arrives("x", &file);
+    let pushed = operator(&chain.hops[0], &["push", "--timeout", "40s"]);
+    assert_eq!(pushed.status, Some(0), "{pushed}");
+    // It ends as a whole, and nobody else takes its place.
+    let stopped = operator(&chain.hops[0], &["node", "stop"]);
+    assert_eq!(stopped.status, Some(0), "{stopped}");
+    let refused = operator(&chain.hops[0], &["queue"]);
+    assert!(
+        refused.status != Some(0)
+            && refused
+                .stderr
+                .contains("is the spool of a hop that does not run"),
+        "{refused}"
+    );
+    chain.start(0, None);
+    let again = operator(&chain.hops[0], &["queue"]);
+    assert_eq!(again.status, Some(0), "{again}");
+}

@@ -14,7 +14,7 @@ pub use keys::{KEYS, Key};
 pub use modules::{Allowed, MODULE_KEYS, Module};
 pub use network::Network;
 
-use crate::{guarded::Porter, routes::Routes};
+use crate::{guarded::Porter, local::OnFault, routes::Routes};
 use godwit_core::Url;
 use sources::{OURS, defaults, is_of_others, key_of_variable, known, read_file};
 use std::{
@@ -93,6 +93,8 @@ pub struct Hop {
     pub bytes: Option<u64>,
     /// It keeps what is read as well.
     pub caches: bool,
+    /// Who is told when something does not go.
+    pub on_fault: OnFault,
 }
 
 /// What somebody may do.
@@ -493,6 +495,7 @@ fn hop_of(take: &Take<'_>) -> Result<Option<Hop>, Error> {
             next,
             bytes,
             caches,
+            on_fault: OnFault::default(),
         })),
     }
 }

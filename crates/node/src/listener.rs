@@ -10,6 +10,7 @@ use crate::{
     guarded::{Guarded, Rules},
     hop,
     journal::Journal,
+    local::Operating,
     metrics::Metrics,
     modules::Modules,
     ports::Ports,
@@ -258,6 +259,18 @@ pub(crate) fn rehearse(config: &Config) -> Result<(), Error> {
     passwords_of(config, &trust).map(drop)
 }
 
+/// Has whoever runs a hop be told what it holds. It serves all the same where that cannot be.
+fn operating(shared: &Shared) -> Option<Operating> {
+    let (config, spooled) = (&shared.config, shared.hop.as_ref()?);
+    let hop = config.hop.as_ref()?;
+    let reaches = (shared.trust.home().cloned(), config.routes.clone());
+    let (depot, told) = (Arc::clone(spooled.depot()), hop.on_fault.clone());
+    let begun = Operating::start(depot, &hop.spool, reaches, told, shared.stop.clone());
+    begun
+        .map_err(|error| tracing::warn!(%error, spool = %hop.spool.display(), "nobody here can ask what it holds"))
+        .ok()
+}
+
 /// A node that serves.
 #[derive(Debug)]
 pub struct Node {
@@ -266,6 +279,8 @@ pub struct Node {
     admission: Arc<Admission>,
     addresses: Addresses,
     listeners: Vec<JoinHandle<()>>,
+    /// Whoever runs a hop asks there.
+    operating: Option<Operating>,
 }
 
 impl Node {
@@ -319,6 +334,7 @@ impl Node {
             admission,
             addresses: Addresses::default(),
             listeners: Vec::new(),
+            operating: operating(&shared),
             shared,
         };
         for (address, listener) in listeners {
@@ -381,6 +397,7 @@ impl Node {
             // What is owed is safe; whoever is sending it may be waiting for a node that says nothing.
             std::mem::forget(Arc::clone(hop));
         }
+        drop(self.operating);
         tracing::info!("stopped");
     }
 

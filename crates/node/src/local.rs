@@ -12,6 +12,7 @@ mod elsewhere;
 mod faults;
 mod going;
 mod line;
+mod operating;
 mod refusing;
 mod seat;
 mod serving;
@@ -29,6 +30,7 @@ use godwit_sys::{Wake, peer_of, raise_open_files, user_id, wait_readable, why};
 use godwit_trust::Home;
 use godwit_wire::local::{Ask, Tell, Told, ask, tell};
 use line::Line;
+pub(crate) use operating::Operating;
 use seat::Seat;
 pub(crate) use seat::settle;
 use std::{
@@ -155,7 +157,7 @@ pub fn run_local(
     let cancel = godwit_store::channel::Cancel::new().map_err(Error::Start)?;
     let connect = hop::connect(home.clone(), rules.routes.clone(), cancel.clone());
     let direct = hop::connect(home.clone(), Routes::default(), cancel.clone());
-    let depot = open_depot(&rules, &connect)?;
+    let depot = Arc::new(open_depot(&rules, &connect)?);
     let desk = Arc::new(desk::Keeping {
         depot,
         connect,
@@ -396,8 +398,8 @@ impl Hall {
         };
         drop(guests);
         self.desk.status(&mut status);
-        let idle = u64::try_from(self.rules.idle.as_millis()).unwrap_or(u64::MAX);
-        status.ends_in_ms = (status.owed_files == 0).then_some(idle);
+        let idle = u64::try_from(self.rules.idle.as_millis()).ok();
+        status.ends_in_ms = idle.filter(|_| status.owed_files == 0);
         status
     }
 

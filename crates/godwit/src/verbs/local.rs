@@ -227,9 +227,9 @@ Examples:
   systemctl --user enable --now godwit
   godwit node install --print
 
-Programs start the node of this machine when they need it, and it delivers what they left to it as long as
-that takes. What it cannot do is begin again after the machine was restarted: that is what the unit is
-for. To have it begin without a login: loginctl enable-linger.
+Programs start the node of this machine when they need it, and it delivers what they left to it as
+long as that takes. What it cannot do is begin again after the machine was restarted: that is what
+the unit is for. To have it begin without a login: loginctl enable-linger.
 
 Exit status: 0; 1 the unit cannot be written.")]
 pub(crate) struct Install {
@@ -264,23 +264,18 @@ pub(super) fn serve(screen: &Screen, socket: Option<&Path>, state: Option<&Path>
         .map_err(|refusal| Trouble::local(&refusal))
 }
 
-fn begin(screen: &Screen, socket: Option<&Path>, state: Option<&Path>) -> Result<(), Refusal> {
-    let bad = |name: &str, why: String| {
-        Refusal::new(Why::Invalid, format!("understand {name}"), why)
-            .next("godwit help env says what it means")
-    };
-    let text = |name: &str| {
-        let value = variable(name).filter(|value| !value.is_empty())?;
-        Some(value.to_string_lossy().into_owned())
-    };
-    let place = Place::of(socket, state, &variable)?;
-    let idle = match text("GODWIT_LOCAL_IDLE") {
-        Some(told) => units::parse_duration(&told).map_err(|why| bad("GODWIT_LOCAL_IDLE", why))?,
-        None => IDLE,
-    };
-    let quota = text("GODWIT_DEPOT_QUOTA")
-        .map(|told| units::parse_size(&told).map_err(|why| bad("GODWIT_DEPOT_QUOTA", why)))
-        .transpose()?;
+fn bad(name: &str, why: String) -> Refusal {
+    Refusal::new(Why::Invalid, format!("understand {name}"), why)
+        .next("godwit help env says what it means")
+}
+
+fn text(name: &str) -> Option<String> {
+    let value = variable(name).filter(|value| !value.is_empty())?;
+    Some(value.to_string_lossy().into_owned())
+}
+
+/// Returns who is told of lasting faults.
+pub(super) fn on_fault() -> Result<OnFault, Refusal> {
     let mut on_fault = OnFault {
         command: text("GODWIT_ON_FAULT"),
         ..OnFault::default()
@@ -289,8 +284,32 @@ fn begin(screen: &Screen, socket: Option<&Path>, state: Option<&Path>) -> Result
         let after = units::parse_duration(&told);
         on_fault.after = after.map_err(|why| bad("GODWIT_FAULT_AFTER", why))?;
     }
+    Ok(on_fault)
+}
+
+/// A socket in a spool is that of the hop, which alone knows what it holds.
+fn must_not_be_a_hops(place: &Place) -> Result<(), Refusal> {
+    let dir = place.socket.parent().unwrap_or(Path::new("/"));
+    if !dir.join("held.db").exists() {
+        return Ok(());
+    }
+    let why = format!("{} is the spool of a hop that does not run", dir.display());
+    Err(Refusal::new(Why::NoNode, "be the node of this machine", why)
+        .next("start the hop (godwit node --spool DIR --next URL), or name another socket in GODWIT_SOCKET"))
+}
+
+fn begin(screen: &Screen, socket: Option<&Path>, state: Option<&Path>) -> Result<(), Refusal> {
+    let place = Place::of(socket, state, &variable)?;
+    must_not_be_a_hops(&place)?;
+    let idle = match text("GODWIT_LOCAL_IDLE") {
+        Some(told) => units::parse_duration(&told).map_err(|why| bad("GODWIT_LOCAL_IDLE", why))?,
+        None => IDLE,
+    };
+    let quota = text("GODWIT_DEPOT_QUOTA")
+        .map(|told| units::parse_size(&told).map_err(|why| bad("GODWIT_DEPOT_QUOTA", why)))
+        .transpose()?;
     let rules = LocalRules {
-        on_fault,
+        on_fault: on_fault()?,
         place: place.clone(),
         idle,
         quota,

@@ -40,17 +40,19 @@ Started by root it gives root up: it runs as the owner of the export, or as node
 root's alone. Names cannot leave the exported directory. What else can be told: godwit config show.
 
 With --spool and --next it is a hop: what is written to it is kept there until the next node has it,
-durably, also over outages and restarts; what is read is what is on its way, or what is there.
-With --cache it keeps what is read as well: who reads it again costs the next node one look at its
-time, and many who read it at once cost one transfer. Several machines that have a route to one such
-node ([routes]) share what it keeps.
-godwit trace URL shows where a file is.
+durably, also over outages and restarts; what is read is what is on its way, or what is there. With
+--cache it keeps what is read as well: who reads it again costs the next node one look at its time,
+and many who read it at once cost one transfer. Several machines that have a route to one such node
+([routes]) share what it keeps. godwit trace URL shows where a file is. What the hop holds is shown
+and decided on its machine, by its user: GODWIT_SOCKET=SPOOL/socket godwit queue, and retry,
+release, redirect, drop, push likewise; GODWIT_ON_FAULT (godwit help env) tells somebody what does
+not go.
 
 With --local it is the node that your programs share on this machine (godwit get, put), which they
 start by themselves; godwit node status, stop and install are about that one.
 
-Exit status: 0 after it was told to stop; 2 a wrong option or key, or an export that may not be read;
-1 it cannot listen."
+Exit status: 0 after it was told to stop; 2 a wrong option or key, or an export that may not be
+read; 1 it cannot listen."
 )]
 pub(crate) struct Node {
     #[command(flatten)]
@@ -159,6 +161,9 @@ impl Node {
         let mut config = config::load(&self.told)?;
         if self.stdio && self.told.export.is_none() {
             config.export = "/".into();
+        }
+        if let Some(hop) = &mut config.hop {
+            hop.on_fault = local::on_fault().map_err(|refusal| Trouble::local(&refusal))?;
         }
         log::start(screen.tone(), config.log_level());
         for name in &config.unread {

@@ -26,23 +26,25 @@ use std::{
 Examples:
   godwit queue
   godwit queue -w
+  GODWIT_SOCKET=/var/spool/godwit/socket godwit queue
   godwit queue --json | jq -r 'select(.stage == \"held\") | .url'
 
-A line each, the oldest first: how far it is, its size, how much is still to be sent, for how long it has been
-here, its URL, and why it is not there yet. It is
+A line each, the oldest first: how far it is, its size, how much is still to be sent, for how long
+it has been here, its URL, and why it is not there yet. It is
 
   writing   some program writes it
-  queued    its turn comes; what it waits for is said, as a file waits for what was put before at its
-            name, below it or above it
+  queued    its turn comes; what it waits for is said, as a file waits for what was put before at
+            its name, below it or above it
   sending   it is being sent
   waiting   its server cannot be reached; it is tried again, and nothing is lost
   held      nothing happens until somebody decides: the server has something else by now, or
             will not have it
 
-Renames, removals and attributes that are on their way have a line as well, which says so. With --json an
-object each, with members id and what besides, and waits_for, the id of what goes first.
+Renames, removals and attributes that are on their way have a line as well, which says so. With
+--json an object each, with members id and what besides, and waits_for, the id of what goes first.
 
-Exit status: 0, whatever is on its way. With -w that of godwit push: 1, 4 or 13 if something is held.")]
+Exit status: 0, whatever is on its way. With -w that of godwit push: 1, 4 or 13 if something is
+held.")]
 pub(crate) struct Queue {
     /// Of one file; else of all, or of GODWIT_SESSION
     #[arg(value_name = "URL")]

@@ -47,16 +47,16 @@ use std::{
 
 /// The desk of a node with a depot.
 pub(super) struct Keeping {
-    pub(super) depot: Depot,
+    pub(super) depot: Arc<Depot>,
     pub(super) connect: godwit_depot::Connect,
     /// Ends conversations with servers, also those that say nothing.
     pub(super) cancel: Cancel,
     pub(super) bounds: Bounds,
     /// What was kept for which job already: a second opening of the same writes nothing.
     pub(super) kept: Mutex<HashSet<(String, Url, String)>>,
-    /// Names that are locked beyond the connection of who locked them.
     /// By what it proves who it is.
     pub(super) home: Option<Home>,
+    /// Names that are locked beyond the connection of who locked them.
     pub(super) added: Mutex<HashMap<(Url, String), Added>>,
     /// Finds the depots of other machines: no route leads around them.
     pub(super) direct: godwit_depot::Connect,
@@ -77,8 +77,8 @@ pub(super) struct Bounds {
     pub(super) is_installed: bool,
 }
 
-impl Desk for Keeping {
-    fn visit(self: Arc<Self>, visitor: Visitor) -> Result<Box<dyn Visit>, Refusal> {
+impl Keeping {
+    pub(super) fn guest(self: Arc<Self>, visitor: Visitor) -> Guest {
         let mut hello = visitor.hello;
         let staying = hello.visitor.take().map(Staying::new);
         if staying.is_some() {
@@ -96,7 +96,7 @@ impl Desk for Keeping {
         let scratch = hello.scratch.map(|path| path.0);
         let is_private = scratch.is_some_and(|scratch| self.bounds.state.starts_with(scratch));
         let ends_soon = self.bounds.is_of_job || is_private;
-        Ok(Box::new(Guest {
+        Guest {
             desk: self,
             who: Who {
                 audience,
@@ -111,7 +111,13 @@ impl Desk for Keeping {
             appends: Mutex::default(),
             knocks: Arc::default(),
             numbers: AtomicU64::new(0),
-        }))
+        }
+    }
+}
+
+impl Desk for Keeping {
+    fn visit(self: Arc<Self>, visitor: Visitor) -> Result<Box<dyn Visit>, Refusal> {
+        Ok(Box::new(self.guest(visitor)))
     }
 
     fn owes(&self) -> bool {

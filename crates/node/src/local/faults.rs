@@ -16,7 +16,7 @@ use std::{
 };
 
 /// Whom to tell of lasting faults, and when.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct OnFault {
     /// A command line for `sh`; none: only the log is told.
     pub command: Option<String>,
