@@ -39,8 +39,9 @@ A file of rights is TOML, a [[rule]] each; the first that speaks of the person, 
 the path decides, and where none does the answer is no:
 
   [[rule]]
-  who = [\"/O=Lab/CN=alice\", \"/O=Grid/*\"]   # subjects, principals (alice@REALM), or anyone, identified, anonymous
-  may = [\"read\", \"list\"]                   # read write create delete list, or all
+  who = [\"/O=Lab/CN=alice\", \"/O=Grid/*\"]   # subjects, principals (alice@REALM),
+                                            # or anyone, identified, anonymous
+  may = [\"read\", \"list\"]                   # read write create delete list stage, or all
   under = \"/data/*/public\"                 # and all below; everywhere without it
 
   [[rule]]

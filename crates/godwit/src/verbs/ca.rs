@@ -34,8 +34,8 @@ Keep its ca.key secret: who has it can be anybody. Names end up in a grid-mapfil
 line each: \"/O=Lab/CN=alice\" alice.
 
 Exit status: 0; 1 the name is taken; 2 not from this authority, or what nobody would believe: it has
-expired, its key is another's, the name is its own, or its signing policy does not allow it; 4 no such
-file.")]
+expired, its key is another's, the name is its own, or its signing policy does not allow it; 4 no
+such file.")]
 pub(crate) struct Ca {
     #[command(subcommand)]
     what: What,

@@ -37,27 +37,30 @@ Examples:
   godwit cache ls --on cluster
   godwit cache add --on cluster --tag study7 godwit://lab/data/grid.bin
 
-What is kept is forgotten by itself when room is wanted, what was used least recently first; never what is owed
-to a server, is open, or has a tag. A tag is put on by godwit stage, and by what jobs of batch systems read
-(slurm-77 and the like, for a day).
+What is kept is forgotten by itself when room is wanted, what was used least recently first; never
+what is owed to a server, is open, or has a tag. A tag is put on by godwit stage, and by what jobs
+of batch systems read (slurm-77 and the like, for a day).
 
 What is new for cache add is filled at the path that it prints, or moved there, and closed
 before cache add-done. Until then whoever adds, reads or untags the name waits.
 With --json, the field new says whether it is to be filled. What was filled goes with its last tag.
 
-With --on it is the depot of a machine whose node was joined, and of that what this machine has staged there: its
-files and tags, and nobody else's. A file of rights there must say so, for the URL as that node calls it:
+With --on it is the depot of a machine whose node was joined, and of that what this machine has
+staged there: its files and tags, and nobody else's. A file of rights there must say so, for the URL
+as that node calls it:
   [[rule]]
   who = '/O=godwit/OU=peer/CN=laptop'
   may = 'stage'
   under = '/godwit/lab/data'
-cache add fetches there what is not there yet, puts the tag on, and prints where it lies on that machine,
-as long as the tag is on it; add-done notes a time with that tag, and with --failed takes it off. Nothing is
-locked there, and nothing is filled from here: programs of that machine read what the server of a name
-has, and not what a visitor says of it. What no server has yet is put there first (godwit put), and
-then added. Who is interrupted (Ctrl-C) ends what is fetched there within seconds, if nobody else waits for it.
+cache add fetches there what is not there yet, puts the tag on, and prints where it lies on that
+machine, as long as the tag is on it; add-done notes a time with that tag, and with --failed takes
+it off. Nothing is locked there, and nothing is filled from here: programs of that machine read what
+the server of a name has, and not what a visitor says of it. What no server has yet is put there
+first (godwit put), and then added. Who is interrupted (Ctrl-C) ends what is fetched there within
+seconds, if nobody else waits for it.
 
-Exit status: 0; 13 the rights there say no; 4 nothing of that name is kept; 5 it is in use, or being filled; 12 verify found bytes that differ.")]
+Exit status: 0; 13 the rights there say no; 4 nothing of that name is kept; 5 it is in use, or being
+filled; 12 verify found bytes that differ.")]
 pub(crate) struct Cache {
     /// Of the depot of that peer's machine: of what this one has staged there
     #[arg(long, global = true, value_name = "PEER")]

@@ -14,9 +14,9 @@ Examples:
   godwit commit godwit://lab/data/run7.root
   GODWIT_SESSION=night godwit commit --timeout 60
 
-Without a URL it is all that you have put through the node of this machine before this was said; with
-GODWIT_SESSION, all of that session. That it is safe does not mean that it is at its server: that is
-godwit push. In a job of a batch system, whose node ends with it, it does mean that.
+Without a URL it is all that you have put through the node of this machine before this was said;
+with GODWIT_SESSION, all of that session. That it is safe does not mean that it is at its server:
+that is godwit push. In a job of a batch system, whose node ends with it, it does mean that.
 
 Exit status: 0 it is safe; 1 it cannot be kept, or in a job somebody must decide; 5 not within the
 time, or this machine's node ended; 7 the disk is full.")]

@@ -28,10 +28,10 @@ Examples:
   godwit get godwit://lab/data/run7.root /scratch/in.root
   godwit get godwit://lab/readme.txt -
 
-However many programs of this machine want a file, it is fetched once. What was put here and is still on its
-way is what is read. Whether the file at the server has changed is asked, unless that was done in the last 5 seconds
-(--fresh asks always). FILE is replaced when all is there; a device or a pipe is written into.
-godwit cp copies directories, over many streams, and keeps nothing.
+However many programs of this machine want a file, it is fetched once. What was put here and is
+still on its way is what is read. Whether the file at the server has changed is asked, unless that
+was done in the last 5 seconds (--fresh asks always). FILE is replaced when all is there; a device
+or a pipe is written into. godwit cp copies directories, over many streams, and keeps nothing.
 
 Exit status: 0; 4 no such file; 13 not allowed; 7 no room is left here; 5 the server cannot be
 reached, and nothing is here.")]

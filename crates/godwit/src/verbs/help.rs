@@ -54,3 +54,27 @@ fn explain(words: &[String]) -> Run<String> {
         .next("godwit --help lists the verbs; topics are exit-codes, env, config, schemes")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Wider lines are broken again by whoever prints them, each for itself.
+    #[test]
+    fn no_line_of_what_is_taught_is_wider_than_what_is_shown() {
+        let (mut all, mut seen) = (vec![Godwit::command()], 0);
+        while let Some(command) = all.pop() {
+            all.extend(command.get_subcommands().cloned());
+            let after = command.get_after_help().map(ToString::to_string);
+            for line in after.unwrap_or_default().lines() {
+                assert!(
+                    line.chars().count() <= 100,
+                    "{}: {line}",
+                    command.get_name()
+                );
+                seen += 1;
+            }
+        }
+        assert!(seen > 100);
+    }
+}

@@ -33,8 +33,8 @@ What is printed at the end is an invite: one word, good once. Carry it to the ot
 and say there: godwit join INVITE. From then on both know each other by their keys, and files
 are godwit://lab/path there. No name service, account, authority or clock has a say.
 
-With --via, whoever joins comes through that peer, which this machine has joined before (godwit join)
-and connects to; this machine need not be reached from anywhere, and opens no port for it.
+With --via, whoever joins comes through that peer, which this machine has joined before (godwit
+join) and connects to; this machine need not be reached from anywhere, and opens no port for it.
 
 Said again with the same name and directory, it only prints another invite. What fails leaves
 nothing behind.

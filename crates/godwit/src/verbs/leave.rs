@@ -16,7 +16,8 @@ Examples:
   godwit leave lab
 
 It is forgotten here in any case. If it does not answer, say godwit leave there as well: until then
-this machine could still come in there. One that has forgotten this machine already need not be told.
+this machine could still come in there. One that has forgotten this machine already need not be
+told.
 
 Exit status: 0; 4 no node of that name is known. With the others it is forgotten here, and was not
 told: 5 it does not answer; 13 somebody else answers at its address; 1 it could not do it.")]

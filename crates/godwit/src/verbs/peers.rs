@@ -23,11 +23,11 @@ Examples:
   godwit peers rotate
   godwit peers remove laptop
 
-rotate makes another key for this node. Nobody has to join again: the old key is kept beside
-the new one until every peer knows that; godwit peers shows since when, and for whom. Peers with an address are told at once, the others
-when they come; who cannot be reached is told at the next visit, or by saying rotate again.
-If somebody else may have the key, that is not enough, since they could say the same: have each
-peer forget this node (godwit peers remove, there) and join again by a new invite.
+rotate makes another key for this node. Nobody has to join again: the old key is kept beside the new
+one until every peer knows that; godwit peers shows since when, and for whom. Peers with an address
+are told at once, the others when they come; who cannot be reached is told at the next visit, or by
+saying rotate again. If somebody else may have the key, that is not enough, since they could say the
+same: have each peer forget this node (godwit peers remove, there) and join again by a new invite.
 
 Where root starts the node, a peer acts as the account that --as said, with invite or with map,
 else as the gridmap or peers.account says, and else as nobody.

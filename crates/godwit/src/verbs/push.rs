@@ -17,8 +17,8 @@ Without a URL it is all that you had put through the node of this machine when t
 GODWIT_SESSION, all of that session. What is put later is not waited for. Servers that could not be
 reached are tried again at once. Whoever reads the file there afterwards sees it.
 
-If it is not delivered, nothing is lost: it is kept here, and tried again. After a second it says what
-it waits for, and what is held, which waits for somebody to decide; godwit queue shows it all.
+If it is not delivered, nothing is lost: it is kept here, and tried again. After a second it says
+what it waits for, and what is held, which waits for somebody to decide; godwit queue shows it all.
 
 A node that passes on (a hop) and is reached by FTP cannot be asked what it has passed on: once it
 has the file this ends, and says so. A URL by its door (godwit://...) waits until it is at its end.

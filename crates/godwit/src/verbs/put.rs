@@ -43,11 +43,11 @@ after this command, the network or the machine ended. Programs on this machine t
 URL see them at once; others when they are all there. godwit queue shows what is on its way,
 godwit push waits for it.
 
-The file at the server is replaced as a whole, once the end of the input has come. --offset
-writes into it instead: what is elsewhere in it stays. Either way nothing counts before the end
-of the input: of a put that is ended before, or that is refused, nothing is delivered. Where there is no such file,
---offset makes one, with zeros before what is written. A URL that ends in / is a directory, in which the
-file gets its own name.
+The file at the server is replaced as a whole, once the end of the input has come. --offset writes
+into it instead: what is elsewhere in it stays. Either way nothing counts before the end of the
+input: of a put that is ended before, or that is refused, nothing is delivered. Where there is no
+such file, --offset makes one, with zeros before what is written. A URL that ends in / is a
+directory, in which the file gets its own name.
 
 What is there by then is replaced whoever wrote it, also what somebody else has changed since you
 looked: of several that put, the last counts, and nobody is told. Only --new minds. (A program that
@@ -57,22 +57,22 @@ A URL without a scheme is a file of this machine, and it is said which; a direct
 pipe there is refused.
 
 Where there is no room here (GODWIT_DEPOT_QUOTA), it says so and waits until something else was
-delivered, in the order in which they came; --timeout bounds that. Of a file it is known how much
-it needs, and nothing is kept before there is all of that. Of several pipes the oldest goes on, and
-where they would wait for each other the youngest is refused. A password in the URL is refused, since it would not be kept
-until the file is delivered: it belongs into ~/.netrc.
+delivered, in the order in which they came; --timeout bounds that. Of a file it is known how much it
+needs, and nothing is kept before there is all of that. Of several pipes the oldest goes on, and
+where they would wait for each other the youngest is refused. A password in the URL is refused,
+since it would not be kept until the file is delivered: it belongs into ~/.netrc.
 
 In a job of a batch system the node ends with the job: there this command waits until the server
 has the file.
 
-If the node of this machine ends just when all was told (5), nobody knows whether it was taken: it says
-so. It may or may not be delivered; godwit queue shows what is owed, and the same put again is safe, as
-it writes the same bytes once more (with --new it is refused where it was taken).
+If the node of this machine ends just when all was told (5), nobody knows whether it was taken: it
+says so. It may or may not be delivered; godwit queue shows what is owed, and the same put again is
+safe, as it writes the same bytes once more (with --new it is refused where it was taken).
 
-Exit status: 0 the bytes are safe; 1 the URL leads nowhere, somebody must decide, or --new and
-it is there already; 2 not understood; 4 no such file here; 5 the node of this machine cannot be reached or has ended, or in
-a job the server has not got it within --timeout; 7 no room is left here, or none within
---timeout, or the file is larger than all that may be kept; 13 not allowed.")]
+Exit status: 0 the bytes are safe; 1 the URL leads nowhere, somebody must decide, or --new and it is
+there already; 2 not understood; 4 no such file here; 5 the node of this machine cannot be reached
+or has ended, or in a job the server has not got it within --timeout; 7 no room is left here, or
+none within --timeout, or the file is larger than all that may be kept; 13 not allowed.")]
 pub(crate) struct Put {
     /// A file; - is standard input
     #[arg(value_name = "FILE")]

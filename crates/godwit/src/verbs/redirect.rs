@@ -13,11 +13,12 @@ Examples:
   godwit queue
   godwit redirect godwit://lab/data/run7.root godwit://backup/run7.root
 
-For what is held, or waits for a server that will not come back. It replaces whatever lies under the new URL; what
-the old server has of the upload is given up. Programs here find the file under the new URL only.
+For what is held, or waits for a server that will not come back. It replaces whatever lies under the
+new URL; what the old server has of the upload is given up. Programs here find the file under the
+new URL only.
 
-Exit status: 0; 4 nothing of that name is owed; 5 it is being sent, or may have arrived already; 1 only parts
-of it are here (put --offset).")]
+Exit status: 0; 4 nothing of that name is owed; 5 it is being sent, or may have arrived already; 1
+only parts of it are here (put --offset).")]
 pub(crate) struct Redirect {
     /// The file, or its id as godwit queue --json shows it
     #[arg(value_name = "URL")]

@@ -15,7 +15,8 @@ Examples:
   godwit release godwit://lab/data/run7.root
   godwit release --at-hop godwit://hop/data/run7.root
 
-For a conflict: the file at the server was changed by somebody else since. What they wrote is replaced.
+For a conflict: the file at the server was changed by somebody else since. What they wrote is
+replaced.
 
 Exit status: 0; 4 nothing of that name is owed.")]
 pub(crate) struct Release {

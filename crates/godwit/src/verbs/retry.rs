@@ -14,8 +14,8 @@ Examples:
   godwit retry godwit://lab/data/run7.root
   godwit retry --at-hop godwit://hop/data/run7.root
 
-Servers that could not be reached are tried again by themselves; this does not wait for their turn. What is held
-is asked for once more, and held again if nothing has changed at its server.
+Servers that could not be reached are tried again by themselves; this does not wait for their turn.
+What is held is asked for once more, and held again if nothing has changed at its server.
 
 Exit status: 0; 4 nothing of that name is owed.")]
 pub(crate) struct Retry {

@@ -30,16 +30,19 @@ Examples:
   godwit stage --on cluster godwit://lab/data/run7.root
   godwit stage --rate 20M --list inputs.txt
 
-They stay under the tag until godwit unstage or godwit cache clean takes it off, or its time is over; whatever
-program wants one then reads it from this machine's disk. Each time it is staged counts.
+They stay under the tag until godwit unstage or godwit cache clean takes it off, or its time is
+over; whatever program wants one then reads it from this machine's disk. Each time it is staged
+counts.
 
-With --on they come to the depot of another machine that runs a node: so that they are there before a job
-is. What is asked is the node there, which reads the URL with its own proof and its own names of peers.
+With --on they come to the depot of another machine that runs a node: so that they are there before
+a job is. What is asked is the node there, which reads the URL with its own proof and its own names
+of peers.
 
-With --rate they come one after the other and no faster than that, so that a line is left to others. A
-program that reads one meanwhile is not slowed: what it misses comes at once.
+With --rate they come one after the other and no faster than that, so that a line is left to others.
+A program that reads one meanwhile is not slowed: what it misses comes at once.
 
-Exit status: 0; 13 the rights there say no; 4 no such file; 7 no room is left here; 5 its server cannot be reached.")]
+Exit status: 0; 13 the rights there say no; 4 no such file; 7 no room is left here; 5 its server
+cannot be reached.")]
 pub(crate) struct Stage {
     /// The files
     #[arg(value_name = "URL", required_unless_present = "list")]

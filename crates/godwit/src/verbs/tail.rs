@@ -22,8 +22,9 @@ Examples:
   godwit tail -f -n 0 godwit://lab/logs/run7.log
 
 With -f it goes on until ^C: what is appended is printed within a second. A file that is not there
-yet is waited for and printed from its beginning, a server that cannot be reached is tried again, and a file that became shorter or
-was replaced by a shorter one is printed from its beginning; each is said.
+yet is waited for and printed from its beginning, a server that cannot be reached is tried again,
+and a file that became shorter or was replaced by a shorter one is printed from its beginning; each
+is said.
 
 Exit status: 0; 4 no such file; 13 not allowed; 130 after ^C.")]
 pub(crate) struct Tail {

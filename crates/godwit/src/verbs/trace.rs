@@ -22,8 +22,9 @@ Examples:
   godwit trace godwit://hop/data/run7.root
   godwit trace --json godwit://hop/data/run7.root | jq -r 'select(.stage == \"held\") | .why'
 
-A line for each place on the way, this machine first: what it does with the file, its size there, how much the
-next place lacks, for how long it has been there, the place, and why it is no further. At a place it is
+A line for each place on the way, this machine first: what it does with the file, its size there,
+how much the next place lacks, for how long it has been there, the place, and why it is no further.
+At a place it is
 
   writing, queued, sending, waiting, held
             owed to the next place, as godwit queue shows it

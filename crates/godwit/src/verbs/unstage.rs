@@ -13,8 +13,8 @@ Examples:
   godwit unstage godwit://lab/data/run7.root
   godwit unstage --tag night --timeout 10m godwit://lab/data/run7.root
 
-What programs wrote to it here is at its server when this ends. Then one instance of the tag is taken off;
-where the tag is not on it, that is said, and no error.
+What programs wrote to it here is at its server when this ends. Then one instance of the tag is
+taken off; where the tag is not on it, that is said, and no error.
 
 Exit status: 0; 5 not delivered within the time; 1 the server has something else by now.")]
 pub(crate) struct Unstage {
