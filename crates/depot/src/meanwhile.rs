@@ -10,7 +10,10 @@ use crate::{
         watched,
     },
 };
-use godwit_core::Leaves;
+use godwit_core::{
+    Extents, LEAF_BYTES, Leaves, Version,
+    holding::{Answer, Notices, Origin},
+};
 use godwit_store::{Dir, Faulty, Opener, Store, Trouble};
 use std::{
     fs::{self, File},
@@ -292,6 +295,35 @@ fn what_is_put_while_something_is_put_into_what_was_there_stays() {
     set_away(&gate, false);
     push(&depot);
     assert_eq!(fs::read(far.path().join("a")).unwrap(), b"newest");
+}
+
+/// What was written into a file that nobody looked at is forgotten once it is at its target; but it is what its name says
+/// for as long as more is put into it.
+#[test]
+fn what_is_put_into_what_was_just_delivered_is_read_here() {
+    let (_gate, _far, _home, depot) = shut_away();
+    put_into(&depot, "a", 0, b"first");
+    let held = depot.inner.all().current[&(url("a"), String::new())].clone();
+    // Delivered, as by whoever does it, who has not yet come to note so.
+    let mut state = held.lock();
+    state.machine.resumed(&Extents::new());
+    let generation = state.machine.seal().unwrap();
+    state.machine.looked(Origin::Same);
+    state.machine.enter(generation);
+    let sent = state.machine.push(LEAF_BYTES).unwrap();
+    state.machine.landed(sent.ticket);
+    let asked = state.machine.publish().unwrap();
+    let there = Answer::Published(Version::None);
+    state.machine.answered(asked.attempt, there);
+    assert!(!state.machine.owes());
+    // Somebody else has begun.
+    state.machine.open(Notices::Each).unwrap();
+    drop(state);
+    depot.inner.delivered(&held).unwrap();
+    assert!(held.lock().is_current, "readers of its name are sent away");
+    held.lock().machine.close(Notices::Each);
+    depot.inner.delivered(&held).unwrap();
+    assert!(depot.inner.all().current.is_empty());
 }
 
 /// What somebody puts into a file whose name is removed meanwhile goes into what there is by then, if anything, as long

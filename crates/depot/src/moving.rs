@@ -143,6 +143,7 @@ impl Inner {
             Came::Published if held.lock().machine.owes() => self.published_and_owes(held, None),
             _ => Ok(()),
         });
+        tracing::debug!(url = %held.url(), ?outcome, wants = held.lock().wants, "visited");
         match outcome {
             Ok(()) => self.went(held, &server),
             Err(error) => self.failed(held, &server, error),
@@ -282,7 +283,7 @@ impl Inner {
 
     /// The records learn that nothing is owed; then it may be forgotten. Returns where it went, if its record says
     /// otherwise from now on.
-    fn delivered(&self, held: &Arc<Held>) -> Result<Option<Way>> {
+    pub(crate) fn delivered(&self, held: &Arc<Held>) -> Result<Option<Way>> {
         let mut all = self.all();
         let was = held
             .is_renamed()
@@ -297,8 +298,13 @@ impl Inner {
         drop(state);
         if is_blind {
             let mut all = self.all();
-            all.remove_current(held);
-            held.lock().is_current = false;
+            let mut state = held.lock();
+            // Whoever puts more into it has it be what its name says.
+            let is_over = state.machine.writers().is_none() && !state.machine.owes();
+            if is_over {
+                state.is_current = false;
+                all.remove_current(held);
+            }
         }
         let kept = held.commit(self);
         if let (Err(_), Some(was)) = (&kept, &was) {
@@ -433,6 +439,7 @@ impl Inner {
         };
         state.wants |= !is_of;
         let Some(publication) = publication else {
+            tracing::debug!(url = %held.url(), is_turn, is_of, machine = ?state.machine, "nothing is left to send, and it is not published yet");
             state.sink = Some(sink);
             return Ok(Came::Dry);
         };
