@@ -35,6 +35,8 @@ class Name:
         self.seen = 0  # the latest generation that was seen at the target
         self.history = []  # for a person
         self.renamed = []  # what it was renamed to
+        self.left = {}  # to which other name it went, after which generation
+        self.returned = []  # (a generation after which it left, the one with which it came back)
 
     def begin(self, act):
         """What is about to be done: ("put", content), ("patch", offset, data), ("truncate", size) or ("unlink",). Returns what it may leave."""
@@ -56,7 +58,10 @@ class Name:
         """Is about to become what `other` is: what was seen there may be seen here, in whatever order."""
         with self.lock, other.lock:
             other.renamed.append(self)
+            other.left[self] = other.generation
             self.generation += 1
+            if other in self.left:
+                self.returned.append((self.left[other], self.generation))
             for one in other.ever:
                 self.ever.setdefault(one, self.generation)
             self.repeated |= other.ever.keys()
@@ -145,8 +150,16 @@ class Name:
                 return None
             if which < self.seen and not may_go_back:
                 return "wrong", f"{self.name}: generation {which} was seen after {self.seen}"
-            self.seen = which
+            self.seen = self.not_before(which)
             return None
+
+    def not_before(self, which):
+        """Returns after which generation it is for certain what is seen now. What left for another name and came back is one
+        file, which comes first under the name that it had first, with what was written since."""
+        for left, back in reversed(self.returned):
+            if which >= back:
+                which = min(which, left)
+        return which
 
 
 class Chain:

@@ -44,6 +44,8 @@ class Machine:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "GODWIT_"))}
         kept |= {"HOME": str(self.home), "GODWIT_SOCKET": str(self.disk.root / "s" / "n"), "GODWIT_BIN": self.run.godwit[-1], disks.MARK: self.mark}
         kept |= self.run.more_environment
+        if "GODWIT_LOG" in os.environ:
+            kept["GODWIT_LOG"] = os.environ["GODWIT_LOG"]
         if not self.run.is_root and os.getuid() == 0:
             kept["GODWIT_PEERS_ACCOUNT"] = "root"  # asked to be as without root, but it is
         if self.run.is_root:
