@@ -1371,6 +1371,24 @@ fn a_put_of_which_nobody_knows_whether_it_was_taken_says_so() {
 }
 
 #[test]
+fn what_was_being_filled_when_the_node_died_is_filled_by_the_next() {
+    let (machine, url) = (Machine::new(), "ftp://127.0.0.1:1/f");
+    let mut dying = machine.command(&["--json", "cache", "add", url]);
+    // The node starts with it, and ends when the file is as it is to be and nobody knows so.
+    let added = Said::of(dying.env("GODWIT_CRASH", "filled")).ok();
+    let added: Value = serde_json::from_slice(&added.stdout).unwrap();
+    fs::write(added["path"].as_str().unwrap(), "half").unwrap();
+    let done = machine.says(&["cache", "add-done", url]);
+    assert_eq!(done.status, Some(5), "{done}");
+    assert_eq!(machine.says(&["cache", "stat", url]).status, Some(4));
+    let (_, rows) = machine.json(&["cache", "add", url]);
+    assert_eq!(rows[0]["new"], true);
+    fs::write(rows[0]["path"].as_str().unwrap(), "whole").unwrap();
+    machine.says(&["cache", "add-done", url]).ok();
+    assert_eq!(machine.says(&["get", url, "-"]).ok().stdout, b"whole");
+}
+
+#[test]
 fn what_is_held_ends_a_verb_and_what_looks_says_so() {
     let far = Scratch::new();
     let (machine, _lab) = Machine::of(&far);
