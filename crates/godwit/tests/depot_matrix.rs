@@ -22,11 +22,6 @@ fn committed_bytes_arrive_whatever_dies() {
         "1",
         "--patience",
         "60",
-        // What else there is, not all seeds of the whole matrix bear yet (BENCHMARKS.md).
-        "--to",
-        "door",
-        "--acts",
-        "put,pipe,patch,edit,append,get,fetch",
     ];
     let told = run("tests/kill-matrix/depot", &few);
     // Without root no power is cut and no disk is full; it says so.
