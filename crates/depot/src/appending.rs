@@ -69,6 +69,7 @@ pub(crate) struct LogRow {
 pub struct Appending {
     depot: Arc<Inner>,
     log: Arc<Log>,
+    session: String,
 }
 
 /// Pieces that wait for their target, on disk and, the last of them, in memory.
@@ -111,6 +112,8 @@ struct State {
     promised: u64,
     /// Of whoever counts their pieces, the last one.
     said: BTreeMap<u64, u64>,
+    /// Of each session that waits for its target, where the last piece ends.
+    sessions: BTreeMap<String, u64>,
     /// Somebody waits for room that only its end, or its emptying, may give.
     is_short: bool,
     synced: u64,
@@ -313,8 +316,13 @@ impl Logs {
 }
 
 impl Depot {
-    /// Begins to append to a file. Several who append to one share its log.
+    /// Begins to append to a file, as nobody's session. Several who append to one share its log.
     pub fn append(&self, url: &Url, who: &Who) -> Result<Appending> {
+        self.append_of(url, who, "")
+    }
+
+    /// The same as a session. Which appended is known until this depot ends.
+    pub fn append_of(&self, url: &Url, who: &Who, session: &str) -> Result<Appending> {
         let place = (self.inner.connect)(url, who)?;
         // A server of others could not tell what came twice.
         match place.store.can() {
@@ -331,19 +339,20 @@ impl Depot {
         let mut all = self.inner.logs.all();
         let same = |log: &&Arc<Log>| log.url == *url && log.who == *who && log.joins();
         if let Some(log) = all.values().rev().find(same).cloned() {
-            return Ok(self.appending(log));
+            return Ok(self.appending(log, session));
         }
         let log = Arc::new(Log::begin(&self.inner, url, who)?);
         all.insert(log.number, Arc::clone(&log));
         drop(all);
         self.inner.records.write(Change::Log(Box::new(log.row())))?;
-        Ok(self.appending(log))
+        Ok(self.appending(log, session))
     }
 
-    fn appending(&self, log: Arc<Log>) -> Appending {
+    fn appending(&self, log: Arc<Log>, session: &str) -> Appending {
         Appending {
             depot: Arc::clone(&self.inner),
             log,
+            session: session.into(),
         }
     }
 }
@@ -360,7 +369,7 @@ impl Appending {
         let parts = piece.len().div_ceil(PIECE_MAX);
         let bytes = piece.len() + parts * HEAD_BYTES;
         let promised = self.log.make_room(&self.depot, bytes as u64, is_wanted)?;
-        let added = self.log.add(piece);
+        let added = self.log.add(piece, &self.session);
         drop(promised);
         self.depot.logs.nudge();
         added
@@ -387,7 +396,7 @@ impl Appending {
         if nth.seq <= *last {
             return Ok(());
         }
-        self.log.add_one(piece, Some(nth))?;
+        self.log.add_one(piece, Some(nth), &self.session)?;
         *last = nth.seq;
         drop(taken);
         self.depot.logs.nudge();
@@ -401,7 +410,8 @@ impl Appending {
 
     /// Returns when all that was added until now is at its target.
     pub fn push(&self, limit: Option<Duration>) -> Result<()> {
-        self.log.wait_there(&self.depot, limit)
+        let upto = self.log.state().upto();
+        self.log.wait_there(&self.depot, upto, limit)
     }
 }
 
@@ -497,6 +507,7 @@ impl Log {
             *last = seq.max(*last);
             state.said.insert(by, *last);
         }
+        state.sessions.insert(String::new(), end);
         state.is_closed = true;
         state.users = 0;
         state.upto = row.upto.min(end);
@@ -555,6 +566,32 @@ impl Log {
 
     pub(crate) fn id(&self) -> Id {
         self.id
+    }
+
+    /// Returns up to where somebody who waits for a session waits, if that has something to wait for.
+    pub(crate) fn upto_of(&self, session: &str) -> Option<Upto> {
+        let state = self.state();
+        let end = *state.sessions.get(session)?;
+        let emptied = state.emptied;
+        (end > state.offset).then_some(Upto { emptied, end })
+    }
+
+    /// Returns where it ends now.
+    pub(crate) fn upto(&self) -> Upto {
+        self.state().upto()
+    }
+
+    /// Returns of which session all is that waits; none: it is of several.
+    pub(crate) fn session(&self) -> String {
+        let state = self.state();
+        let mut waiting = state
+            .sessions
+            .iter()
+            .filter(|(_, end)| **end > state.offset);
+        match (waiting.next(), waiting.next()) {
+            (Some((session, _)), None) => session.clone(),
+            _ => String::new(),
+        }
     }
 
     /// Returns how many bytes of lines wait.
@@ -619,12 +656,12 @@ impl Log {
         }
     }
 
-    fn add(&self, piece: &[u8]) -> Result<()> {
+    fn add(&self, piece: &[u8], session: &str) -> Result<()> {
         let mut parts = piece.chunks(PIECE_MAX);
-        parts.try_for_each(|part| self.add_one(part, None))
+        parts.try_for_each(|part| self.add_one(part, None, session))
     }
 
-    fn add_one(&self, part: &[u8], nth: Option<Nth>) -> Result<()> {
+    fn add_one(&self, part: &[u8], nth: Option<Nth>, session: &str) -> Result<()> {
         let mut state = self.state();
         if state.is_closed || state.is_gone {
             return Err(Error::Ending);
@@ -636,6 +673,11 @@ impl Log {
         written.map_err(Error::disk(&self.path))?;
         state.end += bytes.len() as u64;
         state.framing += (bytes.len() - part.len()) as u64;
+        let end = state.end;
+        match state.sessions.get_mut(session) {
+            Some(last) => *last = end,
+            None => drop(state.sessions.insert(session.into(), end)),
+        }
         if let Some(Nth { by, seq }) = nth {
             state.asked = Some(Instant::now());
             state.said.insert(by, seq);
@@ -666,12 +708,15 @@ impl Log {
         Ok(())
     }
 
-    pub(crate) fn wait_there(&self, depot: &Inner, limit: Option<Duration>) -> Result<()> {
+    /// Waits until the target has all that is before a place.
+    pub(crate) fn wait_there(
+        &self,
+        depot: &Inner,
+        upto: Upto,
+        limit: Option<Duration>,
+    ) -> Result<()> {
         let until = limit.map(|limit| Instant::now() + limit);
-        let mut state = self.state();
-        let upto = state.upto();
-        state.until = None;
-        drop(state);
+        self.state().until = None;
         depot.logs.nudge();
         let mut state = self.state();
         loop {
@@ -806,7 +851,7 @@ struct Batch {
 
 /// How far a log reached at some moment.
 #[derive(Clone, Copy)]
-struct Upto {
+pub(crate) struct Upto {
     emptied: u64,
     end: u64,
 }
@@ -829,6 +874,7 @@ impl State {
             reserved: 0,
             promised: 0,
             said: BTreeMap::new(),
+            sessions: BTreeMap::new(),
             is_short: false,
             synced: 0,
             emptied: 0,
@@ -872,6 +918,7 @@ impl State {
     /// The target has it, or it is no line.
     fn is_there(&mut self, batch: &Batch) {
         self.offset = batch.end;
+        self.sessions.retain(|_, end| *end > batch.end);
         self.framing = self.framing.saturating_sub(batch.framing);
     }
 
@@ -1359,7 +1406,7 @@ mod tests {
             state: Mutex::new(State::of(file.unwrap(), 0, 1, 0)),
             changed: Condvar::new(),
         };
-        log.add(b"line").unwrap();
+        log.add(b"line", "").unwrap();
         let batch = log.next().unwrap().unwrap();
         assert!(log.fix(&batch, |_| Err(Error::Ending)).is_err());
         let mut upto = 0;

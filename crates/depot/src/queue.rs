@@ -2,7 +2,7 @@
 
 use crate::{
     Depot, Error, Result, Who,
-    appending::Log,
+    appending::{Log, Upto},
     called::is_at_or_below,
     depot::Inner,
     disk::Id,
@@ -156,10 +156,6 @@ impl Depot {
         };
         let mut all: Vec<Owed> = owing.iter().filter_map(|held| self.owed(held)).collect();
         all.extend(self.inner.deeds_owed());
-        all.extend(self.inner.logs.owing().iter().map(|log| owed_lines(log)));
-        if *scope == Scope::All {
-            all.extend(self.inner.unreadable());
-        }
         all.retain(|owed| match scope {
             Scope::All => true,
             Scope::Url(url) => owed.url == *url,
@@ -169,6 +165,11 @@ impl Depot {
             }
             Scope::Session(session) => owed.session == *session,
         });
+        let logs = self.inner.logs_of(scope);
+        all.extend(logs.iter().map(|(log, _)| owed_lines(log)));
+        if *scope == Scope::All {
+            all.extend(self.inner.unreadable());
+        }
         all
     }
 
@@ -262,7 +263,7 @@ impl Depot {
         self.inner
             .logs_of(scope)
             .iter()
-            .try_for_each(|log| log.commit())
+            .try_for_each(|(log, _)| log.commit())
     }
 
     /// Returns when a name, also one that is not owed here any more, is at its target, however many
@@ -376,9 +377,9 @@ impl Depot {
             Err(error @ Error::Held { .. }) => is_held = is_held.and(Err(error)),
             waited => waited?,
         }
-        for log in self.inner.logs_of(scope) {
+        for (log, upto) in self.inner.logs_of(scope) {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            match log.wait_there(&self.inner, left) {
+            match log.wait_there(&self.inner, upto, left) {
                 Err(error @ Error::Held { .. }) => is_held = is_held.and(Err(error)),
                 waited => waited?,
             }
@@ -729,7 +730,7 @@ fn owed_lines(log: &Log) -> Owed {
         is_conflict: false,
         last,
         is_committed: true,
-        session: String::new(),
+        session: log.session(),
     }
 }
 
@@ -958,15 +959,18 @@ impl Inner {
         Ok(true)
     }
 
-    /// Returns what is to be appended of a scope. Whoever appends is no session.
-    fn logs_of(&self, scope: &Scope) -> Vec<Arc<Log>> {
-        let is_meant = |log: &Arc<Log>| match scope {
-            Scope::All => true,
-            Scope::Url(url) => log.url() == url,
-            Scope::Below(url) => is_at_or_below(log.url(), url),
-            Scope::Session(_) => false,
+    /// Returns what is to be appended of a scope, and up to where it is meant.
+    fn logs_of(&self, scope: &Scope) -> Vec<(Arc<Log>, Upto)> {
+        let upto = |log: &Log| match scope {
+            Scope::Url(url) if log.url() != url => None,
+            Scope::Below(url) if !is_at_or_below(log.url(), url) => None,
+            Scope::Session(session) => log.upto_of(session),
+            _ => Some(log.upto()),
         };
-        self.logs.owing().into_iter().filter(is_meant).collect()
+        let owing = self.logs.owing().into_iter();
+        owing
+            .filter_map(|log| upto(&log).map(|upto| (log, upto)))
+            .collect()
     }
 
     /// Waits until what has come to its target is at its end.

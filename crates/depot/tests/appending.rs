@@ -73,6 +73,41 @@ fn who_appends_never_waits_and_what_is_kept_arrives_after_the_next_start() {
 }
 
 #[test]
+fn a_session_waits_for_its_own_lines() {
+    let (far, dir) = both();
+    let first = depot(&far, &dir);
+    let of = |session: &str| Scope::Session(session.into());
+    let owed = |depot: &Depot, session| depot.queue_of(&of(session)).len();
+    far.set_away(true);
+    let night = first.append_of(&url("log"), &who(), "night").unwrap();
+    let day = first.append_of(&url("log"), &who(), "day").unwrap();
+    night.add(b"0 0\n").unwrap();
+    assert_eq!(first.queue()[0].session, "night");
+    assert_eq!((owed(&first, "night"), owed(&first, "day")), (1, 0));
+    let soon = Some(Duration::from_millis(100));
+    let error = first.push(&of("night"), soon).unwrap_err();
+    assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+    first.push(&of("day"), soon).unwrap();
+    first.commit(&of("night")).unwrap();
+    far.set_away(false);
+    first.push(&of("night"), LIMIT).unwrap();
+    must_have(&far.get("log").unwrap(), 1, 1);
+    assert_eq!(owed(&first, "night"), 0);
+    // What others add to the same file is theirs.
+    far.set_away(true);
+    day.add(b"0 1\n").unwrap();
+    assert_eq!((owed(&first, "night"), owed(&first, "day")), (0, 1));
+    first.push(&of("night"), soon).unwrap();
+    drop((night, day, first));
+    // Nobody knows any more whose it is.
+    let again = depot(&far, &dir);
+    assert_eq!((again.queue().len(), owed(&again, "day")), (1, 0));
+    far.set_away(false);
+    again.push(&Scope::All, LIMIT).unwrap();
+    must_have(&far.get("log").unwrap(), 1, 2);
+}
+
+#[test]
 fn what_waits_is_told_by_the_bytes_of_its_lines() {
     let (far, dir) = both();
     let first = depot(&far, &dir);

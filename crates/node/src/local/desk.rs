@@ -560,7 +560,7 @@ impl Guest {
         if let Some(appending) = appends.get(url) {
             return Ok(Arc::clone(appending));
         }
-        let appending = Arc::new(self.desk.depot.append(url, &self.who)?);
+        let appending = Arc::new(self.desk.depot.append_of(url, &self.who, &self.session)?);
         if appends.len() >= APPENDS_MAX {
             appends.clear();
         }
