@@ -559,8 +559,8 @@ impl Inner {
                 if held.lock().machine.is_asked() =>
             {
                 held.lock().machine.resumed(&Extents::new());
-                self.search(held, place)?;
-                return Ok(self.after_search(held, attempt));
+                let is_there = self.search(held, place)?;
+                return Ok(self.after_search(held, is_there));
             }
             sink => sink?,
         };
@@ -577,29 +577,26 @@ impl Inner {
             once: (!can.again).then(Mutex::default),
             compares: can.leaves && !matches!(write.how, How::InPlace),
         };
-        if held.lock().machine.is_unsure() {
-            self.search(held, place)?;
-        }
+        let is_unsure = held.lock().machine.is_unsure();
+        let is_there = is_unsure && self.search(held, place)?;
         if parked.is_of(&held.lock().machine) {
             return Ok(Begun::Sink(parked));
         }
         // What is written next is another upload, on another condition.
         self.all().leftovers.push(Leftover::Open(parked.sink));
-        Ok(self.after_search(held, attempt))
+        Ok(self.after_search(held, is_there))
     }
 
-    /// The target was looked at, and the conversation of that attempt is over.
-    fn after_search(&self, held: &Held, attempt: u64) -> Begun {
-        let mut state = held.lock();
-        match state.machine.attempt() == attempt {
-            // It is not there. What was sealed is part of what comes after it, or somebody is to decide.
-            true => {
-                state.machine.lost();
-                state.wants = true;
-                Begun::Anew
-            }
-            false => Begun::There,
+    /// The target was looked at, or is to be, and the conversation is over.
+    fn after_search(&self, held: &Held, is_there: bool) -> Begun {
+        if is_there {
+            return Begun::There;
         }
+        // What was sealed is part of what comes after it, or somebody is to decide, or did so meanwhile.
+        let mut state = held.lock();
+        state.machine.lost();
+        state.wants = true;
+        Begun::Anew
     }
 
     /// Ends a conversation about a generation that became part of another: that is another upload.
@@ -640,8 +637,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Looks for what became of a publication whose answer was lost.
-    fn search(&self, held: &Held, place: &Place) -> Result<()> {
+    /// Looks for what became of a publication whose answer was lost. Returns whether it is there.
+    fn search(&self, held: &Held, place: &Place) -> Result<bool> {
         let state = held.lock();
         let (base, sending) = (state.machine.base().clone(), state.machine.sending());
         let asked = state
@@ -668,6 +665,8 @@ impl Inner {
             place.store.flush(&place.path)?;
         }
         let mut state = held.lock();
+        // If somebody decided on it meanwhile, it is asked for again.
+        let is_there = state.machine.is_unsure() && matches!(found, Found::Ours(_));
         match found {
             Found::Ours(_) => {
                 (state.delivered, state.is_passed_on) = (sending, passes_on);
@@ -683,7 +682,7 @@ impl Inner {
         }
         state.machine.found(found);
         state.change();
-        Ok(())
+        Ok(is_there)
     }
 
     fn found(&self, place: &Place, base: &Base, asked: &Asked) -> Result<Found> {

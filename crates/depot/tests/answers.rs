@@ -10,7 +10,11 @@ use godwit_store::{Error, Trouble};
 use std::{
     fs,
     os::unix::fs::FileExt,
-    sync::atomic::{AtomicBool, Ordering::SeqCst},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+        mpsc,
+    },
 };
 
 /// Writes over the beginning of a file, or makes it.
@@ -158,4 +162,30 @@ fn what_landed_as_something_else_is_sent_anew() {
     push(&depot);
     same(far.get("a").unwrap(), &wanted);
     assert!(far.store.left().is_empty());
+}
+
+/// Somebody says while it is begun that it is to go over whatever is there: that is no word from the target.
+#[test]
+fn what_is_decided_on_while_it_is_begun_is_not_taken_to_be_there() {
+    let (far, dir) = both();
+    let depot = Arc::new(depot(&far, &dir));
+    let (by_us, is_first) = (Arc::clone(&depot), AtomicBool::new(true));
+    let (decided, is_decided) = mpsc::channel();
+    far.on_ask(move |what, _| {
+        if what == "write" && is_first.swap(false, SeqCst) {
+            by_us.rename(&url("a"), &url("b"), by()).unwrap();
+            let owed = by_us.queue();
+            let file = owed.iter().find(|owed| owed.what == "publish").unwrap();
+            by_us.release(&file.id).unwrap();
+            decided.send(()).unwrap();
+        }
+        Ok(())
+    });
+    put(&depot, "a", b"one");
+    is_decided.recv().unwrap();
+    push(&depot);
+    assert!(far.get("a").is_none());
+    same(far.get("b").unwrap(), b"one");
+    assert!(depot.queue().is_empty());
+    far.on_ask(|_, _| Ok(()));
 }
