@@ -8,7 +8,7 @@
 use crate::{
     depot::All,
     disk::Id,
-    held::Held,
+    held::{Held, now},
     moving::{Away, Due},
 };
 use std::{
@@ -42,6 +42,8 @@ struct Candidate {
 /// How it looks now.
 struct Look {
     now: Instant,
+    /// The same in seconds since the epoch.
+    time: u64,
     /// When to look again at what is not to be done yet.
     again: Option<Instant>,
     steps: u64,
@@ -81,7 +83,7 @@ impl Look {
         }
         let owed = state.machine.owed_bytes();
         drop(state);
-        let is_old = crate::held::now().saturating_sub(held.born) > AGE_BOUND.as_secs();
+        let is_old = self.time.saturating_sub(held.born) > AGE_BOUND.as_secs();
         Some(match is_old {
             true => (false, held.number()),
             false => (true, owed),
@@ -92,8 +94,14 @@ impl Look {
 impl All {
     /// Takes what is to be done next, or returns when to look again.
     pub(crate) fn pick(&mut self) -> (Option<Due>, Option<Instant>) {
+        self.pick_at(now())
+    }
+
+    /// The same at a time, in seconds since the epoch.
+    fn pick_at(&mut self, time: u64) -> (Option<Due>, Option<Instant>) {
         let mut look = Look {
             now: Instant::now(),
+            time,
             again: None,
             steps: 0,
         };
@@ -229,7 +237,11 @@ mod tests {
     }
 
     fn picked(all: &mut All) -> Option<u64> {
-        match all.pick().0 {
+        picked_at(all, now())
+    }
+
+    fn picked_at(all: &mut All, time: u64) -> Option<u64> {
+        match all.pick_at(time).0 {
             Some(Due::File(held)) => Some(held.number()),
             _ => None,
         }
@@ -258,6 +270,32 @@ mod tests {
         };
         assert_eq!(picked(&mut all), Some(10));
         assert_eq!(picked(&mut all), Some(2));
+    }
+
+    #[test]
+    fn what_is_large_goes_first_once_it_has_waited_for_long() {
+        // The last is the largest, and came an hour before the others.
+        let late = || {
+            let mut all = owing(9);
+            let mut machine = Holding::born(Base::Any, Mode::Replace);
+            let ticket = machine.grant(0..1 << 30);
+            machine.written(ticket, 1 << 30);
+            let url: Url = "ftp://there/in/old".parse().unwrap();
+            let mut old = Held::new(Id::of([9; 12]), 10, url, Who::default(), machine);
+            old.born -= 3600;
+            old.lock().wants = true;
+            let came = old.born;
+            all.insert(&Arc::new(old));
+            (all, came)
+        };
+        let (mut all, came) = late();
+        let order: Vec<_> =
+            std::iter::from_fn(|| picked_at(&mut all, came + AGE_BOUND.as_secs())).collect();
+        assert_eq!(order, (1..=10).collect::<Vec<_>>());
+        let (mut all, came) = late();
+        let after = came + AGE_BOUND.as_secs() + 1;
+        let order: Vec<_> = std::iter::from_fn(|| picked_at(&mut all, after)).collect();
+        assert_eq!(order, [10, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
     }
 
     #[test]
