@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{both, bytes, depot, push, put, read, rules, same, until, url, who, with};
+use common::{both, bytes, depot, over, push, put, read, rules, same, until, url, who, with};
 use godwit_depot::{Depot, Fresh, Rules, Stage};
 use godwit_store::Trouble;
 use std::{sync::atomic::Ordering::SeqCst, thread};
@@ -86,6 +86,26 @@ fn what_was_sent_as_known_and_is_written_again_is_sent_from_its_beginning() {
         wanted[at as usize..][..5].fill(byte);
     }
     far.known_gate.open();
+    push(&depot);
+    same(far.get("a").unwrap(), &wanted);
+    assert!(depot.queue().is_empty());
+}
+
+#[test]
+fn what_waits_for_its_writer_since_its_server_takes_whole_files_says_so() {
+    let (far, dir) = both();
+    far.is_once.store(true, SeqCst);
+    let depot = depot(&far, &dir);
+    let wanted = bytes(3 << 20, 6);
+    let writing = depot.put(&url("a"), &who(), &over()).unwrap();
+    writing.write(0, &wanted).unwrap();
+    let words = "its server takes whole files only: it is sent when whoever writes it has ended";
+    until("it is said why nothing moves", || {
+        let owed = depot.queue();
+        owed[0].stage == Stage::Open && owed[0].why == words
+    });
+    assert_eq!(far.get("a"), None);
+    writing.end().unwrap();
     push(&depot);
     same(far.get("a").unwrap(), &wanted);
     assert!(depot.queue().is_empty());
