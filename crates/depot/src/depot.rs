@@ -22,6 +22,7 @@ use crate::{
     records::{Begun, Change, Records, Row},
     room::Room,
     rot::leaf_of,
+    scrubbing,
     tags::Tag,
 };
 use godwit_core::{
@@ -68,6 +69,8 @@ pub struct Rules {
     pub pause_max: Duration,
     /// How long a server may answer that it has trouble of its own before somebody is to decide.
     pub trouble_max: Duration,
+    /// After so long each file is read again, and compared with what it was when it came; `None`: never.
+    pub scrub_every: Option<Duration>,
 }
 
 impl Default for Rules {
@@ -79,6 +82,7 @@ impl Default for Rules {
             movers: 8,
             pause_max: Duration::from_secs(4),
             trouble_max: Duration::from_secs(60),
+            scrub_every: Some(SCRUB_EVERY),
         }
     }
 }
@@ -249,6 +253,9 @@ impl Depot {
         }
         threads.push(keeping::start(&inner)?);
         threads.push(editing::start(&inner)?);
+        if let Some(every) = inner.rules.scrub_every {
+            threads.push(scrubbing::start(&inner, every)?);
+        }
         Ok(Self { inner, threads })
     }
 
@@ -641,6 +648,9 @@ impl All {
 }
 
 const CUT_SHORT: &str = "shorter than when it was last kept; the disk lost bytes of it";
+
+/// Disks lose little in a month.
+const SCRUB_EVERY: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// So many files are appended to at once.
 const APPENDERS: usize = 4;

@@ -36,6 +36,8 @@ pub(crate) struct Held {
     /// Seconds since the epoch.
     pub born: u64,
     pub used: AtomicU64,
+    /// Likewise, when all of it was last compared with what it is to be, or came.
+    pub verified: AtomicU64,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -219,6 +221,7 @@ impl Held {
             number: AtomicU64::new(number),
             born: now(),
             used: AtomicU64::new(now()),
+            verified: AtomicU64::new(now()),
             state: Mutex::new(State::of(machine)),
             changed: Condvar::new(),
         }
@@ -265,6 +268,7 @@ impl Held {
             number: AtomicU64::new(row.number),
             born: row.born,
             used: AtomicU64::new(row.used),
+            verified: AtomicU64::new(row.verified.max(row.born)),
             state: Mutex::new(state),
             changed: Condvar::new(),
         }
@@ -490,6 +494,7 @@ impl Held {
             words: state.words.clone(),
             boot: boot.into(),
             used: self.used.load(Relaxed),
+            verified: self.verified.load(Relaxed),
             born: self.born,
             transfers: state.transfers,
         }

@@ -62,7 +62,7 @@ pub(crate) fn start(depot: &Arc<Inner>) -> Result<JoinHandle<()>> {
 
 impl Inner {
     /// Waits so long, whatever happens meanwhile, unless the depot ends.
-    fn sleep(&self, pause: Duration) {
+    pub(crate) fn sleep(&self, pause: Duration) {
         let until = Instant::now() + pause;
         let mut all = self.all();
         while !self.is_ending() {

@@ -38,6 +38,7 @@ mod records;
 mod room;
 mod rot;
 mod said;
+mod scrubbing;
 #[cfg(test)]
 mod simulated;
 mod spooled;

@@ -3,8 +3,9 @@
 use crate::{
     Depot, Error, Result,
     depot::Inner,
-    held::{Held, State},
+    held::{Held, State, now},
     reading::{OURS, User},
+    records::Change,
     tags::Tag,
 };
 use godwit_core::{Url, holding::Base};
@@ -178,7 +179,7 @@ impl Depot {
             if !is_meant(&held) {
                 continue;
             }
-            if let Some(verified) = self.inner.verify(&held)? {
+            if let Some(verified) = self.inner.verify(&held, now())? {
                 each(verified);
             }
         }
@@ -187,17 +188,19 @@ impl Depot {
 }
 
 impl Inner {
-    fn verify(&self, held: &Arc<Held>) -> Result<Option<Verified>> {
+    /// Reads it, at a time in seconds since the epoch; nothing, where it is not whole or somebody writes it.
+    pub(crate) fn verify(&self, held: &Arc<Held>, time: u64) -> Result<Option<Verified>> {
         let mut state = held.lock();
         let is_still = state.machine.writers().is_none() && !state.machine.is_unseen();
         if state.is_gone || !is_still || !state.machine.is_whole() {
             return Ok(None);
         }
-        let _user = User::of(held, &mut state);
+        let _user = User::keeper(held, &mut state);
         let (known, size) = (state.leaves.clone(), state.machine.size());
         let base = state.machine.base().clone();
         drop(state);
-        let (_, found) = self.hashed(held)?;
+        let (_, found) = self.hashed_while(held, &|| !self.is_ending())?;
+        self.verified(held, time);
         let wrong: Vec<u64> = known
             .known(size)
             .filter(|(leaf, chain)| found.chain(*leaf, size).as_ref() != Some(chain))
@@ -226,6 +229,12 @@ impl Inner {
             wrong,
             is_unknown,
         }))
+    }
+
+    /// Notes when that was; a record says so some time soon.
+    pub(crate) fn verified(&self, held: &Held, time: u64) {
+        held.verified.store(time, Relaxed);
+        self.records.write_behind(Change::Verified(held.id, time));
     }
 }
 

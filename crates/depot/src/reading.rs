@@ -112,6 +112,8 @@ impl Lazily {
 /// Somebody who uses a holding: it is not forgotten meanwhile.
 pub(crate) struct User {
     pub held: Arc<Held>,
+    /// It was used.
+    touches: bool,
 }
 
 impl User {
@@ -120,7 +122,15 @@ impl User {
         state.users += 1;
         Self {
             held: Arc::clone(held),
+            touches: true,
         }
+    }
+
+    /// The same for whoever looks after it: it is not used by that.
+    pub(crate) fn keeper(held: &Arc<Held>, state: &mut State) -> Self {
+        let mut keeper = Self::of(held, state);
+        keeper.touches = false;
+        keeper
     }
 }
 
@@ -132,7 +142,9 @@ impl std::fmt::Debug for User {
 
 impl Drop for User {
     fn drop(&mut self) {
-        self.held.touch();
+        if self.touches {
+            self.held.touch();
+        }
         self.held.lock().users -= 1;
     }
 }

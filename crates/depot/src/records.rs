@@ -70,6 +70,8 @@ pub(crate) struct Row {
     pub boot: String,
     /// Seconds since the epoch.
     pub used: u64,
+    /// Likewise, when it was last verified; 0: never.
+    pub verified: u64,
     /// Likewise, when it came to be here.
     pub born: u64,
     /// How often it was fetched.
@@ -94,6 +96,8 @@ pub(crate) enum Change {
     Passed(Box<Passed>, bool),
     /// When they were last used.
     Used(Vec<(Id, u64)>),
+    /// When it was last verified.
+    Verified(Id, u64),
 }
 
 impl Change {
@@ -329,6 +333,7 @@ fn write_batch(db: &mut Connection, batch: &[Job]) -> rusqlite::Result<()> {
         let mut put_one = all.prepare(PUT)?;
         let mut forget = all.prepare("DELETE FROM holdings WHERE id = ?1")?;
         let mut used = all.prepare("UPDATE holdings SET used = ?2 WHERE id = ?1")?;
+        let mut verified = all.prepare("UPDATE holdings SET verified = ?2 WHERE id = ?1")?;
         let mut put_log = all.prepare(PUT_LOG)?;
         let mut forget_log = all.prepare("DELETE FROM appends WHERE id = ?1")?;
         let mut put_tag = all.prepare(PUT_TAG)?;
@@ -391,6 +396,9 @@ fn write_batch(db: &mut Connection, batch: &[Job]) -> rusqlite::Result<()> {
                         false => drop(arrive.execute([&url, &who.audience])?),
                     }
                 }
+                Change::Verified(id, at) => {
+                    verified.execute(params![id.to_string(), signed(*at)])?;
+                }
                 Change::Used(all) => {
                     for (id, at) in all {
                         used.execute(params![id.to_string(), signed(*at)])?;
@@ -440,6 +448,7 @@ fn put(put: &mut Statement<'_>, row: &Row) -> rusqlite::Result<()> {
         row.folds_into.map(|id| id.to_string()),
         row.price,
         row.before.as_ref().map(Said::say),
+        signed(row.verified),
     ])?;
     Ok(())
 }
@@ -510,6 +519,7 @@ fn read(found: &Found<'_>) -> rusqlite::Result<Row> {
         words: text("words")?,
         boot: text("boot")?,
         used: number("used")?,
+        verified: number("verified")?,
         born: number("born")?,
         transfers: number("transfers")?,
     })
@@ -662,7 +672,7 @@ fn signed(number: u64) -> i64 {
 }
 
 /// Columns that came later.
-const ADDED: [(&str, &str); 9] = [
+const ADDED: [(&str, &str); 10] = [
     ("passed", "TEXT NOT NULL DEFAULT ''"),
     ("passed_on", "INTEGER NOT NULL DEFAULT 0"),
     ("filled", "INTEGER NOT NULL DEFAULT 0"),
@@ -672,6 +682,7 @@ const ADDED: [(&str, &str); 9] = [
     ("folds_into", "TEXT"),
     ("price", "INTEGER NOT NULL DEFAULT 0"),
     ("before", "TEXT"),
+    ("verified", "INTEGER NOT NULL DEFAULT 0"),
 ];
 
 const BATCH_MAX: usize = 1000;
@@ -689,7 +700,7 @@ const PREPARE: &str = "
         transfers INTEGER NOT NULL, passed TEXT NOT NULL DEFAULT '',
         passed_on INTEGER NOT NULL DEFAULT 0, filled INTEGER NOT NULL DEFAULT 0, stamp INTEGER, bits INTEGER,
         asked TEXT, folds_into TEXT, price INTEGER NOT NULL DEFAULT 0,
-        before TEXT
+        before TEXT, verified INTEGER NOT NULL DEFAULT 0
     ) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS appends (
         id TEXT PRIMARY KEY, number INTEGER NOT NULL, url TEXT NOT NULL, audience TEXT NOT NULL,
@@ -714,9 +725,9 @@ const PREPARE: &str = "
 const PUT: &str = "INSERT OR REPLACE INTO holdings
     (id, number, url, audience, credential, session, upload, mode, base, drawable, size, present, owed, altered,
      generation, open, committed, sealed, inside, held, words, boot, used, born, transfers, passed, passed_on,
-     filled, stamp, bits, asked, folds_into, price, before)
+     filled, stamp, bits, asked, folds_into, price, before, verified)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
-     ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34)";
+     ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, ?35)";
 
 const PUT_LOG: &str = "INSERT OR REPLACE INTO appends
     (id, number, url, audience, credential, writer, seq, offset, upto)

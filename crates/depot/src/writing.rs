@@ -690,6 +690,15 @@ impl Inner {
 
     /// Returns how long the file is, and what its leaves hash to.
     pub(crate) fn hashed(&self, held: &Held) -> Result<(u64, Leaves)> {
+        self.hashed_while(held, &|| true)
+    }
+
+    /// The same as long as somebody wants it.
+    pub(crate) fn hashed_while(
+        &self,
+        held: &Held,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<(u64, Leaves)> {
         let path = self.disk.path(held.id);
         let file = self.disk.reader(held.id)?;
         let size = file.metadata().map_err(Error::disk(&path))?.len();
@@ -697,6 +706,9 @@ impl Inner {
         let mut buffer = Buffer::take();
         let mut left = Extents::from(0..size);
         while let Some(range) = left.take_aligned(LEAF_BYTES) {
+            if !is_wanted() {
+                return Err(Error::Ending);
+            }
             let bytes = &mut buffer[..(range.end - range.start) as usize];
             let read = file.read_exact_at(bytes, range.start);
             read.map_err(Error::disk(&path))?;

@@ -67,6 +67,11 @@ impl Holding {
         Some(Fetch { ticket, wanted })
     }
 
+    /// Tells whether something of it is on its way from the target.
+    pub fn is_fetching(&self) -> bool {
+        !self.fetches.is_empty()
+    }
+
     /// Tells whether it goes into a file at the target that nobody has looked at: how long that is, and
     /// what lies between what was written, is not known here.
     pub fn is_blind(&self) -> bool {
