@@ -50,6 +50,8 @@ Environment
   GODWIT_BIN           the godwit that is started as that node [default: this one]
   GODWIT_LOCAL_IDLE    how long it waits for programs before it ends [default: 5m]
   GODWIT_DEPOT_QUOTA   how many bytes it keeps at most [default: as the disk has room]
+  GODWIT_SCRUB         after how long each file that it keeps is read again and compared
+                       with what it was when it came; never [default: 30d]
   GODWIT_ON_FAULT      a command that it runs when something is held, or waits too long;
                        GODWIT_EVENT tells it kind, id, url and why, as JSON
   GODWIT_FAULT_AFTER   how long something may wait before that is a fault [default: 15m]

@@ -473,6 +473,14 @@ fn a_program_that_cannot_be_started_is_said_with_its_words() {
         text.contains("EINVAL") && text.contains("GODWIT_LOCAL_IDLE"),
         "{text}"
     );
+    let mut command = machine.command(&["--json", "queue"]);
+    command.env("GODWIT_SCRUB", "sometimes");
+    let said = Said::of(&mut command);
+    let text = String::from_utf8(said.stdout).unwrap();
+    assert!(
+        text.contains("EINVAL") && text.contains("GODWIT_SCRUB"),
+        "{text}"
+    );
 }
 
 #[test]

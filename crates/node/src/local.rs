@@ -93,6 +93,8 @@ pub struct LocalRules {
     pub idle: Duration,
     /// How many bytes it may keep; `None`: as many as the disk has.
     pub quota: Option<u64>,
+    /// After how long each file that it keeps is read again and compared; `None`: never.
+    pub scrub_every: Option<Duration>,
     /// It was started by a job of a batch system, and ends with that.
     pub is_of_job: bool,
     /// Somebody starts it whenever the machine does.
@@ -183,6 +185,7 @@ pub fn run_local(
 fn open_depot(rules: &LocalRules, connect: &Connect) -> Result<Depot, LocalError> {
     let limits = Rules {
         quota: rules.quota,
+        scrub_every: rules.scrub_every,
         ..Rules::default()
     };
     let root = rules.place.state.join("depot");

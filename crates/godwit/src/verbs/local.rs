@@ -313,6 +313,7 @@ fn begin(screen: &Screen, socket: Option<&Path>, state: Option<&Path>) -> Result
         place: place.clone(),
         idle,
         quota,
+        scrub_every: scrub_every()?,
         is_of_job: !hello().job.is_empty(),
         is_installed: unit_file().is_some_and(|unit| unit.exists()),
         routes: routes()?,
@@ -334,6 +335,18 @@ fn begin(screen: &Screen, socket: Option<&Path>, state: Option<&Path>) -> Result
         let _ = told.and_then(|()| screen.flush());
     };
     run_local(rules, record::home(), ready).map_err(|error| error.refusal())
+}
+
+/// Returns after how long what is kept is read again.
+fn scrub_every() -> Result<Option<Duration>, Refusal> {
+    match text("GODWIT_SCRUB").as_deref() {
+        Some("never") => Ok(None),
+        Some(told) => {
+            let every = units::parse_duration(told).map_err(|why| bad("GODWIT_SCRUB", why))?;
+            Ok(Some(every))
+        }
+        None => Ok(Some(SCRUB_EVERY)),
+    }
 }
 
 /// Returns which hop leads where.
@@ -497,6 +510,8 @@ fn status(screen: &Screen) -> Run<Facts> {
 }
 
 const IDLE: Duration = Duration::from_secs(300);
+/// Disks lose little in a month.
+const SCRUB_EVERY: Duration = Duration::from_secs(30 * 24 * 3600);
 const STOP: &str = "stop the node of this machine";
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
 

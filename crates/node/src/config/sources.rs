@@ -109,7 +109,7 @@ pub(super) fn key_of_variable(name: &str, text: &str) -> Result<Option<&'static 
 /// How our variables begin.
 pub(super) const OURS: &str = "GODWIT_";
 /// What variables without a key mean, in lower case: see `godwit help environment`.
-const OF_OTHERS: [&str; 15] = [
+const OF_OTHERS: [&str; 16] = [
     "config",
     "log",
     "ssh",
@@ -122,6 +122,7 @@ const OF_OTHERS: [&str; 15] = [
     "session",
     "local_idle",
     "depot_quota",
+    "scrub",
     "on_fault",
     "fault_after",
     "event",

@@ -62,6 +62,7 @@ impl Operating {
             place,
             idle: Duration::MAX,
             quota: None,
+            scrub_every: None,
             is_of_job: false,
             is_installed: true,
             on_fault,

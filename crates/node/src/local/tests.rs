@@ -168,6 +168,7 @@ impl Standing {
             place: place.clone(),
             idle,
             quota: None,
+            scrub_every: None,
             is_of_job: false,
             is_installed: false,
             on_fault: super::OnFault::default(),
