@@ -1,0 +1,127 @@
+//! A depot without a quota on a disk that is full. Only root can mount one; what a machine cannot do is skipped with the
+//! reason.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{bytes, depot, push, put, read, same, url, who};
+use godwit_depot::{Depot, Edit, Error};
+use godwit_store::Error as StoreError;
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    os::unix::fs::FileExt,
+    path::Path,
+    process::Command,
+};
+use tempfile::TempDir;
+
+const MIB: usize = 1 << 20;
+
+/// A disk of 32 MiB; gone when dropped.
+struct Small(TempDir);
+
+impl Small {
+    fn mount() -> Option<Self> {
+        let at = tempfile::tempdir().unwrap();
+        let mut mount = Command::new("mount");
+        let mount = mount.args(["-t", "tmpfs", "-o", "size=32m,mode=700", "tmpfs"]);
+        let said = mount.arg(at.path()).output();
+        match said {
+            Ok(said) if said.status.success() => Some(Self(at)),
+            said => {
+                eprintln!("skipped: mounting a small tmpfs: {said:?}");
+                None
+            }
+        }
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Leaves not a byte. What this returns takes no room when it is truncated.
+    fn fill(&self) -> File {
+        let mut file = File::create(self.path().join("filled")).unwrap();
+        for len in [MIB, 4096, 1] {
+            while file.write_all(&vec![1; len]).is_ok() {}
+        }
+        file
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.path()).output();
+    }
+}
+
+fn is_full(error: &Error) -> bool {
+    match error {
+        Error::Disk { cause, .. } => cause.kind() == io::ErrorKind::StorageFull,
+        Error::Store(error) => matches!(**error, StoreError::NoSpace { .. }),
+        _ => false,
+    }
+}
+
+fn is_held(depot: &Depot, name: &str) -> bool {
+    !depot.holds(&url(name)).is_empty()
+}
+
+#[test]
+fn a_fetch_without_a_quota_makes_room_on_a_full_disk_or_tells() {
+    let Some(disk) = Small::mount() else {
+        return;
+    };
+    let far = common::Far::new();
+    let depot = depot(&far, &disk.0);
+    for (seed, name) in [(1, "a"), (2, "b"), (3, "c")] {
+        far.put(name, &bytes(8 * MIB, seed));
+    }
+    far.put("large", &bytes(40 * MIB, 4));
+    read(&depot, "a").unwrap();
+    read(&depot, "b").unwrap();
+    disk.fill();
+    same(read(&depot, "c").unwrap(), bytes(8 * MIB, 3));
+    assert!(!is_held(&depot, "a") || !is_held(&depot, "b"));
+    let error = read(&depot, "large").unwrap_err();
+    assert!(is_full(&error), "{error}");
+    // What came of it gives way to others.
+    for (seed, name) in [(1, "a"), (2, "b")] {
+        same(read(&depot, name).unwrap(), bytes(8 * MIB, seed));
+    }
+}
+
+#[test]
+fn who_appends_and_who_writes_by_a_descriptor_is_told_that_the_disk_is_full() {
+    let Some(disk) = Small::mount() else {
+        return;
+    };
+    let far = common::Far::new();
+    let depot = depot(&far, &disk.0);
+    put(&depot, "a", b"whole");
+    push(&depot);
+    let appending = depot.append(&url("log"), &who()).unwrap();
+    appending.add(b"before\n").unwrap();
+    let edit = Edit {
+        create: true,
+        ..Edit::default()
+    };
+    let editing = depot.edit(&url("new"), &who(), &edit).unwrap();
+    far.set_away(true);
+    let filled = disk.fill();
+    let error = appending.add(&[b'x'; 8192]).unwrap_err();
+    assert!(is_full(&error), "{error}");
+    let error = editing.file().unwrap().write_all_at(&[1; 8192], 0);
+    assert_eq!(error.unwrap_err().kind(), io::ErrorKind::StorageFull);
+    filled.set_len(0).unwrap();
+    appending.add(b"after\n").unwrap();
+    editing.file().unwrap().write_all_at(b"new", 0).unwrap();
+    drop(appending);
+    editing.end().unwrap();
+    far.set_away(false);
+    push(&depot);
+    same(far.get("log").unwrap(), b"before\nafter\n");
+    same(fs::read(far.dir.path().join("new")).unwrap(), b"new");
+}
