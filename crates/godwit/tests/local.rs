@@ -306,6 +306,28 @@ fn a_session_is_committed_and_pushed_apart_from_the_rest() {
     assert_eq!(queue[0]["url"], "godwit://localhost:9/never");
 }
 
+#[test]
+fn a_session_is_pushed_with_the_lines_that_it_appended() {
+    let far = Scratch::new();
+    let (machine, mut lab) = Machine::of(&far);
+    lab.kill();
+    let of = |session: &str, args: &[&str]| {
+        let mut command = machine.command(args);
+        command.env("GODWIT_SESSION", session);
+        command
+    };
+    let tee = ["tee", "--wait", "commit", "godwit://lab/log"];
+    let mut tee = Talking::begin(of("night", &tee));
+    tee.say("one");
+    assert_eq!(tee.end(), Some(0), "{}", tee.errors.text());
+    let push = |session, limit| Said::of(&mut of(session, &["push", "--timeout", limit]));
+    assert_eq!(push("night", "0.5").status, Some(5));
+    push("day", "0.5").ok();
+    lab.start(&[]);
+    push("night", "30").ok();
+    assert_eq!(fs::read(far.join("data/log")).unwrap(), b"one\n");
+}
+
 /// Puts a file as a program does that has this in its environment, and looks for it at its target, with no push and no
 /// waiting. Returns what a commit says then.
 fn is_there_once_it_is_put(variable: impl FnOnce(&Machine) -> (&str, PathBuf)) -> String {
