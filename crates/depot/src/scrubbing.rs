@@ -93,6 +93,7 @@ mod tests {
         Depot, Rules,
         tested::{far, reaching, read, until},
     };
+    use godwit_core::holding::{Base, Holding, Mode};
     use std::{fs, path::Path, sync::Arc};
 
     const MONTH: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -150,6 +151,29 @@ mod tests {
         fs::write(depot.inner.disk.path(held.id), b"as it rots").unwrap();
         until("it was verified", || held.lock().is_gone);
         assert_eq!(read(&depot, "a"), b"as it came");
+    }
+
+    #[test]
+    fn nothing_is_verified_while_something_is_sent_or_fetched() {
+        let (server, store) = far();
+        fs::write(server.path().join("a"), b"as it came").unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let depot = reading(&dir.path().join("depot"), &store, None);
+        let held = only(&depot);
+        assert!(depot.inner.is_still());
+        held.lock().is_moving = true;
+        assert!(!depot.inner.is_still());
+        held.lock().is_moving = false;
+        let version = held.lock().machine.base().clone();
+        let Base::Seen(version) = version else {
+            panic!("{version:?}");
+        };
+        let mut machine = Holding::of(version, 10, Mode::Replace);
+        let fetch = machine.fetch(0..10).unwrap();
+        held.lock().machine = machine;
+        assert!(!depot.inner.is_still());
+        held.lock().machine.broke_off(fetch.ticket);
+        assert!(depot.inner.is_still());
     }
 
     #[test]
