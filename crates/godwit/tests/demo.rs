@@ -25,6 +25,7 @@ fn the_demo_runs_to_its_end() {
         "All three are equal.",
         "\"resumed_bytes\":",
         "The bit was noticed",
+        "nothing is owed any more",
     ] {
         assert!(text.contains(promised), "{promised:?} is not in {said}");
     }
