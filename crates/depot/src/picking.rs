@@ -149,6 +149,7 @@ impl All {
                 held.lock().is_moving = true;
                 return Some(Due::File(Arc::clone(held)));
             }
+            tracing::debug!(%url, number = held.number(), "not its turn");
         }
         None
     }

@@ -453,6 +453,9 @@ impl Depot {
             if !is_wanted() {
                 return Err(Error::Unwanted);
             }
+            let (wants, later, is_moving) = (state.wants, state.later, state.is_moving);
+            let (machine, url) = (&state.machine, held.url());
+            tracing::debug!(%url, wants, ?later, is_moving, ?machine, "waited for");
             let look = Instant::now() + LOOK_EVERY;
             let look = until.map_or(look, |until| until.min(look));
             drop(held.wait(state, Some(look)));
