@@ -69,6 +69,22 @@ fn a_generation_ends_with_its_last_writer() {
 }
 
 #[test]
+fn a_push_has_what_is_open_go_as_it_is() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    let editing = depot.edit(&url("a"), &who(), &create()).unwrap();
+    editing.file().unwrap().write_all_at(b"so far", 0).unwrap();
+    assert_eq!(far.get("a"), None);
+    push(&depot);
+    same(far.get("a").unwrap(), b"so far");
+    editing.file().unwrap().write_all_at(b", and on", 6).unwrap();
+    push(&depot);
+    same(far.get("a").unwrap(), b"so far, and on");
+    assert_eq!(editing.end().unwrap(), Ended::Last(3));
+    assert!(!depot.owes());
+}
+
+#[test]
 fn truncating_makes_a_new_file_and_readers_keep_the_old() {
     let (far, dir) = both();
     far.put("a", b"long before");
