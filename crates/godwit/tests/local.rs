@@ -359,6 +359,28 @@ fn a_node_in_the_directory_of_a_job_delivers_before_it_says_that_something_is_sa
 }
 
 #[test]
+fn a_node_in_the_temporary_directory_of_a_job_delivers_before_it_says_that_something_is_safe() {
+    let said = is_there_once_it_is_put(|machine| {
+        let folder = machine.state.parent().unwrap();
+        ("SLURM_TMPDIR", folder.into())
+    });
+    assert!(said.contains("with the job"), "{said}");
+}
+
+#[test]
+fn what_was_committed_in_a_job_is_there_though_the_disk_ended_with_the_job() {
+    let far = Scratch::new();
+    let (machine, _lab) = Machine::of(&far);
+    let source = machine.scratch.file("f", 3_000_000);
+    let in_job = |args: &[&str]| Said::of(machine.command(args).env("SLURM_JOB_ID", "77")).ok();
+    in_job(&["put", "f", "godwit://lab/out"]);
+    in_job(&["commit", "godwit://lab/out"]);
+    machine.kill();
+    fs::remove_dir_all(&machine.state).unwrap();
+    assert_same(&source, &far.join("data/out"));
+}
+
+#[test]
 fn a_second_node_and_a_state_of_a_newer_one_are_refused_with_words() {
     let machine = Machine::new();
     machine.says(&["queue"]).ok();

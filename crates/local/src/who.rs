@@ -22,11 +22,14 @@ pub fn who(program: &str, environment: Environment<'_>) -> Hello {
         .iter()
         .filter_map(|&name| Some((name.to_owned(), text(name)?)))
         .collect();
+    // What others than a batch system call so need not end with anything.
+    let of_job = || (!job.is_empty()).then(|| path("TMPDIR")).flatten();
+    let scratch = path("_CONDOR_SCRATCH_DIR").or_else(|| path("SLURM_TMPDIR"));
     Hello {
         version: VERSION,
         program: program.chars().take(PROGRAM_CHARS_MAX).collect(),
         session: text("GODWIT_SESSION"),
-        scratch: path("_CONDOR_SCRATCH_DIR"),
+        scratch: scratch.or_else(of_job),
         credential: path("X509_USER_PROXY"),
         cgroup: cgroup().filter(|_| !job.is_empty()),
         visitor: None,
@@ -83,5 +86,22 @@ mod tests {
         assert_eq!(hello.credential.unwrap().0.to_str(), Some("/tmp/x509up_u7"));
         let nobody = who("test", &|_| None);
         assert!(nobody.job.is_empty() && nobody.cgroup.is_none());
+    }
+
+    #[test]
+    fn a_directory_that_ends_with_a_job_is_told() {
+        let scratch = |set: &[(&str, &str)]| {
+            let value = |name: &str| set.iter().find(|(set, _)| *set == name);
+            let hello = who("test", &|name| Some(OsString::from(value(name)?.1)));
+            hello.scratch.map(|path| path.0.display().to_string())
+        };
+        let (job, tmp) = (("SLURM_JOB_ID", "7"), ("TMPDIR", "/tmp/7"));
+        assert_eq!(scratch(&[tmp]), None, "of nobody's job");
+        assert_eq!(scratch(&[job, tmp]).as_deref(), Some("/tmp/7"));
+        let local = ("SLURM_TMPDIR", "/local/7");
+        assert_eq!(scratch(&[job, tmp, local]).as_deref(), Some("/local/7"));
+        let condor = ("_CONDOR_SCRATCH_DIR", "/execute/7");
+        let all = scratch(&[condor, local, tmp]);
+        assert_eq!(all.as_deref(), Some("/execute/7"));
     }
 }

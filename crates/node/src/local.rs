@@ -11,6 +11,7 @@ mod desk;
 mod elsewhere;
 mod faults;
 mod going;
+mod job;
 mod line;
 mod operating;
 mod refusing;
@@ -95,7 +96,7 @@ pub struct LocalRules {
     pub quota: Option<u64>,
     /// After how long each file that it keeps is read again and compared; `None`: never.
     pub scrub_every: Option<Duration>,
-    /// It was started by a job of a batch system, and ends with that.
+    /// It was started by a job of a batch system, and ends with that. Whether it is within one it sees for itself too.
     pub is_of_job: bool,
     /// Somebody starts it whenever the machine does.
     pub is_installed: bool,
@@ -153,7 +154,7 @@ pub fn run_local(
     let alive = settle(&rules.place)?;
     let bounds = desk::Bounds {
         state: rules.place.state.clone(),
-        is_of_job: rules.is_of_job,
+        is_of_job: rules.is_of_job || job::is_within(),
         is_installed: rules.is_installed,
     };
     let cancel = godwit_store::channel::Cancel::new().map_err(Error::Start)?;
