@@ -381,6 +381,127 @@ fn what_was_committed_in_a_job_is_there_though_the_disk_ended_with_the_job() {
 }
 
 #[test]
+fn a_commit_says_that_delivery_waits_for_the_next_start_where_no_unit_is() {
+    let far = Scratch::new();
+    let (machine, mut lab) = Machine::of(&far);
+    machine.scratch.file("f", 1000);
+    lab.kill();
+    machine.says(&["put", "f", "godwit://lab/f"]).ok();
+    let (status, lines) = machine.json(&["commit"]);
+    let summary = lines.last().unwrap();
+    assert_eq!((status, &summary["event"]), (Some(0), &"summary".into()));
+    assert_eq!(
+        (&summary["verb"], &summary["files"]),
+        (&"commit".into(), &1.into())
+    );
+    let note = summary["notes"][0].as_str().unwrap_or_default();
+    assert!(note.contains("node install"), "{summary}");
+}
+
+#[test]
+fn whoever_runs_the_node_of_a_machine_is_told_once_of_what_waits_and_of_what_is_held() {
+    let far = Scratch::new();
+    let (machine, mut lab) = Machine::of(&far);
+    machine.scratch.file("f", 1000);
+    fs::write(far.join("data/d"), "a file").unwrap();
+    let events = machine.scratch.join("events");
+    let tells = format!("echo \"$GODWIT_EVENT\" >>'{}'", events.display());
+    let told = |kind: &str| -> Vec<Value> {
+        let told = fs::read_to_string(&events).unwrap_or_default();
+        let told = told
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok());
+        told.filter(|event: &Value| event["kind"] == kind).collect()
+    };
+    lab.kill();
+    let mut first = machine.command(&["put", "f", "godwit://lab/late"]);
+    first
+        .env("GODWIT_ON_FAULT", &tells)
+        .env("GODWIT_FAULT_AFTER", "1s");
+    Said::of(&mut first).ok();
+    wait_until("somebody is told of what waits", || {
+        !told("waiting").is_empty()
+    });
+    let waiting = &told("waiting")[0];
+    assert_eq!(waiting["url"], "godwit://lab/late");
+    assert_eq!(waiting["owed_bytes"], 1000);
+    assert!(waiting["age_s"].as_u64() >= Some(1), "{waiting}");
+    lab.start(&[]);
+    machine.says(&["push", "--timeout", "30"]).ok();
+    machine.says(&["put", "f", "godwit://lab/d/f"]).ok();
+    wait_until("somebody is told of what is held", || {
+        !told("held").is_empty()
+    });
+    assert_eq!(told("held")[0]["url"], "godwit://lab/d/f");
+    assert_eq!((told("waiting").len(), told("held").len()), (1, 1));
+}
+
+#[test]
+fn what_is_decided_is_told_as_json() {
+    let far = Scratch::new();
+    let (machine, mut lab) = Machine::of(&far);
+    machine.scratch.file("f", 1000);
+    fs::write(far.join("data/d"), "a file").unwrap();
+    let summary = |args: &[&str]| {
+        let (status, lines) = machine.json(args);
+        let summary = lines.last().unwrap().clone();
+        let told = (status, &summary["event"], &summary["verb"]);
+        assert_eq!(
+            told,
+            (Some(0), &"summary".into(), &args[0].into()),
+            "{lines:?}"
+        );
+        assert_eq!(
+            (&summary["status"], &summary["exit_code"]),
+            (&"ok".into(), &0.into())
+        );
+        summary
+    };
+    let note = |summary: &Value| summary["notes"].to_string();
+    machine.says(&["put", "f", "godwit://lab/d/f"]).ok();
+    assert_ne!(machine.says(&["push", "--timeout", "30"]).status, Some(0));
+    let retried = summary(&["retry", "godwit://lab/d/f"]);
+    assert!(note(&retried).contains("is tried again"), "{retried}");
+    assert_ne!(machine.says(&["push", "--timeout", "30"]).status, Some(0));
+    let moved = summary(&["redirect", "godwit://lab/d/f", "godwit://lab/g"]);
+    assert!(note(&moved).contains("goes to godwit://lab/g"), "{moved}");
+    machine.says(&["push", "--timeout", "30"]).ok();
+    assert!(far.join("data/g").exists());
+    // Somebody else has it there by the time it comes.
+    lab.kill();
+    machine.says(&["put", "f", "--new", "godwit://lab/h"]).ok();
+    fs::write(far.join("data/h"), "other").unwrap();
+    lab.start(&[]);
+    assert_ne!(machine.says(&["push", "--timeout", "30"]).status, Some(0));
+    let released = summary(&["release", "godwit://lab/h"]);
+    assert!(
+        note(&released).contains("goes over whatever is there"),
+        "{released}"
+    );
+    machine.says(&["push", "--timeout", "30"]).ok();
+    assert_eq!(fs::read(far.join("data/h")).unwrap().len(), 1000);
+}
+
+#[test]
+fn lines_that_are_appended_end_with_a_summary_as_json() {
+    let far = Scratch::new();
+    let (machine, _lab) = Machine::of(&far);
+    let mut command = machine.command(&["--json", "tee", "godwit://lab/log"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut tee = command.spawn().unwrap();
+    tee.stdin.take().unwrap().write_all(b"one\ntwo\n").unwrap();
+    let out = tee.wait_with_output().unwrap();
+    let text = String::from_utf8(out.stdout).unwrap();
+    let summary: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    assert_eq!(
+        (&summary["event"], &summary["verb"]),
+        (&"summary".into(), &"tee".into())
+    );
+    assert_eq!(summary["bytes"], 8, "{text}");
+    assert_eq!(fs::read(far.join("data/log")).unwrap(), b"one\ntwo\n");
+}
+
+#[test]
 fn a_second_node_and_a_state_of_a_newer_one_are_refused_with_words() {
     let machine = Machine::new();
     machine.says(&["queue"]).ok();
