@@ -196,6 +196,15 @@ impl Url {
         }
     }
 
+    /// Returns it as a command has it: a shell takes it literally, and leaves one word.
+    pub fn pasted(&self) -> String {
+        let text = self.to_string().replace('\'', "%27");
+        match text.contains(|c: char| c.is_whitespace() || "!$&()*;<>?`|\"\\#".contains(c)) {
+            true => format!("'{text}'"),
+            false => text,
+        }
+    }
+
     /// Returns the form `/godwit/[SCHEME:]HOST[:PORT]/path`, where there is one: not
     /// for local files, not with a user, and not for a name below the login
     /// directory that itself begins with the three bytes `%2F`.
@@ -454,6 +463,21 @@ mod tests {
         assert_eq!(why("ftp://h/a%+1"), BadUrl::BadEscape);
         assert_eq!(why("ftp://h/a%00"), BadUrl::Nul);
         assert_eq!(why("ftp://h/a%2Fb"), BadUrl::EncodedSlash);
+    }
+
+    #[test]
+    fn what_is_pasted_into_a_shell_is_one_word_and_the_same_name() {
+        for (name, pasted) in [
+            ("a/b.root", "godwit://h/a/b.root"),
+            ("two words", "godwit://h/two%20words"),
+            ("a&b(1)$x*", "'godwit://h/a&b(1)$x*'"),
+            ("it's", "godwit://h/it%27s"),
+            ("a;b|c", "godwit://h/a%3Bb%7Cc"),
+        ] {
+            let named = url("godwit://h/").with_path(name.as_bytes()).unwrap();
+            assert_eq!(named.pasted(), pasted);
+            assert_eq!(url(pasted.trim_matches('\'')), named, "{pasted}");
+        }
     }
 
     #[test]

@@ -114,7 +114,8 @@ impl Before {
         let what = self.words_at(&url.to_string());
         match self.is_held {
             true => format!(
-                "{what}: once that is decided (godwit retry, release or drop {url}) this goes"
+                "{what}: once that is decided (godwit retry, release or drop {}) this goes",
+                url.pasted()
             ),
             false => what,
         }

@@ -234,7 +234,8 @@ fn not_there(wanted: &str, url: &Url, mut refusal: Refusal) -> Trouble {
     refusal.because = format!("what was put there before goes first: {}", refusal.because);
     if refusal.why == Why::Late || refusal.next.is_none() {
         let next = format!(
-            "godwit queue shows it; godwit push {url} waits for it, godwit drop gives it up"
+            "godwit queue shows it; godwit push {} waits for it, godwit drop gives it up",
+            url.pasted()
         );
         refusal.next = Some(next);
     }

@@ -5,6 +5,7 @@ use godwit_core::{Extents, Fault, Scheme, Url};
 use godwit_sys::why;
 use std::{
     io,
+    os::unix::ffi::OsStrExt,
     path::{Display, Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -402,17 +403,17 @@ impl Error {
                 cause: Some(_),
                 ..
             } => {
-                let path = path.display();
+                let url = pasted(host, path);
                 format!(
-                    "once that is mended it goes by godwit retry --at-hop godwit://{host}/{path}, or is given up by godwit \
-                     drop --at-hop; godwit trace godwit://{host}/{path} says where it is"
+                    "once that is mended it goes by godwit retry --at-hop {url}, or is given up by godwit \
+                     drop --at-hop; godwit trace {url} says where it is"
                 )
             }
             Self::Held { host, path, .. } => {
-                let path = path.display();
+                let url = pasted(host, path);
                 format!(
-                    "godwit trace godwit://{host}/{path} says where; there it goes over what is there by godwit release \
-                     --at-hop godwit://{host}/{path}, is given up by godwit drop --at-hop, or tried again by godwit \
+                    "godwit trace {url} says where; there it goes over what is there by godwit release \
+                     --at-hop {url}, is given up by godwit drop --at-hop, or tried again by godwit \
                      retry --at-hop"
                 )
             }
@@ -477,6 +478,13 @@ pub(crate) const GREETING_AGAIN: &str = "waiting for it to greet again";
 /// What is done next.
 pub(crate) const LOGIN: &str = "logging in";
 
+/// Returns what a command calls a name behind a door.
+fn pasted(host: &str, path: &Path) -> String {
+    let server = Url::from_argument(format!("godwit://{host}/"));
+    let url = server.and_then(|url| url.with_path(path.as_os_str().as_bytes()));
+    url.map_or_else(|_| host.into(), |url| url.pasted())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -528,6 +536,26 @@ mod tests {
         assert_eq!(busy("too many sessions"), "lab: is busy: too many sessions");
         assert_eq!(full("No space left on device"), "f: no space left");
         assert_eq!(full("quota exceeded"), "f: no space left: quota exceeded");
+    }
+
+    #[test]
+    fn a_command_that_is_named_can_be_pasted() {
+        let held = |cause: Option<Arc<Error>>| {
+            let (host, path) = ("hop".into(), "d/two words & 1".into());
+            let said = "it is so".into();
+            let held = Error::Held {
+                host,
+                path,
+                said,
+                cause,
+            };
+            held.hint().unwrap()
+        };
+        let url = "'godwit://hop/d/two%20words%20&%201'";
+        for said in [held(None), held(Some(Arc::new(Error::Canceled)))] {
+            assert!(said.contains(&format!("--at-hop {url}")), "{said}");
+            assert!(said.contains(&format!("godwit trace {url} ")), "{said}");
+        }
     }
 
     #[test]

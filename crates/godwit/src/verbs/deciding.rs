@@ -45,7 +45,7 @@ impl Held {
         let decided = place.store.decide(&place.path, what, &[]);
         decided.map_err(|error| match error {
             Error::Missing { .. } => Trouble::found(&*wanted, nothing_held(&way), MISSING)
-                .next(format!("godwit trace {url} shows where it is")),
+                .next(format!("godwit trace {} shows where it is", url.pasted())),
             error => cannot(error),
         })?;
         owed::changed(&url);

@@ -144,14 +144,15 @@ fn next((url, way): (&Url, &Url), station: &Station) -> Option<String> {
     if let Some(first) = &station.waits_for {
         let first = way.with_path(first.as_os_str().as_bytes()).ok()?;
         return Some(format!(
-            "godwit trace {first} says why that is held, and what to do"
+            "godwit trace {} says why that is held, and what to do",
+            first.pasted()
         ));
     }
     let place = match &*station.at {
         HERE => "",
         _ => "--at-hop ",
     };
-    let is_held = station.stage == "held";
+    let (is_held, url) = (station.stage == "held", url.pasted());
     is_held.then(|| {
         format!("godwit retry {place}{url} tries it again; godwit drop {place}{url} gives it up")
     })
