@@ -192,6 +192,12 @@ impl Error {
         }
     }
 
+    /// Returns what is held until somebody renews what we prove ourselves by, and how; nothing of all else.
+    pub(crate) fn wants_proof(&self) -> Option<String> {
+        let said = self.of_store().filter(|said| said.is_of_our_proof())?;
+        Some(format!("{self}; {}{RETRY}", said.hint()?))
+    }
+
     /// Returns it as the queue says it.
     pub(crate) fn words(&self) -> String {
         match self.of_store().and_then(godwit_store::Error::hint) {

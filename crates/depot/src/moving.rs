@@ -1020,7 +1020,7 @@ fn words_of(held: &Held, error: &Error, above: Option<usize>) -> String {
         Some(directory) if !is_to_be_there && above.is_some_and(|levels| levels > 1) => {
             wants_directory(&directory)
         }
-        _ => error.to_string(),
+        _ => (error.wants_proof()).unwrap_or_else(|| error.to_string()),
     }
 }
 

@@ -689,3 +689,48 @@ fn peers(script: &str) -> Command {
     command.stdin(Stdio::null());
     command
 }
+
+#[test]
+fn what_is_owed_when_a_proxy_has_expired_says_so_and_goes_once_it_is_renewed() {
+    let lab = Lab::new();
+    let node = lab.node("host");
+    let file = lab.scratch.file("f", 300_000);
+    let short = Issue {
+        not_before: SystemTime::now() - DAY,
+        not_after: SystemTime::now() - Duration::from_secs(60),
+        ..quick(Issue::user("alice"))
+    };
+    write_proxy(&lab.ca.issue(&short).unwrap(), &lab.path("proxy")).unwrap();
+    let says = |args: &[&str]| {
+        let mut command = godwit();
+        command
+            .env("X509_USER_PROXY", lab.path("proxy"))
+            .env("X509_CERT_DIR", lab.ca.certificates())
+            .env("GODWIT_SOCKET", lab.path("run/socket"))
+            .env("GODWIT_STATE", lab.path("state"))
+            .env("GODWIT_LOCAL_IDLE", "20s")
+            .current_dir(lab.scratch.path());
+        ours_within(60, command, args)
+    };
+    let target = url(&node, "f");
+    says(&["put", file.to_str().unwrap(), &target]).ok();
+    let held = says(&["push", &target, "--timeout", "30"]);
+    assert!(matches!(held.status, Some(1 | 13)), "{held}");
+    let queue = says(&["queue"]).ok();
+    let queue = String::from_utf8(queue.stdout).unwrap();
+    for words in [
+        "held",
+        "our certificate /O=Lab/CN=alice expired",
+        &lab.text("proxy"),
+        "renew it (a proxy: godwit proxy init)",
+        "godwit retry",
+    ] {
+        assert!(queue.contains(words), "wanted {words:?} in {queue}");
+    }
+    assert!(!node.export.join("f").exists());
+    lab.proxy("proxy", &lab.user("alice"));
+    says(&["retry", &target]).ok();
+    says(&["push", &target, "--timeout", "30"]).ok();
+    assert_same(&file, &node.export.join("f"));
+    says(&["node", "stop"]).ok();
+}
