@@ -98,6 +98,11 @@ pub enum Error {
         /// What waits for one of these.
         waiting: Vec<String>,
     },
+    /// What left this machine is nowhere.
+    #[error(
+        "{url}: was given to {hop}, which has it no more, and it is not at its end: it was removed there, or the hop lost it"
+    )]
+    GoneBehind { url: Box<Url>, hop: String },
     /// Our own disk has other bytes than were written.
     #[error(
         "{url}: this machine's disk has damaged the bytes from {at} on since they were written here, and they are not delivered"
@@ -150,6 +155,13 @@ impl Error {
         Self::Busy {
             url: Box::new(url.clone()),
             what: what.to_string(),
+        }
+    }
+
+    pub(crate) fn gone_behind(url: &Url) -> Self {
+        Self::GoneBehind {
+            url: Box::new(url.without_password()),
+            hop: url.host_port(),
         }
     }
 

@@ -172,6 +172,8 @@ pub(crate) struct State {
     pub passed: Vec<String>,
     /// The target only passes it on, and has not said yet that it is at its end.
     pub is_passed_on: bool,
+    /// Somebody of this machine had it changed there since: that it is nowhere is no loss.
+    pub is_changed_there: bool,
     /// The last generation that the target has, since we began.
     pub delivered: u64,
     /// Not before then is it tried again.
@@ -548,6 +550,7 @@ impl State {
             upload: String::new(),
             passed: Vec::new(),
             is_passed_on: false,
+            is_changed_there: false,
             delivered: 0,
             later: None,
             tries: 0,

@@ -1,9 +1,9 @@
 //! What a hop took, and of which nothing is here any more: whoever pushes waits for it all the same.
 
 use crate::{
-    Result, Scope, Who,
+    Error, Result, Scope, Who,
     called::is_at_or_below,
-    depot::Inner,
+    depot::{All, Inner},
     error::is_nowhere,
     held::{Held, State},
     queue::{Behind, Time},
@@ -20,6 +20,9 @@ pub(crate) struct Passed {
     pub session: String,
     /// Tells it from what is passed on of that name later.
     pub number: u64,
+    /// Somebody of this machine had it changed there since. It is not on record: after an end of this node one that
+    /// was removed is told as lost.
+    pub is_changed_there: bool,
 }
 
 impl Passed {
@@ -32,6 +35,7 @@ impl Passed {
             who: held.who.clone(),
             session: state.session.clone(),
             number: NUMBERS.fetch_add(1, Relaxed) + 1,
+            is_changed_there: state.is_changed_there,
         })
     }
 
@@ -46,6 +50,16 @@ impl Passed {
 
     fn key(&self) -> (Url, String) {
         (self.url.clone(), self.who.audience.clone())
+    }
+}
+
+impl All {
+    /// What was passed on of a name, or of what is in it, was renamed or removed by somebody of this machine.
+    pub(crate) fn changed_behind(&mut self, top: &Url) {
+        let passed = self.passed.values_mut();
+        for passed in passed.filter(|passed| is_at_or_below(&passed.url, top)) {
+            passed.is_changed_there = true;
+        }
     }
 }
 
@@ -70,10 +84,15 @@ impl Inner {
     ) -> Result<()> {
         let mut all: Vec<Passed> = self.all().passed.values().cloned().collect();
         all.retain(|passed| passed.is_meant(scope));
+        let mut is_lost = Ok(());
         for passed in all {
             match self.pass_on((&passed.url, &passed.who), time, is_wanted) {
-                // Whoever removed it since did so at its end.
-                Err(error) if error.of_store().is_some_and(is_nowhere) => {}
+                // Told once: somebody removed it at its end, or behind us.
+                Err(error) if error.of_store().is_some_and(is_nowhere) => {
+                    if !self.is_changed_there(&passed) {
+                        is_lost = is_lost.and(Err(Error::gone_behind(&passed.url)));
+                    }
+                }
                 Err(error) => {
                     behind.note(&passed.url, Err(error))?;
                     continue;
@@ -91,7 +110,14 @@ impl Inner {
                     .write_behind(Change::Passed(Box::new(passed), false));
             }
         }
-        Ok(())
+        is_lost
+    }
+
+    /// Tells whether that is so by now: it may be since it was waited for.
+    fn is_changed_there(&self, passed: &Passed) -> bool {
+        let all = self.all();
+        let now = all.passed.get(&passed.key());
+        now.is_none_or(|now| now.number != passed.number || now.is_changed_there)
     }
 }
 

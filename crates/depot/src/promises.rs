@@ -523,6 +523,8 @@ impl All {
     /// What is called so here is called otherwise, and so is whatever is below it.
     fn rename(&mut self, from: &Url, to: &Url, number: impl Fn() -> u64) -> Vec<Arc<Held>> {
         self.rename_coming(from, to);
+        self.changed_behind(from);
+        self.changed_behind(to);
         let keys: Vec<_> = self.current.keys().cloned().collect();
         let mut renamed = Vec::new();
         for key in &keys {
@@ -579,6 +581,7 @@ impl All {
     /// Nothing is called so here, nor below it.
     fn unlink(&mut self, at: &Url) -> Vec<Arc<Held>> {
         self.unlink_coming(at);
+        self.changed_behind(at);
         let is_it = |key: &&(Url, String)| moved(&key.0, at, at).is_some();
         let keys: Vec<_> = self.current.keys().filter(is_it).cloned().collect();
         let gone = keys.iter().filter_map(|key| self.current.remove(key));

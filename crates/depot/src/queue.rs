@@ -981,8 +981,15 @@ impl Inner {
     fn follow(&self, held: &Held, time: Time, is_wanted: &dyn Fn() -> bool) -> Result<()> {
         let generation = held.lock().delivered;
         let passed_on = match self.pass_on((&held.name(), &held.who), time, is_wanted) {
-            // A hop took it, and whoever removed it since did so at its end.
-            Err(Error::Store(gone)) if is_nowhere(&gone) && held.lock().is_passed_on => Ok(()),
+            // A hop took it, and somebody removed it there since, or the hop lost it. That is told once.
+            Err(Error::Store(gone)) if is_nowhere(&gone) && held.lock().is_passed_on => {
+                let mut state = held.lock();
+                state.is_passed_on &= state.delivered != generation;
+                return match state.is_changed_there || state.is_unlinked || state.is_gone {
+                    true => Ok(()),
+                    false => Err(Error::gone_behind(&held.url())),
+                };
+            }
             passed_on => passed_on,
         };
         if passed_on.is_ok() {

@@ -256,10 +256,13 @@ impl Depot {
 impl Depot {
     /// What servers have of a name, or of what is in it, was changed past us: whoever reads it next asks there.
     pub fn changed(&self, url: &Url) {
-        let all = self.inner.all();
+        let mut all = self.inner.all();
         all.spoil_below(url);
+        all.changed_behind(url);
         for held in all.called_below(url) {
-            held.lock().doubt();
+            let mut state = held.lock();
+            state.doubt();
+            state.is_changed_there = true;
         }
     }
 

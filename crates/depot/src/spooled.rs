@@ -275,6 +275,7 @@ impl Spooled {
                     self.full(StoreError::io(path, cause))
                 }
                 Error::Unwanted => StoreError::Canceled,
+                Error::GoneBehind { .. } => StoreError::Missing { path: path.into() },
                 error => busy(error.to_string()),
             }
         }

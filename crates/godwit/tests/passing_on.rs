@@ -388,6 +388,41 @@ fn a_push_with_a_hop_away_ends_in_time_and_names_it() {
 }
 
 #[test]
+fn a_push_tells_once_of_what_a_hop_lost() {
+    let scratch = Scratch::new();
+    let mut chain = Chain::of(&scratch, 1, &[]);
+    scratch.file("a", 300_000);
+    let (lost, removed) = ("godwit://hop0/lost", "godwit://hop0/removed");
+    chain.dest.kill();
+    chain.well(&["put", "a", lost]);
+    chain.laptop_has_nothing();
+    chain.hops[0].kill();
+    let spool = spool(&scratch, 0);
+    std::fs::remove_dir_all(&spool).unwrap();
+    chain.dest.start(&[]);
+    chain.start(0, None);
+    let said = chain.says(&["push", lost, "--timeout", "30s"]);
+    assert_eq!(said.status, Some(1), "{said}");
+    for words in [
+        "was given to hop0, which has it no more",
+        "the hop lost it",
+        "put it again",
+    ] {
+        assert!(said.stderr.contains(words), "wanted {words:?} in {said}");
+    }
+    chain.well(&["push", "--timeout", "30s"]);
+    // What this machine has removed itself is no loss.
+    chain.well(&["put", "a", removed]);
+    chain.arrives("removed", &scratch.join("a"));
+    chain.laptop_has_nothing();
+    chain.well(&["rm", removed]);
+    chain.well(&["push", "--timeout", "30s"]);
+    chain.well(&["put", "a", lost]);
+    chain.well(&["push", lost, "--timeout", "30s"]);
+    assert_same(&scratch.join("a"), &chain.far("lost"));
+}
+
+#[test]
 fn a_circle_is_refused_and_nothing_in_it_is_lost() {
     let scratch = Scratch::new();
     let mut chain = Chain::of(&scratch, 2, &[]);

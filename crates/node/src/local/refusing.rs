@@ -116,6 +116,10 @@ pub(super) fn depot(wanted: &str, url: Option<&Url>, error: &DepotError) -> Refu
                     .into(),
             ),
         ),
+        DepotError::GoneBehind { .. } => (
+            Why::Conflict,
+            Some("put it again if it is to be there".into()),
+        ),
         DepotError::Rotten { .. } => (
             Why::Differs,
             Some("put it again, or give it up with godwit drop".into()),
