@@ -77,7 +77,11 @@ fn a_push_has_what_is_open_go_as_it_is() {
     assert_eq!(far.get("a"), None);
     push(&depot);
     same(far.get("a").unwrap(), b"so far");
-    editing.file().unwrap().write_all_at(b", and on", 6).unwrap();
+    editing
+        .file()
+        .unwrap()
+        .write_all_at(b", and on", 6)
+        .unwrap();
     push(&depot);
     same(far.get("a").unwrap(), b"so far, and on");
     assert_eq!(editing.end().unwrap(), Ended::Last(3));
