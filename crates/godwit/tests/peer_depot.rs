@@ -301,7 +301,8 @@ fn who_is_interrupted_ends_what_is_fetched_there() {
     scratch.file("data/big", size);
     let big = "godwit://lab/big";
     let words = ["stage", "--on", "cluster", "--rate", "1M", big];
-    let mut stages = world.command(laptop, &words).spawn().unwrap();
+    let mut stages = heeding_interrupts(&world.command(laptop, &words));
+    let mut stages = stages.spawn().unwrap();
     let kept = || world.kept(cluster, &["ls", big]).pop();
     let until = Instant::now() + Duration::from_secs(30);
     let is_so = |what: &str, is_so: &dyn Fn(&Value) -> bool| {
@@ -322,6 +323,25 @@ fn who_is_interrupted_ends_what_is_fetched_there() {
     is_so("nobody uses it", &|kept| kept["open"] == 0);
     // What came is where the next one goes on.
     world.well(laptop, &["stage", "--on", "cluster", big]);
+}
+
+/// The same command, also where the tests were begun by something that has interrupts ignored, as shells do behind `&`.
+fn heeding_interrupts(command: &Command) -> Command {
+    let mut heeding = Command::new("env");
+    heeding
+        .arg("--default-signal=INT")
+        .arg(command.get_program());
+    heeding.args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => heeding.env(name, value),
+            None => heeding.env_remove(name),
+        };
+    }
+    if let Some(dir) = command.get_current_dir() {
+        heeding.current_dir(dir);
+    }
+    heeding
 }
 
 fn kill(child: &Child, signal: &str) {
