@@ -30,29 +30,47 @@ pub struct Attributes {
 }
 
 /// For whom a name is changed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct By<'a> {
     /// Who may.
     pub who: &'a Who,
     /// By what they find it again.
     pub session: &'a str,
+    /// Whether they still want it: it is asked before it is promised, since servers may take long to say what there is,
+    /// and whoever gave up meanwhile may have done something else to the name since.
+    pub is_wanted: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl By<'_> {
+    pub(crate) fn must_want(&self) -> Result<()> {
+        match (self.is_wanted)() {
+            true => Ok(()),
+            false => Err(Error::Unwanted),
+        }
+    }
+}
+
+impl std::fmt::Debug for By<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?} of {:?}", self.who, self.session)
+    }
 }
 
 impl Depot {
     /// Renames a file or directory, in place of a file of that name: here at once, at the target after all
     /// that was promised of either name. It survives a power cut when this returns.
     pub fn rename(&self, url: &Url, to: &Url, by: By<'_>) -> Result<()> {
-        self.inner.rename(url, to, by.who, by.session)
+        self.inner.rename(url, to, by)
     }
 
     /// Removes a file, or an empty directory, likewise. Who has it open keeps it.
     pub fn unlink(&self, url: &Url, by: By<'_>) -> Result<()> {
-        self.inner.unlink_name(url, by.who, by.session)
+        self.inner.unlink_name(url, by)
     }
 
     /// Makes a directory, likewise.
     pub fn mkdir(&self, url: &Url, by: By<'_>) -> Result<()> {
-        self.inner.make_directory(url, by.who, by.session)
+        self.inner.make_directory(url, by)
     }
 
     /// Changes attributes at the target, likewise.
@@ -66,7 +84,7 @@ impl Depot {
         }
         match values.is_empty() {
             true => Ok(()),
-            false => self.inner.set_values(url, by.who, values),
+            false => self.inner.set_values(url, by, values),
         }
     }
 
@@ -81,13 +99,14 @@ impl Depot {
         if !is_here {
             let length = (LENGTH.to_owned(), size.to_string().into_bytes());
             let values = Values::from([length]);
-            return self.inner.set_values(url, by.who, values);
+            return self.inner.set_values(url, by, values);
         }
         let edit = Edit {
             session: by.session.into(),
             ..Edit::default()
         };
         let editing = self.edit(url, by.who, &edit)?;
+        by.must_want()?;
         let cut = editing.file()?.set_len(size);
         cut.map_err(Error::disk(url.as_path()))?;
         editing.end().map(drop)

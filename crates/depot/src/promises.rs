@@ -9,7 +9,7 @@
 mod tests;
 
 use crate::{
-    Error, Result, Who,
+    By, Error, Result, Who,
     depot::{All, Inner},
     disk::Id,
     error::{Trouble, may_pass},
@@ -554,7 +554,10 @@ impl All {
                 }
             }
             self.current.insert((name, key.1), Arc::clone(&held));
-            held.lock().change();
+            let mut state = held.lock();
+            state.is_changed_there = true;
+            state.change();
+            drop(state);
             renamed.push(held);
         }
         renamed
@@ -771,7 +774,8 @@ impl Inner {
     }
 
     /// Promises a rename, done here at once.
-    pub(crate) fn rename(&self, url: &Url, to: &Url, who: &Who, session: &str) -> Result<()> {
+    pub(crate) fn rename(&self, url: &Url, to: &Url, by: By<'_>) -> Result<()> {
+        let By { who, session, .. } = by;
         if server_of(url) != server_of(to) {
             return Err(Error::OtherServer {
                 url: Box::new(url.clone()),
@@ -782,6 +786,7 @@ impl Inner {
             return Err(bad_name(to, "it is below what is to be renamed"));
         }
         let is_known = self.must_be_there(url, who)?;
+        by.must_want()?;
         if url == to {
             return Ok(());
         }
@@ -857,8 +862,10 @@ impl Inner {
     }
 
     /// Promises a removal, done here at once.
-    pub(crate) fn unlink_name(&self, url: &Url, who: &Who, session: &str) -> Result<()> {
+    pub(crate) fn unlink_name(&self, url: &Url, by: By<'_>) -> Result<()> {
+        let By { who, session, .. } = by;
         let is_known = self.must_be_there(url, who)?;
+        by.must_want()?;
         let mut all = self.all();
         if all.is_full(url) {
             let path = url.as_path().into();
@@ -892,7 +899,8 @@ impl Inner {
     }
 
     /// Promises a directory.
-    pub(crate) fn make_directory(&self, url: &Url, who: &Who, session: &str) -> Result<()> {
+    pub(crate) fn make_directory(&self, url: &Url, by: By<'_>) -> Result<()> {
+        let By { who, session, .. } = by;
         match self
             .place_of(url, who)
             .and_then(|place| place.store.stat(&place.path))
@@ -905,13 +913,16 @@ impl Inner {
             Err(error) if !may_pass(&error) => return Err(error.into()),
             Err(_) => {}
         }
+        by.must_want()?;
         let fact = self.fact(url, None, who, session);
         self.promise_plain(fact, What::Mkdir)
     }
 
     /// Promises attributes.
-    pub(crate) fn set_values(&self, url: &Url, who: &Who, values: Values) -> Result<()> {
+    pub(crate) fn set_values(&self, url: &Url, by: By<'_>, values: Values) -> Result<()> {
+        let who = by.who;
         self.must_be_there(url, who)?;
+        by.must_want()?;
         let fact = self.fact(url, None, who, "");
         let is_cut = values.contains_key(LENGTH);
         self.promise_plain(fact, What::Set(values))?;

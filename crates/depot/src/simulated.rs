@@ -563,6 +563,7 @@ fn by() -> By<'static> {
     By {
         who: &WHO,
         session: "",
+        is_wanted: &|| true,
     }
 }
 

@@ -708,6 +708,7 @@ impl Spooled {
         let by = By {
             who: &self.who,
             session: "",
+            is_wanted: &|| true,
         };
         (self.depot.truncate(&url, size, by)).map_err(self.told(path))
     }

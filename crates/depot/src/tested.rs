@@ -65,6 +65,7 @@ pub(crate) fn by() -> By<'static> {
     By {
         who: &WHO,
         session: "",
+        is_wanted: &|| true,
     }
 }
 
@@ -172,7 +173,7 @@ pub(crate) fn far() -> (tempfile::TempDir, Dir) {
 }
 
 /// Waits until something is so of which nobody tells.
-pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < LIMIT, "not: {what}");

@@ -5,11 +5,11 @@
 mod common;
 
 use common::{
-    Far, both, by, bytes, depot, killed, over, push, put, read, rules, same, url, who, with,
+    Far, both, by, bytes, depot, killed, over, push, put, read, rules, same, until, url, who, with,
 };
 use godwit_core::{Fault, Url};
 use godwit_depot::{
-    Attributes, Connect, Depot, Edit, Editing, Error, Rules, Scope, Spooled, Stage, Who,
+    Attributes, By, Connect, Depot, Edit, Editing, Error, Rules, Scope, Spooled, Stage, Who,
 };
 use godwit_store::{Error as StoreError, Trouble, engine::Place};
 use std::{
@@ -235,6 +235,42 @@ fn what_was_done_is_owed_until_it_is_safe_there_also_behind_a_hop() {
 
 /// Somebody else did it there, and it is in their machine's memory only.
 #[test]
+fn what_nobody_waits_for_any_more_is_not_promised() {
+    let (far, dir) = both();
+    far.put("a", b"theirs");
+    let depot = depot(&far, &dir);
+    // Whoever asks gives up while the server is asked what there is.
+    let left = By {
+        is_wanted: &|| false,
+        ..by()
+    };
+    let attributes = Attributes {
+        mode: Some(0o600),
+        ..Attributes::default()
+    };
+    let outcomes = [
+        depot.rename(&url("a"), &url("b"), left),
+        depot.unlink(&url("a"), left),
+        depot.mkdir(&url("d"), left),
+        depot.set(&url("a"), &attributes, left),
+        depot.truncate(&url("a"), 1, left),
+    ];
+    for (nth, outcome) in outcomes.iter().enumerate() {
+        assert!(
+            matches!(outcome, Err(Error::Unwanted)),
+            "{nth}: {outcome:?}"
+        );
+    }
+    assert!(depot.queue().is_empty(), "{:?}", depot.queue());
+    push(&depot);
+    assert_eq!(far.get("a"), Some(b"theirs".to_vec()));
+    assert_eq!(
+        (far.get("b"), far.dir.path().join("d").exists()),
+        (None, false)
+    );
+}
+
+#[test]
 fn what_was_found_to_be_done_is_over_once_that_is_safe_there() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
@@ -247,8 +283,9 @@ fn what_was_found_to_be_done_is_over_once_that_is_safe_there() {
         far.set_away(true);
         act();
         far.set_away(false);
-        let pushed = depot.push(&Scope::All, Some(Duration::from_millis(200)));
-        assert!(pushed.is_err(), "act {nth} is not safe there");
+        until(&format!("act {nth} is tried, and not safe there"), || {
+            depot.queue().iter().any(|owed| owed.tries > 0)
+        });
         far.is_unsafe.store(false, SeqCst);
         push(&depot);
     }

@@ -46,6 +46,7 @@ impl Spooled {
         let by = By {
             who: &self.who,
             session: "",
+            is_wanted: &|| true,
         };
         let promised = later(by).map_err(self.told(names[0]));
         // Of one that cannot be asked nothing new was heard.

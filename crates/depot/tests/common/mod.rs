@@ -425,6 +425,7 @@ pub(crate) fn by() -> By<'static> {
     By {
         who: &WHO,
         session: "",
+        is_wanted: &|| true,
     }
 }
 

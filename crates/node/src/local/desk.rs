@@ -228,7 +228,7 @@ impl Guest {
             Ask::Retry(place) => self.decide("try to deliver", &place, Depot::retry),
             Ask::Release(place) => self.decide("deliver", &place, Depot::release),
             Ask::Redirect(redirect) => self.redirect(&redirect),
-            Ask::Deed(deed) => self.deed(deed),
+            Ask::Deed(deed) => self.deed(deed, reply),
             Ask::Drop(place) => self.decide("drop", &place, Depot::discard),
             Ask::Changed { url: text } => {
                 self.desk.depot.changed(&url(&text)?);
@@ -883,12 +883,14 @@ impl Guest {
     }
 
     /// What is done to a name: here at once, and there in its turn.
-    fn deed(&self, deed: ask::Deed) -> Answered {
+    fn deed(&self, deed: ask::Deed, reply: &Reply) -> Answered {
+        let is_wanted = || !reply.is_gone();
         let (depot, by) = (
             &self.desk.depot,
             By {
                 who: &self.who,
                 session: &self.session,
+                is_wanted: &is_wanted,
             },
         );
         let (verb, at, done) = match deed {
