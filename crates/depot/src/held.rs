@@ -252,6 +252,7 @@ impl Held {
             digest: Some(digest),
         });
         state.is_passed_on = row.passed_on;
+        state.is_changed_there = true; // Nobody knows any more that it was not.
         state.passed = row.passed.split_whitespace().map(Into::into).collect();
         state.wants = state.machine.owes();
         if state.wants {
@@ -299,6 +300,12 @@ impl Held {
     /// Tells whether it was renamed since it is on its way.
     pub(crate) fn is_renamed(&self) -> bool {
         self.names().name.is_some()
+    }
+
+    /// Tells whether it may rightly not be where it was delivered: this machine had it go from there, or is about to.
+    pub(crate) fn may_be_elsewhere(&self, state: &State) -> bool {
+        let has_its_name = state.is_current && !state.is_unlinked && !self.is_renamed();
+        state.is_changed_there || !has_its_name
     }
 
     /// Is called otherwise here, and delivered where it was to be.
@@ -424,6 +431,7 @@ impl Held {
         let row = self.row(&state, &depot.boot);
         let size = row.record.size;
         let chains: Vec<_> = state.leaves.known(size).collect();
+        let makes_room = state.is_moving;
         drop(state);
         crash::point("commit-taken");
         let change = match folded {
@@ -436,7 +444,7 @@ impl Held {
         };
         let has_leaves = is_synced && is_new;
         let leaves = (!has_leaves).then_some((size, &chains[..]));
-        let kept = kept.and_then(|()| self.keep(depot, leaves, change));
+        let kept = kept.and_then(|()| self.keep(depot, leaves, (change, makes_room)));
         let mut state = self.lock();
         state.is_recording = false;
         if kept.is_ok() {
@@ -457,11 +465,16 @@ impl Held {
         &self,
         depot: &Inner,
         leaves: Option<(u64, &[(u64, Chain)])>,
-        change: Change,
+        (change, makes_room): (Change, bool),
     ) -> Result<()> {
         crash::point("commit-synced");
         if let Some((size, chains)) = leaves {
-            depot.disk.keep_leaves(self.id, size, chains)?;
+            let keep = || depot.disk.keep_leaves(self.id, size, chains);
+            match makes_room {
+                // What is delivered may be forgotten, and that is what room is made by.
+                true => depot.ballast.with(keep)?,
+                false => keep()?,
+            }
         }
         crash::point("leaves-kept");
         depot.records.write(change)?;

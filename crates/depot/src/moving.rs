@@ -670,7 +670,7 @@ impl Inner {
         match found {
             Found::Ours(_) => {
                 (state.delivered, state.is_passed_on) = (sending, passes_on);
-                state.is_changed_there = false;
+                state.is_changed_there = held.is_renamed();
                 (state.seen, state.reached) = (None, None); // as it was before
                 state.saw();
             }
@@ -916,7 +916,7 @@ impl Inner {
         };
         crash::point("published");
         let mut state = held.lock();
-        (state.is_passed_on, state.is_changed_there) = (passes_on, false);
+        (state.is_passed_on, state.is_changed_there) = (passes_on, held.is_renamed());
         state.machine.answered(asked.attempt, answer);
         state.reached = None;
         state.delivered = asked.generation;

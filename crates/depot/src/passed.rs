@@ -20,8 +20,8 @@ pub(crate) struct Passed {
     pub session: String,
     /// Tells it from what is passed on of that name later.
     pub number: u64,
-    /// Somebody of this machine had it changed there since. It is not on record: after an end of this node one that
-    /// was removed is told as lost.
+    /// It may rightly not be there: somebody of this machine had it changed there since, or nobody knows any more after an
+    /// end of this node.
     pub is_changed_there: bool,
 }
 
@@ -35,7 +35,7 @@ impl Passed {
             who: held.who.clone(),
             session: state.session.clone(),
             number: NUMBERS.fetch_add(1, Relaxed) + 1,
-            is_changed_there: state.is_changed_there,
+            is_changed_there: held.may_be_elsewhere(state),
         })
     }
 

@@ -985,7 +985,7 @@ impl Inner {
             Err(Error::Store(gone)) if is_nowhere(&gone) && held.lock().is_passed_on => {
                 let mut state = held.lock();
                 state.is_passed_on &= state.delivered != generation;
-                return match state.is_changed_there || state.is_unlinked || state.is_gone {
+                return match state.is_gone || held.may_be_elsewhere(&state) {
                     true => Ok(()),
                     false => Err(Error::gone_behind(&held.url())),
                 };

@@ -637,7 +637,7 @@ fn read_passed(db: &Connection) -> rusqlite::Result<Vec<Passed>> {
             who,
             session,
             number: 0,
-            is_changed_there: false,
+            is_changed_there: true,
         }))
     })?;
     rows.filter_map(Result::transpose).collect()

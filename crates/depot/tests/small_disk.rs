@@ -125,3 +125,25 @@ fn who_appends_and_who_writes_by_a_descriptor_is_told_that_the_disk_is_full() {
     same(far.get("log").unwrap(), b"before\nafter\n");
     same(fs::read(far.dir.path().join("new")).unwrap(), b"new");
 }
+
+/// What is delivered makes room, so that much is taken for it of what is kept for a full disk.
+#[test]
+fn what_is_owed_on_a_full_disk_is_delivered() {
+    let Some(disk) = Small::mount() else {
+        return;
+    };
+    let far = common::Far::new();
+    let depot = depot(&far, &disk.0);
+    far.set_away(true);
+    for (seed, name) in [(1, "a"), (2, "b")] {
+        put(&depot, name, &bytes(3 * MIB, seed));
+    }
+    // Others fill it, and nobody makes room.
+    disk.fill();
+    far.set_away(false);
+    push(&depot);
+    for (seed, name) in [(1, "a"), (2, "b")] {
+        same(far.get(name).unwrap(), bytes(3 * MIB, seed));
+    }
+    assert!(depot.queue().is_empty(), "{:?}", depot.queue());
+}

@@ -481,6 +481,21 @@ fn what_a_hop_delivered_and_then_renamed_at_once_is_no_condition_of_what_is_rena
 }
 
 #[test]
+fn what_is_at_a_name_is_looked_at_before_a_hop_promises_to_rename_it() {
+    let (far, dir) = both();
+    let (depot, hop) = spooled(&far, &dir);
+    write(&hop, "a", b"ours").unwrap();
+    depot.push(&Scope::All, LIMIT).unwrap();
+    far.put("a", b"theirs, and it is seen");
+    far.trouble(godwit_store::Trouble::FullAt(0));
+    write(&hop, "c", b"on its way").unwrap();
+    hop.rename(Path::new("a"), Path::new("c")).unwrap();
+    far.store.mend();
+    depot.push(&Scope::All, LIMIT).unwrap();
+    same(far.get("c").unwrap_or_default(), "theirs, and it is seen");
+}
+
+#[test]
 fn what_somebody_else_wrote_since_it_was_to_be_renamed_by_a_hop_is_not_renamed() {
     let (far, dir) = both();
     let (depot, hop) = spooled(&far, &dir);
@@ -539,18 +554,22 @@ fn what_was_cut_before_a_hop_is_as_short_though_the_hop_cannot_ask_how_long_it_w
         how: How::InPlace,
         ..Write::default()
     };
+    let whole = |size| Whole {
+        size: Some(size),
+        ..Whole::default()
+    };
     far.set_away(true);
     let sink = spooled.write(Path::new("a"), &write).unwrap();
     let (offset, bytes) = (0, &b"beginning"[..]);
     sink.put(Block { offset, bytes }).unwrap();
-    let whole = Whole {
-        size: Some(4),
-        ..Whole::default()
-    };
-    sink.finish(&whole).unwrap();
+    sink.finish(&whole(4)).unwrap();
+    // There was never anything of that name.
+    let sink = spooled.write(Path::new("empty"), &write).unwrap();
+    sink.finish(&whole(0)).unwrap();
     far.set_away(false);
     hop.push(&Scope::All, LIMIT).unwrap();
     same(far.get("a").unwrap(), "begi");
+    assert_eq!(far.get("empty"), Some(Vec::new()));
 }
 
 #[test]
@@ -1055,5 +1074,11 @@ fn what_was_given_up_at_a_hop_below_a_file_is_waited_for_no_more() {
     for owed in depot.queue() {
         depot.discard(&owed.id).unwrap();
     }
+    // That it is not there is told once, and then it is over.
+    let told = first.push(&Scope::All, LIMIT);
+    assert!(
+        matches!(told, Err(godwit_depot::Error::GoneBehind { .. })),
+        "{told:?}"
+    );
     first.push(&Scope::All, LIMIT).unwrap();
 }
