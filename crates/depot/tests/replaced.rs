@@ -5,7 +5,8 @@
 mod common;
 
 use common::{
-    Far, as_killed, both, by, depot, killed, over, push, put, read, rules, same, url, who, with,
+    Far, as_killed, both, by, depot, killed, over, push, put, read, rules, same, until, url, who,
+    with,
 };
 use godwit_core::{Algorithm, Digest, Version, holding::Base};
 use godwit_depot::{Depot, Edit, Editing, Ended, Error, Fresh, Put, Rules, Scope};
@@ -59,6 +60,38 @@ fn what_was_replaced_before_an_end_does_not_come_after_what_replaced_it() {
     push(&again);
     same(far.get("a").unwrap(), b"newer");
     assert!(again.queue().is_empty(), "{:?}", again.queue());
+}
+
+#[test]
+fn what_was_renamed_before_an_end_has_its_new_name_after_it() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    publish_in_vain(&far, &depot, "a", b"one", Base::Any);
+    depot.rename(&url("a"), &url("b"), by()).unwrap();
+    let copy = killed(depot);
+    let again = self::depot(&far, &copy);
+    same(read(&again, "b").unwrap(), b"one");
+    far.set_away(false);
+    push(&again);
+    assert_eq!((far.get("a"), far.get("b")), (None, Some(b"one".to_vec())));
+}
+
+#[test]
+fn what_was_replaced_before_an_end_need_not_go_after_it() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    far.set_away(true);
+    put(&depot, "a", b"one");
+    let reading = depot.read(&url("a"), &who(), Fresh::Any).unwrap();
+    put(&depot, "a", b"newer");
+    assert_eq!(depot.queue().len(), 2, "somebody has it open");
+    let copy = as_killed(&depot);
+    drop((reading, depot));
+    let again = self::depot(&far, &copy);
+    until("it has given way", || again.queue().len() == 1);
+    far.set_away(false);
+    push(&again);
+    same(far.get("a").unwrap(), b"newer");
 }
 
 #[test]

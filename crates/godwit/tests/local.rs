@@ -381,6 +381,20 @@ fn what_was_committed_in_a_job_is_there_though_the_disk_ended_with_the_job() {
 }
 
 #[test]
+fn what_a_job_put_and_its_server_did_not_get_in_time_is_said_so() {
+    let far = Scratch::new();
+    let (machine, mut lab) = Machine::of(&far);
+    lab.kill();
+    machine.scratch.file("f", 10);
+    let mut put = machine.command(&["put", "--timeout", "1", "f", "godwit://lab/f"]);
+    let late = Said::of(put.env("SLURM_JOB_ID", "77"));
+    assert_eq!(late.status, Some(5), "{late}");
+    assert!(!late.stderr.contains("room"), "{late}");
+    lab.start(&[]);
+    machine.says(&["push", "--timeout", "30"]).ok();
+}
+
+#[test]
 fn a_commit_says_that_delivery_waits_for_the_next_start_where_no_unit_is() {
     let far = Scratch::new();
     let (machine, mut lab) = Machine::of(&far);

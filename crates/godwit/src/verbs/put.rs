@@ -238,11 +238,15 @@ impl Patience<'_> {
         let is_end = matches!(ask, Ask::End(_));
         let deadline = self.limit.map(|limit| Instant::now() + limit);
         let answer = here.ask_with(ask, b"", deadline, &mut |tell| {
-            if let Tell::Row(row) = tell
-                && let Some(words) = row.why
-            {
-                say(screen, url, Some(&words));
-                *why = Some(words);
+            let Tell::Row(row) = tell else { return };
+            match row.why {
+                Some(words) if row.what == "room" => {
+                    say(screen, url, Some(&words));
+                    *why = Some(words);
+                }
+                // In a job it is waited for at its server.
+                Some(words) => screen.note(&words),
+                None => {}
             }
         });
         match (answer, &self.why) {
