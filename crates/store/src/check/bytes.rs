@@ -163,6 +163,17 @@ pub(super) fn in_place(store: &dyn Store, can: &Can) {
     put(&*sink, 3, b"abc");
     sink.finish(&Whole::default()).expect("finish");
     assert_eq!(read(store, "new"), b"\0\0\0abc");
+    // Or without any; and what is there stays as it is.
+    let none = Whole {
+        size: Some(0),
+        ..Whole::default()
+    };
+    let sink = store.write(p("none"), &how).expect("write");
+    sink.finish(&none).expect("finish");
+    assert_eq!(stat(store, "none").size, 0);
+    let sink = store.write(p("file"), &how).expect("write");
+    sink.finish(&Whole::default()).expect("finish");
+    assert_eq!(read(store, "file"), bytes);
 }
 
 pub(super) fn far_out(store: &dyn Store, can: &Can) {

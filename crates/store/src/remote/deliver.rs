@@ -18,6 +18,7 @@ use super::{
     data::Hosts,
     faults,
     fetch::new_watch,
+    names,
     parts::When,
     session::{Flow, Session},
 };
@@ -439,10 +440,23 @@ impl Delivering {
     /// Sends an empty file, which no block announces.
     fn ensure_begun(&self) -> Result<()> {
         let nothing_came = self.given().bytes.is_empty() && self.told.state().landed.is_empty();
-        if nothing_came && self.plan.how != How::InPlace {
+        // In place that could cut off what is there.
+        if nothing_came && (self.plan.how != How::InPlace || self.is_missing()?) {
             self.start(0)?;
         }
         Ok(())
+    }
+
+    fn is_missing(&self) -> Result<bool> {
+        let mut session = self.session()?;
+        let found = names::stat(&mut session, &self.plan.path, self.plan.file());
+        let found = found.map_err(|error| session.about(error, &self.plan.path));
+        *self.phase.write().expect(NO_PANIC) = Phase::Idle(Some(Box::new(session)));
+        match found {
+            Ok(_) => Ok(false),
+            Err(Error::Missing { .. }) => Ok(true),
+            Err(error) => Err(error),
+        }
     }
 
     /// Sends a file that was kept here: its digest is known before it is sent, so
