@@ -2,7 +2,7 @@
 //! them in its middle, on the disk or at the target.
 
 use crate::{
-    Depot, Edit, Ended, Fresh, Scope, Stage, Who, Writing,
+    Depot, Edit, Editing, Ended, Fresh, Scope, Stage, Who, Writing,
     disk::{Id, Watcher},
     held::Held,
     tested::{
@@ -39,6 +39,8 @@ struct State {
     away_with: Option<String>,
     refused: u32,
     shut: Shut,
+    /// The disk fails whoever syncs.
+    is_broken: bool,
     /// Whoever wants blocks waits.
     no_blocks: bool,
     /// After so many pieces whoever writes waits.
@@ -105,6 +107,9 @@ impl Watcher for Gate {
     fn synced(&self, path: &Path) -> io::Result<()> {
         let name = path.file_name().unwrap().to_str().unwrap();
         let mut state = self.state();
+        if state.is_broken {
+            return Err(io::Error::from_raw_os_error(5));
+        }
         let waits = state.shut.is_shut(name);
         if waits && matches!(state.shut, Shut::Next) {
             state.shut = Shut::One;
@@ -203,11 +208,9 @@ fn until_there(held: &Held) {
     });
 }
 
-/// That nobody writes a file any more may be found out by another than who ended last, who is told no earlier.
-#[test]
-fn what_was_edited_is_on_record_before_anybody_is_told_so() {
-    let (gate, _far, _home, depot) = gated();
-    let (who, nothing) = (Who::default(), Id::of([0; 12]));
+/// A file that a program has written by a descriptor, which nobody has open any more.
+fn edited(depot: &Depot) -> (Arc<Held>, Editing) {
+    let who = Who::default();
     let edit = Edit {
         create: true,
         ..Edit::default()
@@ -215,6 +218,15 @@ fn what_was_edited_is_on_record_before_anybody_is_told_so() {
     let editing = depot.edit(&url("a"), &who, &edit).unwrap();
     let held = depot.inner.all().current[&(url("a"), who.audience)].clone();
     editing.file().unwrap().write_all_at(b"edited", 0).unwrap();
+    (held, editing)
+}
+
+/// That nobody writes a file any more may be found out by another than who ended last, who is told no earlier.
+#[test]
+fn what_was_edited_is_on_record_before_anybody_is_told_so() {
+    let (gate, _far, _home, depot) = gated();
+    let (held, editing) = edited(&depot);
+    let nothing = Id::of([0; 12]);
     gate.change(|state| state.shut = Shut::But(nothing));
     thread::scope(|scope| {
         let ending = scope.spawn(|| editing.end().unwrap());
@@ -228,6 +240,22 @@ fn what_was_edited_is_on_record_before_anybody_is_told_so() {
         assert!(matches!(ended, Ended::Last(_)) && !is_ahead, "{ended:?}");
         ending.join().unwrap();
     });
+}
+
+/// Whoever found it out may have failed to put it on record: who asks again does, or fails as well.
+#[test]
+fn an_end_that_could_not_be_put_on_record_is_when_somebody_asks_again() {
+    let (gate, _far, _home, depot) = gated();
+    let (held, editing) = edited(&depot);
+    gate.change(|state| state.is_broken = true);
+    let failed = editing.end();
+    assert!(failed.is_err() && held.lock().is_ahead(), "{failed:?}");
+    let again = depot.inner.is_edited(&held);
+    assert!(again.is_err() && held.lock().is_ahead(), "{again:?}");
+    gate.change(|state| state.is_broken = false);
+    let ended = depot.inner.is_edited(&held).unwrap();
+    let is_ahead = held.lock().is_ahead();
+    assert!(matches!(ended, Ended::Last(_)) && !is_ahead, "{ended:?}");
 }
 
 /// Of what is kept nothing is on record twice: that somebody reads it is remembered, and told at the end.
