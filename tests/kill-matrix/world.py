@@ -30,6 +30,7 @@ class Machine:
         self.deaths.chmod(0o666)
         self.node, self.words, self.node_crash = None, None, None
         self.cuts = 0
+        self.lost_logs = []  # their names and what was in them before each cut
         self.furnish()
 
     def furnish(self):
@@ -152,6 +153,8 @@ class Machine:
         with self.lock:
             self.is_on.clear()
             self.cuts += 1
+            # For a person: of these the disk may lose what was said last.
+            self.lost_logs += [(log.name, log.read_bytes()) for log in self.disk.root.glob("**/*.log") if log.is_file() and not log.is_symlink()]
             self.disk.off(seed, self.its())
             disks.end(self.its())
 
