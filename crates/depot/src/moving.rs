@@ -83,8 +83,11 @@ pub(crate) fn start(depot: &Arc<Inner>, number: usize) -> Result<JoinHandle<()>>
 impl All {
     /// Tells whether it ended while it was delivered, and nothing that has to do with its name came after that.
     fn gets_another_place(&self, held: &Held, state: &State) -> bool {
-        let ended_at = state.ended_at;
-        ended_at.is_some_and(|place| !self.promises.is_passed_after(held, place))
+        let is_last_since = |place| {
+            let all = &self.promises;
+            !all.is_passed_after(held, place) && !all.is_followed_after(held, place)
+        };
+        state.ended_at.is_some_and(is_last_since)
     }
 }
 

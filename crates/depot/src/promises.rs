@@ -194,16 +194,35 @@ impl Promises {
         deeds.pending().any(needs)
     }
 
-    /// Tells whether another file is promised after it under the name that it has here: somebody put that in its
-    /// place, or is about to be told that they did.
+    /// Tells whether its name is another's, or nobody's, after it: somebody put a file in its place, or is about to be
+    /// told that they did, or what they put there was removed again.
     pub(crate) fn is_followed(&self, held: &Held) -> bool {
+        self.is_followed_after(held, held.number())
+    }
+
+    /// Tells whether that is so by what was promised after that place in the order.
+    pub(crate) fn is_followed_after(&self, held: &Held, place: u64) -> bool {
+        let mut name = held.url();
+        for (deed, fact) in self.later_than(held) {
+            let ends = match fact.to.as_ref().map(|to| (to, moved(&name, &fact.url, to))) {
+                Some((_, Some(moved))) => {
+                    name = moved;
+                    false
+                }
+                Some((to, None)) => *to == name,
+                None => deed.what == What::Unlink && fact.url == name,
+            };
+            if ends && deed.position > place {
+                return true;
+            }
+        }
         let Some((server, number)) = self.published.get(&held.id) else {
             return false;
         };
         let deeds = &self.servers[server];
         let (name, own) = (path_of(&held.name()), deeds.find(*number));
         let follows = |deed: &Deed| {
-            let is_later = own.is_some_and(|own| deed.position > own.position);
+            let is_later = own.is_some_and(|own| deed.position > own.position.max(place));
             is_later && deed.at == name && id_of(deed).is_some()
         };
         deeds.pending().any(follows)

@@ -316,8 +316,8 @@ impl Depot {
             match behind.note(&held.name(), followed) {
                 // It was removed since.
                 Err(_) if held.lock().is_unlinked => {}
-                // Something newer went in its place, and has another name since.
-                Err(Error::Store(gone)) if is_nowhere(&gone) && held.lock().is_gone => {}
+                // Something newer went in its place, and has another name since, or none.
+                Err(Error::Store(gone)) if is_nowhere(&gone) && was_replaced(&held) => {}
                 followed => {
                     followed?;
                     behind.look(&self.inner, (&held.url(), &held.who));
@@ -1102,6 +1102,12 @@ fn is_meant(scope: &Scope, held: &Held) -> bool {
             .any(|name| is_at_or_below(name, url)),
         Scope::Session(session) => held.lock().session == *session,
     }
+}
+
+/// Tells whether something else was put under its name since, and it is not one of which only a part was ever here.
+fn was_replaced(held: &Held) -> bool {
+    let state = held.lock();
+    state.is_gone || !(state.is_current || state.machine.is_blind())
 }
 
 /// Returns by what a deed is named.

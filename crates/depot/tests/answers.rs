@@ -108,6 +108,26 @@ fn what_has_no_name_any_more_is_not_owed_after_a_restart() {
     assert_eq!(far.get("a"), None);
 }
 
+/// What came in its place is given up after an end, since something was renamed to there: that comes after what was
+/// written first, too.
+#[test]
+fn what_was_published_in_vain_does_not_come_over_what_was_renamed_to_its_name() {
+    let (far, dir) = both();
+    far.put("a", b"old");
+    far.put("c", b"third");
+    let depot = depot(&far, &dir);
+    publish_in_vain(&far, &depot, "a", b"one");
+    edit(&depot, "a", b"two");
+    put(&depot, "a", b"second");
+    depot.rename(&url("c"), &url("a"), by()).unwrap();
+    let copy = killed(depot);
+    let again = self::depot(&far, &copy);
+    far.set_away(false);
+    push(&again);
+    assert_eq!((far.get("a"), far.get("c")), (Some(b"third".into()), None));
+    assert!(again.queue().is_empty(), "{:?}", again.queue());
+}
+
 #[test]
 fn a_record_of_before_does_not_say_what_a_name_is_now() {
     let (far, dir) = both();

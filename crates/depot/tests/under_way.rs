@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{both, bytes, depot, over, push, put, read, rules, same, until, url, who, with};
+use common::{both, by, bytes, depot, over, push, put, read, rules, same, until, url, who, with};
 use godwit_depot::{Depot, Fresh, Rules, Stage};
 use godwit_store::Trouble;
 use std::{sync::atomic::Ordering::SeqCst, thread};
@@ -31,6 +31,51 @@ fn an_older_patch_is_not_delivered_after_a_newer_file() {
     same(far.get("a").unwrap(), b"second");
     drop(reading);
     same(read(&depot, "a").unwrap(), b"second");
+    assert!(depot.queue().is_empty());
+}
+
+/// What took its name may be gone again, and that its name was removed comes after what was written before.
+#[test]
+fn an_older_patch_is_not_delivered_after_its_name_was_removed_or_given_away() {
+    for is_given_away in [false, true] {
+        let (far, dir) = both();
+        let depot = depot(&far, &dir);
+        put(&depot, "c", b"third");
+        push(&depot);
+        far.flush_gate.shut("a");
+        put(&depot, "a", b"first");
+        far.flush_gate.reached(1);
+        let reading = depot.read(&url("a"), &who(), Fresh::Usual).unwrap();
+        put_into(&depot, "a", b"patch");
+        depot.rename(&url("a"), &url("b"), by()).unwrap();
+        put(&depot, "b", b"second");
+        match is_given_away {
+            true => depot.rename(&url("c"), &url("b"), by()).unwrap(),
+            false => depot.unlink(&url("b"), by()).unwrap(),
+        }
+        far.flush_gate.open();
+        push(&depot);
+        drop(reading);
+        let at_b = is_given_away.then(|| b"third".to_vec());
+        assert_eq!((far.get("a"), far.get("b")), (None, at_b));
+        assert!(depot.queue().is_empty());
+    }
+}
+
+/// What was written into it after it was renamed ended last at its old name only: at the new one something else did.
+#[test]
+fn what_ended_under_another_name_is_not_delivered_after_what_was_put_there_since() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    far.flush_gate.shut("a");
+    put(&depot, "a", b"first");
+    far.flush_gate.reached(1);
+    depot.rename(&url("a"), &url("b"), by()).unwrap();
+    put_into(&depot, "b", b"patch");
+    put(&depot, "b", b"second");
+    far.flush_gate.open();
+    push(&depot);
+    assert_eq!((far.get("a"), far.get("b")), (None, Some(b"second".into())));
     assert!(depot.queue().is_empty());
 }
 
