@@ -289,13 +289,13 @@ fn settle_above(place: &Place) -> godwit_store::Result<()> {
 }
 
 /// Asks a server, and once more where it says that something is not there, as soon as it is known to be well.
-fn by_one_that_is_well<T>(
+pub(crate) fn by_one_that_is_well<T>(
     at: &Place,
     ask: impl Fn() -> godwit_store::Result<T>,
-) -> Result<godwit_store::Result<T>> {
+) -> godwit_store::Result<godwit_store::Result<T>> {
     match ask() {
         Err(StoreError::Missing { .. }) if nearest_above(at).is_some() => Ok(ask()),
-        Err(error @ StoreError::Missing { .. }) => Err(error.into()),
+        Err(error @ StoreError::Missing { .. }) => Err(error),
         answer => Ok(answer),
     }
 }
@@ -358,7 +358,7 @@ fn known_by(condition: &Base, at: &Place) -> Result<Thing> {
     let (Thing::File(_), Base::Seen(Version::Strong(digest))) = (&found, condition) else {
         return Ok(found);
     };
-    match at.store.digest(&at.path, digest.algorithm(), None) {
+    match by_one_that_is_well(at, || at.store.digest(&at.path, digest.algorithm(), None))? {
         Ok(now) => Ok(Thing::File(Version::Strong(now))),
         Err(error) if may_pass(&error) || is_trouble(&error) => Err(error.into()),
         Err(_) => Ok(found),

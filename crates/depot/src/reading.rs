@@ -6,6 +6,7 @@ use crate::{
     error::{is_trouble, may_pass},
     fetching::{LOOK_EVERY, Part, StillWanted},
     held::{Held, State},
+    names::by_one_that_is_well,
 };
 use godwit_core::{
     Algorithm, Digest, LEAF_BYTES, Strength, Url, Version,
@@ -608,9 +609,11 @@ pub(crate) fn is_untouched(then: &Version, now: &Version) -> bool {
     compared.looks_same() && compared != Strength::Touched
 }
 
-/// Tells whether a file hashes to that, as far as its server can tell: one that went away has not said that it does not.
+/// Tells whether a file hashes to that, as far as its server can tell: one that went away, or is about to, has not said
+/// that it does not.
 pub(crate) fn is_of_digest(place: &Place, digest: &Digest) -> godwit_store::Result<bool> {
-    match place.store.digest(&place.path, digest.algorithm(), None) {
+    let told = || place.store.digest(&place.path, digest.algorithm(), None);
+    match by_one_that_is_well(place, told)? {
         Ok(found) => Ok(found == *digest),
         Err(error) if may_pass(&error) || is_trouble(&error) => Err(error),
         Err(_) => Ok(false),

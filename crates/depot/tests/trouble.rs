@@ -145,6 +145,34 @@ fn what_a_dying_server_says_is_not_there_is_not_believed() {
     assert!(far.dir.path().join("e").is_dir());
 }
 
+/// It has told of a file, and loses its disk before it has told what that hashes to.
+#[test]
+fn what_a_server_does_not_hash_while_it_dies_is_not_taken_for_anothers() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    put(&depot, "a", b"bytes");
+    push(&depot);
+    let left = Arc::new(Mutex::new(None));
+    let mut_left = Arc::clone(&left);
+    far.on_ask(move |what, path| {
+        let mut left = mut_left.lock().unwrap();
+        if *left == None && what == "digest" {
+            *left = Some(6);
+        }
+        match &mut *left {
+            None | Some(0) => Ok(()),
+            Some(left) => {
+                *left -= 1;
+                Err(StoreError::Missing { path: path.into() })
+            }
+        }
+    });
+    depot.rename(&url("a"), &url("b"), by()).unwrap();
+    push(&depot);
+    assert_eq!(*left.lock().unwrap(), Some(0));
+    assert_eq!((far.get("a"), far.get("b")), (None, Some(b"bytes".into())));
+}
+
 #[test]
 fn a_directory_is_said_to_be_missing_only_if_it_is() {
     let (far, dir) = both();
