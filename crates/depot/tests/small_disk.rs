@@ -6,11 +6,12 @@
 mod common;
 
 use common::{bytes, depot, push, put, read, same, url, who};
+use godwit_core::Block;
 use godwit_depot::{Depot, Edit, Error};
-use godwit_store::Error as StoreError;
+use godwit_store::{Dir, Error as StoreError, How, Opener, Store, Whole, Write};
 use std::{
     fs::{self, File},
-    io::{self, Write},
+    io::{self, Write as _},
     os::unix::fs::FileExt,
     path::Path,
     process::Command,
@@ -67,6 +68,42 @@ fn is_full(error: &Error) -> bool {
 
 fn is_held(depot: &Depot, name: &str) -> bool {
     !depot.holds(&url(name)).is_empty()
+}
+
+/// Who reads what is appended to never sees the beginning of what is then taken back for want of room.
+#[test]
+fn what_finds_no_room_where_it_is_appended_is_not_begun() {
+    let Some(disk) = Small::mount() else {
+        return;
+    };
+    let dir = Dir::open(disk.path(), "tests", Opener::Myself).unwrap();
+    let append = |seq, bytes: &[u8]| {
+        let how = How::Append { writer: 1, seq };
+        let how = Write {
+            how,
+            ..Write::default()
+        };
+        let sink = dir.write(Path::new("log"), &how)?;
+        sink.put(Block { offset: 0, bytes })?;
+        sink.finish(&Whole::default())
+    };
+    append(1, b"first").unwrap();
+    let seen = || fs::metadata(disk.path().join("log")).unwrap().modified();
+    let before = seen().unwrap();
+    let filled = disk.fill();
+    let half = filled.metadata().unwrap().len() - MIB as u64 / 2;
+    filled.set_len(half).unwrap();
+    drop(filled);
+    let refused = append(2, &bytes(MIB, 1));
+    assert!(
+        matches!(refused, Err(StoreError::NoSpace { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(seen().unwrap(), before);
+    assert_eq!(fs::read(disk.path().join("log")).unwrap(), b"first");
+    fs::remove_file(disk.path().join("filled")).unwrap();
+    append(2, &bytes(MIB, 1)).unwrap();
+    assert_eq!(fs::read(disk.path().join("log")).unwrap().len(), MIB + 5);
 }
 
 #[test]

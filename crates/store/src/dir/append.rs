@@ -408,7 +408,9 @@ impl Opened {
             digest: blake3_of(&plan.bytes),
             turns: plan.turns.clone(),
         })?;
-        let written = self.write(&plan.bytes).and_then(|at| {
+        // Where there is no room a reader is not shown what would be taken back.
+        let room = sys::reserve_blocks(&self.file, intent.offset, intent.len);
+        let written = room.and_then(|()| self.write(&plan.bytes)).and_then(|at| {
             crash::point("append.bytes-written");
             crash::sync(&self.file)?;
             Ok(at)
