@@ -20,7 +20,7 @@ use crate::{
 use godwit_core::{
     Url,
     deeds::{Added, Deed, Deeds, Path, Publication, Values, What},
-    holding::Base,
+    holding::{Base, Mode},
 };
 use godwit_store::{Stat, engine::Place};
 use std::{
@@ -622,7 +622,9 @@ impl All {
         all.sort_by_key(|held| (held.lock().machine.owes(), held.number()));
         let mut unnamed = Vec::new();
         for held in all {
-            let NameNow { name, is_there } = self.name_now(&held);
+            let Some(NameNow { name, is_there }) = self.name_now(&held) else {
+                continue;
+            };
             let is_renamed = name != held.url();
             match self.promises.has(&held) {
                 true => held.rename(name),
@@ -648,8 +650,11 @@ impl All {
     pub(crate) fn names_again(&mut self) {
         let renamed = self.owing.values().filter(|held| held.is_renamed());
         for held in renamed.cloned().collect::<Vec<_>>() {
-            let NameNow { name, is_there } = self.name_now(&held);
-            if is_there {
+            if let Some(NameNow {
+                name,
+                is_there: true,
+            }) = self.name_now(&held)
+            {
                 let was_current = held.lock().is_current;
                 self.remove_current(&held);
                 held.rename(name);
@@ -660,13 +665,14 @@ impl All {
         }
     }
 
-    fn name_now(&self, held: &Held) -> NameNow {
+    /// Follows the name of something held through what was promised after it. `None`: something else was put in its place
+    /// before its name was given to that.
+    fn name_now(&self, held: &Held) -> Option<NameNow> {
         let mut name = held.url();
-        let later = self.promises.later_than(held);
-        let is_there = later
-            .into_iter()
-            .all(|(deed, fact)| match (&deed.what, &fact.to) {
+        for (deed, fact) in self.promises.later_than(held) {
+            let is_there = match (&deed.what, &fact.to) {
                 (What::Rename { .. }, Some(to)) => match moved(&name, &fact.url, to) {
+                    Some(_) if self.is_replaced_before(held, &name, deed.position) => return None,
                     Some(renamed) => {
                         name = renamed;
                         true
@@ -675,8 +681,25 @@ impl All {
                 },
                 (What::Unlink, _) => moved(&name, &fact.url, &fact.url).is_none(),
                 _ => true,
-            });
-        NameNow { name, is_there }
+            };
+            if !is_there {
+                return Some(NameNow { name, is_there });
+            }
+        }
+        let is_there = true;
+        Some(NameNow { name, is_there })
+    }
+
+    /// Tells whether another file was put where it goes to, after it and before that place in the order.
+    fn is_replaced_before(&self, held: &Held, name: &Url, place: u64) -> bool {
+        let mut between = self
+            .owing
+            .range(held.number()..place)
+            .map(|(_, other)| other);
+        between.any(|other| {
+            let is_it = other.id != held.id && other.url() == *name && other.who == held.who;
+            is_it && other.lock().machine.mode() == Mode::Replace
+        })
     }
 }
 

@@ -128,6 +128,24 @@ fn what_was_published_in_vain_does_not_come_over_what_was_renamed_to_its_name() 
     assert!(again.queue().is_empty(), "{:?}", again.queue());
 }
 
+/// What came in its place was renamed, and that was not, though both were called so.
+#[test]
+fn what_was_replaced_is_not_what_its_name_was_renamed_to_after_a_restart() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    publish_in_vain(&far, &depot, "a", b"one");
+    edit(&depot, "a", b"twotwo");
+    put(&depot, "a", b"second");
+    depot.rename(&url("a"), &url("b"), by()).unwrap();
+    let copy = killed(depot);
+    let again = self::depot(&far, &copy);
+    far.set_away(false);
+    push(&again);
+    assert_eq!((far.get("a"), far.get("b")), (None, Some(b"second".into())));
+    assert!(again.queue().is_empty(), "{:?}", again.queue());
+    same(read(&again, "b").unwrap(), b"second");
+}
+
 #[test]
 fn a_record_of_before_does_not_say_what_a_name_is_now() {
     let (far, dir) = both();

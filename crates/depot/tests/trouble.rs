@@ -156,7 +156,7 @@ fn what_a_server_does_not_hash_while_it_dies_is_not_taken_for_anothers() {
     let mut_left = Arc::clone(&left);
     far.on_ask(move |what, path| {
         let mut left = mut_left.lock().unwrap();
-        if *left == None && what == "digest" {
+        if left.is_none() && what == "digest" {
             *left = Some(6);
         }
         match &mut *left {
