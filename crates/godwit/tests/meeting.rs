@@ -366,6 +366,12 @@ fn an_init_that_failed_leaves_nothing() {
     machine.refused(&["init", "lab", "--export", data]);
     assert!(!machine.home.join(".config/godwit/config.toml").exists());
     fs::remove_file(machine.state()).unwrap();
+    fs::create_dir_all(machine.state()).unwrap();
+    let invites = machine.state().join("invites");
+    fs::write(&invites, "no directory").unwrap();
+    machine.refused(&["init", "lab", "--export", data]);
+    assert!(!machine.home.join(".config/godwit/config.toml").exists());
+    fs::remove_file(&invites).unwrap();
     machine.well(&["init", "lab", "--export", data]);
 }
 
