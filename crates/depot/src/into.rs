@@ -35,7 +35,11 @@ impl Depot {
 
 impl Writing {
     /// Ends what was written into a file: it survives a power cut here when this returns, and all of it counts.
-    pub(crate) fn end_into(self, is_wanted: IsWanted<'_>) -> Result<u64> {
+    pub(crate) fn end_into(
+        self,
+        is_wanted: IsWanted<'_>,
+        is_there: &dyn Fn() -> bool,
+    ) -> Result<u64> {
         let depot = Arc::clone(&self.depot);
         let key = (self.held.name(), self.held.who.audience.clone());
         let _turn = depot.turns.take(key.clone());
@@ -43,8 +47,11 @@ impl Writing {
             return Ok(0); // Nothing was written, and so nothing changes.
         }
         loop {
+            if !is_there() {
+                return Err(Error::Unwanted);
+            }
             let Some(under) = depot.owed_of(&key) else {
-                return self.end_anew();
+                return self.end_anew(is_there);
             };
             if let Some(generation) = depot.fold(&self.asks(), &under, is_wanted)? {
                 return Ok(generation);

@@ -302,21 +302,25 @@ impl Writing {
     /// will be at its target. What had been put under the name before and is not there yet need not go.
     /// If it fails, it is as if nothing had been written.
     pub fn end(self) -> Result<u64> {
-        self.end_while(&|_| true)
+        self.end_while(&|_| true, &|| true)
     }
 
-    /// The same as long as somebody wants it, who is asked now and then while it waits for room.
-    pub fn end_while(self, is_wanted: IsWanted<'_>) -> Result<u64> {
+    /// The same as long as somebody wants it, who is asked now and then while it waits for room; and if they are there
+    /// still when it gets its place: whoever is not was told nothing, and may have written something else since.
+    pub fn end_while(self, is_wanted: IsWanted<'_>, is_there: &dyn Fn() -> bool) -> Result<u64> {
         match self.is_into {
-            true => self.end_into(is_wanted),
-            false => self.end_anew(),
+            true => self.end_into(is_wanted, is_there),
+            false => self.end_anew(is_there),
         }
     }
 
-    pub(crate) fn end_anew(mut self) -> Result<u64> {
+    pub(crate) fn end_anew(mut self, is_there: &dyn Fn() -> bool) -> Result<u64> {
         // Somebody else may have been faster.
         if *self.held.lock().machine.base() == Base::Absent {
             self.depot.must_be_free(&self.held.name())?;
+        }
+        if !is_there() {
+            return Err(Error::Unwanted);
         }
         // Once it is promised it may be delivered, and what nobody uses, and is current for nobody, then goes.
         let user = User::of(&self.held, &mut self.held.lock());

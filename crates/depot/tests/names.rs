@@ -271,6 +271,25 @@ fn what_nobody_waits_for_any_more_is_not_promised() {
 }
 
 #[test]
+fn what_was_written_by_somebody_who_is_gone_is_not_promised() {
+    let (far, dir) = both();
+    far.put("a", b"theirs");
+    let depot = depot(&far, &dir);
+    for is_into in [false, true] {
+        let writing = match is_into {
+            true => depot.put_into(&url("a"), &who(), "").unwrap(),
+            false => depot.put(&url("a"), &who(), &common::over()).unwrap(),
+        };
+        writing.write(0, b"late").unwrap();
+        let ended = writing.end_while(&|_| true, &|| false);
+        assert!(matches!(ended, Err(Error::Unwanted)), "{ended:?}");
+    }
+    assert!(depot.queue().is_empty(), "{:?}", depot.queue());
+    push(&depot);
+    assert_eq!(far.get("a"), Some(b"theirs".to_vec()));
+}
+
+#[test]
 fn what_was_found_to_be_done_is_over_once_that_is_safe_there() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);

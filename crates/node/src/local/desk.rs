@@ -486,7 +486,7 @@ impl Guest {
             let ticket = granted.map_err(bad)?;
             pen.writing.written(0..size, ticket, size);
         }
-        let ended = pen.writing.end_while(&waiting(reply));
+        let ended = pen.writing.end_while(&waiting(reply), &|| !reply.is_gone());
         ended.map_err(|error| of_new(bad(error)))?;
         let scope = Scope::Url(url.clone());
         match close.wait {
