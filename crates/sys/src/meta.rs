@@ -257,6 +257,9 @@ pub fn punch(file: &File, offset: u64, len: u64) -> io::Result<()> {
 /// Has a range of an open file have blocks of its own, so that writing there needs no others; its length and its
 /// bytes stay. Where the file system cannot promise that, nothing is done.
 pub fn reserve_blocks(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    if len == 0 {
+        return Ok(());
+    }
     match fs::fallocate(file, fs::FallocateFlags::KEEP_SIZE, offset, len) {
         Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => Ok(()),
         reserved => Ok(reserved?),
