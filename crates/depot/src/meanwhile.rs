@@ -208,7 +208,7 @@ fn until_there(held: &Held) {
     });
 }
 
-/// A file that a program has written by a descriptor, which nobody has open any more.
+/// A file that a program has written by a descriptor, and has open still.
 fn edited(depot: &Depot) -> (Arc<Held>, Editing) {
     let who = Who::default();
     let edit = Edit {
