@@ -230,11 +230,13 @@ impl Inner {
     /// that waited for this is done. `was`: where it went, if its record says otherwise already.
     fn published_and_owes(&self, held: &Arc<Held>, was: Option<Way>) -> Result<()> {
         let mut all = self.all();
-        let is_unlinked = held.lock().is_unlinked;
-        if is_unlinked {
+        let state = held.lock();
+        if state.is_unlinked {
             drop(all);
-            return self.owes_without_a_name(held);
+            // That is for those only who have it open, and they keep it: there its name is removed next.
+            return self.unlink(held, state);
         }
+        drop(state);
         // Its place stays before what is newer, or it would come over that.
         let is_followed = all.promises.is_followed(held);
         let mut state = held.lock();
@@ -267,20 +269,6 @@ impl Inner {
             // Meanwhile it was given up, or nobody had written anything.
             false => drop(all.owing.remove(&held.number())),
         }
-        Ok(())
-    }
-
-    /// What was written since is for those only who have it open: there its name is removed next.
-    fn owes_without_a_name(&self, held: &Arc<Held>) -> Result<()> {
-        let mut state = held.lock();
-        state.is_superseded = true;
-        if state.users == 0 && state.machine.writers().is_none() {
-            self.unlink(held, state)?;
-            return Ok(());
-        }
-        drop(state);
-        held.commit(self)?;
-        self.all().settle(held);
         Ok(())
     }
 

@@ -4,10 +4,30 @@
 
 mod common;
 
-use common::{both, by, bytes, depot, over, push, put, read, rules, same, until, url, who, with};
-use godwit_depot::{Depot, Fresh, Rules, Stage};
+use common::{
+    as_killed, both, by, bytes, depot, over, push, put, read, rules, same, until, url, who, with,
+};
+use godwit_depot::{Depot, Edit, Fresh, Rules, Stage};
 use godwit_store::Trouble;
-use std::{sync::atomic::Ordering::SeqCst, thread};
+use std::{
+    io::Read,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::atomic::Ordering::SeqCst,
+    thread,
+};
+
+/// Counts what is held.
+fn files_in(dir: &Path) -> usize {
+    let entries = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let count = |path: PathBuf| match path.is_dir() {
+        true => files_in(&path),
+        false => usize::from(path.extension().is_none()),
+    };
+    entries.map(count).sum()
+}
 
 fn put_into(depot: &Depot, name: &str, bytes: &[u8]) {
     let writing = depot.put_into(&url(name), &who(), "").unwrap();
@@ -59,6 +79,48 @@ fn an_older_patch_is_not_delivered_after_its_name_was_removed_or_given_away() {
         let at_b = is_given_away.then(|| b"third".to_vec());
         assert_eq!((far.get("a"), far.get("b")), (None, at_b));
         assert!(depot.queue().is_empty());
+    }
+}
+
+/// Something renamed to its name takes that, though nothing was put there. What is open still is for whoever has it
+/// open: nobody waits for them, and after an end nothing is owed of it.
+#[test]
+fn an_older_patch_is_not_delivered_over_what_was_renamed_to_its_name() {
+    for is_written in [false, true] {
+        let (far, dir) = both();
+        let depot = depot(&far, &dir);
+        put(&depot, "c", b"third");
+        push(&depot);
+        far.flush_gate.shut("a");
+        put(&depot, "a", b"first");
+        far.flush_gate.reached(1);
+        let reading = depot.read(&url("a"), &who(), Fresh::Usual).unwrap();
+        put_into(&depot, "a", b"patch");
+        let editing = is_written.then(|| depot.edit(&url("a"), &who(), &Edit::default()).unwrap());
+        depot.rename(&url("c"), &url("a"), by()).unwrap();
+        far.flush_gate.open();
+        push(&depot);
+        assert_eq!((far.get("a"), far.get("c")), (Some(b"third".into()), None));
+        assert!(depot.queue().is_empty());
+        let copy = as_killed(&depot);
+        let again = self::depot(&far, &copy);
+        push(&again);
+        assert_eq!(read(&again, "a").unwrap(), b"third");
+        drop(again);
+        let mut found = Vec::new();
+        reading.file().read_to_end(&mut found).unwrap();
+        same(found, b"patch");
+        if let Some(editing) = editing {
+            editing.file().unwrap().write_all_at(b"hand", 5).unwrap();
+            editing.end().unwrap();
+        }
+        push(&depot);
+        drop(reading);
+        assert_eq!(far.get("a"), Some(b"third".into()));
+        assert!(depot.queue().is_empty());
+        until("its room is free", || {
+            files_in(&depot.root().join("bytes")) == 1
+        });
     }
 }
 
