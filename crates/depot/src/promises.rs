@@ -25,6 +25,7 @@ use godwit_core::{
 use godwit_store::{Stat, engine::Place};
 use std::{
     collections::{BTreeMap, HashMap},
+    ops::Range,
     sync::{Arc, MutexGuard},
     time::{Duration, Instant},
 };
@@ -668,13 +669,15 @@ impl All {
     /// Follows the name of something held through what was promised after it. `None`: something else was put in its place
     /// before its name was given to that.
     fn name_now(&self, held: &Held) -> Option<NameNow> {
-        let mut name = held.url();
+        let (mut name, mut since) = (held.url(), held.number());
         for (deed, fact) in self.promises.later_than(held) {
             let is_there = match (&deed.what, &fact.to) {
                 (What::Rename { .. }, Some(to)) => match moved(&name, &fact.url, to) {
-                    Some(_) if self.is_replaced_before(held, &name, deed.position) => return None,
+                    Some(_) if self.is_replaced_in(since..deed.position, held, &name) => {
+                        return None;
+                    }
                     Some(renamed) => {
-                        name = renamed;
+                        (name, since) = (renamed, deed.position);
                         true
                     }
                     None => moved(&name, to, to).is_none(),
@@ -690,12 +693,10 @@ impl All {
         Some(NameNow { name, is_there })
     }
 
-    /// Tells whether another file was put where it goes to, after it and before that place in the order.
-    fn is_replaced_before(&self, held: &Held, name: &Url, place: u64) -> bool {
-        let mut between = self
-            .owing
-            .range(held.number()..place)
-            .map(|(_, other)| other);
+    /// Tells whether another file was put under its name between those places in the order: since it had it, and before
+    /// that was given away.
+    fn is_replaced_in(&self, between: Range<u64>, held: &Held, name: &Url) -> bool {
+        let mut between = self.owing.range(between).map(|(_, other)| other);
         between.any(|other| {
             let is_it = other.id != held.id && other.url() == *name && other.who == held.who;
             is_it && other.lock().machine.mode() == Mode::Replace

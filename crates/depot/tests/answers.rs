@@ -146,6 +146,31 @@ fn what_was_replaced_is_not_what_its_name_was_renamed_to_after_a_restart() {
     same(read(&again, "b").unwrap(), b"second");
 }
 
+/// What was renamed over another, which had been put there before, and back again, has its name after a restart too.
+#[test]
+fn what_was_renamed_over_another_is_what_its_names_say_after_a_restart() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    far.set_away(true);
+    put(&depot, "a", b"this one");
+    put(&depot, "b", b"another");
+    depot.rename(&url("a"), &url("b"), by()).unwrap();
+    depot.rename(&url("b"), &url("a"), by()).unwrap();
+    let copy = killed(depot);
+    let again = self::depot(&far, &copy);
+    same(read(&again, "a").unwrap(), b"this one");
+    let into = again.put_into(&url("a"), &who(), "").unwrap();
+    into.write(4, b" two").unwrap();
+    into.end().unwrap();
+    same(read(&again, "a").unwrap(), b"this two");
+    far.set_away(false);
+    push(&again);
+    assert_eq!(
+        (far.get("a"), far.get("b")),
+        (Some(b"this two".into()), None)
+    );
+}
+
 #[test]
 fn a_record_of_before_does_not_say_what_a_name_is_now() {
     let (far, dir) = both();
