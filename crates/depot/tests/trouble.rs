@@ -145,6 +145,26 @@ fn what_a_dying_server_says_is_not_there_is_not_believed() {
     assert!(far.dir.path().join("e").is_dir());
 }
 
+/// What only some bytes are here of would be zeros otherwise.
+#[test]
+fn what_a_dying_server_says_is_not_there_is_not_read_as_zeros() {
+    let (far, dir) = both();
+    far.put("a", b"what is there");
+    let depot = depot(&far, &dir);
+    far.set_away(true);
+    let into = depot.put_into(&url("a"), &who(), "").unwrap();
+    into.write(13, b" and more").unwrap();
+    into.end().unwrap();
+    let left = loses_all(&far, u32::MAX);
+    far.set_away(false);
+    let told = read(&depot, "a").unwrap_err();
+    let is_busy =
+        matches!(&told, Error::Store(error) if matches!(**error, StoreError::Busy { .. }));
+    assert!(is_busy, "{told:?}");
+    *left.lock().unwrap() = 0;
+    same(read(&depot, "a").unwrap(), b"what is there and more");
+}
+
 /// It has told of a file, and loses its disk before it has told what that hashes to.
 #[test]
 fn what_a_server_does_not_hash_while_it_dies_is_not_taken_for_anothers() {
