@@ -3,24 +3,77 @@
 //!
 //! What is done to the name meanwhile comes after it, and is done to it. What the
 //! target had before, and is read or delivered meanwhile, is older, whatever its number.
+//! Whoever writes into the name waits for that: its writer may be gone by then, who was
+//! told nothing, and what is written after they went must not be under what they wrote.
 
 #[cfg(test)]
 mod tests;
 
 use crate::{
-    depot::All,
+    depot::{All, Inner},
+    disk::Id,
     held::Held,
     promises::moved,
     reading::{Asking, Name},
 };
 use godwit_core::Url;
-use std::sync::Arc;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, PoisonError},
+};
 
 /// One of them.
 pub(crate) struct Coming {
     held: Arc<Held>,
     /// Something that was ended after it has its name.
     is_overtaken: bool,
+}
+
+/// Those of which somebody ends just now what they wrote.
+#[derive(Default)]
+pub(crate) struct Ends {
+    of: BTreeMap<Id, Arc<Held>>,
+    waiting: usize,
+}
+
+/// Says that an end is over, well or not.
+pub(crate) struct Ending {
+    depot: Arc<Inner>,
+    id: Id,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let mut all = self.depot.all();
+        all.ends.of.remove(&self.id);
+        if all.ends.waiting > 0 {
+            self.depot.due.notify_all();
+        }
+    }
+}
+
+impl Inner {
+    /// Somebody is there who ends what they wrote.
+    pub(crate) fn ends(self: &Arc<Self>, held: &Arc<Held>) -> Ending {
+        let held = Arc::clone(held);
+        let (depot, id) = (Arc::clone(self), held.id);
+        depot.all().ends.of.insert(id, held);
+        Ending { depot, id }
+    }
+
+    /// Waits for the ends that have begun under a name: what is written into that from now on comes after them.
+    pub(crate) fn wait_for_ends(&self, key: &Name) {
+        let mut all = self.all();
+        let begun: Vec<Id> = (all.ends.of.values())
+            .filter(|held| held.key() == *key)
+            .map(|held| held.id)
+            .collect();
+        all.ends.waiting += 1;
+        while begun.iter().any(|id| all.ends.of.contains_key(id)) {
+            all = (self.due.wait(all)).unwrap_or_else(PoisonError::into_inner);
+        }
+        all.ends.waiting -= 1;
+    }
 }
 
 impl All {

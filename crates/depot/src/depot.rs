@@ -6,7 +6,7 @@ use crate::{
     appending::{self, Logs},
     ballast::Ballast,
     called::Called,
-    coming::Coming,
+    coming::{Coming, Ends},
     disk::{Disk, Id, Watcher},
     editing::{self, Watches},
     held::{self, Held, State},
@@ -127,6 +127,7 @@ pub(crate) struct All {
     pub private: BTreeMap<Id, Arc<Held>>,
     /// Those that have a place in the order, and of which readers do not know yet.
     pub coming: BTreeMap<Id, Coming>,
+    pub ends: Ends,
     /// In which order.
     pub promises: Promises,
     /// What hops took of which nothing is here any more.

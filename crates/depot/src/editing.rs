@@ -133,6 +133,7 @@ impl Drop for Editing {
 
 impl Inner {
     fn edit(self: &Arc<Self>, url: &Url, who: &Who, edit: &Edit) -> Result<Editing> {
+        self.wait_for_ends(&(url.clone(), who.audience.clone()));
         let user = match self.edited(url, who, edit)? {
             Some(user) => user,
             None if edit.exclusive || !edit.truncate => {

@@ -46,6 +46,7 @@ impl Writing {
         if !self.settle().machine.owes() {
             return Ok(0); // Nothing was written, and so nothing changes.
         }
+        depot.wait_for_ends(&key);
         loop {
             if !is_there() {
                 return Err(Error::Unwanted);

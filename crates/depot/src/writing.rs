@@ -319,6 +319,7 @@ impl Writing {
         if *self.held.lock().machine.base() == Base::Absent {
             self.depot.must_be_free(&self.held.name())?;
         }
+        let _ending = self.depot.ends(&self.held);
         if !is_there() {
             return Err(Error::Unwanted);
         }

@@ -1,7 +1,7 @@
 //! What happens to a name while somebody is about to be told that what they put there is kept.
 
 use crate::{
-    Depot, Error, Fresh, Writing,
+    Depot, Edit, Ended, Error, Fresh, Writing,
     disk::{Id, Watcher},
     held::Held,
     tested::{
@@ -14,6 +14,7 @@ use godwit_store::{Dir, Error as StoreError, Faulty, Opener, Store, Trouble};
 use std::{
     fs,
     io::{self, Read},
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
     sync::Arc,
     thread,
@@ -168,6 +169,36 @@ fn what_is_put_is_newer_than_what_arrives_while_it_ends() {
     push(&depot);
     assert_eq!(fs::read(far.path().join("b")).unwrap(), b"second and more");
     assert_eq!(read(&depot, "b").unwrap(), b"second and more");
+}
+
+/// Whoever wrote that may be gone by now, and was told nothing; whoever writes into it is told that all of theirs is kept.
+#[test]
+fn what_is_written_into_what_ends_goes_into_that() {
+    for is_by_hand in [false, true] {
+        let (gate, far, _home, depot) = shut_away();
+        let first = put(&depot, "a", b"first");
+        let second = putting(&depot, "a", b"second");
+        let write = || match is_by_hand {
+            false => put_into(&depot, "a", 6, b" and more"),
+            true => {
+                let editing = depot.edit(&url("a"), by().who, &Edit::default()).unwrap();
+                let file = editing.file().unwrap();
+                file.write_all_at(b" and more", 6).unwrap();
+                assert!(matches!(editing.end(), Ok(Ended::Last(_))));
+            }
+        };
+        thread::scope(|scope| {
+            while_it_ends(&gate, second, &first, || {
+                let writer = scope.spawn(write);
+                let waits = || depot.inner.all().ends.waiting > 0;
+                let is_on_its_way = || gate.state().waiting > 1 || writer.is_finished();
+                until("they wait", || waits() || is_on_its_way());
+            });
+        });
+        assert_eq!(read(&depot, "a").unwrap(), b"second and more");
+        deliver(&gate, &depot);
+        assert_eq!(fs::read(far.path().join("a")).unwrap(), b"second and more");
+    }
 }
 
 #[test]
