@@ -1,7 +1,7 @@
 //! From the origin to our disk.
 
 use crate::{
-    Error, Result, Who,
+    Error, Result,
     depot::Inner,
     held::Held,
     keeping::price,
@@ -9,7 +9,7 @@ use crate::{
     reading::{OURS, base_of, is_of_digest, is_untouched, since_epoch},
 };
 use godwit_core::{
-    Block, Chain, Extents, Fault, Piece, Url, Version,
+    Block, Chain, Extents, Fault, Piece, Version,
     holding::{Base, Fetch, Held as Why, Origin, Ticket},
 };
 use godwit_store::{Error as StoreError, Read, Stat, Take, engine::Place};
@@ -114,7 +114,10 @@ impl Inner {
 
     /// Finds out what there is at the target of which only some ranges are written here.
     fn look_below(&self, held: &Held) -> Result<()> {
-        let there = match self.looked_below(&held.name(), &held.who) {
+        let name = held.name();
+        // What is said to be missing is read as zeros.
+        let looked = self.surely((&name, &held.who), || self.stat_of(&name, &held.who));
+        let there = match looked {
             Ok((_, stat)) => Some(stat),
             Err(error) if matches!(error.of_store(), Some(StoreError::Missing { .. })) => None,
             Err(error) => return Err(error),
@@ -147,23 +150,6 @@ impl Inner {
             }
         }
         Ok(())
-    }
-
-    /// What is said to be missing would be read as zeros: a server that is well is asked.
-    fn looked_below(&self, name: &Url, who: &Who) -> Result<(Place, Stat)> {
-        let looked = self.stat_of(name, who);
-        let (Err(error), Some(at)) = (&looked, self.all().promises.now_at(name)) else {
-            return looked;
-        };
-        match (error.of_store(), self.above_missing(error, &at, who)) {
-            (Some(StoreError::Missing { .. }), None) => Err(Error::from(StoreError::Busy {
-                host: at.host_port(),
-                said: NOT_WELL.into(),
-                again_in: None,
-            })),
-            (Some(StoreError::Missing { .. }), Some(_)) => self.stat_of(name, who),
-            _ => looked,
-        }
     }
 
     /// Fetches, trying again after passing faults.
@@ -519,6 +505,5 @@ fn of_store(error: Error) -> StoreError {
 
 /// Who waits for others to fetch something looks so often whether they are to go on.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
-const NOT_WELL: &str = "it says of all that it is asked for that it is not there";
 const TRIES: u32 = 6;
 const PAUSE: Duration = Duration::from_millis(200);

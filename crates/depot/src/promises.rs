@@ -12,7 +12,7 @@ use crate::{
     By, Error, Result, Who,
     depot::{All, Inner},
     disk::Id,
-    error::{Trouble, may_pass},
+    error::{Trouble, is_missing, may_pass},
     held::{Held, now},
     queue::Before,
     records::{Change, Written},
@@ -704,6 +704,8 @@ impl All {
     }
 }
 
+const NOT_WELL: &str = "it says of all that it is asked for that it is not there";
+
 /// What something held is called here by what was promised.
 struct NameNow {
     /// Now, or last.
@@ -771,6 +773,31 @@ impl Inner {
             if before == now_at() || self.is_ending() {
                 return looked;
             }
+        }
+    }
+
+    /// Asks for a name, and once more where that is said not to be there: one that is about to end, or has lost its disk,
+    /// says so of all that it had. Of one that knows nothing above it either nobody hears so.
+    pub(crate) fn surely<T>(
+        &self,
+        (name, who): (&Url, &Who),
+        ask: impl Fn() -> Result<T>,
+    ) -> Result<T> {
+        let told = ask();
+        let missing = told
+            .as_ref()
+            .err()
+            .filter(|told| told.of_store().is_some_and(is_missing));
+        let (Some(missing), Some(at)) = (missing, self.all().promises.now_at(name)) else {
+            return told;
+        };
+        match self.above_missing(missing, &at, who) {
+            Some(_) => ask(),
+            None => Err(Error::from(godwit_store::Error::Busy {
+                host: at.host_port(),
+                said: NOT_WELL.into(),
+                again_in: None,
+            })),
         }
     }
 

@@ -285,8 +285,9 @@ impl Spooled {
     fn look(&self, path: &Path) -> Result<Stat> {
         let Some(reading) = self.owed(path)? else {
             let url = self.url(path)?;
-            let looked = self.depot.inner.stat_of(&url, &self.who);
-            let looked = looked.map(|(_, stat)| stat);
+            let inner = &self.depot.inner;
+            let stat = || inner.stat_of(&url, &self.who).map(|(_, stat)| stat);
+            let looked = inner.surely((&url, &self.who), stat);
             // Whoever removed it there, it is not told as kept later on.
             let missing = looked.as_ref().err().and_then(Error::of_store);
             if missing.is_some_and(is_missing) {
@@ -526,12 +527,12 @@ impl Store for Spooled {
 
     fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {
         let Some(reading) = self.owed(path)? else {
-            let asked = self
-                .depot
-                .inner
-                .at_place(&self.url(path)?, &self.who, |place| {
+            let (inner, url) = (&self.depot.inner, self.url(path)?);
+            let asked = inner.surely((&url, &self.who), || {
+                inner.at_place(&url, &self.who, |place| {
                     Ok(place.store.digest(&place.path, by, range.clone())?)
-                });
+                })
+            });
             let told = asked.or_else(|error| self.digest_kept(path, by, range, error));
             return (told.map_err(self.told(path))).map_err(|error| self.beyond(error));
         };

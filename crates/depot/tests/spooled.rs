@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Far, both, by, bytes, over, rules, same, url, who};
-use godwit_core::{Block, Extents};
+use godwit_core::{Algorithm, Block, Extents};
 use godwit_depot::{Connect, Depot, Edit, Editing, Fresh, Scope, Spooled, Stage, Who};
 use godwit_store::{Decision, Error, How, Set, Sink, Store, What, Whole, Write, engine::Place};
 use std::{
@@ -12,7 +12,7 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
     },
     time::Duration,
 };
@@ -105,6 +105,36 @@ fn what_came_whole_and_was_not_kept_yet_is_still_its_writers() {
     assert_eq!(became, None, "nobody was told that it is kept");
     depot.push(&Scope::All, LIMIT).unwrap();
     assert_eq!(far.get("a"), None);
+}
+
+/// Who is before the hop asks it what is above, and of itself that knows some.
+#[test]
+fn what_a_dying_next_says_is_not_there_is_asked_for_again() {
+    let (far, dir) = both();
+    far.put("a", b"bytes");
+    let (_hop, spooled) = spooled(&far, &dir);
+    let left = Arc::new(AtomicU32::new(0));
+    let lost = Arc::clone(&left);
+    far.on_ask(move |_, path| {
+        let is_lost = lost.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
+        match is_lost {
+            Ok(_) => Err(Error::Missing { path: path.into() }),
+            Err(_) => Ok(()),
+        }
+    });
+    let a = Path::new("a");
+    let stat = || spooled.stat(a).map(|stat| stat.size);
+    let digest = || spooled.digest(a, Algorithm::Blake3, None).map(|_| 5);
+    let asks: [&dyn Fn() -> godwit_store::Result<u64>; 2] = [&stat, &digest];
+    for ask in asks {
+        left.store(u32::MAX, SeqCst);
+        let told = ask();
+        assert!(matches!(told, Err(Error::Busy { .. })), "{told:?}");
+        left.store(1, SeqCst);
+        assert_eq!(ask().unwrap(), 5);
+    }
+    let told = spooled.stat(Path::new("b"));
+    assert!(matches!(told, Err(Error::Missing { .. })), "{told:?}");
 }
 
 #[test]
