@@ -189,6 +189,8 @@ pub(crate) struct State {
 /// A conversation with the target that goes on later.
 pub(crate) struct Parked {
     pub sink: Box<dyn Sink>,
+    /// Where what is sent goes.
+    pub at: Url,
     pub attempt: u64,
     /// Of which it is an upload.
     pub generation: u64,
@@ -209,8 +211,9 @@ pub(crate) struct Asked {
 
 impl Parked {
     /// Tells whether it is about what is to be sent now.
-    pub(crate) fn is_of(&self, machine: &Holding) -> bool {
-        (self.attempt, self.generation) == (machine.attempt(), machine.sending())
+    pub(crate) fn is_of(&self, held: &Held, machine: &Holding) -> bool {
+        let is_upload = (self.attempt, self.generation) == (machine.attempt(), machine.sending());
+        is_upload && self.at == held.url()
     }
 }
 
@@ -688,7 +691,32 @@ pub(crate) fn boot() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use godwit_core::holding::Mode;
+    use godwit_core::holding::{Base, Mode};
+    use godwit_store::{Store, Write};
+    use std::path::Path;
+
+    /// Else it would be shown there: what waits for its turn has another name by then, perhaps.
+    #[test]
+    fn what_was_sent_under_another_name_is_another_upload() {
+        let url = |name: &str| Url::from_argument(format!("ftp://far/{name}")).unwrap();
+        let machine = Holding::born(Base::Any, Mode::Replace);
+        let who = Who::default();
+        let held = Held::new(Id::of([1; 12]), 1, url("a"), who, machine);
+        let store = godwit_store::Memory::new();
+        let sink = store.write(Path::new("a"), &Write::default()).unwrap();
+        let state = held.lock();
+        let parked = Parked {
+            sink,
+            at: held.url(),
+            attempt: state.machine.attempt(),
+            generation: state.machine.sending(),
+            once: None,
+            compares: false,
+        };
+        assert!(parked.is_of(&held, &state.machine));
+        held.redirect(url("b"));
+        assert!(!parked.is_of(&held, &state.machine));
+    }
 
     #[test]
     fn who_asked_before_a_doubt_does_not_end_it() {

@@ -422,7 +422,7 @@ impl Inner {
             return Ok(Came::Dry);
         }
         // Its writer may have ended since it was sent ahead; or somebody began to write, and it is part of what they do.
-        let is_of = sink.is_of(&state.machine);
+        let is_of = sink.is_of(held, &state.machine);
         // Once it is asked for its place is fixed: until then nobody gives it another.
         let publication = match is_turn && is_of {
             true => state.machine.publish(),
@@ -506,9 +506,10 @@ impl Inner {
 
     /// Returns the conversation about the generation that is under way, taking over what an earlier one left.
     fn begun(&self, held: &Held, place: &Place) -> Result<Begun> {
+        let at = held.url();
         let mut state = held.lock();
         let parked = state.sink.take();
-        if let Some(parked) = parked.filter(|parked| parked.is_of(&state.machine)) {
+        if let Some(parked) = parked.filter(|parked| parked.is_of(held, &state.machine)) {
             return Ok(Begun::Sink(parked));
         }
         let (attempt, generation) = (state.machine.attempt(), state.machine.sending());
@@ -563,6 +564,7 @@ impl Inner {
         }
         let parked = Parked {
             sink,
+            at,
             attempt,
             generation,
             once: (!can.again).then(Mutex::default),
@@ -570,7 +572,7 @@ impl Inner {
         };
         let is_unsure = held.lock().machine.is_unsure();
         let is_there = is_unsure && self.search(held, place)?;
-        if parked.is_of(&held.lock().machine) {
+        if parked.is_of(held, &held.lock().machine) {
             return Ok(Begun::Sink(parked));
         }
         // What is written next is another upload, on another condition.
@@ -597,7 +599,7 @@ impl Inner {
         let Some(parked) = state.sink.take() else {
             return;
         };
-        if parked.is_of(&state.machine) {
+        if parked.is_of(held, &state.machine) {
             state.sink = Some(parked);
             return;
         }

@@ -7,7 +7,7 @@ mod common;
 use common::{
     as_killed, both, by, bytes, depot, over, push, put, read, rules, same, until, url, who, with,
 };
-use godwit_depot::{Depot, Edit, Fresh, Owed, Rules, Stage};
+use godwit_depot::{Depot, Edit, Ended, Fresh, Owed, Rules, Stage};
 use godwit_store::Trouble;
 use std::{
     io::Read,
@@ -142,6 +142,39 @@ fn what_ended_under_another_name_is_not_delivered_after_what_was_put_there_since
     far.flush_gate.open();
     push(&depot);
     assert_eq!((far.get("a"), far.get("b")), (None, Some(b"second".into())));
+    assert!(depot.queue().is_empty());
+}
+
+/// What was sent ahead under the old name is not what goes under the new one.
+#[test]
+fn what_was_sent_ahead_and_goes_elsewhere_is_sent_anew() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    far.flush_gate.shut("a");
+    put(&depot, "a", b"first");
+    far.flush_gate.reached(1);
+    put_into(&depot, "a", b"patch");
+    far.write_gate.shut("a");
+    far.flush_gate.open();
+    far.write_gate.reached(1);
+    depot.rename(&url("a"), &url("c"), by()).unwrap();
+    let editing = depot.edit(&url("c"), &who(), &Edit::default()).unwrap();
+    far.write_gate.open();
+    until("it was sent", || {
+        let queue = depot.queue();
+        queue.iter().all(|owed| owed.stage != Stage::Sending)
+    });
+    editing
+        .file()
+        .unwrap()
+        .write_all_at(b" and more", 5)
+        .unwrap();
+    assert!(matches!(editing.end(), Ok(Ended::Last(_))));
+    push(&depot);
+    assert_eq!(
+        (far.get("a"), far.get("c")),
+        (None, Some(b"patch and more".into()))
+    );
     assert!(depot.queue().is_empty());
 }
 
