@@ -179,7 +179,13 @@ impl Inner {
             true => Fresh::Now,
             false => Fresh::Usual,
         };
-        let user = match self.find(url, who, fresh) {
+        let find = || self.find(url, who, fresh);
+        // What is missing is made, and that would not be what is there.
+        let found = match edit.create {
+            true => self.surely((url, who), find),
+            false => find(),
+        };
+        let user = match found {
             Ok(_) if edit.exclusive => {
                 let path = url.as_path().into();
                 return Err(StoreError::Exists { path }.into());

@@ -233,8 +233,8 @@ fn attempt(asked: &Do, at: &Place, to: Option<&Place>) -> Result<Outcome> {
     };
     let done = done.and_then(|()| match (&asked.what, to) {
         (What::Unlink, _) => settle_above(at),
-        (_, Some(to)) => settle(to, &to.path),
-        _ => settle(at, &at.path),
+        (_, Some(to)) => by_one_that_is_well(to, || settle(to, &to.path))?,
+        _ => by_one_that_is_well(at, || settle(at, &at.path))?,
     });
     Ok(match done {
         Ok(()) => Outcome::Done,
@@ -285,7 +285,7 @@ fn settle_above(place: &Place) -> godwit_store::Result<()> {
             settled => return settled,
         }
     }
-    Ok(())
+    Err(not_well(&place.url))
 }
 
 /// Asks a server, and once more where it says that something is not there, as soon as it is known to be well.
@@ -295,8 +295,17 @@ pub(crate) fn by_one_that_is_well<T>(
 ) -> godwit_store::Result<godwit_store::Result<T>> {
     match ask() {
         Err(StoreError::Missing { .. }) if nearest_above(at).is_some() => Ok(ask()),
-        Err(error @ StoreError::Missing { .. }) => Err(error),
+        Err(StoreError::Missing { .. }) => Err(not_well(&at.url)),
         answer => Ok(answer),
+    }
+}
+
+/// What a server says that is about to end, or has lost its disk, is no answer.
+pub(crate) fn not_well(at: &Url) -> StoreError {
+    StoreError::Busy {
+        host: at.host_port(),
+        said: "it says of all that it is asked for that it is not there".into(),
+        again_in: None,
     }
 }
 

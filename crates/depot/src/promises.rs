@@ -14,6 +14,7 @@ use crate::{
     disk::Id,
     error::{Trouble, is_missing, may_pass},
     held::{Held, now},
+    names::not_well,
     queue::Before,
     records::{Change, Written},
 };
@@ -704,8 +705,6 @@ impl All {
     }
 }
 
-const NOT_WELL: &str = "it says of all that it is asked for that it is not there";
-
 /// What something held is called here by what was promised.
 struct NameNow {
     /// Now, or last.
@@ -793,11 +792,7 @@ impl Inner {
         };
         match self.above_missing(missing, &at, who) {
             Some(_) => ask(),
-            None => Err(Error::from(godwit_store::Error::Busy {
-                host: at.host_port(),
-                said: NOT_WELL.into(),
-                again_in: None,
-            })),
+            None => Err(not_well(&at).into()),
         }
     }
 
@@ -971,17 +966,17 @@ impl Inner {
     /// Promises a directory.
     pub(crate) fn make_directory(&self, url: &Url, by: By<'_>) -> Result<()> {
         let By { who, session, .. } = by;
-        match self
-            .place_of(url, who)
-            .and_then(|place| place.store.stat(&place.path))
-        {
+        match self.stat_of(url, who) {
             Ok(_) => {
                 let path = url.as_path().into();
                 return Err(godwit_store::Error::Exists { path }.into());
             }
-            Err(godwit_store::Error::Missing { .. }) => {}
-            Err(error) if !may_pass(&error) => return Err(error.into()),
-            Err(_) => {}
+            Err(error) => {
+                let said = error.of_store();
+                if !said.is_some_and(|said| is_missing(said) || may_pass(said)) {
+                    return Err(error);
+                }
+            }
         }
         by.must_want()?;
         let fact = self.fact(url, None, who, session);
@@ -1044,10 +1039,8 @@ impl Inner {
             return Ok(true);
         }
         let doubts = current.as_ref().map_or(0, |held| held.lock().doubts);
-        let looked = self.place_of(url, who).and_then(|place| {
-            let stat = place.store.stat(&place.path)?;
-            Ok((place, stat))
-        });
+        let looked = self.surely((url, who), || self.stat_of(url, who));
+        let can_wait = |error: &Error| error.of_store().is_some_and(may_pass);
         match (looked, current) {
             (Ok((place, stat)), Some(held)) => {
                 let is_still = self.is_still_base(&held, &place, &stat, crate::Fresh::Now);
@@ -1057,7 +1050,7 @@ impl Inner {
                 Ok(is_still)
             }
             (Ok(_), None) => Ok(false),
-            (Err(error), _) if !may_pass(&error) && !self.is_made(url) => Err(error.into()),
+            (Err(error), _) if !can_wait(&error) && !self.is_made(url) => Err(error),
             (Err(_), _) => Ok(false),
         }
     }

@@ -622,7 +622,7 @@ pub(crate) fn is_of_digest(place: &Place, digest: &Digest) -> godwit_store::Resu
 
 /// Returns what a target has; `None`: nothing.
 pub(crate) fn look(place: &Place) -> godwit_store::Result<Option<Stat>> {
-    match place.store.stat(&place.path) {
+    match by_one_that_is_well(place, || place.store.stat(&place.path))? {
         Ok(stat) => Ok(Some(stat)),
         Err(StoreError::Missing { .. }) => Ok(None),
         Err(error) => Err(error),

@@ -16,7 +16,10 @@ use std::{
     fs,
     io::Write,
     os::unix::fs::{FileExt, PermissionsExt},
-    sync::{Arc, atomic::Ordering::SeqCst},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
     time::Duration,
 };
 
@@ -492,4 +495,32 @@ fn an_unlinked_file_is_not_brought_back_by_who_still_writes_it() {
     assert_eq!(far.get("a"), None);
     assert!(is_missing(&depot, "a"));
     let _ = over();
+}
+
+/// It is renamed there already, and nobody has heard of that.
+#[test]
+fn what_is_being_renamed_there_can_be_removed() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    let into = depot.put_into(&url("c"), &who(), "").unwrap();
+    into.write(0, b"bytes").unwrap();
+    into.end().unwrap();
+    push(&depot);
+    far.flush_gate.shut("a");
+    depot.rename(&url("c"), &url("a"), by()).unwrap();
+    far.flush_gate.reached(1);
+    let asked = Arc::new(AtomicBool::new(false));
+    let is_asked = Arc::clone(&asked);
+    far.on_ask(move |_, _| {
+        is_asked.store(true, SeqCst);
+        Ok(())
+    });
+    std::thread::scope(|scope| {
+        let removing = scope.spawn(|| depot.unlink(&url("a"), by()));
+        until("it was looked for", || asked.load(SeqCst));
+        far.flush_gate.open();
+        removing.join().unwrap().unwrap();
+    });
+    push(&depot);
+    assert_eq!((far.get("a"), far.get("c")), (None, None));
 }

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Far, both, by, depot, push, put, read, rules, same, until, url, who, with};
-use godwit_depot::{Error, Rules, Scope, Stage};
+use godwit_depot::{Edit, Error, Rules, Scope, Stage};
 use godwit_store::Error as StoreError;
 use std::{
     sync::{Arc, Mutex, atomic::Ordering::SeqCst},
@@ -163,6 +163,40 @@ fn what_a_dying_server_says_is_not_there_is_not_read_as_zeros() {
     assert!(is_busy, "{told:?}");
     *left.lock().unwrap() = 0;
     same(read(&depot, "a").unwrap(), b"what is there and more");
+}
+
+/// Else a new file would be begun where there is one, and held as somebody else's later on.
+#[test]
+fn what_a_dying_server_says_is_not_there_is_not_made() {
+    let (far, dir) = both();
+    far.put("a", b"what is there");
+    let depot = depot(&far, &dir);
+    let left = loses_all(&far, 1);
+    let edit = Edit {
+        create: true,
+        ..Edit::default()
+    };
+    let editing = depot.edit(&url("a"), &who(), &edit).unwrap();
+    assert_eq!((editing.size(), *left.lock().unwrap()), (13, 0));
+}
+
+/// It has renamed a file, and loses its disk before it says that it is safe there.
+#[test]
+fn what_a_server_has_done_before_it_dies_is_done() {
+    let (far, dir) = both();
+    far.put("a", b"bytes");
+    let depot = depot(&far, &dir);
+    let mut is_lost = false;
+    far.on_ask(move |what, path| match what == "flush" && !is_lost {
+        true => {
+            is_lost = true;
+            Err(StoreError::Missing { path: path.into() })
+        }
+        false => Ok(()),
+    });
+    depot.rename(&url("a"), &url("b"), by()).unwrap();
+    push(&depot);
+    assert_eq!((far.get("a"), far.get("b")), (None, Some(b"bytes".into())));
 }
 
 /// It has told of a file, and loses its disk before it has told what that hashes to.
