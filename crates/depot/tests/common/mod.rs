@@ -138,13 +138,22 @@ impl Gate {
 
 impl Far {
     pub(crate) fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        Self::at(tempfile::tempdir().unwrap())
+    }
+
+    /// The server has what is in that directory.
+    pub(crate) fn at(dir: TempDir) -> Self {
         let store = Dir::open(dir.path(), "tests", Opener::Myself).unwrap();
         Self {
             dir,
             store: Arc::new(Faulty::new(store, [])),
             lot: Arc::default(),
         }
+    }
+
+    /// What is said of it, for whoever says more later.
+    pub(crate) fn lot(&self) -> Arc<Lot> {
+        Arc::clone(&self.lot)
     }
 
     /// Has that be called whenever a file is looked at or read.
