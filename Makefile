@@ -65,6 +65,7 @@ ONLY ?=
 KILL_SEEDS ?= 1000
 kill-matrix: build ## kill -9 of either side at many points; every file whole after it. ONLY=depot: of programs, nodes and disks around a depot.
 	$(CARGO) build --locked --package godwit
+	[ "$(ONLY)" != "" -a "$(ONLY)" != depot ] || GODWIT_ORDERS=1..1001 $(CARGO) test --locked --package godwit-depot --test orders
 	[ "$(ONLY)" = depot ] || tests/kill-matrix/run --only "$(ONLY)"
 	[ "$(ONLY)" != "" -a "$(ONLY)" != depot ] || { tests/power/prove --itself || [ $$? -eq 77 ]; }
 	[ "$(ONLY)" != "" -a "$(ONLY)" != depot ] || tests/kill-matrix/run --only depot --itself --seeds 8 --seconds 3
