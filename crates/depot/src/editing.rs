@@ -320,6 +320,20 @@ impl Inner {
         ended
     }
 
+    /// Whoever wrote under its name by a descriptor, and is gone, ended before what ends now, though nobody may have
+    /// noticed that yet.
+    pub(crate) fn notice_ends(&self, held: &Held) {
+        let called = self.all().called(&held.name());
+        for other in called.iter().filter(|other| other.id != held.id) {
+            let state = other.lock();
+            let may_end = (state.machine.is_unseen() || state.is_scanning) && !state.is_gone;
+            drop(state);
+            if may_end && let Err(error) = self.is_edited(other) {
+                tracing::warn!(%error, url = %other.url(), "what was written cannot be looked at");
+            }
+        }
+    }
+
     /// Finds out what writers by descriptor did until now, while they may go on.
     pub(crate) fn glimpse(&self, held: &Held) -> Result<()> {
         let state = self.still(held);

@@ -320,6 +320,7 @@ impl Writing {
             self.depot.must_be_free(&self.held.name())?;
         }
         let _ending = self.depot.ends(&self.held);
+        self.depot.notice_ends(&self.held);
         if !is_there() {
             return Err(Error::Unwanted);
         }

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{as_killed, both, bytes, depot, push, read, same, url, who};
+use common::{as_killed, both, bytes, depot, push, put, read, same, url, who};
 use godwit_depot::{Edit, Ended, Error, Fresh, Scope};
 use std::{
     fs::File,
@@ -196,4 +196,38 @@ fn what_is_given_up_is_not_delivered() {
     assert_eq!(far.get("new"), None);
     same(read(&depot, "a").unwrap(), b"as it was");
     assert!(depot.queue().is_empty() && !depot.owes());
+}
+
+/// It takes a while to see what they wrote: that is not newer than what was put meanwhile.
+#[test]
+fn what_is_put_after_an_editor_was_killed_comes_after_what_they_wrote() {
+    for is_put_into in [false, true] {
+        let (far, dir) = both();
+        let depot = depot(&far, &dir);
+        put(&depot, "a", &bytes(24 << 20, 7));
+        push(&depot);
+        let editing = depot.edit(&url("a"), &who(), &Edit::default()).unwrap();
+        editing.file().unwrap().write_all_at(b"edited", 0).unwrap();
+        let copy = as_killed(&depot);
+        far.set_away(true);
+        drop(editing);
+        drop(depot);
+        far.set_away(false);
+        let again = self::depot(&far, &copy);
+        match is_put_into {
+            false => put(&again, "a", b"newest"),
+            true => {
+                let into = again.put_into(&url("a"), &who(), "").unwrap();
+                into.write(6, b" newest").unwrap();
+                into.end().unwrap();
+            }
+        }
+        push(&again);
+        let there = far.get("a").unwrap();
+        match is_put_into {
+            false => same(there, b"newest"),
+            true => same(&there[..13], b"edited newest"),
+        }
+        assert!(again.queue().is_empty());
+    }
 }
