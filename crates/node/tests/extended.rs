@@ -349,7 +349,8 @@ fn digests_are_left_out_if_nobody_wants_them() {
     );
     assert!(markers.is_empty(), "{markers:?}");
     let upload = "ESTO GODWIT=\"size=3000000;id=a;hold=1\" y";
-    let (markers, _) = client.put_blocks(upload, &[(0, &bytes(3_000_000))]);
+    let (markers, end) = client.put_blocks(upload, &[(0, &bytes(3_000_000))]);
+    assert!(end.starts_with("226"), "{end}");
     assert!(!markers.iter().any(|m| m.starts_with("115")), "{markers:?}");
     let end = client.ok("SITE GODWIT FINISH id=a;size=3000000 y");
     assert!(
