@@ -142,12 +142,23 @@ impl Inner {
             None => self.new_edited(url, who, edit, Base::Any)?,
         };
         let held = Arc::clone(&user.held);
-        let mut state = self.still(&held);
-        if state.is_gone {
-            return Err(Error::busy(url, &"gone meanwhile; try again"));
-        }
         // Before it counts as open: as long as we have it, nobody takes its writers for gone.
         let file = self.disk.writer(held.id)?;
+        let mut state = loop {
+            drop(self.still(&held));
+            let all = self.all();
+            let state = held.lock();
+            if state.is_gone {
+                return Err(Error::busy(url, &"gone meanwhile; try again"));
+            }
+            if !edit.truncate && !state.is_current {
+                drop((state, all));
+                return self.edit(url, who, edit); // What its name says is something else by now.
+            }
+            if !state.is_scanning {
+                break state;
+            }
+        };
         let opened = state.machine.open(Notices::None);
         opened.map_err(|refused| Error::busy(url, &refused))?;
         state.session.clone_from(&edit.session);

@@ -13,7 +13,7 @@ use crate::{
 };
 use godwit_core::{
     Chain, Digest, Leaves, Url, Version,
-    holding::{Base, Holding, Ticket},
+    holding::{Base, Holding, Mode, Ticket},
 };
 use godwit_store::Sink;
 use godwit_sys::crash;
@@ -671,6 +671,12 @@ impl State {
         !is_kept && !self.is_recording && !self.is_gone && self.machine.may_be_forgotten()
     }
 
+    /// Tells whether it goes in place to where nothing is, and that has not been looked at yet.
+    pub(crate) fn is_to_be_entered(&self) -> bool {
+        let is_into = self.machine.mode() == Mode::InPlace;
+        is_into && *self.machine.base() == Base::Absent && !self.machine.is_inside()
+    }
+
     /// Tells whether all of it may be forgotten, and the record says that nothing is owed.
     pub(crate) fn may_go(&self) -> bool {
         !self.is_moving && self.may_go_when_over()
@@ -691,7 +697,6 @@ pub(crate) fn boot() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use godwit_core::holding::{Base, Mode};
     use godwit_store::{Store, Write};
     use std::path::Path;
 

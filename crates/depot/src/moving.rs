@@ -398,6 +398,9 @@ impl Inner {
         }
         self.leave_others(held);
         self.enter(held, &place)?;
+        if held.lock().is_to_be_entered() {
+            return Ok(Came::Dry); // What is begun there would be found there, and taken for somebody else's.
+        }
         let sink = match self.begun(held, &place)? {
             Begun::Sink(sink) => sink,
             Begun::There => return Ok(Came::Published),

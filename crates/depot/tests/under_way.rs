@@ -13,8 +13,12 @@ use std::{
     io::Read,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
-    sync::atomic::Ordering::SeqCst,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
     thread,
+    time::Duration,
 };
 
 /// Counts what is held.
@@ -288,4 +292,87 @@ fn what_is_held_gives_way_when_whoever_reads_it_ends() {
         far.get("a").is_some_and(|there| there == b"second")
     });
     until("nothing is owed", || depot.queue().is_empty());
+}
+
+/// What was written into it is delivered meanwhile, and forgotten, since nobody had looked at the rest: what its name says
+/// is another file then.
+#[test]
+fn who_opens_for_writing_what_is_under_way_has_what_the_name_says() {
+    for then in ["read", "rename", "into", "unlink", "over"] {
+        let (far, dir) = both();
+        far.put("a", b"before");
+        let depot = depot(&far, &dir);
+        far.write_gate.shut("a");
+        let into = depot.put_into(&url("a"), &who(), "").unwrap();
+        into.write(2, b"I").unwrap();
+        into.end().unwrap();
+        far.write_gate.reached(1);
+        let asked = Arc::new(AtomicBool::new(false));
+        let is_asked = Arc::clone(&asked);
+        far.on_ask(move |_, _| {
+            is_asked.store(true, SeqCst);
+            Ok(())
+        });
+        let editing = thread::scope(|scope| {
+            let edit = scope.spawn(|| depot.edit(&url("a"), &who(), &Edit::default()).unwrap());
+            until("it was looked at", || asked.load(SeqCst));
+            far.write_gate.open();
+            edit.join().unwrap()
+        });
+        editing.file().unwrap().write_all_at(b"E", 0).unwrap();
+        let rename = |from: &str, to: &str| depot.rename(&url(from), &url(to), by()).unwrap();
+        match then {
+            "rename" => rename("a", "b"),
+            "into" => put_at(&depot, "a", 3, b"J"),
+            "unlink" => depot.unlink(&url("a"), by()).unwrap(),
+            "over" => {
+                put(&depot, "c", b"third");
+                rename("c", "a");
+            }
+            _ => {}
+        }
+        editing.end().unwrap();
+        let name = if then == "rename" { "b" } else { "a" };
+        let seen = read(&depot, name).ok();
+        push(&depot);
+        let wanted = match then {
+            "unlink" => None,
+            "over" => Some(b"third".to_vec()),
+            "into" => Some(b"EeIJre".to_vec()),
+            _ => Some(b"EeIore".to_vec()),
+        };
+        assert_eq!((&seen, &far.get(name)), (&wanted, &wanted), "{then}");
+        assert_eq!(far.get("b").is_some(), then == "rename");
+    }
+}
+
+fn put_at(depot: &Depot, name: &str, offset: u64, bytes: &[u8]) {
+    let writing = depot.put_into(&url(name), &who(), "").unwrap();
+    writing.write(offset, bytes).unwrap();
+    writing.end().unwrap();
+}
+
+/// What somebody wrote by a descriptor is looked at, which takes a while, when it is looked whether nothing is there. Which
+/// comes first is chance; neither may do harm.
+#[test]
+fn what_goes_to_where_nothing_is_is_begun_once_that_was_looked_at() {
+    for _ in 0..3 {
+        let (far, dir) = both();
+        let depot = depot(&far, &dir);
+        far.look_gate.shut("a");
+        put_at(&depot, "a", 2, b"I");
+        far.look_gate.reached(1);
+        let wanted = bytes(40 << 20, 3);
+        let editing = depot.edit(&url("a"), &who(), &Edit::default()).unwrap();
+        editing.file().unwrap().write_all_at(&wanted, 0).unwrap();
+        thread::scope(|scope| {
+            let ending = scope.spawn(|| editing.end().unwrap());
+            thread::park_timeout(Duration::from_millis(20));
+            far.look_gate.open();
+            ending.join().unwrap();
+        });
+        push(&depot);
+        same(far.get("a").unwrap(), &wanted);
+        assert!(depot.queue().is_empty());
+    }
 }

@@ -36,6 +36,8 @@ pub(crate) struct Lot {
     pub(crate) visits: AtomicU64,
     /// Where reads wait.
     pub(crate) gate: Gate,
+    /// The same before whoever delivers looks at a file.
+    pub(crate) look_gate: Gate,
     /// The same before somebody writes.
     pub(crate) write_gate: Gate,
     /// The same after something was published, before that is told.
@@ -260,6 +262,9 @@ impl Store for Away {
     }
     fn stat(&self, path: &Path) -> Done<Stat> {
         self.ask("stat", path)?;
+        if is_mover() {
+            self.lot.look_gate.pass(path);
+        }
         let stat = self.there()?.stat(path)?;
         let is_told = !self.lot.tells_no_time.load(SeqCst);
         let mtime = stat.mtime.filter(|_| is_told);
@@ -340,6 +345,12 @@ impl Store for Away {
             false => self.there()?.became(path, id),
         }
     }
+}
+
+/// Tells whether it is somebody who delivers that asks.
+fn is_mover() -> bool {
+    let thread = std::thread::current();
+    thread.name().is_some_and(|name| name.starts_with("mover"))
 }
 
 pub(crate) fn url(name: &str) -> Url {
