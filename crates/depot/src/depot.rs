@@ -127,6 +127,7 @@ pub(crate) struct All {
     pub private: BTreeMap<Id, Arc<Held>>,
     /// Those that have a place in the order, and of which readers do not know yet.
     pub coming: BTreeMap<Id, Coming>,
+    /// Those that somebody ends just now.
     pub ends: Ends,
     /// In which order.
     pub promises: Promises,

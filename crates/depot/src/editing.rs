@@ -334,15 +334,11 @@ impl Inner {
     /// Whoever wrote under its name by a descriptor, and is gone, ended before what ends now, though nobody may have
     /// noticed that yet.
     pub(crate) fn notice_ends(&self, held: &Held) {
-        let called = self.all().called(&held.name());
-        for other in called.iter().filter(|other| other.id != held.id) {
-            let state = other.lock();
-            let may_end = (state.machine.is_unseen() || state.is_scanning) && !state.is_gone;
-            drop(state);
-            if may_end && let Err(error) = self.is_edited(other) {
-                tracing::warn!(%error, url = %other.url(), "what was written cannot be looked at");
-            }
-        }
+        let mut called = self.all().called(&held.name());
+        called.retain(|other| other.id != held.id);
+        self.look_for_ends_of(&called, |state| {
+            state.machine.is_unseen() || state.is_scanning
+        });
     }
 
     /// Finds out what writers by descriptor did until now, while they may go on.
@@ -421,11 +417,17 @@ impl Inner {
 
     /// Looks at every file that may have been written by somebody who is gone.
     pub(crate) fn look_for_ends(&self) {
-        for held in self.every() {
+        self.look_for_ends_of(&self.every(), |state| {
+            state.machine.is_unseen() && !state.is_scanning
+        });
+    }
+
+    fn look_for_ends_of(&self, all: &[Arc<Held>], may_have_ended: impl Fn(&State) -> bool) {
+        for held in all {
             let state = held.lock();
-            let may = state.machine.is_unseen() && !state.is_gone && !state.is_scanning;
+            let may = may_have_ended(&state) && !state.is_gone;
             drop(state);
-            if may && let Err(error) = self.is_edited(&held) {
+            if may && let Err(error) = self.is_edited(held) {
                 tracing::warn!(%error, url = %held.url(), "what was written cannot be looked at");
             }
         }

@@ -6,7 +6,7 @@ use crate::{
     error::{Trouble, is_held_behind, is_missing, is_trouble, may_pass, wants_directory},
     moving::{pause_after, server_away},
     promises::LENGTH,
-    reading::is_of_digest,
+    reading::{digest_there, is_of_digest},
 };
 use godwit_core::{
     Url, Version,
@@ -367,11 +367,8 @@ fn known_by(condition: &Base, at: &Place) -> Result<Thing> {
     let (Thing::File(_), Base::Seen(Version::Strong(digest))) = (&found, condition) else {
         return Ok(found);
     };
-    match by_one_that_is_well(at, || at.store.digest(&at.path, digest.algorithm(), None))? {
-        Ok(now) => Ok(Thing::File(Version::Strong(now))),
-        Err(error) if may_pass(&error) || is_trouble(&error) => Err(error.into()),
-        Err(_) => Ok(found),
-    }
+    let told = digest_there(at, digest.algorithm())?;
+    Ok(told.map_or(found, |now| Thing::File(Version::Strong(now))))
 }
 
 fn thing(at: &Place) -> Result<Thing> {

@@ -966,17 +966,14 @@ impl Inner {
     /// Promises a directory.
     pub(crate) fn make_directory(&self, url: &Url, by: By<'_>) -> Result<()> {
         let By { who, session, .. } = by;
+        let can_be_made = |said: &godwit_store::Error| is_missing(said) || may_pass(said);
         match self.stat_of(url, who) {
             Ok(_) => {
                 let path = url.as_path().into();
                 return Err(godwit_store::Error::Exists { path }.into());
             }
-            Err(error) => {
-                let said = error.of_store();
-                if !said.is_some_and(|said| is_missing(said) || may_pass(said)) {
-                    return Err(error);
-                }
-            }
+            Err(error) if error.of_store().is_some_and(can_be_made) => {}
+            Err(error) => return Err(error),
         }
         by.must_want()?;
         let fact = self.fact(url, None, who, session);

@@ -609,15 +609,19 @@ pub(crate) fn is_untouched(then: &Version, now: &Version) -> bool {
     compared.looks_same() && compared != Strength::Touched
 }
 
-/// Tells whether a file hashes to that, as far as its server can tell: one that went away, or is about to, has not said
-/// that it does not.
-pub(crate) fn is_of_digest(place: &Place, digest: &Digest) -> godwit_store::Result<bool> {
-    let told = || place.store.digest(&place.path, digest.algorithm(), None);
-    match by_one_that_is_well(place, told)? {
-        Ok(found) => Ok(found == *digest),
+/// Returns what a file hashes to, if its server can tell: one that went away, or is about to, has not said that it cannot.
+pub(crate) fn digest_there(place: &Place, by: Algorithm) -> godwit_store::Result<Option<Digest>> {
+    match by_one_that_is_well(place, || place.store.digest(&place.path, by, None))? {
+        Ok(told) => Ok(Some(told)),
         Err(error) if may_pass(&error) || is_trouble(&error) => Err(error),
-        Err(_) => Ok(false),
+        Err(_) => Ok(None),
     }
+}
+
+/// Tells whether a file hashes to that, as far as its server can tell.
+pub(crate) fn is_of_digest(place: &Place, digest: &Digest) -> godwit_store::Result<bool> {
+    let told = digest_there(place, digest.algorithm())?;
+    Ok(told.is_some_and(|told| told == *digest))
 }
 
 /// Returns what a target has; `None`: nothing.

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Far, both, by, bytes, depot, killed, push, put, read, same, url, who};
+use common::{Far, both, by, bytes, depot, killed, push, put, put_into, read, same, url, who};
 use godwit_depot::{Depot, Edit};
 use godwit_store::{Error, Trouble};
 use std::{
@@ -159,9 +159,7 @@ fn what_was_renamed_over_another_is_what_its_names_say_after_a_restart() {
     let copy = killed(depot);
     let again = self::depot(&far, &copy);
     same(read(&again, "a").unwrap(), b"this one");
-    let into = again.put_into(&url("a"), &who(), "").unwrap();
-    into.write(4, b" two").unwrap();
-    into.end().unwrap();
+    put_into(&again, "a", 4, b" two");
     same(read(&again, "a").unwrap(), b"this two");
     far.set_away(false);
     push(&again);

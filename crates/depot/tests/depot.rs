@@ -4,7 +4,9 @@
 
 mod common;
 
-use common::{as_killed, both, by, bytes, depot, over, push, put, read, rules, same, url, who};
+use common::{
+    as_killed, both, by, bytes, depot, over, push, put, put_into, read, rules, same, url, who,
+};
 use godwit_depot::{Depot, Error, Fresh, Scope, Stage, Who};
 use godwit_store::{Error as StoreError, Trouble};
 use std::{
@@ -429,12 +431,6 @@ fn a_depot_whose_node_is_about_to_be_gone_is_waited_for() {
         assert!(opened.is_ok(), "{opened:?}");
     });
     dying.wait().unwrap();
-}
-
-fn put_into(depot: &Depot, name: &str, offset: u64, bytes: &[u8]) {
-    let writing = depot.put_into(&url(name), &who(), "").unwrap();
-    writing.write(offset, bytes).unwrap();
-    writing.end().unwrap();
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{as_killed, both, bytes, depot, push, put, read, same, url, who};
+use common::{as_killed, both, bytes, depot, push, put, put_into, read, same, url, who};
 use godwit_depot::{Edit, Ended, Error, Fresh, Scope};
 use std::{
     fs::File,
@@ -216,11 +216,7 @@ fn what_is_put_after_an_editor_was_killed_comes_after_what_they_wrote() {
         let again = self::depot(&far, &copy);
         match is_put_into {
             false => put(&again, "a", b"newest"),
-            true => {
-                let into = again.put_into(&url("a"), &who(), "").unwrap();
-                into.write(6, b" newest").unwrap();
-                into.end().unwrap();
-            }
+            true => put_into(&again, "a", 6, b" newest"),
         }
         push(&again);
         let there = far.get("a").unwrap();

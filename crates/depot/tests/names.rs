@@ -5,7 +5,8 @@
 mod common;
 
 use common::{
-    Far, both, by, bytes, depot, killed, over, push, put, read, rules, same, until, url, who, with,
+    Far, both, by, bytes, depot, killed, over, push, put, put_into, read, rules, same, until, url,
+    who, with,
 };
 use godwit_core::{Fault, Url};
 use godwit_depot::{
@@ -16,10 +17,7 @@ use std::{
     fs,
     io::Write,
     os::unix::fs::{FileExt, PermissionsExt},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::SeqCst},
-    },
+    sync::{Arc, atomic::Ordering::SeqCst},
     time::Duration,
 };
 
@@ -129,9 +127,7 @@ fn what_was_written_into_nothing_and_is_renamed_then_is_renamed_in_its_turn() {
         ..rules()
     };
     let depot = with(&far, &dir, rules);
-    let writing = depot.put_into(&url("a"), &who(), "").unwrap();
-    writing.write(0, b"new").unwrap();
-    writing.end().unwrap();
+    put_into(&depot, "a", 0, b"new");
     same(read(&depot, "a").unwrap(), b"new");
     rename(&depot, "a", "b");
     same(read(&depot, "b").unwrap(), b"new");
@@ -354,9 +350,7 @@ fn redirected_it_goes_there_only_and_leaves_nothing_behind() {
     put(&depot, "a", &wanted);
     let other = Url::from_argument("ftp://nowhere/a").unwrap();
     assert!(depot.redirect("ftp://far/none", &other).is_err());
-    let part = depot.put_into(&url("part"), &who(), "").unwrap();
-    part.write(5, b"of it").unwrap();
-    part.end().unwrap();
+    put_into(&depot, "part", 5, b"of it");
     let refused = depot.redirect("ftp://far/part", &other).unwrap_err();
     assert_eq!(refused.fault(), Fault::Lasting, "{refused}");
     depot.discard("ftp://far/part").unwrap();
@@ -502,19 +496,12 @@ fn an_unlinked_file_is_not_brought_back_by_who_still_writes_it() {
 fn what_is_being_renamed_there_can_be_removed() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
-    let into = depot.put_into(&url("c"), &who(), "").unwrap();
-    into.write(0, b"bytes").unwrap();
-    into.end().unwrap();
+    put_into(&depot, "c", 0, b"bytes");
     push(&depot);
     far.flush_gate.shut("a");
     depot.rename(&url("c"), &url("a"), by()).unwrap();
     far.flush_gate.reached(1);
-    let asked = Arc::new(AtomicBool::new(false));
-    let is_asked = Arc::clone(&asked);
-    far.on_ask(move |_, _| {
-        is_asked.store(true, SeqCst);
-        Ok(())
-    });
+    let asked = far.notices_asks();
     std::thread::scope(|scope| {
         let removing = scope.spawn(|| depot.unlink(&url("a"), by()));
         until("it was looked for", || asked.load(SeqCst));

@@ -409,18 +409,11 @@ fn serve(home: &Path) {
     let depot = Depot::open(&home.join("depot"), common::rules(), far.connect()).unwrap();
     let mut node = Serving {
         home: home.into(),
-        lost: Arc::default(),
+        lost: far.loses_all(0),
         far,
         depot,
         readers: Vec::new(),
     };
-    let lost = Arc::clone(&node.lost);
-    node.far.on_ask(move |_, path| {
-        match lost.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)) {
-            Ok(_) => Err(StoreError::Missing { path: path.into() }),
-            Err(_) => Ok(()),
-        }
-    });
     for line in io::stdin().lines() {
         let line = line.unwrap();
         let words: Vec<_> = line.split(' ').collect();

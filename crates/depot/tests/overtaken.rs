@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Far, by, depot, push, put, read, rules, same, url, who, with};
+use common::{Far, by, depot, push, put, put_into, read, rules, same, url, who, with};
 use godwit_depot::{Attributes, Depot, Error, Fresh, Rules};
 use std::{fs, os::unix::fs::PermissionsExt, sync::mpsc, thread, time::Duration};
 
@@ -58,22 +58,13 @@ fn what_is_cut_before_it_is_there_is_cut_though_something_newer_has_its_name() {
     let (far, _dir, depot) = both();
     far.set_away(true);
     // Of a file that is written into nobody knows the rest: its length is changed at its target.
-    let writing = depot.put_into(&url("a"), &who(), "").unwrap();
-    writing.write(0, b"a few bytes").unwrap();
-    writing.end().unwrap();
+    put_into(&depot, "a", 0, b"a few bytes");
     depot.truncate(&url("a"), 3, by()).unwrap();
     put(&depot, "a", b"newer");
     far.set_away(false);
     push(&depot);
     same(far.get("a").unwrap(), b"newer");
     assert_eq!(owed(&depot), Vec::<String>::new());
-}
-
-/// Writes into what is at the target, whatever that is.
-fn into(depot: &Depot, name: &str, offset: u64, bytes: &[u8]) {
-    let writing = depot.put_into(&url(name), &who(), "").unwrap();
-    writing.write(offset, bytes).unwrap();
-    writing.end().unwrap();
 }
 
 /// What was seen of a file before its length was to change, or meanwhile, does not tell what its name says.
@@ -132,7 +123,7 @@ fn what_comes_while_it_is_changed_past_us_is_asked_for_again() {
 fn what_is_cut_after_it_was_put_is_read_as_it_is_there() {
     let (far, _dir, depot) = both();
     far.set_away(true);
-    into(&depot, "a", 0, b"a few bytes");
+    put_into(&depot, "a", 0, b"a few bytes");
     depot.truncate(&url("a"), 3, by()).unwrap();
     far.set_away(false);
     push(&depot);
@@ -146,7 +137,7 @@ fn what_is_written_after_it_was_cut_comes_after_that() {
         let (far, dir) = common::both();
         let mut depot = depot(&far, &dir);
         far.set_away(true);
-        into(&depot, "a", 0, b"a few bytes");
+        put_into(&depot, "a", 0, b"a few bytes");
         depot.truncate(&url("a"), 3, by()).unwrap();
         let name = match renames {
             true => "b",
@@ -155,10 +146,10 @@ fn what_is_written_after_it_was_cut_comes_after_that() {
         if renames {
             depot.rename(&url("a"), &url(name), by()).unwrap();
         }
-        into(&depot, name, 7, b"more");
+        put_into(&depot, name, 7, b"more");
         // Nobody can tell yet what is between them.
         assert!(read(&depot, name).is_err());
-        into(&depot, name, 6, b"and");
+        put_into(&depot, name, 6, b"and");
         let copy = common::killed(depot);
         far.set_away(false);
         depot = Depot::open(&copy.path().join("depot"), rules(), far.connect()).unwrap();
@@ -177,7 +168,7 @@ fn what_is_written_after_it_was_renamed_there_and_back_is_there_in_time() {
     for (from, to) in [("a", "b"), ("b", "a")] {
         depot.rename(&url(from), &url(to), by()).unwrap();
     }
-    into(&depot, "a", 0, b"F");
+    put_into(&depot, "a", 0, b"F");
     far.set_away(false);
     push(&depot);
     same(far.get("a").unwrap(), b"First");
@@ -188,11 +179,11 @@ fn what_is_written_after_it_was_renamed_there_and_back_is_there_in_time() {
 fn what_went_into_a_file_is_not_what_that_is_later() {
     let (far, _dir, depot) = both();
     far.put("a", b"1");
-    into(&depot, "a", 0, b"2");
+    put_into(&depot, "a", 0, b"2");
     push(&depot);
     far.put("a", b"");
     same(read(&depot, "a").unwrap(), b"");
-    into(&depot, "a", 0, b"three");
+    put_into(&depot, "a", 0, b"three");
     far.set_away(true);
     depot.truncate(&url("a"), 0, by()).unwrap();
     far.set_away(false);
@@ -209,7 +200,7 @@ fn who_reads_what_somebody_changes_meanwhile_is_told_so() {
     };
     let depot = common::with(&far, &dir, rules);
     far.put("a", b"first");
-    into(&depot, "a", 1, b"I");
+    put_into(&depot, "a", 1, b"I");
     far.gate.shut("a");
     let told = std::thread::scope(|scope| {
         let reading = scope.spawn(|| read(&depot, "a"));

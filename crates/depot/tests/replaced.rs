@@ -5,8 +5,8 @@
 mod common;
 
 use common::{
-    Far, as_killed, both, by, depot, killed, over, push, put, read, rules, same, until, url, who,
-    with,
+    Far, as_killed, both, by, depot, killed, over, push, put, put_into, read, rules, same, until,
+    url, who, with,
 };
 use godwit_core::{Algorithm, Digest, Version, holding::Base};
 use godwit_depot::{Depot, Edit, Editing, Ended, Error, Fresh, Put, Rules, Scope};
@@ -28,12 +28,6 @@ fn publish_in_vain(far: &Far, depot: &Depot, name: &str, bytes: &[u8], base: Bas
     far.set_away(true);
 }
 
-fn patch(depot: &Depot, name: &str, offset: u64, bytes: &[u8]) {
-    let writing = depot.put_into(&url(name), &who(), "").unwrap();
-    writing.write(offset, bytes).unwrap();
-    writing.end().unwrap();
-}
-
 /// Puts what is to come over these bytes only.
 fn put_over(depot: &Depot, name: &str, base: &[u8], bytes: &[u8]) {
     let base = Version::Strong(Digest::of(Algorithm::Blake3, base));
@@ -52,7 +46,7 @@ fn what_was_replaced_before_an_end_does_not_come_after_what_replaced_it() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     publish_in_vain(&far, &depot, "a", b"one", Base::Any);
-    patch(&depot, "a", 3, b" and more");
+    put_into(&depot, "a", 3, b" and more");
     put(&depot, "a", b"newer");
     let copy = killed(depot);
     let again = self::depot(&far, &copy);
@@ -273,7 +267,7 @@ fn what_was_asked_for_is_known_after_an_end_though_more_was_written_since() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     publish_in_vain(&far, &depot, "a", b"one", Base::Absent);
-    patch(&depot, "a", 3, b" and more");
+    put_into(&depot, "a", 3, b" and more");
     let copy = killed(depot);
     // As of a server that counts no attempts: it does not know as what an upload was published.
     for entry in std::fs::read_dir(far.dir.path()).unwrap() {

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Far, both, by, bytes, over, rules, same, url, who};
+use common::{Far, both, by, bytes, over, put_into, rules, same, url, who};
 use godwit_core::{Algorithm, Block, Extents};
 use godwit_depot::{Connect, Depot, Edit, Editing, Fresh, Scope, Spooled, Stage, Who};
 use godwit_store::{Decision, Error, How, Set, Sink, Store, What, Whole, Write, engine::Place};
@@ -12,7 +12,7 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
+        atomic::{AtomicBool, Ordering::SeqCst},
     },
     time::Duration,
 };
@@ -113,21 +113,13 @@ fn what_a_dying_next_says_is_not_there_is_asked_for_again() {
     let (far, dir) = both();
     far.put("a", b"bytes");
     let (_hop, spooled) = spooled(&far, &dir);
-    let left = Arc::new(AtomicU32::new(0));
-    let lost = Arc::clone(&left);
-    far.on_ask(move |_, path| {
-        let is_lost = lost.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
-        match is_lost {
-            Ok(_) => Err(Error::Missing { path: path.into() }),
-            Err(_) => Ok(()),
-        }
-    });
+    let left = far.loses_all(0);
     let a = Path::new("a");
     let stat = || spooled.stat(a).map(|stat| stat.size);
     let digest = || spooled.digest(a, Algorithm::Blake3, None).map(|_| 5);
     let asks: [&dyn Fn() -> godwit_store::Result<u64>; 2] = [&stat, &digest];
     for ask in asks {
-        left.store(u32::MAX, SeqCst);
+        left.store(u64::MAX, SeqCst);
         let told = ask();
         assert!(matches!(told, Err(Error::Busy { .. })), "{told:?}");
         left.store(1, SeqCst);
@@ -148,9 +140,7 @@ fn through_two_depots_a_push_reaches_the_end() {
     writing.end().unwrap();
     first.push(&Scope::All, LIMIT).unwrap();
     same(far.get("a").unwrap(), &wanted);
-    let writing = first.put_into(&url("a"), &who(), "").unwrap();
-    writing.write(7, b"inside").unwrap();
-    writing.end().unwrap();
+    put_into(&first, "a", 7, b"inside");
     first.push_through(&url("a"), &who(), LIMIT).unwrap();
     let mut wanted = wanted;
     wanted[7..13].copy_from_slice(b"inside");
@@ -552,9 +542,7 @@ fn what_was_cut_before_a_hop_is_as_short_behind_it() {
     let (_hop, spooled) = spooled(&far, &dir);
     let first = before(spooled, &dir);
     let patch = |name: &str, offset: u64, bytes: &[u8]| {
-        let writing = first.put_into(&url(name), &who(), "").unwrap();
-        writing.write(offset, bytes).unwrap();
-        writing.end().unwrap();
+        put_into(&first, name, offset, bytes);
     };
     let push = |name: &str| first.push_through(&url(name), &who(), LIMIT).unwrap();
     // It is known here what lies around what was written, so that it can be cut here.
@@ -648,9 +636,7 @@ fn a_push_waits_for_what_a_hop_took_though_nothing_of_it_is_here_any_more() {
     };
     assert!(!is_early(&first));
     // What is written into it replaces it here, and is forgotten once the hop has it.
-    let writing = first.put_into(&url("a"), &who(), "").unwrap();
-    writing.write(5, b" and more").unwrap();
-    writing.end().unwrap();
+    put_into(&first, "a", 5, b" and more");
     common::until("the hop has it", || !first.owes());
     assert!(!is_early(&first), "the hop has all of it");
     drop(first);

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Far, both, by, depot, push, put, read, rules, same, until, url, who, with};
+use common::{Far, both, by, depot, push, put, put_into, read, rules, same, until, url, who, with};
 use godwit_depot::{Edit, Error, Rules, Scope, Stage};
 use godwit_store::Error as StoreError;
 use std::{
@@ -102,21 +102,6 @@ fn of_trouble_that_goes_on_somebody_is_told() {
     assert_eq!(far.get("old"), None);
 }
 
-/// Has it say of so much that it is asked about that it is not there, as a server that has lost its disk.
-fn loses_all(far: &Far, times: u32) -> Arc<Mutex<u32>> {
-    let left = Arc::new(Mutex::new(times));
-    let mut_left = Arc::clone(&left);
-    far.on_ask(move |_, path| {
-        let mut left = mut_left.lock().unwrap();
-        if *left == 0 {
-            return Ok(());
-        }
-        *left -= 1;
-        Err(StoreError::Missing { path: path.into() })
-    });
-    left
-}
-
 #[test]
 fn what_a_dying_server_says_is_not_there_is_not_believed() {
     let (far, dir) = both();
@@ -134,9 +119,9 @@ fn what_a_dying_server_says_is_not_there_is_not_believed() {
     depot.rename(&url("old"), &url("new"), by()).unwrap();
     depot.unlink(&url("gone"), by()).unwrap();
     depot.mkdir(&url("e"), by()).unwrap();
-    let left = loses_all(&far, 60);
+    let left = far.loses_all(60);
     far.set_away(false);
-    until("it was asked often", || *left.lock().unwrap() == 0);
+    until("it was asked often", || left.load(SeqCst) == 0);
     push(&depot);
     same(far.get("a").unwrap(), b"bytes");
     same(far.get("log").unwrap(), b"line\n");
@@ -152,16 +137,14 @@ fn what_a_dying_server_says_is_not_there_is_not_read_as_zeros() {
     far.put("a", b"what is there");
     let depot = depot(&far, &dir);
     far.set_away(true);
-    let into = depot.put_into(&url("a"), &who(), "").unwrap();
-    into.write(13, b" and more").unwrap();
-    into.end().unwrap();
-    let left = loses_all(&far, u32::MAX);
+    put_into(&depot, "a", 13, b" and more");
+    let left = far.loses_all(u64::MAX);
     far.set_away(false);
     let told = read(&depot, "a").unwrap_err();
     let is_busy =
         matches!(&told, Error::Store(error) if matches!(**error, StoreError::Busy { .. }));
     assert!(is_busy, "{told:?}");
-    *left.lock().unwrap() = 0;
+    left.store(0, SeqCst);
     same(read(&depot, "a").unwrap(), b"what is there and more");
 }
 
@@ -171,13 +154,13 @@ fn what_a_dying_server_says_is_not_there_is_not_made() {
     let (far, dir) = both();
     far.put("a", b"what is there");
     let depot = depot(&far, &dir);
-    let left = loses_all(&far, 1);
+    let left = far.loses_all(1);
     let edit = Edit {
         create: true,
         ..Edit::default()
     };
     let editing = depot.edit(&url("a"), &who(), &edit).unwrap();
-    assert_eq!((editing.size(), *left.lock().unwrap()), (13, 0));
+    assert_eq!((editing.size(), left.load(SeqCst)), (13, 0));
 }
 
 /// It has renamed a file, and loses its disk before it says that it is safe there.

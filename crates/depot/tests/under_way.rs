@@ -5,18 +5,16 @@
 mod common;
 
 use common::{
-    as_killed, both, by, bytes, depot, over, push, put, read, rules, same, until, url, who, with,
+    as_killed, both, by, bytes, depot, over, push, put, put_into, read, rules, same, until, url,
+    who, with,
 };
-use godwit_depot::{Depot, Edit, Ended, Fresh, Owed, Rules, Stage};
+use godwit_depot::{Edit, Ended, Fresh, Owed, Rules, Stage};
 use godwit_store::Trouble;
 use std::{
     io::Read,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::SeqCst},
-    },
+    sync::atomic::Ordering::SeqCst,
     thread,
     time::Duration,
 };
@@ -33,12 +31,6 @@ fn files_in(dir: &Path) -> usize {
     entries.map(count).sum()
 }
 
-fn put_into(depot: &Depot, name: &str, bytes: &[u8]) {
-    let writing = depot.put_into(&url(name), &who(), "").unwrap();
-    writing.write(0, bytes).unwrap();
-    writing.end().unwrap();
-}
-
 #[test]
 fn an_older_patch_is_not_delivered_after_a_newer_file() {
     let (far, dir) = both();
@@ -48,7 +40,7 @@ fn an_older_patch_is_not_delivered_after_a_newer_file() {
     far.flush_gate.reached(1);
     // Somebody has it open: it is delivered as if nothing had come after it.
     let reading = depot.read(&url("a"), &who(), Fresh::Usual).unwrap();
-    put_into(&depot, "a", b"patch");
+    put_into(&depot, "a", 0, b"patch");
     put(&depot, "a", b"second");
     far.flush_gate.open();
     push(&depot);
@@ -70,7 +62,7 @@ fn an_older_patch_is_not_delivered_after_its_name_was_removed_or_given_away() {
         put(&depot, "a", b"first");
         far.flush_gate.reached(1);
         let reading = depot.read(&url("a"), &who(), Fresh::Usual).unwrap();
-        put_into(&depot, "a", b"patch");
+        put_into(&depot, "a", 0, b"patch");
         depot.rename(&url("a"), &url("b"), by()).unwrap();
         put(&depot, "b", b"second");
         match is_given_away {
@@ -103,7 +95,7 @@ fn an_older_patch_is_not_delivered_over_what_was_renamed_to_its_name() {
         put(&depot, "a", b"first");
         far.flush_gate.reached(1);
         let reading = depot.read(&url("a"), &who(), Fresh::Usual).unwrap();
-        put_into(&depot, "a", b"patch");
+        put_into(&depot, "a", 0, b"patch");
         let editing = is_written.then(|| depot.edit(&url("a"), &who(), &Edit::default()).unwrap());
         depot.rename(&url("c"), &url("a"), by()).unwrap();
         far.flush_gate.open();
@@ -141,7 +133,7 @@ fn what_ended_under_another_name_is_not_delivered_after_what_was_put_there_since
     put(&depot, "a", b"first");
     far.flush_gate.reached(1);
     depot.rename(&url("a"), &url("b"), by()).unwrap();
-    put_into(&depot, "b", b"patch");
+    put_into(&depot, "b", 0, b"patch");
     put(&depot, "b", b"second");
     far.flush_gate.open();
     push(&depot);
@@ -157,7 +149,7 @@ fn what_was_sent_ahead_and_goes_elsewhere_is_sent_anew() {
     far.flush_gate.shut("a");
     put(&depot, "a", b"first");
     far.flush_gate.reached(1);
-    put_into(&depot, "a", b"patch");
+    put_into(&depot, "a", 0, b"patch");
     far.write_gate.shut("a");
     far.flush_gate.open();
     far.write_gate.reached(1);
@@ -197,7 +189,7 @@ fn what_happens_during_a_visit_asks_for_another() {
     put(&depot, "b", b"busy");
     far.write_gate.reached(1);
     far.gate.shut("a");
-    put_into(&depot, "a", b"patch");
+    put_into(&depot, "a", 0, b"patch");
     wanted[..5].copy_from_slice(b"patch");
     thread::scope(|scope| {
         // Nothing of it goes as long as what lies around it is fetched.
@@ -228,9 +220,7 @@ fn what_was_sent_as_known_and_is_written_again_is_sent_from_its_beginning() {
     // All of it, so that whatever was sent as what it was is something else.
     for (leaf, byte) in [(0, b'0'), (1, b'1'), (2, b'2')] {
         let at = (leaf << 20) + 77;
-        let writing = depot.put_into(&url("a"), &who(), "").unwrap();
-        writing.write(at, &[byte; 5]).unwrap();
-        writing.end().unwrap();
+        put_into(&depot, "a", at, &[byte; 5]);
         wanted[at as usize..][..5].fill(byte);
     }
     far.known_gate.open();
@@ -303,16 +293,9 @@ fn who_opens_for_writing_what_is_under_way_has_what_the_name_says() {
         far.put("a", b"before");
         let depot = depot(&far, &dir);
         far.write_gate.shut("a");
-        let into = depot.put_into(&url("a"), &who(), "").unwrap();
-        into.write(2, b"I").unwrap();
-        into.end().unwrap();
+        put_into(&depot, "a", 2, b"I");
         far.write_gate.reached(1);
-        let asked = Arc::new(AtomicBool::new(false));
-        let is_asked = Arc::clone(&asked);
-        far.on_ask(move |_, _| {
-            is_asked.store(true, SeqCst);
-            Ok(())
-        });
+        let asked = far.notices_asks();
         let editing = thread::scope(|scope| {
             let edit = scope.spawn(|| depot.edit(&url("a"), &who(), &Edit::default()).unwrap());
             until("it was looked at", || asked.load(SeqCst));
@@ -323,7 +306,7 @@ fn who_opens_for_writing_what_is_under_way_has_what_the_name_says() {
         let rename = |from: &str, to: &str| depot.rename(&url(from), &url(to), by()).unwrap();
         match then {
             "rename" => rename("a", "b"),
-            "into" => put_at(&depot, "a", 3, b"J"),
+            "into" => put_into(&depot, "a", 3, b"J"),
             "unlink" => depot.unlink(&url("a"), by()).unwrap(),
             "over" => {
                 put(&depot, "c", b"third");
@@ -346,12 +329,6 @@ fn who_opens_for_writing_what_is_under_way_has_what_the_name_says() {
     }
 }
 
-fn put_at(depot: &Depot, name: &str, offset: u64, bytes: &[u8]) {
-    let writing = depot.put_into(&url(name), &who(), "").unwrap();
-    writing.write(offset, bytes).unwrap();
-    writing.end().unwrap();
-}
-
 /// What somebody wrote by a descriptor is looked at, which takes a while, when it is looked whether nothing is there. Which
 /// comes first is chance; neither may do harm.
 #[test]
@@ -360,7 +337,7 @@ fn what_goes_to_where_nothing_is_is_begun_once_that_was_looked_at() {
         let (far, dir) = both();
         let depot = depot(&far, &dir);
         far.look_gate.shut("a");
-        put_at(&depot, "a", 2, b"I");
+        put_into(&depot, "a", 2, b"I");
         far.look_gate.reached(1);
         let wanted = bytes(40 << 20, 3);
         let editing = depot.edit(&url("a"), &who(), &Edit::default()).unwrap();

@@ -163,6 +163,30 @@ impl Far {
         *self.on_ask.lock().unwrap() = Some(Box::new(act));
     }
 
+    /// Says that it was asked for anything since.
+    pub(crate) fn notices_asks(&self) -> Arc<AtomicBool> {
+        let asked = Arc::new(AtomicBool::new(false));
+        let is_asked = Arc::clone(&asked);
+        self.on_ask(move |_, _| {
+            is_asked.store(true, SeqCst);
+            Ok(())
+        });
+        asked
+    }
+
+    /// Has it say of so much that it is asked about that it is not there, as a server that has lost its disk.
+    pub(crate) fn loses_all(&self, times: u64) -> Arc<AtomicU64> {
+        let left = Arc::new(AtomicU64::new(times));
+        let lost = Arc::clone(&left);
+        self.on_ask(move |_, path| {
+            match lost.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)) {
+                Ok(_) => Err(Error::Missing { path: path.into() }),
+                Err(_) => Ok(()),
+            }
+        });
+        left
+    }
+
     pub(crate) fn connect(&self) -> Connect {
         let away = Away {
             store: self.store.clone(),
@@ -397,6 +421,13 @@ pub(crate) fn put(depot: &Depot, name: &str, bytes: &[u8]) {
     for (number, part) in bytes.chunks(1 << 20).enumerate() {
         writing.write((number as u64) << 20, part).unwrap();
     }
+    writing.end().unwrap();
+}
+
+/// Writes into what is at the target, whatever that is.
+pub(crate) fn put_into(depot: &Depot, name: &str, offset: u64, bytes: &[u8]) {
+    let writing = depot.put_into(&url(name), &who(), "").unwrap();
+    writing.write(offset, bytes).unwrap();
     writing.end().unwrap();
 }
 
