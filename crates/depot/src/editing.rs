@@ -219,9 +219,10 @@ impl Inner {
     /// Holds a file that is shared once more, for whoever is about to change it.
     fn own(&self, url: &Url, who: &Who, shared: &User) -> Result<User> {
         let state = shared.held.lock();
-        let (version, size) = match (&state.seen, state.machine.base()) {
-            (Some(seen), _) => (seen.clone(), state.machine.size()),
-            (None, Base::Seen(version)) => (version.clone(), state.machine.size()),
+        let size = state.machine.size();
+        let seen = match (&state.seen, state.machine.base()) {
+            (Some(seen), _) => (seen.clone(), state.seen_at.clone()),
+            (None, Base::Seen(version)) => (version.clone(), None),
             _ => {
                 return Err(Error::busy(
                     url,
@@ -230,7 +231,7 @@ impl Inner {
             }
         };
         drop(state);
-        self.admit(url, who, version, size, || false)?;
+        self.admit(url, who, seen, size, || false)?;
         self.find(url, who, Fresh::Any)
     }
 
@@ -348,14 +349,16 @@ impl Inner {
             return Ok(());
         }
         drop(state);
-        let (found, leaves) = self.compare_now(held)?;
-        let mut state = self.still(held);
-        // Whoever scanned it meanwhile knows better.
+        let (mut state, found, leaves) = self.compare_now(held)?;
         if state.machine.writers() == Some(Notices::None) {
             state.machine.glimpsed(&found);
             state.leaves = leaves;
             state.change();
+            return Ok(());
         }
+        // Whoever scans it meanwhile knows better.
+        drop(state);
+        drop(self.still(held));
         Ok(())
     }
 

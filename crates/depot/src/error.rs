@@ -227,6 +227,8 @@ pub(crate) struct Trouble {
     since: Option<Instant>,
     /// How often it said that something is not there, and knew of what is above that.
     missing: u32,
+    /// How often something else landed there than what was sent.
+    spoilt: u32,
 }
 
 impl Trouble {
@@ -245,6 +247,13 @@ impl Trouble {
         self.missing += u32::from(above.is_some());
         let is_missing = error.of_store().is_some_and(is_missing);
         is_missing && (above.is_none() || self.missing < TRIES_MISSING)
+    }
+
+    /// Tells whether something else landed than what was sent, and that was not so often yet.
+    pub(crate) fn may_be_sent_anew(&mut self, error: &Error) -> bool {
+        let is_spoilt = matches!(error.of_store(), Some(E::Corrupt { .. }));
+        self.spoilt += u32::from(is_spoilt);
+        is_spoilt && self.spoilt <= TRIES_SPOILT
     }
 }
 
@@ -319,6 +328,9 @@ const NAMED_MAX: usize = 8;
 
 /// So often a file that is not there is looked for.
 const TRIES_MISSING: u32 = 3;
+
+/// So often what landed as something else is sent anew.
+const TRIES_SPOILT: u32 = 3;
 
 /// So long a name that leads nowhere is taken for a machine that is away.
 const UNKNOWN_MAX: Duration = Duration::from_secs(24 * 3600);

@@ -9,7 +9,7 @@ use crate::{
     reading::{OURS, base_of, is_of_digest, is_untouched, since_epoch},
 };
 use godwit_core::{
-    Block, Chain, Extents, Fault, Piece, Version,
+    Block, Chain, Extents, Fault, Piece, Url, Version,
     holding::{Base, Fetch, Held as Why, Origin, Ticket},
 };
 use godwit_store::{Error as StoreError, Read, Stat, Take, engine::Place};
@@ -117,16 +117,18 @@ impl Inner {
         let name = held.name();
         // What is said to be missing is read as zeros.
         let looked = self.surely((&name, &held.who), || self.stat_of(&name, &held.who));
-        let there = match looked {
-            Ok((_, stat)) => Some(stat),
-            Err(error) if matches!(error.of_store(), Some(StoreError::Missing { .. })) => None,
+        let (at, there) = match looked {
+            Ok((place, stat)) => (Some(place.url), Some(stat)),
+            Err(error) if matches!(error.of_store(), Some(StoreError::Missing { .. })) => {
+                (None, None)
+            }
             Err(error) => return Err(error),
         };
         let base = base_of(there.as_ref());
         let size = there.map_or(0, |stat| stat.size);
         let mut state = held.lock();
         if let Base::Seen(version) = &base {
-            state.seen = Some(version.clone());
+            (state.seen, state.seen_at) = (Some(version.clone()), at);
         }
         let pen = self.disk.writer(held.id)?;
         self.disk
@@ -276,12 +278,12 @@ impl Inner {
             said: Mutex::default(),
             is_over: Mutex::new(false),
         };
-        let (read, is_base) = self.at_place(&held.name(), &held.who, |place| {
+        let (read, is_base, at) = self.at_place(&held.name(), &held.who, |place| {
             if fetch.wanted.is_empty() {
                 // All came before: only a look is missing.
                 let stat = place.store.stat(&place.path)?;
                 let is_base = arriving.is_base(place, &stat)?;
-                return Ok((Read { stat, digest: None }, is_base));
+                return Ok((Read { stat, digest: None }, is_base, place.url.clone()));
             }
             let streams = streams(place);
             let read = place
@@ -289,9 +291,9 @@ impl Inner {
                 .read(&place.path, &fetch.wanted, streams, &arriving)?;
             crash::point("fetch-landed");
             let is_base = arriving.is_base(place, &read.stat)?;
-            Ok((read, is_base))
+            Ok((read, is_base, place.url.clone()))
         })?;
-        arriving.end(&read, is_base)
+        arriving.end(&read, is_base, at)
     }
 }
 
@@ -372,12 +374,23 @@ impl Arriving<'_> {
             }
             // Nothing vouches for it but that all of it came at once, as long as it is.
             (Version::None, _) => self.wanted == size && now.size == size,
+            (then, told) if self.was_renamed() => then.compare(&told).looks_same(),
             (then, told) => is_untouched(then, &told),
         })
     }
 
+    /// Tells whether we renamed it at its origin since it was seen, or may have just now: that touches it.
+    fn was_renamed(&self) -> bool {
+        let Some(then) = self.held.lock().seen_at.clone() else {
+            return false;
+        };
+        let promises = &self.depot.all().promises;
+        let now = promises.now_at(&self.held.name());
+        now.is_none_or(|now| now != then || promises.is_unsettled(&now))
+    }
+
     /// The origin was looked at after all came.
-    fn end(&self, read: &Read, is_base: bool) -> Result<()> {
+    fn end(&self, read: &Read, is_base: bool, at: Url) -> Result<()> {
         let now = read.stat.version(since_epoch());
         let mut state = self.held.lock();
         let size = state.machine.size();
@@ -398,7 +411,7 @@ impl Arriving<'_> {
         }
         state.saw();
         if is_same {
-            state.seen = Some(now);
+            (state.seen, state.seen_at) = (Some(now), Some(at));
         }
         state.change();
         // What cannot be had as a whole any more is not what its name says.

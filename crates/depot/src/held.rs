@@ -126,6 +126,8 @@ pub(crate) struct State {
     pub doubts: u64,
     /// How the base looks to who asks for size and time.
     pub seen: Option<Version>,
+    /// Where it was then, if that is known.
+    pub seen_at: Option<Url>,
     /// There may be something to deliver.
     pub wants: bool,
     /// Nobody but its writer knows it: it is no generation before they end.
@@ -543,6 +545,7 @@ impl State {
             is_doubted: false,
             doubts: 0,
             seen: None,
+            seen_at: None,
             wants: false,
             is_private: false,
             folds_into: None,

@@ -18,7 +18,7 @@ use crate::{
     rot::{Known, is_compared_here},
 };
 use godwit_core::{
-    Extents, Fault, LEAF_BYTES, Url, Version,
+    Digest, Extents, Fault, LEAF_BYTES, Url, Version,
     deeds::Do,
     holding::{Answer, Base, Found, Held as Why, Mode, Origin, Publication, Push, Ticket},
 };
@@ -306,7 +306,7 @@ impl Inner {
 
     fn failed(&self, held: &Arc<Held>, server: &str, error: Error) {
         // A full disk there has room again some day, and nobody need say so; nor is ours its fault.
-        let (said, tries) = (error.of_store(), held.lock().tries);
+        let said = error.of_store();
         let is_full = matches!(said, Some(StoreError::NoSpace { .. }));
         let is_ours = matches!(&error, Error::Disk { .. } | Error::Records { .. });
         // What landed there is not there any more: it is asked for what it has, and gets the rest. That may be the whole
@@ -317,7 +317,7 @@ impl Inner {
             _ => held.lock().trouble.may_be_there(&error, above),
         };
         // Ours are those that were written: what lies there is something else, and all of it is sent anew.
-        let is_spoilt = matches!(said, Some(StoreError::Corrupt { .. })) && tries < TRIES_SPOILT;
+        let is_spoilt = held.lock().trouble.may_be_sent_anew(&error);
         let is_troubled = (held.lock().trouble).may_pass(&error, self.rules.trouble_max);
         let may_pass = is_full || is_short || is_spoilt || is_troubled;
         let is_lasting = error.fault_since(held.born) == Fault::Lasting && !may_pass;
@@ -437,9 +437,10 @@ impl Inner {
             state.sink = Some(sink);
             return Ok(Came::Dry);
         };
+        let sealed = (state.changes, state.leaves.root(publication.size));
         drop((state, all));
         crash::point("publish-sealed");
-        self.note_asked(held, &publication)?;
+        self.note_asked(held, &publication, sealed)?;
         held.commit(self)?;
         crash::point("publish-recorded");
         self.publish(held, &place, sink, &publication)?;
@@ -667,7 +668,7 @@ impl Inner {
             Found::Ours(_) => {
                 (state.delivered, state.is_passed_on) = (sending, passes_on);
                 state.is_changed_there = held.is_renamed();
-                (state.seen, state.reached) = (None, None); // as it was before
+                (state.seen, state.seen_at, state.reached) = (None, None, None); // as it was before
                 state.saw();
             }
             Found::Base => {}
@@ -796,12 +797,20 @@ impl Inner {
         let path = url.as_path();
         let lying = Lying { path, file };
         // While somebody writes, what is sent and what it is said to hash to are of one reading.
-        let is_written = held.lock().machine.writers().is_some();
+        let state = held.lock();
+        let (is_written, is_unseen) =
+            (state.machine.writers().is_some(), state.machine.is_unseen());
+        drop(state);
         let known = Known::of(held, &push.range);
-        let sent = match (is_written || is_compared_here(held, to), known) {
+        let is_read_here = is_written || is_unseen || is_compared_here(held, to);
+        let sent = match (is_read_here, known) {
             (true, _) => match lying.block(push.range.clone(), buffer) {
                 Ok(block) => {
                     self.compare(held, block)?;
+                    if !self.may_be_sent(held, block, is_unseen) {
+                        held.lock().machine.unread(push.ticket);
+                        return Ok(false);
+                    }
                     sink.put(block)
                 }
                 Err(error) => Err(error),
@@ -854,16 +863,26 @@ impl Inner {
     }
 
     /// Notes what is about to be asked for, for the record: whoever has to find out whether it was published, after an
-    /// end too, may find more here by then.
-    fn note_asked(&self, held: &Held, asked: &Publication) -> Result<()> {
+    /// end too, may find more here by then. `sealed`: after how many changes it was sealed, and what it was known to be.
+    fn note_asked(
+        &self,
+        held: &Held,
+        asked: &Publication,
+        sealed: (u64, Option<Digest>),
+    ) -> Result<()> {
         self.know(held)?;
         let mut state = held.lock();
         // Of a file that is changed in place we may have parts only.
         let is_whole = state.machine.is_whole() && !state.machine.is_blind();
+        // What is written from then on is of the next generation.
+        let digest = match sealed {
+            (changes, _) if changes == state.changes => state.leaves.root(asked.size),
+            (_, digest) => digest,
+        };
         state.asked = Some(Asked {
             generation: asked.generation,
             size: asked.size,
-            digest: state.leaves.root(asked.size).filter(|_| is_whole),
+            digest: digest.filter(|_| is_whole),
         });
         state.change();
         Ok(())
@@ -916,7 +935,7 @@ impl Inner {
         state.machine.answered(asked.attempt, answer);
         state.reached = None;
         state.delivered = asked.generation;
-        state.seen = None;
+        (state.seen, state.seen_at) = (None, None);
         state.saw();
         state.change();
         Ok(())
@@ -1034,9 +1053,6 @@ fn written_again(url: &Url) -> StoreError {
 
 /// The first pause before a server is tried again.
 pub(crate) const PAUSE: Duration = Duration::from_millis(250);
-
-/// So often what landed as something else is sent anew.
-const TRIES_SPOILT: u32 = 3;
 
 /// Nobody looks more rarely whether a full disk has room again.
 const FULL_MAX: Duration = Duration::from_secs(30);

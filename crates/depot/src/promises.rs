@@ -438,7 +438,7 @@ impl Promises {
     }
 
     /// Tells whether a deed that was asked, and not answered, has to do with what is there.
-    fn is_unsettled(&self, at: &Url) -> bool {
+    pub(crate) fn is_unsettled(&self, at: &Url) -> bool {
         let (server, path) = (server_of(at), path_of(at));
         self.deeds().any(|(deed, fact, _)| {
             let is_asked = deed.attempt.is_some() && deed.held.is_none();
@@ -584,6 +584,12 @@ impl All {
         renamed
     }
 
+    /// Tells whether somebody may be writing unseen what a name says.
+    fn is_written_unseen(&self, name: &Url) -> bool {
+        let mut current = self.current.iter().filter(|((at, _), _)| at == name);
+        current.any(|(_, held)| held.lock().machine.is_unseen())
+    }
+
     /// Tells whether something is on its way to below a name.
     pub(crate) fn is_full(&self, at: &Url) -> bool {
         let is_below = |name: &Url| name != at && moved(name, at, at).is_some();
@@ -625,6 +631,7 @@ impl All {
         let mut unnamed = Vec::new();
         for held in all {
             let Some(NameNow { name, is_there }) = self.name_now(&held) else {
+                held.lock().is_unlinked = true;
                 continue;
             };
             let is_renamed = name != held.url();
@@ -857,7 +864,9 @@ impl Inner {
         }
         let mut all = self.all();
         let condition = self.seen_here(&all, url, who).filter(|_| is_known);
-        if let Some(held) = self.foldable(&all, url, who) {
+        // That what somebody still writes has lost its name is on record by the deed only.
+        let may_fold = !all.is_written_unseen(to);
+        if may_fold && let Some(held) = self.foldable(&all, url, who) {
             let over = Base::Any;
             let what = rename_to(to, over);
             let deeds = all.promises.of(url);

@@ -569,7 +569,7 @@ impl Depot {
         state.before = None;
         state.words.clear();
         state.wants = true;
-        state.tries = 0;
+        (state.tries, state.trouble) = (0, Trouble::default());
         state.last = None;
         state.change();
         let was_current = state.is_current;

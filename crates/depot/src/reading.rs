@@ -405,7 +405,8 @@ impl Inner {
             return Ok(Some(stat));
         }
         if !self.share((url, who), &place, &stat, asking) {
-            self.admit(url, who, version, stat.size, || asking.is_spoilt())?;
+            let seen = (version, Some(place.url));
+            self.admit(url, who, seen, stat.size, || asking.is_spoilt())?;
         }
         if let Some(old) = current {
             self.let_go(&old)?;
@@ -527,17 +528,17 @@ impl Inner {
             return false;
         }
         state.saw();
-        state.seen = Some(version);
+        (state.seen, state.seen_at) = (Some(version), Some(place.url.clone()));
         true
     }
 
     /// Holds a file of the origin of which nothing is here yet, unless that is known to be older by now than what the
-    /// name says here.
+    /// name says here. It was seen as that version, and where, if anybody knows.
     pub(crate) fn admit(
         &self,
         url: &Url,
         who: &Who,
-        version: Version,
+        (version, seen_at): (Version, Option<Url>),
         size: u64,
         is_older: impl Fn() -> bool,
     ) -> Result<()> {
@@ -558,7 +559,7 @@ impl Inner {
         let mut state = held.lock();
         state.reserved = size;
         state.looked = Some(Instant::now());
-        state.seen = Some(version);
+        (state.seen, state.seen_at) = (Some(version), seen_at);
         drop(state);
         let mut all = self.all();
         if is_older() {

@@ -121,6 +121,21 @@ impl Inner {
         }
     }
 
+    /// What is sent while somebody may write unseen is what the file was known to be from now on: whatever they write
+    /// later, or wrote meanwhile, differs from it. Returns false if it may not be what they left, who ended since.
+    pub(crate) fn may_be_sent(&self, held: &Held, block: Block<'_>, was_unseen: bool) -> bool {
+        if !was_unseen && !held.lock().machine.is_unseen() {
+            return true;
+        }
+        let piece = Piece::of(block);
+        let mut state = held.lock();
+        let is_unseen = state.machine.is_unseen();
+        if is_unseen {
+            state.leaves.add(piece);
+        }
+        is_unseen || !was_unseen
+    }
+
     /// Looks for bytes that are not those that were written, in all of a file.
     pub(crate) fn search_rot(&self, held: &Held) -> Result<()> {
         let size = held.lock().machine.size();

@@ -653,8 +653,7 @@ impl Inner {
         let was_doubtful = state.machine.is_doubtful();
         drop(state);
         crash::point("scan-begun");
-        let (found, leaves) = self.compare_now(held)?;
-        let mut state = held.lock();
+        let (mut state, found, leaves) = self.compare_now(held)?;
         if !is_still() {
             return Ok(false);
         }
@@ -669,13 +668,18 @@ impl Inner {
         Ok(true)
     }
 
-    /// Compares the file with what was known of it.
-    pub(crate) fn compare_now(&self, held: &Held) -> Result<(Scan, Leaves)> {
+    /// Compares the file with what is known of it by the time that all of it was looked at.
+    pub(crate) fn compare_now<'a>(
+        &self,
+        held: &'a Held,
+    ) -> Result<(MutexGuard<'a, State>, Scan, Leaves)> {
         let state = held.lock();
-        let known = state.leaves.clone();
         let (recorded, present) = (state.machine.size(), state.machine.present().clone());
         drop(state);
         let (size, leaves) = self.hashed(held)?;
+        // Whoever sent some of it meanwhile may have sent what it is no more.
+        let state = held.lock();
+        let known = &state.leaves;
         let mut changed = Extents::new();
         for leaf in 0..size.div_ceil(LEAF_BYTES) {
             let range = leaf * LEAF_BYTES..((leaf + 1) * LEAF_BYTES).min(size);
@@ -691,7 +695,7 @@ impl Inner {
             changed,
             stale,
         };
-        Ok((found, leaves))
+        Ok((state, found, leaves))
     }
 
     /// Returns how long the file is, and what its leaves hash to.

@@ -8,11 +8,11 @@ use common::{Far, both, by, bytes, depot, killed, push, put, put_into, read, sam
 use godwit_depot::{Depot, Edit};
 use godwit_store::{Error, Trouble};
 use std::{
-    fs,
+    fs, io,
     os::unix::fs::FileExt,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
         mpsc,
     },
 };
@@ -219,6 +219,22 @@ fn what_landed_as_something_else_is_sent_anew() {
     let depot = depot(&far, &dir);
     let wanted = bytes(3 << 20, 8);
     far.trouble(Trouble::FlipsWrite(2_000_000));
+    // That it could not be reached before does not count.
+    let losses = AtomicU64::new(3);
+    far.on_ask(move |what, _| {
+        let is_lost = what == "write"
+            && losses
+                .fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1))
+                .is_ok();
+        match is_lost {
+            true => Err(Error::Lost {
+                host: "far".into(),
+                during: "writing".into(),
+                cause: io::ErrorKind::ConnectionReset.into(),
+            }),
+            false => Ok(()),
+        }
+    });
     put(&depot, "a", &wanted);
     push(&depot);
     same(far.get("a").unwrap(), &wanted);
@@ -249,4 +265,24 @@ fn what_is_decided_on_while_it_is_begun_is_not_taken_to_be_there() {
     same(far.get("b").unwrap(), b"one");
     assert!(depot.queue().is_empty());
     far.on_ask(|_, _| Ok(()));
+}
+
+/// What was written into it after it was asked for goes nowhere, where its name was given to something else by then.
+#[test]
+fn what_was_replaced_and_renamed_does_not_come_back_under_its_first_name() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    publish_in_vain(&far, &depot, "c", b"first");
+    depot.rename(&url("c"), &url("b"), by()).unwrap();
+    edit(&depot, "b", b"second");
+    put(&depot, "b", b"in its place");
+    depot.rename(&url("b"), &url("a"), by()).unwrap();
+    let copy = killed(depot);
+    let again = self::depot(&far, &copy);
+    far.set_away(false);
+    push(&again);
+    same(far.get("a").unwrap(), b"in its place");
+    assert_eq!((far.get("b"), far.get("c")), (None, None));
+    same(read(&again, "a").unwrap(), b"in its place");
+    assert!(again.queue().is_empty());
 }

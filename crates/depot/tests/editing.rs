@@ -4,12 +4,13 @@
 
 mod common;
 
-use common::{as_killed, both, bytes, depot, push, put, put_into, read, same, url, who};
-use godwit_depot::{Edit, Ended, Error, Fresh, Scope};
+use common::{Gate, as_killed, both, by, bytes, depot, push, put, put_into, read, same, url, who};
+use godwit_depot::{Depot, Edit, Ended, Error, Fresh, Scope};
 use std::{
     fs::File,
     io::{Seek, SeekFrom, Write},
     os::unix::fs::FileExt,
+    thread,
     time::Duration,
 };
 
@@ -86,6 +87,57 @@ fn a_push_has_what_is_open_go_as_it_is() {
     same(far.get("a").unwrap(), b"so far, and on");
     assert_eq!(editing.end().unwrap(), Ended::Last(3));
     assert!(!depot.owes());
+}
+
+/// Does something while somebody pushes, and waits where the target is.
+fn while_pushing(depot: &Depot, gate: &Gate, act: impl FnOnce()) {
+    gate.shut("a");
+    thread::scope(|scope| {
+        let pushing = scope.spawn(|| push(depot));
+        gate.reached(1);
+        act();
+        gate.open();
+        pushing.join().unwrap();
+    });
+}
+
+#[test]
+fn a_push_ends_though_whoever_writes_goes_on() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    let editing = depot.edit(&url("a"), &who(), &create()).unwrap();
+    let file = editing.file().unwrap();
+    file.write_all_at(b"first", 0).unwrap();
+    while_pushing(&depot, &far.write_gate, || {
+        file.write_all_at(b"other", 0).unwrap();
+    });
+    same(far.get("a").unwrap(), b"other");
+    editing.end().unwrap();
+    push(&depot);
+    same(far.get("a").unwrap(), b"other");
+}
+
+/// What they wrote first is what was found first, and others see what they wrote in between.
+#[test]
+fn what_is_written_back_after_it_was_sent_is_sent_again() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    let editing = depot.edit(&url("a"), &who(), &create()).unwrap();
+    let file = editing.file().unwrap().try_clone().unwrap();
+    file.write_all_at(b"first", 0).unwrap();
+    far.flush_gate.shut("a");
+    while_pushing(&depot, &far.write_gate, || {
+        file.write_all_at(b"other", 0).unwrap();
+        far.write_gate.open();
+        far.flush_gate.reached(1);
+        same(far.get("a").unwrap(), b"other");
+        file.write_all_at(b"first", 0).unwrap();
+        drop(file);
+        editing.end().unwrap();
+        far.flush_gate.open();
+    });
+    push(&depot);
+    same(far.get("a").unwrap(), b"first");
 }
 
 #[test]
@@ -226,4 +278,64 @@ fn what_is_put_after_an_editor_was_killed_comes_after_what_they_wrote() {
         }
         assert!(again.queue().is_empty());
     }
+}
+
+/// The same of what is renamed over it, or away, of a removal, and of a cut.
+#[test]
+fn what_is_done_after_an_editor_was_killed_comes_after_what_they_wrote() {
+    for what in ["over", "away", "removal", "cut"] {
+        let (far, dir) = both();
+        let depot = depot(&far, &dir);
+        let mut wanted = bytes(24 << 20, 7);
+        put(&depot, "a", &wanted);
+        put(&depot, "b", b"renamed");
+        push(&depot);
+        let editing = depot.edit(&url("a"), &who(), &Edit::default()).unwrap();
+        editing.file().unwrap().write_all_at(b"edited", 0).unwrap();
+        wanted[..6].copy_from_slice(b"edited");
+        let copy = as_killed(&depot);
+        far.set_away(true);
+        drop((editing, depot));
+        let again = self::depot(&far, &copy);
+        match what {
+            "over" => again.rename(&url("b"), &url("a"), by()).unwrap(),
+            "away" => again.rename(&url("a"), &url("c"), by()).unwrap(),
+            "removal" => again.unlink(&url("a"), by()).unwrap(),
+            _ => again.truncate(&url("a"), 10, by()).unwrap(),
+        }
+        far.set_away(false);
+        push(&again);
+        let (a, c) = match what {
+            "over" => (Some(b"renamed".to_vec()), None),
+            "away" => (None, Some(wanted)),
+            "removal" => (None, None),
+            _ => (Some(wanted[..10].to_vec()), None),
+        };
+        assert!(far.get("a") == a && far.get("c") == c, "{what}");
+        assert!(again.queue().is_empty());
+    }
+}
+
+/// What comes over it has another name from the beginning where its target never heard of it: not where somebody would
+/// find, after a kill, that what they had open still has its name.
+#[test]
+fn what_is_renamed_over_what_somebody_writes_stays_there() {
+    let (far, dir) = both();
+    far.put("a", b"of the origin");
+    let depot = depot(&far, &dir);
+    let older = depot.edit(&url("a"), &who(), &Edit::default()).unwrap();
+    older.file().unwrap().write_all_at(b"older", 0).unwrap();
+    let newer = depot.edit(&url("b"), &who(), &create()).unwrap();
+    far.set_away(true);
+    newer.file().unwrap().write_all_at(b"newer", 0).unwrap();
+    newer.end().unwrap();
+    depot.rename(&url("b"), &url("a"), by()).unwrap();
+    let copy = as_killed(&depot);
+    drop((older, depot));
+    let again = self::depot(&far, &copy);
+    same(read(&again, "a").unwrap(), b"newer");
+    far.set_away(false);
+    push(&again);
+    same(far.get("a").unwrap(), b"newer");
+    assert!(again.queue().is_empty());
 }

@@ -15,9 +15,13 @@ use godwit_depot::{
 use godwit_store::{Error as StoreError, Trouble, engine::Place};
 use std::{
     fs,
-    io::Write,
+    io::{self, Write},
     os::unix::fs::{FileExt, PermissionsExt},
-    sync::{Arc, atomic::Ordering::SeqCst},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    thread,
     time::Duration,
 };
 
@@ -510,4 +514,40 @@ fn what_is_being_renamed_there_can_be_removed() {
     });
     push(&depot);
     assert_eq!((far.get("a"), far.get("c")), (None, None));
+}
+
+/// A rename touches a file at its server: that is nobody else's change.
+#[test]
+fn what_we_rename_at_its_server_is_not_taken_for_another() {
+    let (far, dir) = both();
+    let base = bytes(100, 3);
+    far.put_as_of_before("a", &base);
+    let depot = depot(&far, &dir);
+    rename(&depot, "a", "a0");
+    push(&depot);
+    let may_rename = Arc::new(AtomicBool::new(false));
+    let may = Arc::clone(&may_rename);
+    far.on_ask(move |what, _| match what == "rename" && !may.load(SeqCst) {
+        true => Err(StoreError::Lost {
+            host: "far".into(),
+            during: "renaming".into(),
+            cause: io::ErrorKind::ConnectionReset.into(),
+        }),
+        false => Ok(()),
+    });
+    rename(&depot, "a0", "b");
+    put_into(&depot, "b", 10, b"I");
+    far.gate.shut("a0");
+    thread::scope(|scope| {
+        let reading = scope.spawn(|| read(&depot, "b"));
+        far.gate.reached(1);
+        may_rename.store(true, SeqCst);
+        until("renamed there", || far.get("b").is_some());
+        far.gate.open();
+        let mut wanted = base.clone();
+        wanted[10] = b'I';
+        same(reading.join().unwrap().unwrap(), &wanted);
+    });
+    push(&depot);
+    assert!(depot.queue().is_empty());
 }

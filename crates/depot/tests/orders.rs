@@ -575,7 +575,7 @@ fn told(error: godwit_depot::Error) -> String {
         godwit_depot::Error::Store(store) => match **store {
             StoreError::Missing { .. } => "NOTHING",
             // It became shorter at the target, or was renamed there, while it was fetched.
-            StoreError::Incomplete { .. } | StoreError::Changed { .. } => "PASSING",
+            StoreError::Incomplete { .. } => "PASSING",
             _ if store.fault() != godwit_core::Fault::Lasting => "PASSING",
             _ => "",
         },
