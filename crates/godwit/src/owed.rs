@@ -2,7 +2,8 @@
 //!
 //! Verbs ask servers at once, and the node of this machine delivers what was put when it can. So that what was asked
 //! first is done first, a verb that changes a name waits until what is owed there has arrived, and tells the node
-//! afterwards that the name is not as it was. A node is never started for that.
+//! afterwards that the name is not as it was. A node is started for that only where the last one did not end for want of
+//! work.
 
 use crate::{
     places,
@@ -32,6 +33,7 @@ pub(crate) enum Reach {
 /// The place of a verb among what is owed. When it ends, the node is told which names were changed.
 pub(crate) struct Turn<'a> {
     screen: &'a Screen,
+    is_rehearsal: bool,
     here: Option<Here>,
     routes: Routes,
     named: Vec<Url>,
@@ -40,21 +42,30 @@ pub(crate) struct Turn<'a> {
 impl<'a> Turn<'a> {
     /// Returns that of a verb; one that only rehearses waits for nothing and changes nothing.
     pub(crate) fn of(screen: &'a Screen, is_rehearsal: bool) -> Self {
-        let here = (!is_rehearsal).then(there).flatten();
-        let config = here.as_ref().map(|_| config::load(&Told::default()));
-        Self {
+        let mut turn = Self {
             screen,
-            here,
-            routes: config
-                .and_then(Run::ok)
-                .map_or_else(Routes::default, |config| config.routes),
+            is_rehearsal,
+            here: None,
+            routes: Routes::default(),
             named: Vec::new(),
-        }
+        };
+        turn.meets((!is_rehearsal).then(there).flatten());
+        turn
+    }
+
+    fn meets(&mut self, here: Option<Here>) {
+        let config = here.as_ref().map(|_| config::load(&Told::default()));
+        let config = config.and_then(Run::ok);
+        self.routes = config.map_or_else(Routes::default, |config| config.routes);
+        self.here = here;
     }
 
     /// Returns once what was put under a name before is at its server; says what it waits for. `wanted` continues
     /// "cannot", where it will not get there.
     pub(crate) fn wait(&mut self, url: &Url, reach: Reach, wanted: &str) -> Run {
+        if self.here.is_none() && !self.is_rehearsal && url.host().is_some() {
+            self.meets(local::there_if_unfinished()?);
+        }
         let Some(here) = self.here.as_mut().filter(|_| url.host().is_some()) else {
             return Ok(());
         };

@@ -1468,6 +1468,42 @@ fn what_was_put_first_arrives_before_what_verbs_do_later() {
     }
 }
 
+/// A node that was killed, or told to stop, is started for it. One that owed nothing is not.
+#[test]
+fn what_was_put_first_arrives_before_what_verbs_do_though_no_node_runs() {
+    let far = Scratch::new();
+    let (machine, mut lab) = Machine::of(&far);
+    machine.scratch.file("old", 1000);
+    let new = machine.scratch.file("new", 2000);
+    let it = "godwit://lab/it";
+    for is_killed in [true, false] {
+        for args in [
+            vec!["cp", "new", it],
+            vec!["rm", it],
+            vec!["mv", it, "godwit://lab/there"],
+        ] {
+            lab.kill();
+            let source = if args[0] == "mv" { "new" } else { "old" };
+            machine.says(&["put", source, it]).ok();
+            match is_killed {
+                true => machine.kill(),
+                false => drop(machine.says(&["node", "stop"]).ok()),
+            }
+            lab.start(&[]);
+            machine.says(&args).ok();
+            machine.says(&["push", "--timeout", "30"]).ok();
+            match args[0] {
+                "cp" => assert_same(&new, &far.join("data/it")),
+                "rm" => assert!(!far.join("data/it").exists()),
+                _ => assert_same(&new, &far.join("data/there")),
+            }
+        }
+    }
+    machine.says(&["node", "stop"]).ok();
+    machine.says(&["rm", "godwit://lab/there"]).ok();
+    assert_eq!(machine.process(), None);
+}
+
 #[test]
 fn a_verb_says_that_what_was_put_first_does_not_arrive() {
     let far = Scratch::new();

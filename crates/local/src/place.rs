@@ -78,6 +78,11 @@ impl Place {
         self.state.join("node.log")
     }
 
+    /// Returns the file that is there from when a node begins here until one ends that owes nothing.
+    pub fn unfinished(&self) -> PathBuf {
+        self.state.join("unfinished")
+    }
+
     /// Makes the directories, for this user alone.
     pub fn prepare(&self) -> Result<()> {
         let wanted = "keep a node here";

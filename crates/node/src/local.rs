@@ -36,10 +36,11 @@ use seat::Seat;
 pub(crate) use seat::settle;
 use std::{
     collections::HashMap,
+    fs::{self, File},
     io,
     net::Shutdown,
     os::{fd::AsFd, unix::net::UnixStream},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -209,6 +210,7 @@ impl LocalNode {
     ) -> Result<Self, LocalError> {
         raise_open_files().map_err(Error::Start)?;
         let seat = Seat::take(&rules.place, alive)?;
+        mark_unfinished(&rules.place.unfinished()).map_err(Error::Start)?;
         let hall = Arc::new(Hall {
             desk,
             rules,
@@ -240,6 +242,15 @@ impl LocalNode {
         drop(self.hall);
         drop(alive);
         tracing::info!("stopped");
+    }
+}
+
+/// Notes that something may be owed here though no node runs, so that a power cut does not undo it.
+fn mark_unfinished(mark: &Path) -> io::Result<()> {
+    match File::create_new(mark) {
+        Ok(_) => File::open(mark.parent().unwrap_or(mark))?.sync_all(),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
     }
 }
 
@@ -295,6 +306,10 @@ impl Hall {
         self.stop.at_once();
         self.desk.end();
         self.see_off();
+        // If it stays, verbs have the next node started and ask it what is owed, for nothing.
+        if !self.desk.owes() {
+            let _ = fs::remove_file(self.rules.place.unfinished());
+        }
         alive
     }
 

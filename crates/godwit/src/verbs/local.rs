@@ -436,6 +436,16 @@ pub(crate) fn there() -> Run<Option<Here>> {
         .map_err(|refusal| Trouble::local(&refusal))
 }
 
+/// Starts the node of this machine where the last one ended, or was ended, and owed something; `None`: it owed nothing.
+pub(crate) fn there_if_unfinished() -> Run<Option<Here>> {
+    let local = |refusal: Refusal| Trouble::local(&refusal);
+    let place = Place::find(&variable).map_err(local)?;
+    match place.unfinished().exists() {
+        true => Here::find_at(&place, &hello()).map(Some).map_err(local),
+        false => Ok(None),
+    }
+}
+
 fn stop(screen: &Screen) -> Run<Facts> {
     let mut facts = Facts::new();
     let Some(mut here) = there()? else {
