@@ -57,9 +57,7 @@ impl Tail {
             let outcome = follow.once(screen, self.lines);
             let is_over = screen.gone() || stop.exit_code().is_some();
             if let Err(error) = outcome {
-                let passes =
-                    matches!(error, Error::Missing { .. }) || error.fault() != Fault::Lasting;
-                if !self.follow || !passes {
+                if !self.follow || !passes(&error) {
                     return Err(Trouble::store(format!("print the end of {url}"), error));
                 }
                 if matches!(error, Error::Missing { .. }) {
@@ -76,6 +74,13 @@ impl Tail {
         facts.insert("bytes".into(), follow.printed.into());
         Ok(facts)
     }
+}
+
+/// Tells whether looking again may help whoever goes on: it may come, or have been cut while it was read, by a server
+/// that took back what of a record it had when it was killed.
+fn passes(error: &Error) -> bool {
+    let is_other = matches!(error, Error::Missing { .. } | Error::Changed { .. });
+    is_other || error.fault() != Fault::Lasting
 }
 
 /// A file of which the end is printed.
@@ -175,3 +180,17 @@ const BACK_MAX: u64 = 64 << 20;
 
 /// What is appended is seen within a second.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_cut_while_it_is_read_is_looked_at_again() {
+        let path = "log".into();
+        let what = "its size, while it was read".into();
+        assert!(passes(&Error::Changed { path, what }));
+        let (path, said) = ("log".into(), String::new());
+        assert!(!passes(&Error::Denied { path, said }));
+    }
+}
