@@ -459,22 +459,31 @@ fn attributes_and_lengths_are_set_in_turn() {
 
 #[test]
 fn what_others_changed_there_is_not_removed_unseen() {
-    let (far, dir) = both();
-    far.put("a", b"as we know it");
-    let depot = depot(&far, &dir);
-    same(read(&depot, "a").unwrap(), b"as we know it");
-    far.set_away(true);
-    depot.unlink(&url("a"), by()).unwrap();
-    far.put("a", b"of somebody else, and longer");
-    far.set_away(false);
-    let pushed = depot.push(&Scope::All, Some(Duration::from_secs(20)));
-    assert!(matches!(pushed, Err(Error::Held { .. })), "{pushed:?}");
-    same(far.get("a").unwrap(), b"of somebody else, and longer");
-    let queue = depot.queue();
-    assert!(queue[0].is_conflict && queue[0].what == "unlink");
-    depot.release("ftp://far/a").unwrap();
-    push(&depot);
-    assert_eq!(far.get("a"), None);
+    // Also where nobody tried it before that: who has, looks what is there first.
+    for was_tried in [false, true] {
+        let (far, dir) = both();
+        far.put("a", b"as we know it");
+        let depot = depot(&far, &dir);
+        same(read(&depot, "a").unwrap(), b"as we know it");
+        far.set_away(was_tried);
+        if was_tried {
+            depot.unlink(&url("a"), by()).unwrap();
+            until("it was tried", || depot.queue()[0].tries > 0);
+        }
+        far.put("a", b"of somebody else, and longer");
+        far.set_away(false);
+        if !was_tried {
+            depot.unlink(&url("a"), by()).unwrap();
+        }
+        let pushed = depot.push(&Scope::All, Some(Duration::from_secs(20)));
+        assert!(matches!(pushed, Err(Error::Held { .. })), "{pushed:?}");
+        same(far.get("a").unwrap(), b"of somebody else, and longer");
+        let queue = depot.queue();
+        assert!(queue[0].is_conflict && queue[0].what == "unlink");
+        depot.release("ftp://far/a").unwrap();
+        push(&depot);
+        assert_eq!(far.get("a"), None);
+    }
 }
 
 #[test]
