@@ -2,8 +2,7 @@
 //!
 //! Verbs ask servers at once, and the node of this machine delivers what was put when it can. So that what was asked
 //! first is done first, a verb that changes a name waits until what is owed there has arrived, and tells the node
-//! afterwards that the name is not as it was. A node is started for that only where the last one did not end for want of
-//! work.
+//! afterwards that the name is not as it was. A node is started for that only where the last one left deliveries.
 
 use crate::{
     places,
@@ -30,7 +29,7 @@ pub(crate) enum Reach {
     Below,
 }
 
-/// The place of a verb among what is owed. When it ends, the node is told which names were changed.
+/// The place of a verb among pending deliveries. When the verb ends, the node is told which names were changed.
 pub(crate) struct Turn<'a> {
     screen: &'a Screen,
     is_rehearsal: bool,
@@ -40,87 +39,116 @@ pub(crate) struct Turn<'a> {
 }
 
 impl<'a> Turn<'a> {
-    /// Returns that of a verb; one that only rehearses waits for nothing and changes nothing.
+    /// Returns the turn of a verb; one that only rehearses waits for nothing and changes nothing.
     pub(crate) fn of(screen: &'a Screen, is_rehearsal: bool) -> Self {
-        let mut turn = Self {
+        Self {
             screen,
             is_rehearsal,
             here: None,
             routes: Routes::default(),
             named: Vec::new(),
-        };
-        turn.meets((!is_rehearsal).then(there).flatten());
-        turn
-    }
-
-    fn meets(&mut self, here: Option<Here>) {
-        let config = here.as_ref().map(|_| config::load(&Told::default()));
-        let config = config.and_then(Run::ok);
-        self.routes = config.map_or_else(Routes::default, |config| config.routes);
-        self.here = here;
-    }
-
-    /// Returns once what was put under a name before is at its server; says what it waits for. `wanted` continues
-    /// "cannot", where it will not get there.
-    pub(crate) fn wait(&mut self, url: &Url, reach: Reach, wanted: &str) -> Run {
-        if self.here.is_none() && !self.is_rehearsal && url.host().is_some() {
-            self.meets(local::there_if_unfinished()?);
         }
-        let Some(here) = self.here.as_mut().filter(|_| url.host().is_some()) else {
+    }
+
+    /// Returns once what was put under a name before is at its server; says what the verb waits for. `wanted` continues
+    /// "cannot", where a delivery will not get there. A node that ends meanwhile is started again if it left
+    /// deliveries; one that cannot be asked ends the verb, since an answer that is missing is not "nothing".
+    pub(crate) fn wait(&mut self, url: &Url, reach: Reach, wanted: &str) -> Run {
+        if self.is_rehearsal || url.host().is_none() {
             return Ok(());
-        };
+        }
         self.named.push(url.clone());
         let whose = whose(url, reach);
-        let first = promised(here, &whose);
-        // What is put goes by a hop then, and a verb past it.
-        let is_routed = self.routes.by_way_of(url).is_ok_and(|way| *way != *url);
-        if first.is_empty() && !is_routed {
-            return Ok(());
+        for is_last in [false, false, true] {
+            if self.here.is_none() {
+                self.here = local::there_if_pending()?;
+                self.routes = match self.here {
+                    Some(_) => config::load(&Told::default())?.routes,
+                    None => return Ok(()),
+                };
+            }
+            let Some(here) = &mut self.here else { break };
+            // What is put goes by a hop then, and a verb past it.
+            let is_routed = self.routes.by_way_of(url).is_ok_and(|way| *way != *url);
+            match arrived(self.screen, here, &whose, is_routed) {
+                Err(refusal) if refusal.why == Why::NodeLost && !is_last => self.here = None,
+                told => return told.map_err(|refusal| not_there(wanted, url, refusal)),
+            }
         }
-        let ids = first.into_iter().map(|row| row.id).collect();
-        let waiting = Waiting {
-            screen: self.screen,
-            whose,
-            ids,
-            is_routed,
-            away_since: None,
-        };
-        let told = waiting.until_it_is_there(here);
-        told.map_err(|refusal| not_there(wanted, url, refusal))
+        Ok(())
     }
 }
 
-/// Whoever reads here what was changed sees that at once.
+/// Waits for what is pending under a name now.
+fn arrived(
+    screen: &Screen,
+    here: &mut Here,
+    whose: &Whose,
+    is_routed: bool,
+) -> Result<(), Refusal> {
+    let first = promised(here, whose)?;
+    if first.is_empty() && !is_routed {
+        return Ok(());
+    }
+    let waiting = Waiting {
+        screen,
+        whose: whose.clone(),
+        ids: first.into_iter().map(|row| row.id).collect(),
+        is_routed,
+        away_since: None,
+    };
+    waiting.until_it_is_there(here)
+}
+
+/// A program that reads here what was changed sees that at once.
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        // Another may run by now than was asked at the beginning.
-        let here = (!self.named.is_empty()).then(there).flatten();
-        let Some(mut here) = here else { return };
-        for url in &self.named {
-            tell_changed(&mut here, url);
+        if !self.named.is_empty() {
+            changed(self.screen, &self.named);
         }
     }
 }
 
-/// Tells the node of this machine, if one runs, that a server has something else under a name.
-pub(crate) fn changed(url: &Url) {
-    if let Some(mut here) = there() {
-        tell_changed(&mut here, url);
+/// Tells the node of this machine, if one runs, that servers have something else under some names.
+pub(crate) fn changed(screen: &Screen, urls: &[Url]) {
+    let told = local::there().and_then(|here| {
+        let Some(mut here) = here else { return Ok(()) };
+        for url in urls {
+            let url = places::without_slashes(url).to_string();
+            let told = here.ask(Ask::Changed { url });
+            told.map_err(|refusal| Trouble::local(&refusal))?;
+        }
+        Ok(())
+    });
+    if let Err(trouble) = told {
+        unknown(screen, "may show for a while what was there", &trouble);
     }
 }
 
-fn tell_changed(here: &mut Here, url: &Url) {
-    let url = places::without_slashes(url).to_string();
-    if let Err(refusal) = here.ask(Ask::Changed { url }) {
-        tracing::debug!(%refusal, "the node of this machine may tell for a while what was there");
-    }
+/// Says of the node of this machine what follows from its not being heard.
+fn unknown(screen: &Screen, what: &str, trouble: &Trouble) {
+    let words = format!("the node of this machine {what}: {}", trouble.fact());
+    screen.note(&plain(&words));
 }
 
 /// Says of names to which this machine owes something that their server does not have that yet.
 pub(crate) fn note(screen: &Screen, url: &Url, reach: Reach) {
-    let here = url.host().is_some().then(there).flatten();
-    let Some(mut here) = here else { return };
-    let rows = promised(&mut here, &whose(url, reach));
+    if url.host().is_none() {
+        return;
+    }
+    let rows = local::there_if_pending().and_then(|here| {
+        let Some(mut here) = here else {
+            return Ok(Vec::new());
+        };
+        let rows = promised(&mut here, &whose(url, reach));
+        rows.map_err(|refusal| Trouble::local(&refusal))
+    });
+    let rows = match rows {
+        Ok(rows) => rows,
+        Err(trouble) => {
+            return unknown(screen, "does not tell what it has yet to deliver", &trouble);
+        }
+    };
     let names: HashSet<&String> = rows
         .iter()
         .map(|row| row.to.as_ref().unwrap_or(&row.url))
@@ -146,15 +174,6 @@ pub(crate) fn note(screen: &Screen, url: &Url, reach: Reach) {
     screen.note(&plain(&format!("{what} (godwit queue)")));
 }
 
-/// Returns the node that runs, if it can be talked to: whoever goes to a server does not need it.
-fn there() -> Option<Here> {
-    let found = local::there();
-    found.unwrap_or_else(|trouble| {
-        tracing::debug!(%trouble, "what this machine owes is not known");
-        None
-    })
-}
-
 fn whose(url: &Url, reach: Reach) -> Whose {
     Whose {
         url: Some(places::without_slashes(url).to_string()),
@@ -163,20 +182,17 @@ fn whose(url: &Url, reach: Reach) -> Whose {
     }
 }
 
-/// Returns what is owed. What is still written comes after whatever is asked now.
-fn promised(here: &mut Here, whose: &Whose) -> Vec<Row> {
+/// Returns what is pending. What is still written comes after whatever is asked now.
+fn promised(here: &mut Here, whose: &Whose) -> Result<Vec<Row>, Refusal> {
     let mut rows = Vec::new();
-    let asked = here.ask_with(Ask::Queue(whose.clone()), b"", None, &mut |tell| {
+    here.ask_with(Ask::Queue(whose.clone()), b"", None, &mut |tell| {
         if let Tell::Row(row) = tell
             && row.stage != "writing"
         {
             rows.push(*row);
         }
-    });
-    if let Err(refusal) = asked {
-        tracing::debug!(%refusal, "what this machine owes is not known");
-    }
-    rows
+    })?;
+    Ok(rows)
 }
 
 /// A delivery that is waited for.
@@ -212,7 +228,10 @@ impl Waiting<'_> {
 
     /// Looks what is left, and whether it gets anywhere.
     fn look(&mut self, here: &mut Here, pushed: Number) -> Option<Result<(), Refusal>> {
-        let mut left = promised(here, &self.whose);
+        let mut left = match promised(here, &self.whose) {
+            Ok(left) => left,
+            Err(refusal) => return Some(Err(refusal)),
+        };
         left.retain(|row| self.ids.contains(&row.id));
         let ended = match left.iter().find(|row| row.stage == "waiting") {
             _ if left.is_empty() && !self.is_routed => Ok(()),

@@ -1504,6 +1504,48 @@ fn what_was_put_first_arrives_before_what_verbs_do_though_no_node_runs() {
     assert_eq!(machine.process(), None);
 }
 
+/// The node is killed between two looks of a verb at what is pending. No answer is not "nothing".
+#[test]
+fn move_waits_for_put_though_node_dies() {
+    let far = Scratch::new();
+    let (machine, lab) = Machine::of(&far);
+    machine.scratch.file("old", 1000);
+    let new = machine.scratch.file("new", 2000);
+    let (it, there) = ("godwit://lab/it", "godwit://lab/there");
+    machine.says(&["cp", "old", it]).ok();
+    let server = lab.node.as_ref().unwrap();
+    server.signal("STOP");
+    machine.says(&["put", "new", it]).ok();
+    let mut verb = Talking::begin(machine.command(&["mv", it, there]));
+    let port = lab.at.rsplit(':').next().unwrap().parse().unwrap();
+    wait_until("mv has asked for its target, and is at the server", || {
+        is_connected_to(verb.program.id(), port)
+    });
+    machine.kill();
+    server.signal("CONT");
+    assert_eq!(verb.end(), Some(0), "{}", verb.errors.text());
+    machine.says(&["push", "--timeout", "30"]).ok();
+    assert_same(&new, &far.join("data/there"));
+    assert!(!far.join("data/it").exists());
+}
+
+/// Tells whether a process has a connection to a port of this machine.
+fn is_connected_to(process: u32, port: u16) -> bool {
+    let to = format!(":{port:04X}");
+    let Ok(files) = fs::read_dir(format!("/proc/{process}/fd")) else {
+        return false;
+    };
+    let has: Vec<_> = files
+        .flatten()
+        .filter_map(|file| fs::read_link(file.path()).ok())
+        .collect();
+    let all = fs::read_to_string("/proc/net/tcp").unwrap();
+    all.lines().skip(1).any(|line| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        words[2].ends_with(&to) && has.contains(&format!("socket:[{}]", words[9]).into())
+    })
+}
+
 #[test]
 fn a_verb_says_that_what_was_put_first_does_not_arrive() {
     let far = Scratch::new();

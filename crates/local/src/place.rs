@@ -83,6 +83,13 @@ impl Place {
         self.state.join("unfinished")
     }
 
+    /// Tells whether a node began here and none has ended since that had nothing to deliver.
+    pub fn is_unfinished(&self) -> Result<bool> {
+        let file = self.unfinished();
+        let is_there = file.try_exists();
+        is_there.map_err(|error| disk("know what the last node left to do", &file, &error))
+    }
+
     /// Makes the directories, for this user alone.
     pub fn prepare(&self) -> Result<()> {
         let wanted = "keep a node here";

@@ -48,7 +48,7 @@ impl Held {
                 .next(format!("godwit trace {} shows where it is", url.pasted())),
             error => cannot(error),
         })?;
-        owed::changed(&url);
+        owed::changed(screen, std::slice::from_ref(&url));
         Ok(told(screen, argument, what, Facts::new()))
     }
 }

@@ -436,14 +436,18 @@ pub(crate) fn there() -> Run<Option<Here>> {
         .map_err(|refusal| Trouble::local(&refusal))
 }
 
-/// Starts the node of this machine where the last one ended, or was ended, and owed something; `None`: it owed nothing.
-pub(crate) fn there_if_unfinished() -> Run<Option<Here>> {
-    let local = |refusal: Refusal| Trouble::local(&refusal);
-    let place = Place::find(&variable).map_err(local)?;
-    match place.unfinished().exists() {
-        true => Here::find_at(&place, &hello()).map(Some).map_err(local),
-        false => Ok(None),
-    }
+/// Returns the node that listens; starts one where the last one ended, or was ended, with deliveries pending. `None`:
+/// nothing is pending.
+pub(crate) fn there_if_pending() -> Run<Option<Here>> {
+    let find = || {
+        let place = Place::find(&variable)?;
+        let here = Here::at(&place, &hello())?;
+        match here.is_none() && place.is_unfinished()? {
+            true => Here::find_at(&place, &hello()).map(Some),
+            false => Ok(here),
+        }
+    };
+    find().map_err(|refusal: Refusal| Trouble::local(&refusal))
 }
 
 fn stop(screen: &Screen) -> Run<Facts> {

@@ -82,7 +82,7 @@ impl Trace {
 
 /// Returns what the node of this machine owes of it, if there is one.
 fn owed(name: &str) -> Run<Option<Row>> {
-    let Some(mut here) = local::there()? else {
+    let Some(mut here) = local::there_if_pending()? else {
         return Ok(None);
     };
     let mut found = None;
