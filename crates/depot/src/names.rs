@@ -13,7 +13,7 @@ use godwit_core::{
     deeds::{Do, Held as Why, Outcome, Sight, Step, Thing, Values, What},
     holding::Base,
 };
-use godwit_store::{Error as StoreError, Kind, Set, channel::Watch, engine::Place};
+use godwit_store::{EntryKind, Error as StoreError, Set, channel::Watch, engine::Place};
 use godwit_sys::crash;
 use std::{
     path::Path,
@@ -373,7 +373,7 @@ fn known_by(condition: &Base, at: &Place) -> Result<Thing> {
 
 fn thing(at: &Place) -> Result<Thing> {
     match by_one_that_is_well(at, || at.store.stat(&at.path))? {
-        Ok(stat) if stat.kind == Kind::Directory => Ok(Thing::Directory),
+        Ok(stat) if stat.kind == EntryKind::Directory => Ok(Thing::Directory),
         Ok(stat) => Ok(Thing::File(stat.version(crate::reading::since_epoch()))),
         Err(StoreError::Missing { .. }) => Ok(Thing::Nothing),
         Err(error) => Err(error.into()),

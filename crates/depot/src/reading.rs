@@ -12,7 +12,7 @@ use godwit_core::{
     Algorithm, Digest, LEAF_BYTES, Strength, Url, Version,
     holding::{Base, Holding, Mode},
 };
-use godwit_store::{Error as StoreError, Kind, Stat, engine::Place};
+use godwit_store::{EntryKind, Error as StoreError, Stat, engine::Place};
 use std::{
     fs::File,
     os::unix::fs::FileExt,
@@ -390,7 +390,7 @@ impl Inner {
             }
             Err(error) => return Err(error),
         };
-        if stat.kind == Kind::Directory {
+        if stat.kind == EntryKind::Directory {
             let path = place.path;
             return Err(StoreError::IsDirectory { path }.into());
         }

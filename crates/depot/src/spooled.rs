@@ -17,9 +17,9 @@ use crate::{
 };
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Url, Version, holding::Base};
 use godwit_store::{
-    Can, Decision, Dir, Entry, Error as StoreError, Finished, How, Kind, Lying, Opener, PASSED_MAX,
-    Read, Result, Set, Sink, Space, Stat, Station, Store, Take, What, Whole, Write, channel::Watch,
-    engine::Place,
+    Can, Decision, Dir, Entry, EntryKind, Error as StoreError, Finished, How, Lying, Opener,
+    PASSED_MAX, Read, Result, Set, Sink, Space, Stat, Station, Store, Take, What, Whole, Write,
+    channel::Watch, engine::Place,
 };
 use godwit_sys::{Buffer, crash};
 use names::is_away;
@@ -163,7 +163,7 @@ impl Spooled {
     fn forget_what_came(&self) -> crate::Result<()> {
         let mut whole = Vec::new();
         self.incoming.walk(Path::new(""), &mut |entry| {
-            if entry.stat.kind == Kind::File {
+            if entry.stat.kind == EntryKind::File {
                 whole.push(entry.path);
             }
             Ok(())
@@ -295,7 +295,7 @@ impl Spooled {
             }
             let looked = looked.or_else(|error| self.stat_kept(&url, error));
             return match looked.map_err(self.told(path)) {
-                Err(_) if self.is_promised_directory(&url) => Ok(Stat::of(Kind::Directory, 0)),
+                Err(_) if self.is_promised_directory(&url) => Ok(Stat::of(EntryKind::Directory, 0)),
                 looked => looked,
             };
         };
@@ -307,7 +307,7 @@ impl Spooled {
         Ok(Stat {
             mtime: changed.and_then(|at| at.duration_since(UNIX_EPOCH).ok()),
             digest,
-            ..Stat::of(Kind::File, size)
+            ..Stat::of(EntryKind::File, size)
         })
     }
 

@@ -384,7 +384,7 @@ fn names_change_behind_what_is_on_its_way_also_with_the_next_away() {
     assert!(matches!(gone, Err(Error::Missing { .. })), "{gone:?}");
     assert_eq!(hop.stat(path("b")).unwrap().size, 5);
     let made = hop.stat(path("d")).unwrap();
-    assert_eq!(made.kind, godwit_store::Kind::Directory);
+    assert_eq!(made.kind, godwit_store::EntryKind::Directory);
     let again = hop.mkdir(path("d"));
     assert!(matches!(again, Err(Error::Exists { .. })), "{again:?}");
     // And it survives the end of the hop.

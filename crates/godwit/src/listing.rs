@@ -1,7 +1,7 @@
 //! How an entry looks: to a person as `ls -l` does, to a program as an object.
 
 use crate::units;
-use godwit_store::{Kind, Stat};
+use godwit_store::{EntryKind, Stat};
 use serde_json::{Value, json};
 use std::{os::unix::ffi::OsStrExt, path::Path};
 
@@ -62,22 +62,22 @@ pub(crate) fn object(path: &Path, url: &godwit_core::Url, stat: &Stat) -> Value 
 }
 
 /// Returns the word for a kind.
-pub(crate) fn word(kind: Kind) -> &'static str {
+pub(crate) fn word(kind: EntryKind) -> &'static str {
     match kind {
-        Kind::File => "file",
-        Kind::Directory => "directory",
-        Kind::Link => "link",
-        Kind::Other => "other",
+        EntryKind::File => "file",
+        EntryKind::Directory => "directory",
+        EntryKind::Link => "link",
+        EntryKind::Other => "other",
     }
 }
 
 /// Returns the letter of a kind, as in `ls -l` and `find -type`.
-pub(crate) fn letter(kind: Kind) -> char {
+pub(crate) fn letter(kind: EntryKind) -> char {
     match kind {
-        Kind::File => '-',
-        Kind::Directory => 'd',
-        Kind::Link => 'l',
-        Kind::Other => '?',
+        EntryKind::File => '-',
+        EntryKind::Directory => 'd',
+        EntryKind::Link => 'l',
+        EntryKind::Other => '?',
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
 };
 use godwit_core::Url;
 use godwit_store::engine::{self, Options, Rule, Stores, Summary, Task};
-use godwit_store::{Entry, Error, Kind, Stat, Trust};
+use godwit_store::{Entry, EntryKind, Error, Stat, Trust};
 use serde_json::{Value, json};
 use std::{
     collections::HashSet,
@@ -215,7 +215,7 @@ fn pair(act: Act, url: &Url, source: Place, target: &Place, ask: Target) -> Run<
         Act::Copy | Act::Sync => stat,
     };
     let stat = stat.map_err(trouble)?;
-    let tree = stat.kind == Kind::Directory;
+    let tree = stat.kind == EntryKind::Directory;
     let asked = Source {
         name: url.file_name().map(OsStr::from_bytes),
         directory: tree,
@@ -237,7 +237,7 @@ fn pair(act: Act, url: &Url, source: Place, target: &Place, ask: Target) -> Run<
 /// Returns what is known of a link that leads to nothing that can be seen.
 fn link(place: &Place) -> Option<Stat> {
     let stat = rm::stat_unfollowed(place).ok();
-    stat.filter(|stat| stat.kind == Kind::Link)
+    stat.filter(|stat| stat.kind == EntryKind::Link)
 }
 
 /// Lets the engine copy, with progress, until it is done or somebody stops it.
@@ -335,7 +335,7 @@ pub(crate) fn rehearse(
     let (mut files, mut bytes) = (0u64, 0u64);
     for pair in pairs {
         let mut each = |entry: Entry| {
-            if entry.stat.kind == Kind::Directory {
+            if entry.stat.kind == EntryKind::Directory {
                 return Ok(());
             }
             let source = places::inside(&pair.source, &entry.path)?;
@@ -397,7 +397,7 @@ pub(crate) fn would(
 /// Returns what stands under a name.
 pub(crate) fn what_is_there(place: &Place) -> Result<There, Error> {
     match place.store.stat(&place.path) {
-        Ok(stat) if stat.kind == Kind::Directory => Ok(There::Directory),
+        Ok(stat) if stat.kind == EntryKind::Directory => Ok(There::Directory),
         Ok(_) => Ok(There::File),
         Err(Error::Missing { .. }) => Ok(There::Nothing),
         Err(error) => Err(error),
@@ -412,11 +412,14 @@ fn refuse_itself(source: &Place, stat: &Stat, target: &Place) -> Result<(), &'st
     if from == to {
         return Err("they are the same file");
     }
-    if stat.kind == Kind::Directory && to.starts_with(&from) {
+    if stat.kind == EntryKind::Directory && to.starts_with(&from) {
         return Err("the target is inside the source");
     }
     // Two names of one file: a link, or a second path to it.
-    let unique = stat.unique.as_ref().filter(|_| stat.kind == Kind::File);
+    let unique = stat
+        .unique
+        .as_ref()
+        .filter(|_| stat.kind == EntryKind::File);
     match (unique, target.store.stat(&target.path)) {
         (Some(unique), Ok(there)) if there.unique.as_ref() == Some(unique) => {
             Err("they are the same file")

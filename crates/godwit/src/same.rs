@@ -4,7 +4,7 @@
 //! one directory: no comparison of names finds these out.
 
 use crate::places::Place;
-use godwit_store::{Entry, Error, Kind, Stat};
+use godwit_store::{Entry, EntryKind, Error, Stat};
 use std::path::Path;
 
 /// Returns how the trees overlap; `None` also if their servers do not tell.
@@ -61,7 +61,7 @@ fn upward(place: &Place, path: &Path) -> Vec<Stat> {
 /// Numbers of devices and files are told by each machine for itself, and the root of
 /// a file system has the same on most: so the time of change must agree as well.
 fn is_same(a: &Stat, b: &Stat) -> bool {
-    (a.kind, b.kind) == (Kind::Directory, Kind::Directory)
+    (a.kind, b.kind) == (EntryKind::Directory, EntryKind::Directory)
         && a.unique.is_some()
         && a.unique == b.unique
         && a.mtime.is_some()

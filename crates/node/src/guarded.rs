@@ -7,8 +7,8 @@
 use crate::export::Export;
 use godwit_core::{Algorithm, Chain, Digest, Extents, Url, Version};
 use godwit_store::{
-    Can, Decision, Entry, Error, Finished, Given, How, Kind, Partial, REFERS, Read, Result, Set,
-    Sink, Small, Space, Stat, Station, Store, Take, What, Write, Xattrs, channel::Watch,
+    Can, Decision, Entry, EntryKind, Error, Finished, Given, How, Partial, REFERS, Read, Result,
+    Set, Sink, Small, Space, Stat, Station, Store, Take, What, Write, Xattrs, channel::Watch,
 };
 use godwit_trust::{DEEDS, Deed, Identity, Rights};
 use std::{
@@ -214,7 +214,7 @@ impl Asked<'_> {
             self.must(Deed::Read, from)?;
         }
         let stat = self.guarded.dir.stat(from);
-        if !stat.is_ok_and(|stat| stat.kind == Kind::Directory) {
+        if !stat.is_ok_and(|stat| stat.kind == EntryKind::Directory) {
             return Ok(());
         }
         for (deed, path) in [(Deed::Delete, from), (Deed::Create, to)] {

@@ -82,7 +82,7 @@ impl Source {
         if !whole {
             return; // the body is cut
         }
-        let stat = Stat::of(godwit_store::Kind::File, 2 * HALF).say();
+        let stat = Stat::of(godwit_store::EntryKind::File, 2 * HALF).say();
         let rest = [
             pack::frame(Kind::Data, HALF, &[7; HALF as usize]),
             pack::frame(Kind::End, 0, &call::write(&Ended::Read(stat, None))),

@@ -24,8 +24,8 @@ mod was;
 pub use partial::Partial;
 
 use crate::{
-    Can, Entry, Error, Finished, Given, How, Kind, Read, Result, Set, Sink, Small, Space, Stat,
-    Store, Take, What, Write, Xattrs, channel::Watch,
+    Can, Entry, EntryKind, Error, Finished, Given, How, Read, Result, Set, Sink, Small, Space,
+    Stat, Store, Take, What, Write, Xattrs, channel::Watch,
 };
 use godwit_core::{Algorithm, Chain, Digest, Extents, Version};
 use godwit_sys::{self as sys, Account, Attributes, Folder, Meta, Open, Over, Root};
@@ -540,10 +540,10 @@ fn regular(path: &Path, meta: &Meta) -> Result<()> {
 fn stat(meta: &Meta, target: Option<PathBuf>) -> Stat {
     Stat {
         kind: match meta.kind {
-            sys::Kind::File => Kind::File,
-            sys::Kind::Directory => Kind::Directory,
-            sys::Kind::Link => Kind::Link,
-            _ => Kind::Other,
+            sys::Kind::File => EntryKind::File,
+            sys::Kind::Directory => EntryKind::Directory,
+            sys::Kind::Link => EntryKind::Link,
+            _ => EntryKind::Other,
         },
         size: meta.size,
         mtime: Some(meta.mtime),

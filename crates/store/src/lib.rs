@@ -42,8 +42,8 @@ pub use remote::{Appear, By, Made, Member, Proofs, Remote, RemoteOptions, Trust,
 pub use slow::{Pace, Slow};
 pub use station::{PASSED_MAX, Station, TAKEN, THERE};
 pub use store::{
-    Can, Checks, Entry, Finished, Given, How, Kind, Lying, Nowhere, Origin, Read, SMALL_BYTES, Set,
-    Sink, Small, Space, Stat, Store, Take, Verified, What, Whole, Write, Xattrs,
+    Can, Checks, Entry, EntryKind, Finished, Given, How, Lying, Nowhere, Origin, Read, SMALL_BYTES,
+    Set, Sink, Small, Space, Stat, Store, Take, Verified, What, Whole, Write, Xattrs,
 };
 pub use tuning::{Seen, Tuned, Tuning, Why};
 pub use width::Width;

@@ -2,8 +2,8 @@
 //! It has no links, and forgets everything with its last clone.
 
 use crate::{
-    Can, Checks, Entry, Error, Finished, How, Kind, Read, Result, SMALL_BYTES, Set, Sink, Space,
-    Stat, Store, Take, What, Whole, Write, Xattrs,
+    Can, Checks, Entry, EntryKind, Error, Finished, How, Read, Result, SMALL_BYTES, Set, Sink,
+    Space, Stat, Store, Take, What, Whole, Write, Xattrs,
     fence::Fences,
     landed::{Hashed, Landed, leaf_range, leaves_of},
 };
@@ -215,8 +215,8 @@ impl Tree {
 impl Node {
     fn stat(&self) -> Stat {
         let (kind, size) = match &self.body {
-            Some(body) => (Kind::File, body.len),
-            None => (Kind::Directory, 0),
+            Some(body) => (EntryKind::File, body.len),
+            None => (EntryKind::Directory, 0),
         };
         Stat {
             mtime: Some(self.mtime),

@@ -442,7 +442,7 @@ pub struct Can {
 /// What something is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd)]
 #[allow(missing_docs)]
-pub enum Kind {
+pub enum EntryKind {
     File,
     Directory,
     Link,
@@ -453,7 +453,7 @@ pub enum Kind {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Stat {
     /// What it is.
-    pub kind: Kind,
+    pub kind: EntryKind,
     /// Length in bytes; of directories whatever the store says.
     pub size: u64,
     /// Time of the last change since the epoch, if told.
@@ -477,7 +477,7 @@ pub struct Stat {
 
 impl Stat {
     /// Returns what is known where only the kind and the length are.
-    pub fn of(kind: Kind, size: u64) -> Self {
+    pub fn of(kind: EntryKind, size: u64) -> Self {
         Self {
             kind,
             size,
@@ -855,7 +855,7 @@ pub(crate) fn walk_from(
         let mut is_of_each = false;
         let listed = list(&below, &mut |entry| {
             let path = below.join(&entry.path);
-            if entry.stat.kind == Kind::Directory {
+            if entry.stat.kind == EntryKind::Directory {
                 // A server that lists a directory in itself would never end.
                 if path.components().count() > DEPTH_MAX {
                     let why = format!("more than {DEPTH_MAX} directories deep");
@@ -929,7 +929,7 @@ impl Seen {
         if self.knows_the_last() {
             self.names.extend(entry.path.file_name().map(PathBuf::from));
         }
-        if entry.stat.kind == Kind::Directory {
+        if entry.stat.kind == EntryKind::Directory {
             self.unlisted.insert(entry.path.clone());
         }
     }

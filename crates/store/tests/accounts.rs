@@ -320,7 +320,7 @@ fn names(dir: &Dir, path: &str) -> Vec<Entry> {
 fn remove_all(dir: &Dir, path: &Path) {
     for entry in names(dir, path.to_str().unwrap()) {
         let path = path.join(&entry.path);
-        if entry.stat.kind == godwit_store::Kind::Directory {
+        if entry.stat.kind == godwit_store::EntryKind::Directory {
             let _ = dir.set(
                 &path,
                 &Set {

@@ -8,8 +8,8 @@ mod peers;
 
 use godwit_core::{Block, Chain, Extents, Url};
 use godwit_store::{
-    Error, Finished, How, Kind, Remote, RemoteOptions, Result, Store, Take, What, Whole, Write,
-    channel::Cancel, check,
+    EntryKind, Error, Finished, How, Remote, RemoteOptions, Result, Store, Take, What, Whole,
+    Write, channel::Cancel, check,
 };
 use peers::{Kind as Server, Peer};
 use std::{
@@ -112,7 +112,7 @@ fn round_trip(server: Server, streams: usize) {
         assert!(read == whole, "{len} bytes were read otherwise");
     }
     let stat = store.stat(&at("file 700001")).unwrap();
-    assert_eq!((stat.kind, stat.size), (Kind::File, 700_001));
+    assert_eq!((stat.kind, stat.size), (EntryKind::File, 700_001));
 
     // Parts.
     let want: Extents = [5..10, 1000..400_000, 699_999..900_000]
@@ -139,7 +139,7 @@ fn round_trip(server: Server, streams: usize) {
             Ok(())
         })
         .unwrap();
-    assert_eq!(found, [(PathBuf::from(".b"), Kind::File, 5)]);
+    assert_eq!(found, [(PathBuf::from(".b"), EntryKind::File, 5)]);
     let mut walked = Vec::new();
     let walk = store.walk(&at(""), &mut |entry| {
         walked.push(entry.path);

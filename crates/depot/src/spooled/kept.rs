@@ -10,7 +10,9 @@ use crate::{
     reading::{User, is_untouched, since_epoch},
 };
 use godwit_core::{Algorithm, Digest, Extents, Fault, LEAF_BYTES, Url, Version, holding::Base};
-use godwit_store::{Error as StoreError, Kind, Lying, Read, Result as StoreResult, Stat, Take};
+use godwit_store::{
+    EntryKind, Error as StoreError, Lying, Read, Result as StoreResult, Stat, Take,
+};
 use godwit_sys::Buffer;
 use std::{
     ops::Range,
@@ -207,7 +209,7 @@ impl Inner {
         let stat = Stat {
             digest,
             mtime,
-            ..Stat::of(Kind::File, size)
+            ..Stat::of(EntryKind::File, size)
         };
         let user = User::of(&held, &mut state);
         drop(state);
@@ -229,7 +231,7 @@ fn kept_of(came: Result<Kept>, url: &Url) -> Result<Option<Kept>> {
 
 /// Tells whether something vouches for what it is: of what tells no times all would come each time.
 fn is_vouched_for(stat: &Stat) -> bool {
-    stat.kind == Kind::File && stat.version(since_epoch()) != Version::None
+    stat.kind == EntryKind::File && stat.version(since_epoch()) != Version::None
 }
 
 /// Returns the first that is to come of what is wanted.

@@ -7,7 +7,7 @@
 use super::Spooled;
 use crate::{Attributes, By, Scope, Stage, promises::moved};
 use godwit_core::Url;
-use godwit_store::{Entry, Error, Kind, Result, Set, Store, What, engine::Place};
+use godwit_store::{Entry, EntryKind, Error, Result, Set, Store, What, engine::Place};
 use std::{
     collections::BTreeSet,
     os::unix::ffi::OsStrExt,
@@ -111,7 +111,7 @@ impl Spooled {
             }
             // Nothing comes to be below a file.
             is_awaited = match kind {
-                Some(Kind::File) => self.is_awaited_above(path)?,
+                Some(EntryKind::File) => self.is_awaited_above(path)?,
                 _ => true,
             };
         }
@@ -145,7 +145,7 @@ impl Spooled {
     }
 
     /// What is promised is done to whatever is there then; what is known to be something else is refused.
-    fn must_be(&self, path: &Path, what: What) -> Result<Option<Kind>> {
+    fn must_be(&self, path: &Path, what: What) -> Result<Option<EntryKind>> {
         let kind = match self.look(path) {
             Ok(stat) => stat.kind,
             Err(Error::Beyond { .. }) => return Ok(None),
@@ -154,8 +154,8 @@ impl Spooled {
         };
         let path = path.into();
         match (what, kind) {
-            (What::File, Kind::Directory) => Err(Error::IsDirectory { path }),
-            (What::Directory, Kind::File) => Err(Error::NotDirectory { path }),
+            (What::File, EntryKind::Directory) => Err(Error::IsDirectory { path }),
+            (What::Directory, EntryKind::File) => Err(Error::NotDirectory { path }),
             _ => Ok(Some(kind)),
         }
     }

@@ -13,7 +13,7 @@ use crate::{
 use clap::Args;
 use godwit_core::{Algorithm, Hashing, Url};
 use godwit_store::engine::Stores;
-use godwit_store::{Error, Kind};
+use godwit_store::{EntryKind, Error};
 use godwit_wire::command::Through;
 
 /// Print files to standard output
@@ -78,7 +78,7 @@ impl Cat {
             return print_through(screen, &place, through);
         }
         let stat = place.store.stat(&place.path).map_err(trouble)?;
-        if stat.kind == Kind::Directory {
+        if stat.kind == EntryKind::Directory {
             let path = place.path.clone();
             return Err(trouble(Error::IsDirectory { path }).next("godwit ls lists a directory"));
         }

@@ -12,7 +12,7 @@ use crate::{
 use clap::{ArgAction, Args};
 use godwit_core::Url;
 use godwit_store::engine::Stores;
-use godwit_store::{Entry, Error, Kind};
+use godwit_store::{Entry, EntryKind, Error};
 use serde_json::json;
 use std::{
     collections::BTreeMap,
@@ -82,7 +82,7 @@ impl Du {
         let place = places::open(stores, url)?;
         let stat = place.store.stat(&place.path).map_err(trouble)?;
         let mut sums = BTreeMap::from([(PathBuf::new(), Sum::default())]);
-        if stat.kind == Kind::Directory {
+        if stat.kind == EntryKind::Directory {
             let mut each = |entry: Entry| {
                 self.count(&mut sums, entry);
                 if screen.gone() {
@@ -108,13 +108,13 @@ impl Du {
 
     /// Memory grows with the directories (with `-s` not at all), never with the files.
     fn count(&self, sums: &mut BTreeMap<PathBuf, Sum>, entry: Entry) {
-        if entry.stat.kind == Kind::Directory {
+        if entry.stat.kind == EntryKind::Directory {
             if !self.summarize {
                 sums.entry(entry.path).or_default();
             }
             return;
         }
-        let bytes = if entry.stat.kind == Kind::File {
+        let bytes = if entry.stat.kind == EntryKind::File {
             entry.stat.size
         } else {
             0

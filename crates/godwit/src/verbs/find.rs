@@ -13,7 +13,7 @@ use crate::{
 use clap::{Args, ValueEnum};
 use godwit_core::Url;
 use godwit_store::engine::Stores;
-use godwit_store::{Entry, Error, Kind, Stat};
+use godwit_store::{Entry, EntryKind, Error, Stat};
 use godwit_sys::why;
 use std::{
     ffi::{OsStr, OsString},
@@ -99,7 +99,7 @@ impl Find {
         owed::note(screen, url, reach);
         let place = places::open(stores, url)?;
         let root = place.store.stat(&place.path).map_err(trouble)?;
-        let is_directory = root.kind == Kind::Directory;
+        let is_directory = root.kind == EntryKind::Directory;
         let mut each = |entry: Entry| {
             let url = places::below(url, &entry.path)?;
             if self.matches(&url, &entry) {
@@ -147,11 +147,11 @@ impl Find {
 }
 
 impl Type {
-    fn is(self, kind: Kind) -> bool {
+    fn is(self, kind: EntryKind) -> bool {
         match self {
-            Self::F => kind == Kind::File,
-            Self::D => kind == Kind::Directory,
-            Self::L => kind == Kind::Link,
+            Self::F => kind == EntryKind::File,
+            Self::D => kind == EntryKind::Directory,
+            Self::L => kind == EntryKind::Link,
         }
     }
 }

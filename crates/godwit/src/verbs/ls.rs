@@ -12,7 +12,7 @@ use crate::{
 use clap::{ArgAction, Args};
 use godwit_core::Url;
 use godwit_store::engine::Stores;
-use godwit_store::{Entry, Error, Kind};
+use godwit_store::{Entry, EntryKind, Error};
 use std::{
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
@@ -96,7 +96,7 @@ impl Ls {
             }
             stat => stat.map_err(trouble)?,
         };
-        if stat.kind != Kind::Directory || self.directory {
+        if stat.kind != EntryKind::Directory || self.directory {
             let path = PathBuf::from(url.to_string());
             let entry = Entry { path, stat };
             self.say(screen, url.clone(), &entry).map_err(trouble)?;
@@ -144,7 +144,7 @@ impl Ls {
                 Sizes::Bytes
             };
             screen.line(listing::long(name, &entry.stat, sizes))
-        } else if entry.stat.kind == Kind::Directory {
+        } else if entry.stat.kind == EntryKind::Directory {
             screen.line([name, b"/"].concat())
         } else {
             screen.line(name)
@@ -204,7 +204,7 @@ mod tests {
             Ok(())
         };
         for name in names {
-            let stat = Stat::of(Kind::File, 0);
+            let stat = Stat::of(EntryKind::File, 0);
             let path = PathBuf::from(name);
             held.take(Entry { path, stat }, &mut say).unwrap();
         }

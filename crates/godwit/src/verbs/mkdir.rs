@@ -12,7 +12,7 @@ use crate::{
 use clap::Args;
 use godwit_core::Url;
 use godwit_store::engine::Stores;
-use godwit_store::{Error, Kind, Set};
+use godwit_store::{EntryKind, Error, Set};
 use std::path::Path;
 
 /// Make directories
@@ -111,7 +111,7 @@ fn or_exists(place: &Place, path: &Path, made: Result<(), Error>) -> Result<(), 
     // Some servers say "denied" of a directory that exists but is not ours, so ask.
     let Err(error) = made else { return Ok(()) };
     match place.store.stat(path) {
-        Ok(stat) if stat.kind == Kind::Directory => Ok(()),
+        Ok(stat) if stat.kind == EntryKind::Directory => Ok(()),
         Ok(_) => Err(Error::Exists { path: path.into() }),
         Err(_) => Err(error),
     }

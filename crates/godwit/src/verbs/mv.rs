@@ -16,7 +16,7 @@ use crate::{
 use clap::Args;
 use godwit_core::Algorithm;
 use godwit_store::engine::{Rule, Stores, extra};
-use godwit_store::{Error, Kind, Stat, What};
+use godwit_store::{EntryKind, Error, Stat, What};
 use serde_json::{Value, json};
 use std::{
     collections::HashMap,
@@ -314,7 +314,7 @@ impl Leaving {
         let mut copies = Vec::new();
         let mut wrong = None;
         let mut each = |path: PathBuf, stat: Stat| {
-            let Some(before) = self.before.get(&path).filter(|b| b.kind == Kind::File) else {
+            let Some(before) = self.before.get(&path).filter(|b| b.kind == EntryKind::File) else {
                 return;
             };
             if before.size != stat.size {
@@ -368,7 +368,10 @@ impl Leaving {
     }
 
     fn changed(&self, path: &Path) -> Trouble {
-        let is_file = self.before.get(path).is_some_and(|b| b.kind == Kind::File);
+        let is_file = self
+            .before
+            .get(path)
+            .is_some_and(|b| b.kind == EntryKind::File);
         let what = match is_file && self.was_written_to(path) {
             true => "was written to",
             false => "changed",
@@ -383,14 +386,15 @@ impl Leaving {
         let Some(before) = self.before.get(path) else {
             return false;
         };
-        if (before.kind, now.kind) == (Kind::Link, Kind::Link) {
+        if (before.kind, now.kind) == (EntryKind::Link, EntryKind::Link) {
             // The rest may be told of the link itself or of what it leads to.
             return before.target == now.target;
         }
         let as_before = before.kind == now.kind && before.unique == now.unique;
         // A directory's own time changes as it is emptied.
         as_before
-            && (now.kind == Kind::Directory || (before.size, before.mtime) == (now.size, now.mtime))
+            && (now.kind == EntryKind::Directory
+                || (before.size, before.mtime) == (now.size, now.mtime))
     }
 
     fn remove_file(&self, remover: &Remover<'_>) -> Run {

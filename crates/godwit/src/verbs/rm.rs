@@ -12,7 +12,7 @@ use crate::{
 use clap::Args;
 use godwit_core::Url;
 use godwit_store::engine::Stores;
-use godwit_store::{Entry, Error, Kind, Stat, What};
+use godwit_store::{Entry, EntryKind, Error, Stat, What};
 use serde_json::json;
 use std::{
     path::{Path, PathBuf},
@@ -80,12 +80,12 @@ impl Rm {
         let place = places::open(stores, url)?;
         let trouble = |error: Error| Trouble::store(wanted.clone(), error);
         match stat_unfollowed(&place).map(|stat| stat.kind) {
-            Ok(Kind::Directory) if !self.recursive => {
+            Ok(EntryKind::Directory) if !self.recursive => {
                 let path = place.path.clone();
                 Err(trouble(Error::IsDirectory { path })
                     .next("add -r to remove it with all that is below"))
             }
-            Ok(Kind::Directory) => remover.tree(&place),
+            Ok(EntryKind::Directory) => remover.tree(&place),
             Ok(_) if url.means_directory() => {
                 let path = place.path.clone();
                 Err(trouble(Error::NotDirectory { path })
@@ -187,7 +187,7 @@ impl<'a> Remover<'a> {
         let mut each = |entry: Entry| {
             match entry.stat.kind {
                 _ if !may(&below.join(&entry.path), &entry.stat) => changed.push(entry.path),
-                Kind::Directory => directories.push(entry.path),
+                EntryKind::Directory => directories.push(entry.path),
                 _ => files.push(entry.path),
             }
             Ok(())
@@ -264,7 +264,7 @@ impl<'a> Remover<'a> {
 pub(crate) fn stat_unfollowed(place: &Place) -> Result<Stat, Error> {
     let followed = place.store.stat(&place.path);
     let may_be_link = match &followed {
-        Ok(stat) => stat.kind == Kind::Directory,
+        Ok(stat) => stat.kind == EntryKind::Directory,
         Err(Error::Missing { .. } | Error::BadName { .. } | Error::Denied { .. }) => true,
         Err(Error::Refused { .. }) => true, // a foreign server, in words of its own
         Err(_) => false,

@@ -13,7 +13,7 @@ use crate::{
 use clap::{Args, ValueEnum};
 use godwit_core::{Algorithm, Url};
 use godwit_store::engine::Stores;
-use godwit_store::{Entry, Error, Kind};
+use godwit_store::{Entry, EntryKind, Error};
 use serde_json::json;
 use std::{ffi::OsStr, ops::Range, os::unix::ffi::OsStrExt, path::PathBuf};
 
@@ -120,13 +120,13 @@ impl Sum {
         }
         let mut below = Vec::new();
         let mut each = |entry: Entry| {
-            if entry.stat.kind == Kind::File {
+            if entry.stat.kind == EntryKind::File {
                 below.push(entry.path);
             }
             Ok(())
         };
         match place.store.stat(&place.path).map_err(trouble)?.kind {
-            Kind::Directory => {
+            EntryKind::Directory => {
                 places::walk(screen, "sum", &place, &mut each).map_err(trouble)?;
             }
             _ => below.push(PathBuf::new()),

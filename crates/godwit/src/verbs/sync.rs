@@ -15,7 +15,7 @@ use crate::{
 use clap::Args;
 use godwit_core::Algorithm;
 use godwit_store::engine::{Rule, Stores};
-use godwit_store::{Entry, Error, Kind, Stat};
+use godwit_store::{Entry, EntryKind, Error, Stat};
 use std::{
     collections::HashMap,
     ffi::{OsStr, OsString},
@@ -150,12 +150,12 @@ impl Sync {
             let below = target.join(&name)?;
             let path = below.path.clone();
             let clash = match (kind, wanted.get(&name)) {
-                (Kind::Directory, Some(Kind::Directory)) => {
+                (EntryKind::Directory, Some(EntryKind::Directory)) => {
                     self.tell_surplus(screen, &source.join(&name)?, &below, count)?;
                     continue;
                 }
-                (Kind::Directory, Some(_)) => Some(Error::IsDirectory { path }),
-                (Kind::File | Kind::Other, Some(Kind::Directory)) => {
+                (EntryKind::Directory, Some(_)) => Some(Error::IsDirectory { path }),
+                (EntryKind::File | EntryKind::Other, Some(EntryKind::Directory)) => {
                     Some(Error::NotDirectory { path })
                 }
                 (_, Some(_)) => continue,
@@ -183,7 +183,7 @@ impl Sync {
             Err(Error::NotDirectory { .. }) => return Ok(self.delete),
             Err(error) => return Err(error),
         };
-        if there.kind == Kind::Directory {
+        if there.kind == EntryKind::Directory {
             return Ok(self.delete);
         }
         if there.size != stat.size {
@@ -198,10 +198,15 @@ impl Sync {
 }
 
 /// Says that something would be removed, with all that is in it.
-fn tell_removed(screen: &Screen, place: &Place, kind: Kind, count: &mut u64) -> Result<(), Error> {
+fn tell_removed(
+    screen: &Screen,
+    place: &Place,
+    kind: EntryKind,
+    count: &mut u64,
+) -> Result<(), Error> {
     *count += 1;
     moving::would(screen, "remove", &place.url, None, 0)?;
-    if kind == Kind::Directory {
+    if kind == EntryKind::Directory {
         place.store.walk(&place.path, &mut |entry| {
             *count += 1;
             moving::would(screen, "remove", &place.join(&entry.path)?.url, None, 0)
@@ -226,7 +231,7 @@ fn refuse_overlap(pairs: &[Pair]) -> Run {
     Ok(())
 }
 
-fn kinds(place: &Place) -> Result<HashMap<PathBuf, Kind>, Error> {
+fn kinds(place: &Place) -> Result<HashMap<PathBuf, EntryKind>, Error> {
     let mut kinds = HashMap::new();
     place.store.list(&place.path, &mut |entry: Entry| {
         kinds.insert(entry.path, entry.stat.kind);

@@ -11,7 +11,7 @@ use crate::{
 };
 use clap::Args;
 use godwit_core::Fault;
-use godwit_store::{Error, Kind};
+use godwit_store::{EntryKind, Error};
 use std::{ffi::OsString, thread, time::Duration};
 
 /// Print the last lines of a file, and with -f what is appended to it
@@ -97,7 +97,7 @@ impl Following {
     /// Prints what there is to print now.
     fn once(&mut self, screen: &Screen, lines: u64) -> Result<(), Error> {
         let stat = self.place.store.stat(&self.place.path)?;
-        if stat.kind == Kind::Directory {
+        if stat.kind == EntryKind::Directory {
             let path = self.place.path.clone();
             return Err(Error::IsDirectory { path });
         }

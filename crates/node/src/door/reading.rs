@@ -11,7 +11,7 @@ use super::{
 use crate::metrics::{Direction, Metrics, Proto};
 use godwit_core::{Block, Extents, Leaves, Piece};
 use godwit_store::{
-    Error, Kind, Lying, Result, Store, Take,
+    EntryKind, Error, Lying, Result, Store, Take,
     door::{Sent, pieces, words::Said},
 };
 use godwit_wire::{
@@ -51,7 +51,7 @@ pub(super) fn file(asked: Asked<'_>, method: &Method, path: &Path) {
         return asked.reply.whole(answer.expect("its headers are ours"));
     }
     let stat = match asked.known.dir.stat(path) {
-        Ok(stat) if stat.kind == Kind::File => stat,
+        Ok(stat) if stat.kind == EntryKind::File => stat,
         Ok(_) => {
             let why = "is no file; this version lists no directories by this name".into();
             return asked.reply.refuse(said(Why::IsDirectory, why));

@@ -7,7 +7,7 @@ use super::{
 };
 use godwit_depot::Scope;
 use godwit_store::{
-    Kind, Trust,
+    EntryKind, Trust,
     channel::Cancel,
     engine::{self, Event, Options, Place, Rule, Task},
 };
@@ -39,7 +39,7 @@ impl Guest {
             .store
             .stat(&source.path)
             .map_err(|error| bad(&from, error))?;
-        if stat.kind == Kind::Directory {
+        if stat.kind == EntryKind::Directory {
             let path = source.path;
             return Err(bad(&from, godwit_store::Error::IsDirectory { path }));
         }

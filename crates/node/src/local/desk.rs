@@ -18,7 +18,7 @@ use godwit_depot::{
     Put, Reading, Scope, Stage, Tag, Verified, Who, Writing,
 };
 use godwit_local::{Refusal, Why};
-use godwit_store::{Kind, Take, channel::Cancel};
+use godwit_store::{EntryKind, Take, channel::Cancel};
 use godwit_sys::{memory, seal};
 use godwit_trust::Home;
 use godwit_wire::{
@@ -834,7 +834,7 @@ impl Guest {
         Ok(tell::Stat {
             url: shown,
             size: found.size,
-            is_directory: found.kind == Kind::Directory,
+            is_directory: found.kind == EntryKind::Directory,
             mtime_ns: found
                 .mtime
                 .and_then(|mtime| u64::try_from(mtime.as_nanos()).ok()),

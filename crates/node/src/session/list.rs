@@ -4,7 +4,7 @@
 use super::{Links, Session, now, send::channel_mode};
 use crate::{failure::failure, guarded::Guarded};
 use godwit_core::Block;
-use godwit_store::{Checks, Entry, Error, Kind, Result, Stat, Store, Take};
+use godwit_store::{Checks, Entry, EntryKind, Error, Result, Stat, Store, Take};
 use godwit_wire::server::{self as wire, Answer, Cause, Failure, Form, Leg, Listing, Outcome};
 use std::{
     path::{Path, PathBuf},
@@ -36,10 +36,10 @@ impl Session {
     ) -> std::result::Result<(), Failure> {
         let stat = self.dir().stat(path).map_err(|e| failure(&e))?;
         let facts = matches!(listing.form, Form::Facts(_));
-        if facts && stat.kind != Kind::Directory {
+        if facts && stat.kind != EntryKind::Directory {
             return Err(Failure::new(Cause::NotDirectory, "Not a directory"));
         }
-        if stat.kind == Kind::Directory {
+        if stat.kind == EntryKind::Directory {
             self.dir().may_list(path).map_err(|e| failure(&e))?;
         }
         self.open_to_send(leg)?;
@@ -152,7 +152,7 @@ fn each_entry(
     entries_max: u64,
     each: &mut dyn FnMut(&Path, &wire::Stat) -> Result<()>,
 ) -> Result<()> {
-    if stat.kind != Kind::Directory {
+    if stat.kind != EntryKind::Directory {
         let name = PathBuf::from(path.file_name().unwrap_or_default());
         return each(&name, &told(stat, None));
     }
@@ -200,7 +200,7 @@ fn each_entry(
 /// recursive clients then go on. A link to nowhere is told as it is.
 fn followed(dir: &Guarded, path: &Path, entry: &Entry) -> wire::Stat {
     let mut stat = told(&entry.stat, None);
-    if entry.stat.kind == Kind::Link
+    if entry.stat.kind == EntryKind::Link
         && let Ok(behind) = dir.stat(&path.join(&entry.path))
     {
         let target = stat.target.take();
@@ -215,10 +215,10 @@ fn followed(dir: &Guarded, path: &Path, entry: &Entry) -> wire::Stat {
 pub(super) fn told(stat: &Stat, kind: Option<wire::Kind>) -> wire::Stat {
     wire::Stat {
         kind: kind.unwrap_or(match stat.kind {
-            Kind::File => wire::Kind::File,
-            Kind::Directory => wire::Kind::Directory,
-            Kind::Link => wire::Kind::Link,
-            Kind::Other => wire::Kind::Other,
+            EntryKind::File => wire::Kind::File,
+            EntryKind::Directory => wire::Kind::Directory,
+            EntryKind::Link => wire::Kind::Link,
+            EntryKind::Other => wire::Kind::Other,
         }),
         size: stat.size,
         modify: stat.mtime,

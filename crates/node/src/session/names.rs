@@ -3,7 +3,7 @@
 use super::{Session, list::told};
 use crate::{failure::failure, guarded::Guarded};
 use godwit_core::Chain;
-use godwit_store::{Error, Kind, Result, Set, Stat, Store, What};
+use godwit_store::{EntryKind, Error, Result, Set, Stat, Store, What};
 use godwit_wire::server::{Answer, Ask, Cause, Change, Failure, Removed};
 use std::{
     ops::Range,
@@ -55,7 +55,7 @@ fn about_names(dir: &Guarded, ask: Ask, entries_max: u64) -> Result<Answer> {
         }
         Ask::Look { path } => {
             let stat = dir.stat(&path)?;
-            if stat.kind == Kind::Directory {
+            if stat.kind == EntryKind::Directory {
                 dir.may_list(&path)?;
             }
             Ok(Answer::Stat(told(&stat, None)))
@@ -143,7 +143,7 @@ const IN_USE_PAUSE: Duration = Duration::from_millis(20);
 fn size(dir: &Guarded, path: &Path) -> Result<u64> {
     match dir.stat(path) {
         Ok(Stat {
-            kind: Kind::Directory,
+            kind: EntryKind::Directory,
             ..
         }) => Err(Error::IsDirectory { path: path.into() }),
         Ok(stat) => Ok(stat.size),
@@ -208,7 +208,7 @@ fn remove_tree(dir: &Guarded, root: &Path, entries_max: u64) -> Result<()> {
             }
             let path = folder.join(&entry.path);
             match entry.stat.kind {
-                Kind::Directory => to_empty.push(path),
+                EntryKind::Directory => to_empty.push(path),
                 _ => files.push(path),
             }
             Ok(())

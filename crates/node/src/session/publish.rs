@@ -6,7 +6,7 @@
 use crate::{failure::failure, guarded::Guarded};
 use godwit_core::{Digest, Extents};
 use godwit_store::{
-    Checks, How, Kind, Result, Store, Whole, Write,
+    Checks, EntryKind, How, Result, Store, Whole, Write,
     channel::{LastWord, Received},
 };
 use godwit_wire::{
@@ -271,7 +271,7 @@ fn end(dir: &Guarded, path: &Path, mode: Mode) -> std::result::Result<Plan, Refu
 
 fn existing(dir: &Guarded, path: &Path) -> Result<Option<u64>> {
     match dir.stat(path) {
-        Ok(stat) if stat.kind == Kind::Directory => {
+        Ok(stat) if stat.kind == EntryKind::Directory => {
             Err(godwit_store::Error::IsDirectory { path: path.into() })
         }
         Ok(stat) => Ok(Some(stat.size)),

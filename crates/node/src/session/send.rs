@@ -4,7 +4,7 @@ use super::{Links, Session, now};
 use crate::{failure::failure, metrics::Direction};
 use godwit_core::{Algorithm, Digest, Extents};
 use godwit_store::{
-    Checks, Error, Kind, Nowhere, Result, SMALL_BYTES, Small, Stat, Store, Tuned, Width,
+    Checks, EntryKind, Error, Nowhere, Result, SMALL_BYTES, Small, Stat, Store, Tuned, Width,
     channel::{self, Channel, Sending, Watch},
 };
 use godwit_wire::{
@@ -270,8 +270,8 @@ fn tell_new_leaves(
 
 fn readable(stat: &Stat) -> std::result::Result<(), Failure> {
     match stat.kind {
-        Kind::File => Ok(()),
-        Kind::Directory => Err(Failure::new(Cause::IsDirectory, "Is a directory")),
+        EntryKind::File => Ok(()),
+        EntryKind::Directory => Err(Failure::new(Cause::IsDirectory, "Is a directory")),
         _ => Err(Failure::new(Cause::BadName, "Is not a file")),
     }
 }

@@ -1,7 +1,7 @@
 //! Bytes come back as they were written, whatever the order and the place.
 
 use super::{FAR, Full, Got, MIB, all_of, begin, noise, p, put, read, stat, whole, write};
-use crate::{Can, Error, Given, How, Kind, Result, Small, Store, Whole, Write};
+use crate::{Can, EntryKind, Error, Given, How, Result, Small, Store, Whole, Write};
 use godwit_core::{Algorithm, Digest, Extents, LEAF_BYTES};
 use std::{path::PathBuf, sync::Mutex, thread};
 
@@ -19,7 +19,7 @@ pub(super) fn a_file_comes_back(store: &dyn Store, can: &Can) {
         );
         assert_eq!(read(store, "file"), bytes);
         let stat = stat(store, "file");
-        assert_eq!((stat.kind, stat.size), (Kind::File, len as u64));
+        assert_eq!((stat.kind, stat.size), (EntryKind::File, len as u64));
     }
 }
 

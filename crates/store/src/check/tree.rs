@@ -4,7 +4,7 @@ use super::{
     Got, begin, is_missing, list, names, p, put, read, read_at, set_mtime, stat, whole, write,
     write_at,
 };
-use crate::{Can, Entry, Error, Kind, Set, Store, What, Whole, Write};
+use crate::{Can, Entry, EntryKind, Error, Set, Store, What, Whole, Write};
 use godwit_core::{Algorithm, Extents};
 use std::{
     collections::BTreeMap, ffi::OsString, os::unix::ffi::OsStringExt, path::PathBuf, time::Duration,
@@ -78,9 +78,9 @@ pub(super) fn listing(store: &dyn Store, can: &Can) {
     assert_eq!(entries.keys().collect::<Vec<_>>(), [p("file"), p("inner")]);
     assert_eq!(
         (entries[p("file")].kind, entries[p("file")].size),
-        (Kind::File, 5)
+        (EntryKind::File, 5)
     );
-    assert_eq!(entries[p("inner")].kind, Kind::Directory);
+    assert_eq!(entries[p("inner")].kind, EntryKind::Directory);
     assert_eq!(names(store, "inner"), [p("deep")]);
     let file = store.list(p("file"), &mut |_| Ok(()));
     assert!(file.is_err(), "a file is listed");
@@ -167,7 +167,7 @@ pub(super) fn missing(store: &dyn Store, can: &Can) {
         assert!(is_missing(store.stat(p("no"))));
     }
     let root = store.stat(p("")).expect("the root is there");
-    assert_eq!(root.kind, Kind::Directory);
+    assert_eq!(root.kind, EntryKind::Directory);
 }
 
 pub(super) fn directories(store: &dyn Store, can: &Can) {
@@ -175,7 +175,7 @@ pub(super) fn directories(store: &dyn Store, can: &Can) {
         return;
     }
     store.mkdir(p("dir")).expect("mkdir");
-    assert_eq!(stat(store, "dir").kind, Kind::Directory);
+    assert_eq!(stat(store, "dir").kind, EntryKind::Directory);
     assert!(store.mkdir(p("dir")).is_err(), "made twice");
     write(store, "dir/file", b"x");
     assert!(store.mkdir(p("dir/file")).is_err(), "a file is in the way");
@@ -405,7 +405,7 @@ pub(super) fn links(store: &dyn Store, can: &Can) {
     assert_eq!(read(store, "dir/up"), b"through");
     assert_eq!(
         (stat(store, "link").kind, stat(store, "link").size),
-        (Kind::File, 7)
+        (EntryKind::File, 7)
     );
     assert!(is_missing(store.stat(p("dangling"))));
     assert!(store.stat(p("out")).is_err(), "it leads outside");
@@ -413,7 +413,7 @@ pub(super) fn links(store: &dyn Store, can: &Can) {
     list(store, "", |entry| {
         told.insert(entry.path, entry.stat);
     });
-    assert_eq!(told[p("link")].kind, Kind::Link);
+    assert_eq!(told[p("link")].kind, EntryKind::Link);
     if let Some(target) = &told[p("link")].target {
         assert_eq!(target, p("file"));
     }

@@ -224,7 +224,7 @@ fn what_is_no_file_is_refused_and_never_waited_for() {
             .is_err(),
             "{name}"
         );
-        assert_eq!(dir.stat(p(name)).unwrap().kind, Kind::Other);
+        assert_eq!(dir.stat(p(name)).unwrap().kind, EntryKind::Other);
     }
     let read = dir.read(p("pipe"), &Extents::from(0..1), 1, &Meanwhile(|| {}));
     assert_eq!(read.unwrap_err().to_string(), "pipe: is a pipe");

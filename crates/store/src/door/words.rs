@@ -1,7 +1,7 @@
 //! What stands in calls of the door, and what it is here: each both ways, for client and server.
 
 use crate::{
-    Can, Entry, Error, Finished, How, Kind, Result, Set, Space, Stat, Verified, Whole, Xattrs,
+    Can, Entry, EntryKind, Error, Finished, How, Result, Set, Space, Stat, Verified, Whole, Xattrs,
 };
 use godwit_core::{Algorithm, Version};
 use godwit_wire::door::call::{self, Bytes, Link, Name, Ranges, Refusal, Text, Time, Why};
@@ -23,24 +23,24 @@ pub trait Said: Sized {
     fn heard(said: Self::As) -> Self;
 }
 
-impl Said for Kind {
-    type As = call::Kind;
+impl Said for EntryKind {
+    type As = call::EntryKind;
 
-    fn say(&self) -> call::Kind {
+    fn say(&self) -> call::EntryKind {
         match self {
-            Self::File => call::Kind::File,
-            Self::Directory => call::Kind::Directory,
-            Self::Link => call::Kind::Link,
-            Self::Other => call::Kind::Other,
+            Self::File => call::EntryKind::File,
+            Self::Directory => call::EntryKind::Directory,
+            Self::Link => call::EntryKind::Link,
+            Self::Other => call::EntryKind::Other,
         }
     }
 
-    fn heard(said: call::Kind) -> Self {
+    fn heard(said: call::EntryKind) -> Self {
         match said {
-            call::Kind::File => Self::File,
-            call::Kind::Directory => Self::Directory,
-            call::Kind::Link => Self::Link,
-            call::Kind::Other => Self::Other,
+            call::EntryKind::File => Self::File,
+            call::EntryKind::Directory => Self::Directory,
+            call::EntryKind::Link => Self::Link,
+            call::EntryKind::Other => Self::Other,
         }
     }
 }
@@ -65,7 +65,7 @@ impl Said for Stat {
 
     fn heard(said: call::Stat) -> Self {
         Self {
-            kind: Kind::heard(said.kind),
+            kind: EntryKind::heard(said.kind),
             size: said.size,
             mtime: said.mtime.map(|time| time.0),
             mode: said.mode,

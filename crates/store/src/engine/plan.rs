@@ -1,7 +1,7 @@
 //! Finding what is to be copied, and deciding about each file.
 
 use super::{Copying, Event, Item, Place, Rule, Task};
-use crate::{Entry, Error, Kind, Nowhere, Result, SMALL_BYTES, Set, Stat, What};
+use crate::{Entry, EntryKind, Error, Nowhere, Result, SMALL_BYTES, Set, Stat, What};
 use godwit_core::{Algorithm, Extents};
 use std::{
     collections::{HashMap, HashSet},
@@ -21,10 +21,10 @@ pub(super) fn find(copying: &Copying<'_>, task: &Task) -> Result<()> {
     }
     let stat = task.source.store.stat(&task.source.path)?;
     match stat.kind {
-        Kind::Directory if !task.tree => Err(Error::IsDirectory {
+        EntryKind::Directory if !task.tree => Err(Error::IsDirectory {
             path: task.source.path.clone(),
         }),
-        Kind::Directory => find_tree(copying, task),
+        EntryKind::Directory => find_tree(copying, task),
         _ => {
             let there = match task.rule {
                 Rule::Always => None, // nobody will ask
@@ -112,7 +112,7 @@ impl Finding<'_> {
         if self.unmade.is_empty() {
             self.since = Instant::now();
         }
-        if entry.stat.kind == Kind::Directory {
+        if entry.stat.kind == EntryKind::Directory {
             match self.task.target.join(&entry.path) {
                 Ok(target) => self.unmade.push(Unmade {
                     target,
@@ -184,7 +184,7 @@ impl Finding<'_> {
     fn prove(&mut self) {
         for (path, target) in std::mem::take(&mut self.unproved) {
             let error = match target.store.stat(&target.path) {
-                Ok(stat) if stat.kind == Kind::Directory => continue,
+                Ok(stat) if stat.kind == EntryKind::Directory => continue,
                 Ok(_) => Error::NotDirectory {
                     path: target.path.clone(),
                 },
@@ -201,23 +201,23 @@ impl Finding<'_> {
         let target = &one.target;
         let is_directory = || {
             let stat = target.store.stat(&target.path);
-            stat.is_ok_and(|stat| stat.kind == Kind::Directory)
+            stat.is_ok_and(|stat| stat.kind == EntryKind::Directory)
         };
         match made {
             Ok(()) => {}
             Err(Error::Exists { .. }) => match self.there.stat(&one.path)?.map(|stat| stat.kind) {
-                Some(Kind::Directory) => return Ok(false),
+                Some(EntryKind::Directory) => return Ok(false),
                 None => {
                     self.unproved.insert(one.path.clone(), target.clone());
                     return Ok(false);
                 }
-                Some(Kind::Link) if is_directory() => return Ok(false),
+                Some(EntryKind::Link) if is_directory() => return Ok(false),
                 Some(_) if !self.task.delete => {
                     let path = target.path.clone();
                     return Err(Error::NotDirectory { path });
                 }
                 Some(_) => {
-                    remove(self.copying, target, Kind::File)?;
+                    remove(self.copying, target, EntryKind::File)?;
                     target.store.mkdir(&target.path)?;
                     self.replaced = true;
                 }
@@ -287,8 +287,8 @@ fn offer_entry(
         task.target.join(&entry.path)?,
     );
     match entry.stat.kind {
-        Kind::Directory => Ok(()), // made already
-        Kind::File => {
+        EntryKind::Directory => Ok(()), // made already
+        EntryKind::File => {
             let from = (&source, entry.stat.size);
             let there = cleared(copying, task, from, &target, there.stat(&entry.path)?)?;
             offer(
@@ -297,11 +297,11 @@ fn offer_entry(
                 there,
             )
         }
-        Kind::Link => {
+        EntryKind::Link => {
             // What a link points to is copied, as `cp` and all FTP clients do; a
             // link to a directory could lead in circles and is left.
             let stat = source.store.stat(&source.path)?;
-            if stat.kind == Kind::File {
+            if stat.kind == EntryKind::File {
                 let from = (&source, stat.size);
                 let there = cleared(copying, task, from, &target, there.stat(&entry.path)?)?;
                 return offer(copying, item(task, source, target, stat), there);
@@ -312,7 +312,7 @@ fn offer_entry(
                 why,
             })
         }
-        Kind::Other => Err(Error::Unsupported {
+        EntryKind::Other => Err(Error::Unsupported {
             what: format!("copying {}", source.path.display()),
             why: "it is neither a file nor a directory".into(),
         }),
@@ -361,7 +361,9 @@ fn cleared(
     there: Option<Stat>,
 ) -> Result<Option<Stat>> {
     let kind = there.as_ref().map(|there| there.kind);
-    if kind != Some(Kind::Directory) || !matches!(task.rule, Rule::Update | Rule::UpdateByDigest) {
+    if kind != Some(EntryKind::Directory)
+        || !matches!(task.rule, Rule::Update | Rule::UpdateByDigest)
+    {
         return Ok(there);
     }
     if !task.delete {
@@ -384,7 +386,7 @@ fn cleared(
     for (path, kind) in below {
         remove(copying, &target.join(&path)?, kind)?;
     }
-    remove(copying, target, Kind::Directory)?;
+    remove(copying, target, EntryKind::Directory)?;
     Ok(None)
 }
 
@@ -530,9 +532,9 @@ fn delete_tree(copying: &Copying<'_>, task: &Task) -> Result<()> {
 }
 
 /// Removes one thing from a target, and says so.
-fn remove(copying: &Copying<'_>, target: &Place, kind: Kind) -> Result<()> {
+fn remove(copying: &Copying<'_>, target: &Place, kind: EntryKind) -> Result<()> {
     let what = match kind {
-        Kind::Directory => What::Directory,
+        EntryKind::Directory => What::Directory,
         _ => What::File,
     };
     target.store.remove(&target.path, what)?;
@@ -542,7 +544,7 @@ fn remove(copying: &Copying<'_>, target: &Place, kind: Kind) -> Result<()> {
 }
 
 /// Returns what is below `target` and not below `source`, deepest first.
-pub fn extra(source: &Place, target: &Place) -> Result<Vec<(PathBuf, Kind)>> {
+pub fn extra(source: &Place, target: &Place) -> Result<Vec<(PathBuf, EntryKind)>> {
     let mut known = HashSet::new();
     source.store.walk(&source.path, &mut |entry| {
         known.insert(entry.path);

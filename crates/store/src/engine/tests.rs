@@ -2,8 +2,8 @@
 
 use super::{Event, Options, Place, Rule, Summary, Task, copy};
 use crate::{
-    Can, Entry, Error, Given, How, Kind, Memory, Read, Result, Set, Sink, Space, Stat, Store, Take,
-    What, Write, channel::Cancel,
+    Can, Entry, EntryKind, Error, Given, How, Memory, Read, Result, Set, Sink, Space, Stat, Store,
+    Take, What, Write, channel::Cancel,
 };
 use godwit_core::{Algorithm, Block, Digest, Extents, LEAF_BYTES, Url};
 use godwit_trust::{
@@ -144,7 +144,7 @@ fn a_tree_arrives_whole() {
     }
     assert_eq!(
         target.stat(Path::new("set/bare")).unwrap().kind,
-        Kind::Directory
+        EntryKind::Directory
     );
 }
 

@@ -49,7 +49,7 @@ impl Fetch<'_> {
             _ => {
                 let stat = names::stat(session, self.path, &self.name)?;
                 let want: Extents = self.want.within(0..stat.size).collect();
-                if stat.kind == crate::Kind::Directory {
+                if stat.kind == crate::EntryKind::Directory {
                     return Err(Error::IsDirectory {
                         path: self.path.into(),
                     });
@@ -177,7 +177,7 @@ impl Fetch<'_> {
     /// Reads in stream mode: one range after another.
     pub(super) fn in_streams(&self, session: &mut Session) -> Result<Read> {
         let before = names::stat(session, self.path, &self.name)?;
-        if before.kind == crate::Kind::Directory {
+        if before.kind == crate::EntryKind::Directory {
             return Err(Error::IsDirectory {
                 path: self.path.into(),
             });

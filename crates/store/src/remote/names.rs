@@ -9,7 +9,7 @@ use super::{
     session::{Flow, Session},
 };
 use crate::{
-    Entry, Error, Kind, Result, Set, Space, Stat, Take, What,
+    Entry, EntryKind, Error, Result, Set, Space, Stat, Take, What,
     channel::{Mode, Received},
 };
 use godwit_core::{Algorithm, Block, Digest};
@@ -57,11 +57,11 @@ pub(super) fn stat_of_facts(facts: &Facts) -> Stat {
     Stat {
         kind: match facts.kind {
             Some(facts::Kind::Directory | facts::Kind::This | facts::Kind::Parent) => {
-                Kind::Directory
+                EntryKind::Directory
             }
-            Some(facts::Kind::Link) => Kind::Link,
-            Some(facts::Kind::Other) => Kind::Other,
-            Some(facts::Kind::File) | None => Kind::File,
+            Some(facts::Kind::Link) => EntryKind::Link,
+            Some(facts::Kind::Other) => EntryKind::Other,
+            Some(facts::Kind::File) | None => EntryKind::File,
         },
         size: facts.size.unwrap_or(0),
         mtime: facts.modify,
@@ -79,7 +79,7 @@ pub(super) fn stat_of_facts(facts: &Facts) -> Stat {
 pub(super) fn stat_of_told(told: &Told) -> Option<Stat> {
     Some(Stat {
         mtime: told.modify,
-        ..Stat::of(Kind::File, told.size?)
+        ..Stat::of(EntryKind::File, told.size?)
     })
 }
 
@@ -145,7 +145,7 @@ fn list_all(
     match run_listing(session, options, path, name, &line, asked, each) {
         Err(error @ (Error::Refused { .. } | Error::Unsupported { .. })) if !session.is_broken => {
             Err(match stat(session, path, name) {
-                Ok(stat) if stat.kind != Kind::Directory => {
+                Ok(stat) if stat.kind != EntryKind::Directory => {
                     Error::NotDirectory { path: path.into() }
                 }
                 Err(missing @ Error::Missing { .. }) => missing,
@@ -168,7 +168,7 @@ fn list_plainly(
     let entered = session.ask_one(Line::new("CWD").bytes(name)?)?;
     if !entered.is_positive() {
         let found = stat(session, path, name)?;
-        if found.kind != Kind::Directory {
+        if found.kind != EntryKind::Directory {
             return Err(Error::NotDirectory { path: path.into() });
         }
         faults::check(&session.host, path, &entered)?;
@@ -211,7 +211,7 @@ fn tell_with_times(
         some.iter_mut().for_each(|entry| entry.stat.mtime = None);
         let files = some
             .iter_mut()
-            .filter(|e| can_ask && e.stat.kind == Kind::File);
+            .filter(|e| can_ask && e.stat.kind == EntryKind::File);
         let (mut asked, mut lines) = (Vec::new(), Vec::new());
         for entry in files {
             lines.push(Line::new("MDTM").bytes(entry.path.as_os_str().as_bytes())?);
@@ -306,7 +306,7 @@ fn run_listing(
     }
     if let Some(only) = doubtful {
         let found = stat(session, path, name)?;
-        if found.kind != Kind::Directory {
+        if found.kind != EntryKind::Directory {
             return Err(Error::NotDirectory { path: path.into() });
         }
         each(only)?;
@@ -370,7 +370,7 @@ fn now() -> std::time::Duration {
 fn entry(named: Named) -> Entry {
     let mut stat = stat_of_facts(&named.facts);
     if named.facts.link.is_some() {
-        stat.kind = Kind::Link;
+        stat.kind = EntryKind::Link;
     }
     Entry {
         stat,
@@ -447,8 +447,10 @@ fn explained(session: &mut Session, path: &Path, name: &[u8], what: What, error:
     let path = path.to_owned();
     match (stat(session, &path, name), what) {
         (Err(Error::Missing { .. }), _) => Error::Missing { path },
-        (Ok(stat), What::File) if stat.kind == Kind::Directory => Error::IsDirectory { path },
-        (Ok(stat), What::Directory) if stat.kind != Kind::Directory => Error::NotDirectory { path },
+        (Ok(stat), What::File) if stat.kind == EntryKind::Directory => Error::IsDirectory { path },
+        (Ok(stat), What::Directory) if stat.kind != EntryKind::Directory => {
+            Error::NotDirectory { path }
+        }
         _ => error,
     }
 }

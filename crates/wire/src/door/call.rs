@@ -154,7 +154,7 @@ pub struct Can {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Stat {
     /// What it is.
-    pub kind: Kind,
+    pub kind: EntryKind,
     /// Its length in bytes.
     pub size: u64,
     /// When it was last changed.
@@ -187,7 +187,7 @@ pub struct Stat {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)]
-pub enum Kind {
+pub enum EntryKind {
     File,
     Directory,
     Link,
@@ -854,7 +854,7 @@ mod tests {
     fn lines_come_back_as_they_were() {
         let digest = Text(Digest::of(Algorithm::Blake3, b"x"));
         let stat = Stat {
-            kind: Kind::Link,
+            kind: EntryKind::Link,
             size: u64::MAX,
             mtime: Some(Time(Duration::new(1 << 40, 7))),
             mode: Some(0o7777),

@@ -40,7 +40,7 @@ fn time() -> Time {
 
 fn stat() -> Stat {
     Stat {
-        kind: Kind::Link,
+        kind: EntryKind::Link,
         size: u64::MAX,
         mtime: Some(time()),
         mode: Some(0o7777),
@@ -319,7 +319,7 @@ fn every_choice_is_described() {
         .for_each(|version| is_described("Version", version));
     assert_eq!(tags(&written), parts_of::<Version>(json!("?")));
     let kinds = Schemas(&all).named("Kind")["enum"].as_array().unwrap();
-    assert_eq!(tags(kinds), parts_of::<Kind>(json!("?")));
+    assert_eq!(tags(kinds), parts_of::<EntryKind>(json!("?")));
     let verbs = Schemas(&all).named("OfDepot")["enum"].as_array().unwrap();
     assert_eq!(tags(verbs), parts_of::<OfDepot>(json!("?")));
     for ended in [

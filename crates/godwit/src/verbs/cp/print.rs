@@ -16,7 +16,7 @@ use crate::{
 };
 use godwit_core::{Algorithm, Digest, Hashing, Url};
 use godwit_store::engine::{Event, Options, Outcome, Place, Retry, Rule, Stores, Summary};
-use godwit_store::{Error, Kind, Read, Stat, Verified, Why, Width};
+use godwit_store::{EntryKind, Error, Read, Stat, Verified, Why, Width};
 use std::{ffi::OsString, ops::Range, os::fd::AsFd, time::Duration, time::Instant};
 
 /// Prints the only source.
@@ -42,7 +42,7 @@ pub(super) fn print(
     let place = places::open_as(&stores, &url, moving.whom.source())?;
     let trouble = |error: Error| Trouble::store(format!("print {url}"), error);
     let stat = place.store.stat(&place.path).map_err(trouble)?;
-    if stat.kind == Kind::Directory {
+    if stat.kind == EntryKind::Directory {
         let path = place.path.clone();
         return Err(trouble(Error::IsDirectory { path }).next("name a file in it"));
     }

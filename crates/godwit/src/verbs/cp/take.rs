@@ -15,7 +15,7 @@ use crate::{
 use godwit_core::{Algorithm, Block, Url};
 use godwit_store::channel::Cancel;
 use godwit_store::engine::{Options, Stores};
-use godwit_store::{Checks, Error, Finished, How, Kind, Sink, Whole, Write};
+use godwit_store::{Checks, EntryKind, Error, Finished, How, Sink, Whole, Write};
 use std::{
     fs::File,
     io::{ErrorKind, Read, stdin},
@@ -45,7 +45,7 @@ pub(super) fn take(screen: &Screen, cp: &Cp, sources: usize, target: &Url) -> Ru
     let stores = Stores::new(options.clone());
     let place = places::open_as(&stores, target, cp.moving.whom.target())?;
     let there = place.store.stat(&place.path).ok().map(|stat| stat.kind);
-    if there == Some(Kind::Directory) {
+    if there == Some(EntryKind::Directory) {
         let error = Error::IsDirectory {
             path: place.path.clone(),
         };

@@ -3,7 +3,7 @@
 
 use crate::remote::{Remote, faults, names, session::Session};
 use crate::store::is_no_conflict;
-use crate::{Error, Finished, How, Kind, Result, Set, Store, Take, Verified, Whole};
+use crate::{EntryKind, Error, Finished, How, Result, Set, Store, Take, Verified, Whole};
 use godwit_core::{Algorithm, Block, Digest, Extents, Hashing, Version};
 use godwit_wire::client::{self, Family, Talk, Told, Upload};
 use std::{
@@ -260,7 +260,7 @@ impl Delivering {
         // Some servers rename only to names that are free.
         let refused = faults::check(&session.host, &plan.path, &reply).map(drop);
         match names::stat(session, &plan.path, &plan.name) {
-            Ok(stat) if stat.kind == Kind::Directory => {
+            Ok(stat) if stat.kind == EntryKind::Directory => {
                 return Err(Error::IsDirectory {
                     path: plan.path.clone(),
                 });
