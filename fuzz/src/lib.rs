@@ -464,6 +464,7 @@ fn answer(ask: &Ask, granted: bool) -> Answer {
         Ask::Login { user, .. } => Answer::Welcome(Welcome {
             user: user.clone(),
             may_write: granted,
+            home: "home".into(),
         }),
         _ if !granted => Answer::Failed(Failure::new(Cause::Missing, "no such file\r\n550 x")),
         Ask::Listen { .. } => Answer::Listening(vec![([127, 0, 0, 1], 1234).into()]),
@@ -474,6 +475,8 @@ fn answer(ask: &Ask, granted: bool) -> Answer {
             mode: Some(0o644),
             owner: None,
             group: None,
+            owner_name: None,
+            group_name: None,
             target: None,
             unique: None,
         }),

@@ -8,10 +8,12 @@ mod attend;
 mod digest;
 mod list;
 mod names;
+mod owners;
 mod publish;
 mod receive;
 mod send;
 mod striped;
+mod text;
 mod through;
 mod trust;
 
@@ -458,9 +460,9 @@ impl Session {
         Ok((held, SocketAddr::new(told.unwrap_or(ip), address.port())))
     }
 
-    /// RFC 2577: a server that connects wherever it is told to is a weapon. It
-    /// never speaks to ports of daemons; whether it speaks to hosts other than
-    /// the client, which third-party transfers need, is a matter of configuration.
+    /// RFC 2577: a server that connects wherever it is told to is a weapon. It never speaks
+    /// to ports of daemons. To hosts other than the client, which third-party transfers
+    /// need, it speaks for a client that may write, if the configuration lets it.
     fn aim(&mut self, to: Vec<SocketAddr>) -> Result<Answer, Failure> {
         self.let_go();
         for address in &to {
@@ -477,11 +479,19 @@ impl Session {
                     "Nobody listens at that address.",
                 ));
             }
-            let foreign = ip != self.peer.ip().to_canonical();
-            if foreign && !self.shared.config.data.third_party {
-                let why = "Data goes to the client only: third-party transfers are switched off.";
-                return Err(Failure::new(Cause::Denied, why));
+            if ip == self.peer.ip().to_canonical() {
+                continue;
             }
+            let why = if is_of_this_machine(ip) {
+                "That address means another machine for you than for this server."
+            } else if !self.shared.config.data.third_party {
+                "Data goes to the client only: third-party transfers are switched off."
+            } else if !self.machine.may_write() {
+                "Data goes to the client only: this login may not write."
+            } else {
+                continue;
+            };
+            return Err(Failure::new(Cause::Denied, why));
         }
         self.aimed.clone_from(&to);
         self.held = Some(Held::without_port(Channel::connect(to)));
@@ -492,8 +502,8 @@ impl Session {
     fn open(&mut self, leg: &Leg) -> Result<(), Failure> {
         let safety = self.safety(leg)?;
         self.links = Links::Underway;
-        if leg.delayed.is_some() {
-            let (held, address) = self.passive(leg.delayed)?;
+        if let Some(family) = leg.delayed {
+            let (held, address) = self.passive(family)?;
             self.held = Some(held);
             self.machine.on_address(address);
         }
@@ -602,6 +612,14 @@ impl Session {
 
     fn transfer_id(&self) -> u64 {
         self.shared.transfers.fetch_add(1, Relaxed)
+    }
+}
+
+/// Tells whether an address is local to the machine or link that uses it.
+fn is_of_this_machine(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_loopback() || ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_loopback() || ip.is_unicast_link_local(),
     }
 }
 

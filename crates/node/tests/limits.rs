@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Client, Scratch, Served, block, bytes, data_to};
+use common::{Client, Scratch, Served, block, bound_to, bytes, data_to};
 use std::{
     io::{ErrorKind, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
@@ -279,16 +279,6 @@ fn without_third_parties_data_goes_to_the_client_only() {
     let mut stolen = Vec::new();
     let _ = (&thief).read_to_end(&mut stolen);
     assert!(stolen.is_empty());
-}
-
-/// Connects from an address of our choice, which std cannot.
-fn bound_to(from: &str, to: SocketAddr) -> TcpStream {
-    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
-    let from: SocketAddr = from.parse().unwrap();
-    let fd = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-    bind(&fd, &from).unwrap();
-    connect(&fd, &to).unwrap();
-    fd.into()
 }
 
 #[test]

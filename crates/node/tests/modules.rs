@@ -312,6 +312,7 @@ fn a_failing_program_announces_no_end_of_file() {
     node.served.put("file", &bytes(1_000_000));
     for module in ["fails", "floods", "sleeps"] {
         let mut client = node.client();
+        client.ok("SITE CLIENTINFO x");
         client.ok("MODE E");
         let (mut data, begun) = get_blocks(&mut client, &format!("ERET {module} file"));
         assert!(begun.starts_with("150"), "{begun}");
@@ -433,6 +434,7 @@ fn an_upload_that_the_program_refuses_changes_nothing() {
     let node = Reducing::new();
     node.served.put("old", b"as it was");
     let mut client = node.client();
+    client.ok("SITE CLIENTINFO x");
     for command in ["ESTO refuses old", "ESTO unpack old"] {
         let end = client.put(command, b"this is not packed");
         assert!(
@@ -456,6 +458,7 @@ fn an_upload_that_the_program_refuses_changes_nothing() {
 fn an_upload_goes_through_only_whole() {
     let node = Reducing::new();
     let mut client = node.client();
+    client.ok("SITE CLIENTINFO x");
     client.ok("ALLO 10");
     let end = client.put("ESTO keep new", b"hello");
     assert!(end.starts_with("426"), "{end}");
@@ -528,6 +531,7 @@ fn rights_are_asked_as_without_a_module() {
     }
     std::os::unix::fs::symlink("../closed/file", node.served.file("open/way")).unwrap();
     let mut client = node.client();
+    client.ok("SITE CLIENTINFO x");
     assert_eq!(client.get(r#"ERET first="2" open/file"#).unwrap(), b"he");
     assert!(client.put("ESTO keep open/new", b"x").starts_with("226"));
     for command in [

@@ -425,6 +425,7 @@ fn publish_abandoned_upload_is_gone() {
 fn publish_compares_what_scks_announced() {
     let served = Served::new();
     let mut client = served.client();
+    client.ok("SITE CLIENTINFO x");
     for (by, right) in [
         ("MD5", "5d41402abc4b2a76b9719d911017c592"),
         ("ADLER32", "062c0215"),

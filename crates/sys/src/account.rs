@@ -18,7 +18,7 @@ mod rights;
 mod steward;
 
 pub use errand::{Back, Errand};
-pub use rights::{User, drop_root};
+pub use rights::{User, drop_root, group_name, user_name};
 pub use steward::{Rules, Steward};
 
 use crate::{Attributes, Begun, Fresh, Meta, Open, Over, Room, Told};

@@ -32,7 +32,7 @@ mod wake;
 mod why;
 mod xattrs;
 
-pub use account::{Account, Back, Errand, Rules, Steward, User, drop_root};
+pub use account::{Account, Back, Errand, Rules, Steward, User, drop_root, group_name, user_name};
 pub use beneath::{Lookup, is_ring};
 pub use buffer::{BUFFER_BYTES, Buffer};
 pub use closes::{Closes, Heard, Watched};

@@ -163,6 +163,7 @@ enum State {
 struct Ready {
     user: String,
     may_write: bool,
+    home: PathBuf,
     current: PathBuf,
     settings: Settings,
     next: Next,
@@ -341,6 +342,11 @@ impl Session {
             State::Ready(ready) => Some(&ready.user),
             _ => None,
         }
+    }
+
+    /// Tells whether the client is logged in and may change something.
+    pub fn may_write(&self) -> bool {
+        matches!(&self.state, State::Ready(ready) if ready.may_write)
     }
 
     /// Returns what the client said of itself, for the log.
@@ -522,7 +528,7 @@ impl Session {
             Command::Size(name) => return self.size(&name),
             Command::Mdtm(name) => return self.modified(&name),
             Command::Mfmt { modify, name } => {
-                return self.change(&name, Change::Modify(modify), "set its time");
+                return self.set_time(&name, modify);
             }
             Command::Cksm { by, range, name } => return self.digest(&by, range, &name),
             Command::Rnfr(name) => return self.rename_from(&name),
@@ -593,7 +599,8 @@ impl Session {
 
     /// Resolves a name, or says why not.
     fn path(&mut self, name: &[u8], doing: &str) -> Option<PathBuf> {
-        match place::resolve(&self.ready().current, name) {
+        let ready = self.ready();
+        match place::resolve_from(&ready.home, &ready.current, name) {
             Ok(path) => Some(path),
             Err(failure) => {
                 failure.say(doing, &mut self.say);

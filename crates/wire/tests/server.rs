@@ -144,6 +144,7 @@ fn under_tls_there_are_two_levels_and_no_way_back() {
                     let welcome = Welcome {
                         user,
                         may_write: true,
+                        home: PathBuf::new(),
                     };
                     session.on_answer(Answer::Welcome(welcome));
                 }
@@ -233,11 +234,14 @@ fn a_client_that_does_not_wait_is_not_read_for_ever() {
 /// A session that has logged in and listens, and is about to ask for a transfer.
 fn begun(transfer: &str) -> Session {
     let mut session = Session::new(Profile::default());
-    session.on_bytes(format!("USER writer\r\nPASS x\r\nEPSV\r\n{transfer}\r\n").as_bytes());
+    session.on_bytes(
+        format!("USER writer\r\nPASS x\r\nSITE CLIENTINFO x\r\nEPSV\r\n{transfer}\r\n").as_bytes(),
+    );
     let answers = [
         Answer::Welcome(Welcome {
             user: "writer".into(),
             may_write: true,
+            home: PathBuf::new(),
         }),
         Answer::Listening(vec!["127.0.0.1:2000".parse().unwrap()]),
     ];
@@ -246,6 +250,24 @@ fn begun(transfer: &str) -> Session {
         session.on_answer(answer);
     }
     session
+}
+
+#[test]
+fn login_begins_at_home() {
+    let mut session = Session::new(Profile::default());
+    session.on_bytes(b"USER me\r\nPASS x\r\nPWD\r\nCWD /\r\nSIZE ~/f\r\n");
+    assert!(matches!(session.poll(), Some(Step::Ask(_))));
+    session.on_answer(Answer::Welcome(Welcome {
+        user: "me".into(),
+        may_write: true,
+        home: "home/me".into(),
+    }));
+    assert!(matches!(session.poll(), Some(Step::Ask(Ask::Stat { .. }))));
+    session.on_answer(Answer::Stat(stat(Kind::Directory, 0)));
+    let path = "home/me/f".into();
+    assert_eq!(session.poll(), Some(Step::Ask(Ask::Size { path })));
+    let said = String::from_utf8(session.output().clone()).unwrap();
+    assert!(said.contains("257 \"/home/me\" "), "{said}");
 }
 
 #[test]
@@ -591,6 +613,7 @@ impl World {
                     Answer::Welcome(Welcome {
                         user: "anonymous".into(),
                         may_write,
+                        home: PathBuf::new(),
                     })
                 }
                 _ => return Err(Failure::new(Cause::Login, "No.")),
@@ -667,6 +690,8 @@ fn stat(kind: Kind, size: usize) -> Stat {
         mode: Some(0o644),
         owner: None,
         group: None,
+        owner_name: None,
+        group_name: None,
         target: None,
         unique: None,
     }

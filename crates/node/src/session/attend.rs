@@ -103,7 +103,11 @@ impl Session {
     /// Tells whether the control connection outlives the end of data: a client
     /// that was killed loses both at once.
     pub(super) fn is_control_alive(&mut self) -> bool {
-        let deadline = Instant::now() + OUTLIVES;
+        // Of a client by `ssh` nothing is known.
+        let apart = godwit_sys::traffic(self.control.as_fd()).map_or(OUTLIVES_MAX, |seen| {
+            (seen.round_trip_min * 2).clamp(OUTLIVES_MIN, OUTLIVES_MAX)
+        });
+        let deadline = Instant::now() + apart;
         while !self.gone {
             let left = deadline.saturating_duration_since(Instant::now());
             match wait_readable([self.control.as_fd()], left) {
@@ -137,5 +141,7 @@ fn no_thread(cause: std::io::Error) -> Error {
 
 const STACK_BYTES: usize = 256 << 10;
 
-/// Both ends of a killed client leave in the same moment, but may arrive apart.
-const OUTLIVES: Duration = Duration::from_millis(50);
+/// Both ends of a killed client leave in the same moment, but may arrive apart: the longer
+/// their way, the more. A client pays this for each upload of stream mode.
+const OUTLIVES_MIN: Duration = Duration::from_micros(200);
+const OUTLIVES_MAX: Duration = Duration::from_millis(50);

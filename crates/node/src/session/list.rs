@@ -1,7 +1,7 @@
 //! Listings, over a data connection or the control connection, as they come:
 //! memory does not grow with the directory.
 
-use super::{Links, Session, now, send::channel_mode};
+use super::{Links, Session, now, owners, send::channel_mode};
 use crate::{failure::failure, guarded::Guarded};
 use godwit_core::Block;
 use godwit_store::{Checks, Entry, EntryKind, Error, Result, Stat, Store, Take};
@@ -225,6 +225,8 @@ pub(super) fn told(stat: &Stat, kind: Option<wire::Kind>) -> wire::Stat {
         mode: stat.mode,
         owner: stat.owner.clone(),
         group: stat.group.clone(),
+        owner_name: owners::user(stat.owner.as_deref()),
+        group_name: owners::group(stat.group.as_deref()),
         target: stat.target.clone(),
         unique: stat.unique.clone(),
     }

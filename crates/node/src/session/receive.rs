@@ -4,6 +4,7 @@ use super::{
     Links, Session, TICK_NEVER, now,
     publish::{Plan, Verdict, blake3},
     send::channel_mode,
+    text::FromWire,
 };
 use crate::{failure::failure, metrics::Direction, ports::Held};
 use godwit_core::{Algorithm, Digest, Extents};
@@ -198,6 +199,7 @@ impl Session {
     ) -> Result<Received> {
         let mut held = self.held.take().expect("it was opened");
         let mode = channel_mode(leg.mode);
+        let text = leg.is_text.then(|| FromWire::new(sink, plan.base));
         let mut news = News::new(leg, sink);
         if let (Some(_), Mode::Extended) = (leg.progress_every, leg.mode) {
             self.machine.on_progress(&[0], now());
@@ -206,7 +208,14 @@ impl Session {
             watch,
             news.every(),
             &mut |machine| news.tell(machine, &[watch.moved_bytes()]),
-            || held.receive(mode, plan.base, sink, watch),
+            || {
+                let Some(text) = &text else {
+                    return held.receive(mode, plan.base, sink, watch);
+                };
+                let received = held.receive(mode, plan.base, text, watch)?;
+                let bytes = text.end()?;
+                Ok(Received { bytes, ..received })
+            },
         );
         news.tell_last(&mut self.machine, &[watch.moved_bytes()]);
         let received = received?;

@@ -1,10 +1,10 @@
 //! `RETR`: files out.
 
-use super::{Links, Session, now};
+use super::{Links, Session, now, text::ToWire};
 use crate::{failure::failure, metrics::Direction};
 use godwit_core::{Algorithm, Digest, Extents};
 use godwit_store::{
-    Checks, EntryKind, Error, Nowhere, Result, SMALL_BYTES, Small, Stat, Store, Tuned, Width,
+    Checks, EntryKind, Error, Nowhere, Result, SMALL_BYTES, Small, Stat, Store, Take, Tuned, Width,
     channel::{self, Channel, Sending, Watch},
 };
 use godwit_wire::{
@@ -173,7 +173,7 @@ impl Session {
         let mode = channel_mode(leg.mode);
         let streams = held.streams().max(1);
         let checks = Checks {
-            blake3: leg.ours && leg.digests,
+            blake3: leg.ours && leg.digests && !leg.is_text,
             adler32: false,
         };
         let mut sending = held.send(mode, order.part.start, checks, &watch);
@@ -211,12 +211,17 @@ impl Session {
                     machine.on_progress(&[watch.moved_bytes()], now());
                 }
             };
+            let text = leg.is_text.then(|| ToWire::new(&sending));
+            let into: &dyn Take = match &text {
+                Some(text) => text,
+                None => &sending,
+            };
             let small = wanted.len_bytes() <= SMALL_BYTES;
             if small {
-                dir.read(path, &wanted, 1, &sending)
+                dir.read(path, &wanted, 1, into)
             } else {
                 self.attended(&watch, every, &mut tick, || {
-                    dir.read(path, &wanted, streams, &sending)
+                    dir.read(path, &wanted, streams, into)
                 })
             }
         }?;

@@ -3,10 +3,10 @@
 use super::Session;
 use crate::{config::Access, failure::failure, listener::ANONYMOUS};
 use godwit_store::{
-    Flow, Lines, Whom,
+    EntryKind, Flow, Lines, Store, Whom,
     channel::{Part, Safety, Tls},
 };
-use godwit_sys::wait_readable;
+use godwit_sys::{User, wait_readable};
 use godwit_trust::{
     Authorities, Blockwise, Channel, Context, Credential, Expect, Identity, Kerberos, LOG,
     Resumption, is_name,
@@ -16,7 +16,10 @@ use godwit_wire::{
     server::{Answer, Cause, Failure, Leg, Mechanism, Welcome, is_nobody},
     shield::{Cover, DataPeer, Level},
 };
-use std::time::Duration;
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 /// How far a client has proved who it is.
 #[derive(Debug, Default)]
@@ -323,17 +326,19 @@ impl Session {
         Ok(Answer::Welcome(Welcome {
             user: ANONYMOUS.into(),
             may_write: access == Access::Write || self.shared.asks_rights(),
+            home: PathBuf::new(),
         }))
     }
 
     /// Who was let in by somebody else is who this process runs as, whatever they say.
     fn login_of_ourselves(&mut self) -> Result<Answer, Failure> {
-        let account = godwit_sys::User::of_number(godwit_sys::user_id());
+        let account = User::of_number(godwit_sys::user_id());
         let user = account.map_or_else(|_| godwit_sys::user_id().to_string(), |user| user.name);
         tracing::info!(user, "login");
         let dir = self.shared.dir_of(&user, &Identity::named(&*user));
         self.dir = dir.map_err(|error| failure(&error))?;
         Ok(Answer::Welcome(Welcome {
+            home: self.home_of(&user),
             user,
             may_write: true,
         }))
@@ -355,9 +360,26 @@ impl Session {
             },
         });
         Ok(Answer::Welcome(Welcome {
+            home: self.home_of(&account),
             user: account,
             may_write: true,
         }))
+    }
+
+    /// Returns the directory of an account, counted from the export; the export itself
+    /// if the account has none beneath it.
+    fn home_of(&self, account: &str) -> PathBuf {
+        let config = &self.shared.config;
+        let home = || {
+            let home = User::find(account).ok()?.home?;
+            let beneath = beneath(&config.export, &home)?;
+            let stat = self.dir.stat(&beneath).ok()?;
+            (stat.kind == EntryKind::Directory).then_some(beneath)
+        };
+        match config.hop {
+            Some(_) => PathBuf::new(), // what is served lies elsewhere
+            None => home().unwrap_or_default(),
+        }
     }
 
     /// What was begun for somebody else is not for them.
@@ -481,6 +503,13 @@ fn whom(peer: &Identity, password: &[u8]) -> Result<Identity, &'static str> {
     }
 }
 
+/// Returns where a directory lies in an export, if it does.
+fn beneath(export: &Path, dir: &Path) -> Option<PathBuf> {
+    let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.into());
+    let beneath = whole(dir).strip_prefix(whole(export)).ok()?.to_owned();
+    Some(beneath)
+}
+
 /// After the first wrong password; twice as long after each further one.
 const GUESS_PAUSE: Duration = Duration::from_millis(250);
 const GUESSES_COUNTED: u32 = 5;
@@ -496,4 +525,22 @@ fn refusal(error: &godwit_trust::Error) -> Failure {
     let hint = error.hint();
     tracing::info!(%error, hint, "authentication failed");
     Failure::of_login(format!("Authentication failed: {}", error.told()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn home_is_counted_from_the_export() {
+        let at = |export: &str, home: &str| beneath(Path::new(export), Path::new(home));
+        assert_eq!(at("/", "/none/ann").as_deref(), Some(Path::new("none/ann")));
+        assert_eq!(at("/none", "/none/ann").as_deref(), Some(Path::new("ann")));
+        assert_eq!(at("/none/ann", "/none/ann").as_deref(), Some(Path::new("")));
+        assert_eq!(at("/none/a", "/none/ann"), None);
+        assert_eq!(
+            at("/proc/self/root", "/tmp").as_deref(),
+            Some(Path::new("tmp"))
+        );
+    }
 }

@@ -364,6 +364,16 @@ pub fn data_to(at: SocketAddr) -> TcpStream {
     stream
 }
 
+/// Connects from an address of our choice, which std cannot.
+pub fn bound_to(from: &str, to: SocketAddr) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let from: SocketAddr = from.parse().unwrap();
+    let fd = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&fd, &from).unwrap();
+    connect(&fd, &to).unwrap();
+    fd.into()
+}
+
 /// Waits for a connection.
 pub fn accept(listener: &TcpListener) -> TcpStream {
     let (stream, _) = listener.accept().unwrap();

@@ -160,60 +160,105 @@ pub(super) fn is_name(name: &str) -> bool {
 
 fn by_name(name: &str) -> io::Result<Option<User>> {
     let name = CString::new(name)?;
-    entry(|entry, buffer, found| {
-        // SAFETY: the name ends in NUL; `entry`, `buffer` and `found` are
-        // exclusively ours for the call, and the length is that of the buffer.
-        unsafe {
-            libc::getpwnam_r(
-                name.as_ptr(),
-                entry,
-                buffer.as_mut_ptr(),
-                buffer.len(),
-                found,
-            )
-        }
-    })
+    entry(
+        |entry, buffer, found| {
+            // SAFETY: the name ends in NUL; `entry`, `buffer` and `found` are
+            // exclusively ours for the call, and the length is that of the buffer.
+            unsafe {
+                libc::getpwnam_r(
+                    name.as_ptr(),
+                    entry,
+                    buffer.as_mut_ptr(),
+                    buffer.len(),
+                    found,
+                )
+            }
+        },
+        user,
+    )
 }
 
 fn by_number(uid: u32) -> io::Result<Option<User>> {
-    entry(|entry, buffer, found| {
-        // SAFETY: as above.
-        unsafe { libc::getpwuid_r(uid, entry, buffer.as_mut_ptr(), buffer.len(), found) }
-    })
+    entry(
+        |entry, buffer, found| {
+            // SAFETY: as above.
+            unsafe { libc::getpwuid_r(uid, entry, buffer.as_mut_ptr(), buffer.len(), found) }
+        },
+        user,
+    )
 }
 
-/// Asks for an entry of the table of accounts, with as large a buffer as it takes.
-fn entry(
-    ask: impl Fn(*mut libc::passwd, &mut [libc::c_char], *mut *mut libc::passwd) -> libc::c_int,
-) -> io::Result<Option<User>> {
+/// Returns the name of an account, if its number has one.
+pub fn user_name(uid: u32) -> io::Result<Option<String>> {
+    entry(
+        |entry, buffer, found| {
+            // SAFETY: as above.
+            unsafe { libc::getpwuid_r(uid, entry, buffer.as_mut_ptr(), buffer.len(), found) }
+        },
+        // SAFETY: what an entry points to ends in NUL.
+        |entry: &libc::passwd| Ok(unsafe { text(entry.pw_name) }),
+    )
+}
+
+/// Returns the name of a group, if its number has one.
+pub fn group_name(gid: u32) -> io::Result<Option<String>> {
+    entry(
+        |entry, buffer, found| {
+            // SAFETY: as above.
+            unsafe { libc::getgrgid_r(gid, entry, buffer.as_mut_ptr(), buffer.len(), found) }
+        },
+        // SAFETY: as above.
+        |entry: &libc::group| Ok(unsafe { text(entry.gr_name) }),
+    )
+}
+
+/// Asks for an entry of the table of accounts or groups, with as large a buffer as it
+/// takes, and reads it while the buffer is there.
+fn entry<E, T>(
+    ask: impl Fn(*mut E, &mut [libc::c_char], *mut *mut E) -> libc::c_int,
+    read: impl FnOnce(&E) -> io::Result<T>,
+) -> io::Result<Option<T>> {
     let mut buffer = vec![0; 1024];
     loop {
-        let mut entry = std::mem::MaybeUninit::<libc::passwd>::uninit();
+        let mut entry = std::mem::MaybeUninit::<E>::uninit();
         let mut found = std::ptr::null_mut();
         match ask(entry.as_mut_ptr(), &mut buffer, &mut found) {
             libc::ERANGE if buffer.len() < ENTRY_MAX => buffer.resize(buffer.len() * 4, 0),
             // Some say so of what is not there.
             0 | libc::ENOENT | libc::ESRCH if found.is_null() => return Ok(None),
-            0 => {
-                // SAFETY: it found something, so it has filled `entry`; what that points
-                // to lies in `buffer`, which is still as it was.
-                let (name, home, shell, entry) = unsafe {
-                    let entry = entry.assume_init();
-                    let name = CStr::from_ptr(entry.pw_name);
-                    (name, path(entry.pw_dir), path(entry.pw_shell), entry)
-                };
-                return Ok(Some(User {
-                    name: name.to_string_lossy().into_owned(),
-                    uid: entry.pw_uid,
-                    gid: entry.pw_gid,
-                    groups: groups(name, entry.pw_gid)?,
-                    home,
-                    shell,
-                }));
-            }
+            // SAFETY: it found something, so it has filled `entry`; what that points
+            // to lies in `buffer`, which is still as it was.
+            0 => return read(unsafe { entry.assume_init_ref() }).map(Some),
             errno => return Err(io::Error::from_raw_os_error(errno)),
         }
     }
+}
+
+fn user(entry: &libc::passwd) -> io::Result<User> {
+    // SAFETY: what an entry points to ends in NUL, if it is not null.
+    let (name, home, shell) = unsafe {
+        let name = CStr::from_ptr(entry.pw_name);
+        (name, path(entry.pw_dir), path(entry.pw_shell))
+    };
+    Ok(User {
+        name: name.to_string_lossy().into_owned(),
+        uid: entry.pw_uid,
+        gid: entry.pw_gid,
+        groups: groups(name, entry.pw_gid)?,
+        home,
+        shell,
+    })
+}
+
+/// Returns a text of an entry.
+///
+/// # Safety
+///
+/// It ends in NUL.
+unsafe fn text(field: *const libc::c_char) -> String {
+    // SAFETY: the caller says so.
+    let text = unsafe { CStr::from_ptr(field) };
+    text.to_string_lossy().into_owned()
 }
 
 /// Returns what a field of an entry says, if it says anything.
@@ -265,6 +310,14 @@ mod tests {
         assert!(root.groups.contains(&0));
         assert!(root.home.as_ref().is_some_and(|home| home.is_absolute()));
         assert_eq!(User::of_number(0).unwrap(), root);
+    }
+
+    #[test]
+    fn numbers_have_the_names_of_the_machine() {
+        assert_eq!(user_name(0).unwrap().as_deref(), Some("root"));
+        assert_eq!(group_name(0).unwrap().as_deref(), Some("root"));
+        assert_eq!(user_name(3_999_999_999).unwrap(), None);
+        assert_eq!(group_name(3_999_999_999).unwrap(), None);
     }
 
     #[test]

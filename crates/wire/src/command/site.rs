@@ -41,6 +41,8 @@ pub enum Site {
     Buffer(Option<u32>),
     /// `CLIENTINFO`, `TASKID`: who asks, for the log.
     Note(String),
+    /// `SETNETSTACK`, `SETDISKSTACK`: drivers that a transfer has anyway.
+    Stack,
     Version,
     Whoami,
     Godwit(Godwit),
@@ -119,11 +121,21 @@ pub(super) fn parse_site(rest: &[u8]) -> Parsed<Site> {
         "SBUF" | "BUFSIZE" | "RETRBUFSIZE" | "RBUFSZ" | "RBUFSIZ" | "STORBUFSIZE" | "SBUFSZ"
         | "SBUFSIZ" => Site::Buffer(buffer_bytes(rest)?),
         "CLIENTINFO" | "TASKID" => Site::Note(text(rest)),
+        "SETNETSTACK" | "SETDISKSTACK" => parse_stack(rest)?,
         "VERSION" => Site::Version,
         "WHOAMI" => Site::Whoami,
         "GODWIT" => Site::Godwit(parse_godwit(rest)?),
         _ => return refuse(500, "Invalid command."),
     })
+}
+
+/// GCT loads drivers of its library by their names. These three change nothing here.
+fn parse_stack(rest: &[u8]) -> Parsed<Site> {
+    let is_known = |driver: &[u8]| matches!(driver.trim_ascii(), b"tcp" | b"gsi" | b"file");
+    match rest.split(|&b| b == b',').all(is_known) {
+        true => Ok(Site::Stack),
+        false => refuse(500, "Only tcp, gsi and file are known here."),
+    }
 }
 
 /// `SITE UTIME time name`, and the form of ncftp and others:

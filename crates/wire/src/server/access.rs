@@ -2,7 +2,6 @@
 
 use super::{Answer, Ask, Data, Failure, Next, Ready, Session, Settings, State, Then};
 use crate::shield::Shield;
-use std::path::PathBuf;
 
 impl Session {
     pub(super) fn user_command(&mut self, user: String) -> Option<Ask> {
@@ -54,7 +53,8 @@ impl Session {
                 self.state = State::Ready(Box::new(Ready {
                     user: welcome.user,
                     may_write: welcome.may_write,
-                    current: PathBuf::new(),
+                    current: welcome.home.clone(),
+                    home: welcome.home,
                     settings: Settings::of_login(self.has_proofs(), self.level),
                     next: Next::default(),
                     data: Data::None,

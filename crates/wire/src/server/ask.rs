@@ -2,7 +2,7 @@
 //!
 //! Paths are relative to the root of what is served, without `..`.
 
-use crate::command::{Family, Mode, Share, Through, Type, Upload};
+use crate::command::{Family, Mode, Share, Through, Upload};
 use crate::server::listing::Listing;
 use crate::shield::{Cover, DataPeer, Level};
 use crate::tuned::Tuned;
@@ -161,8 +161,9 @@ pub enum Change {
 pub struct Leg {
     /// Stream or extended blocks.
     pub mode: Mode,
-    /// As the client has set it; bytes go as they are in both.
-    pub representation: Type,
+    /// Lines end in CR LF on the wire and in LF in files: `TYPE A`. Blocks of MODE E have
+    /// offsets of the file, so their bytes go as they are.
+    pub is_text: bool,
     /// Data connections to open, where the sender opens them.
     pub streams: usize,
     /// With how many of them to begin, where the sender decides how many to use:
@@ -174,9 +175,9 @@ pub struct Leg {
     pub share: Option<Share>,
     /// What data connections are to hold; `None`: as the kernel finds best.
     pub buffer_bytes: Option<u32>,
-    /// The address must be told before the transfer: listen first, and tell
-    /// `Session::on_address`.
-    pub delayed: Option<Family>,
+    /// The address must be told before the transfer: listen first, in this family if one
+    /// was named, and tell `Session::on_address`.
+    pub delayed: Option<Option<Family>>,
     /// How often `Session::on_range` wants to be told what landed.
     pub restart_every: Duration,
     /// How often `Session::on_progress` wants to be told; `None` never.
@@ -277,6 +278,8 @@ pub struct Welcome {
     pub user: String,
     /// Whether they may change anything.
     pub may_write: bool,
+    /// Where they begin, and what `~` means: beneath the root of what is served.
+    pub home: PathBuf,
 }
 
 /// What is known after a transfer.

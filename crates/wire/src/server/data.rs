@@ -14,7 +14,7 @@ pub(super) enum Data {
     /// Nobody has said.
     None,
     /// `PASV` was answered "later".
-    Delayed(Passive),
+    Delayed(Passive, Option<Family>),
     /// We listen, or hold connections that came.
     Passive { used: Option<Direction> },
     /// We connect, or hold connections that we made.
@@ -60,7 +60,7 @@ impl Data {
                 ))
             }
             // GFD.20: in extended block mode the sender makes the connections.
-            Self::Passive { .. } | Self::Delayed(_)
+            Self::Passive { .. } | Self::Delayed(..)
                 if mode == Mode::Extended && to == Direction::Out && !ours =>
             {
                 Some((
@@ -81,7 +81,7 @@ impl Data {
         let used = Some(direction);
         match self {
             _ if mode == Mode::Stream || !went_well => Self::None,
-            Self::Passive { .. } | Self::Delayed(_) => Self::Passive { used },
+            Self::Passive { .. } | Self::Delayed(..) => Self::Passive { used },
             Self::Active { .. } => Self::Active { used },
             Self::None => Self::None,
         }
@@ -96,12 +96,13 @@ impl Session {
                 .line(503, "EPSV ALL was said: only EPSV is allowed.");
             return None;
         }
-        if settings.delayed && how != Passive::Epsv {
-            self.ready().data = Data::Delayed(how);
+        let is_delayed = settings.delayed;
+        let family = family.or((how == Passive::Pasv).then_some(Family::V4));
+        if is_delayed {
+            self.ready().data = Data::Delayed(how, family);
             self.say.line(200, "Passive delayed.");
             return None;
         }
-        let family = family.or((how == Passive::Pasv).then_some(Family::V4));
         let striped = how == Passive::Spas && self.stripes();
         self.ask(Ask::Listen { family, striped }, Then::Passive(how))
     }
@@ -136,7 +137,7 @@ impl Session {
 
     /// Tells the address that was delayed.
     pub fn on_address(&mut self, address: SocketAddr) {
-        if let Data::Delayed(how) = self.ready().data {
+        if let Data::Delayed(how, _) = self.ready().data {
             self.ready().data = Data::Passive { used: None };
             self.tell_passive(how, &[address], When::Delayed);
         }

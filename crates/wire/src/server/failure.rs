@@ -64,10 +64,15 @@ impl Failure {
         }
     }
 
-    /// Writes the reply. `wanted` continues "cannot": `open it`.
+    /// Writes the reply. `wanted` continues "cannot": `open it`. Plain clients get one line:
+    /// PyFilesystem and others read no more.
     pub(crate) fn say(&self, wanted: &str, say: &mut Say) {
-        let code = self.code();
-        let Some((c, errno)) = self.machine_readable() else {
+        self.say_as(self.code(), wanted, say);
+    }
+
+    /// Writes the reply with another code.
+    pub(crate) fn say_as(&self, code: u16, wanted: &str, say: &mut Say) {
+        let (true, Some((c, errno))) = (say.explains(), self.machine_readable()) else {
             say.line(code, &self.said);
             return;
         };

@@ -18,6 +18,10 @@ pub struct Stat {
     pub owner: Option<String>,
     /// Name or number.
     pub group: Option<String>,
+    /// The name of a number, where it has one.
+    pub owner_name: Option<String>,
+    /// The name of a number, where it has one.
+    pub group_name: Option<String>,
     /// Where a link points to; of a followed link too.
     pub target: Option<PathBuf>,
     /// Equal for two names of one file.
@@ -200,10 +204,12 @@ fn write_fact(fact: Fact, stat: &Stat, may_write: bool, times: Times, out: &mut 
             None => Ok(()),
         },
         Fact::Owner if !number(&stat.owner) => write_text("UNIX.owner", &stat.owner, out),
+        Fact::Owner => write_text("UNIX.owner", &stat.owner_name, out),
         Fact::Uid if number(&stat.owner) => write_text("UNIX.uid", &stat.owner, out),
         Fact::Group if !number(&stat.group) => write_text("UNIX.group", &stat.group, out),
+        Fact::Group => write_text("UNIX.group", &stat.group_name, out),
         Fact::Gid if number(&stat.group) => write_text("UNIX.gid", &stat.group, out),
-        Fact::Owner | Fact::Uid | Fact::Group | Fact::Gid => Ok(()),
+        Fact::Uid | Fact::Gid => Ok(()),
         Fact::Unique => write_text("Unique", &stat.unique, out),
         Fact::Link => {
             let target = stat.target.as_deref().map(|t| t.as_os_str().as_bytes());
@@ -268,8 +274,13 @@ fn write_long(stat: &Stat, now: Duration, out: &mut Vec<u8>) {
         out.push(if bits & 2 != 0 { b'w' } else { b'-' });
         out.push(if bits & 1 != 0 { b'x' } else { b'-' });
     }
-    let owner = stat.owner.as_deref().unwrap_or("-");
-    let group = stat.group.as_deref().unwrap_or("-");
+    let either = |name: &Option<String>, number: &Option<String>| {
+        name.clone()
+            .or(number.clone())
+            .unwrap_or_else(|| "-".into())
+    };
+    let owner = either(&stat.owner_name, &stat.owner);
+    let group = either(&stat.group_name, &stat.group);
     let date = date(stat.modify.unwrap_or_default(), now);
     write!(out, "   1 {owner:>8} {group:>8} {:>12} {date} ", stat.size)
         .expect("a vector takes everything");
@@ -319,6 +330,8 @@ mod tests {
             mode: Some(0o644),
             owner: Some("nobody".into()),
             group: Some("0".into()),
+            owner_name: None,
+            group_name: Some("root".into()),
             target: None,
             unique: Some("fe00-9b210f".into()),
         }
@@ -350,7 +363,7 @@ mod tests {
     fn facts_are_those_of_gct() {
         assert_eq!(
             line(Form::Facts(Facts::default()), false, "f 1"),
-            "Type=file;Modify=20261121020036;Size=6;Perm=awr;UNIX.mode=0644;UNIX.owner=nobody;UNIX.gid=0;Unique=fe00-9b210f; f 1\r\n"
+            "Type=file;Modify=20261121020036;Size=6;Perm=awr;UNIX.mode=0644;UNIX.owner=nobody;UNIX.group=root;UNIX.gid=0;Unique=fe00-9b210f; f 1\r\n"
         );
         let few = Facts::of(&["size".into(), "TYPE".into(), "colour".into()]);
         assert_eq!(few.chosen(), "Type;Size;");
@@ -371,7 +384,7 @@ mod tests {
     fn long_lines_look_like_ls() {
         assert_eq!(
             line(Form::Long, false, "f1"),
-            "-rw-r--r--   1   nobody        0            6 Nov 21 02:00 f1\r\n"
+            "-rw-r--r--   1   nobody     root            6 Nov 21 02:00 f1\r\n"
         );
         assert_eq!(
             date(Duration::ZERO, Duration::from_secs(1_795_226_500)),

@@ -78,6 +78,23 @@ impl Session {
         self.ask(Ask::Change { path, change }, done(doing))
     }
 
+    /// `MFMT`. Its draft wants 213 and the fact, and rclone takes nothing else.
+    pub(super) fn set_time(&mut self, name: &[u8], modify: Duration) -> Option<Ask> {
+        let doing = "set its time";
+        let path = self.path_to_change(name, doing)?;
+        let told = self.ready().times().written(modify);
+        let text = format!("Modify={told}; {}", String::from_utf8_lossy(name));
+        let change = Change::Modify(modify);
+        self.ask(
+            Ask::Change { path, change },
+            Then::Say {
+                code: 213,
+                text,
+                doing,
+            },
+        )
+    }
+
     pub(super) fn tell_facts(&mut self, name: &[u8]) -> Option<Ask> {
         let path = self.path(name, "look at it")?;
         self.ask(Ask::Stat { path: path.clone() }, Then::Facts(path))
@@ -232,6 +249,10 @@ impl Session {
             Answer::Done => {
                 self.say
                     .quoted(257, "Directory ", &shown(path), " created successfully.");
+            }
+            // GCT says 553. Clients that make directories all at once know only 550.
+            Answer::Failed(failure) if failure.cause == Cause::Exists => {
+                failure.say_as(550, "make the directory", &mut self.say);
             }
             answer => failed(answer).say("make the directory", &mut self.say),
         }

@@ -33,6 +33,15 @@ pub fn resolve(current: &Path, name: &[u8]) -> Result<PathBuf, Failure> {
     Ok(PathBuf::from(OsString::from_vec(bytes.join(&b'/'))))
 }
 
+/// Joins a name to the current directory, or to `home` if it is `~` or begins with `~/`.
+pub(super) fn resolve_from(home: &Path, current: &Path, name: &[u8]) -> Result<PathBuf, Failure> {
+    match name.strip_prefix(b"~") {
+        Some([]) => resolve(home, b""),
+        Some(rest @ [b'/', ..]) => resolve(home, &[b".", rest].concat()),
+        _ => resolve(current, name),
+    }
+}
+
 fn parts(name: &[u8]) -> impl Iterator<Item = &[u8]> {
     name.split(|&b| b == b'/')
         .filter(|part| !part.is_empty() && *part != b".")
@@ -46,6 +55,20 @@ pub(crate) fn shown(path: &Path) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tilde_is_the_home_at_the_beginning_only() {
+        let at = |name: &str| {
+            let (home, current) = (Path::new("home/me"), Path::new("pub"));
+            resolve_from(home, current, name.as_bytes()).unwrap()
+        };
+        assert_eq!(at("~"), Path::new("home/me"));
+        assert_eq!(at("~//x/../y"), Path::new("home/me/y"));
+        assert_eq!(at("./~"), Path::new("pub/~"));
+        assert_eq!(at("/~/x"), Path::new("~/x"));
+        assert_eq!(at("~you"), Path::new("pub/~you"));
+        assert!(resolve_from(Path::new(""), Path::new("a"), b"~/../x").is_err());
+    }
 
     #[test]
     fn names_stay_inside() {

@@ -17,9 +17,20 @@ pub(crate) struct Say {
     rows: Vec<(usize, Row)>,
     /// As it is sent.
     wire: Vec<u8>,
+    /// The client reads the lines in which GCT explains a refusal.
+    explains: bool,
 }
 
 impl Say {
+    /// Explains refusals as GCT does, from now on.
+    pub(crate) fn explain(&mut self) {
+        self.explains = true;
+    }
+
+    pub(crate) fn explains(&self) -> bool {
+        self.explains
+    }
+
     /// The last, or only, line of a reply.
     pub(crate) fn line(&mut self, code: u16, text: &str) {
         self.start(code, b' ');

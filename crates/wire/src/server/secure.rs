@@ -111,6 +111,9 @@ impl Session {
             }
             Answer::Proved { token, cover } => {
                 self.cover = cover;
+                if cover == Cover::Proofs {
+                    self.say.explain();
+                }
                 let text = match token {
                     Some(token) => format!("ADAT={}", base64::encode(&token)),
                     None => "GSSAPI Authentication successful.".into(),

@@ -44,7 +44,7 @@ pub(super) struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            representation: Type::Ascii, // RFC 959 says so; bytes go as they are
+            representation: Type::Ascii, // RFC 959 says so, and GCT does
             mode: Mode::Stream,
             streams: 1,
             streams_first: None,
@@ -163,6 +163,7 @@ impl Session {
                 settings.digests = digests;
                 settings.share = share;
                 self.queue.only_crlf_ends_lines();
+                self.say.explain();
                 return self.say.line(200, "GODWIT 1");
             }
             Opts::Utf8 => {}

@@ -15,7 +15,14 @@ impl Session {
         match site {
             Site::Help => self.help(""),
             Site::Chmod { mode, name } => {
-                return self.change(&name, Change::Mode(mode), "set its permissions");
+                let path = self.path_to_change(&name, CHMOD)?;
+                let change = Change::Mode(mode);
+                let then = Then::Say {
+                    code: 200, // PHP takes nothing else
+                    text: "SITE CHMOD command successful.".into(),
+                    doing: CHMOD,
+                };
+                return self.ask(Ask::Change { path, change }, then);
             }
             Site::Chgrp { group, name } => {
                 return self.change(&name, Change::Group(group), "set its group");
@@ -42,8 +49,10 @@ impl Session {
             }
             Site::Note(note) => {
                 self.note = note;
+                self.say.explain();
                 self.say.line(250, "OK.");
             }
+            Site::Stack => self.say.line(250, "OK."),
             Site::Version => {
                 let text = format!("godwit {}", self.profile.version);
                 self.say.line(200, &text);
@@ -167,3 +176,5 @@ impl Session {
         }
     }
 }
+
+const CHMOD: &str = "set its permissions";

@@ -6,7 +6,7 @@ use super::{
     State, Then, Want, data::Direction, place,
 };
 use crate::{
-    command::{Command, Mode, Rest, Site},
+    command::{Command, Mode, Rest, Site, Type},
     features::algorithm,
     marker::{Marker, Progress},
     reply::Inner,
@@ -157,7 +157,8 @@ impl Session {
         let give = Give {
             place,
             rest,
-            size,
+            size: size.filter(|_| !leg.is_text), // it counts bytes of the wire
+
             check,
             modify,
         };
@@ -219,14 +220,14 @@ impl Session {
         let extended = settings.mode == Mode::Extended;
         Some(Leg {
             mode: settings.mode,
-            representation: settings.representation,
+            is_text: settings.representation == Type::Ascii && !extended,
             streams: settings.streams,
             striping: settings.striping,
             share: settings.share,
             streams_first: settings.streams_first,
             buffer_bytes: settings.buffer_bytes,
             delayed: match data {
-                Data::Delayed(_) => Some(crate::command::Family::V4),
+                Data::Delayed(_, family) => Some(family),
                 _ => None,
             },
             restart_every: settings.restart_every,
