@@ -307,14 +307,23 @@ impl AdlerParts {
     /// Returns ADLER32 of the whole file of `size` bytes, once all came and
     /// nothing beyond.
     pub fn total(&self, size: u64) -> Option<Digest> {
-        let mut total = Run { end: 0, sum: 1 };
-        for (&start, &run) in &self.0 {
+        let end = self.0.last_key_value().map_or(0, |(_, run)| run.end);
+        (end == size).then(|| self.of(0..size)).flatten()
+    }
+
+    /// Returns ADLER32 of a range that came as blocks of its own.
+    pub fn of(&self, range: std::ops::Range<u64>) -> Option<Digest> {
+        let mut total = Run {
+            end: range.start,
+            sum: 1,
+        };
+        for (&start, &run) in self.0.range(range.clone()) {
             if start != total.end {
                 return None;
             }
             total = total.then(run, run.end - start);
         }
-        (total.end == size).then(|| Digest {
+        (total.end == range.end).then(|| Digest {
             algorithm: Algorithm::Adler32,
             value: total.sum.to_be_bytes().into(),
         })

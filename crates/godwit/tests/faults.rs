@@ -3,13 +3,18 @@
 
 mod common;
 
-use common::{Said, Scratch, godwit, ours};
+use common::{Node, Said, Scratch, between, godwit, noise, ours};
 use serde_json::Value;
 use std::{
+    fs,
     io::{BufRead, BufReader, Read, Write},
     net::TcpListener,
     os::unix::process::ExitStatusExt,
     process::{Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -394,4 +399,78 @@ fn a_server_that_is_not_there_is_waited_for_once() {
     );
     let last = self::objects(&said).pop().unwrap();
     assert_eq!(last["failed"], 1, "{last}");
+}
+
+/// Leads an FTP server's data connections over a line that flips one bit behind each marker, so many times.
+fn flipping(server: u16, times: &Arc<AtomicI64>) -> u16 {
+    let times = times.clone();
+    between::to_ftp(server, move |_, _, bytes| {
+        let at = bytes.windows(MARK.len()).position(|found| found == MARK);
+        if let Some(at) = at
+            && times.fetch_sub(1, Relaxed) > 0
+        {
+            bytes[at + MARK.len()] ^= 1;
+        }
+        true
+    })
+}
+
+const MARK: &[u8] = b"a bit is flipped behind this: ";
+
+#[test]
+fn range_in_place_is_compared_at_target() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.dir("data"));
+    let times = Arc::new(AtomicI64::new(0));
+    let line = flipping(node.port, &times);
+    let (url, from) = ["f", "source"]
+        .map(|name| format!("ftp://127.0.0.1:{line}/{name}"))
+        .into();
+    let mut part = noise(5000, 1);
+    part[2000..2000 + MARK.len()].copy_from_slice(MARK);
+    fs::write(scratch.join("part"), &part).unwrap();
+    for source in [scratch.join("source"), node.export.join("source")] {
+        fs::write(source, [&[0; 1000][..], &part].concat()).unwrap();
+    }
+    let before = noise(9000, 2);
+    let after = [&before[..1000], &part, &before[6000..]].concat();
+    let says = |words: &[&str]| {
+        let mut command = godwit();
+        command.env("GODWIT_SOCKET", scratch.join("socket"));
+        command.env("GODWIT_STATE", scratch.join("state"));
+        command.current_dir(scratch.path()).args(words);
+        let part = fs::File::open(scratch.join("part")).unwrap();
+        Said::of(command.stdin(part))
+    };
+    let (there, here) = (node.export.join("f"), scratch.join("here"));
+    let range = ["--offset", "1000", "--length", "5000"];
+    // What comes of a pipe cannot be had again.
+    for (flips, ends, of_pipe) in [(0, 0, 0), (1, 0, 12), (1000, 12, 12)] {
+        for (words, target, ends) in [
+            (["cp", "source", &url], &there, ends),
+            (["cp", &from, "here"], &here, ends),
+            (["cp", &from, &url], &there, ends),
+            (["cp", "-", &url], &there, of_pipe),
+            (["put", "part", &url], &there, ends),
+        ] {
+            fs::write(target, &before).unwrap();
+            times.store(flips, Relaxed);
+            let is_put = words[0] == "put";
+            let range = if is_put { &range[..2] } else { &range };
+            let mut said = says(&[&["--json"], &words[..], range].concat());
+            if is_put {
+                said = says(&["push", "--timeout", "60", &url]);
+            }
+            assert_eq!(said.status, Some(ends), "{flips} {words:?}: {said}");
+            if ends != 0 {
+                says(&["drop", &url]);
+                continue;
+            }
+            assert_eq!(fs::read(target).unwrap(), after, "{flips} {words:?}");
+            let told = String::from_utf8_lossy(&said.stdout);
+            let is_told = is_put || told.contains("\"verified\":\"verified ");
+            assert!(is_told, "{flips} {words:?}: {told}");
+        }
+    }
+    says(&["node", "stop"]).ok();
 }

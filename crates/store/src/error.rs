@@ -418,7 +418,9 @@ impl Error {
                 )
             }
             Self::Corrupt { .. } => {
-                "nothing wrong was put under the final name; run the command again".into()
+                "a file that was to be replaced is as before, one that is changed in place has wrong bytes there; \
+                 run the command again"
+                    .into()
             }
             Self::Lost { .. } | Self::Stalled { .. } => {
                 "what arrived is kept; the same command continues from there".into()

@@ -7,6 +7,7 @@
     clippy::unwrap_used
 )] // each test file uses its part
 
+pub mod between;
 pub mod joined;
 pub mod keyed;
 pub mod lab;

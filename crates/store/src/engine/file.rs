@@ -124,8 +124,35 @@ impl Run<'_> {
                 .mode(self.stat.mode)
                 .filter(|_| whole_file),
         };
-        let finished = sink.finish(&whole)?;
+        let mut finished = sink.finish(&whole)?;
+        if !whole_file && self.copying.options.verify && finished.verified == Verified::SizeOnly {
+            finished.verified = self.compare_range(&plan.range)?;
+        }
         Ok(self.outcome(&plan, finished, reread_source_bytes))
+    }
+
+    /// Compares a range that was written in place at both ends, where one is a server and both know a checksum.
+    fn compare_range(&self, range: &Range<u64>) -> Result<Verified> {
+        let Item { source, target, .. } = self.item;
+        if range.is_empty() || !(source.is_remote() || target.is_remote()) {
+            return Ok(Verified::SizeOnly);
+        }
+        let (ours, theirs) = (source.store.can()?.digests, target.store.can()?.digests);
+        let Some(by) = ours.into_iter().find(|by| theirs.contains(by)) else {
+            return Ok(Verified::SizeOnly);
+        };
+        let digest = |place: &Place| place.store.digest(&place.path, by, Some(range.clone()));
+        match (digest(source), digest(target)) {
+            // A hop may not reach what has it.
+            (_, Err(Error::Unsupported { .. } | Error::Beyond { .. })) => Ok(Verified::SizeOnly),
+            (Ok(expected), Ok(found)) if expected == found => Ok(Verified::By(by)),
+            (Err(error), _) | (_, Err(error)) => Err(error),
+            (Ok(expected), Ok(found)) => Err(Error::Corrupt {
+                path: target.path.clone(),
+                expected: format!("{expected} for bytes {} to {}", range.start, range.end),
+                found: found.to_string(),
+            }),
+        }
     }
 
     /// Reads what the sink does not have, until it has all of it.

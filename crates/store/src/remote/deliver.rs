@@ -104,6 +104,8 @@ struct Given {
     /// In the transfer that is under way.
     now: Extents,
     next: Option<u64>,
+    /// Another server sent some of it.
+    is_drawn: bool,
 }
 
 enum Phase {

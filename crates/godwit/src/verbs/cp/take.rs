@@ -132,11 +132,10 @@ impl Taking<'_> {
                 ..write
             },
             None => write,
-            // What a part hashes to says nothing of the file.
             Some(_) => Write {
                 how: How::InPlace,
                 checks: Checks {
-                    blake3: false,
+                    blake3: self.options.verify && self.place.is_remote(),
                     adler32: false,
                 },
                 ..write

@@ -217,7 +217,9 @@ impl Delivery {
     pub(super) fn sums(&self, session: &Session) -> bool {
         let offered = session.peer.features.checksums();
         let is_asked_there = self.checks.blake3 && offered.contains(&Algorithm::Adler32);
-        self.checks.adler32 || (self.family != Family::Godwit && is_asked_there)
+        // One of ours tells leaves of whole files; a range in place has none at its ends.
+        let has_leaves = self.family == Family::Godwit && self.how != How::InPlace;
+        self.checks.adler32 || (!has_leaves && is_asked_there)
     }
 }
 

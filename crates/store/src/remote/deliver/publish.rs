@@ -164,6 +164,11 @@ impl Delivering {
             });
         }
         let digest = self.compare(session, whole, whole.size.unwrap_or(found.size))?;
+        let verified = match &digest {
+            Some(digest) => Verified::By(digest.algorithm()),
+            None if plan.how == How::InPlace => self.compare_ranges(session)?,
+            None => Verified::SizeOnly,
+        };
         self.dress(session, whole)?;
         if plan.is_apart() {
             self.move_in(session)?;
@@ -171,9 +176,7 @@ impl Delivering {
         let stat = names::stat(session, &plan.path, &plan.name)?;
         Ok(Finished {
             version: stat.version(now()),
-            verified: digest
-                .as_ref()
-                .map_or(Verified::SizeOnly, |d| Verified::By(d.algorithm())),
+            verified,
             digests: self
                 .digest_of_sent(stat.size)
                 .into_iter()
@@ -210,6 +213,41 @@ impl Delivering {
             expected: expected.to_string(),
             found: found.to_string(),
         })
+    }
+
+    /// Compares each range that was written in place with what was sent, if the server computes checksums.
+    fn compare_ranges(&self, session: &mut Session) -> Result<Verified> {
+        const BY: Algorithm = Algorithm::Adler32;
+        let plan = &self.plan;
+        let (given, is_drawn) = {
+            let given = self.given();
+            (given.bytes.clone(), given.is_drawn)
+        };
+        // What another server sent was not summed up here.
+        let Some(sums) = self.sums.as_ref().filter(|_| !is_drawn) else {
+            return Ok(Verified::SizeOnly);
+        };
+        for range in given.iter() {
+            let line = client::checksum(BY, Some(range.clone()), plan.file())?;
+            let found = match names::digest(session, &plan.path, line, BY) {
+                // A hop may have forwarded the range, and not reach what has it.
+                Err(_) if session.peer.features.passes_on() && !session.is_broken => {
+                    return Ok(Verified::SizeOnly);
+                }
+                found => found?,
+            };
+            let sent = sums.lock().expect(NO_PANIC).of(range.clone());
+            if sent.as_ref() == Some(&found) {
+                continue;
+            }
+            let sent = sent.map_or("one sum".into(), |sent| sent.to_string());
+            return Err(Error::Corrupt {
+                path: plan.path.clone(),
+                expected: format!("{sent} for bytes {} to {}", range.start, range.end),
+                found: found.to_string(),
+            });
+        }
+        Ok(Verified::By(BY))
     }
 
     /// Gives the file its time and mode. A server that cannot is no reason to fail.

@@ -124,6 +124,7 @@ impl Delivering {
         {
             let mut given = self.given();
             given.bytes = given.bytes.or(want);
+            given.is_drawn = true;
         }
         self.take_in(&written);
         for range in self.told.state().landed.and(want).iter() {
