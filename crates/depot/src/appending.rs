@@ -21,7 +21,7 @@ use crate::{
     Depot, Error, Result, Who,
     depot::Inner,
     disk::Id,
-    error::{Trouble, may_pass},
+    error::{Trouble, is_shut, may_pass},
     held::now,
     moving::PAUSE,
     records::Change,
@@ -1056,13 +1056,11 @@ impl Inner {
                 // What was taken and not sent is read again.
                 state.ahead.clear();
                 tracing::info!(url = %log.url, %error, "not appended");
-                // A full disk there has room again some day.
-                let is_full =
-                    matches!(&error, Error::Store(e) if matches!(**e, StoreError::NoSpace { .. }));
+                let is_shut = error.of_store().is_some_and(is_shut);
                 let since = *state.since.get_or_insert_with(now);
                 let is_troubled = state.trouble.may_pass(&error, self.rules.trouble_max);
                 let may_be_there = state.trouble.may_be_there(&error, above);
-                let may_pass = is_full || is_troubled || may_be_there;
+                let may_pass = is_shut || is_troubled || may_be_there;
                 if error.fault_since(since) == Fault::Lasting && !may_pass {
                     state.held = Some(error.to_string());
                 }

@@ -267,9 +267,23 @@ pub(crate) fn is_nowhere(error: &godwit_store::Error) -> bool {
     matches!(error, E::Missing { .. } | E::NotDirectory { .. })
 }
 
-/// Tells whether the server did not manage what it would have done.
+/// Tells whether the server did not manage what it would have done, or one wrong bit may have ended the handshake.
 pub(crate) fn is_trouble(error: &godwit_store::Error) -> bool {
-    matches!(error, E::Refused { code: 500, .. } | E::Io { .. })
+    match error {
+        E::Refused { code: 500, .. } | E::Io { .. } | E::NotTls { .. } => true,
+        E::Trust { cause, .. } => cause.is_doubtful(),
+        _ => false,
+    }
+}
+
+/// Tells whether the disk of the target takes nothing at the moment: it is full, or read-only, as Linux makes one that
+/// fails. It takes something again some day, and no user need say so.
+pub(crate) fn is_shut(error: &godwit_store::Error) -> bool {
+    match error {
+        E::NoSpace { .. } => true,
+        E::Denied { said, .. } => said.to_ascii_lowercase().contains("read-only file system"),
+        _ => false,
+    }
 }
 
 /// Tells whether somebody is to decide behind the server.
@@ -285,7 +299,7 @@ pub(crate) fn is_unknown_host(error: &Error) -> bool {
 /// Tells whether waiting may help, as far as one answer tells.
 pub(crate) fn may_pass(error: &godwit_store::Error) -> bool {
     let is_unknown = matches!(error, godwit_store::Error::NoSuchHost { .. });
-    is_unknown || error.fault() != Fault::Lasting
+    is_unknown || is_shut(error) || error.fault() != Fault::Lasting
 }
 
 /// Says what is to be done first.

@@ -9,7 +9,7 @@ use crate::{
     Error, Result,
     depot::{All, Inner, Rules},
     disk::Id,
-    error::{Trouble, is_unknown_host, wants_directory},
+    error::{Trouble, is_shut, is_unknown_host, wants_directory},
     fetching::streams,
     held::{Asked, Held, Parked, State},
     leftovers::Leftover,
@@ -305,9 +305,8 @@ impl Inner {
     }
 
     fn failed(&self, held: &Arc<Held>, server: &str, error: Error) {
-        // A full disk there has room again some day, and nobody need say so; nor is ours its fault.
         let said = error.of_store();
-        let is_full = matches!(said, Some(StoreError::NoSpace { .. }));
+        let is_shut = said.is_some_and(is_shut);
         let is_ours = matches!(&error, Error::Disk { .. } | Error::Records { .. });
         // What landed there is not there any more: it is asked for what it has, and gets the rest. That may be the whole
         // file, or the partial of it; that there never was one, nor a directory for it, is seen when that has not helped.
@@ -319,7 +318,7 @@ impl Inner {
         // Ours are those that were written: what lies there is something else, and all of it is sent anew.
         let is_spoilt = held.lock().trouble.may_be_sent_anew(&error);
         let is_troubled = (held.lock().trouble).may_pass(&error, self.rules.trouble_max);
-        let may_pass = is_full || is_short || is_spoilt || is_troubled;
+        let may_pass = is_shut || is_short || is_spoilt || is_troubled;
         let is_lasting = error.fault_since(held.born) == Fault::Lasting && !may_pass;
         let why = is_lasting.then(|| (self.why_held(held, &error), words_of(held, &error, above)));
         let mut state = held.lock();
@@ -357,7 +356,7 @@ impl Inner {
         }
         state.wants = true;
         // One that is well, and lacks something, is there for all else.
-        if is_full || is_ours || is_spoilt || is_troubled || above.is_some() {
+        if is_shut || is_ours || is_spoilt || is_troubled || above.is_some() {
             state.later = Some(Instant::now() + pause_after(state.tries));
             return;
         }

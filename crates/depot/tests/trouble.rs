@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Far, both, by, depot, push, put, put_into, read, rules, same, until, url, who, with};
-use godwit_depot::{Edit, Error, Rules, Scope, Stage};
+use godwit_depot::{Depot, Edit, Error, Rules, Scope, Stage};
 use godwit_store::Error as StoreError;
 use std::{
     sync::{Arc, Mutex, atomic::Ordering::SeqCst},
@@ -13,6 +13,19 @@ use std::{
 
 /// Has it answer so many writes and renames as a server whose disk fails.
 fn trouble(far: &Far, times: u32) -> Arc<Mutex<u32>> {
+    refusing(far, times, || StoreError::Refused {
+        host: "far".into(),
+        code: 500,
+        said: "input/output error".into(),
+    })
+}
+
+/// Has it refuse so many writes and renames.
+fn refusing(
+    far: &Far,
+    times: u32,
+    error: impl Fn() -> StoreError + Send + Sync + 'static,
+) -> Arc<Mutex<u32>> {
     let left = Arc::new(Mutex::new(times));
     let mut_left = Arc::clone(&left);
     far.on_ask(move |what, _| {
@@ -21,11 +34,7 @@ fn trouble(far: &Far, times: u32) -> Arc<Mutex<u32>> {
             return Ok(());
         }
         *left -= 1;
-        Err(StoreError::Refused {
-            host: "far".into(),
-            code: 500,
-            said: "input/output error".into(),
-        })
+        Err(error())
     });
     left
 }
@@ -45,8 +54,24 @@ fn what_a_server_in_trouble_refuses_is_delivered_when_it_is_well_again() {
     far.put("old", b"old");
     let depot = depot(&far, &dir);
     let left = trouble(&far, 3);
-    put(&depot, "a", b"bytes");
-    push(&depot);
+    all_arrives(&far, &depot, &left);
+}
+
+/// Linux makes a disk that fails read-only. It is mended without a word to us.
+#[test]
+fn read_only_disk_is_waited_for() {
+    let (far, dir) = both();
+    far.put("old", b"old");
+    let depot = with(&far, &dir, impatient());
+    let left = refusing(&far, 3, || {
+        StoreError::io("a", std::io::ErrorKind::ReadOnlyFilesystem.into())
+    });
+    all_arrives(&far, &depot, &left);
+}
+
+fn all_arrives(far: &Far, depot: &Depot, left: &Mutex<u32>) {
+    put(depot, "a", b"bytes");
+    push(depot);
     same(far.get("a").unwrap(), b"bytes");
     *left.lock().unwrap() = 3;
     let appending = depot.append(&url("log"), &who()).unwrap();
@@ -55,7 +80,7 @@ fn what_a_server_in_trouble_refuses_is_delivered_when_it_is_well_again() {
     same(far.get("log").unwrap(), b"line\n");
     *left.lock().unwrap() = 3;
     depot.rename(&url("old"), &url("new"), by()).unwrap();
-    push(&depot);
+    push(depot);
     same(far.get("new").unwrap(), b"old");
 }
 

@@ -3,16 +3,22 @@
 
 mod common;
 
-use common::{Node, Said, Scratch, between, godwit, noise, ours};
+use common::{
+    Machine, Node, Said, Scratch,
+    between::{self, Way},
+    godwit, noise, ours,
+};
 use serde_json::Value;
 use std::{
+    collections::HashMap,
     fs,
     io::{BufRead, BufReader, Read, Write},
     net::TcpListener,
     os::unix::process::ExitStatusExt,
+    path::Path,
     process::{Command, Stdio},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicI64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -401,6 +407,32 @@ fn a_server_that_is_not_there_is_waited_for_once() {
     assert_eq!(last["failed"], 1, "{last}");
 }
 
+/// A node of this machine of its own, ended with the test.
+struct Local<'a> {
+    scratch: &'a Scratch,
+    home: Option<&'a Path>,
+}
+
+impl Local<'_> {
+    fn says(&self, words: &[&str]) -> Said {
+        let mut command = godwit();
+        command.env("GODWIT_SOCKET", self.scratch.join("socket"));
+        command.env("GODWIT_STATE", self.scratch.join("state"));
+        if let Some(home) = self.home {
+            command.env("HOME", home);
+        }
+        command.current_dir(self.scratch.path()).args(words);
+        let input = fs::File::open(self.scratch.join("part")).unwrap();
+        Said::of(command.stdin(input))
+    }
+}
+
+impl Drop for Local<'_> {
+    fn drop(&mut self) {
+        self.says(&["node", "stop"]);
+    }
+}
+
 /// Leads an FTP server's data connections over a line that flips one bit behind each marker, so many times.
 fn flipping(server: u16, times: &Arc<AtomicI64>) -> u16 {
     let times = times.clone();
@@ -434,13 +466,9 @@ fn range_in_place_is_compared_at_target() {
     }
     let before = noise(9000, 2);
     let after = [&before[..1000], &part, &before[6000..]].concat();
-    let says = |words: &[&str]| {
-        let mut command = godwit();
-        command.env("GODWIT_SOCKET", scratch.join("socket"));
-        command.env("GODWIT_STATE", scratch.join("state"));
-        command.current_dir(scratch.path()).args(words);
-        let part = fs::File::open(scratch.join("part")).unwrap();
-        Said::of(command.stdin(part))
+    let local = Local {
+        scratch: &scratch,
+        home: None,
     };
     let (there, here) = (node.export.join("f"), scratch.join("here"));
     let range = ["--offset", "1000", "--length", "5000"];
@@ -457,13 +485,13 @@ fn range_in_place_is_compared_at_target() {
             times.store(flips, Relaxed);
             let is_put = words[0] == "put";
             let range = if is_put { &range[..2] } else { &range };
-            let mut said = says(&[&["--json"], &words[..], range].concat());
+            let mut said = local.says(&[&["--json"], &words[..], range].concat());
             if is_put {
-                said = says(&["push", "--timeout", "60", &url]);
+                said = local.says(&["push", "--timeout", "60", &url]);
             }
             assert_eq!(said.status, Some(ends), "{flips} {words:?}: {said}");
             if ends != 0 {
-                says(&["drop", &url]);
+                local.says(&["drop", &url]);
                 continue;
             }
             assert_eq!(fs::read(target).unwrap(), after, "{flips} {words:?}");
@@ -472,5 +500,40 @@ fn range_in_place_is_compared_at_target() {
             assert!(is_told, "{flips} {words:?}: {told}");
         }
     }
-    says(&["node", "stop"]).ok();
+}
+
+/// Wherever it is: in the head of a record, in what is said in clear, in what is protected.
+#[test]
+fn flipped_bit_in_handshake_is_retried() {
+    let scratch = Scratch::new();
+    let (lab, laptop) = Machine::lab_and_laptop(&scratch);
+    let server: u16 = lab.at.rsplit(':').next().unwrap().parse().unwrap();
+    let armed = Arc::new(Mutex::new(None));
+    let (flip, seen) = (armed.clone(), Mutex::new(HashMap::new()));
+    let line = between::to(server, move |nth, way, bytes| {
+        let (mut flip, mut seen) = (flip.lock().unwrap(), seen.lock().unwrap());
+        let before = seen.entry((nth, way)).or_insert(0usize);
+        let range = *before..*before + bytes.len();
+        *before = range.end;
+        if let Some(at) = flip.take_if(|(its, at)| *its == way && range.contains(at)) {
+            bytes[at.1 - range.start] ^= 1;
+        }
+        true
+    });
+    let known = laptop.state().join("peers/lab.toml");
+    let text = fs::read_to_string(&known).unwrap();
+    fs::write(&known, text.replace(&lab.at, &format!("127.0.0.1:{line}"))).unwrap();
+    scratch.file("part", 10);
+    let local = Local {
+        scratch: &scratch,
+        home: Some(&laptop.home),
+    };
+    let all = [1, 3, 60, 130, 200, 400, 700].map(|at| [(Way::ToServer, at), (Way::ToClient, at)]);
+    for (way, at) in all.into_iter().flatten() {
+        *armed.lock().unwrap() = Some((way, at));
+        local.says(&["put", "part", "godwit://lab/it"]).ok();
+        local.says(&["push", "--timeout", "30"]).ok();
+        assert_eq!(*armed.lock().unwrap(), None, "{way:?} {at}");
+        local.says(&["node", "stop"]);
+    }
 }

@@ -1,5 +1,6 @@
 //! How errors of a store become failures that a client is told.
 
+use godwit_core::Fault;
 use godwit_store::Error;
 use godwit_sys::why;
 use godwit_wire::server::{Cause, Failure};
@@ -86,9 +87,13 @@ pub(crate) fn failure(error: &Error) -> Failure {
                 told(cause)
             ),
         ),
-        // Whoever it was will be the same at the next try.
+        // A peer that proves nothing will prove nothing at the next try.
         Error::Trust { host, cause } => {
-            Failure::new(Cause::Denied, format!("{host}: {}", told(cause)))
+            let cause_of = match error.fault() {
+                Fault::Lasting => Cause::Denied,
+                _ => Cause::Lost,
+            };
+            Failure::new(cause_of, format!("{host}: {}", told(cause)))
         }
         Error::Busy { said: why, .. } => Failure::new(Cause::Busy, format!("Busy: {why}")),
         Error::Canceled => said(Cause::Aborted, "Aborted; what arrived is kept."),

@@ -284,6 +284,8 @@ impl Error {
             | Self::Lost { .. }
             | Self::Stalled { .. } => Fault::Passing,
             Self::Trust { cause, .. } => cause.fault(),
+            // A node says so of a token of TLS that was damaged on the way.
+            Self::Login { said, .. } if said.contains(BROKE) => Fault::Passing,
             Self::Refused { code, .. } if (400..500).contains(code) => Fault::Passing,
             _ => Fault::Lasting,
         }
@@ -473,6 +475,8 @@ pub(crate) fn gone(removed: io::Result<()>) -> io::Result<()> {
     }
 }
 
+/// How a node begins what a damaged handshake was.
+const BROKE: &str = "broke the security dialogue";
 /// What is waited for first.
 pub(crate) const GREETING: &str = "waiting for the greeting";
 /// The same, of a server that has greeted us before.

@@ -427,7 +427,7 @@ impl Channel {
     /// Says of a failed handshake by a key what the engine does not know.
     fn why_not(&self, error: Error) -> Error {
         match (self.credential.keys(), error) {
-            (Some(keys), Error::Token(said)) => {
+            (Some(keys), Error::Token(said) | Error::Garbled(said)) => {
                 keys.why_not(self.tls.ssl(), said, self.credential.file())
             }
             (_, error) => error,
@@ -669,10 +669,42 @@ pub fn refusal(error: &openssl::ssl::Error) -> Error {
     };
     let reasons = crate::error::reasons(stack);
     match reasons.split_once(" alert ") {
+        Some((_, alert)) if GARBLED.contains(&alert) => {
+            Error::Garbled(format!("{alert} (TLS alert)"))
+        }
         Some((_, alert)) => Error::Refused(alert_in_words(alert)),
-        None => Error::Token(reasons),
+        None if LASTING.iter().any(|words| reasons.contains(words)) => Error::Token(reasons),
+        None => Error::Garbled(reasons),
     }
 }
+
+/// Alerts of a peer that got something else than we sent (RFC 8446, 6.2). All others are about certificates, keys or
+/// versions, and come again.
+const GARBLED: [&str; 10] = [
+    "unexpected message",
+    "bad record mac",
+    "decryption failed",
+    "record overflow",
+    "illegal parameter",
+    "decode error",
+    "decrypt error",
+    "missing extension",
+    "unsupported extension",
+    "internal error",
+];
+
+/// What our engine says of a peer that speaks no TLS, none of our versions, or proves nothing.
+const LASTING: [&str; 9] = [
+    "wrong version number",
+    "packet length too long",
+    "http request",
+    "unsupported protocol",
+    "no protocols available",
+    "no shared cipher",
+    "no suitable",
+    "certificate",
+    "psk",
+];
 
 fn alert_in_words(alert: &str) -> String {
     let words = match alert {

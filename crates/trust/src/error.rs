@@ -135,6 +135,9 @@ pub enum Error {
     /// The peer's tokens are not those of GSI or Kerberos.
     #[error("the peer broke the security dialogue: {0}")]
     Token(String),
+    /// The handshake fell apart in TLS's own words: what arrived is not what was sent.
+    #[error("the peer broke the security dialogue: {0}")]
+    Garbled(String),
     /// The peer refused us, in TLS's own words.
     #[error("the peer refused: {0}")]
     Refused(String),
@@ -188,9 +191,24 @@ impl Error {
             Self::Ticket {
                 why: NoTicket::NoKdc,
                 ..
-            } => Fault::Passing,
+            }
+            | Self::Garbled(_) => Fault::Passing,
             _ => Fault::Lasting,
         }
+    }
+
+    /// Tells whether one wrong bit can have ended the handshake so, and a peer with other settings too.
+    pub fn is_doubtful(&self) -> bool {
+        const WORDS: [&str; 6] = [
+            "handshake failure",
+            "protocol version",
+            "insufficient security",
+            "unsupported protocol",
+            "no shared cipher",
+            "no suitable",
+        ];
+        let is_one = |said: &String| WORDS.iter().any(|words| said.contains(words));
+        self.is_no_tls() || matches!(self, Self::Token(said) | Self::Refused(said) if is_one(said))
     }
 
     /// Tells whether what came is nothing that TLS says: who answers speaks something else.

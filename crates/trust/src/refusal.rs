@@ -114,6 +114,7 @@ impl Error {
             | Self::NoMember { .. }
             | Self::NoDelegation { .. }
             | Self::Token(_)
+            | Self::Garbled(_)
             | Self::Refused(_)
             | Self::Itself { .. }
             | Self::Library { .. } => self.to_string(),

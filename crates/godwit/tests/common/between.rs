@@ -8,7 +8,7 @@ use std::{
 };
 
 /// Which way bytes are sent.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Way {
     ToServer,
     ToClient,
