@@ -25,5 +25,5 @@ pub use hex::{hex, unescape, unhex};
 pub use layout::{Draw, Fragment, Home, HomeState, Layout, Move, Unfilled, Weather, choose, moves};
 pub use leaves::{Chain, LEAF_BYTES, Leaves, Piece};
 pub use striping::Striping;
-pub use url::{BadUrl, Host, Name, Place, Scheme, Url};
+pub use url::{BadUrl, Host, HostMeant, Name, Place, Scheme, Url};
 pub use version::{Strength, Version};

@@ -5,11 +5,13 @@
 //! resolved or looked up.
 
 mod host;
+mod meant;
 mod read;
 mod scheme;
 mod text;
 
 pub use host::Host;
+pub use meant::HostMeant;
 pub use scheme::Scheme;
 
 use read::{Form, PATH_FORM, read_file, read_path_form, read_url};

@@ -84,7 +84,7 @@ impl Refusal {
         match self {
             Self::SourceNotDirectory => "leave out the slash behind the source",
             Self::TargetNotDirectory => "name a directory as the last argument",
-            Self::TargetMissing => "make it first: godwit mkdir -p",
+            Self::TargetMissing => "make it first",
             Self::DirectoryOverFile => "choose another name, or remove the file",
             Self::Nameless => "say the directory's own name",
         }

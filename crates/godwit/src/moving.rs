@@ -2,7 +2,7 @@
 
 use crate::{
     layout::{self, Act, Goes, Refusal, Source, Target, There},
-    options::{Moving, Whom},
+    options::Moving,
     owed::{self, Reach, Turn},
     places::{self, Place},
     progress::Reporter,
@@ -10,7 +10,7 @@ use crate::{
     screen::Screen,
     signals::Stop,
     trouble::{Run, Trouble, plain},
-    verbs::{Facts, rm},
+    verbs::{Facts, mkdir::make_with_parents, rm},
 };
 use godwit_core::Url;
 use godwit_store::engine::{self, Options, Rule, Stores, Summary, Task};
@@ -98,10 +98,11 @@ pub(crate) fn pairs(
     act: Act,
     sources: &[Url],
     target: &Url,
-    whom: &Whom,
+    moving: &Moving,
     stores: &Stores,
     turn: &mut Turn<'_>,
 ) -> Run<Planned> {
+    let whom = &moving.whom;
     turn.wait(target, Reach::Name, &format!("{} to {target}", word(act)))?;
     let place = places::open_as(stores, target, whom.target())?;
     let there = match what_is_there(&place) {
@@ -134,7 +135,8 @@ pub(crate) fn pairs(
             }
         };
         let from = there.and_then(|()| places::open_as(stores, source, whom.source()));
-        match from.and_then(|from| pair(act, source, from, &place, ask)) {
+        let found = from.and_then(|from| pair(act, source, from, &place, (ask, moving)));
+        match found {
             Ok(pair) if ask.many && !taken.insert(pair.target.path.clone()) => {
                 let wanted = format!("{} {source} to {}", word(act), pair.target.url);
                 let fact = "another source of the same name goes there";
@@ -204,10 +206,22 @@ fn unreachable(host: String) -> Error {
     Error::Unreachable { host, cause }
 }
 
-fn pair(act: Act, url: &Url, source: Place, target: &Place, ask: Target) -> Run<Pair> {
+fn pair(
+    act: Act,
+    url: &Url,
+    source: Place,
+    target: &Place,
+    (ask, moving): (Target, &Moving),
+) -> Run<Pair> {
     let wanted = format!("{} {url} to {}", word(act), target.url);
     let trouble = |error: Error| Trouble::store(wanted.clone(), error);
-    let refused = |refusal: Refusal| Trouble::asked(wanted.clone(), refusal).next(refusal.next());
+    let refused = |refusal: Refusal| {
+        let next = match refusal {
+            Refusal::TargetMissing => make_first(&target.url),
+            refusal => refusal.next().into(),
+        };
+        Trouble::asked(wanted.clone(), refusal).next(next)
+    };
     let stat = source.store.stat(&source.path);
     let stat = match act {
         // A rename is of the link itself, wherever that leads.
@@ -221,17 +235,47 @@ fn pair(act: Act, url: &Url, source: Place, target: &Place, ask: Target) -> Run<
         directory: tree,
         slash: url.path().ends_with(b"/"),
     };
-    let target = match layout::destination(act, asked, ask).map_err(refused)? {
+    let goes = match layout::destination(act, asked, ask) {
+        Err(Refusal::TargetMissing) if moving.parents => {
+            let there = There::Directory;
+            layout::destination(act, asked, Target { there, ..ask })
+        }
+        goes => goes,
+    };
+    let target = match goes.map_err(refused)? {
         Goes::Here => target.clone(),
         Goes::Into(name) => places::inside(target, Path::new(&name)).map_err(trouble)?,
     };
     refuse_itself(&source, &stat, &target).map_err(|fact| Trouble::asked(wanted.clone(), fact))?;
+    if moving.parents && ask.there == There::Nothing && !moving.dry_run {
+        make_parents(&target).map_err(trouble)?;
+    }
     Ok(Pair {
         source,
         target,
         tree,
         mode: stat.mode,
     })
+}
+
+/// Makes the directory of a target, if it has one.
+pub(crate) fn make_parents(target: &Place) -> Result<(), Error> {
+    let (Some(url), Some(path)) = (target.url.parent(), target.path.parent()) else {
+        return Ok(());
+    };
+    let (store, path) = (target.store.clone(), path.to_owned());
+    match path.as_os_str().is_empty() {
+        true => Ok(()),
+        false => make_with_parents(&Place { store, path, url }),
+    }
+}
+
+/// Says how a target directory comes to be.
+pub(crate) fn make_first(directory: &Url) -> String {
+    format!(
+        "add --parents, or make it first: godwit mkdir -p {}",
+        typed(directory)
+    )
 }
 
 /// Returns what is known of a link that leads to nothing that can be seen.

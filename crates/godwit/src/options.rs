@@ -256,6 +256,9 @@ pub(crate) struct Moving {
     /// what is transferred as well
     #[arg(long, help_heading = "Moving")]
     pub(crate) kerberos: bool,
+    /// Make the directories above the target that are missing
+    #[arg(long, help_heading = "Moving")]
+    pub(crate) parents: bool,
     /// Say what would be done, with the very paths, and do nothing
     #[arg(long, help_heading = "Moving")]
     pub(crate) dry_run: bool,

@@ -6,7 +6,7 @@ use crate::{
     screen::Screen,
     trouble::{Run, Trouble},
 };
-use godwit_core::Url;
+use godwit_core::{HostMeant, Url};
 use godwit_store::channel::Cancel;
 pub(crate) use godwit_store::engine::Place;
 use godwit_store::engine::{Options, Stores};
@@ -23,6 +23,44 @@ use std::{
 pub(crate) fn url(argument: &OsStr) -> Run<Url> {
     Url::from_argument(argument)
         .map_err(|error| Trouble::bad_url(&argument.to_string_lossy(), &error))
+}
+
+/// Reads the argument that says where bytes go. A new local name that reads like a host is refused: most likely it was
+/// meant to be one.
+pub(crate) fn target(argument: &OsStr) -> Run<Url> {
+    let target = url(argument)?;
+    let text = argument.as_bytes();
+    let first = text.split(|&b| b == b'/').next().unwrap_or_default();
+    let is_path = target.host().is_none() && target.path() == text;
+    if !is_path
+        || Path::new(OsStr::from_bytes(first))
+            .symlink_metadata()
+            .is_ok()
+    {
+        return Ok(target);
+    }
+    let is_peer =
+        |name: &str| record::home().is_some_and(|home| matches!(home.peer(name), Ok(Some(_))));
+    let Some(HostMeant { host, path }) = HostMeant::in_path(text, is_peer) else {
+        return Ok(target);
+    };
+    let path = String::from_utf8_lossy(&path);
+    let remote = match host.split('.').next() {
+        Some("ftp") => format!("for the server write ftp://{host}/{path}"),
+        Some("gridftp" | "gsiftp") => format!("for the server write gsiftp://{host}/{path}"),
+        _ if is_peer(&host) || !host.contains('.') => {
+            format!("for the node write godwit://{host}/{path}")
+        }
+        _ => format!(
+            "for the node write godwit://{host}/{path}; for an FTP server ftp://{host}/{path}"
+        ),
+    };
+    let (fact, shown) = (
+        format!("{host} reads like a host"),
+        argument.to_string_lossy(),
+    );
+    Err(Trouble::asked(format!("write to {shown}"), fact)
+        .next(format!("for a local file write ./{shown}; {remote}")))
 }
 
 /// Returns what stops a verb.
@@ -113,7 +151,11 @@ impl Names {
             return Err(Trouble::asked(verb, "no path or URL was given")
                 .next(format!("godwit help {verb} shows how")));
         }
-        names.iter().map(|name| url(name)).collect()
+        let read = match verb {
+            "mkdir" => target,
+            _ => url,
+        };
+        names.iter().map(|name| read(name)).collect()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::{
     meter::{Look, Meter},
+    moving,
     options::Progress,
     record::Record,
     screen::Screen,
@@ -263,6 +264,10 @@ impl<'a> Reporter<'a> {
             }
             Error::NotDirectory { path } if *path == target.path => {
                 "a file has the name of the directory: choose another, or remove it"
+            }
+            Error::Missing { path } if *path == target.path && *path != source.path => {
+                let above = target.url.parent();
+                &above.map_or_else(String::new, |above| moving::make_first(&above))
             }
             Error::Lost { .. } | Error::Stalled { .. } if !error.is_of_contact() => {
                 match &self.go_on {

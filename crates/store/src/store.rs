@@ -819,8 +819,8 @@ pub struct Space {
 /// Files up to this size are read and written whole, in flight together.
 pub const SMALL_BYTES: u64 = godwit_core::LEAF_BYTES;
 
-/// More than the longest path of any system can hold in names of usual length.
-const DEPTH_MAX: usize = 500;
+/// No path that a walk meets is longer: a server that lists a directory in itself would never end.
+const WALK_PATH_BYTES_MAX: usize = 64 << 10;
 
 pub(crate) fn walk_by_listing<S: Store + ?Sized>(
     store: &S,
@@ -856,9 +856,8 @@ pub(crate) fn walk_from(
         let listed = list(&below, &mut |entry| {
             let path = below.join(&entry.path);
             if entry.stat.kind == EntryKind::Directory {
-                // A server that lists a directory in itself would never end.
-                if path.components().count() > DEPTH_MAX {
-                    let why = format!("more than {DEPTH_MAX} directories deep");
+                if path.as_os_str().len() > WALK_PATH_BYTES_MAX {
+                    let why = format!("its path has more than {WALK_PATH_BYTES_MAX} bytes");
                     return Err(Error::BadName { path, why });
                 }
                 left.push(path.clone());

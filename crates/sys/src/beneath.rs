@@ -10,7 +10,10 @@ use std::{
     ffi::{OsStr, OsString},
     fs::File,
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
     path::{Component, Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
 };
@@ -112,28 +115,54 @@ impl Beneath {
     }
 
     fn lookup(&self, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
-        let path = match path.as_os_str().is_empty() {
-            true => Path::new("."),
-            false => path,
+        let path = match self.lookup {
+            Lookup::Anywhere => path.strip_prefix("/").unwrap_or(path),
+            Lookup::Kernel => path,
+            Lookup::Walk => return self.walk(path, flags, mode),
         };
-        match self.lookup {
-            Lookup::Anywhere => {
-                let path = path.strip_prefix("/").unwrap_or(path);
-                let path = if path.as_os_str().is_empty() {
-                    Path::new(".")
-                } else {
-                    path
-                };
-                Ok(fs::openat(&self.fd, path, flags, mode)?)
+        match self.in_strides(path, flags, mode) {
+            Err(Errno::NOSYS) => {
+                self.no_openat2.store(true, Ordering::Relaxed);
+                self.walk(path, flags, mode)
             }
-            Lookup::Kernel if !self.no_openat2.load(Ordering::Relaxed) => {
-                self.ask_kernel(path, flags, mode)
-            }
-            Lookup::Kernel | Lookup::Walk => self.walk(path, flags, mode),
+            // Perhaps an absolute link that leads back in.
+            Err(Errno::XDEV) if self.lookup == Lookup::Kernel => self.walk(path, flags, mode),
+            done => Ok(done?),
         }
     }
 
-    fn ask_kernel(&self, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+    /// Has the kernel look up a path, in pieces if it is longer than the kernel takes at once.
+    fn in_strides(&self, path: &Path, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
+        let (mut held, mut rest) = (None::<OwnedFd>, path.as_os_str().as_bytes());
+        loop {
+            let here = held.as_ref().map_or(self.fd.as_fd(), AsFd::as_fd);
+            let piece = rest.get(..=PATH_BYTES_MAX);
+            let end = piece.and_then(|piece| piece.iter().rposition(|&b| b == b'/'));
+            let Some(end) = end else {
+                let rest = if rest.is_empty() { b"." } else { rest };
+                return self.ask_kernel(here, rest, flags, mode);
+            };
+            let folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let next = self.ask_kernel(here, &rest[..end], folder, Mode::empty())?;
+            let name = rest[end..].iter().position(|&b| b != b'/');
+            rest = name.map_or(b"".as_slice(), |name| &rest[end + name..]);
+            held = Some(next);
+        }
+    }
+
+    fn ask_kernel(
+        &self,
+        here: BorrowedFd<'_>,
+        path: &[u8],
+        flags: OFlags,
+        mode: Mode,
+    ) -> rustix::io::Result<OwnedFd> {
+        if self.lookup == Lookup::Anywhere {
+            return fs::openat(here, path, flags, mode);
+        }
+        if self.no_openat2.load(Ordering::Relaxed) {
+            return Err(Errno::NOSYS);
+        }
         let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         resolve.set(ResolveFlags::NO_SYMLINKS, self.plain);
         // `openat2` refuses a mode where nothing can be made.
@@ -143,19 +172,13 @@ impl Beneath {
             Mode::empty()
         };
         for _ in 0..RACES_MAX {
-            match fs::openat2(&self.fd, path, flags, mode, resolve) {
+            match fs::openat2(here, path, flags, mode, resolve) {
                 // Somebody renamed on our way: the kernel asks us to look again.
                 Err(Errno::AGAIN) => {}
-                Err(Errno::NOSYS) => {
-                    self.no_openat2.store(true, Ordering::Relaxed);
-                    return self.walk(path, flags, mode);
-                }
-                // Perhaps an absolute link that leads back in.
-                Err(Errno::XDEV) => return self.walk(path, flags, mode),
-                done => return Ok(done?),
+                done => return done,
             }
         }
-        Err(Errno::AGAIN.into())
+        Err(Errno::AGAIN)
     }
 
     /// Looks up name by name. No name is ever given to the kernel that it could
@@ -242,6 +265,9 @@ fn open_no_link(
 
 /// As many links as Linux follows.
 const LINKS_MAX: usize = 40;
+
+/// Linux takes no longer path at once (`PATH_MAX`, less the zero byte).
+const PATH_BYTES_MAX: usize = 4095;
 
 /// How often a lookup is tried again when names are renamed under it.
 const RACES_MAX: usize = 64;
@@ -391,6 +417,29 @@ mod tests {
             read(&root, path.strip_prefix("/").unwrap().to_str().unwrap()).unwrap(),
             "secret"
         );
+    }
+
+    #[test]
+    fn path_longer_than_kernel_takes_opens() {
+        let place = Place::new();
+        let mut at = std_fs::File::open(place.export()).unwrap();
+        let names = vec!["name"; 1000];
+        for name in &names {
+            fs::mkdirat(&at, *name, Mode::RWXU).unwrap();
+            let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+            at = std_fs::File::from(fs::openat(&at, *name, flags, Mode::empty()).unwrap());
+        }
+        fs::symlinkat("/file", &at, "out").unwrap();
+        fs::openat(&at, "f", OFlags::CREATE, Mode::RWXU).unwrap();
+        let deep = PathBuf::from(names.join("/"));
+        for root in both(&place) {
+            root.file(&deep.join("f"), Open::Read, 0).unwrap();
+            let error = root.file(&deep.join("out"), Open::Read, 0).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(Errno::XDEV.raw_os_error()));
+        }
+        let all = Beneath::open(Path::new("/")).unwrap();
+        all.file(&place.export().join(deep).join("f"), Open::Read, 0)
+            .unwrap();
     }
 
     #[test]

@@ -111,7 +111,7 @@ impl Cp {
         if target == "-" {
             return print::print(screen, &self.moving, self.range(), sources);
         }
-        let target = places::url(target)?;
+        let target = places::target(target)?;
         if sources.iter().any(|source| source == "-") {
             return take::take(screen, self, sources.len(), &target);
         }
@@ -128,7 +128,7 @@ impl Cp {
             Act::Copy,
             &sources,
             &target,
-            &self.moving.whom,
+            &self.moving,
             &stores,
             &mut turn,
         )?;

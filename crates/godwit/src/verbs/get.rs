@@ -83,6 +83,13 @@ impl Get {
 
     /// Returns where it goes; none is standard output.
     fn target(&self, wanted: &str) -> Run<Option<PathBuf>> {
+        let file = self.file.as_ref().filter(|file| *file != "-");
+        if let Some(url) = file.map(|file| crate::places::target(file)).transpose()?
+            && url.host().is_some()
+        {
+            return Err(Trouble::asked(wanted, "get writes files of this machine")
+                .next(format!("godwit cp {} {url}", self.url.to_string_lossy())));
+        }
         match &self.file {
             Some(dash) if dash == "-" => Ok(None),
             Some(file) if Path::new(file).is_dir() => {

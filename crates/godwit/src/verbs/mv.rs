@@ -60,7 +60,7 @@ impl Mv {
     }
 
     fn shift(&self, screen: &Screen, sources: &[OsString], target: &OsStr) -> Run<Facts> {
-        let target = places::url(target)?;
+        let target = places::target(target)?;
         let sources = sources.iter().map(|source| places::url(source));
         let sources = sources.collect::<Run<Vec<_>>>()?;
         let options = moving::options(&self.moving)?;
@@ -71,7 +71,7 @@ impl Mv {
             Act::Move,
             &sources,
             &target,
-            &self.moving.whom,
+            &self.moving,
             &stores,
             &mut turn,
         )?;

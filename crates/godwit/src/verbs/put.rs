@@ -142,7 +142,7 @@ impl Put {
 
     /// Returns where it goes: into a directory under its own name.
     fn target(&self) -> Run<local::Named> {
-        let url = crate::places::url(&self.url)?;
+        let url = crate::places::target(&self.url)?;
         if !url.means_directory() {
             return local::named(&self.url);
         }

@@ -62,7 +62,7 @@ impl Sync {
             let fact = "it takes one source and one target";
             return Err(Trouble::asked("sync", fact).next("run it once for each source"));
         };
-        let (source, target) = (places::url(source)?, places::url(target)?);
+        let (source, target) = (places::url(source)?, places::target(target)?);
         let options = moving::options(&self.moving)?;
         let stores = Stores::new(options.clone());
         let mut turn = Turn::of(screen, self.moving.dry_run);
@@ -71,7 +71,7 @@ impl Sync {
             Act::Sync,
             &[source],
             &target,
-            &self.moving.whom,
+            &self.moving,
             &stores,
             &mut turn,
         )?;

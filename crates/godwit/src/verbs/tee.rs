@@ -66,6 +66,7 @@ enum Until {
 
 impl Tee {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+        crate::places::target(&self.url)?;
         let target = local::named(&self.url)?;
         let wanted = format!("append to {}", target.shown);
         let input = input_of(&wanted)?;

@@ -44,6 +44,9 @@ pub(super) fn take(screen: &Screen, cp: &Cp, sources: usize, target: &Url) -> Ru
     let options = moving::options(&cp.moving)?;
     let stores = Stores::new(options.clone());
     let place = places::open_as(&stores, target, cp.moving.whom.target())?;
+    if cp.moving.parents && !cp.moving.dry_run {
+        moving::make_parents(&place).map_err(|error| Trouble::store(&*wanted, error))?;
+    }
     let there = place.store.stat(&place.path).ok().map(|stat| stat.kind);
     if there == Some(EntryKind::Directory) {
         let error = Error::IsDirectory {
@@ -96,7 +99,15 @@ impl Taking<'_> {
             Ok(sink) => sink,
             // Somebody was faster.
             Err(Error::Exists { .. }) if no_clobber => return Ok(skipped()),
-            Err(error) => return Err(Trouble::store(&*self.wanted, error)),
+            Err(error) => {
+                let above = self.place.url.parent();
+                let above = above.filter(|_| matches!(error, Error::Missing { .. }));
+                let trouble = Trouble::store(&*self.wanted, error);
+                return Err(match above {
+                    Some(above) => trouble.next(moving::make_first(&above)),
+                    None => trouble,
+                });
+            }
         };
         let range = self.range.clone().unwrap_or(0..u64::MAX);
         let bytes = match pour(&*sink, range, &self.options.cancel) {

@@ -39,19 +39,18 @@ pub(super) fn copy(
         let fact = "--through copies between files, and - is none";
         return Err(Trouble::asked("cp", fact).next("godwit cat --through prints"));
     }
-    let target = places::url(target)?;
+    let target = places::target(target)?;
     let sources = sources.iter().map(|source| places::url(source));
     let sources = sources.collect::<Run<Vec<_>>>()?;
     let options = moving::options(&cp.moving)?;
     let stores = Stores::new(options.clone());
-    let whom = &cp.moving.whom;
     let mut turn = Turn::of(screen, cp.moving.dry_run);
     let planned = moving::pairs(
         screen,
         Act::Copy,
         &sources,
         &target,
-        whom,
+        &cp.moving,
         &stores,
         &mut turn,
     )?;

@@ -1,0 +1,201 @@
+//! What `cp`, `sync` and `mv` take, refuse and say before and while they copy.
+#![allow(clippy::unwrap_used)] // a test may
+
+mod common;
+
+use common::{Node, Said, Scratch, assert_same_tree, godwit, tree};
+use std::{fs, process::Stdio};
+
+fn run(scratch: &Scratch, line: &str) -> Said {
+    let mut command = godwit();
+    command.current_dir(scratch.path()).args(line.split(' '));
+    Said::of(command.stdin(Stdio::null()))
+}
+
+/// Expects a refusal with this status, and these words in what is said.
+#[track_caller]
+fn refused(said: &Said, status: i32, words: &[&str]) {
+    assert_eq!(said.status, Some(status), "{said}");
+    for word in words {
+        assert!(said.stderr.contains(word), "{word:?} is missing: {said}");
+    }
+}
+
+// --- a target that reads like a host ----------------------------------------------------------
+
+#[test]
+fn target_like_host_is_refused() {
+    let scratch = Scratch::new();
+    scratch.file("f", 10);
+    scratch.file("d/f", 10);
+    let before = tree(scratch.path());
+    for (line, local, remote) in [
+        ("cp f lab:", "./lab:", "godwit://lab/"),
+        (
+            "cp f host.example:in",
+            "./host.example:in",
+            "ftp://host.example/in",
+        ),
+        (
+            "cp -r d ftp.host.example",
+            "./ftp.host.example",
+            "ftp://ftp.host.example/",
+        ),
+        ("cp --through m f lab:", "./lab:", "godwit://lab/"),
+        ("cp --dry-run f lab:", "./lab:", "godwit://lab/"),
+        ("cp --parents f lab:a/b", "./lab:a/b", "godwit://lab/a/b"),
+        ("cp - lab:f", "./lab:f", "godwit://lab/f"),
+        ("sync d lab:d", "./lab:d", "godwit://lab/d"),
+        ("mv f lab:", "./lab:", "godwit://lab/"),
+        ("mkdir lab:new", "./lab:new", "godwit://lab/new"),
+        ("put f lab:", "./lab:", "godwit://lab/"),
+        ("get godwit://lab/f lab:", "./lab:", "godwit://lab/"),
+    ] {
+        refused(
+            &run(&scratch, line),
+            2,
+            &[local, remote, "reads like a host"],
+        );
+        assert_eq!(tree(scratch.path()), before, "{line}");
+    }
+}
+
+#[test]
+fn name_of_peer_is_refused_as_target() {
+    let scratch = Scratch::new();
+    scratch.file("f", 10);
+    let peers = scratch.dir("home/.local/state/godwit/peers");
+    let key = "ab".repeat(32);
+    let peer = format!("name = \"lab\"\nkey = \"{key}\"\naddresses = [\"127.0.0.1:1\"]\n");
+    fs::write(peers.join("lab.toml"), peer).unwrap();
+    let cp = |line: &str| {
+        let mut command = godwit();
+        command.env("HOME", scratch.join("home"));
+        command.current_dir(scratch.path()).args(line.split(' '));
+        Said::of(command.stdin(Stdio::null()))
+    };
+    refused(&cp("cp f lab"), 2, &["./lab", "godwit://lab/"]);
+    refused(&cp("cp f lab/in/"), 2, &["./lab/in/", "godwit://lab/in/"]);
+    cp("cp f ./lab").ok();
+    cp("cp f lab").ok();
+}
+
+#[test]
+fn file_named_like_host_is_taken_as_is() {
+    let scratch = Scratch::new();
+    scratch.file("lab:", 10);
+    scratch.file("ftp.host.example/f", 20);
+    run(&scratch, "cp lab: got").ok();
+    run(&scratch, "cp -r ftp.host.example copy").ok();
+    run(&scratch, "cp got ftp.host.example").ok();
+    run(&scratch, "cp got lab:").ok();
+    run(&scratch, "cp got ./new:").ok();
+    run(&scratch, "cp got run7.tar.gz").ok();
+    assert!(scratch.join("ftp.host.example/got").exists());
+    assert!(scratch.join("new:").exists());
+}
+
+// --- depth ---------------------------------------------------------------------------------------
+
+/// Makes a tree of so many hundred directories, one in the other, with a file in the last.
+fn deep(scratch: &Scratch, name: &str, hundreds: usize) {
+    let (at, names) = (scratch.path().display(), ["dir"; 100].join("/"));
+    let script = format!(
+        "cd {at} && mkdir {name} && cd -P {name} || exit; \
+         for i in $(seq {hundreds}); do mkdir -p {names} && cd -P {names} || exit; done; echo deep >f"
+    );
+    let said = common::run(60, "sh", ["-c", &script]);
+    assert_eq!(said.status, Some(0), "{said}");
+}
+
+#[test]
+fn tree_of_any_depth_is_copied() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("node"));
+    deep(&scratch, "a", 6);
+    deep(&scratch, "b", 20);
+    run(&scratch, &format!("cp -r a {}", node.url(""))).ok();
+    run(&scratch, &format!("cp -r {} back", node.url("a"))).ok();
+    assert_same_tree(&scratch.join("a"), &scratch.join("back"));
+    run(&scratch, "cp -r b c").ok();
+    let found = common::run(
+        60,
+        "find",
+        [
+            scratch.join("c").to_str().unwrap(),
+            "-name",
+            "f",
+            "-size",
+            "5c",
+        ],
+    );
+    assert_eq!(
+        found
+            .stdout
+            .split(|&b| b == b'/')
+            .filter(|name| *name == b"dir")
+            .count(),
+        2000,
+        "{found}"
+    );
+    let script = format!("cd {} && exec rm -r b c", scratch.path().display());
+    let removed = common::run(60, "sh", ["-c", &script]);
+    assert_eq!(removed.status, Some(0), "{removed}");
+}
+
+// --- directories above the target ---------------------------------------------------------------
+
+#[test]
+fn missing_target_directory_names_the_command() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("node"));
+    scratch.file("f", 10);
+    scratch.file("d/f", 10);
+    let next = "add --parents, or make it first: godwit mkdir -p ";
+    let at = |path: &str| format!("{next}{}", node.url(path));
+    for (line, hint) in [
+        ("cp f no/g".into(), format!("{next}no")),
+        ("cp f no/".into(), format!("{next}no")),
+        ("cp -r d no/g".into(), format!("{next}no")),
+        ("cp - no/g".into(), format!("{next}no")),
+        (format!("cp f {}", node.url("no/g")), at("no")),
+        (format!("cp f {}", node.url("no/")), at("no")),
+        (format!("mv f {}", node.url("no/g")), at("no")),
+    ] {
+        let said = run(&scratch, &line);
+        assert!(matches!(said.status, Some(2 | 4)), "{line}: {said}");
+        assert!(said.stderr.contains(&hint), "{line}: {hint:?}: {said}");
+    }
+}
+
+#[test]
+fn parents_makes_missing_target_directories() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("node"));
+    scratch.file("f", 10);
+    scratch.file("g", 10);
+    scratch.file("d/f", 10);
+    run(&scratch, "cp --parents --dry-run f no/g").ok();
+    assert!(!scratch.join("no").exists());
+    run(&scratch, "cp --parents f a/b/g").ok();
+    run(&scratch, "cp --parents f b/c/").ok();
+    run(&scratch, "cp --parents f g c/d").ok();
+    run(&scratch, "cp --parents -r d e/e/e").ok();
+    run(&scratch, "cp --parents - i/i/i").ok();
+    run(&scratch, &format!("cp --parents f {}", node.url("a/b/g"))).ok();
+    run(&scratch, &format!("sync --parents d {}", node.url("c/d"))).ok();
+    run(&scratch, &format!("mv --parents g {}", node.url("m/m/"))).ok();
+    for made in [
+        "a/b/g",
+        "b/c/f",
+        "c/d/f",
+        "c/d/g",
+        "e/e/e/f",
+        "i/i/i",
+        "node/a/b/g",
+        "node/c/d/f",
+        "node/m/m/g",
+    ] {
+        assert!(scratch.join(made).is_file(), "{made}");
+    }
+}
