@@ -5,7 +5,7 @@ mod common;
 
 use common::{
     Machine, Node, Said, Scratch,
-    between::{self, Way},
+    between::{self, Vanishing, Way},
     godwit, noise, ours,
 };
 use serde_json::Value;
@@ -502,12 +502,23 @@ fn range_in_place_is_compared_at_target() {
     }
 }
 
+fn port_of(at: &str) -> u16 {
+    at.rsplit(':').next().unwrap().parse().unwrap()
+}
+
+/// Has a machine reach a node at another port.
+fn lead(machine: &Machine<'_>, to: &Machine<'_>, port: u16) {
+    let known = machine.state().join("peers/lab.toml");
+    let text = fs::read_to_string(&known).unwrap();
+    fs::write(&known, text.replace(&to.at, &format!("127.0.0.1:{port}"))).unwrap();
+}
+
 /// Wherever it is: in the head of a record, in what is said in clear, in what is protected.
 #[test]
 fn flipped_bit_in_handshake_is_retried() {
     let scratch = Scratch::new();
     let (lab, laptop) = Machine::lab_and_laptop(&scratch);
-    let server: u16 = lab.at.rsplit(':').next().unwrap().parse().unwrap();
+    let server = port_of(&lab.at);
     let armed = Arc::new(Mutex::new(None));
     let (flip, seen) = (armed.clone(), Mutex::new(HashMap::new()));
     let line = between::to(server, move |nth, way, bytes| {
@@ -520,9 +531,7 @@ fn flipped_bit_in_handshake_is_retried() {
         }
         true
     });
-    let known = laptop.state().join("peers/lab.toml");
-    let text = fs::read_to_string(&known).unwrap();
-    fs::write(&known, text.replace(&lab.at, &format!("127.0.0.1:{line}"))).unwrap();
+    lead(&laptop, &lab, line);
     scratch.file("part", 10);
     let local = Local {
         scratch: &scratch,
@@ -535,5 +544,36 @@ fn flipped_bit_in_handshake_is_retried() {
         local.says(&["push", "--timeout", "30"]).ok();
         assert_eq!(*armed.lock().unwrap(), None, "{way:?} {at}");
         local.says(&["node", "stop"]);
+    }
+}
+
+/// An address translator forgot the connection, or this machine slept: nothing comes any more, not even a reset.
+#[test]
+fn vanished_connection_is_replaced_soon() {
+    let scratch = Scratch::new();
+    let (lab, laptop) = Machine::lab_and_laptop(&scratch);
+    let node = Node::start(&scratch.dir("ftp"));
+    scratch.file("part", 10);
+    for name in ["one", "two"] {
+        scratch.file(format!("ftp/{name}"), 2000);
+        scratch.file(format!("data/{name}"), 2000);
+    }
+    let (door, ftp) = (Vanishing::to(port_of(&lab.at)), Vanishing::to(node.port));
+    lead(&laptop, &lab, door.port);
+    let local = Local {
+        scratch: &scratch,
+        home: Some(&laptop.home),
+    };
+    let by_ftp = format!("ftp://127.0.0.1:{}", ftp.port);
+    for (line, server) in [(&door, "godwit://lab"), (&ftp, &*by_ftp)] {
+        local.says(&["get", &format!("{server}/one"), "-"]).ok();
+        // What was used a moment ago is not asked whether it lives.
+        std::thread::sleep(Duration::from_millis(1200));
+        assert_ne!(line.vanish(), 0, "{server}");
+        let begun = Instant::now();
+        let said = local.says(&["get", &format!("{server}/two"), "-"]).ok();
+        let took = begun.elapsed();
+        assert_eq!(said.stdout, noise(2000, 2000), "{server}");
+        assert!(took < Duration::from_secs(10), "{server}: {took:?}");
     }
 }

@@ -3,7 +3,10 @@
 use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     thread,
 };
 
@@ -72,4 +75,29 @@ fn pump(mut from: TcpStream, mut to: TcpStream, change: &dyn Fn(&mut Vec<u8>) ->
         }
     }
     let _ = to.shutdown(std::net::Shutdown::Write);
+}
+
+/// A line whose connections can vanish without a word: what they are sent is swallowed from then on.
+pub struct Vanishing {
+    pub port: u16,
+    /// How many connections there were, and how many of those have vanished.
+    counts: Arc<(AtomicUsize, AtomicUsize)>,
+}
+
+impl Vanishing {
+    pub fn to(server: u16) -> Self {
+        let counts = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
+        let seen = counts.clone();
+        let port = to(server, move |nth, _, _| {
+            seen.0.fetch_max(nth + 1, Relaxed);
+            nth >= seen.1.load(Relaxed)
+        });
+        Self { port, counts }
+    }
+
+    /// Returns how many connections are no more.
+    pub fn vanish(&self) -> usize {
+        let all = self.counts.0.load(Relaxed);
+        all - self.counts.1.swap(all, Relaxed)
+    }
 }

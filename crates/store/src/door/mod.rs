@@ -21,7 +21,7 @@ use crate::{
     Can, Entry, Error, Finished, Given, How, PASSED_MAX, Read, RemoteOptions, Result, Set, Sink,
     Small, Space, Stat, Station, Store, Take, What, Write, Xattrs,
     channel::{Cancel, Watch},
-    remote::connect,
+    remote::{ALIVE_WITHIN, ASK_AFTER, connect},
 };
 pub use gathered::Gathered;
 use godwit_core::{Algorithm, Digest, Extents, Scheme, Url, Version};
@@ -434,7 +434,11 @@ impl Inner {
             let idle = self.idle.pop();
             match idle {
                 Some(visit) if visit.is_stale() => drop(visit),
-                Some(visit) => return Ok(visit.for_whom(&self.limits)),
+                Some(visit) => match self.asked_again(visit) {
+                    Some(visit) => return Ok(visit.for_whom(&self.limits)),
+                    // The others went the same way.
+                    None => self.idle.0.lock().expect(NO_PANIC).clear(),
+                },
                 None => {
                     if let Some(visit) = self.tell_if_news(self.meet()?) {
                         return Ok(visit);
@@ -442,6 +446,28 @@ impl Inner {
                 }
             }
         }
+    }
+
+    /// Asks the node for a sign of life over a connection that was idle for a while: one whose way vanished says nothing,
+    /// and the system does not notice. `None`: nothing came in time.
+    fn asked_again(&self, visit: Visit) -> Option<Visit> {
+        if visit.used_at.elapsed() < ASK_AFTER {
+            return Some(visit);
+        }
+        let mut visit = visit.for_whom(&Limits {
+            at: String::new(),
+            stall: ALIVE_WITHIN,
+            cancel: self.limits.cancel.clone(),
+        });
+        let request = self.request(
+            Method::GET,
+            "/healthz",
+            JSON_TYPE,
+            Sent::whole(Bytes::new()),
+        );
+        let mut body = visit.ask(request, ALIVE).ok()?.into_body();
+        while visit.more(&mut body, ALIVE).ok()?.is_some() {}
+        Some(visit)
     }
 
     fn connect(&self, wanted: &Wanted) -> Result<Visit> {
@@ -496,6 +522,7 @@ impl Inner {
             self.heard_key(&key);
         }
         visit.has_poured = false;
+        visit.used_at = Instant::now();
         self.idle.push(visit);
     }
 
@@ -1173,6 +1200,7 @@ const HIDDEN_MAX: usize = 10_000;
 /// Beside one a second.
 const BEATS_MAX: u64 = 1_000;
 const UNASKED: &str = "a line that was not asked for";
+const ALIVE: &str = "waiting for a sign of life";
 /// More connections than this are not kept when nothing is to be said.
 const IDLE_MAX: usize = 64;
 const NO_PANIC: &str = "no thread panics while it holds this";

@@ -51,6 +51,8 @@ pub(super) struct Visit {
     /// What the key hashes to that was shown.
     pub(super) key: Option<Fingerprint>,
     pub(super) round_trip: Duration,
+    /// When the last answer ended.
+    pub(super) used_at: Instant,
     /// What it says that its key hashes to now.
     pub(super) new_key: Option<String>,
     /// A body was sent with the last request. Who refuses it need not have read it, and ends the
@@ -140,6 +142,7 @@ impl Visit {
             peer,
             key,
             round_trip,
+            used_at: Instant::now(),
             new_key: None,
             has_poured: false,
         })

@@ -46,8 +46,8 @@ use names::Depth;
 use parts::Parts;
 pub(crate) use proof::is_renewed;
 pub use proof::{By, Proofs, Trust, Whom};
-pub(crate) use session::Flow;
 use session::Session;
+pub(crate) use session::{ALIVE_WITHIN, ASK_AFTER, Flow};
 use std::{
     fmt,
     ops::Range,
@@ -57,7 +57,7 @@ use std::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 pub use through::Made;
 
@@ -410,21 +410,28 @@ impl Inner {
             let at = idle.iter().rposition(is_its);
             at.map(|at| idle.remove(at))
         };
-        match its {
-            Some(session) if !session.is_stale() => Ok(session),
-            _ => self.take(),
+        if let Some(mut session) = its
+            && !session.is_stale()
+            && session.answers()
+        {
+            return Ok(session);
         }
+        self.take()
     }
 
     fn take_or_open(&self, ahead: &[Line]) -> Result<Session> {
         self.options.cancel.check()?;
         loop {
             let idle = self.idle.lock().expect(NO_PANIC).pop();
-            match idle {
-                Some(session) if session.is_stale() || session.is_outdated() => drop(session),
-                Some(session) => return Ok(session),
-                None => break,
+            let Some(mut session) = idle else { break };
+            if session.is_stale() || session.is_outdated() {
+                continue;
             }
+            if session.answers() {
+                return Ok(session);
+            }
+            // The others went the same way.
+            self.idle.lock().expect(NO_PANIC).clear();
         }
         self.open(ahead)
     }
@@ -459,10 +466,11 @@ impl Inner {
     }
 
     /// Takes back a conversation, if there is use for it.
-    fn give_back(&self, session: Session) {
+    fn give_back(&self, mut session: Session) {
         if session.is_broken || session.outstanding() > 0 {
             return;
         }
+        session.used_at = Instant::now();
         let mut idle = self.idle.lock().expect(NO_PANIC);
         if idle.len() < IDLE_MAX {
             idle.push(session);

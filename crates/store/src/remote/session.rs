@@ -50,6 +50,8 @@ pub(super) struct Session {
     pub(super) is_broken: bool,
     /// How long the shortest question took.
     pub(super) round_trip: Duration,
+    /// When it was given back last.
+    pub(super) used_at: Instant,
     /// EPSV was refused here.
     pub(super) no_epsv: bool,
     /// What data connections must prove.
@@ -145,6 +147,7 @@ impl Session {
             warm: None,
             is_broken: false,
             round_trip: Duration::MAX,
+            used_at: Instant::now(),
             no_epsv: false,
             safety: None,
             early: Vec::new(),
@@ -343,6 +346,17 @@ impl Session {
     /// server knows where it is.
     pub(super) fn is_carried(&self) -> bool {
         self.tunnel.is_some()
+    }
+
+    /// Tells whether the conversation can go on. A server that was not asked for a while is asked now: one whose way
+    /// vanished says nothing, and the system does not notice.
+    pub(super) fn answers(&mut self) -> bool {
+        if self.used_at.elapsed() < ASK_AFTER {
+            return true;
+        }
+        let asked = self.say(&Line::new("NOOP"));
+        let answered = asked.and_then(|()| self.hear_within("a sign of life", ALIVE_WITHIN));
+        answered.is_ok_and(|reply| reply.is_final())
     }
 
     /// Tells whether the server hung up, or spoke unasked, which it does only to say goodbye.
@@ -604,6 +618,10 @@ impl Talk for Session {
     }
 }
 
+/// An idle connection is trusted for so long without a question.
+pub(crate) const ASK_AFTER: Duration = Duration::from_secs(1);
+/// How long an idle connection may take to show that it still leads somewhere.
+pub(crate) const ALIVE_WITHIN: Duration = Duration::from_secs(2);
 /// How often it is looked whether waiting is in vain.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Replies are short, but thousands of them come together when small files fly.
