@@ -6,7 +6,7 @@
 mod common;
 
 use common::{
-    Node, Scratch,
+    Machine, Node, Scratch,
     lab::{Lab, url},
     ours, skip,
 };
@@ -221,6 +221,40 @@ fn a_host_key_that_root_alone_may_read_is_read_before_root_is_given_up_and_when_
     let log = fs::read_to_string(export.with_extension("log")).unwrap();
     assert!(log.contains("took a renewed certificate"), "{log}");
     assert!(!log.contains("PRIVATE"), "{log}");
+}
+
+/// The export is root's, and so the node keeps that number.
+#[test]
+fn gone_account_is_not_served_as_root() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (mut lab, laptop) = Machine::lab_and_laptop(&scratch);
+    let file = lab.state().join("peers/laptop.toml");
+    let peer = fs::read_to_string(&file).unwrap();
+    fs::write(&file, format!("{peer}account = \"gone\"\n")).unwrap();
+    for strict in ["true", "false"] {
+        lab.kill();
+        lab.start(&[("GODWIT_ACCOUNTS_STRICT", strict)]);
+        for words in [["cat", "godwit://lab/f"], ["mkdir", "godwit://lab/d"]] {
+            let (status, why) = laptop.refused(&words);
+            assert_eq!(status, 13, "{why}");
+            assert!(why.contains("the account gone of"), "{why}");
+        }
+    }
+    lab.kill();
+    let lab = Lab::new();
+    lab.map("\"/O=Lab/CN=alice\" gone\n");
+    let config = configured(&lab.scratch, "[accounts]\nstrict = false\n");
+    let node = lab.node_at(&lab.scratch.dir("export"), "host", &["--config", &config]);
+    lab.refused("alice", &url(&node, ""), &["gone"]);
+    drop(node);
+    // Who is not root may serve them as itself.
+    chown(lab.path("export"), Some(NOBODY), Some(NOBODY)).unwrap();
+    fs::remove_dir_all(lab.path("export.state")).unwrap();
+    let node = lab.node_at(&lab.path("export"), "host", &["--config", &config]);
+    lab.run("alice", &["ls", &url(&node, "")]).ok();
 }
 
 #[test]

@@ -8,7 +8,7 @@
 mod common;
 
 use common::{
-    Node, godwit,
+    Node, account, godwit,
     lab::{DAY, Lab, authority, quick, url},
     noise,
 };
@@ -394,7 +394,7 @@ fn who_stops_in_mid_handshake_is_told_and_hung_up_on() {
 #[test]
 fn a_proxy_that_expires_does_not_end_what_runs_and_is_told_when_it_must_be_shown_again() {
     let lab = Lab::new();
-    lab.map("\"/O=Lab/CN=short\" alice\n");
+    lab.map(&format!("\"/O=Lab/CN=short\" {}\n", account()));
     let export = lab.path("export");
     let mut node = lab.node_at(&export, "host", &[]);
     let whole = noise(24 << 20, 3);
@@ -444,7 +444,7 @@ fn a_proxy_that_expires_does_not_end_what_runs_and_is_told_when_it_must_be_shown
 #[test]
 fn what_we_can_prove_no_more_is_an_error_at_once() {
     let lab = Lab::new();
-    lab.map("\"/O=Lab/CN=short\" alice\n");
+    lab.map(&format!("\"/O=Lab/CN=short\" {}\n", account()));
     let node = lab.node("host");
     let short = expired_soon(&lab, 4);
     let options = RemoteOptions {
@@ -486,7 +486,7 @@ fn what_we_can_prove_no_more_is_an_error_at_once() {
 #[test]
 fn a_node_says_why_it_can_prove_no_data_connection() {
     let lab = Lab::new();
-    lab.map("\"/O=Lab/CN=short\" alice\n");
+    lab.map(&format!("\"/O=Lab/CN=short\" {}\n", account()));
     let node = lab.node("host");
     let short = expired_soon(&lab, 4);
     let authorities = Authorities::in_dir(&lab.ca.certificates()).unwrap();

@@ -81,7 +81,7 @@ impl World {
         command
             .args(["--kill-after=2", "20", "yafc", "--quiet", "--verbose"])
             .args(["--norc", "--workdir", text(&dir), "--mechanism=krb5"])
-            .arg(format!("{who}@localhost:{}", self.node.port))
+            .arg(format!("{ALICE}@localhost:{}", self.node.port))
             .current_dir(&dir)
             .env("HOME", &dir);
         let said = self.scratch.join("lines");
@@ -146,7 +146,8 @@ fn realm<'a>(command: &'a mut Command, kdc: &Peer) -> &'a mut Command {
 
 fn node_of(scratch: &Scratch, kdc: &Peer, keytab: &Path) -> (Command, PathBuf) {
     let (export, map) = (scratch.dir("export"), scratch.join("gridmap"));
-    fs::write(&map, "\"alice@GODWIT.TEST\" alice,carol\n").unwrap();
+    fs::write(&map, format!("\"alice@GODWIT.TEST\" {ALICE},{CAROL}\n")).unwrap();
+    fs::set_permissions(&export, fs::Permissions::from_mode(0o1777)).unwrap();
     let mut command = godwit();
     command
         .args(["node", "--ftp", "127.0.0.1:0", "--json"])
@@ -155,6 +156,10 @@ fn node_of(scratch: &Scratch, kdc: &Peer, keytab: &Path) -> (Command, PathBuf) {
     realm(&mut command, kdc);
     (command, export)
 }
+
+/// Accounts by number, which any machine has: a node of root serves no other names.
+const ALICE: &str = "61001";
+const CAROL: &str = "61002";
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("test paths are UTF-8")
@@ -187,7 +192,8 @@ impl Lines {
         assert!(step.unwrap().done);
         let data = ticket.blockwise().unwrap();
         lines.ticket = Some(ticket);
-        assert_eq!(lines.say("USER alice"), "232 User alice logged in.");
+        let entered = lines.say(&format!("USER {ALICE}"));
+        assert_eq!(entered, format!("232 User {ALICE} logged in."));
         (lines, data)
     }
 
@@ -252,7 +258,8 @@ fn yafc_comes_in_with_a_ticket_and_moves_files() {
         let source = world.scratch.file("yafc/source", size);
         let said = world.yafc("alice", "put -f source\nls\nget -f -o got source");
         let said = said.ok();
-        assert!(said.stderr.contains("User alice logged in."), "{said}");
+        let words = format!("User {ALICE} logged in.");
+        assert!(said.stderr.contains(&words), "{said}");
         assert!(said.stderr.contains("Data protection is clear"), "{said}");
         assert_same(&source, &world.exported("source"));
         assert_same(&source, &world.path("yafc/got"));
@@ -357,7 +364,7 @@ fn who_has_no_ticket_or_no_good_one_is_told_what_to_do() {
     world.kinit("bob", &[]);
     let no_account = ["bob@GODWIT.TEST has no account here", "klist"];
     world.refused("bob", &url, &no_account);
-    let as_carol = format!("ftp://carol@localhost:{}/", world.node.port);
+    let as_carol = format!("ftp://{CAROL}@localhost:{}/", world.node.port);
     world.ours("alice", &["ls", "--kerberos", &as_carol]).ok();
     let by_number = format!("ftp://127.0.0.1:{}/", world.node.port);
     let unknown = ["knows neither ftp/127.0.0.1 nor host/127.0.0.1", "klist -k"];
@@ -394,7 +401,7 @@ fn who_is_not_let_in_hears_the_cause_and_only_the_log_where_files_are() {
     world.turned_down("alice", &unread, &["ERROR", text(&map), "line 1: "]);
     fs::remove_file(&map).unwrap();
     world.turned_down("alice", &unread, &["ERROR", text(&map), "no such file"]);
-    fs::write(&map, "\"alice@GODWIT.TEST\" alice\n").unwrap();
+    fs::write(&map, format!("\"alice@GODWIT.TEST\" {ALICE}\n")).unwrap();
 
     // Of a newer version, and another of the same.
     let outdated = [

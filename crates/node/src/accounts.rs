@@ -190,14 +190,22 @@ impl Accounts {
         match User::find(name) {
             Ok(user) if user.uid == user_id() => Ok(None),
             Ok(user) => Ok(Some(user.name)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !self.config.strict => {
+            // Nobody becomes root because an account is gone.
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound
+                    && !self.config.strict
+                    && user_id() != 0 =>
+            {
                 tracing::warn!(name, "no account of this machine: served as the node");
                 Ok(None)
             }
-            Err(error) => Err(StoreError::Denied {
-                path: self.export.clone(),
-                said: why(&error),
-            }),
+            Err(error) => {
+                tracing::warn!(name, %error, "refused: godwit peers map, or the gridmap, names another account");
+                Err(StoreError::Denied {
+                    path: self.export.clone(),
+                    said: format!("the account {name} of the node's machine: {}", why(&error)),
+                })
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! A laboratory with an authority of its own, hosts, and Alice, who may come to its nodes.
 
-use super::{Node, Said, Scratch, godwit, ours_within};
+use super::{Node, Said, Scratch, account, godwit, ours_within};
 use godwit_trust::{
     Credential, KeyKind, NewProxy,
     lab::{Ca, Issue, write_pair, write_proxy},
@@ -30,7 +30,7 @@ impl Lab {
         lab.host("host", &["localhost", "127.0.0.1"]);
         lab.proxy("alice", &lab.user("alice"));
         let alice = lab.user("alice").identity();
-        lab.map(&format!("\"{}\" alice\n", alice.subject()));
+        lab.map(&format!("\"{}\" {}\n", alice.subject(), account()));
         lab
     }
 

@@ -223,6 +223,14 @@ pub fn godwit() -> Command {
     command
 }
 
+/// The account that runs the tests: a node of root serves accounts of this machine only.
+pub fn account() -> String {
+    String::from_utf8(run(5, "id", ["-un"]).stdout)
+        .unwrap()
+        .trim()
+        .into()
+}
+
 /// Gives a command the environment of one that was prepared.
 pub fn as_prepared(mut command: Command, prepared: &Command) -> Command {
     for (name, value) in prepared.get_envs() {

@@ -100,8 +100,8 @@ pub const KEYS: [Key; 47] = [
     },
     Key {
         name: "accounts.strict",
-        default: "false",
-        about: "refuse names that are no accounts of this machine, instead of serving them as the node",
+        default: "true",
+        about: "refuse names that are no accounts of this machine; false: serve them as the node, unless it runs as root",
     },
     Key {
         name: "accounts.idle_seconds",
