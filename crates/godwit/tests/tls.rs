@@ -6,7 +6,7 @@
 mod common;
 
 use common::{
-    Node, Peer, Said, assert_same, assert_same_tree, godwit, have,
+    Node, Peer, Said, account, assert_same, assert_same_tree, godwit, have,
     lab::{DAY, Lab, authority, quick},
     noise, ours, ours_within, run,
 };
@@ -38,7 +38,7 @@ impl World {
 
     fn with(more: &[&str]) -> Self {
         let lab = Lab::new();
-        write_private(&lab.path("passwords"), &line_of("alice", PASSWORD));
+        write_private(&lab.path("passwords"), &line_of(&account(), PASSWORD));
         let passwords = lab.text("passwords");
         let options = [&["--passwords", &*passwords][..], more].concat();
         let node = lab.node_at(&lab.path("export"), "host", &options);
@@ -54,7 +54,11 @@ impl World {
     }
 
     fn url(&self, path: &str) -> String {
-        format!("ftp://alice:{PASSWORD}@localhost:{}/{path}", self.node.port)
+        format!(
+            "ftp://{}:{PASSWORD}@localhost:{}/{path}",
+            account(),
+            self.node.port
+        )
     }
 }
 
@@ -114,7 +118,7 @@ fn refused(said: Said, status: i32, words: &[&str]) {
 // --- clients of others --------------------------------------------------------------------------
 
 fn curl(world: &World, flags: &[&str]) -> Said {
-    let (ca, who) = (world.authority(), format!("alice:{PASSWORD}"));
+    let (ca, who) = (world.authority(), format!("{}:{PASSWORD}", account()));
     let own = ["-sS", "--ssl-reqd", "--cacert", &*ca, "--user", &*who];
     run(60, "curl", [&own[..], flags].concat())
 }
@@ -167,7 +171,12 @@ fn curl_is_refused_with_a_wrong_password_and_without_tls() {
     let clear = run(
         60,
         "curl",
-        ["-sSv", "--user", &*format!("alice:{PASSWORD}"), &*at],
+        [
+            "-sSv",
+            "--user",
+            &*format!("{}:{PASSWORD}", account()),
+            &*at,
+        ],
     );
     assert_eq!(clear.status, Some(67), "{clear}");
     assert!(clear.stderr.contains("say AUTH TLS first"), "{clear}");
@@ -189,8 +198,9 @@ fn lftp_mirrors_both_ways_with_data_protected() {
             "set ftp:ssl-force yes; set ftp:ssl-protect-data yes; set ftp:ssl-protect-list yes; \
              set ssl:verify-certificate yes; set ssl:ca-file {ca}; set ftp:passive-mode {passive}; \
              set net:max-retries 1; set net:timeout 20; set cmd:fail-exit yes; \
-             open -u alice,{PASSWORD} ftp://localhost:{port}; \
+             open -u {who},{PASSWORD} ftp://localhost:{port}; \
              mirror -R {there} up-{passive}; mirror up-{passive} {back}-{passive}; ls up-{passive}",
+            who = account(),
             ca = world.authority(),
             port = world.node.port,
             there = text(&world.lab.path("source")),
@@ -210,7 +220,7 @@ port, ca, export, password = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.arg
 data = bytes(range(256)) * 20000
 f = ftplib.FTP_TLS(timeout=20, context=ssl.create_default_context(cafile=ca))
 f.connect("localhost", port)
-f.login("alice", password)
+f.login(sys.argv[5], password)
 f.prot_p()
 for way in True, False:
     f.set_pasv(way)
@@ -245,7 +255,8 @@ fn python_ftplib_talks_under_tls() {
     let world = World::new();
     let (port, ca) = (world.node.port.to_string(), world.authority());
     let export = text(&world.node.export);
-    let args = ["-c", PYTHON, &*port, &*ca, export, PASSWORD];
+    let who = account();
+    let args = ["-c", PYTHON, &*port, &*ca, export, PASSWORD, &who];
     run(60, "python3", args).ok();
 }
 
@@ -254,13 +265,17 @@ fn python_ftplib_talks_under_tls() {
 #[test]
 fn ours_to_ours_with_a_password_and_with_a_token() {
     let world = World::new();
-    let made = ours(["auth", "token", "alice", "--json"]).ok();
+    let made = ours(["auth", "token", &account(), "--json"]).ok();
     let made = String::from_utf8(made.stdout).unwrap();
     let made: serde_json::Value = serde_json::from_str(made.lines().next().unwrap()).unwrap();
-    let both = [&line_of("alice", PASSWORD), made["line"].as_str().unwrap()].concat();
+    let both = [
+        &line_of(&account(), PASSWORD),
+        made["line"].as_str().unwrap(),
+    ]
+    .concat();
     write_private(&world.lab.path("passwords"), &both);
     let token = format!("token:{}", made["token"].as_str().unwrap());
-    for who in [format!("alice:{PASSWORD}"), token] {
+    for who in [format!("{}:{PASSWORD}", account()), token] {
         let at = format!("ftp://{who}@localhost:{}", world.node.port);
         for size in [0, 1, 1_048_577, 40_000_000] {
             let source = world.lab.scratch.file("source", size);
@@ -309,7 +324,11 @@ fn between_two_servers_of_tls_bytes_go_through_us() {
         .node_at(&export, "host", &["--passwords", &passwords]);
     let source = noise(3_000_000, 5);
     fs::write(world.exported("file"), &source).unwrap();
-    let to = format!("ftp://alice:{PASSWORD}@localhost:{}/file", other.port);
+    let to = format!(
+        "ftp://{}:{PASSWORD}@localhost:{}/file",
+        account(),
+        other.port
+    );
     client(&world.lab, &["cp", "--private", &world.url("file"), &to]).ok();
     assert!(fs::read(export.join("file")).unwrap() == source);
 }
@@ -378,7 +397,7 @@ fn what_the_machine_trusts_counts_for_servers_of_tls() {
 #[test]
 fn passwords_without_tls_are_no_configuration() {
     let lab = Lab::new();
-    write_private(&lab.path("passwords"), &line_of("alice", PASSWORD));
+    write_private(&lab.path("passwords"), &line_of(&account(), PASSWORD));
     let passwords = lab.text("passwords");
     let export = lab.text("export");
     fs::create_dir(&export).unwrap();
@@ -566,7 +585,10 @@ fn a_password_may_stand_in_netrc_instead_of_the_url() {
     world.lab.scratch.file("export/f", 10);
     let home = world.lab.scratch.dir("home");
     let netrc = home.join(".netrc");
-    let entry = format!("machine localhost login alice password {PASSWORD}\n");
+    let entry = format!(
+        "machine localhost login {} password {PASSWORD}\n",
+        account()
+    );
     write_private(&netrc, &entry);
     let url = |who: &str| format!("ftp://{who}localhost:{}/f", world.node.port);
     let cat = |named: Option<&Path>, url: &str| {
@@ -579,7 +601,7 @@ fn a_password_may_stand_in_netrc_instead_of_the_url() {
         }
         ours_within(60, command, ["cat", "--private", url])
     };
-    cat(None, &url("alice@")).ok();
+    cat(None, &url(&format!("{}@", account()))).ok();
     cat(None, &url("")).ok(); // the first of that host
     refused(cat(None, &url("bob@")), 13, &["login refused", "~/.netrc"]);
     // What the URL says counts.
@@ -587,15 +609,19 @@ fn a_password_may_stand_in_netrc_instead_of_the_url() {
 
     let other = world.lab.path("other");
     write_private(&other, "machine elsewhere login alice password x\n");
-    refused(cat(Some(&other), &url("alice@")), 13, &["login refused"]);
+    refused(
+        cat(Some(&other), &url(&format!("{}@", account()))),
+        13,
+        &["login refused"],
+    );
     let missing = world.lab.path("missing");
     refused(
-        cat(Some(&missing), &url("alice@")),
+        cat(Some(&missing), &url(&format!("{}@", account()))),
         13,
         &["missing: is not there, but NETRC names it"],
     );
     fs::set_permissions(&netrc, fs::Permissions::from_mode(0o640)).unwrap();
-    let said = cat(None, &url("alice@"));
+    let said = cat(None, &url(&format!("{}@", account())));
     assert!(!said.stderr.contains(PASSWORD), "{said}");
     refused(said, 13, &[".netrc: others may use it", "hint: chmod 600"]);
 }
