@@ -136,9 +136,10 @@ What can be named
   godwit://lab/a             a on the node that is called lab here (godwit join);
                              through one port, HTTPS, encrypted both ways
   godwit://host:port/a       a on a node whose host an authority vouches for [port 13560]
-  https://host/a             the same, port 443; no other servers of HTTPS in this version
+  https://host/a             the same, port 443; any other server of HTTPS can be read
+  http://host/a              a web server, to be read; a password is not sent in clear
 
-http, dav, davs and grid: are understood, but not served by this version; they
+dav, davs and grid: are understood, but not served by this version; they
 say so. Percent signs count in URLs (%20 is a space), never in paths. A
 local name that looks like a URL is written ./ftp://...
 

@@ -342,6 +342,7 @@ fn class(error: &Error) -> Class {
         E::Busy { .. } | E::Beyond { .. } => ("Contact", "peer"),
         E::Denied { .. }
         | E::Stranger { .. }
+        | E::NotJoined { .. }
         | E::Login { .. }
         | E::Trust { .. }
         | E::NoCredential { .. } => ("Authorization", "you"),

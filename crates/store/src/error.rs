@@ -93,6 +93,9 @@ pub enum Error {
     /// A node that we have joined has no peer with our key: it let us leave, or never heard of us.
     #[error("{host} does not know this machine any more")]
     Stranger { host: String },
+    /// A node shows a key for which nobody vouches, as nodes do that only peers know.
+    #[error("{host} is a node that this machine has not joined")]
+    NotJoined { host: String },
     /// Something listens there that answers TLS with something else.
     #[error("{host}: does not speak TLS ({what})")]
     NotTls { host: String, what: String },
@@ -300,6 +303,7 @@ impl Error {
             Self::NotDirectory { .. } => 3,
             Self::Denied { .. }
             | Self::Stranger { .. }
+            | Self::NotJoined { .. }
             | Self::Login { .. }
             | Self::Trust { .. }
             | Self::NoCredential { .. } => 13,
@@ -365,6 +369,9 @@ impl Error {
             Self::Stranger { host } => format!(
                 "have an invite made at {host} (godwit peers invite), and join again: godwit join INVITE"
             ),
+            Self::NotJoined { .. } => {
+                "have an invite made there (godwit peers invite), then: godwit join INVITE".into()
+            }
             Self::NotTls { host, .. } => format!(
                 "is {host} the right port? the door of a node is at 13560 unless it was told another; godwit node \
                  says where when it begins"

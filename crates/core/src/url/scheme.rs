@@ -63,10 +63,8 @@ impl Scheme {
     /// Returns why this version cannot speak it; `None` if it can.
     pub fn not_served(self) -> Option<&'static str> {
         match self {
-            Self::File | Self::Ftp | Self::Gsiftp | Self::Sshftp | Self::Https | Self::Godwit => {
-                None
-            }
-            Self::Http | Self::Dav | Self::Davs => Some("no WebDAV in this version"),
+            Self::Dav | Self::Davs => Some("no WebDAV in this version"),
+            _ => None,
         }
     }
 

@@ -192,7 +192,7 @@ fn of_store(error: &StoreError) -> Why {
             Why::Refused
         }
         E::NameService { .. } | E::Unreachable { .. } | E::Away { .. } => Why::Unreachable,
-        E::Stranger { .. } => Why::Unproven,
+        E::Stranger { .. } | E::NotJoined { .. } => Why::Unproven,
         E::Trust { cause, .. } => match **cause {
             godwit_trust::Error::Expired { .. } => Why::Expired,
             _ => Why::Unproven,

@@ -14,6 +14,7 @@ mod small;
 mod tls;
 mod upload;
 mod visit;
+mod web;
 pub mod words;
 
 use crate::Decision;
@@ -64,6 +65,7 @@ use std::{
 pub use tls::{Failed, Tls};
 pub use visit::Sent;
 use visit::{Pouring, Showing, Visit};
+pub(crate) use web::{Web, open};
 use words::{Said, refused};
 
 /// A node as a store.

@@ -32,6 +32,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     runtime::{Builder, Runtime},
     sync::mpsc,
     task::JoinHandle,
@@ -94,11 +95,7 @@ impl Visit {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(lost)?;
         let ssl = door::visit(showing.credential, showing.wanted, showing.host).map_err(&wrong)?;
-        let waiting = Waiting {
-            host: at.clone(),
-            stall: limits.stall,
-            cancel: limits.cancel.clone(),
-        };
+        let waiting = Waiting::of(limits);
         let inside = runtime.enter();
         let socket = tokio::net::TcpStream::from_std(socket).map_err(lost)?;
         drop(inside);
@@ -130,18 +127,44 @@ impl Visit {
         let shortest = godwit_sys::traffic(ours.as_fd()).map(|seen| seen.round_trip_min);
         let shortest = shortest.ok().filter(|shortest| !shortest.is_zero());
         let round_trip = shortest.unwrap_or_else(|| begun.elapsed() / 2);
+        let mut visit = Self::over(tls, (runtime, waiting, ours))?;
+        (visit.peer, visit.key, visit.round_trip) = (peer, key, round_trip);
+        Ok(visit)
+    }
+
+    /// Speaks HTTP with whoever is at the other end of a socket, without TLS.
+    pub(super) fn in_clear(socket: TcpStream, limits: &Limits) -> Result<Self> {
+        let lost = |cause| Error::Lost {
+            host: limits.at.clone(),
+            during: LOGIN.into(),
+            cause,
+        };
+        socket.set_nonblocking(true).map_err(lost)?;
+        let ours = socket.try_clone().map_err(lost)?;
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(lost)?;
+        let inside = runtime.enter();
+        let socket = tokio::net::TcpStream::from_std(socket).map_err(lost)?;
+        drop(inside);
+        Self::over(socket, (runtime, Waiting::of(limits), ours))
+    }
+
+    fn over<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+        stream: S,
+        (runtime, waiting, socket): (Runtime, Waiting, TcpStream),
+    ) -> Result<Self> {
         let (sender, connection) = runtime
-            .block_on(http1::handshake(TokioIo::new(tls)))
-            .map_err(|error| lost(io::Error::other(error)))?;
+            .block_on(http1::handshake(TokioIo::new(stream)))
+            .map_err(|error| waiting.lost(LOGIN, error))?;
         runtime.spawn(connection);
         Ok(Self {
             runtime,
             sender: Some(sender),
             waiting,
-            socket: ours,
-            peer,
-            key,
-            round_trip,
+            socket,
+            peer: door::peer("anybody"),
+            key: None,
+            round_trip: Duration::ZERO,
             used_at: Instant::now(),
             new_key: None,
             has_poured: false,
@@ -263,6 +286,14 @@ impl Pouring {
 }
 
 impl Waiting {
+    fn of(limits: &Limits) -> Self {
+        Self {
+            host: limits.at.clone(),
+            stall: limits.stall,
+            cancel: limits.cancel.clone(),
+        }
+    }
+
     /// Waits for something to be done. Whoever cancels is not waited for by a descriptor: to look now
     /// and then is as good, and costs nothing while bytes move.
     async fn over<T>(&self, during: &str, work: impl Future<Output = Result<T>>) -> Result<T> {

@@ -291,6 +291,13 @@ impl Run<'_> {
                 let streams = width.most().min(LANES_OF_OTHERS);
                 Width::fixed(streams.max(stripes), Why::Server)
             }
+            // A web server is asked for one range after the other.
+            _ if source.is_remote()
+                && source.store.as_door().is_none()
+                && matches!(source.url.scheme(), Scheme::Http | Scheme::Https) =>
+            {
+                Width::fixed(1, Why::Server)
+            }
             true if !is_ours(source)? => Width::fixed(LANES_OF_OTHERS, Why::Server),
             // Nobody sees there what the network does to all of them.
             true if [source, target]

@@ -1,7 +1,10 @@
 //! From URLs to stores.
 
 use super::Options;
-use crate::{Dir, Error, Opener, Proofs, Remote, RemoteOptions, Result, Store, Trust, door::Door};
+use crate::{
+    Dir, Error, Opener, Proofs, Remote, RemoteOptions, Result, Store, Trust,
+    door::{self, Web},
+};
 use godwit_core::{Scheme, Url};
 use godwit_trust::AsOf;
 use std::{
@@ -153,7 +156,8 @@ fn connect(url: &Url, options: &Options, trust: Trust) -> Result<Arc<dyn Store>>
         Scheme::Ftp | Scheme::Gsiftp | Scheme::Sshftp => {
             Ok(Arc::new(Remote::open(url, &limits(options, trust))?))
         }
-        Scheme::Https | Scheme::Godwit => Ok(Arc::new(Door::open(url, &limits(options, trust))?)),
+        Scheme::Https | Scheme::Godwit => door::open(url, &limits(options, trust)),
+        Scheme::Http => Ok(Arc::new(Web::open(url, &limits(options, trust))?)),
         scheme => {
             let why = scheme.not_served().unwrap_or("not in this version").into();
             Err(Error::NotServed {
