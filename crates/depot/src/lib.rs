@@ -54,7 +54,7 @@ pub use depot::{Connect, Depot, Rules, Who};
 pub use editing::{Edit, Editing, Ended};
 pub use error::{Error, Result};
 pub use fetching::StillWanted;
-pub use listing::{Holds, Usage, Verified};
+pub use listing::{Holds, Usage, Verified, count_names};
 pub use names::{Attributes, By};
 pub use queue::{Before, Owed, Scope, Stage};
 pub use reading::{Fresh, Lazily, Reading};

@@ -9,7 +9,10 @@ use crate::{
     tags::Tag,
 };
 use godwit_core::{Url, holding::Base};
-use std::sync::{Arc, atomic::Ordering::Relaxed};
+use std::{
+    collections::HashSet,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 
 /// Something that is held.
 #[derive(Clone, Debug)]
@@ -53,7 +56,7 @@ pub struct Usage {
     pub owed: u64,
     /// Of that, what somebody uses or has tagged.
     pub kept: u64,
-    /// How many files there are.
+    /// How many files there are; several versions of one name are one file.
     pub files: u64,
 }
 
@@ -68,6 +71,11 @@ pub struct Verified {
     pub wrong: Vec<u64>,
     /// Nothing of ours says what it should be.
     pub is_unknown: bool,
+}
+
+/// Counts files; several versions of one name are one file, and stand together.
+pub fn count_names(holds: &[Holds]) -> u64 {
+    holds.chunk_by(|a, b| a.url == b.url).count() as u64
 }
 
 impl Depot {
@@ -96,9 +104,11 @@ impl Depot {
             kept: self.inner.room.open(),
             files: 0,
         };
-        for held in self.inner.every() {
+        let every = self.inner.every();
+        let names: HashSet<Url> = every.iter().map(|held| held.name()).collect();
+        usage.files = names.len() as u64;
+        for held in every {
             let state = held.lock();
-            usage.files += 1;
             if state.machine.owes() {
                 usage.owed += state.reserved;
             } else if state.users > 0 || !state.tags.is_empty() {

@@ -742,6 +742,31 @@ fn what_is_staged_is_kept_under_its_tag_and_forgotten_when_told() {
 }
 
 #[test]
+fn versions_of_one_file_count_once() {
+    let machine = Machine::new();
+    let export = machine.scratch.dir("export");
+    machine.scratch.file("export/a", 1000);
+    let node = Node::start(&export);
+    let url = node.url("a");
+    machine.says(&["stage", "--tag", "night", &url]).ok();
+    machine.scratch.file("export/a", 2000);
+    machine.says(&["get", "--fresh", &url, "copy"]).ok();
+    let listed = String::from_utf8(machine.says(&["cache", "ls"]).stdout).unwrap();
+    let is_old = |line: &&str| line.contains("(an old version)");
+    assert_eq!(
+        (
+            listed.lines().count(),
+            listed.lines().filter(is_old).count()
+        ),
+        (2, 1)
+    );
+    for what in ["ls", "df"] {
+        let (_, lines) = machine.json(&["cache", what]);
+        assert_eq!(lines.last().unwrap()["files"], 1, "{what}: {lines:?}");
+    }
+}
+
+#[test]
 fn what_is_declared_comes_before_it_is_wanted_and_no_faster_than_allowed() {
     let machine = Machine::new();
     let export = machine.scratch.dir("export");

@@ -358,6 +358,9 @@ fn line(row: &Row) -> String {
         row.transfers,
         plain(&row.url)
     );
+    if row.stage == "old" {
+        line.push_str("  (an old version)");
+    }
     if !row.tags.is_empty() {
         line.push_str(&format!("  [{}]", plain(&row.tags.join(", "))));
     }

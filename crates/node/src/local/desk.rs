@@ -15,7 +15,7 @@ use godwit_core::{
 };
 use godwit_depot::{
     Appending, Attributes, By, Depot, Edit, Editing, Ended, Error, Fresh, Holds, Lazily, Nth, Owed,
-    Put, Reading, Scope, Stage, Tag, Verified, Who, Writing,
+    Put, Reading, Scope, Stage, Tag, Verified, Who, Writing, count_names,
 };
 use godwit_local::{Refusal, Why};
 use godwit_store::{EntryKind, Take, channel::Cancel};
@@ -933,10 +933,10 @@ impl Guest {
             move |error: Error| refusing::depot(what, url.as_ref(), &error)
         };
         match cache {
-            Cache::Ls { prefix, .. } => rows(reply, depot.list(&prefix)),
+            Cache::Ls { prefix, .. } => rows(reply, depot.list(&prefix), kept_row),
             Cache::Add(add) => self.add(&add, reply),
             Cache::AddDone(added) => self.add_done(&added),
-            Cache::Stat(place) => rows(reply, self.held(&place, reply)?),
+            Cache::Stat(place) => rows(reply, self.held(&place, reply)?, kept_row),
             Cache::Why(place) => {
                 let held = self.held(&place, reply)?;
                 let words: Vec<String> = held.iter().map(why_kept).collect();
@@ -1145,12 +1145,15 @@ fn job_tag(job: &std::collections::BTreeMap<String, String>) -> Option<String> {
     refusing::tag(&tag).is_ok().then_some(tag)
 }
 
-fn rows(reply: &Reply, held: Vec<Holds>) -> Answered {
-    let mut told = tell::Done::default();
+/// Tells what is held, and counts a file once however many versions of it there are.
+pub(super) fn rows(reply: &Reply, held: Vec<Holds>, row: impl Fn(Holds) -> tell::Row) -> Answered {
+    let mut told = tell::Done {
+        files: count_names(&held),
+        ..tell::Done::default()
+    };
     for held in held {
-        told.files += 1;
         told.bytes += held.present;
-        reply.tell(Tell::Row(Box::new(kept_row(held))));
+        reply.tell(Tell::Row(Box::new(row(held))));
     }
     done(told)
 }

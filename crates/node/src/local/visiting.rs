@@ -7,12 +7,13 @@
 use super::{
     Reply,
     desk::{
-        Answered, Guest, Keeping, STAGED, done, kept_row, lock, of_files, verified_row, why_kept,
+        Answered, Guest, Keeping, STAGED, done, kept_row, lock, of_files, rows, verified_row,
+        why_kept,
     },
     refusing::{self, url},
 };
 use godwit_core::{Fault, Url};
-use godwit_depot::{Error, Fresh, Holds, Reading, Tag};
+use godwit_depot::{Error, Fresh, Holds, Reading, Tag, count_names};
 use godwit_local::{Refusal, Why};
 use godwit_wire::{
     door::call::Link,
@@ -103,17 +104,17 @@ impl Guest {
             }
             Ask::Cache(Cache::Ls { prefix, .. }) => {
                 let held = self.desk.depot.list(&prefix);
-                tell_all(reply, seen_by(staying, held), kept_row)
+                rows(reply, seen_by(staying, held), kept_row)
             }
             Ask::Cache(Cache::Stat(place)) => {
-                tell_all(reply, self.held_for(staying, &place.url)?, kept_row)
+                rows(reply, self.held_for(staying, &place.url)?, kept_row)
             }
             Ask::Cache(Cache::Why(place)) => {
                 let row = |held: Holds| tell::Row {
                     why: Some(why_kept(&held)),
                     ..kept_row(held)
                 };
-                tell_all(reply, self.held_for(staying, &place.url)?, row)
+                rows(reply, self.held_for(staying, &place.url)?, row)
             }
             Ask::Cache(Cache::Rm { url, tag }) => match tag {
                 Some(tag) => self.untag_for(staying, &url, Some(&tag)),
@@ -287,7 +288,7 @@ impl Guest {
             quota_bytes: Some(self.desk.share()),
             used_bytes: held.iter().map(|held| held.present).sum(),
             kept_bytes: kept.map(|held| held.present).sum(),
-            files: held.len() as u64,
+            files: count_names(&held),
             ..tell::Space::default()
         }
     }
@@ -373,15 +374,6 @@ impl Drop for Turn<'_> {
 fn seen_by(staying: &Staying, held: Vec<Holds>) -> Vec<Holds> {
     let seen = held.into_iter().filter_map(|held| staying.seen(held));
     seen.collect()
-}
-
-fn tell_all(reply: &Reply, held: Vec<Holds>, row: impl Fn(Holds) -> tell::Row) -> Answered {
-    let mut told = tell::Done::default();
-    for held in held {
-        (told.files, told.bytes) = (told.files + 1, told.bytes + held.present);
-        reply.tell(Tell::Row(Box::new(row(held))));
-    }
-    done(told)
 }
 
 fn bad<'a>(wanted: &'a str, url: Option<&'a Url>) -> impl Fn(Error) -> Refusal + 'a {
