@@ -43,7 +43,9 @@ Environment
   GODWIT_CONFIG        the configuration file
   GODWIT_SOCKET        where the node of this machine listens for your programs
                        [default: godwit/socket in XDG_RUNTIME_DIR, or in /run/user/N,
-                       else /tmp/godwit-N/socket, N being your number]
+                       else /tmp/godwit-N/socket, N being your number; if another
+                       user made that, /tmp/godwit-N-WORD, and godwit node status
+                       says so]
   GODWIT_STATE         where that node keeps its files, on a disk of this machine
                        [default: godwit/local below XDG_STATE_HOME; /var/tmp/godwit-N
                        where that lies elsewhere]

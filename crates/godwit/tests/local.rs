@@ -954,7 +954,26 @@ fn without_a_place_of_the_login_it_is_below_tmp() {
     assert!(socket.exists() || Path::new("/run/user/65534/godwit/socket").exists());
     with(&["node", "stop"]).ok();
     assert!(!socket.exists());
-    let _ = fs::remove_dir_all("/tmp/godwit-65534");
+    let usual = socket.parent().unwrap();
+    let _ = fs::remove_dir_all(usual);
+    // Another user, here root, makes that directory first.
+    fs::create_dir(usual).unwrap();
+    with(&["queue"]).ok();
+    let told = with(&["node", "status"]).ok();
+    fs::remove_dir(usual).unwrap();
+    // It is found where it is, also when the usual place is free again.
+    let again = with(&["node", "stop"]).ok();
+    assert!(!again.stderr.contains("no node listens"), "{again}");
+    let words = String::from_utf8(told.stdout).unwrap();
+    let said = words.split_once("/tmp/godwit-65534 was not this user's: the node uses ");
+    if let Some((_, path)) = said {
+        let path = Path::new(path.split_once("/socket").unwrap().0);
+        fs::remove_dir_all(path).unwrap();
+    }
+    assert!(
+        said.is_some() || Path::new("/run/user/65534").exists(),
+        "{words}"
+    );
 }
 
 /// What a program that runs has said until now.

@@ -340,14 +340,6 @@ fn why_the_node_of_an_account_cannot_begin_is_told_with_what_to_do() {
         return;
     };
     let account = &world.account;
-    // Somebody else was quicker.
-    fs::create_dir(account.folder()).unwrap();
-    let why = format!(
-        "the node of visited there: {}: it belongs to somebody else; godwit cache ls, said there by visited",
-        account.folder().display()
-    );
-    world.refused(&["stage", ON[0], ON[1], F], (13, &why));
-    fs::remove_dir(account.folder()).unwrap();
     let bin = account.program.parent().unwrap();
     fs::set_permissions(bin, fs::Permissions::from_mode(0o700)).unwrap();
     let why = "bin/godwit: permission denied";

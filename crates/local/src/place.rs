@@ -12,6 +12,7 @@ use std::{
         fs::{DirBuilderExt, MetadataExt, PermissionsExt},
     },
     path::{Path, PathBuf},
+    time::SystemTime,
 };
 
 /// The variables of a process, by name.
@@ -83,6 +84,21 @@ impl Place {
         self.state.join("unfinished")
     }
 
+    /// Says which usual directory another user made first, if the node is elsewhere for that.
+    pub fn displaced(&self) -> Option<String> {
+        let is_other = |(below, path): &(&str, &Path)| {
+            let name = format!("{below}/{}-", usual_name());
+            path.as_os_str().as_bytes().starts_with(name.as_bytes())
+        };
+        let mut both = [(TMP, &*self.socket), (VAR_TMP, &*self.state)].into_iter();
+        let (below, path) = both.find(is_other)?;
+        let usual = format!("{below}/{}", usual_name());
+        Some(format!(
+            "{usual} was not this user's: the node uses {} instead",
+            path.display()
+        ))
+    }
+
     /// Tells whether a node began here and none has ended since that had nothing to deliver.
     pub fn is_unfinished(&self) -> Result<bool> {
         let file = self.unfinished();
@@ -118,13 +134,52 @@ fn usual_socket(environment: Environment<'_>) -> Result<PathBuf> {
             return Ok(ours.join("socket"));
         }
     }
-    let ours = PathBuf::from(format!("/tmp/godwit-{uid}"));
-    let made = make_one(&ours).and_then(|()| own(&ours));
-    match made {
-        Ok(()) => Ok(ours.join("socket")),
-        Err(error) => Err(disk("reach the node here", &ours, &error)
+    match private_below(Path::new(TMP)) {
+        Ok(ours) => Ok(ours.join("socket")),
+        Err(error) => Err(disk("reach the node here", Path::new(TMP), &error)
             .next("name a socket in a directory of yours in GODWIT_SOCKET")),
     }
+}
+
+/// Returns a directory of this user's alone, below one where everybody may make some. Another user can make the usual
+/// name first: then one with a random end is made, and every program finds the oldest of those.
+fn private_below(parent: &Path) -> io::Result<PathBuf> {
+    let usual = parent.join(usual_name());
+    // It is made only where there is no other.
+    if own(&usual).is_ok() {
+        return Ok(usual);
+    }
+    if let Some(other) = oldest_of_others(parent) {
+        return Ok(other);
+    }
+    if make_one(&usual).and_then(|()| own(&usual)).is_ok() {
+        return Ok(usual);
+    }
+    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let seed = format!("{} {since_epoch:?}", std::process::id());
+    let end = Digest::of(Algorithm::Blake3, seed.as_bytes());
+    let mut name = usual.into_os_string();
+    name.push(format!("-{}", &end.hex()[..12]));
+    DirBuilder::new().mode(0o700).create(&name)?;
+    // Another program of this user may have been quicker.
+    Ok(oldest_of_others(parent).unwrap_or_else(|| name.into()))
+}
+
+fn usual_name() -> String {
+    format!("godwit-{}", user_id())
+}
+
+fn oldest_of_others(parent: &Path) -> Option<PathBuf> {
+    let begin = format!("{}-", usual_name());
+    let named = fs::read_dir(parent).ok()?.flatten();
+    let named = named.filter(|entry| entry.file_name().as_bytes().starts_with(begin.as_bytes()));
+    let ours = named
+        .map(|entry| entry.path())
+        .filter(|dir| own(dir).is_ok());
+    ours.min_by_key(|dir| {
+        let created = fs::metadata(dir).and_then(|meta| meta.created());
+        (created.ok(), dir.clone())
+    })
 }
 
 /// Returns where state is kept that survives a restart of the machine. A node at a socket of its own has a state of
@@ -143,10 +198,8 @@ fn usual_state(environment: Environment<'_>, socket: Option<&Path>) -> Result<Pa
         Some(state) => state,
         None => {
             // Homes of clusters lie elsewhere, and jobs have none.
-            let ours = PathBuf::from(format!("/var/tmp/godwit-{}", user_id()));
-            let made = make_one(&ours).and_then(|()| own(&ours));
-            made.map_err(|error| disk("keep a node here", &ours, &error))?;
-            ours
+            let below = Path::new(VAR_TMP);
+            private_below(below).map_err(|error| disk("keep a node here", below, &error))?
         }
     };
     Ok(match socket {
@@ -225,6 +278,8 @@ fn beside(socket: &Path, end: &str) -> PathBuf {
     socket.with_file_name(name)
 }
 
+const TMP: &str = "/tmp";
+const VAR_TMP: &str = "/var/tmp";
 /// What the kernel takes (unix(7)), with room for the name that a node first listens by.
 const SOCKET_BYTES_MAX: usize = 107 - ".new".len();
 
@@ -312,6 +367,27 @@ mod tests {
             ];
             assert!(places.iter().any(|place| socket == Path::new(place)));
         }
+    }
+
+    #[test]
+    fn occupied_directory_is_passed_over() {
+        let scratch = Scratch::new("occupied");
+        let usual = scratch.0.join(usual_name());
+        fs::write(&usual, "somebody was quicker").unwrap();
+        let open = scratch.0.join(format!("{}-0", usual_name()));
+        make(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+        let find = || private_below(&scratch.0).unwrap();
+        let found: Vec<_> = std::thread::scope(|scope| {
+            let all: Vec<_> = (0..8).map(|_| scope.spawn(find)).collect();
+            all.into_iter().map(|one| one.join().unwrap()).collect()
+        });
+        // Once all are made, everybody finds the same.
+        let ours = find();
+        assert!(own(&ours).is_ok() && ours != usual && ours != open);
+        assert!(found.iter().all(|one| own(one).is_ok()), "{found:?}");
+        fs::remove_file(&usual).unwrap();
+        assert_eq!(find(), ours, "also when the usual one is free again");
     }
 
     #[test]

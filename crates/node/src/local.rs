@@ -178,6 +178,9 @@ pub fn run_local(
     let node = LocalNode::start(rules, alive, desk)?;
     node.stopper().on_signals().map_err(Error::Start)?;
     tracing::info!(socket = %node.hall.rules.place.socket.display(), "listen");
+    if let Some(displaced) = node.hall.rules.place.displaced() {
+        tracing::warn!("{displaced}");
+    }
     ready();
     node.wait();
     drop(watching);

@@ -520,6 +520,15 @@ fn status(screen: &Screen) -> Run<Facts> {
             .line(line)
             .map_err(|error| Trouble::store("say so", error))?;
     }
+    let place = Place::find(&variable).map_err(|refusal| Trouble::local(&refusal))?;
+    if let Some(displaced) = place.displaced() {
+        match screen.json() {
+            true => drop(facts.insert("displaced".into(), displaced.into())),
+            false => screen
+                .line(displaced)
+                .map_err(|error| Trouble::store("say so", error))?,
+        }
+    }
     Ok(facts)
 }
 
