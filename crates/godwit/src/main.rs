@@ -5,7 +5,6 @@
 //! about data.
 
 mod bytes;
-mod glob;
 mod layout;
 mod listing;
 mod log;

@@ -12,7 +12,7 @@ use crate::{
     trouble::{Run, Trouble, plain},
     verbs::{Facts, mkdir::make_with_parents, rm},
 };
-use godwit_core::Url;
+use godwit_core::{Choice, Url};
 use godwit_store::engine::{self, Options, Rule, Stores, Summary, Task};
 use godwit_store::{Entry, EntryKind, Error, Stat, Trust};
 use serde_json::{Value, json};
@@ -87,6 +87,8 @@ pub(crate) fn options(moving: &Moving) -> Run<Options> {
         },
         notes: record::state_directory().map(|state| state.join("uploads")),
         mark: places::mark(),
+        choice: moving.choosing.0.clone(),
+        bytes_per_s: moving.bwlimit,
         ..ours
     })
 }
@@ -374,12 +376,13 @@ pub(crate) fn rehearse(
     screen: &Screen,
     pairs: &[Pair],
     act: &'static str,
+    choice: &Choice,
     moves: &dyn Fn(&Place, &Stat, &Place) -> Result<bool, Error>,
 ) -> Facts {
     let (mut files, mut bytes) = (0u64, 0u64);
     for pair in pairs {
         let mut each = |entry: Entry| {
-            if entry.stat.kind == EntryKind::Directory {
+            if entry.stat.kind == EntryKind::Directory || !choice.has(&entry.path, false) {
                 return Ok(());
             }
             let source = places::inside(&pair.source, &entry.path)?;

@@ -6,11 +6,15 @@ use crate::{
     units,
     verbs::{self, Facts},
 };
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{
+    Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Parser, Subcommand, ValueEnum,
+};
+use godwit_core::Choice;
 use godwit_store::{By, Level, Proofs};
 use godwit_trust::{Credential, Expect};
 use std::{
     ffi::OsString,
+    num::NonZeroU64,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -256,6 +260,11 @@ pub(crate) struct Moving {
     /// what is transferred as well
     #[arg(long, help_heading = "Moving")]
     pub(crate) kerberos: bool,
+    #[command(flatten)]
+    pub(crate) choosing: Choosing,
+    /// Let at most so many bytes a second come through here (20M)
+    #[arg(long, value_name = "RATE", value_parser = units::parse_rate, allow_negative_numbers = true, help_heading = "Moving")]
+    pub(crate) bwlimit: Option<NonZeroU64>,
     /// Make the directories above the target that are missing
     #[arg(long, help_heading = "Moving")]
     pub(crate) parents: bool,
@@ -264,6 +273,58 @@ pub(crate) struct Moving {
     pub(crate) dry_run: bool,
     #[command(flatten)]
     pub(crate) whom: Whom,
+}
+
+/// Which names below a directory are copied, in the order in which that was said.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Choosing(pub(crate) Choice);
+
+impl Args for Choosing {
+    fn augment_args(command: Command) -> Command {
+        let arg = |id: &'static str, help: &'static str| {
+            Arg::new(id)
+                .long(id)
+                .value_name("PATTERN")
+                .action(ArgAction::Append)
+                .allow_hyphen_values(true)
+                .value_parser(clap::value_parser!(OsString))
+                .help_heading("Moving")
+                .help(help)
+        };
+        command
+            .arg(arg("exclude", "Leave out what matches below a directory; the first match of --exclude and --include decides"))
+            .arg(arg("include", "Take what matches, whatever a later --exclude says"))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Choosing {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut rules: Vec<(usize, bool, &OsString)> = Vec::new();
+        for (id, includes) in [("exclude", false), ("include", true)] {
+            let patterns = matches.get_many::<OsString>(id).into_iter().flatten();
+            let places = matches.indices_of(id).into_iter().flatten();
+            rules.extend(
+                places
+                    .zip(patterns)
+                    .map(|(at, pattern)| (at, includes, pattern)),
+            );
+        }
+        rules.sort_unstable();
+        let mut choice = Choice::default();
+        for (_, includes, pattern) in rules {
+            choice.push(includes, pattern);
+        }
+        Ok(Self(choice))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 /// Whom servers must prove to be, where that is not told by the host's name.

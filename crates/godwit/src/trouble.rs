@@ -75,6 +75,12 @@ impl Trouble {
                     "{hint}; no peer is called {host}: godwit peers lists them, godwit join INVITE makes one"
                 ))
             }
+            // A shell hands on a pattern that matches nothing here.
+            Error::Missing { path } if path.to_string_lossy().contains('*') => Some(
+                "only the shell expands *, and only for files of this machine; of a server name each file, or a directory \
+                 with --include and --exclude (godwit help cp)"
+                    .into(),
+            ),
             _ if error.is_of_contact() => error.hint(),
             Error::Lost { .. } | Error::Stalled { .. } if !is_copy(&wanted) => {
                 Some("try again in a while".into())

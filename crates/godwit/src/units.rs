@@ -1,6 +1,7 @@
 //! Numbers as people write and read them: sizes, rates, durations, dates.
 
 use godwit_wire::time::{self, Civil, Rfc3339};
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 /// Returns a size with three digits and a binary unit: `1.2 GiB`.
@@ -79,6 +80,12 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
         bytes if bytes < u64::MAX as f64 => Ok(bytes as u64),
         _ => Err("too large".into()),
     }
+}
+
+/// Reads so many bytes a second: `20M`, `20M/s`.
+pub(crate) fn parse_rate(text: &str) -> Result<NonZeroU64, String> {
+    let bytes = parse_size(text.strip_suffix("/s").unwrap_or(text))?;
+    NonZeroU64::new(bytes).ok_or_else(|| "must be more than 0".into())
 }
 
 /// Reads where in a file something is.

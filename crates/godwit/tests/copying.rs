@@ -199,3 +199,147 @@ fn parents_makes_missing_target_directories() {
         assert!(scratch.join(made).is_file(), "{made}");
     }
 }
+
+// --- which names, and how fast --------------------------------------------------------------------
+
+/// Makes a tree with sources, objects and a cache.
+fn project(scratch: &Scratch) {
+    for name in [
+        "p/a.c",
+        "p/a.o",
+        "p/s/b.c",
+        "p/s/b.o",
+        "p/.cache/x.c",
+        "p/s/.cache/y",
+    ] {
+        scratch.file(name, 100);
+    }
+}
+
+fn files(scratch: &Scratch, below: &str) -> Vec<String> {
+    let below = scratch.join(below);
+    let all = tree(&below).into_iter();
+    let files = all.filter(|path| below.join(path).is_file());
+    files.map(|path| path.display().to_string()).collect()
+}
+
+#[test]
+fn exclude_and_include_choose_by_first_match() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("node"));
+    project(&scratch);
+    for (options, expected) in [
+        ("--exclude *.o --exclude .cache/", &["a.c", "s/b.c"][..]),
+        ("--include */ --include *.o --exclude *", &["a.o", "s/b.o"]),
+        (
+            "--exclude /a.* --exclude s/b.c",
+            &[".cache/x.c", "s/.cache/y", "s/b.o"],
+        ),
+        (
+            "--include a.o --exclude *.o --exclude .cache",
+            &["a.c", "a.o", "s/b.c"],
+        ),
+        (
+            "--exclude *.o --include a.o --exclude .cache",
+            &["a.c", "s/b.c"],
+        ),
+    ] {
+        for verb in ["cp -r", "sync"] {
+            run(&scratch, &format!("{verb} {options} p got")).ok();
+            assert_eq!(files(&scratch, "got"), expected, "{verb} {options}");
+            let dry = run(&scratch, &format!("{verb} --dry-run {options} p/ new")).ok();
+            let would = String::from_utf8_lossy(&dry.stdout)
+                .matches("would copy")
+                .count();
+            assert_eq!(would, expected.len(), "{dry}");
+            fs::remove_dir_all(scratch.join("got")).unwrap();
+        }
+        run(&scratch, &format!("cp -r {options} p/ {}", node.url("got"))).ok();
+        assert_eq!(files(&scratch, "node/got"), expected, "{options}");
+        run(
+            &scratch,
+            &format!("cp -r {options} {} back", node.url("got")),
+        )
+        .ok();
+        assert_eq!(files(&scratch, "back"), expected, "{options}");
+        fs::remove_dir_all(scratch.join("node/got")).unwrap();
+        fs::remove_dir_all(scratch.join("back")).unwrap();
+    }
+}
+
+#[test]
+fn sync_delete_leaves_what_is_excluded() {
+    let scratch = Scratch::new();
+    project(&scratch);
+    for name in ["got/old", "got/old.o", "got/gone/x", "got/kept/y.o"] {
+        scratch.file(name, 10);
+    }
+    let line = "sync --delete --exclude *.o --exclude .cache p got";
+    let dry = run(&scratch, &line.replace("sync", "sync --dry-run")).ok();
+    assert!(
+        !String::from_utf8_lossy(&dry.stdout).contains(".o"),
+        "{dry}"
+    );
+    run(&scratch, line).ok();
+    assert_eq!(
+        files(&scratch, "got"),
+        ["a.c", "kept/y.o", "old.o", "s/b.c"]
+    );
+    assert!(!scratch.join("got/gone").exists());
+}
+
+#[test]
+fn mv_leaves_what_is_excluded() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("node"));
+    project(&scratch);
+    run(
+        &scratch,
+        &format!("mv --exclude *.o --exclude .cache p {}", node.url("q")),
+    )
+    .ok();
+    assert_eq!(files(&scratch, "node/q"), ["a.c", "s/b.c"]);
+    assert_eq!(
+        files(&scratch, "p"),
+        [".cache/x.c", "a.o", "s/.cache/y", "s/b.o"]
+    );
+    run(&scratch, "mv --include *.o --exclude .cache p here").ok();
+    assert_eq!(files(&scratch, "here"), ["a.o", "s/b.o"]);
+    assert_eq!(files(&scratch, "p"), [".cache/x.c", "s/.cache/y"]);
+}
+
+#[test]
+fn bwlimit_bounds_the_rate() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("node"));
+    scratch.file("large", 4 << 20);
+    for nth in 0..20 {
+        scratch.file(format!("many/{nth}"), 100_000);
+    }
+    for line in ["cp large", "cp -r many", "sync large"] {
+        let begun = std::time::Instant::now();
+        let said = run(
+            &scratch,
+            &format!("{line} {}", node.url("got-")).replace("cp ", "cp --bwlimit 1M --json "),
+        );
+        said.ok();
+        let limited = line.starts_with("cp");
+        assert!(
+            !limited || begun.elapsed().as_secs_f64() > 1.5,
+            "{line}: {:?}",
+            begun.elapsed()
+        );
+        let _ = fs::remove_dir_all(scratch.join("node/got-"));
+        let _ = fs::remove_file(scratch.join("node/got-"));
+    }
+    let piped = run(&scratch, "cp --bwlimit 1M large -");
+    refused(&piped, 2, &["--bwlimit is for files"]);
+}
+
+#[test]
+fn pattern_in_url_is_explained() {
+    let scratch = Scratch::new();
+    let node = Node::start(&scratch.join("node"));
+    let said = run(&scratch, &format!("cp {} got", node.url("*.root")));
+    refused(&said, 4, &["only the shell expands *", "--include"]);
+}

@@ -62,6 +62,13 @@ What this machine owes at the target (godwit put) arrives first: it says so whil
 ends as godwit push does if that does not arrive. A source is read at its server: what was put
 there and is on its way still is not seen, which it says; godwit get reads it.
 
+--exclude and --include choose names below a directory, by patterns of the shell (* ? [a-z]).
+Of all that were said the first match decides, and what none matches is copied. A pattern with
+no slash in it matches a name at any depth; a/b the last two names of a path; /a only at the top;
+a/ only directories. What is in a directory that is left out is left out too. Only the *.root of
+a tree: --include '*/' --include '*.root' --exclude '*'. In names of files and in URLs only the
+shell expands patterns, and only for files of this machine.
+
 Times of change and permission bits are kept, unlike coreutils' cp: a copy that looks newer
 than its source would be copied again by every later sync. -p also keeps set-user-ID and
 the like, which else are not taken over.
@@ -105,6 +112,11 @@ impl Cp {
     }
 
     fn copy(&self, screen: &Screen, sources: &[OsString], target: &OsStr) -> Run<Facts> {
+        let is_piped = target == "-" || sources.iter().any(|source| source == "-");
+        if self.moving.bwlimit.is_some() && (is_piped || self.through.is_some()) {
+            let fact = "--bwlimit is for files that are copied as they are, not for - or --through";
+            return Err(Trouble::asked("cp", fact).next("leave --bwlimit out, or use pv -L"));
+        }
         if let Some(through) = &self.through {
             return through::copy(screen, self, through, sources, target);
         }
@@ -142,9 +154,15 @@ impl Cp {
             Rule::Always
         };
         if self.moving.dry_run {
-            let facts = moving::rehearse(screen, &pairs, "copy", &|_, _, target| {
-                Ok(!self.no_clobber || moving::what_is_there(target)? == There::Nothing)
-            });
+            let facts = moving::rehearse(
+                screen,
+                &pairs,
+                "copy",
+                &self.moving.choosing.0,
+                &|_, _, target| {
+                    Ok(!self.no_clobber || moving::what_is_there(target)? == There::Nothing)
+                },
+            );
             return Ok(moving::with_failed(facts, refused));
         }
         let work = Work {

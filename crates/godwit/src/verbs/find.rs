@@ -2,7 +2,7 @@
 
 use super::Facts;
 use crate::{
-    glob, listing,
+    listing,
     options::{Names, Talking},
     owed::{self, Reach},
     places,
@@ -120,8 +120,9 @@ impl Find {
         let Stat {
             kind, size, mtime, ..
         } = &entry.stat;
-        let name_fits =
-            |pattern: &OsString| glob::matches(pattern.as_bytes(), url.file_name().unwrap_or(b"."));
+        let name_fits = |pattern: &OsString| {
+            godwit_core::matches(pattern.as_bytes(), url.file_name().unwrap_or(b"."))
+        };
         self.name.as_ref().is_none_or(name_fits)
             && self.kind.is_none_or(|kind_wanted| kind_wanted.is(*kind))
             && self.size.is_none_or(|is| is.fits(*size))

@@ -1,6 +1,9 @@
 //! `godwit mv`: renames where it can, else copies, verifies, then removes.
 
-use super::{Facts, cp, rm::Remover};
+use super::{
+    Facts, cp,
+    rm::{self, Remover},
+};
 use crate::{
     bytes,
     layout::{Act, There},
@@ -14,7 +17,7 @@ use crate::{
     trouble::{Run, Trouble},
 };
 use clap::Args;
-use godwit_core::Algorithm;
+use godwit_core::{Algorithm, Choice};
 use godwit_store::engine::{Rule, Stores, extra};
 use godwit_store::{EntryKind, Error, Stat, What};
 use serde_json::{Value, json};
@@ -35,7 +38,8 @@ Examples:
 
 On one server it is a rename. Between two it copies, compares digests (asking the target
 to read again if it told none on the way), and only then removes the source: all of it,
-or, if anything failed, nothing. What this machine owes at either name arrives first, as with
+or, if anything failed, nothing. With --exclude a directory is copied, and what is left out stays
+where it is (godwit help cp). What this machine owes at either name arrives first, as with
 godwit cp.
 
 Exit status: as cp.")]
@@ -81,7 +85,13 @@ impl Mv {
         let (pairs, late) = moving::in_turn(screen, Act::Move, pairs, &mut turn);
         let refused = refused + late;
         if self.moving.dry_run {
-            let facts = moving::rehearse(screen, &pairs, "move", &|_, _, _| Ok(true));
+            let facts = moving::rehearse(
+                screen,
+                &pairs,
+                "move",
+                &self.moving.choosing.0,
+                &|_, _, _| Ok(true),
+            );
             return Ok(moving::with_failed(facts, refused));
         }
         let (mut renamed, mut failed, mut left) = (0u64, refused, Vec::new());
@@ -104,7 +114,7 @@ impl Mv {
             };
             let asked = left.len();
             let sources = left.into_iter().filter_map(|pair| {
-                let source = Leaving::look(pair);
+                let source = Leaving::look(pair, &self.moving.choosing.0);
                 source.map_err(|trouble| screen.trouble(&trouble)).ok()
             });
             let sources: Vec<Leaving> = sources.collect();
@@ -155,7 +165,8 @@ impl Mv {
     /// Renames, if both names are on one store that can; says whether it did.
     fn rename(&self, screen: &Screen, pair: &Pair) -> Run<bool> {
         let (source, target) = (&pair.source, &pair.target);
-        if !source.url.same_server(&target.url) {
+        let is_part = pair.tree && !self.moving.choosing.0.is_all();
+        if is_part || !source.url.same_server(&target.url) {
             return Ok(false);
         }
         let trouble =
@@ -211,6 +222,7 @@ impl Mv {
         }
         for source in sources {
             let removed = match source.pair.tree {
+                true if !self.moving.choosing.0.is_all() => source.remove_chosen(remover),
                 true => source.remove_tree(remover),
                 false => source.remove_file(remover),
             };
@@ -264,7 +276,7 @@ struct Leaving {
 impl Leaving {
     /// Looks at all of a source. Refuses one that is the target too, or that holds
     /// what would not be copied.
-    fn look(pair: Pair) -> Run<Self> {
+    fn look(pair: Pair, choice: &Choice) -> Run<Self> {
         let (source, target) = (&pair.source, &pair.target);
         let wanted = || format!("move {} to {}", source.url, target.url);
         let trouble = |error: Error| Trouble::store(wanted(), error);
@@ -275,7 +287,9 @@ impl Leaving {
             return Ok(Self { pair, before });
         }
         let found = same::overlap(source, target, &mut |entry| {
-            before.insert(entry.path, entry.stat);
+            if choice.has(&entry.path, entry.stat.kind == EntryKind::Directory) {
+                before.insert(entry.path, entry.stat);
+            }
         });
         let found = found.map_err(|error| trouble(unread(source, error)));
         if let Some(fact) = found? {
@@ -416,6 +430,33 @@ impl Leaving {
             return Err(trouble);
         }
         remover.say(source);
+        Ok(())
+    }
+
+    /// Removes what was copied of a tree, and directories that nothing is left in.
+    fn remove_chosen(&self, remover: &Remover<'_>) -> Run {
+        let source = &self.pair.source;
+        let trouble = |error: Error| Trouble::store(self.wanted(), error);
+        let mut paths: Vec<_> = self.before.iter().collect();
+        paths.sort_by(|a, b| b.0.cmp(a.0));
+        for (path, before) in paths {
+            let place = places::inside(source, path).map_err(trouble)?;
+            if before.kind == EntryKind::Directory {
+                // What was left out may be in it.
+                if place.store.remove(&place.path, What::Directory).is_ok() {
+                    remover.say(&place);
+                }
+                continue;
+            }
+            let now = rm::stat_unfollowed(&place).map_err(trouble)?;
+            if !self.is_unchanged(path, &now) {
+                return Err(self.changed(path));
+            }
+            remover.file(&place)?;
+        }
+        if source.store.remove(&source.path, What::Directory).is_ok() {
+            remover.say(source);
+        }
         Ok(())
     }
 

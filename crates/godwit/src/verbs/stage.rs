@@ -51,7 +51,7 @@ pub(crate) struct Stage {
     #[arg(long, value_name = "FILE")]
     list: Option<PathBuf>,
     /// No more bytes a second (500K, 20M) [default: as fast as they come]
-    #[arg(long, value_name = "BYTES", value_parser = parse_rate, allow_negative_numbers = true)]
+    #[arg(long, value_name = "BYTES", value_parser = units::parse_rate, allow_negative_numbers = true)]
     rate: Option<NonZeroU64>,
     /// By what they are kept [default: the job that this is part of, else staged]
     #[arg(long, value_name = "TAG")]
@@ -91,11 +91,6 @@ impl Stage {
         facts.insert("bytes".into(), bytes.into());
         Ok(facts)
     }
-}
-
-fn parse_rate(text: &str) -> Result<NonZeroU64, String> {
-    let bytes = units::parse_size(text.strip_suffix("/s").unwrap_or(text))?;
-    NonZeroU64::new(bytes).ok_or_else(|| "must be more than 0".into())
 }
 
 fn list_named(path: &Path) -> String {

@@ -13,13 +13,13 @@ use crate::{
     trouble::{Run, Trouble},
 };
 use clap::Args;
-use godwit_core::Algorithm;
+use godwit_core::{Algorithm, Choice};
 use godwit_store::engine::{Rule, Stores};
 use godwit_store::{Entry, EntryKind, Error, Stat};
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     ffi::{OsStr, OsString},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 /// Make a directory equal to another
@@ -34,7 +34,7 @@ sync a b makes what is in b equal to what is in a, with or without slashes. A fi
 copied if it is missing, or its size or time of change differs; with --checksum if its
 digest differs. --delete then removes what is in the target only, unless something could
 not be copied; and it replaces a file by a directory of that name, or the reverse, which
-else is an error. What this machine owes in the target arrives first, as with godwit cp.
+else is an error. What --exclude leaves out is left alone in the target too (godwit help cp). What this machine owes in the target arrives first, as with godwit cp.
 
 Exit status: as cp.")]
 pub(crate) struct Sync {
@@ -114,10 +114,11 @@ impl Sync {
     fn rehearse(&self, screen: &Screen, pairs: &[Pair]) -> Run<Facts> {
         let differs =
             |source: &Place, stat: &Stat, target: &Place| self.differs(source, stat, target);
-        let mut facts = moving::rehearse(screen, pairs, "copy", &differs);
+        let mut facts = moving::rehearse(screen, pairs, "copy", &self.moving.choosing.0, &differs);
         let mut surplus = 0;
         for pair in pairs.iter().filter(|pair| pair.tree) {
-            let told = self.tell_surplus(screen, &pair.source, &pair.target, &mut surplus);
+            let (root, source) = (Path::new(""), &pair.source);
+            let told = self.tell_surplus(screen, root, (source, &pair.target), &mut surplus);
             told.map_err(|error| Trouble::store(format!("compare with {}", pair.target), error))?;
         }
         if self.delete {
@@ -132,8 +133,8 @@ impl Sync {
     fn tell_surplus(
         &self,
         screen: &Screen,
-        source: &Place,
-        target: &Place,
+        at: &Path,
+        (source, target): (&Place, &Place),
         count: &mut u64,
     ) -> Result<(), Error> {
         let there = match kinds(target) {
@@ -147,11 +148,19 @@ impl Sync {
             kinds => kinds?,
         };
         for (name, kind) in there {
-            let below = target.join(&name)?;
+            let (below, at) = (target.join(&name)?, at.join(&name));
+            if !self
+                .moving
+                .choosing
+                .0
+                .has(&at, kind == EntryKind::Directory)
+            {
+                continue;
+            }
             let path = below.path.clone();
             let clash = match (kind, wanted.get(&name)) {
                 (EntryKind::Directory, Some(EntryKind::Directory)) => {
-                    self.tell_surplus(screen, &source.join(&name)?, &below, count)?;
+                    self.tell_surplus(screen, &at, (&source.join(&name)?, &below), count)?;
                     continue;
                 }
                 (EntryKind::Directory, Some(_)) => Some(Error::IsDirectory { path }),
@@ -163,7 +172,10 @@ impl Sync {
             };
             match clash {
                 _ if self.delete && screen.exit_code() != 0 => {} // would be left
-                _ if self.delete => tell_removed(screen, &below, kind, count)?,
+                _ if self.delete => {
+                    let chosen = (&*at, &self.moving.choosing.0);
+                    tell_removed(screen, chosen, &below, kind, count)?
+                }
                 Some(error) => {
                     let wanted = format!("copy {} to {}", source.join(&name)?, below);
                     let next = "add --delete to have it replaced, or remove it";
@@ -197,20 +209,29 @@ impl Sync {
     }
 }
 
-/// Says that something would be removed, with all that is in it.
+/// Says that something would be removed, with all that is in it; what is not chosen stays, and what holds that.
 fn tell_removed(
     screen: &Screen,
+    (at, choice): (&Path, &Choice),
     place: &Place,
     kind: EntryKind,
     count: &mut u64,
 ) -> Result<(), Error> {
-    *count += 1;
-    moving::would(screen, "remove", &place.url, None, 0)?;
+    let (mut gone, mut kept) = (vec![PathBuf::new()], HashSet::new());
     if kind == EntryKind::Directory {
         place.store.walk(&place.path, &mut |entry| {
-            *count += 1;
-            moving::would(screen, "remove", &place.join(&entry.path)?.url, None, 0)
+            let is_directory = entry.stat.kind == EntryKind::Directory;
+            match choice.has(&at.join(&entry.path), is_directory) {
+                true => gone.push(entry.path),
+                false => kept.extend(entry.path.ancestors().map(Path::to_owned)),
+            }
+            Ok(())
         })?;
+    }
+    for path in gone.iter().filter(|path| !kept.contains(*path)) {
+        *count += 1;
+        let place = places::inside(place, path)?;
+        moving::would(screen, "remove", &place.url, None, 0)?;
     }
     Ok(())
 }

@@ -5,8 +5,7 @@ use super::{
 };
 use crate::{
     Checks, Error, Finished, How, Lying, Origin, Read, Result, Sink, Stat, Take, Verified, Whole,
-    Why, Width, Write,
-    channel::{Cancel, width_for},
+    Why, Width, Write, channel::width_for,
 };
 use godwit_core::{
     Algorithm, Block, Chain, Digest, Extents, Fault, Fragment, Home, Layout, Scheme, Url, moves,
@@ -33,7 +32,10 @@ pub(super) fn copy(copying: &Copying<'_>, item: &Item, turn: &Turn<'_>) -> Resul
         anew: 0,
         resumed_bytes: None,
         direct: Cell::new(
-            !copying.options.via_us && item.source.is_remote() && item.target.is_remote(),
+            !copying.options.via_us
+                && copying.options.bytes_per_s.is_none()
+                && item.source.is_remote()
+                && item.target.is_remote(),
         ),
         told: Mutex::default(),
     };
@@ -169,7 +171,7 @@ impl Run<'_> {
         };
         let counting = Counting {
             sink,
-            cancel: &copying.options.cancel,
+            copying,
             landed: &landed,
             width: &plan.width,
         };
@@ -463,21 +465,23 @@ impl Run<'_> {
 /// Tells of progress, and stops when told to.
 struct Counting<'a> {
     sink: &'a dyn Sink,
-    cancel: &'a Cancel,
+    copying: &'a Copying<'a>,
     landed: &'a (dyn Fn(Range<u64>) + Sync),
     width: &'a Arc<Width>,
 }
 
 impl Take for Counting<'_> {
     fn put(&self, block: Block<'_>) -> Result<()> {
-        self.cancel.check()?;
+        self.copying.options.cancel.check()?;
+        self.copying.pace(block.bytes.len() as u64)?;
         self.sink.put(block)?;
         (self.landed)(block.range());
         Ok(())
     }
 
     fn put_from(&self, file: &Lying<'_>, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
-        self.cancel.check()?;
+        self.copying.options.cancel.check()?;
+        self.copying.pace(range.end - range.start)?;
         self.sink.put_from(file, range.clone(), buffer)?;
         (self.landed)(range);
         Ok(())

@@ -26,9 +26,10 @@ use crate::{
     door::Mark,
     remote::{Flow, is_renewed},
 };
-use godwit_core::{Digest, Fault, Scheme};
+use godwit_core::{Choice, Digest, Fault, Scheme};
 use queue::{Queue, Taken};
 use std::{
+    num::NonZeroU64,
     ops::Range,
     path::PathBuf,
     sync::{
@@ -77,6 +78,10 @@ pub struct Options {
     pub trust: Trust,
     /// By what nodes find in their logs what is asked through their doors.
     pub mark: Mark,
+    /// Which names below directories are copied.
+    pub choice: Choice,
+    /// How many bytes a second may come through here at most.
+    pub bytes_per_s: Option<NonZeroU64>,
     /// Stops everything.
     pub cancel: Cancel,
 }
@@ -100,6 +105,8 @@ impl Options {
             tcp_buffer: None,
             trust: Trust::default(),
             mark: Mark::new(),
+            choice: Choice::default(),
+            bytes_per_s: None,
             cancel,
         }
     }
@@ -286,6 +293,8 @@ struct Copying<'a> {
     movers: AtomicUsize,
     summary: Mutex<Summary>,
     moved_bytes: AtomicU64,
+    /// When the bytes taken so far are through, at the rate that is asked for.
+    through_at: Mutex<Instant>,
     /// Nobody believes us any more: what needs that is not begun.
     is_unproved: AtomicBool,
     undressed: Mutex<Vec<(Place, u32)>>, // directories, and the bits they get at the end
@@ -304,6 +313,7 @@ pub fn copy(tasks: Vec<Task>, options: &Options, on: &(dyn Fn(&Event<'_>) + Sync
         movers: AtomicUsize::new(crew.small),
         summary: Mutex::default(),
         moved_bytes: AtomicU64::new(0),
+        through_at: Mutex::new(Instant::now()),
         is_unproved: AtomicBool::new(false),
         undressed: Mutex::default(),
     };
@@ -610,6 +620,20 @@ impl Copying<'_> {
 
     fn summary(&self) -> std::sync::MutexGuard<'_, Summary> {
         self.summary.lock().expect(NO_PANIC)
+    }
+
+    /// Waits until so many more bytes may pass.
+    fn pace(&self, bytes: u64) -> Result<()> {
+        let Some(rate) = self.options.bytes_per_s else {
+            return Ok(());
+        };
+        let takes = Duration::from_secs_f64(bytes as f64 / rate.get() as f64);
+        let until = {
+            let mut through_at = self.through_at.lock().expect(NO_PANIC);
+            *through_at = (*through_at).max(Instant::now()) + takes;
+            *through_at
+        };
+        self.pause(until.saturating_duration_since(Instant::now()))
     }
 
     /// Waits before another try; fails if told to stop meanwhile.

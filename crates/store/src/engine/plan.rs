@@ -56,21 +56,30 @@ fn find_tree(copying: &Copying<'_>, task: &Task) -> Result<()> {
         usual: None,
         since: Instant::now(),
     };
-    let mut each = |entry| {
+    let choice = &copying.options.choice;
+    let mut each = |entry: Entry| {
         copying.options.cancel.check()?;
         if copying.is_vain(&task.source, &task.target) {
             return Err(Error::Canceled);
         }
-        finding.found(entry)
+        match choice.has(&entry.path, entry.stat.kind == EntryKind::Directory) {
+            true => finding.found(entry),
+            false => Ok(()),
+        }
     };
     let mut hidden = |path: PathBuf| {
-        if let Ok(source) = &task.source.join(&path) {
+        if choice.has(&path, false)
+            && let Ok(source) = &task.source.join(&path)
+        {
             copying.tell(&Event::LeftOut { source });
         }
     };
     let Place { store, path, .. } = &task.source;
     // It is no reason to leave out what can be read.
     let mut unread = |path: PathBuf, error| {
+        if !choice.has(&path, true) {
+            return Ok(());
+        }
         copying.failed(&task.source.join(&path)?, &task.target.join(&path)?, error);
         Ok(())
     };
@@ -378,7 +387,17 @@ fn cleared(
         &Nowhere,
     )?;
     let mut below = Vec::new();
+    let (choice, root) = (&copying.options.choice, &task.target.path);
+    let at = target.path.strip_prefix(root).unwrap_or(Path::new(""));
     target.store.walk(&target.path, &mut |entry| {
+        // What is not chosen is not removed.
+        if !choice.has(
+            &at.join(&entry.path),
+            entry.stat.kind == EntryKind::Directory,
+        ) {
+            let path = target.path.clone();
+            return Err(Error::NotEmpty { path });
+        }
         below.push((entry.path, entry.stat.kind));
         Ok(())
     })?;
@@ -525,8 +544,15 @@ pub(super) fn delete(copying: &Copying<'_>, tasks: &[Task]) {
 }
 
 fn delete_tree(copying: &Copying<'_>, task: &Task) -> Result<()> {
-    for (path, kind) in extra(&task.source, &task.target)? {
-        remove(copying, &task.target.join(&path)?, kind)?;
+    let extra = extra(&task.source, &task.target)?;
+    let (choice, mut kept) = (&copying.options.choice, HashSet::new());
+    for (path, kind) in &extra {
+        if !choice.has(path, *kind == EntryKind::Directory) {
+            kept.extend(path.ancestors());
+        }
+    }
+    for (path, kind) in extra.iter().filter(|(path, _)| !kept.contains(&**path)) {
+        remove(copying, &task.target.join(path)?, *kind)?;
     }
     Ok(())
 }

@@ -96,7 +96,8 @@ impl Batch<'_> {
             &mut || {
                 loop {
                     let item = self.next()?;
-                    match read_one(&item) {
+                    let paced = self.copying.pace(item.stat.size);
+                    match paced.and_then(|()| read_one(&item)) {
                         Ok(small) => {
                             let given = self.given(&item, small.bytes, &small.stat);
                             let read = Some(small.verified);
@@ -177,6 +178,9 @@ impl Batch<'_> {
         // What comes with the bytes may say less than the listing did.
         let mode = small.stat.mode.or(flying.item.stat.mode);
         flying.item.stat = Stat { mode, ..small.stat };
+        if let Err(error) = self.copying.pace(small.bytes.len() as u64) {
+            return self.fail(flying.item, error);
+        }
         let mut given = Some(self.given(&flying.item, small.bytes, &flying.item.stat));
         let mut outcome = None;
         let broken = flying

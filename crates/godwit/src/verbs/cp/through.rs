@@ -59,9 +59,13 @@ pub(super) fn copy(
     let (pairs, _) = moving::in_turn(screen, Act::Copy, pairs, &mut turn);
     let refused = sources.len() - pairs.len();
     if cp.moving.dry_run {
-        let facts = moving::rehearse(screen, &pairs, "copy", &|_, _, target| {
-            Ok(!cp.no_clobber || moving::what_is_there(target)? == There::Nothing)
-        });
+        let facts = moving::rehearse(
+            screen,
+            &pairs,
+            "copy",
+            &cp.moving.choosing.0,
+            &|_, _, target| Ok(!cp.no_clobber || moving::what_is_there(target)? == There::Nothing),
+        );
         return Ok(moving::with_failed(facts, refused));
     }
     let rule = if cp.no_clobber {
