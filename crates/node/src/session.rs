@@ -30,7 +30,7 @@ use godwit_store::{
     Error, Whom,
     channel::{Channel, Watch},
 };
-use godwit_sys::{Wake, wait_readable};
+use godwit_sys::{Wake, end_waits_on_time, wait_readable};
 use godwit_wire::{
     command::{Family, Mode},
     server::{self as wire, Answer, Ask, Cause, Failure, Leg, Profile, Step},
@@ -113,6 +113,7 @@ impl Session {
         shared: Arc<Shared>,
     ) {
         tracing::debug!("connected");
+        end_waits_on_time();
         let end = Self::new(control, peer, local, shared).and_then(|mut session| {
             let end = session.run();
             session.leave();

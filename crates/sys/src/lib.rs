@@ -59,6 +59,6 @@ pub use sockets::{
     names_of_this_machine, reset_when_closed, retry_often, send_ahead, send_file, size_buffers,
     source_ip, spare_pacing, traffic,
 };
-pub use wake::{Wake, wait_any, wait_gone, wait_readable, wait_ready};
+pub use wake::{Wake, end_waits_on_time, wait_any, wait_gone, wait_readable, wait_ready};
 pub use why::why;
 pub use xattrs::has_no_xattrs;

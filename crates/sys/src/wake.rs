@@ -3,6 +3,7 @@
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::{
     io,
+    num::NonZeroU64,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     time::Duration,
 };
@@ -36,6 +37,12 @@ impl AsFd for Wake {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
+}
+
+/// Has waits of this thread end when they are over, and not up to 50 µs later. A kernel that
+/// cannot goes on as it did.
+pub fn end_waits_on_time() {
+    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
 }
 
 /// Waits until one of `readable` can be read (or accepted, or has ended), at

@@ -204,19 +204,28 @@ impl Session {
         if let (Some(_), Mode::Extended) = (leg.progress_every, leg.mode) {
             self.machine.on_progress(&[0], now());
         }
-        let received = self.attended(
-            watch,
-            news.every(),
-            &mut |machine| news.tell(machine, &[watch.moved_bytes()]),
-            || {
-                let Some(text) = &text else {
-                    return held.receive(mode, plan.base, sink, watch);
-                };
-                let received = held.receive(mode, plan.base, text, watch)?;
-                let bytes = text.end()?;
-                Ok(Received { bytes, ..received })
-            },
-        );
+        let all = |held: &mut Held| {
+            let Some(text) = &text else {
+                return held.receive(mode, plan.base, sink, watch);
+            };
+            let received = held.receive(mode, plan.base, text, watch)?;
+            let bytes = text.end()?;
+            Ok(Received { bytes, ..received })
+        };
+        // A small file is there before a thread for it would be.
+        let is_brief = leg.mode == Mode::Stream && {
+            self.flush_replies().map_err(|_| Error::Canceled)?;
+            held.ends_before(Instant::now() + BRIEFLY, BRIEF_BYTES)?
+        };
+        let received = match is_brief {
+            true => all(&mut held),
+            false => self.attended(
+                watch,
+                news.every(),
+                &mut |machine| news.tell(machine, &[watch.moved_bytes()]),
+                || all(&mut held),
+            ),
+        };
         news.tell_last(&mut self.machine, &[watch.moved_bytes()]);
         let received = received?;
         self.held = Some(held);
@@ -517,5 +526,8 @@ impl<'a> News<'a> {
     }
 }
 
+/// Less than a client that says `ABOR` notices.
+const BRIEFLY: Duration = Duration::from_millis(20);
+const BRIEF_BYTES: usize = 64 << 10;
 const LEAVES_EVERY: Duration = Duration::from_millis(100);
 const LEAVES_MAX: usize = 64;

@@ -13,7 +13,7 @@ use std::{
     net::{Shutdown, TcpStream},
     ops::Range,
     os::fd::{AsFd, BorrowedFd},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// A connected data socket, what has been read ahead from it, and what is still to be written.
@@ -24,6 +24,8 @@ pub(super) struct Link {
     ahead: Vec<u8>,
     start: usize,
     end: usize,
+    /// Nothing comes behind what is ahead.
+    has_ended: bool,
     behind: Vec<u8>,
 }
 
@@ -41,6 +43,7 @@ impl Link {
             ahead: Vec::new(),
             start: 0,
             end: 0,
+            has_ended: false,
             behind: Vec::new(),
         })
     }
@@ -112,6 +115,9 @@ impl Link {
         if self.end - self.start >= need {
             return Ok(true);
         }
+        if self.has_ended {
+            return Ok(false);
+        }
         self.greet(patience)?;
         self.settle(need);
         let limit = (self.start + need + HEADER_BYTES)
@@ -129,6 +135,32 @@ impl Link {
             }
         }
         Ok(true)
+    }
+
+    /// Reads ahead until `deadline`, or `bytes_max` are there. Tells whether the connection
+    /// has ended by then. What is protected is not looked at.
+    pub(super) fn ends_before(&mut self, deadline: Instant, bytes_max: usize) -> Result<bool> {
+        if !matches!(self.shield, Shield::Clear) {
+            return Ok(false);
+        }
+        self.settle(bytes_max);
+        let limit = self.start + bytes_max;
+        while self.end < limit {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if !matches!(wait_readable([self.stream.as_fd()], left), Ok([true])) {
+                return Ok(false);
+            }
+            match self.read_into(limit) {
+                Ok(0) => {
+                    self.has_ended = true;
+                    return Ok(true);
+                }
+                Ok(came) => self.end += came,
+                Err(error) if again(&error) => {}
+                Err(cause) => return Err(self.lost("receiving data", cause)),
+            }
+        }
+        Ok(false)
     }
 
     fn read_into(&mut self, limit: usize) -> io::Result<usize> {

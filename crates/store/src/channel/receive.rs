@@ -74,6 +74,15 @@ impl Channel {
         }
     }
 
+    /// Tells whether the one connection of MODE S ends by `deadline` with at most `bytes_max`:
+    /// then [`Channel::receive`] does not wait for anything.
+    pub fn ends_before(&mut self, deadline: Instant, bytes_max: usize) -> Result<bool> {
+        match self.links.last_mut() {
+            Some(stripe) if self.coming.is_none() => stripe.link.ends_before(deadline, bytes_max),
+            _ => Ok(false),
+        }
+    }
+
     /// Receives a whole small file in the calling thread.
     ///
     /// One connection after the other: GCT makes as many as it was told to for a
