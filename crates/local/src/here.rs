@@ -505,7 +505,8 @@ fn stranger(path: &std::path::Path, peer: Peer) -> Refusal {
     Refusal::new(Why::Denied, WANTED, words).next("name a socket of yours in GODWIT_SOCKET")
 }
 
-fn odd(tell: &Tell) -> Refusal {
+/// Says of an answer that it is none to what was asked.
+pub fn odd(tell: &Tell) -> Refusal {
     let words = format!("it answers otherwise than was asked: {tell:?}");
     Refusal::new(Why::Version, "understand the node of this machine", words)
 }

@@ -10,7 +10,7 @@ mod start;
 mod who;
 
 pub use godwit_wire::local::{Refusal, Why};
-pub use here::{Answer, Here};
+pub use here::{Answer, Here, odd};
 pub use place::{Environment, Place};
 pub use start::{Lock, lock_within};
 pub use who::who;

@@ -506,9 +506,10 @@ fn is_owner(who: &Identity) -> bool {
     own.is_some_and(|own| who.is_called(own.identity().subject()))
 }
 
+/// Returns the account that the node runs as, which need not be that of who started it.
 fn owner_name() -> String {
-    let named = env::var("USER").or_else(|_| env::var("LOGNAME"));
-    named.unwrap_or_else(|_| format!("uid{}", godwit_sys::user_id()))
+    let id = godwit_sys::user_id();
+    godwit_sys::User::of_number(id).map_or_else(|_| id.to_string(), |user| user.name)
 }
 
 fn variable(name: &str) -> Option<PathBuf> {

@@ -7,12 +7,12 @@ use crate::{
     units,
 };
 use clap::{Args, Subcommand};
-use godwit_local::Why;
+use godwit_local::{Why, odd};
 use godwit_store::Error;
 use godwit_wire::local::{
     Ask, Tell,
     ask::{Add as Adding, AddDone as Added, Cache as Of, Where},
-    tell::{Done, Row, Space},
+    tell::{Row, Space},
 };
 use serde_json::json;
 use std::{
@@ -218,7 +218,7 @@ impl At<'_> {
         })?;
         let done = match answer.tell {
             Tell::Done(done) => done,
-            _ => Done::default(),
+            other => return Err(Trouble::local(&odd(&other))),
         };
         for row in &rows {
             let told = match screen.json() {
@@ -299,9 +299,10 @@ impl At<'_> {
         let screen = self.screen;
         let mut here = local::here()?;
         let answer = here.ask(self.ask(Of::Df { on: None }));
-        let answer = answer.map_err(|refusal| Trouble::local(&refusal))?;
-        let Tell::Space(space) = answer.tell else {
-            return Ok(Facts::new());
+        let space = match answer.map(|answer| answer.tell) {
+            Ok(Tell::Space(space)) => space,
+            Ok(other) => return Err(Trouble::local(&odd(&other))),
+            Err(refusal) => return Err(Trouble::local(&refusal)),
         };
         let mut facts = Facts::new();
         facts.insert("path".into(), space.path.clone().into());

@@ -9,7 +9,7 @@ use crate::{
 };
 use clap::{Args, Subcommand};
 use godwit_core::{Scheme, Url};
-use godwit_local::{Here, Place, Refusal, Why, lock_within, who};
+use godwit_local::{Here, Place, Refusal, Why, lock_within, odd, who};
 use godwit_node::{LocalRules, OnFault, Routes, run_local};
 use godwit_store::Error;
 use godwit_wire::local::{
@@ -192,7 +192,7 @@ pub(super) fn done_with(
         .map_err(|refusal| Trouble::local(&refusal))?;
     let done = match answer.tell {
         Tell::Done(done) => done,
-        _ => tell::Done::default(),
+        other => return Err(Trouble::local(&odd(&other))),
     };
     if !screen.json() {
         done.notes.iter().for_each(|note| screen.note(note));
@@ -491,11 +491,11 @@ fn status(screen: &Screen) -> Run<Facts> {
         }
         return Ok(facts);
     };
-    let answer = here
-        .ask(Ask::Status)
-        .map_err(|refusal| Trouble::local(&refusal))?;
-    let Tell::Status(status) = answer.tell else {
-        return Ok(facts);
+    let answer = here.ask(Ask::Status);
+    let status = match answer.map(|answer| answer.tell) {
+        Ok(Tell::Status(status)) => status,
+        Ok(other) => return Err(Trouble::local(&odd(&other))),
+        Err(refusal) => return Err(Trouble::local(&refusal)),
     };
     facts.insert("running".into(), true.into());
     facts.insert("pid".into(), status.process.into());
