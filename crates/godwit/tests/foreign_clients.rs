@@ -162,6 +162,22 @@ fn globus_copies_over_extended_passive() {
     globus_copies_with(&["-ipv6"]);
 }
 
+#[test]
+fn globus_copies_over_delayed_passive() {
+    globus_copies_with(&["-dp", "-ipv6"]);
+}
+
+#[test]
+fn globus_copies_to_the_home() {
+    let Some(world) = World::of("globus-url-copy") else {
+        return;
+    };
+    let source = world.scratch.join("source");
+    std::fs::write(&source, noise(3000, 7)).unwrap();
+    guc(&[], [&file_url(&source), &world.node.url("~/home")]).ok();
+    assert_same(&source, &world.exported("home"));
+}
+
 fn globus_copies_trees_with(flags: &[&str]) {
     let Some(world) = World::of("globus-url-copy") else {
         return;
