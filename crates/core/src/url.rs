@@ -414,7 +414,7 @@ pub enum BadUrl {
     BadType,
     #[error("'{0}' is not a name of a file here")]
     BadName(String),
-    #[error("names (grid:/…) are not served yet: no catalog in this version")]
+    #[error("grid: names are planned and not there yet: this version has no catalog")]
     IsName,
 }
 

@@ -18,6 +18,7 @@ mod record;
 mod same;
 mod screen;
 mod signals;
+mod silence;
 mod topics;
 mod trouble;
 mod units;

@@ -9,6 +9,7 @@ use crate::{
     record,
     screen::Screen,
     signals::Stop,
+    silence,
     trouble::{Run, Trouble, plain},
     verbs::{Facts, mkdir::make_with_parents, rm},
 };
@@ -76,7 +77,7 @@ pub(crate) fn options(moving: &Moving) -> Run<Options> {
         via_us: moving.via_me,
         verify: !moving.no_verify,
         resume: !moving.no_resume,
-        retries: moving.retries.unwrap_or(ours.retries),
+        retries: moving.retries,
         stall: moving.stall_timeout.unwrap_or(ours.stall),
         tcp_buffer: moving.tcp_buffer,
         trust: Trust {
@@ -107,7 +108,8 @@ pub(crate) fn pairs(
     let whom = &moving.whom;
     turn.wait(target, Reach::Name, &format!("{} to {target}", word(act)))?;
     let place = places::open_as(stores, target, whom.target())?;
-    let there = match what_is_there(&place) {
+    let there = silence::broken_by(screen, &answer_of(target), || what_is_there(&place));
+    let there = match there {
         // A hop that cannot tell promises the rename to that very name.
         Err(Error::Beyond { .. }) if act == Act::Move => There::Nothing,
         there => {
@@ -137,7 +139,9 @@ pub(crate) fn pairs(
             }
         };
         let from = there.and_then(|()| places::open_as(stores, source, whom.source()));
-        let found = from.and_then(|from| pair(act, source, from, &place, (ask, moving)));
+        let found = silence::broken_by(screen, &answer_of(source), || {
+            from.and_then(|from| pair(act, source, from, &place, (ask, moving)))
+        });
         match found {
             Ok(pair) if ask.many && !taken.insert(pair.target.path.clone()) => {
                 let wanted = format!("{} {source} to {}", word(act), pair.target.url);
@@ -155,6 +159,14 @@ pub(crate) fn pairs(
     }
     let refused = sources.len() - pairs.len();
     Ok(Planned { pairs, refused })
+}
+
+/// Names what a question is asked of, as something to wait for.
+pub(crate) fn answer_of(url: &Url) -> String {
+    match url.host() {
+        Some(_) => format!("{} to answer", url.host_port()),
+        None => format!("{url} to be looked at"),
+    }
 }
 
 /// Tells what ended a verb before it did anything: then all sources failed.
@@ -290,6 +302,14 @@ fn link(place: &Place) -> Option<Stat> {
 pub(crate) fn run(screen: &Screen, moving: &Moving, work: Work, options: &Options) -> Moved {
     let act = work.act;
     let go_on = to_go_on(&work);
+    let mut hosts: Vec<String> = Vec::new();
+    for pair in &work.pairs {
+        for url in [&pair.source.url, &pair.target.url] {
+            if !hosts.contains(&url.host_port()) {
+                hosts.push(url.host_port());
+            }
+        }
+    }
     let tasks = work.pairs.into_iter().map(|pair| Task {
         source: pair.source,
         target: pair.target,
@@ -302,7 +322,7 @@ pub(crate) fn run(screen: &Screen, moving: &Moving, work: Work, options: &Option
     let tasks = tasks.collect();
     let stop = Stop::watch(options.cancel.clone());
     let reporter = Reporter::new(screen, moving.progress, act, work.rule);
-    let reporter = reporter.going_on_by(go_on.clone());
+    let reporter = reporter.going_on_by(go_on.clone()).between(hosts);
     let summary: Summary =
         reporter.while_running(|| engine::copy(tasks, options, &|event| reporter.on(event)));
     let mut facts = reporter.finish(&summary);

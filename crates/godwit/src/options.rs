@@ -231,7 +231,7 @@ pub(crate) struct Moving {
     /// Begin anew instead of going on with what an earlier run left
     #[arg(long, help_heading = "Moving")]
     pub(crate) no_resume: bool,
-    /// How often a passing fault is tried again, for each file [default: 5]
+    /// How often a passing fault is tried again, for each file [default: 5; 15 once some of it has moved]
     #[arg(
         long,
         value_name = "N",

@@ -6,6 +6,7 @@ use crate::{
     options::Progress,
     record::Record,
     screen::Screen,
+    silence::SILENT_MAX,
     trouble::Trouble,
     units,
     verbs::Facts,
@@ -31,6 +32,8 @@ pub(crate) struct Reporter<'a> {
     rule: Rule,
     /// How to go on with all of it, if not by the same command.
     go_on: Option<String>,
+    /// Between which hosts bytes move.
+    hosts: Vec<String>,
     /// A closing line is wanted even if it was over in no time.
     closes: bool,
     started: Instant,
@@ -72,6 +75,7 @@ impl<'a> Reporter<'a> {
             act,
             rule,
             go_on: None,
+            hosts: Vec::new(),
             closes: how == Progress::Bar || wanted == Progress::Plain,
             started: Instant::now(),
             told: Mutex::new(told),
@@ -83,6 +87,11 @@ impl<'a> Reporter<'a> {
     /// Has faults that pass tell how to go on, if not by the same command.
     pub(crate) fn going_on_by(self, go_on: Option<String>) -> Self {
         Self { go_on, ..self }
+    }
+
+    /// Names the hosts that are waited for while nothing moves.
+    pub(crate) fn between(self, hosts: Vec<String>) -> Self {
+        Self { hosts, ..self }
     }
 
     /// Takes what the engine tells, from any of its threads.
@@ -269,6 +278,9 @@ impl<'a> Reporter<'a> {
                 let above = target.url.parent();
                 &above.map_or_else(String::new, |above| moving::make_first(&above))
             }
+            Error::NoSpace { .. } if self.go_on.is_some() => {
+                &format!("make room; {}", self.go_on.as_deref().unwrap_or_default())
+            }
             Error::Lost { .. } | Error::Stalled { .. } if !error.is_of_contact() => {
                 match &self.go_on {
                     Some(go_on) => go_on.as_str(),
@@ -313,20 +325,21 @@ impl<'a> Reporter<'a> {
     }
 
     fn tick_until_over(&self) {
-        let every = match self.how {
-            Progress::Bar => Duration::from_millis(100),
-            Progress::Json => Duration::from_secs(1),
-            _ => Duration::from_secs(5),
+        let (mut patience, every) = match self.how {
+            Progress::Bar => (BAR_EVERY, BAR_EVERY),
+            Progress::Json => (Duration::from_secs(1), Duration::from_secs(1)),
+            _ => (SILENT_MAX, Duration::from_secs(5)),
         };
         let mut over = lock(&self.over);
         while !*over {
             let (held, timed_out) = self
                 .wake
-                .wait_timeout(over, every)
+                .wait_timeout(over, patience)
                 .expect("nobody panics while holding it");
             over = held;
             if timed_out.timed_out() && !*over {
                 drop(over);
+                patience = every;
                 self.tick();
                 over = lock(&self.over);
             }
@@ -337,7 +350,7 @@ impl<'a> Reporter<'a> {
         let mut told = self.told();
         told.record.flush();
         let look = told.meter.look(self.started.elapsed());
-        let words = words(&look, told.waiting.as_ref());
+        let words = words(&look, told.waiting.as_ref(), &self.hosts);
         match self.how {
             Progress::Bar => {
                 if let Some(bar) = &told.bar {
@@ -443,7 +456,7 @@ fn new_bar() -> ProgressBar {
 
 /// Returns the look in words: `37 %  1.20 GiB of 4.00 GiB  3/8 files  812 MiB/s  3.4s left`, or what is
 /// waited for instead of how fast nothing moves.
-fn words(look: &Look, waiting: Option<&Waiting>) -> String {
+fn words(look: &Look, waiting: Option<&Waiting>, hosts: &[String]) -> String {
     let share = look
         .share
         .map(|share| format!("{:3.0} %  ", (share * 100.0).floor()))
@@ -456,8 +469,12 @@ fn words(look: &Look, waiting: Option<&Waiting>) -> String {
         .left
         .map(|left| format!("  {} left", units::duration(left)))
         .unwrap_or_default();
+    let idle = match look.bytes_per_second > 0.0 || hosts.is_empty() {
+        true => String::new(),
+        false => format!("  waiting for {}", hosts.join(" and ")),
+    };
     format!(
-        "{share}{} of {}{more}  {}/{} files{more}  {}/s{left}",
+        "{share}{} of {}{more}  {}/{} files{more}  {}/s{left}{idle}",
         units::size(look.bytes_over),
         units::size(look.bytes_found),
         look.files_over,
@@ -517,6 +534,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 const BAR_STEPS: u64 = 10_000;
+const BAR_EVERY: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {
@@ -533,7 +551,7 @@ mod tests {
             again_in: None,
         };
         let waiting = Waiting::new(&error, Tries { nth: 1, most: 5 });
-        let text = words(&meter.look(Duration::from_secs(2)), Some(&waiting));
+        let text = words(&meter.look(Duration::from_secs(2)), Some(&waiting), &[]);
         assert!(
             text.ends_with(" %  waiting for lab to answer again (full), try 1 of 5"),
             "{text}"
@@ -545,13 +563,13 @@ mod tests {
         let mut meter = Meter::default();
         meter.found(2, 3 << 30, false);
         meter.moved(1 << 30, Duration::from_secs(1));
-        let text = words(&meter.look(Duration::from_secs(1)), None);
+        let text = words(&meter.look(Duration::from_secs(1)), None, &[]);
         assert_eq!(
             text,
             "1.00 GiB of 3.00 GiB and more  0/2 files and more  1.00 GiB/s"
         );
         meter.found(0, 1 << 30, true);
-        let text = words(&meter.look(Duration::from_secs(1)), None);
+        let text = words(&meter.look(Duration::from_secs(1)), None, &[]);
         assert_eq!(
             text,
             " 24 %  1.00 GiB of 4.00 GiB  0/2 files  1.00 GiB/s  3.0s left"

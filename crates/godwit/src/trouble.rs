@@ -202,8 +202,13 @@ impl Trouble {
             }
             error => error.to_string(),
         };
-        Self::asked(format!("understand {shown:?}"), fact)
-            .next("godwit help schemes shows what can be named")
+        let next = match error {
+            BadUrl::IsName => {
+                "say where the bytes are: godwit://NODE/PATH (godwit peers lists nodes)"
+            }
+            _ => "godwit help schemes shows what can be named",
+        };
+        Self::asked(format!("understand {shown:?}"), fact).next(next)
     }
 
     /// Says what to do next, better than the error itself could.

@@ -343,3 +343,192 @@ fn pattern_in_url_is_explained() {
     let said = run(&scratch, &format!("cp {} got", node.url("*.root")));
     refused(&said, 4, &["only the shell expands *", "--include"]);
 }
+
+// --- a full disk ------------------------------------------------------------------------------------
+
+/// A file system of two megabytes. Gone when dropped.
+struct Small(std::path::PathBuf);
+
+impl Small {
+    fn at(scratch: &Scratch) -> Option<Self> {
+        let at = scratch.dir("small");
+        let mount = [
+            "-t",
+            "tmpfs",
+            "-o",
+            "size=2m",
+            "tmpfs",
+            at.to_str().unwrap(),
+        ];
+        let said = common::run(10, "mount", mount);
+        if said.status != Some(0) {
+            common::skip("mounting needs root");
+            return None;
+        }
+        Some(Self(at))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg(&self.0).status();
+    }
+}
+
+fn count(text: &str, words: &str) -> usize {
+    text.matches(words).count()
+}
+
+#[test]
+fn tree_stops_at_full_disk_with_one_message() {
+    let scratch = Scratch::new();
+    let Some(small) = Small::at(&scratch) else {
+        return;
+    };
+    for nth in 0..60 {
+        scratch.file(format!("d/{nth}"), 100_000);
+    }
+    scratch.file("d/large", 3_000_000);
+    let node = Node::start(&small.0);
+    for target in ["small".into(), node.url("")] {
+        let said = run(&scratch, &format!("cp -r d/ {target}"));
+        refused(
+            &said,
+            7,
+            &["no space left", "make room; ", "godwit sync d "],
+        );
+        assert_eq!(count(&said.stderr, "godwit: cannot"), 1, "{said}");
+        for entry in fs::read_dir(&small.0).unwrap() {
+            let path = entry.unwrap().path();
+            let _ = fs::remove_file(&path);
+        }
+    }
+}
+
+#[test]
+fn room_for_tree_is_checked_first() {
+    let scratch = Scratch::new();
+    let Some(small) = Small::at(&scratch) else {
+        return;
+    };
+    for nth in 0..30 {
+        scratch.file(format!("d/{nth}"), 100_000);
+    }
+    let node = Node::start(&small.0);
+    for target in ["small/d".into(), node.url("d")] {
+        let said = run(&scratch, &format!("cp -r d {target}"));
+        refused(&said, 7, &["3000000 bytes are to be copied, ", " are free"]);
+        assert_eq!(count(&said.stderr, "godwit: cannot"), 1, "{said}");
+        assert!(!small.0.join("d").exists(), "{said}");
+    }
+    // What is left out needs no room, and no hole does.
+    fs::File::create(scratch.join("d/hole"))
+        .unwrap()
+        .set_len(1 << 30)
+        .unwrap();
+    run(
+        &scratch,
+        "cp -r --exclude 1* --exclude 2* --exclude hole d small/d",
+    )
+    .ok();
+}
+
+// --- messages ---------------------------------------------------------------------------------------
+
+#[test]
+fn messages_name_the_next_command() {
+    let scratch = Scratch::new();
+    scratch.file("f", 10);
+    let lab = common::Machine::lab(&scratch);
+    let laptop = common::Machine::new(&scratch, "laptop");
+    lab.joined_by(&laptop, "laptop");
+    for (line, words) in [
+        (
+            "cp grid:/a/b .",
+            &["planned and not there yet", "godwit://NODE/PATH"][..],
+        ),
+        (
+            "node --export . --ftp 99999",
+            &["99999 is no port", "65535"],
+        ),
+        (
+            "node --export . --ftp 127.0.0.1:99999",
+            &["99999 is no port", "65535"],
+        ),
+        (
+            "cat --through m godwit://lab/f",
+            &["godwit:// and https:// have none", "ftp://HOST:PORT"],
+        ),
+        (
+            "cp --through m godwit://lab/f got",
+            &["godwit:// and https:// have none", "ftp://HOST:PORT"],
+        ),
+    ] {
+        let mut command = laptop.command(&line.split(' ').collect::<Vec<_>>());
+        let said = Said::of(command.current_dir(scratch.path()).stdin(Stdio::null()));
+        assert_eq!(said.status, Some(2), "{line}: {said}");
+        for words in words {
+            assert!(
+                said.stderr.contains(words),
+                "{words:?} is missing: {line}: {said}"
+            );
+        }
+    }
+}
+
+/// Answers each command of a client by what `answer` returns for it, and greets after a while.
+fn server(greets_after: u64, answer: fn(&str) -> &'static str) -> u16 {
+    use std::io::{BufRead, BufReader, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            std::thread::sleep(std::time::Duration::from_secs(greets_after));
+            let mut to = stream.try_clone().unwrap();
+            let _ = to.write_all(b"220 hello\r\n");
+            for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                let _ = to.write_all(answer(&line).as_bytes());
+            }
+        }
+    });
+    port
+}
+
+#[test]
+fn password_refused_in_clear_hints_at_private() {
+    let scratch = Scratch::new();
+    let port = server(0, |line| match line.starts_with("USER") {
+        true => "530 Passwords are not taken in clear here: say AUTH TLS first.\r\n",
+        false => "500 what?\r\n",
+    });
+    let said = run(
+        &scratch,
+        &format!("cp ftp://me:secret@127.0.0.1:{port}/f got"),
+    );
+    refused(&said, 13, &["not taken in clear", "hint: add --private"]);
+}
+
+#[test]
+fn silence_is_broken_after_two_seconds() {
+    let scratch = Scratch::new();
+    let port = server(3, |_| "500 what?\r\n");
+    scratch.file("f", 10);
+    for line in [
+        "cp URL got",
+        "cp f URL",
+        "sync URL got",
+        "mv URL got",
+        "sum URL",
+    ] {
+        let said = run(
+            &scratch,
+            &line.replace("URL", &format!("ftp://127.0.0.1:{port}/f")),
+        );
+        let waits = format!("waiting for 127.0.0.1:{port} to answer");
+        let digest = format!("waiting for the digest of ftp://127.0.0.1:{port}/f");
+        assert!(
+            said.stderr.contains(&waits) || said.stderr.contains(&digest),
+            "{line}: {said}"
+        );
+    }
+}

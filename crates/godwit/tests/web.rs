@@ -359,3 +359,69 @@ fn node_not_joined_is_named_as_one() {
         }
     }
 }
+
+/// Serves one file of 4 MB: of each GET so many bytes, then nothing for so long, then the end of the connection.
+fn halting(parts: &'static [usize], silence: Duration) -> (u16, std::sync::mpsc::Receiver<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (asked, gets) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut nth = 0;
+        for mut peer in listener.incoming().map_while(Result::ok) {
+            let (mut head, mut byte) = (Vec::new(), [0]);
+            while !head.ends_with(b"\r\n\r\n") && peer.read(&mut byte).unwrap_or(0) == 1 {
+                head.push(byte[0]);
+            }
+            let head = String::from_utf8(head).unwrap().to_lowercase();
+            let from = head.split("range: bytes=").nth(1);
+            let from: usize =
+                from.map_or(0, |from| from.split('-').next().unwrap().parse().unwrap());
+            let answer = format!(
+                "HTTP/1.1 206 Partial\r\nContent-Range: bytes {from}-3999999/4000000\r\n\
+                 Content-Length: {}\r\nConnection: close\r\n\r\n",
+                4_000_000 - from
+            );
+            let _ = peer.write_all(answer.as_bytes());
+            if head.starts_with("get") {
+                let part = parts.get(nth).copied().unwrap_or(0);
+                let _ = peer.write_all(&vec![7; part]);
+                std::thread::sleep(silence);
+                nth += 1;
+                let _ = asked.send(());
+            }
+        }
+    });
+    (port, gets)
+}
+
+#[test]
+fn retries_said_are_retries_done() {
+    let scratch = Scratch::new();
+    let (port, gets) = halting(&[2_000_000], Duration::ZERO);
+    let url = format!("http://127.0.0.1:{port}/f");
+    let said = run(&scratch, &["cp", "--json", "--retries", "2", &url, "got"]);
+    assert_eq!(said.status, Some(5), "{said}");
+    let told: Vec<(u64, u64)> = String::from_utf8_lossy(&said.stdout)
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(|event| event["event"] == "retry")
+        .map(|event| {
+            (
+                event["try"].as_u64().unwrap(),
+                event["tries"].as_u64().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(told, [(1, 2), (2, 2)], "{said}");
+    assert_eq!(gets.try_iter().count(), 3, "{said}");
+}
+
+#[test]
+fn copy_that_stands_says_for_whom() {
+    let scratch = Scratch::new();
+    let (port, _gets) = halting(&[], Duration::from_secs(5));
+    let url = format!("http://127.0.0.1:{port}/f");
+    let said = run(&scratch, &["cp", "--retries", "0", &url, "got"]);
+    let waits = format!("waiting for 127.0.0.1:{port}");
+    assert!(said.stderr.contains(&waits), "{said}");
+}

@@ -198,6 +198,8 @@ fn after_colon(said: &str, facts: &[&str]) -> String {
     }
 }
 
+/// Of a file, not of the room that is left.
+pub(crate) const TOO_LARGE: &str = "file too large";
 const NO_SPACE: &[&str] = &["no space left on device", "no space left"];
 
 /// What a server says before the URL where something is.
@@ -239,7 +241,7 @@ impl Error {
             K::StorageFull | K::QuotaExceeded | K::FileTooLarge => {
                 let said = match cause.kind() {
                     K::QuotaExceeded => "quota exceeded",
-                    K::FileTooLarge => "file too large",
+                    K::FileTooLarge => TOO_LARGE,
                     _ => "",
                 };
                 Self::NoSpace {
@@ -397,6 +399,9 @@ impl Error {
             Self::NoCredential { .. } => {
                 "make a proxy of your certificate: godwit proxy init".into()
             }
+            Self::Login { said, .. } if said.contains(TLS_FIRST) => {
+                "add --private: it encrypts what is said, and what is transferred".into()
+            }
             Self::Login { said, by, .. } => {
                 godwit_trust::hint_of(said).unwrap_or_else(|| to_log_in(*by).into())
             }
@@ -453,6 +458,9 @@ fn to_log_in(by: Shown) -> &'static str {
         Shown::Password => "check user name and password, in the URL or in ~/.netrc",
     }
 }
+
+/// What a node says to a password in clear.
+const TLS_FIRST: &str = "say AUTH TLS first";
 
 fn before(host: &str) -> String {
     match host {

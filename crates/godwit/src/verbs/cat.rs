@@ -1,6 +1,6 @@
 //! `godwit cat`: files to standard output.
 
-use super::Facts;
+use super::{Facts, cp::through::no_module};
 use crate::{
     bytes,
     options::{Names, Talking},
@@ -112,6 +112,9 @@ impl Cat {
 
 fn print_through(screen: &Screen, place: &Place, through: &Through) -> Run<u64> {
     let url = &place.url;
+    if place.is_remote() && place.store.as_remote().is_none() {
+        return Err(no_module(format!("print {url} through {}", through.module)));
+    }
     let mut hashing = Hashing::new(Algorithm::Blake3);
     let made = bytes::read_through(place, through, &mut |bytes| {
         hashing.update(bytes);

@@ -2,7 +2,7 @@
 
 mod print;
 mod take;
-mod through;
+pub(crate) mod through;
 
 use super::Facts;
 use crate::{

@@ -159,7 +159,7 @@ fn there(url: &Url, talking: &Talking) -> Run<Vec<Look>> {
         trust,
         connect: CONNECT,
         stall: STALL,
-        retries: 0,
+        retries: Some(0),
         mark: places::mark(),
         ..options
     });

@@ -14,6 +14,7 @@ use crate::{
     progress::tell_skipped,
     same,
     screen::Screen,
+    silence,
     trouble::{Run, Trouble},
 };
 use clap::Args;
@@ -96,7 +97,8 @@ impl Mv {
         }
         let (mut renamed, mut failed, mut left) = (0u64, refused, Vec::new());
         for pair in pairs {
-            match self.rename(screen, &pair) {
+            let waits_for = moving::answer_of(&pair.source.url);
+            match silence::broken_by(screen, &waits_for, || self.rename(screen, &pair)) {
                 Ok(true) => renamed += 1,
                 Ok(false) => left.push(pair),
                 Err(trouble) => {
@@ -114,7 +116,10 @@ impl Mv {
             };
             let asked = left.len();
             let sources = left.into_iter().filter_map(|pair| {
-                let source = Leaving::look(pair, &self.moving.choosing.0);
+                let waits_for = format!("all below {} to be looked at", pair.source.url);
+                let source = silence::broken_by(screen, &waits_for, || {
+                    Leaving::look(pair, &self.moving.choosing.0)
+                });
                 source.map_err(|trouble| screen.trouble(&trouble)).ok()
             });
             let sources: Vec<Leaving> = sources.collect();
@@ -129,7 +134,11 @@ impl Mv {
             };
             let moved = moving::run(screen, &self.moving, work, &options);
             let remover = Remover::new(screen, false);
-            if let Err(trouble) = self.remove_sources(&remover, &moved, &sources) {
+            let waits_for = "the copies to be looked at and the sources to be removed";
+            let removed = silence::broken_by(screen, waits_for, || {
+                self.remove_sources(&remover, &moved, &sources)
+            });
+            if let Err(trouble) = removed {
                 failed += remover.failed() + usize::from(!trouble.follows());
                 screen.trouble(&trouble);
             }

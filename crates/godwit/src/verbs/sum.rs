@@ -2,11 +2,12 @@
 
 use super::Facts;
 use crate::{
-    bytes,
+    bytes, moving,
     options::{Names, Talking},
     owed::{self, Reach},
     places::{self, Place},
     screen::Screen,
+    silence,
     trouble::{Run, Trouble},
     units,
 };
@@ -125,9 +126,16 @@ impl Sum {
             }
             Ok(())
         };
-        match place.store.stat(&place.path).map_err(trouble)?.kind {
+        let stat = silence::broken_by(screen, &moving::answer_of(url), || {
+            place.store.stat(&place.path)
+        });
+        match stat.map_err(trouble)?.kind {
             EntryKind::Directory => {
-                places::walk(screen, "sum", &place, &mut each).map_err(trouble)?;
+                let waits_for = format!("the list of what is below {url}");
+                let walked = silence::broken_by(screen, &waits_for, || {
+                    places::walk(screen, "sum", &place, &mut each)
+                });
+                walked.map_err(trouble)?;
             }
             _ => below.push(PathBuf::new()),
         }
@@ -150,7 +158,10 @@ impl Sum {
 
     fn say(&self, screen: &Screen, place: &Place, url: &Url) -> Result<(), Error> {
         let algorithm = self.algorithm.algorithm();
-        let digest = bytes::digest(place, algorithm, self.range())?;
+        let waits_for = format!("the digest of {url}");
+        let digest = silence::broken_by(screen, &waits_for, || {
+            bytes::digest(place, algorithm, self.range())
+        })?;
         if screen.json() {
             return screen.object(&json!({
                 "event": "digest",
@@ -177,9 +188,11 @@ impl Sum {
         owed::note(screen, &url, Reach::Name);
         let place = places::open(stores, &url)?;
         let algorithm = self.algorithm.algorithm();
-        let found = bytes::digest(&place, algorithm, self.range())
-            .map_err(trouble)?
-            .hex();
+        let waits_for = format!("the digest of {url}");
+        let found = silence::broken_by(screen, &waits_for, || {
+            bytes::digest(&place, algorithm, self.range())
+        });
+        let found = found.map_err(trouble)?.hex();
         if found != noted {
             let fact = format!("noted is {noted}, found {found}");
             return Err(Trouble::differs(format!("vouch for {url}"), fact)

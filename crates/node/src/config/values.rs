@@ -118,7 +118,16 @@ pub(super) fn parse_names(text: &str) -> Result<Vec<String>, String> {
 pub(super) fn parse_addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
     let one = |part: &str| match part.trim().parse::<u16>() {
         Ok(port) => Ok(SocketAddr::from(([0u16; 8], port))),
-        Err(_) => parse::<SocketAddr>(part.trim()),
+        Err(_) => parse::<SocketAddr>(part.trim()).map_err(|error| {
+            let port = part.rsplit(':').next().unwrap_or_default().trim();
+            let is_number = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
+            match is_number && port.parse::<u16>().is_err() {
+                true => {
+                    format!("{port} is no port: ports end at 65535 (--ftp 2811, --https 13560)")
+                }
+                false => error,
+            }
+        }),
     };
     let parts = text.split(',').filter(|part| !part.trim().is_empty());
     let addresses: Vec<SocketAddr> = parts.map(one).collect::<Result<_, _>>()?;

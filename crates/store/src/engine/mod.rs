@@ -24,6 +24,7 @@ use crate::{
     Error, Remote, Result, Stat, Trust, Tuned, Verified,
     channel::Cancel,
     door::Mark,
+    error::TOO_LARGE,
     remote::{Flow, is_renewed},
 };
 use godwit_core::{Choice, Digest, Fault, Scheme};
@@ -64,8 +65,8 @@ pub struct Options {
     /// Which of them: a program that runs as its owner is not taken over from a
     /// stranger unless asked.
     pub mode_bits: u32,
-    /// How often in a row a passing fault may come without any progress.
-    pub retries: u32,
+    /// How often in a row a passing fault may come without any progress; `None`: [`Retry`] decides.
+    pub retries: Option<u32>,
     /// How long nothing may move.
     pub stall: Duration,
     /// How long a connection may take to come up.
@@ -98,7 +99,7 @@ impl Options {
             keep_times: true,
             keep_modes: true,
             mode_bits: 0o777,
-            retries: 5,
+            retries: None,
             stall: Duration::from_secs(30),
             connect: Duration::from_secs(15),
             notes: None,
@@ -297,6 +298,8 @@ struct Copying<'a> {
     through_at: Mutex<Instant>,
     /// Nobody believes us any more: what needs that is not begun.
     is_unproved: AtomicBool,
+    /// The target has no room left: nothing more is begun.
+    is_full: AtomicBool,
     undressed: Mutex<Vec<(Place, u32)>>, // directories, and the bits they get at the end
 }
 
@@ -315,6 +318,7 @@ pub fn copy(tasks: Vec<Task>, options: &Options, on: &(dyn Fn(&Event<'_>) + Sync
         moved_bytes: AtomicU64::new(0),
         through_at: Mutex::new(Instant::now()),
         is_unproved: AtomicBool::new(false),
+        is_full: AtomicBool::new(false),
         undressed: Mutex::default(),
     };
     thread::scope(|scope| {
@@ -552,10 +556,11 @@ impl Copying<'_> {
         }
     }
 
-    /// Tells whether something need not be tried, since we can prove nothing any more.
+    /// Tells whether something need not be tried, since we can prove nothing any more, or nothing has room there.
     fn is_vain(&self, source: &Place, target: &Place) -> bool {
         let is_proved = |place: &Place| place.url.scheme() == Scheme::Gsiftp;
-        self.is_unproved.load(SeqCst) && (is_proved(source) || is_proved(target))
+        self.is_full.load(SeqCst)
+            || self.is_unproved.load(SeqCst) && (is_proved(source) || is_proved(target))
     }
 
     /// Counts a file that fails for a reason which was told already.
@@ -580,6 +585,11 @@ impl Copying<'_> {
             return; // told once, for all
         }
         if error.is_of_our_proof() && self.is_unproved.swap(true, SeqCst) {
+            return self.given_up();
+        }
+        // A file that is too large for its file system says nothing of others.
+        let is_full = matches!(&error, Error::NoSpace { said, .. } if said != TOO_LARGE);
+        if is_full && self.is_full.swap(true, SeqCst) {
             return self.given_up();
         }
         self.tell(&Event::Failed {

@@ -2,7 +2,7 @@
 
 use super::{Copying, Event, Item, Place, Rule, Task};
 use crate::{Entry, EntryKind, Error, Nowhere, Result, SMALL_BYTES, Set, Stat, What};
-use godwit_core::{Algorithm, Extents};
+use godwit_core::{Algorithm, Extents, Scheme};
 use std::{
     collections::{HashMap, HashSet},
     ffi::OsString,
@@ -39,7 +39,57 @@ pub(super) fn find(copying: &Copying<'_>, task: &Task) -> Result<()> {
     }
 }
 
+/// Refuses a tree for which there is no room, if that can be told before. Where the target is there already, an earlier
+/// run may have left some of it.
+fn check_room(copying: &Copying<'_>, task: &Task) -> Result<()> {
+    let (source, target) = (&task.source, &task.target);
+    let is_cheap = !source.is_remote() || source.store.can()?.leaves;
+    let is_there = || !matches!(target.store.stat(&target.path), Err(Error::Missing { .. }));
+    if !is_cheap || is_there() {
+        return Ok(());
+    }
+    let above = target.path.parent().unwrap_or(Path::new(""));
+    let Ok(space) = target.store.space(above) else {
+        return Ok(());
+    };
+    let (choice, mut bytes) = (&copying.options.choice, 0u64);
+    let mut each = |entry: Entry| {
+        copying.options.cancel.check()?;
+        if entry.stat.kind == EntryKind::File && choice.has(&entry.path, false) {
+            bytes += filled_bytes(source, &entry);
+        }
+        Ok(())
+    };
+    // What cannot be listed is told when it is to be copied.
+    source
+        .store
+        .walk_readable(&source.path, &mut each, &mut |_| {}, &mut |_, _| Ok(()))?;
+    match bytes > space.free_bytes {
+        true => Err(Error::NoSpace {
+            path: target.path.clone(),
+            said: format!(
+                "{bytes} bytes are to be copied, {} are free",
+                space.free_bytes
+            ),
+        }),
+        false => Ok(()),
+    }
+}
+
+/// Returns how much of a file is no hole, where that can be told.
+fn filled_bytes(source: &Place, entry: &Entry) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let told = match source.url.scheme() {
+        Scheme::File => source.path.join(&entry.path).symlink_metadata().ok(),
+        _ => None,
+    };
+    told.map_or(entry.stat.size, |told| {
+        entry.stat.size.min(told.blocks() * 512)
+    })
+}
+
 fn find_tree(copying: &Copying<'_>, task: &Task) -> Result<()> {
+    check_room(copying, task)?;
     let mut finding = Finding {
         copying,
         task,

@@ -7,9 +7,10 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct Retry {
     left: u32,
+    /// Of these, after something moved.
+    worth: u32,
     /// Of these, since something moved last.
     most: u32,
-    max: u32,
     pause: Duration,
 }
 
@@ -23,12 +24,13 @@ pub struct Tries {
 }
 
 impl Retry {
-    /// Allows `max` tries in a row that bring nothing.
-    pub fn new(max: u32) -> Self {
+    /// Allows `max` tries in a row that bring nothing; without it five, and more after progress.
+    pub fn new(max: Option<u32>) -> Self {
+        let first = max.unwrap_or(USUAL);
         Self {
-            left: max,
-            most: max,
-            max,
+            left: first,
+            most: first,
+            worth: max.unwrap_or(USUAL * WORTH),
             pause: FIRST,
         }
     }
@@ -37,9 +39,10 @@ impl Retry {
     /// worth waiting for: a server that restarts, a link that is mended.
     pub fn progressed(&mut self) {
         *self = Self {
-            left: self.max * WORTH,
-            most: self.max * WORTH,
-            ..Self::new(self.max)
+            left: self.worth,
+            most: self.worth,
+            worth: self.worth,
+            pause: FIRST,
         };
     }
 
@@ -66,7 +69,9 @@ impl Retry {
     }
 }
 
-/// Fifteen tries, by default, are four minutes.
+/// Tries that nobody gave a number for.
+const USUAL: u32 = 5;
+/// Fifteen tries are four minutes.
 const WORTH: u32 = 3;
 const FIRST: Duration = Duration::from_millis(200);
 const LAST: Duration = Duration::from_secs(30);
@@ -79,21 +84,27 @@ mod tests {
 
     #[test]
     fn lasting_faults_are_not_retried() {
-        assert_eq!(Retry::new(5).after(Fault::Lasting), None);
+        assert_eq!(Retry::new(None).after(Fault::Lasting), None);
     }
 
     #[test]
     fn pauses_grow_and_end_and_start_anew_with_progress() {
-        let mut retry = Retry::new(3);
+        let mut retry = Retry::new(None);
         let pauses: Vec<_> = std::iter::from_fn(|| retry.after(Fault::Passing)).collect();
-        assert_eq!(pauses, [FIRST, FIRST * 2, FIRST * 4]);
-        assert_eq!(retry.tries(), Tries { nth: 3, most: 3 });
+        assert_eq!(pauses[..3], [FIRST, FIRST * 2, FIRST * 4]);
+        assert_eq!(retry.tries(), Tries { nth: 5, most: 5 });
         retry.progressed();
         assert_eq!(retry.after(Fault::NotYet(FIRST * 10)), Some(FIRST * 10));
-        assert_eq!(retry.tries(), Tries { nth: 1, most: 9 });
+        assert_eq!(retry.tries(), Tries { nth: 1, most: 15 });
         assert_eq!(
             std::iter::from_fn(|| retry.after(Fault::Passing)).count(),
-            8
+            14
+        );
+        let mut retry = Retry::new(Some(2));
+        retry.progressed();
+        assert_eq!(
+            std::iter::from_fn(|| retry.after(Fault::Passing)).count(),
+            2
         );
     }
 }

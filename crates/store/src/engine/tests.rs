@@ -323,7 +323,7 @@ fn no_progress_is_given_up_in_the_end() {
     let summary = run(
         tasks,
         &Options {
-            retries: 2,
+            retries: Some(2),
             ..options()
         },
     );

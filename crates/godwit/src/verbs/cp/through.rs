@@ -95,6 +95,7 @@ fn is_possible(screen: &Screen, pair: &Pair) -> bool {
     let ends = (pair.source.store.as_remote(), pair.target.store.as_remote());
     let trouble = match ends {
         _ if pair.tree => Trouble::asked(wanted(), "it is a directory").next("name a file in it"),
+        (None, None) if is_on_node(pair) => no_module(wanted()),
         (None, None) => Trouble::asked(
             wanted(),
             "a module is a program of a server, and neither is on one",
@@ -109,6 +110,18 @@ fn is_possible(screen: &Screen, pair: &Pair) -> bool {
     };
     screen.trouble(&trouble);
     false
+}
+
+fn is_on_node(pair: &Pair) -> bool {
+    [&pair.source, &pair.target]
+        .iter()
+        .any(|place| place.is_remote())
+}
+
+/// Says where modules are.
+pub(crate) fn no_module(wanted: String) -> Trouble {
+    Trouble::asked(wanted, "modules run where FTP or GridFTP is spoken; godwit:// and https:// have none")
+        .next("name the same node by its FTP port: ftp://HOST:PORT/PATH (godwit node status there tells it)")
 }
 
 /// Files on their way.
