@@ -4,7 +4,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 
 .DEFAULT_GOAL := build
-.PHONY: build library install demo test lint fmt tidy unit built peers older bench conformance kill-matrix outages mutants fuzz doc clean
+.PHONY: build library install demo test ready lint fmt tidy unit built peers older bench conformance kill-matrix outages mutants fuzz doc clean
 
 build: ## The one binary, target/release/godwit.
 	$(CARGO) build --release --locked --package godwit
@@ -27,28 +27,40 @@ install: build library ## The binary, the C library, its header and its godwit.p
 demo: ## Two nodes, a data set between them, a broken transfer, a corrupted byte, a server that is away.
 	demo/run
 
-# Each step says what it runs; the first that fails ends it with its status.
-test: lint peers built older unit ## All that must hold before a change goes in.
-	@echo "make test: all passed"
+# Each step says what it does; the first that fails ends it with its status.
+test: ready lint peers built older unit ## All that must hold before a change goes in.
+	@sort -u $(GODWIT_SKIPPED) 2>/dev/null | sed 's/^SKIPPED [^:]*: //' | sort | uniq -c | \
+		awk '{ n += $$1; $$1 = $$1 " x"; why = why "; " $$0 } END { print "make test: all passed; skipped here: " (n ? n " (" substr(why, 3) ")" : "none") }'
+
+ready: ## What this machine lacks is installed, sudo asked for.
+	@tests/ready
 
 lint: ## Format, clippy with warnings as errors, rules of the house.
-	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --locked -- --deny warnings
-	$(CARGO) xtask tidy
+	@echo "make: format, clippy, tidy"
+	@$(CARGO) fmt --all --check
+	@$(CARGO) clippy --quiet --workspace --all-targets --locked -- --deny warnings
+	@$(CARGO) xtask tidy
 
+# Tests that cannot run on this machine write down why.
+export GODWIT_SKIPPED ?= $(or $(abspath $(CARGO_TARGET_DIR)),$(CURDIR)/target)/skipped
 # Most of them wait most of the time: for a deadline, for a peer, for what was killed to come back.
 TEST_THREADS ?= $(shell echo $$(($$(nproc) * 3)))
 unit: ## Every test of every crate, against real peers where there are any.
-	RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --workspace --locked
+	@echo "make: running the tests"
+	@rm -f $(GODWIT_SKIPPED)
+	@RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --quiet --workspace --locked
 
 built: ## The tests, not run. An older godwit takes from there what it depends on.
-	$(CARGO) test --workspace --locked --no-run
+	@echo "make: building the tests"
+	@$(CARGO) test --quiet --workspace --locked --no-run
 
 peers: ## The programs of others that tests talk to (Debian packages).
+	@echo "make: programs of others"
 	@tests/peers/install || { status=$$?; [ $$status -eq 77 ] || exit $$status; \
 		echo "make: some peers are missing; the tests that need them say so and are skipped" >&2; }
 
 older: ## The godwit of an older commit, which that of today must get on with.
+	@echo "make: building an older godwit"
 	@tests/older/build >/dev/null || { status=$$?; [ $$status -eq 77 ] || exit $$status; \
 		echo "make: the tests with an older godwit say so and are skipped" >&2; }
 

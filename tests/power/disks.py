@@ -29,6 +29,7 @@ LOG_FIRST = 1
 MIB = 1 << 20
 MARK = "TEST_MACHINE"  # in the environment of what belongs to a machine of a test
 FENCED = "TEST_FENCED"
+NAMESPACES = ("--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 
 
 class Broken(Exception):
@@ -45,6 +46,9 @@ def missing():
     for device in ("/dev/loop-control", "/dev/fuse"):
         if not os.path.exists(device):
             return f"{device} is missing"
+    tried = subprocess.run(["unshare", *NAMESPACES, "sh", "-c", "mount -t tmpfs none /mnt"], capture_output=True, text=True)
+    if tried.returncode:
+        return f"no namespaces here ({tried.stderr.strip()})"
     return None
 
 
@@ -53,7 +57,7 @@ def fenced(*more):
     os.environ["PATH"] = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
     if os.environ.pop(FENCED, None):
         return
-    os.execvpe("unshare", ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", *more, "--", sys.executable, *sys.argv],
+    os.execvpe("unshare", ["unshare", *NAMESPACES, *more, "--", sys.executable, *sys.argv],
                {**os.environ, FENCED: "1"})
 
 

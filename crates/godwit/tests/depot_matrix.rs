@@ -1,5 +1,7 @@
 //! `tests/kill-matrix/depot` in small, and the proof of the disks that it cuts the power of.
 
+mod common;
+
 use std::{
     path::Path,
     process::{Command, Output},
@@ -34,14 +36,14 @@ fn run(script: &str, words: &[&str]) -> String {
         .join("../..")
         .join(script);
     let Ok(output) = Command::new("python3").arg(path).args(words).output() else {
-        eprintln!("SKIPPED {script}: python3 is missing");
+        common::skip(&format!("{script}: python3 is missing"));
         return String::new();
     };
     let Output { stdout, stderr, .. } = &output;
     let told = String::from_utf8_lossy(stdout).into_owned();
     let worse = String::from_utf8_lossy(stderr);
     if output.status.code() == Some(77) {
-        eprintln!("SKIPPED {script}: {worse}");
+        common::skip(&format!("{script}: {}", worse.trim()));
         return told;
     }
     assert!(output.status.success(), "{told}{worse}");

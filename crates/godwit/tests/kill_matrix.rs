@@ -1,5 +1,7 @@
 //! `tests/kill-matrix/run` in small: kill -9 of either side, and a cut control connection, at a few points.
 
+mod common;
+
 use std::path::Path;
 use std::process::Command;
 
@@ -13,7 +15,7 @@ fn a_broken_transfer_goes_on_and_sends_little_twice() {
         .args(["--points", "3", "--seed", &std::process::id().to_string()])
         .output();
     let Ok(output) = output else {
-        eprintln!("SKIPPED a_broken_transfer_goes_on_and_sends_little_twice: python3 is missing");
+        common::skip("python3 is missing");
         return;
     };
     let told = String::from_utf8_lossy(&output.stdout);
