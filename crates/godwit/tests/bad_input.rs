@@ -144,7 +144,7 @@ fn a_missing_name_is_told() {
 #[test]
 fn a_read_only_node_refuses_to_be_written() {
     let scratch = Scratch::new();
-    let node = Node::with(&scratch.join("export"), &[]);
+    let node = Node::with(&scratch.join("export"), &["--anonymous", "read"]);
     let source = scratch.file("source", 1000);
     let said = hasty(text(&source), &node.url("x"));
     refused(&said, &[13]);

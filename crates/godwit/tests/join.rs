@@ -415,3 +415,186 @@ fn godwit_of_root() -> Option<()> {
     }
     root.then_some(())
 }
+
+#[test]
+fn init_opens_no_ftp_unless_asked() {
+    let scratch = Scratch::new();
+    scratch.file("data/f", 10);
+    let mut lab = Machine::new(&scratch, "a");
+    lab.init("lab", &scratch.join("data"));
+    let said = lab.start_saying(&["node", "--json"], &[]);
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(said["ftp"], serde_json::json!([]), "{said}");
+    assert_eq!(said["https"][0], lab.at);
+}
+
+#[test]
+fn init_with_taken_port_leaves_nothing() {
+    let scratch = Scratch::new();
+    let (lab, data) = (Machine::new(&scratch, "a"), scratch.dir("data"));
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = taken.local_addr().unwrap().to_string();
+    let init = [
+        "init",
+        "lab",
+        "--export",
+        data.to_str().unwrap(),
+        "--https",
+        &at,
+    ];
+    let (code, why) = lab.refused(&init);
+    assert_eq!(code, 2, "{why}");
+    assert!(why.contains(&at) && why.contains("--https"), "{why}");
+    assert!(
+        !lab.home
+            .join(".config")
+            .join("godwit")
+            .join("node.toml")
+            .exists()
+    );
+    assert!(!lab.state().join("invites").exists());
+    drop(taken);
+    lab.well(&init);
+}
+
+#[test]
+fn read_only_peer_changes_nothing() {
+    let scratch = Scratch::new();
+    let (lab, laptop) = (Machine::lab(&scratch), Machine::new(&scratch, "b"));
+    let invite = lab.well(&["-q", "peers", "invite", "--read-only"]);
+    laptop.well(&["join", invite.trim(), "--name", "laptop"]);
+    laptop.well(&["cp", "godwit://lab/f", "here"]);
+    for words in [
+        &["cp", "here", "godwit://lab/new"][..],
+        &["rm", "godwit://lab/f"],
+        &["mkdir", "godwit://lab/d"],
+        &["mv", "godwit://lab/f", "godwit://lab/g"],
+    ] {
+        let (code, why) = laptop.refused(words);
+        assert_eq!(code, 13, "{words:?}: {why}");
+    }
+    assert_eq!(common::tree(&scratch.join("data")), [Path::new("f")]);
+    assert!(lab.well(&["peers"]).contains("may only read"));
+}
+
+#[test]
+fn second_user_of_host_joins_under_own_name() {
+    let scratch = Scratch::new();
+    let lab = Machine::lab(&scratch);
+    let (one, two) = (Machine::new(&scratch, "b"), Machine::new(&scratch, "c"));
+    one.well(&["join", &lab.invite()]);
+    let said = two.well(&["join", &lab.invite()]);
+    let host = lab.knows().peers().unwrap();
+    assert_eq!(host.len(), 2, "{said}");
+    let user = String::from_utf8(common::run(5, "id", ["-un"]).stdout).unwrap();
+    assert!(
+        said.starts_with(&format!("joined lab as {}-", user.trim())),
+        "{said}"
+    );
+    two.well(&["ls", "godwit://lab/"]);
+}
+
+#[test]
+fn peers_of_root_read_as_nobody() {
+    if common::run(5, "id", ["-u"]).stdout != b"0\n" {
+        return common::skip("acting for others needs root");
+    }
+    let scratch = Scratch::new();
+    scratch.file("data/run7/f", 1000);
+    let (mut lab, laptop) = (Machine::new(&scratch, "a"), Machine::new(&scratch, "b"));
+    lab.init("lab", &scratch.join("data"));
+    let mut node = lab.command(&["node", "--json"]);
+    node.env_remove("GODWIT_PEERS_ACCOUNT");
+    lab.node = Some(common::Node::spawn(node, &lab.home));
+    lab.joined_by(&laptop, "laptop");
+    laptop.well(&["cp", "-r", "godwit://lab/run7", "."]);
+    let (code, why) = laptop.refused(&["rm", "godwit://lab/run7/f"]);
+    assert_eq!(code, 13, "{why}");
+}
+
+#[test]
+fn node_without_anonymous_admits_no_stranger() {
+    let scratch = Scratch::new();
+    let export = scratch.dir("export");
+    let node = common::Node::with(&export, &[]);
+    let said = common::ours(["ls", &node.url("")]);
+    assert_eq!(said.status, Some(13), "{said}");
+}
+
+#[test]
+fn home_and_own_state_are_not_served() {
+    let scratch = Scratch::new();
+    let lab = Machine::new(&scratch, "a");
+    let home = lab.home.to_str().unwrap();
+    let (code, why) = lab.refused(&["node", "--ftp", "127.0.0.1:0", "--export", home]);
+    assert_eq!(code, 2, "{why}");
+    assert!(
+        why.contains("is your home") && why.contains("--export DIR"),
+        "{why}"
+    );
+    let state = scratch.dir("shared/state");
+    let shared = scratch.join("shared");
+    let (shared, state) = (shared.to_str().unwrap(), state.to_str().unwrap());
+    let words = [
+        "node",
+        "--ftp",
+        "127.0.0.1:0",
+        "--export",
+        shared,
+        "--state",
+        state,
+    ];
+    let (code, why) = lab.refused(&words);
+    assert_eq!(code, 2, "{why}");
+    assert!(why.contains("--state DIR"), "{why}");
+    let (code, why) = lab.refused(&["init", "lab", "--export", home]);
+    assert_eq!(code, 2, "{why}");
+}
+
+#[test]
+fn unreadable_found_host_key_is_ignored() {
+    let scratch = Scratch::new();
+    let Some(ours) = common::as_nobody(&scratch) else {
+        return;
+    };
+    if !Path::new("/etc/grid-security").is_dir() {
+        return common::skip("/etc/grid-security is missing");
+    }
+    let security = scratch.dir("security");
+    let made = Command::new("openssl")
+        .args([
+            "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=h", "-keyout",
+        ])
+        .args([security.join("hostkey.pem").as_path(), Path::new("-out")])
+        .arg(security.join("hostcert.pem"))
+        .output();
+    assert!(made.unwrap().status.success());
+    let key = fs::Permissions::from_mode(0o400);
+    fs::set_permissions(security.join("hostkey.pem"), key).unwrap();
+    let inside = "mount --bind \"$0\" /etc/grid-security && exec \"$@\"";
+    let mut tried = Command::new("unshare");
+    tried
+        .args(["-m", "sh", "-c", inside])
+        .arg(&security)
+        .arg("true");
+    if !tried.output().is_ok_and(|said| said.status.success()) {
+        return common::skip("another /etc/grid-security needs unshare -m");
+    }
+    let (export, ours) = (scratch.dir("export"), ours());
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", inside]).arg(&security);
+    command.arg(ours.get_program()).args(ours.get_args());
+    command.args([
+        "node",
+        "--json",
+        "--ftp",
+        "none",
+        "--https",
+        "127.0.0.1:0",
+        "--export",
+    ]);
+    command.arg(&export).env("HOME", "/nonexistent");
+    let node = common::Node::spawn(command, &export);
+    let log = fs::read_to_string(node.export.with_extension("log")).unwrap();
+    assert!(log.contains("ignored the key of the host"), "{log}");
+}

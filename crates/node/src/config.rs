@@ -518,7 +518,7 @@ mod tests {
     #[test]
     fn every_default_can_be_read() {
         let config = load(&[]).unwrap();
-        assert_eq!(config.anonymous, Access::Read);
+        assert_eq!(config.anonymous, Access::None);
         assert_eq!(config.limits.idle, Duration::from_secs(600));
         assert_eq!(config.origins().len(), KEYS.len());
         assert!(config.origins().iter().all(|s| s.origin == Origin::Default));

@@ -27,6 +27,8 @@ pub(crate) struct Trust {
     is_offered: bool,
     reads_tickets: bool,
     offers_tls: bool,
+    /// The host's key was found, not named, and this account may not read it.
+    ignores_host: bool,
     /// Opens a key that root alone may read.
     steward: Option<Steward>,
     kept: Mutex<Option<Kept>>,
@@ -72,6 +74,7 @@ impl Trust {
             is_offered: false,
             reads_tickets: false,
             offers_tls: false,
+            ignores_host: false,
             steward: steward.cloned(),
             kept: Mutex::default(),
             home: state.map(Home::at),
@@ -80,6 +83,7 @@ impl Trust {
         if let Some(before) = before {
             trust.succeed(before);
         }
+        trust.ignore_found_host();
         if let Ok(Some(host)) = trust.host() {
             trust.offers_tls = true;
             tracing::info!(subject = %host.identity(), "offer TLS");
@@ -100,6 +104,19 @@ impl Trust {
             Err(error) => tracing::info!(%error, "no GSI"),
         }
         Ok(trust)
+    }
+
+    /// Leaves out a host's key that this account may not read, if the key was found and not named.
+    fn ignore_found_host(&mut self) {
+        let named = ["X509_USER_CERT", "X509_USER_KEY"].map(variable);
+        let is_named = self.config.certificate.is_some() || named.iter().any(Option::is_some);
+        if is_named || self.steward.is_some() {
+            return;
+        }
+        if let Err(error @ godwit_trust::Error::Io { .. }) = Credential::discover_host() {
+            tracing::warn!(%error, "ignored the key of the host, which this account cannot read; --host-cert and --host-key name another");
+            self.ignores_host = true;
+        }
     }
 
     /// Returns what shows clients of TLS which host this is: not what speaks for a person.
@@ -409,6 +426,7 @@ impl Trust {
                 Credential::from_files(cert, key.as_ref().unwrap_or(cert)).map(Some)
             }
             // A host's certificate, or that of somebody who serves their own files.
+            _ if self.ignores_host => Credential::discover(),
             _ => match Credential::discover_host()? {
                 Some(host) => Ok(Some(host)),
                 None => Credential::discover(),

@@ -172,7 +172,10 @@ impl World {
         self.state
             .call_myself("lab", &["localhost:1".into()])
             .unwrap();
-        let invite = self.state.invite(Duration::from_secs(60), None).unwrap();
+        let invite = self
+            .state
+            .invite(Duration::from_secs(60), None, false)
+            .unwrap();
         let mut asked = example.clone();
         asked["secret"] = invite.secret.into();
         asked

@@ -46,6 +46,9 @@ pub struct Peer {
     /// As which account of this machine it acts, where root started the node.
     #[serde(default)]
     pub account: Option<String>,
+    /// Its changes are refused, whatever its account may do.
+    #[serde(default)]
+    pub read_only: bool,
     /// By which of our keys it knows us, as far as we have seen.
     #[serde(default, deserialize_with = "maybe_pin")]
     pub knows: Option<Fingerprint>,
@@ -153,21 +156,24 @@ impl Home {
             return Err(no_invite());
         }
         self.check(peer)?;
-        let account = self.take_back(secret, now)?.account;
+        let invite = self.take_back(secret, now)?;
         self.put(&Peer {
-            account,
+            account: invite.account,
+            read_only: invite.read_only,
             ..peer.clone()
         })
     }
 
-    /// Notes a peer; one of the same name and key is replaced, but for the account that it was given.
+    /// Notes a peer; one of the same name and key is replaced, but for the account and the rights that it was given.
     pub fn add(&self, peer: &Peer) -> Result<()> {
         let _lock = self.lock()?;
         self.check(peer)?;
-        let before = self.peer(&peer.name)?.and_then(|known| known.account);
-        let account = peer.account.clone().or(before);
+        let before = self.peer(&peer.name)?;
+        let read_only = before.as_ref().is_some_and(|known| known.read_only);
+        let before = before.and_then(|known| known.account);
         self.put(&Peer {
-            account,
+            account: peer.account.clone().or(before),
+            read_only: peer.read_only || read_only,
             ..peer.clone()
         })
     }
@@ -235,8 +241,13 @@ impl Home {
     }
 
     /// Makes an invite to this node, good for that long; it must have said how it is called. Who comes by
-    /// it acts as that account, where root started the node.
-    pub fn invite(&self, lifetime: Duration, account: Option<&str>) -> Result<Invite> {
+    /// it acts as that account, where root started the node, and changes nothing if it is `read_only`.
+    pub fn invite(
+        &self,
+        lifetime: Duration,
+        account: Option<&str>,
+        read_only: bool,
+    ) -> Result<Invite> {
         if lifetime > INVITE_LIFETIME_MAX {
             return Err(Error::BadRequest {
                 what: "an invite is good for 30 days at most".into(),
@@ -251,6 +262,7 @@ impl Home {
             until: since_epoch(SystemTime::now() + lifetime),
             key: Some(Fingerprint::of_credential(&self.key_or_new()?)?),
             account: account.map(Into::into),
+            read_only,
         };
         let file = Path::new(INVITES).join(kept_as(&secret)?);
         self.write(&file, waiting.to_toml().as_bytes(), Replace::Never)?;
@@ -319,6 +331,7 @@ impl Peer {
             next: None,
             addresses: addresses.into(),
             account: None,
+            read_only: false,
             knows: None,
             told: None,
         }
@@ -343,6 +356,9 @@ impl Peer {
             self.key,
             addresses.join(", ")
         );
+        if self.read_only {
+            text.push_str("read_only = true\n");
+        }
         let mut more = |key: &str, value: Option<String>| {
             if let Some(value) = value {
                 text.push_str(&format!("{key} = {}\n", quoted(&value)));
@@ -438,7 +454,7 @@ mod tests {
     fn invite(home: &Home) -> Invite {
         let at = ["fermi:13560".to_owned(), "[::1]:13560".to_owned()];
         home.call_myself("lab", &at).unwrap();
-        home.invite(DAY, None).unwrap()
+        home.invite(DAY, None, false).unwrap()
     }
 
     #[test]
@@ -485,8 +501,8 @@ mod tests {
     fn an_invite_does_not_last_for_ever() {
         let (_dir, home) = home();
         home.call_myself("lab", &[]).unwrap();
-        assert!(home.invite(INVITE_LIFETIME_MAX, None).is_ok());
-        let longer = home.invite(Duration::MAX, None).unwrap_err();
+        assert!(home.invite(INVITE_LIFETIME_MAX, None, false).is_ok());
+        let longer = home.invite(Duration::MAX, None, false).unwrap_err();
         assert!(longer.to_string().contains("30 days at most"), "{longer}");
     }
 

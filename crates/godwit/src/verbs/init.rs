@@ -8,14 +8,15 @@ use crate::{
     units,
 };
 use clap::Args;
+use godwit_node::Config as NodeConfig;
 use godwit_store::Error;
 use godwit_sys::User;
 use godwit_trust::{Home, INVITE_LIFETIME_MAX, Invite};
 use serde_json::json;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs, io,
-    net::SocketAddr,
+    env, fs, io,
+    net::{SocketAddr, TcpListener},
     os::unix::fs::{DirBuilderExt, PermissionsExt, chown},
     path::{Path, PathBuf},
     time::Duration,
@@ -50,6 +51,9 @@ pub(crate) struct Init {
     /// Where it listens [default: [::]:13560; with --via nowhere]
     #[arg(long, value_name = "ADDR:PORT")]
     https: Option<String>,
+    /// Where it speaks FTP as well [default: nowhere]
+    #[arg(long, value_name = "ADDR:PORT")]
+    ftp: Option<String>,
     /// A peer that it is reached through, by its name here; several times for several
     #[arg(long, value_name = "PEER")]
     via: Vec<String>,
@@ -77,8 +81,16 @@ impl Init {
             Some(state) => Home::at(state),
             None => home(&wanted)?,
         };
-        let export = fs::canonicalize(&self.export)
-            .map_err(|cause| Trouble::store(&wanted, Error::io(&self.export, cause)))?;
+        let export = fs::canonicalize(&self.export).and_then(|export| {
+            fs::read_dir(&export)?;
+            Ok(export)
+        });
+        let export =
+            export.map_err(|cause| Trouble::store(&wanted, Error::io(&self.export, cause)))?;
+        let mut planned = config::load(&Told::default())?;
+        planned.export.clone_from(&export);
+        planned.state = Some(home.path().to_owned());
+        may_be_shared(&wanted, &planned)?;
         if let Some(account) = &self.account {
             super::peers::must_be_account(&wanted, account)?;
         }
@@ -90,9 +102,15 @@ impl Init {
             must_be_in_reach(&wanted, &home, user)?;
         }
         let written = write_config(&wanted, &config)?;
-        let made = belong(&wanted, &home, runs_as.as_ref()).and_then(|()| {
+        let can_listen = match written {
+            Written::Now(_) => self.must_be_free(&wanted),
+            Written::Before => Ok(()),
+        };
+        let made = can_listen.and_then(|()| belong(&wanted, &home, runs_as.as_ref()));
+        let made = made.and_then(|()| {
             let myself = home.call_myself(&self.name, &addresses);
-            let invite = myself.and_then(|_| home.invite(self.valid, self.account.as_deref()));
+            let invite =
+                myself.and_then(|_| home.invite(self.valid, self.account.as_deref(), false));
             invite.map_err(|error| Trouble::trust(&wanted, error))
         });
         let invite = made.inspect_err(|_| written.undo())?;
@@ -110,9 +128,11 @@ impl Init {
                 .line(line)
                 .map_err(|error| Trouble::store(&wanted, error))?;
         }
-        if self.account.is_none() && godwit_sys::user_id() == 0 {
-            screen.note(OF_ROOT);
-        }
+        screen.note(&match (&self.account, godwit_sys::user_id()) {
+            (Some(account), _) => format!("a node that joins by this invite acts as {account}"),
+            (None, 0) => OF_ROOT.to_owned(),
+            (None, _) => OF_USER.to_owned(),
+        });
         tell(screen, &wanted, &invite, self.valid)
     }
 
@@ -134,6 +154,27 @@ impl Init {
             return Err(Trouble::asked(wanted, fact).next(next));
         }
         home.may_be_called(&self.name, addresses).map_err(trust)
+    }
+
+    /// Refuses addresses where this machine cannot listen now.
+    fn must_be_free(&self, wanted: &str) -> Run {
+        let mut told = vec![(
+            "ftp.listen",
+            "--ftp",
+            self.ftp.clone().unwrap_or("none".into()),
+        )];
+        if let Some(listens) = self.listens() {
+            told.push(("https.listen", "--https", listens.to_owned()));
+        }
+        let read = NodeConfig::load(None, [], &told).map_err(|e| Trouble::asked(wanted, e))?;
+        for address in read.https.iter().chain(&read.ftp) {
+            if let Err(cause) = TcpListener::bind(address) {
+                let fact = format!("cannot listen on {address}: {}", godwit_sys::why(&cause));
+                let next = "end what listens there (ss -ltnp shows it), or choose another port: --https [::]:PORT";
+                return Err(Trouble::asked(wanted, fact).next(next));
+            }
+        }
+        Ok(())
     }
 
     /// Returns where others find it: itself first, then those who lead to it.
@@ -163,13 +204,53 @@ impl Init {
         if !self.via.is_empty() {
             text += &format!("via = {:?}\n", self.via);
         }
-        match self.listens() {
-            Some(listens) => text += &format!("\n[https]\nlisten = {listens:?}\n"),
-            // Who need not be reached opens no port.
-            None => text += "\n[ftp]\nlisten = \"none\"\n",
+        if let Some(listens) = self.listens() {
+            text += &format!("\n[https]\nlisten = {listens:?}\n");
+        }
+        let ftp = self.ftp.as_deref().unwrap_or("none");
+        text += &format!("\n[ftp]\nlisten = {ftp:?}\n");
+        if godwit_sys::user_id() == 0 && User::find(GUEST).is_ok() {
+            text += &format!(
+                "\n# As whom nodes act that joined without --as.\n[peers]\naccount = {GUEST:?}\n"
+            );
         }
         text + "\n# Who does not say who they are.\n[anonymous]\naccess = \"none\"\n"
     }
+}
+
+/// Refuses to share a person's home, and a directory with the node's own key or state in it.
+pub(super) fn may_be_shared(wanted: &str, config: &NodeConfig) -> Run {
+    let Ok(export) = fs::canonicalize(&config.export) else {
+        return Ok(()); // Whoever opens it says why.
+    };
+    let refuse = |what: &str, path: &Path, more: &str| {
+        let fact = format!("{} {what} {}", export.display(), path.display());
+        let next = format!("serve another directory, made for that: --export DIR{more}");
+        Err(Trouble::asked(wanted, fact).next(next))
+    };
+    let home = env::var_os("HOME").filter(|home| !home.is_empty());
+    if let Some(home) = home.and_then(|home| fs::canonicalize(home).ok())
+        && home == export
+        && config.hop.is_none()
+    {
+        return refuse("is your home:", &home, " (one below it, for example)");
+    }
+    // The spool of a hop is its own directory, and no client sees a name of it.
+    let own = match config.hop {
+        Some(_) => return Ok(()),
+        None => [
+            config.state.clone(),
+            record::home().map(|home| home.path().into()),
+        ],
+    };
+    let keys = [config.trust.key.clone(), config.trust.certificate.clone()];
+    for path in own.into_iter().chain(keys).flatten() {
+        if fs::canonicalize(&path).is_ok_and(|path| path.starts_with(&export)) {
+            let more = "; or keep them elsewhere: --state DIR";
+            return refuse("holds this node's own key or state:", &path, more);
+        }
+    }
+    Ok(())
 }
 
 /// Adds where those are found through whom one comes here.
@@ -424,7 +505,12 @@ pub(crate) fn asking() -> Run<godwit_store::RemoteOptions> {
 }
 
 /// What root must know of those who come.
-const OF_ROOT: &str = "if root starts the node, whoever joins may do nothing until they have an account: --as ACCOUNT here, \
-     godwit peers map NAME --as ACCOUNT later, or peers.account in the configuration";
+const OF_ROOT: &str = "if root starts the node, a node that joins acts as nobody: it reads what every account may \
+     read; for more: --as ACCOUNT here, or godwit peers map NAME --as ACCOUNT later";
+/// What everybody else must know.
+const OF_USER: &str = "a node that joins may read, write and delete everything in this directory; for one that may \
+     only read: godwit peers invite --read-only";
+/// As whom nodes act at a node of root's if nothing else was said.
+const GUEST: &str = "nobody";
 /// The usual port, on every address.
 const EVERYWHERE: &str = "[::]:13560";

@@ -35,7 +35,7 @@ pub(crate) struct Join {
     /// The whole word; - reads it from standard input
     #[arg(value_name = "INVITE")]
     invite: String,
-    /// How this machine will be called there [default: as godwit init calls it, or the name it has]
+    /// How this machine will be called there [default: as godwit init calls it, or the name it has, or USER-NAME where that is taken]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// How the other node will be called here [default: as it calls itself]
@@ -60,10 +60,10 @@ impl Join {
         let trust = |error: godwit_trust::Error| Trouble::trust(&wanted, error);
         let home = init::home(&wanted)?;
         let ours = home.key_or_new().map_err(trust)?;
-        let name = match (self.name, home.myself().map_err(trust)?) {
-            (Some(name), _) => name,
-            (None, Some(myself)) => myself.name,
-            (None, None) => short_name(),
+        let (mut name, other) = match (self.name, home.myself().map_err(trust)?) {
+            (Some(name), _) => (name, None),
+            (None, Some(myself)) => (myself.name, None),
+            (None, None) => (short_name(), of_user()),
         };
         let mut peer = invite.peer();
         peer.name = self.call.unwrap_or(peer.name);
@@ -82,7 +82,17 @@ impl Join {
         }
         home.must_be_writable().map_err(trust)?;
         let door = Door::of_peer(&peer, ours, &init::asking()?);
-        let joined = door.and_then(|door| door.join(&invite, &name, &self.addresses));
+        let joined = door.and_then(|door| {
+            let joined = door.join(&invite, &name, &self.addresses);
+            match (&joined, other) {
+                // Another user of this machine has joined by its name; the invite is still good.
+                (Err(Error::BadName { why, .. }), Some(other)) if *why == taken(&name) => {
+                    name = other;
+                    door.join(&invite, &name, &self.addresses)
+                }
+                _ => joined,
+            }
+        });
         joined.map_err(|error| {
             let next = match &error {
                 Error::BadName { why, .. } => Some(in_the_way_there(why, &name)),
@@ -144,7 +154,6 @@ fn in_the_way(wanted: &str, error: godwit_trust::Error) -> Trouble {
 /// Says what to do about what the other node told of how this machine would be called there.
 fn in_the_way_there(told: &str, name: &str) -> String {
     use godwit_trust::Error as E;
-    let taken = E::NameTaken { name: name.into() }.to_string();
     let known_as = String::new();
     let known = E::KeyTaken { known_as }.to_string();
     match told.strip_prefix(&*known) {
@@ -152,12 +161,26 @@ fn in_the_way_there(told: &str, name: &str) -> String {
             "this machine is known there already: --name {known_as}, or first godwit peers remove {known_as}, there; \
              the invite is still good"
         ),
-        None if told == taken => format!(
+        None if told == taken(name) => format!(
             "{OTHER_NAME}; if {name} there is this machine with an older key: godwit peers remove {name}, there, \
              then join again"
         ),
         None => OTHER_NAME.to_owned(),
     }
+}
+
+/// Returns how a node says that another has that name.
+fn taken(name: &str) -> String {
+    godwit_trust::Error::NameTaken { name: name.into() }.to_string()
+}
+
+/// Returns a name for this user among those of this machine.
+fn of_user() -> Option<String> {
+    let user = godwit_sys::User::of_number(godwit_sys::user_id())
+        .ok()?
+        .name;
+    let user = user.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+    Some(format!("{user}-{}", short_name()))
 }
 
 /// Reads an invite that is not to be seen in a list of processes.

@@ -24,13 +24,14 @@ use std::{
     args_conflicts_with_subcommands = true,
     after_help = "\
 Examples:
-  godwit node --export data --ftp 127.0.0.1:2811
+  godwit node --export data --ftp 127.0.0.1:2811 --anonymous read
   godwit node --export data --ftp 127.0.0.1:2811 --anonymous write --json
   godwit node --spool spool --next godwit://far/ --ftp 127.0.0.1:2811 --https 13560
 
 Any user can run it; nothing needs to be configured. It prints one line when it serves
-(with --json an object with the addresses). Port 0 picks a free one. Anonymous users may
-read unless told otherwise. Where there is a certificate of the host, or yours, GSI is
+(with --json an object with the addresses). Port 0 picks a free one. Anonymous clients are
+refused unless --anonymous says otherwise. Your home, and a directory that holds this node's
+key or state, are not served. Where there is a certificate of the host, or yours, GSI is
 offered too: whoever the gridmap names may log in and write, and you. SIGTERM or ^C lets
 transfers end, for limits.grace_seconds at most (a second one ends them), uploads through the
 door unless their writer is silent for limits.stall_seconds;
@@ -99,7 +100,7 @@ pub(crate) struct Told {
     /// visitors, so none need reach this machine. It sees no byte of what is said; several may be named
     #[arg(long, value_name = "PEER")]
     via: Vec<String>,
-    /// What those may do who do not say their name [default: read]
+    /// What those may do who do not say their name [default: none]
     #[arg(long, value_enum, value_name = "RIGHT")]
     anonymous: Option<Anonymous>,
     /// Certificate of this host, for GSI and TLS [default: where everybody keeps it, or your own]
@@ -161,6 +162,9 @@ impl Node {
         let mut config = config::load(&self.told)?;
         if self.stdio && self.told.export.is_none() {
             config.export = "/".into();
+        }
+        if !self.stdio {
+            init::may_be_shared(&format!("serve {}", config.export.display()), &config)?;
         }
         if let Some(hop) = &mut config.hop {
             hop.on_fault = local::on_fault().map_err(|refusal| Trouble::local(&refusal))?;

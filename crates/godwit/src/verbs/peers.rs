@@ -20,6 +20,7 @@ Examples:
   godwit peers --json
   godwit peers invite --valid 1h
   godwit peers invite --as alice
+  godwit peers invite --read-only
   godwit peers rotate
   godwit peers remove laptop
 
@@ -58,6 +59,9 @@ struct Invite {
     /// As which account of this machine whoever joins acts, where root starts the node
     #[arg(long = "as", value_name = "ACCOUNT")]
     account: Option<String>,
+    /// Refuse every change by the node that joins: it may read and list
+    #[arg(long)]
+    read_only: bool,
     /// A peer that this node is reached through, beside those of node.via; several times for several
     #[arg(long, value_name = "PEER")]
     via: Vec<String>,
@@ -118,7 +122,7 @@ impl Invite {
         }
         let home = init::home(wanted)?;
         let configured = config::load(&Told::default())?.via;
-        let made = home.invite(self.valid, self.account.as_deref());
+        let made = home.invite(self.valid, self.account.as_deref(), self.read_only);
         let mut invite = made.map_err(|error| Trouble::trust(wanted, error))?;
         let via = [configured, self.via].concat();
         init::through(wanted, &home, &via, &mut invite.addresses)?;
@@ -350,6 +354,7 @@ fn tell(screen: &Screen, peer: &Peer, newest: Fingerprint, why: Option<&str>) ->
             "next_key": peer.next.as_ref().map(ToString::to_string),
             "addresses": peer.addresses,
             "account": peer.account,
+            "read_only": peer.read_only,
             "knows_our_key": knows,
             "was_told": knows || peer.told == Some(newest),
             "why": why.filter(|_| !knows),
@@ -362,6 +367,9 @@ fn tell(screen: &Screen, peer: &Peer, newest: Fingerprint, why: Option<&str>) ->
     let mut line = format!("{:<20} {at}  key {}", peer.name, peer.key);
     if let Some(account) = &peer.account {
         line += &format!("  as {account}");
+    }
+    if peer.read_only {
+        line += "  may only read";
     }
     if !knows {
         line += "  does not know our new key yet";

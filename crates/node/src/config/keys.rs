@@ -80,8 +80,8 @@ pub const KEYS: [Key; 47] = [
     },
     Key {
         name: "anonymous.access",
-        default: "read",
-        about: "none, read or write",
+        default: "none",
+        about: "what clients that log in as anonymous may do: none, read or write",
     },
     Key {
         name: "anonymous.account",

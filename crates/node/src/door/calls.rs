@@ -493,7 +493,10 @@ impl Known {
         match self.may_write {
             true => Ok(()),
             false => {
-                let why = "who does not say who they are may only read here";
+                let why = match self.who {
+                    Some(_) => "this node lets you read only",
+                    None => "who does not say who they are may only read here",
+                };
                 Err(said(Why::Denied, why.into()))
             }
         }

@@ -254,7 +254,7 @@ impl Door {
             who: Some(who),
             account,
             dir: dir.map_err(|error| refused(&error))?,
-            may_write: true,
+            may_write: !peer.read_only,
         })
     }
 

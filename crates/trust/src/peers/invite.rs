@@ -125,6 +125,9 @@ pub(super) struct Waiting {
     /// As which account whoever comes by it acts.
     #[serde(default)]
     pub(super) account: Option<String>,
+    /// The node that joins by it may read only.
+    #[serde(default)]
+    pub(super) read_only: bool,
 }
 
 impl Waiting {
@@ -155,6 +158,9 @@ impl Waiting {
         }
         if let Some(account) = &self.account {
             text.push_str(&format!("account = {account:?}\n"));
+        }
+        if self.read_only {
+            text.push_str("read_only = true\n");
         }
         text
     }

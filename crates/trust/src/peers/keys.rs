@@ -361,12 +361,12 @@ mod tests {
     fn an_invite_keeps_the_key_that_it_tells() {
         let scratch = tempfile::tempdir().unwrap();
         let a = home(&scratch, "a");
-        let invite = a.invite(DAY, None).unwrap();
+        let invite = a.invite(DAY, None, false).unwrap();
         a.rotate().unwrap();
         assert_eq!(a.drop_unneeded().unwrap(), 1);
         a.take_back(&invite.secret, SystemTime::now()).unwrap();
         assert_eq!(a.drop_unneeded().unwrap(), 0);
-        assert_eq!(a.invite(DAY, None).unwrap().key, pin(&a));
+        assert_eq!(a.invite(DAY, None, false).unwrap().key, pin(&a));
     }
 
     #[test]
