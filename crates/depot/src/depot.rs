@@ -137,6 +137,8 @@ pub(crate) struct All {
     pub leftovers: Vec<Leftover>,
     /// What is gone, and could not be taken off the record yet.
     pub unforgotten: Vec<Gone>,
+    /// When missing directories are looked for again, and the pause after that.
+    pub absent: Option<(Instant, Duration)>,
     /// What has a name on record that cannot be read.
     pub unreadable: BTreeMap<Id, Unreadable>,
     /// Promises likewise.
@@ -387,6 +389,7 @@ impl Inner {
         all.promises = Promises::recover(deeds, &owing, start);
         all.replay(|| self.next_number());
         all.supersede_again();
+        all.look_for_directories_soon();
         drop(all);
         for (beside, under) in folding {
             let under = self.all().by_id.get(&under).cloned();

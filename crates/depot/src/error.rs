@@ -304,13 +304,7 @@ pub(crate) fn may_pass(error: &godwit_store::Error) -> bool {
 
 /// Says what is to be done first.
 pub(crate) fn wants_directory(above: &Url) -> String {
-    format!("the directory {above} is not there; godwit mkdir makes it{RETRY}")
-}
-
-/// Returns why something is held as whoever is before a hop is told: there `godwit retry` is another command, and what is
-/// made by way of the hop is known to it.
-pub(crate) fn before_a_hop(why: &str) -> &str {
-    why.strip_suffix(RETRY).unwrap_or(why)
+    format!("the directory {above} is not there; godwit mkdir makes it, and then it goes by itself")
 }
 
 const RETRY: &str = ", and godwit retry then delivers it";

@@ -81,6 +81,11 @@ pub(crate) fn start(depot: &Arc<Inner>, number: usize) -> Result<JoinHandle<()>>
 }
 
 impl All {
+    /// Something is held, perhaps since a directory is not there yet.
+    pub(crate) fn look_for_directories_soon(&mut self) {
+        self.absent = Some((Instant::now() + ABSENT_MIN, ABSENT_MIN));
+    }
+
     /// Tells whether it ended while it was delivered, and nothing that has to do with its name came after that.
     fn gets_another_place(&self, held: &Held, state: &State) -> bool {
         let is_last_since = |place| {
@@ -116,8 +121,15 @@ impl Inner {
                 all = self.all();
                 continue;
             }
+            if let Some((_, pause)) = all.absent.take_if(|(at, _)| *at <= now) {
+                drop(all);
+                self.look_for_directories(pause);
+                all = self.all();
+                continue;
+            }
             let (due, until) = all.pick();
-            let until = until.into_iter().chain(later).min();
+            let absent = all.absent.map(|(at, _)| at);
+            let until = until.into_iter().chain(later).chain(absent).min();
             if due.is_some() {
                 return due;
             }
@@ -345,6 +357,7 @@ impl Inner {
             if is_private {
                 return; // It is on record with its end, or never.
             }
+            self.all().look_for_directories_soon();
             if let Err(error) = held.commit(self) {
                 tracing::warn!(%error, url = %held.url(), "that it is held cannot be recorded");
             }
@@ -1052,6 +1065,10 @@ fn written_again(url: &Url) -> StoreError {
 
 /// The first pause before a server is tried again.
 pub(crate) const PAUSE: Duration = Duration::from_millis(250);
+
+/// So soon it is looked whether a missing directory is there by now, and then more and more rarely.
+const ABSENT_MIN: Duration = Duration::from_secs(1);
+pub(crate) const ABSENT_MAX: Duration = Duration::from_secs(30);
 
 /// Nobody looks more rarely whether a full disk has room again.
 const FULL_MAX: Duration = Duration::from_secs(30);

@@ -130,7 +130,7 @@ impl Inner {
             });
         crash::point("deed-answered");
         let mut all = self.all();
-        let (mut away, mut is_made) = (None, false);
+        let (mut away, mut is_made, mut is_held) = (None, false, false);
         if let Some((deeds, fact)) = all.promises.deed(asked.number) {
             if outcome.is_ok() {
                 (fact.last, fact.trouble) = (None, Trouble::default());
@@ -156,8 +156,12 @@ impl Inner {
             }
             if let Some(why) = deeds.find(asked.number).and_then(|deed| deed.held.clone()) {
                 tracing::warn!(%url, ?why, what = ?asked.what, "held");
+                is_held = true;
             }
             is_made = asked.what == What::Mkdir && deeds.find(asked.number).is_none();
+        }
+        if is_held {
+            all.look_for_directories_soon();
         }
         let written = self.note(&mut all, &url);
         match away {

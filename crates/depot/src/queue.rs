@@ -8,6 +8,7 @@ use crate::{
     disk::Id,
     error::{Trouble, is_held_behind, is_nowhere, wants_directory},
     held::{Held, now},
+    moving::ABSENT_MAX,
     promises::{Fact, path_of, server_of},
 };
 use godwit_core::{
@@ -17,7 +18,7 @@ use godwit_core::{
 };
 use godwit_store::{Error as StoreError, TAKEN, channel::Watch};
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     path::{Path, PathBuf},
     sync::{Arc, PoisonError},
     time::{Duration, Instant},
@@ -913,31 +914,56 @@ impl Inner {
 
     /// A directory was made: what is held since it was not there is tried again.
     pub(crate) fn made(&self, directory: &Url) {
-        let waits = |url: &Url, words: &str| {
-            let above = url.parent().filter(|above| {
-                server_of(above) == server_of(directory) && path_of(above) == path_of(directory)
-            });
-            above.is_some_and(|above| words == wants_directory(&above))
-        };
-        let all = self.all();
-        let files = all.owing.values().filter(|held| {
-            let state = held.lock();
-            state.machine.held().is_some() && waits(&held.url(), &state.words)
+        let mut ids = self.without_directory();
+        ids.retain(|(above, ..)| {
+            server_of(above) == server_of(directory) && path_of(above) == path_of(directory)
         });
-        let deeds = all.promises.deeds().filter(|(deed, fact, _)| {
-            let new = fact.to.as_ref().unwrap_or(&fact.url);
-            (deed.held.as_ref()).is_some_and(|why| waits(new, &words_of(why)))
-        });
-        let ids: Vec<_> = files
-            .map(|held| held.id.to_string())
-            .chain(deeds.map(|(deed, ..)| deed_id(deed.number)))
-            .collect();
-        drop(all);
-        for id in ids {
+        for (.., id) in ids {
             if let Err(error) = self.retry(&id) {
                 tracing::warn!(%error, id, "what waited for a directory is not tried again");
             }
         }
+    }
+
+    /// Looks at directories that were missing: what waits for one that is there by now is tried again.
+    pub(crate) fn look_for_directories(&self, pause: Duration) {
+        let waiting = self.without_directory();
+        let mut absent: HashMap<Url, Who> = (waiting.into_iter())
+            .map(|(above, who, _)| (above, who))
+            .collect();
+        absent.retain(|directory, who| {
+            let place = (self.connect)(directory, who);
+            let is_there = place.is_ok_and(|place| place.store.stat(&place.path).is_ok());
+            if is_there {
+                self.made(directory);
+            }
+            !is_there
+        });
+        if !absent.is_empty() {
+            let pause = (pause * 2).min(ABSENT_MAX);
+            (self.all().absent).get_or_insert((Instant::now() + pause, pause));
+        }
+    }
+
+    /// Returns what is held since a directory is not there: that directory, for whom, and its id.
+    fn without_directory(&self) -> Vec<(Url, Who, String)> {
+        let above = |url: &Url, words: &str| {
+            let above = url.parent();
+            above.filter(|above| words == wants_directory(above))
+        };
+        let all = self.all();
+        let files = all.owing.values().filter_map(|held| {
+            let state = held.lock();
+            state.machine.held()?;
+            let above = above(&held.url(), &state.words)?;
+            Some((above, held.who.clone(), held.id.to_string()))
+        });
+        let deeds = all.promises.deeds().filter_map(|(deed, fact, _)| {
+            let new = fact.to.as_ref().unwrap_or(&fact.url);
+            let above = above(new, &words_of(deed.held.as_ref()?))?;
+            Some((above, fact.who.clone(), deed_id(deed.number)))
+        });
+        files.chain(deeds).collect()
     }
 
     /// Does with a deed that is no publication what somebody decided; `false`: none is called so.

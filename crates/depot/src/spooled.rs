@@ -10,10 +10,8 @@ mod kept;
 mod names;
 
 use crate::{
-    By, Depot, Error, Fresh, Owed, Put, Scope, Stage, Who, Writing,
-    called::is_at_or_below,
-    error::{before_a_hop, is_missing},
-    reading::OURS,
+    By, Depot, Error, Fresh, Owed, Put, Scope, Stage, Who, Writing, called::is_at_or_below,
+    error::is_missing, reading::OURS,
 };
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Url, Version, holding::Base};
 use godwit_store::{
@@ -268,7 +266,7 @@ impl Spooled {
                     host: String::new(),
                     path: self.path_of(&url),
                     cause: self.depot.why_held(&url),
-                    said: before_a_hop(&why).into(),
+                    said: why,
                 },
                 Error::Disk { path, cause } => {
                     let cause = std::io::Error::new(cause.kind(), cause.to_string());
@@ -646,7 +644,7 @@ impl Spooled {
         let first = first.map(|first| (first, self.path_of(&first.url)));
         let why = match &first {
             Some((first, name)) => first.words_at(&name.to_string_lossy()),
-            None => before_a_hop(&owed.why).into(),
+            None => owed.why.clone(),
         };
         Station {
             at: String::new(),

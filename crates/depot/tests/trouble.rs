@@ -57,6 +57,26 @@ fn what_a_server_in_trouble_refuses_is_delivered_when_it_is_well_again() {
     all_arrives(&far, &depot, &left);
 }
 
+/// Whoever makes it need not be one of us.
+#[test]
+fn what_waits_for_directory_goes_by_itself() {
+    let (far, dir) = both();
+    let held = |depot: &Depot| depot.queue().iter().filter(|owed| owed.is_held()).count();
+    let first = depot(&far, &dir);
+    put(&first, "a/f", b"bytes");
+    put(&first, "b/f", b"bytes");
+    until("both are held", || held(&first) == 2);
+    std::fs::create_dir(far.dir.path().join("a")).unwrap();
+    until("one goes", || held(&first) == 1);
+    until("it is there", || far.get("a/f").is_some());
+    drop(first);
+    // And what was held when this machine's node ended.
+    std::fs::create_dir(far.dir.path().join("b")).unwrap();
+    let second = depot(&far, &dir);
+    until("the other goes", || far.get("b/f").is_some());
+    assert_eq!(held(&second), 0);
+}
+
 /// Linux makes a disk that fails read-only. It is mended without a word to us.
 #[test]
 fn read_only_disk_is_waited_for() {

@@ -665,7 +665,7 @@ fn a_program_that_cannot_be_started_is_said_with_its_words() {
 #[test]
 fn hostile_urls_are_refused_each_for_its_reason() {
     let machine = Machine::new();
-    let long = format!("godwit://lab/{}", "x".repeat(10_000));
+    let long = format!("godwit://localhost:9/{}", "x".repeat(10_000));
     for (url, errno) in [
         (&*long, Some("ENAMETOOLONG")),
         ("ftp://127.0.0.1:9/../etc/passwd", None),
@@ -1378,9 +1378,17 @@ fn a_file_that_comes_to_be_is_printed_from_its_beginning() {
 #[test]
 fn who_is_joined_later_is_found_by_the_node_that_runs() {
     let (far, farther) = (Scratch::new(), Scratch::new());
-    let (machine, _lab) = Machine::of(&far);
+    let (machine, mut lab) = Machine::of(&far);
     machine.scratch.file("f", 1000);
-    machine.says(&["put", "f", "godwit://late/f"]).ok();
+    for verb in [["put", "f"], ["tee", "--wait=nothing"]] {
+        let refused = machine.says(&[verb[0], verb[1], "godwit://late/f"]);
+        let is_told = refused.stderr.contains("godwit peers") && refused.stderr.contains("no peer");
+        assert!(refused.status == Some(1) && is_told, "{refused}");
+    }
+    lab.kill();
+    machine.says(&["put", "f", "godwit://lab/f"]).ok();
+    let redirect = ["redirect", "godwit://lab/f", "godwit://late/f"];
+    machine.says(&redirect).ok();
     wait_until("it was looked for", || {
         let (_, lines) = machine.json(&["queue"]);
         lines[0]["why"]
@@ -1406,6 +1414,44 @@ fn who_is_joined_later_is_found_by_the_node_that_runs() {
     machine.says(&["put", "f", "godwit://late/g"]).ok();
     machine.says(&["push", "--timeout", "30"]).ok();
     assert!(elsewhere.join("there/g").exists());
+}
+
+#[test]
+fn put_to_an_unknown_name_says_so() {
+    let machine = Machine::new();
+    machine.scratch.file("f", 1000);
+    let put = machine
+        .says(&["put", "f", "ftp://no.such.host.invalid/f"])
+        .ok();
+    assert!(
+        put.stderr.contains("no.such.host.invalid is not found"),
+        "{put}"
+    );
+}
+
+#[test]
+fn retry_and_push_take_all_below_directory() {
+    let far = Scratch::new();
+    let (machine, _lab) = Machine::of(&far);
+    machine.scratch.file("f", 1000);
+    for url in ["godwit://lab/no/f", "godwit://lab/none/f"] {
+        machine.says(&["put", "f", url]).ok();
+    }
+    let pushed = machine.says(&["push", "godwit://lab/no/", "--timeout", "30"]);
+    let is_named = |name| pushed.stderr.contains(name);
+    assert!(is_named("lab/no/f") && !is_named("lab/none/f"), "{pushed}");
+    assert_eq!(pushed.status, Some(4), "{pushed}");
+    let all = machine.says(&["push", "--timeout", "30"]);
+    assert!(all.stderr.contains("lab/none/f"), "{all}");
+    let (_, below) = machine.json(&["retry", "godwit://lab/no/"]);
+    assert_eq!(below[0]["files"], 1, "{below:?}");
+    let (_, all) = machine.json(&["retry", "--all"]);
+    assert_eq!(all[0]["files"], 2, "{all:?}");
+    far.dir("data/no");
+    far.dir("data/none");
+    wait_until("it goes by itself", || {
+        machine.json(&["queue"]).1.len() == 1
+    });
 }
 
 #[test]

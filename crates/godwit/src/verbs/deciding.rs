@@ -24,6 +24,10 @@ pub(crate) struct Held {
 }
 
 impl Held {
+    pub(crate) fn is_at_hop(&self) -> bool {
+        self.at_hop
+    }
+
     /// Has it be done where it is held.
     pub(crate) fn decide(
         self,

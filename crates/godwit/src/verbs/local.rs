@@ -23,6 +23,7 @@ use std::{
     ffi::{OsStr, OsString},
     fs,
     io::Write,
+    net::ToSocketAddrs,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -81,6 +82,54 @@ pub(super) fn named(argument: &OsStr) -> Run<Named> {
     Ok(Named { told, shown, here })
 }
 
+impl Named {
+    /// Refuses what is for a node of which nothing is known, and says where a name does not resolve. The network may be
+    /// down: what has the name of a host is kept, and tried again.
+    pub(super) fn must_have_a_host(&self, screen: &Screen, wanted: &str) -> Run<()> {
+        let Ok(url) = self.shown.parse::<Url>() else {
+            return Ok(());
+        };
+        let Some(host) = url.host().map(ToString::to_string) else {
+            return Ok(());
+        };
+        let is_node = url.scheme() == Scheme::Godwit;
+        let is_peer = |home: godwit_trust::Home| !matches!(home.peer(&host), Ok(None));
+        let routes = config::load(&Told::default())?.routes;
+        let is_routed = routes.by_way_of(&url).is_ok_and(|way| *way != url);
+        if is_routed || is_node && record::home().is_some_and(is_peer) {
+            return Ok(());
+        }
+        let Some(why) = unresolved(&host) else {
+            return Ok(());
+        };
+        if is_node && !host.contains('.') {
+            let fact = format!("{host} is no peer of this machine, and no host ({why})");
+            return Err(Trouble::found(wanted, fact, 1).next(
+                "godwit peers lists those that are known; godwit join INVITE makes another one known",
+            ));
+        }
+        screen.note(&plain(&format!(
+            "{host} is not found at the moment ({why}); {} is kept here and tried again: godwit queue shows it",
+            self.shown
+        )));
+        Ok(())
+    }
+}
+
+/// Returns why a name leads to no address, if that is known soon.
+fn unresolved(host: &str) -> Option<String> {
+    let host = host.trim_matches(['[', ']']).to_owned();
+    let (told, hears) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let found = (&*host, 0).to_socket_addrs();
+        let _ = told.send(found.err().map(|error| error.to_string()));
+    });
+    match hears.recv_timeout(RESOLVE_PATIENCE) {
+        Ok(error) => error,
+        Err(_) => Some("the name service does not answer".into()),
+    }
+}
+
 /// The same, or what the queue calls something that is owed.
 pub(super) fn name_of_owed(argument: &OsStr) -> Run<String> {
     let is_hex = |text: &str| text.bytes().all(|b| b.is_ascii_hexdigit());
@@ -107,6 +156,7 @@ pub(super) fn whose(url: Option<&OsString>, timeout: Option<Duration>) -> Run<Wh
             .transpose()?
             .map(|named| named.told),
         session: hello().session,
+        below: url.is_some(),
         timeout_ms: ms(timeout),
         ..Whose::default()
     })
@@ -532,6 +582,8 @@ fn status(screen: &Screen) -> Run<Facts> {
     Ok(facts)
 }
 
+/// So long the name service has to say whether there is such a host.
+const RESOLVE_PATIENCE: Duration = Duration::from_secs(2);
 const IDLE: Duration = Duration::from_secs(300);
 /// Disks lose little in a month.
 const SCRUB_EVERY: Duration = Duration::from_secs(30 * 24 * 3600);

@@ -19,6 +19,7 @@ reached are tried again at once. Whoever reads the file there afterwards sees it
 
 If it is not delivered, nothing is lost: it is kept here, and tried again. After a second it says
 what it waits for, and what is held, which waits for somebody to decide; godwit queue shows it all.
+What is held does not keep the rest from being delivered, and is named at the end.
 
 A node that passes on (a hop) and is reached by FTP cannot be asked what it has passed on: once it
 has the file this ends, and says so. A URL by its door (godwit://...) waits until it is at its end.
@@ -27,7 +28,7 @@ Exit status: 0 all is there; 5 not within the time, or this machine's node ended
 has something else than what was changed here, or will not have it: somebody must decide; 4, 13
 the same since a directory is not there, or since it is not allowed.")]
 pub(crate) struct Push {
-    /// A file; else all
+    /// A file, or a directory with all that is below it; else all
     #[arg(value_name = "URL")]
     url: Option<OsString>,
     /// Give up waiting after so long (30, 5m); it is still delivered [default: never]

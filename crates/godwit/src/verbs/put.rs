@@ -98,6 +98,7 @@ impl Put {
         let source = Path::new(&self.file).display();
         let wanted = format!("put {source} to {}", target.shown);
         target.must_be_replaceable(&wanted)?;
+        target.must_have_a_host(screen, &wanted)?;
         let (mut input, size) = self.input(&wanted)?;
         let mut here = local::here()?;
         let start = self.offset.unwrap_or(0);

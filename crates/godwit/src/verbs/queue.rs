@@ -105,7 +105,7 @@ fn watch(screen: &Screen, here: &mut Here, whose: &Whose) -> Run<Facts> {
     }
 }
 
-fn rows(here: &mut Here, whose: &Whose) -> Run<(Vec<Row>, Done)> {
+pub(super) fn rows(here: &mut Here, whose: &Whose) -> Run<(Vec<Row>, Done)> {
     let mut rows = Vec::new();
     let answer = here.ask_with(Ask::Queue(whose.clone()), b"", None, &mut |tell| {
         if let Tell::Row(row) = tell {

@@ -1,27 +1,41 @@
 //! `godwit retry`: what waits is tried now.
 
-use super::{Facts, deciding::Held};
-use crate::{screen::Screen, trouble::Run};
+use super::{Facts, deciding::Held, local, queue};
+use crate::{
+    screen::Screen,
+    trouble::{Run, Trouble},
+};
 use clap::Args;
+use godwit_local::Why;
 use godwit_store::Decision;
-use godwit_wire::local::Ask;
-use std::ffi::OsString;
+use godwit_wire::local::{
+    Ask,
+    ask::{Where, Whose},
+};
+use std::{ffi::OsString, os::unix::ffi::OsStrExt};
 
 /// Try now to deliver what waits or is held, as it is
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   godwit retry godwit://lab/data/run7.root
+  godwit retry godwit://lab/data/
+  godwit retry --all
   godwit retry --at-hop godwit://hop/data/run7.root
 
 Servers that could not be reached are tried again by themselves; this does not wait for their turn.
+A URL that ends in / is all that is below it.
+
 What is held is asked for once more, and held again if nothing has changed at its server.
 
 Exit status: 0; 4 nothing of that name is owed.")]
 pub(crate) struct Retry {
     /// The file, or its id as godwit queue --json shows it
-    #[arg(value_name = "URL")]
-    url: OsString,
+    #[arg(value_name = "URL", required_unless_present = "all")]
+    url: Option<OsString>,
+    /// All that this machine has not delivered yet
+    #[arg(long, conflicts_with_all = ["url", "at_hop"])]
+    all: bool,
     #[command(flatten)]
     held: Held,
 }
@@ -29,6 +43,35 @@ pub(crate) struct Retry {
 impl Retry {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let what = (Ask::Retry as fn(_) -> _, Decision::Retry);
-        self.held.decide(screen, &self.url, what)
+        match self.url {
+            Some(url) if self.held.is_at_hop() || !url.as_bytes().ends_with(b"/") => {
+                self.held.decide(screen, &url, what)
+            }
+            url => retry_all(screen, url.as_ref()),
+        }
     }
+}
+
+/// Tries all that is pending, or all below a name.
+fn retry_all(screen: &Screen, url: Option<&OsString>) -> Run<Facts> {
+    let whose = Whose {
+        session: None,
+        ..local::whose(url, None)?
+    };
+    let mut here = local::here()?;
+    let (rows, mut done) = queue::rows(&mut here, &whose)?;
+    done.files = 0;
+    for row in rows.iter().filter(|row| row.stage != "writing") {
+        match here.ask(Ask::Retry(Where::is(&*row.id))) {
+            Ok(_) => done.files += 1,
+            // It was delivered meanwhile.
+            Err(refusal) if refusal.why == Why::Missing => {}
+            Err(refusal) => return Err(Trouble::local(&refusal)),
+        }
+    }
+    let words = format!(
+        "{} tried again now; godwit queue shows how far they are",
+        done.files
+    );
+    Ok(local::with_note(screen, local::facts(&done), words))
 }

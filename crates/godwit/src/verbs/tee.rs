@@ -69,6 +69,7 @@ impl Tee {
         crate::places::target(&self.url)?;
         let target = local::named(&self.url)?;
         let wanted = format!("append to {}", target.shown);
+        target.must_have_a_host(screen, &wanted)?;
         let input = input_of(&wanted)?;
         let mut line = Line {
             screen,

@@ -618,7 +618,7 @@ impl Guest {
         let is_owed = !self.owed_of(&scope).is_empty();
         let mut answer = self.deliver("push", &scope, whose.timeout_ms, reply)?;
         // A hop may have it of somebody else, or of a verb.
-        if let (Scope::Url(url), false) = (&scope, is_owed) {
+        if let (Scope::Url(url) | Scope::Below(url), false) = (&scope, is_owed) {
             let limit = whose.timeout_ms.map(Duration::from_millis);
             let pushed =
                 (self.desk.depot).push_unowed_while((url, &self.who), limit, &|| !reply.is_over());
