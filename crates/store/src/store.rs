@@ -820,7 +820,7 @@ pub struct Space {
 pub const SMALL_BYTES: u64 = godwit_core::LEAF_BYTES;
 
 /// No path that a walk meets is longer: a server that lists a directory in itself would never end.
-const WALK_PATH_BYTES_MAX: usize = 64 << 10;
+const WALK_PATH_BYTES_MAX: usize = 8 << 10;
 
 pub(crate) fn walk_by_listing<S: Store + ?Sized>(
     store: &S,
