@@ -963,7 +963,7 @@ fn without_a_place_of_the_login_it_is_below_tmp() {
     fs::remove_dir(usual).unwrap();
     // It is found where it is, also when the usual place is free again.
     let again = with(&["node", "stop"]).ok();
-    assert!(!again.stderr.contains("no node listens"), "{again}");
+    assert!(!again.stderr.contains("no cache service runs"), "{again}");
     let words = String::from_utf8(told.stdout).unwrap();
     let said = words.split_once("/tmp/godwit-65534 was not this user's: the node uses ");
     if let Some((_, path)) = said {

@@ -51,9 +51,13 @@ impl World {
 
     fn configure(&self, certificate: &str, more: &str) {
         let at = |name: &str| self.scratch.join(name).display().to_string();
+        let usual = match more.contains("[anonymous") {
+            true => "",
+            false => "[anonymous]\naccess = \"read\"\n",
+        };
         let text = format!(
             "[node]\nexport = {:?}\n[ftp]\nlisten = \"127.0.0.1:0\"\n[https]\nlisten = \"127.0.0.1:{}\"\n\
-             [trust]\ncertificate = {:?}\nkey = {:?}\nauthorities = {:?}\n{more}",
+             [trust]\ncertificate = {:?}\nkey = {:?}\nauthorities = {:?}\n{usual}{more}",
             at("export"),
             self.door,
             at(&format!("{certificate}.pem")),

@@ -57,7 +57,8 @@ impl World {
             fs::set_permissions(export.join(dir), everyone).unwrap();
         }
         symlink("../public/private", export.join("in/way")).unwrap();
-        let all = [&["--rights", rules.to_str().unwrap()], options].concat();
+        let rules = rules.to_str().unwrap();
+        let all = [&["--anonymous", "read", "--rights", rules], options].concat();
         let node = Node::with(&export, &all);
         Self { scratch, node }
     }

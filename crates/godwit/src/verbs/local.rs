@@ -262,11 +262,11 @@ pub(super) fn facts(done: &tell::Done) -> Facts {
 /// What is done with the node of this machine.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Act {
-    /// Have the node of this machine begin with your first login, by systemd
+    /// Have the cache service (for put and get) begin with your first login, by systemd
     Install(Install),
-    /// End the node of this machine
+    /// End the cache service; a server (godwit node) ends by SIGTERM
     Stop,
-    /// Show how the node of this machine is
+    /// Show how the cache service of this account is
     Status,
 }
 
@@ -453,7 +453,7 @@ fn unit(program: &Path) -> String {
         .replace('%', "%%");
     format!(
         "[Unit]\n\
-         Description=godwit, the node of this machine for your programs\n\
+         Description=godwit cache service, for put and get\n\
          Documentation=man:godwit-node(1)\n\
          \n\
          [Service]\n\
@@ -504,7 +504,7 @@ fn stop(screen: &Screen) -> Run<Facts> {
     let mut facts = Facts::new();
     let Some(mut here) = there()? else {
         facts.insert("was_running".into(), false.into());
-        screen.note("no node listens on this machine");
+        screen.note("no cache service runs for this account; a server (godwit node) ends by SIGTERM or systemctl");
         return Ok(facts);
     };
     let process = here.node().process;
@@ -524,7 +524,7 @@ fn stop(screen: &Screen) -> Run<Facts> {
     }
     if !screen.json() {
         screen
-            .line(format!("stopped process {process}"))
+            .line(format!("stopped the cache service, process {process}"))
             .map_err(|error| Trouble::store("say so", error))?;
     }
     Ok(facts)
@@ -536,7 +536,7 @@ fn status(screen: &Screen) -> Run<Facts> {
         facts.insert("running".into(), false.into());
         if !screen.json() {
             screen
-                .line("no node listens on this machine; the next program that needs one starts it")
+                .line("no cache service runs for this account; the next put or get starts it")
                 .map_err(|error| Trouble::store("say so", error))?;
         }
         return Ok(facts);
@@ -563,7 +563,7 @@ fn status(screen: &Screen) -> Run<Facts> {
             ),
         };
         let line = format!(
-            "process {}, state in {}, {owed}",
+            "cache service: process {}, state in {}, {owed}",
             status.process, status.state
         );
         screen
