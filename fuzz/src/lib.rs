@@ -20,7 +20,7 @@ use godwit_wire::{
     mode_e::{Blocks, Ends, Part},
     reply::{Inner, Replies, Reply},
     server::{
-        Answer, Ask, Cause, Failure, Kind, Module, Outcome, Profile, Session, Stat, Step, Way,
+        Answer, Ask, EntryKind, Failure, Module, Outcome, Profile, Session, Stat, Step, Way,
         Welcome,
     },
     time,
@@ -466,10 +466,13 @@ fn answer(ask: &Ask, granted: bool) -> Answer {
             may_write: granted,
             home: "home".into(),
         }),
-        _ if !granted => Answer::Failed(Failure::new(Cause::Missing, "no such file\r\n550 x")),
+        _ if !granted => Answer::Failed(Failure::new(
+            godwit_core::Kind::Missing,
+            "no such file\r\n550 x",
+        )),
         Ask::Listen { .. } => Answer::Listening(vec![([127, 0, 0, 1], 1234).into()]),
         Ask::Stat { .. } | Ask::Look { .. } => Answer::Stat(Stat {
-            kind: Kind::File,
+            kind: EntryKind::File,
             size: 5,
             modify: Some(Duration::from_secs(1)),
             mode: Some(0o644),

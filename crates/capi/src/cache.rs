@@ -6,7 +6,7 @@ use crate::{
     process::Library,
     system,
 };
-use godwit_local::{Refusal, Why};
+use godwit_local::{Kind, Refusal};
 use godwit_wire::local::{
     Ask, Handle, Tell,
     ask::{self, Where},
@@ -81,7 +81,7 @@ impl Cache {
         let url = &*add.url.clone();
         if self.locked().contains_key(url) {
             let words = "this program has added it already, and not said that it is done";
-            return Err(Refusal::new(Why::Busy, format!("add {url}"), words).into());
+            return Err(Refusal::new(Kind::InUse, format!("add {url}"), words).into());
         }
         let ours = Library::ours()?;
         let (era, answer) =
@@ -132,7 +132,7 @@ impl Cache {
         let told = ours.talk.ask(Some(era), ask, None, &mut |_| ());
         let is_over = match &told {
             Ok(_) => true,
-            Err(refusal) => matches!(refusal.why, Why::NodeLost | Why::NotOpen | Why::Ending),
+            Err(refusal) => matches!(refusal.why, Kind::NodeLost | Kind::NotOpen | Kind::Ending),
         };
         if is_over {
             self.locked().remove(url);
@@ -178,7 +178,7 @@ impl Cache {
         let mut rows = self.rows(ask::Cache::Stat(place))?;
         rows.pop().ok_or_else(|| {
             let words = "it is not in the cache";
-            Refusal::new(Why::Missing, format!("look at {url}"), words).into()
+            Refusal::new(Kind::Missing, format!("look at {url}"), words).into()
         })
     }
 
@@ -223,7 +223,7 @@ impl Cache {
         };
         let wanted = format!("{wanted} the cache of {on}");
         let words = "the cache of a peer is only looked at from here";
-        Err(Refusal::new(Why::Unsupported, wanted, words).into())
+        Err(Refusal::new(Kind::Unsupported, wanted, words).into())
     }
 
     fn locked(&self) -> MutexGuard<'_, HashMap<String, Locked>> {

@@ -12,7 +12,7 @@ use crate::{
     serving::{Manner, Server, Word},
     system::{self, Buffer, Mapped, Stream},
 };
-use godwit_local::{Refusal, Why};
+use godwit_local::{Kind, Refusal};
 use godwit_wire::local::{
     Ask, Tell,
     ask::{self, Wait, Where},
@@ -37,7 +37,7 @@ use std::{
 fn told<T>(failed: T, call: impl FnOnce() -> Result<T>) -> T {
     let outcome = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
         let words = "the library has a fault; what it said is on standard error";
-        Err(Refusal::new(Why::Disk, "go on", words).into())
+        Err(Refusal::new(Kind::Disk, "go on", words).into())
     });
     match outcome {
         Ok(value) => value,
@@ -607,7 +607,7 @@ pub extern "C" fn gass_append_begin(
         let (url, from) = (Name::there(text(name)?)?, buffer(at.cast_mut(), length)?);
         if length > BODY_BYTES_MAX {
             let words = format!("{length} bytes at once are more than {BODY_BYTES_MAX}");
-            let refusal = Refusal::new(Why::TooLarge, format!("append to {url}"), words);
+            let refusal = Refusal::new(Kind::TooLarge, format!("append to {url}"), words);
             return Err(refusal.next("divide it").into());
         }
         let (wishes, options) = wishes(options)?;
@@ -771,7 +771,7 @@ pub extern "C" fn gass_memory(name: *const c_char, memory: *mut Memory) -> c_int
             ours.ops.outcome(&ours.talk, op)
         };
         let came = match once() {
-            Err(lost) if lost.errno == Why::NodeLost.errno() => once(),
+            Err(lost) if lost.errno == Kind::NodeLost.errno() => once(),
             came => came,
         };
         mapped(came?, memory)
@@ -808,7 +808,7 @@ pub extern "C" fn gass_get(name: *const c_char, offset: u64, at: *mut u8, length
     let once = || outcome(gass_get_begin(name, offset, at, length, ptr::null()));
     match once() {
         // The next node has it as well.
-        -1 if failure::last_number().0 == Why::NodeLost.errno() => once(),
+        -1 if failure::last_number().0 == Kind::NodeLost.errno() => once(),
         came => came,
     }
 }

@@ -1,7 +1,7 @@
 //! What a call tells when it fails.
 
 use godwit_core::Fault;
-use godwit_local::{Refusal, Why};
+use godwit_local::{Kind, Refusal};
 use std::{cell::RefCell, ffi::CString, io};
 
 /// Why a call failed: a number and a name as errno(3) has them, and words.
@@ -20,7 +20,7 @@ impl Failure {
     /// Of a call for what lies on this machine.
     pub(crate) fn system(wanted: &str, error: &io::Error) -> Self {
         let errno = error.raw_os_error().unwrap_or(libc::EIO);
-        let known = Why::ALL.iter().find(|why| why.errno() == errno);
+        let known = Kind::all().find(|kind| kind.errno() == errno);
         Self {
             errno,
             name: known.map_or("", |why| why.symbol()),
@@ -32,7 +32,7 @@ impl Failure {
 
     /// Of what the program asked in a way that makes no sense.
     pub(crate) fn invalid(wanted: impl Into<String>, because: impl Into<String>) -> Self {
-        Refusal::new(Why::Invalid, wanted, because).into()
+        Refusal::new(Kind::Invalid, wanted, because).into()
     }
 
     /// Of something that has not ended yet.

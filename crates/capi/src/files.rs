@@ -7,7 +7,7 @@ use crate::{
     system::{self, Inode},
     talk::{Talk, Ticket},
 };
-use godwit_local::{Answer, Refusal, Why};
+use godwit_local::{Answer, Kind, Refusal};
 use godwit_wire::local::{
     Ask, Handle, Tell,
     ask::{self, Wait},
@@ -202,7 +202,7 @@ impl Opened {
         let (mut era, mut outcome) = (self.era, closed(talk, self.era, &close));
         if is_held
             && let Err(lost) = &outcome
-            && lost.why == Why::NodeLost
+            && lost.why == Kind::NodeLost
             && let Some((next, handle)) = self.opened_again(talk, url)
         {
             (era, close.handle) = (next, handle);
@@ -220,7 +220,7 @@ impl Opened {
             return;
         };
         let status = talk.ask(Some(self.era), Ask::Status, None, &mut |_| ());
-        if !matches!(status, Err(refusal) if refusal.why == Why::NodeLost) {
+        if !matches!(status, Err(refusal) if refusal.why == Kind::NodeLost) {
             return;
         }
         if let Some((era, handle)) = self.opened_again(talk, url) {
@@ -305,7 +305,7 @@ fn asked(url: &str, flags: i32, mode: u32) -> Result<Ask> {
     ] {
         if has(flag) {
             let words = format!("{name} means nothing for a file of another machine");
-            return Err(Refusal::new(Why::Unsupported, wanted(), words).into());
+            return Err(Refusal::new(Kind::Unsupported, wanted(), words).into());
         }
     }
     if has(libc::O_TRUNC) && !write {
@@ -388,7 +388,7 @@ pub(crate) fn usual_close() -> Result<(Wait, Option<u64>)> {
             Some("commit") => Wait::Commit,
             _ => {
                 let words = format!("it is \"{}\"", value.to_string_lossy());
-                let refusal = Refusal::new(Why::Invalid, "understand GODWIT_CLOSE", words);
+                let refusal = Refusal::new(Kind::Invalid, "understand GODWIT_CLOSE", words);
                 return Err(refusal.next("say push, or commit").into());
             }
         },
@@ -401,7 +401,7 @@ pub(crate) fn usual_close() -> Result<(Wait, Option<u64>)> {
             let Some(seconds) = seconds.filter(is_one) else {
                 let words = format!("it is \"{}\"", value.to_string_lossy());
                 let wanted = "understand GODWIT_CLOSE_TIMEOUT";
-                let refusal = Refusal::new(Why::Invalid, wanted, words);
+                let refusal = Refusal::new(Kind::Invalid, wanted, words);
                 return Err(refusal.next("say a number of seconds").into());
             };
             let limit = Duration::from_secs_f64(seconds).as_millis();
@@ -413,7 +413,7 @@ pub(crate) fn usual_close() -> Result<(Wait, Option<u64>)> {
 
 pub(crate) fn odd(url: &str, words: &str) -> Refusal {
     let words = format!("the node answers otherwise than was asked: {words}");
-    Refusal::new(Why::Version, format!("open {url}"), words)
+    Refusal::new(Kind::Version, format!("open {url}"), words)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Result};
 use godwit_core::{Scheme, Url};
-use godwit_local::{Refusal, Why};
+use godwit_local::{Kind, Refusal};
 use godwit_wire::local::URL_BYTES_MAX;
 use std::{
     ffi::{CStr, CString, OsStr},
@@ -32,7 +32,7 @@ impl Name {
             None if !is_path_form => Ok(Self::Here(name.to_owned())),
             _ if bytes.len() > URL_BYTES_MAX => {
                 let words = format!("{} bytes are more than {URL_BYTES_MAX}", bytes.len());
-                Err(Refusal::new(Why::TooLong, "read that URL", words).into())
+                Err(Refusal::new(Kind::TooLong, "read that URL", words).into())
             }
             _ => match name.to_str() {
                 Ok(text) => Ok(Self::There(text.to_owned())),

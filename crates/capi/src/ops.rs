@@ -10,7 +10,7 @@ use crate::{
     system::Buffer,
     talk::{Talk, Ticket},
 };
-use godwit_local::{Answer, Refusal, Why};
+use godwit_local::{Answer, Kind, Refusal};
 use godwit_wire::local::{
     Ask, Handle, Tell,
     ask::{self, Wait},
@@ -288,7 +288,7 @@ impl Ops {
             }
             if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                 let words = "it has not ended yet";
-                return Err(Refusal::new(Why::Late, "wait for it", words)
+                return Err(Refusal::new(Kind::Late, "wait for it", words)
                     .waiting(godwit_core::Fault::Passing)
                     .into());
             }

@@ -9,7 +9,7 @@ use crate::{
     process::Library,
     talk::Ticket,
 };
-use godwit_local::{Refusal, Why};
+use godwit_local::{Kind, Refusal};
 use godwit_wire::{
     door::call::Link,
     local::{
@@ -122,7 +122,7 @@ impl Server {
                 Some(Tell::Refused(refusal)) => return Err((*refusal).into()),
                 Some(tell) if tell.is_last() => {
                     let words = "the node of this machine serves it no more";
-                    return Err(Refusal::new(Why::Ending, "serve on", words).into());
+                    return Err(Refusal::new(Kind::Ending, "serve on", words).into());
                 }
                 Some(_) => {}
                 None if count > 0 || has_come => return Ok(count),

@@ -9,7 +9,7 @@ use crate::{
     process::{self, Known},
 };
 use godwit_core::Fault;
-use godwit_local::{Answer, Here, Refusal, Why, who};
+use godwit_local::{Answer, Here, Kind, Refusal, who};
 use godwit_sys::{Wake, wait_readable};
 use godwit_wire::local::{Ask, Number, Tell};
 use std::{
@@ -124,7 +124,7 @@ impl Talk {
     /// The same for what may be asked again: if the node ends meanwhile, the next is asked.
     pub(crate) fn ask_twice(&self, ask: &Ask) -> Result<(u64, Answer), Refusal> {
         match self.ask(None, ask.clone(), None, &mut |_| ()) {
-            Err(refusal) if refusal.why == Why::NodeLost => {
+            Err(refusal) if refusal.why == Kind::NodeLost => {
                 self.ask(None, ask.clone(), None, &mut |_| ())
             }
             answer => answer,
@@ -148,7 +148,7 @@ impl Talk {
                     here.cancel(ticket.n);
                 }
                 let words = "the node of this machine has not answered in that time";
-                let late = Refusal::new(Why::Late, "wait for an answer", words);
+                let late = Refusal::new(Kind::Late, "wait for an answer", words);
                 return Err(late.waiting(Fault::Passing));
             }
             shared = self.rest(shared, None, deadline);
@@ -319,7 +319,7 @@ fn of_era(shared: &mut Shared, era: u64) -> Result<&mut Here, Refusal> {
 /// Says that a connection is over.
 pub(crate) fn gone() -> Refusal {
     let words = "the node of this machine ended meanwhile";
-    Refusal::new(Why::NodeLost, "go on with what was begun", words)
+    Refusal::new(Kind::NodeLost, "go on with what was begun", words)
         .waiting(Fault::Passing)
         .next("what was committed is kept; the next call begins anew")
 }

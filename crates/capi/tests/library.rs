@@ -7,7 +7,7 @@ use common::{
     programs::{Scratch, all, command, compile, good, library, sources},
     stand_in::StandIn,
 };
-use godwit_local::Why;
+use godwit_local::Kind;
 use std::{
     fs,
     io::{BufRead, BufReader},
@@ -71,17 +71,15 @@ fn each_failure_has_a_number_and_words() {
         let mut world = node.world();
         world
             .refused
-            .insert("godwit://far/x".into(), Why::Unreachable);
+            .insert("godwit://far/x".into(), Kind::Unreachable);
         world
             .refused
-            .insert("godwit://closed/x".into(), Why::Denied);
+            .insert("godwit://closed/x".into(), Kind::Denied);
         world
             .refused
-            .insert("godwit://full/x".into(), Why::TooLarge);
-        world
-            .refused
-            .insert("godwit://full/x".into(), Why::Conflict);
-        world.refused.insert("godwit://full/x".into(), Why::Quota);
+            .insert("godwit://full/x".into(), Kind::TooLarge);
+        world.refused.insert("godwit://full/x".into(), Kind::OnHold);
+        world.refused.insert("godwit://full/x".into(), Kind::Quota);
     });
 }
 
@@ -90,7 +88,7 @@ fn a_write_back_that_fails_is_told_by_close() {
     let url = "godwit://lab/refused";
     let (node, _scratch) = rule("refused", |node| {
         node.keep(url, b"");
-        node.world().refused.insert(url.into(), Why::Lost);
+        node.world().refused.insert(url.into(), Kind::Lost);
     });
     assert_eq!(node.bytes(url).unwrap(), b"other");
     assert_eq!(node.bytes("godwit://lab/half").unwrap_or_default(), b"");
@@ -250,8 +248,8 @@ fn puts_are_gathered_and_arrive_in_order() {
         let mut world = node.world();
         world
             .refused
-            .insert("godwit://lab/refused".into(), Why::Denied);
-        world.refused.insert("godwit://full/x".into(), Why::Quota);
+            .insert("godwit://lab/refused".into(), Kind::Denied);
+        world.refused.insert("godwit://full/x".into(), Kind::Quota);
     });
     let bytes = node.bytes("godwit://lab/puts").unwrap();
     assert_eq!(bytes.len(), 9_000_011);

@@ -1,6 +1,6 @@
 //! Why a depot does not do what was asked.
 
-use godwit_core::{Fault, Url};
+use godwit_core::{Fault, Kind, Url};
 use godwit_store::Error as E;
 use godwit_sys::why;
 use std::{
@@ -174,24 +174,97 @@ impl Error {
         }
     }
 
+    /// Returns the row of the table of errors that this one has.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Store(error) => error.origin().kind(),
+            Self::HeldBehind { first, .. } => first.kind(),
+            Self::Disk { cause, .. } => Self::kind_of_disk(cause),
+            Self::Records { .. } | Self::Damaged { .. } | Self::Unsafe { .. } => Kind::Disk,
+            Self::Newer { .. } => Kind::Newer,
+            Self::Foreign { .. } => Kind::Exists,
+            Self::Taken { .. } | Self::Busy { .. } => Kind::InUse,
+            Self::Network { .. } => Kind::Unsupported,
+            Self::TooLarge { .. } => Kind::TooLarge,
+            Self::Full { .. } | Self::Crowded { .. } => Kind::Quota,
+            Self::GoneBehind { .. } | Self::Held { .. } => Kind::OnHold,
+            Self::Rotten { .. } => Kind::Corrupt,
+            Self::OtherServer { .. } => Kind::OtherServer,
+            Self::Unknown(_) => Kind::Missing,
+            Self::BrokeOff { .. } => Kind::Lost,
+            Self::Restless { .. } => Kind::Restless,
+            Self::TimedOut { .. } => Kind::Late,
+            Self::Unwanted => Kind::Canceled,
+            Self::Ending => Kind::Ending,
+        }
+    }
+
+    /// Returns the kind of what a disk of this machine answered. A file of ours that is not there is not one that a
+    /// program named.
+    pub fn kind_of_disk(cause: &io::Error) -> Kind {
+        match cause.kind() {
+            io::ErrorKind::PermissionDenied => Kind::Denied,
+            io::ErrorKind::StorageFull => Kind::NoSpace,
+            io::ErrorKind::QuotaExceeded => Kind::Quota,
+            io::ErrorKind::FileTooLarge => Kind::TooLarge,
+            io::ErrorKind::ReadOnlyFilesystem => Kind::ReadOnly,
+            _ => Kind::Disk,
+        }
+    }
+
     /// Tells whether waiting can help.
     pub fn fault(&self) -> Fault {
         match self {
             Self::Store(error) | Self::BrokeOff { cause: error, .. } => error.fault(),
-            Self::Full { .. }
-            | Self::Crowded { .. }
-            | Self::Busy { .. }
-            | Self::Restless { .. }
-            | Self::Ending => Fault::Passing,
             // Our own disk may have room again, and then it goes on.
-            Self::TimedOut { .. }
-            | Self::Disk { .. }
-            | Self::Records { .. }
-            | Self::Unsafe { .. } => Fault::Passing,
-            _ => Fault::Lasting,
+            Self::Disk { .. } => Fault::Passing,
+            Self::Taken { .. } | Self::Damaged { .. } | Self::HeldBehind { .. } => Fault::Lasting,
+            _ => self.kind().fault(),
         }
     }
+
+    /// Returns what to do next, where we know.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Store(error) => return error.hint(),
+            Self::HeldBehind { first, .. } => return first.hint(),
+            Self::Newer { .. } => format!("run the newer godwit, or {ANOTHER_STATE}"),
+            Self::Damaged { known, .. } => format!(
+                "if the rest of that directory is as it was, write {known:?} into that file; else {ANOTHER_STATE}"
+            ),
+            Self::Foreign { .. } => ANOTHER_STATE.into(),
+            Self::Taken { process, .. } => format!(
+                "it goes on until that node is ended{} (what it keeps stays); or {ANOTHER_STATE}",
+                process.map_or_else(String::new, |process| format!(" by kill {process}"))
+            ),
+            Self::Network { .. } => format!("{ANOTHER_STATE}, on a disk of this machine"),
+            Self::TooLarge { .. } => {
+                format!("godwit cp and reading to memory keep nothing here; {MORE_QUOTA}")
+            }
+            Self::Full { .. } => format!(
+                "godwit queue shows what is pending; it frees room when it is delivered, and {MORE_QUOTA}"
+            ),
+            Self::Crowded { .. } => format!(
+                "put it again when they have ended, or put a file instead of a pipe: how much room it needs is \
+                 known then; {MORE_QUOTA}"
+            ),
+            Self::GoneBehind { .. } => "put it again if it is to be there".into(),
+            Self::Rotten { .. } => "put it again, or give it up with godwit drop".into(),
+            Self::Unsafe { .. } => "make room or mend the disk, then: godwit commit".into(),
+            Self::Held { .. } => "godwit queue shows why; its bytes are kept".into(),
+            Self::OtherServer { .. } => {
+                "godwit mv copies to the other server and removes the original".into()
+            }
+            Self::BrokeOff { .. } => "ask again when the server is there".into(),
+            _ => return None,
+        };
+        Some(hint)
+    }
 }
+
+const ANOTHER_STATE: &str =
+    "name another directory in GODWIT_STATE, or with --state of godwit node --local";
+const MORE_QUOTA: &str = "a larger GODWIT_DEPOT_QUOTA gives more, after godwit node stop";
 
 impl Error {
     /// The same for what has been owed since `born` (seconds since the epoch). A name that leads nowhere may be a

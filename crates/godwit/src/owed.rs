@@ -11,7 +11,7 @@ use crate::{
     verbs::{config, local, node::Told},
 };
 use godwit_core::{Fault, Url};
-use godwit_local::{Here, Refusal, Why};
+use godwit_local::{Here, Kind, Refusal};
 use godwit_node::Routes;
 use godwit_wire::local::{Ask, Number, Tell, ask::Whose, tell::Row};
 use serde_json::json;
@@ -71,7 +71,7 @@ impl<'a> Turn<'a> {
             // What is put goes by a hop then, and a verb past it.
             let is_routed = self.routes.by_way_of(url).is_ok_and(|way| *way != *url);
             match arrived(self.screen, here, &whose, is_routed) {
-                Err(refusal) if refusal.why == Why::NodeLost && !is_last => self.here = None,
+                Err(refusal) if refusal.why == Kind::NodeLost && !is_last => self.here = None,
                 told => return told.map_err(|refusal| not_there(wanted, url, refusal)),
             }
         }
@@ -217,7 +217,7 @@ impl Waiting<'_> {
                     tell if tell.is_last() => return Ok(()),
                     tell => local::how_it_goes(self.screen, tell),
                 },
-                Err(refusal) if refusal.why == Why::Late => {}
+                Err(refusal) if refusal.why == Kind::Late => {}
                 Err(refusal) => return Err(refusal),
             }
             if let Some(ended) = self.look(here, pushed) {
@@ -255,14 +255,14 @@ impl Waiting<'_> {
 fn away(row: &Row) -> Refusal {
     let why = row.why.as_deref().unwrap_or("its server cannot be reached");
     let words = format!("{} is not there yet: {why}", row.url);
-    Refusal::new(Why::Late, "push", words).waiting(Fault::Passing)
+    Refusal::new(Kind::Late, "push", words).waiting(Fault::Passing)
 }
 
 /// What was asked first cannot be done first.
 fn not_there(wanted: &str, url: &Url, mut refusal: Refusal) -> Trouble {
     refusal.wanted = wanted.into();
     refusal.because = format!("what was put there before goes first: {}", refusal.because);
-    if refusal.why == Why::Late || refusal.next.is_none() {
+    if refusal.why == Kind::Late || refusal.next.is_none() {
         let next = format!(
             "godwit queue shows it; godwit push {} waits for it, godwit drop gives it up",
             url.pasted()

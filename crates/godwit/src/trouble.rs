@@ -4,8 +4,8 @@
 //! whose move it is. Nothing else in this crate decides about them.
 
 use crate::record;
-use godwit_core::{BadUrl, Fault};
-use godwit_local::{Refusal, Why};
+use godwit_core::{BadUrl, Class, Fault, Kind};
+use godwit_local::Refusal;
 use godwit_store::Error;
 use serde_json::{Value, json};
 use std::{
@@ -37,9 +37,6 @@ struct Told {
     of_output: bool,
     follows: bool,
 }
-
-/// HTCondor's type of an error, and whose move it is: you, site, network or peer.
-type Class = (&'static str, &'static str);
 
 impl Trouble {
     /// What waiting does not help, and of which nothing more is known.
@@ -101,8 +98,13 @@ impl Trouble {
     /// The node of this machine says why not.
     pub(crate) fn local(refusal: &Refusal) -> Self {
         let fault = Fault::from(refusal.waiting);
-        let (code, class) = of_local(refusal.why, fault);
-        let mut told = Self::of(&refusal.wanted, &refusal.because, code, class);
+        let (kind, because) = (refusal.why, &refusal.because);
+        let mut told = Self::of(
+            &refusal.wanted,
+            because,
+            kind.exit_code(fault),
+            kind.class(),
+        );
         told.0.fault = fault;
         told.0.next.clone_from(&refusal.next);
         told.0.errno = Some(refusal.why.symbol());
@@ -284,27 +286,6 @@ impl Trouble {
     }
 }
 
-/// Exit status and type of what the node of this machine would not do.
-fn of_local(why: Why, fault: Fault) -> (u8, Class) {
-    match why {
-        Why::Missing | Why::NoTag => (4, ("Specification", "you")),
-        Why::NotDirectory => (3, ("Specification", "you")),
-        Why::Exists | Why::IsDirectory | Why::NotEmpty => (1, ("Specification", "you")),
-        Why::Denied | Why::NoProof | Why::Expired | Why::Unproven => (13, ("Authorization", "you")),
-        Why::Invalid | Why::TooLong => (2, ("Parameter", "you")),
-        Why::Differs => (12, ("Transfer", "network")),
-        Why::NoSpace | Why::Quota | Why::TooLarge => (7, ("Transfer", "site")),
-        Why::NoHost => (1, ("Resolution", "you")),
-        Why::Cancelled => (130, ("Transfer", "you")),
-        Why::Conflict | Why::Stale => (1, ("Specification", "site")),
-        Why::Unsupported => (1, ("Specification", "peer")),
-        Why::Unreachable | Why::Refused | Why::Late | Why::Lost => (5, ("Contact", "network")),
-        Why::NodeLost | Why::Ending | Why::TooMany | Why::Busy => (5, ("Contact", "site")),
-        _ if fault != Fault::Lasting => (5, ("Transfer", "site")),
-        _ => (1, ("Transfer", "site")),
-    }
-}
-
 /// Returns what to do about an error of which nothing better is known.
 fn usual_next(code: u8) -> &'static str {
     match code {
@@ -342,35 +323,11 @@ fn is_copy(wanted: &str) -> bool {
 }
 
 fn class(error: &Error) -> Class {
-    use Error as E;
     match error {
-        E::BadName { .. } | E::NotServed { .. } => ("Parameter", "you"),
-        E::NoSuchHost { .. } => ("Resolution", "you"),
-        E::NameService { .. } => ("Resolution", "network"),
-        E::Unreachable { .. } | E::NoShell { .. } => ("Contact", "network"),
-        E::NotFtp { .. } | E::NotTls { .. } => ("Contact", "peer"),
-        _ if error.is_of_contact() => ("Contact", "peer"),
-        E::Busy { .. } | E::Beyond { .. } => ("Contact", "peer"),
-        E::Denied { .. }
-        | E::Stranger { .. }
-        | E::NotJoined { .. }
-        | E::Login { .. }
-        | E::Trust { .. }
-        | E::NoCredential { .. } => ("Authorization", "you"),
-        E::Missing { .. }
-        | E::Exists { .. }
-        | E::IsDirectory { .. }
-        | E::NotDirectory { .. }
-        | E::NotEmpty { .. } => ("Specification", "you"),
-        E::Changed { .. } => ("Specification", "site"),
         // A pipe, a link to a directory: what they have cannot be copied to anywhere.
-        E::Unsupported { what, .. } if what.starts_with("copying ") => ("Specification", "you"),
-        E::Unsupported { .. } => ("Specification", "peer"),
-        E::Corrupt { .. } | E::Lost { .. } | E::Stalled { .. } => ("Transfer", "network"),
-        E::PeerMisbehaved { .. } | E::Refused { .. } => ("Transfer", "peer"),
-        E::Canceled => ("Transfer", "you"),
-        // NoSpace, Io and what is to come: whoever runs the disk.
-        _ => ("Transfer", "site"),
+        Error::Unsupported { what, .. } if what.starts_with("copying ") => Kind::Missing.class(),
+        Error::Lost { .. } | Error::Stalled { .. } if error.is_of_contact() => Kind::Busy.class(),
+        _ => error.kind().class(),
     }
 }
 

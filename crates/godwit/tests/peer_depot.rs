@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Machine, Said, Scratch};
-use godwit_local::{Here, Place, Refusal, Why, who};
+use godwit_local::{Here, Kind, Place, Refusal, who};
 use godwit_wire::local::{
     Ask, Tell,
     ask::{self, Cache, Hello, On, Stage, Where},
@@ -520,11 +520,11 @@ fn who_speaks_for_a_visitor_can_ask_for_nothing_but_what_visitors_may() {
         Ask::Stop,
     ] {
         let words = format!("{ask:?}");
-        assert_eq!(refused(&mut here, ask).why, Why::Unsupported, "{words}");
+        assert_eq!(refused(&mut here, ask).why, Kind::Unsupported, "{words}");
     }
     // Who was said is not said anew.
     let again = Ask::Hello(Box::new(who("test", &|_| None)));
-    assert_eq!(refused(&mut here, again).why, Why::Invalid);
+    assert_eq!(refused(&mut here, again).why, Kind::Invalid);
     // Nor does a node that was broken into have files of that machine come, or those of a user.
     let data = scratch.join("data/f");
     for url in [
@@ -537,7 +537,7 @@ fn who_speaks_for_a_visitor_can_ask_for_nothing_but_what_visitors_may() {
             ..Stage::default()
         };
         let why = refused(&mut here, Ask::Stage(stage)).why;
-        assert_eq!(why, Why::Denied, "{url}");
+        assert_eq!(why, Kind::Denied, "{url}");
     }
     let ls = Ask::Cache(Cache::Ls {
         prefix: String::new(),

@@ -1,7 +1,7 @@
 //! A conversation with the node of this machine.
 
 use crate::{
-    Environment, Place, Refusal, Result, Why,
+    Environment, Kind, Place, Refusal, Result,
     start::{Lock, PATIENCE, Started, lock_within, start},
 };
 use godwit_core::Fault;
@@ -72,12 +72,12 @@ impl Here {
         let path = place.starting();
         let failed = |error: io::Error| {
             let words = format!("{}: {}", path.display(), why(&error));
-            Refusal::new(Why::NoNode, WANTED, words)
+            Refusal::new(Kind::NoNode, WANTED, words)
         };
         let lock = lock_within(&path, deadline).map_err(failed)?;
         let lock = lock.ok_or_else(|| {
             let words = "somebody else is starting it, and it does not listen yet";
-            Refusal::new(Why::Late, WANTED, words).waiting(Fault::Passing)
+            Refusal::new(Kind::Late, WANTED, words).waiting(Fault::Passing)
         })?;
         // Whoever had the lock before us has started it, most likely.
         if let Some(here) = Self::at(place, hello)? {
@@ -95,7 +95,7 @@ impl Here {
             let refusal = match start(place, lock, deadline) {
                 Ok(Started::Listens) => gone(place),
                 Ok(Started::Ended(refusal)) => refusal,
-                Err(refusal) if refusal.why == Why::Busy => refusal,
+                Err(refusal) if refusal.why == Kind::InUse => refusal,
                 Err(refusal) => return Err(refusal),
             };
             if let Some(here) = Self::at(place, hello)? {
@@ -108,7 +108,7 @@ impl Here {
             }
             // Somebody removed the socket of a node that lives, and it listens anew once it has noticed.
             return match refusal.why {
-                Why::Busy => Self::again(place, hello)?.ok_or(refusal),
+                Kind::InUse => Self::again(place, hello)?.ok_or(refusal),
                 _ => Err(refusal),
             };
         }
@@ -134,9 +134,9 @@ impl Here {
             Err(error) if is_nobody(&error) => return Ok(None),
             Err(error) => {
                 let reason = match error.kind() {
-                    io::ErrorKind::PermissionDenied => Why::Denied,
-                    io::ErrorKind::WouldBlock => Why::Late,
-                    _ => Why::NoNode,
+                    io::ErrorKind::PermissionDenied => Kind::Denied,
+                    io::ErrorKind::WouldBlock => Kind::Late,
+                    _ => Kind::NoNode,
                 };
                 let words = format!("{}: {}", path.display(), why(&error));
                 return Err(Refusal::new(reason, WANTED, words));
@@ -163,21 +163,21 @@ impl Here {
             Ok(Answer {
                 tell: Tell::Refused(refusal),
                 ..
-            }) if refusal.why == Why::Ending => return Ok(None),
+            }) if refusal.why == Kind::Ending => return Ok(None),
             Ok(Answer {
                 tell: Tell::Refused(refusal),
                 ..
             }) => return Err(*refusal),
             Ok(_) => {
                 return Err(Refusal::new(
-                    Why::Version,
+                    Kind::Version,
                     WANTED,
                     "it is another godwit, which speaks otherwise",
                 )
                 .next("godwit node stop ends it; the next program starts one of today"));
             }
             // It was about to end when we came.
-            Err(refusal) if refusal.why == Why::NodeLost => return Ok(None),
+            Err(refusal) if refusal.why == Kind::NodeLost => return Ok(None),
             Err(refusal) => return Err(refusal),
         }
         Ok(Some(here))
@@ -236,8 +236,8 @@ impl Here {
         let is_silent = ask.is_silent();
         let frame = Asked { n, fds: 0, ask }.write(body).map_err(|error| {
             let reason = match error {
-                Error::LongHead(_) => Why::TooLong,
-                _ => Why::Invalid,
+                Error::LongHead(_) => Kind::TooLong,
+                _ => Kind::Invalid,
             };
             Refusal::new(reason, "ask the node of this machine", error.to_string())
         })?;
@@ -281,7 +281,7 @@ impl Here {
             if left.is_zero() && deadline.is_some() {
                 let words = "the node of this machine has not answered in that time";
                 return Err(
-                    Refusal::new(Why::Late, "wait for an answer", words).waiting(Fault::Passing)
+                    Refusal::new(Kind::Late, "wait for an answer", words).waiting(Fault::Passing)
                 );
             }
             let (can_read, _) =
@@ -338,7 +338,7 @@ impl Here {
                 Ok(answer) if answer.tell.is_last() => return Ok(answer),
                 Ok(answer) => more(answer.tell),
                 Err(refusal) => {
-                    if refusal.why == Why::Late {
+                    if refusal.why == Kind::Late {
                         self.cancel(n);
                     }
                     return Err(refusal);
@@ -389,7 +389,7 @@ impl Here {
     fn next_of(&mut self, n: Number) -> Result<Option<Answer>> {
         let Some(came) = self.inbox.get_mut(&n) else {
             let words = "nothing was asked under that number";
-            return Err(Refusal::new(Why::Invalid, "wait for an answer", words));
+            return Err(Refusal::new(Kind::Invalid, "wait for an answer", words));
         };
         let answer = came.pop_front();
         if answer.as_ref().is_some_and(|answer| answer.tell.is_last()) {
@@ -447,7 +447,7 @@ impl Here {
             if let Some(came) = self.inbox.get_mut(&n) {
                 let words = "it tells what this program does not understand";
                 let tell = tell.unwrap_or_else(|| {
-                    let refusal = Refusal::new(Why::Version, "understand the node", words);
+                    let refusal = Refusal::new(Kind::Version, "understand the node", words);
                     Tell::Refused(Box::new(refusal))
                 });
                 came.push_back(Answer {
@@ -466,14 +466,14 @@ impl Here {
             | io::ErrorKind::ConnectionReset => "it has ended".to_owned(),
             _ => why(error).to_string(),
         };
-        let refusal = Refusal::new(Why::NodeLost, "talk with the node of this machine", words)
+        let refusal = Refusal::new(Kind::NodeLost, "talk with the node of this machine", words)
             .waiting(Fault::Passing)
             .next("what was committed is kept; the next program starts it again");
         self.broken.get_or_insert(refusal).clone()
     }
 
     fn misled(&mut self, words: &str) -> Refusal {
-        let refusal = Refusal::new(Why::Version, "understand the node of this machine", words);
+        let refusal = Refusal::new(Kind::Version, "understand the node of this machine", words);
         self.broken.get_or_insert(refusal).clone()
     }
 }
@@ -487,13 +487,13 @@ fn is_nobody(error: &io::Error) -> bool {
 
 fn gone(place: &Place) -> Refusal {
     let words = "it was started, and does not listen";
-    Refusal::new(Why::NoNode, WANTED, words)
+    Refusal::new(Kind::NoNode, WANTED, words)
         .waiting(Fault::Passing)
         .next(format!("see {}", place.log().display()))
 }
 
 fn no_talk(error: &io::Error) -> Refusal {
-    Refusal::new(Why::NoNode, WANTED, why(error).to_string())
+    Refusal::new(Kind::NoNode, WANTED, why(error).to_string())
 }
 
 fn stranger(path: &std::path::Path, peer: Peer) -> Refusal {
@@ -502,13 +502,13 @@ fn stranger(path: &std::path::Path, peer: Peer) -> Refusal {
         path.display(),
         peer.uid
     );
-    Refusal::new(Why::Denied, WANTED, words).next("name a socket of yours in GODWIT_SOCKET")
+    Refusal::new(Kind::Denied, WANTED, words).next("name a socket of yours in GODWIT_SOCKET")
 }
 
 /// Says of an answer that it is none to what was asked.
 pub fn odd(tell: &Tell) -> Refusal {
     let words = format!("it answers otherwise than was asked: {tell:?}");
-    Refusal::new(Why::Version, "understand the node of this machine", words)
+    Refusal::new(Kind::Version, "understand the node of this machine", words)
 }
 
 const WANTED: &str = "reach the node of this machine";

@@ -9,7 +9,7 @@ mod place;
 mod start;
 mod who;
 
-pub use godwit_wire::local::{Refusal, Why};
+pub use godwit_wire::local::{Kind, Refusal};
 pub use here::{Answer, Here, odd};
 pub use place::{Environment, Place};
 pub use start::{Lock, lock_within};

@@ -1,6 +1,6 @@
 //! Where the node of this user is reached, and where it keeps what it has.
 
-use crate::{Refusal, Result, Why};
+use crate::{Kind, Refusal, Result};
 use godwit_core::{Algorithm, Digest};
 use godwit_sys::{is_network_file_system, user_id, why};
 use std::{
@@ -53,7 +53,7 @@ impl Place {
                 "{} is longer than the {SOCKET_BYTES_MAX} bytes that the name of a socket may have",
                 socket.display()
             );
-            return Err(Refusal::new(Why::TooLong, "reach the node here", because)
+            return Err(Refusal::new(Kind::TooLong, "reach the node here", because)
                 .next("name a shorter one in GODWIT_SOCKET"));
         }
         let state = state.map(Path::to_owned);
@@ -256,11 +256,11 @@ fn own(dir: &Path) -> io::Result<()> {
 fn disk(wanted: &str, path: &Path, error: &io::Error) -> Refusal {
     let why = why(error);
     let reason = match error.kind() {
-        io::ErrorKind::PermissionDenied => Why::Denied,
-        io::ErrorKind::StorageFull => Why::NoSpace,
-        io::ErrorKind::QuotaExceeded => Why::Quota,
-        io::ErrorKind::ReadOnlyFilesystem => Why::ReadOnly,
-        _ => Why::Disk,
+        io::ErrorKind::PermissionDenied => Kind::Denied,
+        io::ErrorKind::StorageFull => Kind::NoSpace,
+        io::ErrorKind::QuotaExceeded => Kind::Quota,
+        io::ErrorKind::ReadOnlyFilesystem => Kind::ReadOnly,
+        _ => Kind::Disk,
     };
     Refusal::new(reason, wanted, format!("{}: {why}", path.display()))
 }
@@ -406,7 +406,7 @@ mod tests {
             socket: scratch.0.join("socket"),
             state: scratch.0.join("link"),
         };
-        assert_eq!(place.prepare().unwrap_err().why, Why::Denied);
+        assert_eq!(place.prepare().unwrap_err().why, Kind::Denied);
     }
 
     #[test]
@@ -414,7 +414,7 @@ mod tests {
         let scratch = Scratch::new("long");
         let long = scratch.0.join("x".repeat(100));
         let refusal = Place::find(&with(&[("GODWIT_SOCKET", &*long)])).unwrap_err();
-        assert_eq!(refusal.why, Why::TooLong);
+        assert_eq!(refusal.why, Kind::TooLong);
         assert!(refusal.next.unwrap().contains("GODWIT_SOCKET"));
     }
 }

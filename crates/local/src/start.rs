@@ -4,7 +4,7 @@
 //! lock is let go, which the kernel does for those that are killed, and then find it listening. Nobody polls: closing
 //! the lock is an event of inotify(7), and the node says on a pipe that it listens.
 
-use crate::{Place, Refusal, Result, Why};
+use crate::{Kind, Place, Refusal, Result};
 use godwit_core::Fault;
 use godwit_sys::{Closes, Wake, start_detached, try_lock, wait_readable, why};
 use std::{
@@ -106,7 +106,7 @@ pub(crate) fn start(place: &Place, _starting: &Lock, deadline: Instant) -> Resul
             }
             None => Ok(Started::Listens),
         },
-        Ok(None) => Err(Refusal::new(Why::Late, WANTED, "it does not listen yet")
+        Ok(None) => Err(Refusal::new(Kind::Late, WANTED, "it does not listen yet")
             .waiting(Fault::Passing)
             .next(hint)),
         Err(error) => Err(failed(why(&error).to_string()).next(hint)),
@@ -178,7 +178,7 @@ fn last_line(path: &Path, begin: u64) -> Option<String> {
 }
 
 fn failed(because: String) -> Refusal {
-    Refusal::new(Why::NoNode, WANTED, because)
+    Refusal::new(Kind::NoNode, WANTED, because)
 }
 
 const WANTED: &str = "start the node of this machine";

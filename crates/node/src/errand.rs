@@ -3,7 +3,7 @@
 //! A process that becomes the account finds its node, or starts it, and says for whom is asked before the connection
 //! is handed over. So all that can be asked by it is what visitors may ask, whatever becomes of the node that has it.
 
-use godwit_local::{Environment, Here, Refusal, Why, who};
+use godwit_local::{Environment, Here, Kind, Refusal, who};
 use godwit_sys::{Back, Errand, Steward, why};
 use godwit_wire::local::{Ask, ask::Hello};
 use std::{
@@ -29,11 +29,11 @@ pub(crate) fn converse(steward: &Steward, account: &str, visitor: &str) -> Resul
     match steward.send(account, visitor) {
         Ok(Ok(socket)) => Ok(Here::go_on(socket)),
         Ok(Err(words)) => {
-            let silent = || Refusal::new(Why::NoNode, WANTED, "it does not say why not");
+            let silent = || Refusal::new(Kind::NoNode, WANTED, "it does not say why not");
             let refusal = Refusal::read(&words).unwrap_or_else(silent);
             // What programs are told to do is for those that the account has begun itself.
             let does = match refusal.why {
-                Why::Version => {
+                Kind::Version => {
                     "node stop, said there by {account}, ends it: the next who asks begins one of today"
                 }
                 _ => "cache ls, said there by {account}, begins it or tells what to mend",
@@ -46,12 +46,13 @@ pub(crate) fn converse(steward: &Steward, account: &str, visitor: &str) -> Resul
 
 fn not_sent(error: &io::Error) -> Refusal {
     let (reason, next) = match error.kind() {
-        io::ErrorKind::PermissionDenied => {
-            (Why::Denied, "godwit peers map gives a peer another account")
-        }
-        io::ErrorKind::ResourceBusy => (Why::TooMany, "ask again in a minute"),
-        io::ErrorKind::TimedOut => (Why::Late, "ask again in a minute"),
-        _ => (Why::NoNode, "the log of the node that was asked says more"),
+        io::ErrorKind::PermissionDenied => (
+            Kind::Denied,
+            "godwit peers map gives a peer another account",
+        ),
+        io::ErrorKind::ResourceBusy => (Kind::Busy, "ask again in a minute"),
+        io::ErrorKind::TimedOut => (Kind::Late, "ask again in a minute"),
+        _ => (Kind::NoNode, "the log of the node that was asked says more"),
     };
     Refusal::new(reason, WANTED, why(error)).next(next)
 }
@@ -83,11 +84,11 @@ fn introduce(visitor: &str) -> Back {
 fn as_visitor(mut here: Here) -> Result<Here, Refusal> {
     let deadline = Instant::now() + PATIENCE;
     match here.ask_with(Ask::Status, b"", Some(deadline), &mut |_| ()) {
-        Err(refusal) if refusal.why == Why::Unsupported => Ok(here),
+        Err(refusal) if refusal.why == Kind::Unsupported => Ok(here),
         Err(refusal) => Err(refusal),
         Ok(_) => {
             let words = "it is an older godwit, which does not keep visitors apart";
-            Err(Refusal::new(Why::Version, WANTED, words))
+            Err(Refusal::new(Kind::Version, WANTED, words))
         }
     }
 }

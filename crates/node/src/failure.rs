@@ -1,118 +1,75 @@
 //! How errors of a store become failures that a client is told.
 
-use godwit_core::Fault;
+use godwit_core::{Fault, Kind};
 use godwit_store::Error;
 use godwit_sys::why;
-use godwit_wire::server::{Cause, Failure};
-use std::io;
+use godwit_wire::server::Failure;
 
 /// Tells what went wrong, without telling where on our disk.
 pub(crate) fn failure(error: &Error) -> Failure {
-    let said = |cause, text: &str| Failure::new(cause, text);
-    match error {
-        Error::Missing { .. } => said(Cause::Missing, "No such file or directory"),
-        Error::Exists { .. } => said(Cause::Exists, "File exists"),
-        Error::IsDirectory { .. } => said(Cause::IsDirectory, "Is a directory"),
-        Error::NotDirectory { .. } => said(Cause::NotDirectory, "Not a directory"),
-        Error::NotEmpty { .. } => said(Cause::NotEmpty, "Directory not empty"),
-        Error::Denied { said: why, .. } => {
-            Failure::new(Cause::Denied, with("Permission denied", why))
-        }
-        Error::NoSpace { said: why, .. } => {
-            Failure::new(Cause::NoSpace, with("No space left on device", why))
-        }
-        Error::BadName { why, .. } => Failure::new(Cause::BadName, why.clone()),
-        Error::Changed { what, .. } => {
-            Failure::new(Cause::Changed, format!("The file changed: {what}"))
-        }
-        Error::Superseded { .. } => {
-            Failure::new(Cause::Changed, "A later attempt has taken this upload over")
-        }
-        Error::Loop { said: why, .. } => {
-            Failure::new(Cause::BadName, format!("It would not arrive: {why}"))
-        }
-        // Whoever hears this says of us that we hold it.
-        Error::Held {
-            host, said: why, ..
-        } => Failure::new(
-            Cause::Internal,
-            match &**host {
-                "" => why.clone(),
-                host => format!("{host}: {why}"),
-            },
-        ),
+    let said = match error {
+        Error::Missing { .. } => "No such file or directory".into(),
+        Error::Exists { .. } => "File exists".into(),
+        Error::IsDirectory { .. } => "Is a directory".into(),
+        Error::NotDirectory { .. } => "Not a directory".into(),
+        Error::NotEmpty { .. } => "Directory not empty".into(),
+        Error::Denied { said, .. } => with("Permission denied", said),
+        Error::NoSpace { said, .. } => with("No space left on device", said),
+        Error::BadName { why, .. } => why.clone(),
+        Error::Changed { what, .. } => format!("The file changed: {what}"),
+        Error::Superseded { .. } => "A later attempt has taken this upload over".into(),
+        Error::Loop { said, .. } => format!("It would not arrive: {said}"),
+        // The client says that this node has it on hold.
+        Error::Held { host, said, .. } if host.is_empty() => said.clone(),
+        Error::Held { host, said, .. } => format!("{host}: {said}"),
         Error::Corrupt {
             expected, found, ..
-        } => Failure::new(
-            Cause::Corrupt {
-                computed: bare(found),
-                expected: bare(expected),
-            },
-            "The bytes differ from what was announced; what arrived is kept",
-        ),
-        Error::Incomplete { size, missing, .. } => Failure::new(
-            Cause::Incomplete,
-            format!(
-                "{} of {size} bytes are missing ({}); what arrived is kept.",
-                missing.len_bytes(),
-                short(&missing.to_string())
-            ),
-        ),
-        Error::Unsupported { what, why } => Failure::new(
-            Cause::Unsupported,
-            format!("{what} is not possible here: {why}"),
-        ),
-        Error::Unreachable { host, cause } => Failure::new(
-            Cause::NoConnection,
-            format!("No data connection to {host}: {}", why(cause)),
-        ),
-        Error::Beyond { .. } => Failure::new(Cause::Busy, error.to_string()),
-        Error::Lost { during, cause, .. } => Failure::new(
-            Cause::Lost,
-            format!("Connection lost while {during}: {}", why(cause)),
-        ),
-        Error::Stalled { during, waited, .. } => Failure::new(
-            Cause::Stalled,
-            format!("Nothing came for {} s while {during}.", waited.as_secs()),
-        ),
-        Error::PeerMisbehaved { what, .. } => Failure::new(
-            Cause::Lost,
-            format!("The data connection broke the protocol: {what}"),
-        ),
-        // What we show on a data connection is what our client gave us for it.
-        Error::Trust { host, cause } if error.is_of_our_proof() => Failure::new(
-            Cause::Denied,
-            format!(
-                "{host}: {}; if you delegated it, renew yours and log in again",
-                told(cause)
-            ),
-        ),
-        // A peer that proves nothing will prove nothing at the next try.
-        Error::Trust { host, cause } => {
-            let cause_of = match error.fault() {
-                Fault::Lasting => Cause::Denied,
-                _ => Cause::Lost,
-            };
-            Failure::new(cause_of, format!("{host}: {}", told(cause)))
+        } => {
+            let said = "The bytes differ from what was announced; what arrived is kept";
+            return Failure::corrupt(bare(found), bare(expected), said);
         }
-        Error::Busy { said: why, .. } => Failure::new(Cause::Busy, format!("Busy: {why}")),
-        Error::Canceled => said(Cause::Aborted, "Aborted; what arrived is kept."),
-        Error::Io { cause, .. } => Failure::new(io_cause(cause), why(cause)),
-        other => Failure::new(Cause::Internal, other.to_string()),
-    }
+        Error::Incomplete { size, missing, .. } => format!(
+            "{} of {size} bytes are missing ({}); what arrived is kept.",
+            missing.len_bytes(),
+            short(&missing.to_string())
+        ),
+        Error::Unreachable { host, cause } => {
+            format!("No data connection to {host}: {}", why(cause))
+        }
+        Error::Lost { during, cause, .. } => {
+            format!("Connection lost while {during}: {}", why(cause))
+        }
+        Error::Stalled { during, waited, .. } => {
+            format!("Nothing came for {} s while {during}.", waited.as_secs())
+        }
+        Error::PeerMisbehaved { what, .. } => {
+            format!("The data connection broke the protocol: {what}")
+        }
+        // What we show on a data connection is what our client gave us for it.
+        Error::Trust { host, cause } if error.is_of_our_proof() => format!(
+            "{host}: {}; if you delegated it, renew yours and log in again",
+            told(cause)
+        ),
+        Error::Trust { host, cause } => format!("{host}: {}", told(cause)),
+        Error::Busy { said, .. } => format!("Busy: {said}"),
+        Error::Canceled => "Aborted; what arrived is kept.".into(),
+        Error::Io { cause, .. } => why(cause).to_string(),
+        other => other.to_string(),
+    };
+    // Another server refused us, not this one the client.
+    let kind = match error.kind() {
+        Kind::Login => Kind::Remote,
+        // A peer that proves nothing will prove nothing at the next try, unless its words were damaged.
+        Kind::Unproven if error.fault() != Fault::Lasting => Kind::Lost,
+        kind => kind,
+    };
+    Failure::new(kind, said)
 }
 
 /// Where our files are is for the log alone.
 fn told(cause: &godwit_trust::Error) -> String {
     tracing::info!(error = %cause, "nothing was proved on a data connection");
     cause.told()
-}
-
-fn io_cause(cause: &io::Error) -> Cause {
-    match cause.kind() {
-        io::ErrorKind::CrossesDevices => Cause::Unsupported,
-        _ => Cause::Internal,
-    }
 }
 
 fn with(fact: &str, why: &str) -> String {

@@ -26,7 +26,7 @@ mod tests;
 use crate::{Error, Routes, hop, stop::Stop};
 pub use faults::OnFault;
 use godwit_depot::{Connect, Depot, Rules};
-use godwit_local::{Lock, Place, Refusal, Why};
+use godwit_local::{Kind, Lock, Place, Refusal};
 use godwit_sys::{Wake, peer_of, raise_open_files, user_id, wait_readable, why};
 use godwit_trust::Home;
 use godwit_wire::local::{Ask, Tell, Told, ask, tell};
@@ -132,9 +132,9 @@ impl LocalError {
     pub fn refusal(&self) -> Refusal {
         match self {
             Self::Refused(refusal) => (**refusal).clone(),
-            Self::Taken { .. } => Refusal::new(Why::Busy, WANTED, self.to_string())
+            Self::Taken { .. } => Refusal::new(Kind::InUse, WANTED, self.to_string())
                 .next("use that one, or name another socket and state: --socket, --state"),
-            Self::Node(error) => Refusal::new(Why::NoNode, WANTED, error.to_string()),
+            Self::Node(error) => Refusal::new(Kind::NoNode, WANTED, error.to_string()),
         }
     }
 }
@@ -353,14 +353,14 @@ impl Hall {
             let words = format!("this node serves user {} only", user_id());
             return turn_away(
                 &line,
-                Refusal::new(Why::Denied, "talk with the node", words),
+                Refusal::new(Kind::Denied, "talk with the node", words),
             );
         }
         let mut guests = self.guests();
         if guests.lines.len() >= CONNECTIONS_MAX {
             drop(guests);
             let words = format!("{CONNECTIONS_MAX} programs talk with it already");
-            let refusal = Refusal::new(Why::TooMany, "talk with the node", words)
+            let refusal = Refusal::new(Kind::Busy, "talk with the node", words)
                 .waiting(godwit_core::Fault::Passing);
             return turn_away(&line, refusal);
         }

@@ -2,12 +2,12 @@
 //! one run, how many run at once, and what is made of how they end.
 
 use crate::{config::Module, failure::failure};
-use godwit_core::{Block, LEAF_BYTES};
+use godwit_core::{Block, Kind, LEAF_BYTES};
 use godwit_store::{Error, channel::Watch};
 use godwit_sys::{Bounds, Buffer, Made, Program, Running, ended_by, why};
 use godwit_wire::{
     command::Through,
-    server::{self as wire, Cause, Failure, Way},
+    server::{self as wire, Failure, Way},
 };
 use std::{
     fs::File,
@@ -58,10 +58,10 @@ impl Fault {
         match self {
             // What there was went into the module.
             Self::Store(Error::Canceled) => {
-                Failure::new(Cause::Aborted, "Aborted; nothing is kept.")
+                Failure::new(Kind::Canceled, "Aborted; nothing is kept.")
             }
             Self::Store(error) => failure(error),
-            Self::Module(said) => Failure::new(Cause::Module, said.clone()),
+            Self::Module(said) => Failure::new(Kind::Module, said.clone()),
         }
     }
 }
@@ -93,11 +93,11 @@ impl Modules {
         let name = &through.module;
         let Some(Known { module, running }) = known else {
             let why = format!("There is no module {name} here.");
-            return Err(Failure::new(Cause::Unsupported, why));
+            return Err(Failure::new(Kind::Unsupported, why));
         };
         if let Some(why) = refusal(module, &through.parameters) {
             let said = format!("Parameters of {name}: {why}.");
-            return Err(Failure::new(Cause::Unsupported, said));
+            return Err(Failure::new(Kind::Unsupported, said));
         }
         // Given back by `Turn`, also if it is one too many.
         let before = running.fetch_add(1, Relaxed);
@@ -108,7 +108,7 @@ impl Modules {
         };
         if before >= module.at_once {
             let said = format!("Busy: {before} of {name} run already; try again in a while.");
-            return Err(Failure::new(Cause::Busy, said));
+            return Err(Failure::new(Kind::Busy, said));
         }
         Ok(turn)
     }

@@ -26,6 +26,7 @@ use crate::{
     ports::Held,
     stripes::Stripes,
 };
+use godwit_core::Kind;
 use godwit_store::{
     Error, Whom,
     channel::{Channel, Watch},
@@ -33,7 +34,7 @@ use godwit_store::{
 use godwit_sys::{Wake, end_waits_on_time, wait_readable};
 use godwit_wire::{
     command::{Family, Mode},
-    server::{self as wire, Answer, Ask, Cause, Failure, Leg, Profile, Step},
+    server::{self as wire, Answer, Ask, Failure, Leg, Profile, Step},
     shield::DataPeer,
 };
 use std::{
@@ -441,7 +442,7 @@ impl Session {
         };
         if !fits {
             let why = "This session speaks the other protocol family: use EPSV without a number.";
-            return Err(Failure::new(Cause::NoConnection, why));
+            return Err(Failure::new(Kind::Unreachable, why));
         }
         let gone = || self.shared.stop.is_draining();
         let (mut held, address) = self
@@ -470,13 +471,13 @@ impl Session {
             let ip = address.ip().to_canonical();
             if address.port() < 1024 {
                 return Err(Failure::new(
-                    Cause::Denied,
+                    Kind::Denied,
                     "Ports below 1024 are not for data.",
                 ));
             }
             if ip.is_multicast() || ip.is_unspecified() || ip == BROADCAST {
                 return Err(Failure::new(
-                    Cause::Denied,
+                    Kind::Denied,
                     "Nobody listens at that address.",
                 ));
             }
@@ -492,7 +493,7 @@ impl Session {
             } else {
                 continue;
             };
-            return Err(Failure::new(Cause::Denied, why));
+            return Err(Failure::new(Kind::Denied, why));
         }
         self.aimed.clone_from(&to);
         self.held = Some(Held::without_port(Channel::connect(to)));
@@ -509,7 +510,7 @@ impl Session {
             self.machine.on_address(address);
         }
         let Some(mut held) = self.held.take() else {
-            return Err(Failure::new(Cause::NoConnection, "Use PASV or PORT first."));
+            return Err(Failure::new(Kind::Unreachable, "Use PASV or PORT first."));
         };
         held.size_buffers(leg.buffer_bytes);
         held.protect(safety);
@@ -523,11 +524,11 @@ impl Session {
             };
             held = open.map_err(|error| {
                 let failure = failure(&error);
-                let cause = match failure.cause {
-                    kept @ (Cause::Aborted | Cause::Denied) => kept,
-                    _ => Cause::NoConnection,
+                let kind = match failure.kind {
+                    kept @ (Kind::Canceled | Kind::Denied | Kind::Unproven | Kind::Expired) => kept,
+                    _ => Kind::Unreachable,
                 };
-                Failure { cause, ..failure }
+                Failure { kind, ..failure }
             })?;
         }
         self.held = Some(held);

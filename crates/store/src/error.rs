@@ -1,7 +1,7 @@
 //! What can go wrong, and whether waiting helps.
 
 use crate::SMALL_BYTES;
-use godwit_core::{Extents, Fault, Scheme, Url};
+use godwit_core::{Extents, Fault, Kind, Scheme, Url};
 use godwit_sys::why;
 use std::{
     io,
@@ -273,6 +273,85 @@ impl Error {
         }
     }
 
+    /// Returns the row of the table of errors that this one has.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Missing { .. } => Kind::Missing,
+            Self::Exists { .. } => Kind::Exists,
+            Self::IsDirectory { .. } => Kind::IsDirectory,
+            Self::NotDirectory { .. } => Kind::NotDirectory,
+            Self::NotEmpty { .. } => Kind::NotEmpty,
+            Self::Denied { .. } => Kind::Denied,
+            Self::NoSpace { .. } => Kind::NoSpace,
+            Self::BadName { .. } => Kind::Invalid,
+            Self::Changed { .. } => Kind::Changed,
+            Self::Corrupt { .. } => Kind::Corrupt,
+            Self::Incomplete { .. } => Kind::Incomplete,
+            Self::OutOfTurn { .. } => Kind::OutOfTurn,
+            Self::Superseded { .. } => Kind::Superseded,
+            Self::Loop { .. } => Kind::Loop,
+            Self::Held { .. } => Kind::OnHold,
+            Self::Beyond { .. } => Kind::Beyond,
+            Self::Unsupported { .. } => Kind::Unsupported,
+            Self::NoSuchHost { .. } => Kind::NoHost,
+            Self::NameService { .. } => Kind::NameService,
+            Self::Unreachable { cause, .. } => match cause.kind() {
+                io::ErrorKind::ConnectionRefused => Kind::Refused,
+                _ => Kind::Unreachable,
+            },
+            Self::Away { .. } => Kind::Away,
+            Self::Stranger { .. } => Kind::Stranger,
+            Self::NotJoined { .. } => Kind::Unproven,
+            Self::NotTls { .. } | Self::NotFtp { .. } => Kind::OtherProtocol,
+            Self::NoShell { .. } => Kind::NoShell,
+            Self::Login { .. } => Kind::Login,
+            Self::Trust { cause, .. } => match **cause {
+                godwit_trust::Error::Expired { .. } => Kind::Expired,
+                _ => Kind::Unproven,
+            },
+            Self::NoCredential { .. } => Kind::NoProof,
+            Self::Busy { .. } => Kind::Busy,
+            Self::Lost { .. } => Kind::Lost,
+            Self::Stalled { .. } => Kind::Late,
+            Self::PeerMisbehaved { .. } => Kind::Protocol,
+            Self::Refused { .. } => Kind::Remote,
+            Self::NotServed { .. } => Kind::NotServed,
+            Self::Canceled => Kind::Canceled,
+            Self::Io { cause, .. } => match cause.kind() {
+                io::ErrorKind::CrossesDevices => Kind::OtherServer,
+                _ => Kind::Io,
+            },
+        }
+    }
+
+    /// Returns the error about a file that a server named by its kind; `None` for kinds that need more than words.
+    pub(crate) fn of_file(kind: Kind, path: &Path, said: &str) -> Option<Self> {
+        let (path, said) = (path.to_owned(), said.to_owned());
+        Some(match kind {
+            Kind::Missing => Self::Missing { path },
+            Kind::Exists => Self::Exists { path },
+            Kind::IsDirectory => Self::IsDirectory { path },
+            Kind::NotDirectory => Self::NotDirectory { path },
+            Kind::NotEmpty => Self::NotEmpty { path },
+            Kind::Denied => Self::Denied { path, said },
+            Kind::NoSpace => Self::NoSpace { path, said },
+            Kind::Invalid => Self::BadName { path, why: said },
+            Kind::Changed => Self::Changed { path, what: said },
+            Kind::Superseded => Self::Superseded { path },
+            _ => return None,
+        })
+    }
+
+    /// Returns the error of the node further on, if a node on the way only passes it on.
+    pub fn origin(&self) -> &Self {
+        match self {
+            Self::Held {
+                cause: Some(cause), ..
+            } => cause.origin(),
+            _ => self,
+        }
+    }
+
     /// Tells whether waiting can help.
     pub fn fault(&self) -> Fault {
         match self {
@@ -280,45 +359,18 @@ impl Error {
                 again_in: Some(pause),
                 ..
             } => Fault::NotYet(*pause),
-            Self::NameService { .. }
-            | Self::Unreachable { .. }
-            | Self::Away { .. }
-            | Self::NoShell { .. }
-            | Self::Busy { .. }
-            | Self::Beyond { .. }
-            | Self::Lost { .. }
-            | Self::Stalled { .. } => Fault::Passing,
             Self::Trust { cause, .. } => cause.fault(),
             // A node says so of a token of TLS that was damaged on the way.
             Self::Login { said, .. } if said.contains(BROKE) => Fault::Passing,
             Self::Refused { code, .. } if (400..500).contains(code) => Fault::Passing,
-            _ => Fault::Lasting,
+            _ => self.kind().fault(),
         }
     }
 
     /// Returns the exit status of a program that ends with this error.
-    ///
-    /// The numbers are rclone's, 0 to 10, the widest known set, and ours above.
     pub fn exit_code(&self) -> u8 {
-        match self {
-            Self::Missing { .. } => 4,
-            Self::NotDirectory { .. } => 3,
-            Self::Denied { .. }
-            | Self::Stranger { .. }
-            | Self::NotJoined { .. }
-            | Self::Login { .. }
-            | Self::Trust { .. }
-            | Self::NoCredential { .. } => 13,
-            Self::Corrupt { .. } => 12,
-            Self::Canceled => 130,
-            Self::BadName { .. } | Self::NotServed { .. } => 2,
-            Self::Held {
-                cause: Some(cause), ..
-            } => cause.exit_code(),
-            _ if self.fault() != Fault::Lasting => 5,
-            Self::NoSpace { .. } => 7,
-            _ => 1,
-        }
+        let origin = self.origin();
+        origin.kind().exit_code(origin.fault())
     }
 
     /// Tells whether we got no further than to the door of a server.

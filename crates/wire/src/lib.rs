@@ -24,5 +24,6 @@ pub mod shield;
 pub mod time;
 pub mod transcript;
 pub mod tuned;
+mod words;
 
 pub use error::{Error, Result};

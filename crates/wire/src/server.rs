@@ -24,8 +24,8 @@ mod transfer;
 pub use crate::tuned::Tuned;
 pub use access::is_nobody;
 pub use ask::{Answer, Ask, Change, Give, Leg, Mechanism, Outcome, Place, Removed, Want, Welcome};
-pub use failure::{Cause, Failure};
-pub use listing::{Facts, Form, Kind, Listing, Stat, Times};
+pub use failure::Failure;
+pub use listing::{EntryKind, Facts, Form, Listing, Stat, Times};
 pub use place::resolve;
 pub use transfer::Urgent;
 
@@ -34,6 +34,7 @@ use crate::{
     shield::{Cover, Guard, Level, Shield},
 };
 use data::Data;
+use godwit_core::Kind;
 use queue::{Queue, Queued};
 use say::Say;
 use settings::Settings;
@@ -612,8 +613,7 @@ impl Session {
     /// The same for commands that change something.
     fn path_to_change(&mut self, name: &[u8], doing: &str) -> Option<PathBuf> {
         if !self.ready().may_write {
-            let failure =
-                Failure::new(Cause::Denied, "Permission denied: this login may only read");
+            let failure = Failure::new(Kind::Denied, "Permission denied: this login may only read");
             failure.say(doing, &mut self.say);
             return None;
         }

@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
-use godwit_core::Hashing;
+use godwit_core::{Hashing, Kind};
 use godwit_wire::{
     base64,
     server::{
-        Answer, Ask, Cause, Change, Failure, Give, Kind, Mechanism, Outcome, Place, Profile,
-        Removed, Session, Stat, Step, Want, Welcome,
+        Answer, Ask, Change, EntryKind, Failure, Give, Mechanism, Outcome, Place, Profile, Removed,
+        Session, Stat, Step, Want, Welcome,
     },
     shield::{Cover, Guard, Spoiled},
     transcript::{By, Spoken, parse},
@@ -263,7 +263,7 @@ fn login_begins_at_home() {
         home: "home/me".into(),
     }));
     assert!(matches!(session.poll(), Some(Step::Ask(Ask::Stat { .. }))));
-    session.on_answer(Answer::Stat(stat(Kind::Directory, 0)));
+    session.on_answer(Answer::Stat(stat(EntryKind::Directory, 0)));
     let path = "home/me/f".into();
     assert_eq!(session.poll(), Some(Step::Ask(Ask::Size { path })));
     let said = String::from_utf8(session.output().clone()).unwrap();
@@ -290,7 +290,7 @@ fn abort_and_status_are_seen_during_a_transfer() {
     session.on_bytes(b"\xff\xf4\xff\xf2ABOR\r\n");
     assert_eq!(session.urgent(), Some(Urgent::Abort));
     session.output().clear();
-    session.on_answer(Answer::Failed(Failure::new(Cause::Aborted, "Aborted.")));
+    session.on_answer(Answer::Failed(Failure::new(Kind::Canceled, "Aborted.")));
     assert_eq!(session.poll(), None);
     let said = String::from_utf8(session.output().clone()).unwrap();
     let codes: Vec<&str> = said.lines().map(|line| &line[..4]).collect();
@@ -326,7 +326,7 @@ fn a_full_disk_is_met_in_write() {
     assert!(matches!(session.poll(), Some(Step::Ask(Ask::Store { .. }))));
     session.on_open(false);
     session.on_answer(Answer::Failed(Failure::new(
-        Cause::NoSpace,
+        Kind::NoSpace,
         "No space left on device",
     )));
     let said = String::from_utf8(session.output().clone()).unwrap();
@@ -449,8 +449,8 @@ impl Talk {
                 }
                 Step::Ask(Ask::Show { path, listing }) => {
                     let mut all = vec![
-                        (".".into(), stat(Kind::Current, 0)),
-                        ("..".into(), stat(Kind::Parent, 0)),
+                        (".".into(), stat(EntryKind::Current, 0)),
+                        ("..".into(), stat(EntryKind::Parent, 0)),
                     ];
                     all.extend(self.world.list(&path));
                     for (name, stat) in all {
@@ -577,7 +577,7 @@ impl World {
         match self.0.get(path) {
             Some(Node::File(bytes, _)) => Ok(bytes.clone()),
             Some(Node::Link(to)) => self.file(to),
-            Some(Node::Directory) => Err(Failure::new(Cause::IsDirectory, "Is a directory")),
+            Some(Node::Directory) => Err(Failure::new(Kind::IsDirectory, "Is a directory")),
             None => Err(missing()),
         }
     }
@@ -586,10 +586,10 @@ impl World {
         match self.0.get(path) {
             Some(Node::File(bytes, time)) => Ok(Stat {
                 modify: Some(*time),
-                ..stat(Kind::File, bytes.len())
+                ..stat(EntryKind::File, bytes.len())
             }),
             Some(Node::Link(to)) => self.stat(to),
-            Some(Node::Directory) => Ok(stat(Kind::Directory, 4096)),
+            Some(Node::Directory) => Ok(stat(EntryKind::Directory, 4096)),
             None => Err(missing()),
         }
     }
@@ -616,11 +616,11 @@ impl World {
                         home: PathBuf::new(),
                     })
                 }
-                _ => return Err(Failure::new(Cause::Login, "No.")),
+                _ => return Err(Failure::new(Kind::Login, "No.")),
             },
             Ask::Listen { .. } => Answer::Listening(vec!["127.0.0.1:2000".parse().unwrap()]),
             Ask::Aim { to } if to.iter().any(|to| to.port() < 1024) => {
-                return Err(Failure::new(Cause::Denied, "Not there."));
+                return Err(Failure::new(Kind::Denied, "Not there."));
             }
             Ask::Stat { path } | Ask::Look { path } | Ask::Name { path } => {
                 Answer::Stat(self.stat(&path)?)
@@ -644,7 +644,7 @@ impl World {
             }
             Ask::MakeDir { path } => {
                 if self.0.contains_key(&path) {
-                    return Err(Failure::new(Cause::Exists, "File exists"));
+                    return Err(Failure::new(Kind::Exists, "File exists"));
                 }
                 self.0.insert(path, Node::Directory);
                 Answer::Done
@@ -652,7 +652,7 @@ impl World {
             Ask::Remove { path, what } => {
                 self.stat(&path)?;
                 if what == Removed::Directory && !self.list(&path).is_empty() {
-                    return Err(Failure::new(Cause::NotEmpty, "Directory not empty"));
+                    return Err(Failure::new(Kind::NotEmpty, "Directory not empty"));
                 }
                 self.0.retain(|p, _| !p.starts_with(&path));
                 Answer::Done
@@ -682,7 +682,7 @@ impl World {
     }
 }
 
-fn stat(kind: Kind, size: usize) -> Stat {
+fn stat(kind: EntryKind, size: usize) -> Stat {
     Stat {
         kind,
         size: size as u64,
@@ -698,7 +698,7 @@ fn stat(kind: Kind, size: usize) -> Stat {
 }
 
 fn missing() -> Failure {
-    Failure::new(Cause::Missing, "No such file or directory")
+    Failure::new(Kind::Missing, "No such file or directory")
 }
 
 const TIME: Duration = Duration::from_secs(1_577_882_096); // 2020-01-01 12:34:56

@@ -4,7 +4,7 @@ use godwit_core::Fault;
 use godwit_sys::{memory, receive_passing, seal, send_passing};
 use godwit_wire::door::call::Link;
 use godwit_wire::local::{
-    Ask, Asked, Decoder, Handle, Refusal, Tell, Told, VERSION, Why,
+    Ask, Asked, Decoder, Handle, Kind, Refusal, Tell, Told, VERSION,
     ask::{self, Wait},
     records, tell,
 };
@@ -43,7 +43,7 @@ pub struct World {
     /// What was asked, a line each: `open godwit://lab/x`.
     pub log: Vec<String>,
     /// Delivery of these fails so.
-    pub refused: HashMap<String, Why>,
+    pub refused: HashMap<String, Kind>,
     /// How many files are open.
     pub open: usize,
     /// How many programs are connected, and how many were.
@@ -325,7 +325,7 @@ impl Talk {
                 let mut world = self.shared.world.lock().unwrap();
                 let mut open = self.open.lock().unwrap();
                 let Some(Open::Packed { bytes, .. }) = open.get_mut(&write.handle) else {
-                    return Err(refusal(Why::NotOpen, "write"));
+                    return Err(refusal(Kind::NotOpen, "write"));
                 };
                 world.packed.1 += 1;
                 for (offset, piece) in records::of(&body).unwrap() {
@@ -407,7 +407,7 @@ impl Talk {
             Ask::Unstage(stage) => {
                 let mut world = self.shared.world.lock().unwrap();
                 let kept = world.files.get_mut(&stage.url);
-                let kept = kept.ok_or_else(|| refusal(Why::Missing, "unstage"))?;
+                let kept = kept.ok_or_else(|| refusal(Kind::Missing, "unstage"))?;
                 kept.tags.retain(|tag| Some(tag) != stage.tag.as_ref());
                 plain(done(0))
             }
@@ -428,7 +428,7 @@ impl Talk {
             Ask::Copy(copy) => {
                 let from = self.kept(&copy.url)?;
                 self.kept(&copy.to).or_else(|refusal| match refusal.why {
-                    Why::Missing => Ok(Kept::default()),
+                    Kind::Missing => Ok(Kept::default()),
                     _ => Err(refusal),
                 })?;
                 let mut world = self.shared.world.lock().unwrap();
@@ -436,19 +436,19 @@ impl Talk {
                 world.files.entry(copy.to).or_default().bytes = from.bytes;
                 plain(done(bytes))
             }
-            _ => Err(refusal(Why::Unsupported, "do that")),
+            _ => Err(refusal(Kind::Unsupported, "do that")),
         }
     }
 
     fn open(&mut self, open: &ask::Open) -> Result<Answer, Refusal> {
         let known = self.kept(&open.url);
         if open.excl && known.is_ok() {
-            return Err(refusal(Why::Exists, "open"));
+            return Err(refusal(Kind::Exists, "open"));
         }
         let bytes = match known {
             Ok(_) if open.truncate => Vec::new(),
             Ok(kept) => kept.bytes,
-            Err(refusal) if refusal.why == Why::Missing && open.create => Vec::new(),
+            Err(refusal) if refusal.why == Kind::Missing && open.create => Vec::new(),
             Err(refusal) => return Err(refusal),
         };
         let size = bytes.len() as u64;
@@ -492,7 +492,7 @@ impl Talk {
             .refused
             .get(&put.url)
             .copied();
-        if let Some(why) = why.filter(|why| matches!(why, Why::Quota | Why::Invalid)) {
+        if let Some(why) = why.filter(|why| matches!(why, Kind::Quota | Kind::Invalid)) {
             return Err(refusal(why, "put"));
         }
         if put.packed {
@@ -546,7 +546,7 @@ impl Talk {
 
     fn close(&mut self, close: &ask::Close) -> Result<Answer, Refusal> {
         let open = self.open.lock().unwrap().remove(&close.handle);
-        let open = open.ok_or_else(|| refusal(Why::NotOpen, "close"))?;
+        let open = open.ok_or_else(|| refusal(Kind::NotOpen, "close"))?;
         self.shared.world.lock().unwrap().open -= 1;
         let (url, bytes) = match open {
             Open::Read | Open::Added { .. } => return Ok((done(0), Vec::new(), None)),
@@ -564,7 +564,7 @@ impl Talk {
                         thread::yield_now();
                         continue;
                     }
-                    let busy = refusal(Why::Busy, "deliver what somebody still writes");
+                    let busy = refusal(Kind::InUse, "deliver what somebody still writes");
                     return Err(busy.about(url));
                 }
                 (url, fs::read(&path).unwrap())
@@ -602,7 +602,7 @@ impl Talk {
                     .unwrap();
                 let is_known = world.files.get(&add.url).is_some_and(|kept| kept.is_cached);
                 if add.is_there && !is_known {
-                    return Err(refusal(Why::Missing, "lock it"));
+                    return Err(refusal(Kind::Missing, "lock it"));
                 }
                 let kept = world.files.entry(add.url.clone()).or_default();
                 kept.is_locked = true;
@@ -630,7 +630,7 @@ impl Talk {
                 let Some(Open::Added { url, path }) =
                     self.open.lock().unwrap().remove(&added.handle)
                 else {
-                    return Err(refusal(Why::NotOpen, "be done"));
+                    return Err(refusal(Kind::NotOpen, "be done"));
                 };
                 let mut world = self.shared.world.lock().unwrap();
                 world.open -= 1;
@@ -649,7 +649,7 @@ impl Talk {
             ask::Cache::Stat(place) => {
                 let world = self.shared.world.lock().unwrap();
                 let kept = world.files.get(&place.url).filter(|kept| kept.is_cached);
-                let kept = kept.ok_or_else(|| refusal(Why::Missing, "look"))?;
+                let kept = kept.ok_or_else(|| refusal(Kind::Missing, "look"))?;
                 let row = row(&place.url, kept);
                 drop(world);
                 self.row(n, row);
@@ -669,12 +669,12 @@ impl Talk {
             ask::Cache::Rm { url, tag } => {
                 let mut world = self.shared.world.lock().unwrap();
                 let kept = world.files.get_mut(&url).filter(|kept| kept.is_cached);
-                let kept = kept.ok_or_else(|| refusal(Why::Missing, "remove"))?;
+                let kept = kept.ok_or_else(|| refusal(Kind::Missing, "remove"))?;
                 let at = kept
                     .tags
                     .iter()
                     .position(|known| Some(known) == tag.as_ref());
-                let at = at.ok_or_else(|| refusal(Why::NoTag, "remove"))?;
+                let at = at.ok_or_else(|| refusal(Kind::NoTag, "remove"))?;
                 kept.tags.remove(at);
                 plain(done(1))
             }
@@ -687,7 +687,7 @@ impl Talk {
                 }
                 plain(done(0))
             }
-            _ => Err(refusal(Why::Unsupported, "do that")),
+            _ => Err(refusal(Kind::Unsupported, "do that")),
         }
     }
 
@@ -700,12 +700,12 @@ impl Talk {
     fn kept(&self, url: &str) -> Result<Kept, Refusal> {
         let world = self.shared.world.lock().unwrap();
         if let Some(why) = world.refused.get(url)
-            && *why != Why::Lost
+            && *why != Kind::Lost
         {
             return Err(refusal(*why, "read"));
         }
         let kept = world.files.get(url).cloned();
-        kept.ok_or_else(|| refusal(Why::Missing, "read").about(url))
+        kept.ok_or_else(|| refusal(Kind::Missing, "read").about(url))
     }
 
     fn file(&mut self, bytes: &[u8]) -> PathBuf {
@@ -772,6 +772,6 @@ fn done(bytes: u64) -> Tell {
     })
 }
 
-fn refusal(why: Why, wanted: &str) -> Refusal {
+fn refusal(why: Kind, wanted: &str) -> Refusal {
     Refusal::new(why, wanted, "the test says no").waiting(Fault::Lasting)
 }

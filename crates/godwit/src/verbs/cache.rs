@@ -7,7 +7,7 @@ use crate::{
     units,
 };
 use clap::{Args, Subcommand};
-use godwit_local::{Why, odd};
+use godwit_local::{Kind, odd};
 use godwit_store::Error;
 use godwit_wire::local::{
     Ask, Tell,
@@ -213,7 +213,7 @@ impl At<'_> {
             }
         });
         let answer = answer.map_err(|refusal| match refusal.why {
-            Why::Late => Trouble::found("look at it", LOCKED, 5).next(UNLOCKS),
+            Kind::Late => Trouble::found("look at it", LOCKED, 5).next(UNLOCKS),
             _ => Trouble::local(&refusal),
         })?;
         let done = match answer.tell {

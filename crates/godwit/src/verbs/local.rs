@@ -9,7 +9,7 @@ use crate::{
 };
 use clap::{Args, Subcommand};
 use godwit_core::{Scheme, Url};
-use godwit_local::{Here, Place, Refusal, Why, lock_within, odd, who};
+use godwit_local::{Here, Kind, Place, Refusal, lock_within, odd, who};
 use godwit_node::{LocalRules, OnFault, Routes, run_local};
 use godwit_store::Error;
 use godwit_wire::local::{
@@ -315,7 +315,7 @@ pub(super) fn serve(screen: &Screen, socket: Option<&Path>, state: Option<&Path>
 }
 
 fn bad(name: &str, why: String) -> Refusal {
-    Refusal::new(Why::Invalid, format!("understand {name}"), why)
+    Refusal::new(Kind::Invalid, format!("understand {name}"), why)
         .next("godwit help env says what it means")
 }
 
@@ -344,7 +344,7 @@ fn must_not_be_a_hops(place: &Place) -> Result<(), Refusal> {
         return Ok(());
     }
     let why = format!("{} is the spool of a hop that does not run", dir.display());
-    Err(Refusal::new(Why::NoNode, "be the node of this machine", why)
+    Err(Refusal::new(Kind::NoNode, "be the node of this machine", why)
         .next("start the hop (godwit node --spool DIR --next URL), or name another socket in GODWIT_SOCKET"))
 }
 
@@ -405,7 +405,7 @@ fn routes() -> Result<Routes, Refusal> {
     let config = config.map_err(|trouble| {
         let fact = trouble.to_string();
         let fact = fact.lines().nth(1).unwrap_or(&fact).trim();
-        Refusal::new(Why::Invalid, "know the routes", fact)
+        Refusal::new(Kind::Invalid, "know the routes", fact)
             .next("godwit config show says what is wrong with the configuration")
     })?;
     Ok(config.routes)

@@ -8,7 +8,7 @@ use crate::{
 };
 use clap::Args;
 use godwit_core::{Block, Chain, LEAF_BYTES, Piece};
-use godwit_local::{Answer, Here, Why};
+use godwit_local::{Answer, Here, Kind};
 use godwit_store::Error;
 use godwit_sys::begin_to_sync;
 use godwit_wire::{
@@ -257,17 +257,17 @@ impl Patience<'_> {
                 }
                 Ok(answer)
             }
-            (Err(refusal), Some(why)) if refusal.why == Why::Late => {
+            (Err(refusal), Some(why)) if refusal.why == Kind::Late => {
                 let time = self.limit.unwrap_or_default();
                 let seconds = (time.as_secs_f64() * 100.0).round() / 100.0;
                 let fact = format!("no room within {seconds} s: {why}");
                 Err(Trouble::no_room(self.wanted, fact).next(FOR_ROOM))
             }
-            (Err(refusal), _) if refusal.why == Why::TooLarge => {
+            (Err(refusal), _) if refusal.why == Kind::TooLarge => {
                 Err(Trouble::local(&refusal).next(FOR_LARGE))
             }
             // Whoever does not hear the answer to the end does not know.
-            (Err(mut refusal), _) if is_end && refusal.why == Why::NodeLost => {
+            (Err(mut refusal), _) if is_end && refusal.why == Kind::NodeLost => {
                 let said = &refusal.because;
                 refusal.because = format!("{said}; {url} may have been taken before, or not");
                 refusal.wanted = self.wanted.into();

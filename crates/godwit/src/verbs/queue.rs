@@ -7,7 +7,7 @@ use crate::{
     units,
 };
 use clap::Args;
-use godwit_local::{Here, Refusal, Why};
+use godwit_local::{Here, Kind, Refusal};
 use godwit_store::Error;
 use godwit_wire::local::{
     Ask, Tell,
@@ -83,7 +83,7 @@ fn watch(screen: &Screen, here: &mut Here, whose: &Whose) -> Run<Facts> {
                 shown = now;
             }
             match here.receive(pushed, Some(Instant::now() + LOOK_EVERY)) {
-                Err(refusal) if refusal.why == Why::Late => {}
+                Err(refusal) if refusal.why == Kind::Late => {}
                 outcome => break outcome.map_err(local)?,
             }
         };
@@ -142,7 +142,7 @@ fn show(screen: &Screen, rows: &[Row]) -> Run<()> {
                 "committed": row.committed,
                 "again_in_s": row.next_ms.map(|ms| ms as f64 / 1000.0),
                 "why": row.why,
-                "errno": row.reason.map(Why::symbol),
+                "errno": row.reason.map(Kind::symbol),
                 "session": row.session,
             })),
             false => screen.line(line(row)),

@@ -6,7 +6,7 @@ use crate::{
     trouble::{Run, Trouble},
 };
 use clap::{Args, ValueEnum};
-use godwit_local::{Here, Refusal, Why};
+use godwit_local::{Here, Kind, Refusal};
 use godwit_store::Error;
 use godwit_sys::wait_readable;
 use godwit_wire::local::{
@@ -193,7 +193,7 @@ impl Line<'_> {
                     Tell::Refused(refusal) => return Err(*refusal),
                     _ => {}
                 },
-                Err(refusal) if refusal.why == Why::Late => self.look(),
+                Err(refusal) if refusal.why == Kind::Late => self.look(),
                 Err(refusal) => return Err(refusal),
             }
         }
@@ -201,7 +201,7 @@ impl Line<'_> {
 
     /// Finds the node again, or starts it, if it has ended; anything else is the end of us.
     fn begin_again(&mut self, refusal: &Refusal) -> Run<()> {
-        let is_over = matches!(refusal.why, Why::NodeLost | Why::Ending | Why::NoNode);
+        let is_over = matches!(refusal.why, Kind::NodeLost | Kind::Ending | Kind::NoNode);
         if !is_over {
             return Err(self.at_last(Trouble::local(refusal)));
         }

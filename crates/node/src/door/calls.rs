@@ -7,7 +7,7 @@ use super::{
     reply::{BEAT, Lines, Reply},
     said, stopping, uploads, writing,
 };
-use godwit_core::Extents;
+use godwit_core::{Extents, Kind};
 use godwit_store::{
     Error, Nowhere, PASSED_MAX, Set, Stat, Store, What,
     channel::Watch,
@@ -21,7 +21,7 @@ use godwit_wire::door::{
     call::{
         self, AskBecame, AskDecide, AskDigest, AskGrant, AskList, AskMkdir, AskPath, AskPush,
         AskRemove, AskRename, AskSet, AskStat, AskTrace, Hello, LINE_BYTES_MAX, Line, Name,
-        Refusal, Text, UNKNOWN_CALL, Why,
+        Refusal, Text, UNKNOWN_CALL,
     },
     park, path,
     speaker::Speaker,
@@ -88,7 +88,7 @@ pub(super) fn answer(
         Some((Does::Upload(work), named)) => uploads::answer(asked, named, work),
         _ => match path::of_target(&target) {
             Ok(path) => reading::file(asked, &method, &path),
-            Err(error) => asked.reply.refuse(said(Why::BadName, error.to_string())),
+            Err(error) => asked.reply.refuse(said(Kind::Invalid, error.to_string())),
         },
     }
 }
@@ -155,7 +155,7 @@ pub(super) const CALLS: &[Call] = &[
     // It takes the connection with it, so it is answered before it comes here.
     anybody(park::CALL, |_, _, _, reply| {
         reply.refuse(said(
-            Why::BadRequest,
+            Kind::Protocol,
             "a connection is parked by Upgrade".into(),
         ));
     }),
@@ -226,7 +226,7 @@ fn called<'a>(
         return Ok(None);
     };
     let Some(call) = target.strip_prefix(ROOT) else {
-        return Err(Wrong::Call(said(Why::Unsupported, other_version(inside))));
+        return Err(Wrong::Call(said(Kind::Unsupported, other_version(inside))));
     };
     let known = CALLS
         .iter()
@@ -240,7 +240,7 @@ fn called<'a>(
         .find(|known| !known.1.ends_with("{path}"));
     Err(match exact {
         Some(known) => Wrong::Method(&known.0),
-        None => Wrong::Call(said(Why::Unsupported, unknown(call, theirs))),
+        None => Wrong::Call(said(Kind::Unsupported, unknown(call, theirs))),
     })
 }
 
@@ -267,7 +267,7 @@ fn unknown(call: &str, theirs: Option<&Speaker>) -> String {
 
 fn wrong_method(target: &str, allowed: &'static Method, reply: Reply) {
     let why = format!("{target} is asked by {allowed}");
-    let line = Line::Error(said(Why::BadRequest, why)).write();
+    let line = Line::Error(said(Kind::Protocol, why)).write();
     let head = Response::builder()
         .status(405)
         .header(ALLOW, allowed.as_str());
@@ -408,7 +408,11 @@ impl Asked<'_> {
     ) {
         let watch = match Watch::new(self.door.shared.config.limits.stall) {
             Ok(watch) => Arc::new(watch.within(limit)),
-            Err(cause) => return self.reply.refuse(said(Why::Other, godwit_sys::why(&cause))),
+            Err(cause) => {
+                return self
+                    .reply
+                    .refuse(said(Kind::Other, godwit_sys::why(&cause)));
+            }
         };
         let gone = Arc::clone(&watch);
         let (mut lines, waited) = self.reply.lines().during(
@@ -428,11 +432,15 @@ impl Asked<'_> {
         };
         if asked.range.is_some_and(|(start, end)| start > end) {
             let why = "a range ends before it begins".into();
-            return self.reply.refuse(said(Why::BadRequest, why));
+            return self.reply.refuse(said(Kind::Protocol, why));
         }
         let watch = match Watch::new(self.door.shared.config.limits.stall) {
             Ok(watch) => Arc::new(watch),
-            Err(cause) => return self.reply.refuse(said(Why::Other, godwit_sys::why(&cause))),
+            Err(cause) => {
+                return self
+                    .reply
+                    .refuse(said(Kind::Other, godwit_sys::why(&cause)));
+            }
         };
         let (beat, gone) = (Arc::clone(&watch), Arc::clone(&watch));
         let (mut lines, digest) = self.reply.lines().during(
@@ -460,7 +468,7 @@ pub(super) fn passed(said_so: Vec<String>) -> Result<Vec<String>, Refusal> {
     match said_so.len() <= 4 * PASSED_MAX && said_so.iter().all(is_node) {
         true => Ok(said_so),
         false => Err(said(
-            Why::BadRequest,
+            Kind::Protocol,
             "no nodes are called so that passed it on".into(),
         )),
     }
@@ -475,16 +483,16 @@ pub(super) fn read<T: DeserializeOwned>(reply: &Reply, body: &mut Incoming) -> R
     while let Some(bytes) = reply.more_of_call(body).map_err(|e| refused(&e))? {
         if text.len() + bytes.len() > LINE_BYTES_MAX {
             let why = format!("what is asked is longer than {LINE_BYTES_MAX} bytes");
-            return Err(said(Why::BadRequest, why));
+            return Err(said(Kind::Protocol, why));
         }
         text.extend_from_slice(&bytes);
     }
     let text = if text.is_empty() { b"null" } else { &text[..] };
     // serde would take a list of the members as well.
     if text.trim_ascii_start().starts_with(b"[") {
-        return Err(said(Why::BadRequest, "an object of JSON is wanted".into()));
+        return Err(said(Kind::Protocol, "an object of JSON is wanted".into()));
     }
-    call::read(text).map_err(|error| said(Why::BadRequest, error.to_string()))
+    call::read(text).map_err(|error| said(Kind::Protocol, error.to_string()))
 }
 
 impl Known {
@@ -497,7 +505,7 @@ impl Known {
                     Some(_) => "this node lets you read only",
                     None => "who does not say who they are may only read here",
                 };
-                Err(said(Why::Denied, why.into()))
+                Err(said(Kind::Denied, why.into()))
             }
         }
     }

@@ -12,12 +12,12 @@ use super::{
     said,
 };
 use crate::{errand, listener::Shared};
-use godwit_core::Url;
-use godwit_local::{Here, Refusal as LocalRefusal, Why as LocalWhy};
+use godwit_core::{Kind, Url};
+use godwit_local::{Here, Refusal as LocalRefusal};
 use godwit_sys::Steward;
 use godwit_trust::Identity;
 use godwit_wire::{
-    door::call::{AskDepot, Count, Kept, Line, OfDepot, Refusal, Room, Why},
+    door::call::{AskDepot, Count, Kept, Line, OfDepot, Refusal, Room},
     local::{
         Ask, Tell,
         ask::{Add, AddDone, Cache, Stage, Where},
@@ -68,7 +68,7 @@ fn visitor(asked: &Asked<'_>, wish: &AskDepot) -> Result<String, Refusal> {
     let url = wish.url.as_deref().filter(|_| wish.what != OfDepot::Ls);
     let url = url.map(|text| {
         let url = Url::from_argument(text);
-        url.map_err(|bad| said(Why::BadName, bad.to_string()))
+        url.map_err(|bad| said(Kind::Invalid, bad.to_string()))
     });
     let url = url.transpose()?;
     let is_taken_away = matches!(wish.what, OfDepot::Unstage | OfDepot::Rm | OfDepot::Clean)
@@ -78,7 +78,7 @@ fn visitor(asked: &Asked<'_>, wish: &AskDepot) -> Result<String, Refusal> {
     may.map_err(|error| refused(&error))?;
     let who = asked.known.who.as_ref().map(Identity::subject);
     who.map(str::to_owned)
-        .ok_or_else(|| said(Why::Denied, "nobody knows who asks".into()))
+        .ok_or_else(|| said(Kind::Denied, "nobody knows who asks".into()))
 }
 
 /// Returns the account that they have here, if it is another than that of this node, and what acts for it.
@@ -118,9 +118,9 @@ fn pass_on(mut here: Here, wish: AskDepot, is_gone: &AtomicBool) -> Result<Vec<L
         let answer = here.receive(n, Some(Instant::now() + LOOK_EVERY));
         let tell = match answer {
             // What goes on for ever need not be silent.
-            Ok(_) if is_gone.load(Relaxed) => return Err(said(Why::Lost, "nobody waits".into())),
+            Ok(_) if is_gone.load(Relaxed) => return Err(said(Kind::Lost, "nobody waits".into())),
             Ok(answer) => answer.tell,
-            Err(refusal) if refusal.why == LocalWhy::Late && !is_gone.load(Relaxed) => continue,
+            Err(refusal) if refusal.why == Kind::Late && !is_gone.load(Relaxed) => continue,
             Err(refusal) => return Err(heard(&refusal)),
         };
         let is_last = tell.is_last();
@@ -174,7 +174,7 @@ fn local(wish: AskDepot) -> Result<Ask, Refusal> {
         timestamp,
         give_up,
     } = wish;
-    let missing = |name: &str| said(Why::BadRequest, format!("{what:?} wants a {name}"));
+    let missing = |name: &str| said(Kind::Protocol, format!("{what:?} wants a {name}"));
     let named = || url.clone().ok_or_else(|| missing("url"));
     Ok(match what {
         OfDepot::Stage => Ask::Stage(Stage {
@@ -243,20 +243,9 @@ fn kept(row: Row) -> Kept {
 /// Returns what a visitor is told of what the node of this machine says.
 fn heard(refusal: &LocalRefusal) -> Refusal {
     let why = match refusal.why {
-        LocalWhy::Missing | LocalWhy::NoTag => Why::Missing,
-        LocalWhy::Denied | LocalWhy::NoProof | LocalWhy::Expired | LocalWhy::Unproven => {
-            Why::Denied
-        }
-        LocalWhy::IsDirectory => Why::IsDirectory,
-        LocalWhy::NotDirectory => Why::NotDirectory,
-        LocalWhy::Quota | LocalWhy::NoSpace | LocalWhy::TooLarge => Why::NoSpace,
-        LocalWhy::Busy | LocalWhy::TooMany | LocalWhy::Ending => Why::Busy,
-        LocalWhy::Invalid | LocalWhy::TooLong => Why::BadName,
-        LocalWhy::Unsupported => Why::Unsupported,
-        LocalWhy::Lost | LocalWhy::Late | LocalWhy::Refused | LocalWhy::Unreachable => Why::Lost,
-        LocalWhy::Differs => Why::Corrupt,
-        LocalWhy::Stale => Why::Changed,
-        _ => Why::Other,
+        Kind::NoProof | Kind::Expired | Kind::Unproven => Kind::Denied,
+        Kind::NoTag => Kind::Missing,
+        kind => kind,
     };
     said(why, refusal.because.clone())
 }

@@ -4,8 +4,9 @@
 //! its key.
 
 use super::{Door, Known, Who, said};
+use godwit_core::Kind;
 use godwit_trust::unguessable;
-use godwit_wire::door::call::{AskRead, Grant, Refusal, Why};
+use godwit_wire::door::call::{AskRead, Grant, Refusal};
 use std::{
     collections::HashMap,
     path::PathBuf,
@@ -35,7 +36,7 @@ impl Grants {
         path: PathBuf,
         lasts: Duration,
     ) -> Result<Grant, Refusal> {
-        let secret = unguessable().map_err(|error| said(Why::Other, error.to_string()))?;
+        let secret = unguessable().map_err(|error| said(Kind::Other, error.to_string()))?;
         let granted = Granted {
             by,
             owner: owner.into(),
@@ -46,7 +47,7 @@ impl Grants {
         let is_theirs = |granted: &&Granted| granted.owner == owner;
         let theirs = grants.values().filter(is_theirs).count();
         if grants.len() >= GRANTS_MAX || theirs >= GRANTS_EACH_MAX {
-            return Err(said(Why::Busy, "too many grants are out".into()));
+            return Err(said(Kind::Busy, "too many grants are out".into()));
         }
         grants.insert(secret.clone(), granted);
         Ok(Grant { secret })
@@ -64,7 +65,7 @@ impl Grants {
         let granted = grants
             .get(secret)
             .filter(|granted| granted.until > Instant::now());
-        let refused = |why: &str| said(Why::Denied, why.into());
+        let refused = |why: &str| said(Kind::Denied, why.into());
         let granted = granted.ok_or_else(|| refused("what was granted is over, or never was"))?;
         match asked.files.iter().all(|file| file.path.0 == granted.path) {
             true => {

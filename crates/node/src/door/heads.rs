@@ -1,7 +1,8 @@
 //! What every request must be, before anything is done for it.
 
 use super::said;
-use godwit_wire::door::call::{Refusal, Why};
+use godwit_core::Kind;
+use godwit_wire::door::call::Refusal;
 use hyper::{
     HeaderMap, Request, Version,
     header::{CONTENT_ENCODING, HOST, HeaderName, TRANSFER_ENCODING},
@@ -12,7 +13,7 @@ use hyper::{
 pub(super) fn check<B>(request: &Request<B>, doubt: Option<&str>) -> Result<(), Refusal> {
     let bad = |why: &str| {
         Err(said(
-            Why::BadRequest,
+            Kind::Protocol,
             format!("the request is refused: {why}"),
         ))
     };
@@ -29,7 +30,7 @@ pub(super) fn check<B>(request: &Request<B>, doubt: Option<&str>) -> Result<(), 
     }
     if all_of(headers, CONTENT_ENCODING).any(|coding| !coding.eq_ignore_ascii_case(b"identity")) {
         let why = "its body is compressed (Content-Encoding), which is not undone here";
-        return Err(said(Why::Unsupported, why.into()));
+        return Err(said(Kind::Unsupported, why.into()));
     }
     if request.uri().scheme().is_some() || !request.uri().path().starts_with('/') {
         return bad("a target begins with a slash; this is no proxy");

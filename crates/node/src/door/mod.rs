@@ -31,12 +31,13 @@ use crate::{
     metrics::Counted,
 };
 use calls::CALLS;
+use godwit_core::Kind;
 use godwit_store::door::{Failed, Tls, words::refusal};
 use godwit_sys::why;
 use godwit_trust::door::Elsewhere;
 use godwit_wire::door::{
     ROOT,
-    call::{NEW_KEY, Refusal, Why},
+    call::{NEW_KEY, Refusal},
     park,
 };
 use grants::Grants;
@@ -451,10 +452,10 @@ fn refused(error: &godwit_store::Error) -> Refusal {
 
 /// What is told to who would begin something while the node waits for what goes on.
 fn stopping() -> Refusal {
-    said(Why::Busy, "this node is stopping".into())
+    said(Kind::Busy, "this node is stopping".into())
 }
 
-fn said(why: Why, said: String) -> Refusal {
+fn said(why: Kind, said: String) -> Refusal {
     Refusal {
         why,
         said,

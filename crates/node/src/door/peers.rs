@@ -1,8 +1,9 @@
 //! Who joins by an invite, who leaves, and who has another key now.
 
 use super::{Door, Visitor, calls::read, reply::Reply, said, visitor::stranger};
+use godwit_core::Kind;
 use godwit_trust::{Error, Peer, door::Fingerprint};
-use godwit_wire::door::call::{AskJoin, AskRekey, Line, Why};
+use godwit_wire::door::call::{AskJoin, AskRekey, Line};
 use hyper::body::Incoming;
 use std::time::SystemTime;
 
@@ -13,13 +14,13 @@ pub(super) fn join(door: &Door, visitor: &Visitor, mut body: Incoming, reply: Re
         let trust = &door.shared.trust;
         let home = trust.home().ok_or_else(|| {
             said(
-                Why::Unsupported,
+                Kind::Unsupported,
                 "this node keeps no state, so nobody can join it (--state)".into(),
             )
         })?;
         let key = visitor
             .key
-            .ok_or_else(|| said(Why::Denied, "whoever joins must show a key".into()))?;
+            .ok_or_else(|| said(Kind::Denied, "whoever joins must show a key".into()))?;
         let peer = Peer {
             // By what the invite told, which is not our newest key for ever.
             knows: door.known_to(visitor),
@@ -28,14 +29,14 @@ pub(super) fn join(door: &Door, visitor: &Visitor, mut body: Incoming, reply: Re
         let denied = |error: Error| {
             tracing::warn!(peer = %visitor.peer, name = peer.name, %error, "nobody joined");
             let why = match error {
-                Error::NoInvite { .. } => Why::Denied,
+                Error::NoInvite { .. } => Kind::Denied,
                 // What they are to be called, or where they are: the invite is still good.
                 Error::BadRequest { .. }
                 | Error::NameTaken { .. }
                 | Error::OwnName { .. }
                 | Error::KeyTaken { .. }
-                | Error::OwnKey => Why::BadName,
-                _ => Why::Other,
+                | Error::OwnKey => Kind::Invalid,
+                _ => Kind::Other,
             };
             said(why, error.told())
         };
@@ -53,7 +54,7 @@ pub(super) fn leave(door: &Door, visitor: &Visitor, _: Incoming, reply: Reply) {
     let left = || {
         let home = door.shared.trust.home().ok_or_else(stranger)?;
         let key = visitor.key.as_ref().ok_or_else(stranger)?;
-        let other = |error: Error| said(Why::Other, error.told());
+        let other = |error: Error| said(Kind::Other, error.told());
         let peer = home.peer_with(key).map_err(other)?.ok_or_else(stranger)?;
         home.remove(&peer.name).map_err(other)?;
         door.relay.forget(key);
@@ -70,9 +71,9 @@ pub(super) fn rekey(door: &Door, visitor: &Visitor, mut body: Incoming, reply: R
     let noted = asked.and_then(|asked: AskRekey| {
         let home = door.shared.trust.home().ok_or_else(stranger)?;
         let shown = visitor.key.ok_or_else(stranger)?;
-        let wrong = |error: Error| said(Why::BadRequest, error.told());
+        let wrong = |error: Error| said(Kind::Protocol, error.told());
         let next: Fingerprint = asked.key.parse().map_err(wrong)?;
-        let other = |error: Error| said(Why::Other, error.told());
+        let other = |error: Error| said(Kind::Other, error.told());
         let peer = home
             .peer_with(&shown)
             .map_err(other)?
@@ -81,7 +82,7 @@ pub(super) fn rekey(door: &Door, visitor: &Visitor, mut body: Incoming, reply: R
         if next != shown {
             home.expect_key(&peer.name, next).map_err(|error| {
                 tracing::warn!(%error, name = peer.name, key = %next, "another key is not noted");
-                said(Why::Denied, error.told())
+                said(Kind::Denied, error.told())
             })?;
             tracing::info!(name = peer.name, key = %next, "will have another key");
         }

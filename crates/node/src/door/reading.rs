@@ -9,7 +9,7 @@ use super::{
     said,
 };
 use crate::metrics::{Direction, Metrics, Proto};
-use godwit_core::{Block, Extents, Leaves, Piece};
+use godwit_core::{Block, Extents, Kind, Leaves, Piece};
 use godwit_store::{
     EntryKind, Error, Lying, Result, Store, Take,
     door::{Sent, pieces, words::Said},
@@ -17,7 +17,7 @@ use godwit_store::{
 use godwit_wire::{
     door::{
         PACK_TYPE,
-        call::{self, AskRead, Ended, Text, Why},
+        call::{self, AskRead, Ended, Text},
         pack::{self, HEADER_BYTES},
         range::{self, Asked as Wanted},
     },
@@ -54,7 +54,7 @@ pub(super) fn file(asked: Asked<'_>, method: &Method, path: &Path) {
         Ok(stat) if stat.kind == EntryKind::File => stat,
         Ok(_) => {
             let why = "is no file; this version lists no directories by this name".into();
-            return asked.reply.refuse(said(Why::IsDirectory, why));
+            return asked.reply.refuse(said(Kind::IsDirectory, why));
         }
         Err(error) => match error.refers_to() {
             Some(to) => {
@@ -80,7 +80,7 @@ pub(super) fn file(asked: Asked<'_>, method: &Method, path: &Path) {
     let wanted = match text(RANGE).filter(|_| !headers.contains_key(IF_RANGE)) {
         Some(wanted) => match Wanted::read(wanted) {
             Ok(wanted) => wanted,
-            Err(error) => return asked.reply.refuse(said(Why::BadRequest, error.to_string())),
+            Err(error) => return asked.reply.refuse(said(Kind::Protocol, error.to_string())),
         },
         None => None,
     };

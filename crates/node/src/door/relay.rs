@@ -6,11 +6,12 @@
 
 use super::{Door, Stay, Visitor, opening::Diverted, parked::Parked, reply::Reply, said, stopping};
 use crate::metrics::Direction;
+use godwit_core::Kind;
 use godwit_store::door::Sent;
 use godwit_sys::why;
 use godwit_trust::{Peer, door::Fingerprint};
 use godwit_wire::door::{
-    call::{Refusal, Why},
+    call::Refusal,
     park::{self, BEAT, SILENCE, Said},
 };
 use hyper::{
@@ -210,25 +211,25 @@ fn may_park(door: &Door, visitor: &Visitor, headers: &HeaderMap) -> Result<Peer,
     let becomes = headers.get(UPGRADE).and_then(|value| value.to_str().ok());
     if becomes != Some(park::UPGRADE) {
         let why = format!("a connection is parked by Upgrade: {}", park::UPGRADE);
-        return Err(said(Why::BadRequest, why));
+        return Err(said(Kind::Protocol, why));
     }
     if door.shared.stop.is_draining() {
         return Err(stopping());
     }
     let nobody = || {
         said(
-            Why::Denied,
+            Kind::Denied,
             "who is passed visitors must have joined".into(),
         )
     };
     let key = visitor.key.as_ref().ok_or_else(nobody)?;
     if door.is_own(key) {
         let why = "this is the node itself: it needs nobody to reach it through";
-        return Err(said(Why::Denied, why.into()));
+        return Err(said(Kind::Denied, why.into()));
     }
     let home = door.shared.trust.home().ok_or_else(nobody)?;
     let peer = home.peer_with(key);
-    let peer = peer.map_err(|error| said(Why::Other, error.told()))?;
+    let peer = peer.map_err(|error| said(Kind::Other, error.told()))?;
     peer.ok_or_else(nobody)
 }
 

@@ -1,13 +1,14 @@
 //! What goes back to a visitor, from a thread that may wait.
 
 use super::{Door, refused, said};
+use godwit_core::Kind;
 use godwit_store::{
     Error, Result,
     door::{Mark, Sent},
 };
 use godwit_wire::door::{
     LINES_TYPE,
-    call::{Line, MARK, Refusal, Why},
+    call::{Line, MARK, Refusal},
     speaker::Speaker,
 };
 use hyper::{
@@ -244,7 +245,7 @@ impl Lines {
             Err(mut refusal) => {
                 let theirs = self.reply.as_ref().and_then(Reply::theirs);
                 // Newer ones know by themselves that this one must be upgraded.
-                if refusal.why == Why::BadRequest
+                if refusal.why == Kind::Protocol
                     && let Some(theirs) = theirs.filter(|theirs| theirs.compared().is_lt())
                 {
                     let why = theirs.must_upgrade().unwrap_or_default();
@@ -252,7 +253,7 @@ impl Lines {
                 }
                 let status = StatusCode::from_u16(refusal.why.status());
                 // That something is not there is asked all day.
-                match refusal.why != Why::Missing {
+                match refusal.why != Kind::Missing {
                     true => tracing::info!(why = ?refusal.why, said = refusal.said, "refuse"),
                     false => tracing::debug!(why = ?refusal.why, said = refusal.said, "refuse"),
                 }
@@ -358,7 +359,7 @@ fn mark(answer: &mut Response<Sent>, mark: &Mark) {
 /// What is said if whoever was to answer is gone.
 pub(super) fn broken(id: &Mark) -> Response<Sent> {
     let line = Line::Error(said(
-        Why::Other,
+        Kind::Other,
         "the node could not answer; its log says more".into(),
     ));
     let answer = head(StatusCode::INTERNAL_SERVER_ERROR).body(Sent::whole(line.write()));

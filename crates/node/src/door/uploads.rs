@@ -12,7 +12,7 @@ use super::{
     said, stopping,
 };
 use crate::metrics::{Direction, Proto};
-use godwit_core::{Block, Chain, Version};
+use godwit_core::{Block, Chain, Kind, Version};
 use godwit_store::{
     Checks, Error, How, Origin, RemoteOptions, Result, Sink, Store, Take, Whole, Write,
     channel::Cancel,
@@ -21,9 +21,7 @@ use godwit_store::{
 use godwit_trust::unguessable;
 use godwit_wire::door::{
     self as wire, PACK_TYPE,
-    call::{
-        AskDraw, AskPath, AskPublish, AskUpload, Landed, Line, Name, Ranges, Refusal, Text, Why,
-    },
+    call::{AskDraw, AskPath, AskPublish, AskUpload, Landed, Line, Name, Ranges, Refusal, Text},
     pack::{Decoder, Frame},
     path, range,
 };
@@ -92,7 +90,7 @@ impl Uploads {
             return Ok(());
         }
         let why = format!("{all} uploads are open, {theirs} of them yours; try again later");
-        Err(said(Why::Busy, why))
+        Err(said(Kind::Busy, why))
     }
 
     /// Tells whether anything is uploaded at the moment: somebody has asked within `stall`.
@@ -209,9 +207,9 @@ fn opened(
 ) -> std::result::Result<(Arc<Upload>, String), Refusal> {
     if ask.id.as_deref().is_some_and(|id| !is_own_id(id)) {
         let why = "the name of an upload has up to 64 letters, digits, -, _ and dots";
-        return Err(said(Why::BadRequest, why.into()));
+        return Err(said(Kind::Protocol, why.into()));
     }
-    let handle = unguessable().map_err(|error| said(Why::Other, error.to_string()))?;
+    let handle = unguessable().map_err(|error| said(Kind::Other, error.to_string()))?;
     let origin = ask.origin.map(|(name, version)| Origin {
         name,
         version: Version::heard(version),
@@ -301,7 +299,7 @@ pub(super) fn answer(asked: Asked<'_>, (id, rest): Named<'_>, work: Work) {
     }
     if !is_id(id) {
         let why = "uploads/ID/PATH or uploads/ID/VERB is wanted".into();
-        return asked.reply.refuse(said(Why::BadRequest, why));
+        return asked.reply.refuse(said(Kind::Protocol, why));
     }
     work(asked, id, rest);
 }
@@ -310,7 +308,7 @@ pub(super) fn answer(asked: Asked<'_>, (id, rest): Named<'_>, work: Work) {
 pub(super) fn put(asked: Asked<'_>, id: &str, path: &str) {
     match path::unescaped(path) {
         Ok(path) => put_into(asked, id, &path),
-        Err(error) => asked.reply.refuse(said(Why::BadName, error.to_string())),
+        Err(error) => asked.reply.refuse(said(Kind::Invalid, error.to_string())),
     }
 }
 
@@ -421,16 +419,16 @@ fn take_range(asked: &mut Asked<'_>, gathered: &mut Gathered<'_>) -> Result<()> 
 /// Has the bytes come from another node, by what it granted to whoever asks.
 pub(super) fn draw(mut asked: Asked<'_>, id: &str) {
     let shared = &asked.door.shared;
-    let cancel = Cancel::new().map_err(|cause| said(Why::Other, godwit_sys::why(&cause)));
+    let cancel = Cancel::new().map_err(|cause| said(Kind::Other, godwit_sys::why(&cause)));
     let begun = asked.read().and_then(|asking: AskDraw| {
         let cancel = cancel?;
         let key = asking.key.parse();
         let key =
-            key.map_err(|error: godwit_trust::Error| said(Why::BadRequest, error.to_string()))?;
+            key.map_err(|error: godwit_trust::Error| said(Kind::Protocol, error.to_string()))?;
         let upload = find(&asked, id, &asking.path.0)?;
         if !shared.config.data.third_party {
             let why = "this node makes no connections to others (data.third_party)";
-            return Err(said(Why::Unsupported, why.into()));
+            return Err(said(Kind::Unsupported, why.into()));
         }
         let idle = asked.door.sources.to(key);
         let options = RemoteOptions {
@@ -618,10 +616,10 @@ fn find(asked: &Asked<'_>, id: &str, path: &Path) -> std::result::Result<Arc<Upl
             .any(|name| name == id)
         {
             let why = "a later attempt has taken this upload over";
-            return said(Why::Superseded, why.into());
+            return said(Kind::Superseded, why.into());
         }
         let why = "no upload of that name is open here: begin it again, it goes on where it was";
-        said(Why::Aborted, why.into())
+        said(Kind::Canceled, why.into())
     })
 }
 
@@ -702,7 +700,7 @@ impl Upload {
 }
 
 fn over() -> Refusal {
-    said(Why::Aborted, "the upload is over".into())
+    said(Kind::Canceled, "the upload is over".into())
 }
 
 /// The writer's own name for it, which stands in no path.

@@ -6,11 +6,12 @@
 
 use super::{Door, refused, said};
 use crate::{config::Access, guarded::Guarded, trust::MAPPED};
+use godwit_core::Kind;
 use godwit_trust::{
     Error, Identity, Peer, PeerSeen,
     door::{self, Fingerprint, Shown, SslRef},
 };
-use godwit_wire::door::call::{Refusal, Why};
+use godwit_wire::door::call::Refusal;
 use std::{
     net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
@@ -166,8 +167,8 @@ impl Door {
             tracing::info!(%error, "a visitor is not known");
             // Who is denied need not come again; what is the matter with our disk may pass.
             let why = match error.is_of_our_files() {
-                true => Why::Other,
-                false => Why::Denied,
+                true => Kind::Other,
+                false => Kind::Denied,
             };
             said(why, error.told())
         };
@@ -235,7 +236,7 @@ impl Door {
         let of_gridmap = || shared.trust.account_of_peer(&who);
         let account = match &peer.account {
             Some(account) => Some(account.clone()),
-            None => of_gridmap().map_err(|why| said(Why::Denied, why))?,
+            None => of_gridmap().map_err(|why| said(Kind::Denied, why))?,
         };
         let account = account.or_else(|| shared.config.peers_account.clone());
         let dir = match &account {
@@ -246,7 +247,7 @@ impl Door {
                     "{name} has joined, and nobody said as which account it acts there; whoever runs that node says, as root: \
                      godwit peers map {name} --as ACCOUNT"
                 );
-                return Err(said(Why::Denied, why));
+                return Err(said(Kind::Denied, why));
             }
             None => shared.dir_of_guest(&who),
         };
@@ -260,7 +261,7 @@ impl Door {
 
     fn known(&self, who: Identity) -> Result<Known, Refusal> {
         let account = self.shared.trust.account(&who, MAPPED);
-        let account = account.map_err(|why| said(Why::Denied, why))?;
+        let account = account.map_err(|why| said(Kind::Denied, why))?;
         let dir = self.shared.dir_of(&account, &who);
         let dir = dir.map_err(|error| refused(&error))?;
         Ok(Known {
@@ -275,7 +276,7 @@ impl Door {
         let access = self.shared.config.anonymous;
         if access == Access::None {
             let why = "this node wants to know who you are: show a certificate";
-            return Err(said(Why::Denied, why.into()));
+            return Err(said(Kind::Denied, why.into()));
         }
         Ok(Known {
             who: None,
@@ -291,7 +292,7 @@ pub(super) fn stranger() -> Refusal {
     Refusal {
         stranger: true,
         ..said(
-            Why::Denied,
+            Kind::Denied,
             "no node that has joined here has the key that was shown: who left, or was removed, joins again by \
              another invite"
                 .into(),

@@ -7,7 +7,7 @@ use super::{
 };
 use godwit_core::Url;
 use godwit_depot::{Add, Adding, Error};
-use godwit_local::{Refusal, Why};
+use godwit_local::{Kind, Refusal};
 use godwit_wire::{
     door::call::Link,
     local::{Tell, ask, tell},
@@ -115,7 +115,7 @@ impl Guest {
         let Some(mut added) = taken else {
             let wanted = format!("be done with {}", url.without_password());
             let words = "nobody is adding it, or the node was ended since";
-            let refusal = Refusal::new(Why::Missing, wanted, words);
+            let refusal = Refusal::new(Kind::Missing, wanted, words);
             return Err(refusal.next("begin again: godwit cache add").about(text));
         };
         if !told.give_up

@@ -17,7 +17,7 @@ use godwit_depot::{
     Appending, Attributes, By, Depot, Edit, Editing, Ended, Error, Fresh, Holds, Lazily, Nth, Owed,
     Put, Reading, Scope, Stage, Tag, Verified, Who, Writing, count_names,
 };
-use godwit_local::{Refusal, Why};
+use godwit_local::{Kind, Refusal};
 use godwit_store::{EntryKind, Take, channel::Cancel};
 use godwit_sys::{memory, seal};
 use godwit_trust::Home;
@@ -466,7 +466,7 @@ impl Guest {
         let wanted = format!("write {}", url.without_password());
         let Ok(pen) = Arc::try_unwrap(pen).map_err(drop) else {
             let words = "something is still being written";
-            return Err(Refusal::new(Why::Busy, wanted, words));
+            return Err(Refusal::new(Kind::InUse, wanted, words));
         };
         if close.give_up {
             return done(tell::Done::default()); // dropped, and forgotten
@@ -506,7 +506,7 @@ impl Guest {
             let words = format!(
                 "a record of {len} bytes would be divided: {RECORD_BYTES_MAX} are the most that stay together"
             );
-            let refusal = Refusal::new(Why::TooLarge, &*wanted, words).about(&append.url);
+            let refusal = Refusal::new(Kind::TooLarge, &*wanted, words).about(&append.url);
             return Err(refusal.next("append it in records that are shorter"));
         }
         let appending = self.appending(&url).map_err(bad)?;
@@ -692,7 +692,7 @@ impl Guest {
                 let said = held.iter().find_map(|owed| owed.last.as_ref());
                 refusal.why = match said {
                     Some(last @ Error::Store(_)) => refusing::depot(wanted, None, last).why,
-                    _ => Why::Remote,
+                    _ => Kind::Remote,
                 };
             }
             refusal.url = Some(url.without_password().to_string());
@@ -802,7 +802,7 @@ impl Guest {
             let found = digest(&into.0, size).map_err(failed)?;
             if found != told {
                 let words = format!("the server told {told}, the bytes have {found}");
-                return Err(Refusal::new(Why::Differs, wanted, words).about(&place.url));
+                return Err(Refusal::new(Kind::Corrupt, wanted, words).about(&place.url));
             }
         }
         seal(&into.0).map_err(failed)?;
@@ -948,8 +948,8 @@ impl Guest {
                 let files = match tag {
                     Some(tag) => depot.untag(&url, &tag).map(|()| 1).map_err(|error| {
                         let mut refusal = bad("take a tag off", Some(url.clone()))(error);
-                        if refusal.why == Why::Missing {
-                            refusal.why = Why::NoTag;
+                        if refusal.why == Kind::Missing {
+                            refusal.why = Kind::NoTag;
                         }
                         refusal
                     })?,
@@ -1000,7 +1000,7 @@ impl Guest {
         let held = self.desk.depot.holds(&url);
         match held.is_empty() {
             true => Err(Refusal::new(
-                Why::Missing,
+                Kind::Missing,
                 format!("look at {}", url.without_password()),
                 "nothing of it is kept here",
             )),
@@ -1129,7 +1129,7 @@ enum How {
 /// Says of a name that was to be free what has it.
 fn of_new(refusal: Refusal) -> Refusal {
     match refusal.why {
-        Why::Exists => refusal.next(
+        Kind::Exists => refusal.next(
             "godwit queue shows whether it is on its way there; without --new it is replaced",
         ),
         _ => refusal,
@@ -1195,7 +1195,7 @@ pub(super) fn verified_row(found: &Verified) -> tell::Row {
         size: found.bytes,
         stage: stage.into(),
         why: is_wrong.then(|| format!("{} leaves of 1 MiB differ", found.wrong.len())),
-        reason: is_wrong.then_some(Why::Differs),
+        reason: is_wrong.then_some(Kind::Corrupt),
         ..tell::Row::default()
     }
 }
@@ -1234,7 +1234,7 @@ pub(super) fn of_files(files: u64) -> Answered {
 fn write_all(pen: &Pen, body: &[u8], reply: &Reply) -> Result<(), Refusal> {
     let wanted = || format!("write {}", pen.url.without_password());
     let writes = records::of(body)
-        .map_err(|error| Refusal::new(Why::Invalid, wanted(), error.to_string()))?;
+        .map_err(|error| Refusal::new(Kind::Invalid, wanted(), error.to_string()))?;
     let write = |offset: u64, bytes: &[u8]| {
         let written = pen
             .writing
@@ -1281,7 +1281,7 @@ pub(super) fn row(owed: Owed) -> tell::Row {
         stage: stage.into(),
         waits_for: owed.waits_for.map(|first| first.id),
         why: Some(owed.why).filter(|why| !why.is_empty()),
-        reason: owed.is_conflict.then_some(Why::Conflict),
+        reason: owed.is_conflict.then_some(Kind::OnHold),
         next_ms: next.map(ms),
         age_ms: Some(ms(owed.age)),
         attempts: owed.tries.into(),
@@ -1364,7 +1364,7 @@ fn waiting(reply: &Reply) -> impl Fn(&Error) -> bool + '_ {
                 what: "room".into(),
                 stage: "waiting".into(),
                 why: Some(why.clone()),
-                reason: Some(Why::Quota),
+                reason: Some(Kind::Quota),
                 ..tell::Row::default()
             })));
             *told = Some((now, why));
@@ -1379,11 +1379,11 @@ pub(super) fn done(done: tell::Done) -> Answered {
 
 pub(super) fn not_open(wanted: &str, number: u64) -> Refusal {
     let words = format!("nothing is open as number {number} on this connection");
-    Refusal::new(Why::NotOpen, wanted, words)
+    Refusal::new(Kind::NotOpen, wanted, words)
 }
 
 fn not_yet(what: &str) -> Refusal {
-    Refusal::new(Why::Unsupported, what, "this version of godwit cannot")
+    Refusal::new(Kind::Unsupported, what, "this version of godwit cannot")
 }
 
 fn unknown() -> Refusal {

@@ -6,7 +6,7 @@ use super::{
     refusing,
 };
 use godwit_core::{Scheme, Url};
-use godwit_local::{Refusal, Why};
+use godwit_local::{Kind, Refusal};
 use godwit_store::Error;
 use godwit_wire::{
     door::call::{AskDepot, Kept, Line, OfDepot},
@@ -37,7 +37,7 @@ impl Guest {
         let wanted = format!("ask the depot of {on}");
         let asked = asked(ask).ok_or_else(|| {
             Refusal::new(
-                Why::Unsupported,
+                Kind::Unsupported,
                 &*wanted,
                 "what is opened or owed there is so by programs of that machine",
             )
@@ -48,7 +48,7 @@ impl Guest {
         let place = (self.desk.direct)(&peer, &self.who).map_err(bad)?;
         let Some(door) = place.store.as_door() else {
             let words = "it is no node with a door";
-            return Err(Refusal::new(Why::Unsupported, wanted, words));
+            return Err(Refusal::new(Kind::Unsupported, wanted, words));
         };
         let is_unstaged = asked.what == OfDepot::Unstage;
         let mut told = Told {
@@ -64,7 +64,7 @@ impl Guest {
         heard.map_err(|error| match (not_kept(&asked), &error) {
             (Some(because), Error::Missing { .. }) => {
                 let about = asked.url.clone().unwrap_or_default();
-                Refusal::new(Why::Missing, &*wanted, format!("{about}: {because}"))
+                Refusal::new(Kind::Missing, &*wanted, format!("{about}: {because}"))
                     .about(about)
                     .next(format!(
                         "godwit cache ls --on {} lists what is",
@@ -193,7 +193,7 @@ fn must_be_there(wanted: &str, asked: &AskDepot) -> Result<(), Refusal> {
     match refusing::url(text)?.scheme() {
         Scheme::File => {
             let words = format!("{text} is a file of this machine: name a URL");
-            Err(Refusal::new(Why::Invalid, wanted, words))
+            Err(Refusal::new(Kind::Invalid, wanted, words))
         }
         _ => Ok(()),
     }
@@ -221,13 +221,13 @@ fn peer(wanted: &str, on: &str) -> Result<Url, Refusal> {
     let is_name = !name.is_empty() && !name.contains(['/', '@', '?', '#', '%']);
     let url = is_name.then(|| format!("godwit://{name}/").parse().ok());
     url.flatten().ok_or_else(|| {
-        Refusal::new(Why::Invalid, wanted, format!("{on:?} names no peer"))
+        Refusal::new(Kind::Invalid, wanted, format!("{on:?} names no peer"))
             .next("godwit peers lists those that this machine knows")
     })
 }
 
 fn row(kept: Kept) -> tell::Row {
-    let reason = (kept.stage == "wrong").then_some(Why::Differs);
+    let reason = (kept.stage == "wrong").then_some(Kind::Corrupt);
     tell::Row {
         url: kept.url,
         size: kept.size,

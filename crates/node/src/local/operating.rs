@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{Error, hop, routes::Routes, stop::Stop};
 use godwit_depot::Depot;
-use godwit_local::{Refusal, Why};
+use godwit_local::{Kind, Refusal};
 use godwit_store::channel::Cancel;
 use godwit_trust::Home;
 use godwit_wire::local::{Ask, tell};
@@ -135,7 +135,7 @@ impl Visit for Operator {
             | Ask::Drop(_) => self.0.answer(ask, body, reply),
             _ => reply.refuse(
                 Refusal::new(
-                    Why::Unsupported,
+                    Kind::Unsupported,
                     "do that at the socket of a hop",
                     "it tells what the hop holds, and what becomes of that is decided there; files go by its URL",
                 )

@@ -1,11 +1,11 @@
 //! What went wrong, as programs of this machine are told it.
 
-use godwit_core::{BadUrl, Url};
+use godwit_core::{BadUrl, Fault, Kind, Url};
 use godwit_depot::Error as DepotError;
-use godwit_local::{Refusal, Why};
+use godwit_local::Refusal;
 use godwit_store::Error as StoreError;
 use godwit_wire::local::URL_BYTES_MAX;
-use std::io;
+use std::{fmt, io};
 
 /// Reads a URL, or a name below `/godwit/`.
 pub(super) fn url(text: &str) -> Result<Url, Refusal> {
@@ -15,12 +15,12 @@ pub(super) fn url(text: &str) -> Result<Url, Refusal> {
     };
     if text.len() > URL_BYTES_MAX {
         let words = format!("{} bytes are more than {URL_BYTES_MAX}", text.len());
-        return Err(Refusal::new(Why::TooLong, wanted(), words));
+        return Err(Refusal::new(Kind::TooLong, wanted(), words));
     }
     Url::from_argument(text).map_err(|error| {
         let reason = match error {
-            BadUrl::IsName => Why::Unsupported,
-            _ => Why::Invalid,
+            BadUrl::IsName => Kind::Unsupported,
+            _ => Kind::Invalid,
         };
         Refusal::new(reason, wanted(), error.to_string())
             .next("godwit help schemes shows what can be named")
@@ -35,7 +35,7 @@ pub(super) fn url_owed(text: &str) -> Result<Url, Refusal> {
     }
     let shown = url.without_password().to_string();
     let words = "a password in a URL is not kept until it is delivered";
-    Err(Refusal::new(Why::Invalid, format!("write {shown}"), words)
+    Err(Refusal::new(Kind::Invalid, format!("write {shown}"), words)
         .next("leave it out, and write it into ~/.netrc (or the file that NETRC names), mode 0600")
         .about(shown))
 }
@@ -53,179 +53,55 @@ pub(super) fn tag(text: &str) -> Result<&str, Refusal> {
     };
     let shown: String = text.chars().take(SHOWN_CHARS).collect();
     Err(
-        Refusal::new(Why::Invalid, format!("put the tag {shown:?} on it"), bad)
+        Refusal::new(Kind::Invalid, format!("put the tag {shown:?} on it"), bad)
             .next("name it by letters, digits and signs"),
     )
 }
 
-/// What a depot says.
+/// Returns the refusal that tells an error of the depot.
 pub(super) fn depot(wanted: &str, url: Option<&Url>, error: &DepotError) -> Refusal {
-    let (reason, next) = match error {
-        DepotError::Store(error) => (of_store(error), error.hint()),
-        DepotError::HeldBehind { first, .. } => {
-            let mut refusal = depot(wanted, url, first);
-            refusal.because = error.to_string();
-            return refusal;
-        }
-        // What is missing is nothing that anybody named.
-        DepotError::Disk { cause, .. } if cause.kind() == io::ErrorKind::NotFound => {
-            (Why::Disk, None)
-        }
-        DepotError::Disk { cause, .. } => (of_io(cause.kind()), None),
-        DepotError::Records { .. } => (Why::Disk, None),
-        DepotError::Newer { .. } => (
-            Why::Newer,
-            Some("run the newer godwit, or name another state: in GODWIT_STATE, or with --state of godwit node --local".into()),
-        ),
-        DepotError::Damaged { known, .. } => (
-            Why::Disk,
-            Some(format!(
-                "if the rest of that directory is as it was, write {known:?} into that file; else name another state in GODWIT_STATE"
-            )),
-        ),
-        DepotError::Foreign { .. } => (
-            Why::Exists,
-            Some("name another directory in GODWIT_STATE, or with --state of godwit node --local".into()),
-        ),
-        DepotError::Taken { process, .. } => (
-            Why::Busy,
-            Some(format!(
-                "it goes on until somebody ends that node{} (what it keeps stays); or name another state: in \
-                 GODWIT_STATE, or with --state of godwit node --local",
-                process.map_or_else(String::new, |process| format!(", by kill {process}"))
-            )),
-        ),
-        DepotError::Network { .. } => (
-            Why::Unsupported,
-            Some("name a directory on a disk of this machine in GODWIT_STATE, or with --state of godwit node --local".into()),
-        ),
-        DepotError::TooLarge { .. } => (Why::TooLarge, Some(AROUND.into())),
-        DepotError::Full { .. } => (
-            Why::Quota,
-            Some(
-                "godwit queue shows what is owed; it frees room when it is delivered, and a larger \
-                 GODWIT_DEPOT_QUOTA gives more, after godwit node stop"
-                    .into(),
-            ),
-        ),
-        DepotError::Crowded { .. } => (
-            Why::Quota,
-            Some(
-                "put it again when they have ended, or put a file instead of a pipe: how much room it needs is \
-                 known then; a larger GODWIT_DEPOT_QUOTA gives more, after godwit node stop"
-                    .into(),
-            ),
-        ),
-        DepotError::GoneBehind { .. } => (
-            Why::Conflict,
-            Some("put it again if it is to be there".into()),
-        ),
-        DepotError::Rotten { .. } => (
-            Why::Differs,
-            Some("put it again, or give it up with godwit drop".into()),
-        ),
-        DepotError::Unsafe { .. } => (
-            Why::Disk,
-            Some("make room or mend the disk, then: godwit commit".into()),
-        ),
-        DepotError::Held { .. } => (
-            Why::Conflict,
-            Some("godwit queue shows why; its bytes are kept".into()),
-        ),
-        DepotError::OtherServer { .. } => (
-            Why::OtherServer,
-            Some("godwit mv copies to the other server and removes the original".into()),
-        ),
-        DepotError::Unknown(_) => (Why::Missing, None),
-        DepotError::Busy { .. } => (Why::Busy, None),
-        DepotError::BrokeOff { .. } => (
-            Why::Lost,
-            Some("ask again when the server is there".into()),
-        ),
-        DepotError::Restless { .. } => (Why::Stale, None),
-        DepotError::TimedOut { .. } => (Why::Late, None),
-        DepotError::Unwanted => (Why::Cancelled, None),
-        DepotError::Ending => (Why::Ending, None),
-        _ => (Why::Disk, None),
-    };
-    let mut refusal = Refusal::new(reason, wanted, error.to_string()).waiting(error.fault());
+    told(
+        wanted,
+        url,
+        (error.kind(), error.fault(), error.hint()),
+        error,
+    )
+}
+
+/// Returns the refusal that tells an error of a store.
+pub(super) fn store(wanted: &str, url: &Url, error: &StoreError) -> Refusal {
+    let kind = error.origin().kind();
+    told(
+        wanted,
+        Some(url),
+        (kind, error.fault(), error.hint()),
+        error,
+    )
+}
+
+fn told(
+    wanted: &str,
+    url: Option<&Url>,
+    (kind, fault, next): (Kind, Fault, Option<String>),
+    error: &dyn fmt::Display,
+) -> Refusal {
+    let mut refusal = Refusal::new(kind, wanted, error.to_string()).waiting(fault);
     refusal.next = next;
     refusal.url = url.map(|url| url.without_password().to_string());
     refusal
 }
 
-/// What a store says.
-pub(super) fn store(wanted: &str, url: &Url, error: &StoreError) -> Refusal {
-    let mut refusal =
-        Refusal::new(of_store(error), wanted, error.to_string()).waiting(error.fault());
-    refusal.next = error.hint();
-    refusal.url = Some(url.without_password().to_string());
-    refusal
-}
-
 /// What this machine says.
 pub(super) fn disk(wanted: &str, error: &io::Error) -> Refusal {
-    Refusal::new(of_io(error.kind()), wanted, godwit_sys::why(error))
-}
-
-fn of_store(error: &StoreError) -> Why {
-    use StoreError as E;
-    match error {
-        E::Missing { .. } => Why::Missing,
-        E::Exists { .. } => Why::Exists,
-        E::IsDirectory { .. } => Why::IsDirectory,
-        E::NotDirectory { .. } => Why::NotDirectory,
-        E::NotEmpty { .. } => Why::NotEmpty,
-        E::Denied { .. } | E::Login { .. } => Why::Denied,
-        E::NoSpace { .. } => Why::NoSpace,
-        E::BadName { .. } => Why::Invalid,
-        E::Changed { .. } => Why::Stale,
-        E::Corrupt { .. } => Why::Differs,
-        E::OutOfTurn { .. } => Why::Broken,
-        E::Held {
-            cause: Some(cause), ..
-        } => of_store(cause),
-        E::Held { .. } => Why::Conflict,
-        E::Unsupported { .. } | E::NotServed { .. } => Why::Unsupported,
-        E::NoSuchHost { .. } => Why::NoHost,
-        E::Unreachable { cause, .. } if cause.kind() == io::ErrorKind::ConnectionRefused => {
-            Why::Refused
-        }
-        E::NameService { .. } | E::Unreachable { .. } | E::Away { .. } => Why::Unreachable,
-        E::Stranger { .. } | E::NotJoined { .. } => Why::Unproven,
-        E::Trust { cause, .. } => match **cause {
-            godwit_trust::Error::Expired { .. } => Why::Expired,
-            _ => Why::Unproven,
-        },
-        E::NoCredential { .. } => Why::NoProof,
-        E::NotTls { .. } | E::NoShell { .. } | E::NotFtp { .. } | E::PeerMisbehaved { .. } => {
-            Why::Protocol
-        }
-        E::Busy { .. } => Why::TooMany,
-        E::Beyond { .. } | E::Lost { .. } | E::Incomplete { .. } => Why::Lost,
-        E::Stalled { .. } => Why::Late,
-        E::Refused { .. } => Why::Remote,
-        E::Canceled => Why::Cancelled,
-        E::Io { cause, .. } => of_io(cause.kind()),
-        _ => Why::Remote,
-    }
-}
-
-fn of_io(kind: io::ErrorKind) -> Why {
-    match kind {
-        io::ErrorKind::NotFound => Why::Missing,
-        io::ErrorKind::PermissionDenied => Why::Denied,
-        io::ErrorKind::StorageFull => Why::NoSpace,
-        io::ErrorKind::QuotaExceeded => Why::Quota,
-        io::ErrorKind::FileTooLarge => Why::TooLarge,
-        io::ErrorKind::ReadOnlyFilesystem => Why::ReadOnly,
-        _ => Why::Disk,
-    }
+    Refusal::new(
+        DepotError::kind_of_disk(error),
+        wanted,
+        godwit_sys::why(error),
+    )
 }
 
 const SHOWN_CHARS: usize = 80;
 const TAG_BYTES_MAX: usize = 255;
-const AROUND: &str = "godwit cp and reading to memory keep nothing here; a larger GODWIT_DEPOT_QUOTA keeps more, after godwit node stop";
 
 #[cfg(test)]
 mod tests {
@@ -236,14 +112,14 @@ mod tests {
     fn hostile_urls_are_refused_each_for_its_reason() {
         let long = format!("godwit://lab/{}", "x".repeat(10_000));
         for (text, reason) in [
-            ("godwit://lab/../etc/passwd", Why::Invalid),
-            ("/godwit/ftp:h:21/a/../../b", Why::Invalid),
-            ("godwit://lab/%zz", Why::Invalid),
-            ("godwit://lab/a%00b", Why::Invalid),
-            ("gopher://h/x", Why::Invalid),
-            ("", Why::Invalid),
-            (&*long, Why::TooLong),
-            ("grid:/hep/run7", Why::Unsupported),
+            ("godwit://lab/../etc/passwd", Kind::Invalid),
+            ("/godwit/ftp:h:21/a/../../b", Kind::Invalid),
+            ("godwit://lab/%zz", Kind::Invalid),
+            ("godwit://lab/a%00b", Kind::Invalid),
+            ("gopher://h/x", Kind::Invalid),
+            ("", Kind::Invalid),
+            (&*long, Kind::TooLong),
+            ("grid:/hep/run7", Kind::Unsupported),
         ] {
             let refusal = url(text).unwrap_err();
             assert_eq!(refusal.why, reason, "{text}");
@@ -251,7 +127,7 @@ mod tests {
         }
         assert!(url("godwit://lab/run%0A7").is_ok());
         let refusal = url_owed("ftp://me:open%20sesame@lab/x").unwrap_err();
-        assert_eq!(refusal.why, Why::Invalid);
+        assert_eq!(refusal.why, Kind::Invalid);
         assert!(!format!("{refusal:?}").contains("sesame"), "{refusal:?}");
         assert!(url_owed("ftp://me@lab/x").is_ok());
     }
@@ -263,7 +139,7 @@ mod tests {
         }
         for bad in ["", " ", "a\nb", "a\u{1b}[2J", "a ", &"x".repeat(256)] {
             let refusal = tag(bad).unwrap_err();
-            assert_eq!(refusal.why, Why::Invalid, "{bad:?}");
+            assert_eq!(refusal.why, Kind::Invalid, "{bad:?}");
             assert!(refusal.wanted.len() < 200);
         }
     }
@@ -274,7 +150,7 @@ mod tests {
             path: PathBuf::from("bytes/23/2300"),
             cause: Arc::new(io::ErrorKind::NotFound.into()),
         };
-        assert_eq!(depot("write it", None, &error).why, Why::Disk);
+        assert_eq!(depot("write it", None, &error).why, Kind::Disk);
     }
 
     #[test]

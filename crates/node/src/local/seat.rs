@@ -3,7 +3,7 @@
 
 use super::{LocalError, PATIENCE, WAITING_MAX, WANTED};
 use crate::Error;
-use godwit_local::{Lock, Place, Refusal, Why, lock_within};
+use godwit_local::{Kind, Lock, Place, Refusal, lock_within};
 use godwit_sys::{connect_local, locked_by, peer_of, why};
 use std::{
     fs::{self, File, Metadata, Permissions},
@@ -152,7 +152,7 @@ fn held(path: &Path, what: &str) -> LocalError {
     let next = format!(
         "it goes on until somebody ends it ({next}); what was left to it is kept, and the next goes on with that"
     );
-    Refusal::new(Why::Busy, WANTED, words).next(next).into()
+    Refusal::new(Kind::InUse, WANTED, words).next(next).into()
 }
 
 /// Begins to listen under a name of its own, so that whoever sees the name of the socket finds it listening, also
@@ -160,7 +160,7 @@ fn held(path: &Path, what: &str) -> LocalError {
 fn listen(socket: &Path) -> Result<(UnixListener, Number), LocalError> {
     let failed = |cause: io::Error| {
         let words = format!("{}: {}", socket.display(), why(&cause));
-        LocalError::from(Refusal::new(Why::NoNode, WANTED, words))
+        LocalError::from(Refusal::new(Kind::NoNode, WANTED, words))
     };
     let mut name = socket.as_os_str().to_owned();
     name.push(".new");

@@ -14,7 +14,7 @@ use crate::{
     config::Access,
     guarded::{Porter, Word},
 };
-use godwit_local::{Refusal, Why};
+use godwit_local::{Kind, Refusal};
 use godwit_trust::{Deed, Identity};
 use godwit_wire::{
     door::call::Link,
@@ -146,7 +146,7 @@ impl Guest {
     ) -> Result<(Node, &'static str), Refusal> {
         let shown = serve.directory.0.display();
         let wanted = format!("serve {shown}");
-        let no = |words: String| Refusal::new(Why::Invalid, wanted.clone(), words);
+        let no = |words: String| Refusal::new(Kind::Invalid, wanted.clone(), words);
         if !serve.directory.0.is_absolute() {
             return Err(no("it is no absolute path".into()));
         }
@@ -173,7 +173,7 @@ impl Guest {
         let is_proved = config.trust.certificate.is_some() && config.anonymous == Access::None;
         let scheme = if is_proved { "gsiftp" } else { "ftp" };
         let node = Node::start(config).map_err(|error| {
-            Refusal::new(Why::Busy, wanted, error.to_string())
+            Refusal::new(Kind::InUse, wanted, error.to_string())
                 .next("name another directory, or another place to listen")
         })?;
         Ok((node, scheme))

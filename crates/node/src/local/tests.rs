@@ -61,7 +61,7 @@ impl Gate {
 impl Desk for Stand {
     fn visit(self: Arc<Self>, visitor: Visitor) -> Result<Box<dyn Visit>, Refusal> {
         if visitor.hello.program == "unwanted" {
-            return Err(Refusal::new(Why::Denied, "visit", "not you"));
+            return Err(Refusal::new(Kind::Denied, "visit", "not you"));
         }
         self.open.fetch_add(1, SeqCst);
         Ok(Box::new(Guest {
@@ -137,7 +137,11 @@ impl Visit for Guest {
                 }
                 reply.tell(Tell::Done(tell::Done::default()));
             }
-            _ => reply.refuse(Refusal::new(Why::Unsupported, "do that", "it is not known")),
+            _ => reply.refuse(Refusal::new(
+                Kind::Unsupported,
+                "do that",
+                "it is not known",
+            )),
         }
     }
 }
@@ -225,7 +229,7 @@ fn soon() -> Option<Instant> {
     Some(Instant::now() + Duration::from_secs(20))
 }
 
-fn why(answer: &Answer) -> Why {
+fn why(answer: &Answer) -> Kind {
     match &answer.tell {
         Tell::Refused(refusal) => refusal.why,
         other => panic!("{other:?}"),
@@ -287,7 +291,7 @@ fn what_is_not_known_is_refused_by_its_number_and_the_rest_goes_on() {
         told.push(next_told(&mut raw));
     }
     assert!(matches!(told[0].tell, Tell::Hello(_)));
-    assert!(matches!(&told[1].tell, Tell::Refused(refusal) if refusal.why == Why::Version));
+    assert!(matches!(&told[1].tell, Tell::Refused(refusal) if refusal.why == Kind::Version));
     assert!(matches!(&told[2].tell, Tell::Status(status) if status.connections == 1));
     assert_eq!(
         told.iter().map(|told| told.n).collect::<Vec<_>>(),
@@ -322,14 +326,14 @@ fn who_says_no_hello_or_nonsense_is_not_heard_any_more() {
         })),
     };
     for (bytes, reason) in [
-        (status.write(b"").unwrap(), Some(Why::Invalid)),
-        (old.write(b"").unwrap(), Some(Why::Version)),
+        (status.write(b"").unwrap(), Some(Kind::Invalid)),
+        (old.write(b"").unwrap(), Some(Kind::Version)),
         (b"GET / HTTP/1.1\r\n\r\n".to_vec(), None),
         (vec![0xff; 100], None),
         (frame::frame(b"{}", b"").unwrap(), None),
         (
             frame::frame(br#"{"n":1,"fds":3,"ask":"status"}"#, b"").unwrap(),
-            Some(Why::Invalid),
+            Some(Kind::Invalid),
         ),
     ] {
         let mut raw = standing.raw();
@@ -347,7 +351,7 @@ fn who_says_no_hello_or_nonsense_is_not_heard_any_more() {
         assert!(rest.is_empty());
     }
     let unwanted = Here::at(&standing.place, &hello("unwanted")).unwrap_err();
-    assert_eq!(unwanted.why, Why::Denied);
+    assert_eq!(unwanted.why, Kind::Denied);
     assert_eq!(standing.desk.open.load(SeqCst), 0);
     standing.here();
 }
@@ -363,7 +367,7 @@ fn who_asks_more_than_may_wait_is_held_up_and_let_go_when_it_leaves() {
     // Nobody reads any more, so this is not answered.
     let status = here.send(Ask::Status, b"").unwrap();
     let late = here.receive(status, Some(Instant::now() + Duration::from_millis(200)));
-    assert_eq!(late.unwrap_err().why, Why::Late);
+    assert_eq!(late.unwrap_err().why, Kind::Late);
     // Others are heard all the same.
     assert!(standing.here().ask(Ask::Status).is_ok());
     drop(here);
@@ -443,7 +447,7 @@ fn a_second_node_at_the_same_socket_is_refused_with_words() {
         words.contains("listens") && words.contains(&std::process::id().to_string()),
         "{words}"
     );
-    assert_eq!(taken.refusal().why, Why::Busy);
+    assert_eq!(taken.refusal().why, Kind::InUse);
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&standing.place.socket), 0o600);
     assert_eq!(mode(standing.place.socket.parent().unwrap()), 0o700);
@@ -489,7 +493,7 @@ fn told_to_stop_it_ends_and_whoever_waits_is_told() {
     standing.node.take().unwrap().wait();
     let lost = here.receive(waiting, soon());
     match lost {
-        Err(refusal) => assert_eq!(refusal.why, Why::NodeLost),
+        Err(refusal) => assert_eq!(refusal.why, Kind::NodeLost),
         Ok(answer) => assert!(answer.tell.is_last()),
     }
     // The place is free for the next, also where the last was killed and its socket left behind.
@@ -546,5 +550,5 @@ fn unknown_asks_of_a_desk_are_refused_to_its_words() {
     let mut here = standing.here();
     let n = here.send(Ask::Stat(ask::Where::is("u")), b"").unwrap();
     let answer = here.receive(n, soon()).unwrap();
-    assert_eq!(why(&answer), Why::Unsupported);
+    assert_eq!(why(&answer), Kind::Unsupported);
 }

@@ -9,7 +9,7 @@ use super::{
     Hall, Leaving, Visit, Visitor,
     line::{Input, Line, Over},
 };
-use godwit_local::{Refusal, Why};
+use godwit_local::{Kind, Refusal};
 use godwit_wire::local::{Ask, Asked, Error, Number, Tell, Told, VERSION, ask::Wait, tell};
 use std::{
     collections::HashMap,
@@ -129,7 +129,7 @@ fn welcome(
         }) => (n, *hello),
         Ok(Asked { n, .. }) | Err(Error::Unknown { n, .. }) => {
             let words = "the first thing to say is who asks";
-            reply(n).refuse(Refusal::new(Why::Invalid, TALK, words));
+            reply(n).refuse(Refusal::new(Kind::Invalid, TALK, words));
             return None;
         }
         Err(error) => {
@@ -143,7 +143,7 @@ fn welcome(
             hello.version
         );
         reply(n).refuse(
-            Refusal::new(Why::Version, TALK, words)
+            Refusal::new(Kind::Version, TALK, words)
                 .next("end the node (godwit node stop): the next program starts its own"),
         );
         return None;
@@ -249,14 +249,14 @@ impl Talk {
             }
             let Some(asked) = asked else {
                 let (n, _, said) = unknown.unwrap_or_default();
-                let refusal = Refusal::new(Why::Version, "understand what is asked", said);
+                let refusal = Refusal::new(Kind::Version, "understand what is asked", said);
                 self.reply(n).refuse(refusal);
                 continue;
             };
             let reply = self.reply(asked.n);
             match &asked.ask {
                 Ask::Hello(_) => reply.refuse(Refusal::new(
-                    Why::Invalid,
+                    Kind::Invalid,
                     TALK,
                     "who asks was said already",
                 )),

@@ -14,7 +14,7 @@ use super::{
 };
 use godwit_core::{Fault, Url};
 use godwit_depot::{Error, Fresh, Holds, Reading, Tag, count_names};
-use godwit_local::{Refusal, Why};
+use godwit_local::{Kind, Refusal};
 use godwit_wire::{
     door::call::Link,
     local::{
@@ -50,7 +50,7 @@ impl Staying {
         match is_tag(tag) {
             true => Ok(format!("{VISITOR}{}: {tag}", self.name)),
             false => Err(Refusal::new(
-                Why::Invalid,
+                Kind::Invalid,
                 "understand a tag",
                 "tags of visitors have 64 visible characters of ASCII at most, and no colon",
             )),
@@ -98,7 +98,7 @@ impl Guest {
             Ask::Unstage(stage) => {
                 match self.untag_for(staying, &stage.url, stage.tag.as_deref()) {
                     // It is off, as was wished.
-                    Err(refusal) if refusal.why == Why::NoTag => of_files(0),
+                    Err(refusal) if refusal.why == Kind::NoTag => of_files(0),
                     untagged => untagged,
                 }
             }
@@ -133,7 +133,7 @@ impl Guest {
             Ask::Cache(Cache::Df { .. }) => Ok(Some(Tell::Space(self.space_for(staying)))),
             Ask::Cache(Cache::Verify { url: text }) => self.verify_for(staying, text, reply),
             _ => Err(Refusal::new(
-                Why::Unsupported,
+                Kind::Unsupported,
                 "do what was asked for somebody of another machine",
                 "they stage files here, look at theirs, and take them away",
             )),
@@ -161,7 +161,7 @@ impl Guest {
         // The door does not ask for others either. One that belongs to somebody else need not be believed.
         if url.path_form().is_none() {
             let words = "only files of servers, without a user, come for visitors";
-            return Err(Refusal::new(Why::Denied, wanted, words));
+            return Err(Refusal::new(Kind::Denied, wanted, words));
         }
         let _turn = Turn::take(&self.desk.fetching, &wanted)?;
         self.must_fit(&wanted, &url)?;
@@ -211,7 +211,7 @@ impl Guest {
         stamped.map_err(|error| {
             let wanted = format!("be done with {}", url.without_password());
             let mut refusal = refusing::depot(&wanted, Some(&url), &error);
-            if refusal.why == Why::Missing {
+            if refusal.why == Kind::Missing {
                 refusal.because = "no such tag of yours is on it: it was not added".into();
             }
             refusal
@@ -244,8 +244,8 @@ impl Guest {
         let untagged = self.desk.depot.untag(&url, &tag);
         untagged.map_err(|error| {
             let mut refusal = refusing::depot("take a tag off", Some(&url), &error);
-            if refusal.why == Why::Missing {
-                refusal.why = Why::NoTag;
+            if refusal.why == Kind::Missing {
+                refusal.why = Kind::NoTag;
                 refusal.because = "no such tag of yours is on it".into();
             }
             refusal
@@ -298,7 +298,7 @@ impl Guest {
         let held = seen_by(staying, self.desk.depot.holds(&url));
         match held.is_empty() {
             true => Err(Refusal::new(
-                Why::Missing,
+                Kind::Missing,
                 format!("look at {}", url.without_password()),
                 "nothing of it is kept for you",
             )),
@@ -343,7 +343,7 @@ impl Keeping {
         } else {
             return Ok(());
         };
-        Err(Refusal::new(Why::Quota, wanted, words)
+        Err(Refusal::new(Kind::Quota, wanted, words)
             .next("unstage what is not needed any more")
             .about(url.without_password().to_string()))
     }
@@ -359,7 +359,7 @@ impl<'a> Turn<'a> {
             true => Ok(turn),
             false => {
                 let words = format!("{AT_ONCE_MAX} files are being fetched for visitors already");
-                Err(Refusal::new(Why::TooMany, wanted, words).waiting(Fault::Passing))
+                Err(Refusal::new(Kind::Busy, wanted, words).waiting(Fault::Passing))
             }
         }
     }

@@ -3,9 +3,9 @@
 
 use super::{Links, Session, now, owners, send::channel_mode};
 use crate::{failure::failure, guarded::Guarded};
-use godwit_core::Block;
+use godwit_core::{Block, Kind};
 use godwit_store::{Checks, Entry, EntryKind, Error, Result, Stat, Store, Take};
-use godwit_wire::server::{self as wire, Answer, Cause, Failure, Form, Leg, Listing, Outcome};
+use godwit_wire::server::{self as wire, Answer, Failure, Form, Leg, Listing, Outcome};
 use std::{
     path::{Path, PathBuf},
     time::Duration,
@@ -37,14 +37,14 @@ impl Session {
         let stat = self.dir().stat(path).map_err(|e| failure(&e))?;
         let facts = matches!(listing.form, Form::Facts(_));
         if facts && stat.kind != EntryKind::Directory {
-            return Err(Failure::new(Cause::NotDirectory, "Not a directory"));
+            return Err(Failure::new(Kind::NotDirectory, "Not a directory"));
         }
         if stat.kind == EntryKind::Directory {
             self.dir().may_list(path).map_err(|e| failure(&e))?;
         }
         self.open_to_send(leg)?;
         self.flush()
-            .map_err(|_| Failure::new(Cause::Lost, "Lost."))?;
+            .map_err(|_| Failure::new(Kind::Lost, "Lost."))?;
         let mut held = self.held.take().expect("it was opened");
         let watch = self.new_watch().map_err(|e| failure(&e))?;
         let dir = self.dir().clone();
@@ -157,12 +157,15 @@ fn each_entry(
         return each(&name, &told(stat, None));
     }
     if matches!(listing.form, Form::Facts(_)) {
-        each(Path::new("."), &told(stat, Some(wire::Kind::Current)))?;
+        each(Path::new("."), &told(stat, Some(wire::EntryKind::Current)))?;
         if !listing.recursive
             && let Some(above) = path.parent()
         {
             match dir.stat(above) {
-                Ok(above) => each(Path::new(".."), &told(&above, Some(wire::Kind::Parent)))?,
+                Ok(above) => each(
+                    Path::new(".."),
+                    &told(&above, Some(wire::EntryKind::Parent)),
+                )?,
                 // Not everybody may know it.
                 Err(Error::Denied { .. }) => {}
                 Err(error) => return Err(error),
@@ -212,13 +215,13 @@ fn followed(dir: &Guarded, path: &Path, entry: &Entry) -> wire::Stat {
     stat
 }
 
-pub(super) fn told(stat: &Stat, kind: Option<wire::Kind>) -> wire::Stat {
+pub(super) fn told(stat: &Stat, kind: Option<wire::EntryKind>) -> wire::Stat {
     wire::Stat {
         kind: kind.unwrap_or(match stat.kind {
-            EntryKind::File => wire::Kind::File,
-            EntryKind::Directory => wire::Kind::Directory,
-            EntryKind::Link => wire::Kind::Link,
-            EntryKind::Other => wire::Kind::Other,
+            EntryKind::File => wire::EntryKind::File,
+            EntryKind::Directory => wire::EntryKind::Directory,
+            EntryKind::Link => wire::EntryKind::Link,
+            EntryKind::Other => wire::EntryKind::Other,
         }),
         size: stat.size,
         modify: stat.mtime,

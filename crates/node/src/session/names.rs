@@ -2,9 +2,9 @@
 
 use super::{Session, list::told};
 use crate::{failure::failure, guarded::Guarded};
-use godwit_core::Chain;
+use godwit_core::{Chain, Kind};
 use godwit_store::{EntryKind, Error, Result, Set, Stat, Store, What};
-use godwit_wire::server::{Answer, Ask, Cause, Change, Failure, Removed};
+use godwit_wire::server::{Answer, Ask, Change, Failure, Removed};
 use std::{
     ops::Range,
     path::{Path, PathBuf},
@@ -31,7 +31,7 @@ fn change_group(dir: &Guarded, path: &Path, group: &str) -> std::result::Result<
     let groups = || std::fs::read_to_string("/etc/group").unwrap_or_default();
     let Some(number) = group.parse().ok().or_else(|| group_in(&groups(), group)) else {
         let why = format!("There is no group {group} here");
-        return Err(Failure::new(Cause::Denied, why));
+        return Err(Failure::new(Kind::Denied, why));
     };
     dir.set_group(path, number).map_err(|e| failure(&e))?;
     Ok(Answer::Done)

@@ -4,14 +4,14 @@
 //! decided in [`Plan::at_end`].
 
 use crate::{failure::failure, guarded::Guarded};
-use godwit_core::{Digest, Extents};
+use godwit_core::{Digest, Extents, Kind};
 use godwit_store::{
     Checks, EntryKind, How, Result, Store, Whole, Write,
     channel::{LastWord, Received},
 };
 use godwit_wire::{
     command::{Mode, Rest, Upload, UploadHow},
-    server::{Cause, Failure, Give, Leg, Place},
+    server::{Failure, Give, Leg, Place},
 };
 use std::{path::Path, time::Duration};
 
@@ -84,7 +84,7 @@ impl Plan {
         let mut plan = plan.map_err(|refused| match refused {
             Refused::By(error) => failure(&error),
             Refused::NotHere(done) => Failure::new(
-                Cause::Changed,
+                Kind::Changed,
                 format!("What REST names is not here; here is: {done}"),
             ),
         })?;
@@ -94,7 +94,7 @@ impl Plan {
         plan.modify = plan.modify.or(give.modify);
         if let Some((by, value)) = &give.check {
             let digest = Digest::from_hex(*by, value)
-                .map_err(|_| Failure::new(Cause::BadName, "The checksum is not one."))?;
+                .map_err(|_| Failure::new(Kind::Invalid, "The checksum is not one."))?;
             plan.check = Some(digest);
         }
         Ok(plan)

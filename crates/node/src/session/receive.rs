@@ -7,14 +7,14 @@ use super::{
     text::FromWire,
 };
 use crate::{failure::failure, metrics::Direction, ports::Held};
-use godwit_core::{Algorithm, Digest, Extents};
+use godwit_core::{Algorithm, Digest, Extents, Kind};
 use godwit_store::{
     Checks, Error, Finished, Given, How, Result, SMALL_BYTES, Sink, Store, Whole, Write,
     channel::{Received, Watch},
 };
 use godwit_wire::{
     command::{Mode, Upload, UploadHow},
-    server::{self as wire, Answer, Cause, Failure, Give, Leg, Outcome, Place},
+    server::{self as wire, Answer, Failure, Give, Leg, Outcome, Place},
 };
 use std::{
     path::{Path, PathBuf},
@@ -174,7 +174,7 @@ impl Session {
                 // What lies there is somebody's upload, of which leaves are believed.
                 let why =
                     "Only a member of the cluster may write into what another node puts together.";
-                return Err(Failure::new(Cause::Denied, why));
+                return Err(Failure::new(Kind::Denied, why));
             }
             (Some(_), Place::At(_)) => self.dir().share(path, &write),
             _ => self.dir().write(path, &write),
@@ -247,7 +247,7 @@ impl Session {
             Verdict::FinishIfAlive(size) if self.is_control_alive() => Some(size),
             Verdict::FinishIfAlive(_) => {
                 return Err(Failure::new(
-                    Cause::Incomplete,
+                    Kind::Incomplete,
                     "The client left; what arrived is kept.",
                 ));
             }
@@ -256,14 +256,14 @@ impl Session {
                     "The data connection is cut after {} bytes: {word}; what arrived is kept.",
                     received.bytes
                 );
-                return Err(Failure::new(Cause::Incomplete, why));
+                return Err(Failure::new(Kind::Incomplete, why));
             }
             Verdict::Keep { announced } => {
                 let why = format!(
                     "{} of {announced} bytes came; what arrived is kept.",
                     plan.base + received.bytes
                 );
-                return Err(Failure::new(Cause::Incomplete, why));
+                return Err(Failure::new(Kind::Incomplete, why));
             }
             Verdict::Hold => {
                 let done = sink.settle().map_err(|e| failure(&e))?;

@@ -2,14 +2,14 @@
 
 use super::{Links, Session, now, text::ToWire};
 use crate::{failure::failure, metrics::Direction};
-use godwit_core::{Algorithm, Digest, Extents};
+use godwit_core::{Algorithm, Digest, Extents, Kind};
 use godwit_store::{
     Checks, EntryKind, Error, Nowhere, Result, SMALL_BYTES, Small, Stat, Store, Take, Tuned, Width,
     channel::{self, Channel, Sending, Watch},
 };
 use godwit_wire::{
     command::Mode,
-    server::{self as wire, Answer, Cause, Failure, Leg, Outcome, Want},
+    server::{self as wire, Answer, Failure, Leg, Outcome, Want},
 };
 use std::{
     ops::Range,
@@ -276,8 +276,8 @@ fn tell_new_leaves(
 fn readable(stat: &Stat) -> std::result::Result<(), Failure> {
     match stat.kind {
         EntryKind::File => Ok(()),
-        EntryKind::Directory => Err(Failure::new(Cause::IsDirectory, "Is a directory")),
-        _ => Err(Failure::new(Cause::BadName, "Is not a file")),
+        EntryKind::Directory => Err(Failure::new(Kind::IsDirectory, "Is a directory")),
+        _ => Err(Failure::new(Kind::Invalid, "Is not a file")),
     }
 }
 

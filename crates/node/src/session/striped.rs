@@ -5,7 +5,7 @@ use crate::{
     failure::failure,
     stripes::{self, Login, Stripes, Word},
 };
-use godwit_core::{Chain, Extents, LEAF_BYTES, Leaves};
+use godwit_core::{Chain, Extents, Kind, LEAF_BYTES, Leaves};
 use godwit_store::{
     Error, Result, Sink, Store, Write,
     channel::{Received, Watch},
@@ -14,7 +14,7 @@ use godwit_wire::{
     client::Line,
     command::Mode,
     marker::Marker,
-    server::{Cause, Failure, Give, Leg, Outcome},
+    server::{Failure, Give, Leg, Outcome},
     shield::DataPeer,
 };
 use std::{
@@ -115,7 +115,7 @@ impl Session {
             return Ok(());
         }
         let why = "The stripes of this server cannot prove who they are without a key of the cluster: DCAU N first.";
-        Err(Failure::new(Cause::Unsupported, why))
+        Err(Failure::new(Kind::Unsupported, why))
     }
 
     pub(super) fn take_striped(

@@ -6,11 +6,11 @@ use crate::{
     metrics::Direction,
     modules::{Fault, Turn},
 };
-use godwit_core::{Algorithm, Block, Digest, Extents, Hashing};
+use godwit_core::{Algorithm, Block, Digest, Extents, Hashing, Kind};
 use godwit_store::{Checks, Error, How, Sink, Store, Take, Whole, Write, channel::Watch};
 use godwit_wire::{
     command::{Mode, Through},
-    server::{self as wire, Answer, Cause, Failure, Give, Leg, Outcome, Way},
+    server::{self as wire, Answer, Failure, Give, Leg, Outcome, Way},
 };
 use std::{
     fs::File,
@@ -104,7 +104,7 @@ impl Session {
         if !self.dir().is_our_own() {
             let why = "Modules run with the rights of the node, and not with those of the account \
                        that you have here.";
-            return Err(Failure::new(Cause::Unsupported, why));
+            return Err(Failure::new(Kind::Unsupported, why));
         }
         self.shared.modules.turn(through, way)
     }
@@ -155,7 +155,7 @@ impl Session {
         let turn = self.turn(through, Way::Write)?;
         let check = give.check.as_ref().map(|(by, value)| {
             Digest::from_hex(*by, value)
-                .map_err(|_| Failure::new(Cause::BadName, "The checksum is not one."))
+                .map_err(|_| Failure::new(Kind::Invalid, "The checksum is not one."))
         });
         let check = check.transpose()?;
         let watch = Arc::new(self.watch_over(leg).map_err(|e| failure(&e))?);
@@ -218,13 +218,13 @@ impl Session {
             let why = format!(
                 "{len} of {size} bytes are missing (the first at {first}); nothing is kept."
             );
-            return Err(Failure::new(Cause::Incomplete, why));
+            return Err(Failure::new(Kind::Incomplete, why));
         }
         // A stream says no more than that it ended.
         let is_told = leg.mode == Mode::Extended || give.size == Some(received.bytes);
         if !is_told && !self.is_control_alive() {
             let why = "The client left; nothing is kept.";
-            return Err(Failure::new(Cause::Incomplete, why));
+            return Err(Failure::new(Kind::Incomplete, why));
         }
         Ok(size)
     }
@@ -248,12 +248,8 @@ impl Session {
         if let (Some(expected), Some(found)) = (&check, &told)
             && expected != found
         {
-            let cause = Cause::Corrupt {
-                computed: found.hex(),
-                expected: expected.hex(),
-            };
             let why = "The bytes differ from what was announced; nothing is kept";
-            return Err(Failure::new(cause, why));
+            return Err(Failure::corrupt(found.hex(), expected.hex(), why));
         }
         let run = turn.start(spool.file).map_err(|fault| fault.failure())?;
         let kept = self.at_work(leg, watch, || {
@@ -287,9 +283,9 @@ impl Session {
 
 /// In stream mode whoever asked sees a connection that broke, and has to be told so.
 fn in_mode(leg: &Leg, failure: Failure) -> Failure {
-    let is_broken = failure.cause == Cause::Module && leg.mode == Mode::Stream;
+    let is_broken = failure.kind == Kind::Module && leg.mode == Mode::Stream;
     match is_broken {
-        true => Failure::new(Cause::Lost, failure.said),
+        true => Failure::new(Kind::Lost, failure.said),
         false => failure,
     }
 }

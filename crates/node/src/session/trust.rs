@@ -2,6 +2,7 @@
 
 use super::Session;
 use crate::{config::Access, failure::failure, listener::ANONYMOUS};
+use godwit_core::Kind;
 use godwit_store::{
     EntryKind, Flow, Lines, Store, Whom,
     channel::{Part, Safety, Tls},
@@ -13,7 +14,7 @@ use godwit_trust::{
 };
 use godwit_wire::{
     client::ACTS_FOR,
-    server::{Answer, Cause, Failure, Leg, Mechanism, Welcome, is_nobody},
+    server::{Answer, Failure, Leg, Mechanism, Welcome, is_nobody},
     shield::{Cover, DataPeer, Level},
 };
 use std::{
@@ -437,7 +438,7 @@ impl Session {
         if leg.peer == DataPeer::Anyone {
             return Ok(None);
         }
-        let needs = |what| Err(Failure::new(Cause::Unsupported, what));
+        let needs = |what| Err(Failure::new(Kind::Unsupported, what));
         let Proof::Done(proved) = &self.proof else {
             return needs("DCAU needs a login by GSI.");
         };
@@ -464,13 +465,13 @@ impl Session {
     pub(super) fn show_instead(&mut self, pem: Option<&[u8]>) -> Result<Answer, Failure> {
         let Proof::Done(proved) = &mut self.proof else {
             return Err(Failure::new(
-                Cause::Unsupported,
+                Kind::Unsupported,
                 "DCSC needs a login by GSI.",
             ));
         };
         let bad = |error: godwit_trust::Error| {
             Failure::new(
-                Cause::Unsupported,
+                Kind::Unsupported,
                 format!("That credential is of no use: {error}"),
             )
         };

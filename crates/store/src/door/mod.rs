@@ -25,7 +25,7 @@ use crate::{
     remote::{ALIVE_WITHIN, ASK_AFTER, connect},
 };
 pub use gathered::Gathered;
-use godwit_core::{Algorithm, Digest, Extents, Scheme, Url, Version};
+use godwit_core::{Algorithm, Digest, Extents, Kind, Scheme, Url, Version};
 use godwit_trust::{
     Authorities, Credential, Expect, Invite, Peer,
     door::{Fingerprint, Wanted},
@@ -36,7 +36,7 @@ use godwit_wire::{
         call::{
             self, AskBecame, AskDecide, AskDepot, AskDigest, AskGrant, AskJoin, AskList, AskMkdir,
             AskPath, AskPush, AskRead, AskRemove, AskRename, AskSet, AskStat, AskTrace, Line, Name,
-            Refusal, Why,
+            Refusal,
         },
         speaker::Speaker,
     },
@@ -658,7 +658,7 @@ impl Inner {
     fn refused(&self, about: &Path, refusal: Refusal) -> Error {
         // The first nodes said of a call that they did not know that it was missing.
         let is_misunderstood =
-            refusal.why == Why::BadRequest || refusal.said.starts_with(call::UNKNOWN_CALL);
+            refusal.why == Kind::Protocol || refusal.said.starts_with(call::UNKNOWN_CALL);
         match self.must_upgrade().filter(|_| is_misunderstood) {
             Some((Ordering::Less, why)) => {
                 cannot_speak(format!("{why} (it says: {})", refusal.said))

@@ -3,8 +3,8 @@
 use crate::{
     Can, Entry, EntryKind, Error, Finished, How, Result, Set, Space, Stat, Verified, Whole, Xattrs,
 };
-use godwit_core::{Algorithm, Version};
-use godwit_wire::door::call::{self, Bytes, Link, Name, Ranges, Refusal, Text, Time, Why};
+use godwit_core::{Algorithm, Kind, Version};
+use godwit_wire::door::call::{self, Bytes, Link, Name, Ranges, Refusal, Text, Time};
 use std::{
     io,
     path::{Path, PathBuf},
@@ -339,19 +339,15 @@ pub(super) fn refused(host: &str, path: &Path, refusal: Refusal) -> Error {
         cause,
         at,
     } = refusal;
+    if let Some(error) = Error::of_file(why, path, &said)
+        && !(why == Kind::Denied && stranger)
+    {
+        return error;
+    }
     let (host, path) = (host.to_owned(), path.to_owned());
     match why {
-        Why::Missing => Error::Missing { path },
-        Why::Exists => Error::Exists { path },
-        Why::IsDirectory => Error::IsDirectory { path },
-        Why::NotDirectory => Error::NotDirectory { path },
-        Why::NotEmpty => Error::NotEmpty { path },
-        Why::Denied if stranger => Error::Stranger { host },
-        Why::Denied => Error::Denied { path, said },
-        Why::NoSpace => Error::NoSpace { path, said },
-        Why::BadName => Error::BadName { path, why: said },
-        Why::Changed => Error::Changed { path, what: said },
-        Why::Corrupt => {
+        Kind::Denied => Error::Stranger { host },
+        Kind::Corrupt => {
             let differs = differs.map(|both| *both);
             let (expected, found) = differs.unwrap_or_else(|| ("something else".into(), said));
             Error::Corrupt {
@@ -360,7 +356,7 @@ pub(super) fn refused(host: &str, path: &Path, refusal: Refusal) -> Error {
                 found,
             }
         }
-        Why::Incomplete => match missing {
+        Kind::Incomplete => match missing {
             Some((size, Ranges(missing))) => Error::Incomplete {
                 path,
                 size,
@@ -368,7 +364,7 @@ pub(super) fn refused(host: &str, path: &Path, refusal: Refusal) -> Error {
             },
             None => Error::Changed { path, what: said },
         },
-        Why::OutOfTurn => match turn.map(|turn| *turn) {
+        Kind::OutOfTurn => match turn.map(|turn| *turn) {
             Some((writer, seq, expected)) => Error::OutOfTurn {
                 path,
                 writer,
@@ -377,18 +373,17 @@ pub(super) fn refused(host: &str, path: &Path, refusal: Refusal) -> Error {
             },
             None => Error::Changed { path, what: said },
         },
-        Why::Unsupported => Error::Unsupported {
+        Kind::Unsupported => Error::Unsupported {
             what: "this".into(),
             why: format!("{host} says: {said}"),
         },
-        Why::Busy => Error::Busy {
+        Kind::Busy => Error::Busy {
             host,
             said,
             again_in: None,
         },
-        Why::Superseded => Error::Superseded { path },
-        Why::Loop => Error::Loop { path, said },
-        Why::Held => {
+        Kind::Loop => Error::Loop { path, said },
+        Kind::OnHold => {
             let of = |why| {
                 let said = said.clone();
                 let refusal = Refusal {
@@ -407,19 +402,19 @@ pub(super) fn refused(host: &str, path: &Path, refusal: Refusal) -> Error {
                 cause,
             }
         }
-        Why::Lost => Error::Beyond { host, said },
-        Why::Aborted => Error::Lost {
+        Kind::Lost => Error::Beyond { host, said },
+        Kind::Canceled => Error::Lost {
             host,
             during: "doing what was asked".into(),
             cause: io::Error::other(said),
         },
-        Why::BadRequest => Error::PeerMisbehaved {
+        Kind::Protocol => Error::PeerMisbehaved {
             host,
             what: format!("it does not understand us: {said}"),
         },
         _ => Error::Refused {
             host,
-            code: Why::Other.status(),
+            code: Kind::Other.status(),
             said,
         },
     }
@@ -428,31 +423,6 @@ pub(super) fn refused(host: &str, path: &Path, refusal: Refusal) -> Error {
 /// Returns what a visitor is told of an error. `said` is what a person may read of it, where the
 /// error itself would tell too much.
 pub fn refusal(error: &Error, said: String) -> Refusal {
-    let why = match error {
-        Error::Missing { .. } => Why::Missing,
-        Error::Exists { .. } => Why::Exists,
-        Error::IsDirectory { .. } => Why::IsDirectory,
-        Error::NotDirectory { .. } => Why::NotDirectory,
-        Error::NotEmpty { .. } => Why::NotEmpty,
-        Error::Denied { .. } | Error::Stranger { .. } => Why::Denied,
-        Error::NoSpace { .. } => Why::NoSpace,
-        Error::BadName { .. } => Why::BadName,
-        Error::Changed { .. } => Why::Changed,
-        Error::Corrupt { .. } => Why::Corrupt,
-        Error::Incomplete { .. } => Why::Incomplete,
-        Error::OutOfTurn { .. } => Why::OutOfTurn,
-        Error::Superseded { .. } => Why::Superseded,
-        Error::Loop { .. } => Why::Loop,
-        Error::Held { .. } => Why::Held,
-        Error::Unsupported { .. } => Why::Unsupported,
-        Error::Busy { .. } => Why::Busy,
-        Error::Canceled => Why::Aborted,
-        // Where we draw from is away: it may be back at the next try.
-        Error::Unreachable { .. } | Error::NameService { .. } | Error::Away { .. } => Why::Lost,
-        Error::Beyond { .. } | Error::Lost { .. } | Error::Stalled { .. } => Why::Lost,
-        Error::PeerMisbehaved { .. } => Why::BadRequest,
-        _ => Why::Other,
-    };
     let differs = match error {
         Error::Corrupt {
             expected, found, ..
@@ -475,7 +445,7 @@ pub fn refusal(error: &Error, said: String) -> Refusal {
     let cause = match error {
         Error::Held {
             cause: Some(cause), ..
-        } => Some(refusal(cause, String::new()).why),
+        } => Some(cause.kind()),
         _ => None,
     };
     let at = match error {
@@ -483,7 +453,7 @@ pub fn refusal(error: &Error, said: String) -> Refusal {
         _ => None,
     };
     Refusal {
-        why,
+        why: error.kind(),
         said,
         differs,
         missing,

@@ -4,9 +4,10 @@ use crate::{
     Error, Result, Shown,
     error::{GREETING, GREETING_AGAIN},
 };
+use godwit_core::Kind;
 use godwit_wire::{
     self as wire,
-    client::{Refusal, Unspeakable, Why},
+    client::{Refusal, Unspeakable},
     reply::Reply,
 };
 use std::path::Path;
@@ -24,42 +25,36 @@ pub(super) fn of_one_that_greeted(mut error: Error) -> Error {
 /// Turns a refusal into an error about `path`.
 pub(super) fn refused(host: &str, path: &Path, refusal: Refusal) -> Error {
     let Refusal { code, said, why } = refusal;
+    if let Some(error) = Error::of_file(why, path, &said) {
+        return error;
+    }
     let (host, path) = (host.to_owned(), path.to_owned());
     match why {
-        Why::Missing => Error::Missing { path },
-        Why::Exists => Error::Exists { path },
-        Why::IsDirectory => Error::IsDirectory { path },
-        Why::NotDirectory => Error::NotDirectory { path },
-        Why::NotEmpty => Error::NotEmpty { path },
-        Why::Denied => Error::Denied { path, said },
-        Why::NoSpace => Error::NoSpace { path, said },
-        Why::BadName => Error::BadName { path, why: said },
-        Why::Changed => Error::Changed { path, what: said },
-        Why::BadDigest => Error::Corrupt {
+        Kind::Corrupt => Error::Corrupt {
             path,
             expected: "what was announced".into(),
             found: said,
         },
-        Why::Busy => Error::Busy {
+        Kind::Busy => Error::Busy {
             host,
             said,
             again_in: None,
         },
-        Why::Login => Error::Login {
+        Kind::Login => Error::Login {
             host,
             said,
             by: Shown::Password,
         },
-        Why::Data => Error::Lost {
+        Kind::Lost => Error::Lost {
             host,
             during: "moving data".into(),
             cause: std::io::Error::other(said),
         },
-        Why::Unknown => Error::Unsupported {
+        Kind::Unsupported => Error::Unsupported {
             what: "this".into(),
             why: format!("{host} answered {code}: {said}"),
         },
-        Why::Other => Error::Refused { host, code, said },
+        _ => Error::Refused { host, code, said },
     }
 }
 

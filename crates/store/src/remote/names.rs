@@ -12,7 +12,7 @@ use crate::{
     Entry, EntryKind, Error, Result, Set, Space, Stat, Take, What,
     channel::{Mode, Received},
 };
-use godwit_core::{Algorithm, Block, Digest};
+use godwit_core::{Algorithm, Block, Digest, Kind};
 use godwit_wire::{
     client::{self, Family, Line, Peer, Talk, Told},
     facts::{self, Facts, Named},
@@ -37,10 +37,10 @@ pub(super) fn stat(session: &mut Session, path: &Path, name: &[u8]) -> Result<St
     match client::look(session, &peer, name)? {
         Ok(facts) => Ok(stat_of_facts(&facts)),
         Err(refusal) => {
-            let refusal = if refusal.why == client::Why::Other && refusal.code == 550 {
+            let refusal = if refusal.why == Kind::Other && refusal.code == 550 {
                 // Pure-FTPd: "550 Can't check for file existence".
                 client::Refusal {
-                    why: client::Why::Missing,
+                    why: Kind::Missing,
                     ..refusal
                 }
             } else {

@@ -5,6 +5,7 @@ use crate::{
     features::{self, Features},
     reply::Reply,
 };
+use godwit_core::Kind;
 use std::fmt;
 
 /// Who logs in.
@@ -139,7 +140,7 @@ fn enter_before_greeting<T: Talk>(
         return Ok(Err(Refusal {
             code: greeting.code,
             said: format!("another server answers now: {banner}"),
-            why: super::Why::Busy,
+            why: Kind::Busy,
         }));
     }
     Ok(all_said(replies).map(|(peer, replies)| (Peer { banner, ..peer }, replies)))
@@ -161,7 +162,7 @@ fn named(who: &Credentials) -> Result<(Line, Line), Refusal> {
         return Err(Refusal {
             code: 530,
             said: "user name or password with a line end".into(),
-            why: super::Why::Login,
+            why: Kind::Login,
         });
     };
     Ok((user, pass))
@@ -258,8 +259,8 @@ fn logged_in(reply: &Reply) -> Result<(), Refusal> {
         code: reply.code,
         said: reply.said(),
         why: match Refusal::of(reply) {
-            Some(refusal) if refusal.why == super::Why::Busy => refusal.why,
-            _ => super::Why::Login,
+            Some(refusal) if refusal.why == Kind::Busy => refusal.why,
+            _ => Kind::Login,
         },
     })
 }

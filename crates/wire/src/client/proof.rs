@@ -2,6 +2,7 @@
 
 use super::{Line, Refusal, Talk};
 use crate::{Error, base64, reply::Reply};
+use godwit_core::Kind;
 
 /// What came of a token of the other side.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -95,8 +96,8 @@ fn refused(reply: &Reply) -> Refusal {
         code: reply.code,
         said: reply.said(),
         why: match Refusal::of(reply) {
-            Some(refusal) if refusal.why == super::Why::Busy => refusal.why,
-            _ => super::Why::Login,
+            Some(refusal) if refusal.why == Kind::Busy => refusal.why,
+            _ => Kind::Login,
         },
     }
 }

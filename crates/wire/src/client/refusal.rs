@@ -1,6 +1,7 @@
 //! Why a server said no.
 
 use crate::reply::{Class, Reply};
+use godwit_core::Kind;
 
 /// A negative reply, read.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -9,43 +10,8 @@ pub struct Refusal {
     pub code: u16,
     /// What was said for a person, in one line.
     pub said: String,
-    /// What it means.
-    pub why: Why,
-}
-
-/// What a negative reply means, as far as codes and texts of known servers tell.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Why {
-    /// Nothing of that name.
-    Missing,
-    /// The name is taken.
-    Exists,
-    /// It is a directory, and a file was wanted.
-    IsDirectory,
-    /// It is no directory, and one was wanted.
-    NotDirectory,
-    /// There is something in the directory.
-    NotEmpty,
-    /// Not allowed.
-    Denied,
-    /// The disk or a quota is full.
-    NoSpace,
-    /// The name itself is bad.
-    BadName,
-    /// It is not any more what it was.
-    Changed,
-    /// The bytes do not hash to what was said.
-    BadDigest,
-    /// Not now.
-    Busy,
-    /// Not logged in, or not as this user.
-    Login,
-    /// The data connection did not come, or broke.
-    Data,
-    /// The server does not know the command, or not with this argument.
-    Unknown,
-    /// Anything else.
-    Other,
+    /// What it means, as far as codes and texts of known servers tell.
+    pub why: Kind,
 }
 
 impl Refusal {
@@ -72,7 +38,7 @@ impl Refusal {
 }
 
 /// Returns what of a reply is for a person: Globus puts it behind a label of its own.
-fn reason(reply: &Reply, why: Why) -> String {
+fn reason(reply: &Reply, why: Kind) -> String {
     let labelled = |label: &str| {
         reply.lines.iter().find_map(|line| {
             let line = String::from_utf8_lossy(line);
@@ -81,18 +47,18 @@ fn reason(reply: &Reply, why: Why) -> String {
         })
     };
     let label = match why {
-        Why::BadDigest => "GridFTP-Computed-Checksum:",
+        Kind::Corrupt => "GridFTP-Computed-Checksum:",
         _ => "GridFTP-Error-String:",
     };
     labelled(label).unwrap_or_else(|| reply.said())
 }
 
 /// Leaves out the fact that the kind of refusal tells already.
-fn beyond(why: Why, said: &str) -> String {
+fn beyond(why: Kind, said: &str) -> String {
     let fact = match why {
-        Why::Denied => "permission denied",
-        Why::NoSpace => "no space left on device",
-        Why::Changed => "the file changed",
+        Kind::Denied => "permission denied",
+        Kind::NoSpace => "no space left on device",
+        Kind::Changed => "the file changed",
         _ => return said.to_owned(),
     };
     match said.get(..fact.len()) {
@@ -106,59 +72,59 @@ fn beyond(why: Why, said: &str) -> String {
 /// What servers write is in the order in which it decides: a code of the Globus
 /// kind first, then the words of a system error, then the number of the reply,
 /// since 550 stands for half of everything (vsftpd: "550 Failed to open file.").
-fn why(reply: &Reply, said: &str) -> Why {
+fn why(reply: &Reply, said: &str) -> Kind {
     if reply.code == 421 {
-        return Why::Busy;
+        return Kind::Busy;
     }
     // What a program of theirs says is not about our file.
     if reply.globus_code() == Some(MODULE_FAILED) {
-        return Why::Other;
+        return Kind::Other;
     }
     if let Some(why) = reply
         .globus_code()
         .and_then(globus)
-        .filter(|why| *why != Why::Other)
+        .filter(|why| *why != Kind::Other)
     {
         return refine(why, said);
     }
     let is_of_login = matches!(reply.code, 530 | 532 | 331 | 332);
     if is_of_login && !said.contains("too many") {
-        return Why::Login; // whatever its words are about
+        return Kind::Login; // whatever its words are about
     }
     if let Some((_, why)) = WORDS.iter().find(|(words, _)| said.contains(words)) {
         return *why;
     }
     match reply.code {
-        452 | 552 => Why::NoSpace,
-        425 | 426 => Why::Data,
-        450 if said.contains("busy") => Why::Busy,
-        553 => Why::BadName,
-        500..=504 => Why::Unknown,
-        _ if reply.class() == Class::Transient => Why::Other,
-        _ => Why::Other,
+        452 | 552 => Kind::NoSpace,
+        425 | 426 => Kind::Lost,
+        450 if said.contains("busy") => Kind::Busy,
+        553 => Kind::Invalid,
+        500..=504 => Kind::Unsupported,
+        _ if reply.class() == Class::Transient => Kind::Other,
+        _ => Kind::Other,
     }
 }
 
-fn globus(code: &str) -> Option<Why> {
+fn globus(code: &str) -> Option<Kind> {
     Some(match code {
-        "PATH_NOT_FOUND" => Why::Missing,
-        "PATH_EXISTS" => Why::Exists,
-        "PERMISSION_DENIED" => Why::Denied,
-        "INCORRECT_CHECKSUM" => Why::BadDigest,
-        "IS_A_DIRECTORY" => Why::IsDirectory,
-        "NOT_A_DIRECTORY" => Why::NotDirectory,
-        "DIRECTORY_NOT_EMPTY" => Why::NotEmpty,
-        "QUOTA_EXCEEDED" | "NO_SPACE_LEFT" => Why::NoSpace,
-        "INVALID_PATH_NAME" => Why::BadName,
-        "FILE_CHANGED" => Why::Changed,
+        "PATH_NOT_FOUND" => Kind::Missing,
+        "PATH_EXISTS" => Kind::Exists,
+        "PERMISSION_DENIED" => Kind::Denied,
+        "INCORRECT_CHECKSUM" => Kind::Corrupt,
+        "IS_A_DIRECTORY" => Kind::IsDirectory,
+        "NOT_A_DIRECTORY" => Kind::NotDirectory,
+        "DIRECTORY_NOT_EMPTY" => Kind::NotEmpty,
+        "QUOTA_EXCEEDED" | "NO_SPACE_LEFT" => Kind::NoSpace,
+        "INVALID_PATH_NAME" => Kind::Invalid,
+        "FILE_CHANGED" => Kind::Changed,
         _ => return None,
     })
 }
 
 /// `PATH_EXISTS` is also what GCT says for a directory that is not empty.
-fn refine(why: Why, said: &str) -> Why {
+fn refine(why: Kind, said: &str) -> Kind {
     if said.contains("not empty") {
-        Why::NotEmpty
+        Kind::NotEmpty
     } else {
         why
     }
@@ -167,40 +133,40 @@ fn refine(why: Why, said: &str) -> Why {
 const MODULE_FAILED: &str = "MODULE_FAILED";
 
 /// Words of `strerror` as GCT, ProFTPD and Pure-FTPd pass them on, and of vsftpd.
-const WORDS: [(&str, Why); 26] = [
-    ("no such file", Why::Missing),
-    ("not found", Why::Missing),
-    ("does not exist", Why::Missing),
-    ("no such dir", Why::Missing),
-    ("doesn't exist", Why::Missing),
-    ("not empty", Why::NotEmpty),
-    ("file exists", Why::Exists),
-    ("already exists", Why::Exists),
-    ("overwrite permission denied", Why::Denied),
-    ("is a directory", Why::IsDirectory),
-    ("not a plain file", Why::IsDirectory),
-    ("not a regular file", Why::IsDirectory),
-    ("not a file", Why::IsDirectory),
-    ("can only retrieve regular files", Why::IsDirectory),
-    ("not a directory", Why::NotDirectory),
-    ("no space left", Why::NoSpace),
-    ("disk full", Why::NoSpace),
-    ("quota", Why::NoSpace),
-    ("name too long", Why::BadName),
-    ("illegal name", Why::BadName),
-    ("prohibited file name", Why::BadName),
-    ("permission denied", Why::Denied),
-    ("operation not permitted", Why::Denied),
-    ("read-only", Why::Denied),
-    ("access denied", Why::Denied),
-    ("too many", Why::Busy),
+const WORDS: [(&str, Kind); 26] = [
+    ("no such file", Kind::Missing),
+    ("not found", Kind::Missing),
+    ("does not exist", Kind::Missing),
+    ("no such dir", Kind::Missing),
+    ("doesn't exist", Kind::Missing),
+    ("not empty", Kind::NotEmpty),
+    ("file exists", Kind::Exists),
+    ("already exists", Kind::Exists),
+    ("overwrite permission denied", Kind::Denied),
+    ("is a directory", Kind::IsDirectory),
+    ("not a plain file", Kind::IsDirectory),
+    ("not a regular file", Kind::IsDirectory),
+    ("not a file", Kind::IsDirectory),
+    ("can only retrieve regular files", Kind::IsDirectory),
+    ("not a directory", Kind::NotDirectory),
+    ("no space left", Kind::NoSpace),
+    ("disk full", Kind::NoSpace),
+    ("quota", Kind::NoSpace),
+    ("name too long", Kind::Invalid),
+    ("illegal name", Kind::Invalid),
+    ("prohibited file name", Kind::Invalid),
+    ("permission denied", Kind::Denied),
+    ("operation not permitted", Kind::Denied),
+    ("read-only", Kind::Denied),
+    ("access denied", Kind::Denied),
+    ("too many", Kind::Busy),
 ];
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn why_of(reply: Reply) -> Why {
+    fn why_of(reply: Reply) -> Kind {
         Refusal::of(&reply).unwrap().why
     }
 
@@ -220,15 +186,20 @@ mod tests {
         for (c, why, said, told) in [
             (
                 "FILE_CHANGED",
-                Why::Changed,
+                Kind::Changed,
                 "The file changed: it grew",
                 "it grew",
             ),
-            ("PERMISSION_DENIED", Why::Denied, "Permission denied", ""),
-            ("NO_SPACE_LEFT", Why::NoSpace, "No space left on device", ""),
+            ("PERMISSION_DENIED", Kind::Denied, "Permission denied", ""),
+            (
+                "NO_SPACE_LEFT",
+                Kind::NoSpace,
+                "No space left on device",
+                "",
+            ),
             (
                 "INVALID_PATH_NAME",
-                Why::BadName,
+                Kind::Invalid,
                 "is too long",
                 "is too long",
             ),
@@ -245,43 +216,46 @@ mod tests {
             "GridFTP-Errno: 2",
             "End.",
         ];
-        assert_eq!(why_of(Reply::of_lines(550, globus)), Why::Missing);
+        assert_eq!(why_of(Reply::of_lines(550, globus)), Kind::Missing);
         let open = [
             "Command failed. : globus_l_gfs_file_open failed.",
             "globus_xio: System error in open: Permission denied",
             "End.",
         ];
-        assert_eq!(why_of(Reply::of_lines(500, open)), Why::Denied);
+        assert_eq!(why_of(Reply::of_lines(500, open)), Kind::Denied);
         assert_eq!(
             why_of(Reply::new(550, "Can't open x: No such file or directory")),
-            Why::Missing
+            Kind::Missing
         );
         assert_eq!(
             why_of(Reply::new(
                 421,
                 "There are too many connected users, please try later."
             )),
-            Why::Busy
+            Kind::Busy
         );
-        assert_eq!(why_of(Reply::new(530, "Login incorrect.")), Why::Login);
+        assert_eq!(why_of(Reply::new(530, "Login incorrect.")), Kind::Login);
         let map = "Login incorrect: line 1: the quotation mark is not closed";
-        assert_eq!(why_of(Reply::new(530, map)), Why::Login);
+        assert_eq!(why_of(Reply::new(530, map)), Kind::Login);
         let module = [
             "GlobusError: v=1 c=MODULE_FAILED",
             "GridFTP-Error-String: reduce: awk: no such file",
             "End.",
         ];
-        assert_eq!(why_of(Reply::of_lines(550, module)), Why::Other);
+        assert_eq!(why_of(Reply::of_lines(550, module)), Kind::Other);
         assert_eq!(
             why_of(Reply::new(552, "Transfer aborted. Disk full")),
-            Why::NoSpace
+            Kind::NoSpace
         );
         assert_eq!(
             why_of(Reply::new(426, "Failure reading network stream.")),
-            Why::Data
+            Kind::Lost
         );
-        assert_eq!(why_of(Reply::new(550, "Failed to open file.")), Why::Other);
-        assert_eq!(why_of(Reply::new(500, "Unknown command.")), Why::Unknown);
+        assert_eq!(why_of(Reply::new(550, "Failed to open file.")), Kind::Other);
+        assert_eq!(
+            why_of(Reply::new(500, "Unknown command.")),
+            Kind::Unsupported
+        );
         assert_eq!(Refusal::of(&Reply::new(226, "ok")), None);
     }
 }

@@ -1,14 +1,14 @@
 //! What is asked about files, and how the answers read.
 
-use super::{Family, Line, Peer, Refusal, Talk, Why};
+use super::{Family, Line, Peer, Refusal, Talk};
 use crate::{
     Error,
-    facts::{Facts, Kind, Named},
+    facts::{self, Facts, Named},
     features::checksum_word,
     reply::Reply,
     time,
 };
-use godwit_core::{Algorithm, Digest};
+use godwit_core::{Algorithm, Digest, Kind};
 use std::{ops::Range, time::Duration};
 
 /// What came of looking at a file: facts, or why not.
@@ -26,12 +26,12 @@ where
         let reply = talk.ask_one(Line::new("MLST").bytes(name)?)?;
         return match Refusal::of(&reply) {
             // Some servers announce MLST and mean MLSD only.
-            Some(refusal) if refusal.why == Why::Unknown => look_plainly(talk, peer, name),
+            Some(refusal) if refusal.why == Kind::Unsupported => look_plainly(talk, peer, name),
             Some(refusal) => Ok(Err(refusal)),
             None if is_about_another(&reply, name) => Ok(Err(Refusal {
                 code: reply.code,
                 said: "the server drops bytes of this name".into(),
-                why: Why::BadName,
+                why: Kind::Invalid,
             })),
             None => Ok(Ok(facts_of(&reply)?)),
         };
@@ -67,7 +67,7 @@ where
             false => None,
         };
         return Ok(Ok(Facts {
-            kind: Some(Kind::File),
+            kind: Some(facts::Kind::File),
             size: Some(size),
             modify,
             ..Facts::default()
@@ -78,11 +78,11 @@ where
         let refusal = Refusal::of(&size).unwrap_or(Refusal {
             code: size.code,
             said: size.said(),
-            why: Why::Other,
+            why: Kind::Other,
         });
         // vsftpd: "550 Could not get file size." means there is none.
-        let why = if refusal.why == Why::Other && refusal.code == 550 {
-            Why::Missing
+        let why = if refusal.why == Kind::Other && refusal.code == 550 {
+            Kind::Missing
         } else {
             refusal.why
         };
@@ -90,7 +90,7 @@ where
     }
     talk.ask_one(Line::new("CWD").bytes(&peer.home)?)?;
     Ok(Ok(Facts {
-        kind: Some(Kind::Directory),
+        kind: Some(facts::Kind::Directory),
         ..Facts::default()
     }))
 }

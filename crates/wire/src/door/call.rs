@@ -7,8 +7,8 @@
 pub use super::depot::{AskDepot, Count, Kept, OfDepot, Room};
 
 use super::{Error, Result, path};
-use crate::base64;
-use godwit_core::{Chain, Digest, Extents};
+use crate::{base64, words};
+use godwit_core::{Chain, Digest, Extents, Kind};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::{fmt, marker::PhantomData, path::PathBuf, str::FromStr, time::Duration};
 
@@ -208,92 +208,28 @@ pub struct Entry {
 #[serde(default)]
 pub struct Refusal {
     /// What a program tells apart.
-    pub why: Why,
+    #[serde(with = "words::door")]
+    pub why: Kind,
     /// What a person reads.
     pub said: String,
-    /// Of [`Why::Corrupt`]: what was expected, and what was found.
+    /// Of [`Kind::Corrupt`]: what was expected, and what was found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub differs: Option<Box<(String, String)>>,
-    /// Of [`Why::Incomplete`]: of how many bytes which are missing.
+    /// Of [`Kind::Incomplete`]: of how many bytes which are missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<(u64, Ranges)>,
-    /// Of [`Why::OutOfTurn`]: writer, what it sent, and what is the next.
+    /// Of [`Kind::OutOfTurn`]: writer, what it sent, and what is the next.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turn: Option<Box<(u64, u64, u64)>>,
-    /// Of [`Why::Held`]: what the next behind it answered.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cause: Option<Why>,
-    /// Of [`Why::Held`]: what is held; it may be something that goes before what was asked about.
+    /// Of [`Kind::OnHold`]: what the next behind it answered.
+    #[serde(skip_serializing_if = "Option::is_none", with = "words::door::option")]
+    pub cause: Option<Kind>,
+    /// Of [`Kind::OnHold`]: what is held; it may be something that goes before what was asked about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<Name>,
-    /// Of [`Why::Denied`]: whoever asks came as a peer, and is none, or is none any more.
+    /// Of [`Kind::Denied`]: whoever asks came as a peer, and is none, or is none any more.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub stranger: bool,
-}
-
-/// What a program tells apart.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-#[allow(missing_docs)]
-pub enum Why {
-    Missing,
-    Exists,
-    IsDirectory,
-    NotDirectory,
-    NotEmpty,
-    Denied,
-    NoSpace,
-    BadName,
-    Changed,
-    Corrupt,
-    Incomplete,
-    /// An append is not the next one of its writer.
-    OutOfTurn,
-    /// A later attempt has taken the upload over.
-    Superseded,
-    /// It would be passed on in a circle, or too often.
-    Loop,
-    /// A node that passes it on holds it until somebody decides.
-    Held,
-    Unsupported,
-    Busy,
-    /// The server stops, or was told to stop this.
-    Aborted,
-    /// Bytes did not come, or did not go.
-    Lost,
-    /// What was asked cannot be understood.
-    BadRequest,
-    /// Another one, which the words tell.
-    #[default]
-    #[serde(other)]
-    Other,
-}
-
-impl Why {
-    /// Returns the status of HTTP that says the same.
-    pub fn status(self) -> u16 {
-        match self {
-            Self::Missing => 404,
-            Self::Exists
-            | Self::IsDirectory
-            | Self::NotDirectory
-            | Self::NotEmpty
-            | Self::Incomplete
-            | Self::OutOfTurn
-            | Self::Superseded => 409,
-            Self::Denied => 403,
-            Self::NoSpace => 507,
-            Self::Loop => 508,
-            Self::Held => 423,
-            Self::BadName | Self::BadRequest | Self::Lost => 400,
-            Self::Changed => 412,
-            Self::Corrupt => 422,
-            Self::Unsupported => 501,
-            Self::Busy | Self::Aborted => 503,
-            Self::Other => 500,
-        }
-    }
 }
 
 /// Room.

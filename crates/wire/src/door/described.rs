@@ -9,7 +9,7 @@ use super::{
     OPENAPI, REVISION, VERSION,
     call::{self, *},
 };
-use godwit_core::{Algorithm, Chain, Digest, Extents};
+use godwit_core::{Algorithm, Chain, Digest, Extents, Kind};
 use schema::Schemas;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -53,14 +53,14 @@ fn stat() -> Stat {
     }
 }
 
-fn refusal(why: Why) -> Refusal {
+fn refusal(why: Kind) -> Refusal {
     Refusal {
         why,
         said: "so".into(),
         differs: Some(Box::new(("this".into(), "that".into()))),
         missing: Some((7, Ranges(Extents::from(3..5)))),
         turn: Some(Box::new((1, 2, 3))),
-        cause: Some(Why::Missing),
+        cause: Some(Kind::Missing),
         at: Some(Name("a".into())),
         stranger: true,
     }
@@ -131,7 +131,7 @@ fn versions() -> Vec<Version> {
 
 fn lines() -> Vec<Line> {
     let name = Name("a b/\n\u{e9}".into());
-    let whys = WHYS.map(|why| Line::Refused(refusal(why)));
+    let whys = kinds().into_iter().map(|kind| Line::Refused(refusal(kind)));
     let finished = versions().into_iter().map(|version| {
         Line::Finished(Finished {
             version,
@@ -150,7 +150,7 @@ fn lines() -> Vec<Line> {
             stat: stat(),
         }),
         Line::Hidden(name.clone()),
-        Line::Unread(name, refusal(Why::Denied)),
+        Line::Unread(name, refusal(Kind::Denied)),
         Line::Digest(digest()),
         Line::Leaves(vec![Text(Chain([7; 32]))]),
         Line::Space(Space {
@@ -187,61 +187,17 @@ fn lines() -> Vec<Line> {
         Line::Read(stat(), Some(digest())),
         Line::Read(stat(), None),
         Line::Done,
-        Line::Error(refusal(Why::Other)),
+        Line::Error(refusal(Kind::Other)),
         Line::End,
     ];
-    whys.into_iter().chain(finished).chain(others).collect()
+    whys.chain(finished).chain(others).collect()
 }
 
-/// All there are: [`name_of`] names each, so that nobody forgets to add one here.
-const WHYS: [Why; 21] = [
-    Why::Missing,
-    Why::Exists,
-    Why::IsDirectory,
-    Why::NotDirectory,
-    Why::NotEmpty,
-    Why::Denied,
-    Why::NoSpace,
-    Why::BadName,
-    Why::Changed,
-    Why::Corrupt,
-    Why::Incomplete,
-    Why::OutOfTurn,
-    Why::Superseded,
-    Why::Loop,
-    Why::Held,
-    Why::Unsupported,
-    Why::Busy,
-    Why::Aborted,
-    Why::Lost,
-    Why::BadRequest,
-    Why::Other,
-];
-
-fn name_of(why: Why) -> &'static str {
-    match why {
-        Why::Missing => "missing",
-        Why::Exists => "exists",
-        Why::IsDirectory => "is_directory",
-        Why::NotDirectory => "not_directory",
-        Why::NotEmpty => "not_empty",
-        Why::Denied => "denied",
-        Why::NoSpace => "no_space",
-        Why::BadName => "bad_name",
-        Why::Changed => "changed",
-        Why::Corrupt => "corrupt",
-        Why::Incomplete => "incomplete",
-        Why::OutOfTurn => "out_of_turn",
-        Why::Superseded => "superseded",
-        Why::Loop => "loop",
-        Why::Held => "held",
-        Why::Unsupported => "unsupported",
-        Why::Busy => "busy",
-        Why::Aborted => "aborted",
-        Why::Lost => "lost",
-        Why::BadRequest => "bad_request",
-        Why::Other => "other",
-    }
+/// Returns one kind for each word of the door.
+fn kinds() -> Vec<Kind> {
+    let all = Kind::all().chain([Kind::Other]);
+    all.filter(|kind| Kind::of_door_word(kind.door_word()) == *kind)
+        .collect()
 }
 
 /// Returns what a type has, as it says itself where it meets something else.
@@ -289,13 +245,18 @@ fn every_line_is_described() {
 fn every_reason_is_described_with_its_status() {
     let all = description();
     let described = Schemas(&all).named("Why");
-    let names: Vec<Value> = WHYS.map(|why| json!(name_of(why))).into();
-    assert_eq!(described["enum"], Value::Array(names));
+    let listed = described["enum"].as_array().unwrap();
+    let listed: BTreeSet<_> = listed.iter().map(|word| word.as_str().unwrap()).collect();
+    assert_eq!(
+        listed,
+        kinds().iter().map(|kind| kind.door_word()).collect()
+    );
     let text = described["description"].as_str().unwrap();
-    for why in WHYS {
-        let said = format!("{} {}", name_of(why), why.status());
+    for kind in kinds() {
+        let said = format!("{} {}", kind.door_word(), kind.status());
         assert!(text.contains(&said), "{said}");
-        assert_eq!(serde_json::to_value(why).unwrap(), name_of(why));
+        let written = serde_json::to_value(refusal(kind)).unwrap();
+        assert_eq!(written["why"], kind.door_word());
     }
 }
 
@@ -324,7 +285,7 @@ fn every_choice_is_described() {
     assert_eq!(tags(verbs), parts_of::<OfDepot>(json!("?")));
     for ended in [
         Ended::Read(stat(), None),
-        Ended::Refused(refusal(Why::Lost)),
+        Ended::Refused(refusal(Kind::Lost)),
     ] {
         is_described("Ended", &ended);
     }

@@ -8,12 +8,10 @@ pub mod ask;
 pub mod frame;
 pub mod records;
 pub mod tell;
-pub mod why;
-
 pub use ask::Ask;
 pub use frame::{Decoder, Frame};
+pub use godwit_core::Kind;
 pub use tell::{Refusal, Tell};
-pub use why::Why;
 
 use serde::{Deserialize, Serialize};
 

@@ -1,8 +1,11 @@
 //! What the node of this machine tells.
 
-use super::{Handle, Why};
-use crate::door::call::{Link, Version};
-use godwit_core::Fault;
+use super::Handle;
+use crate::{
+    door::call::{Link, Version},
+    words,
+};
+use godwit_core::{Fault, Kind};
 use serde::{Deserialize, Serialize};
 use std::{fmt, time::Duration};
 
@@ -175,7 +178,8 @@ pub struct Row {
     pub why: Option<String>,
     /// The same for a program.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<Why>,
+    #[serde(with = "words::local::option")]
+    pub reason: Option<Kind>,
     /// When it is tried next, in milliseconds from now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_ms: Option<u64>,
@@ -261,7 +265,8 @@ pub struct Status {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Refusal {
     /// What a program tells apart.
-    pub why: Why,
+    #[serde(with = "words::local")]
+    pub why: Kind,
     /// What was wanted: `read godwit://lab/run7`.
     pub wanted: String,
     /// Why not.
@@ -314,7 +319,7 @@ impl From<Waiting> for Fault {
 
 impl Refusal {
     /// Returns one that waiting does not help.
-    pub fn new(why: Why, wanted: impl Into<String>, because: impl Into<String>) -> Self {
+    pub fn new(why: Kind, wanted: impl Into<String>, because: impl Into<String>) -> Self {
         Self {
             why,
             wanted: wanted.into(),
@@ -421,7 +426,7 @@ mod tests {
             },
         ];
         assert!(more.iter().all(|tell| !tell.is_last()));
-        let refusal = Refusal::new(Why::Quota, "read u", "the depot is full")
+        let refusal = Refusal::new(Kind::Quota, "read u", "the depot is full")
             .waiting(Fault::NotYet(Duration::from_secs(2)))
             .about("u");
         let told = Told {

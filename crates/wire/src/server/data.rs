@@ -1,11 +1,12 @@
 //! `PASV EPSV SPAS PORT EPRT SPOR`: who listens and who connects.
 
-use super::{Answer, Ask, Cause, Failure, Session, Then};
+use super::{Answer, Ask, Failure, Session, Then};
 use crate::{
     address::{Bars, Passive as Told, When},
     command::{Family, Mode},
     reply::Inner,
 };
+use godwit_core::Kind;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 
 /// Where data goes to or comes from.
@@ -127,10 +128,10 @@ impl Session {
                 return;
             }
             Answer::Listening(_) => {
-                Failure::new(Cause::NoConnection, "This session speaks IPv6: use EPSV.")
+                Failure::new(Kind::Unreachable, "This session speaks IPv6: use EPSV.")
             }
             Answer::Failed(failure) => failure,
-            _ => Failure::new(Cause::Internal, "No address."),
+            _ => Failure::new(Kind::Io, "No address."),
         };
         failure.say("listen for data", &mut self.say);
     }

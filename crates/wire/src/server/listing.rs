@@ -7,7 +7,7 @@ use std::{io::Write, os::unix::ffi::OsStrExt, path::Path, path::PathBuf, time::D
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Stat {
     /// What it is.
-    pub kind: Kind,
+    pub kind: EntryKind,
     /// Length in bytes.
     pub size: u64,
     /// Time of the last change since the epoch.
@@ -31,7 +31,7 @@ pub struct Stat {
 /// What something is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[allow(missing_docs)]
-pub enum Kind {
+pub enum EntryKind {
     File,
     Directory,
     Link,
@@ -233,14 +233,14 @@ fn write_text(key: &str, value: &Option<String>, out: &mut Vec<u8>) -> std::io::
     }
 }
 
-fn type_of(kind: Kind) -> &'static str {
+fn type_of(kind: EntryKind) -> &'static str {
     match kind {
-        Kind::File => "file",
-        Kind::Directory => "dir",
-        Kind::Link => "slink",
-        Kind::Other => "OS.unix=special",
-        Kind::Current => "cdir",
-        Kind::Parent => "pdir",
+        EntryKind::File => "file",
+        EntryKind::Directory => "dir",
+        EntryKind::Link => "slink",
+        EntryKind::Other => "OS.unix=special",
+        EntryKind::Current => "cdir",
+        EntryKind::Parent => "pdir",
     }
 }
 
@@ -248,7 +248,10 @@ fn type_of(kind: Kind) -> &'static str {
 fn permissions(stat: &Stat, may_write: bool) -> &'static str {
     let readable = stat.mode.is_none_or(|m| m & 0o444 != 0);
     let writable = may_write && stat.mode.is_none_or(|m| m & 0o222 != 0);
-    let directory = matches!(stat.kind, Kind::Directory | Kind::Current | Kind::Parent);
+    let directory = matches!(
+        stat.kind,
+        EntryKind::Directory | EntryKind::Current | EntryKind::Parent
+    );
     match (directory, readable, writable) {
         (_, false, false) => "",
         (true, true, true) => "cfmpel",
@@ -264,8 +267,8 @@ fn permissions(stat: &Stat, may_write: bool) -> &'static str {
 fn write_long(stat: &Stat, now: Duration, out: &mut Vec<u8>) {
     let mode = stat.mode.unwrap_or(0o644);
     out.push(match stat.kind {
-        Kind::Directory | Kind::Current | Kind::Parent => b'd',
-        Kind::Link => b'l',
+        EntryKind::Directory | EntryKind::Current | EntryKind::Parent => b'd',
+        EntryKind::Link => b'l',
         _ => b'-',
     });
     for shift in [6, 3, 0] {
@@ -324,7 +327,7 @@ mod tests {
 
     fn stat() -> Stat {
         Stat {
-            kind: Kind::File,
+            kind: EntryKind::File,
             size: 6,
             modify: Some(Duration::new(1_795_226_436, 5)),
             mode: Some(0o644),

@@ -2,10 +2,11 @@
 //! RMD MKD RNFR RNTO`.
 
 use super::{
-    Answer, Ask, Change, Failure, Form, Kind, Listing, Removed, Session, Stat, Then,
-    failure::Cause, place::shown,
+    Answer, Ask, Change, EntryKind, Failure, Form, Listing, Removed, Session, Stat, Then,
+    place::shown,
 };
 use crate::{command::RawName, features::algorithm};
+use godwit_core::Kind;
 use std::{ops::Range, path::Path, path::PathBuf, time::Duration};
 
 impl Session {
@@ -23,11 +24,11 @@ impl Session {
 
     pub(super) fn on_entered(&mut self, path: PathBuf, answer: Answer) {
         let failure = match answer {
-            Answer::Stat(stat) if stat.kind == Kind::Directory => {
+            Answer::Stat(stat) if stat.kind == EntryKind::Directory => {
                 self.ready().current = path;
                 return self.say.line(250, "CWD command successful.");
             }
-            Answer::Stat(_) => Failure::new(Cause::NotDirectory, "Not a directory"),
+            Answer::Stat(_) => Failure::new(Kind::NotDirectory, "Not a directory"),
             answer => failed(answer),
         };
         failure.say("look at it", &mut self.say);
@@ -157,7 +158,7 @@ impl Session {
     ) {
         let (code, text) = first;
         match answer {
-            Answer::Stat(stat) if stat.kind == Kind::Directory || code == 213 => {
+            Answer::Stat(stat) if stat.kind == EntryKind::Directory || code == 213 => {
                 let name = shown(&path);
                 self.say
                     .more_bytes(code, &[text.as_bytes(), name.as_slice()].concat());
@@ -173,7 +174,7 @@ impl Session {
                 self.then = Some(Then::Contents(code));
             }
             Answer::Stat(_) => {
-                Failure::new(Cause::NotDirectory, "Not a directory")
+                Failure::new(Kind::NotDirectory, "Not a directory")
                     .say("look at it", &mut self.say);
             }
             answer => failed(answer).say("look at it", &mut self.say),
@@ -251,7 +252,7 @@ impl Session {
                     .quoted(257, "Directory ", &shown(path), " created successfully.");
             }
             // GCT says 553. Clients that make directories all at once know only 550.
-            Answer::Failed(failure) if failure.cause == Cause::Exists => {
+            Answer::Failed(failure) if failure.kind == Kind::Exists => {
                 failure.say_as(550, "make the directory", &mut self.say);
             }
             answer => failed(answer).say("make the directory", &mut self.say),
@@ -297,6 +298,6 @@ pub(super) fn done(doing: &'static str) -> Then {
 pub(super) fn failed(answer: Answer) -> Failure {
     match answer {
         Answer::Failed(failure) => failure,
-        _ => Failure::new(Cause::Internal, "The server met an error of its own"),
+        _ => Failure::new(Kind::Io, "The server met an error of its own"),
     }
 }

@@ -1,6 +1,7 @@
 //! Where a name on a command line leads.
 
-use super::failure::{Cause, Failure};
+use super::failure::Failure;
+use godwit_core::Kind;
 use std::{
     ffi::OsString,
     os::unix::ffi::{OsStrExt, OsStringExt},
@@ -14,7 +15,7 @@ use std::{
 /// are not looked at here.
 pub fn resolve(current: &Path, name: &[u8]) -> Result<PathBuf, Failure> {
     if name.contains(&0) {
-        return Err(Failure::new(Cause::BadName, "A name cannot contain NUL"));
+        return Err(Failure::new(Kind::Invalid, "A name cannot contain NUL"));
     }
     let mut bytes: Vec<&[u8]> = Vec::new();
     if name.first() != Some(&b'/') {
@@ -25,7 +26,7 @@ pub fn resolve(current: &Path, name: &[u8]) -> Result<PathBuf, Failure> {
             bytes.push(part);
         } else if bytes.pop().is_none() {
             return Err(Failure::new(
-                Cause::Denied,
+                Kind::Denied,
                 "The name leads out of what is served",
             ));
         }
@@ -79,7 +80,7 @@ mod tests {
         assert_eq!(at("a", "").unwrap(), Path::new("a"));
         assert_eq!(at("a", "/").unwrap(), Path::new(""));
         for out in ["..", "../..", "/..", "x/../../y", "/a/../../etc/passwd"] {
-            assert_eq!(at("", out).unwrap_err().cause, Cause::Denied, "{out}");
+            assert_eq!(at("", out).unwrap_err().kind, Kind::Denied, "{out}");
         }
         assert!(at("", "a\0b").is_err());
         assert_eq!(at("", "..a/...").unwrap(), Path::new("..a/..."));

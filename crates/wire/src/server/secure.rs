@@ -1,11 +1,12 @@
 //! `AUTH ADAT PBSZ PROT CCC DCAU DCSC`: proving who is there, and what follows from it
 //! for data connections. RFC 2228 and GFD.20, as GCT speaks them; RFC 4217.
 
-use super::{Answer, Ask, Cause, Failure, Mechanism, Session, State, Then};
+use super::{Answer, Ask, Failure, Mechanism, Session, State, Then};
 use crate::{
     base64,
     shield::{Cover, DataPeer, Guard, Level, Shield},
 };
+use godwit_core::Kind;
 
 /// How far the client is in proving who it is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -288,6 +289,6 @@ const BLOCK_BYTES_MAX: u32 = 1 << 20;
 impl Failure {
     /// Returns the failure of somebody's proof.
     pub fn of_login(said: impl Into<String>) -> Self {
-        Self::new(Cause::Login, said)
+        Self::new(Kind::Login, said)
     }
 }

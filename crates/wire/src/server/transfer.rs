@@ -2,8 +2,8 @@
 //! `ALLO REST SCKS SITE STORATTR`.
 
 use super::{
-    Answer, Ask, At, Cause, Data, Failure, Form, Give, Leg, Listing, Outcome, Place, Session,
-    State, Then, Want, data::Direction, place,
+    Answer, Ask, At, Data, Failure, Form, Give, Leg, Listing, Outcome, Place, Session, State, Then,
+    Want, data::Direction, place,
 };
 use crate::{
     command::{Command, Mode, Rest, Site, Type},
@@ -14,7 +14,7 @@ use crate::{
     time::Written,
     tuned::Tuned,
 };
-use godwit_core::{Algorithm, Chain, Extents};
+use godwit_core::{Algorithm, Chain, Extents, Kind};
 use std::{ops::Range, path::Path, time::Duration};
 
 /// What was said about the next transfer. Any transfer uses it up.
@@ -347,7 +347,7 @@ impl Session {
         match answer {
             Answer::Sent(outcome) => self.tell_outcome(&outcome),
             Answer::Failed(failure) | Answer::NotKept(failure) => {
-                let doing = doing(&failure.cause, direction, opened);
+                let doing = doing(failure.kind, direction, opened);
                 failure.say(doing, &mut self.say);
             }
             _ => self.say.line(451, INTERNAL),
@@ -374,10 +374,10 @@ impl Session {
                 let text = format!("GODWIT {}", outcome.facts());
                 self.say.line(250, &text);
             }
-            Answer::Failed(failure) => match failure.cause {
+            Answer::Failed(failure) => match failure.kind {
                 // What is missing is a state of the upload, not of the network.
-                Cause::Incomplete => {
-                    Failure::new(Cause::Changed, failure.said)
+                Kind::Incomplete => {
+                    Failure::new(Kind::Changed, failure.said)
                         .say("publish the upload", &mut self.say);
                 }
                 _ => failure.say("publish the upload", &mut self.say),
@@ -414,12 +414,16 @@ impl Outcome {
 
 /// Names what a transfer was doing when it failed: files are opened before the
 /// data connections are, and room is missed only when it is written to.
-fn doing(cause: &Cause, direction: Option<Direction>, opened: bool) -> &'static str {
-    match (direction, cause) {
-        (_, Cause::Module) => "put it through the module",
-        (Some(Direction::In), Cause::NoSpace) => "write it to its end",
-        (Some(Direction::In), Cause::Changed | Cause::Internal) if opened => "write it to its end",
-        (Some(Direction::Out), Cause::Changed | Cause::Internal) if opened => "read it to its end",
+fn doing(kind: Kind, direction: Option<Direction>, opened: bool) -> &'static str {
+    let is_late = opened
+        && [Kind::Changed, Kind::Io]
+            .iter()
+            .any(|of| of.ftp() == kind.ftp());
+    match (direction, kind) {
+        (_, Kind::Module) => "put it through the module",
+        (Some(Direction::In), Kind::NoSpace) => "write it to its end",
+        (Some(Direction::In), _) if is_late => "write it to its end",
+        (Some(Direction::Out), _) if is_late => "read it to its end",
         _ => "open it",
     }
 }
