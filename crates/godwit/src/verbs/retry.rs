@@ -6,7 +6,7 @@ use crate::{
     trouble::{Run, Trouble},
 };
 use clap::Args;
-use godwit_local::Why;
+use godwit_local::Kind;
 use godwit_store::Decision;
 use godwit_wire::local::{
     Ask,
@@ -65,7 +65,7 @@ fn retry_all(screen: &Screen, url: Option<&OsString>) -> Run<Facts> {
         match here.ask(Ask::Retry(Where::is(&*row.id))) {
             Ok(_) => done.files += 1,
             // It was delivered meanwhile.
-            Err(refusal) if refusal.why == Why::Missing => {}
+            Err(refusal) if refusal.why == Kind::Missing => {}
             Err(refusal) => return Err(Trouble::local(&refusal)),
         }
     }
