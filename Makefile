@@ -40,6 +40,7 @@ lint: ## Format, clippy with warnings as errors, rules of the house.
 	@$(CARGO) fmt --all --check
 	@$(CARGO) clippy --quiet --workspace --all-targets --locked -- --deny warnings
 	@$(CARGO) xtask tidy
+	@tests/mutants/run --check
 
 # Tests that cannot run on this machine write down why.
 export GODWIT_SKIPPED ?= $(or $(abspath $(CARGO_TARGET_DIR)),$(CURDIR)/target)/skipped

@@ -23,9 +23,13 @@ impl Named {
         }
     }
 
-    /// Takes note of a mutant, by the name of its patch.
-    pub(crate) fn mutant(&mut self, name: &str) {
-        self.mutants.insert(name.to_owned());
+    /// Takes note of the mutants in a table of them.
+    pub(crate) fn read_mutants(&mut self, table: &str) {
+        let names = table.lines().filter_map(|line| {
+            let name = line.strip_prefix("name = \"")?;
+            name.strip_suffix('"').map(str::to_owned)
+        });
+        self.mutants.extend(names);
     }
 
     /// Complains of each line that names a test or a mutant which is not there. Only names of three words and more are
@@ -41,7 +45,7 @@ impl Named {
                     found.push((number, format!("there is no test {name}")));
                 }
                 if is_kebab && !self.mutants.contains(name) {
-                    found.push((number, format!("there is no tests/mutants/{name}.patch")));
+                    found.push((number, format!("tests/mutants has no {name}")));
                 }
             }
         }
@@ -65,13 +69,13 @@ mod tests {
     fn what_is_named_and_not_there_is_told() {
         let mut named = Named::default();
         named.read("#[test]\nfn what_is_put_arrives() {}\npub(crate) fn as_it_was_said(&self) {}");
-        named.mutant("depot-hole-as-zero");
+        named.read_mutants("[[mutant]]\nname = \"depot-hole-as-zero\"\nfile = \"f\"\n");
         let table = "| `what_is_put_arrives`, `two_words` | `depot-hole-as-zero`, `two-words` |\n\
             | `what_is_put_is_lost` and `A_B_C` | `depot-hole-as-one` |";
         let told: Vec<_> = named.check(table);
         let lines: Vec<_> = told.iter().map(|(line, _)| *line).collect();
         assert_eq!(lines, [2, 2], "{told:?}");
         assert!(told[0].1.contains("what_is_put_is_lost"), "{told:?}");
-        assert!(told[1].1.contains("depot-hole-as-one.patch"), "{told:?}");
+        assert!(told[1].1.contains("depot-hole-as-one"), "{told:?}");
     }
 }

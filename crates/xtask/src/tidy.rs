@@ -45,10 +45,8 @@ pub(crate) fn check_tree(root: &Path) -> io::Result<Checked> {
         complaints.extend(check_file(short, &text));
         named.read(&text);
     }
-    for patch in fs::read_dir(root.join("tests/mutants"))? {
-        if let Some(name) = patch?.file_name().to_string_lossy().strip_suffix(".patch") {
-            named.mutant(name);
-        }
+    for table in fs::read_dir(root.join("tests/mutants"))? {
+        named.read_mutants(&fs::read_to_string(table?.path())?);
     }
     let table = named.check(&fs::read_to_string(root.join(TABLE))?);
     complaints.extend(table.into_iter().map(|(line, what)| Complaint {
