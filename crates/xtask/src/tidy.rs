@@ -3,6 +3,7 @@
 
 use crate::{
     code::{only_code, parts, without_tests, words},
+    debts::{Debts, LIST},
     table::Named,
 };
 use std::{
@@ -14,6 +15,9 @@ use std::{
 pub(crate) struct Checked {
     pub(crate) files: usize,
     pub(crate) complaints: Vec<Complaint>,
+    pub(crate) notes: Vec<String>,
+    /// The list of debts, lowered to what is there.
+    pub(crate) shrunk: String,
 }
 
 /// One breach of one rule.
@@ -39,11 +43,13 @@ pub(crate) fn check_tree(root: &Path) -> io::Result<Checked> {
     paths.sort();
     let mut complaints = Vec::new();
     let mut named = Named::default();
+    let mut read = Vec::new();
     for path in &paths {
         let text = fs::read_to_string(path)?;
         let short = path.strip_prefix(root).unwrap_or(path);
         complaints.extend(check_file(short, &text));
         named.read(&text);
+        read.push((short.to_owned(), text));
     }
     for table in fs::read_dir(root.join("tests/mutants"))? {
         named.read_mutants(&fs::read_to_string(table?.path())?);
@@ -54,8 +60,20 @@ pub(crate) fn check_tree(root: &Path) -> io::Result<Checked> {
         line,
         what,
     }));
-    let files = paths.len();
-    Ok(Checked { files, complaints })
+    let list = fs::read_to_string(root.join(LIST)).unwrap_or_default();
+    let debts = Debts::count(root, &read)?;
+    let (worse, notes) = debts.compare(&list);
+    complaints.extend(worse.into_iter().map(|what| Complaint {
+        path: LIST.into(),
+        line: 1,
+        what,
+    }));
+    Ok(Checked {
+        files: paths.len(),
+        complaints,
+        notes,
+        shrunk: debts.shrink(&list),
+    })
 }
 
 /// Checks one file; `path` counts from the root of the tree.
@@ -131,12 +149,7 @@ const IMPURE_WORDS: [&str; 10] = [
 ];
 
 /// Words that say nothing (architecture, Nouns).
-const REFUSED: [&str; 7] = [
-    "manager", "service", "handler", "helper", "util", "broker", "agent",
-];
-
-/// Terms of art that contain one.
-const TERMS: [&str; 1] = ["name_service"]; // what resolves names, in resolver(5) and errors alike
+const REFUSED: [&str; 5] = ["manager", "helper", "util", "broker", "agent"];
 
 fn arrows(name: &str, text: &str, found: &mut Found) {
     if name == "fuzz" {
@@ -198,11 +211,7 @@ fn leftovers(text: &str, code: &str, found: &mut Found) {
 
 fn refused_words(path: &Path, code: &str, found: &mut Found) {
     let mut judge = |number, identifier: &str| {
-        let words = parts(identifier);
-        if TERMS.contains(&words.join("_").as_str()) {
-            return;
-        }
-        for part in words {
+        for part in parts(identifier) {
             let stem = part.strip_suffix('s').unwrap_or(&part);
             if REFUSED.contains(&stem) || REFUSED.contains(&part.as_str()) {
                 found.push((
