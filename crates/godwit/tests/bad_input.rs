@@ -381,7 +381,15 @@ fn what_cannot_be_listed_is_served_to_those_who_know_its_name() {
     std::fs::set_permissions(&file, mode(0o644)).unwrap();
     std::fs::set_permissions(&export, mode(0o711)).unwrap();
     let mut command = nobody();
-    command.args(["node", "--ftp", "127.0.0.1:0", "--json", "--export"]);
+    command.args([
+        "node",
+        "--ftp",
+        "127.0.0.1:0",
+        "--json",
+        "--anonymous",
+        "read",
+        "--export",
+    ]);
     command.arg(&export);
     let node = Node::spawn(command, &export);
     let got = scratch.join("got");
