@@ -3,7 +3,10 @@
 use std::{
     collections::HashMap,
     net::IpAddr,
-    sync::{Arc, Condvar, Mutex, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -58,7 +61,9 @@ impl Admission {
                 "Too many sessions ({sessions_max}); try again later."
             ));
         }
+        let is_scarce = inside.all >= sessions_max - sessions_max / KEPT_SHARE;
         let of = inside.of.entry(address).or_default();
+        let max = if is_scarce { max.min(FEW) } else { max };
         if *of >= max {
             return Err(format!(
                 "Too many sessions from {address} ({max}); try again later."
@@ -118,6 +123,35 @@ impl Drop for Admitted {
     }
 }
 
+/// Places of threads in the log, held while those threads live.
+///
+/// The log has places for 4,096 threads of a process, and a thread beyond them panics.
+#[derive(Debug)]
+pub(crate) struct LogPlaces(usize);
+
+impl LogPlaces {
+    /// Takes places for so many threads; `None` if the log has no room for them.
+    pub(crate) fn take(threads: usize) -> Option<Self> {
+        let more = |taken: usize| Some(taken + threads).filter(|all| *all <= LOG_PLACES_MAX);
+        let taken = LOG_PLACES_TAKEN.fetch_update(Relaxed, Relaxed, more);
+        taken.ok().map(|_| Self(threads))
+    }
+}
+
+impl Drop for LogPlaces {
+    fn drop(&mut self) {
+        LOG_PLACES_TAKEN.fetch_sub(self.0, Relaxed);
+    }
+}
+
+static LOG_PLACES_TAKEN: AtomicUsize = AtomicUsize::new(0);
+/// Places for sessions and local programs. The other 1,024 are for the door's threads, and for threads that are ending.
+pub(crate) const LOG_PLACES_MAX: usize = 3072;
+/// One place in so many is kept for addresses that have few sessions.
+const KEPT_SHARE: usize = 8;
+/// So many sessions of one address are few.
+const FEW: usize = 4;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,6 +175,15 @@ mod tests {
         drop(first);
         assert!(admission.admit(A).is_ok());
         assert_eq!(admission.count(), 2);
+    }
+
+    #[test]
+    fn last_places_are_for_addresses_with_few() {
+        let admission = Admission::new(80, 80);
+        let crowd: Vec<_> = (0..80).map_while(|_| admission.admit(A).ok()).collect();
+        assert_eq!(crowd.len(), 70);
+        let few: Vec<_> = (0..80).map_while(|_| admission.admit(B).ok()).collect();
+        assert_eq!(few.len(), FEW);
     }
 
     #[test]

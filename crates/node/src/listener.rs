@@ -3,7 +3,7 @@
 use crate::{
     Addresses, Config, Error,
     accounts::Accounts,
-    admission::{Admission, Admitted},
+    admission::{Admission, Admitted, LOG_PLACES_MAX, LogPlaces},
     current::Current,
     door,
     export::Export,
@@ -502,6 +502,10 @@ impl Accept {
     }
 
     fn begin(&mut self, stream: TcpStream, peer: SocketAddr, admitted: Admitted) {
+        let Some(places) = LogPlaces::take(1) else {
+            tracing::debug!(%peer, "turned away: no thread left for it");
+            return turn_away(&stream, NO_THREAD);
+        };
         self.sessions += 1;
         let (shared, id) = (self.now.now(), self.sessions);
         let begun = thread::Builder::new()
@@ -514,7 +518,7 @@ impl Accept {
                     Ok(local) => Session::converse(stream, peer, local, shared),
                     Err(error) => tracing::debug!(error = godwit_sys::why(&error), "lost"),
                 }
-                drop(admitted);
+                drop((admitted, places));
             });
         if let Err(error) = begun {
             // The stream went with the closure; it is closed, which must do.
@@ -553,7 +557,15 @@ fn turn_away(stream: &TcpStream, why: &str) {
 /// the file and what wakes it.
 pub(crate) fn sessions_for(wanted: usize, descriptors: u64) -> usize {
     let room = descriptors.saturating_sub(OURS) / DESCRIPTORS_A_SESSION;
-    wanted.min(usize::try_from(room).unwrap_or(wanted)).max(1)
+    let room = usize::try_from(room).unwrap_or(wanted).min(LOG_PLACES_MAX);
+    if wanted > room {
+        tracing::warn!(
+            wanted,
+            sessions = room,
+            "limits.sessions is more than this node can serve; set it lower, or raise the limit of open files"
+        );
+    }
+    wanted.min(room).max(1)
 }
 
 fn is_out_of_descriptors(error: &io::Error) -> bool {
@@ -576,6 +588,7 @@ fn host_name(configured: &str) -> String {
 /// Under which name the files of those who do not say theirs are kept.
 pub(crate) const ANONYMOUS: &str = "anonymous";
 const NO_MORE: &str = "No descriptors left for another session; try again later.";
+const NO_THREAD: &str = "No thread left for another session; try again later.";
 const STACK_BYTES: usize = 256 << 10;
 const DAY: Duration = Duration::from_secs(86_400);
 const SWEEP_EVERY_MIN: Duration = Duration::from_secs(1);
@@ -585,3 +598,18 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 const WAITING_MAX: i32 = 4096;
 const OURS: u64 = 64;
 const DESCRIPTORS_A_SESSION: u64 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_stay_below_what_log_bears() {
+        assert_eq!(sessions_for(100_000, u64::MAX), LOG_PLACES_MAX);
+        assert_eq!(sessions_for(100, 264), 50);
+        let all = LogPlaces::take(LOG_PLACES_MAX).unwrap();
+        assert!(LogPlaces::take(1).is_none());
+        drop(all);
+        assert!(LogPlaces::take(1).is_some());
+    }
+}

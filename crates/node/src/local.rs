@@ -23,7 +23,7 @@ mod visiting;
 #[cfg(test)]
 mod tests;
 
-use crate::{Error, Routes, hop, stop::Stop};
+use crate::{Error, Routes, admission::LogPlaces, hop, stop::Stop};
 pub use faults::OnFault;
 use godwit_depot::{Connect, Depot, Rules};
 use godwit_local::{Kind, Lock, Place, Refusal};
@@ -356,14 +356,17 @@ impl Hall {
                 Refusal::new(Kind::Denied, "talk with the node", words),
             );
         }
+        let places = LogPlaces::take(THREADS_THAT_LOG);
         let mut guests = self.guests();
-        if guests.lines.len() >= CONNECTIONS_MAX {
+        let count = guests.lines.len();
+        let places = places.filter(|_| count < CONNECTIONS_MAX);
+        let Some(places) = places else {
             drop(guests);
-            let words = format!("{CONNECTIONS_MAX} programs talk with it already");
+            let words = format!("{count} programs talk with it already");
             let refusal = Refusal::new(Kind::Busy, "talk with the node", words)
                 .waiting(godwit_core::Fault::Passing);
             return turn_away(&line, refusal);
-        }
+        };
         guests.lines.insert(connection, Arc::clone(&line));
         guests.alone = None;
         drop(guests);
@@ -372,7 +375,11 @@ impl Hall {
             .name("program".into())
             .stack_size(STACK_BYTES)
             .spawn(move || {
-                let leaving = Leaving { hall, connection };
+                let leaving = Leaving {
+                    hall,
+                    connection,
+                    _places: places,
+                };
                 let span = tracing::info_span!("program", connection, peer.process);
                 let _inside = span.enter();
                 visit::converse(leaving, &line, peer.process);
@@ -434,6 +441,7 @@ impl Hall {
 struct Leaving {
     hall: Arc<Hall>,
     connection: u64,
+    _places: LogPlaces,
 }
 
 impl Drop for Leaving {
@@ -467,7 +475,9 @@ impl Line {
 }
 
 const WANTED: &str = "be the node of this machine";
-const CONNECTIONS_MAX: usize = 4096;
+const CONNECTIONS_MAX: usize = 1500;
+/// Of one connection: the thread that begins it, and the thread that ends it.
+const THREADS_THAT_LOG: usize = 2;
 const WAITING_MAX: i32 = 4096;
 const STACK_BYTES: usize = 512 << 10;
 /// Whoever ends, or begins, has so long.

@@ -4,6 +4,7 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
 
@@ -29,7 +30,11 @@ impl Journal {
             fs::rename(&name, directory.join("transfers.jsonl.1"))?;
         }
         // Appending keeps the lines of several programs apart.
-        let file = OpenOptions::new().create(true).append(true).open(name)?;
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(name)?;
         Ok(Self {
             directory: directory.into(),
             file_bytes: file.metadata()?.len(),
@@ -60,6 +65,15 @@ const BYTES_MAX: u64 = 16 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn new_journal_is_readable_by_owner_only() {
+        let scratch = tempfile::tempdir().unwrap();
+        Journal::open(scratch.path()).unwrap();
+        let meta = fs::metadata(scratch.path().join("transfers.jsonl")).unwrap();
+        assert_eq!(meta.permissions().mode() & 0o777, 0o600);
+    }
 
     #[test]
     fn a_full_file_is_put_aside_and_the_one_before_forgotten() {

@@ -110,7 +110,7 @@ pub const KEYS: [Key; 47] = [
     },
     Key {
         name: "limits.sessions",
-        default: "4096",
+        default: "3000",
         about: "sessions at once",
     },
     Key {
