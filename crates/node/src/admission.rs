@@ -1,7 +1,8 @@
-//! Who gets a session: so many in all, so many of one address.
+//! Who gets a place: so many in all, so many of one client.
 
 use std::{
     collections::HashMap,
+    fmt,
     net::IpAddr,
     sync::{
         Arc, Condvar, Mutex, PoisonError,
@@ -10,9 +11,31 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Counts sessions.
+/// Whose places are counted together.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(crate) enum Party {
+    Address(IpAddr),
+    /// A client that has proved who it is.
+    Peer(String),
+}
+
+impl fmt::Display for Party {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Peer(name) => name.fmt(f),
+        }
+    }
+}
+
+/// Counts places.
 #[derive(Debug)]
 pub(crate) struct Admission {
+    /// What a place is for.
+    what: &'static str,
+    /// Places that only peers get, and how many of all places one peer gets.
+    of_peers: usize,
+    per_peer_max: usize,
     inside: Mutex<Inside>,
     left: Condvar,
 }
@@ -22,19 +45,22 @@ struct Inside {
     sessions_max: usize,
     per_address_max: usize,
     all: usize,
-    of: HashMap<IpAddr, usize>,
+    of: HashMap<Party, usize>,
 }
 
-/// The right to a session, while it lives.
+/// The right to a place, while it lives.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     admission: Arc<Admission>,
-    address: IpAddr,
+    party: Party,
 }
 
 impl Admission {
-    pub(crate) fn new(sessions_max: usize, per_address_max: usize) -> Arc<Self> {
-        Arc::new(Self {
+    pub(crate) fn new(what: &'static str, sessions_max: usize, per_address_max: usize) -> Self {
+        Self {
+            what,
+            of_peers: 0,
+            per_peer_max: 0,
             inside: Mutex::new(Inside {
                 sessions_max,
                 per_address_max,
@@ -42,7 +68,16 @@ impl Admission {
                 of: HashMap::new(),
             }),
             left: Condvar::new(),
-        })
+        }
+    }
+
+    /// Keeps so many places for peers, and gives so many of all places to one peer.
+    pub(crate) fn with_peers(self, of_peers: usize, per_peer_max: usize) -> Self {
+        Self {
+            of_peers,
+            per_peer_max,
+            ..self
+        }
     }
 
     /// Lets in so many from now on. Nobody who is inside has to leave.
@@ -52,28 +87,30 @@ impl Admission {
         inside.per_address_max = per_address_max;
     }
 
-    /// Lets somebody in, or says why not.
-    pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Admitted, String> {
+    /// Gives a place to a client, or says why not.
+    pub(crate) fn admit(self: &Arc<Self>, party: Party) -> Result<Admitted, String> {
+        let what = self.what;
         let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
-        let (sessions_max, max) = (inside.sessions_max, inside.per_address_max);
-        if inside.all >= sessions_max {
-            return Err(format!(
-                "Too many sessions ({sessions_max}); try again later."
-            ));
+        let (room, max) = match &party {
+            Party::Address(_) => (inside.sessions_max - self.of_peers, inside.per_address_max),
+            Party::Peer(_) => (inside.sessions_max, self.per_peer_max),
+        };
+        if inside.all >= room {
+            return Err(format!("Too many {what} ({room}); try again later."));
         }
-        let is_scarce = inside.all >= sessions_max - sessions_max / KEPT_SHARE;
-        let of = inside.of.entry(address).or_default();
+        let is_scarce = inside.all >= room - room / KEPT_SHARE;
         let max = if is_scarce { max.min(FEW) } else { max };
-        if *of >= max {
+        let of = inside.of.get(&party).copied().unwrap_or_default();
+        if of >= max {
             return Err(format!(
-                "Too many sessions from {address} ({max}); try again later."
+                "Too many {what} from {party} ({max}); try again later."
             ));
         }
-        *of += 1;
+        inside.of.insert(party.clone(), of + 1);
         inside.all += 1;
         Ok(Admitted {
             admission: Arc::clone(self),
-            address,
+            party,
         })
     }
 
@@ -111,10 +148,10 @@ impl Drop for Admitted {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         inside.all -= 1;
-        if let Some(of) = inside.of.get_mut(&self.address) {
+        if let Some(of) = inside.of.get_mut(&self.party) {
             *of -= 1;
             if *of == 0 {
-                inside.of.remove(&self.address);
+                inside.of.remove(&self.party);
             }
         }
         if inside.all == 0 {
@@ -147,21 +184,21 @@ impl Drop for LogPlaces {
 static LOG_PLACES_TAKEN: AtomicUsize = AtomicUsize::new(0);
 /// Places for sessions and local programs. The other 1,024 are for the door's threads, and for threads that are ending.
 pub(crate) const LOG_PLACES_MAX: usize = 3072;
-/// One place in so many is kept for addresses that have few sessions.
+/// One place in so many is kept for clients that have few.
 const KEPT_SHARE: usize = 8;
-/// So many sessions of one address are few.
+/// So many places of one client are few.
 const FEW: usize = 4;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const A: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
-    const B: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
+    const A: Party = Party::Address(IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1)));
+    const B: Party = Party::Address(IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2)));
 
     #[test]
     fn who_leaves_makes_room() {
-        let admission = Admission::new(3, 2);
+        let admission = Arc::new(Admission::new("sessions", 3, 2));
         let first = admission.admit(A).unwrap();
         let _second = admission.admit(A).unwrap();
         assert!(admission.admit(A).unwrap_err().contains("from 10.0.0.1"));
@@ -179,7 +216,7 @@ mod tests {
 
     #[test]
     fn last_places_are_for_addresses_with_few() {
-        let admission = Admission::new(80, 80);
+        let admission = Arc::new(Admission::new("sessions", 80, 80));
         let crowd: Vec<_> = (0..80).map_while(|_| admission.admit(A).ok()).collect();
         assert_eq!(crowd.len(), 70);
         let few: Vec<_> = (0..80).map_while(|_| admission.admit(B).ok()).collect();
@@ -187,8 +224,19 @@ mod tests {
     }
 
     #[test]
+    fn peers_have_places_of_their_own() {
+        let admission = Arc::new(Admission::new("requests", 32, 32).with_peers(16, 8));
+        let parties = (1..=32).map(|n| Party::Address([10, 0, 1, n].into()));
+        let strangers: Vec<_> = parties.flat_map(|party| admission.admit(party)).collect();
+        assert_eq!(strangers.len(), 16);
+        let peer = || admission.admit(Party::Peer("p".into()));
+        let theirs: Vec<_> = (0..32).map_while(|_| peer().ok()).collect();
+        assert_eq!(theirs.len(), 8);
+    }
+
+    #[test]
     fn bounds_are_for_who_comes_later() {
-        let admission = Admission::new(2, 2);
+        let admission = Arc::new(Admission::new("sessions", 2, 2));
         let _inside = (admission.admit(A).unwrap(), admission.admit(B).unwrap());
         assert!(admission.admit(B).is_err());
         admission.bound(3, 1);

@@ -3,7 +3,7 @@
 use crate::{
     Addresses, Config, Error,
     accounts::Accounts,
-    admission::{Admission, Admitted, LOG_PLACES_MAX, LogPlaces},
+    admission::{Admission, Admitted, LOG_PLACES_MAX, LogPlaces, Party},
     current::Current,
     door,
     export::Export,
@@ -327,7 +327,8 @@ impl Node {
         let shared = Arc::new(Shared::begin(config, accounts, trust, false)?);
         let descriptors = raise_open_files().map_err(Error::Start)?;
         let sessions = sessions_for(shared.config.limits.sessions, descriptors);
-        let admission = Admission::new(sessions, shared.config.limits.sessions_per_address);
+        let per_address = shared.config.limits.sessions_per_address;
+        let admission = Arc::new(Admission::new("sessions", sessions, per_address));
         let now = Current::new(Arc::clone(&shared));
         let mut node = Self {
             reload: Reload::of(Arc::clone(&now), Arc::clone(&admission), descriptors),
@@ -492,7 +493,10 @@ impl Accept {
     }
 
     fn take(&mut self, stream: TcpStream, peer: SocketAddr) {
-        match self.admission.admit(peer.ip().to_canonical()) {
+        match self
+            .admission
+            .admit(Party::Address(peer.ip().to_canonical()))
+        {
             Ok(admitted) => self.begin(stream, peer, admitted),
             Err(why) => {
                 tracing::debug!(%peer, why, "turned away");

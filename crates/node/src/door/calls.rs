@@ -20,14 +20,14 @@ use godwit_wire::door::{
     LINES_TYPE, OLDEST, OPENAPI, REVISION, ROOT, VERSION,
     call::{
         self, AskBecame, AskDecide, AskDigest, AskGrant, AskList, AskMkdir, AskPath, AskPush,
-        AskRemove, AskRename, AskSet, AskStat, AskTrace, Hello, LINE_BYTES_MAX, Line, Name,
-        Refusal, Text, UNKNOWN_CALL,
+        AskRemove, AskRename, AskSet, AskStat, AskTrace, Hello, Line, Name, Refusal, Text,
+        UNKNOWN_CALL,
     },
     park, path,
     speaker::Speaker,
 };
 use hyper::{
-    HeaderMap, Method, Request, Response,
+    HeaderMap, Method, Response,
     body::Incoming,
     header::{ALLOW, AUTHORIZATION, CONTENT_TYPE},
 };
@@ -37,14 +37,41 @@ use std::{path::Path, sync::Arc, time::Duration};
 /// What a call comes to: nothing more to say, or why not.
 type Outcome = Result<(), Refusal>;
 
+/// A request, of which all was heard but bytes of files.
+pub(super) struct Heard {
+    pub(super) head: hyper::http::request::Parts,
+    /// Its body, if that is a text.
+    pub(super) text: Vec<u8>,
+    /// Its body, if that is bytes of files.
+    pub(super) body: Incoming,
+}
+
+/// Tells whether the body of a request is heard before the request has a thread: if it is a text, and its client may
+/// ask for something by it.
+pub(super) fn is_heard_first(
+    head: &hyper::http::request::Parts,
+    visitor: &Visitor,
+    is_known: bool,
+) -> bool {
+    let (method, target) = (&head.method, head.uri.path());
+    let Ok(Some((does, _))) = called(method, target, None) else {
+        return false;
+    };
+    match does {
+        Does::Anybody(_) => true,
+        Does::Keyed(_) => visitor.key.is_some(),
+        Does::Upload(_) if *method == Method::PUT => false,
+        Does::Known(_) | Does::Upload(_) => match target.strip_prefix(ROOT) {
+            Some("write") => false,
+            Some("read") => is_known || bearer(&head.headers).is_some(),
+            _ => is_known,
+        },
+    }
+}
+
 /// Answers one request.
-pub(super) fn answer(
-    door: &Door,
-    visitor: &Arc<Visitor>,
-    request: Request<Incoming>,
-    reply: Reply,
-) {
-    let (head, body) = request.into_parts();
+pub(super) fn answer(door: &Door, visitor: &Arc<Visitor>, heard: Heard, reply: Reply) {
+    let Heard { head, text, body } = heard;
     let (method, target) = (head.method.clone(), head.uri.path().to_owned());
     tracing::debug!(%method, target, "asked");
     if let (&Method::GET | &Method::HEAD, Some(answer)) = (&method, health::answer(door, &target)) {
@@ -56,13 +83,13 @@ pub(super) fn answer(
         Err(Wrong::Call(refusal)) => return reply.refuse(refusal),
     };
     // Who comes with an invite is not known yet.
-    if let Some((Does::Anybody(work), _)) = call {
-        return work(door, visitor, body, reply);
+    if let Some((Does::Anybody(work) | Does::Keyed(work), _)) = call {
+        return work(door, visitor, &text, reply);
     }
     if let Some(secret) = bearer(&head.headers)
         && target.strip_prefix(ROOT) == Some("read")
     {
-        return reading::granted(door, visitor, (&secret, body), reply);
+        return reading::granted(door, visitor, (&secret, &text), reply);
     }
     let known = match door.access(&visitor.who) {
         Ok(known) => known,
@@ -80,6 +107,7 @@ pub(super) fn answer(
         visitor,
         known,
         head,
+        text,
         body,
         reply,
     };
@@ -117,19 +145,24 @@ pub(super) struct Call(pub(super) Method, pub(super) &'static str, Does);
 #[derive(Clone, Copy)]
 pub(super) enum Does {
     /// Whoever comes may ask.
-    Anybody(fn(&Door, &Visitor, Incoming, Reply)),
+    Anybody(Asking),
+    /// Whoever shows a key may ask.
+    Keyed(Asking),
     /// Somebody who may do something here.
     Known(fn(Asked<'_>)),
     /// The same, who may write, about an upload.
     Upload(uploads::Work),
 }
 
+/// Answers a text of a client of whom nothing need be known.
+type Asking = fn(&Door, &Visitor, &[u8], Reply);
+
 /// Every call that this node knows.
 pub(super) const CALLS: &[Call] = &[
     Call(Method::GET, "openapi.json", Does::Anybody(describe)),
-    anybody("join", peers::join),
-    anybody("leave", peers::leave),
-    anybody("rekey", peers::rekey),
+    Call(Method::POST, "join", Does::Keyed(peers::join)),
+    Call(Method::POST, "leave", Does::Keyed(peers::leave)),
+    Call(Method::POST, "rekey", Does::Keyed(peers::rekey)),
     Call(Method::GET, "hello", Does::Known(|asked| asked.hello())),
     known("stat", |asked| asked.say(stat)),
     known("list", |asked| asked.say(list)),
@@ -153,12 +186,16 @@ pub(super) const CALLS: &[Call] = &[
     known("became", |asked| asked.change(became)),
     known("grant", |asked| asked.grant()),
     // It takes the connection with it, so it is answered before it comes here.
-    anybody(park::CALL, |_, _, _, reply| {
-        reply.refuse(said(
-            Kind::Protocol,
-            "a connection is parked by Upgrade".into(),
-        ));
-    }),
+    Call(
+        Method::POST,
+        park::CALL,
+        Does::Anybody(|_, _, _, reply| {
+            reply.refuse(said(
+                Kind::Protocol,
+                "a connection is parked by Upgrade".into(),
+            ));
+        }),
+    ),
     known("uploads", uploads::begin),
     Call(
         Method::PUT,
@@ -179,10 +216,6 @@ pub(super) const CALLS: &[Call] = &[
         uploads::leave(asked, id)
     }),
 ];
-
-const fn anybody(name: &'static str, work: fn(&Door, &Visitor, Incoming, Reply)) -> Call {
-    Call(Method::POST, name, Does::Anybody(work))
-}
 
 const fn known(name: &'static str, work: fn(Asked<'_>)) -> Call {
     Call(Method::POST, name, Does::Known(work))
@@ -278,7 +311,7 @@ fn wrong_method(target: &str, allowed: &'static Method, reply: Reply) {
 }
 
 /// What this node can be asked, for programs.
-fn describe(_: &Door, _: &Visitor, _: Incoming, reply: Reply) {
+fn describe(_: &Door, _: &Visitor, _: &[u8], reply: Reply) {
     let head = Response::builder().header(CONTENT_TYPE, "application/json");
     let answer = head.body(Sent::whole(OPENAPI));
     reply.whole(answer.expect("its headers are ours"));
@@ -296,6 +329,7 @@ pub(super) struct Asked<'a> {
     pub(super) visitor: &'a Arc<Visitor>,
     pub(super) known: &'a Known,
     pub(super) head: hyper::http::request::Parts,
+    text: Vec<u8>,
     pub(super) body: Incoming,
     pub(super) reply: Reply,
 }
@@ -312,7 +346,7 @@ impl Asked<'_> {
     }
 
     /// Reads what is asked, does it, and says what came of it.
-    fn say<T: DeserializeOwned>(mut self, work: impl FnOnce(&Known, &mut Lines, T) -> Outcome) {
+    fn say<T: DeserializeOwned>(self, work: impl FnOnce(&Known, &mut Lines, T) -> Outcome) {
         match self.read() {
             Ok(asked) => {
                 let mut lines = self.reply.lines();
@@ -332,8 +366,8 @@ impl Asked<'_> {
     }
 
     /// Reads what is asked.
-    pub(super) fn read<T: DeserializeOwned>(&mut self) -> Result<T, Refusal> {
-        read(&self.reply, &mut self.body)
+    pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
+        read(&self.text)
     }
 
     fn grant(self) {
@@ -358,14 +392,14 @@ impl Asked<'_> {
     }
 
     /// Waits for a disk, or for nodes behind this one, which take as long as they take.
-    fn wait(mut self, work: fn(&Known, &Path, &Watch) -> Result<(), Error>) {
+    fn wait(self, work: fn(&Known, &Path, &Watch) -> Result<(), Error>) {
         match self.read() {
             Ok(AskPath { path: Name(path) }) => self.wait_for(&path, None, work),
             Err(refusal) => self.reply.refuse(refusal),
         }
     }
 
-    fn push(mut self) {
+    fn push(self) {
         let work = |known: &Known, path: &Path, watch: &Watch| known.dir.push_watched(path, watch);
         match self.read() {
             Ok(AskPush {
@@ -377,7 +411,7 @@ impl Asked<'_> {
     }
 
     /// Asks this node, and each behind it in turn, which takes as long as they take.
-    fn trace(mut self) {
+    fn trace(self) {
         let asked: AskTrace = match self.read() {
             Ok(asked) => asked,
             Err(refusal) => return self.reply.refuse(refusal),
@@ -425,7 +459,7 @@ impl Asked<'_> {
         lines.end(told);
     }
 
-    fn digest(mut self) {
+    fn digest(self) {
         let asked: AskDigest = match self.read() {
             Ok(asked) => asked,
             Err(refusal) => return self.reply.refuse(refusal),
@@ -478,16 +512,8 @@ pub(super) fn passed(said_so: Vec<String>) -> Result<Vec<String>, Refusal> {
 const NODE_MAX: usize = 512;
 
 /// Reads a body of JSON; what has none asks for nothing in particular.
-pub(super) fn read<T: DeserializeOwned>(reply: &Reply, body: &mut Incoming) -> Result<T, Refusal> {
-    let mut text = Vec::new();
-    while let Some(bytes) = reply.more_of_call(body).map_err(|e| refused(&e))? {
-        if text.len() + bytes.len() > LINE_BYTES_MAX {
-            let why = format!("what is asked is longer than {LINE_BYTES_MAX} bytes");
-            return Err(said(Kind::Protocol, why));
-        }
-        text.extend_from_slice(&bytes);
-    }
-    let text = if text.is_empty() { b"null" } else { &text[..] };
+pub(super) fn read<T: DeserializeOwned>(text: &[u8]) -> Result<T, Refusal> {
+    let text = if text.is_empty() { b"null" } else { text };
     // serde would take a list of the members as well.
     if text.trim_ascii_start().starts_with(b"[") {
         return Err(said(Kind::Protocol, "an object of JSON is wanted".into()));

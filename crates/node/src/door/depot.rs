@@ -34,7 +34,7 @@ use std::{
 };
 
 /// Answers what somebody asks of it.
-pub(super) fn ask(mut asked: Asked<'_>) {
+pub(super) fn ask(asked: Asked<'_>) {
     let wish: AskDepot = match asked.read() {
         Ok(wish) => wish,
         Err(refusal) => return asked.reply.refuse(refusal),

@@ -3,13 +3,17 @@
 use super::Door;
 use crate::metrics::TEXT_TYPE;
 use godwit_store::door::Sent;
-use hyper::{Response, header::CONTENT_TYPE};
+use hyper::{Method, Request, Response, body::Incoming, header::CONTENT_TYPE};
 
-/// Answers `/healthz`, `/readyz` and `/metrics`; `None`: the target is another.
+/// Answers `/healthz`, whatever else the node is asked; `None`: something else is asked.
+pub(super) fn alive(request: &Request<Incoming>) -> Option<Response<Sent>> {
+    let is_asked = matches!(*request.method(), Method::GET | Method::HEAD);
+    (is_asked && request.uri().path() == "/healthz").then(|| told(200, PLAIN, "ok\n".into()))
+}
+
+/// Answers `/readyz` and `/metrics`; `None`: the target is another.
 pub(super) fn answer(door: &Door, target: &str) -> Option<Response<Sent>> {
     let (status, kind, text) = match target {
-        // Whoever answers is alive.
-        "/healthz" => (200, PLAIN, "ok\n".to_owned()),
         "/readyz" => match ready(door) {
             Ok(()) => (200, PLAIN, "ready\n".to_owned()),
             Err(why) => (503, PLAIN, format!("not ready: {why}\n")),
@@ -17,10 +21,14 @@ pub(super) fn answer(door: &Door, target: &str) -> Option<Response<Sent>> {
         "/metrics" => (200, TEXT_TYPE, door.shared.metrics.to_text()),
         _ => return None,
     };
+    Some(told(status, kind, text))
+}
+
+fn told(status: u16, kind: &str, text: String) -> Response<Sent> {
     let head = Response::builder()
         .status(status)
         .header(CONTENT_TYPE, kind);
-    Some(head.body(Sent::whole(text)).expect("its headers are ours"))
+    head.body(Sent::whole(text)).expect("its headers are ours")
 }
 
 fn ready(door: &Door) -> Result<(), String> {

@@ -9,6 +9,7 @@ mod depot;
 mod grants;
 mod heads;
 mod health;
+mod idle;
 mod noted;
 mod opening;
 mod parked;
@@ -24,14 +25,13 @@ mod watched;
 mod writing;
 
 use crate::{
-    admission::{Admission, Admitted},
+    admission::{Admission, Admitted, Party},
     current::Current,
     failure::failure,
     listener::Shared,
     metrics::Counted,
 };
-use calls::CALLS;
-use godwit_core::Kind;
+use calls::{CALLS, Heard};
 use godwit_store::door::{Failed, Tls, words::refusal};
 use godwit_sys::why;
 use godwit_trust::door::Elsewhere;
@@ -44,11 +44,12 @@ use grants::Grants;
 use hyper::{
     Method, Request, Response, StatusCode,
     body::Incoming,
-    header::{CONNECTION, HeaderValue},
+    header::{CONNECTION, HeaderValue, RETRY_AFTER},
     server::conn::http1,
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
+use idle::{Busy, Idle, Seat};
 use noted::Readings;
 use opening::Opening;
 use relay::Relay;
@@ -91,6 +92,9 @@ pub(crate) struct Door {
     pub(super) readings: Arc<Readings>,
     pub(super) sources: Arc<Sources>,
     relay: Arc<Relay>,
+    /// Who may ask something at the moment.
+    requests: Arc<Admission>,
+    idle: Arc<Idle>,
     pub(super) runtime: Handle,
     /// How many configurations there were before this one.
     pub(super) generation: u64,
@@ -110,6 +114,8 @@ impl Door {
             runtime: self.runtime.clone(),
             generation: self.generation + 1,
             relay: Arc::clone(&self.relay),
+            requests: Arc::clone(&self.requests),
+            idle: Arc::clone(&self.idle),
             current: Weak::clone(&self.current),
         }
     }
@@ -135,12 +141,19 @@ pub(crate) struct Opened {
 #[derive(Clone)]
 struct Stay {
     _inside: Arc<(Admitted, Counted)>,
+    seat: Arc<Seat>,
     draining: watch::Receiver<()>,
 }
 
 impl Stay {
-    fn new(door: &Door, admitted: Admitted, draining: watch::Receiver<()>) -> Self {
+    fn new(
+        door: &Door,
+        admitted: Admitted,
+        draining: watch::Receiver<()>,
+        peer: SocketAddr,
+    ) -> Self {
         Self {
+            seat: Seat::new(&door.idle, Party::Address(peer.ip().to_canonical())),
             _inside: Arc::new((admitted, door.shared.metrics.connected())),
             draining,
         }
@@ -168,11 +181,17 @@ pub(crate) fn begin(
         readings: Arc::default(),
         sources: Arc::default(),
         relay: Arc::default(),
+        requests: Arc::new(
+            Admission::new("requests", REQUESTS_MAX, REQUESTS_OF_ADDRESS_MAX)
+                .with_peers(REQUESTS_MAX / 4, REQUESTS_OF_PEER_MAX),
+        ),
+        idle: Arc::default(),
         runtime: runtime.handle().clone(),
         generation: 0,
         current: Weak::clone(current),
     });
-    let admission = Admission::new(connections_max, connections_max);
+    let admission = Admission::new("connections", connections_max, connections_max);
+    let admission = Arc::new(admission);
     let (drain, draining) = watch::channel(());
     let mut addresses = Vec::new();
     for listener in listeners {
@@ -267,12 +286,18 @@ impl Accept {
     }
 
     fn take(&self, stream: TcpStream, peer: SocketAddr) {
-        match self.admission.admit(peer.ip().to_canonical()) {
+        match self
+            .admission
+            .admit(Party::Address(peer.ip().to_canonical()))
+        {
             Ok(admitted) => {
                 let door = self.door.now();
-                let stay = Stay::new(&door, admitted, self.draining.clone());
+                let stay = Stay::new(&door, admitted, self.draining.clone(), peer);
                 let _ = stream.set_nodelay(true);
-                tokio::spawn(receive(door, stream, peer, stay));
+                tokio::spawn(async move {
+                    let seat = Arc::clone(&stay.seat);
+                    seat.host(receive(door, stream, peer, stay)).await;
+                });
             }
             Err(why) => tracing::warn!(%peer, why, "turned away"),
         }
@@ -291,6 +316,7 @@ async fn receive(door: Arc<Door>, stream: TcpStream, peer: SocketAddr, stay: Sta
         .unwrap_or_else(PoisonError::into_inner)
         .take();
     if let Some(diverted) = diverted {
+        stay.seat.work(None);
         relay::divert(&door, diverted, peer, stay).await;
     }
 }
@@ -300,9 +326,13 @@ async fn attend<S>(door: Arc<Door>, stream: S, peer: SocketAddr, stay: Stay)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    if let Some(tls) = meet(&door, stream, &Elsewhere::default(), peer).await {
-        converse(door, tls, peer, stay).await;
-    }
+    let seat = Arc::clone(&stay.seat);
+    let talk = async {
+        if let Some(tls) = meet(&door, stream, &Elsewhere::default(), peer).await {
+            converse(Arc::clone(&door), tls, peer, stay).await;
+        }
+    };
+    seat.host(talk).await;
 }
 
 /// What is said under TLS.
@@ -391,7 +421,7 @@ where
     None
 }
 
-/// Answers one request, in a thread that may wait.
+/// Answers one request.
 async fn answer(
     door: Arc<Door>,
     visitor: Arc<Visitor>,
@@ -400,26 +430,16 @@ async fn answer(
     stay: Stay,
 ) -> Response<Answer> {
     let (begun_at, method) = (Instant::now(), request.method().clone());
+    let (mut busy, mut place) = (Busy::new(&stay.seat), None);
     let checked = heads::check(&request, seen.asked());
     let is_last = checked.is_err();
     let (reply, begun) = Reply::new(&door, &request);
     let (id, heard) = (reply.mark().clone(), reply.heard());
     let new_key = door.news_for(&visitor);
     match checked {
-        Err(refusal) => {
-            let span = tracing::info_span!("request", id = %reply.mark(), peer = %visitor.peer);
-            span.in_scope(|| reply.refuse(refusal));
-        }
+        Err(refusal) => refuse(&visitor, reply, refusal),
         Ok(()) if is_parking(&request) => relay::park(&door, &visitor, request, reply, &stay),
-        Ok(()) => {
-            let runtime = door.runtime.clone();
-            let working = Arc::clone(&door);
-            runtime.spawn_blocking(move || {
-                let span = tracing::info_span!("request", id = %reply.mark(), peer = %visitor.peer);
-                let _inside = span.enter();
-                calls::answer(&working, &visitor, request, reply);
-            });
-        }
+        Ok(()) => place = work(&door, &visitor, request, reply, &stay.seat).await,
     }
     let mut answer = begun.await.unwrap_or_else(|_| reply::broken(&id));
     if let Some(key) = new_key.and_then(|key| key.to_string().parse().ok()) {
@@ -431,13 +451,98 @@ async fn answer(
         .answered(method.as_str(), code, begun_at.elapsed());
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
         seen.pass();
+        busy.pass();
+    }
+    if answer.status() == StatusCode::SERVICE_UNAVAILABLE {
+        let soon = HeaderValue::from_static("1");
+        answer.headers_mut().insert(RETRY_AFTER, soon);
     }
     if is_last {
         // Where the next one begins would be a guess.
         let close = HeaderValue::from_static("close");
         answer.headers_mut().insert(CONNECTION, close);
     }
-    answer.map(|body| Answer::new(body, seen, heard))
+    answer.map(|body| Answer::new(body, seen, heard, (busy, place)))
+}
+
+fn refuse(visitor: &Visitor, reply: Reply, refusal: Refusal) {
+    span_of(&reply, visitor).in_scope(|| reply.refuse(refusal));
+}
+
+/// Returns the context of what the log is told of a request.
+fn span_of(reply: &Reply, visitor: &Visitor) -> tracing::Span {
+    tracing::info_span!("request", id = %reply.mark(), peer = %visitor.peer)
+}
+
+/// Has a request answered by a thread, once its client has a place for it and all was heard that the thread would
+/// wait for. Returns the place.
+async fn work(
+    door: &Arc<Door>,
+    visitor: &Arc<Visitor>,
+    request: Request<Incoming>,
+    mut reply: Reply,
+    seat: &Seat,
+) -> Option<Admitted> {
+    if let Some(alive) = health::alive(&request) {
+        reply.whole(alive);
+        return None;
+    }
+    let access = access(door, visitor).await;
+    let who = access.as_ref().map(|known| known.owner());
+    let party = match who {
+        Ok(owner) if !owner.is_empty() => Party::Peer(owner.into()),
+        _ => Party::Address(visitor.peer.ip().to_canonical()),
+    };
+    seat.work(Some(&party));
+    let place = match admitted(door, &party).await {
+        Ok(place) => place,
+        Err(why) => {
+            refuse(visitor, reply, said(Kind::Busy, why));
+            return None;
+        }
+    };
+    let (head, mut body) = request.into_parts();
+    let mut text = Vec::new();
+    if calls::is_heard_first(&head, visitor, access.is_ok()) {
+        match reply.text(&mut body).await {
+            Ok(heard) => text = heard,
+            Err(refusal) => {
+                refuse(visitor, reply, refusal);
+                return Some(place);
+            }
+        }
+    }
+    let (working, visitor) = (Arc::clone(door), Arc::clone(visitor));
+    let heard = Heard { head, text, body };
+    door.runtime.spawn_blocking(move || {
+        let span = span_of(&reply, &visitor);
+        let _inside = span.enter();
+        calls::answer(&working, &visitor, heard, reply);
+    });
+    Some(place)
+}
+
+/// Gives a client a place for a request, within a moment.
+async fn admitted(door: &Door, party: &Party) -> Result<Admitted, String> {
+    let begun = Instant::now();
+    loop {
+        match door.requests.admit(party.clone()) {
+            Err(why) if begun.elapsed() > PLACE_PATIENCE => return Err(why),
+            Err(_) => tokio::time::sleep(PLACE_EVERY).await,
+            Ok(place) => return Ok(place),
+        }
+    }
+}
+
+/// Judges a client; where that may take a look at the disk, in a thread.
+async fn access(door: &Arc<Door>, visitor: &Visitor) -> Result<Known, Refusal> {
+    if let Some(access) = door.access_at_once(&visitor.who) {
+        return access;
+    }
+    let (judging, who) = (Arc::clone(door), Arc::clone(&visitor.who));
+    let judged = door.runtime.spawn_blocking(move || judging.access(&who));
+    let judged = judged.await;
+    judged.unwrap_or_else(|error| Err(said(Kind::Other, error.to_string())))
 }
 
 fn is_parking(request: &Request<Incoming>) -> bool {
@@ -465,8 +570,15 @@ fn said(why: Kind, said: String) -> Refusal {
 
 /// Threads that cut requests and protect bytes.
 const WORKERS_MAX: usize = 8;
-/// Requests that have a thread at once; others wait.
+/// Threads that may wait.
 const CALLS_MAX: usize = 512;
+/// Requests at once. Each may need a thread; those that are left read files, and judge who comes.
+const REQUESTS_MAX: usize = 448;
+const REQUESTS_OF_ADDRESS_MAX: usize = 128;
+const REQUESTS_OF_PEER_MAX: usize = 384;
+/// How long a request waits for a place before it is told 503, and how often it looks.
+const PLACE_PATIENCE: Duration = Duration::from_secs(1);
+const PLACE_EVERY: Duration = Duration::from_millis(50);
 const STACK_BYTES: usize = 512 << 10;
 const HANDSHAKE: Duration = Duration::from_secs(20);
 const HEADERS_MAX: usize = 64;

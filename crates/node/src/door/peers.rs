@@ -4,13 +4,15 @@ use super::{Door, Visitor, calls::read, reply::Reply, said, visitor::stranger};
 use godwit_core::Kind;
 use godwit_trust::{Error, Peer, door::Fingerprint};
 use godwit_wire::door::call::{AskJoin, AskRekey, Line};
-use hyper::body::Incoming;
 use std::time::SystemTime;
 
 /// Takes an invite back, and notes the key of whoever brought it.
-pub(super) fn join(door: &Door, visitor: &Visitor, mut body: Incoming, reply: Reply) {
-    let asked = read(&reply, &mut body);
-    let joined = asked.and_then(|asked: AskJoin| {
+pub(super) fn join(door: &Door, visitor: &Visitor, text: &[u8], reply: Reply) {
+    let joined = || {
+        let key = visitor
+            .key
+            .ok_or_else(|| said(Kind::Denied, "whoever joins must show a key".into()))?;
+        let asked: AskJoin = read(text)?;
         let trust = &door.shared.trust;
         let home = trust.home().ok_or_else(|| {
             said(
@@ -18,9 +20,6 @@ pub(super) fn join(door: &Door, visitor: &Visitor, mut body: Incoming, reply: Re
                 "this node keeps no state, so nobody can join it (--state)".into(),
             )
         })?;
-        let key = visitor
-            .key
-            .ok_or_else(|| said(Kind::Denied, "whoever joins must show a key".into()))?;
         let peer = Peer {
             // By what the invite told, which is not our newest key for ever.
             knows: door.known_to(visitor),
@@ -45,12 +44,12 @@ pub(super) fn join(door: &Door, visitor: &Visitor, mut body: Incoming, reply: Re
         visitor.who.forget();
         tracing::info!(peer = %visitor.peer, name = peer.name, %key, "joined");
         Ok(Line::Done)
-    });
-    reply.tell(joined);
+    };
+    reply.tell(joined());
 }
 
 /// Forgets whoever asks for that.
-pub(super) fn leave(door: &Door, visitor: &Visitor, _: Incoming, reply: Reply) {
+pub(super) fn leave(door: &Door, visitor: &Visitor, _: &[u8], reply: Reply) {
     let left = || {
         let home = door.shared.trust.home().ok_or_else(stranger)?;
         let key = visitor.key.as_ref().ok_or_else(stranger)?;
@@ -66,11 +65,11 @@ pub(super) fn leave(door: &Door, visitor: &Visitor, _: Incoming, reply: Reply) {
 
 /// Notes that a peer, which has proved one of its keys, has another one now. It says so again by that, to
 /// show that it has it.
-pub(super) fn rekey(door: &Door, visitor: &Visitor, mut body: Incoming, reply: Reply) {
-    let asked = read(&reply, &mut body);
-    let noted = asked.and_then(|asked: AskRekey| {
+pub(super) fn rekey(door: &Door, visitor: &Visitor, text: &[u8], reply: Reply) {
+    let noted = || {
         let home = door.shared.trust.home().ok_or_else(stranger)?;
         let shown = visitor.key.ok_or_else(stranger)?;
+        let asked: AskRekey = read(text)?;
         let wrong = |error: Error| said(Kind::Protocol, error.told());
         let next: Fingerprint = asked.key.parse().map_err(wrong)?;
         let other = |error: Error| said(Kind::Other, error.told());
@@ -87,6 +86,6 @@ pub(super) fn rekey(door: &Door, visitor: &Visitor, mut body: Incoming, reply: R
             tracing::info!(name = peer.name, key = %next, "will have another key");
         }
         Ok(Line::Done)
-    });
-    reply.tell(noted);
+    };
+    reply.tell(noted());
 }

@@ -6,9 +6,9 @@ use super::{
     noted::{Noting, Share},
     refused,
     reply::{Pipe, Reply},
-    said,
+    said, span_of,
 };
-use crate::metrics::{Direction, Metrics, Proto};
+use crate::metrics::{Counted, Direction, Metrics, Proto};
 use godwit_core::{Block, Extents, Kind, Leaves, Piece};
 use godwit_store::{
     EntryKind, Error, Lying, Result, Store, Take,
@@ -25,17 +25,18 @@ use godwit_wire::{
 };
 use hyper::{
     Method, Response, StatusCode,
-    body::{Bytes, Incoming},
+    body::Bytes,
     header::{
         ACCEPT_RANGES, ALLOW, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, IF_RANGE,
         LAST_MODIFIED, LOCATION, RANGE,
     },
 };
 use std::{
+    fs::File,
     ops::Range,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Instant,
@@ -113,20 +114,75 @@ pub(super) fn file(asked: Asked<'_>, method: &Method, path: &Path) {
         let answer = head.body(Sent::whole(Bytes::new()));
         return asked.reply.whole(answer.expect("its headers are ours"));
     }
-    let (metrics, noting) = (&asked.door.shared.metrics, asked.noting());
-    let (_moving, begun) = (metrics.moving(), Instant::now());
-    let count = range.end - range.start;
+    let sending = Sending {
+        _moving: asked.door.shared.metrics.moving(),
+        metrics: Arc::clone(&asked.door.shared.metrics),
+        noting: asked.noting(),
+        path: path.into(),
+        count: range.end - range.start,
+        begun: Instant::now(),
+    };
+    // What lies here needs a thread only while the disk is read.
+    if let Ok((file, opened)) = asked.known.dir.lend(path)
+        && (opened.size, opened.mtime) == (stat.size, stat.mtime)
+    {
+        let runtime = asked.door.runtime.clone();
+        let span = span_of(&asked.reply, asked.visitor);
+        let pipe = asked.reply.stream_ahead(head, LARGE_PIECES_AHEAD);
+        runtime.spawn(async move {
+            let poured = pour(&pipe, file, range, &sending.path).await;
+            span.in_scope(|| sending.end(poured));
+        });
+        return;
+    }
     let plain = Plain(asked.reply.stream(head));
     let read = asked.known.dir.read(path, &Extents::from(range), 1, &plain);
-    metrics.moved(Direction::Out, Proto::Https, count);
-    let came_to = read.as_ref().map(|_| count).map_err(ToString::to_string);
-    noting.sent(path, begun, came_to.as_ref().copied().map_err(|why| &**why));
-    noting.flush();
-    if let Err(error) = read {
-        metrics.failed("transfer");
-        // The length that was announced does not come: that is how it is told.
-        tracing::info!(path = %path.display(), %error, "a file was not sent whole");
+    sending.end(read.map(drop));
+}
+
+/// A file that goes out as it is.
+struct Sending {
+    _moving: Counted,
+    metrics: Arc<Metrics>,
+    noting: Noting,
+    path: PathBuf,
+    count: u64,
+    begun: Instant,
+}
+
+impl Sending {
+    fn end(self, sent: Result<()>) {
+        self.metrics.moved(Direction::Out, Proto::Https, self.count);
+        let why = sent.as_ref().map_err(ToString::to_string);
+        let came_to = why.as_ref().map(|()| self.count).map_err(|why| &**why);
+        self.noting.sent(&self.path, self.begun, came_to);
+        self.noting.flush();
+        if let Err(error) = sent {
+            self.metrics.failed("transfer");
+            // The length that was announced does not come: that is how it is told.
+            tracing::info!(path = %self.path.display(), %error, "a file was not sent whole");
+        }
     }
+}
+
+/// Sends a range of a file, with a thread only while the disk is read.
+async fn pour(pipe: &Pipe, file: File, range: Range<u64>, path: &Path) -> Result<()> {
+    let (file, path) = (Arc::new(file), Arc::<Path>::from(path));
+    for piece in pieces(range, LARGE_PIECE_BYTES) {
+        let (file, path) = (Arc::clone(&file), Arc::clone(&path));
+        let read = tokio::task::spawn_blocking(move || {
+            let mut bytes = vec![0; (piece.end - piece.start) as usize];
+            let lying = Lying {
+                path: &path,
+                file: &file,
+            };
+            lying.fill(piece.start, &mut bytes).map(|()| bytes)
+        });
+        // The runtime ends with the node.
+        let bytes = read.await.map_err(|_| Error::Canceled)??;
+        pipe.send_later(bytes.into()).await?;
+    }
+    Ok(())
 }
 
 /// Bytes as they are, in order.
@@ -147,7 +203,7 @@ impl Take for Plain {
 }
 
 /// `read`: ranges of files, each with its digests.
-pub(super) fn pack(mut asked: Asked<'_>) {
+pub(super) fn pack(asked: Asked<'_>) {
     match asked.read() {
         Ok(wanted) => packed(
             asked.door,
@@ -160,15 +216,9 @@ pub(super) fn pack(mut asked: Asked<'_>) {
 }
 
 /// The same for somebody who shows what another was granted.
-pub(super) fn granted(
-    door: &Door,
-    visitor: &Visitor,
-    (secret, mut body): (&str, Incoming),
-    reply: Reply,
-) {
-    let asked = read(&reply, &mut body);
-    let shown =
-        asked.and_then(|wanted: AskRead| Ok((door.grants.shown(door, secret, &wanted)?, wanted)));
+pub(super) fn granted(door: &Door, visitor: &Visitor, (secret, text): (&str, &[u8]), reply: Reply) {
+    let shown = read(text)
+        .and_then(|wanted: AskRead| Ok((door.grants.shown(door, secret, &wanted)?, wanted)));
     match shown {
         Ok((known, wanted)) => packed(door, (&known, visitor), &wanted, reply),
         Err(refusal) => reply.refuse(refusal),
@@ -332,6 +382,8 @@ impl Take for Packed<'_> {
 }
 
 const PIECE_BYTES: u64 = 128 << 10;
+const LARGE_PIECE_BYTES: u64 = 256 << 10;
+const LARGE_PIECES_AHEAD: usize = 2;
 /// No file is so long: how long this one is, is known when it was read.
 const UNKNOWN: u64 = u64::MAX;
 const LEAVES_AT_ONCE: usize = 16;

@@ -8,7 +8,7 @@ use godwit_store::{
 };
 use godwit_wire::door::{
     LINES_TYPE,
-    call::{Line, MARK, Refusal},
+    call::{LINE_BYTES_MAX, Line, MARK, Refusal},
     speaker::Speaker,
 };
 use hyper::{
@@ -52,6 +52,43 @@ struct Pace {
     bytes: usize,
 }
 
+impl Pace {
+    /// Reads more of a body, of which so many bytes must come in each time that a stall may last; `None`: that was all.
+    async fn more(
+        &mut self,
+        body: &mut Incoming,
+        stall: Duration,
+        pace_bytes: usize,
+    ) -> Result<Option<Bytes>> {
+        let begun = Instant::now();
+        let frame = poll_fn(|context| Pin::new(&mut *body).poll_frame(context));
+        let frame = timeout(stall.saturating_sub(self.waited), frame).await;
+        self.waited += begun.elapsed();
+        match frame {
+            Err(_) => Err(Error::Stalled {
+                host: "the client".into(),
+                during: "sending".into(),
+                waited: stall,
+            }),
+            Ok(None) => Ok(None),
+            Ok(Some(Err(error))) => Err(Error::Lost {
+                host: "the client".into(),
+                during: "sending".into(),
+                cause: io::Error::other(error),
+            }),
+            Ok(Some(Ok(frame))) => {
+                // Trailers mean nothing here.
+                let bytes = frame.into_data().unwrap_or_default();
+                self.bytes += bytes.len();
+                if self.bytes >= pace_bytes {
+                    *self = Self::default();
+                }
+                Ok(Some(bytes))
+            }
+        }
+    }
+}
+
 impl Reply {
     /// Returns it, and what its beginning comes from.
     pub(super) fn new(
@@ -91,47 +128,31 @@ impl Reply {
 
     /// Reads more of the bytes that came with the request; `None`: that was all.
     pub(super) fn more(&self, body: &mut Incoming) -> Result<Option<Bytes>> {
-        self.more_at(body, PACE_BYTES)
+        let mut pace = self.pace.get();
+        let more = pace.more(body, self.stall, PACE_BYTES);
+        let more = self.runtime.block_on(more)?;
+        self.pace.set(pace);
+        self.heard.store(more.is_none(), Relaxed);
+        Ok(more)
     }
 
-    /// The same of what is asked, which whoever asks knows before.
-    pub(super) fn more_of_call(&self, body: &mut Incoming) -> Result<Option<Bytes>> {
-        self.more_at(body, PACE_OF_CALL_BYTES)
-    }
-
-    /// At least so many bytes must come in each time that a stall may last.
-    fn more_at(&self, body: &mut Incoming, pace_bytes: usize) -> Result<Option<Bytes>> {
-        let (mut pace, begun) = (self.pace.get(), Instant::now());
-        let frame = self.runtime.block_on(async {
-            let frame = poll_fn(|context| Pin::new(&mut *body).poll_frame(context));
-            timeout(self.stall.saturating_sub(pace.waited), frame).await
-        });
-        pace.waited += begun.elapsed();
-        match frame {
-            Err(_) => Err(Error::Stalled {
-                host: "the client".into(),
-                during: "sending".into(),
-                waited: self.stall,
-            }),
-            Ok(None) => {
+    /// Reads all that is asked, without a thread.
+    pub(super) async fn text(
+        &mut self,
+        body: &mut Incoming,
+    ) -> std::result::Result<Vec<u8>, Refusal> {
+        let (mut text, mut pace) = (Vec::new(), Pace::default());
+        loop {
+            let more = pace.more(body, self.stall, PACE_OF_CALL_BYTES).await;
+            let Some(bytes) = more.map_err(|error| refused(&error))? else {
                 self.heard.store(true, Relaxed);
-                Ok(None)
+                return Ok(text);
+            };
+            if text.len() + bytes.len() > LINE_BYTES_MAX {
+                let why = format!("what is asked is longer than {LINE_BYTES_MAX} bytes");
+                return Err(said(Kind::Protocol, why));
             }
-            Ok(Some(Err(error))) => Err(Error::Lost {
-                host: "the client".into(),
-                during: "sending".into(),
-                cause: io::Error::other(error),
-            }),
-            Ok(Some(Ok(frame))) => {
-                // Trailers mean nothing here.
-                let bytes = frame.into_data().unwrap_or_default();
-                pace.bytes += bytes.len();
-                if pace.bytes >= pace_bytes {
-                    pace = Pace::default();
-                }
-                self.pace.set(pace);
-                Ok(Some(bytes))
-            }
+            text.extend_from_slice(&bytes);
         }
     }
 
@@ -144,7 +165,12 @@ impl Reply {
 
     /// Begins an answer that goes on for as long as something comes.
     pub(super) fn stream(self, head: hyper::http::response::Builder) -> Pipe {
-        let (to, body) = mpsc::channel(FRAMES_AHEAD);
+        self.stream_ahead(head, FRAMES_AHEAD)
+    }
+
+    /// Begins an answer of which so many frames may wait to be sent.
+    pub(super) fn stream_ahead(self, head: hyper::http::response::Builder, frames: usize) -> Pipe {
+        let (to, body) = mpsc::channel(frames);
         let mut answer = head.body(Sent::Stream(body)).expect("its headers are ours");
         mark(&mut answer, &self.mark);
         let _ = self.head.send(answer);
@@ -193,8 +219,12 @@ impl Pipe {
             Err(mpsc::error::TrySendError::Closed(_)) => return Err(gone()),
             Err(mpsc::error::TrySendError::Full(bytes)) => bytes,
         };
-        let sent = async { timeout(self.stall, self.to.send(bytes)).await };
-        match self.runtime.block_on(sent) {
+        self.runtime.block_on(self.send_later(bytes))
+    }
+
+    /// Sends some of it, without a thread that waits.
+    pub(super) async fn send_later(&self, bytes: Bytes) -> Result<()> {
+        match timeout(self.stall, self.to.send(bytes)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(gone()),
             Err(_) => Err(Error::Stalled {

@@ -192,7 +192,7 @@ impl Uploads {
 }
 
 /// Begins an upload, or goes on with one.
-pub(super) fn begin(mut asked: Asked<'_>) {
+pub(super) fn begin(asked: Asked<'_>) {
     let begun = asked.known.must_write().and_then(|()| {
         let ask: AskUpload = asked.read()?;
         let (upload, id) = opened(&asked, ask)?;
@@ -417,7 +417,7 @@ fn take_range(asked: &mut Asked<'_>, gathered: &mut Gathered<'_>) -> Result<()> 
 }
 
 /// Has the bytes come from another node, by what it granted to whoever asks.
-pub(super) fn draw(mut asked: Asked<'_>, id: &str) {
+pub(super) fn draw(asked: Asked<'_>, id: &str) {
     let shared = &asked.door.shared;
     let cancel = Cancel::new().map_err(|cause| said(Kind::Other, godwit_sys::why(&cause)));
     let begun = asked.read().and_then(|asking: AskDraw| {
@@ -516,7 +516,7 @@ impl Take for Drawing<'_> {
 }
 
 /// Makes sure of what landed, which takes as long as the disk does.
-pub(super) fn commit(mut asked: Asked<'_>, id: &str) {
+pub(super) fn commit(asked: Asked<'_>, id: &str) {
     let begun = asked
         .read()
         .and_then(|AskPath { path: Name(path) }| find(&asked, id, &path));
@@ -541,7 +541,7 @@ pub(super) fn commit(mut asked: Asked<'_>, id: &str) {
 }
 
 /// Publishes an upload.
-pub(super) fn finish(mut asked: Asked<'_>, id: &str) {
+pub(super) fn finish(asked: Asked<'_>, id: &str) {
     let taken = asked.read().and_then(
         |AskPublish {
              path: Name(path),
@@ -590,7 +590,7 @@ pub(super) fn leave(asked: Asked<'_>, id: &str) {
 }
 
 /// Ends an upload without publishing anything.
-fn end(mut asked: Asked<'_>, id: &str, how: impl FnOnce(Box<dyn Sink>) -> Result<()>) {
+fn end(asked: Asked<'_>, id: &str, how: impl FnOnce(Box<dyn Sink>) -> Result<()>) {
     let ended = asked.read().and_then(|AskPath { path: Name(path) }| {
         let (upload, sink) = close(&asked, id, &path)?;
         upload.coming.failed(&path, WENT);

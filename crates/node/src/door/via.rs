@@ -5,7 +5,7 @@
 //! that it passes bytes on.
 
 use super::{Door, Stay, attend, parked::Parked};
-use crate::admission::Admission;
+use crate::admission::{Admission, Party};
 use godwit_core::Url;
 use godwit_store::door::{Failed, Sent, Tls};
 use godwit_sys::{source_ip, why};
@@ -348,7 +348,9 @@ async fn wait(via: Arc<Via>, tell: mpsc::Sender<News>) {
         .await
     };
     let admitted = come.and_then(|from| {
-        let admitted = via.admission.admit(from.ip().to_canonical());
+        let admitted = via
+            .admission
+            .admit(Party::Address(from.ip().to_canonical()));
         Ok((from, admitted?))
     });
     let (from, admitted) = match admitted {
@@ -362,7 +364,7 @@ async fn wait(via: Arc<Via>, tell: mpsc::Sender<News>) {
     let _ = tell.send(News::Taken).await;
     if line.say(Said::Taken, &[], SILENCE).await.is_ok() {
         tracing::debug!(peer = %from, relay = via.name, "a visitor comes through");
-        let stay = Stay::new(&via.door, admitted, via.draining.clone());
+        let stay = Stay::new(&via.door, admitted, via.draining.clone(), from);
         attend(Arc::clone(&via.door), line.into_stream(), from, stay).await;
     }
     let _ = tell.send(News::Served).await;

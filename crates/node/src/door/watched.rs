@@ -5,6 +5,8 @@
 //! allows, where others could read them in another way. What is missing there is here; requests are cut by
 //! hyper alone, and one whose beginning was not seen is only not looked at.
 
+use super::idle::Busy;
+use crate::admission::Admitted;
 use godwit_store::door::{Sent, Tls};
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use std::{
@@ -311,15 +313,26 @@ impl Head {
 pub(super) struct Answer {
     body: Sent,
     _end: End,
+    /// What the request has until it is answered.
+    _kept: (Busy, Option<Admitted>),
 }
 
 impl Answer {
-    pub(super) fn new(body: Sent, seen: &Arc<Seen>, heard: Arc<AtomicBool>) -> Self {
+    pub(super) fn new(
+        body: Sent,
+        seen: &Arc<Seen>,
+        heard: Arc<AtomicBool>,
+        kept: (Busy, Option<Admitted>),
+    ) -> Self {
         let _end = End {
             seen: Arc::clone(seen),
             heard,
         };
-        Self { body, _end }
+        Self {
+            body,
+            _end,
+            _kept: kept,
+        }
     }
 }
 

@@ -51,7 +51,10 @@ impl Raw {
     }
 
     pub fn with(at: SocketAddr, context: &SslContext) -> Self {
-        let stream = TcpStream::connect(at).unwrap();
+        Self::over(TcpStream::connect(at).unwrap(), context)
+    }
+
+    pub fn over(stream: TcpStream, context: &SslContext) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         let called = stream.local_addr().unwrap().to_string();
