@@ -99,7 +99,7 @@ kinds! {
         "log in as somebody who may, or ask who runs this server";
     /// The disk is full.
     NoSpace: Lasting, ENOSPC 28, exit 7, DISK, ftp (552, "NO_SPACE_LEFT"), http 507 "no_space", local "no_space",
-        "make room; what arrived is kept";
+        "make room, and begin again";
     /// The quota of the depot is full of what is pending or in use.
     Quota: Passing, EDQUOT 122, exit 7, DISK, ftp (552, "NO_SPACE_LEFT"), http 507 "no_space", local "quota", "";
     /// The file is larger than the depot.

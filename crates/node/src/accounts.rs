@@ -7,7 +7,7 @@ use godwit_sys::{Rules, Steward, User, drop_root, user_id, why};
 use std::{
     collections::HashMap,
     fs, io,
-    os::unix::fs::chown,
+    os::unix::fs::{DirBuilderExt, chown},
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -17,6 +17,8 @@ use std::{
 #[derive(Debug)]
 pub(crate) struct Accounts {
     export: PathBuf,
+    /// Where it is noted what was published, if the node keeps state.
+    notes: Option<PathBuf>,
     config: config::Accounts,
     /// Links are followed by whoever asks the rights, and not again behind them.
     plain: bool,
@@ -33,6 +35,7 @@ impl Accounts {
     pub(crate) fn of_this_process(config: &Config) -> Self {
         Self {
             export: config.export.clone(),
+            notes: config.state.as_ref().map(|state| state.join("published")),
             config: config.accounts.clone(),
             plain: config.asks_rights(),
             steward: None,
@@ -167,6 +170,19 @@ impl Accounts {
     }
 
     fn open(&self, account: Option<&str>, identity: &str) -> godwit_store::Result<Dir> {
+        let dir = self.open_export(account, identity)?;
+        let Some(notes) = &self.notes else {
+            return Ok(dir);
+        };
+        let made = fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(notes);
+        made.map_err(|cause| StoreError::io(notes, cause))?;
+        dir.keeping_notes(notes)
+    }
+
+    fn open_export(&self, account: Option<&str>, identity: &str) -> godwit_store::Result<Dir> {
         let (Some(name), Some(steward)) = (account, &self.steward) else {
             let opener = match self.plain {
                 true => Opener::Plainly,

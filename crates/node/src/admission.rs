@@ -1,4 +1,4 @@
-//! Who gets a place: so many in all, so many of one client.
+//! Bounds places: so many in all, so many of one client.
 
 use std::{
     collections::HashMap,
@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Whose places are counted together.
+/// A client whose places are counted together.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Party {
     Address(IpAddr),
@@ -31,7 +31,7 @@ impl fmt::Display for Party {
 /// Counts places.
 #[derive(Debug)]
 pub(crate) struct Admission {
-    /// What a place is for.
+    /// Names the things that have places.
     what: &'static str,
     /// Places that only peers get, and how many of all places one peer gets.
     of_peers: usize,

@@ -16,6 +16,7 @@ use std::{
     collections::VecDeque,
     ffi::OsString,
     fs,
+    net::SocketAddr,
     ops::Range,
     os::unix::{
         ffi::{OsStrExt, OsStringExt},
@@ -30,6 +31,8 @@ use std::{
 pub(crate) struct Guarded {
     dir: Export,
     who: Option<Identity>,
+    /// Address of the client, for the log.
+    from: Option<SocketAddr>,
     /// `None`: what the kernel permits.
     rules: Option<Arc<Rules>>,
 }
@@ -197,8 +200,7 @@ impl Asked<'_> {
 
     /// The log is told all, the client what it may know.
     fn denied(&self, deed: Deed, path: &Path, because: &str, said: String) -> Error {
-        let who = self.guarded.who.as_ref();
-        let who = who.map_or("anonymous", Identity::subject);
+        let who = self.guarded.subject();
         let (deed, at, file) = (deed.as_str(), path.display(), self.rules.file.display());
         tracing::info!(who, deed, path = %at, because, %file, "denied");
         let path = path.into();
@@ -231,7 +233,34 @@ impl Asked<'_> {
 impl Guarded {
     /// Returns what somebody may do in a directory; nobody whose name is known is `None`.
     pub(crate) fn new(dir: Export, who: Option<Identity>, rules: Option<Arc<Rules>>) -> Self {
-        Self { dir, who, rules }
+        Self {
+            dir,
+            who,
+            from: None,
+            rules,
+        }
+    }
+
+    /// Returns the same for a client at that address.
+    pub(crate) fn of_client(self, at: SocketAddr) -> Self {
+        Self {
+            from: Some(at),
+            ..self
+        }
+    }
+
+    /// Returns how the log calls the client.
+    pub(crate) fn subject(&self) -> &str {
+        self.who.as_ref().map_or("anonymous", Identity::subject)
+    }
+
+    /// Tells the log what was done, where, and by whom.
+    fn audited<T>(&self, did: &'static str, path: &Path, done: Result<T>) -> Result<T> {
+        if done.is_ok() {
+            let from = self.from.map(tracing::field::display);
+            tracing::info!(did, path = %path.display(), who = self.subject(), from, "changed");
+        }
+        done
     }
 
     /// Asks whether a directory may be listed, before anything is said to be coming.
@@ -288,7 +317,8 @@ impl Guarded {
 
     /// As [`Export::set_group`].
     pub(crate) fn set_group(&self, path: &Path, group: u32) -> Result<()> {
-        self.dir.set_group(&self.asked(path, Deed::Write)?, group)
+        let done = self.dir.set_group(&self.asked(path, Deed::Write)?, group);
+        self.audited("set group", path, done)
     }
 
     /// As [`Export::digest_watched`].
@@ -447,6 +477,22 @@ impl Guarded {
         Ok((path, how))
     }
 
+    fn rename_asked(&self, from: &Path, to: &Path) -> Result<()> {
+        let Some(asked) = self.rights() else {
+            return self.dir.rename(from, to);
+        };
+        let (from, to) = (self.name(from)?, self.name(to)?);
+        asked.must_rename(&from, &to)?;
+        if asked.may(Deed::Write, &to) {
+            return self.dir.rename(&from, &to);
+        }
+        let renamed = self.dir.rename_new(&from, &to);
+        renamed.map_err(|error| match error {
+            Error::Exists { .. } => asked.refusal(Deed::Write, &to),
+            other => other,
+        })
+    }
+
     fn read_one(&self, path: &Path) -> Result<Small> {
         let (mut next, mut read) = (Some(self.asked(path, Deed::Read)?), None);
         self.dir
@@ -587,28 +633,21 @@ impl Store for Guarded {
     }
 
     fn remove(&self, path: &Path, what: What) -> Result<()> {
-        self.dir
-            .remove(&self.asked_of_name(path, Deed::Delete)?, what)
+        let removed = self
+            .dir
+            .remove(&self.asked_of_name(path, Deed::Delete)?, what);
+        self.audited("remove", path, removed)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        let Some(asked) = self.rights() else {
-            return self.dir.rename(from, to);
-        };
-        let (from, to) = (self.name(from)?, self.name(to)?);
-        asked.must_rename(&from, &to)?;
-        if asked.may(Deed::Write, &to) {
-            return self.dir.rename(&from, &to);
-        }
-        let renamed = self.dir.rename_new(&from, &to);
-        renamed.map_err(|error| match error {
-            Error::Exists { .. } => asked.refusal(Deed::Write, &to),
-            other => other,
-        })
+        let renamed = self.rename_asked(from, to);
+        let both = PathBuf::from(format!("{} -> {}", from.display(), to.display()));
+        self.audited("rename", &both, renamed)
     }
 
     fn mkdir(&self, path: &Path) -> Result<()> {
-        self.dir.mkdir(&self.asked_of_name(path, Deed::Create)?)
+        let made = self.dir.mkdir(&self.asked_of_name(path, Deed::Create)?);
+        self.audited("make directory", path, made)
     }
 
     fn set(&self, path: &Path, set: &Set) -> Result<()> {
@@ -616,7 +655,8 @@ impl Store for Guarded {
             Some(_) => self.asked_of_name(path, Deed::Create)?,
             None => self.asked(path, Deed::Write)?,
         };
-        self.dir.set(&path, set)
+        let done = self.dir.set(&path, set);
+        self.audited("set attributes", &path, done)
     }
 
     fn xattrs(&self, path: &Path) -> Result<Xattrs> {
@@ -653,7 +693,8 @@ impl Store for Guarded {
     /// Who may write a name may say what becomes of what was written.
     fn decide(&self, path: &Path, what: Decision, passed: &[String]) -> Result<()> {
         let path = self.asked_of_name(path, Deed::Write)?;
-        self.dir.decide(&path, what, passed)
+        let done = self.dir.decide(&path, what, passed);
+        self.audited("decide", &path, done)
     }
 
     fn trace(&self, path: &Path, passed: &[String]) -> Result<Vec<Station>> {

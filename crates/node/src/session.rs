@@ -160,7 +160,7 @@ impl Session {
             aimed: Vec::new(),
             stripes: None,
             whom: Whom::Anonymous,
-            dir: shared.dir_of_anybody(),
+            dir: shared.dir_of_anybody().of_client(peer),
             proof: trust::Proof::None,
             guesses: 0,
             links: Links::Untouched,

@@ -3,10 +3,10 @@
 
 mod common;
 
-use common::{have, lab::Lab};
+use common::{have, lab::Lab, log};
 use godwit_core::{Algorithm, Digest, Extents};
 use godwit_store::{
-    Error, Nowhere, RemoteOptions, Store, Whole, Write,
+    Error, Nowhere, RemoteOptions, Store, What, Whole, Write,
     channel::Cancel,
     check,
     door::{Door, Idle},
@@ -14,6 +14,7 @@ use godwit_store::{
 use godwit_trust::{Credential, Home, NewProxy, Peer, door::Fingerprint, lab::Issue};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
     process::Command,
 };
 
@@ -319,4 +320,47 @@ fn who_left_or_was_mapped_otherwise_does_not_go_on_over_an_open_connection() {
     // Once it is known again, the same connection is as good as another, within a moment.
     theirs.add(&us).unwrap();
     common::until("it is known again", || door.stat(file).is_ok());
+}
+
+#[test]
+fn changes_are_told_with_their_author() {
+    log::keep();
+    let lab = Lab::new();
+    let served = lab.node(&[]);
+    let door = lab.nobody(&served);
+    let sink = door.write(Path::new("put-f"), &Write::default()).unwrap();
+    sink.finish(&Whole::default()).unwrap();
+    door.rename(Path::new("put-f"), Path::new("put-g")).unwrap();
+    door.remove(Path::new("put-g"), What::File).unwrap();
+    log::has(&[
+        "INFO",
+        "target=put-f",
+        "who=anonymous",
+        "from=127.0.0.1",
+        "received",
+    ]);
+    log::has(&[
+        "INFO",
+        "did=rename",
+        "path=put-f -> put-g",
+        "who=anonymous",
+        "from=127.0.0.1",
+    ]);
+    log::has(&[
+        "INFO",
+        "did=remove",
+        "path=put-g",
+        "who=anonymous",
+        "from=127.0.0.1",
+    ]);
+    let mut client = served.client();
+    client.ok("MKD made-by-ftp");
+    client.ok("RMD made-by-ftp");
+    log::has(&[
+        "INFO",
+        "did=make directory",
+        "path=made-by-ftp",
+        "from=127.0.0.1",
+    ]);
+    log::has(&["INFO", "did=remove", "path=made-by-ftp", "from=127.0.0.1"]);
 }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::lab::Lab;
+use common::{Scratch, lab::Lab};
 use godwit_core::{Block, Extents, LEAF_BYTES};
 use godwit_store::{Error, Result, Sink, Store, Whole, Write};
 use std::{
@@ -141,4 +141,25 @@ fn attempts_at_one_upload_are_not_those_at_another() {
     drop(held);
     let sink = door.write(Path::new("g"), &attempt(1)).unwrap();
     assert_eq!(sink.done(), Extents::from(0..LEAF_BYTES));
+}
+
+/// A client whose answer was lost asks, also after the node was started again.
+#[test]
+fn published_attempt_leaves_nothing_in_tree() {
+    let (lab, state) = (Lab::new(), Scratch::new());
+    let state_text = state.path().display().to_string();
+    let settings = [("node.state", &*state_text)];
+    let served = lab.node(&settings);
+    let (path, write) = (Path::new("f"), attempt(1));
+    let sink = lab.nobody(&served).write(path, &write).unwrap();
+    put(&*sink, 0, b'x').unwrap();
+    sink.finish(&Whole::default()).unwrap();
+    let names = std::fs::read_dir(served.scratch.path()).unwrap();
+    let names: Vec<_> = names.map(|name| name.unwrap().file_name()).collect();
+    assert_eq!(names, ["f"]);
+    let served = lab.node_over(served.stop(), &settings);
+    let became = lab.nobody(&served).became(path, write.id.unwrap());
+    assert!(became.unwrap().is_some());
+    let kept = std::fs::read_dir(state.path().join("published")).unwrap();
+    assert_eq!(kept.count(), 1);
 }

@@ -1,16 +1,16 @@
-//! What one node draws from another: whoever asked for it hears on the way what has landed.
+//! What one node draws from another: the client that asked hears on the way what has landed.
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
-use common::{PATIENCE, Served, faking::Fake};
+use common::{PATIENCE, Served, faking::Fake, lab::Lab};
 use godwit_core::Extents;
 use godwit_store::{
-    Error, RemoteOptions, Sink, Stat, Store, Write,
+    Error, Sink, Stat, Store, Write,
     channel::Cancel,
-    door::{Door, Sent, words::Said},
+    door::{Sent, words::Said},
 };
-use godwit_trust::{Credential, Peer};
+use godwit_trust::{Credential, lab::Issue};
 use godwit_wire::door::{
     PACK_TYPE, ROOT,
     call::{self, AskRead, Can, Ended, Grant, Hello, Line},
@@ -23,7 +23,7 @@ use std::{
 };
 use tokio::{runtime::Builder, sync::mpsc, time::timeout};
 
-/// A source that sends half of its file, and goes on when it is told to; what it was asked for.
+/// A source that sends half of its file, and goes on when told; and its requests.
 struct Source {
     fake: Fake,
     asked: Arc<Mutex<Vec<Extents>>>,
@@ -92,31 +92,39 @@ impl Source {
     }
 }
 
-/// Our own node, as somebody sees it who knows its key.
-fn door(served: &Served) -> Door {
-    door_until(served, &Cancel::new().unwrap())
-}
-
-fn door_until(served: &Served, cancel: &Cancel) -> Door {
-    let at = served.node().addresses().https[0];
-    let peer = Peer::new(
-        "target",
-        common::asking::Asking::at(at).key(),
-        &[at.to_string()],
-    );
-    let options = RemoteOptions::new(cancel.clone());
-    Door::of_peer(&peer, Credential::nobody(), &options).unwrap()
+/// A node of ours, and a peer that it knows.
+fn node() -> (Lab, Served, Credential) {
+    let lab = Lab::new();
+    let gridmap = lab.path("gridmap");
+    std::fs::write(&gridmap, "\"/O=Lab/CN=alice\" alice\n").unwrap();
+    let gridmap = gridmap.display().to_string();
+    let served = lab.node(&[("trust.gridmap", &gridmap)]);
+    let alice = lab.ca.issue(&Issue::user("alice")).unwrap();
+    (lab, served, alice)
 }
 
 /// A node of ours, and the upload of a file to it.
-fn begun() -> (Served, Box<dyn Sink>) {
-    let served = Served::with(&[("https.listen", "127.0.0.1:0")]);
+fn begun() -> ((Lab, Served), Box<dyn Sink>) {
+    let (lab, served, alice) = node();
     let write = Write {
         size: Some(2 * HALF),
         ..Write::default()
     };
-    let sink = door(&served).write("f".as_ref(), &write).unwrap();
-    (served, sink)
+    let sink = lab.somebody(&served, alice).write("f".as_ref(), &write);
+    ((lab, served), sink.unwrap())
+}
+
+#[test]
+fn stranger_has_nothing_drawn() {
+    let source = Source::new();
+    let (lab, served, _) = node();
+    let sink = lab.nobody(&served).write("f".as_ref(), &Write::default());
+    let want = Extents::from(0..2 * HALF);
+    let drawn = sink
+        .unwrap()
+        .draw(&source.fake.door(), "f".as_ref(), &want, 1, &|_| ());
+    assert!(drawn.unwrap().is_none());
+    assert!(source.asked.lock().unwrap().is_empty());
 }
 
 #[test]
@@ -170,10 +178,7 @@ fn what_landed_before_a_draw_was_cut_is_not_asked_for_again() {
 
 #[test]
 fn nothing_is_drawn_for_who_is_gone_and_the_next_goes_on_with_it() {
-    let (served, source) = (
-        Served::with(&[("https.listen", "127.0.0.1:0")]),
-        Source::new(),
-    );
+    let ((lab, served, alice), source) = (node(), Source::new());
     let write = Write {
         size: Some(2 * HALF),
         resume: true,
@@ -181,9 +186,11 @@ fn nothing_is_drawn_for_who_is_gone_and_the_next_goes_on_with_it() {
     };
     let want = Extents::from(0..2 * HALF);
     let cancel = Cancel::new().unwrap();
-    let sink = door_until(&served, &cancel)
-        .write("f".as_ref(), &write)
-        .unwrap();
+    let port = served.node().addresses().https[0].port();
+    let leaving = lab.door(port, alice.clone(), &|options| {
+        options.cancel = cancel.clone();
+    });
+    let sink = leaving.write("f".as_ref(), &write).unwrap();
     let drawn = sink.draw(&source.fake.door(), "f".as_ref(), &want, 1, &|_: Range<
         u64,
     >| {
@@ -192,7 +199,8 @@ fn nothing_is_drawn_for_who_is_gone_and_the_next_goes_on_with_it() {
     assert!(matches!(drawn, Err(Error::Canceled)), "{drawn:?}");
     drop(sink);
     // The same command again, at once: there is nothing beside what landed before.
-    let sink = door(&served).write("f".as_ref(), &write).unwrap();
+    let again = lab.somebody(&served, alice);
+    let sink = again.write("f".as_ref(), &write).unwrap();
     assert_eq!(sink.done(), Extents::from(0..HALF));
     // The source still has more: the node that drew has hung up.
     let more = source.more.lock().unwrap().take().unwrap();

@@ -66,6 +66,8 @@ struct Inner {
     known: Known,
     /// When which directory was looked through for old notes; nothing: somebody else sees to that.
     tidied: Option<Mutex<HashMap<PathBuf, Instant>>>,
+    /// Where notes of what was published lie; `None`: beside the files.
+    notes: Option<Folder>,
 }
 
 impl Dir {
@@ -89,6 +91,7 @@ impl Dir {
             identity: identity.into(),
             known: Known::default(),
             tidied: None,
+            notes: None,
         })))
     }
 
@@ -99,6 +102,14 @@ impl Dir {
         let inner = Arc::get_mut(&mut self.0).expect("nobody else has it yet");
         inner.tidied = Some(Mutex::default());
         self
+    }
+
+    /// Keeps notes of what was published in `directory`, and not beside the files.
+    pub fn keeping_notes(mut self, directory: &Path) -> Result<Self> {
+        let notes = Root::open(directory).and_then(|root| root.folder(Path::new("")));
+        let inner = Arc::get_mut(&mut self.0).expect("it was just opened");
+        inner.notes = Some(notes.map_err(|e| Error::io(directory, e))?);
+        Ok(self)
     }
 
     /// Returns the values of leaves of a file, which is read if need be.
@@ -398,7 +409,8 @@ impl Store for Dir {
 
     fn flush(&self, path: &Path) -> Result<()> {
         let synced = self.0.folder_around(path).and_then(|f| f.sync_disk());
-        synced.map_err(|e| wrong(path, e))
+        let notes = self.0.notes.as_ref().map_or(Ok(()), Folder::sync_disk);
+        synced.and(notes).map_err(|e| wrong(path, e))
     }
 }
 

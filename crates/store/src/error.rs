@@ -458,7 +458,7 @@ impl Error {
                 godwit_trust::hint_of(said).unwrap_or_else(|| to_log_in(*by).into())
             }
             Self::NoSpace { .. } => {
-                "make room; what arrived is kept, and the same command continues from there".into()
+                "make room, then run the same command again".into()
             }
             Self::NotEmpty { .. } => {
                 "if an upload is under way there, wait until it is over; else see what is left in it".into()

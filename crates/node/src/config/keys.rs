@@ -26,7 +26,7 @@ pub const KEYS: [Key; 47] = [
     Key {
         name: "node.state",
         default: "",
-        about: "directory in which transfers.jsonl tells every transfer, a line each; what a resume needs lies beside the files",
+        about: "directory in which transfers.jsonl tells every transfer, a line each, and where notes of what was published lie; what a resume needs lies beside the files",
     },
     Key {
         name: "node.via",

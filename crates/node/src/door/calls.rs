@@ -146,7 +146,7 @@ pub(super) struct Call(pub(super) Method, pub(super) &'static str, Does);
 pub(super) enum Does {
     /// Whoever comes may ask.
     Anybody(Asking),
-    /// Whoever shows a key may ask.
+    /// A client that shows a key may ask.
     Keyed(Asking),
     /// Somebody who may do something here.
     Known(fn(Asked<'_>)),

@@ -32,6 +32,7 @@ use crate::{
     metrics::Counted,
 };
 use calls::{CALLS, Heard};
+use godwit_core::Kind;
 use godwit_store::door::{Failed, Tls, words::refusal};
 use godwit_sys::why;
 use godwit_trust::door::Elsewhere;
@@ -92,7 +93,7 @@ pub(crate) struct Door {
     pub(super) readings: Arc<Readings>,
     pub(super) sources: Arc<Sources>,
     relay: Arc<Relay>,
-    /// Who may ask something at the moment.
+    /// Places for requests.
     requests: Arc<Admission>,
     idle: Arc<Idle>,
     pub(super) runtime: Handle,
@@ -587,5 +588,5 @@ const BUFFER_BYTES: usize = 512 << 10;
 const OUT_OF_BREATH: Duration = Duration::from_millis(50);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 const LAST_WORDS: Duration = Duration::from_secs(5);
-const SWEEP_EVERY: Duration = Duration::from_secs(10);
+const SWEEP_EVERY: Duration = Duration::from_secs(2);
 const SWEEP_EVERY_MIN: Duration = Duration::from_millis(100);

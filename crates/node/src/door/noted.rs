@@ -47,7 +47,23 @@ impl Noting {
     /// Notes a file that came from them.
     pub(super) fn received(&self, path: &Path, begun: Instant, came_to: Result<u64, &str>) {
         let target = path.display().to_string();
-        self.note(self.peer.to_string(), target, begun, 1, came_to);
+        self.came(self.peer.to_string(), target, begun, 1, came_to);
+    }
+
+    /// Tells the log too of a file that was changed.
+    fn came(
+        &self,
+        source: String,
+        target: String,
+        begun: Instant,
+        streams: usize,
+        came_to: Result<u64, &str>,
+    ) {
+        if let Ok(bytes) = came_to {
+            let (who, from) = (&self.user, self.peer);
+            tracing::info!(source, target, bytes, who, %from, "received");
+        }
+        self.note(source, target, begun, streams, came_to);
     }
 
     fn note(
@@ -138,7 +154,7 @@ impl Coming {
         let (target, streams) = (target.display().to_string(), &self.streams_most);
         let streams = streams.load(Relaxed);
         self.noting
-            .note(source, target, self.begun, streams, came_to);
+            .came(source, target, self.begun, streams, came_to);
         self.noting.flush();
     }
 }

@@ -58,6 +58,8 @@ struct Upload {
     users: Mutex<Vec<Weak<Visitor>>>,
     /// Whoever had it drawn is gone, and that is being stopped.
     is_left: AtomicBool,
+    /// The disk had no room for what was asked last.
+    is_full: AtomicBool,
     coming: Coming,
 }
 
@@ -164,11 +166,16 @@ impl Uploads {
         names.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes what nobody has used for so long: what landed is kept on disk.
+    /// Closes what nobody has used for so long: what landed is kept on disk. What filled the disk is closed, and goes,
+    /// as soon as its client is gone.
     pub(super) fn forget_idle(&self, kept: Duration) {
+        let is_over = |upload: &Arc<Upload>| {
+            let filled = upload.is_full.load(Relaxed) && upload.is_orphan();
+            !upload.goes_on(if filled { Duration::ZERO } else { kept })
+        };
         let closed: Vec<_> = self
             .open()
-            .extract_if(|_, upload| !upload.goes_on(kept))
+            .extract_if(|_, upload| is_over(upload))
             .collect();
         for (_, upload) in closed {
             upload.coming.failed(
@@ -258,6 +265,7 @@ fn opened(
         used: Mutex::new(Instant::now()),
         users: Mutex::new(vec![Arc::downgrade(asked.visitor)]),
         is_left: AtomicBool::new(false),
+        is_full: AtomicBool::new(false),
         coming: Coming::new(asked.noting()),
     });
     let mut open = asked.door.uploads.open();
@@ -428,6 +436,10 @@ pub(super) fn draw(asked: Asked<'_>, id: &str) {
         let upload = find(&asked, id, &asking.path.0)?;
         if !shared.config.data.third_party {
             let why = "this node makes no connections to others (data.third_party)";
+            return Err(said(Kind::Unsupported, why.into()));
+        }
+        if asked.known.who.is_none() {
+            let why = "this node makes connections to others only for known peers";
             return Err(said(Kind::Unsupported, why.into()));
         }
         let idle = asked.door.sources.to(key);
@@ -674,7 +686,12 @@ impl Upload {
     ) -> std::result::Result<T, Refusal> {
         let sink = self.sink.read().unwrap_or_else(PoisonError::into_inner);
         match &*sink {
-            Some(sink) => work(&**sink).map_err(|error| refused(&error)),
+            Some(sink) => {
+                let done = work(&**sink);
+                let is_full = matches!(done, Err(Error::NoSpace { .. }));
+                self.is_full.store(is_full, Relaxed);
+                done.map_err(|error| refused(&error))
+            }
             None => Err(over()),
         }
     }

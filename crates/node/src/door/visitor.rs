@@ -103,7 +103,7 @@ impl Door {
         judged.insert(now).access.clone()
     }
 
-    /// Returns what somebody may do, if that is known without judging.
+    /// Returns what a client may do, if that is known without judging.
     pub(super) fn access_at_once(&self, who: &Who) -> Option<Result<Known, Refusal>> {
         if who.shown.is_none() && who.member.is_none() {
             return Some(self.access(who));
@@ -134,6 +134,10 @@ impl Door {
             (None, Some(member)) => self.known(member.clone()),
             (None, None) => self.nobody(),
         };
+        let access = access.map(|known| Known {
+            dir: known.dir.of_client(who.peer),
+            ..known
+        });
         Judged {
             access,
             at: Instant::now(),

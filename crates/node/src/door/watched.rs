@@ -313,7 +313,7 @@ impl Head {
 pub(super) struct Answer {
     body: Sent,
     _end: End,
-    /// What the request has until it is answered.
+    /// Held by the request until it is answered.
     _kept: (Busy, Option<Admitted>),
 }
 

@@ -46,7 +46,7 @@ impl Session {
         let seconds = begun.elapsed().as_secs_f64();
         match &received {
             Ok((_, bytes)) => {
-                tracing::info!(id, source = %self.peer, target = %path.display(), bytes, seconds, streams, "received");
+                tracing::info!(id, source = %self.peer, target = %path.display(), bytes, seconds, streams, who = self.dir().subject(), "received");
             }
             Err(fault) => {
                 tracing::info!(id, source = %self.peer, target = %path.display(), seconds, streams, fault = fault.said, "receive failed");

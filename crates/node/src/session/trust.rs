@@ -323,7 +323,7 @@ impl Session {
         }
         tracing::info!(user = ANONYMOUS, "login");
         self.serve_for(Whom::Anonymous);
-        self.dir = self.shared.dir_of_anybody();
+        self.dir = self.shared.dir_of_anybody().of_client(self.peer);
         Ok(Answer::Welcome(Welcome {
             user: ANONYMOUS.into(),
             may_write: access == Access::Write || self.shared.asks_rights(),
@@ -337,7 +337,7 @@ impl Session {
         let user = account.map_or_else(|_| godwit_sys::user_id().to_string(), |user| user.name);
         tracing::info!(user, "login");
         let dir = self.shared.dir_of(&user, &Identity::named(&*user));
-        self.dir = dir.map_err(|error| failure(&error))?;
+        self.dir = dir.map_err(|error| failure(&error))?.of_client(self.peer);
         Ok(Answer::Welcome(Welcome {
             home: self.home_of(&user),
             user,
@@ -349,7 +349,8 @@ impl Session {
         self.dir = self
             .shared
             .dir_of(&account, peer)
-            .map_err(|error| failure(&error))?;
+            .map_err(|error| failure(&error))?
+            .of_client(self.peer);
         let by = self.proved_peer().filter(|proved| *proved != peer);
         let by = by.and_then(|proved| proved.chain().first());
         tracing::info!(user = account, %peer, by, "login");

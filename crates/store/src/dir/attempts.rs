@@ -37,7 +37,7 @@ pub(super) fn begin(
     FENCES.take_over(&key, (path, attempt), |watch: &Arc<Watch>| {
         // Those of before this process began can still have asked to publish it.
         let place = dir.place_of_file(path)?;
-        let was = Was::read(&place.folder, &dir.note(path)).map_err(|e| wrong(path, e))?;
+        let was = Was::read(dir.note(&place.folder, path)).map_err(|e| wrong(path, e))?;
         if was.is_some_and(|was| was.key == key.3 && was.attempt > attempt) {
             return Err(Error::Superseded { path: path.into() });
         }

@@ -464,6 +464,11 @@ impl Inner {
                 removed += u64::from(self.sweep_one(folder, name, age));
             }
         })?;
+        if let Some(notes) = &self.notes {
+            for (name, _) in notes.names().into_iter().flatten().flatten() {
+                removed += u64::from(is_note(&name) && self.sweep_one(notes, &name, age));
+            }
+        }
         Ok(removed)
     }
 

@@ -124,6 +124,7 @@ fn keeps_what_every_store_promises_without_openat2() {
             identity: "tester".into(),
             known: Known::default(),
             tidied: None,
+            notes: None,
         };
         places.borrow_mut().push(place);
         Box::new(Dir(Arc::new(inner)))

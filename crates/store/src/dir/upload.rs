@@ -112,6 +112,8 @@ struct Progress {
     /// Leaves are known by hearsay only, from the record or from others who wrote
     /// them: we did not see their bytes.
     has_unseen: bool,
+    /// The disk had no room for what was put last.
+    is_full: bool,
 }
 
 impl Upload {
@@ -138,6 +140,7 @@ impl Upload {
             taken_back: Extents::new(),
             names_synced: false,
             has_unseen,
+            is_full: false,
         };
         if let Some(left) = left {
             progress.epoch = left.epoch;
@@ -331,7 +334,7 @@ impl Upload {
             named.folder.dress(named.name, named.file, &attributes)?;
         }
         let was = Was::of(named.file, self.held.key, self.attempt)?;
-        was.write(named.folder, &self.dir.note(&self.path))?;
+        was.write(self.dir.note(named.folder, &self.path))?;
         self.dir.tidy(named.folder, &self.path);
         Ok(())
     }
@@ -386,6 +389,7 @@ impl Take for Upload {
             }
         };
         crash::point("dir.slot-written");
+        progress.is_full = recorded.as_ref().is_err_and(is_no_space);
         recorded.map_err(|e| wrong(&self.path, e))
     }
 
@@ -540,14 +544,23 @@ impl Drop for Upload {
         let mut progress = self.progress();
         // An empty file is whole as soon as it begins: a held one waits to be finished.
         let is_nothing = progress.landed.done().is_empty() && self.size != Some(0);
-        let kept = match is_nothing {
-            true => self.forget(),
-            false => self.record_all(&mut progress),
+        // On a full disk an old part takes the room of all others.
+        let kept = if is_nothing || progress.is_full {
+            self.forget()
+        } else {
+            self.record_all(&mut progress)
         };
         if let Err(error) = kept {
             tracing::warn!(path = %self.path.display(), %error, "upload not kept");
         }
     }
+}
+
+fn is_no_space(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
 }
 
 /// A file that is open, and where it is: whoever may give it attributes need not

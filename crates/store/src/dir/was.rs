@@ -1,6 +1,6 @@
 //! What was published last under a name by who counts attempts: of a lost answer it tells what it was.
 //!
-//! A note lies beside the file, one for each who writes there and each path, and speaks of one inode:
+//! A note lies in the state directory of the node, else beside the file, one for each who writes there and each path, and speaks of one inode:
 //! that of the partial which is about to get the name. So it is written before the name is given, and is
 //! true once the name has that inode. FORMATS.md, "What was published", has every byte.
 
@@ -13,14 +13,7 @@ use super::{
 use crate::Result;
 use godwit_core::{Version, hex};
 use godwit_sys::{self as sys, Folder, Open};
-use std::{
-    ffi::{OsStr, OsString},
-    fs::File,
-    io,
-    os::unix::fs::FileExt,
-    path::Path,
-    time::Duration,
-};
+use std::{ffi::OsString, fs::File, io, os::unix::fs::FileExt, path::Path, time::Duration};
 
 /// A note.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -52,14 +45,14 @@ impl Was {
     }
 
     /// Writes it in place of the one before.
-    pub(super) fn write(&self, folder: &Folder, name: &OsStr) -> io::Result<()> {
-        let file = folder.open(name, Open::Create, 0o600)?;
+    pub(super) fn write(&self, (folder, name): (&Folder, OsString)) -> io::Result<()> {
+        let file = folder.open(&name, Open::Create, 0o600)?;
         file.write_all_at(&self.encode(), 0)
     }
 
     /// Reads the one that is there; `None` if there is none that makes sense.
-    pub(super) fn read(folder: &Folder, name: &OsStr) -> io::Result<Option<Self>> {
-        let file = match folder.open(name, Open::Read, 0) {
+    pub(super) fn read((folder, name): (&Folder, OsString)) -> io::Result<Option<Self>> {
+        let file = match folder.open(&name, Open::Read, 0) {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(e),
@@ -118,17 +111,18 @@ impl Was {
 }
 
 impl Inner {
-    /// Returns the name of the note about what this identity publishes under a path.
-    pub(super) fn note(&self, path: &Path) -> OsString {
+    /// Returns where the note lies about what this identity publishes under a path: its directory, and its name.
+    pub(super) fn note<'a>(&'a self, beside: &'a Folder, path: &Path) -> (&'a Folder, OsString) {
         let Key(key) = Key::of(&self.identity, path, None);
-        format!("{PREFIX}{}{NOTE}", hex(&key[..12])).into()
+        let name = format!("{PREFIX}{}{NOTE}", hex(&key[..12]));
+        (self.notes.as_ref().unwrap_or(beside), name.into())
     }
 
     /// Returns as which version an upload was published that is still the file there.
     pub(super) fn became(&self, path: &Path, id: &str) -> Result<Option<Version>> {
         let place = self.place_of_file(path)?;
         let failed = |e| wrong(path, e);
-        let note = Was::read(&place.folder, &self.note(path)).map_err(failed)?;
+        let note = Was::read(self.note(&place.folder, path)).map_err(failed)?;
         let Key(key) = Key::of(&self.identity, path, Some(id));
         let Some(was) = note.filter(|was| was.key == key && place.old.is_some()) else {
             return Ok(None);

@@ -506,7 +506,8 @@ impl Sink for Upload {
         let mut told = self.done();
         let mut read = None;
         let about = format!("uploads/{}/draw", self.id);
-        self.door
+        let drawn = self
+            .door
             .call(&about, Method::POST, &asked, &self.path, &mut |line| {
                 match line {
                     Line::Read(stat, digest) => {
@@ -527,7 +528,12 @@ impl Sink for Upload {
                     _ => return Err(self.inner().broke(UNASKED)),
                 }
                 Ok(())
-            })?;
+            });
+        match drawn {
+            // It makes no connections, or none for us.
+            Err(Error::Unsupported { .. }) if read.is_none() => return Ok(None),
+            drawn => drawn?,
+        };
         let read = read.ok_or_else(|| self.inner().broke("it does not say what it drew"))?;
         Ok(Some(read))
     }
