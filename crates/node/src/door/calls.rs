@@ -46,26 +46,28 @@ pub(super) struct Heard {
     pub(super) body: Incoming,
 }
 
-/// Tells whether the body of a request is heard before the request has a thread: if it is a text, and its client may
-/// ask for something by it.
-pub(super) fn is_heard_first(
-    head: &hyper::http::request::Parts,
-    visitor: &Visitor,
-    is_known: bool,
-) -> bool {
+/// Tells whether a request is refused unless its client is known, or may ask without a name.
+pub(super) fn asks_who(head: &hyper::http::request::Parts) -> bool {
+    let target = head.uri.path();
+    match called(&head.method, target, None) {
+        Ok(Some((Does::Known(_) | Does::Upload(_), _))) => {
+            target.strip_prefix(ROOT) != Some("read") || bearer(&head.headers).is_none()
+        }
+        Ok(None) => !health::is_asked(target),
+        Ok(Some((Does::Anybody(_) | Does::Keyed(_), _))) | Err(_) => false,
+    }
+}
+
+/// Tells whether the body of a request is heard before the request has a thread: if it is a text.
+pub(super) fn is_heard_first(head: &hyper::http::request::Parts, visitor: &Visitor) -> bool {
     let (method, target) = (&head.method, head.uri.path());
-    let Ok(Some((does, _))) = called(method, target, None) else {
-        return false;
-    };
-    match does {
-        Does::Anybody(_) => true,
-        Does::Keyed(_) => visitor.key.is_some(),
-        Does::Upload(_) if *method == Method::PUT => false,
-        Does::Known(_) | Does::Upload(_) => match target.strip_prefix(ROOT) {
-            Some("write") => false,
-            Some("read") => is_known || bearer(&head.headers).is_some(),
-            _ => is_known,
-        },
+    match called(method, target, None) {
+        Ok(Some((Does::Anybody(_), _))) => true,
+        Ok(Some((Does::Keyed(_), _))) => visitor.key.is_some(),
+        Ok(Some((Does::Known(_) | Does::Upload(_), _))) => {
+            *method != Method::PUT && target.strip_prefix(ROOT) != Some("write")
+        }
+        Ok(None) | Err(_) => false,
     }
 }
 

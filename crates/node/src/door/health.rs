@@ -11,6 +11,11 @@ pub(super) fn alive(request: &Request<Incoming>) -> Option<Response<Sent>> {
     (is_asked && request.uri().path() == "/healthz").then(|| told(200, PLAIN, "ok\n".into()))
 }
 
+/// Tells whether a target is a page for those who watch over a node.
+pub(super) fn is_asked(target: &str) -> bool {
+    matches!(target, "/readyz" | "/metrics")
+}
+
 /// Answers `/readyz` and `/metrics`; `None`: the target is another.
 pub(super) fn answer(door: &Door, target: &str) -> Option<Response<Sent>> {
     let (status, kind, text) = match target {

@@ -488,10 +488,13 @@ async fn work(
         reply.whole(alive);
         return None;
     }
-    let access = access(door, visitor).await;
-    let who = access.as_ref().map(|known| known.owner());
-    let party = match who {
-        Ok(owner) if !owner.is_empty() => Party::Peer(owner.into()),
+    let (head, mut body) = request.into_parts();
+    let mut access_of_client = None;
+    if calls::asks_who(&head) {
+        access_of_client = Some(access(door, visitor).await);
+    }
+    let party = match &access_of_client {
+        Some(Ok(known)) if known.who.is_some() => Party::Peer(known.owner().into()),
         _ => Party::Address(visitor.peer.ip().to_canonical()),
     };
     seat.work(Some(&party));
@@ -502,9 +505,9 @@ async fn work(
             return None;
         }
     };
-    let (head, mut body) = request.into_parts();
+    let may_ask = access_of_client.is_none_or(|access| access.is_ok());
     let mut text = Vec::new();
-    if calls::is_heard_first(&head, visitor, access.is_ok()) {
+    if may_ask && calls::is_heard_first(&head, visitor) {
         match reply.text(&mut body).await {
             Ok(heard) => text = heard,
             Err(refusal) => {
