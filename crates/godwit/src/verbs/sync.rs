@@ -34,7 +34,8 @@ sync a b makes what is in b equal to what is in a, with or without slashes. A fi
 copied if it is missing, or its size or time of change differs; with --checksum if its
 digest differs. --delete then removes what is in the target only, unless something could
 not be copied; and it replaces a file by a directory of that name, or the reverse, which
-else is an error. What --exclude leaves out is left alone in the target too (godwit help cp). What this machine owes in the target arrives first, as with godwit cp.
+else is an error. A name that --exclude leaves out is kept in the target too (godwit help
+cp). What this machine owes in the target arrives first, as with godwit cp.
 
 Exit status: as cp.")]
 pub(crate) struct Sync {
