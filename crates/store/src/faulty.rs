@@ -1,21 +1,17 @@
 //! A store that misbehaves on purpose, by a plan: what networks, disks and
 //! servers do, but when a test wants it.
 
-use crate::channel::Watch;
 use crate::{
-    Can, Entry, Error, Finished, Read, Result, Set, Sink, Space, Stat, Store, Take, What, Whole,
-    Write, Xattrs,
+    Entry, Error, Finished, Read, Result, Sink, Stat, Store, Take, Whole, Write, forward::forward,
 };
-use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Version};
+use godwit_core::{Block, Extents};
 use std::{
     io,
-    ops::Range,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
 };
 
 /// A store with troubles.
@@ -232,13 +228,8 @@ fn lost(during: &str) -> Error {
 }
 
 impl<S: Store> Store for Faulty<S> {
-    fn distance(&self) -> Duration {
-        self.inner.distance()
-    }
-
-    fn can(&self) -> Result<Can> {
-        self.inner.can()
-    }
+    forward!(self, self.inner; distance can);
+    forward!(self, self.inner, |verb| self.plan.verb(verb); remove rename mkdir set xattrs digest space flush push push_watched became);
 
     fn stat(&self, path: &Path) -> Result<Stat> {
         self.plan.verb("stat")?;
@@ -281,61 +272,6 @@ impl<S: Store> Store for Faulty<S> {
             sink,
         }))
     }
-
-    fn remove(&self, path: &Path, what: What) -> Result<()> {
-        self.plan.verb("remove")?;
-        self.inner.remove(path, what)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.plan.verb("rename")?;
-        self.inner.rename(from, to)
-    }
-
-    fn mkdir(&self, path: &Path) -> Result<()> {
-        self.plan.verb("mkdir")?;
-        self.inner.mkdir(path)
-    }
-
-    fn set(&self, path: &Path, set: &Set) -> Result<()> {
-        self.plan.verb("set")?;
-        self.inner.set(path, set)
-    }
-
-    fn xattrs(&self, path: &Path) -> Result<Xattrs> {
-        self.plan.verb("xattrs")?;
-        self.inner.xattrs(path)
-    }
-
-    fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {
-        self.plan.verb("digest")?;
-        self.inner.digest(path, by, range)
-    }
-
-    fn space(&self, path: &Path) -> Result<Space> {
-        self.plan.verb("space")?;
-        self.inner.space(path)
-    }
-
-    fn flush(&self, path: &Path) -> Result<()> {
-        self.plan.verb("flush")?;
-        self.inner.flush(path)
-    }
-
-    fn push(&self, path: &Path) -> Result<()> {
-        self.plan.verb("push")?;
-        self.inner.push(path)
-    }
-
-    fn push_watched(&self, path: &Path, watch: &Watch) -> Result<()> {
-        self.plan.verb("push")?;
-        self.inner.push_watched(path, watch)
-    }
-
-    fn became(&self, path: &Path, id: &str) -> Result<Option<Version>> {
-        self.plan.verb("became")?;
-        self.inner.became(path, id)
-    }
 }
 
 /// Stands between a read and whom it is for.
@@ -345,13 +281,11 @@ struct Passing<'a> {
 }
 
 impl Take for Passing<'_> {
+    forward!(self, self.into; said);
+
     fn put(&self, block: Block<'_>) -> Result<()> {
         self.plan
             .pass(block, Way::Read, &|block| self.into.put(block))
-    }
-
-    fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
-        self.into.said(leaf, chain)
     }
 }
 
@@ -363,6 +297,8 @@ struct Taking {
 }
 
 impl Take for Taking {
+    forward!(self, self.sink; said);
+
     fn put(&self, block: Block<'_>) -> Result<()> {
         let passed = self
             .plan
@@ -375,40 +311,10 @@ impl Take for Taking {
             other => other,
         })
     }
-
-    fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
-        self.sink.said(leaf, chain)
-    }
 }
 
 impl Sink for Taking {
-    fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
-        self.sink.newly_whole(count_max)
-    }
-
-    fn done(&self) -> Extents {
-        self.sink.done()
-    }
-
-    fn unseen(&self) -> Extents {
-        self.sink.unseen()
-    }
-
-    fn show(&self, block: Block<'_>) -> Result<()> {
-        self.sink.show(block)
-    }
-
-    fn is_in_place(&self) -> bool {
-        self.sink.is_in_place()
-    }
-
-    fn settle(&self) -> Result<Extents> {
-        self.sink.settle()
-    }
-
-    fn commit(&self) -> Result<Extents> {
-        self.sink.commit()
-    }
+    forward!(self, self.sink; newly_whole done unseen show is_in_place settle commit abandon);
 
     fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished> {
         if self.plan.take(|t| *t == Trouble::LosesPublish).is_some() {
@@ -428,10 +334,6 @@ impl Sink for Taking {
             Some(_) => Err(lost("finishing")),
             None => Ok(finished),
         }
-    }
-
-    fn abandon(self: Box<Self>) -> Result<()> {
-        self.sink.abandon()
     }
 }
 

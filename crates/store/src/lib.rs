@@ -18,6 +18,7 @@ mod error;
 mod faulty;
 mod fence;
 mod flow;
+mod forward;
 mod journal;
 mod landed;
 mod lines;

@@ -1,13 +1,8 @@
 //! A store that takes its time: far away, on a thin line, or hanging.
 
-use crate::channel::Watch;
-use crate::{
-    Can, Entry, Finished, Read, Result, Set, Sink, Space, Stat, Store, Take, What, Whole, Write,
-    Xattrs,
-};
-use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Version};
+use crate::{Finished, Read, Result, Sink, Store, Take, Whole, Write, forward::forward};
+use godwit_core::{Block, Extents};
 use std::{
-    ops::Range,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
     thread,
@@ -64,8 +59,9 @@ struct State {
 }
 
 impl Line {
-    fn verb(&self) {
+    fn verb(&self, _: &str) -> Result<()> {
         thread::sleep(self.pace.latency);
+        Ok(())
     }
 
     /// Waits until the line has carried so many bytes more.
@@ -89,26 +85,15 @@ impl Line {
 }
 
 impl<S: Store> Store for Slow<S> {
+    forward!(self, self.inner; can);
+    forward!(self, self.inner, |verb| self.line.verb(verb); stat list remove rename mkdir set xattrs digest space flush push push_watched became);
+
     fn distance(&self) -> Duration {
         self.inner.distance() + self.line.pace.latency
     }
 
-    fn can(&self) -> Result<Can> {
-        self.inner.can()
-    }
-
-    fn stat(&self, path: &Path) -> Result<Stat> {
-        self.line.verb();
-        self.inner.stat(path)
-    }
-
-    fn list(&self, path: &Path, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
-        self.line.verb();
-        self.inner.list(path, each)
-    }
-
     fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Take) -> Result<Read> {
-        self.line.verb();
+        self.line.verb("")?;
         self.inner.read(
             path,
             want,
@@ -121,67 +106,12 @@ impl<S: Store> Store for Slow<S> {
     }
 
     fn write(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
-        self.line.verb();
+        self.line.verb("")?;
         let sink = self.inner.write(path, write)?;
         Ok(Box::new(Dragging {
             line: Arc::clone(&self.line),
             sink,
         }))
-    }
-
-    fn remove(&self, path: &Path, what: What) -> Result<()> {
-        self.line.verb();
-        self.inner.remove(path, what)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.line.verb();
-        self.inner.rename(from, to)
-    }
-
-    fn mkdir(&self, path: &Path) -> Result<()> {
-        self.line.verb();
-        self.inner.mkdir(path)
-    }
-
-    fn set(&self, path: &Path, set: &Set) -> Result<()> {
-        self.line.verb();
-        self.inner.set(path, set)
-    }
-
-    fn xattrs(&self, path: &Path) -> Result<Xattrs> {
-        self.line.verb();
-        self.inner.xattrs(path)
-    }
-
-    fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {
-        self.line.verb();
-        self.inner.digest(path, by, range)
-    }
-
-    fn space(&self, path: &Path) -> Result<Space> {
-        self.line.verb();
-        self.inner.space(path)
-    }
-
-    fn flush(&self, path: &Path) -> Result<()> {
-        self.line.verb();
-        self.inner.flush(path)
-    }
-
-    fn push(&self, path: &Path) -> Result<()> {
-        self.line.verb();
-        self.inner.push(path)
-    }
-
-    fn push_watched(&self, path: &Path, watch: &Watch) -> Result<()> {
-        self.line.verb();
-        self.inner.push_watched(path, watch)
-    }
-
-    fn became(&self, path: &Path, id: &str) -> Result<Option<Version>> {
-        self.line.verb();
-        self.inner.became(path, id)
     }
 }
 
@@ -192,13 +122,11 @@ struct Waiting<'a> {
 }
 
 impl Take for Waiting<'_> {
+    forward!(self, self.sink; said);
+
     fn put(&self, block: Block<'_>) -> Result<()> {
         self.line.carry(block.bytes.len());
         self.sink.put(block)
-    }
-
-    fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
-        self.sink.said(leaf, chain)
     }
 }
 
@@ -209,52 +137,20 @@ struct Dragging {
 }
 
 impl Take for Dragging {
+    forward!(self, self.sink; said);
+
     fn put(&self, block: Block<'_>) -> Result<()> {
         self.line.carry(block.bytes.len());
         self.sink.put(block)
     }
-
-    fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
-        self.sink.said(leaf, chain)
-    }
 }
 
 impl Sink for Dragging {
-    fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
-        self.sink.newly_whole(count_max)
-    }
-
-    fn done(&self) -> Extents {
-        self.sink.done()
-    }
-
-    fn unseen(&self) -> Extents {
-        self.sink.unseen()
-    }
-
-    fn show(&self, block: Block<'_>) -> Result<()> {
-        self.sink.show(block)
-    }
-
-    fn is_in_place(&self) -> bool {
-        self.sink.is_in_place()
-    }
-
-    fn settle(&self) -> Result<Extents> {
-        self.sink.settle()
-    }
-
-    fn commit(&self) -> Result<Extents> {
-        self.sink.commit()
-    }
+    forward!(self, self.sink; newly_whole done unseen show is_in_place settle commit abandon);
 
     fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished> {
-        self.line.verb();
+        self.line.verb("")?;
         self.sink.finish(whole)
-    }
-
-    fn abandon(self: Box<Self>) -> Result<()> {
-        self.sink.abandon()
     }
 }
 
