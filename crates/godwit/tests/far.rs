@@ -139,8 +139,9 @@ fn a_tree_from_far_away_is_asked_for_in_three_turns() {
     check_others(&said[1..], "RETR");
 }
 
+/// Whether there is room for a new tree costs a turn for the name and one for the space.
 #[test]
-fn a_tree_goes_far_away_in_two_turns_and_its_bytes() {
+fn tree_goes_far_away_in_four_turns() {
     let scratch = Scratch::new();
     scratch.dir("export");
     tree(&scratch, "small");
@@ -153,7 +154,8 @@ fn a_tree_goes_far_away_in_two_turns_and_its_bytes() {
     let said = far.said();
     let first = &said[0];
     assert_eq!(turn_of(first, "MLST"), Some(0), "{:?}", first.turns);
-    let made = first.turns[1].matches("MKD ").count();
+    assert_eq!(turn_of(first, "SPACE"), Some(2), "{:?}", first.turns);
+    let made = first.turns[3].matches("MKD ").count();
     assert_eq!(made, DIRECTORIES + 1, "all at once: {:?}", first.turns);
     check_others(&said[1..], "ESTO");
 }

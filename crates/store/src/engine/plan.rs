@@ -39,13 +39,12 @@ pub(super) fn find(copying: &Copying<'_>, task: &Task) -> Result<()> {
     }
 }
 
-/// Refuses a tree for which there is no room, if that can be told before. Where the target is there already, an earlier
-/// run may have left some of it.
+/// Refuses a tree for which there is no room, if that can be told before: the source is on this machine, where a second
+/// walk costs little. If the target exists, an earlier run may have left a part of the tree there.
 fn check_room(copying: &Copying<'_>, task: &Task) -> Result<()> {
     let (source, target) = (&task.source, &task.target);
-    let is_cheap = !source.is_remote() || source.store.can()?.leaves;
     let is_there = || !matches!(target.store.stat(&target.path), Err(Error::Missing { .. }));
-    if !is_cheap || is_there() {
+    if source.is_remote() || is_there() {
         return Ok(());
     }
     let above = target.path.parent().unwrap_or(Path::new(""));
