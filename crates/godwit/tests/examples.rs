@@ -1,4 +1,4 @@
-//! Executes every example of every verb's help, and the tour of the README.
+//! Executes every example of every verb's help, and every command of the README and the guide.
 
 #![allow(clippy::unwrap_used)] // a test may
 
@@ -54,21 +54,24 @@ fn every_example_of_the_help_works() {
 }
 
 #[test]
-fn the_tour_of_the_readme_works() {
-    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
-    let readme = std::fs::read_to_string(readme).unwrap();
-    let commands = readme.lines().filter_map(|line| line.strip_prefix("$ "));
-    let place = Place::new();
-    let mut count = 0;
-    for command in commands {
-        count += 1;
-        // The node of the place is the one that the tour starts.
-        if command.starts_with("godwit node") {
-            continue;
+fn commands_of_readme_and_guide_work() {
+    for (page, least) in [
+        ("README.md", 2),
+        ("docs/guide/getting-started.md", 6),
+        ("docs/guide/copying.md", 11),
+    ] {
+        let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(page);
+        let text = std::fs::read_to_string(path).unwrap();
+        let commands = text.lines().filter_map(|line| line.strip_prefix("$ "));
+        let place = Place::new();
+        let mut count = 0;
+        // The node of the place is the one that the page starts.
+        for command in commands.filter(|command| !command.starts_with("godwit node")) {
+            count += 1;
+            place.run(&command.replace("127.0.0.1:2811", "fermi.example"));
         }
-        place.run(&command.replace("127.0.0.1:2811", "fermi.example"));
+        assert!(count >= least, "{page}: {count} commands");
     }
-    assert!(count > 8, "{count} commands");
 }
 
 /// An authority, somebody whom it knows, a proxy and rights, for the verbs about them.
