@@ -324,7 +324,8 @@ fn crowd(door: &Door, request: &str) -> (HashMap<u16, usize>, Vec<Raw>) {
     let mut crowd: Vec<Raw> = (0..530).map(|_| Raw::with(door.at(), &context)).collect();
     crowd.iter_mut().for_each(|raw| raw.send(request));
     let mut told = HashMap::new();
-    for raw in &mut crowd {
+    // Those that came last are told first.
+    for raw in crowd.iter_mut().rev() {
         let pause = Duration::from_millis(if told.is_empty() { 3000 } else { 20 });
         raw.tls.get_ref().set_read_timeout(Some(pause)).unwrap();
         let mut head = [0; 12];
