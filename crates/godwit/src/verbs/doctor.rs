@@ -163,29 +163,16 @@ fn there(url: &Url, talking: &Talking) -> Run<Vec<Look>> {
         mark: places::mark(),
         ..options
     });
+    // A node is asked while its store is opened.
+    if let Err(error @ Error::NotJoined { .. }) = stores.open(&places::without_slashes(url)) {
+        return Ok(stopped_by(&error));
+    }
     let place = places::open(&stores, url)?;
     let mut looks = Vec::new();
     match place.store.stat(&place.path) {
         Err(error) => {
-            for well in before(stage(&error)) {
-                looks.push(Look::well(well, "got that far"));
-            }
             looks.extend(skew(&place).or_else(|| skew_of_anybody(&place, &error)));
-            let fix = match &error {
-                Error::Unreachable { cause, .. } if cause.kind() == io::ErrorKind::TimedOut => {
-                    SWALLOWED.into()
-                }
-                Error::Missing { .. } => {
-                    "the file is missing, and all else is well: see what is there (godwit ls), or write it".into()
-                }
-                error => error.hint().unwrap_or_else(|| "its log says more".into()),
-            };
-            looks.push(Look::ill(
-                stage(&error),
-                error.to_string(),
-                fix,
-                error.exit_code(),
-            ));
+            looks.extend(stopped_by(&error));
             return Ok(looks);
         }
         Ok(stat) => {
@@ -207,6 +194,31 @@ fn there(url: &Url, talking: &Talking) -> Run<Vec<Look>> {
     looks.extend(skew(&place));
     looks.extend(disk(&place));
     Ok(looks)
+}
+
+/// Returns the stages before an error, then the error with its remedy.
+fn stopped_by(error: &Error) -> Vec<Look> {
+    let passed = before(stage(error)).iter();
+    let mut looks: Vec<_> = passed
+        .map(|well| Look::well(well, "got that far"))
+        .collect();
+    let fix = match error {
+        Error::Unreachable { cause, .. } if cause.kind() == io::ErrorKind::TimedOut => {
+            SWALLOWED.into()
+        }
+        Error::Missing { .. } => {
+            "the file is missing, and all else is well: see what is there (godwit ls), or write it"
+                .into()
+        }
+        error => error.hint().unwrap_or_else(|| "its log says more".into()),
+    };
+    looks.push(Look::ill(
+        stage(error),
+        error.to_string(),
+        fix,
+        error.exit_code(),
+    ));
+    looks
 }
 
 /// Compares clocks, where the other side tells its own.
@@ -272,6 +284,7 @@ fn stage(error: &Error) -> &'static str {
         Error::Unreachable { .. } | Error::NoShell { .. } => PORT,
         Error::Away { .. }
         | Error::Stranger { .. }
+        | Error::NotJoined { .. }
         | Error::NotTls { .. }
         | Error::Trust { .. }
         | Error::NoCredential { .. }
