@@ -568,8 +568,8 @@ fn a_node_whose_socket_is_taken_away_is_found_again_and_else_is_named() {
     // One that does not notice, since it is stopped, has a process that can be ended.
     let process = process.unwrap().to_string();
     let signal = |name: &str| run(5, "kill", [name, &process]).ok();
-    fs::remove_file(&machine.socket).unwrap();
     signal("-STOP");
+    fs::remove_file(&machine.socket).unwrap();
     let said = machine.says(&["queue"]);
     signal("-CONT");
     let words = [&*format!("process {process}"), &format!("kill {process}")];
