@@ -339,6 +339,8 @@ pub(super) fn refused(host: &str, path: &Path, refusal: Refusal) -> Error {
         cause,
         at,
     } = refusal;
+    // Several kinds have one word at the door.
+    let why = Kind::of_door_word(why.door_word());
     if let Some(error) = Error::of_file(why, path, &said)
         && !(why == Kind::Denied && stranger)
     {
