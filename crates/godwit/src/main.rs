@@ -25,7 +25,7 @@ mod units;
 mod verbs;
 mod waiting;
 
-use clap::Parser;
+use clap::FromArgMatches;
 use options::{Godwit, Verb};
 use screen::{Screen, Tone};
 use serde_json::Value;
@@ -35,7 +35,10 @@ use verbs::Facts;
 
 fn main() -> ExitCode {
     let arguments = verbs::find::long_options(std::env::args_os().collect::<Vec<OsString>>());
-    let godwit = match Godwit::try_parse_from(arguments) {
+    let godwit = match Godwit::grouped()
+        .try_get_matches_from(arguments)
+        .and_then(|matches| Godwit::from_arg_matches(&matches))
+    {
         Ok(godwit) => godwit,
         Err(error) => return refuse(&error),
     };

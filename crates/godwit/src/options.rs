@@ -7,7 +7,8 @@ use crate::{
     verbs::{self, Facts},
 };
 use clap::{
-    Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Parser, Subcommand, ValueEnum,
+    Arg, ArgAction, ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand,
+    ValueEnum,
 };
 use godwit_core::Choice;
 use godwit_store::{By, Level, Proofs};
@@ -68,145 +69,62 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// The verbs.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Verb {
-    Cp(verbs::cp::Cp),
-    Mv(verbs::mv::Mv),
-    Sync(verbs::sync::Sync),
-    Ls(verbs::ls::Ls),
-    Find(verbs::find::Find),
-    Du(verbs::du::Du),
-    Stat(verbs::stat::Stat),
-    Cat(verbs::cat::Cat),
-    Sum(verbs::sum::Sum),
-    Mkdir(verbs::mkdir::Mkdir),
-    Rm(verbs::rm::Rm),
-    Get(verbs::get::Get),
-    Put(verbs::put::Put),
-    Tee(verbs::tee::Tee),
-    Tail(verbs::tail::Tail),
-    Commit(verbs::commit::Commit),
-    Push(verbs::push::Push),
-    Queue(verbs::queue::Queue),
-    Trace(verbs::trace::Trace),
-    Retry(verbs::retry::Retry),
-    Redirect(verbs::redirect::Redirect),
-    Release(verbs::release::Release),
-    Drop(verbs::drop::Drop),
-    Stage(verbs::stage::Stage),
-    Unstage(verbs::unstage::Unstage),
-    Cache(verbs::cache::Cache),
-    Init(verbs::init::Init),
-    Node(verbs::node::Node),
-    Join(verbs::join::Join),
-    Peers(verbs::peers::Peers),
-    Leave(verbs::leave::Leave),
-    Doctor(verbs::doctor::Doctor),
-    Config(verbs::config::Config),
-    Ca(verbs::ca::Ca),
-    Proxy(verbs::proxy::Proxy),
-    Auth(verbs::auth::Auth),
-    Cluster(verbs::cluster::Cluster),
-    Version(verbs::version::Version),
-    Help(verbs::help::Help),
-    Completions(verbs::completions::Completions),
-    Man(verbs::man::Man),
+macro_rules! verbs {
+    ($($group:literal: $($verb:ident $module:ident),+;)+) => {
+        /// The verbs.
+        #[derive(Debug, Subcommand)]
+        pub(crate) enum Verb {
+            $($($verb(verbs::$module::$verb),)+)+
+        }
+
+        /// Verbs by their purpose, in the order of the first page of help.
+        const GROUPS: &[(&str, &[&str])] = &[$(($group, &[$(stringify!($module)),+])),+];
+
+        impl Verb {
+            /// Returns the word as it is typed.
+            pub(crate) fn name(&self) -> &'static str {
+                match self {
+                    $($(Self::$verb(_) => stringify!($module),)+)+
+                }
+            }
+
+            /// Does it. What it returns becomes part of the summary.
+            pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
+                match self {
+                    $($(Self::$verb(verb) => verb.run(screen),)+)+
+                }
+            }
+        }
+    };
 }
 
-impl Verb {
-    /// Returns the word as it is typed.
-    pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Self::Cp(_) => "cp",
-            Self::Mv(_) => "mv",
-            Self::Sync(_) => "sync",
-            Self::Ls(_) => "ls",
-            Self::Find(_) => "find",
-            Self::Du(_) => "du",
-            Self::Stat(_) => "stat",
-            Self::Cat(_) => "cat",
-            Self::Sum(_) => "sum",
-            Self::Mkdir(_) => "mkdir",
-            Self::Rm(_) => "rm",
-            Self::Get(_) => "get",
-            Self::Put(_) => "put",
-            Self::Tee(_) => "tee",
-            Self::Tail(_) => "tail",
-            Self::Commit(_) => "commit",
-            Self::Push(_) => "push",
-            Self::Queue(_) => "queue",
-            Self::Trace(_) => "trace",
-            Self::Retry(_) => "retry",
-            Self::Redirect(_) => "redirect",
-            Self::Release(_) => "release",
-            Self::Drop(_) => "drop",
-            Self::Stage(_) => "stage",
-            Self::Unstage(_) => "unstage",
-            Self::Cache(_) => "cache",
-            Self::Init(_) => "init",
-            Self::Node(_) => "node",
-            Self::Join(_) => "join",
-            Self::Peers(_) => "peers",
-            Self::Leave(_) => "leave",
-            Self::Doctor(_) => "doctor",
-            Self::Config(_) => "config",
-            Self::Ca(_) => "ca",
-            Self::Proxy(_) => "proxy",
-            Self::Auth(_) => "auth",
-            Self::Cluster(_) => "cluster",
-            Self::Version(_) => "version",
-            Self::Help(_) => "help",
-            Self::Completions(_) => "completions",
-            Self::Man(_) => "man",
-        }
-    }
+verbs! {
+    "Copy and look": Cp cp, Mv mv, Sync sync, Ls ls, Find find, Du du, Stat stat, Cat cat, Sum sum, Mkdir mkdir, Rm rm;
+    "Cache and deliver": Get get, Put put, Tee tee, Tail tail, Commit commit, Push push, Queue queue, Trace trace,
+        Retry retry, Redirect redirect, Release release, Drop drop, Stage stage, Unstage unstage, Cache cache;
+    "Serve and connect": Init init, Node node, Join join, Peers peers, Leave leave, Doctor doctor;
+    "Security": Ca ca, Proxy proxy, Auth auth, Cluster cluster;
+    "System": Config config, Version version, Help help, Completions completions, Man man;
+}
 
-    /// Does it. What it returns becomes part of the summary.
-    pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        match self {
-            Self::Cp(verb) => verb.run(screen),
-            Self::Mv(verb) => verb.run(screen),
-            Self::Sync(verb) => verb.run(screen),
-            Self::Ls(verb) => verb.run(screen),
-            Self::Find(verb) => verb.run(screen),
-            Self::Du(verb) => verb.run(screen),
-            Self::Stat(verb) => verb.run(screen),
-            Self::Cat(verb) => verb.run(screen),
-            Self::Sum(verb) => verb.run(screen),
-            Self::Mkdir(verb) => verb.run(screen),
-            Self::Rm(verb) => verb.run(screen),
-            Self::Get(verb) => verb.run(screen),
-            Self::Put(verb) => verb.run(screen),
-            Self::Tee(verb) => verb.run(screen),
-            Self::Tail(verb) => verb.run(screen),
-            Self::Commit(verb) => verb.run(screen),
-            Self::Push(verb) => verb.run(screen),
-            Self::Queue(verb) => verb.run(screen),
-            Self::Trace(verb) => verb.run(screen),
-            Self::Retry(verb) => verb.run(screen),
-            Self::Redirect(verb) => verb.run(screen),
-            Self::Release(verb) => verb.run(screen),
-            Self::Drop(verb) => verb.run(screen),
-            Self::Stage(verb) => verb.run(screen),
-            Self::Unstage(verb) => verb.run(screen),
-            Self::Cache(verb) => verb.run(screen),
-            Self::Init(verb) => verb.run(screen),
-            Self::Node(verb) => verb.run(screen),
-            Self::Join(verb) => verb.run(screen),
-            Self::Peers(verb) => verb.run(screen),
-            Self::Leave(verb) => verb.run(screen),
-            Self::Doctor(verb) => verb.run(screen),
-            Self::Config(verb) => verb.run(screen),
-            Self::Ca(verb) => verb.run(screen),
-            Self::Proxy(verb) => verb.run(screen),
-            Self::Auth(verb) => verb.run(screen),
-            Self::Cluster(verb) => verb.run(screen),
-            Self::Version(verb) => verb.run(screen),
-            Self::Help(verb) => verb.run(screen),
-            Self::Completions(verb) => verb.run(screen),
-            Self::Man(verb) => verb.run(screen),
+impl Godwit {
+    /// Returns the command line as it is read and explained, with its verbs in groups.
+    pub(crate) fn grouped() -> Command {
+        let command = Self::command();
+        let mut listed = String::new();
+        for (group, verbs) in GROUPS {
+            listed.push_str(&format!("{group}:\n"));
+            for verb in *verbs {
+                let about = command.find_subcommand(verb).and_then(Command::get_about);
+                let about = about.map(ToString::to_string).unwrap_or_default();
+                listed.push_str(&format!("  {verb:<11}  {about}\n"));
+            }
+            listed.push('\n');
         }
+        let template = format!(
+            "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{listed}Options:\n{{options}}{{after-help}}"
+        );
+        command.help_template(template)
     }
 }
 

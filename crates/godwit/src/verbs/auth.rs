@@ -19,7 +19,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Tell who may do what, and by which rule; make passwords and tokens
+/// Show who may do what, and by which rule; make passwords and tokens
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -19,7 +19,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// Make certificates in a laboratory that has no authority
+/// Make certificates where no authority exists
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

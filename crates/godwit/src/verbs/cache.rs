@@ -20,7 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Show, check and forget what the node of this machine keeps of files of others
+/// Show, check and remove what the cache of this machine keeps
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

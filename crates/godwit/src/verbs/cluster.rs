@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Let nodes trust each other by a key that all of them have
+/// Let nodes trust each other by a shared key
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -6,7 +6,7 @@ use clap::Args;
 use godwit_wire::local::Ask;
 use std::{ffi::OsString, time::Duration};
 
-/// Wait until what was put survives a crash of this machine
+/// Wait until what was put is durable on this machine
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

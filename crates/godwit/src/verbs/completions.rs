@@ -6,7 +6,7 @@ use crate::{
     screen::Screen,
     trouble::{Run, Trouble},
 };
-use clap::{Args, CommandFactory};
+use clap::Args;
 use clap_complete::Shell;
 
 /// Print completions for a shell
@@ -23,7 +23,7 @@ pub(crate) struct Completions {
 impl Completions {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let mut text = Vec::new();
-        clap_complete::generate(self.shell, &mut Godwit::command(), "godwit", &mut text);
+        clap_complete::generate(self.shell, &mut Godwit::grouped(), "godwit", &mut text);
         screen
             .page(&String::from_utf8_lossy(&text))
             .map_err(|error| Trouble::store("write the completions", error))?;

@@ -20,7 +20,7 @@ use godwit_trust::Error as TrustError;
 use serde_json::json;
 use std::{ffi::OsString, io, path::Path, sync::mpsc, thread, time::Duration};
 
-/// Find out why something does not work, here or with a server
+/// Find out why something does not work, here or at a server
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

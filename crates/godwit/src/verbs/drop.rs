@@ -7,7 +7,7 @@ use godwit_store::Decision;
 use godwit_wire::local::Ask;
 use std::ffi::OsString;
 
-/// Give up what is owed: its bytes are lost, unless its server has them
+/// Give up a pending file: its bytes are lost, unless its server has them
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -19,7 +19,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Say how much is below directories
+/// Show how many bytes are below directories
 #[derive(Args, Debug)]
 #[command(
     disable_help_flag = true,

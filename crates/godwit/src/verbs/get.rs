@@ -20,7 +20,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Read a file through the node of this machine, which keeps it for the next time
+/// Read a file through the cache of this machine, which keeps it for the next time
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

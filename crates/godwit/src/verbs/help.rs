@@ -7,7 +7,7 @@ use crate::{
     topics,
     trouble::{Run, Trouble},
 };
-use clap::{Args, CommandFactory};
+use clap::Args;
 
 /// Explain a verb, or one of: exit-codes, env, config, schemes
 #[derive(Args, Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct Help {
 impl Help {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let text = match &*self.about {
-            [] => Godwit::command().render_long_help().to_string(),
+            [] => Godwit::grouped().render_long_help().to_string(),
             words => explain(words)?,
         };
         screen
@@ -39,7 +39,7 @@ fn explain(words: &[String]) -> Run<String> {
     {
         return Ok(text.into());
     }
-    let mut whole = Godwit::command();
+    let mut whole = Godwit::grouped();
     whole.build();
     let mut verb = Some(&mut whole);
     for word in words {
@@ -58,11 +58,26 @@ fn explain(words: &[String]) -> Run<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn first_page_lists_every_verb() {
+        let page = Godwit::grouped().render_long_help().to_string();
+        for verb in Godwit::command().get_subcommands() {
+            let about = verb.get_about().unwrap().to_string();
+            let row = format!("\n  {:<11}  {about}\n", verb.get_name());
+            assert!(page.contains(&row), "{row}");
+        }
+        assert!(
+            page.contains("\nCache and deliver:\n") && page.contains("--json"),
+            "{page}"
+        );
+    }
 
     /// Wider lines are broken again by whoever prints them, each for itself.
     #[test]
     fn no_line_of_what_is_taught_is_wider_than_what_is_shown() {
-        let (mut all, mut seen) = (vec![Godwit::command()], 0);
+        let (mut all, mut seen) = (vec![Godwit::grouped()], 0);
         while let Some(command) = all.pop() {
             all.extend(command.get_subcommands().cloned());
             let after = command.get_after_help().map(ToString::to_string);

@@ -14,7 +14,7 @@ use std::{
     path::Path,
 };
 
-/// Come to know a node, by its invite
+/// Connect this machine to a node, by its invite
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -18,7 +18,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Serve a directory over FTP and GridFTP
+/// Serve a directory over FTP, GridFTP and HTTPS
 #[derive(Args, Debug)]
 #[command(
     args_conflicts_with_subcommands = true,

@@ -12,7 +12,7 @@ use godwit_trust::{Home, Peer, door::Fingerprint};
 use serde_json::json;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Show the nodes that are known by their keys, or invite another
+/// Show the nodes that this machine knows, or invite another
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

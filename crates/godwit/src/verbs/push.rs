@@ -6,7 +6,7 @@ use clap::Args;
 use godwit_wire::local::Ask;
 use std::{ffi::OsString, time::Duration};
 
-/// Wait until what was put is at its server
+/// Wait until what was put is delivered
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

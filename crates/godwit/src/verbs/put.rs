@@ -29,7 +29,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Keep a file or standard input here, and have it delivered to a server
+/// Write a file to a server, safe on this disk at once and delivered even if the link is down
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -20,7 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Show what was put and is not at its server yet
+/// Show what is not delivered yet, and why
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -6,7 +6,7 @@ use clap::Args;
 use godwit_wire::local::{Ask, ask};
 use std::ffi::OsString;
 
-/// Deliver what is owed to another URL, also on another server
+/// Deliver a pending file to another URL, also on another server
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

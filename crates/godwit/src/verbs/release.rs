@@ -7,7 +7,7 @@ use godwit_store::Decision;
 use godwit_wire::local::Ask;
 use std::ffi::OsString;
 
-/// Deliver what is held, over whatever its server has now
+/// Deliver a file that is on hold, over what its server has now
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -14,7 +14,7 @@ use godwit_wire::local::{
 };
 use std::{ffi::OsString, os::unix::ffi::OsStrExt};
 
-/// Try now to deliver what waits or is held, as it is
+/// Try now to deliver what is pending or on hold
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-/// Fetch files before they are wanted, and keep them here
+/// Fetch files before they are needed, and keep them in the cache
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -15,7 +15,7 @@ use godwit_core::Url;
 use godwit_store::engine::Stores;
 use godwit_store::{Error, Stat as Known};
 
-/// Say all that is known of a file or directory
+/// Show all that is known of a file or directory
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

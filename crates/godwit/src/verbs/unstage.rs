@@ -6,7 +6,7 @@ use clap::Args;
 use godwit_wire::local::{Ask, ask::Stage as Fetched};
 use std::{ffi::OsString, time::Duration};
 
-/// Deliver what is owed of files, and keep them no longer
+/// Deliver pending changes of files, and keep the files no longer
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

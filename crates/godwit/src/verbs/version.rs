@@ -8,7 +8,7 @@ use crate::{
 use clap::Args;
 use serde_json::json;
 
-/// Say which version this is
+/// Print the version
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  godwit version\n  godwit version --json")]
 pub(crate) struct Version {}
