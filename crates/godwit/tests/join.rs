@@ -457,6 +457,41 @@ fn init_with_taken_port_leaves_nothing() {
     lab.well(&init);
 }
 
+/// Bash cuts words at colons, unless its user had it not do so.
+#[test]
+fn bash_completes_names_of_peers() {
+    let scratch = Scratch::new();
+    let (lab, laptop) = (Machine::lab(&scratch), Machine::new(&scratch, "b"));
+    lab.joined_by(&laptop, "laptop");
+    let script = scratch.join("godwit.bash");
+    fs::write(&script, laptop.well(&["completions", "bash"])).unwrap();
+    let godwit = laptop.command(&[]);
+    let folder = Path::new(godwit.get_program()).parent().unwrap();
+    for (line, word, offered) in [
+        ("godwit ls godwit://l", "//l", "//lab/"),
+        ("godwit ls godwit://", "godwit://", "godwit://lab/"),
+        ("godwit ls godwit://x", "//x", ""),
+        ("godwit com", "com", "commit completions"),
+    ] {
+        let asked = "source $1; COMP_LINE=$2 COMP_POINT=${#2} COMP_WORDS=($2) COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); \
+            _godwit_or_peer godwit \"$3\" ls; echo ${COMPREPLY[@]}";
+        let mut bash = Command::new("bash");
+        bash.args(["-c", asked, "bash", script.to_str().unwrap(), line, word]);
+        bash.env("HOME", scratch.join("b"));
+        for (name, value) in godwit.get_envs() {
+            bash.env(name, value.unwrap_or_default());
+        }
+        let path = std::env::var("PATH").unwrap();
+        bash.env("PATH", format!("{}:{path}", folder.display()));
+        let said = bash.output().unwrap();
+        assert_eq!(
+            String::from_utf8_lossy(&said.stdout).trim(),
+            offered,
+            "{line}: {said:?}"
+        );
+    }
+}
+
 #[test]
 fn read_only_peer_changes_nothing() {
     let scratch = Scratch::new();
