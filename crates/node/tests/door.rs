@@ -210,9 +210,13 @@ fn certificates_proxies_and_the_key_of_a_cluster_are_as_good_as_by_ftp() {
 #[test]
 fn one_node_draws_from_another_by_what_it_grants() {
     let (lab, bytes) = (Lab::new(), common::bytes(5_000_000));
-    let (from, to) = (lab.node(&[]), lab.node(&[]));
+    let gridmap = lab.path("gridmap");
+    std::fs::write(&gridmap, "\"/O=Lab/CN=alice\" alice\n").unwrap();
+    let gridmap = gridmap.display().to_string();
+    let (from, to) = (lab.node(&[]), lab.node(&[("trust.gridmap", &gridmap)]));
     from.put("f", &bytes);
-    let (source, target) = (lab.nobody(&from), lab.nobody(&to));
+    let alice = lab.ca.issue(&Issue::user("alice")).unwrap();
+    let (source, target) = (lab.nobody(&from), lab.somebody(&to, alice));
     let size = Some(bytes.len() as u64);
     let write = Write {
         size,
