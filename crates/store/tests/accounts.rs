@@ -7,7 +7,7 @@
 
 use godwit_core::{Block, Extents};
 use godwit_store::{
-    Dir, Entry, Error, Given, How, Opener, Result, Set, Store, What, Whole, Write, check,
+    Dir, Entry, Error, Given, How, Opener, Result, Set, Sink, Store, What, Whole, Write, check,
 };
 use godwit_sys::{Back, Errand, Folder, Kind, Open, Over, Root, Rules, Steward, User, drop_root};
 use std::{
@@ -291,11 +291,16 @@ fn p(path: &str) -> &Path {
 
 fn write(dir: &Dir, path: &str, bytes: &[u8]) -> Result<()> {
     let sink = dir.write(p(path), &Write::default())?;
+    put(&*sink, bytes)?;
+    sink.finish(&Whole::default()).map(drop)
+}
+
+fn put(sink: &dyn Sink, bytes: &[u8]) -> Result<()> {
     for (i, bytes) in bytes.chunks(1 << 20).enumerate() {
         let offset = (i as u64) << 20;
         sink.put(Block { offset, bytes })?;
     }
-    sink.finish(&Whole::default()).map(drop)
+    Ok(())
 }
 
 fn read(dir: &Dir, path: &str) -> Result<Vec<u8>> {
@@ -464,7 +469,8 @@ fn disk_is_full(export: &Path) {
     let bytes: Vec<u8> = (0..room.free_bytes + (4 << 20))
         .map(|i| i as u8 | 1)
         .collect();
-    let error = write(&alice, "large", &bytes).unwrap_err();
+    let sink = alice.write(p("large"), &Write::default()).unwrap();
+    let error = put(&*sink, &bytes).unwrap_err();
     assert!(matches!(error, Error::NoSpace { .. }), "{error:?}");
     // The half that is reserved for root is untouched.
     let told = Command::new("stat")
@@ -482,6 +488,9 @@ fn disk_is_full(export: &Path) {
     };
     assert!(free * block > 12 << 20, "{told}");
     assert!(available * block < 2 << 20, "{told}");
+    drop(sink);
+    let left = alice.space(p("")).unwrap();
+    assert!(left.free_bytes + (1 << 20) > room.free_bytes, "{left:?}");
 }
 
 fn no_capabilities(export: &Path) {
