@@ -206,6 +206,13 @@ impl Kind {
             .filter(|kind| *kind != Self::Other)
     }
 
+    /// Returns the kind of the first row with a word; that of "other" is not told apart.
+    fn first(word: &str, column: fn(&Row) -> &'static str) -> Self {
+        let row = ROWS.iter().find(|row| column(row) == word);
+        row.filter(|_| word != "other")
+            .map_or(Self::Other, |row| row.kind)
+    }
+
     fn row(self) -> &'static Row {
         &ROWS[self as usize]
     }
@@ -257,11 +264,7 @@ impl Kind {
 
     /// Reads a word of the HTTPS door.
     pub fn of_door_word(word: &str) -> Self {
-        let row = ROWS.iter().find(|row| row.door == word);
-        row.map_or(Self::Other, |row| match word {
-            "other" => Self::Other,
-            _ => row.kind,
-        })
+        Self::first(word, |row| row.door)
     }
 
     /// Returns the word in answers of the local socket.
@@ -271,11 +274,7 @@ impl Kind {
 
     /// Reads a word of the local socket.
     pub fn of_local_word(word: &str) -> Self {
-        let row = ROWS.iter().find(|row| row.local == word);
-        row.map_or(Self::Other, |row| match word {
-            "other" => Self::Other,
-            _ => row.kind,
-        })
+        Self::first(word, |row| row.local)
     }
 
     /// Returns what the caller can do next, where that is the same for all errors of this kind.
@@ -340,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn fault_decides_the_exit_status_of_a_disk() {
+    fn fault_decides_exit_status() {
         assert_eq!(Kind::Io.exit_code(Fault::Lasting), 1);
         assert_eq!(Kind::Io.exit_code(Fault::Passing), 5);
         assert_eq!(Kind::Missing.exit_code(Fault::Passing), 4);

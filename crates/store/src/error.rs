@@ -93,7 +93,7 @@ pub enum Error {
     /// A node that we have joined has no peer with our key: it let us leave, or never heard of us.
     #[error("{host} does not know this machine any more")]
     Stranger { host: String },
-    /// A node shows a key for which nobody vouches, as nodes do that only peers know.
+    /// A node shows a key that no authority vouches for, as nodes do for their peers.
     #[error("{host} is a node that this machine has not joined")]
     NotJoined { host: String },
     /// Something listens there that answers TLS with something else.

@@ -10,7 +10,7 @@ pub struct Refusal {
     pub code: u16,
     /// What was said for a person, in one line.
     pub said: String,
-    /// What it means, as far as codes and texts of known servers tell.
+    /// The kind, as far as codes and texts of known servers tell.
     pub why: Kind,
 }
 
