@@ -21,7 +21,7 @@ use crate::{
     Depot, Error, Result, Who,
     depot::Inner,
     disk::Id,
-    error::{Trouble, is_shut, may_pass},
+    error::{Patience, is_shut, may_pass},
     held::now,
     moving::PAUSE,
     records::Change,
@@ -130,7 +130,7 @@ struct State {
     /// The target will not have it.
     held: Option<String>,
     last: Option<Error>,
-    trouble: Trouble,
+    patience: Patience,
     tries: u32,
     /// Since when, in seconds since the epoch.
     since: Option<u64>,
@@ -268,7 +268,7 @@ impl Logs {
         for log in &logs {
             let mut state = log.state();
             state.held = None;
-            state.trouble = Trouble::default();
+            state.patience = Patience::default();
             state.until = None;
             state.tries = 0;
         }
@@ -885,7 +885,7 @@ impl State {
             is_gone: false,
             held: None,
             last: None,
-            trouble: Trouble::default(),
+            patience: Patience::default(),
             tries: 0,
             since: None,
             until: None,
@@ -1048,7 +1048,7 @@ impl Inner {
                 state.tries = 0;
                 state.since = None;
                 state.last = None;
-                state.trouble = Trouble::default();
+                state.patience = Patience::default();
                 state.until = None;
             }
             Err(error) => {
@@ -1058,8 +1058,8 @@ impl Inner {
                 tracing::info!(url = %log.url, %error, "not appended");
                 let is_shut = error.of_store().is_some_and(is_shut);
                 let since = *state.since.get_or_insert_with(now);
-                let is_troubled = state.trouble.may_pass(&error, self.rules.trouble_max);
-                let may_be_there = state.trouble.may_be_there(&error, above);
+                let is_troubled = state.patience.may_pass(&error, self.rules.trouble_max);
+                let may_be_there = state.patience.may_be_there(&error, above);
                 let may_pass = is_shut || is_troubled || may_be_there;
                 if error.fault_since(since) == Fault::Lasting && !may_pass {
                     state.held = Some(error.to_string());

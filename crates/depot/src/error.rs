@@ -296,7 +296,7 @@ impl Error {
 /// Since when a server has answered nothing but that it has trouble of its own, which it does not name: it may be
 /// dying, and be well when it is there again.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Trouble {
+pub(crate) struct Patience {
     since: Option<Instant>,
     /// How often it said that something is not there, and knew of what is above that.
     missing: u32,
@@ -304,7 +304,7 @@ pub(crate) struct Trouble {
     spoilt: u32,
 }
 
-impl Trouble {
+impl Patience {
     /// Tells whether one more such answer may pass, as that has not gone on for so long.
     pub(crate) fn may_pass(&mut self, error: &Error, longest: Duration) -> bool {
         if !error.of_store().is_some_and(is_trouble) {

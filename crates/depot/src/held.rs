@@ -5,7 +5,7 @@ use crate::{
     called::Called,
     depot::Inner,
     disk::Id,
-    error::Trouble,
+    error::Patience,
     reading::Name,
     records::{Change, Row},
     tags::Tag,
@@ -183,7 +183,7 @@ pub(crate) struct State {
     /// How often delivering was tried in vain, and how it ended.
     pub tries: u32,
     pub last: Option<Error>,
-    pub trouble: Trouble,
+    pub patience: Patience,
     /// Bytes of the depot's quota that are its own.
     pub reserved: u64,
 }
@@ -574,7 +574,7 @@ impl State {
             later: None,
             tries: 0,
             last: None,
-            trouble: Trouble::default(),
+            patience: Patience::default(),
             reserved: 0,
         }
     }

@@ -14,7 +14,7 @@ use godwit_core::{
     Extents, LEAF_BYTES, Leaves, Version,
     holding::{Answer, Notices, Origin},
 };
-use godwit_store::{Dir, Faulty, Opener, Store, Trouble};
+use godwit_store::{Defect, Dir, Faulty, Opener, Store};
 use std::{
     fs::{self, File},
     io,
@@ -473,7 +473,7 @@ const LONG_ENOUGH_TO_BE_TOO_EARLY: Duration = Duration::from_millis(300);
 #[test]
 fn what_is_put_goes_over_what_was_written_before_it() {
     let ((far, dir), home) = (far(), tempfile::tempdir().unwrap());
-    let store = Arc::new(Faulty::new(dir, [Trouble::LosesFinish]));
+    let store = Arc::new(Faulty::new(dir, [Defect::LosesFinish]));
     let gate = Arc::new(Gate::default());
     gate.change(|state| state.away_with = Some("a".into()));
     let depot = opened(&gate, home.path(), far.path(), store);

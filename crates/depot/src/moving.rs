@@ -9,7 +9,7 @@ use crate::{
     Error, Result,
     depot::{All, Inner, Rules},
     disk::Id,
-    error::{Trouble, is_shut, is_unknown_host, wants_directory},
+    error::{Patience, is_shut, is_unknown_host, wants_directory},
     fetching::streams,
     held::{Asked, Held, Parked, State},
     leftovers::Leftover,
@@ -172,7 +172,7 @@ impl Inner {
         let mut state = held.lock();
         state.tries = 0;
         state.last = None;
-        state.trouble = Trouble::default();
+        state.patience = Patience::default();
         let (is_clean, is_gone) = (!state.machine.owes(), state.is_gone);
         drop(state);
         self.all().away.remove(server);
@@ -325,11 +325,11 @@ impl Inner {
         let above = self.above_missing(&error, &held.url(), &held.who);
         let is_short = match said {
             Some(StoreError::Incomplete { .. }) => true,
-            _ => held.lock().trouble.may_be_there(&error, above),
+            _ => held.lock().patience.may_be_there(&error, above),
         };
         // Ours are those that were written: what lies there is something else, and all of it is sent anew.
-        let is_spoilt = held.lock().trouble.may_be_sent_anew(&error);
-        let is_troubled = (held.lock().trouble).may_pass(&error, self.rules.trouble_max);
+        let is_spoilt = held.lock().patience.may_be_sent_anew(&error);
+        let is_troubled = (held.lock().patience).may_pass(&error, self.rules.trouble_max);
         let may_pass = is_shut || is_short || is_spoilt || is_troubled;
         let is_lasting = error.fault_since(held.born) == Fault::Lasting && !may_pass;
         let why = is_lasting.then(|| (self.why_held(held, &error), words_of(held, &error, above)));

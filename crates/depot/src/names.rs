@@ -3,7 +3,7 @@
 use crate::{
     Depot, Edit, Error, Result, Who,
     depot::Inner,
-    error::{Trouble, is_held_behind, is_missing, is_trouble, may_pass, wants_directory},
+    error::{Patience, is_held_behind, is_missing, is_trouble, may_pass, wants_directory},
     moving::{pause_after, server_away},
     promises::LENGTH,
     reading::{digest_there, is_of_digest},
@@ -133,7 +133,7 @@ impl Inner {
         let (mut away, mut is_made, mut is_held) = (None, false, false);
         if let Some((deeds, fact)) = all.promises.deed(asked.number) {
             if outcome.is_ok() {
-                (fact.last, fact.trouble) = (None, Trouble::default());
+                (fact.last, fact.patience) = (None, Patience::default());
             }
             match outcome {
                 Ok(Answer::Ended(outcome)) => deeds.ended(asked.number, asked.attempt, outcome),
@@ -143,7 +143,7 @@ impl Inner {
                     deeds.broke(asked.number, asked.attempt);
                     fact.tries += 1;
                     fact.last = Some(error.clone());
-                    let may_pass = fact.trouble.may_pass(&error, self.rules.trouble_max);
+                    let may_pass = fact.patience.may_pass(&error, self.rules.trouble_max);
                     if error.of_store().is_some_and(is_held_behind) || may_pass {
                         fact.later = Some(Instant::now() + pause_after(fact.tries));
                     } else if error.of_store().is_some_and(is_trouble) {

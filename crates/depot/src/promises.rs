@@ -12,7 +12,7 @@ use crate::{
     By, Error, Result, Who,
     depot::{All, Inner},
     disk::Id,
-    error::{Trouble, is_missing, may_pass},
+    error::{Patience, is_missing, may_pass},
     held::{Held, now},
     names::not_well,
     queue::Before,
@@ -47,7 +47,7 @@ pub(crate) struct Fact {
     pub last: Option<Error>,
     /// Not before then is it tried again.
     pub later: Option<Instant>,
-    pub trouble: Trouble,
+    pub patience: Patience,
 }
 
 /// A deed as it is on record.
@@ -841,7 +841,7 @@ impl Inner {
             tries: 0,
             last: None,
             later: None,
-            trouble: Trouble::default(),
+            patience: Patience::default(),
         }
     }
 

@@ -6,7 +6,7 @@ use crate::{
     called::is_at_or_below,
     depot::Inner,
     disk::Id,
-    error::{Trouble, is_held_behind, is_nowhere, wants_directory},
+    error::{Patience, is_held_behind, is_nowhere, wants_directory},
     held::{Held, now},
     moving::ABSENT_MAX,
     promises::{Fact, path_of, server_of},
@@ -570,7 +570,7 @@ impl Depot {
         state.before = None;
         state.words.clear();
         state.wants = true;
-        (state.tries, state.trouble) = (0, Trouble::default());
+        (state.tries, state.patience) = (0, Patience::default());
         state.last = None;
         state.change();
         let was_current = state.is_current;
@@ -896,7 +896,7 @@ impl Inner {
             }
             state.wants = true;
             state.later = None;
-            (state.tries, state.trouble) = (0, Trouble::default());
+            (state.tries, state.patience) = (0, Patience::default());
             state.change();
             Ok(())
         })?;

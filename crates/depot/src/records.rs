@@ -7,7 +7,7 @@ use crate::{
     appending::LogRow,
     ballast::Ballast,
     disk::{Id, Watcher},
-    error::Trouble,
+    error::Patience,
     odd_deeds::OddDeed,
     passed::Passed,
     promises::{DeedRow, Fact, path_of},
@@ -596,7 +596,7 @@ fn read_deeds(db: &Connection) -> rusqlite::Result<Vec<Result<DeedRow, OddDeed>>
                 tries: 0,
                 last: None,
                 later: None,
-                trouble: Trouble::default(),
+                patience: Patience::default(),
             },
         }))
     })?;

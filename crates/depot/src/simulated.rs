@@ -10,7 +10,7 @@ use crate::{
     tested::{reaching, url, watched},
 };
 use godwit_core::holding::Base;
-use godwit_store::{Dir, Error as StoreError, Faulty, Opener, Store, Trouble};
+use godwit_store::{Defect, Dir, Error as StoreError, Faulty, Opener, Store};
 use std::{
     collections::{BTreeMap, HashMap},
     fs::{self, File},
@@ -271,10 +271,10 @@ impl World {
         }
         if self.dice.one_in(5) {
             let trouble = match self.dice.below(6) {
-                0 => Trouble::LosesFinish,
-                1 => Trouble::LosesPublish,
-                2 => Trouble::LosesWriteAt(self.dice.below(3_000_000)),
-                _ => Trouble::LosesVerb(1 + self.dice.below(12)),
+                0 => Defect::LosesFinish,
+                1 => Defect::LosesPublish,
+                2 => Defect::LosesWriteAt(self.dice.below(3_000_000)),
+                _ => Defect::LosesVerb(1 + self.dice.below(12)),
             };
             self.store.trouble_ahead(trouble);
         }

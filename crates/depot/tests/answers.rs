@@ -6,7 +6,7 @@ mod common;
 
 use common::{Far, both, by, bytes, depot, killed, push, put, put_into, read, same, url, who};
 use godwit_depot::{Depot, Edit};
-use godwit_store::{Error, Trouble};
+use godwit_store::{Defect, Error};
 use std::{
     fs, io,
     os::unix::fs::FileExt,
@@ -30,7 +30,7 @@ fn edit(depot: &Depot, name: &str, bytes: &[u8]) {
 
 /// Has the target publish a new file and its answer be lost, and nobody reach it then.
 fn publish_in_vain(far: &Far, depot: &Depot, name: &str, bytes: &[u8]) {
-    far.trouble(Trouble::LosesFinish);
+    far.trouble(Defect::LosesFinish);
     edit(depot, name, bytes);
     while !far.store.left().is_empty() {
         std::thread::yield_now();
@@ -84,7 +84,7 @@ fn what_was_not_published_goes_over_a_base_of_another_length() {
     let depot = depot(&far, &dir);
     put(&depot, "a", b"short");
     push(&depot);
-    far.trouble(Trouble::LosesPublish);
+    far.trouble(Defect::LosesPublish);
     edit(&depot, "a", b"longer than it was");
     push(&depot);
     same(far.get("a").unwrap(), b"longer than it was");
@@ -218,7 +218,7 @@ fn what_landed_as_something_else_is_sent_anew() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     let wanted = bytes(3 << 20, 8);
-    far.trouble(Trouble::FlipsWrite(2_000_000));
+    far.trouble(Defect::FlipsWrite(2_000_000));
     // That it could not be reached before does not count.
     let losses = AtomicU64::new(3);
     far.on_ask(move |what, _| {

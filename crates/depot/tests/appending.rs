@@ -5,7 +5,7 @@ mod common;
 
 use common::{both, depot, over, rules, until, url, who, with};
 use godwit_depot::{Depot, Error, Nth, Rules, Scope, Stage};
-use godwit_store::Trouble;
+use godwit_store::Defect;
 use std::{sync::Arc, thread, time::Duration};
 
 const LIMIT: Option<Duration> = Some(Duration::from_secs(60));
@@ -28,9 +28,9 @@ fn many_writers_of_one_file_lose_and_double_nothing() {
     let (far, dir) = both();
     let depot = Arc::new(depot(&far, &dir));
     for at in [3, 7, 12, 20] {
-        far.trouble(Trouble::LosesVerb(at));
+        far.trouble(Defect::LosesVerb(at));
     }
-    far.trouble(Trouble::LosesFinish);
+    far.trouble(Defect::LosesFinish);
     thread::scope(|scope| {
         for writer in 0..20 {
             let depot = Arc::clone(&depot);
@@ -211,7 +211,7 @@ fn what_waits_for_a_full_target_goes_on_once_and_in_order() {
     add(0..10);
     appending.push(LIMIT).unwrap();
     let there = far.get("log").unwrap().len() as u64;
-    far.trouble(Trouble::FullAt(there + 7));
+    far.trouble(Defect::FullAt(there + 7));
     add(10..100);
     until("it was tried twice", || {
         depot.queue().iter().any(|owed| owed.tries > 1)

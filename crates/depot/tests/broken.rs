@@ -6,7 +6,7 @@ mod common;
 use common::{both, bytes, depot, read, same};
 use godwit_core::Fault;
 use godwit_depot::Error;
-use godwit_store::{Error as StoreError, REFERS, Trouble};
+use godwit_store::{Defect, Error as StoreError, REFERS};
 use std::{
     fs::File,
     io,
@@ -31,7 +31,7 @@ fn a_server_that_goes_away_in_the_middle_is_not_one_that_was_never_there() {
     // Of what has changed this very moment a part is worth nothing: it might be another by now.
     let (file, before) = (far.dir.path().join("a"), SystemTime::now() - HOUR);
     File::open(file).unwrap().set_modified(before).unwrap();
-    far.trouble(Trouble::LosesReadAt(2 << 20));
+    far.trouble(Defect::LosesReadAt(2 << 20));
     let mut reads = 0;
     far.on_ask(move |what, _| {
         reads += u64::from(what == "read");
@@ -61,7 +61,7 @@ fn a_fetch_of_which_some_comes_each_time_is_not_given_up() {
     let wanted = bytes(24 << 20, 6);
     far.put("a", &wanted);
     for at in 1..=9 {
-        far.trouble(Trouble::LosesReadAt((at * 5) << 19));
+        far.trouble(Defect::LosesReadAt((at * 5) << 19));
     }
     same(read(&depot, "a").unwrap(), &wanted);
     assert!(far.store.left().is_empty());

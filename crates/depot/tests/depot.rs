@@ -8,7 +8,7 @@ use common::{
     as_killed, both, by, bytes, depot, over, push, put, put_into, read, rules, same, url, who,
 };
 use godwit_depot::{Depot, Error, Fresh, Scope, Stage, Who};
-use godwit_store::{Error as StoreError, Trouble};
+use godwit_store::{Defect, Error as StoreError};
 use std::{
     io::Read,
     os::unix::fs::PermissionsExt,
@@ -305,7 +305,7 @@ fn a_fetch_that_breaks_goes_on() {
     let wanted = bytes(8 << 20, 5);
     far.put("a", &wanted);
     for at in [1 << 20, 3 << 20, 9 << 20] {
-        far.trouble(Trouble::LosesReadAt(at));
+        far.trouble(Defect::LosesReadAt(at));
     }
     same(read(&depot, "a").unwrap(), &wanted);
     assert!(far.store.left().is_empty());
@@ -351,8 +351,8 @@ fn lost_words_of_the_target_lose_nothing() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     let wanted = bytes(6 << 20, 11);
-    far.trouble(Trouble::LosesWriteAt(2 << 20));
-    far.trouble(Trouble::LosesFinish);
+    far.trouble(Defect::LosesWriteAt(2 << 20));
+    far.trouble(Defect::LosesFinish);
     put(&depot, "a", &wanted);
     push(&depot);
     same(far.get("a").unwrap(), &wanted);

@@ -12,7 +12,7 @@ use godwit_core::{Fault, Url};
 use godwit_depot::{
     Attributes, By, Connect, Depot, Edit, Editing, Error, Rules, Scope, Spooled, Stage, Who,
 };
-use godwit_store::{Error as StoreError, Trouble, engine::Place};
+use godwit_store::{Defect, Error as StoreError, engine::Place};
 use std::{
     fs,
     io::{self, Write},
@@ -152,7 +152,7 @@ fn names_are_changed_here_at_once_and_there_in_order() {
     far.put("d/in", b"inside");
     let depot = depot(&far, &dir);
     same(read(&depot, "x").unwrap(), b"x of the target");
-    far.trouble(Trouble::LosesVerb(1));
+    far.trouble(Defect::LosesVerb(1));
     // Also of what is only at the target: d/in was never held.
     rename(&depot, "d", "e");
     rename(&depot, "x", "y");
@@ -178,7 +178,7 @@ fn an_answer_that_is_lost_is_looked_for() {
     let depot = depot(&far, &dir);
     for at in 0..12 {
         far.put("a", b"one");
-        far.trouble(Trouble::LosesVerb(at));
+        far.trouble(Defect::LosesVerb(at));
         rename(&depot, "a", "b");
         push(&depot);
         assert_eq!(far.get("a"), None);

@@ -10,7 +10,7 @@ mod common;
 
 use common::{Far, by, bytes, over, read, url, who};
 use godwit_depot::{Depot, Edit, Ended, Fresh, Reading, Scope};
-use godwit_store::{Error as StoreError, Trouble};
+use godwit_store::{Defect, Error as StoreError};
 use std::{
     collections::BTreeMap,
     fs,
@@ -515,10 +515,10 @@ impl Serving {
             }
             ["trouble", what @ ..] => {
                 self.far.trouble(match what {
-                    ["finish"] => Trouble::LosesFinish,
-                    ["publish"] => Trouble::LosesPublish,
-                    ["landed"] => Trouble::LosesLanded,
-                    _ => Trouble::LosesVerb(number(2)),
+                    ["finish"] => Defect::LosesFinish,
+                    ["publish"] => Defect::LosesPublish,
+                    ["landed"] => Defect::LosesLanded,
+                    _ => Defect::LosesVerb(number(2)),
                 });
                 Ok(())
             }

@@ -10,7 +10,7 @@ use common::{
 };
 use godwit_core::{Algorithm, Digest, Version, holding::Base};
 use godwit_depot::{Depot, Edit, Editing, Ended, Error, Fresh, Put, Rules, Scope};
-use godwit_store::Trouble;
+use godwit_store::Defect;
 use std::{
     os::unix::fs::FileExt,
     sync::{atomic::Ordering::SeqCst, mpsc},
@@ -20,7 +20,7 @@ use std::{
 
 /// Has the target publish a file and its answer be lost, and nobody reach it then.
 fn publish_in_vain(far: &Far, depot: &Depot, name: &str, bytes: &[u8], base: Base) {
-    far.trouble(Trouble::LosesFinish);
+    far.trouble(Defect::LosesFinish);
     put_on(depot, name, base, bytes);
     while !far.store.left().is_empty() {
         std::thread::yield_now();

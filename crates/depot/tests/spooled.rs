@@ -410,7 +410,7 @@ fn a_rename_waits_for_what_is_on_its_way_to_that_name() {
     let (far, dir) = both();
     far.put("old", b"old");
     let (depot, hop) = spooled(&far, &dir);
-    far.trouble(godwit_store::Trouble::FullAt(0));
+    far.trouble(godwit_store::Defect::FullAt(0));
     write(&hop, "b", b"new").unwrap();
     hop.rename(Path::new("old"), Path::new("b")).unwrap();
     same(far.get("old").unwrap_or_default(), "old");
@@ -491,7 +491,7 @@ fn what_a_hop_delivered_and_then_renamed_at_once_is_no_condition_of_what_is_rena
     depot.push(&Scope::All, LIMIT).unwrap();
     hop.rename(Path::new("b"), Path::new("a")).unwrap();
     same(far.get("a").unwrap_or_default(), "newer");
-    far.trouble(godwit_store::Trouble::FullAt(0));
+    far.trouble(godwit_store::Defect::FullAt(0));
     write(&hop, "c", b"on its way").unwrap();
     hop.rename(Path::new("a"), Path::new("c")).unwrap();
     far.store.mend();
@@ -507,7 +507,7 @@ fn what_is_at_a_name_is_looked_at_before_a_hop_promises_to_rename_it() {
     write(&hop, "a", b"ours").unwrap();
     depot.push(&Scope::All, LIMIT).unwrap();
     far.put("a", b"theirs, and it is seen");
-    far.trouble(godwit_store::Trouble::FullAt(0));
+    far.trouble(godwit_store::Defect::FullAt(0));
     write(&hop, "c", b"on its way").unwrap();
     hop.rename(Path::new("a"), Path::new("c")).unwrap();
     far.store.mend();
@@ -521,7 +521,7 @@ fn what_somebody_else_wrote_since_it_was_to_be_renamed_by_a_hop_is_not_renamed()
     let (depot, hop) = spooled(&far, &dir);
     write(&hop, "a", b"ours").unwrap();
     depot.push(&Scope::All, LIMIT).unwrap();
-    far.trouble(godwit_store::Trouble::FullAt(0));
+    far.trouble(godwit_store::Defect::FullAt(0));
     write(&hop, "c", b"on its way").unwrap();
     hop.rename(Path::new("a"), Path::new("c")).unwrap();
     far.put("a", b"theirs");
@@ -597,7 +597,7 @@ fn what_a_hop_holds_is_told_before_it_and_decided_there() {
     let first = before(spooled.clone(), &dir);
     write(&spooled, "a", b"ours").unwrap();
     hop.push(&Scope::All, LIMIT).unwrap();
-    far.trouble(godwit_store::Trouble::FullAt(0));
+    far.trouble(godwit_store::Defect::FullAt(0));
     write(&spooled, "c", b"on its way").unwrap();
     first.rename(&url("a"), &url("c"), by()).unwrap();
     common::until("the hop has promised it", || {
@@ -696,7 +696,7 @@ fn a_rename_to_where_no_directory_is_says_so_and_goes_once_that_is_made() {
     far.put("old", b"old");
     let (depot, hop) = spooled(&far, &dir);
     let renamed = |from: &str, to: &str| {
-        far.trouble(godwit_store::Trouble::FullAt(0));
+        far.trouble(godwit_store::Defect::FullAt(0));
         write(&hop, from, b"new").unwrap();
         hop.rename(Path::new(from), Path::new(to)).unwrap();
         far.store.mend();
@@ -723,7 +723,7 @@ fn a_rename_to_where_no_directory_is_says_so_and_goes_once_that_is_made() {
     assert_eq!(far.get("old"), None);
     // Where the file itself is gone that is said.
     far.put("other", b"old");
-    far.trouble(godwit_store::Trouble::FullAt(0));
+    far.trouble(godwit_store::Defect::FullAt(0));
     write(&hop, "other", b"new").unwrap();
     hop.rename(Path::new("other"), Path::new("none/other"))
         .unwrap();

@@ -9,7 +9,7 @@ use common::{
     who, with,
 };
 use godwit_depot::{Edit, Ended, Fresh, Owed, Rules, Stage};
-use godwit_store::Trouble;
+use godwit_store::Defect;
 use std::{
     io::Read,
     os::unix::fs::FileExt,
@@ -254,7 +254,7 @@ fn what_a_server_lost_before_it_was_published_is_sent_anew() {
     let (far, dir) = both();
     let depot = depot(&far, &dir);
     let wanted = bytes(3 << 20, 9);
-    far.trouble(Trouble::LosesLanded);
+    far.trouble(Defect::LosesLanded);
     put(&depot, "a", &wanted);
     push(&depot);
     assert_eq!(far.store.left(), []);

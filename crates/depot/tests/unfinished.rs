@@ -9,7 +9,7 @@ use common::{
 };
 use godwit_core::{Block, Leaves, Piece};
 use godwit_depot::{Depot, Error, Fresh, Rules, Scope, Stage, Writing};
-use godwit_store::Trouble;
+use godwit_store::Defect;
 use std::{
     fs::{self, File},
     os::unix::fs::FileExt,
@@ -318,7 +318,7 @@ fn partials(far: &Far) -> Vec<String> {
 
 /// Has half of a file be there when the server goes away.
 fn broken_off(far: &Far, depot: &Depot) {
-    far.trouble(Trouble::FullAt(2 << 20));
+    far.trouble(Defect::FullAt(2 << 20));
     put(depot, "a", &bytes(4 << 20, 3));
     until("it was tried", || {
         depot.queue().iter().any(|owed| owed.tries > 0)

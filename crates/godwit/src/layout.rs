@@ -58,60 +58,49 @@ pub(crate) enum Goes {
     Into(OsString),
 }
 
-/// Why a source goes nowhere.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub(crate) enum Refusal {
-    /// A file was named with a slash behind it.
-    #[error("the source is a file, but its name ends with a slash")]
-    SourceNotDirectory,
-    /// Several sources, or a slash behind the target, need a directory.
-    #[error("the target is not a directory")]
-    TargetNotDirectory,
-    /// The same, and there is nothing yet.
-    #[error("the target directory does not exist")]
-    TargetMissing,
-    /// A directory cannot replace a file.
-    #[error("the target is a file, the source a directory")]
-    DirectoryOverFile,
-    /// `mv .` and the like.
-    #[error("a directory cannot be moved by the name . or .., nor can a root")]
-    Nameless,
-}
+/// A reason why a source goes nowhere, and what to do instead.
+pub(crate) type Misfit = (&'static str, &'static str);
 
-impl Refusal {
-    /// Returns what to do instead.
-    pub(crate) fn next(self) -> &'static str {
-        match self {
-            Self::SourceNotDirectory => "leave out the slash behind the source",
-            Self::TargetNotDirectory => "name a directory as the last argument",
-            Self::TargetMissing => "make it first",
-            Self::DirectoryOverFile => "choose another name, or remove the file",
-            Self::Nameless => "say the directory's own name",
-        }
-    }
-}
+const SOURCE_NOT_DIRECTORY: Misfit = (
+    "the source is a file, but its name ends with a slash",
+    "leave out the slash behind the source",
+);
+const TARGET_NOT_DIRECTORY: Misfit = (
+    "the target is not a directory",
+    "name a directory as the last argument",
+);
+/// Several sources, or a slash behind the target, need a directory.
+pub(crate) const TARGET_MISSING: Misfit = ("the target directory does not exist", "make it first");
+const DIRECTORY_OVER_FILE: Misfit = (
+    "the target is a file, the source a directory",
+    "choose another name, or remove the file",
+);
+const NAMELESS: Misfit = (
+    "a directory cannot be moved by the name . or .., nor can a root",
+    "say the directory's own name",
+);
 
 /// Returns where `source` goes.
-pub(crate) fn destination(act: Act, source: Source<'_>, target: Target) -> Result<Goes, Refusal> {
+pub(crate) fn destination(act: Act, source: Source<'_>, target: Target) -> Result<Goes, Misfit> {
     if source.slash && !source.directory {
-        return Err(Refusal::SourceNotDirectory);
+        return Err(SOURCE_NOT_DIRECTORY);
     }
     // What has no name in a directory above it cannot be taken out of that.
     if act == Act::Move && source.name.is_none() {
-        return Err(Refusal::Nameless);
+        return Err(NAMELESS);
     }
     match target.there {
-        There::Nothing if target.many => Err(Refusal::TargetMissing),
-        There::Nothing if target.slash && !source.directory => Err(Refusal::TargetMissing),
+        There::Nothing if target.many => Err(TARGET_MISSING),
+        There::Nothing if target.slash && !source.directory => Err(TARGET_MISSING),
         There::Nothing => Ok(Goes::Here),
-        There::File if target.many || target.slash => Err(Refusal::TargetNotDirectory),
-        There::File if source.directory => Err(Refusal::DirectoryOverFile),
+        There::File if target.many || target.slash => Err(TARGET_NOT_DIRECTORY),
+        There::File if source.directory => Err(DIRECTORY_OVER_FILE),
         There::File => Ok(Goes::Here),
         There::Directory => into_directory(act, source),
     }
 }
 
-fn into_directory(act: Act, source: Source<'_>) -> Result<Goes, Refusal> {
+fn into_directory(act: Act, source: Source<'_>) -> Result<Goes, Misfit> {
     let contents = source.directory
         && match act {
             Act::Copy => source.slash || source.name.is_none(),
@@ -121,6 +110,6 @@ fn into_directory(act: Act, source: Source<'_>) -> Result<Goes, Refusal> {
     if contents {
         return Ok(Goes::Here);
     }
-    let name = source.name.ok_or(Refusal::Nameless)?;
+    let name = source.name.ok_or(NAMELESS)?;
     Ok(Goes::Into(name.to_owned()))
 }

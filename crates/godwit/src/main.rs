@@ -30,7 +30,7 @@ use options::{Godwit, Verb};
 use screen::{Screen, Tone};
 use serde_json::Value;
 use std::{ffi::OsString, process::ExitCode};
-use trouble::Trouble;
+use trouble::CliError;
 use verbs::Facts;
 
 fn main() -> ExitCode {
@@ -76,7 +76,7 @@ fn unless_gone(screen: &Screen, said: Result<(), godwit_store::Error>) {
     if let Err(error) = said
         && !screen.gone()
     {
-        screen.trouble(&Trouble::store("write the result", error));
+        screen.trouble(&CliError::store("write the result", error));
     }
 }
 
@@ -92,7 +92,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
         let text = error.render().to_string();
         let fact = text.trim().trim_start_matches("error: ");
         let trouble =
-            Trouble::asked("understand the arguments", fact).next("godwit help shows how");
+            CliError::asked("understand the arguments", fact).next("godwit help shows how");
         let _ = screen.object(&trouble.to_json());
         let _ = screen.object(&summary("", 2, Facts::new()));
         let _ = screen.flush();

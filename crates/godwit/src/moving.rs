@@ -1,7 +1,7 @@
 //! What `cp`, `mv` and `sync` share: what goes where, and letting the engine do it.
 
 use crate::{
-    layout::{self, Act, Goes, Refusal, Source, Target, There},
+    layout::{self, Act, Goes, Misfit, Source, TARGET_MISSING, Target, There},
     options::Moving,
     owed::{self, Reach, Turn},
     places::{self, Place},
@@ -10,7 +10,7 @@ use crate::{
     screen::Screen,
     signals::Stop,
     silence,
-    trouble::{Run, Trouble, plain},
+    trouble::{CliError, Run, plain},
     verbs::{Facts, mkdir::make_with_parents, rm},
 };
 use godwit_core::{Choice, Url};
@@ -113,7 +113,7 @@ pub(crate) fn pairs(
         // A hop that cannot tell promises the rename to that very name.
         Err(Error::Beyond { .. }) if act == Act::Move => There::Nothing,
         there => {
-            there.map_err(|error| Trouble::store(format!("{} to {target}", word(act)), error))?
+            there.map_err(|error| CliError::store(format!("{} to {target}", word(act)), error))?
         }
     };
     let ask = Target {
@@ -128,7 +128,7 @@ pub(crate) fn pairs(
         if let Some(server) = silent.iter().find(|other| other.same_server(source)) {
             let wanted = format!("{} {source} to {target}", word(act));
             let host = server.host_port();
-            screen.trouble(&Trouble::store(wanted, unreachable(host)));
+            screen.trouble(&CliError::store(wanted, unreachable(host)));
             continue;
         }
         let there = match act {
@@ -146,7 +146,7 @@ pub(crate) fn pairs(
             Ok(pair) if ask.many && !taken.insert(pair.target.path.clone()) => {
                 let wanted = format!("{} {source} to {}", word(act), pair.target.url);
                 let fact = "another source of the same name goes there";
-                screen.trouble(&Trouble::asked(wanted, fact));
+                screen.trouble(&CliError::asked(wanted, fact));
             }
             Ok(pair) => pairs.push(pair),
             Err(trouble) => {
@@ -228,13 +228,13 @@ fn pair(
     (ask, moving): (Target, &Moving),
 ) -> Run<Pair> {
     let wanted = format!("{} {url} to {}", word(act), target.url);
-    let trouble = |error: Error| Trouble::store(wanted.clone(), error);
-    let refused = |refusal: Refusal| {
-        let next = match refusal {
-            Refusal::TargetMissing => make_first(&target.url),
-            refusal => refusal.next().into(),
+    let trouble = |error: Error| CliError::store(wanted.clone(), error);
+    let refused = |misfit: Misfit| {
+        let next = match misfit {
+            TARGET_MISSING => make_first(&target.url),
+            (_, next) => next.into(),
         };
-        Trouble::asked(wanted.clone(), refusal).next(next)
+        CliError::asked(wanted.clone(), misfit.0).next(next)
     };
     let stat = source.store.stat(&source.path);
     let stat = match act {
@@ -250,7 +250,7 @@ fn pair(
         slash: url.path().ends_with(b"/"),
     };
     let goes = match layout::destination(act, asked, ask) {
-        Err(Refusal::TargetMissing) if moving.parents => {
+        Err(TARGET_MISSING) if moving.parents => {
             let there = There::Directory;
             layout::destination(act, asked, Target { there, ..ask })
         }
@@ -260,7 +260,7 @@ fn pair(
         Goes::Here => target.clone(),
         Goes::Into(name) => places::inside(target, Path::new(&name)).map_err(trouble)?,
     };
-    refuse_itself(&source, &stat, &target).map_err(|fact| Trouble::asked(wanted.clone(), fact))?;
+    refuse_itself(&source, &stat, &target).map_err(|fact| CliError::asked(wanted.clone(), fact))?;
     if moving.parents && ask.there == There::Nothing && !moving.dry_run {
         make_parents(&target).map_err(trouble)?;
     }
@@ -331,7 +331,7 @@ pub(crate) fn run(screen: &Screen, moving: &Moving, work: Work, options: &Option
     facts.insert("left_out".into(), left_out.into());
     let stopped = stop.exit_code();
     if let Some(code) = stopped {
-        let trouble = Trouble::signal(format!("{act} everything"), code);
+        let trouble = CliError::signal(format!("{act} everything"), code);
         screen.trouble(&match go_on {
             Some(go_on) => trouble.next(go_on),
             None => trouble,
@@ -423,7 +423,7 @@ pub(crate) fn rehearse(
         };
         if let Err(error) = told {
             let wanted = format!("{act} {} to {}", pair.source.url, pair.target.url);
-            screen.trouble(&Trouble::store(wanted, error));
+            screen.trouble(&CliError::store(wanted, error));
         }
     }
     rehearsed(files, bytes)

@@ -7,7 +7,7 @@
 use crate::{
     places,
     screen::Screen,
-    trouble::{Run, Trouble, plain},
+    trouble::{CliError, Run, plain},
     verbs::{config, local, node::Told},
 };
 use godwit_core::{Fault, Url};
@@ -116,7 +116,7 @@ pub(crate) fn changed(screen: &Screen, urls: &[Url]) {
         for url in urls {
             let url = places::without_slashes(url).to_string();
             let told = here.ask(Ask::Changed { url });
-            told.map_err(|refusal| Trouble::local(&refusal))?;
+            told.map_err(|refusal| CliError::local(&refusal))?;
         }
         Ok(())
     });
@@ -126,7 +126,7 @@ pub(crate) fn changed(screen: &Screen, urls: &[Url]) {
 }
 
 /// Says of the node of this machine what follows from its not being heard.
-fn unknown(screen: &Screen, what: &str, trouble: &Trouble) {
+fn unknown(screen: &Screen, what: &str, trouble: &CliError) {
     let words = format!("the node of this machine {what}: {}", trouble.fact());
     screen.note(&plain(&words));
 }
@@ -141,7 +141,7 @@ pub(crate) fn note(screen: &Screen, url: &Url, reach: Reach) {
             return Ok(Vec::new());
         };
         let rows = promised(&mut here, &whose(url, reach));
-        rows.map_err(|refusal| Trouble::local(&refusal))
+        rows.map_err(|refusal| CliError::local(&refusal))
     });
     let rows = match rows {
         Ok(rows) => rows,
@@ -259,7 +259,7 @@ fn away(row: &Row) -> Refusal {
 }
 
 /// What was asked first cannot be done first.
-fn not_there(wanted: &str, url: &Url, mut refusal: Refusal) -> Trouble {
+fn not_there(wanted: &str, url: &Url, mut refusal: Refusal) -> CliError {
     refusal.wanted = wanted.into();
     refusal.because = format!("what was put there before goes first: {}", refusal.because);
     if refusal.why == Kind::Late || refusal.next.is_none() {
@@ -269,7 +269,7 @@ fn not_there(wanted: &str, url: &Url, mut refusal: Refusal) -> Trouble {
         );
         refusal.next = Some(next);
     }
-    Trouble::local(&refusal)
+    CliError::local(&refusal)
 }
 
 /// How often it is looked whether what is waited for gets anywhere.

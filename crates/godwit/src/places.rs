@@ -4,7 +4,7 @@ use crate::{
     options::{Names, Talking},
     record,
     screen::Screen,
-    trouble::{Run, Trouble},
+    trouble::{CliError, Run},
 };
 use godwit_core::{HostMeant, Url};
 use godwit_store::channel::Cancel;
@@ -22,7 +22,7 @@ use std::{
 /// Reads an argument.
 pub(crate) fn url(argument: &OsStr) -> Run<Url> {
     Url::from_argument(argument)
-        .map_err(|error| Trouble::bad_url(&argument.to_string_lossy(), &error))
+        .map_err(|error| CliError::bad_url(&argument.to_string_lossy(), &error))
 }
 
 /// Reads the argument that says where bytes go. A new local name that reads like a host is refused: most likely it was
@@ -59,13 +59,13 @@ pub(crate) fn target(argument: &OsStr) -> Run<Url> {
         format!("{host} reads like a host"),
         argument.to_string_lossy(),
     );
-    Err(Trouble::asked(format!("write to {shown}"), fact)
+    Err(CliError::asked(format!("write to {shown}"), fact)
         .next(format!("for a local file write ./{shown}; {remote}")))
 }
 
 /// Returns what stops a verb.
 pub(crate) fn cancel() -> Run<Cancel> {
-    Cancel::new().map_err(|cause| Trouble::store("begin", Error::io("a signal's way", cause)))
+    Cancel::new().map_err(|cause| CliError::store("begin", Error::io("a signal's way", cause)))
 }
 
 /// Returns by what nodes find in their logs what this program asks them.
@@ -103,8 +103,8 @@ pub(crate) fn open_as(stores: &Stores, url: &Url, proofs: Proofs) -> Run<Place> 
         .open_as(&without_slashes(url), proofs)
         .map_err(|error| match error {
             // Nothing was asked of anybody yet: it is the options that do not fit the URL.
-            Error::Unsupported { .. } => Trouble::asked(format!("open {url}"), error),
-            error => Trouble::store(format!("open {url}"), error),
+            Error::Unsupported { .. } => CliError::asked(format!("open {url}"), error),
+            error => CliError::store(format!("open {url}"), error),
         })
 }
 
@@ -126,7 +126,7 @@ pub(crate) fn walk(
 ) -> Result<(), Error> {
     let mut unread = |path: PathBuf, error| {
         let url = below(&place.url, &path)?;
-        screen.trouble(&Trouble::store(format!("{act} {url}"), error));
+        screen.trouble(&CliError::store(format!("{act} {url}"), error));
         Ok(())
     };
     let store = &place.store;
@@ -148,7 +148,7 @@ impl Names {
         let names = self.all()?;
         // An empty list is a script's mistake before something is removed.
         if names.is_empty() && (self.from_file.is_none() || verb == "rm") {
-            return Err(Trouble::asked(verb, "no path or URL was given")
+            return Err(CliError::asked(verb, "no path or URL was given")
                 .next(format!("godwit help {verb} shows how")));
         }
         let read = match verb {
@@ -166,15 +166,14 @@ pub(crate) fn read_list(file: &Path) -> Run<Vec<OsString>> {
     let mut text = Vec::new();
     let read = if file == Path::new("-") {
         if godwit_sys::is_input_closed() {
-            return Err(
-                Trouble::asked(wanted(), "standard input is closed").next("give it a list to read")
-            );
+            return Err(CliError::asked(wanted(), "standard input is closed")
+                .next("give it a list to read"));
         }
         std::io::stdin().lock().read_to_end(&mut text)
     } else {
         std::fs::File::open(file).and_then(|mut file| file.read_to_end(&mut text))
     };
-    read.map_err(|cause| Trouble::store(wanted(), Error::io(file, cause)))?;
+    read.map_err(|cause| CliError::store(wanted(), Error::io(file, cause)))?;
     // One NUL anywhere tells that names may contain newlines.
     let end = if text.contains(&0) { 0 } else { b'\n' };
     let names = text.split(|&b| b == end).map(|name| match end {

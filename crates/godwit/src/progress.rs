@@ -7,7 +7,7 @@ use crate::{
     record::Record,
     screen::Screen,
     silence::SILENT_MAX,
-    trouble::Trouble,
+    trouble::CliError,
     units,
     verbs::Facts,
     waiting::Waiting,
@@ -260,7 +260,7 @@ impl<'a> Reporter<'a> {
             .failed(&source.to_string(), &target.to_string(), &error.to_string());
         drop(told);
         let wanted = format!("{} {source} to {target}", self.act);
-        let trouble = Trouble::store(wanted, error);
+        let trouble = CliError::store(wanted, error);
         let is_sync = matches!(self.rule, Rule::Update | Rule::UpdateByDigest);
         let next = match error {
             Error::IsDirectory { path } | Error::NotDirectory { path }

@@ -8,7 +8,7 @@
 use crate::{
     options::LogFormat,
     places,
-    trouble::{OUTPUT, Tally, Trouble, plain},
+    trouble::{CliError, OUTPUT, Tally, plain},
 };
 use godwit_store::{Error, door::Mark};
 use serde_json::{Value, json};
@@ -150,7 +150,7 @@ impl Screen {
     }
 
     /// Reports what went wrong, and counts it unless it only came of others.
-    pub(crate) fn trouble(&self, trouble: &Trouble) {
+    pub(crate) fn trouble(&self, trouble: &CliError) {
         if self.gone() {
             return;
         }

@@ -18,11 +18,11 @@ use std::{
 pub(crate) const OUTPUT: &str = "standard output";
 
 /// The result of a verb and its parts.
-pub(crate) type Run<T = ()> = Result<T, Trouble>;
+pub(crate) type Run<T = ()> = Result<T, CliError>;
 
 /// One thing that went wrong.
 #[derive(Debug)]
-pub(crate) struct Trouble(Box<Told>);
+pub(crate) struct CliError(Box<Told>);
 
 #[derive(Debug)]
 struct Told {
@@ -38,7 +38,7 @@ struct Told {
     follows: bool,
 }
 
-impl Trouble {
+impl CliError {
     /// What waiting does not help, and of which nothing more is known.
     fn of(wanted: impl Into<String>, fact: impl Into<String>, code: u8, class: Class) -> Self {
         Self(Box::new(Told {
@@ -347,7 +347,7 @@ pub(crate) fn plain(text: &str) -> Cow<'_, str> {
 }
 
 /// Three lines for a person, the last only if there is something to say.
-impl fmt::Display for Trouble {
+impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (wanted, fact) = (plain(&self.0.wanted), plain(&self.0.fact));
         write!(f, "godwit: cannot {wanted}\n  {fact}")?;
@@ -414,18 +414,18 @@ mod tests {
             "ftp://alice:s3@cret@fermi:x/",
         ] {
             let error = text.parse::<godwit_core::Url>().unwrap_err();
-            let told = Trouble::bad_url(text, &error).to_string();
+            let told = CliError::bad_url(text, &error).to_string();
             assert!(!told.contains("s3") && !told.contains("cret"), "{told}");
             assert!(told.contains("alice") || text.starts_with('/'), "{told}");
         }
         let error = "ftp://fermi:x/".parse::<godwit_core::Url>().unwrap_err();
-        let told = Trouble::bad_url("ftp://fermi:x/", &error).to_string();
+        let told = CliError::bad_url("ftp://fermi:x/", &error).to_string();
         assert!(told.contains("ftp://fermi:x/") && told.contains("'x' is not a port"));
     }
 
-    fn missing() -> Trouble {
+    fn missing() -> CliError {
         let path = PathBuf::from("run7");
-        Trouble::store("copy ftp://fermi/run7 to x", Error::Missing { path })
+        CliError::store("copy ftp://fermi/run7 to x", Error::Missing { path })
     }
 
     #[test]
@@ -436,7 +436,7 @@ mod tests {
             cause: io::Error::other("connection reset"),
         };
         assert_eq!(
-            Trouble::store("copy A to B", lost).to_string(),
+            CliError::store("copy A to B", lost).to_string(),
             "godwit: cannot copy A to B\n  fermi: connection lost while reading (connection reset)\n\
              hint: what arrived is kept; the same command continues from there"
         );
@@ -449,7 +449,7 @@ mod tests {
             host: "nolab".into(),
             cause: "Name or service not known".into(),
         };
-        let told = |wanted: &str| Trouble::store(wanted, &unknown).to_string();
+        let told = |wanted: &str| CliError::store(wanted, &unknown).to_string();
         let next = "no peer is called nolab: godwit peers lists them, godwit join INVITE makes one";
         assert!(told("list godwit://nolab/").contains(next));
         assert!(told("copy a to godwit://nolab:1/b").contains(next));
@@ -467,7 +467,7 @@ mod tests {
             during: "greeting".into(),
             waited: std::time::Duration::from_secs(60),
         };
-        let told = |wanted: &str| Trouble::store(wanted, &stalled).to_string();
+        let told = |wanted: &str| CliError::store(wanted, &stalled).to_string();
         assert!(told("copy A to B").contains("is kept"));
         assert!(!told("list A").contains("is kept"));
         assert!(!told("open A").contains("is kept"));
@@ -476,7 +476,7 @@ mod tests {
     #[test]
     fn only_who_copies_is_told_how_to_copy_a_directory() {
         let directory = Error::IsDirectory { path: "d".into() };
-        let told = |wanted: &str| Trouble::store(wanted, &directory).to_string();
+        let told = |wanted: &str| CliError::store(wanted, &directory).to_string();
         assert!(told("copy d to B").contains("add -r"));
         for wanted in ["get d", "append to d", "move d to B", "sum d"] {
             assert!(!told(wanted).contains("add -r"), "{wanted}");
@@ -485,7 +485,7 @@ mod tests {
 
     #[test]
     fn names_do_nothing_to_a_terminal() {
-        let told = Trouble::asked("copy a\nb", "\u{1b}[2Jc\rd").to_string();
+        let told = CliError::asked("copy a\nb", "\u{1b}[2Jc\rd").to_string();
         assert_eq!(told, "godwit: cannot copy a\\nb\n  \\u{1b}[2Jc\\rd");
     }
 
@@ -500,7 +500,7 @@ mod tests {
             told["next"].as_str().unwrap().contains("it is gone"),
             "{told}"
         );
-        let denied = Trouble::denied("read f", "rule 1 denies it").to_json();
+        let denied = CliError::denied("read f", "rule 1 denies it").to_json();
         assert!(
             denied["next"].as_str().unwrap().contains("allow it"),
             "{denied}"

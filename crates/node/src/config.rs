@@ -14,7 +14,7 @@ pub use keys::{KEYS, Key};
 pub use modules::{Allowed, MODULE_KEYS, Module};
 pub use network::Network;
 
-use crate::{guarded::Porter, local::OnFault, routes::Routes};
+use crate::{Error, guarded::Porter, local::OnFault, routes::Routes};
 use godwit_core::Url;
 use sources::{OURS, defaults, is_of_others, key_of_variable, known, read_file};
 use std::{
@@ -243,33 +243,6 @@ pub struct Setting {
     pub origin: Origin,
     /// What it is about.
     pub about: &'static str,
-}
-
-/// Something in the configuration is wrong.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-#[allow(missing_docs)]
-pub enum Error {
-    #[error("{}: {}", .path.display(), godwit_sys::why(.cause))]
-    Unreadable {
-        path: PathBuf,
-        cause: std::io::Error,
-    },
-    #[error("{}: {what}", .path.display())]
-    NotToml { path: PathBuf, what: String },
-    #[error("{origin}: unknown key {key}; did you mean {nearest}?")]
-    UnknownKey {
-        origin: Origin,
-        key: String,
-        nearest: &'static str,
-    },
-    #[error("{origin}: {key} = {value:?}: {why}")]
-    BadValue {
-        origin: Origin,
-        key: Cow<'static, str>,
-        value: String,
-        why: String,
-    },
 }
 
 #[derive(Clone, Debug)]

@@ -27,8 +27,8 @@ mod stripes;
 mod trust;
 
 pub use config::{
-    Access, Allowed, Cluster, Config, Data, Error as ConfigError, Hop, KEYS, Key, Limits,
-    MODULE_KEYS, Module, Network, Origin, Passwords, Setting, Trust,
+    Access, Allowed, Cluster, Config, Data, Hop, KEYS, Key, Limits, MODULE_KEYS, Module, Network,
+    Origin, Passwords, Setting, Trust,
 };
 pub use door::calls;
 pub use listener::Node;
@@ -40,7 +40,7 @@ pub use stop::Stop;
 
 use accounts::Accounts;
 use godwit_sys::why;
-use std::{io, net::SocketAddr, path::PathBuf};
+use std::{borrow::Cow, io, net::SocketAddr, path::PathBuf};
 
 /// Where a node serves.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -51,13 +51,28 @@ pub struct Addresses {
     pub https: Vec<SocketAddr>,
 }
 
-/// Why a node cannot run.
+/// Why a node cannot run; the first four are of its configuration.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
 pub enum Error {
-    #[error(transparent)]
-    Config(#[from] ConfigError),
+    #[error("{}: {}", .path.display(), why(.cause))]
+    Unreadable { path: PathBuf, cause: io::Error },
+    #[error("{}: {what}", .path.display())]
+    NotToml { path: PathBuf, what: String },
+    #[error("{origin}: unknown key {key}; did you mean {nearest}?")]
+    UnknownKey {
+        origin: Origin,
+        key: String,
+        nearest: &'static str,
+    },
+    #[error("{origin}: {key} = {value:?}: {why}")]
+    BadValue {
+        origin: Origin,
+        key: Cow<'static, str>,
+        value: String,
+        why: String,
+    },
     #[error("cannot serve {}: {cause}", .path.display())]
     Export {
         path: PathBuf,
@@ -109,7 +124,7 @@ pub fn rehearse(config: &Config) -> Result<(), Error> {
 /// addresses once connections are taken. Started by root, it gives root up, and must be the only thread.
 pub fn run(
     config: Config,
-    again: impl Fn() -> Result<Config, ConfigError> + Send + 'static,
+    again: impl Fn() -> Result<Config, Error> + Send + 'static,
     ready: impl FnOnce(&Addresses),
 ) -> Result<(), Error> {
     let accounts = Accounts::begin(&config)?;

@@ -4,7 +4,7 @@
 //! and each request at the door, meets the new one. A configuration that is of no use changes nothing.
 
 use crate::{
-    Config, ConfigError, Error,
+    Config, Error,
     admission::Admission,
     config::FIXED,
     current::Current,
@@ -85,11 +85,8 @@ impl Reload {
     }
 
     /// Goes on under what `read` returns, and tells the log what came of it.
-    fn go_on_and_tell(&self, read: &dyn Fn() -> Result<Config, ConfigError>) {
-        match read()
-            .map_err(Error::Config)
-            .and_then(|config| self.go_on(config))
-        {
+    fn go_on_and_tell(&self, read: &dyn Fn() -> Result<Config, Error>) {
+        match read().and_then(|config| self.go_on(config)) {
             Ok(kept) => {
                 for key in kept {
                     tracing::warn!(key, "needs a restart: {key}");
@@ -106,7 +103,7 @@ impl Reload {
     /// node was started from, it stops as by SIGTERM.
     pub(crate) fn on_hangup(
         &self,
-        read: impl Fn() -> Result<Config, ConfigError> + Send + 'static,
+        read: impl Fn() -> Result<Config, Error> + Send + 'static,
     ) -> io::Result<()> {
         let (mut heard, said) = UnixStream::pair()?;
         pipe::register(SIGHUP, said)?;

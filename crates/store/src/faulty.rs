@@ -25,7 +25,7 @@ pub struct Faulty<S> {
 
 /// What goes wrong. Bytes are counted over all files, in each direction apart.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Trouble {
+pub enum Defect {
     /// The connection is lost instead of the `n`th verb, from 1. Once.
     LosesVerb(u64),
     /// The connection is lost when so many bytes were read. Once.
@@ -50,7 +50,7 @@ pub enum Trouble {
 
 impl<S: Store> Faulty<S> {
     /// Returns a store with these troubles before it.
-    pub fn new(inner: S, plan: impl IntoIterator<Item = Trouble>) -> Self {
+    pub fn new(inner: S, plan: impl IntoIterator<Item = Defect>) -> Self {
         let plan = Plan {
             troubles: Mutex::new(plan.into_iter().collect()),
             ..Plan::default()
@@ -71,13 +71,13 @@ impl<S: Store> Faulty<S> {
             state ^= state << 17;
             state
         };
-        let plan: Vec<Trouble> = (0..times)
+        let plan: Vec<Defect> = (0..times)
             .map(|_| {
                 let at = next() % bytes.max(1);
                 if next() % 2 == 0 {
-                    Trouble::LosesReadAt(at)
+                    Defect::LosesReadAt(at)
                 } else {
-                    Trouble::LosesWriteAt(at)
+                    Defect::LosesWriteAt(at)
                 }
             })
             .collect();
@@ -85,17 +85,17 @@ impl<S: Store> Faulty<S> {
     }
 
     /// Adds a trouble.
-    pub fn trouble(&self, trouble: Trouble) {
+    pub fn trouble(&self, trouble: Defect) {
         self.plan.troubles().push(trouble);
     }
 
     /// Adds a trouble whose verb or byte is counted from now.
-    pub fn trouble_ahead(&self, trouble: Trouble) {
+    pub fn trouble_ahead(&self, trouble: Defect) {
         let now = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         self.trouble(match trouble {
-            Trouble::LosesVerb(n) => Trouble::LosesVerb(now(&self.plan.verbs) + n),
-            Trouble::LosesReadAt(at) => Trouble::LosesReadAt(now(&self.plan.read_bytes) + at),
-            Trouble::LosesWriteAt(at) => Trouble::LosesWriteAt(now(&self.plan.written_bytes) + at),
+            Defect::LosesVerb(n) => Defect::LosesVerb(now(&self.plan.verbs) + n),
+            Defect::LosesReadAt(at) => Defect::LosesReadAt(now(&self.plan.read_bytes) + at),
+            Defect::LosesWriteAt(at) => Defect::LosesWriteAt(now(&self.plan.written_bytes) + at),
             other => other,
         });
     }
@@ -106,7 +106,7 @@ impl<S: Store> Faulty<S> {
     }
 
     /// Returns the troubles that are still to come.
-    pub fn left(&self) -> Vec<Trouble> {
+    pub fn left(&self) -> Vec<Defect> {
         self.plan.troubles().clone()
     }
 
@@ -118,19 +118,19 @@ impl<S: Store> Faulty<S> {
 
 #[derive(Debug, Default)]
 struct Plan {
-    troubles: Mutex<Vec<Trouble>>,
+    troubles: Mutex<Vec<Defect>>,
     verbs: AtomicU64,
     read_bytes: AtomicU64,
     written_bytes: AtomicU64,
 }
 
 impl Plan {
-    fn troubles(&self) -> MutexGuard<'_, Vec<Trouble>> {
+    fn troubles(&self) -> MutexGuard<'_, Vec<Defect>> {
         self.troubles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the first trouble that `is` it.
-    fn take(&self, is: impl Fn(&Trouble) -> bool) -> Option<Trouble> {
+    fn take(&self, is: impl Fn(&Defect) -> bool) -> Option<Defect> {
         let mut troubles = self.troubles();
         let at = troubles.iter().position(is)?;
         Some(troubles.remove(at))
@@ -138,7 +138,7 @@ impl Plan {
 
     fn verb(&self, during: &str) -> Result<()> {
         let n = self.verbs.fetch_add(1, Ordering::Relaxed) + 1;
-        match self.take(|t| *t == Trouble::LosesVerb(n)) {
+        match self.take(|t| *t == Defect::LosesVerb(n)) {
             Some(_) => Err(lost(during)),
             None => Ok(()),
         }
@@ -146,7 +146,7 @@ impl Plan {
 
     fn size(&self, stat: Stat) -> Stat {
         let lie = self.troubles().iter().find_map(|t| match t {
-            Trouble::LiesAboutSize(by) => Some(*by),
+            Defect::LiesAboutSize(by) => Some(*by),
             _ => None,
         });
         Stat {
@@ -168,13 +168,13 @@ impl Plan {
         };
         let before = counter.fetch_add(block.bytes.len() as u64, Ordering::Relaxed);
         let here = before..before + block.bytes.len() as u64;
-        let flip = |t: &Trouble| match (t, way) {
-            (Trouble::FlipsRead(at), Way::Read) | (Trouble::FlipsWrite(at), Way::Write) => {
+        let flip = |t: &Defect| match (t, way) {
+            (Defect::FlipsRead(at), Way::Read) | (Defect::FlipsWrite(at), Way::Write) => {
                 block.range().contains(at)
             }
             _ => false,
         };
-        if let Some(Trouble::FlipsRead(at) | Trouble::FlipsWrite(at)) = self.take(flip) {
+        if let Some(Defect::FlipsRead(at) | Defect::FlipsWrite(at)) = self.take(flip) {
             let mut bytes = block.bytes.to_vec();
             bytes[(at - block.offset) as usize] ^= 1;
             return put(Block {
@@ -182,13 +182,13 @@ impl Plan {
                 bytes: &bytes,
             });
         }
-        let lose = |t: &Trouble| match (t, way) {
-            (Trouble::LosesReadAt(at), Way::Read) | (Trouble::LosesWriteAt(at), Way::Write) => {
+        let lose = |t: &Defect| match (t, way) {
+            (Defect::LosesReadAt(at), Way::Read) | (Defect::LosesWriteAt(at), Way::Write) => {
                 here.contains(at)
             }
             _ => false,
         };
-        if let Some(Trouble::LosesReadAt(at) | Trouble::LosesWriteAt(at)) = self.take(lose) {
+        if let Some(Defect::LosesReadAt(at) | Defect::LosesWriteAt(at)) = self.take(lose) {
             let whole = &block.bytes[..(at - before) as usize];
             if !whole.is_empty() {
                 put(Block {
@@ -199,7 +199,7 @@ impl Plan {
             return Err(lost("moving bytes"));
         }
         let room = self.troubles().iter().find_map(|t| match t {
-            Trouble::FullAt(room) if way == Way::Write && here.end > *room => Some(*room),
+            Defect::FullAt(room) if way == Way::Write && here.end > *room => Some(*room),
             _ => None,
         });
         if room.is_some() {
@@ -317,10 +317,10 @@ impl Sink for Taking {
     forward!(self, self.sink; newly_whole done unseen show is_in_place settle commit abandon);
 
     fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished> {
-        if self.plan.take(|t| *t == Trouble::LosesPublish).is_some() {
+        if self.plan.take(|t| *t == Defect::LosesPublish).is_some() {
             return Err(lost("asking to publish"));
         }
-        if self.plan.take(|t| *t == Trouble::LosesLanded).is_some() {
+        if self.plan.take(|t| *t == Defect::LosesLanded).is_some() {
             let missing = self.sink.done();
             self.sink.abandon()?;
             return Err(Error::Incomplete {
@@ -330,7 +330,7 @@ impl Sink for Taking {
             });
         }
         let finished = self.sink.finish(whole)?;
-        match self.plan.take(|t| *t == Trouble::LosesFinish) {
+        match self.plan.take(|t| *t == Defect::LosesFinish) {
             Some(_) => Err(lost("finishing")),
             None => Ok(finished),
         }
@@ -375,13 +375,13 @@ mod tests {
     #[test]
     fn every_trouble_comes_as_planned_and_once() {
         let plan = [
-            Trouble::LosesReadAt(3),
-            Trouble::FlipsRead(1),
-            Trouble::LosesVerb(4),
+            Defect::LosesReadAt(3),
+            Defect::FlipsRead(1),
+            Defect::LosesVerb(4),
         ];
         let store = Faulty::new(with_file(b"abcdef"), plan);
         assert_eq!(read(&store).0, b"accdef", "flipped");
-        store.trouble(Trouble::LosesReadAt(9));
+        store.trouble(Defect::LosesReadAt(9));
         let (bytes, result) = read(&store);
         assert_eq!(bytes, b"abc");
         assert!(matches!(result, Err(Error::Lost { .. })), "{result:?}");
@@ -393,14 +393,14 @@ mod tests {
         assert_eq!(read(&store).0, b"abcdef");
         assert_eq!(
             store.left(),
-            [Trouble::LosesReadAt(3)],
+            [Defect::LosesReadAt(3)],
             "its byte has passed unharmed"
         );
     }
 
     #[test]
     fn a_full_store_stays_full_until_it_is_mended() {
-        let store = Faulty::new(Memory::new(), [Trouble::FullAt(10)]);
+        let store = Faulty::new(Memory::new(), [Defect::FullAt(10)]);
         let sink = store.write(Path::new("file"), &Write::default()).unwrap();
         sink.put(Block {
             offset: 0,
@@ -425,7 +425,7 @@ mod tests {
 
     #[test]
     fn sizes_are_lied_about() {
-        let store = Faulty::new(with_file(b"abc"), [Trouble::LiesAboutSize(7)]);
+        let store = Faulty::new(with_file(b"abc"), [Defect::LiesAboutSize(7)]);
         assert_eq!(store.stat(Path::new("file")).unwrap().size, 10);
         assert_eq!(read(&store).1.unwrap().stat.size, 10);
     }

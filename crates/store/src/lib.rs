@@ -32,7 +32,7 @@ mod width;
 
 pub use dir::{Dir, Opener, Partial};
 pub use error::{Error, REFERS, Result, Shown};
-pub use faulty::{Faulty, Trouble};
+pub use faulty::{Defect, Faulty};
 pub use flow::Flow;
 pub use godwit_wire::door::call::Decision;
 pub use godwit_wire::shield::Level;
@@ -46,5 +46,5 @@ pub use store::{
     Can, Checks, Entry, EntryKind, Finished, Given, How, Lying, Nowhere, Origin, Read, SMALL_BYTES,
     Set, Sink, Small, Space, Stat, Store, Take, Verified, What, Whole, Write, Xattrs,
 };
-pub use tuning::{Seen, Tuned, Tuning, Why};
+pub use tuning::{Limit, Seen, Tuned, Tuning};
 pub use width::Width;

@@ -33,7 +33,7 @@ pub struct Tuned {
     /// Streams in use.
     pub streams: usize,
     /// Why no more and no fewer.
-    pub why: Why,
+    pub why: Limit,
     /// Bytes a second, over the last window that was measured.
     pub rate: f64,
     /// The round trip, without a queue.
@@ -42,9 +42,9 @@ pub struct Tuned {
     pub lost: f64,
 }
 
-/// Why so many streams.
+/// The reason for the number of streams.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Why {
+pub enum Limit {
     /// Somebody asked for so many.
     Asked,
     /// Both ends are near: what they compute is the limit.
@@ -65,7 +65,7 @@ pub enum Why {
     Most,
 }
 
-impl Why {
+impl Limit {
     /// All, with the word for programs and the sentence for people.
     pub const WORDS: [(Self, &'static str, &'static str); 9] = [
         (Self::Asked, "asked", "as asked for"),
@@ -132,7 +132,7 @@ impl Tuning {
     pub fn new(first: usize, most: usize) -> Self {
         let tuned = Tuned {
             streams: first.min(most),
-            why: Why::Brief,
+            why: Limit::Brief,
             rate: 0.0,
             round_trip: Duration::ZERO,
             lost: 0.0,
@@ -185,7 +185,7 @@ impl Tuning {
             }
             self.trial = None;
             if self.tuned.rate < trial.rate * WORTH {
-                (self.tuned.streams, self.tuned.why) = (trial.streams, Why::Best);
+                (self.tuned.streams, self.tuned.why) = (trial.streams, Limit::Best);
                 (self.rest, self.rest_next) = (self.rest_next, self.rest_next.saturating_mul(2));
                 return;
             }
@@ -194,16 +194,16 @@ impl Tuning {
         let queue = seen.round_trip > seen.round_trip_min.mul_f64(QUEUED) + QUEUED_LEAST;
         let is_slowed = seen.slowed * 2 >= streams;
         self.tuned.why = if queue {
-            Why::Full
+            Limit::Full
         } else if seen.waiting * 2 < streams {
-            Why::Source
+            Limit::Source
         } else if is_rising && !is_slowed {
-            Why::Rising
+            Limit::Rising
         } else if streams >= self.most {
-            Why::Most
+            Limit::Most
         } else {
             self.try_more(if is_slowed { MANY } else { SOME });
-            Why::Rising
+            Limit::Rising
         };
     }
 
@@ -284,7 +284,7 @@ mod tests {
     fn a_full_way_gets_no_more_streams() {
         let mut tuning = Tuning::new(4, 64);
         assert_eq!(run(&WAY, &mut tuning), [(0, 4)]);
-        assert_eq!(tuning.tuned().why, Why::Full);
+        assert_eq!(tuning.tuned().why, Limit::Full);
         assert_eq!(tuning.tuned().round_trip, Duration::from_millis(100));
     }
 
@@ -300,7 +300,7 @@ mod tests {
         let chosen: Vec<_> = changes.iter().map(|(_, streams)| *streams).collect();
         assert_eq!(chosen, [4, 16, 64]);
         assert!(changes.last().unwrap().0 <= 20, "{changes:?}");
-        assert_eq!(tuning.tuned().why, Why::Most);
+        assert_eq!(tuning.tuned().why, Limit::Most);
         assert!(tuning.tuned().lost > 0.0);
     }
 
@@ -316,7 +316,7 @@ mod tests {
         let chosen: Vec<_> = changes.iter().map(|(_, streams)| *streams).collect();
         assert_eq!(chosen, [4, 16, 4, 16, 4], "100 MB/s is all there is");
         assert!(changes[3].0 - changes[2].0 >= 90, "{changes:?}");
-        assert_eq!(tuning.tuned().why, Why::Best);
+        assert_eq!(tuning.tuned().why, Limit::Best);
     }
 
     #[test]
@@ -336,7 +336,7 @@ mod tests {
         };
         let mut tuning = Tuning::new(4, 64);
         assert_eq!(run(&way, &mut tuning), [(0, 4)]);
-        assert_eq!(tuning.tuned().why, Why::Source);
+        assert_eq!(tuning.tuned().why, Limit::Source);
     }
 
     #[test]
@@ -352,10 +352,10 @@ mod tests {
 
     #[test]
     fn every_reason_has_its_words() {
-        for (why, word, sentence) in Why::WORDS {
-            assert_eq!(Why::from_word(word), Some(why));
+        for (why, word, sentence) in Limit::WORDS {
+            assert_eq!(Limit::from_word(word), Some(why));
             assert_eq!((why.word(), why.sentence()), (word, sentence));
         }
-        assert_eq!(Why::from_word("luck"), None);
+        assert_eq!(Limit::from_word("luck"), None);
     }
 }

@@ -1,6 +1,6 @@
 //! How wide a transfer is just now: what its threads, its connections and its report share.
 
-use crate::tuning::{Seen, Tuned, Tuning, Why};
+use crate::tuning::{Limit, Seen, Tuned, Tuning};
 use godwit_core::LEAF_BYTES;
 use std::{
     sync::{Condvar, Mutex, MutexGuard},
@@ -29,7 +29,7 @@ struct State {
 
 impl Width {
     /// So many streams from the beginning to the end.
-    pub fn fixed(streams: usize, why: Why) -> Self {
+    pub fn fixed(streams: usize, why: Limit) -> Self {
         let mut width = Self::tuned(streams, streams);
         width.is_tuned = false;
         let told = Tuned { why, ..width.now() };
@@ -140,9 +140,9 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_stays() {
-        let width = Width::fixed(7, Why::Asked);
+        let width = Width::fixed(7, Limit::Asked);
         assert_eq!((width.streams(), width.most()), (7, 7));
-        assert_eq!(width.now().why, Why::Asked);
+        assert_eq!(width.now().why, Limit::Asked);
         assert_eq!(width.block_bytes(), LEAF_BYTES);
     }
 

@@ -10,7 +10,7 @@ use crate::{
     writing::Adopted,
 };
 use godwit_core::holding::Base;
-use godwit_store::{Dir, Error as StoreError, Faulty, Opener, Store, Trouble};
+use godwit_store::{Defect, Dir, Error as StoreError, Faulty, Opener, Store};
 use std::{
     fs,
     io::{self, Read},
@@ -110,7 +110,7 @@ fn deliver(gate: &Gate, depot: &Depot) {
 /// One with a file that is there, of which nobody knows that yet, and what was put into it since.
 fn half_there() -> (World, Arc<Held>) {
     let ((far, dir), home) = (far(), tempfile::tempdir().unwrap());
-    let store = Arc::new(Faulty::new(dir, [Trouble::LosesFinish]));
+    let store = Arc::new(Faulty::new(dir, [Defect::LosesFinish]));
     let gate = Arc::new(Gate::default());
     gate.change(|state| state.away_with = Some(far.path().join("a")));
     let depot = opened(&gate, home.path(), store);

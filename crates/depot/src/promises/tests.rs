@@ -23,7 +23,7 @@ fn both() -> (Promises, Arc<Held>) {
         tries: 0,
         last: None,
         later: None,
-        trouble: Trouble::default(),
+        patience: Patience::default(),
     };
     promises.facts.insert(2, fact);
     let what = rename_to(&url("to"), Base::Any);

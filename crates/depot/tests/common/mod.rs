@@ -5,7 +5,7 @@ pub(crate) mod comparing;
 
 use godwit_core::{Url, holding::Base};
 use godwit_depot::{By, Connect, Depot, Fresh, Put, Rules, Scope, Who};
-use godwit_store::{Dir, Error, Faulty, Opener, Store, Trouble, engine::Place};
+use godwit_store::{Defect, Dir, Error, Faulty, Opener, Store, engine::Place};
 use std::{
     fs, io,
     io::Read,
@@ -233,7 +233,7 @@ impl Far {
         fs::read(self.dir.path().join(name)).ok()
     }
 
-    pub(crate) fn trouble(&self, trouble: Trouble) {
+    pub(crate) fn trouble(&self, trouble: Defect) {
         self.store.trouble(trouble);
     }
 }

@@ -4,7 +4,7 @@
 use super::Facts;
 use crate::{
     screen::Screen,
-    trouble::{Run, Trouble},
+    trouble::{CliError, Run},
 };
 use clap::{Args, Subcommand, ValueEnum};
 use godwit_store::Error;
@@ -116,17 +116,17 @@ impl Auth {
 impl Named {
     fn password(self, screen: &Screen) -> Run<Facts> {
         let wanted = format!("make the line of {}", self.name);
-        let trouble = |error| Trouble::store(&wanted, error);
+        let trouble = |error| CliError::store(&wanted, error);
         let ask = |prompt: &str| {
             let asked = ask_secret(prompt);
             asked.map_err(|cause| trouble(Error::io("standard input", cause)))
         };
         let password = ask("Password")?;
         if is_typed() && ask("The same again")? != password {
-            return Err(Trouble::asked(&wanted, "the two are not the same"));
+            return Err(CliError::asked(&wanted, "the two are not the same"));
         }
         let line = password_line(&self.name, &password);
-        let line = line.map_err(|error| Trouble::trust(&wanted, error))?;
+        let line = line.map_err(|error| CliError::trust(&wanted, error))?;
         let said = match screen.json() {
             true => screen.object(&json!({"event": "password", "name": self.name, "line": line})),
             false => screen.line(line),
@@ -137,7 +137,7 @@ impl Named {
 
     fn token(self, screen: &Screen) -> Run<Facts> {
         let wanted = format!("make a token of {}", self.name);
-        let made = new_token(&self.name).map_err(|error| Trouble::trust(&wanted, error))?;
+        let made = new_token(&self.name).map_err(|error| CliError::trust(&wanted, error))?;
         let (token, line) = made;
         let said = match screen.json() {
             true => screen.object(
@@ -145,7 +145,7 @@ impl Named {
             ),
             false => screen.line(line).and_then(|()| screen.flush()),
         };
-        said.map_err(|error| Trouble::store(&wanted, error))?;
+        said.map_err(|error| CliError::store(&wanted, error))?;
         // Not where the line goes: that is a file which holds no secrets.
         if !screen.json() {
             screen.aside(&format!("token: {token}"));
@@ -157,7 +157,7 @@ impl Named {
 impl Explain {
     fn run(self, screen: &Screen) -> Run<Facts> {
         let wanted = format!("explain the rights of {}", self.rights.display());
-        let trouble = |error| Trouble::trust(&wanted, error);
+        let trouble = |error| CliError::trust(&wanted, error);
         let rights = Rights::read(&self.rights).map_err(trouble)?;
         let who = self.identity(&wanted)?;
         let accounts = match (&self.gridmap, &who) {
@@ -171,31 +171,31 @@ impl Explain {
         let act = format!("let {name} {} {}", deed.as_str(), self.path.display());
         // As the node does it with the names that clients say.
         let path = resolve(Path::new(""), self.path.as_os_str().as_bytes())
-            .map_err(|refused| Trouble::denied(&act, refused.said))?;
+            .map_err(|refused| CliError::denied(&act, refused.said))?;
         let decision = rights.decide(who.as_ref(), deed, &path);
         self.say(screen, who.as_ref(), accounts.as_deref(), decision)
-            .map_err(|error| Trouble::store(&wanted, error))?;
+            .map_err(|error| CliError::store(&wanted, error))?;
         if decision.allowed {
             return Ok(Facts::new());
         }
-        Err(Trouble::denied(act, decision.because()))
+        Err(CliError::denied(act, decision.because()))
     }
 
     fn identity(&self, wanted: &str) -> Run<Option<Identity>> {
         match self.who.as_deref() {
             Some("anonymous") => Ok(None),
             Some(subject) if is_name(subject) => Ok(Some(Identity::named(subject))),
-            Some(other) => Err(Trouble::asked(
+            Some(other) => Err(CliError::asked(
                 wanted,
                 format!(
                     "{other:?} is nobody: a subject begins with a slash, a principal has a realm behind @, \
                      or it is the word anonymous"
                 ),
             )),
-            None => match Credential::discover().map_err(|error| Trouble::trust(wanted, error))? {
+            None => match Credential::discover().map_err(|error| CliError::trust(wanted, error))? {
                 Some(credential) => Ok(Some(credential.identity())),
                 None => {
-                    Err(Trouble::asked(wanted, "you have no credential").next("say who with --as"))
+                    Err(CliError::asked(wanted, "you have no credential").next("say who with --as"))
                 }
             },
         }

@@ -3,7 +3,7 @@
 use super::Facts;
 use crate::{
     screen::Screen,
-    trouble::{Run, Trouble},
+    trouble::{CliError, Run},
     units,
 };
 use clap::{Args, Subcommand, ValueEnum};
@@ -137,7 +137,7 @@ impl Init {
     fn run(self, screen: &Screen) -> Run<Facts> {
         let wanted = format!("make an authority in {}", self.dir.display());
         let made = Authority::init(&self.dir, &self.subject, self.valid, self.key.kind());
-        let ca = made.map_err(|error| Trouble::trust(&wanted, error))?;
+        let ca = made.map_err(|error| CliError::trust(&wanted, error))?;
         let certificates = ca.certificates();
         let said = if screen.json() {
             screen.object(&json!({
@@ -155,7 +155,7 @@ impl Init {
                 certificates.display()
             ))
         };
-        said.map_err(|error| Trouble::store(wanted, error))?;
+        said.map_err(|error| CliError::store(wanted, error))?;
         Ok(Facts::new())
     }
 }
@@ -166,14 +166,14 @@ impl Issue {
         let (what, issue) = match &self.name {
             _ if !names.is_empty() => ("host", Wanted::host(&names)),
             Some(name) if name.trim().is_empty() => {
-                return Err(Trouble::asked("issue a certificate", "the name is empty"));
+                return Err(CliError::asked("issue a certificate", "the name is empty"));
             }
             Some(name) => ("user", Wanted::user(name)),
-            None => return Err(Trouble::asked("issue a certificate", "for whom?")),
+            None => return Err(CliError::asked("issue a certificate", "for whom?")),
         };
         let name = self.name.clone().unwrap_or_else(|| issue.name.clone());
         let wanted = format!("issue a certificate for {name}");
-        let trouble = |error| Trouble::trust(&wanted, error);
+        let trouble = |error| CliError::trust(&wanted, error);
         let cert = self.out.join(format!("{what}cert.pem"));
         let key_file = self.out.join(format!("{what}key.pem"));
         self.must_be_free(&wanted, &[&cert, &key_file])?;
@@ -186,7 +186,7 @@ impl Issue {
         make_directory(&wanted, &self.out)?;
         lab::write_pair(&credential, &cert, &key_file).map_err(trouble)?;
         self.say(screen, &credential, &cert, &key_file)
-            .map_err(|error| Trouble::store(&wanted, error))?;
+            .map_err(|error| CliError::store(&wanted, error))?;
         Ok(Facts::new())
     }
 
@@ -195,7 +195,7 @@ impl Issue {
         match taken {
             Some(file) if !self.force => {
                 let path = file.to_path_buf();
-                Err(Trouble::store(wanted, StoreError::Exists { path })
+                Err(CliError::store(wanted, StoreError::Exists { path })
                     .next("choose another directory (--out), or add --force to replace it"))
             }
             _ => Ok(()),
@@ -233,7 +233,7 @@ impl Issue {
 }
 
 /// Nobody would believe what an authority would issue.
-fn unbelievable(wanted: &str, error: Error) -> Trouble {
+fn unbelievable(wanted: &str, error: Error) -> CliError {
     let next = match &error {
         Error::Expired { .. } => {
             "nobody would believe it: make a new authority (godwit ca init) and give its certificates \
@@ -247,9 +247,9 @@ fn unbelievable(wanted: &str, error: Error) -> Trouble {
              and wherever the authority is trusted"
         }
         Error::BadRequest { .. } => "choose another name",
-        _ => return Trouble::trust(wanted, error),
+        _ => return CliError::trust(wanted, error),
     };
-    Trouble::asked(wanted, error).next(next)
+    CliError::asked(wanted, error).next(next)
 }
 
 impl Revoke {
@@ -258,7 +258,7 @@ impl Revoke {
             Some(file) => format!("revoke {}", file.display()),
             None => format!("renew the revocation list of {}", self.dir.display()),
         };
-        let trouble = |error| Trouble::trust(&wanted, error);
+        let trouble = |error| CliError::trust(&wanted, error);
         let ca = Authority::open(&self.dir).map_err(trouble)?;
         let subject = match &self.certificate {
             Some(file) => {
@@ -283,22 +283,22 @@ impl Revoke {
                 list.display()
             ))
         };
-        said.map_err(|error| Trouble::store(&wanted, error))?;
+        said.map_err(|error| CliError::store(&wanted, error))?;
         Ok(Facts::new())
     }
 }
 
-fn unread(wanted: &str, file: &Path, cause: io::Error) -> Trouble {
+fn unread(wanted: &str, file: &Path, cause: io::Error) -> CliError {
     match StoreError::io(file, cause) {
         error @ StoreError::IsDirectory { .. } => {
-            Trouble::asked(wanted, error).next("name the certificate that is in it")
+            CliError::asked(wanted, error).next("name the certificate that is in it")
         }
-        error => Trouble::store(wanted, error),
+        error => CliError::store(wanted, error),
     }
 }
 
 pub(crate) fn make_directory(wanted: &str, dir: &Path) -> Run {
-    fs::create_dir_all(dir).map_err(|cause| Trouble::store(wanted, StoreError::io(dir, cause)))
+    fs::create_dir_all(dir).map_err(|cause| CliError::store(wanted, StoreError::io(dir, cause)))
 }
 
 pub(crate) fn since_epoch(time: SystemTime) -> Duration {

@@ -3,7 +3,7 @@
 use super::{Facts, local};
 use crate::{
     screen::Screen,
-    trouble::{Run, Trouble, plain},
+    trouble::{CliError, Run, plain},
     units,
 };
 use clap::{Args, Subcommand};
@@ -213,12 +213,12 @@ impl At<'_> {
             }
         });
         let answer = answer.map_err(|refusal| match refusal.why {
-            Kind::Late => Trouble::found("look at it", LOCKED, 5).next(UNLOCKS),
-            _ => Trouble::local(&refusal),
+            Kind::Late => CliError::found("look at it", LOCKED, 5).next(UNLOCKS),
+            _ => CliError::local(&refusal),
         })?;
         let done = match answer.tell {
             Tell::Done(done) => done,
-            other => return Err(Trouble::local(&odd(&other))),
+            other => return Err(CliError::local(&odd(&other))),
         };
         for row in &rows {
             let told = match screen.json() {
@@ -248,7 +248,7 @@ impl At<'_> {
         let screen = self.screen;
         let mut here = local::here()?;
         let answer = here.ask(self.ask(Of::Why(Where::is(url))));
-        let answer = answer.map_err(|refusal| Trouble::local(&refusal))?;
+        let answer = answer.map_err(|refusal| CliError::local(&refusal))?;
         let mut facts = Facts::new();
         if let Tell::Words(words) = answer.tell {
             if !screen.json() {
@@ -270,7 +270,7 @@ impl At<'_> {
             is_there: false,
             lasts_s: Some(add.within.as_secs().max(1)),
         })));
-        let answer = answer.map_err(|refusal| Trouble::local(&refusal))?;
+        let answer = answer.map_err(|refusal| CliError::local(&refusal))?;
         let mut facts = Facts::new();
         if let Tell::Opened(opened) = answer.tell {
             let path = opened.path.map(|path| path.0).unwrap_or_default();
@@ -301,8 +301,8 @@ impl At<'_> {
         let answer = here.ask(self.ask(Of::Df { on: None }));
         let space = match answer.map(|answer| answer.tell) {
             Ok(Tell::Space(space)) => space,
-            Ok(other) => return Err(Trouble::local(&odd(&other))),
-            Err(refusal) => return Err(Trouble::local(&refusal)),
+            Ok(other) => return Err(CliError::local(&odd(&other))),
+            Err(refusal) => return Err(CliError::local(&refusal)),
         };
         let mut facts = Facts::new();
         facts.insert("path".into(), space.path.clone().into());
@@ -332,7 +332,7 @@ impl At<'_> {
             if row.reason.is_some() {
                 wrong += 1;
                 let fact = row.why.clone().unwrap_or_default();
-                screen.trouble(&Trouble::differs(format!("vouch for {}", row.url), fact));
+                screen.trouble(&CliError::differs(format!("vouch for {}", row.url), fact));
             }
             let told = match screen.json() {
                 true => screen.object(&json!({
@@ -387,8 +387,8 @@ fn room(space: &Space) -> String {
     )
 }
 
-fn shown(error: Error) -> Trouble {
-    Trouble::store("show what is kept", error)
+fn shown(error: Error) -> CliError {
+    CliError::store("show what is kept", error)
 }
 
 const LOCKED: &str =

@@ -7,7 +7,7 @@ use crate::{
     owed::{self, Reach},
     places::{self, Place},
     screen::Screen,
-    trouble::{Run, Trouble},
+    trouble::{CliError, Run},
     units,
 };
 use clap::Args;
@@ -71,7 +71,7 @@ impl Cat {
     }
 
     fn one(&self, screen: &Screen, stores: &Stores, url: &Url) -> Run<u64> {
-        let trouble = |error: Error| Trouble::store(format!("print {url}"), error);
+        let trouble = |error: Error| CliError::store(format!("print {url}"), error);
         owed::note(screen, url, Reach::Name);
         let place = places::open(stores, url)?;
         if let Some(through) = &self.through {
@@ -103,7 +103,7 @@ impl Cat {
             let found = hashing.finish();
             if found != told {
                 let fact = format!("the server told {told}, the bytes have {found}");
-                return Err(Trouble::differs(format!("vouch for {url}"), fact));
+                return Err(CliError::differs(format!("vouch for {url}"), fact));
             }
         }
         Ok(printed)
@@ -126,14 +126,14 @@ fn print_through(screen: &Screen, place: &Place, through: &Through) -> Run<u64> 
     });
     let made = made.map_err(|error| {
         let module = &through.module;
-        Trouble::store(format!("print {url} through {module}"), error)
+        CliError::store(format!("print {url} through {module}"), error)
             .next("what was printed is not whole: do not use it")
     })?;
     let found = hashing.finish();
     match made.digest {
         Some(told) if told != found => {
             let fact = format!("the server told {told}, the bytes have {found}");
-            Err(Trouble::differs(format!("vouch for {url}"), fact))
+            Err(CliError::differs(format!("vouch for {url}"), fact))
         }
         _ => Ok(made.bytes),
     }

@@ -3,7 +3,7 @@
 use super::Facts;
 use crate::{
     screen::Screen,
-    trouble::{Run, Trouble},
+    trouble::{CliError, Run},
 };
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -45,7 +45,7 @@ impl Cluster {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let What::Key(Key { file }) = self.what;
         let wanted = format!("make a cluster key in {}", file.display());
-        let id = godwit_trust::new_key(&file).map_err(|error| Trouble::trust(&wanted, error))?;
+        let id = godwit_trust::new_key(&file).map_err(|error| CliError::trust(&wanted, error))?;
         let said = if screen.json() {
             screen.object(&json!({ "event": "cluster_key", "id": id, "file": file }))
         } else {
@@ -54,7 +54,7 @@ impl Cluster {
                 file.display()
             ))
         };
-        said.map_err(|error| Trouble::store(wanted, error))?;
+        said.map_err(|error| CliError::store(wanted, error))?;
         Ok(Facts::new())
     }
 }

@@ -4,7 +4,7 @@ use super::Facts;
 use crate::{
     options::Godwit,
     screen::Screen,
-    trouble::{Run, Trouble},
+    trouble::{CliError, Run},
 };
 use clap::Args;
 use clap_complete::Shell;
@@ -30,7 +30,7 @@ impl Completions {
         }
         screen
             .page(&text)
-            .map_err(|error| Trouble::store("write the completions", error))?;
+            .map_err(|error| CliError::store("write the completions", error))?;
         Ok(Facts::new())
     }
 }

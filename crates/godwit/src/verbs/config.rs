@@ -3,10 +3,10 @@
 use super::{Facts, node::Told};
 use crate::{
     screen::Screen,
-    trouble::{Run, Trouble},
+    trouble::{CliError, Run},
 };
 use clap::{Args, Subcommand};
-use godwit_node::{Config as NodeConfig, ConfigError};
+use godwit_node::{Config as NodeConfig, Error as NodeError};
 use godwit_store::Error;
 use serde_json::json;
 use std::{
@@ -52,7 +52,7 @@ impl Config {
                 }
                 // What it names is read too: nothing else keeps a node from going on with it.
                 godwit_node::rehearse(&config)
-                    .map_err(|error| Trouble::asked("use the configuration", error))?;
+                    .map_err(|error| CliError::asked("use the configuration", error))?;
                 screen.note("the configuration is in order");
                 Ok(Facts::new())
             }
@@ -65,10 +65,10 @@ impl Config {
 pub(crate) fn load(told: &Told) -> Run<NodeConfig> {
     let file = told.config.clone().or_else(file_in_use);
     read(file.as_deref(), told).map_err(|error| match error {
-        ConfigError::Unreadable { path, cause } => {
-            Trouble::store("read the configuration", Error::io(path, cause))
+        NodeError::Unreadable { path, cause } => {
+            CliError::store("read the configuration", Error::io(path, cause))
         }
-        wrong => Trouble::asked("use the configuration", wrong)
+        wrong => CliError::asked("use the configuration", wrong)
             .next("godwit config show lists the keys and where their values come from"),
     })
 }
@@ -76,10 +76,10 @@ pub(crate) fn load(told: &Told) -> Run<NodeConfig> {
 /// Refuses text that says nowhere to listen at.
 pub(crate) fn must_listen(wanted: &str, text: &str) -> Run {
     let told = [("https.listen", "--https", text.to_owned())];
-    let read = NodeConfig::load(None, [], &told).map_err(|error| Trouble::asked(wanted, error))?;
+    let read = NodeConfig::load(None, [], &told).map_err(|error| CliError::asked(wanted, error))?;
     match read.https.is_empty() {
         true => Err(
-            Trouble::asked(wanted, "a node without a door cannot be joined")
+            CliError::asked(wanted, "a node without a door cannot be joined")
                 .next("leave --https out, or name an address and a port"),
         ),
         false => Ok(()),
@@ -88,7 +88,7 @@ pub(crate) fn must_listen(wanted: &str, text: &str) -> Run {
 
 /// Returns what reads the configuration once more, from the file that is in use now: that it is gone for
 /// a moment must not mean that nothing is configured.
-pub(crate) fn again(told: &Told) -> impl Fn() -> Result<NodeConfig, ConfigError> + Send + 'static {
+pub(crate) fn again(told: &Told) -> impl Fn() -> Result<NodeConfig, NodeError> + Send + 'static {
     let (file, told) = (told.config.clone().or_else(file_in_use), told.clone());
     move || read(file.clone().or_else(file_in_use).as_deref(), &told)
 }
@@ -98,7 +98,7 @@ pub(crate) fn state_of_node() -> Option<PathBuf> {
     read(file_in_use().as_deref(), &Told::default()).ok()?.state
 }
 
-fn read(file: Option<&Path>, told: &Told) -> Result<NodeConfig, ConfigError> {
+fn read(file: Option<&Path>, told: &Told) -> Result<NodeConfig, NodeError> {
     // Names that are not text are nobody's configuration.
     let environment = env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
@@ -124,7 +124,7 @@ fn show(screen: &Screen, told: &Told) -> Run<Facts> {
                 setting.about
             ))
         };
-        said.map_err(|error| Trouble::store("show the configuration", error))?;
+        said.map_err(|error| CliError::store("show the configuration", error))?;
     }
     Ok(Facts::new())
 }
@@ -145,7 +145,7 @@ fn path(screen: &Screen) -> Run<Facts> {
             };
             screen.line(format!("{}  # {remark}", path.display()))
         };
-        said.map_err(|error| Trouble::store("show the paths", error))?;
+        said.map_err(|error| CliError::store("show the paths", error))?;
     }
     Ok(Facts::new())
 }

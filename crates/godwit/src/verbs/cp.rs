@@ -12,7 +12,7 @@ use crate::{
     owed::Turn,
     places,
     screen::Screen,
-    trouble::{Run, Trouble},
+    trouble::{CliError, Run},
     units,
 };
 use clap::Args;
@@ -115,7 +115,7 @@ impl Cp {
         let is_piped = target == "-" || sources.iter().any(|source| source == "-");
         if self.moving.bwlimit.is_some() && (is_piped || self.through.is_some()) {
             let fact = "--bwlimit is for files that are copied as they are, not for - or --through";
-            return Err(Trouble::asked("cp", fact).next("leave --bwlimit out, or use pv -L"));
+            return Err(CliError::asked("cp", fact).next("leave --bwlimit out, or use pv -L"));
         }
         if let Some(through) = &self.through {
             return through::copy(screen, self, through, sources, target);
@@ -182,7 +182,7 @@ impl Cp {
         }
         let wanted = format!("copy {}", pair.source.url);
         screen.trouble(
-            &Trouble::asked(wanted, "it is a directory").next("add -r to copy it with all below"),
+            &CliError::asked(wanted, "it is a directory").next("add -r to copy it with all below"),
         );
         false
     }
@@ -200,8 +200,9 @@ impl Cp {
 ///
 /// With `--from-file` the list names sources only, the target is the last argument.
 pub(crate) fn ends(names: &Names, verb: &str) -> Run<(Vec<OsString>, OsString)> {
-    let wrong =
-        |fact: &str| Trouble::asked(verb, fact).next(format!("say godwit {verb} SOURCE... TARGET"));
+    let wrong = |fact: &str| {
+        CliError::asked(verb, fact).next(format!("say godwit {verb} SOURCE... TARGET"))
+    };
     let mut sources = names.names.clone();
     let target = sources.pop().ok_or_else(|| wrong("nothing was named"))?;
     if let Some(list) = &names.from_file {

@@ -5,7 +5,7 @@ use crate::{
     options::Talking,
     owed, places,
     screen::Screen,
-    trouble::{Run, Trouble},
+    trouble::{CliError, Run},
 };
 use clap::Args;
 use godwit_core::Url;
@@ -42,13 +42,13 @@ impl Held {
         let argument = url;
         let url = places::url(url)?;
         let wanted = format!("decide on what is held of {url}");
-        let cannot = |error| Trouble::store(&*wanted, error);
+        let cannot = |error| CliError::store(&*wanted, error);
         let routes = config::load(&Told::default())?.routes;
         let way = routes.by_way_of(&url).map_err(cannot)?;
         let place = places::stores(&self.talking)?.open(&way).map_err(cannot)?;
         let decided = place.store.decide(&place.path, what, &[]);
         decided.map_err(|error| match error {
-            Error::Missing { .. } => Trouble::found(&*wanted, nothing_held(&way), MISSING)
+            Error::Missing { .. } => CliError::found(&*wanted, nothing_held(&way), MISSING)
                 .next(format!("godwit trace {} shows where it is", url.pasted())),
             error => cannot(error),
         })?;

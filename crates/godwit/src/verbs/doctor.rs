@@ -7,7 +7,7 @@ use crate::{
     options::Talking,
     places, record,
     screen::Screen,
-    trouble::{Run, Trouble},
+    trouble::{CliError, Run},
     units,
 };
 use clap::Args;
@@ -90,7 +90,7 @@ impl Doctor {
         looks.sort_by_key(|look| look.wrong.is_none());
         for look in &looks {
             look.tell(screen)
-                .map_err(|error| Trouble::store("tell what was found", error))?;
+                .map_err(|error| CliError::store("tell what was found", error))?;
         }
         let wrong = looks
             .iter()
@@ -104,7 +104,7 @@ impl Doctor {
                     count => format!("say that all is well ({count} things are not)"),
                 };
                 let trouble =
-                    Trouble::found(wanted, format!("{}: {}", look.what, look.said), wrong.code);
+                    CliError::found(wanted, format!("{}: {}", look.what, look.said), wrong.code);
                 Err(trouble.next(wrong.fix.clone()))
             }
         }

@@ -7,7 +7,7 @@ use crate::{
     owed::{self, Reach},
     places,
     screen::Screen,
-    trouble::{Run, Trouble},
+    trouble::{CliError, Run},
 };
 use clap::{ArgAction, Args};
 use godwit_core::Url;
@@ -77,7 +77,7 @@ impl Du {
     }
 
     fn one(&self, screen: &Screen, stores: &Stores, url: &Url) -> Run<Sum> {
-        let trouble = |error: Error| Trouble::store(format!("measure {url}"), error);
+        let trouble = |error: Error| CliError::store(format!("measure {url}"), error);
         owed::note(screen, url, Reach::Below);
         let place = places::open(stores, url)?;
         let stat = place.store.stat(&place.path).map_err(trouble)?;

@@ -7,7 +7,7 @@ use crate::{
     owed::{self, Reach},
     places,
     screen::Screen,
-    trouble::{Run, Trouble},
+    trouble::{CliError, Run},
     units,
 };
 use clap::{Args, ValueEnum};
@@ -91,7 +91,7 @@ impl Find {
     }
 
     fn one(&self, screen: &Screen, stores: &Stores, url: &Url, matches: &mut u64) -> Run {
-        let trouble = |error: Error| Trouble::store(format!("search {url}"), error);
+        let trouble = |error: Error| CliError::store(format!("search {url}"), error);
         let reach = match self.maxdepth {
             Some(0) => Reach::Name,
             _ => Reach::Below,

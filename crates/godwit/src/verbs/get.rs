@@ -3,7 +3,7 @@
 use super::{Facts, local};
 use crate::{
     screen::Screen,
-    trouble::{OUTPUT, Run, Trouble},
+    trouble::{CliError, OUTPUT, Run},
 };
 use clap::Args;
 use godwit_local::Refusal;
@@ -63,18 +63,18 @@ impl Get {
             ..Open::default()
         };
         let opened = here.open(Ask::Open(open));
-        let (opened, file) = opened.map_err(|refusal: Refusal| Trouble::local(&refusal))?;
+        let (opened, file) = opened.map_err(|refusal: Refusal| CliError::local(&refusal))?;
         let mut file = file.ok_or_else(|| {
-            Trouble::kept(&wanted, "the node of this machine gave no file to read")
+            CliError::kept(&wanted, "the node of this machine gave no file to read")
         })?;
         let bytes = match &target {
             None => print(screen, &wanted, &mut file)?,
             Some(path) => save(&mut file, path)
-                .map_err(|cause| Trouble::store(&wanted, Error::io(path, cause)))?,
+                .map_err(|cause| CliError::store(&wanted, Error::io(path, cause)))?,
         };
         if bytes != opened.size {
             let fact = format!("{bytes} bytes came of {}", opened.size);
-            return Err(Trouble::differs(wanted, fact));
+            return Err(CliError::differs(wanted, fact));
         }
         let mut facts = Facts::new();
         facts.insert("bytes".into(), bytes.into());
@@ -87,7 +87,7 @@ impl Get {
         if let Some(url) = file.map(|file| crate::places::target(file)).transpose()?
             && url.host().is_some()
         {
-            return Err(Trouble::asked(wanted, "get writes files of this machine")
+            return Err(CliError::asked(wanted, "get writes files of this machine")
                 .next(format!("godwit cp {} {url}", self.url.to_string_lossy())));
         }
         match &self.file {
@@ -106,7 +106,7 @@ impl Get {
             .file_name()
             .map(|name| PathBuf::from(OsStr::from_bytes(name)));
         name.ok_or_else(|| {
-            Trouble::asked(wanted, "its URL ends with no name").next("say where it goes")
+            CliError::asked(wanted, "its URL ends with no name").next("say where it goes")
         })
     }
 }
@@ -117,14 +117,14 @@ fn print(screen: &Screen, wanted: &str, file: &mut File) -> Run<u64> {
     loop {
         let came = file
             .read(&mut buffer)
-            .map_err(|cause| Trouble::store(wanted, Error::io("what is kept here", cause)))?;
+            .map_err(|cause| CliError::store(wanted, Error::io("what is kept here", cause)))?;
         if came == 0 {
             return Ok(bytes);
         }
         bytes += came as u64;
         if !screen.json() {
             let printed = screen.bytes(&buffer[..came]);
-            printed.map_err(|error| Trouble::store(format!("write to {OUTPUT}"), error))?;
+            printed.map_err(|error| CliError::store(format!("write to {OUTPUT}"), error))?;
         }
     }
 }

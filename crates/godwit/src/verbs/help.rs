@@ -5,7 +5,7 @@ use crate::{
     options::Godwit,
     screen::Screen,
     topics,
-    trouble::{Run, Trouble},
+    trouble::{CliError, Run},
 };
 use clap::Args;
 
@@ -28,7 +28,7 @@ impl Help {
         };
         screen
             .page(&text)
-            .map_err(|error| Trouble::store("write the help", error))?;
+            .map_err(|error| CliError::store("write the help", error))?;
         Ok(Facts::new())
     }
 }
@@ -47,7 +47,7 @@ fn explain(words: &[String]) -> Run<String> {
     }
     match verb {
         Some(verb) => Ok(verb.render_long_help().to_string()),
-        None => Err(Trouble::asked(
+        None => Err(CliError::asked(
             format!("explain {:?}", words.join(" ")),
             "there is no such verb or topic",
         )

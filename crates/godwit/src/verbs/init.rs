@@ -4,7 +4,7 @@ use super::{Facts, config, node::Told};
 use crate::{
     places, record,
     screen::Screen,
-    trouble::{Run, Trouble},
+    trouble::{CliError, Run},
     units,
 };
 use clap::Args;
@@ -86,7 +86,7 @@ impl Init {
             Ok(export)
         });
         let export =
-            export.map_err(|cause| Trouble::store(&wanted, Error::io(&self.export, cause)))?;
+            export.map_err(|cause| CliError::store(&wanted, Error::io(&self.export, cause)))?;
         let mut planned = config::load(&Told::default())?;
         planned.export.clone_from(&export);
         planned.state = Some(home.path().to_owned());
@@ -111,7 +111,7 @@ impl Init {
             let myself = home.call_myself(&self.name, &addresses);
             let invite =
                 myself.and_then(|_| home.invite(self.valid, self.account.as_deref(), false));
-            invite.map_err(|error| Trouble::trust(&wanted, error))
+            invite.map_err(|error| CliError::trust(&wanted, error))
         });
         let invite = made.inspect_err(|_| written.undo())?;
         if !screen.json() && !screen.quiet() {
@@ -126,7 +126,7 @@ impl Init {
             };
             screen
                 .line(line)
-                .map_err(|error| Trouble::store(&wanted, error))?;
+                .map_err(|error| CliError::store(&wanted, error))?;
         }
         screen.note(&match (&self.account, godwit_sys::user_id()) {
             (Some(account), _) => format!("a node that joins by this invite acts as {account}"),
@@ -138,7 +138,7 @@ impl Init {
 
     /// Refuses what cannot be, before anything is written.
     fn check(&self, wanted: &str, home: &Home, addresses: &[String]) -> Run {
-        let trust = |error| Trouble::trust(wanted, error);
+        let trust = |error| CliError::trust(wanted, error);
         if let Some(listens) = self.listens() {
             config::must_listen(wanted, listens)?;
         }
@@ -151,7 +151,7 @@ impl Init {
                 "for another invite: godwit peers invite; to call it {} from now on: --rename",
                 self.name
             );
-            return Err(Trouble::asked(wanted, fact).next(next));
+            return Err(CliError::asked(wanted, fact).next(next));
         }
         home.may_be_called(&self.name, addresses).map_err(trust)
     }
@@ -166,12 +166,12 @@ impl Init {
         if let Some(listens) = self.listens() {
             told.push(("https.listen", "--https", listens.to_owned()));
         }
-        let read = NodeConfig::load(None, [], &told).map_err(|e| Trouble::asked(wanted, e))?;
+        let read = NodeConfig::load(None, [], &told).map_err(|e| CliError::asked(wanted, e))?;
         for address in read.https.iter().chain(&read.ftp) {
             if let Err(cause) = TcpListener::bind(address) {
                 let fact = format!("cannot listen on {address}: {}", godwit_sys::why(&cause));
                 let next = "end what listens there (ss -ltnp shows it), or choose another port: --https [::]:PORT";
-                return Err(Trouble::asked(wanted, fact).next(next));
+                return Err(CliError::asked(wanted, fact).next(next));
             }
         }
         Ok(())
@@ -226,7 +226,7 @@ pub(super) fn may_be_shared(wanted: &str, config: &NodeConfig) -> Run {
     let refuse = |what: &str, path: &Path, more: &str| {
         let fact = format!("{} {what} {}", export.display(), path.display());
         let next = format!("serve another directory, made for that: --export DIR{more}");
-        Err(Trouble::asked(wanted, fact).next(next))
+        Err(CliError::asked(wanted, fact).next(next))
     };
     let home = env::var_os("HOME").filter(|home| !home.is_empty());
     if let Some(home) = home.and_then(|home| fs::canonicalize(home).ok())
@@ -262,12 +262,12 @@ pub(crate) fn through(
 ) -> Run<()> {
     for name in names {
         let peer = home.peer(name);
-        let peer = peer.map_err(|error| Trouble::trust(wanted, error))?;
+        let peer = peer.map_err(|error| CliError::trust(wanted, error))?;
         let of_peer = peer.map(|peer| peer.addresses).unwrap_or_default();
         if of_peer.is_empty() {
             let fact = format!("no address of a peer called {name} is known here");
             let next = "join it first: godwit join INVITE; godwit peers shows who is known";
-            return Err(Trouble::asked(wanted, fact).next(next));
+            return Err(CliError::asked(wanted, fact).next(next));
         }
         for address in of_peer {
             if !addresses.contains(&address) {
@@ -306,13 +306,13 @@ fn runs_as(wanted: &str, export: &Path) -> Run<Option<User>> {
     };
     user.map(Some).map_err(|cause| {
         let fact = format!("as whom would the node run? {}", godwit_sys::why(&cause));
-        Trouble::asked(wanted, fact).next("see node.user in: godwit config show")
+        CliError::asked(wanted, fact).next("see node.user in: godwit config show")
     })
 }
 
 /// Refuses a home that the node could not come to once it has given root up.
 fn must_be_in_reach(wanted: &str, home: &Home, user: &User) -> Run {
-    let io = |cause| Trouble::store(wanted, Error::io(home.path(), cause));
+    let io = |cause| CliError::store(wanted, Error::io(home.path(), cause));
     let path = std::path::absolute(home.path()).map_err(io)?;
     let there = path.ancestors().find(|dir| dir.exists());
     let there = there.unwrap_or(Path::new("/"));
@@ -326,7 +326,7 @@ fn must_be_in_reach(wanted: &str, home: &Home, user: &User) -> Run {
         path.display(),
         there.display()
     );
-    Err(Trouble::asked(wanted, fact).next(to_be_in_reach(user)))
+    Err(CliError::asked(wanted, fact).next(to_be_in_reach(user)))
 }
 
 /// Says what to do where the account of a node cannot come to its state.
@@ -349,7 +349,7 @@ fn belong(wanted: &str, home: &Home, user: Option<&User>) -> Run {
             .create(home.path())?;
         chown(home.path(), Some(user.uid), Some(user.gid))
     };
-    give().map_err(|cause| Trouble::store(wanted, Error::io(home.path(), cause)))
+    give().map_err(|cause| CliError::store(wanted, Error::io(home.path(), cause)))
 }
 
 /// Makes the directories above a home so that another account comes through.
@@ -372,7 +372,7 @@ fn lead_to(home: &Path, user: &User) -> io::Result<()> {
 /// Returns where this person's node has its key.
 pub(crate) fn home(wanted: &str) -> Run<Home> {
     let nowhere = "neither HOME nor XDG_STATE_HOME says where to keep a key";
-    record::home().ok_or_else(|| Trouble::asked(wanted, nowhere))
+    record::home().ok_or_else(|| CliError::asked(wanted, nowhere))
 }
 
 /// Prints an invite, and what to do with it.
@@ -392,7 +392,7 @@ pub(crate) fn tell(screen: &Screen, wanted: &str, invite: &Invite, valid: Durati
             units::duration(valid)
         )),
     };
-    said.map_err(|error| Trouble::store(wanted, error))?;
+    said.map_err(|error| CliError::store(wanted, error))?;
     Ok(Facts::new())
 }
 
@@ -423,7 +423,7 @@ impl Written {
 /// Writes the configuration, unless there is one that says something else.
 fn write_config(wanted: &str, text: &str) -> Run<Written> {
     let file = super::config::of_this_user().ok_or_else(|| {
-        Trouble::asked(
+        CliError::asked(
             wanted,
             "neither HOME nor XDG_CONFIG_HOME says where a configuration would be",
         )
@@ -437,10 +437,10 @@ fn write_config(wanted: &str, text: &str) -> Run<Written> {
                 file.display()
             );
             let next = "say the same as it does, or set these in it, then: godwit peers invite";
-            return Err(Trouble::asked(wanted, fact).next(next));
+            return Err(CliError::asked(wanted, fact).next(next));
         }
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
-        Err(cause) => return Err(Trouble::store(wanted, Error::io(&file, cause))),
+        Err(cause) => return Err(CliError::store(wanted, Error::io(&file, cause))),
     }
     let write = || {
         fs::create_dir_all(file.parent().unwrap_or(Path::new("/")))?;
@@ -451,7 +451,7 @@ fn write_config(wanted: &str, text: &str) -> Run<Written> {
         Ok(()) => Ok(written),
         Err(cause) => {
             written.undo();
-            Err(Trouble::store(wanted, Error::io(&file, cause)))
+            Err(CliError::store(wanted, Error::io(&file, cause)))
         }
     }
 }

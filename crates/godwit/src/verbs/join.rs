@@ -3,7 +3,7 @@
 use super::{Facts, init};
 use crate::{
     screen::Screen,
-    trouble::{Run, Trouble},
+    trouble::{CliError, Run},
 };
 use clap::Args;
 use godwit_store::{Error, door::Door};
@@ -55,9 +55,9 @@ impl Join {
         };
         let invite: Invite = word
             .parse()
-            .map_err(|error: godwit_trust::Error| Trouble::asked(wanted, error))?;
+            .map_err(|error: godwit_trust::Error| CliError::asked(wanted, error))?;
         let wanted = format!("join {}", invite.name);
-        let trust = |error: godwit_trust::Error| Trouble::trust(&wanted, error);
+        let trust = |error: godwit_trust::Error| CliError::trust(&wanted, error);
         let home = init::home(&wanted)?;
         let ours = home.key_or_new().map_err(trust)?;
         let (mut name, other) = match (self.name, home.myself().map_err(trust)?) {
@@ -78,7 +78,7 @@ impl Join {
                 "the node that is to be joined is called {} itself",
                 invite.name
             );
-            return Err(Trouble::asked(&wanted, fact).next(OTHER_NAME));
+            return Err(CliError::asked(&wanted, fact).next(OTHER_NAME));
         }
         home.must_be_writable().map_err(trust)?;
         let door = Door::of_peer(&peer, ours, &init::asking()?);
@@ -98,7 +98,7 @@ impl Join {
                 Error::BadName { why, .. } => Some(in_the_way_there(why, &name)),
                 _ => None,
             };
-            let trouble = Trouble::store(&wanted, error);
+            let trouble = CliError::store(&wanted, error);
             match next {
                 Some(next) => trouble.next(next),
                 None => trouble,
@@ -123,13 +123,13 @@ impl Join {
                 peer.name, peer.name
             )),
         };
-        said.map_err(|error| Trouble::store(&wanted, error))?;
+        said.map_err(|error| CliError::store(&wanted, error))?;
         Ok(Facts::new())
     }
 }
 
 /// Says what keeps us from knowing a node, and what to do.
-fn in_the_way(wanted: &str, error: godwit_trust::Error) -> Trouble {
+fn in_the_way(wanted: &str, error: godwit_trust::Error) -> CliError {
     use godwit_trust::Error as E;
     let next = match &error {
         E::NameTaken { name } => Some(format!(
@@ -144,7 +144,7 @@ fn in_the_way(wanted: &str, error: godwit_trust::Error) -> Trouble {
         }
         _ => None,
     };
-    let trouble = Trouble::trust(wanted, error);
+    let trouble = CliError::trust(wanted, error);
     match next {
         Some(next) => trouble.next(next),
         None => trouble,
@@ -187,7 +187,7 @@ fn of_user() -> Option<String> {
 fn from_stdin(wanted: &str) -> Run<String> {
     let mut word = String::new();
     let read = io::stdin().take(INVITE_BYTES_MAX).read_to_string(&mut word);
-    read.map_err(|cause| Trouble::store(wanted, Error::io(Path::new("-"), cause)))?;
+    read.map_err(|cause| CliError::store(wanted, Error::io(Path::new("-"), cause)))?;
     Ok(word)
 }
 

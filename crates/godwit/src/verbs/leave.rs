@@ -3,7 +3,7 @@
 use super::{Facts, init};
 use crate::{
     screen::Screen,
-    trouble::{Run, Trouble},
+    trouble::{CliError, Run},
 };
 use clap::Args;
 use godwit_store::{Error, door::Door};
@@ -30,13 +30,13 @@ pub(crate) struct Leave {
 impl Leave {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let wanted = format!("leave {}", self.name);
-        let trust = |error: godwit_trust::Error| Trouble::trust(&wanted, error);
+        let trust = |error: godwit_trust::Error| CliError::trust(&wanted, error);
         let home = init::home(&wanted)?;
         let Some(peer) = home.peer(&self.name).map_err(trust)? else {
             let missing = Error::Missing {
                 path: self.name.clone().into(),
             };
-            return Err(Trouble::store(&wanted, missing).next("godwit peers shows who is known"));
+            return Err(CliError::store(&wanted, missing).next("godwit peers shows who is known"));
         };
         let told = match peer.addresses.is_empty() {
             // It comes to us, and will be told when it does.
@@ -55,7 +55,7 @@ impl Leave {
                 self.name
             );
             return Err(
-                Trouble::store(format!("tell {} that we leave", self.name), error).next(next),
+                CliError::store(format!("tell {} that we leave", self.name), error).next(next),
             );
         }
         let said = match screen.json() {
@@ -67,7 +67,7 @@ impl Leave {
                 self.name
             )),
         };
-        said.map_err(|error| Trouble::store(&wanted, error))?;
+        said.map_err(|error| CliError::store(&wanted, error))?;
         Ok(Facts::new())
     }
 }

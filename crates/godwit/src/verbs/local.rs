@@ -4,7 +4,7 @@ use super::{Facts, config, node::Told};
 use crate::{
     log, record,
     screen::Screen,
-    trouble::{Run, Trouble, plain},
+    trouble::{CliError, Run, plain},
     units,
 };
 use clap::{Args, Subcommand};
@@ -30,7 +30,7 @@ use std::{
 
 /// Returns a conversation with the node of this machine, which is started if nobody listens.
 pub(super) fn here() -> Run<Here> {
-    Here::find(&hello(), &variable).map_err(|refusal| Trouble::local(&refusal))
+    Here::find(&hello(), &variable).map_err(|refusal| CliError::local(&refusal))
 }
 
 /// Returns what is asked of the depot of this machine, or of that of a peer.
@@ -104,7 +104,7 @@ impl Named {
         };
         if is_node && !host.contains('.') {
             let fact = format!("{host} is no peer of this machine, and no host ({why})");
-            return Err(Trouble::found(wanted, fact, 1).next(
+            return Err(CliError::found(wanted, fact, 1).next(
                 "godwit peers lists those that are known; godwit join INVITE makes another one known",
             ));
         }
@@ -239,10 +239,10 @@ pub(super) fn done_with(
 ) -> Run<tell::Done> {
     let answer = here
         .ask_with(ask, b"", None, more)
-        .map_err(|refusal| Trouble::local(&refusal))?;
+        .map_err(|refusal| CliError::local(&refusal))?;
     let done = match answer.tell {
         Tell::Done(done) => done,
-        other => return Err(Trouble::local(&odd(&other))),
+        other => return Err(CliError::local(&odd(&other))),
     };
     if !screen.json() {
         done.notes.iter().for_each(|note| screen.note(note));
@@ -311,7 +311,7 @@ pub(super) fn serve(screen: &Screen, socket: Option<&Path>, state: Option<&Path>
     }
     ended
         .map(|()| Facts::new())
-        .map_err(|refusal| Trouble::local(&refusal))
+        .map_err(|refusal| CliError::local(&refusal))
 }
 
 fn bad(name: &str, why: String) -> Refusal {
@@ -415,9 +415,9 @@ impl Install {
     fn run(self, screen: &Screen) -> Run<Facts> {
         const WANTED: &str = "install the node of this machine";
         let program = env::current_exe()
-            .map_err(|cause| Trouble::store(WANTED, Error::io("this program", cause)))?;
+            .map_err(|cause| CliError::store(WANTED, Error::io("this program", cause)))?;
         let unit = unit(&program);
-        let told = |said: Result<(), Error>| said.map_err(|error| Trouble::store(WANTED, error));
+        let told = |said: Result<(), Error>| said.map_err(|error| CliError::store(WANTED, error));
         let mut facts = Facts::new();
         if self.print {
             facts.insert("unit".into(), unit.clone().into());
@@ -427,14 +427,14 @@ impl Install {
             return Ok(facts);
         }
         let file = unit_file().ok_or_else(|| {
-            Trouble::asked(
+            CliError::asked(
                 WANTED,
                 "neither XDG_CONFIG_HOME nor HOME says where units are",
             )
         })?;
         let folder = file.parent().unwrap_or(Path::new("/"));
         let written = fs::create_dir_all(folder).and_then(|()| fs::write(&file, &unit));
-        written.map_err(|cause| Trouble::store(WANTED, Error::io(&file, cause)))?;
+        written.map_err(|cause| CliError::store(WANTED, Error::io(&file, cause)))?;
         facts.insert("file".into(), file.to_string_lossy().into());
         if !screen.json() {
             told(screen.line(format!("wrote {}", file.display())))?;
@@ -483,7 +483,7 @@ pub(crate) fn there() -> Run<Option<Here>> {
     let place = Place::find(&variable);
     place
         .and_then(|place| Here::at(&place, &hello()))
-        .map_err(|refusal| Trouble::local(&refusal))
+        .map_err(|refusal| CliError::local(&refusal))
 }
 
 /// Returns the node that listens; starts one where the last one ended, or was ended, with deliveries pending. `None`:
@@ -497,7 +497,7 @@ pub(crate) fn there_if_pending() -> Run<Option<Here>> {
             false => Ok(here),
         }
     };
-    find().map_err(|refusal: Refusal| Trouble::local(&refusal))
+    find().map_err(|refusal: Refusal| CliError::local(&refusal))
 }
 
 fn stop(screen: &Screen) -> Run<Facts> {
@@ -510,22 +510,22 @@ fn stop(screen: &Screen) -> Run<Facts> {
     let process = here.node().process;
     facts.insert("was_running".into(), true.into());
     facts.insert("pid".into(), process.into());
-    let local = |refusal: Refusal| Trouble::local(&refusal);
+    let local = |refusal: Refusal| CliError::local(&refusal);
     let n = here.send(Ask::Stop, b"").map_err(local)?;
     let deadline = Instant::now() + STOP_PATIENCE;
     here.receive(n, Some(deadline)).map_err(local)?;
     // As long as it lives it has the lock beside its socket.
     let place = Place::find(&variable).map_err(local)?;
     let ended = lock_within(&place.alive(), deadline)
-        .map_err(|cause| Trouble::store(STOP, Error::io(place.alive(), cause)))?;
+        .map_err(|cause| CliError::store(STOP, Error::io(place.alive(), cause)))?;
     if ended.is_none() {
         let fact = format!("process {process} does not end");
-        return Err(Trouble::found(STOP, fact, 5));
+        return Err(CliError::found(STOP, fact, 5));
     }
     if !screen.json() {
         screen
             .line(format!("stopped the cache service, process {process}"))
-            .map_err(|error| Trouble::store("say so", error))?;
+            .map_err(|error| CliError::store("say so", error))?;
     }
     Ok(facts)
 }
@@ -537,15 +537,15 @@ fn status(screen: &Screen) -> Run<Facts> {
         if !screen.json() {
             screen
                 .line("no cache service runs for this account; the next put or get starts it")
-                .map_err(|error| Trouble::store("say so", error))?;
+                .map_err(|error| CliError::store("say so", error))?;
         }
         return Ok(facts);
     };
     let answer = here.ask(Ask::Status);
     let status = match answer.map(|answer| answer.tell) {
         Ok(Tell::Status(status)) => status,
-        Ok(other) => return Err(Trouble::local(&odd(&other))),
-        Err(refusal) => return Err(Trouble::local(&refusal)),
+        Ok(other) => return Err(CliError::local(&odd(&other))),
+        Err(refusal) => return Err(CliError::local(&refusal)),
     };
     facts.insert("running".into(), true.into());
     facts.insert("pid".into(), status.process.into());
@@ -568,15 +568,15 @@ fn status(screen: &Screen) -> Run<Facts> {
         );
         screen
             .line(line)
-            .map_err(|error| Trouble::store("say so", error))?;
+            .map_err(|error| CliError::store("say so", error))?;
     }
-    let place = Place::find(&variable).map_err(|refusal| Trouble::local(&refusal))?;
+    let place = Place::find(&variable).map_err(|refusal| CliError::local(&refusal))?;
     if let Some(displaced) = place.displaced() {
         match screen.json() {
             true => drop(facts.insert("displaced".into(), displaced.into())),
             false => screen
                 .line(displaced)
-                .map_err(|error| Trouble::store("say so", error))?,
+                .map_err(|error| CliError::store("say so", error))?,
         }
     }
     Ok(facts)

@@ -7,7 +7,7 @@ use crate::{
     owed::{self, Reach},
     places::{self, Place},
     screen::Screen,
-    trouble::{Run, Trouble},
+    trouble::{CliError, Run},
 };
 use clap::{ArgAction, Args};
 use godwit_core::Url;
@@ -88,7 +88,7 @@ impl Ls {
     fn one(&self, screen: &Screen, stores: &Stores, url: &Url, titled: bool) -> Run<u64> {
         owed::note(screen, url, Reach::Below);
         let place = places::open(stores, url)?;
-        let trouble = |error: Error| Trouble::store(format!("list {url}"), error);
+        let trouble = |error: Error| CliError::store(format!("list {url}"), error);
         let stat = match place.store.stat(&place.path) {
             // A hop knows what is on its way there, and says who is missing for the rest.
             Err(Error::Beyond { .. }) if !self.directory => {

@@ -4,7 +4,7 @@ use super::Facts;
 use crate::{
     options::Godwit,
     screen::Screen,
-    trouble::{Run, Trouble},
+    trouble::{CliError, Run},
 };
 use clap::{Args, Command, CommandFactory};
 use godwit_store::Error;
@@ -23,7 +23,7 @@ impl Man {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let wanted = format!("write manual pages into {}", self.directory.display());
         let pages = write_pages(&self.directory)
-            .map_err(|cause| Trouble::store(wanted, Error::io(&self.directory, cause)))?;
+            .map_err(|cause| CliError::store(wanted, Error::io(&self.directory, cause)))?;
         screen.note(&format!("{pages} pages in {}", self.directory.display()));
         let mut facts = Facts::new();
         facts.insert("pages".into(), pages.into());

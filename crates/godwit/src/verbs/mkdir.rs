@@ -7,7 +7,7 @@ use crate::{
     owed::{Reach, Turn},
     places::{self, Place},
     screen::Screen,
-    trouble::{Run, Trouble},
+    trouble::{CliError, Run},
 };
 use clap::Args;
 use godwit_core::Url;
@@ -62,7 +62,7 @@ impl Mkdir {
     fn one(&self, screen: &Screen, stores: &Stores, url: &Url, turn: &mut Turn<'_>) -> Run {
         let wanted = format!("make the directory {url}");
         turn.wait(url, Reach::Name, &wanted)?;
-        let trouble = |error: Error| Trouble::store(&*wanted, error);
+        let trouble = |error: Error| CliError::store(&*wanted, error);
         let place = places::open(stores, url)?;
         if self.dry_run {
             return moving::would(screen, "make", url, None, 0).map_err(trouble);

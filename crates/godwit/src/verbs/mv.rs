@@ -15,7 +15,7 @@ use crate::{
     same,
     screen::Screen,
     silence,
-    trouble::{Run, Trouble},
+    trouble::{CliError, Run},
 };
 use clap::Args;
 use godwit_core::{Algorithm, Choice};
@@ -164,7 +164,7 @@ impl Mv {
             }
             Err(error @ Error::Beyond { .. }) => {
                 let wanted = format!("tell whether {} is there", pair.target.url);
-                screen.trouble(&Trouble::store(wanted, error));
+                screen.trouble(&CliError::store(wanted, error));
                 true
             }
             _ => false,
@@ -179,7 +179,7 @@ impl Mv {
             return Ok(false);
         }
         let trouble =
-            |error: Error| Trouble::store(format!("move {} to {}", source.url, target.url), error);
+            |error: Error| CliError::store(format!("move {} to {}", source.url, target.url), error);
         match source.store.rename(&source.path, &target.path) {
             Ok(()) => {}
             Err(Error::Unsupported { .. }) => return Ok(false),
@@ -216,7 +216,9 @@ impl Mv {
         let skipped = moved.facts.get("skipped").and_then(Value::as_u64);
         if skipped.is_some_and(|skipped| skipped > 0) {
             let fact = "some of it stands at the target already, and was left alone there";
-            return Err(Trouble::kept("remove what was copied", fact).next("the sources were kept"));
+            return Err(
+                CliError::kept("remove what was copied", fact).next("the sources were kept")
+            );
         }
         if !self.moving.no_verify {
             for (source, target) in &moved.size_only {
@@ -227,7 +229,7 @@ impl Mv {
         for source in sources {
             let target = &source.pair.target;
             let durable = target.store.flush(&target.path);
-            durable.map_err(|error| source.copied_only(Trouble::store(source.wanted(), error)))?;
+            durable.map_err(|error| source.copied_only(CliError::store(source.wanted(), error)))?;
         }
         for source in sources {
             let removed = match source.pair.tree {
@@ -252,7 +254,7 @@ impl Mv {
                 if let Some(other) = seen.insert((stat.mtime, unique), name.clone()) {
                     let (name, other) = (name.display(), other.display());
                     let fact = format!("{name} and {other} are one file at the target");
-                    return Err(Trouble::kept(source.wanted(), fact)
+                    return Err(CliError::kept(source.wanted(), fact)
                         .next("no source was removed; see which of the names there is a link"));
                 }
             }
@@ -264,15 +266,17 @@ impl Mv {
     fn compare(&self, source: &Place, target: &Place) -> Run {
         let digest = |place: &Place| {
             let told = bytes::digest(place, Algorithm::Blake3, None);
-            told.map_err(|error| Trouble::store(format!("compare {place}"), error))
+            told.map_err(|error| CliError::store(format!("compare {place}"), error))
         };
         let (was, is) = (digest(source)?, digest(target)?);
         if was == is {
             return Ok(());
         }
         let fact = format!("the source has {was}, the copy {is}; the source was kept");
-        Err(Trouble::differs(format!("move {source} to {target}"), fact)
-            .next("remove the copy and run the command again"))
+        Err(
+            CliError::differs(format!("move {source} to {target}"), fact)
+                .next("remove the copy and run the command again"),
+        )
     }
 }
 
@@ -288,7 +292,7 @@ impl Leaving {
     fn look(pair: Pair, choice: &Choice) -> Run<Self> {
         let (source, target) = (&pair.source, &pair.target);
         let wanted = || format!("move {} to {}", source.url, target.url);
-        let trouble = |error: Error| Trouble::store(wanted(), error);
+        let trouble = |error: Error| CliError::store(wanted(), error);
         let mut before = HashMap::new();
         if !pair.tree {
             let stat = source.store.stat(&source.path).map_err(trouble)?;
@@ -303,7 +307,7 @@ impl Leaving {
         let found = found.map_err(|error| trouble(unread(source, error)));
         if let Some(fact) = found? {
             let fact = format!("{fact}, by another name");
-            return Err(Trouble::asked(wanted(), fact).next("nothing was copied or removed"));
+            return Err(CliError::asked(wanted(), fact).next("nothing was copied or removed"));
         }
         let leaving = Self { pair, before };
         leaving.refuse_hidden("nothing was moved")?;
@@ -315,7 +319,7 @@ impl Leaving {
     fn refuse_hidden(&self, so: &str) -> Run {
         let source = &self.pair.source;
         let hidden = source.store.hidden(&source.path);
-        let hidden = hidden.map_err(|error| Trouble::store(self.wanted(), error))?;
+        let hidden = hidden.map_err(|error| CliError::store(self.wanted(), error))?;
         let Some(first) = hidden.first() else {
             return Ok(());
         };
@@ -325,14 +329,14 @@ impl Leaving {
             Some(_) => "finish or abandon these uploads, or use cp -r",
             None => "finish these uploads, or remove or rename them",
         };
-        Err(Trouble::kept(self.wanted(), fact).next(format!("{next}; {so}")))
+        Err(CliError::kept(self.wanted(), fact).next(format!("{next}; {so}")))
     }
 
     /// Returns the files at the target that were copied, each as it is there now; and
     /// refuses if one of them is not as long as what was copied.
     fn copies(&self) -> Run<Vec<(PathBuf, Stat)>> {
         let (target, trouble) = (&self.pair.target, |error| {
-            Trouble::store(self.wanted(), error)
+            CliError::store(self.wanted(), error)
         });
         let mut copies = Vec::new();
         let mut wrong = None;
@@ -360,7 +364,7 @@ impl Leaving {
             Some(path) => {
                 let path = inside(&target.path, &path);
                 let fact = format!("{}: is not as long as its source", path.display());
-                Err(Trouble::kept(self.wanted(), fact)
+                Err(CliError::kept(self.wanted(), fact)
                     .next("no source was removed; somebody else wrote there, or it is a link"))
             }
             None => Ok(copies),
@@ -372,7 +376,7 @@ impl Leaving {
     }
 
     /// Says of a move that is a copy by now what there is, unless something better was said.
-    fn copied_only(&self, trouble: Trouble) -> Trouble {
+    fn copied_only(&self, trouble: CliError) -> CliError {
         let (source, target) = (&self.pair.source.url, &self.pair.target.url);
         trouble.or_next(format!(
             "the copy is whole: {target}; the source stays: {source}"
@@ -390,7 +394,7 @@ impl Leaving {
             if (before.size, before.mtime) != (now.size, now.mtime))
     }
 
-    fn changed(&self, path: &Path) -> Trouble {
+    fn changed(&self, path: &Path) -> CliError {
         let is_file = self
             .before
             .get(path)
@@ -401,7 +405,7 @@ impl Leaving {
         };
         let path = inside(&self.pair.source.path, path);
         let fact = format!("{}: {what} while it was moved", path.display());
-        Trouble::kept(self.wanted(), fact).next("nothing was removed; run it again")
+        CliError::kept(self.wanted(), fact).next("nothing was removed; run it again")
     }
 
     /// Tells whether something in the source is as it was before it was copied.
@@ -429,10 +433,10 @@ impl Leaving {
                 let removed = aside.store.remove(&aside.path, What::File);
                 removed.map_err(|error| {
                     let error = named(error, &source.path);
-                    Trouble::store(format!("remove {}", source.url), error)
+                    CliError::store(format!("remove {}", source.url), error)
                 })
             }
-            Err(error) => Err(Trouble::store(self.wanted(), named(error, &source.path))),
+            Err(error) => Err(CliError::store(self.wanted(), named(error, &source.path))),
         };
         if let Err(trouble) = removed {
             self.put_back(&aside)?;
@@ -445,7 +449,7 @@ impl Leaving {
     /// Removes what was copied of a tree, and directories that nothing is left in.
     fn remove_chosen(&self, remover: &Remover<'_>) -> Run {
         let source = &self.pair.source;
-        let trouble = |error: Error| Trouble::store(self.wanted(), error);
+        let trouble = |error: Error| CliError::store(self.wanted(), error);
         let mut paths: Vec<_> = self.before.iter().collect();
         paths.sort_by(|a, b| b.0.cmp(a.0));
         for (path, before) in paths {
@@ -471,7 +475,7 @@ impl Leaving {
 
     fn remove_tree(&self, remover: &Remover<'_>) -> Run {
         let (source, target) = (&self.pair.source, &self.pair.target);
-        let trouble = |error: Error| Trouble::store(self.wanted(), error);
+        let trouble = |error: Error| CliError::store(self.wanted(), error);
         self.put_back(&self.set_aside()?)?;
         let mut changed = None;
         let walked = source.store.walk(&source.path, &mut |entry| {
@@ -510,7 +514,7 @@ impl Leaving {
     /// target that goes when the source goes was the source itself.
     fn set_aside(&self) -> Run<Place> {
         let Pair { source, target, .. } = &self.pair;
-        let trouble = |error: Error| Trouble::store(self.wanted(), error);
+        let trouble = |error: Error| CliError::store(self.wanted(), error);
         let aside = aside(source).map_err(trouble)?;
         source
             .store
@@ -520,7 +524,7 @@ impl Leaving {
             Ok(_) => return Ok(aside),
             Err(Error::Missing { .. }) => {
                 let fact = "they are the same file, or one is inside the other";
-                Trouble::asked(self.wanted(), fact).next("nothing was removed")
+                CliError::asked(self.wanted(), fact).next("nothing was removed")
             }
             Err(error) => trouble(error),
         };
@@ -540,14 +544,14 @@ impl Leaving {
             Err(Error::Missing { .. }) => {}
             Ok(_) => {
                 let fact = "something else was put there while it was moved";
-                return Err(Trouble::kept(wanted, fact).next(next));
+                return Err(CliError::kept(wanted, fact).next(next));
             }
-            Err(error) => return Err(Trouble::store(wanted, error).next(next)),
+            Err(error) => return Err(CliError::store(wanted, error).next(next)),
         }
         aside
             .store
             .rename(&aside.path, &source.path)
-            .map_err(|error| Trouble::store(wanted, error).next(next))
+            .map_err(|error| CliError::store(wanted, error).next(next))
     }
 }
 

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     log,
     screen::Screen,
-    trouble::{Run, Trouble},
+    trouble::{CliError, Run},
 };
 use clap::{Args, ValueEnum};
 use godwit_node::{Addresses, Error as NodeError};
@@ -167,7 +167,7 @@ impl Node {
             init::may_be_shared(&format!("serve {}", config.export.display()), &config)?;
         }
         if let Some(hop) = &mut config.hop {
-            hop.on_fault = local::on_fault().map_err(|refusal| Trouble::local(&refusal))?;
+            hop.on_fault = local::on_fault().map_err(|refusal| CliError::local(&refusal))?;
         }
         log::start(screen.tone(), config.log_level());
         for name in &config.unread {
@@ -192,14 +192,14 @@ impl Node {
         };
         match served {
             Ok(()) => Ok(Facts::new()),
-            Err(NodeError::Config(error)) => Err(Trouble::asked(wanted, error)),
-            Err(NodeError::Export { cause, .. }) => Err(Trouble::store(wanted, cause)),
-            Err(error @ NodeError::Closed { .. }) => Err(Trouble::asked(wanted, error).next(
+            Err(error @ NodeError::BadValue { .. }) => Err(CliError::asked(wanted, error)),
+            Err(NodeError::Export { cause, .. }) => Err(CliError::store(wanted, cause)),
+            Err(error @ NodeError::Closed { .. }) => Err(CliError::asked(wanted, error).next(
                 "let that account enter it (chmod, chown, setfacl; the directories above it too), \
                  or start the node as somebody who may",
             )),
             Err(NodeError::State { path, cause }) => {
-                let trouble = Trouble::store(wanted, Error::io(path, cause));
+                let trouble = CliError::store(wanted, Error::io(path, cause));
                 Err(trouble.next("name another directory with --state, or none"))
             }
             Err(
@@ -212,20 +212,20 @@ impl Node {
                     Some(Some(user)) => Some(init::to_be_in_reach(&user)),
                     _ => error.hint(),
                 };
-                let trouble = Trouble::asked(wanted, error);
+                let trouble = CliError::asked(wanted, error);
                 Err(match hint {
                     Some(hint) => trouble.next(hint),
                     None => trouble,
                 })
             }
-            Err(error @ NodeError::Via { .. }) => Err(Trouble::asked(wanted, error).next(
+            Err(error @ NodeError::Via { .. }) => Err(CliError::asked(wanted, error).next(
                 "godwit peers shows who is known; godwit join INVITE makes one known, with its addresses",
             )),
-            Err(error @ NodeError::Spool { .. }) => Err(Trouble::asked(wanted, error)
+            Err(error @ NodeError::Spool { .. }) => Err(CliError::asked(wanted, error)
                 .next("name a directory with --spool that is empty, or a spool that no other node has")),
-            Err(error @ NodeError::NoTls) => Err(Trouble::asked(wanted, error)
+            Err(error @ NodeError::NoTls) => Err(CliError::asked(wanted, error)
                 .next("name one with --host-cert (godwit ca issue --host makes one)")),
-            Err(error @ NodeError::Nowhere) => Err(Trouble::asked(wanted, error)
+            Err(error @ NodeError::Nowhere) => Err(CliError::asked(wanted, error)
                 .next("say where: --ftp ADDRESS:PORT, --https ADDR:PORT or --via PEER")),
             Err(error) => {
                 let next = match &error {
@@ -237,7 +237,7 @@ impl Node {
                 };
                 let cause = std::io::Error::other(error.to_string());
                 let path = export.clone();
-                Err(Trouble::store(wanted, Error::Io { path, cause }).next(next))
+                Err(CliError::store(wanted, Error::Io { path, cause }).next(next))
             }
         }
     }

@@ -3,7 +3,7 @@
 use super::{Facts, config, init, node::Told};
 use crate::{
     screen::Screen,
-    trouble::{Run, Trouble},
+    trouble::{CliError, Run},
     units,
 };
 use clap::{Args, Subcommand};
@@ -123,7 +123,7 @@ impl Invite {
         let home = init::home(wanted)?;
         let configured = config::load(&Told::default())?.via;
         let made = home.invite(self.valid, self.account.as_deref(), self.read_only);
-        let mut invite = made.map_err(|error| Trouble::trust(wanted, error))?;
+        let mut invite = made.map_err(|error| CliError::trust(wanted, error))?;
         let via = [configured, self.via].concat();
         init::through(wanted, &home, &via, &mut invite.addresses)?;
         init::tell(screen, wanted, &invite, self.valid)
@@ -133,11 +133,11 @@ impl Invite {
 impl Rotate {
     fn run(self, screen: &Screen) -> Run<Facts> {
         let wanted = "replace the key of this node";
-        let trust = |error| Trouble::trust(wanted, error);
+        let trust = |error| CliError::trust(wanted, error);
         let home = init::home(wanted)?;
         if home.key().map_err(trust)?.is_none() {
             let none = "this machine has no key yet: godwit init or godwit join makes one";
-            return Err(Trouble::asked(wanted, none));
+            return Err(CliError::asked(wanted, none));
         }
         let is_new = match self.anew {
             true => home.rotate_anew().map(|()| true),
@@ -163,14 +163,14 @@ impl Rotate {
                 "the key of this node is {newest} since the last time"
             )),
         };
-        said.map_err(|error| Trouble::store(wanted, error))?;
+        said.map_err(|error| CliError::store(wanted, error))?;
         let mut waiting = 0;
         for peer in home.peers().map_err(trust)? {
             let why = told(&home, &peer, newest)?;
             let peer = home.peer(&peer.name).map_err(trust)?.unwrap_or(peer);
             waiting += usize::from(!knows(&peer, newest));
             let said = tell(screen, &peer, newest, why.as_deref());
-            said.map_err(|error| Trouble::store(wanted, error))?;
+            said.map_err(|error| CliError::store(wanted, error))?;
         }
         let kept = home.drop_unneeded().map_err(trust)?;
         if kept > 0 {
@@ -200,7 +200,7 @@ fn told(home: &Home, peer: &Peer, newest: Fingerprint) -> Run<Option<String>> {
     // Once by the key that it knows, and once by the new one.
     for _ in 0..2 {
         let peer = home.peer(&peer.name);
-        let peer = peer.map_err(|error| Trouble::trust("tell the peers", error))?;
+        let peer = peer.map_err(|error| CliError::trust("tell the peers", error))?;
         let Some(peer) = peer.filter(|peer| !knows(peer, newest)) else {
             return Ok(None);
         };
@@ -261,10 +261,10 @@ fn must_be_known(wanted: &str, name: &str, found: godwit_trust::Result<bool>) ->
         Ok(true) => Ok(()),
         Ok(false) => {
             let path = name.into();
-            let trouble = Trouble::store(wanted, Error::Missing { path });
+            let trouble = CliError::store(wanted, Error::Missing { path });
             Err(trouble.next("godwit peers shows who is known"))
         }
-        Err(error) => Err(Trouble::trust(wanted, error)),
+        Err(error) => Err(CliError::trust(wanted, error)),
     }
 }
 
@@ -272,15 +272,15 @@ fn must_be_known(wanted: &str, name: &str, found: godwit_trust::Result<bool>) ->
 pub(super) fn must_be_account(wanted: &str, account: &str) -> Run {
     if godwit_sys::user_id() != 0 {
         let fact = "a node that root did not start serves everybody as whoever started it";
-        return Err(Trouble::asked(wanted, fact).next("say this as root, or leave --as out"));
+        return Err(CliError::asked(wanted, fact).next("say this as root, or leave --as out"));
     }
     match godwit_sys::User::find(account) {
         Ok(user) if user.uid != 0 => Ok(()),
-        Ok(_) => Err(Trouble::asked(wanted, "nobody who joins acts as root")
+        Ok(_) => Err(CliError::asked(wanted, "nobody who joins acts as root")
             .next("name the account whose files they may use")),
         Err(cause) => {
             let fact = format!("{account}: {}", godwit_sys::why(&cause));
-            Err(Trouble::asked(wanted, fact).next("getent passwd shows the accounts"))
+            Err(CliError::asked(wanted, fact).next("getent passwd shows the accounts"))
         }
     }
 }
@@ -290,13 +290,13 @@ fn say(screen: &Screen, wanted: &str, event: &str, name: &str, what: &str) -> Ru
         true => screen.object(&json!({ "event": event, "name": name })),
         false => screen.line(format!("{name} {what}")),
     };
-    said.map_err(|error| Trouble::store(wanted, error))?;
+    said.map_err(|error| CliError::store(wanted, error))?;
     Ok(Facts::new())
 }
 
 fn list(screen: &Screen) -> Run<Facts> {
     let wanted = "list the peers";
-    let trust = |error| Trouble::trust(wanted, error);
+    let trust = |error| CliError::trust(wanted, error);
     let home = init::home(wanted)?;
     let peers = home.peers().map_err(trust)?;
     if peers.is_empty() {
@@ -305,12 +305,12 @@ fn list(screen: &Screen) -> Run<Facts> {
         let newest = newest(&home).map_err(trust)?;
         for peer in &peers {
             let said = tell(screen, peer, newest, None);
-            said.map_err(|error| Trouble::store(wanted, error))?;
+            said.map_err(|error| CliError::store(wanted, error))?;
         }
     }
     for (key, since) in home.old_keys_since().map_err(trust)? {
         let said = tell_old(screen, key, since, &peers);
-        said.map_err(|error| Trouble::store(wanted, error))?;
+        said.map_err(|error| CliError::store(wanted, error))?;
     }
     Ok(Facts::from_iter([("peers".to_owned(), peers.len().into())]))
 }

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     screen::Screen,
-    trouble::{Run, Trouble},
+    trouble::{CliError, Run},
     units,
 };
 use clap::{Args, Subcommand};
@@ -105,7 +105,7 @@ impl Init {
     fn run(self, screen: &Screen) -> Run<Facts> {
         let (cert, key) = self.files();
         let wanted = format!("make a proxy of {}", cert.display());
-        let trouble = |error| Trouble::trust(&wanted, error);
+        let trouble = |error| CliError::trust(&wanted, error);
         let words = self.passphrase(&wanted)?;
         let passphrase = words.as_deref().map_or(Passphrase::Ask, Passphrase::Given);
         let owner = Credential::unlock(&cert, &key, passphrase).map_err(|error| {
@@ -128,7 +128,7 @@ impl Init {
         let proxy = owner.proxy(&asked).map_err(trouble)?;
         let out = self.out.unwrap_or_else(godwit_trust::proxy_file);
         lab::write_proxy(&proxy, &out).map_err(trouble)?;
-        say(screen, &proxy, &out).map_err(|error| Trouble::store(&wanted, error))?;
+        say(screen, &proxy, &out).map_err(|error| CliError::store(&wanted, error))?;
         Ok(Facts::new())
     }
 
@@ -154,7 +154,7 @@ impl Init {
             return Ok(None);
         };
         let text =
-            fs::read(file).map_err(|cause| Trouble::store(wanted, StoreError::io(file, cause)))?;
+            fs::read(file).map_err(|cause| CliError::store(wanted, StoreError::io(file, cause)))?;
         let line = text.split(|&byte| byte == b'\n').next().unwrap_or_default();
         Ok(Some(line.to_vec()))
     }
@@ -164,13 +164,13 @@ impl Info {
     fn run(self, screen: &Screen) -> Run<Facts> {
         let file = self.file.unwrap_or_else(godwit_trust::proxy_file);
         let wanted = format!("show the proxy {}", file.display());
-        let proxy =
-            Credential::from_files(&file, &file).map_err(|error| Trouble::trust(&wanted, error))?;
-        say(screen, &proxy, &file).map_err(|error| Trouble::store(&wanted, error))?;
+        let proxy = Credential::from_files(&file, &file)
+            .map_err(|error| CliError::trust(&wanted, error))?;
+        say(screen, &proxy, &file).map_err(|error| CliError::store(&wanted, error))?;
         // An expired proxy is shown, and is an error all the same.
         proxy
             .check_dates(SystemTime::now())
-            .map_err(|error| Trouble::trust(format!("use the proxy {}", file.display()), error))?;
+            .map_err(|error| CliError::trust(format!("use the proxy {}", file.display()), error))?;
         Ok(Facts::new())
     }
 }
@@ -179,12 +179,12 @@ impl Destroy {
     fn run(self, screen: &Screen) -> Run<Facts> {
         let file = self.file.unwrap_or_else(godwit_trust::proxy_file);
         let wanted = format!("destroy the proxy {}", file.display());
-        let trouble = |cause| Trouble::store(&wanted, StoreError::io(&file, cause));
+        let trouble = |cause| CliError::store(&wanted, StoreError::io(&file, cause));
         // One that others could read is to go all the more; what is no proxy stays.
         let pem = fs::read(&file).map_err(trouble)?;
         let proxy = Credential::from_pem(&pem).map_err(|_| {
             let fact = "there is no certificate with its key in it";
-            Trouble::asked(&wanted, fact).next(
+            CliError::asked(&wanted, fact).next(
                 "name the file of a proxy (godwit proxy init says which); nothing was removed",
             )
         })?;
@@ -194,7 +194,7 @@ impl Destroy {
             let object = json!({ "event": "destroyed", "file": file, "subject": proxy.identity().subject() });
             screen
                 .object(&object)
-                .map_err(|error| Trouble::store(&wanted, error))?;
+                .map_err(|error| CliError::store(&wanted, error))?;
         }
         Ok(Facts::new())
     }

@@ -3,7 +3,7 @@
 use super::{Facts, local};
 use crate::{
     screen::Screen,
-    trouble::{Run, Trouble},
+    trouble::{CliError, Run},
     units,
 };
 use clap::Args;
@@ -121,7 +121,7 @@ impl Put {
             (opened.tell, opened.files.pop().map(File::from))
         else {
             let words = "the node of this machine gave no file to write to";
-            return Err(Trouble::kept(&wanted, words));
+            return Err(CliError::kept(&wanted, words));
         };
         let bytes = copy(&mut patience, &mut here, handle, &mut input, &file, start)?;
         drop(file);
@@ -153,14 +153,14 @@ impl Put {
             false => Path::new(&self.file).file_name(),
         };
         let name = name.ok_or_else(|| {
-            Trouble::asked(
+            CliError::asked(
                 &wanted,
                 "it is a directory, and what is put has no name of its own",
             )
             .next("say what it is to be called there: a name behind the last /")
         })?;
         let whole = url.join(name.as_bytes());
-        let whole = whole.map_err(|bad| Trouble::asked(&wanted, bad))?;
+        let whole = whole.map_err(|bad| CliError::asked(&wanted, bad))?;
         local::named(OsStr::new(&whole.to_string()))
     }
 
@@ -170,12 +170,12 @@ impl Put {
             return Ok((input_of(wanted)?, None));
         }
         let path = Path::new(&self.file);
-        let failed = |cause| Trouble::store(wanted, Error::io(path, cause));
+        let failed = |cause| CliError::store(wanted, Error::io(path, cause));
         let file = File::open(path).map_err(failed)?;
         let found = file.metadata().map_err(failed)?;
         if found.is_dir() {
             let path = path.into();
-            return Err(Trouble::store(wanted, Error::IsDirectory { path })
+            return Err(CliError::store(wanted, Error::IsDirectory { path })
                 .next("godwit cp -r copies a directory"));
         }
         let size = found.is_file().then_some(found.len());
@@ -196,13 +196,13 @@ impl local::Named {
         match fs::metadata(path).map(|found| found.file_type()) {
             Ok(kind) if kind.is_dir() => {
                 let path = path.clone();
-                Err(Trouble::store(wanted, Error::IsDirectory { path })
+                Err(CliError::store(wanted, Error::IsDirectory { path })
                     .next(format!("{}/ puts it in there", self.shown)))
             }
             Ok(kind) if !kind.is_file() => {
                 let what = format!("putting in place of {}", self.shown);
                 let why = "it is no file, and put replaces files as a whole".into();
-                Err(Trouble::store(wanted, Error::Unsupported { what, why })
+                Err(CliError::store(wanted, Error::Unsupported { what, why })
                     .next(format!("cat writes into it: cat FILE > {}", self.shown)))
             }
             _ => Ok(()),
@@ -214,7 +214,7 @@ impl local::Named {
 pub(super) fn input_of(wanted: &str) -> Run<Box<dyn Read>> {
     match godwit_sys::is_input_closed() {
         true => {
-            Err(Trouble::asked(wanted, "standard input is closed")
+            Err(CliError::asked(wanted, "standard input is closed")
                 .next("give it something to read"))
         }
         false => Ok(Box::new(io::stdin().lock())),
@@ -261,10 +261,10 @@ impl Patience<'_> {
                 let time = self.limit.unwrap_or_default();
                 let seconds = (time.as_secs_f64() * 100.0).round() / 100.0;
                 let fact = format!("no room within {seconds} s: {why}");
-                Err(Trouble::no_room(self.wanted, fact).next(FOR_ROOM))
+                Err(CliError::no_room(self.wanted, fact).next(FOR_ROOM))
             }
             (Err(refusal), _) if refusal.why == Kind::TooLarge => {
-                Err(Trouble::local(&refusal).next(FOR_LARGE))
+                Err(CliError::local(&refusal).next(FOR_LARGE))
             }
             // Whoever does not hear the answer to the end does not know.
             (Err(mut refusal), _) if is_end && refusal.why == Kind::NodeLost => {
@@ -272,9 +272,9 @@ impl Patience<'_> {
                 refusal.because = format!("{said}; {url} may have been taken before, or not");
                 refusal.wanted = self.wanted.into();
                 refusal.next = Some(PUT_AGAIN.into());
-                Err(Trouble::local(&refusal))
+                Err(CliError::local(&refusal))
             }
-            (Err(refusal), _) => Err(Trouble::local(&refusal)),
+            (Err(refusal), _) => Err(CliError::local(&refusal)),
         }
     }
 }
@@ -317,7 +317,7 @@ fn copy(
         // Leaves are written as a whole, as far as that goes, so that what they hash to can be said.
         let room = PIECE_BYTES - end as usize % PIECE_BYTES;
         let len = fill(input, &mut buffer[..room])
-            .map_err(|cause| Trouble::store(wanted, Error::io("the input", cause)))?;
+            .map_err(|cause| CliError::store(wanted, Error::io("the input", cause)))?;
         if len == 0 {
             return Ok(end - start);
         }
@@ -328,10 +328,10 @@ fn copy(
         };
         let granted = patience.ask(here, Ask::Grant(grant))?;
         let Tell::Granted { grant } = granted.tell else {
-            return Err(Trouble::kept(wanted, "the node gave no leave to write"));
+            return Err(CliError::kept(wanted, "the node gave no leave to write"));
         };
         file.write_all_at(&buffer[..len], end)
-            .map_err(|cause| Trouble::store(wanted, Error::io("what is kept here", cause)))?;
+            .map_err(|cause| CliError::store(wanted, Error::io("what is kept here", cause)))?;
         end += len as u64;
         // The disk writes while the rest is read: at the end less is left to wait for.
         if end - begun >= EARLY_BYTES {
@@ -345,7 +345,7 @@ fn copy(
             chain: chain(end - len as u64, &buffer[..len]),
         };
         let sent = here.send(Ask::Written(written), b"");
-        sent.map_err(|refusal| Trouble::local(&refusal))?;
+        sent.map_err(|refusal| CliError::local(&refusal))?;
     }
 }
 

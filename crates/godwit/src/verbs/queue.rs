@@ -3,7 +3,7 @@
 use super::{Facts, local};
 use crate::{
     screen::Screen,
-    trouble::{Run, Trouble, plain},
+    trouble::{CliError, Run, plain},
     units,
 };
 use clap::Args;
@@ -68,7 +68,7 @@ impl Queue {
 }
 
 fn watch(screen: &Screen, here: &mut Here, whose: &Whose) -> Run<Facts> {
-    let local = |refusal: Refusal| Trouble::local(&refusal);
+    let local = |refusal: Refusal| CliError::local(&refusal);
     let mut shown = Vec::new();
     loop {
         // Told at the end of all that is owed now; meanwhile it is looked what has changed.
@@ -79,7 +79,7 @@ fn watch(screen: &Screen, here: &mut Here, whose: &Whose) -> Run<Facts> {
             if now != shown {
                 show(screen, &rows)?;
                 let flushed = screen.flush();
-                flushed.map_err(|error| Trouble::store("show the queue", error))?;
+                flushed.map_err(|error| CliError::store("show the queue", error))?;
                 shown = now;
             }
             match here.receive(pushed, Some(Instant::now() + LOOK_EVERY)) {
@@ -112,7 +112,7 @@ pub(super) fn rows(here: &mut Here, whose: &Whose) -> Run<(Vec<Row>, Done)> {
             rows.push(*row);
         }
     });
-    let done = match answer.map_err(|refusal| Trouble::local(&refusal))?.tell {
+    let done = match answer.map_err(|refusal| CliError::local(&refusal))?.tell {
         Tell::Done(done) => done,
         _ => Done::default(),
     };
@@ -147,7 +147,7 @@ fn show(screen: &Screen, rows: &[Row]) -> Run<()> {
             })),
             false => screen.line(line(row)),
         };
-        told.map_err(|error: Error| Trouble::store("show the queue", error))?;
+        told.map_err(|error: Error| CliError::store("show the queue", error))?;
     }
     Ok(())
 }

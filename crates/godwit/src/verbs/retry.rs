@@ -3,7 +3,7 @@
 use super::{Facts, deciding::Held, local, queue};
 use crate::{
     screen::Screen,
-    trouble::{Run, Trouble},
+    trouble::{CliError, Run},
 };
 use clap::Args;
 use godwit_local::Kind;
@@ -66,7 +66,7 @@ fn retry_all(screen: &Screen, url: Option<&OsString>) -> Run<Facts> {
             Ok(_) => done.files += 1,
             // It was delivered meanwhile.
             Err(refusal) if refusal.why == Kind::Missing => {}
-            Err(refusal) => return Err(Trouble::local(&refusal)),
+            Err(refusal) => return Err(CliError::local(&refusal)),
         }
     }
     let words = format!(

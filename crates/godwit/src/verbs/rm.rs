@@ -7,7 +7,7 @@ use crate::{
     owed::{Reach, Turn},
     places::{self, Place},
     screen::Screen,
-    trouble::{Run, Trouble},
+    trouble::{CliError, Run},
 };
 use clap::Args;
 use godwit_core::Url;
@@ -70,7 +70,7 @@ impl Rm {
         let wanted = format!("remove {url}");
         if url.file_name().is_none() {
             let fact = "this is a root, or a directory by the name . or ..";
-            return Err(Trouble::asked(wanted, fact).next("name what is in it"));
+            return Err(CliError::asked(wanted, fact).next("name what is in it"));
         }
         let reach = match self.recursive {
             true => Reach::Below,
@@ -78,7 +78,7 @@ impl Rm {
         };
         turn.wait(url, reach, &wanted)?;
         let place = places::open(stores, url)?;
-        let trouble = |error: Error| Trouble::store(wanted.clone(), error);
+        let trouble = |error: Error| CliError::store(wanted.clone(), error);
         match stat_unfollowed(&place).map(|stat| stat.kind) {
             Ok(EntryKind::Directory) if !self.recursive => {
                 let path = place.path.clone();
@@ -130,7 +130,7 @@ impl<'a> Remover<'a> {
         self.failed.load(Ordering::Relaxed)
     }
 
-    fn trouble(&self, trouble: &Trouble) {
+    fn trouble(&self, trouble: &CliError) {
         if !trouble.follows() {
             self.failed.fetch_add(1, Ordering::Relaxed);
         }
@@ -149,7 +149,7 @@ impl<'a> Remover<'a> {
             return Ok(());
         }
         let removed = place.store.remove(&place.path, what);
-        removed.map_err(|error| Trouble::store(format!("remove {}", place.url), error))
+        removed.map_err(|error| CliError::store(format!("remove {}", place.url), error))
     }
 
     /// Removes a directory of which all that was told is gone.
@@ -160,7 +160,7 @@ impl<'a> Remover<'a> {
         let removed = place.store.remove(&place.path, What::Directory);
         removed.map_err(|error| {
             let is_full = matches!(error, Error::NotEmpty { .. });
-            let trouble = Trouble::store(format!("remove {}", place.url), error);
+            let trouble = CliError::store(format!("remove {}", place.url), error);
             match is_full {
                 true => trouble.next(
                     "if an upload is under way there, wait until it is over; else what is left in it is hidden from you, \
@@ -181,7 +181,7 @@ impl<'a> Remover<'a> {
     /// tree `place` is, and begins the paths that `may` is asked for.
     pub(crate) fn tree_if(&self, place: &Place, below: &Path, may: &May<'_>) -> Run {
         let trouble =
-            |place: &Place, error: Error| Trouble::store(format!("remove {}", place.url), error);
+            |place: &Place, error: Error| CliError::store(format!("remove {}", place.url), error);
         let (mut files, mut directories) = (Vec::new(), Vec::new());
         let mut changed = Vec::new();
         let mut each = |entry: Entry| {
@@ -238,7 +238,7 @@ impl<'a> Remover<'a> {
                 true => format!("say that {} would be removed", place.url),
                 false => format!("say that {} was removed, which it is", place.url),
             };
-            self.screen.trouble(&Trouble::store(wanted, error));
+            self.screen.trouble(&CliError::store(wanted, error));
         }
     }
 

@@ -3,7 +3,7 @@
 use super::{Facts, local};
 use crate::{
     screen::Screen,
-    trouble::{Run, Trouble},
+    trouble::{CliError, Run},
     units,
 };
 use clap::Args;
@@ -108,9 +108,9 @@ fn listed(path: &Path) -> Run<Vec<OsString>> {
         false => File::open(path).and_then(|file| file.take(LIST_BYTES_MAX).read_to_end(&mut text)),
     };
     let wanted = || format!("read which files to stage from {}", list_named(path));
-    read.map_err(|cause| Trouble::store(wanted(), StoreError::io(path, cause)))?;
+    read.map_err(|cause| CliError::store(wanted(), StoreError::io(path, cause)))?;
     if text.len() as u64 == LIST_BYTES_MAX {
-        return Err(Trouble::asked(
+        return Err(CliError::asked(
             wanted(),
             "it has 64 MiB or more: name fewer at once",
         ));
@@ -130,7 +130,7 @@ fn listed(path: &Path) -> Run<Vec<OsString>> {
         };
         let shown: String = text.to_string_lossy().chars().take(SHOWN_CHARS).collect();
         let fact = format!("line {number} is no URL, {shown:?}: {why}");
-        Err(Trouble::asked(wanted(), fact))
+        Err(CliError::asked(wanted(), fact))
     };
     urls.map(url).collect()
 }

@@ -7,7 +7,7 @@ use crate::{
     owed::{self, Reach},
     places,
     screen::Screen,
-    trouble::{Run, Trouble},
+    trouble::{CliError, Run},
     units,
 };
 use clap::Args;
@@ -47,7 +47,7 @@ impl Stat {
 }
 
 fn one(screen: &Screen, stores: &Stores, url: &Url) -> Run {
-    let trouble = |error: Error| Trouble::store(format!("stat {url}"), error);
+    let trouble = |error: Error| CliError::store(format!("stat {url}"), error);
     owed::note(screen, url, Reach::Name);
     let place = places::open(stores, url)?;
     let known = place.store.stat(&place.path).map_err(trouble)?;

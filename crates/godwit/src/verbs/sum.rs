@@ -8,7 +8,7 @@ use crate::{
     places::{self, Place},
     screen::Screen,
     silence,
-    trouble::{Run, Trouble},
+    trouble::{CliError, Run},
     units,
 };
 use clap::{Args, ValueEnum};
@@ -78,7 +78,7 @@ impl Sum {
             {
                 let wanted = format!("check {}", list.display());
                 let fact = "no properly formatted checksum lines found";
-                return Err(Trouble::asked(wanted, fact).next(LINE));
+                return Err(CliError::asked(wanted, fact).next(LINE));
             }
             for line in lines {
                 match self.check_line(screen, &stores, &line) {
@@ -100,7 +100,7 @@ impl Sum {
     }
 
     fn one(&self, screen: &Screen, stores: &Stores, url: &Url) -> Run<u64> {
-        let trouble = |error: Error| Trouble::store(format!("sum {url}"), error);
+        let trouble = |error: Error| CliError::store(format!("sum {url}"), error);
         let reach = match self.recursive {
             true => Reach::Below,
             false => Reach::Name,
@@ -146,7 +146,7 @@ impl Sum {
             match self.say(screen, &place, &place.url) {
                 Ok(()) => files += 1,
                 Err(error) => {
-                    screen.trouble(&Trouble::store(format!("sum {}", place.url), error));
+                    screen.trouble(&CliError::store(format!("sum {}", place.url), error));
                 }
             }
             if screen.gone() {
@@ -180,11 +180,11 @@ impl Sum {
     fn check_line(&self, screen: &Screen, stores: &Stores, line: &OsStr) -> Run {
         let Some(Noted { digest, name }) = Noted::read(line.as_bytes()) else {
             let text = line.to_string_lossy();
-            return Err(Trouble::asked(format!("check {text:?}"), LINE));
+            return Err(CliError::asked(format!("check {text:?}"), LINE));
         };
         let noted = digest;
         let url = places::url(OsStr::from_bytes(&name))?;
-        let trouble = |error: Error| Trouble::store(format!("sum {url}"), error);
+        let trouble = |error: Error| CliError::store(format!("sum {url}"), error);
         owed::note(screen, &url, Reach::Name);
         let place = places::open(stores, &url)?;
         let algorithm = self.algorithm.algorithm();
@@ -195,7 +195,7 @@ impl Sum {
         let found = found.map_err(trouble)?.hex();
         if found != noted {
             let fact = format!("noted is {noted}, found {found}");
-            return Err(Trouble::differs(format!("vouch for {url}"), fact)
+            return Err(CliError::differs(format!("vouch for {url}"), fact)
                 .next("the file is not what it was: copy it again from a good place"));
         }
         if screen.json() {

@@ -10,7 +10,7 @@ use crate::{
     places::{self, Place},
     same,
     screen::Screen,
-    trouble::{Run, Trouble},
+    trouble::{CliError, Run},
 };
 use clap::Args;
 use godwit_core::{Algorithm, Choice};
@@ -61,7 +61,7 @@ impl Sync {
     fn sync(&self, screen: &Screen, sources: &[OsString], target: &OsStr) -> Run<Facts> {
         let [source] = sources else {
             let fact = "it takes one source and one target";
-            return Err(Trouble::asked("sync", fact).next("run it once for each source"));
+            return Err(CliError::asked("sync", fact).next("run it once for each source"));
         };
         let (source, target) = (places::url(source)?, places::target(target)?);
         let options = moving::options(&self.moving)?;
@@ -86,7 +86,7 @@ impl Sync {
             let wanted = format!("sync {} to {}", pair.source.url, pair.target.url);
             let fact = "the source is inside the target, where --delete would remove it";
             return Err(
-                Trouble::asked(wanted, fact).next("leave --delete out, or name another target")
+                CliError::asked(wanted, fact).next("leave --delete out, or name another target")
             );
         }
         if self.delete {
@@ -120,7 +120,7 @@ impl Sync {
         for pair in pairs.iter().filter(|pair| pair.tree) {
             let (root, source) = (Path::new(""), &pair.source);
             let told = self.tell_surplus(screen, root, (source, &pair.target), &mut surplus);
-            told.map_err(|error| Trouble::store(format!("compare with {}", pair.target), error))?;
+            told.map_err(|error| CliError::store(format!("compare with {}", pair.target), error))?;
         }
         if self.delete {
             facts.insert("removed".into(), surplus.into());
@@ -180,7 +180,7 @@ impl Sync {
                 Some(error) => {
                     let wanted = format!("copy {} to {}", source.join(&name)?, below);
                     let next = "add --delete to have it replaced, or remove it";
-                    screen.trouble(&Trouble::store(wanted, error).next(next));
+                    screen.trouble(&CliError::store(wanted, error).next(next));
                 }
                 None => {}
             }
@@ -246,7 +246,7 @@ fn refuse_overlap(pairs: &[Pair]) -> Run {
             let wanted = format!("sync {} to {}", pair.source.url, pair.target.url);
             let fact = format!("{fact}, by another name; --delete would remove what is copied");
             return Err(
-                Trouble::asked(wanted, fact).next("leave --delete out, or name another target")
+                CliError::asked(wanted, fact).next("leave --delete out, or name another target")
             );
         }
     }

@@ -7,7 +7,7 @@ use crate::{
     places::{self, Place},
     screen::Screen,
     signals::Stop,
-    trouble::{Run, Trouble},
+    trouble::{CliError, Run},
 };
 use clap::Args;
 use godwit_core::Fault;
@@ -58,7 +58,7 @@ impl Tail {
             let is_over = screen.gone() || stop.exit_code().is_some();
             if let Err(error) = outcome {
                 if !self.follow || !passes(&error) {
-                    return Err(Trouble::store(format!("print the end of {url}"), error));
+                    return Err(CliError::store(format!("print the end of {url}"), error));
                 }
                 if matches!(error, Error::Missing { .. }) {
                     follow.at.get_or_insert(0); // whatever it will have is new

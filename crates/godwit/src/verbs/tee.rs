@@ -3,7 +3,7 @@
 use super::{Facts, local, put::input_of};
 use crate::{
     screen::Screen,
-    trouble::{Run, Trouble},
+    trouble::{CliError, Run},
 };
 use clap::{Args, ValueEnum};
 use godwit_local::{Here, Kind, Refusal};
@@ -133,7 +133,7 @@ impl Line<'_> {
                 Ok(len) => len,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(cause) => {
-                    return Err(Trouble::store(&self.wanted, Error::io("the input", cause)));
+                    return Err(CliError::store(&self.wanted, Error::io("the input", cause)));
                 }
             };
             kept.extend(&buffer[..len]);
@@ -203,7 +203,7 @@ impl Line<'_> {
     fn begin_again(&mut self, refusal: &Refusal) -> Run<()> {
         let is_over = matches!(refusal.why, Kind::NodeLost | Kind::Ending | Kind::NoNode);
         if !is_over {
-            return Err(self.at_last(Trouble::local(refusal)));
+            return Err(self.at_last(CliError::local(refusal)));
         }
         self.tell(
             "node",
@@ -225,7 +225,7 @@ impl Line<'_> {
     }
 
     /// Says what is kept, where something is: the first piece is empty.
-    fn at_last(&self, trouble: Trouble) -> Trouble {
+    fn at_last(&self, trouble: CliError) -> CliError {
         match self.seq > 1 {
             true => trouble.or_next(KEPT),
             false => trouble,
@@ -283,7 +283,7 @@ impl Line<'_> {
             return Ok(());
         }
         let printed = self.screen.bytes(bytes).and_then(|()| self.screen.flush());
-        printed.map_err(|error| Trouble::store("print what was appended", error))
+        printed.map_err(|error| CliError::store("print what was appended", error))
     }
 }
 
@@ -291,7 +291,7 @@ impl Line<'_> {
 fn number() -> Run<u64> {
     let mut bytes = [0; 8];
     let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
-    read.map_err(|cause| Trouble::store("begin to append", Error::io("/dev/urandom", cause)))?;
+    read.map_err(|cause| CliError::store("begin to append", Error::io("/dev/urandom", cause)))?;
     Ok(u64::from_le_bytes(bytes))
 }
 

@@ -5,7 +5,7 @@ use crate::{
     options::Talking,
     places,
     screen::Screen,
-    trouble::{Run, Trouble, plain},
+    trouble::{CliError, Run, plain},
     units,
 };
 use clap::Args;
@@ -54,14 +54,14 @@ impl Trace {
         };
         let routes = config::load(&Told::default())?.routes;
         let way = routes.by_way_of(&url);
-        let way = way.map_err(|error| Trouble::store(format!("trace {url}"), error))?;
+        let way = way.map_err(|error| CliError::store(format!("trace {url}"), error))?;
         let mut all: Vec<Station> = owed.as_ref().map(here).into_iter().collect();
         let behind = behind(&self.talking, &way);
         match behind {
             Ok(behind) => all.extend(behind),
             // What is known is worth telling.
             Err(error) if !all.is_empty() => all.push(Station::away(way.host_port(), &error)),
-            Err(error) => return Err(Trouble::store(format!("trace {url}"), error)),
+            Err(error) => return Err(CliError::store(format!("trace {url}"), error)),
         }
         for station in &all {
             show(screen, (&url, &way), station)?;
@@ -69,7 +69,7 @@ impl Trace {
         let is_nowhere = |station: &Station| ["passed", "missing"].contains(&&*station.stage);
         if all.iter().all(is_nowhere) {
             let path = url.as_path().into();
-            return Err(Trouble::store(
+            return Err(CliError::store(
                 format!("trace {url}"),
                 Error::Missing { path },
             ));
@@ -94,7 +94,7 @@ fn owed(name: &str) -> Run<Option<Row>> {
         }
     };
     let asked = here.ask_with(Ask::Queue(Whose::default()), b"", None, &mut each);
-    asked.map_err(|refusal| Trouble::local(&refusal))?;
+    asked.map_err(|refusal| CliError::local(&refusal))?;
     Ok(found)
 }
 
@@ -136,7 +136,7 @@ fn show(screen: &Screen, names: (&Url, &Url), station: &Station) -> Run<()> {
         })),
         false => screen.line(line(names, station)),
     };
-    told.map_err(|error| Trouble::store("show the way", error))
+    told.map_err(|error| CliError::store("show the way", error))
 }
 
 /// Returns what to say of what is held where it is, by its own name and the one that its way begins with.

@@ -3,7 +3,7 @@
 use super::Facts;
 use crate::{
     screen::Screen,
-    trouble::{Run, Trouble},
+    trouble::{CliError, Run},
 };
 use clap::Args;
 use serde_json::json;
@@ -19,7 +19,7 @@ impl Version {
         if !screen.json() {
             screen
                 .line(format!("godwit {version}"))
-                .map_err(|error| Trouble::store("write", error))?;
+                .map_err(|error| CliError::store("write", error))?;
         }
         let mut facts = Facts::new();
         facts.insert("version".into(), version.into());

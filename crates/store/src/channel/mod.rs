@@ -22,7 +22,7 @@ pub(crate) use send::look;
 pub use send::{Sending, Sent};
 pub use watch::{Cancel, Watch};
 
-use crate::{Error, Result, Why, Width};
+use crate::{Error, Limit, Result, Width};
 use awaited::Awaited;
 use godwit_core::Extents;
 use godwit_sys::{wait_any, wait_readable};
@@ -566,9 +566,9 @@ pub fn width_for(round_trip: Duration, left: &Extents, lanes_max: usize) -> Widt
     let blocks = left.len_bytes().div_ceil(godwit_core::LEAF_BYTES).max(1);
     let at_most = |best: usize| best.min(usize::try_from(blocks).unwrap_or(best));
     if round_trip < NEAR {
-        Width::fixed(at_most(NEAR_STREAMS), Why::Near)
+        Width::fixed(at_most(NEAR_STREAMS), Limit::Near)
     } else if blocks < WORTH_MEASURING {
-        Width::fixed(at_most(BRIEF_STREAMS), Why::Brief)
+        Width::fixed(at_most(BRIEF_STREAMS), Limit::Brief)
     } else {
         Width::tuned(FIRST_STREAMS, lanes_max)
     }

@@ -4,8 +4,8 @@ use super::{
     Copying, Event, Item, Outcome, Place, Rule, plan::wanted_bytes, retry::Retry, turns::Turn,
 };
 use crate::{
-    Checks, Error, Finished, How, Lying, Origin, Read, Result, Sink, Stat, Take, Verified, Whole,
-    Why, Width, Write, channel::width_for,
+    Checks, Error, Finished, How, Limit, Lying, Origin, Read, Result, Sink, Stat, Take, Verified,
+    Whole, Width, Write, channel::width_for,
 };
 use godwit_core::{
     Algorithm, Block, Chain, Digest, Extents, Fault, Fragment, Home, Layout, Scheme, Url, moves,
@@ -271,7 +271,7 @@ impl Run<'_> {
         let Item { source, target, .. } = self.item;
         let stripes = source.store.stripes().max(target.store.stripes());
         if let Some(streams) = self.copying.options.streams {
-            return Ok(Width::fixed(streams.max(stripes), Why::Asked));
+            return Ok(Width::fixed(streams.max(stripes), Limit::Asked));
         }
         let distance = source.distance().max(target.distance());
         let is_ours =
@@ -291,22 +291,22 @@ impl Run<'_> {
             // Each host of a striped server needs one at least, and decides for itself.
             _ if stripes > 1 => {
                 let streams = width.most().min(LANES_OF_OTHERS);
-                Width::fixed(streams.max(stripes), Why::Server)
+                Width::fixed(streams.max(stripes), Limit::Server)
             }
             // A web server is asked for one range after the other.
             _ if source.is_remote()
                 && source.store.as_door().is_none()
                 && matches!(source.url.scheme(), Scheme::Http | Scheme::Https) =>
             {
-                Width::fixed(1, Why::Server)
+                Width::fixed(1, Limit::Server)
             }
-            true if !is_ours(source)? => Width::fixed(LANES_OF_OTHERS, Why::Server),
+            true if !is_ours(source)? => Width::fixed(LANES_OF_OTHERS, Limit::Server),
             // Nobody sees there what the network does to all of them.
             true if [source, target]
                 .iter()
                 .any(|end| end.store.as_door().is_some()) =>
             {
-                Width::fixed(width.most().min(LANES_OF_OTHERS), Why::Most)
+                Width::fixed(width.most().min(LANES_OF_OTHERS), Limit::Most)
             }
             _ => width,
         })

@@ -1,7 +1,7 @@
 //! Small files: whole ones, many in flight together.
 
 use super::{Copying, Item, Outcome, queue::Taken};
-use crate::{Error, Finished, Given, How, Result, Small, Stat, Verified, Why, Width};
+use crate::{Error, Finished, Given, How, Limit, Result, Small, Stat, Verified, Width};
 use std::{
     cell::RefCell,
     collections::VecDeque,
@@ -211,7 +211,7 @@ impl Batch<'_> {
             reread_target_bytes: finished.reread_bytes,
             in_place: finished.in_place,
             seconds: since.elapsed().as_secs_f64(),
-            tuned: Width::fixed(1, Why::Brief).now(),
+            tuned: Width::fixed(1, Limit::Brief).now(),
             verified,
             digest: finished.digests.into_iter().next(),
             faults: item.tries,

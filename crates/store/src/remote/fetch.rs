@@ -8,7 +8,7 @@ use super::{
     session::{Flow, Session},
 };
 use crate::{
-    Error, Read, Result, Stat, Take, Tuned, Why, Width,
+    Error, Limit, Read, Result, Stat, Take, Tuned, Width,
     channel::{Mode, Watch},
 };
 use godwit_core::{Block, Chain, Digest, Extents};
@@ -237,7 +237,7 @@ pub(super) fn tell_width(width: Option<&Arc<Width>>, told: &Told) {
     };
     width.tell(Tuned {
         streams: said.streams,
-        why: Why::from_word(&said.why).unwrap_or(Why::Server),
+        why: Limit::from_word(&said.why).unwrap_or(Limit::Server),
         rate: said.rate as f64,
         round_trip: said.round_trip,
         lost: f64::from(said.lost_ppm) / 1e6,

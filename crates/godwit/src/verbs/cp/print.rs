@@ -11,12 +11,12 @@ use crate::{
     progress::Reporter,
     screen::Screen,
     signals::Stop,
-    trouble::{Run, Trouble},
+    trouble::{CliError, Run},
     verbs::Facts,
 };
 use godwit_core::{Algorithm, Digest, Hashing, Url};
 use godwit_store::engine::{Event, Options, Outcome, Place, Retry, Rule, Stores, Summary};
-use godwit_store::{EntryKind, Error, Read, Stat, Verified, Why, Width};
+use godwit_store::{EntryKind, Error, Limit, Read, Stat, Verified, Width};
 use std::{ffi::OsString, ops::Range, os::fd::AsFd, time::Duration, time::Instant};
 
 /// Prints the only source.
@@ -28,11 +28,11 @@ pub(super) fn print(
 ) -> Run<Facts> {
     let [source] = sources else {
         let fact = "the target - is standard output, which takes one file";
-        return Err(Trouble::asked("cp", fact).next("godwit cat prints several"));
+        return Err(CliError::asked("cp", fact).next("godwit cat prints several"));
     };
     if source == "-" {
         let fact = "standard input and standard output are both no file";
-        return Err(Trouble::asked("cp", fact).next("./- names a file of that name"));
+        return Err(CliError::asked("cp", fact).next("./- names a file of that name"));
     }
     screen.say_aside();
     let url = places::url(source)?;
@@ -40,7 +40,7 @@ pub(super) fn print(
     let options = moving::options(moving)?;
     let stores = Stores::new(options.clone());
     let place = places::open_as(&stores, &url, moving.whom.source())?;
-    let trouble = |error: Error| Trouble::store(format!("print {url}"), error);
+    let trouble = |error: Error| CliError::store(format!("print {url}"), error);
     let stat = place.store.stat(&place.path).map_err(trouble)?;
     if stat.kind == EntryKind::Directory {
         let path = place.path.clone();
@@ -94,7 +94,7 @@ pub(super) fn print(
             summary.failed = 1;
             let signal = stop.exit_code();
             screen.trouble(&match signal {
-                Some(code) => Trouble::signal(format!("print {url}"), code),
+                Some(code) => CliError::signal(format!("print {url}"), code),
                 None => of_print(&url, error),
             });
         }
@@ -209,7 +209,7 @@ impl Printing<'_> {
             reread_target_bytes: 0,
             in_place: false,
             seconds: self.began.elapsed().as_secs_f64(),
-            tuned: Width::fixed(1, Why::Server).now(),
+            tuned: Width::fixed(1, Limit::Server).now(),
             verified: compared.verified,
             digest: Some(compared.digest),
             faults: self.faults,
@@ -244,9 +244,9 @@ fn agreed(place: &Place, told: &Digest, found: &Digest) -> Result<Verified, Erro
 }
 
 /// Says what to do though nothing is kept.
-fn of_print(url: &Url, error: Error) -> Trouble {
+fn of_print(url: &Url, error: Error) -> CliError {
     let is_wrong = matches!(error, Error::Corrupt { .. } | Error::Changed { .. });
-    let trouble = Trouble::store(format!("print {url}"), error);
+    let trouble = CliError::store(format!("print {url}"), error);
     if is_wrong {
         return trouble.next("do not use what was printed; run the command again");
     }

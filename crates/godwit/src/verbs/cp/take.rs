@@ -9,7 +9,7 @@ use crate::{
     progress,
     screen::Screen,
     signals::Stop,
-    trouble::{Run, Trouble},
+    trouble::{CliError, Run},
     verbs::Facts,
 };
 use godwit_core::{Algorithm, Block, Url};
@@ -29,15 +29,15 @@ pub(super) fn take(screen: &Screen, cp: &Cp, sources: usize, target: &Url) -> Ru
     let wanted = format!("copy standard input to {target}");
     if sources != 1 || target.means_directory() {
         let fact = "standard input is one file and has no name of its own";
-        return Err(Trouble::asked(wanted, fact).next("say godwit cp - FILE_OR_URL"));
+        return Err(CliError::asked(wanted, fact).next("say godwit cp - FILE_OR_URL"));
     }
     if godwit_sys::is_input_closed() {
-        return Err(Trouble::asked(wanted, "standard input is closed")
+        return Err(CliError::asked(wanted, "standard input is closed")
             .next("give it something to read: a pipe, a file, or /dev/null"));
     }
     if cp.range().is_some_and(|range| range.start >= LONGEST) {
         let fact = format!("no file can have a byte {LONGEST} or behind it");
-        return Err(Trouble::asked(wanted, fact).next("give a smaller --offset"));
+        return Err(CliError::asked(wanted, fact).next("give a smaller --offset"));
     }
     let mut turn = Turn::of(screen, cp.moving.dry_run);
     turn.wait(target, Reach::Name, &wanted)?;
@@ -45,21 +45,21 @@ pub(super) fn take(screen: &Screen, cp: &Cp, sources: usize, target: &Url) -> Ru
     let stores = Stores::new(options.clone());
     let place = places::open_as(&stores, target, cp.moving.whom.target())?;
     if cp.moving.parents && !cp.moving.dry_run {
-        moving::make_parents(&place).map_err(|error| Trouble::store(&*wanted, error))?;
+        moving::make_parents(&place).map_err(|error| CliError::store(&*wanted, error))?;
     }
     let there = place.store.stat(&place.path).ok().map(|stat| stat.kind);
     if there == Some(EntryKind::Directory) {
         let error = Error::IsDirectory {
             path: place.path.clone(),
         };
-        return Err(Trouble::store(wanted, error).next("name a file in it"));
+        return Err(CliError::store(wanted, error).next("name a file in it"));
     }
     if there.is_some() && cp.no_clobber {
         return Ok(skipped());
     }
     if cp.moving.dry_run {
         moving::would(screen, "copy", &places::url("-".as_ref())?, Some(target), 0)
-            .map_err(|error| Trouble::store(wanted, error))?;
+            .map_err(|error| CliError::store(wanted, error))?;
         return Ok(moving::rehearsed(1, 0));
     }
     let taking = Taking {
@@ -102,7 +102,7 @@ impl Taking<'_> {
             Err(error) => {
                 let above = self.place.url.parent();
                 let above = above.filter(|_| matches!(error, Error::Missing { .. }));
-                let trouble = Trouble::store(&*self.wanted, error);
+                let trouble = CliError::store(&*self.wanted, error);
                 return Err(match above {
                     Some(above) => trouble.next(moving::make_first(&above)),
                     None => trouble,
@@ -115,8 +115,8 @@ impl Taking<'_> {
             Err(error) => {
                 let forgotten = sink.abandon().is_ok();
                 let trouble = match stop.exit_code() {
-                    Some(code) => Trouble::signal(&*self.wanted, code),
-                    None => Trouble::store(&*self.wanted, error),
+                    Some(code) => CliError::signal(&*self.wanted, code),
+                    None => CliError::store(&*self.wanted, error),
                 };
                 return Err(trouble.next(self.left(forgotten)));
             }
@@ -128,7 +128,7 @@ impl Taking<'_> {
         match sink.finish(&whole) {
             Ok(finished) => Ok(self.facts(bytes, started.elapsed(), &finished)),
             Err(Error::Exists { .. }) if no_clobber => Ok(skipped()),
-            Err(error) => Err(Trouble::store(&*self.wanted, error).next(self.left(false))),
+            Err(error) => Err(CliError::store(&*self.wanted, error).next(self.left(false))),
         }
     }
 

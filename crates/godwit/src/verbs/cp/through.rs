@@ -13,12 +13,12 @@ use crate::{
     progress::Reporter,
     screen::Screen,
     signals::Stop,
-    trouble::{Run, Trouble},
+    trouble::{CliError, Run},
     verbs::Facts,
 };
 use godwit_core::{Algorithm, Block, Digest, Extents};
 use godwit_store::engine::{Event, Options, Outcome, Retry, Rule, Stores, Summary, Tries};
-use godwit_store::{Error, How, Lying, Remote, Sink, Take, Verified, Whole, Why, Width, Write};
+use godwit_store::{Error, How, Limit, Lying, Remote, Sink, Take, Verified, Whole, Width, Write};
 use godwit_wire::command::Through;
 use std::{
     ffi::{OsStr, OsString},
@@ -37,7 +37,7 @@ pub(super) fn copy(
 ) -> Run<Facts> {
     if target == "-" || sources.iter().any(|source| source == "-") {
         let fact = "--through copies between files, and - is none";
-        return Err(Trouble::asked("cp", fact).next("godwit cat --through prints"));
+        return Err(CliError::asked("cp", fact).next("godwit cat --through prints"));
     }
     let target = places::target(target)?;
     let sources = sources.iter().map(|source| places::url(source));
@@ -85,7 +85,7 @@ pub(super) fn copy(
     let mut facts = moving::with_failed(reporter.finish(&summary), refused);
     facts.insert("through".into(), through.module.clone().into());
     if let Some(code) = stop.exit_code() {
-        screen.trouble(&Trouble::signal("copy everything", code));
+        screen.trouble(&CliError::signal("copy everything", code));
     }
     Ok(facts)
 }
@@ -94,14 +94,14 @@ fn is_possible(screen: &Screen, pair: &Pair) -> bool {
     let wanted = || format!("copy {} to {}", pair.source.url, pair.target.url);
     let ends = (pair.source.store.as_remote(), pair.target.store.as_remote());
     let trouble = match ends {
-        _ if pair.tree => Trouble::asked(wanted(), "it is a directory").next("name a file in it"),
+        _ if pair.tree => CliError::asked(wanted(), "it is a directory").next("name a file in it"),
         (None, None) if is_on_node(pair) => no_module(wanted()),
-        (None, None) => Trouble::asked(
+        (None, None) => CliError::asked(
             wanted(),
             "a module is a program of a server, and neither is on one",
         )
         .next("leave --through out, and run the program here"),
-        (Some(_), Some(_)) => Trouble::asked(
+        (Some(_), Some(_)) => CliError::asked(
             wanted(),
             "both are on servers, and which is to run the module?",
         )
@@ -119,8 +119,8 @@ fn is_on_node(pair: &Pair) -> bool {
 }
 
 /// Says where modules are.
-pub(crate) fn no_module(wanted: String) -> Trouble {
-    Trouble::asked(wanted, "modules run where FTP or GridFTP is spoken; godwit:// and https:// have none")
+pub(crate) fn no_module(wanted: String) -> CliError {
+    CliError::asked(wanted, "modules run where FTP or GridFTP is spoken; godwit:// and https:// have none")
         .next("name the same node by its FTP port: ftp://HOST:PORT/PATH (godwit node status there tells it)")
 }
 
@@ -301,7 +301,7 @@ fn outcome(pair: &Pair, copied: Copied, began: Instant, faults: u32) -> Outcome 
         reread_target_bytes: 0,
         in_place: copied.in_place,
         seconds: began.elapsed().as_secs_f64(),
-        tuned: Width::fixed(1, Why::Server).now(),
+        tuned: Width::fixed(1, Limit::Server).now(),
         verified: copied.verified,
         digest: copied.digest,
         faults,

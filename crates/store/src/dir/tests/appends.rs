@@ -1,7 +1,7 @@
 //! Appends that a process did not live to see the end of, and a disk that lost its power.
 
 use super::*;
-use crate::{Faulty, Trouble};
+use crate::{Defect, Faulty};
 use std::{
     os::unix::{
         fs::{MetadataExt, PermissionsExt},
@@ -263,7 +263,7 @@ fn append_of_which_the_answer_was_lost_is_there_once() {
             put(&*sink, 0, &part(1, seq));
             sink.finish(&Whole::default())
         };
-        dir.trouble(Trouble::LosesFinish);
+        dir.trouble(Defect::LosesFinish);
         assert!(append().is_err());
         append().unwrap();
     }

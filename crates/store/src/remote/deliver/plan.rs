@@ -5,7 +5,7 @@ use crate::remote::{
     parts::{Claim, Remembered, When},
     session::Session,
 };
-use crate::{Checks, Error, How, Result, SMALL_BYTES, Why, Width, Write, channel::Mode};
+use crate::{Checks, Error, How, Limit, Result, SMALL_BYTES, Width, Write, channel::Mode};
 use godwit_core::{Algorithm, Digest, Extents, Version};
 use godwit_wire::client::{self, Family, Line, Talk, Told, Upload};
 use std::{
@@ -79,9 +79,9 @@ impl Delivery {
             mode: write.mode,
             checks: write.checks,
             width: match write.width {
-                _ if family == Family::Plain => Arc::new(Width::fixed(1, Why::Server)),
+                _ if family == Family::Plain => Arc::new(Width::fixed(1, Limit::Server)),
                 Some(width) => width.clone(),
-                None => Arc::new(Width::fixed(write.streams.max(1), Why::Asked)),
+                None => Arc::new(Width::fixed(write.streams.max(1), Limit::Asked)),
             },
             landed: Extents::new(),
         };
