@@ -7,6 +7,7 @@
 mod block;
 pub mod deeds;
 mod digest;
+mod errors;
 mod extents;
 mod fault;
 mod glob;

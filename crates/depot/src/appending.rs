@@ -327,10 +327,10 @@ impl Depot {
         // A server of others could not tell what came twice.
         match place.store.can() {
             Ok(can) if !can.append => {
-                return Err(StoreError::Unsupported {
-                    what: format!("appending to {url} piece by piece"),
-                    why: "its server cannot tell what came twice; put whole files there".into(),
-                }
+                return Err(StoreError::unsupported(
+                    format!("appending to {url} piece by piece"),
+                    "its server cannot tell what came twice; put whole files there",
+                )
                 .into());
             }
             Err(error) if !may_pass(&error) => return Err(error.into()),
@@ -384,8 +384,7 @@ impl Appending {
     pub fn add_once_while(&self, piece: &[u8], nth: Nth, is_wanted: IsWanted<'_>) -> Result<()> {
         if piece.len() > PIECE_MAX {
             let why = format!("it has {} bytes, and {PIECE_MAX} are the most", piece.len());
-            let what = "appending all of it at once".into();
-            return Err(StoreError::Unsupported { what, why }.into());
+            return Err(StoreError::unsupported("appending all of it at once", why).into());
         }
         // Before it is anybody's turn: the others are not to wait with this one.
         let bytes = 2 * HEAD_BYTES + MARK_BYTES + piece.len();

@@ -198,8 +198,7 @@ impl Inner {
         };
         let user = match found {
             Ok(_) if edit.exclusive => {
-                let path = url.as_path().into();
-                return Err(StoreError::Exists { path }.into());
+                return Err(StoreError::exists(url.as_path()).into());
             }
             // What came for others is not changed for them.
             Ok(user) if user.held.who.audience != who.audience => self.own(url, who, &user)?,

@@ -509,10 +509,7 @@ fn of_store(error: Error) -> StoreError {
                 None => StoreError::io(path, kind.into()),
             }
         }
-        other => StoreError::Io {
-            path: "the depot".into(),
-            cause: std::io::Error::other(other.to_string()),
-        },
+        other => StoreError::system("the depot", std::io::Error::other(other.to_string())),
     }
 }
 

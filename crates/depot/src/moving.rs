@@ -736,11 +736,11 @@ impl Inner {
                     self.search_rot_in(held, range)?;
                 }
                 // What the target does not have any more is found by asking it.
-                return Err(StoreError::Lost {
-                    host: held.url().host_port(),
-                    during: "sending".into(),
-                    cause: std::io::Error::other("not all that was sent has landed"),
-                }
+                return Err(StoreError::lost(
+                    held.url().host_port(),
+                    "sending",
+                    std::io::Error::other("not all that was sent has landed"),
+                )
                 .into());
             }
         }
@@ -1056,11 +1056,11 @@ const CHANGED: &str = "somebody else changed the file there";
 
 /// What was sent was written again meanwhile, and this server takes nothing back: from its beginning.
 fn written_again(url: &Url) -> StoreError {
-    StoreError::Lost {
-        host: url.host_port(),
-        during: "sending what was written again".into(),
-        cause: std::io::ErrorKind::Interrupted.into(),
-    }
+    StoreError::lost(
+        url.host_port(),
+        "sending what was written again",
+        std::io::ErrorKind::Interrupted,
+    )
 }
 
 /// The first pause before a server is tried again.

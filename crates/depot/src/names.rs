@@ -306,11 +306,10 @@ pub(crate) fn by_one_that_is_well<T>(
 
 /// What a server says that is about to end, or has lost its disk, is no answer.
 pub(crate) fn not_well(at: &Url) -> StoreError {
-    StoreError::Busy {
-        host: at.host_port(),
-        said: "it says of all that it is asked for that it is not there".into(),
-        again_in: None,
-    }
+    StoreError::busy(
+        at.host_port(),
+        "it says of all that it is asked for that it is not there",
+    )
 }
 
 /// Returns how far above a name the nearest is that its server knows; 1: what it is in. One that is about to end, or has

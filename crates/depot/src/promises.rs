@@ -726,9 +726,7 @@ impl Inner {
         let at = self.all().promises.now_at(name);
         match at {
             Some(at) => (self.connect)(&at, who),
-            None => Err(godwit_store::Error::Missing {
-                path: name.as_path().into(),
-            }),
+            None => Err(godwit_store::Error::missing(name.as_path())),
         }
     }
 
@@ -819,10 +817,10 @@ impl Inner {
                 None => return outcome,
             }
         }
-        Err(Error::from(godwit_store::Error::Loop {
-            path: at.as_path().into(),
-            said: "servers refer to each other again and again".into(),
-        }))
+        Err(Error::from(godwit_store::Error::looped(
+            at.as_path(),
+            "servers refer to each other again and again",
+        )))
     }
 
     /// Brings the records to what was promised at a server; it is safe when what this returns was waited for.
@@ -942,8 +940,7 @@ impl Inner {
         by.must_want()?;
         let mut all = self.all();
         if all.is_full(url) {
-            let path = url.as_path().into();
-            return Err(godwit_store::Error::NotEmpty { path }.into());
+            return Err(godwit_store::Error::not_empty(url.as_path()).into());
         }
         let condition = self.seen_here(&all, url, who).filter(|_| is_known);
         if let Some(held) = self.foldable(&all, url, who) {
@@ -978,8 +975,7 @@ impl Inner {
         let can_be_made = |said: &godwit_store::Error| is_missing(said) || may_pass(said);
         match self.stat_of(url, who) {
             Ok(_) => {
-                let path = url.as_path().into();
-                return Err(godwit_store::Error::Exists { path }.into());
+                return Err(godwit_store::Error::exists(url.as_path()).into());
             }
             Err(error) if error.of_store().is_some_and(can_be_made) => {}
             Err(error) => return Err(error),
@@ -1160,8 +1156,7 @@ fn rename_to(to: &Url, over: Base) -> What {
 }
 
 fn bad_name(url: &Url, why: &str) -> Error {
-    let (path, why) = (url.as_path().into(), why.into());
-    godwit_store::Error::BadName { path, why }.into()
+    godwit_store::Error::bad_name(url.as_path(), why).into()
 }
 
 fn publication(id: Id) -> What {
@@ -1206,8 +1201,7 @@ pub(crate) fn moved(url: &Url, from: &Url, to: &Url) -> Option<Url> {
 }
 
 fn missing(name: &Url) -> Error {
-    let path = name.as_path().into();
-    godwit_store::Error::Missing { path }.into()
+    godwit_store::Error::missing(name.as_path()).into()
 }
 
 /// So often a read is led on.

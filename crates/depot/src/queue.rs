@@ -192,8 +192,7 @@ impl Depot {
             above.is_some_and(|above| owed.why == wants_directory(&above))
         };
         if let (None, Some(owed)) = (error, held().find(wants_above)) {
-            let path = owed.url.as_path().into();
-            return Some(Arc::new(StoreError::Missing { path }));
+            return Some(Arc::new(StoreError::missing(owed.url.as_path())));
         }
         match error.map(|error| &**error) {
             // It is held further on.
@@ -553,8 +552,8 @@ impl Depot {
             }
             () if !state.machine.is_whole() || state.machine.is_blind() => {
                 let what = format!("delivering {} elsewhere", held.url().without_password());
-                let why = "only parts of it are here, which belong into the file there".into();
-                return Err(StoreError::Unsupported { what, why }.into());
+                let why = "only parts of it are here, which belong into the file there";
+                return Err(StoreError::unsupported(what, why).into());
             }
             () if held.is_renamed() && !all.promises.is_passed(&held) => None,
             () if held.is_renamed() => {

@@ -391,8 +391,7 @@ impl Inner {
             Err(error) => return Err(error),
         };
         if stat.kind == EntryKind::Directory {
-            let path = place.path;
-            return Err(StoreError::IsDirectory { path }.into());
+            return Err(StoreError::directory(place.path).into());
         }
         let version = stat.version(since_epoch());
         if let Some(held) = &current

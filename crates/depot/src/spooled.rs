@@ -185,8 +185,7 @@ impl Spooled {
             }
             false => return Ok(()),
         };
-        let path = path.into();
-        Err(StoreError::Loop { path, said })
+        Err(StoreError::looped(path, said))
     }
 
     /// Returns who passed it on, and us.
@@ -223,18 +222,17 @@ impl Spooled {
         let scope = Scope::Url(owed.url.clone());
         let arrived = self.depot.arrive(&scope, time, &|| true);
         match arrived {
-            Err(Error::TimedOut { what, .. }) => Err(StoreError::Busy {
-                host: self.next.host_port(),
-                said: format!("what was asked waits for what is on its way: {what}"),
-                again_in: None,
-            }),
+            Err(Error::TimedOut { what, .. }) => Err(StoreError::busy(
+                self.next.host_port(),
+                format!("what was asked waits for what is on its way: {what}"),
+            )),
             arrived => arrived.map_err(self.told(path)),
         }
     }
 
     /// What our errors are to whoever uses us as a store.
     fn told<'a>(&'a self, path: &'a Path) -> impl Fn(Error) -> StoreError + 'a {
-        |error| {
+        move |error| {
             let busy = |said: String| StoreError::Busy {
                 host: self.next.host_port(),
                 said,
@@ -258,10 +256,7 @@ impl Spooled {
                 },
                 // There will be room again.
                 Error::Full { .. } => busy(format!("the hop before it is full: {error}")),
-                Error::TooLarge { .. } => StoreError::NoSpace {
-                    path: path.into(),
-                    said: error.to_string(),
-                },
+                Error::TooLarge { .. } => StoreError::no_space(path, error.to_string()),
                 Error::Held { url, why } => StoreError::Held {
                     host: String::new(),
                     path: self.path_of(&url),
@@ -273,7 +268,7 @@ impl Spooled {
                     self.full(StoreError::io(path, cause))
                 }
                 Error::Unwanted => StoreError::Canceled,
-                Error::GoneBehind { .. } => StoreError::Missing { path: path.into() },
+                Error::GoneBehind { .. } => StoreError::missing(path),
                 error => busy(error.to_string()),
             }
         }
@@ -312,13 +307,13 @@ impl Spooled {
     /// Whoever asks is told that it is not us who cannot be reached.
     fn beyond(&self, error: StoreError) -> StoreError {
         match is_away(&error) {
-            true => StoreError::Beyond {
-                host: String::new(),
-                said: format!(
+            true => StoreError::beyond(
+                String::new(),
+                format!(
                     "the next node, {}, cannot be reached, and without it only what is on its way there is known: {error}",
                     self.next.without_password()
                 ),
-            },
+            ),
             false => error,
         }
     }
@@ -326,11 +321,10 @@ impl Spooled {
     /// Of a disk that is full nobody need despair: what is on it goes on.
     fn full(&self, error: StoreError) -> StoreError {
         match error {
-            StoreError::NoSpace { .. } => StoreError::Busy {
-                host: self.next.host_port(),
-                said: "the disk of the hop before it is full".into(),
-                again_in: None,
-            },
+            StoreError::NoSpace { .. } => StoreError::busy(
+                self.next.host_port(),
+                "the disk of the hop before it is full",
+            ),
             error => error,
         }
     }
@@ -469,10 +463,10 @@ impl Store for Spooled {
             How::InPlace => return self.write_into(path, write.passed),
             How::Append { seq, .. } if *seq > 0 => return self.append(path, write),
             How::Append { .. } => {
-                return Err(StoreError::Unsupported {
-                    what: "appending by way of a hop".into(),
-                    why: "what has no number could come to be there twice".into(),
-                });
+                return Err(StoreError::unsupported(
+                    "appending by way of a hop",
+                    "what has no number could come to be there twice",
+                ));
             }
         };
         if let Some(folder) = path

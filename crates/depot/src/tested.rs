@@ -25,10 +25,7 @@ pub(crate) fn reaching(
 ) -> Connect {
     Arc::new(move |url: &Url, _: &Who| {
         if is_away() {
-            return Err(Error::Unreachable {
-                host: "far".into(),
-                cause: io::ErrorKind::ConnectionRefused.into(),
-            });
+            return Err(Error::unreachable("far", io::ErrorKind::ConnectionRefused));
         }
         Ok(Place {
             store: store.clone(),

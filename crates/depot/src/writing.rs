@@ -424,10 +424,7 @@ impl Inner {
         });
         let is_appended = self.logs.owing().iter().any(|log| log.url() == url);
         match is_there || is_appended {
-            true => Err(StoreError::Exists {
-                path: url.as_path().into(),
-            }
-            .into()),
+            true => Err(StoreError::exists(url.as_path()).into()),
             false => Ok(()),
         }
     }

@@ -68,10 +68,10 @@ impl Take for InOrder<'_> {
             inner.take(&ZEROS[..len])?;
         }
         if inner.next > block.offset {
-            return Err(Error::Unsupported {
-                what: "reading in order".into(),
-                why: "the bytes came otherwise".into(),
-            });
+            return Err(Error::unsupported(
+                "reading in order",
+                "the bytes came otherwise",
+            ));
         }
         inner.take(block.bytes)
     }

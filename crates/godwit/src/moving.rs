@@ -127,8 +127,7 @@ pub(crate) fn pairs(
         // One wait for a server that is not there is enough.
         if let Some(server) = silent.iter().find(|other| other.same_server(source)) {
             let wanted = format!("{} {source} to {target}", word(act));
-            let host = server.host_port();
-            screen.trouble(&CliError::store(wanted, unreachable(host)));
+            screen.trouble(&CliError::store(wanted, unreachable(server.host_port())));
             continue;
         }
         let there = match act {
@@ -217,7 +216,7 @@ pub(crate) fn in_turn(
 
 fn unreachable(host: String) -> Error {
     let cause = std::io::Error::other("not tried again: it did not answer a moment ago");
-    Error::Unreachable { host, cause }
+    Error::unreachable(host, cause)
 }
 
 fn pair(

@@ -259,8 +259,7 @@ impl<'a> Reporter<'a> {
         told.record
             .failed(&source.to_string(), &target.to_string(), &error.to_string());
         drop(told);
-        let wanted = format!("{} {source} to {target}", self.act);
-        let trouble = CliError::store(wanted, error);
+        let trouble = CliError::store(format!("{} {source} to {target}", self.act), error);
         let is_sync = matches!(self.rule, Rule::Update | Rule::UpdateByDigest);
         let next = match error {
             Error::IsDirectory { path } | Error::NotDirectory { path }
@@ -545,11 +544,7 @@ mod tests {
         let mut meter = Meter::default();
         meter.found(1, 100, true);
         meter.moved(50, Duration::from_secs(1));
-        let error = Error::Busy {
-            host: "lab".into(),
-            said: "full".into(),
-            again_in: None,
-        };
+        let error = Error::busy("lab", "full");
         let waiting = Waiting::new(&error, Tries { nth: 1, most: 5 });
         let text = words(&meter.look(Duration::from_secs(2)), Some(&waiting), &[]);
         assert!(

@@ -227,10 +227,7 @@ impl Screen {
 
     fn write(&self, what: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Error> {
         if godwit_sys::is_output_closed() {
-            return Err(Error::BadName {
-                path: OUTPUT.into(),
-                why: "it is closed".into(),
-            });
+            return Err(Error::bad_name(OUTPUT, "it is closed"));
         }
         let mut out = lock(&self.out);
         let written = what(&mut out.to).and_then(|()| out.flush_in_time());

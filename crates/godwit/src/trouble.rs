@@ -424,17 +424,15 @@ mod tests {
     }
 
     fn missing() -> CliError {
-        let path = PathBuf::from("run7");
-        CliError::store("copy ftp://fermi/run7 to x", Error::Missing { path })
+        CliError::store(
+            "copy ftp://fermi/run7 to x",
+            Error::missing(PathBuf::from("run7")),
+        )
     }
 
     #[test]
     fn a_person_reads_what_was_wanted_why_not_and_what_next() {
-        let lost = Error::Lost {
-            host: "fermi".into(),
-            during: "reading".into(),
-            cause: io::Error::other("connection reset"),
-        };
+        let lost = Error::lost("fermi", "reading", io::Error::other("connection reset"));
         assert_eq!(
             CliError::store("copy A to B", lost).to_string(),
             "godwit: cannot copy A to B\n  fermi: connection lost while reading (connection reset)\n\
@@ -445,10 +443,7 @@ mod tests {
 
     #[test]
     fn who_names_no_peer_is_told_how_one_comes_to_be_known() {
-        let unknown = Error::NoSuchHost {
-            host: "nolab".into(),
-            cause: "Name or service not known".into(),
-        };
+        let unknown = Error::no_such_host("nolab", "Name or service not known");
         let told = |wanted: &str| CliError::store(wanted, &unknown).to_string();
         let next = "no peer is called nolab: godwit peers lists them, godwit join INVITE makes one";
         assert!(told("list godwit://nolab/").contains(next));
@@ -462,11 +457,7 @@ mod tests {
 
     #[test]
     fn nothing_is_said_to_be_kept_where_nothing_arrives() {
-        let stalled = Error::Stalled {
-            host: "fermi".into(),
-            during: "greeting".into(),
-            waited: std::time::Duration::from_secs(60),
-        };
+        let stalled = Error::stalled("fermi", "greeting", std::time::Duration::from_secs(60));
         let told = |wanted: &str| CliError::store(wanted, &stalled).to_string();
         assert!(told("copy A to B").contains("is kept"));
         assert!(!told("list A").contains("is kept"));
@@ -475,7 +466,7 @@ mod tests {
 
     #[test]
     fn only_who_copies_is_told_how_to_copy_a_directory() {
-        let directory = Error::IsDirectory { path: "d".into() };
+        let directory = Error::directory("d");
         let told = |wanted: &str| CliError::store(wanted, &directory).to_string();
         assert!(told("copy d to B").contains("add -r"));
         for wanted in ["get d", "append to d", "move d to B", "sum d"] {

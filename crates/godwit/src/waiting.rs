@@ -57,25 +57,11 @@ mod tests {
         let said = |error| Waiting::new(&error, Tries { nth: 3, most: 5 }).to_string();
         let cause = || io::Error::from_raw_os_error(111);
         let host = || "lab".to_owned();
-        let refused = Error::Unreachable {
-            host: host(),
-            cause: cause(),
-        };
+        let refused = Error::unreachable(host(), cause());
         let wanted = "waiting for lab to answer again (connection refused), try 3 of 5";
         assert_eq!(said(refused), wanted);
-        let during = "sending".into();
-        assert_eq!(
-            said(Error::Lost {
-                host: host(),
-                during,
-                cause: cause()
-            }),
-            wanted
-        );
-        let full = Error::NoSpace {
-            path: "f".into(),
-            said: String::new(),
-        };
+        assert_eq!(said(Error::lost(host(), "sending", cause())), wanted);
+        let full = Error::no_space("f", "");
         assert_eq!(
             said(full),
             "waiting to try again (f: no space left), try 3 of 5"

@@ -217,10 +217,10 @@ impl Accounts {
             }
             Err(error) => {
                 tracing::warn!(name, %error, "refused: godwit peers map, or the gridmap, names another account");
-                Err(StoreError::Denied {
-                    path: self.export.clone(),
-                    said: format!("the account {name} of the node's machine: {}", why(&error)),
-                })
+                Err(StoreError::denied(
+                    self.export.clone(),
+                    format!("the account {name} of the node's machine: {}", why(&error)),
+                ))
             }
         }
     }

@@ -107,7 +107,7 @@ impl Export {
         match self {
             Self::Dir(dir) => dir.rename_new(from, to),
             Self::Hop(hop) => match hop.stat(to) {
-                Ok(_) => Err(Error::Exists { path: to.into() }),
+                Ok(_) => Err(Error::exists(to)),
                 Err(Error::Missing { .. }) => hop.rename(from, to),
                 Err(error) => Err(error),
             },
@@ -134,10 +134,10 @@ impl Export {
     fn dir(&self, what: &str) -> Result<&Dir> {
         match self {
             Self::Dir(dir) => Ok(dir),
-            Self::Hop(hop) => Err(Error::Unsupported {
-                what: what.into(),
-                why: format!("this node only passes on, to {}", hop.next()),
-            }),
+            Self::Hop(hop) => Err(Error::unsupported(
+                what,
+                format!("this node only passes on, to {}", hop.next()),
+            )),
         }
     }
 }

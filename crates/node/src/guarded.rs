@@ -203,8 +203,7 @@ impl Asked<'_> {
         let who = self.guarded.subject();
         let (deed, at, file) = (deed.as_str(), path.display(), self.rules.file.display());
         tracing::info!(who, deed, path = %at, because, %file, "denied");
-        let path = path.into();
-        Error::Denied { path, said }
+        Error::denied(path, said)
     }
 
     /// What may be done depends on where, so what is in a directory must not come under other
@@ -298,10 +297,7 @@ impl Guarded {
     pub(crate) fn spool(&self, path: &Path) -> Result<fs::File> {
         match self.to_upload(path)? {
             Some(path) => self.dir.spool(&path),
-            None => Err(Error::Denied {
-                path: path.into(),
-                said: String::new(),
-            }),
+            None => Err(Error::denied(path, "")),
         }
     }
 
@@ -372,10 +368,7 @@ impl Guarded {
         let decision = rights.decide(Some(who), Deed::Stage, &at);
         let file = rules.file.display();
         tracing::info!(who = who.subject(), deed = "stage", path = %at.display(), because = decision.because(), %file, "denied");
-        Err(Error::Denied {
-            path: at,
-            said: decision.refusal(),
-        })
+        Err(Error::denied(at, decision.refusal()))
     }
 
     fn rights(&self) -> Option<Asked<'_>> {
@@ -518,10 +511,7 @@ fn twin(place: &Path) -> PathBuf {
 }
 
 fn no_stage(what: &dyn std::fmt::Display, said: &str) -> Error {
-    Error::Denied {
-        path: what.to_string().into(),
-        said: said.into(),
-    }
+    Error::denied(what.to_string(), said)
 }
 
 impl Store for Guarded {

@@ -356,11 +356,7 @@ impl Stripes {
             .filter(|(_, course)| course.due > 0)
             .map(|(member, _)| member.host())
             .collect();
-        Error::Stalled {
-            host: hosts.join(", "),
-            during: during.into(),
-            waited: watch.stall(),
-        }
+        Error::stalled(hosts.join(", "), during, watch.stall())
     }
 }
 

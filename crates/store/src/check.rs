@@ -389,10 +389,7 @@ impl Take for Full {
     fn put(&self, block: Block<'_>) -> Result<()> {
         match block.offset {
             0..3_000_000 => Ok(()),
-            _ => Err(Error::NoSpace {
-                path: "sink".into(),
-                said: String::new(),
-            }),
+            _ => Err(Error::no_space("sink", "")),
         }
     }
 }

@@ -80,10 +80,10 @@ impl Dir {
             Opener::Plainly => Root::open_plain(root).map_err(|e| Error::io(root, e))?,
             Opener::Account(account) if account.export() == root => Root::of(account),
             Opener::Account(account) => {
-                return Err(Error::Unsupported {
-                    what: format!("opening {} as {}", root.display(), account.name()),
-                    why: format!("openers see only {}", account.export().display()),
-                });
+                return Err(Error::unsupported(
+                    format!("opening {} as {}", root.display(), account.name()),
+                    format!("openers see only {}", account.export().display()),
+                ));
             }
         };
         Ok(Self(Arc::new(Inner {
@@ -346,7 +346,7 @@ impl Store for Dir {
 
     fn mkdir(&self, path: &Path) -> Result<()> {
         let (folder, name) = self.0.place(path).map_err(|e| match e {
-            Error::IsDirectory { path } => Error::Exists { path },
+            Error::IsDirectory { path } => Error::exists(path),
             other => other,
         })?;
         folder.make_folder(&name).map_err(|e| wrong(path, e))
@@ -443,10 +443,10 @@ impl Inner {
         self.rename_with_ledger((&source, &old), (&target, &new), over)
             .map_err(|e| match e.kind() {
                 io::ErrorKind::NotFound => Error::io(from, e),
-                io::ErrorKind::CrossesDevices => Error::Unsupported {
-                    what: format!("renaming to {}", to.display()),
-                    why: "it is on another file system".into(),
-                },
+                io::ErrorKind::CrossesDevices => Error::unsupported(
+                    format!("renaming to {}", to.display()),
+                    "it is on another file system",
+                ),
                 // The kernel does not say which directory forbids it.
                 io::ErrorKind::PermissionDenied if is_open(&target) => wrong(from, e),
                 _ => wrong(to, e),
@@ -499,35 +499,27 @@ fn wrong(path: &Path, cause: io::Error) -> Error {
         io::ErrorKind::InvalidInput => "is no name here",
         // Nothing on a disk says so, only an opener that ended.
         io::ErrorKind::ConnectionAborted => {
-            return Error::Busy {
-                host: "this machine".into(),
-                said: cause.to_string(),
-                again_in: None,
-            };
+            return Error::busy("this machine", cause.to_string());
         }
         _ => return Error::io(path, cause),
     };
-    Error::BadName {
-        path: path.into(),
-        why: why.into(),
-    }
+    Error::bad_name(path, why)
 }
 
 /// Names what a call about extended attributes met.
 fn of_xattrs(path: &Path, cause: io::Error) -> Error {
     match cause.kind() {
-        _ if sys::has_no_xattrs(&cause) => Error::Unsupported {
-            what: format!("an extended attribute of {}", path.display()),
-            why: "its file system has none".into(),
-        },
-        io::ErrorKind::ArgumentListTooLong => Error::Unsupported {
-            what: format!("reading the attributes of {}", path.display()),
-            why: "they have more than 1 MiB".into(),
-        },
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::NoSpace {
-            path: path.into(),
-            said: "for its attributes".into(),
-        },
+        _ if sys::has_no_xattrs(&cause) => Error::unsupported(
+            format!("an extended attribute of {}", path.display()),
+            "its file system has none",
+        ),
+        io::ErrorKind::ArgumentListTooLong => Error::unsupported(
+            format!("reading the attributes of {}", path.display()),
+            "they have more than 1 MiB",
+        ),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            Error::no_space(path, "for its attributes")
+        }
         _ => wrong(path, cause),
     }
 }
@@ -537,16 +529,13 @@ fn of_xattrs(path: &Path, cause: io::Error) -> Error {
 fn regular(path: &Path, meta: &Meta) -> Result<()> {
     let is = match meta.kind {
         sys::Kind::File => return Ok(()),
-        sys::Kind::Directory => return Err(Error::IsDirectory { path: path.into() }),
+        sys::Kind::Directory => return Err(Error::directory(path)),
         sys::Kind::Pipe => "a pipe",
         sys::Kind::Socket => "a socket",
         sys::Kind::Device => "a device",
         sys::Kind::Link | sys::Kind::Unknown => "not a file",
     };
-    Err(Error::BadName {
-        path: path.into(),
-        why: format!("is {is}"),
-    })
+    Err(Error::bad_name(path, format!("is {is}")))
 }
 
 fn stat(meta: &Meta, target: Option<PathBuf>) -> Stat {

@@ -3,6 +3,7 @@
 use crate::SMALL_BYTES;
 use godwit_core::{Extents, Fault, Kind, Scheme, Url};
 use godwit_sys::why;
+use godwit_trust::{Error as TrustError, Ours};
 use std::{
     io,
     os::unix::ffi::OsStrExt,
@@ -14,149 +15,117 @@ use std::{
 /// The result of a verb on a store.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What a caller would tell apart. The message is the fact; what was wanted is
-/// said by whoever asked, what to do next by [`Error::hint`].
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-#[allow(missing_docs)]
-pub enum Error {
-    #[error("{}: no such file or directory", shown(.path))]
-    Missing { path: PathBuf },
-    #[error("{}: already exists", shown(.path))]
-    Exists { path: PathBuf },
-    #[error("{}: is a directory", shown(.path))]
-    IsDirectory { path: PathBuf },
-    #[error("{}: is not a directory", shown(.path))]
-    NotDirectory { path: PathBuf },
-    #[error("{}: directory is not empty", shown(.path))]
-    NotEmpty { path: PathBuf },
-    #[error("{}: permission denied{}", shown(.path), after_colon(.said, &["permission denied"]))]
-    Denied { path: PathBuf, said: String },
-    #[error("{}: no space left{}", shown(.path), after_colon(.said, NO_SPACE))]
-    NoSpace { path: PathBuf, said: String },
-    /// The name itself cannot be used here: too long, outside the export, bytes the protocol cannot carry.
-    #[error("{}: {why}", shown(.path))]
-    BadName { path: PathBuf, why: String },
-    #[error("{}: changed since it was last seen ({what})", shown(.path))]
-    Changed { path: PathBuf, what: String },
-    #[error("{}: bytes differ: {expected} at the source, {found} here", shown(.path))]
-    Corrupt {
-        path: PathBuf,
-        expected: String,
-        found: String,
-    },
-    /// A write was to be finished before all of it came.
-    #[error("{}: {} of {size} bytes are missing (the first at {})", shown(.path), .missing.len_bytes(), first(.missing))]
-    Incomplete {
-        path: PathBuf,
-        size: u64,
-        missing: Extents,
-    },
-    /// An append that is not the next one of its writer: what was before it is not there.
-    #[error("{}: append {seq} of writer {writer} came, and {expected} is the next", shown(.path))]
-    OutOfTurn {
-        path: PathBuf,
-        writer: u64,
-        seq: u64,
-        expected: u64,
-    },
-    /// A later attempt at the same upload has begun: what this one still sends or asks is refused.
-    #[error("{}: a later attempt has taken this upload over", shown(.path))]
-    Superseded { path: PathBuf },
-    /// It would be passed on in a circle, or too often.
-    #[error("{}: would not arrive: {said}", shown(.path))]
-    Loop { path: PathBuf, said: String },
-    /// A node on the way holds it until somebody decides; of no host, the one that says so.
-    #[error("{}holds {} until somebody decides: {said}", before(.host), shown(.path))]
-    Held {
-        host: String,
-        path: PathBuf,
-        said: String,
-        /// What the next behind it answered; `None`: that has something else by now, or nobody knows.
-        cause: Option<Arc<Error>>,
-    },
-    /// It was reached, and something behind it was not.
-    #[error("{}{said}", before(.host))]
-    Beyond { host: String, said: String },
-    #[error("{what} is not possible here: {why}")]
-    Unsupported { what: String, why: String },
-    #[error("{host}: no such host ({cause})")]
-    NoSuchHost { host: String, cause: String },
-    /// The resolver itself did not answer.
-    #[error("{host}: the name service does not answer ({cause})")]
-    NameService { host: String, cause: String },
-    #[error("{host}: cannot connect ({})", why(.cause))]
-    Unreachable { host: String, cause: io::Error },
-    /// Whoever is reached shows another key and knows no way to the one that is wanted.
-    #[error("{host}: not connected to {at} at the moment, or {at} does not know it")]
-    Away { host: String, at: String },
-    /// A node that we have joined has no peer with our key: it let us leave, or never heard of us.
-    #[error("{host} does not know this machine any more")]
-    Stranger { host: String },
-    /// A node shows a key that no authority vouches for, as nodes do for their peers.
-    #[error("{host} is a node that this machine has not joined")]
-    NotJoined { host: String },
-    /// Something listens there that answers TLS with something else.
-    #[error("{host}: does not speak TLS ({what})")]
-    NotTls { host: String, what: String },
-    /// `ssh` led to no server.
-    #[error("{host}: ssh leads to no server there ({said})")]
-    NoShell { host: String, said: String },
-    /// Something else listens there.
-    #[error("{host}: does not speak FTP ({what})")]
-    NotFtp { host: String, what: String },
-    #[error("{host}: login refused: {said}")]
-    Login {
-        host: String,
-        said: String,
-        /// What the server was shown.
-        by: Shown,
-    },
-    /// Either side did not prove to the other who it is.
-    #[error("{host}: {cause}")]
-    Trust {
-        host: String,
-        cause: Box<godwit_trust::Error>,
-    },
-    #[error(
-        "{host}: no credential to log in with (looked for X509_USER_PROXY, /tmp/x509up_u{}, X509_USER_CERT, ~/.globus/usercert.pem)",
-        godwit_sys::user_id()
-    )]
-    NoCredential { host: String },
-    /// 421, or a server that says it is full.
-    #[error("{host}: is busy{}", after_colon(.said, &["is busy", "busy"]))]
-    Busy {
-        host: String,
-        said: String,
-        again_in: Option<Duration>,
-    },
-    #[error("{host}: connection lost while {during} ({})", why(.cause))]
-    Lost {
-        host: String,
-        during: String,
-        cause: io::Error,
-    },
-    #[error("{host}: nothing came for {} s while {during}", .waited.as_secs())]
-    Stalled {
-        host: String,
-        during: String,
-        waited: Duration,
-    },
-    #[error("{host}: broke the protocol: {what}")]
-    PeerMisbehaved { host: String, what: String },
-    /// A final negative reply that no other variant tells better.
-    #[error("{host}: answered {code}: {said}")]
-    Refused {
-        host: String,
-        code: u16,
-        said: String,
-    },
-    #[error("{url}: not served yet: {why}")]
-    NotServed { url: Box<Url>, why: String },
-    #[error("canceled")]
-    Canceled,
-    #[error("{}: {}", shown(.path), why(.cause))]
-    Io { path: PathBuf, cause: io::Error },
+godwit_core::errors! {
+    /// What a caller would tell apart. The message is the fact; what was wanted is
+    /// said by whoever asked, what to do next by [`Error::hint`].
+    #[derive(Debug)]
+    pub enum Error {
+        #[error("{}: no such file or directory", shown(.path))]
+        Missing { path: PathBuf } => missing, Missing;
+        #[error("{}: already exists", shown(.path))]
+        Exists { path: PathBuf } => exists, Exists;
+        #[error("{}: is a directory", shown(.path))]
+        IsDirectory { path: PathBuf } => directory, IsDirectory;
+        #[error("{}: is not a directory", shown(.path))]
+        NotDirectory { path: PathBuf } => not_directory, NotDirectory;
+        #[error("{}: directory is not empty", shown(.path))]
+        NotEmpty { path: PathBuf } => not_empty, NotEmpty;
+        #[error("{}: permission denied{}", shown(.path), after_colon(.said, &["permission denied"]))]
+        Denied { path: PathBuf, said: String } => denied, Denied;
+        #[error("{}: no space left{}", shown(.path), after_colon(.said, NO_SPACE))]
+        NoSpace { path: PathBuf, said: String } => no_space, NoSpace;
+        /// The name itself cannot be used here: too long, outside the export, bytes the protocol cannot carry.
+        #[error("{}: {why}", shown(.path))]
+        BadName { path: PathBuf, why: String } => bad_name, Invalid;
+        #[error("{}: changed since it was last seen ({what})", shown(.path))]
+        Changed { path: PathBuf, what: String } => changed, Changed;
+        #[error("{}: bytes differ: {expected} at the source, {found} here", shown(.path))]
+        Corrupt { path: PathBuf, expected: String, found: String } => corrupt, Corrupt;
+        /// A write was to be finished before all of it came.
+        #[error("{}: {} of {size} bytes are missing (the first at {})", shown(.path), .missing.len_bytes(), first(.missing))]
+        Incomplete { path: PathBuf, size: u64, missing: Extents } => incomplete, Incomplete;
+        /// An append that is not the next one of its writer: what was before it is not there.
+        #[error("{}: append {seq} of writer {writer} came, and {expected} is the next", shown(.path))]
+        OutOfTurn { path: PathBuf, writer: u64, seq: u64, expected: u64 } => out_of_turn, OutOfTurn;
+        /// A later attempt at the same upload has begun: what this one still sends or asks is refused.
+        #[error("{}: a later attempt has taken this upload over", shown(.path))]
+        Superseded { path: PathBuf } => superseded, Superseded;
+        /// It would be passed on in a circle, or too often.
+        #[error("{}: would not arrive: {said}", shown(.path))]
+        Loop { path: PathBuf, said: String } => looped, Loop;
+        /// A node on the way holds it until somebody decides; of no host, the one that says so.
+        #[error("{}holds {} until somebody decides: {said}", before(.host), shown(.path))]
+        Held {
+            host: String,
+            path: PathBuf,
+            said: String,
+            /// What the next behind it answered; `None`: that has something else by now, or nobody knows.
+            cause: Option<Arc<Error>>
+        } => held_for, OnHold;
+        /// It was reached, and something behind it was not.
+        #[error("{}{said}", before(.host))]
+        Beyond { host: String, said: String } => beyond, Beyond;
+        #[error("{what} is not possible here: {why}")]
+        Unsupported { what: String, why: String } => unsupported, Unsupported;
+        #[error("{host}: no such host ({cause})")]
+        NoSuchHost { host: String, cause: String } => no_such_host, NoHost;
+        /// The resolver itself did not answer.
+        #[error("{host}: the name service does not answer ({cause})")]
+        NameService { host: String, cause: String } => name_service, NameService;
+        #[error("{host}: cannot connect ({})", why(.cause))]
+        Unreachable { host: String, cause: io::Error } => unreachable, Unreachable;
+        /// Whoever is reached shows another key and knows no way to the one that is wanted.
+        #[error("{host}: not connected to {at} at the moment, or {at} does not know it")]
+        Away { host: String, at: String } => away, Away;
+        /// A node that we have joined has no peer with our key: it let us leave, or never heard of us.
+        #[error("{host} does not know this machine any more")]
+        Stranger { host: String } => stranger, Stranger;
+        /// A node shows a key that no authority vouches for, as nodes do for their peers.
+        #[error("{host} is a node that this machine has not joined")]
+        NotJoined { host: String } => not_joined, Unproven;
+        /// Something listens there that answers TLS with something else.
+        #[error("{host}: does not speak TLS ({what})")]
+        NotTls { host: String, what: String } => not_tls, OtherProtocol;
+        /// `ssh` led to no server.
+        #[error("{host}: ssh leads to no server there ({said})")]
+        NoShell { host: String, said: String } => no_shell, NoShell;
+        /// Something else listens there.
+        #[error("{host}: does not speak FTP ({what})")]
+        NotFtp { host: String, what: String } => not_ftp, OtherProtocol;
+        #[error("{host}: login refused: {said}")]
+        Login {
+            host: String,
+            said: String,
+            /// What the server was shown.
+            by: Shown
+        } => login, Login;
+        /// Either side did not prove to the other who it is.
+        #[error("{host}: {cause}")]
+        Trust { host: String, cause: Box<TrustError> } => trust, Unproven;
+        #[error(
+            "{host}: no credential to log in with (looked for X509_USER_PROXY, /tmp/x509up_u{}, X509_USER_CERT, ~/.globus/usercert.pem)",
+            godwit_sys::user_id()
+        )]
+        NoCredential { host: String } => no_credential, NoProof;
+        /// 421, or a server that says it is full.
+        #[error("{host}: is busy{}", after_colon(.said, &["is busy", "busy"]))]
+        Busy { host: String, said: String, again_in: Option<Duration> } => busy_until, Busy;
+        #[error("{host}: connection lost while {during} ({})", why(.cause))]
+        Lost { host: String, during: String, cause: io::Error } => lost, Lost;
+        #[error("{host}: nothing came for {} s while {during}", .waited.as_secs())]
+        Stalled { host: String, during: String, waited: Duration } => stalled, Late;
+        #[error("{host}: broke the protocol: {what}")]
+        PeerMisbehaved { host: String, what: String } => misbehaved, Protocol;
+        /// A final negative reply that no other variant tells better.
+        #[error("{host}: answered {code}: {said}")]
+        Refused { host: String, code: u16, said: String } => refused, Remote;
+        #[error("{url}: not served yet: {why}")]
+        NotServed { url: Box<Url>, why: String } => not_served, NotServed;
+        #[error("canceled")]
+        Canceled, Canceled;
+        #[error("{}: {}", shown(.path), why(.cause))]
+        Io { path: PathBuf, cause: io::Error } => system, Io;
+    }
 }
 
 /// By what somebody wanted to come in.
@@ -219,125 +188,70 @@ impl Error {
     /// Names what a local system call met.
     pub fn io(path: impl Into<PathBuf>, cause: io::Error) -> Self {
         use io::ErrorKind as K;
-        let path = path.into();
         match cause.kind() {
-            K::NotFound => Self::Missing { path },
-            K::AlreadyExists => Self::Exists { path },
-            K::IsADirectory => Self::IsDirectory { path },
-            K::NotADirectory => Self::NotDirectory { path },
-            K::DirectoryNotEmpty => Self::NotEmpty { path },
-            K::PermissionDenied | K::ReadOnlyFilesystem => {
-                let read_only = cause.kind() == K::ReadOnlyFilesystem;
-                let said = if read_only {
-                    "read-only file system"
-                } else {
-                    ""
-                };
-                Self::Denied {
-                    path,
-                    said: said.into(),
-                }
-            }
-            K::StorageFull | K::QuotaExceeded | K::FileTooLarge => {
-                let said = match cause.kind() {
-                    K::QuotaExceeded => "quota exceeded",
-                    K::FileTooLarge => TOO_LARGE,
-                    _ => "",
-                };
-                Self::NoSpace {
-                    path,
-                    said: said.into(),
-                }
-            }
-            K::InvalidFilename => Self::BadName {
-                path,
-                why: "name too long".into(),
-            },
-            _ => Self::Io { path, cause },
+            K::NotFound => Self::missing(path),
+            K::AlreadyExists => Self::exists(path),
+            K::IsADirectory => Self::directory(path),
+            K::NotADirectory => Self::not_directory(path),
+            K::DirectoryNotEmpty => Self::not_empty(path),
+            K::PermissionDenied => Self::denied(path, ""),
+            K::ReadOnlyFilesystem => Self::denied(path, "read-only file system"),
+            K::StorageFull => Self::no_space(path, ""),
+            K::QuotaExceeded => Self::no_space(path, "quota exceeded"),
+            K::FileTooLarge => Self::no_space(path, TOO_LARGE),
+            K::InvalidFilename => Self::bad_name(path, "name too long"),
+            _ => Self::system(path, cause),
         }
+    }
+
+    /// A server has as much to do as it takes, and does not say until when.
+    pub fn busy(host: impl Into<String>, said: impl Into<String>) -> Self {
+        Self::busy_until(host, said, None::<Duration>)
     }
 
     /// Of an append that has a number.
     pub(crate) fn too_long_to_append() -> Self {
-        Self::Unsupported {
-            what: format!("one append of more than {SMALL_BYTES} bytes"),
-            why: "it is written in one go; give its parts numbers of their own".into(),
-        }
+        let what = format!("one append of more than {SMALL_BYTES} bytes");
+        Self::unsupported(
+            what,
+            "it is written in one go; give its parts numbers of their own",
+        )
     }
 
     /// Says that something was not proved between us and a host.
-    pub(crate) fn not_proved(host: &str) -> impl Fn(godwit_trust::Error) -> Self {
-        move |cause| Self::Trust {
-            host: host.into(),
-            cause: Box::new(cause),
-        }
+    pub(crate) fn not_proved(host: &str) -> impl Fn(TrustError) -> Self {
+        move |cause| Self::trust(host, cause)
     }
 
     /// Returns the row of the table of errors that this one has.
     pub fn kind(&self) -> Kind {
         match self {
-            Self::Missing { .. } => Kind::Missing,
-            Self::Exists { .. } => Kind::Exists,
-            Self::IsDirectory { .. } => Kind::IsDirectory,
-            Self::NotDirectory { .. } => Kind::NotDirectory,
-            Self::NotEmpty { .. } => Kind::NotEmpty,
-            Self::Denied { .. } => Kind::Denied,
-            Self::NoSpace { .. } => Kind::NoSpace,
-            Self::BadName { .. } => Kind::Invalid,
-            Self::Changed { .. } => Kind::Changed,
-            Self::Corrupt { .. } => Kind::Corrupt,
-            Self::Incomplete { .. } => Kind::Incomplete,
-            Self::OutOfTurn { .. } => Kind::OutOfTurn,
-            Self::Superseded { .. } => Kind::Superseded,
-            Self::Loop { .. } => Kind::Loop,
-            Self::Held { .. } => Kind::OnHold,
-            Self::Beyond { .. } => Kind::Beyond,
-            Self::Unsupported { .. } => Kind::Unsupported,
-            Self::NoSuchHost { .. } => Kind::NoHost,
-            Self::NameService { .. } => Kind::NameService,
-            Self::Unreachable { cause, .. } => match cause.kind() {
-                io::ErrorKind::ConnectionRefused => Kind::Refused,
-                _ => Kind::Unreachable,
-            },
-            Self::Away { .. } => Kind::Away,
-            Self::Stranger { .. } => Kind::Stranger,
-            Self::NotJoined { .. } => Kind::Unproven,
-            Self::NotTls { .. } | Self::NotFtp { .. } => Kind::OtherProtocol,
-            Self::NoShell { .. } => Kind::NoShell,
-            Self::Login { .. } => Kind::Login,
-            Self::Trust { cause, .. } => match **cause {
-                godwit_trust::Error::Expired { .. } => Kind::Expired,
-                _ => Kind::Unproven,
-            },
-            Self::NoCredential { .. } => Kind::NoProof,
-            Self::Busy { .. } => Kind::Busy,
-            Self::Lost { .. } => Kind::Lost,
-            Self::Stalled { .. } => Kind::Late,
-            Self::PeerMisbehaved { .. } => Kind::Protocol,
-            Self::Refused { .. } => Kind::Remote,
-            Self::NotServed { .. } => Kind::NotServed,
-            Self::Canceled => Kind::Canceled,
-            Self::Io { cause, .. } => match cause.kind() {
-                io::ErrorKind::CrossesDevices => Kind::OtherServer,
-                _ => Kind::Io,
-            },
+            Self::Unreachable { cause, .. } if cause.kind() == io::ErrorKind::ConnectionRefused => {
+                Kind::Refused
+            }
+            Self::Trust { cause, .. } if matches!(**cause, TrustError::Expired { .. }) => {
+                Kind::Expired
+            }
+            Self::Io { cause, .. } if cause.kind() == io::ErrorKind::CrossesDevices => {
+                Kind::OtherServer
+            }
+            _ => self.row(),
         }
     }
 
     /// Returns the error about a file that a server named by its kind; `None` for kinds that need more than words.
     pub(crate) fn of_file(kind: Kind, path: &Path, said: &str) -> Option<Self> {
-        let (path, said) = (path.to_owned(), said.to_owned());
         Some(match kind {
-            Kind::Missing => Self::Missing { path },
-            Kind::Exists => Self::Exists { path },
-            Kind::IsDirectory => Self::IsDirectory { path },
-            Kind::NotDirectory => Self::NotDirectory { path },
-            Kind::NotEmpty => Self::NotEmpty { path },
-            Kind::Denied => Self::Denied { path, said },
-            Kind::NoSpace => Self::NoSpace { path, said },
-            Kind::Invalid => Self::BadName { path, why: said },
-            Kind::Changed => Self::Changed { path, what: said },
-            Kind::Superseded => Self::Superseded { path },
+            Kind::Missing => Self::missing(path),
+            Kind::Exists => Self::exists(path),
+            Kind::IsDirectory => Self::directory(path),
+            Kind::NotDirectory => Self::not_directory(path),
+            Kind::NotEmpty => Self::not_empty(path),
+            Kind::Denied => Self::denied(path, said),
+            Kind::NoSpace => Self::no_space(path, said),
+            Kind::Invalid => Self::bad_name(path, said),
+            Kind::Changed => Self::changed(path, said),
+            Kind::Superseded => Self::superseded(path),
             _ => return None,
         })
     }
@@ -393,18 +307,13 @@ impl Error {
     /// Tells whether whatever needs a proof of who we are fails as well, until somebody renews
     /// what we show.
     pub fn is_of_our_proof(&self) -> bool {
-        use godwit_trust::{Error as Cause, Ours};
+        let is_expired = |cause: &TrustError| match cause {
+            TrustError::Expired { ours, .. } => *ours == Ours::Yes,
+            _ => false,
+        };
         match self {
             Self::NoCredential { .. } => true,
-            Self::Trust { cause, .. } => {
-                matches!(
-                    **cause,
-                    Cause::Expired {
-                        ours: Ours::Yes,
-                        ..
-                    }
-                )
-            }
+            Self::Trust { cause, .. } => is_expired(cause),
             _ => false,
         }
     }
@@ -573,11 +482,7 @@ mod tests {
             error.to_string()
         };
         let busy = |said: &str| {
-            let error = Error::Busy {
-                host: host(),
-                said: said.into(),
-                again_in: None,
-            };
+            let error = Error::busy(host(), said);
             error.to_string()
         };
         let full = |said: &str| {

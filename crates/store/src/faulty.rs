@@ -204,10 +204,7 @@ impl Plan {
         });
         if room.is_some() {
             counter.fetch_sub(block.bytes.len() as u64, Ordering::Relaxed);
-            return Err(Error::NoSpace {
-                path: PathBuf::new(),
-                said: "as planned".into(),
-            });
+            return Err(Error::no_space(PathBuf::new(), "as planned"));
         }
         put(block)
     }
@@ -220,11 +217,7 @@ enum Way {
 }
 
 fn lost(during: &str) -> Error {
-    Error::Lost {
-        host: "faulty".into(),
-        during: during.into(),
-        cause: io::ErrorKind::ConnectionReset.into(),
-    }
+    Error::lost("faulty", during, io::ErrorKind::ConnectionReset)
 }
 
 impl<S: Store> Store for Faulty<S> {
@@ -304,10 +297,7 @@ impl Take for Taking {
             .plan
             .pass(block, Way::Write, &|block| self.sink.put(block));
         passed.map_err(|error| match error {
-            Error::NoSpace { said, .. } => Error::NoSpace {
-                path: self.path.clone(),
-                said,
-            },
+            Error::NoSpace { said, .. } => Error::no_space(self.path.clone(), said),
             other => other,
         })
     }
@@ -323,11 +313,11 @@ impl Sink for Taking {
         if self.plan.take(|t| *t == Defect::LosesLanded).is_some() {
             let missing = self.sink.done();
             self.sink.abandon()?;
-            return Err(Error::Incomplete {
-                path: self.path,
-                size: whole.size.unwrap_or_default(),
+            return Err(Error::incomplete(
+                self.path,
+                whole.size.unwrap_or_default(),
                 missing,
-            });
+            ));
         }
         let finished = self.sink.finish(whole)?;
         match self.plan.take(|t| *t == Defect::LosesFinish) {

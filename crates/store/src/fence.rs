@@ -86,11 +86,10 @@ impl<K: Clone + Eq + Hash> Fences<K> {
             && !before.close()
         {
             self.give_back(key, &gate, &before);
-            return Err(Error::Busy {
-                host: "the store".into(),
-                said: "what the attempt before this one does there does not end".into(),
-                again_in: None,
-            });
+            return Err(Error::busy(
+                "the store",
+                "what the attempt before this one does there does not end",
+            ));
         }
         gate.check(path)?;
         let begun = begin(&gate.watch)?;
@@ -184,7 +183,7 @@ impl Gate {
 }
 
 fn superseded(path: &Path) -> Error {
-    Error::Superseded { path: path.into() }
+    Error::superseded(path)
 }
 
 /// A sink that a later attempt may take away.

@@ -311,18 +311,14 @@ impl Landed {
             return Err(differs(path, *leaf, difference));
         }
         if !missing.is_empty() {
-            return Err(Error::Incomplete {
-                path: path.into(),
-                size,
-                missing,
-            });
+            return Err(Error::incomplete(path, size, missing));
         }
         if self.done.end() > size {
-            return Err(Error::Corrupt {
-                path: path.into(),
-                expected: format!("{size} bytes"),
-                found: format!("{} bytes", self.done.end()),
-            });
+            return Err(Error::corrupt(
+                path,
+                format!("{size} bytes"),
+                format!("{} bytes", self.done.end()),
+            ));
         }
         Ok(size)
     }
@@ -405,11 +401,11 @@ impl Landed {
             return Ok(Verified::By(by));
         }
         self.distrust(size);
-        Err(Error::Corrupt {
-            path: path.into(),
-            expected: expected.to_string(),
-            found: found.to_string(),
-        })
+        Err(Error::corrupt(
+            path,
+            expected.to_string(),
+            found.to_string(),
+        ))
     }
 
     fn said_all(&self, size: u64) -> bool {
@@ -448,11 +444,11 @@ impl Landed {
 }
 
 fn differs(path: &Path, leaf: u64, difference: &Difference) -> Error {
-    Error::Corrupt {
-        path: path.into(),
-        expected: format!("leaf {leaf} {}", difference.expected),
-        found: difference.found.to_string(),
-    }
+    Error::corrupt(
+        path,
+        format!("leaf {leaf} {}", difference.expected),
+        difference.found.to_string(),
+    )
 }
 
 /// Returns the bytes of a leaf.

@@ -88,8 +88,8 @@ impl Tree {
             .skip(1)
             .any(|p| self.nodes.get(p).is_some_and(|n| n.body.is_some()));
         match below_file {
-            true => Error::NotDirectory { path: path.into() },
-            false => Error::Missing { path: path.into() },
+            true => Error::not_directory(path),
+            false => Error::missing(path),
         }
     }
 
@@ -97,14 +97,14 @@ impl Tree {
         let node = self.node(path)?;
         match node.body.clone() {
             Some(body) => Ok((node, body)),
-            None => Err(Error::IsDirectory { path: path.into() }),
+            None => Err(Error::directory(path)),
         }
     }
 
     fn folder(&self, path: &Path) -> Result<()> {
         match self.node(path)?.body {
             None => Ok(()),
-            Some(_) => Err(Error::NotDirectory { path: path.into() }),
+            Some(_) => Err(Error::not_directory(path)),
         }
     }
 
@@ -177,25 +177,20 @@ impl Tree {
         };
         let path = path.to_owned();
         let Some(old) = &node.body else {
-            return Err(Error::IsDirectory { path });
+            return Err(Error::directory(path));
         };
         let last = node.appends.get(&writer);
         let is_at = last.map_or(0, |(seq, _)| *seq);
         match last {
             Some((at, kept)) if *at == seq && *kept != digest => {
-                return Err(Error::Changed {
+                return Err(Error::changed(
                     path,
-                    what: format!("append {seq} of writer {writer} is there, with other bytes"),
-                });
+                    format!("append {seq} of writer {writer} is there, with other bytes"),
+                ));
             }
             _ if seq <= is_at => return Ok(()),
             _ if seq > is_at + 1 => {
-                return Err(Error::OutOfTurn {
-                    path,
-                    writer,
-                    seq,
-                    expected: is_at + 1,
-                });
+                return Err(Error::out_of_turn(path, writer, seq, is_at + 1));
             }
             _ => {}
         }
@@ -317,10 +312,10 @@ impl Store for Memory {
         let mut tree = self.tree();
         let node = tree.node(&path)?;
         match what {
-            What::File if node.body.is_none() => return Err(Error::IsDirectory { path }),
-            What::Directory if node.body.is_some() => return Err(Error::NotDirectory { path }),
+            What::File if node.body.is_none() => return Err(Error::directory(path)),
+            What::Directory if node.body.is_some() => return Err(Error::not_directory(path)),
             What::Directory if tree.below(&path).next().is_some() => {
-                return Err(Error::NotEmpty { path });
+                return Err(Error::not_empty(path));
             }
             _ => tree.nodes.remove(&path),
         };
@@ -337,19 +332,16 @@ impl Store for Memory {
         }
         if let Ok(old) = tree.node(&to) {
             match (node.body.is_some(), old.body.is_some()) {
-                (true, false) => return Err(Error::IsDirectory { path: to }),
-                (false, true) => return Err(Error::NotDirectory { path: to }),
+                (true, false) => return Err(Error::directory(to)),
+                (false, true) => return Err(Error::not_directory(to)),
                 (false, false) if tree.below(&to).next().is_some() => {
-                    return Err(Error::NotEmpty { path: to });
+                    return Err(Error::not_empty(to));
                 }
                 _ => {}
             }
         }
         if to.starts_with(&from) {
-            return Err(Error::BadName {
-                path: to,
-                why: "is inside what is renamed".into(),
-            });
+            return Err(Error::bad_name(to, "is inside what is renamed"));
         }
         let below: Vec<PathBuf> = tree.below(&from).map(|(p, _)| p.clone()).collect();
         for path in below {
@@ -365,7 +357,7 @@ impl Store for Memory {
     fn mkdir(&self, path: &Path) -> Result<()> {
         let mut tree = self.tree();
         if tree.node(&clean(path)?).is_ok() {
-            return Err(Error::Exists { path: path.into() });
+            return Err(Error::exists(path));
         }
         let path = tree.place(path)?;
         let unique = tree.unique();
@@ -385,10 +377,7 @@ impl Store for Memory {
 
     fn set(&self, path: &Path, set: &Set) -> Result<()> {
         if set.link_to.is_some() {
-            return Err(Error::Unsupported {
-                what: "a link".into(),
-                why: "memory has none".into(),
-            });
+            return Err(Error::unsupported("a link", "memory has none"));
         }
         let path = name(path)?;
         set.check_xattrs(&path)?;
@@ -462,12 +451,7 @@ impl Memory {
         let aim = match &write.how {
             &How::Append { writer, seq } if seq > 0 => {
                 if old.is_none() && seq > 1 {
-                    return Err(Error::OutOfTurn {
-                        path,
-                        writer,
-                        seq,
-                        expected: 1,
-                    });
+                    return Err(Error::out_of_turn(path, writer, seq, 1_u64));
                 }
                 Aim::Append { writer, seq }
             }
@@ -528,19 +512,13 @@ fn clean(path: &Path) -> Result<PathBuf> {
     for part in path.components() {
         match part {
             Component::Normal(name) if name.len() > NAME_BYTES_MAX => {
-                return Err(Error::BadName {
-                    path: path.into(),
-                    why: "name too long".into(),
-                });
+                return Err(Error::bad_name(path, "name too long"));
             }
             Component::Normal(name) => clean.push(name),
             Component::CurDir => {}
             Component::ParentDir if clean.pop() => {}
             _ => {
-                return Err(Error::BadName {
-                    path: path.into(),
-                    why: "leads outside".into(),
-                });
+                return Err(Error::bad_name(path, "leads outside"));
             }
         }
     }
@@ -550,7 +528,7 @@ fn clean(path: &Path) -> Result<PathBuf> {
 fn name(path: &Path) -> Result<PathBuf> {
     let path = clean(path)?;
     match path.as_os_str().is_empty() {
-        true => Err(Error::IsDirectory { path }),
+        true => Err(Error::directory(path)),
         false => Ok(path),
     }
 }
@@ -568,11 +546,8 @@ fn fits(partial: &Partial, write: &Write<'_>) -> bool {
 
 fn check_version(path: &Path, how: &How, old: Option<&Node>) -> Result<()> {
     match (how, old) {
-        (How::New, Some(_)) => Err(Error::Exists { path: path.into() }),
-        (How::Replace(Some(_)), None) => Err(Error::Changed {
-            path: path.into(),
-            what: "it is gone".into(),
-        }),
+        (How::New, Some(_)) => Err(Error::exists(path)),
+        (How::Replace(Some(_)), None) => Err(Error::changed(path, "it is gone")),
         (How::Replace(Some(version)), Some(node)) => {
             let differs = match version {
                 Version::Strong(digest) => {
@@ -584,10 +559,7 @@ fn check_version(path: &Path, how: &How, old: Option<&Node>) -> Result<()> {
                 weak => !crate::store::is_no_conflict(weak, &node.stat().version(now())),
             };
             match differs {
-                true => Err(Error::Changed {
-                    path: path.into(),
-                    what: "size or time".into(),
-                }),
+                true => Err(Error::changed(path, "size or time")),
                 false => Ok(()),
             }
         }
@@ -649,10 +621,7 @@ impl Take for Writing {
         let hashed = Hashed::of(block, self.checks);
         let end = block.offset.checked_add(block.bytes.len() as u64);
         if end.is_none_or(|end| end > ROOM_BYTES) {
-            return Err(Error::NoSpace {
-                path: self.path.clone(),
-                said: String::new(),
-            });
+            return Err(Error::no_space(self.path.clone(), String::new()));
         }
         let mut draft = self.draft();
         if matches!(self.aim, Aim::Append { .. }) && end.is_some_and(|end| end > SMALL_BYTES) {
@@ -721,11 +690,11 @@ impl Sink for Writing {
                 if let Some(expected) = digest {
                     let found = self.memory.digest(&self.path, expected.algorithm(), None)?;
                     if &found != expected {
-                        return Err(Error::Corrupt {
-                            path: self.path.clone(),
-                            expected: expected.to_string(),
-                            found: found.to_string(),
-                        });
+                        return Err(Error::corrupt(
+                            self.path.clone(),
+                            expected.to_string(),
+                            found.to_string(),
+                        ));
                     }
                 }
                 Finished {
@@ -740,9 +709,7 @@ impl Sink for Writing {
             Aim::Publish => {
                 let old = tree.nodes.get(&self.path).cloned();
                 if old.as_ref().is_some_and(|n| n.body.is_none()) {
-                    return Err(Error::IsDirectory {
-                        path: self.path.clone(),
-                    });
+                    return Err(Error::directory(self.path.clone()));
                 }
                 check_version(&self.path, &self.how, old.as_ref())?;
                 let mut body = std::mem::take(body);

@@ -163,10 +163,10 @@ pub trait Store: Send + Sync {
     /// Returns the extended attributes of a file or directory, those of users; follows links.
     fn xattrs(&self, path: &Path) -> Result<Xattrs> {
         let _ = path;
-        Err(Error::Unsupported {
-            what: "reading extended attributes".into(),
-            why: "this store has none".into(),
-        })
+        Err(Error::unsupported(
+            "reading extended attributes",
+            "this store has none",
+        ))
     }
 
     /// Returns the digest of a range; `None` means the whole file.
@@ -213,7 +213,7 @@ pub trait Store: Send + Sync {
     /// `passed` are the nodes that asked before.
     fn decide(&self, path: &Path, what: Decision, passed: &[String]) -> Result<()> {
         let _ = (what, passed);
-        Err(Error::Missing { path: path.into() })
+        Err(Error::missing(path))
     }
 }
 
@@ -305,10 +305,7 @@ impl Lying<'_> {
 
     /// The error of a file that ends before what was known of it.
     pub fn became_shorter(&self) -> Error {
-        Error::Changed {
-            path: self.path.into(),
-            what: "it became shorter".into(),
-        }
+        Error::changed(self.path, "it became shorter")
     }
 }
 
@@ -367,10 +364,10 @@ pub trait Sink: Take {
         let _ = leaves;
         match ranges.is_empty() {
             true => Ok(()),
-            false => Err(Error::Unsupported {
-                what: "taking in what others have written".into(),
-                why: "nobody else can write there".into(),
-            }),
+            false => Err(Error::unsupported(
+                "taking in what others have written",
+                "nobody else can write there",
+            )),
         }
     }
 
@@ -858,7 +855,7 @@ pub(crate) fn walk_from(
             if entry.stat.kind == EntryKind::Directory {
                 if path.as_os_str().len() > WALK_PATH_BYTES_MAX {
                     let why = format!("its path has more than {WALK_PATH_BYTES_MAX} bytes");
-                    return Err(Error::BadName { path, why });
+                    return Err(Error::bad_name(path, why));
                 }
                 left.push(path.clone());
             }
@@ -957,10 +954,10 @@ pub(crate) fn read_one_small<S: Store + ?Sized>(store: &S, path: &Path) -> Resul
         .into_inner()
         .expect("no thread panicked while holding it");
     if bytes.len() as u64 != read.stat.size {
-        return Err(Error::Changed {
-            path: path.into(),
-            what: format!("{} bytes came of {}", bytes.len(), read.stat.size),
-        });
+        return Err(Error::changed(
+            path,
+            format!("{} bytes came of {}", bytes.len(), read.stat.size),
+        ));
     }
     Ok(Small {
         bytes,

@@ -64,11 +64,11 @@ impl Spooled {
         let safe = self.there(name).and_then(|place| flush_around(&place));
         safe.map_err(|error| match error {
             // It was asked and has done it: to promise it as well would be to do it twice.
-            away if is_away(&away) => Error::Lost {
-                host: self.next.host_port(),
-                during: "it wrote to its disk what was done".into(),
-                cause: std::io::Error::other(away.to_string()),
-            },
+            away if is_away(&away) => Error::lost(
+                self.next.host_port(),
+                "it wrote to its disk what was done",
+                std::io::Error::other(away.to_string()),
+            ),
             error => error,
         })
     }
@@ -152,10 +152,9 @@ impl Spooled {
             Err(error) if is_away(&error) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let path = path.into();
         match (what, kind) {
-            (What::File, EntryKind::Directory) => Err(Error::IsDirectory { path }),
-            (What::Directory, EntryKind::File) => Err(Error::NotDirectory { path }),
+            (What::File, EntryKind::Directory) => Err(Error::directory(path)),
+            (What::Directory, EntryKind::File) => Err(Error::not_directory(path)),
             _ => Ok(Some(kind)),
         }
     }
@@ -186,7 +185,7 @@ impl Spooled {
             |by| {
                 let url = self.url(path)?;
                 match self.is_promised_directory(&url) {
-                    true => Err(Error::Exists { path: path.into() }.into()),
+                    true => Err(Error::exists(path).into()),
                     false => self.depot.mkdir(&url, by),
                 }
             },

@@ -193,11 +193,11 @@ impl Issue {
     fn must_be_free(&self, wanted: &str, files: &[&Path]) -> Run {
         let taken = files.iter().find(|file| file.exists());
         match taken {
-            Some(file) if !self.force => {
-                let path = file.to_path_buf();
-                Err(CliError::store(wanted, StoreError::Exists { path })
-                    .next("choose another directory (--out), or add --force to replace it"))
-            }
+            Some(file) if !self.force => Err(CliError::store(
+                wanted,
+                StoreError::exists(file.to_path_buf()),
+            )
+            .next("choose another directory (--out), or add --force to replace it")),
             _ => Ok(()),
         }
     }

@@ -80,7 +80,7 @@ impl Cat {
         let stat = place.store.stat(&place.path).map_err(trouble)?;
         if stat.kind == EntryKind::Directory {
             let path = place.path.clone();
-            return Err(trouble(Error::IsDirectory { path }).next("godwit ls lists a directory"));
+            return Err(trouble(Error::directory(path)).next("godwit ls lists a directory"));
         }
         let start = self.offset.unwrap_or(0);
         let end = start.saturating_add(self.length.unwrap_or(u64::MAX));

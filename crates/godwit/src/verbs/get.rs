@@ -73,8 +73,10 @@ impl Get {
                 .map_err(|cause| CliError::store(&wanted, Error::io(path, cause)))?,
         };
         if bytes != opened.size {
-            let fact = format!("{bytes} bytes came of {}", opened.size);
-            return Err(CliError::differs(wanted, fact));
+            return Err(CliError::differs(
+                wanted,
+                format!("{bytes} bytes came of {}", opened.size),
+            ));
         }
         let mut facts = Facts::new();
         facts.insert("bytes".into(), bytes.into());

@@ -33,9 +33,7 @@ impl Leave {
         let trust = |error: godwit_trust::Error| CliError::trust(&wanted, error);
         let home = init::home(&wanted)?;
         let Some(peer) = home.peer(&self.name).map_err(trust)? else {
-            let missing = Error::Missing {
-                path: self.name.clone().into(),
-            };
+            let missing = Error::missing(self.name.clone());
             return Err(CliError::store(&wanted, missing).next("godwit peers shows who is known"));
         };
         let told = match peer.addresses.is_empty() {

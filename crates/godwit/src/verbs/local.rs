@@ -519,8 +519,11 @@ fn stop(screen: &Screen) -> Run<Facts> {
     let ended = lock_within(&place.alive(), deadline)
         .map_err(|cause| CliError::store(STOP, Error::io(place.alive(), cause)))?;
     if ended.is_none() {
-        let fact = format!("process {process} does not end");
-        return Err(CliError::found(STOP, fact, 5));
+        return Err(CliError::found(
+            STOP,
+            format!("process {process} does not end"),
+            5,
+        ));
     }
     if !screen.json() {
         screen

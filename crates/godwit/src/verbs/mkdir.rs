@@ -112,7 +112,7 @@ fn or_exists(place: &Place, path: &Path, made: Result<(), Error>) -> Result<(), 
     let Err(error) = made else { return Ok(()) };
     match place.store.stat(path) {
         Ok(stat) if stat.kind == EntryKind::Directory => Ok(()),
-        Ok(_) => Err(Error::Exists { path: path.into() }),
+        Ok(_) => Err(Error::exists(path)),
         Err(_) => Err(error),
     }
 }

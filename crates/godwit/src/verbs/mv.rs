@@ -188,8 +188,7 @@ impl Mv {
             }
             // The server says it of the name that it was told first.
             Err(Error::NotEmpty { .. }) => {
-                let path = target.path.clone();
-                return Err(trouble(Error::NotEmpty { path })
+                return Err(trouble(Error::not_empty(target.path.clone()))
                     .next("a directory of that name is there: choose another name, or remove it"));
             }
             Err(error) => return Err(trouble(error)),
@@ -432,8 +431,7 @@ impl Leaving {
             Ok(_) => {
                 let removed = aside.store.remove(&aside.path, What::File);
                 removed.map_err(|error| {
-                    let error = named(error, &source.path);
-                    CliError::store(format!("remove {}", source.url), error)
+                    CliError::store(format!("remove {}", source.url), named(error, &source.path))
                 })
             }
             Err(error) => Err(CliError::store(self.wanted(), named(error, &source.path))),
@@ -588,9 +586,9 @@ fn inside(above: &Path, path: &Path) -> PathBuf {
 fn named(error: Error, path: &Path) -> Error {
     let path = path.to_owned();
     match error {
-        Error::Denied { said, .. } => Error::Denied { path, said },
-        Error::Io { cause, .. } => Error::Io { path, cause },
-        Error::Missing { .. } => Error::Missing { path },
+        Error::Denied { said, .. } => Error::denied(path, said),
+        Error::Io { cause, .. } => Error::system(path, cause),
+        Error::Missing { .. } => Error::missing(path),
         error => error,
     }
 }

@@ -236,8 +236,7 @@ impl Node {
                     _ => "choose another address or port; port 0 is any free one".to_owned(),
                 };
                 let cause = std::io::Error::other(error.to_string());
-                let path = export.clone();
-                Err(CliError::store(wanted, Error::Io { path, cause }).next(next))
+                Err(CliError::store(wanted, Error::system(export.clone(), cause)).next(next))
             }
         }
     }

@@ -260,8 +260,7 @@ fn must_be_known(wanted: &str, name: &str, found: godwit_trust::Result<bool>) ->
     match found {
         Ok(true) => Ok(()),
         Ok(false) => {
-            let path = name.into();
-            let trouble = CliError::store(wanted, Error::Missing { path });
+            let trouble = CliError::store(wanted, Error::missing(name));
             Err(trouble.next("godwit peers shows who is known"))
         }
         Err(error) => Err(CliError::trust(wanted, error)),

@@ -183,8 +183,7 @@ impl Destroy {
         // One that others could read is to go all the more; what is no proxy stays.
         let pem = fs::read(&file).map_err(trouble)?;
         let proxy = Credential::from_pem(&pem).map_err(|_| {
-            let fact = "there is no certificate with its key in it";
-            CliError::asked(&wanted, fact).next(
+            CliError::asked(&wanted, "there is no certificate with its key in it").next(
                 "name the file of a proxy (godwit proxy init says which); nothing was removed",
             )
         })?;

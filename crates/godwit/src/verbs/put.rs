@@ -174,8 +174,7 @@ impl Put {
         let file = File::open(path).map_err(failed)?;
         let found = file.metadata().map_err(failed)?;
         if found.is_dir() {
-            let path = path.into();
-            return Err(CliError::store(wanted, Error::IsDirectory { path })
+            return Err(CliError::store(wanted, Error::directory(path))
                 .next("godwit cp -r copies a directory"));
         }
         let size = found.is_file().then_some(found.len());
@@ -195,14 +194,13 @@ impl local::Named {
         };
         match fs::metadata(path).map(|found| found.file_type()) {
             Ok(kind) if kind.is_dir() => {
-                let path = path.clone();
-                Err(CliError::store(wanted, Error::IsDirectory { path })
+                Err(CliError::store(wanted, Error::directory(path.clone()))
                     .next(format!("{}/ puts it in there", self.shown)))
             }
             Ok(kind) if !kind.is_file() => {
                 let what = format!("putting in place of {}", self.shown);
-                let why = "it is no file, and put replaces files as a whole".into();
-                Err(CliError::store(wanted, Error::Unsupported { what, why })
+                let why = "it is no file, and put replaces files as a whole";
+                Err(CliError::store(wanted, Error::unsupported(what, why))
                     .next(format!("cat writes into it: cat FILE > {}", self.shown)))
             }
             _ => Ok(()),

@@ -81,14 +81,12 @@ impl Rm {
         let trouble = |error: Error| CliError::store(wanted.clone(), error);
         match stat_unfollowed(&place).map(|stat| stat.kind) {
             Ok(EntryKind::Directory) if !self.recursive => {
-                let path = place.path.clone();
-                Err(trouble(Error::IsDirectory { path })
+                Err(trouble(Error::directory(place.path.clone()))
                     .next("add -r to remove it with all that is below"))
             }
             Ok(EntryKind::Directory) => remover.tree(&place),
             Ok(_) if url.means_directory() => {
-                let path = place.path.clone();
-                Err(trouble(Error::NotDirectory { path })
+                Err(trouble(Error::not_directory(place.path.clone()))
                     .next("leave out the / behind it to remove it all the same"))
             }
             Ok(_) => remover.file(&place),
@@ -199,9 +197,8 @@ impl<'a> Remover<'a> {
             .map_err(|error| trouble(place, error))?;
         let left = AtomicUsize::new(changed.len());
         for path in changed {
-            let what = "it is new or was changed since it was copied".into();
-            let path = place.path.join(path);
-            self.trouble(&trouble(place, Error::Changed { path, what }));
+            let what = "it is new or was changed since it was copied";
+            self.trouble(&trouble(place, Error::changed(place.path.join(path), what)));
         }
         in_parallel(&files, |path: &PathBuf| {
             let file = places::inside(place, path).map_err(|error| trouble(place, error));
@@ -219,8 +216,7 @@ impl<'a> Remover<'a> {
             }
         }
         if left.into_inner() > 0 {
-            let path = place.path.clone();
-            let error = trouble(place, Error::NotEmpty { path });
+            let error = trouble(place, Error::not_empty(place.path.clone()));
             let error = error.next("what is left in it, and why, was told");
             return Err(error.following());
         }

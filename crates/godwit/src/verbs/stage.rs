@@ -129,8 +129,10 @@ fn listed(path: &Path) -> Run<Vec<OsString>> {
             Err(bad) => bad.to_string(),
         };
         let shown: String = text.to_string_lossy().chars().take(SHOWN_CHARS).collect();
-        let fact = format!("line {number} is no URL, {shown:?}: {why}");
-        Err(CliError::asked(wanted(), fact))
+        Err(CliError::asked(
+            wanted(),
+            format!("line {number} is no URL, {shown:?}: {why}"),
+        ))
     };
     urls.map(url).collect()
 }

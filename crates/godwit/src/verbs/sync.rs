@@ -164,9 +164,9 @@ impl Sync {
                     self.tell_surplus(screen, &at, (&source.join(&name)?, &below), count)?;
                     continue;
                 }
-                (EntryKind::Directory, Some(_)) => Some(Error::IsDirectory { path }),
+                (EntryKind::Directory, Some(_)) => Some(Error::directory(path)),
                 (EntryKind::File | EntryKind::Other, Some(EntryKind::Directory)) => {
-                    Some(Error::NotDirectory { path })
+                    Some(Error::not_directory(path))
                 }
                 (_, Some(_)) => continue,
                 (_, None) => None,

@@ -98,8 +98,7 @@ impl Following {
     fn once(&mut self, screen: &Screen, lines: u64) -> Result<(), Error> {
         let stat = self.place.store.stat(&self.place.path)?;
         if stat.kind == EntryKind::Directory {
-            let path = self.place.path.clone();
-            return Err(Error::IsDirectory { path });
+            return Err(Error::directory(self.place.path.clone()));
         }
         let at = match self.at {
             None => self.beginning(stat.size, lines)?,
@@ -187,10 +186,8 @@ mod tests {
 
     #[test]
     fn what_is_cut_while_it_is_read_is_looked_at_again() {
-        let path = "log".into();
-        let what = "its size, while it was read".into();
-        assert!(passes(&Error::Changed { path, what }));
-        let (path, said) = ("log".into(), String::new());
-        assert!(!passes(&Error::Denied { path, said }));
+        let path = "log";
+        assert!(passes(&Error::changed(path, "its size, while it was read")));
+        assert!(!passes(&Error::denied("log", "")));
     }
 }

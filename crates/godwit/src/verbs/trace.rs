@@ -68,10 +68,10 @@ impl Trace {
         }
         let is_nowhere = |station: &Station| ["passed", "missing"].contains(&&*station.stage);
         if all.iter().all(is_nowhere) {
-            let path = url.as_path().into();
+            let path = url.as_path();
             return Err(CliError::store(
                 format!("trace {url}"),
-                Error::Missing { path },
+                Error::missing(path),
             ));
         }
         let mut facts = Facts::new();

@@ -65,17 +65,13 @@ impl Pace {
         let frame = timeout(stall.saturating_sub(self.waited), frame).await;
         self.waited += begun.elapsed();
         match frame {
-            Err(_) => Err(Error::Stalled {
-                host: "the client".into(),
-                during: "sending".into(),
-                waited: stall,
-            }),
+            Err(_) => Err(Error::stalled("the client", "sending", stall)),
             Ok(None) => Ok(None),
-            Ok(Some(Err(error))) => Err(Error::Lost {
-                host: "the client".into(),
-                during: "sending".into(),
-                cause: io::Error::other(error),
-            }),
+            Ok(Some(Err(error))) => Err(Error::lost(
+                "the client",
+                "sending",
+                io::Error::other(error),
+            )),
             Ok(Some(Ok(frame))) => {
                 // Trailers mean nothing here.
                 let bytes = frame.into_data().unwrap_or_default();
@@ -227,21 +223,17 @@ impl Pipe {
         match timeout(self.stall, self.to.send(bytes)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(gone()),
-            Err(_) => Err(Error::Stalled {
-                host: "the client".into(),
-                during: "taking the answer".into(),
-                waited: self.stall,
-            }),
+            Err(_) => Err(Error::stalled(
+                "the client",
+                "taking the answer",
+                self.stall,
+            )),
         }
     }
 }
 
 fn gone() -> Error {
-    Error::Lost {
-        host: "the client".into(),
-        during: "taking the answer".into(),
-        cause: io::ErrorKind::BrokenPipe.into(),
-    }
+    Error::lost("the client", "taking the answer", io::ErrorKind::BrokenPipe)
 }
 
 /// An answer of lines: in one piece, with a status that fits, if it is short.

@@ -390,10 +390,10 @@ fn take_pack(asked: &mut Asked<'_>, gathered: &mut Gathered<'_>) -> Result<()> {
     }
     match decoder.is_over() {
         true => Ok(()),
-        false => Err(Error::PeerMisbehaved {
-            host: "the client".into(),
-            what: "a pack without an end; what came of it is kept".into(),
-        }),
+        false => Err(Error::misbehaved(
+            "the client",
+            "a pack without an end; what came of it is kept",
+        )),
     }
 }
 

@@ -229,11 +229,7 @@ impl Coming {
         if let Some(call::Text(said)) = &self.head.digest {
             let found = Digest::of(said.algorithm(), &self.bytes);
             if found != *said {
-                return Err(Error::Corrupt {
-                    path,
-                    expected: said.to_string(),
-                    found: found.to_string(),
-                });
+                return Err(Error::corrupt(path, said.to_string(), found.to_string()));
             }
             verified = Verified::By(said.algorithm());
         }
@@ -249,10 +245,7 @@ impl Coming {
 }
 
 fn broke(error: &wire::Error) -> Error {
-    Error::PeerMisbehaved {
-        host: "the client".into(),
-        what: error.to_string(),
-    }
+    Error::misbehaved("the client", error.to_string())
 }
 
 /// More in one request are of nobody who means well.

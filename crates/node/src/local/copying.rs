@@ -40,8 +40,7 @@ impl Guest {
             .stat(&source.path)
             .map_err(|error| bad(&from, error))?;
         if stat.kind == EntryKind::Directory {
-            let path = source.path;
-            return Err(bad(&from, godwit_store::Error::IsDirectory { path }));
+            return Err(bad(&from, godwit_store::Error::directory(source.path)));
         }
         let moved = self.moved(source, target, stat.mode, reply);
         // Whoever reads the name here next sees what is there now, also if nobody knows how it ended.

@@ -129,10 +129,10 @@ impl Told {
                 });
             }
             _ => {
-                return Err(Error::PeerMisbehaved {
-                    host: on.to_owned(),
-                    what: "it answers something that was not asked".into(),
-                });
+                return Err(Error::misbehaved(
+                    on,
+                    "it answers something that was not asked",
+                ));
             }
         }
         Ok(())

@@ -162,37 +162,15 @@ mod tests {
         let unreachable = io::Error::from(io::ErrorKind::HostUnreachable);
         let (host, said) = (|| "lab".to_owned(), || "no".to_owned());
         let errors = [
-            of_store(StoreError::Missing { path: path() }),
-            of_store(StoreError::Denied {
-                path: path(),
-                said: said(),
-            }),
-            of_store(StoreError::Unreachable {
-                host: host(),
-                cause: refused,
-            }),
-            of_store(StoreError::Unreachable {
-                host: host(),
-                cause: unreachable,
-            }),
-            of_store(StoreError::NoSuchHost {
-                host: host(),
-                cause: said(),
-            }),
-            of_store(StoreError::PeerMisbehaved {
-                host: host(),
-                what: said(),
-            }),
-            of_store(StoreError::NoSpace {
-                path: path(),
-                said: said(),
-            }),
-            of_store(StoreError::NoCredential { host: host() }),
-            of_store(StoreError::Corrupt {
-                path: path(),
-                expected: said(),
-                found: said(),
-            }),
+            of_store(StoreError::missing(path())),
+            of_store(StoreError::denied(path(), said())),
+            of_store(StoreError::unreachable(host(), refused)),
+            of_store(StoreError::unreachable(host(), unreachable)),
+            of_store(StoreError::no_such_host(host(), said())),
+            of_store(StoreError::misbehaved(host(), said())),
+            of_store(StoreError::no_space(path(), said())),
+            of_store(StoreError::no_credential(host())),
+            of_store(StoreError::corrupt(path(), said(), said())),
             DepotError::TooLarge {
                 url: url.clone(),
                 size: 2,
@@ -210,10 +188,10 @@ mod tests {
                 url: url.clone(),
                 came: 1,
                 size: 2,
-                cause: Arc::new(StoreError::Unreachable {
-                    host: host(),
-                    cause: io::Error::from(io::ErrorKind::ConnectionRefused),
-                }),
+                cause: Arc::new(StoreError::unreachable(
+                    host(),
+                    io::Error::from(io::ErrorKind::ConnectionRefused),
+                )),
             },
             DepotError::Restless { url: url.clone() },
             DepotError::Held {

@@ -135,10 +135,7 @@ impl Drop for Raise<'_> {
 }
 
 fn no_thread(cause: std::io::Error) -> Error {
-    Error::Io {
-        path: "transfer".into(),
-        cause,
-    }
+    Error::system("transfer", cause)
 }
 
 const STACK_BYTES: usize = 256 << 10;

@@ -236,10 +236,10 @@ pub(super) fn told(stat: &Stat, kind: Option<wire::EntryKind>) -> wire::Stat {
 }
 
 fn too_many(entries_max: u64) -> Error {
-    Error::Unsupported {
-        what: "listing so many entries".into(),
-        why: format!("the limit is {entries_max}"),
-    }
+    Error::unsupported(
+        "listing so many entries",
+        format!("the limit is {entries_max}"),
+    )
 }
 
 /// `*` and `?`, in time that grows with the product of both lengths at most.

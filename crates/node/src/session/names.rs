@@ -118,11 +118,10 @@ fn landed(dir: &Guarded, path: PathBuf, id: Option<&str>) -> Result<Answer> {
         match dir.partial(&path, id)? {
             Some(partial) if partial.in_use && Instant::now() < until => sleep(IN_USE_PAUSE),
             Some(partial) if partial.in_use => {
-                return Err(Error::Busy {
-                    host: String::new(),
-                    said: "another session is writing this upload".into(),
-                    again_in: None,
-                });
+                return Err(Error::busy(
+                    String::new(),
+                    "another session is writing this upload",
+                ));
             }
             Some(partial) => {
                 return Ok(Answer::Landed {
@@ -130,7 +129,7 @@ fn landed(dir: &Guarded, path: PathBuf, id: Option<&str>) -> Result<Answer> {
                     done: partial.done,
                 });
             }
-            None => return Err(Error::Missing { path }),
+            None => return Err(Error::missing(path)),
         }
     }
 }
@@ -145,11 +144,11 @@ fn size(dir: &Guarded, path: &Path) -> Result<u64> {
         Ok(Stat {
             kind: EntryKind::Directory,
             ..
-        }) => Err(Error::IsDirectory { path: path.into() }),
+        }) => Err(Error::directory(path)),
         Ok(stat) => Ok(stat.size),
         Err(Error::Missing { .. }) => match dir.partial(path, None)? {
             Some(partial) => Ok(partial.prefix()),
-            None => Err(Error::Missing { path: path.into() }),
+            None => Err(Error::missing(path)),
         },
         Err(error) => Err(error),
     }
@@ -170,7 +169,7 @@ fn leaves_of(
             .into_iter()
             .filter(|(leaf, _)| leaves.contains(leaf))
             .collect()),
-        None => Err(Error::Missing { path: path.into() }),
+        None => Err(Error::missing(path)),
     }
 }
 
@@ -200,11 +199,11 @@ fn remove_tree(dir: &Guarded, root: &Path, entries_max: u64) -> Result<()> {
         dir.list(&folder, &mut |entry| {
             seen += 1;
             if seen > entries_max {
-                let what = "removing so many entries at once".into();
-                return Err(Error::Unsupported {
+                let what = "removing so many entries at once";
+                return Err(Error::unsupported(
                     what,
-                    why: format!("the limit is {entries_max}"),
-                });
+                    format!("the limit is {entries_max}"),
+                ));
             }
             let path = folder.join(&entry.path);
             match entry.stat.kind {

@@ -271,9 +271,7 @@ fn end(dir: &Guarded, path: &Path, mode: Mode) -> std::result::Result<Plan, Refu
 
 fn existing(dir: &Guarded, path: &Path) -> Result<Option<u64>> {
     match dir.stat(path) {
-        Ok(stat) if stat.kind == EntryKind::Directory => {
-            Err(godwit_store::Error::IsDirectory { path: path.into() })
-        }
+        Ok(stat) if stat.kind == EntryKind::Directory => Err(godwit_store::Error::directory(path)),
         Ok(stat) => Ok(Some(stat.size)),
         Err(godwit_store::Error::Missing { .. }) => Ok(None),
         Err(error) => Err(error),

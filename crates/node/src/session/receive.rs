@@ -109,12 +109,7 @@ impl Session {
         };
         let count = bytes.len() as u64;
         if let Some(size) = upload.size.or(give.size).filter(|&size| size > count) {
-            let missing = Extents::from(count..size);
-            return Err(Error::Incomplete {
-                path: path.into(),
-                size,
-                missing,
-            });
+            return Err(Error::incomplete(path, size, Extents::from(count..size)));
         }
         let expected = upload.blake3.as_deref().and_then(blake3);
         let wanted = leg.ours && leg.digests || expected.is_some();
@@ -122,11 +117,7 @@ impl Session {
         if let (Some(expected), Some(digest)) = (expected, &digest)
             && expected != *digest
         {
-            return Err(Error::Corrupt {
-                path: path.into(),
-                expected: expected.hex(),
-                found: digest.hex(),
-            });
+            return Err(Error::corrupt(path, expected.hex(), digest.hex()));
         }
         let given = Given {
             path: path.into(),
@@ -371,7 +362,7 @@ impl Session {
     fn try_finish(&mut self, path: &Path, upload: &Upload, digests: bool) -> Result<Finished> {
         let id = upload.id.as_deref();
         if self.dir().partial(path, id)?.is_none() {
-            return Err(Error::Missing { path: path.into() });
+            return Err(Error::missing(path));
         }
         let how = match upload.how {
             UploadHow::New => How::New,

@@ -272,10 +272,7 @@ impl Session {
         })?;
         let after = self.dir().stat(path)?;
         if (after.size, after.mtime) != (stat.size, stat.mtime) {
-            return Err(Error::Changed {
-                path: path.into(),
-                what: "somebody wrote it while it was sent".into(),
-            });
+            return Err(Error::changed(path, "somebody wrote it while it was sent"));
         }
         let outcome = Outcome {
             size: Some(after.size),
@@ -295,10 +292,10 @@ impl Session {
     ) -> Result<T> {
         self.flush().map_err(|_| Error::Canceled)?;
         let Some(mut stripes) = self.stripes.take() else {
-            return Err(Error::Unsupported {
-                what: "a striped transfer".into(),
-                why: "no member answers".into(),
-            });
+            return Err(Error::unsupported(
+                "a striped transfer",
+                "no member answers",
+            ));
         };
         self.links = Links::Underway;
         let worked = work(self, &mut stripes, watch);

@@ -207,11 +207,7 @@ impl Link {
     }
 
     fn lost(&self, during: &str, cause: io::Error) -> Error {
-        Error::Lost {
-            host: self.host(),
-            during: during.into(),
-            cause,
-        }
+        Error::lost(self.host(), during, cause)
     }
 
     /// Writes a header and its payload.

@@ -151,10 +151,7 @@ impl Channel {
                 },
                 address,
             )),
-            Err(cause) => Err(Error::Unreachable {
-                host: format!("{ip} (own data port)"),
-                cause,
-            }),
+            Err(cause) => Err(Error::unreachable(format!("{ip} (own data port)"), cause)),
         }
     }
 
@@ -393,12 +390,8 @@ impl Reach {
                     what: "no address for the data connection".into(),
                 })?;
                 watch.canceled().check()?;
-                let stream = godwit_sys::connect(*address, CONNECT_MAX).map_err(|cause| {
-                    Error::Unreachable {
-                        host: format!("data port {address}"),
-                        cause,
-                    }
-                })?;
+                let stream = godwit_sys::connect(*address, CONNECT_MAX)
+                    .map_err(|cause| Error::unreachable(format!("data port {address}"), cause))?;
                 let link = self.link(stream, Side::Connected)?;
                 Ok(vec![Stripe { link, index }])
             }
@@ -536,11 +529,7 @@ fn others_max(error: &Error) -> Duration {
 }
 
 fn lost(cause: io::Error) -> Error {
-    Error::Lost {
-        host: "the peer".into(),
-        during: ACCEPTING.into(),
-        cause,
-    }
+    Error::lost("the peer", ACCEPTING, cause)
 }
 
 fn bind(ip: IpAddr, ports: Option<RangeInclusive<u16>>) -> io::Result<TcpListener> {

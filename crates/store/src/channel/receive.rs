@@ -40,11 +40,11 @@ impl Received {
     pub fn whole(self) -> Result<Self> {
         match self.lacks {
             None => Ok(self),
-            Some(word) => Err(Error::Lost {
-                host: "the peer".into(),
-                during: format!("receiving data: {word}"),
-                cause: io::ErrorKind::UnexpectedEof.into(),
-            }),
+            Some(word) => Err(Error::lost(
+                "the peer",
+                format!("receiving data: {word}"),
+                io::ErrorKind::UnexpectedEof,
+            )),
         }
     }
 }
@@ -517,18 +517,15 @@ fn header(link: &mut Link, patience: &mut Patience<'_>) -> Result<Option<Header>
 }
 
 fn misbehaved(link: &Link, bad: &wire::Error) -> Error {
-    Error::PeerMisbehaved {
-        host: link.host(),
-        what: bad.to_string(),
-    }
+    Error::misbehaved(link.host(), bad.to_string())
 }
 
 fn ended_early(link: &Link) -> Error {
-    Error::Lost {
-        host: link.host(),
-        during: "receiving data, before the end was announced".into(),
-        cause: io::ErrorKind::UnexpectedEof.into(),
-    }
+    Error::lost(
+        link.host(),
+        "receiving data, before the end was announced",
+        io::ErrorKind::UnexpectedEof,
+    )
 }
 
 #[cfg(test)]

@@ -342,10 +342,7 @@ impl Records<'_, '_> {
         let length = usize::from(u16::from_be_bytes([record[3], record[4]]));
         let is_tls = (20..=23).contains(&record[0]) && record[1] == 3;
         if !is_tls || length > RECORD_BYTES_MAX {
-            return Err(Error::PeerMisbehaved {
-                host: self.host.into(),
-                what: self.strange.into(),
-            });
+            return Err(Error::misbehaved(self.host, self.strange));
         }
         record.resize(HEAD_BYTES + length, 0);
         self.fill(&mut record[HEAD_BYTES..])?;
@@ -380,11 +377,7 @@ impl Records<'_, '_> {
                 Ok(count)
             }
             Err(error) if again(&error) => self.patience.waited(self.host, PROVING).map(|()| 0),
-            Err(cause) => Err(Error::Lost {
-                host: self.host.into(),
-                during: PROVING.into(),
-                cause,
-            }),
+            Err(cause) => Err(Error::lost(self.host, PROVING, cause)),
         }
     }
 }

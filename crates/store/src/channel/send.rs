@@ -248,10 +248,10 @@ impl<C: BorrowMut<Channel>, W: Borrow<Watch>> Sending<C, W> {
             }
             Mode::Stream => {
                 if !self.state().continues_at(range.start) {
-                    return Err(Error::Unsupported {
-                        what: "sending blocks out of order".into(),
-                        why: "stream mode has no offsets".into(),
-                    });
+                    return Err(Error::unsupported(
+                        "sending blocks out of order",
+                        "stream mode has no offsets",
+                    ));
                 }
                 write(&mut stripe.link, &[], &mut patience)?;
             }
@@ -335,11 +335,7 @@ fn end_blocks(
         .iter()
         .for_each(|stripe| *streams.entry(stripe.index).or_default() += 1);
     if streams.is_empty() {
-        let what = "no data connection".into();
-        return Err(Error::PeerMisbehaved {
-            host: "the peer".into(),
-            what,
-        });
+        return Err(Error::misbehaved("the peer", "no data connection"));
     }
     for stripe in links {
         let first = streams.remove(&stripe.index);

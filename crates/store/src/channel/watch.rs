@@ -150,11 +150,7 @@ impl<'a> Patience<'a> {
         if waited < self.watch.stall {
             return Ok(());
         }
-        Err(Error::Stalled {
-            host: host.into(),
-            during: during.into(),
-            waited,
-        })
+        Err(Error::stalled(host, during, waited))
     }
 
     /// Returns how long nothing may move.

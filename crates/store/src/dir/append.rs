@@ -69,12 +69,7 @@ pub(super) fn begin(
 fn of_no_file(path: &Path, writer: u64, seq: u64) -> Result<()> {
     match seq {
         1 => Ok(()),
-        seq => Err(Error::OutOfTurn {
-            path: path.into(),
-            writer,
-            seq,
-            expected: 1,
-        }),
+        seq => Err(Error::out_of_turn(path, writer, seq, 1_u64)),
     }
 }
 
@@ -235,10 +230,7 @@ fn write_all(dir: &Arc<Inner>, run: &[Given]) -> Result<Vec<Result<Finished>>> {
     let part = |given: &Given| match given.how {
         _ if given.bytes.len() as u64 > SMALL_BYTES => Err(Error::too_long_to_append()),
         How::Append { writer, seq } => Ok(Part::of(dir, (writer, seq), given.bytes.clone())),
-        _ => Err(Error::Unsupported {
-            what: "appending it".into(),
-            why: "it has no number".into(),
-        }),
+        _ => Err(Error::unsupported("appending it", "it has no number")),
     };
     let parts = run.iter().map(part).collect::<Result<Vec<Part>>>()?;
     let (path, mode) = (&run[0].path, run[0].mode);
@@ -309,10 +301,10 @@ impl Inner {
                 return Ok((told, meta));
             }
         }
-        Err(Error::Changed {
-            path: path.into(),
-            what: "its name leads elsewhere again and again".into(),
-        })
+        Err(Error::changed(
+            path,
+            "its name leads elsewhere again and again",
+        ))
     }
 }
 
@@ -451,10 +443,10 @@ impl Opened {
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                 let closed =
                     "what is appended is recorded beside it, and nothing can be written there";
-                Error::Denied {
-                    path: self.path.clone(),
-                    said: error.get_ref().map_or(closed.into(), ToString::to_string),
-                }
+                Error::denied(
+                    self.path.clone(),
+                    error.get_ref().map_or(closed.into(), ToString::to_string),
+                )
             }
             _ => self.failed(error),
         }
@@ -463,11 +455,10 @@ impl Opened {
 
 fn failed(path: &Path, error: io::Error) -> Error {
     match error.kind() {
-        io::ErrorKind::TimedOut => Error::Busy {
-            host: "this machine".into(),
-            said: format!("somebody else has {} locked", path.display()),
-            again_in: None,
-        },
+        io::ErrorKind::TimedOut => Error::busy(
+            "this machine",
+            format!("somebody else has {} locked", path.display()),
+        ),
         _ => wrong(path, error),
     }
 }
@@ -593,20 +584,15 @@ fn judge(path: &Path, part: &Part, last: Option<Turn>) -> Result<Verdict> {
     let is_other = last.is_some_and(|turn| turn.seq == part.seq && turn.hash != part.hash);
     if is_other {
         let (writer, seq) = (part.writer, part.seq);
-        return Err(Error::Changed {
-            path: path.into(),
-            what: format!("append {seq} of writer {writer} is there, with other bytes"),
-        });
+        return Err(Error::changed(
+            path,
+            format!("append {seq} of writer {writer} is there, with other bytes"),
+        ));
     }
     match part.seq {
         seq if seq <= is_at => Ok(Verdict::IsThere),
         seq if seq == is_at + 1 => Ok(Verdict::Append),
-        seq => Err(Error::OutOfTurn {
-            path: path.into(),
-            writer: part.writer,
-            seq,
-            expected: is_at + 1,
-        }),
+        seq => Err(Error::out_of_turn(path, part.writer, seq, is_at + 1)),
     }
 }
 

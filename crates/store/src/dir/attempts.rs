@@ -39,7 +39,7 @@ pub(super) fn begin(
         let place = dir.place_of_file(path)?;
         let was = Was::read(dir.note(&place.folder, path)).map_err(|e| wrong(path, e))?;
         if was.is_some_and(|was| was.key == key.3 && was.attempt > attempt) {
-            return Err(Error::Superseded { path: path.into() });
+            return Err(Error::superseded(path));
         }
         let watch = write.watch.as_ref().unwrap_or(watch);
         begin(&Write {

@@ -233,8 +233,10 @@ fn may_be_believed(ledger: &Meta, file: &Meta, us: u32) -> bool {
 }
 
 fn full() -> io::Error {
-    let why = "more writers append to it than can be remembered";
-    io::Error::new(io::ErrorKind::StorageFull, why)
+    io::Error::new(
+        io::ErrorKind::StorageFull,
+        "more writers append to it than can be remembered",
+    )
 }
 
 /// Tells whether a ledger is of no file any more: there is none of the name it knows, and

@@ -418,11 +418,8 @@ impl Inner {
         }
         match (removed, busy) {
             (true, _) => Ok(()),
-            (false, true) => Err(Error::Denied {
-                path: path.into(),
-                said: "the upload is in use".into(),
-            }),
-            (false, false) => Err(Error::Missing { path: path.into() }),
+            (false, true) => Err(Error::denied(path, "the upload is in use")),
+            (false, false) => Err(Error::missing(path)),
         }
     }
 

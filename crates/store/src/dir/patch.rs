@@ -152,10 +152,10 @@ impl Patch {
     fn append(&self, block: Block<'_>, landed: &Landed) -> Result<()> {
         let next = landed.done().end();
         if block.offset != next {
-            return Err(Error::Unsupported {
-                what: format!("appending byte {} after byte {next}", block.offset),
-                why: "bytes are appended in order".into(),
-            });
+            return Err(Error::unsupported(
+                format!("appending byte {} after byte {next}", block.offset),
+                "bytes are appended in order",
+            ));
         }
         append::between(&self.place, &self.file, || {
             (&self.file).write_all(block.bytes)
@@ -168,12 +168,11 @@ impl Patch {
         let len = sys::meta(&self.file).map_err(failed)?.size;
         match whole.size {
             Some(size) if size > len => {
-                let missing = Extents::from(len..size);
-                return Err(Error::Incomplete {
-                    path: self.path.clone(),
+                return Err(Error::incomplete(
+                    self.path.clone(),
                     size,
-                    missing,
-                });
+                    Extents::from(len..size),
+                ));
             }
             Some(size) if size < len => self.file.set_len(size).map_err(failed)?,
             _ => {}

@@ -61,10 +61,7 @@ impl Inner {
                 });
             };
             if self.root.is_plain() {
-                return Err(Error::BadName {
-                    path: path.into(),
-                    why: "became a link".into(),
-                });
+                return Err(Error::bad_name(path, "became a link"));
             }
             at = self
                 .beneath(path, &target)?
@@ -103,7 +100,7 @@ impl Inner {
             else {
                 // What is not there has no place above it.
                 if told.is_err() && left.iter().any(|name| name == "..") {
-                    return Err(Error::Missing { path: path.into() });
+                    return Err(Error::missing(path));
                 }
                 at.push(name);
                 continue;
@@ -161,10 +158,7 @@ fn names(path: &Path) -> impl DoubleEndedIterator<Item = OsString> {
 }
 
 fn too_many_links(path: &Path) -> Error {
-    Error::BadName {
-        path: path.into(),
-        why: "leads through too many links".into(),
-    }
+    Error::bad_name(path, "leads through too many links")
 }
 
 fn parent(path: &Path) -> &Path {
@@ -175,21 +169,18 @@ fn split(path: &Path) -> Result<(&Path, &OsStr)> {
     not_reserved(path)?;
     match path.file_name() {
         Some(name) => Ok((parent(path), name)),
-        None if path.as_os_str().is_empty() => Err(Error::IsDirectory { path: path.into() }),
-        None => Err(Error::BadName {
-            path: path.into(),
-            why: "ends in no name".into(),
-        }),
+        None if path.as_os_str().is_empty() => Err(Error::directory(path)),
+        None => Err(Error::bad_name(path, "ends in no name")),
     }
 }
 
 /// Refuses the names of partials: they are nobody's files.
 pub(super) fn not_reserved(path: &Path) -> Result<()> {
     match path.file_name().is_some_and(partial::is_reserved) {
-        true => Err(Error::BadName {
-            path: path.into(),
-            why: "is reserved for parts of uploads: choose another name".into(),
-        }),
+        true => Err(Error::bad_name(
+            path,
+            "is reserved for parts of uploads: choose another name",
+        )),
         false => Ok(()),
     }
 }

@@ -46,10 +46,7 @@ impl Inner {
         let (file, before) = self.to_read(path)?;
         if before.size > SMALL_BYTES {
             let what = format!("it has {} bytes, which is not small", before.size);
-            return Err(Error::Changed {
-                path: path.into(),
-                what,
-            });
+            return Err(Error::changed(path, what));
         }
         let mut bytes = vec![0; before.size as usize];
         Lying { path, file: &file }.fill(0, &mut bytes)?;
@@ -124,12 +121,11 @@ impl Inner {
         let meta = sys::meta(&file).map_err(|e| wrong(path, e))?;
         regular(path, &meta)?;
         if meta.size == 0 && file.read_at(&mut [0], 0).is_ok_and(|read| read > 0) {
-            return Err(Error::Unsupported {
-                what: format!("reading {}", path.display()),
-                why: "it says that it is empty and is not: the kernel makes its bytes as they \
-                      are read; cat it into godwit cp -"
-                    .into(),
-            });
+            return Err(Error::unsupported(
+                format!("reading {}", path.display()),
+                "it says that it is empty and is not: the kernel makes its bytes as they \
+                      are read; cat it into godwit cp -",
+            ));
         }
         Ok((file, meta))
     }
@@ -219,10 +215,10 @@ fn unchanged(path: &Path, file: &File, before: &Meta) -> Result<Meta> {
     } else {
         return Ok(after);
     };
-    Err(Error::Changed {
-        path: path.into(),
-        what: format!("its {what}, while it was read"),
-    })
+    Err(Error::changed(
+        path,
+        format!("its {what}, while it was read"),
+    ))
 }
 
 const MORE_SOON: Duration = Duration::from_millis(100);

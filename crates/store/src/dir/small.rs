@@ -40,9 +40,7 @@ impl Inner {
                 old,
             } => (file, old),
             Begun { old: Some(_), .. } if over == Over::Nothing => {
-                return Err(Error::Exists {
-                    path: given.path.clone(),
-                });
+                return Err(Error::exists(given.path.clone()));
             }
             _ => return Ok(None),
         };

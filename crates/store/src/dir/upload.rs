@@ -655,18 +655,12 @@ fn check_condition(
     how: &How,
 ) -> Result<()> {
     match (how, old) {
-        (How::New, Some(_)) => Err(Error::Exists { path: path.into() }),
-        (How::Replace(Some(_)), None) => Err(Error::Changed {
-            path: path.into(),
-            what: "it is gone".into(),
-        }),
+        (How::New, Some(_)) => Err(Error::exists(path)),
+        (How::Replace(Some(_)), None) => Err(Error::changed(path, "it is gone")),
         (How::Replace(Some(version)), Some(old)) => match is_still(dir, path, place, old, version)?
         {
             true => Ok(()),
-            false => Err(Error::Changed {
-                path: path.into(),
-                what: "somebody wrote it".into(),
-            }),
+            false => Err(Error::changed(path, "somebody wrote it")),
         },
         _ => Ok(()),
     }

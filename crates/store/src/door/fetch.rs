@@ -81,10 +81,9 @@ impl Shares {
     fn join(&mut self, path: &Path, read: Result<Read>) {
         let is_same = |one: &Stat, other: &Stat| (one.size, one.mtime) == (other.size, other.mtime);
         let joined = match (self.read.take(), read) {
-            (Some(Ok(one)), Ok(other)) if !is_same(&one.stat, &other.stat) => Err(Error::Changed {
-                path: path.into(),
-                what: "it changed while it was read".into(),
-            }),
+            (Some(Ok(one)), Ok(other)) if !is_same(&one.stat, &other.stat) => {
+                Err(Error::changed(path, "it changed while it was read"))
+            }
             (Some(Err(error)), _) | (_, Err(error)) => Err(error),
             (first, Ok(other)) => first.unwrap_or(Ok(other)),
         };
@@ -185,10 +184,10 @@ impl Fetch<'_> {
                 let stat = Stat::heard(stat);
                 let missing = asked.missing(stat.size);
                 if !missing.is_empty() {
-                    return Ok(Err(Error::Changed {
-                        path: self.path.into(),
-                        what: format!("of {} bytes {missing} did not come", stat.size),
-                    }));
+                    return Ok(Err(Error::changed(
+                        self.path,
+                        format!("of {} bytes {missing} did not come", stat.size),
+                    )));
                 }
                 let digest = digest.map(|digest: call::Text<Digest>| digest.0);
                 Ok(Ok(Read { stat, digest }))

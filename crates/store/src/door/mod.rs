@@ -174,13 +174,8 @@ impl Door {
             }
         };
         let expect = trust.expect.clone().unwrap_or(Expect::Host(host));
-        Ok(Self::new(
-            vec![target],
-            at,
-            credential,
-            Wanted::Vouched(expect),
-            options,
-        ))
+        let wanted = Wanted::Vouched(expect);
+        Ok(Self::new(vec![target], at, credential, wanted, options))
     }
 
     /// Opens a node that is known by its key.
@@ -197,10 +192,10 @@ impl Door {
             })?);
         }
         if targets.is_empty() {
-            return Err(Error::Unreachable {
-                host: peer.name.clone(),
-                cause: io::Error::other("it has told no address: it only comes to us"),
-            });
+            return Err(Error::unreachable(
+                peer.name.clone(),
+                io::Error::other("it has told no address: it only comes to us"),
+            ));
         }
         let wanted = Wanted::Key(peer.key);
         Ok(Self::new(targets, peer.name.clone(), ours, wanted, options))
@@ -423,10 +418,7 @@ impl Door {
 
 impl Inner {
     fn broke(&self, what: &str) -> Error {
-        Error::PeerMisbehaved {
-            host: self.limits.at.clone(),
-            what: what.into(),
-        }
+        Error::misbehaved(self.limits.at.clone(), what)
     }
 
     /// Returns a connection that nobody else uses.
@@ -697,11 +689,7 @@ impl Inner {
 
     /// An answer ended before its end was said.
     fn cut(&self, during: &str) -> Error {
-        Error::Lost {
-            host: self.limits.at.clone(),
-            during: during.into(),
-            cause: io::ErrorKind::UnexpectedEof.into(),
-        }
+        Error::lost(self.limits.at.clone(), during, io::ErrorKind::UnexpectedEof)
     }
 
     /// Refuses the answer of somebody who is no node of ours, or is compressed, for which nobody asked.
@@ -717,12 +705,12 @@ impl Inner {
             return Ok(());
         }
         let (at, status) = (&self.limits.at, answer.status());
-        Err(Error::Unsupported {
-            what: "reading and writing there".into(),
-            why: format!(
+        Err(Error::unsupported(
+            "reading and writing there",
+            format!(
                 "{at} is no godwit (it answered {status}): other servers of HTTPS are not spoken with in this version"
             ),
-        })
+        ))
     }
 }
 
@@ -1019,16 +1007,8 @@ impl Door {
         };
         let told = self.call_for("push", &asked, path, done);
         told.map_err(|error| match error {
-            Error::Lost { host, cause, .. } => Error::Lost {
-                host,
-                during: PUSHING.into(),
-                cause,
-            },
-            Error::Stalled { host, waited, .. } => Error::Stalled {
-                host,
-                during: PUSHING.into(),
-                waited,
-            },
+            Error::Lost { host, cause, .. } => Error::lost(host, PUSHING, cause),
+            Error::Stalled { host, waited, .. } => Error::stalled(host, PUSHING, waited),
             other => other,
         })
     }
@@ -1038,13 +1018,13 @@ impl Door {
         let known = self.known()?;
         match known.can.append {
             true => Ok(()),
-            false if known.can.passes_on => Err(Error::Unsupported {
-                what: "appending there".into(),
-                why: format!(
+            false if known.can.passes_on => Err(Error::unsupported(
+                "appending there",
+                format!(
                     "{} only passes on, and passes no appends on in its version ({}): append to where it leads, or upgrade it",
                     self.0.limits.at, known.version
                 ),
-            }),
+            )),
             false => Err(self.too_old("appending each thing once", &known)),
         }
     }
@@ -1069,10 +1049,10 @@ impl Door {
 
     fn too_old(&self, what: &str, known: &Known) -> Error {
         let (at, version) = (&self.0.limits.at, &known.version);
-        Error::Unsupported {
-            what: what.into(),
-            why: format!("{at} must be upgraded: it runs godwit {version}, which does not know it"),
-        }
+        Error::unsupported(
+            what,
+            format!("{at} must be upgraded: it runs godwit {version}, which does not know it"),
+        )
     }
 
     /// Makes directories, in this order; says of each what became of it.
@@ -1179,10 +1159,7 @@ fn is_below(path: &Path, deep: bool) -> bool {
 }
 
 fn cannot_speak(why: String) -> Error {
-    Error::Unsupported {
-        what: "speaking with each other".into(),
-        why,
-    }
+    Error::unsupported("speaking with each other", why)
 }
 
 fn done(line: Line) -> Option<()> {

@@ -176,10 +176,10 @@ impl Files<'_> {
                 return Err(self.inner.broke("a pack of frames that bring nothing"));
             }
             if bytes.len() as u64 > SMALL_BYTES {
-                return Err(Error::Changed {
-                    path: path.into(),
-                    what: format!("it has more than {SMALL_BYTES} bytes, which is not small"),
-                });
+                return Err(Error::changed(
+                    path,
+                    format!("it has more than {SMALL_BYTES} bytes, which is not small"),
+                ));
             }
             match ended {
                 None => {}
@@ -216,20 +216,16 @@ impl Files<'_> {
 
 fn small(path: &Path, bytes: Vec<u8>, stat: Stat, said: Option<Digest>) -> Result<Small> {
     if bytes.len() as u64 != stat.size {
-        return Err(Error::Changed {
-            path: path.into(),
-            what: format!("{} bytes came of {}", bytes.len(), stat.size),
-        });
+        return Err(Error::changed(
+            path,
+            format!("{} bytes came of {}", bytes.len(), stat.size),
+        ));
     }
     let verified = match said {
         Some(said) => {
             let found = Digest::of(said.algorithm(), &bytes);
             if found != said {
-                return Err(Error::Corrupt {
-                    path: path.into(),
-                    expected: said.to_string(),
-                    found: found.to_string(),
-                });
+                return Err(Error::corrupt(path, said.to_string(), found.to_string()));
             }
             Verified::By(said.algorithm())
         }

@@ -104,15 +104,12 @@ impl Visit {
                 .await
                 .map_err(|failed| match failed {
                     Failed::Io(cause) => lost(cause),
-                    Failed::Said(error) if error.is_no_tls() => Error::NotTls {
-                        host: at.clone(),
-                        what: format!("something else answers at {}", showing.at),
-                    },
+                    Failed::Said(error) if error.is_no_tls() => Error::not_tls(
+                        at.clone(),
+                        format!("something else answers at {}", showing.at),
+                    ),
                     Failed::Said(error) => wrong(error),
-                    Failed::Elsewhere => Error::Away {
-                        host: at.clone(),
-                        at: showing.at.into(),
-                    },
+                    Failed::Elsewhere => Error::away(at.clone(), showing.at),
                 })
         }))?;
         let met = door::met(
@@ -305,11 +302,7 @@ impl Waiting {
                 return done;
             }
             if since.elapsed() >= self.stall {
-                return Err(Error::Stalled {
-                    host: self.host.clone(),
-                    during: during.into(),
-                    waited: self.stall,
-                });
+                return Err(Error::stalled(self.host.clone(), during, self.stall));
             }
         }
     }
@@ -320,11 +313,7 @@ impl Waiting {
             true => io::ErrorKind::UnexpectedEof.into(),
             false => io_cause(error),
         };
-        Error::Lost {
-            host: self.host.clone(),
-            during: during.into(),
-            cause,
-        }
+        Error::lost(self.host.clone(), during, cause)
     }
 }
 

@@ -73,9 +73,9 @@ pub(crate) fn open(url: &Url, options: &RemoteOptions) -> Result<Arc<dyn Store>>
         Err(Error::Unsupported { .. }) if url.scheme() == Scheme::Https => {
             Ok(Arc::new(Web::open(url, options)?))
         }
-        Err(Error::Trust { .. }) if door.is_node() => Err(Error::NotJoined {
-            host: door.0.limits.at.clone(),
-        }),
+        Err(Error::Trust { .. }) if door.is_node() => {
+            Err(Error::not_joined(door.0.limits.at.clone()))
+        }
         // The first request tells an error of the certificate again, and the store can still be asked for its clock.
         _ => Ok(Arc::new(door)),
     }
@@ -101,10 +101,10 @@ impl Web {
     pub(crate) fn open(url: &Url, options: &RemoteOptions) -> Result<Self> {
         let host = url.host().map(|host| host.to_resolve());
         let (Some(host), Some(port)) = (host, url.port()) else {
-            return Err(Error::NotServed {
-                url: Box::new(url.without_password()),
-                why: "it names no host".into(),
-            });
+            return Err(Error::not_served(
+                url.without_password(),
+                "it names no host",
+            ));
         };
         if url.password().is_some() && url.scheme() == Scheme::Http {
             return Err(Error::Unsupported {
@@ -222,12 +222,12 @@ impl Web {
         let said = format!("{} answered {status}", self.limits.at);
         match status {
             StatusCode::OK | StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE => {}
-            StatusCode::NOT_FOUND | StatusCode::GONE => return Err(Error::Missing { path }),
+            StatusCode::NOT_FOUND | StatusCode::GONE => return Err(Error::missing(path)),
             StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT => {
                 return Err(self.busy(headers, said));
             }
             status if status.is_server_error() => return Err(self.busy(headers, said)),
-            _ => return Err(Error::Denied { path, said }),
+            _ => return Err(Error::denied(path, said)),
         }
         let range = text(headers, CONTENT_RANGE.as_str());
         let size = match range.and_then(|range| range.rsplit_once('/')) {
@@ -269,7 +269,7 @@ impl Web {
         let mut answer = self.ask(&Method::GET, path, is_part.then_some(want))?;
         let stat = self.told(path, &answer)?;
         if stat.kind == EntryKind::Directory {
-            return Err(Error::IsDirectory { path: path.into() });
+            return Err(Error::directory(path));
         }
         let status = answer.head.status();
         if status == StatusCode::RANGE_NOT_SATISFIABLE || want.start >= stat.size {
@@ -311,26 +311,20 @@ impl Web {
         gathered.end()?;
         read?;
         match at < end {
-            true => Err(Error::Changed {
-                path: path.into(),
-                what: format!("{at} bytes came of {end}"),
-            }),
+            true => Err(Error::changed(path, format!("{at} bytes came of {end}"))),
             false => Ok(stat),
         }
     }
 
     fn broke(&self, what: &str) -> Error {
-        Error::PeerMisbehaved {
-            host: self.limits.at.clone(),
-            what: what.into(),
-        }
+        Error::misbehaved(self.limits.at.clone(), what)
     }
 
     fn cannot<T>(&self, what: &str) -> Result<T> {
-        Err(Error::Unsupported {
-            what: format!("{what} on {}", self.limits.at),
-            why: "it is a web server and no node: files can be read there by their names".into(),
-        })
+        Err(Error::unsupported(
+            format!("{what} on {}", self.limits.at),
+            "it is a web server and no node: files can be read there by their names",
+        ))
     }
 }
 
@@ -361,7 +355,7 @@ impl Store for Web {
     fn list(&self, path: &Path, _: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
         match self.stat(path)?.kind {
             EntryKind::Directory => self.cannot("listing a directory"),
-            _ => Err(Error::NotDirectory { path: path.into() }),
+            _ => Err(Error::not_directory(path)),
         }
     }
 
@@ -399,11 +393,11 @@ impl Store for Web {
                         verified: Verified::By(told.algorithm()),
                         ..small
                     }),
-                    false => Err(Error::Corrupt {
-                        path: path.clone(),
-                        expected: told.to_string(),
-                        found: found.to_string(),
-                    }),
+                    false => Err(Error::corrupt(
+                        path.clone(),
+                        told.to_string(),
+                        found.to_string(),
+                    )),
                 }
             });
             each(path, small);

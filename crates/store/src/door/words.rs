@@ -348,43 +348,23 @@ pub(super) fn refused(host: &str, path: &Path, refusal: Refusal) -> Error {
     }
     let (host, path) = (host.to_owned(), path.to_owned());
     match why {
-        Kind::Denied => Error::Stranger { host },
+        Kind::Denied => Error::stranger(host),
         Kind::Corrupt => {
             let differs = differs.map(|both| *both);
             let (expected, found) = differs.unwrap_or_else(|| ("something else".into(), said));
-            Error::Corrupt {
-                path,
-                expected,
-                found,
-            }
+            Error::corrupt(path, expected, found)
         }
         Kind::Incomplete => match missing {
-            Some((size, Ranges(missing))) => Error::Incomplete {
-                path,
-                size,
-                missing,
-            },
-            None => Error::Changed { path, what: said },
+            Some((size, Ranges(missing))) => Error::incomplete(path, size, missing),
+            None => Error::changed(path, said),
         },
         Kind::OutOfTurn => match turn.map(|turn| *turn) {
-            Some((writer, seq, expected)) => Error::OutOfTurn {
-                path,
-                writer,
-                seq,
-                expected,
-            },
-            None => Error::Changed { path, what: said },
+            Some((writer, seq, expected)) => Error::out_of_turn(path, writer, seq, expected),
+            None => Error::changed(path, said),
         },
-        Kind::Unsupported => Error::Unsupported {
-            what: "this".into(),
-            why: format!("{host} says: {said}"),
-        },
-        Kind::Busy => Error::Busy {
-            host,
-            said,
-            again_in: None,
-        },
-        Kind::Loop => Error::Loop { path, said },
+        Kind::Unsupported => Error::unsupported("this", format!("{host} says: {said}")),
+        Kind::Busy => Error::busy(host, said),
+        Kind::Loop => Error::looped(path, said),
         Kind::OnHold => {
             let of = |why| {
                 let said = said.clone();
@@ -404,21 +384,10 @@ pub(super) fn refused(host: &str, path: &Path, refusal: Refusal) -> Error {
                 cause,
             }
         }
-        Kind::Lost => Error::Beyond { host, said },
-        Kind::Canceled => Error::Lost {
-            host,
-            during: "doing what was asked".into(),
-            cause: io::Error::other(said),
-        },
-        Kind::Protocol => Error::PeerMisbehaved {
-            host,
-            what: format!("it does not understand us: {said}"),
-        },
-        _ => Error::Refused {
-            host,
-            code: Kind::Other.status(),
-            said,
-        },
+        Kind::Lost => Error::beyond(host, said),
+        Kind::Canceled => Error::lost(host, "doing what was asked", io::Error::other(said)),
+        Kind::Protocol => Error::misbehaved(host, format!("it does not understand us: {said}")),
+        _ => Error::refused(host, Kind::Other.status(), said),
     }
 }
 
@@ -496,10 +465,7 @@ mod tests {
 
     #[test]
     fn a_node_that_cannot_reach_its_source_is_asked_again() {
-        let error = Error::Unreachable {
-            host: "source".into(),
-            cause: io::ErrorKind::ConnectionRefused.into(),
-        };
+        let error = Error::unreachable("source", io::ErrorKind::ConnectionRefused);
         let told = refused("target", Path::new("f"), refusal(&error, error.to_string()));
         assert_eq!(told.fault(), Fault::Passing);
         assert!(told.to_string().contains("connection refused"), "{told}");
@@ -507,12 +473,7 @@ mod tests {
 
     #[test]
     fn an_append_out_of_turn_is_told_as_that() {
-        let error = Error::OutOfTurn {
-            path: "log".into(),
-            writer: 7,
-            seq: 9,
-            expected: 3,
-        };
+        let error = Error::out_of_turn("log", 7_u64, 9_u64, 3_u64);
         let told = refused("host", Path::new("log"), refusal(&error, error.to_string()));
         assert_eq!(told.to_string(), error.to_string());
         assert!(matches!(told, Error::OutOfTurn { expected: 3, .. }));

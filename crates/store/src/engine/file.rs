@@ -149,11 +149,11 @@ impl Run<'_> {
             (_, Err(Error::Unsupported { .. } | Error::Beyond { .. })) => Ok(Verified::SizeOnly),
             (Ok(expected), Ok(found)) if expected == found => Ok(Verified::By(by)),
             (Err(error), _) | (_, Err(error)) => Err(error),
-            (Ok(expected), Ok(found)) => Err(Error::Corrupt {
-                path: target.path.clone(),
-                expected: format!("{expected} for bytes {} to {}", range.start, range.end),
-                found: found.to_string(),
-            }),
+            (Ok(expected), Ok(found)) => Err(Error::corrupt(
+                target.path.clone(),
+                format!("{expected} for bytes {} to {}", range.start, range.end),
+                found.to_string(),
+            )),
         }
     }
 
@@ -202,11 +202,11 @@ impl Run<'_> {
         if left.is_empty() {
             return Ok(last);
         }
-        Err(Error::Corrupt {
-            path: self.item.target.path.clone(),
-            expected: "what the source announced".into(),
-            found: format!("something else, each time, in bytes {left}"),
-        })
+        Err(Error::corrupt(
+            self.item.target.path.clone(),
+            "what the source announced",
+            format!("something else, each time, in bytes {left}"),
+        ))
     }
 
     /// Reads what an earlier attempt sent, where nobody remembers what it hashed to.
@@ -384,10 +384,7 @@ impl Run<'_> {
         } else {
             "it was written to while it was read".into()
         };
-        Err(Error::Changed {
-            path: self.item.source.path.clone(),
-            what,
-        })
+        Err(Error::changed(self.item.source.path.clone(), what))
     }
 
     /// Decides whether to try again, and waits.

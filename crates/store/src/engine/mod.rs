@@ -536,11 +536,11 @@ impl Copying<'_> {
     /// fails. Should that be all that is left of the fault, it is still one.
     fn fault(&self, error: Error, place: &Place) -> Error {
         match error {
-            Error::Canceled if !self.options.cancel.is_canceled() => Error::Lost {
-                host: place.url.to_string(),
-                during: "moving data".into(),
-                cause: std::io::ErrorKind::ConnectionAborted.into(),
-            },
+            Error::Canceled if !self.options.cancel.is_canceled() => Error::lost(
+                place.url.to_string(),
+                "moving data",
+                std::io::ErrorKind::ConnectionAborted,
+            ),
             error => error,
         }
     }
@@ -654,12 +654,8 @@ impl Copying<'_> {
             && !left.is_zero()
         {
             self.options.cancel.check()?;
-            godwit_sys::wait_readable([self.options.cancel.as_fd()], left).map_err(|cause| {
-                Error::Io {
-                    path: "a pause".into(),
-                    cause,
-                }
-            })?;
+            godwit_sys::wait_readable([self.options.cancel.as_fd()], left)
+                .map_err(|cause| Error::system("a pause", cause))?;
         }
         self.options.cancel.check()
     }

@@ -21,9 +21,7 @@ pub(super) fn find(copying: &Copying<'_>, task: &Task) -> Result<()> {
     }
     let stat = task.source.store.stat(&task.source.path)?;
     match stat.kind {
-        EntryKind::Directory if !task.tree => Err(Error::IsDirectory {
-            path: task.source.path.clone(),
-        }),
+        EntryKind::Directory if !task.tree => Err(Error::directory(task.source.path.clone())),
         EntryKind::Directory => find_tree(copying, task),
         _ => {
             let there = match task.rule {
@@ -64,13 +62,13 @@ fn check_room(copying: &Copying<'_>, task: &Task) -> Result<()> {
         .store
         .walk_readable(&source.path, &mut each, &mut |_| {}, &mut |_, _| Ok(()))?;
     match bytes > space.free_bytes {
-        true => Err(Error::NoSpace {
-            path: target.path.clone(),
-            said: format!(
+        true => Err(Error::no_space(
+            target.path.clone(),
+            format!(
                 "{bytes} bytes are to be copied, {} are free",
                 space.free_bytes
             ),
-        }),
+        )),
         false => Ok(()),
     }
 }
@@ -243,9 +241,7 @@ impl Finding<'_> {
         for (path, target) in std::mem::take(&mut self.unproved) {
             let error = match target.store.stat(&target.path) {
                 Ok(stat) if stat.kind == EntryKind::Directory => continue,
-                Ok(_) => Error::NotDirectory {
-                    path: target.path.clone(),
-                },
+                Ok(_) => Error::not_directory(target.path.clone()),
                 Err(error) => error,
             };
             let source = self.task.source.join(&path);
@@ -271,8 +267,7 @@ impl Finding<'_> {
                 }
                 Some(EntryKind::Link) if is_directory() => return Ok(false),
                 Some(_) if !self.task.delete => {
-                    let path = target.path.clone();
-                    return Err(Error::NotDirectory { path });
+                    return Err(Error::not_directory(target.path.clone()));
                 }
                 Some(_) => {
                     remove(self.copying, target, EntryKind::File)?;
@@ -364,16 +359,16 @@ fn offer_entry(
                 let there = cleared(copying, task, from, &target, there.stat(&entry.path)?)?;
                 return offer(copying, item(task, source, target, stat), there);
             }
-            let why = "a link to a directory is not followed".into();
-            Err(Error::Unsupported {
-                what: format!("copying {}", source.path.display()),
+            let why = "a link to a directory is not followed";
+            Err(Error::unsupported(
+                format!("copying {}", source.path.display()),
                 why,
-            })
+            ))
         }
-        EntryKind::Other => Err(Error::Unsupported {
-            what: format!("copying {}", source.path.display()),
-            why: "it is neither a file nor a directory".into(),
-        }),
+        EntryKind::Other => Err(Error::unsupported(
+            format!("copying {}", source.path.display()),
+            "it is neither a file nor a directory",
+        )),
     }
 }
 
@@ -425,8 +420,7 @@ fn cleared(
         return Ok(there);
     }
     if !task.delete {
-        let path = target.path.clone();
-        return Err(Error::IsDirectory { path });
+        return Err(Error::directory(target.path.clone()));
     }
     // Nothing makes room for what cannot be read.
     source.store.read(
@@ -444,8 +438,7 @@ fn cleared(
             &at.join(&entry.path),
             entry.stat.kind == EntryKind::Directory,
         ) {
-            let path = target.path.clone();
-            return Err(Error::NotEmpty { path });
+            return Err(Error::not_empty(target.path.clone()));
         }
         below.push((entry.path, entry.stat.kind));
         Ok(())
@@ -494,10 +487,10 @@ fn offer(copying: &Copying<'_>, item: Item, there: Option<Stat>) -> Result<()> {
 fn refuse_beyond(item: &Item) -> Result<()> {
     let size = item.stat.size;
     match &item.range {
-        Some(range) if range.start > size => Err(Error::BadName {
-            path: item.source.path.clone(),
-            why: format!("ends at byte {size}, before byte {}", range.start),
-        }),
+        Some(range) if range.start > size => Err(Error::bad_name(
+            item.source.path.clone(),
+            format!("ends at byte {size}, before byte {}", range.start),
+        )),
         _ => Ok(()),
     }
 }
@@ -526,10 +519,10 @@ fn same_digest(source: &Place, target: &Place) -> Result<bool> {
         .into_iter()
         .find(|by| ours.contains(by) && theirs.contains(by))
     else {
-        return Err(Error::Unsupported {
-            what: "comparing digests".into(),
-            why: format!("{source} and {target} know no common algorithm"),
-        });
+        return Err(Error::unsupported(
+            "comparing digests",
+            format!("{source} and {target} know no common algorithm"),
+        ));
     };
     let digest = |place: &Place| place.store.digest(&place.path, by, None);
     Ok(digest(source)? == digest(target)?)

@@ -259,11 +259,11 @@ fn again(copying: &Copying<'_>, left: VecDeque<Flying>, error: Error) {
 }
 
 fn broke_off(source: &super::Place) -> Error {
-    Error::Lost {
-        host: source.url.host_port(),
-        during: "many files were under way".into(),
-        cause: std::io::ErrorKind::ConnectionAborted.into(),
-    }
+    Error::lost(
+        source.url.host_port(),
+        "many files were under way",
+        std::io::ErrorKind::ConnectionAborted,
+    )
 }
 
 fn read_one(item: &Item) -> Result<Small> {

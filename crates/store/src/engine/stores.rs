@@ -100,10 +100,10 @@ impl Stores {
     /// The same, of a server that has to prove, and is shown, something else than the others.
     pub fn open_as(&self, url: &Url, proofs: Proofs) -> Result<Place> {
         if proofs.credential.is_some() && url.scheme() != Scheme::Gsiftp {
-            return Err(Error::Unsupported {
-                what: "proving who you are by a certificate".into(),
-                why: format!("{}: has no use for it; gsiftp: does", url.scheme().as_str()),
-            });
+            return Err(Error::unsupported(
+                "proving who you are by a certificate",
+                format!("{}: has no use for it; gsiftp: does", url.scheme().as_str()),
+            ));
         }
         let mut open = self
             .open
@@ -159,11 +159,8 @@ fn connect(url: &Url, options: &Options, trust: Trust) -> Result<Arc<dyn Store>>
         Scheme::Https | Scheme::Godwit => door::open(url, &limits(options, trust)),
         Scheme::Http => Ok(Arc::new(Web::open(url, &limits(options, trust))?)),
         scheme => {
-            let why = scheme.not_served().unwrap_or("not in this version").into();
-            Err(Error::NotServed {
-                url: Box::new(url.without_password()),
-                why,
-            })
+            let why = scheme.not_served().unwrap_or("not in this version");
+            Err(Error::not_served(url.without_password(), why))
         }
     }
 }

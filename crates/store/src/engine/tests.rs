@@ -222,11 +222,11 @@ impl Take for Limited<'_> {
     fn put(&self, block: Block<'_>) -> Result<()> {
         if self.1.fetch_sub(1, Relaxed) == 0 {
             self.1.store(0, Relaxed);
-            return Err(Error::Lost {
-                host: "source".into(),
-                during: "reading".into(),
-                cause: std::io::ErrorKind::ConnectionReset.into(),
-            });
+            return Err(Error::lost(
+                "source",
+                "reading",
+                std::io::ErrorKind::ConnectionReset,
+            ));
         }
         self.2.fetch_add(block.bytes.len() as u64, Relaxed);
         self.0.put(block)
@@ -250,8 +250,7 @@ impl Store for Troubled {
             .fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1))
             .is_ok()
         {
-            let host = "fermi".into();
-            return Err(Error::NoCredential { host });
+            return Err(Error::no_credential("fermi"));
         }
         let limited = Limited(into, AtomicU64::new(self.blocks_each), &self.read_bytes);
         let read = self.inner.read(path, want, 1, &limited);

@@ -248,11 +248,11 @@ fn end_within(session: &mut Session, patience: Duration) -> usize {
 
 /// Returns an error that says the data ended before it should.
 pub(super) fn ended_early(host: &str, got: u64, wanted: u64) -> Error {
-    Error::Lost {
-        host: host.into(),
-        during: format!("reading: {got} of {wanted} bytes came"),
-        cause: io::ErrorKind::UnexpectedEof.into(),
-    }
+    Error::lost(
+        host,
+        format!("reading: {got} of {wanted} bytes came"),
+        io::ErrorKind::UnexpectedEof,
+    )
 }
 
 /// What is waited for between a transfer command and its 150.

@@ -32,10 +32,7 @@ pub(crate) fn connect(
             Err(error) => last = error,
         }
     }
-    Err(Error::Unreachable {
-        host: host_port(host, port),
-        cause: last,
-    })
+    Err(Error::unreachable(host_port(host, port), last))
 }
 
 /// Returns how a host and port are written together.
@@ -67,10 +64,7 @@ pub(super) fn resolve(host: &str, port: u16, within: Duration) -> Result<Vec<Soc
     spawned.map_err(|cause| name_service(why(&cause)))?;
     match told.recv_timeout(within) {
         Ok(Ok(found)) if !found.is_empty() => Ok(found),
-        Ok(Ok(_)) => Err(Error::NoSuchHost {
-            host: host.into(),
-            cause: "it has no address".into(),
-        }),
+        Ok(Ok(_)) => Err(Error::no_such_host(host, "it has no address")),
         Ok(Err(cause)) => Err(name_error(host, &cause)),
         Err(RecvTimeoutError::Timeout) => {
             Err(name_service(format!("after {} s", within.as_secs())))
@@ -94,9 +88,9 @@ fn name_error(host: &str, cause: &io::Error) -> Error {
         "non-recoverable",
     ];
     if is_name.iter().any(|words| lower.contains(words)) {
-        Error::NoSuchHost { host, cause }
+        Error::no_such_host(host, cause)
     } else {
-        Error::NameService { host, cause }
+        Error::name_service(host, cause)
     }
 }
 

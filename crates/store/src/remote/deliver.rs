@@ -51,22 +51,22 @@ use std::{
 /// Starts to write one file.
 pub(super) fn begin(remote: Remote, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
     if write.how == How::InPlace && !remote.can()?.in_place {
-        return Err(Error::Unsupported {
-            what: "changing a file in place".into(),
-            why: "some FTP servers cut off what stands behind".into(),
-        });
+        return Err(Error::unsupported(
+            "changing a file in place",
+            "some FTP servers cut off what stands behind",
+        ));
     }
     if let How::Append { .. } = write.how {
-        return Err(Error::Unsupported {
-            what: "appending".into(),
-            why: "an FTP server cannot tell whose bytes came first".into(),
-        });
+        return Err(Error::unsupported(
+            "appending",
+            "an FTP server cannot tell whose bytes came first",
+        ));
     }
     if write.attempt > 0 {
-        return Err(Error::Unsupported {
-            what: "counting attempts".into(),
-            why: "an FTP server cannot tell whose bytes are of an older one".into(),
-        });
+        return Err(Error::unsupported(
+            "counting attempts",
+            "an FTP server cannot tell whose bytes are of an older one",
+        ));
     }
     let mut session = remote.0.take()?;
     match Delivery::plan(&remote, &mut session, path, write) {
@@ -259,10 +259,10 @@ impl Delivering {
                 return Ok(());
             }
             if next > offset || began.elapsed() > patience {
-                return Err(Error::Unsupported {
-                    what: format!("writing at {offset} when the next byte is {next}"),
-                    why: "this server takes bytes in order only".into(),
-                });
+                return Err(Error::unsupported(
+                    format!("writing at {offset} when the next byte is {next}"),
+                    "this server takes bytes in order only",
+                ));
             }
             given = self.turn.wait_timeout(given, TURN).expect(NO_PANIC).0;
         }
@@ -272,10 +272,10 @@ impl Delivering {
     fn keep(&self, kept: &mut Vec<u8>, block: Block<'_>) -> Result<()> {
         let range = block.range();
         if range.end > KEPT_MAX {
-            return Err(Error::Changed {
-                path: self.plan.path.clone(),
-                what: format!("it is longer than was said: byte {}", range.end),
-            });
+            return Err(Error::changed(
+                self.plan.path.clone(),
+                format!("it is longer than was said: byte {}", range.end),
+            ));
         }
         let range = range.start as usize..range.end as usize;
         kept.resize(kept.len().max(range.end), 0);
@@ -311,11 +311,11 @@ impl Delivering {
                     return Ok(());
                 }
                 Phase::Over => {
-                    return Err(Error::Lost {
-                        host: self.remote.0.host.clone(),
-                        during: "writing".into(),
-                        cause: std::io::ErrorKind::BrokenPipe.into(),
-                    });
+                    return Err(Error::lost(
+                        self.remote.0.host.clone(),
+                        "writing",
+                        std::io::ErrorKind::BrokenPipe,
+                    ));
                 }
                 Phase::Idle(_) => {}
             }
@@ -328,10 +328,10 @@ impl Delivering {
     fn must_be_new(&self, range: &Range<u64>) -> Result<()> {
         let is_in = |all: &Extents| all.within(range.clone()).next().is_some();
         if is_in(&self.given().now) || is_in(&self.told.state().landed) {
-            return Err(Error::Unsupported {
-                what: format!("sending bytes {} to {} again", range.start, range.end),
-                why: "an FTP server may write the older ones last".into(),
-            });
+            return Err(Error::unsupported(
+                format!("sending bytes {} to {} again", range.start, range.end),
+                "an FTP server may write the older ones last",
+            ));
         }
         Ok(())
     }
@@ -364,11 +364,11 @@ impl Delivering {
             None if matches!(error, Error::Canceled)
                 && self.remote.0.options.cancel.check().is_ok() =>
             {
-                Error::Lost {
-                    host: self.remote.0.host.clone(),
-                    during: "sending data".into(),
-                    cause: std::io::ErrorKind::ConnectionAborted.into(),
-                }
+                Error::lost(
+                    self.remote.0.host.clone(),
+                    "sending data",
+                    std::io::ErrorKind::ConnectionAborted,
+                )
             }
             None => error,
         }
@@ -468,21 +468,17 @@ impl Delivering {
         if let Some(size) = whole.size {
             let missing = self.given().bytes.missing(0..size);
             if !missing.is_empty() || bytes.len() as u64 > size {
-                return Err(Error::Incomplete {
-                    path: path.clone(),
-                    size,
-                    missing,
-                });
+                return Err(Error::incomplete(path.clone(), size, missing));
             }
         }
         if let Some(expected) = &whole.digest {
             let found = Digest::of(expected.algorithm(), &bytes);
             if found != *expected {
-                return Err(Error::Corrupt {
-                    path: path.clone(),
-                    expected: expected.to_string(),
-                    found: found.to_string(),
-                });
+                return Err(Error::corrupt(
+                    path.clone(),
+                    expected.to_string(),
+                    found.to_string(),
+                ));
             }
         }
         let mut given = Some(crate::Given {
@@ -702,11 +698,7 @@ impl Sink for Delivering {
         {
             let missing = landed.missing(0..size);
             if !missing.is_empty() {
-                return Err(Error::Incomplete {
-                    path: self.plan.path.clone(),
-                    size,
-                    missing,
-                });
+                return Err(Error::incomplete(self.plan.path.clone(), size, missing));
             }
         }
         let mut session = self.session()?;

@@ -30,31 +30,12 @@ pub(super) fn refused(host: &str, path: &Path, refusal: Refusal) -> Error {
     }
     let (host, path) = (host.to_owned(), path.to_owned());
     match why {
-        Kind::Corrupt => Error::Corrupt {
-            path,
-            expected: "what was announced".into(),
-            found: said,
-        },
-        Kind::Busy => Error::Busy {
-            host,
-            said,
-            again_in: None,
-        },
-        Kind::Login => Error::Login {
-            host,
-            said,
-            by: Shown::Password,
-        },
-        Kind::Lost => Error::Lost {
-            host,
-            during: "moving data".into(),
-            cause: std::io::Error::other(said),
-        },
-        Kind::Unsupported => Error::Unsupported {
-            what: "this".into(),
-            why: format!("{host} answered {code}: {said}"),
-        },
-        _ => Error::Refused { host, code, said },
+        Kind::Corrupt => Error::corrupt(path, "what was announced", said),
+        Kind::Busy => Error::busy(host, said),
+        Kind::Login => Error::login(host, said, Shown::Password),
+        Kind::Lost => Error::lost(host, "moving data", std::io::Error::other(said)),
+        Kind::Unsupported => Error::unsupported("this", format!("{host} answered {code}: {said}")),
+        _ => Error::refused(host, code, said),
     }
 }
 
@@ -86,32 +67,18 @@ impl From<Unspeakable> for Error {
 /// Fills in who and what an error is about, where the wire did not know.
 pub(super) fn about(error: Error, at: &str, name: &Path) -> Error {
     match error {
-        Error::PeerMisbehaved { host, what } if host.is_empty() => Error::PeerMisbehaved {
-            host: at.to_owned(),
-            what,
-        },
-        Error::BadName { path, why } if path.as_os_str().is_empty() => Error::BadName {
-            path: name.to_owned(),
-            why,
-        },
+        Error::PeerMisbehaved { host, what } if host.is_empty() => Error::misbehaved(at, what),
+        Error::BadName { path, why } if path.as_os_str().is_empty() => Error::bad_name(name, why),
         Error::Lost {
             host,
             during,
             cause,
-        } if host == NOBODY => Error::Lost {
-            host: at.to_owned(),
-            during,
-            cause,
-        },
+        } if host == NOBODY => Error::lost(at, during, cause),
         Error::Stalled {
             host,
             during,
             waited,
-        } if host == NOBODY => Error::Stalled {
-            host: at.to_owned(),
-            during,
-            waited,
-        },
+        } if host == NOBODY => Error::stalled(at, during, waited),
         other => other,
     }
 }

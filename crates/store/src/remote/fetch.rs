@@ -50,9 +50,7 @@ impl Fetch<'_> {
                 let stat = names::stat(session, self.path, &self.name)?;
                 let want: Extents = self.want.within(0..stat.size).collect();
                 if stat.kind == crate::EntryKind::Directory {
-                    return Err(Error::IsDirectory {
-                        path: self.path.into(),
-                    });
+                    return Err(Error::directory(self.path));
                 }
                 if want.is_empty() && stat.size > 0 {
                     return Ok(Read { stat, digest: None });
@@ -178,9 +176,7 @@ impl Fetch<'_> {
     pub(super) fn in_streams(&self, session: &mut Session) -> Result<Read> {
         let before = names::stat(session, self.path, &self.name)?;
         if before.kind == crate::EntryKind::Directory {
-            return Err(Error::IsDirectory {
-                path: self.path.into(),
-            });
+            return Err(Error::directory(self.path));
         }
         for range in self.want.within(0..before.size) {
             self.stream(session, range, before.size)?;
@@ -308,10 +304,10 @@ impl<'a> Wanted<'a> {
         if !self.extra.load(Relaxed) {
             return Ok(());
         }
-        Err(Error::Changed {
-            path: path.into(),
-            what: format!("the server said {size} bytes, and sent more"),
-        })
+        Err(Error::changed(
+            path,
+            format!("the server said {size} bytes, and sent more"),
+        ))
     }
 
     /// A read that ends early is an error, never a short success.

@@ -26,10 +26,10 @@ impl Member {
         let session = server.0.take()?;
         match session.family() {
             Family::Godwit => Ok(Self(session)),
-            _ => Err(Error::PeerMisbehaved {
-                host: session.host.clone(),
-                what: "it is no godwit node, and cannot be a member".into(),
-            }),
+            _ => Err(Error::misbehaved(
+                session.host.clone(),
+                "it is no godwit node, and cannot be a member",
+            )),
         }
     }
 

@@ -201,19 +201,19 @@ impl Remote {
         };
         let is_proved = matches!(login, Login::Proof | Login::Tls);
         if !is_proved && login != Login::Ticket && options.trust.level != Level::Clear {
-            return Err(Error::Unsupported {
-                what: "protecting what is transferred".into(),
-                why: format!(
+            return Err(Error::unsupported(
+                "protecting what is transferred",
+                format!(
                     "{}: goes in clear; ftp: with --private or --kerberos and gsiftp: can be protected",
                     scheme.as_str()
                 ),
-            });
+            ));
         }
         if !is_proved && options.trust.expect.is_some() {
-            return Err(Error::Unsupported {
-                what: "knowing who the server is".into(),
-                why: "ftp: proves nothing but with --private; gsiftp: does".into(),
-            });
+            return Err(Error::unsupported(
+                "knowing who the server is",
+                "ftp: proves nothing but with --private; gsiftp: does",
+            ));
         }
         let host = url.host().ok_or_else(|| not_served("it names no host"))?;
         let usual = scheme.default_port().unwrap_or(21);
@@ -256,10 +256,7 @@ impl Remote {
     /// Returns how the server is told a path, which must not leave where it begins.
     fn name(&self, session: &Session, path: &Path) -> Result<Vec<u8>> {
         if path.components().any(|part| part == Component::ParentDir) {
-            return Err(Error::BadName {
-                path: path.into(),
-                why: "it contains `..`".into(),
-            });
+            return Err(Error::bad_name(path, "it contains `..`"));
         }
         let name = session.peer.name(self.1.join(path).as_os_str().as_bytes());
         if session.family() != Family::Godwit && name.iter().any(|b| b"\r\n".contains(b)) {
@@ -268,10 +265,10 @@ impl Remote {
         if name.last().is_some_and(u8::is_ascii_whitespace)
             && session.peer.banner.contains("Pure-FTPd")
         {
-            return Err(Error::BadName {
-                path: path.into(),
-                why: "Pure-FTPd drops spaces at the end of a name".into(),
-            });
+            return Err(Error::bad_name(
+                path,
+                "Pure-FTPd drops spaces at the end of a name",
+            ));
         }
         Ok(name)
     }
@@ -690,18 +687,18 @@ impl Store for Remote {
 
     fn set(&self, path: &Path, set: &Set) -> Result<()> {
         if !set.xattrs.is_empty() || set.atime.is_some() {
-            return Err(Error::Unsupported {
-                what: "setting extended attributes, or the time of reading,".into(),
-                why: "FTP has no words for them".into(),
-            });
+            return Err(Error::unsupported(
+                "setting extended attributes, or the time of reading,",
+                "FTP has no words for them",
+            ));
         }
         self.with(path, |session| {
             let name = self.name(session, path)?;
             if set.link_to.is_some() && session.family() != Family::Godwit {
-                return Err(Error::Unsupported {
-                    what: "making a link".into(),
-                    why: "servers of others make links relative to where they run".into(),
-                });
+                return Err(Error::unsupported(
+                    "making a link",
+                    "servers of others make links relative to where they run",
+                ));
             }
             names::set(session, path, &name, set)
         })?;
@@ -714,10 +711,10 @@ impl Store for Remote {
     fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {
         self.with(path, |session| {
             if !session.peer.features.checksums().contains(&by) {
-                return Err(Error::Unsupported {
-                    what: format!("{by} of a file"),
-                    why: format!("{} does not compute it", session.host),
-                });
+                return Err(Error::unsupported(
+                    format!("{by} of a file"),
+                    format!("{} does not compute it", session.host),
+                ));
             }
             let name = self.name(session, path)?;
             names::digest(session, path, client::checksum(by, range, &name)?, by)
@@ -755,7 +752,7 @@ impl Store for Remote {
 
     fn decide(&self, path: &Path, _what: Decision, _passed: &[String]) -> Result<()> {
         if !self.can()?.passes_on {
-            return Err(Error::Missing { path: path.into() });
+            return Err(Error::missing(path));
         }
         Err(Error::Unsupported {
             what: "deciding by FTP on what a hop holds".into(),

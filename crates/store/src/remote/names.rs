@@ -145,9 +145,7 @@ fn list_all(
     match run_listing(session, options, path, name, &line, asked, each) {
         Err(error @ (Error::Refused { .. } | Error::Unsupported { .. })) if !session.is_broken => {
             Err(match stat(session, path, name) {
-                Ok(stat) if stat.kind != EntryKind::Directory => {
-                    Error::NotDirectory { path: path.into() }
-                }
+                Ok(stat) if stat.kind != EntryKind::Directory => Error::not_directory(path),
                 Err(missing @ Error::Missing { .. }) => missing,
                 _ => error,
             })
@@ -169,7 +167,7 @@ fn list_plainly(
     if !entered.is_positive() {
         let found = stat(session, path, name)?;
         if found.kind != EntryKind::Directory {
-            return Err(Error::NotDirectory { path: path.into() });
+            return Err(Error::not_directory(path));
         }
         faults::check(&session.host, path, &entered)?;
     }
@@ -307,7 +305,7 @@ fn run_listing(
     if let Some(only) = doubtful {
         let found = stat(session, path, name)?;
         if found.kind != EntryKind::Directory {
-            return Err(Error::NotDirectory { path: path.into() });
+            return Err(Error::not_directory(path));
         }
         each(only)?;
     }
@@ -344,10 +342,10 @@ impl Take for Pipe {
     fn put(&self, block: Block<'_>) -> Result<()> {
         let mut pipe = self.0.lock().expect("no thread panics while it holds this");
         if block.offset != pipe.0 {
-            return Err(Error::PeerMisbehaved {
-                host: String::new(),
-                what: "the pieces of a listing came out of order".into(),
-            });
+            return Err(Error::misbehaved(
+                String::new(),
+                "the pieces of a listing came out of order",
+            ));
         }
         pipe.0 += block.bytes.len() as u64;
         // The reader is gone when it has had enough.
@@ -412,10 +410,10 @@ pub(super) fn set(session: &mut Session, path: &Path, name: &[u8], set: &Set) ->
         match client::set_mtime(&session.peer, mtime, name) {
             Some(line) => check(session.ask_one(line?)?)?,
             None => {
-                return Err(Error::Unsupported {
-                    what: "setting the time of change".into(),
-                    why: format!("{host} knows neither MFMT nor SITE UTIME"),
-                });
+                return Err(Error::unsupported(
+                    "setting the time of change",
+                    format!("{host} knows neither MFMT nor SITE UTIME"),
+                ));
             }
         }
     }
@@ -446,10 +444,10 @@ fn explained(session: &mut Session, path: &Path, name: &[u8], what: What, error:
     }
     let path = path.to_owned();
     match (stat(session, &path, name), what) {
-        (Err(Error::Missing { .. }), _) => Error::Missing { path },
-        (Ok(stat), What::File) if stat.kind == EntryKind::Directory => Error::IsDirectory { path },
+        (Err(Error::Missing { .. }), _) => Error::missing(path),
+        (Ok(stat), What::File) if stat.kind == EntryKind::Directory => Error::directory(path),
         (Ok(stat), What::Directory) if stat.kind != EntryKind::Directory => {
-            Error::NotDirectory { path }
+            Error::not_directory(path)
         }
         _ => error,
     }
@@ -466,7 +464,7 @@ pub(super) fn mkdir(session: &mut Session, path: &Path, name: &[u8]) -> Result<(
     if matches!(error, Error::Refused { .. } | Error::BadName { .. })
         && stat(session, path, name).is_ok()
     {
-        return Err(Error::Exists { path: path.into() });
+        return Err(Error::exists(path));
     }
     Err(error)
 }

@@ -100,10 +100,10 @@ pub(super) fn settle_level(session: &mut Session, level: Level, bytes_max: u32) 
         let reply = session.ask_one(Line::new(&line))?;
         let said = reply.said();
         if !reply.is_positive() {
-            return Err(Error::Unsupported {
-                what: "protecting what is transferred".into(),
-                why: format!("{} refuses {line} ({} {said})", session.host, reply.code),
-            });
+            return Err(Error::unsupported(
+                "protecting what is transferred",
+                format!("{} refuses {line} ({} {said})", session.host, reply.code),
+            ));
         }
         bytes_max = told_size(&said).map_or(bytes_max, |told| told.min(bytes_max));
     }

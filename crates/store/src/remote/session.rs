@@ -259,10 +259,10 @@ impl Session {
     /// Has data connections prove nothing, and go in clear.
     pub(super) fn stop_proving(&mut self) -> Result<()> {
         if self.options.trust.level != Level::Clear {
-            return Err(Error::Unsupported {
-                what: "protecting what is transferred".into(),
-                why: "one of the two servers cannot".into(),
-            });
+            return Err(Error::unsupported(
+                "protecting what is transferred",
+                "one of the two servers cannot",
+            ));
         }
         self.settle("DCAU N")?;
         (self.safety, self.warm) = (None, None);
@@ -446,10 +446,7 @@ impl Session {
     pub(super) fn heard(&mut self) -> Result<Option<Reply>> {
         let heard = self.dialogue.poll_heard().map_err(|bad| {
             self.is_broken = true;
-            Error::PeerMisbehaved {
-                host: self.host.clone(),
-                what: bad.to_string(),
-            }
+            Error::misbehaved(self.host.clone(), bad.to_string())
         })?;
         let Some(Heard { ticket, reply }) = heard else {
             return Ok(None);
@@ -461,10 +458,10 @@ impl Session {
             let refusal = client::Refusal::of(&reply);
             return Err(match refusal {
                 Some(refusal) => faults::refused(&self.host, Path::new(""), refusal),
-                None => Error::PeerMisbehaved {
-                    host: self.host.clone(),
-                    what: format!("a reply to nothing: {}", reply.said()),
-                },
+                None => Error::misbehaved(
+                    self.host.clone(),
+                    format!("a reply to nothing: {}", reply.said()),
+                ),
             });
         }
         Ok(Some(reply))
@@ -525,11 +522,7 @@ impl Session {
             cause.kind(),
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
         ) {
-            return Error::Stalled {
-                host: self.host.clone(),
-                during: during.into(),
-                waited: self.options.stall,
-            };
+            return Error::stalled(self.host.clone(), during, self.options.stall);
         }
         self.lost(during, cause)
     }
@@ -545,19 +538,11 @@ impl Session {
 
     fn stalled(&mut self, during: &str, waited: Duration) -> Error {
         self.is_broken = true;
-        Error::Stalled {
-            host: self.host.clone(),
-            during: during.into(),
-            waited,
-        }
+        Error::stalled(self.host.clone(), during, waited)
     }
 
     fn lost(&self, during: &str, cause: io::Error) -> Error {
-        Error::Lost {
-            host: self.host.clone(),
-            during: during.into(),
-            cause,
-        }
+        Error::lost(self.host.clone(), during, cause)
     }
 }
 
@@ -612,7 +597,7 @@ impl Talk for Session {
 
     fn greeting(&mut self) -> Result<Reply> {
         self.final_reply(GREETING).map_err(|error| match error {
-            Error::PeerMisbehaved { host, what } => Error::NotFtp { host, what },
+            Error::PeerMisbehaved { host, what } => Error::not_ftp(host, what),
             other => other,
         })
     }

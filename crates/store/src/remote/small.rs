@@ -202,10 +202,10 @@ fn read_one(
         }
         faults::check(&session.host, path, &first)?;
         session.is_broken = true;
-        return Err(Error::PeerMisbehaved {
-            host: session.host.clone(),
-            what: format!("a transfer ended before it began: {}", first.said()),
-        });
+        return Err(Error::misbehaved(
+            session.host.clone(),
+            format!("a transfer ended before it began: {}", first.said()),
+        ));
     }
     let bytes = match channel.receive_whole(BYTES_MAX, watch) {
         Ok(bytes) => bytes,
@@ -259,11 +259,11 @@ fn check_ours(session: &Session, path: &Path, bytes: Vec<u8>, last: &Reply) -> R
     };
     let found = Digest::of(Algorithm::Blake3, &bytes);
     if found != expected {
-        return Err(Error::Corrupt {
-            path: path.into(),
-            expected: expected.to_string(),
-            found: found.to_string(),
-        });
+        return Err(Error::corrupt(
+            path,
+            expected.to_string(),
+            found.to_string(),
+        ));
     }
     Ok(Small {
         bytes,
@@ -287,10 +287,7 @@ fn check_size(path: &Path, came: usize, size: u64) -> Result<()> {
     if came as u64 == size {
         return Ok(());
     }
-    Err(Error::Changed {
-        path: path.into(),
-        what: format!("{came} bytes came of {size}"),
-    })
+    Err(Error::changed(path, format!("{came} bytes came of {size}")))
 }
 
 /// Writes files to one of ours, their bytes sent ahead as well.
@@ -454,10 +451,10 @@ fn finished(session: &Session, path: &Path, reply: &Reply, has_digest: bool) -> 
     faults::check(&session.host, path, reply)?;
     let told = Told::from_reply(reply).unwrap_or_default();
     if told.published == Some(false) {
-        return Err(Error::PeerMisbehaved {
-            host: session.host.clone(),
-            what: "a small upload was not published".into(),
-        });
+        return Err(Error::misbehaved(
+            session.host.clone(),
+            "a small upload was not published",
+        ));
     }
     Ok(Finished {
         version: told.blake3.clone().map_or(Version::None, Version::Strong),
@@ -564,11 +561,11 @@ fn put_in_place(session: &mut Session, given: &Given, place: &Placed) -> Result<
     let Placed { name, part, .. } = place;
     let found = names::stat(session, path, part)?;
     if found.size != given.bytes.len() as u64 {
-        return Err(Error::Corrupt {
-            path: path.clone(),
-            expected: format!("{} bytes", given.bytes.len()),
-            found: format!("{} bytes", found.size),
-        });
+        return Err(Error::corrupt(
+            path.clone(),
+            format!("{} bytes", given.bytes.len()),
+            format!("{} bytes", found.size),
+        ));
     }
     for set in [
         Set {
@@ -585,7 +582,7 @@ fn put_in_place(session: &mut Session, given: &Given, place: &Placed) -> Result<
     }
     if part != name {
         if given.how == How::New && names::exists(session, path, name)? {
-            return Err(Error::Exists { path: path.clone() });
+            return Err(Error::exists(path.clone()));
         }
         let reply = client::rename(session, part, name)?;
         faults::check(&host, path, &reply)?;

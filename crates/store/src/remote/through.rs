@@ -117,10 +117,10 @@ impl Remote {
 
     fn watch_over_module(&self, session: &Session) -> Result<Watch> {
         match session.family() {
-            Family::Plain => Err(Error::Unsupported {
-                what: "putting bytes through a module".into(),
-                why: format!("{} is no GridFTP server", session.host),
-            }),
+            Family::Plain => Err(Error::unsupported(
+                "putting bytes through a module",
+                format!("{} is no GridFTP server", session.host),
+            )),
             _ => new_watch(&self.0.options),
         }
     }
@@ -152,10 +152,10 @@ impl<'a> Counted<'a> {
         if came.minus(&Extents::from(0..size)).is_empty() && came.prefix() == size {
             return Ok(size);
         }
-        Err(Error::PeerMisbehaved {
-            host: host.into(),
-            what: format!("{size} bytes are what its module made, and {came} came"),
-        })
+        Err(Error::misbehaved(
+            host,
+            format!("{size} bytes are what its module made, and {came} came"),
+        ))
     }
 }
 

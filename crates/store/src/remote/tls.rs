@@ -12,15 +12,15 @@ use std::time::Instant;
 pub(super) fn begin(session: &mut Session, host: &str) -> Result<Safety> {
     let reply = session.ask_one(Line::new("AUTH TLS"))?;
     if reply.code != 234 {
-        return Err(Error::Unsupported {
-            what: "protecting what is said and transferred".into(),
-            why: format!(
+        return Err(Error::unsupported(
+            "protecting what is said and transferred",
+            format!(
                 "{} does not take AUTH TLS ({} {})",
                 session.host,
                 reply.code,
                 reply.said()
             ),
-        });
+        ));
     }
     let at = session.host.clone();
     let wrong = Error::not_proved(&at);

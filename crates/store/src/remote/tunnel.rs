@@ -75,10 +75,7 @@ impl Tunnel {
     pub(super) fn explain(&self, error: Error) -> Error {
         let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
         match words.recv_timeout(WORDS_WAIT) {
-            Ok(said) if !said.is_empty() => Error::NoShell {
-                host: self.host.clone(),
-                said,
-            },
+            Ok(said) if !said.is_empty() => Error::no_shell(self.host.clone(), said),
             _ => error,
         }
     }

@@ -34,8 +34,10 @@ impl User {
     /// called by its number; its group is then the same number, and the only one.
     pub fn find(name: &str) -> io::Result<Self> {
         let unknown = || {
-            let why = format!("this machine knows no account {name}");
-            io::Error::new(io::ErrorKind::NotFound, why)
+            io::Error::new(
+                io::ErrorKind::NotFound,
+                format!("this machine knows no account {name}"),
+            )
         };
         if !is_name(name) {
             return Err(unknown());

@@ -260,8 +260,10 @@ fn open(nth: &str, rules: &Rules) -> io::Result<OwnedFd> {
 }
 
 fn no_account() -> io::Error {
-    let why = "this is no name of an account";
-    io::Error::new(io::ErrorKind::PermissionDenied, why)
+    io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        "this is no name of an account",
+    )
 }
 
 /// The life of an opener.

@@ -43,8 +43,7 @@ pub(super) fn print(
     let trouble = |error: Error| CliError::store(format!("print {url}"), error);
     let stat = place.store.stat(&place.path).map_err(trouble)?;
     if stat.kind == EntryKind::Directory {
-        let path = place.path.clone();
-        return Err(trouble(Error::IsDirectory { path }).next("name a file in it"));
+        return Err(trouble(Error::directory(place.path.clone())).next("name a file in it"));
     }
     if moving.dry_run {
         moving::would(screen, "copy", &url, Some(&output()?), stat.size).map_err(trouble)?;
@@ -167,10 +166,10 @@ impl Printing<'_> {
         let is_told = was.mtime.is_some() && is.mtime.is_some();
         let same_time = !is_told || was.is_of_time(is);
         if was.size != is.size || !same_time || self.next < end {
-            return Err(Error::Changed {
-                path: self.place.path.clone(),
-                what: "it was written to while it was read".into(),
-            });
+            return Err(Error::changed(
+                self.place.path.clone(),
+                "it was written to while it was read",
+            ));
         }
         Ok(read)
     }
@@ -236,11 +235,11 @@ fn agreed(place: &Place, told: &Digest, found: &Digest) -> Result<Verified, Erro
     if told == found {
         return Ok(Verified::By(told.algorithm()));
     }
-    Err(Error::Corrupt {
-        path: place.path.clone(),
-        expected: told.to_string(),
-        found: found.to_string(),
-    })
+    Err(Error::corrupt(
+        place.path.clone(),
+        told.to_string(),
+        found.to_string(),
+    ))
 }
 
 /// Says what to do though nothing is kept.

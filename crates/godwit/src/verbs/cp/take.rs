@@ -49,9 +49,7 @@ pub(super) fn take(screen: &Screen, cp: &Cp, sources: usize, target: &Url) -> Ru
     }
     let there = place.store.stat(&place.path).ok().map(|stat| stat.kind);
     if there == Some(EntryKind::Directory) {
-        let error = Error::IsDirectory {
-            path: place.path.clone(),
-        };
+        let error = Error::directory(place.path.clone());
         return Err(CliError::store(wanted, error).next("name a file in it"));
     }
     if there.is_some() && cp.no_clobber {

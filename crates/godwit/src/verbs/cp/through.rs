@@ -273,10 +273,10 @@ impl Copying<'_> {
             let read = store.read(path, &Extents::from(0..size), 1, &counted)?;
             match read.stat.size == size {
                 true => Ok(()),
-                false => Err(Error::Changed {
-                    path: path.clone(),
-                    what: "it was written to while it was read".into(),
-                }),
+                false => Err(Error::changed(
+                    path.clone(),
+                    "it was written to while it was read",
+                )),
             }
         };
         let sent = (size, digest.as_ref());

@@ -44,7 +44,7 @@ impl Delivery {
         // Refused here and not with the first byte: names that no line can carry.
         Line::new("STOR").bytes(&name)?;
         if write.how == How::New && names::exists(session, path, &name)? {
-            return Err(Error::Exists { path: path.into() });
+            return Err(Error::exists(path));
         }
         let tag = tag(write);
         let family = session.family();

@@ -35,11 +35,11 @@ impl Delivering {
         if let (Some(sent), Some(named)) = (&sent, named)
             && sent != named
         {
-            return Err(Error::Corrupt {
-                path: plan.path.clone(),
-                expected: named.to_string(),
-                found: sent.to_string(),
-            });
+            return Err(Error::corrupt(
+                plan.path.clone(),
+                named.to_string(),
+                sent.to_string(),
+            ));
         }
         let source = self.compare_with_source(whole, size)?;
         let digest = named.or(sent.as_ref());
@@ -68,11 +68,11 @@ impl Delivering {
         let verified = match (digest, &told.blake3) {
             (Some(ours), Some(theirs)) if ours == theirs => Verified::By(Algorithm::Blake3),
             (Some(ours), Some(theirs)) => {
-                return Err(Error::Corrupt {
-                    path: plan.path.clone(),
-                    expected: ours.to_string(),
-                    found: theirs.to_string(),
-                });
+                return Err(Error::corrupt(
+                    plan.path.clone(),
+                    ours.to_string(),
+                    theirs.to_string(),
+                ));
             }
             // It was published only if it hashed to this.
             (Some(_), None) if is_compared_there => Verified::By(Algorithm::Blake3),
@@ -106,19 +106,19 @@ impl Delivering {
             return Ok(None);
         };
         if named.algorithm() != Algorithm::Adler32 {
-            return Err(Error::Unsupported {
-                what: format!("comparing an upload with {}", named.algorithm()),
-                why: "only BLAKE3 and ADLER32 are computed on the way".into(),
-            });
+            return Err(Error::unsupported(
+                format!("comparing an upload with {}", named.algorithm()),
+                "only BLAKE3 and ADLER32 are computed on the way",
+            ));
         }
         let sums = self.sums.as_ref();
         let summed = sums.and_then(|sums| sums.lock().expect(NO_PANIC).total(size?));
         match summed {
-            Some(summed) if summed != *named => Err(Error::Corrupt {
-                path: self.plan.path.clone(),
-                expected: named.to_string(),
-                found: summed.to_string(),
-            }),
+            Some(summed) if summed != *named => Err(Error::corrupt(
+                self.plan.path.clone(),
+                named.to_string(),
+                summed.to_string(),
+            )),
             summed => Ok(summed.map(|_| Algorithm::Adler32)),
         }
     }
@@ -135,11 +135,11 @@ impl Delivering {
             return Ok(Verified::By(by));
         }
         names::remove(session, &plan.path, &plan.name, crate::What::File)?;
-        Err(Error::Corrupt {
-            path: plan.path.clone(),
-            expected: expected.to_string(),
-            found: found.to_string(),
-        })
+        Err(Error::corrupt(
+            plan.path.clone(),
+            expected.to_string(),
+            found.to_string(),
+        ))
     }
 
     fn publish_there(&self, session: &mut Session, whole: &Whole) -> Result<Finished> {
@@ -157,11 +157,11 @@ impl Delivering {
         } else if let Some(size) = whole.size
             && found.size != size
         {
-            return Err(Error::Corrupt {
-                path: plan.path.clone(),
-                expected: format!("{size} bytes"),
-                found: format!("{} bytes", found.size),
-            });
+            return Err(Error::corrupt(
+                plan.path.clone(),
+                format!("{size} bytes"),
+                format!("{} bytes", found.size),
+            ));
         }
         let digest = self.compare(session, whole, whole.size.unwrap_or(found.size))?;
         let verified = match &digest {
@@ -208,11 +208,11 @@ impl Delivering {
         if found == expected {
             return Ok(Some(expected));
         }
-        Err(Error::Corrupt {
-            path: self.plan.path.clone(),
-            expected: expected.to_string(),
-            found: found.to_string(),
-        })
+        Err(Error::corrupt(
+            self.plan.path.clone(),
+            expected.to_string(),
+            found.to_string(),
+        ))
     }
 
     /// Compares each range that was written in place with what was sent, if the server computes checksums.
@@ -241,11 +241,11 @@ impl Delivering {
                 continue;
             }
             let sent = sent.map_or("one sum".into(), |sent| sent.to_string());
-            return Err(Error::Corrupt {
-                path: plan.path.clone(),
-                expected: format!("{sent} for bytes {} to {}", range.start, range.end),
-                found: found.to_string(),
-            });
+            return Err(Error::corrupt(
+                plan.path.clone(),
+                format!("{sent} for bytes {} to {}", range.start, range.end),
+                found.to_string(),
+            ));
         }
         Ok(Verified::By(BY))
     }
@@ -287,9 +287,7 @@ impl Delivering {
         // program may, since FTP knows no "only if it is free".
         let _alone = self.remote.0.publishing.lock().expect(NO_PANIC);
         if plan.how == How::New && names::exists(session, &plan.path, &plan.name)? {
-            return Err(Error::Exists {
-                path: plan.path.clone(),
-            });
+            return Err(Error::exists(plan.path.clone()));
         }
         let reply = client::rename(session, plan.file(), &plan.name)?;
         if reply.is_positive() {
@@ -299,9 +297,7 @@ impl Delivering {
         let refused = faults::check(&session.host, &plan.path, &reply).map(drop);
         match names::stat(session, &plan.path, &plan.name) {
             Ok(stat) if stat.kind == EntryKind::Directory => {
-                return Err(Error::IsDirectory {
-                    path: plan.path.clone(),
-                });
+                return Err(Error::directory(plan.path.clone()));
             }
             Ok(_) => names::remove(session, &plan.path, &plan.name, crate::What::File)?,
             Err(_) => return refused,
@@ -314,11 +310,9 @@ impl Delivering {
 /// What landed there, and did not survive an end of the server, is to be sent again; nobody changed anything.
 fn lost_there(error: Error, host: &str) -> Error {
     match error {
-        Error::Changed { what, .. } if what.contains(LACKS) => Error::Lost {
-            host: host.into(),
-            during: "publishing".into(),
-            cause: std::io::Error::other(what),
-        },
+        Error::Changed { what, .. } if what.contains(LACKS) => {
+            Error::lost(host, "publishing", std::io::Error::other(what))
+        }
         error => error,
     }
 }
@@ -346,10 +340,10 @@ pub(super) fn check_unchanged(
     };
     match is_no_conflict(version, &found) {
         true => Ok(()),
-        false => Err(Error::Changed {
-            path: plan.path.clone(),
-            what: "it is not the version that was to be replaced".into(),
-        }),
+        false => Err(Error::changed(
+            plan.path.clone(),
+            "it is not the version that was to be replaced",
+        )),
     }
 }
 

@@ -282,12 +282,8 @@ impl Ends<'_> {
             }
             if since.elapsed() > self.stall {
                 let host = format!("{} or {}", self.source.host, self.target.host);
-                let during = "moving data from server to server".into();
-                return Err(Error::Stalled {
-                    host,
-                    during,
-                    waited: since.elapsed(),
-                });
+                let during = "moving data from server to server";
+                return Err(Error::stalled(host, during, since.elapsed()));
             }
             self.wait(delivering, sent.is_some(), written.is_some())?;
         }
