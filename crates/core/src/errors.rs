@@ -5,7 +5,7 @@
 #[macro_export]
 macro_rules! errors {
     ($(#[$of_all:meta])* pub enum Error {
-        $($(#[$meta:meta])* $name:ident
+        $($(#[$meta:meta])* $name:ident $(($inner:ty))?
             $({ $($(#[$about:meta])* $field:ident: $type:ty),* } => $make:ident)?, $kind:ident;)*
     }) => {
         $(#[$of_all])*
@@ -13,7 +13,7 @@ macro_rules! errors {
         #[non_exhaustive]
         #[allow(missing_docs)]
         pub enum Error {
-            $($(#[$meta])* $name $({ $($(#[$about])* $field: $type),* })?,)*
+            $($(#[$meta])* $name $(($inner))? $({ $($(#[$about])* $field: $type),* })?,)*
         }
 
         #[allow(missing_docs)]

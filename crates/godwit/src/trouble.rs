@@ -10,7 +10,7 @@ use godwit_store::Error;
 use serde_json::{Value, json};
 use std::{
     borrow::{Borrow, Cow},
-    fmt, io,
+    fmt,
     path::Path,
 };
 
@@ -118,23 +118,13 @@ impl CliError {
     ) -> Self {
         use godwit_trust::Error as E;
         let error = error.borrow();
-        let (code, class) = match error {
-            E::Io { cause, .. } => match cause.kind() {
-                io::ErrorKind::NotFound => (4, ("Specification", "you")),
-                io::ErrorKind::PermissionDenied => (13, ("Authorization", "you")),
-                _ => (1, ("Specification", "site")),
-            },
-            E::BadFile { .. }
-            | E::BadRequest { .. }
-            | E::Itself { .. }
-            | E::NameTaken { .. }
-            | E::OwnName { .. }
-            | E::KeyTaken { .. }
-            | E::OwnKey => (2, ("Parameter", "you")),
-            E::Exists { .. } => (1, ("Specification", "you")),
-            E::Token(_) => (13, ("Authorization", "peer")),
-            _ => (13, ("Authorization", "you")),
+        let kind = error.kind();
+        let class = match error {
+            E::Io { .. } if kind == Kind::Io => ("Specification", "site"),
+            E::Token(_) => ("Authorization", "peer"),
+            _ => kind.class(),
         };
+        let code = kind.exit_code(error.fault());
         let mut told = Self::of(wanted, error.to_string(), code, class);
         told.0.fault = error.fault();
         told.0.next = error.hint();

@@ -135,7 +135,7 @@ impl Authorities {
         if shown.len() > CHAIN_MAX {
             let subject = slashed(leaf.subject_name());
             let why = format!("{} certificates are more than anybody needs", shown.len());
-            return Err(Error::BadChain { subject, why });
+            return Err(Error::bad_chain(subject, why));
         }
         if let [only] = shown
             && self.0.also.iter().any(|trusted| trusted == only)
@@ -223,7 +223,7 @@ impl Authorities {
                 Ok(()) => error.error_string().into(),
             },
             INVALID_CA if is_old_proxy(&leaf_name) && !is_proxy(leaf) => {
-                return Error::OldProxy { subject: leaf_name };
+                return Error::old_proxy(leaf_name);
             }
             NO_ISSUER | NO_ISSUER_HERE | NO_FIRST_ISSUER if is_proxy(at) => {
                 "the certificate that signed this proxy is not among those shown".into()
@@ -242,24 +242,15 @@ impl Authorities {
             }
             _ => error.error_string().into(),
         };
-        Error::BadChain { subject, why }
+        Error::bad_chain(subject, why)
     }
 
     fn unknown(&self, subject: String, at: &X509Ref) -> Error {
         let (issuer, hash) = (slashed(at.issuer_name()), at.issuer_name_hash());
         if self.certificates(hash).is_ok_and(|known| !known.is_empty()) {
-            return Error::OtherIssuer {
-                subject,
-                issuer,
-                file: self.hashed(hash, "0"),
-            };
+            return Error::other_issuer(subject, issuer, self.hashed(hash, "0"));
         }
-        Error::UnknownAuthority {
-            subject,
-            issuer,
-            hash: hex(hash),
-            dir: self.0.dir.clone(),
-        }
+        Error::unknown_authority(subject, issuer, hex(hash), self.0.dir.clone())
     }
 
     /// Returns where an authority of the directory lies; `None` if it is none.
@@ -286,20 +277,13 @@ impl Authorities {
         let path = self.0.dir.join(file);
         let authority = slashed(issuer.subject_name());
         let Some(File::Policy(policy)) = self.file(&path, read_policy)? else {
-            return Err(Error::NoPolicy {
-                authority,
-                wanted: path,
-            });
+            return Err(Error::no_policy(authority, path));
         };
         let subject = slashed(subject.subject_name());
         if policy.allows(&authority, &subject) {
             return Ok(());
         }
-        Err(Error::OutsidePolicy {
-            authority,
-            subject,
-            policy: path,
-        })
+        Err(Error::outside_policy(authority, subject, path))
     }
 
     /// An authority without a list revokes nobody; one whose list is old says nothing we could rely on.
@@ -324,26 +308,22 @@ impl Authorities {
         let Some((list, path, until)) = newest else {
             return match foreign {
                 None => Ok(()),
-                Some(path) => Err(Error::BadFile {
+                Some(path) => Err(Error::bad_file(
                     path,
-                    what: format!("this revocation list is not signed by {}", authority()),
-                }),
+                    format!("this revocation list is not signed by {}", authority()),
+                )),
             };
         };
         if let CrlStatus::Revoked(entry) = list.get_by_cert(subject) {
-            return Err(Error::Revoked {
-                subject: slashed(subject.subject_name()),
-                issuer: authority(),
-                since: when::moment(entry.revocation_date())?,
-                list: path,
-            });
+            return Err(Error::revoked(
+                slashed(subject.subject_name()),
+                authority(),
+                when::moment(entry.revocation_date())?,
+                path,
+            ));
         }
         match until {
-            Some(since) if since <= now => Err(Error::StaleList {
-                issuer: authority(),
-                since,
-                list: path,
-            }),
+            Some(since) if since <= now => Err(Error::stale_list(authority(), since, path)),
             _ => Ok(()),
         }
     }
@@ -371,10 +351,7 @@ impl Authorities {
             Ok(meta) => Stamp::of(&meta),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(cause) => {
-                return Err(Error::Io {
-                    path: path.into(),
-                    cause,
-                });
+                return Err(Error::io(path, cause));
             }
         };
         let lock = || READ.lock().unwrap_or_else(PoisonError::into_inner);
@@ -469,10 +446,7 @@ fn check_languages(chain: &[X509]) -> Result<()> {
             Some(Kind::Restricted) => "a proxy with a policy that godwit cannot read",
             _ => continue,
         };
-        return Err(Error::BadChain {
-            subject: slashed(certificate.subject_name()),
-            why: why.into(),
-        });
+        return Err(Error::bad_chain(slashed(certificate.subject_name()), why));
     }
     Ok(())
 }

@@ -630,11 +630,11 @@ pub(crate) fn check_expected(
             let owner = shown.iter().find(|c| matches!(Kind::of(c), Ok(None)));
             match owner {
                 Some(owner) if is_for_host(owner, host) => Ok(()),
-                _ => Err(Error::WrongHost {
-                    wanted: host.clone(),
-                    names: owner.map_or(Vec::new(), |owner| host_names(owner)),
-                    found: peer.subject.clone(),
-                }),
+                _ => Err(Error::wrong_host(
+                    host.clone(),
+                    owner.map_or(Vec::new(), |owner| host_names(owner)),
+                    peer.subject.clone(),
+                )),
             }
         }
     }

@@ -43,11 +43,8 @@ pub fn new_key(path: &Path) -> Result<String> {
     rand_bytes(&mut secret).doing("making a key")?;
     let id = Key::of(secret).id;
     let io = |cause: std::io::Error| match cause.kind() {
-        std::io::ErrorKind::AlreadyExists => Error::Exists { path: path.into() },
-        _ => Error::Io {
-            path: path.into(),
-            cause,
-        },
+        std::io::ErrorKind::AlreadyExists => Error::exists(path),
+        _ => Error::io(path, cause),
     };
     let file = OpenOptions::new()
         .write(true)
@@ -153,15 +150,13 @@ impl Keys {
     pub(crate) fn why_not(&self, ssl: &SslRef, said: String, file: Option<&Path>) -> Error {
         let is_ours = |id: &str| self.0.iter().any(|key| key.id == id);
         match ssl.ex_data(*SAID) {
-            Some(Said { id, .. }) if !is_ours(id) && id == ADDRESS => Error::NoMember {
-                said: "it says only where it comes from, which does not count here".into(),
-            },
-            Some(Said { id, .. }) if !is_ours(id) => Error::OtherKey {
-                theirs: id.clone(),
-                ours: self.id().into(),
-                file: file.map(Into::into),
-            },
-            _ => Error::NoMember { said },
+            Some(Said { id, .. }) if !is_ours(id) && id == ADDRESS => {
+                Error::no_member("it says only where it comes from, which does not count here")
+            }
+            Some(Said { id, .. }) if !is_ours(id) => {
+                Error::other_key(id.clone(), self.id(), file.map(Into::into))
+            }
+            _ => Error::no_member(said),
         }
     }
 }
@@ -170,8 +165,7 @@ impl Keys {
 pub(crate) fn met(ssl: &SslRef) -> Result<Identity> {
     // TLS counts a key of before as a conversation that is taken up again.
     if !ssl.session_reused() {
-        let said = "it got through without".into();
-        return Err(Error::NoMember { said });
+        return Err(Error::no_member("it got through without"));
     }
     Ok(match ssl.ex_data(*SAID) {
         Some(said) => Identity::member(by(&said.id), said.name.as_deref()),

@@ -266,8 +266,7 @@ impl Credential {
             (None, false) => format!("the cluster key {}", keys.id()),
             (Some(file), false) => format!("the cluster key {} ({})", keys.id(), file.display()),
         };
-        let said = said.into();
-        Some(Error::KeyRefused { what, said })
+        Some(Error::key_refused(what, said))
     }
 
     pub(crate) fn shared(keys: Keys, file: Option<PathBuf>) -> Self {
@@ -400,10 +399,10 @@ impl Credential {
             kind => kind,
         };
         if proxy::ends_the_chain(leaf)? {
-            return Err(Error::NoDelegation {
-                subject: slashed(leaf.subject_name()),
-                why: "no proxy may follow it (its path length is 0)".into(),
-            });
+            return Err(Error::no_delegation(
+                slashed(leaf.subject_name()),
+                "no proxy may follow it (its path length is 0)",
+            ));
         }
         let starts = when::moment(leaf.not_before())?;
         let wanted = Wanted {
@@ -515,9 +514,7 @@ impl Default for KeyKind {
 }
 
 fn no_certificate() -> Error {
-    Error::BadRequest {
-        what: "the key of a cluster is no certificate: nothing can be made of it".into(),
-    }
+    Error::bad_request("the key of a cluster is no certificate: nothing can be made of it")
 }
 
 /// Refuses a certificate whose days are over, or have not come.
@@ -526,25 +523,11 @@ pub(crate) fn check_dates(certificate: &X509Ref, now: SystemTime, ours: Ours) ->
     let file = None;
     let at = when::moment(certificate.not_after())?;
     if at <= now {
-        let subject = subject();
-        return Err(Error::Expired {
-            subject,
-            ours,
-            at,
-            now,
-            file,
-        });
+        return Err(Error::expired(subject(), ours, at, now, file));
     }
     let from = when::moment(certificate.not_before())?;
     if from > now {
-        let subject = subject();
-        return Err(Error::NotYet {
-            subject,
-            ours,
-            from,
-            now,
-            file,
-        });
+        return Err(Error::not_yet(subject(), ours, from, now, file));
     }
     Ok(())
 }
@@ -584,10 +567,10 @@ pub(crate) fn identity_of(chain: &[X509]) -> Result<Identity> {
             }
         }
     }
-    Err(Error::BadChain {
-        subject: identity.chain.first().cloned().unwrap_or_default(),
-        why: "the certificate of its owner is not among those shown, only proxies".into(),
-    })
+    Err(Error::bad_chain(
+        identity.chain.first().cloned().unwrap_or_default(),
+        "the certificate of its owner is not among those shown, only proxies",
+    ))
 }
 
 /// Puts the certificate of `key` first and behind each the one that signed it.
@@ -637,15 +620,11 @@ fn private_key(pem: &[u8], passphrase: Passphrase<'_>, path: &Path) -> Result<PK
     key.map_err(|stack| {
         let said = crate::error::reasons(&stack);
         match is_locked.get() {
-            true => Error::Encrypted { path },
-            false if said.contains("bad decrypt") => Error::BadFile {
-                path,
-                what: "that is not its passphrase".into(),
-            },
-            false => Error::BadFile {
-                path,
-                what: format!("{NO_CREDENTIAL}private key: {said}"),
-            },
+            true => Error::encrypted(path),
+            false if said.contains("bad decrypt") => {
+                Error::bad_file(path, "that is not its passphrase")
+            }
+            false => Error::bad_file(path, format!("{NO_CREDENTIAL}private key: {said}")),
         }
     })
 }
@@ -706,10 +685,10 @@ fn read_open(file: File, path: &Path) -> Result<Vec<u8>> {
             cause,
         })?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(Error::BadFile {
-            path: path.into(),
-            what: format!("is larger than {FILE_BYTES_MAX} bytes"),
-        });
+        return Err(Error::bad_file(
+            path,
+            format!("is larger than {FILE_BYTES_MAX} bytes"),
+        ));
     }
     Ok(bytes)
 }

@@ -79,7 +79,7 @@ impl Surroundings<'_> {
         let looked: Vec<_> = own.into_iter().chain([usual]).collect();
         match looked.iter().find(|path| path.is_dir()) {
             Some(found) => Ok(found.clone()),
-            None => Err(Error::NoAuthorities { looked }),
+            None => Err(Error::no_authorities(looked)),
         }
     }
 
@@ -96,10 +96,10 @@ impl Surroundings<'_> {
                 named("X509_USER_CERT or X509_USER_KEY", pair).map(Some)
             }
             (Some(cert), None) => named("X509_USER_CERT", Credential::from_file(&cert)).map(Some),
-            (None, Some(path)) => Err(Error::BadFile {
+            (None, Some(path)) => Err(Error::bad_file(
                 path,
-                what: "X509_USER_KEY is set, X509_USER_CERT is not".into(),
-            }),
+                "X509_USER_KEY is set, X509_USER_CERT is not",
+            )),
             (None, None) => Ok(None),
         }
     }
@@ -146,10 +146,9 @@ pub fn owner_files() -> (PathBuf, PathBuf) {
 /// Says who named a file that is not there.
 pub(crate) fn named<T>(variable: &str, read: Result<T>) -> Result<T> {
     read.map_err(|error| match error {
-        Error::Io { path, cause } if cause.kind() == io::ErrorKind::NotFound => Error::BadFile {
-            path,
-            what: format!("is not there, but {variable} names it"),
-        },
+        Error::Io { path, cause } if cause.kind() == io::ErrorKind::NotFound => {
+            Error::bad_file(path, format!("is not there, but {variable} names it"))
+        }
         other => other,
     })
 }

@@ -243,10 +243,10 @@ pub fn met(
             let found = Fingerprint::of(leaf)?;
             match found == *pin {
                 true => Ok(Identity::peer(&found.to_string())),
-                false => Err(Error::WrongPeer {
-                    wanted: format!("whoever has the key {pin}"),
-                    found: format!("somebody with the key {found}"),
-                }),
+                false => Err(Error::wrong_peer(
+                    format!("whoever has the key {pin}"),
+                    format!("somebody with the key {found}"),
+                )),
             }
         }
     }

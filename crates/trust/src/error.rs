@@ -1,7 +1,7 @@
 //! What can go wrong, in words that name the file and the date.
 
 use crate::when;
-use godwit_core::Fault;
+use godwit_core::{Fault, Kind};
 use openssl::error::ErrorStack;
 use std::{
     io,
@@ -12,138 +12,108 @@ use std::{
 /// The result of what may be refused.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What a caller would tell apart. The message is the fact; what to do next says [`Error::hint`].
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-#[allow(missing_docs)]
-pub enum Error {
-    #[error("{}: {}", .path.display(), why(.cause))]
-    Io { path: PathBuf, cause: io::Error },
-    #[error("{}: {what}", .path.display())]
-    BadFile { path: PathBuf, what: String },
-    #[error("{}: is there already", .path.display())]
-    Exists { path: PathBuf },
-    /// What somebody asks to be made cannot be.
-    #[error("{what}")]
-    BadRequest { what: String },
-    /// A name or a key that is to be somebody's is another's already.
-    #[error("another node is called {name} here")]
-    NameTaken { name: String },
-    #[error("this node itself is called {name}")]
-    OwnName { name: String },
-    #[error("the same key is known here as {known_as}")]
-    KeyTaken { known_as: String },
-    #[error("that is this node itself: it has that key")]
-    OwnKey,
-    /// By what somebody wants to join lets nobody in.
-    #[error("{what}")]
-    NoInvite { what: String },
-    /// An authority cannot declare its own certificate void.
-    #[error("{subject} is the authority itself")]
-    Itself { subject: String },
-    /// A private key that others could have read, or planted.
-    #[error("{}: {what}", .path.display())]
-    Exposed { path: PathBuf, what: String },
-    #[error("{}: the private key is encrypted", .path.display())]
-    Encrypted { path: PathBuf },
-    #[error("no directory of certificate authorities (looked for {})", listed(.looked))]
-    NoAuthorities { looked: Vec<PathBuf> },
-    #[error("{}expired {}, at {}{}", whose(.subject, .ours), when::apart(*.now, *.at), when::utc(*.at), inside(.file))]
-    Expired {
-        subject: String,
-        ours: Ours,
-        at: SystemTime,
-        now: SystemTime,
-        file: Option<PathBuf>,
-    },
-    #[error("{}is not valid before {} ({} from now){}", whose(.subject, .ours), when::utc(*.from), when::apart(*.now, *.from), inside(.file))]
-    NotYet {
-        subject: String,
-        ours: Ours,
-        from: SystemTime,
-        now: SystemTime,
-        file: Option<PathBuf>,
-    },
-    #[error("{subject} is vouched for by {issuer}, and {} has no such authority (wanted {hash}.0)", .dir.display())]
-    UnknownAuthority {
-        subject: String,
-        issuer: String,
-        hash: String,
-        dir: PathBuf,
-    },
-    #[error("{subject} was revoked at {} by {issuer} ({})", when::utc(*.since), .list.display())]
-    Revoked {
-        subject: String,
-        issuer: String,
-        since: SystemTime,
-        list: PathBuf,
-    },
-    #[error("the revocation list of {issuer} is out of date since {} ({})", when::utc(*.since), .list.display())]
-    StaleList {
-        issuer: String,
-        since: SystemTime,
-        list: PathBuf,
-    },
-    #[error("{authority} has no signing policy (wanted {})", .wanted.display())]
-    NoPolicy { authority: String, wanted: PathBuf },
-    #[error("{authority} may not vouch for {subject}, says {}", .policy.display())]
-    OutsidePolicy {
-        authority: String,
-        subject: String,
-        policy: PathBuf,
-    },
-    /// The certificates do not prove what they say.
-    #[error("{subject}: {why}")]
-    BadChain { subject: String, why: String },
-    /// Somebody made themselves an authority of a name that is taken, or the authority's key was replaced.
-    #[error("{subject}: is signed with another key than that of {issuer} in {}", .file.display())]
-    OtherIssuer {
-        subject: String,
-        issuer: String,
-        file: PathBuf,
-    },
-    #[error("{subject} is a proxy of the old kind, without proxyCertInfo (RFC 3820)")]
-    OldProxy { subject: String },
-    #[error("the peer is {found}, not {wanted}")]
-    WrongPeer { wanted: String, found: String },
-    #[error("the peer's certificate is for {}, not for {wanted} ({found})", whom(.names))]
-    WrongHost {
-        wanted: String,
-        names: Vec<String>,
-        found: String,
-    },
-    /// Two members of two clusters, or of one whose key was replaced on one side only.
-    #[error("the cluster keys differ: {theirs} was shown, {ours} counts here")]
-    OtherKey {
-        theirs: String,
-        ours: String,
-        file: Option<PathBuf>,
-    },
-    #[error("the peer does not prove that it has the cluster key: {said}")]
-    NoMember { said: String },
-    /// What a server said to our key.
-    #[error("{what} was refused: {said}")]
-    KeyRefused { what: String, said: String },
-    #[error("{subject} cannot delegate: {why}")]
-    NoDelegation { subject: String, why: String },
-    /// The machine has no library that speaks Kerberos.
-    #[error("no Kerberos here: {library} cannot be loaded ({said})")]
-    NoKerberos { library: String, said: String },
-    /// Kerberos said no.
-    #[error("Kerberos: {said}")]
-    Ticket { why: NoTicket, said: String },
-    /// The peer's tokens are not those of GSI or Kerberos.
-    #[error("the peer broke the security dialogue: {0}")]
-    Token(String),
-    /// The handshake fell apart in TLS's own words: what arrived is not what was sent.
-    #[error("the peer broke the security dialogue: {0}")]
-    Garbled(String),
-    /// The peer refused us, in TLS's own words.
-    #[error("the peer refused: {0}")]
-    Refused(String),
-    /// The library said no and no better word is known.
-    #[error("{doing}: {said}")]
-    Library { doing: &'static str, said: String },
+godwit_core::errors! {
+    /// What a caller would tell apart. The message is the fact; what to do next says [`Error::hint`].
+    #[derive(Debug)]
+    pub enum Error {
+        #[error("{}: {}", .path.display(), why(.cause))]
+        Io { path: PathBuf, cause: io::Error } => io, Io;
+        #[error("{}: {what}", .path.display())]
+        BadFile { path: PathBuf, what: String } => bad_file, Invalid;
+        #[error("{}: is there already", .path.display())]
+        Exists { path: PathBuf } => exists, Exists;
+        /// What somebody asks to be made cannot be.
+        #[error("{what}")]
+        BadRequest { what: String } => bad_request, Invalid;
+        /// A name or a key that is to be somebody's is another's already.
+        #[error("another node is called {name} here")]
+        NameTaken { name: String } => name_taken, Invalid;
+        #[error("this node itself is called {name}")]
+        OwnName { name: String } => own_name, Invalid;
+        #[error("the same key is known here as {known_as}")]
+        KeyTaken { known_as: String } => key_taken, Invalid;
+        #[error("that is this node itself: it has that key")]
+        OwnKey, Invalid;
+        /// By what somebody wants to join lets nobody in.
+        #[error("{what}")]
+        NoInvite { what: String } => no_invite, Unproven;
+        /// An authority cannot declare its own certificate void.
+        #[error("{subject} is the authority itself")]
+        Itself { subject: String } => itself, Invalid;
+        /// A private key that others could have read, or planted.
+        #[error("{}: {what}", .path.display())]
+        Exposed { path: PathBuf, what: String } => exposed, Unproven;
+        #[error("{}: the private key is encrypted", .path.display())]
+        Encrypted { path: PathBuf } => encrypted, Unproven;
+        #[error("no directory of certificate authorities (looked for {})", listed(.looked))]
+        NoAuthorities { looked: Vec<PathBuf> } => no_authorities, Unproven;
+        #[error("{}expired {}, at {}{}", whose(.subject, .ours), when::apart(*.now, *.at), when::utc(*.at), inside(.file))]
+        Expired {
+            subject: String,
+            ours: Ours,
+            at: SystemTime,
+            now: SystemTime,
+            file: Option<PathBuf>
+        } => expired, Expired;
+        #[error("{}is not valid before {} ({} from now){}", whose(.subject, .ours), when::utc(*.from), when::apart(*.now, *.from), inside(.file))]
+        NotYet {
+            subject: String,
+            ours: Ours,
+            from: SystemTime,
+            now: SystemTime,
+            file: Option<PathBuf>
+        } => not_yet, Unproven;
+        #[error("{subject} is vouched for by {issuer}, and {} has no such authority (wanted {hash}.0)", .dir.display())]
+        UnknownAuthority { subject: String, issuer: String, hash: String, dir: PathBuf } => unknown_authority, Unproven;
+        #[error("{subject} was revoked at {} by {issuer} ({})", when::utc(*.since), .list.display())]
+        Revoked { subject: String, issuer: String, since: SystemTime, list: PathBuf } => revoked, Unproven;
+        #[error("the revocation list of {issuer} is out of date since {} ({})", when::utc(*.since), .list.display())]
+        StaleList { issuer: String, since: SystemTime, list: PathBuf } => stale_list, Unproven;
+        #[error("{authority} has no signing policy (wanted {})", .wanted.display())]
+        NoPolicy { authority: String, wanted: PathBuf } => no_policy, Unproven;
+        #[error("{authority} may not vouch for {subject}, says {}", .policy.display())]
+        OutsidePolicy { authority: String, subject: String, policy: PathBuf } => outside_policy, Unproven;
+        /// The certificates do not prove what they say.
+        #[error("{subject}: {why}")]
+        BadChain { subject: String, why: String } => bad_chain, Unproven;
+        /// Somebody made themselves an authority of a name that is taken, or the authority's key was replaced.
+        #[error("{subject}: is signed with another key than that of {issuer} in {}", .file.display())]
+        OtherIssuer { subject: String, issuer: String, file: PathBuf } => other_issuer, Unproven;
+        #[error("{subject} is a proxy of the old kind, without proxyCertInfo (RFC 3820)")]
+        OldProxy { subject: String } => old_proxy, Unproven;
+        #[error("the peer is {found}, not {wanted}")]
+        WrongPeer { wanted: String, found: String } => wrong_peer, Unproven;
+        #[error("the peer's certificate is for {}, not for {wanted} ({found})", whom(.names))]
+        WrongHost { wanted: String, names: Vec<String>, found: String } => wrong_host, Unproven;
+        /// Two members of two clusters, or of one whose key was replaced on one side only.
+        #[error("the cluster keys differ: {theirs} was shown, {ours} counts here")]
+        OtherKey { theirs: String, ours: String, file: Option<PathBuf> } => other_key, Unproven;
+        #[error("the peer does not prove that it has the cluster key: {said}")]
+        NoMember { said: String } => no_member, Unproven;
+        /// What a server said to our key.
+        #[error("{what} was refused: {said}")]
+        KeyRefused { what: String, said: String } => key_refused, Unproven;
+        #[error("{subject} cannot delegate: {why}")]
+        NoDelegation { subject: String, why: String } => no_delegation, Unproven;
+        /// The machine has no library that speaks Kerberos.
+        #[error("no Kerberos here: {library} cannot be loaded ({said})")]
+        NoKerberos { library: String, said: String } => no_kerberos, Unproven;
+        /// Kerberos said no.
+        #[error("Kerberos: {said}")]
+        Ticket { why: NoTicket, said: String } => ticket, Unproven;
+        /// The peer's tokens are not those of GSI or Kerberos.
+        #[error("the peer broke the security dialogue: {0}")]
+        Token(String), Unproven;
+        /// The handshake fell apart in TLS's own words: what arrived is not what was sent.
+        #[error("the peer broke the security dialogue: {0}")]
+        Garbled(String), Unproven;
+        /// The peer refused us, in TLS's own words.
+        #[error("the peer refused: {0}")]
+        Refused(String), Unproven;
+        /// The library said no and no better word is known.
+        #[error("{doing}: {said}")]
+        Library { doing: &'static str, said: String } => library, Unproven;
+    }
 }
 
 /// How it begins what is wrong with a file that holds no certificate or key.
@@ -182,6 +152,18 @@ pub enum NoTicket {
 }
 
 impl Error {
+    /// Returns the row of the table of errors that this one has.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Io { cause, .. } => match cause.kind() {
+                io::ErrorKind::NotFound => Kind::Missing,
+                io::ErrorKind::PermissionDenied => Kind::Denied,
+                _ => Kind::Io,
+            },
+            _ => self.row(),
+        }
+    }
+
     /// Tells whether waiting can help.
     pub fn fault(&self) -> Fault {
         match self {
@@ -296,22 +278,10 @@ impl Error {
         match self {
             Self::Expired {
                 subject, at, now, ..
-            } => Self::Expired {
-                subject,
-                ours,
-                at,
-                now,
-                file,
-            },
+            } => Self::expired(subject, ours, at, now, file),
             Self::NotYet {
                 subject, from, now, ..
-            } => Self::NotYet {
-                subject,
-                ours,
-                from,
-                now,
-                file,
-            },
+            } => Self::not_yet(subject, ours, from, now, file),
             other => other,
         }
     }
@@ -422,9 +392,10 @@ mod tests {
     #[test]
     fn only_a_credential_is_made_anew_by_its_user() {
         let hint = |what: &str| {
-            let path = "file".into();
-            let what = format!("{what}: no start line");
-            Error::BadFile { path, what }.hint().unwrap_or_default()
+            let path = "file";
+            Error::bad_file(path, format!("{what}: no start line"))
+                .hint()
+                .unwrap_or_default()
         };
         assert!(hint("no readable certificate").contains("godwit proxy init"));
         assert!(hint(NO_LIST).contains("fetch-crl"));

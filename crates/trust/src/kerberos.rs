@@ -142,10 +142,10 @@ impl Kerberos {
             _ => String::new(),
         };
         let names = KINDS.map(|kind| format!("{kind}/{host}")).join(" nor ");
-        Err(Error::Ticket {
-            why: NoTicket::UnknownServer,
-            said: format!("the KDC knows neither {names} ({said})"),
-        })
+        Err(Error::ticket(
+            NoTicket::UnknownServer,
+            format!("the KDC knows neither {names} ({said})"),
+        ))
     }
 
     fn new(context: KerberosContext, side: Side) -> Self {
@@ -364,23 +364,22 @@ fn held(context: &Shared) -> MutexGuard<'_, Both> {
 fn no_keys(keytab: Option<&Path>, why: Refused) -> Error {
     match why {
         Refused::Missing { .. } => refusal(why),
-        Refused::No { said, .. } => Error::Ticket {
-            why: NoTicket::Keys,
-            said: match keytab {
+        Refused::No { said, .. } => Error::ticket(
+            NoTicket::Keys,
+            match keytab {
                 Some(path) => format!("{}: {said}", path.display()),
                 None => said,
             },
-        },
+        ),
     }
 }
 
 /// Names the file whose keys are not those of a ticket.
 fn in_keytab(keytab: Option<&Path>, error: Error) -> Error {
     match (keytab, error) {
-        (Some(path), Error::Ticket { why, said }) if why == NoTicket::Keytab => Error::Ticket {
-            why,
-            said: format!("{}: {said}", path.display()),
-        },
+        (Some(path), Error::Ticket { why, said }) if why == NoTicket::Keytab => {
+            Error::ticket(why, format!("{}: {said}", path.display()))
+        }
         (_, error) => error,
     }
 }
@@ -388,17 +387,16 @@ fn in_keytab(keytab: Option<&Path>, error: Error) -> Error {
 /// Names the cache whose ticket has expired.
 fn of_cache(error: Error) -> Error {
     match (error, KerberosContext::cache()) {
-        (Error::Ticket { why, said }, Some(cache)) if why == NoTicket::Expired => Error::Ticket {
-            why,
-            said: format!("{said} (in {cache})"),
-        },
+        (Error::Ticket { why, said }, Some(cache)) if why == NoTicket::Expired => {
+            Error::ticket(why, format!("{said} (in {cache})"))
+        }
         (error, _) => error,
     }
 }
 
 fn refusal(why: Refused) -> Error {
     let (major, minor, said) = match why {
-        Refused::Missing { library, said } => return Error::NoKerberos { library, said },
+        Refused::Missing { library, said } => return Error::no_kerberos(library, said),
         Refused::No { major, minor, said } => (major, minor, said),
     };
     let why = match minor.wrapping_sub(KRB5) {
@@ -419,7 +417,7 @@ fn refusal(why: Refused) -> Error {
         CONTEXT_EXPIRED => "the ticket has expired".into(),
         _ => said,
     };
-    Error::Ticket { why, said }
+    Error::ticket(why, said)
 }
 
 /// What servers are called before the slash, in the order in which clients ask for them.

@@ -95,7 +95,7 @@ impl Ca {
     pub fn init(dir: &Path, subject: &str, lifetime: Duration, key: KeyKind) -> Result<Self> {
         let file = dir.join(CERTIFICATE);
         if file.exists() {
-            return Err(Error::Exists { path: file });
+            return Err(Error::exists(file));
         }
         let key = new_key(key)?;
         let name = name(subject)?;
@@ -124,8 +124,9 @@ impl Ca {
         // What another key signs nobody believes.
         if !is_of(&certificate, &key) {
             let (key, certificate) = (key_at.display(), at.display());
-            let what = format!("{key} does not belong to {certificate}");
-            return Err(Error::BadRequest { what });
+            return Err(Error::bad_request(format!(
+                "{key} does not belong to {certificate}"
+            )));
         }
         Ok(Self {
             dir: dir.into(),
@@ -216,8 +217,10 @@ impl Ca {
             .doing("comparing names")?
             .is_eq()
         {
-            let what = format!("{} is the authority itself", self.subject());
-            return Err(Error::BadRequest { what });
+            return Err(Error::bad_request(format!(
+                "{} is the authority itself",
+                self.subject()
+            )));
         }
         check_names(issue)?;
         self.check_policy(issue)
@@ -238,11 +241,7 @@ impl Ca {
         if policy.allows(&self.subject(), &subject) {
             return Ok(());
         }
-        Err(Error::OutsidePolicy {
-            authority: self.subject(),
-            subject,
-            policy: path,
-        })
+        Err(Error::outside_policy(self.subject(), subject, path))
     }
 
     fn policy_file(&self) -> PathBuf {
@@ -258,13 +257,14 @@ impl Ca {
         let subject = slashed(certificate.subject_name());
         let is_ours = certificate.verify(&self.key).unwrap_or(false);
         if !is_ours {
-            return Err(Error::BadRequest {
-                what: format!("{subject} was not issued by {}", self.subject()),
-            });
+            return Err(Error::bad_request(format!(
+                "{subject} was not issued by {}",
+                self.subject()
+            )));
         }
         // Nobody believes a list that is signed by what it declares void.
         if is_of(&certificate, &self.key) {
-            return Err(Error::Itself { subject });
+            return Err(Error::itself(subject));
         }
         self.write_list(Some(&certificate), LIST_LIFETIME)?;
         Ok(subject)

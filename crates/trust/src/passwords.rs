@@ -116,15 +116,16 @@ impl Identity {
 pub fn password_line(name: &str, password: &[u8]) -> Result<String> {
     check_name(name)?;
     if password.is_empty() || password.len() > SECRET_BYTES_MAX {
-        let what = format!("a password has 1 to {SECRET_BYTES_MAX} bytes");
-        return Err(Error::BadRequest { what });
+        return Err(Error::bad_request(format!(
+            "a password has 1 to {SECRET_BYTES_MAX} bytes"
+        )));
     }
     if password
         .iter()
         .any(|byte| matches!(byte, 0 | b'\r' | b'\n'))
     {
-        let what = "a password that FTP can carry has no line end and no zero byte".into();
-        return Err(Error::BadRequest { what });
+        let what = "a password that FTP can carry has no line end and no zero byte";
+        return Err(Error::bad_request(what));
     }
     let mut salt = [0; SALT_BYTES];
     rand_bytes(&mut salt).doing(HASHING)?;
@@ -280,11 +281,9 @@ fn check_name(name: &str) -> Result<()> {
     let is_taken = ["anonymous", "ftp", ANY_TOKEN].contains(&name);
     match is_good && !is_taken {
         true => Ok(()),
-        false => Err(Error::BadRequest {
-            what: format!(
-                "{name:?} cannot be a name here: letters, digits and . _ - @, and not anonymous, ftp or token"
-            ),
-        }),
+        false => Err(Error::bad_request(format!(
+            "{name:?} cannot be a name here: letters, digits and . _ - @, and not anonymous, ftp or token"
+        ))),
     }
 }
 

@@ -91,7 +91,7 @@ impl Home {
     /// Refuses what this node cannot be called, or by what it cannot be reached.
     pub fn may_be_called(&self, name: &str, addresses: &[String]) -> Result<()> {
         if let Some(known) = self.peer(name)? {
-            return Err(Error::NameTaken { name: known.name });
+            return Err(Error::name_taken(known.name));
         }
         check_whole(name, addresses)
     }
@@ -216,16 +216,14 @@ impl Home {
         }
         let myself = self.myself()?;
         if let Some(myself) = myself.filter(|myself| is_same_name(&myself.name, name)) {
-            return Err(Error::OwnName { name: myself.name });
+            return Err(Error::own_name(myself.name));
         }
         let known = self.peer(name)?;
         if let Some(known) = known.filter(|known| known.key != peer.key) {
-            return Err(Error::NameTaken { name: known.name });
+            return Err(Error::name_taken(known.name));
         }
         match self.peer_with(&peer.key)? {
-            Some(known) if known.name != *name => Err(Error::KeyTaken {
-                known_as: known.name,
-            }),
+            Some(known) if known.name != *name => Err(Error::key_taken(known.name)),
             _ => Ok(()),
         }
     }
@@ -249,9 +247,7 @@ impl Home {
         read_only: bool,
     ) -> Result<Invite> {
         if lifetime > INVITE_LIFETIME_MAX {
-            return Err(Error::BadRequest {
-                what: "an invite is good for 30 days at most".into(),
-            });
+            return Err(Error::bad_request("an invite is good for 30 days at most"));
         }
         let _lock = self.lock()?;
         let myself = self.myself()?.ok_or_else(|| Error::BadRequest {
@@ -284,9 +280,9 @@ impl Home {
         }
         match waiting.until >= since_epoch(now) {
             true => Ok(waiting),
-            false => Err(Error::NoInvite {
-                what: "the invite has expired: have another one made".into(),
-            }),
+            false => Err(Error::no_invite(
+                "the invite has expired: have another one made",
+            )),
         }
     }
 
@@ -389,9 +385,9 @@ fn check_whole(name: &str, addresses: &[String]) -> Result<()> {
     for address in addresses {
         let url: std::result::Result<godwit_core::Url, _> = format!("godwit://{address}/").parse();
         if address.len() > ADDRESS_MAX || !url.is_ok_and(|url| url.path().is_empty()) {
-            return Err(Error::BadRequest {
-                what: format!("'{address}' is no address of a node: HOST:PORT"),
-            });
+            return Err(Error::bad_request(format!(
+                "'{address}' is no address of a node: HOST:PORT"
+            )));
         }
     }
     Ok(())
@@ -411,11 +407,9 @@ pub fn is_same_name(one: &str, other: &str) -> bool {
 fn check_name(name: &str) -> Result<()> {
     match is_name(name) {
         true => Ok(()),
-        false => Err(Error::BadRequest {
-            what: format!(
-                "'{name}' cannot be the name of a node: up to {NAME_MAX} letters, digits, - and _"
-            ),
-        }),
+        false => Err(Error::bad_request(format!(
+            "'{name}' cannot be the name of a node: up to {NAME_MAX} letters, digits, - and _"
+        ))),
     }
 }
 

@@ -48,24 +48,10 @@ impl Error {
             Self::NoKerberos { .. } => format!("this node cannot load Kerberos; {LOG}"),
             Self::Expired {
                 subject, at, now, ..
-            } => Self::Expired {
-                subject: subject.clone(),
-                ours: Ours::No,
-                at: *at,
-                now: *now,
-                file: None,
-            }
-            .to_string(),
+            } => Self::expired(subject.clone(), Ours::No, *at, *now, None).to_string(),
             Self::NotYet {
                 subject, from, now, ..
-            } => Self::NotYet {
-                subject: subject.clone(),
-                ours: Ours::No,
-                from: *from,
-                now: *now,
-                file: None,
-            }
-            .to_string(),
+            } => Self::not_yet(subject.clone(), Ours::No, *from, *now, None).to_string(),
             Self::UnknownAuthority {
                 subject,
                 issuer,
@@ -166,81 +152,23 @@ mod tests {
             said: "/etc/secret/place: no such file".into(),
         };
         let errors = [
-            Error::Io {
-                path: path(),
-                cause: io::ErrorKind::NotFound.into(),
-            },
-            Error::BadFile {
-                path: path(),
-                what: "line 1".into(),
-            },
-            Error::Exists { path: path() },
-            Error::Exposed {
-                path: path(),
-                what: "all may read it".into(),
-            },
-            Error::Encrypted { path: path() },
-            Error::NoAuthorities {
-                looked: vec![path()],
-            },
-            Error::Expired {
-                subject: text(),
-                ours: Ours::Yes,
-                at: now,
-                now,
-                file: Some(path()),
-            },
-            Error::NotYet {
-                subject: text(),
-                ours: Ours::No,
-                from: now,
-                now,
-                file: Some(path()),
-            },
-            Error::UnknownAuthority {
-                subject: text(),
-                issuer: text(),
-                hash: "01234567".into(),
-                dir: path(),
-            },
-            Error::Revoked {
-                subject: text(),
-                issuer: text(),
-                since: now,
-                list: path(),
-            },
-            Error::StaleList {
-                issuer: text(),
-                since: now,
-                list: path(),
-            },
-            Error::NoPolicy {
-                authority: text(),
-                wanted: path(),
-            },
-            Error::OutsidePolicy {
-                authority: text(),
-                subject: text(),
-                policy: path(),
-            },
-            Error::OtherKey {
-                theirs: "1".into(),
-                ours: "2".into(),
-                file: Some(path()),
-            },
-            Error::OtherIssuer {
-                subject: text(),
-                issuer: text(),
-                file: path(),
-            },
-            Error::KeyRefused {
-                what: "the cluster key 1 (/etc/secret/place)".into(),
-                said: "another".into(),
-            },
-            Error::NoKerberos {
-                library: "/etc/secret/place".into(),
-                said: "/etc/secret/place: cannot open".into(),
-            },
+            Error::io(path(), io::ErrorKind::NotFound),
+            Error::bad_file(path(), "line 1"),
+            Error::exists(path()),
+            Error::exposed(path(), "all may read it"),
+            Error::encrypted(path()),
+            Error::no_authorities(vec![path()]),
+            Error::expired(text(), Ours::Yes, now, now, Some(path())),
+            Error::not_yet(text(), Ours::No, now, now, Some(path())),
+            Error::unknown_authority(text(), text(), "01234567", path()),
+            Error::revoked(text(), text(), now, path()),
+            Error::stale_list(text(), now, path()),
+            Error::no_policy(text(), path()),
+            Error::outside_policy(text(), text(), path()),
+            Error::other_key("1", "2", Some(path())),
+            Error::other_issuer(text(), text(), path()),
+            Error::key_refused("the cluster key 1 (/etc/secret/place)", "another"),
+            Error::no_kerberos("/etc/secret/place", "/etc/secret/place: cannot open"),
             ticket(NoTicket::Nothing),
             ticket(NoTicket::Expired),
             ticket(NoTicket::Clock),

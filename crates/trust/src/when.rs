@@ -20,9 +20,9 @@ pub(crate) fn moment(time: &Asn1TimeRef) -> Result<SystemTime> {
 /// Returns the date as certificates write it, to the second. They have four digits for the year.
 pub(crate) fn asn1(time: SystemTime) -> Result<Asn1Time> {
     if seconds(time) > LAST {
-        return Err(Error::BadRequest {
-            what: "a certificate ends before the year 10000".into(),
-        });
+        return Err(Error::bad_request(
+            "a certificate ends before the year 10000",
+        ));
     }
     Asn1Time::from_unix(seconds(time)).doing("writing a date")
 }

@@ -171,7 +171,7 @@ fn in_the_way_there(told: &str, name: &str) -> String {
 
 /// Returns how a node says that another has that name.
 fn taken(name: &str) -> String {
-    godwit_trust::Error::NameTaken { name: name.into() }.to_string()
+    godwit_trust::Error::name_taken(name).to_string()
 }
 
 /// Returns a name for this user among those of this machine.

@@ -186,8 +186,10 @@ mod tests {
 
     #[test]
     fn what_is_cut_while_it_is_read_is_looked_at_again() {
-        let path = "log";
-        assert!(passes(&Error::changed(path, "its size, while it was read")));
+        assert!(passes(&Error::changed(
+            "log",
+            "its size, while it was read"
+        )));
         assert!(!passes(&Error::denied("log", "")));
     }
 }

@@ -37,13 +37,13 @@ pub(super) fn must_be_ours(keytab: Option<&Path>) -> Result<()> {
         true => "no key at all".into(),
         false => format!("only keys of {}", names.join(", ")),
     };
-    Err(Error::Ticket {
-        why: NoTicket::Keys,
-        said: format!(
+    Err(Error::ticket(
+        NoTicket::Keys,
+        format!(
             "{}: {found} in it, and none of ftp/HOST or host/HOST",
             path.display()
         ),
-    })
+    ))
 }
 
 /// Refuses a keytab of which others than its owner's group can learn, or that they can change.
@@ -53,16 +53,16 @@ pub(super) fn must_be_kept(keytab: Option<&Path>) -> Result<()> {
     };
     let mode = match fs::metadata(&path) {
         Ok(meta) => meta.permissions().mode() & 0o777,
-        Err(cause) => return Err(Error::Io { path, cause }),
+        Err(cause) => return Err(Error::io(path, cause)),
     };
     match mode & EXPOSED {
         0 => Ok(()),
-        _ => Err(Error::Exposed {
+        _ => Err(Error::exposed(
             path,
-            what: format!(
+            format!(
                 "others may use it (mode {mode:04o}), and who has its keys can pass for this host"
             ),
-        }),
+        )),
     }
 }
 

@@ -55,7 +55,7 @@ impl Home {
                     "others may write there (mode {:04o}), and so could say who is let in",
                     mode & 0o7777
                 );
-                return Err(Error::Exposed { path, what });
+                return Err(Error::exposed(path, what));
             }
         }
         Ok(())
@@ -72,10 +72,10 @@ impl Home {
         let peer = read_peer(file)?;
         match file.file_stem().is_some_and(|stem| stem == &*peer.name) {
             true => Ok(peer),
-            false => Err(Error::BadFile {
-                path: file.into(),
-                what: format!("names {}, and is not called so", peer.name),
-            }),
+            false => Err(Error::bad_file(
+                file,
+                format!("names {}, and is not called so", peer.name),
+            )),
         }
     }
 
@@ -86,10 +86,7 @@ impl Home {
             Ok(listed) => listed,
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(cause) => {
-                return Err(Error::Io {
-                    path: directory,
-                    cause,
-                });
+                return Err(Error::io(directory, cause));
             }
         };
         let files = listed.map(|entry| entry.map(|entry| entry.path()));
@@ -168,10 +165,7 @@ pub(super) fn removed(file: &Path) -> Result<bool> {
             Ok(true)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(cause) => Err(Error::Io {
-            path: file.into(),
-            cause,
-        }),
+        Err(cause) => Err(Error::io(file, cause)),
     }
 }
 

@@ -137,10 +137,7 @@ impl Waiting {
             Ok(text) => text,
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(cause) => {
-                return Err(Error::Io {
-                    path: file.into(),
-                    cause,
-                });
+                return Err(Error::io(file, cause));
             }
         };
         toml::from_str(&text)
@@ -167,10 +164,9 @@ impl Waiting {
 }
 
 pub(super) fn no_invite() -> Error {
-    Error::NoInvite {
-        what: "the invite is none that this node gave out, or it was used already, or has expired"
-            .into(),
-    }
+    Error::no_invite(
+        "the invite is none that this node gave out, or it was used already, or has expired",
+    )
 }
 
 /// The secret itself is nowhere on the disk of whoever made it.

@@ -126,11 +126,9 @@ impl Home {
     pub fn rotate_anew(&self) -> Result<()> {
         let _lock = self.lock()?;
         if self.old_keys()?.len() >= OLD_MAX {
-            return Err(Error::BadRequest {
-                what: format!(
-                    "{OLD_MAX} older keys are still kept for peers that know no newer one: see godwit peers"
-                ),
-            });
+            return Err(Error::bad_request(format!(
+                "{OLD_MAX} older keys are still kept for peers that know no newer one: see godwit peers"
+            )));
         }
         self.replace_key()
     }
@@ -186,9 +184,7 @@ impl Home {
         if let Some(other) = self.peer_with(&next)?
             && !super::is_same_name(&other.name, name)
         {
-            return Err(Error::BadRequest {
-                what: "another node is known here by that key".into(),
-            });
+            return Err(Error::bad_request("another node is known here by that key"));
         }
         self.amend(name, |peer| {
             peer.next = Some(next).filter(|next| *next != peer.key);
@@ -261,10 +257,7 @@ impl Home {
         }
         if key.mode() & 0o077 != 0 {
             let what = format!("others may use it (mode {:04o})", key.mode() & 0o777);
-            return Err(Error::Exposed {
-                path: file.into(),
-                what,
-            });
+            return Err(Error::exposed(file, what));
         }
         Credential::from_pem(&fs::read(file).map_err(io)?)
     }
