@@ -263,10 +263,7 @@ impl Adding {
     }
 
     fn busy(&self, what: &str) -> Error {
-        Error::Busy {
-            url: Box::new(self.name.0.clone()),
-            what: what.into(),
-        }
+        Error::in_use(self.name.0.clone(), what)
     }
 }
 

@@ -724,14 +724,14 @@ impl Log {
             }
             let url = Box::new(self.url.clone());
             if let Some(why) = state.held.clone() {
-                return Err(Error::Held { url, why });
+                return Err(Error::held(url, why));
             }
             if depot.is_ending() {
                 return Err(Error::Ending);
             }
             drop(state);
             if let Some(why) = depot.logs.held_before(self) {
-                return Err(Error::Held { url, why });
+                return Err(Error::held(url, why));
             }
             state = self.state();
             if state.is_past(upto) {
@@ -745,7 +745,7 @@ impl Log {
                     Some(why) => format!("what was appended to {url} is not there: {why}"),
                     None => format!("what was appended to {url} is still on its way"),
                 };
-                return Err(Error::TimedOut { waited, what });
+                return Err(Error::timed_out(waited, what));
             }
             let left = until.map_or(LOOK_UP, |until| {
                 until.saturating_duration_since(Instant::now()).min(LOOK_UP)
@@ -807,10 +807,7 @@ impl Log {
                     // What is before it goes.
                     Err(_) if !batch.bytes.is_empty() => break,
                     Err(_) => {
-                        return Err(Error::Rotten {
-                            url: Box::new(self.url.clone()),
-                            at: batch.end,
-                        });
+                        return Err(Error::rotten(self.url.clone(), batch.end));
                     }
                 },
             };

@@ -129,21 +129,15 @@ impl Disk {
                 let number = found.strip_prefix("godwit depot ");
                 let is_other = number.is_some_and(|number| number.parse::<u64>().is_ok());
                 return Err(match is_other {
-                    true => {
-                        let path = root.into();
-                        Error::Newer { path, found, known }
-                    }
-                    false => {
-                        let path = version;
-                        Error::Damaged { path, found, known }
-                    }
+                    true => Error::newer(root, found, known),
+                    false => Error::damaged(version, found, known),
                 });
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let mut names = fs::read_dir(root).map_err(Error::disk(root))?;
                 let is_ours = |name: &OsStr| OURS_AT_FIRST.iter().any(|ours| name == *ours);
                 if names.any(|name| name.is_ok_and(|name| !is_ours(&name.file_name()))) {
-                    return Err(Error::Foreign { path: root.into() });
+                    return Err(Error::foreign(root));
                 }
             }
             Err(error) => return Err(Error::disk(version)(error)),
@@ -161,8 +155,7 @@ impl Disk {
             // It may be nobody's, or our own: a program that was just begun has it until it is another. And whoever was
             // killed has it until the last of its threads is gone.
             if Instant::now() > until {
-                let (path, process) = (root.into(), godwit_sys::locked_by(&lock));
-                return Err(Error::Taken { path, process });
+                return Err(Error::taken(root, godwit_sys::locked_by(&lock)));
             }
             std::thread::sleep(Duration::from_millis(5)); // nothing tells it
         }

@@ -13,128 +13,108 @@ use std::{
 /// The result of what a depot is asked.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What a caller would tell apart. One answer may go to many who waited for it.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-#[allow(missing_docs)]
-pub enum Error {
-    /// What the origin or the target said.
-    #[error("{0}")]
-    Store(Arc<godwit_store::Error>),
-    #[error("{}: {}", .path.display(), why(.cause))]
-    Disk {
-        path: PathBuf,
-        cause: Arc<io::Error>,
-    },
-    #[error("{}: the records cannot be kept: {what}", .path.display())]
-    Records { path: PathBuf, what: String },
-    #[error("{}: was written by a newer godwit ({found:?}); this one knows {known:?}", .path.display())]
-    Newer {
-        path: PathBuf,
-        found: String,
-        known: &'static str,
-    },
-    #[error("{}: is damaged: it should say {known:?}, and {}", .path.display(), what_it_says(.found))]
-    Damaged {
-        path: PathBuf,
-        found: String,
-        known: &'static str,
-    },
-    #[error("{}: is no depot, and not empty", .path.display())]
-    Foreign { path: PathBuf },
-    #[error("{}: another node has it{}", .path.display(), which(*.process))]
-    Taken {
-        path: PathBuf,
-        /// Which, where the kernel tells.
-        process: Option<u32>,
-    },
-    #[error("{}: lies on a network file system ({kind}), whose locks cannot be relied on", .path.display())]
-    Network { path: PathBuf, kind: &'static str },
-    /// It could never be held here.
-    #[error("{url}: needs room for {size} bytes, and the depot holds {quota} at most")]
-    TooLarge {
-        url: Box<Url>,
-        size: u64,
-        quota: u64,
-    },
-    /// Nothing more can be forgotten.
-    #[error(
-        "the depot is full: {wanted} bytes are wanted of {quota}, {owed} are owed{} and {used} in use{}",
-        to_whom(.to),
-        who_else(*.before)
-    )]
-    Full {
-        wanted: u64,
-        quota: u64,
-        owed: u64,
-        used: u64,
-        /// Servers to which that is owed, the one to which most is first.
-        to: Vec<String>,
-        /// So many others wait, and get room first.
-        before: usize,
-    },
-    /// Those who wait for room wait for each other.
-    #[error(
-        "{url}: {wanted} bytes more are wanted, and there will be no room for them: who else writes here holds \
-         {} of {quota} bytes and waits too, and this one began last",
-        .held - .ours
-    )]
-    Crowded {
-        url: Box<Url>,
-        wanted: u64,
-        quota: u64,
-        /// What all of them hold.
-        held: u64,
-        /// What this one does.
-        ours: u64,
-    },
-    #[error("{url}: is not delivered until somebody decides: {why}")]
-    Held { url: Box<Url>, why: String },
-    /// What left this machine is held at nodes that it goes by.
-    #[error("{first}{}{}", as_well(.others), in_turn(.waiting))]
-    HeldBehind {
-        first: Box<Error>,
-        others: Vec<Url>,
-        /// What waits for one of these.
-        waiting: Vec<String>,
-    },
-    /// What left this machine is nowhere.
-    #[error(
-        "{url}: was given to {hop}, which has it no more, and it is not at its end: it was removed there, or the hop lost it"
-    )]
-    GoneBehind { url: Box<Url>, hop: String },
-    /// Our own disk has other bytes than were written.
-    #[error(
-        "{url}: this machine's disk has damaged the bytes from {at} on since they were written here, and they are not delivered"
-    )]
-    Rotten { url: Box<Url>, at: u64 },
-    #[error("nothing of that name is held here: {0}")]
-    Unknown(String),
-    /// It failed when nothing could be taken back any more.
-    #[error(
-        "{url}: what was written counts and goes, and would not survive an end of this machine: {why}"
-    )]
-    Unsafe { url: Box<Url>, why: String },
-    #[error("{url}: is {what}")]
-    Busy { url: Box<Url>, what: String },
-    /// Some of it came, and then nothing more did, however often it was tried.
-    #[error("{url}: only {came} of {size} bytes came before its server went away: {cause}")]
-    BrokeOff {
-        url: Box<Url>,
-        came: u64,
-        size: u64,
-        cause: Arc<godwit_store::Error>,
-    },
-    #[error("{url}: changed at its origin again and again while it was fetched")]
-    Restless { url: Box<Url> },
-    #[error("{url} and {to} are not on one server")]
-    OtherServer { url: Box<Url>, to: Box<Url> },
-    #[error("not done within {} s: {what}", seconds(*.waited))]
-    TimedOut { waited: Duration, what: String },
-    #[error("nobody waits for it any more")]
-    Unwanted,
-    #[error("the node ends")]
-    Ending,
+godwit_core::errors! {
+    /// What a caller would tell apart. One answer may go to many who waited for it.
+    #[derive(Clone, Debug)]
+    pub enum Error {
+        /// What the origin or the target said.
+        #[error("{0}")]
+        Store(Arc<godwit_store::Error>), Other;
+        #[error("{}: {}", .path.display(), why(.cause))]
+        Disk { path: PathBuf, cause: Arc<io::Error> } => of_disk, Disk;
+        #[error("{}: the records cannot be kept: {what}", .path.display())]
+        Records { path: PathBuf, what: String } => records, Disk;
+        #[error("{}: was written by a newer godwit ({found:?}); this one knows {known:?}", .path.display())]
+        Newer { path: PathBuf, found: String, known: &'static str } => newer, Newer;
+        #[error("{}: is damaged: it should say {known:?}, and {}", .path.display(), what_it_says(.found))]
+        Damaged { path: PathBuf, found: String, known: &'static str } => damaged, Disk;
+        #[error("{}: is no depot, and not empty", .path.display())]
+        Foreign { path: PathBuf } => foreign, Exists;
+        #[error("{}: another node has it{}", .path.display(), which(*.process))]
+        Taken {
+            path: PathBuf,
+            /// Which, where the kernel tells.
+            process: Option<u32>
+        } => taken, InUse;
+        #[error("{}: lies on a network file system ({kind}), whose locks cannot be relied on", .path.display())]
+        Network { path: PathBuf, kind: &'static str } => network, Unsupported;
+        /// It could never be held here.
+        #[error("{url}: needs room for {size} bytes, and the depot holds {quota} at most")]
+        TooLarge { url: Box<Url>, size: u64, quota: u64 } => too_large, TooLarge;
+        /// Nothing more can be forgotten.
+        #[error(
+            "the depot is full: {wanted} bytes are wanted of {quota}, {owed} are owed{} and {used} in use{}",
+            to_whom(.to),
+            who_else(*.before)
+        )]
+        Full {
+            wanted: u64,
+            quota: u64,
+            owed: u64,
+            used: u64,
+            /// Servers to which that is owed, the one to which most is first.
+            to: Vec<String>,
+            /// So many others wait, and get room first.
+            before: usize
+        } => full, Quota;
+        /// Those who wait for room wait for each other.
+        #[error(
+            "{url}: {wanted} bytes more are wanted, and there will be no room for them: who else writes here holds \
+             {} of {quota} bytes and waits too, and this one began last",
+            .held - .ours
+        )]
+        Crowded {
+            url: Box<Url>,
+            wanted: u64,
+            quota: u64,
+            /// What all of them hold.
+            held: u64,
+            /// What this one does.
+            ours: u64
+        } => crowded, Quota;
+        #[error("{url}: is not delivered until somebody decides: {why}")]
+        Held { url: Box<Url>, why: String } => held, OnHold;
+        /// What left this machine is held at nodes that it goes by.
+        #[error("{first}{}{}", as_well(.others), in_turn(.waiting))]
+        HeldBehind {
+            first: Box<Error>,
+            others: Vec<Url>,
+            /// What waits for one of these.
+            waiting: Vec<String>
+        } => held_behind, OnHold;
+        /// What left this machine is nowhere.
+        #[error(
+            "{url}: was given to {hop}, which has it no more, and it is not at its end: it was removed there, or the hop lost it"
+        )]
+        GoneBehind { url: Box<Url>, hop: String } => was_lost, OnHold;
+        /// Our own disk has other bytes than were written.
+        #[error(
+            "{url}: this machine's disk has damaged the bytes from {at} on since they were written here, and they are not delivered"
+        )]
+        Rotten { url: Box<Url>, at: u64 } => rotten, Corrupt;
+        #[error("nothing of that name is held here: {0}")]
+        Unknown(String), Missing;
+        /// It failed when nothing could be taken back any more.
+        #[error(
+            "{url}: what was written counts and goes, and would not survive an end of this machine: {why}"
+        )]
+        Unsafe { url: Box<Url>, why: String } => not_safe, Disk;
+        #[error("{url}: is {what}")]
+        Busy { url: Box<Url>, what: String } => in_use, InUse;
+        /// Some of it came, and then nothing more did, however often it was tried.
+        #[error("{url}: only {came} of {size} bytes came before its server went away: {cause}")]
+        BrokeOff { url: Box<Url>, came: u64, size: u64, cause: Arc<godwit_store::Error> } => broke_off, Lost;
+        #[error("{url}: changed at its origin again and again while it was fetched")]
+        Restless { url: Box<Url> } => restless, Restless;
+        #[error("{url} and {to} are not on one server")]
+        OtherServer { url: Box<Url>, to: Box<Url> } => other_server, OtherServer;
+        #[error("not done within {} s: {what}", seconds(*.waited))]
+        TimedOut { waited: Duration, what: String } => timed_out, Late;
+        #[error("nobody waits for it any more")]
+        Unwanted, Canceled;
+        #[error("the node ends")]
+        Ending, Ending;
+    }
 }
 
 /// Returns a time as a person would have said it.
@@ -144,25 +124,15 @@ fn seconds(time: Duration) -> f64 {
 
 impl Error {
     pub(crate) fn disk(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
-        let path = path.into();
-        move |cause| Self::Disk {
-            path,
-            cause: Arc::new(cause),
-        }
+        move |cause| Self::of_disk(path, cause)
     }
 
     pub(crate) fn busy(url: &Url, what: &dyn std::fmt::Display) -> Self {
-        Self::Busy {
-            url: Box::new(url.clone()),
-            what: what.to_string(),
-        }
+        Self::in_use(url.clone(), what.to_string())
     }
 
     pub(crate) fn gone_behind(url: &Url) -> Self {
-        Self::GoneBehind {
-            url: Box::new(url.without_password()),
-            hop: url.host_port(),
-        }
+        Self::was_lost(url.without_password(), url.host_port())
     }
 
     /// Returns what the store of a target said.
@@ -180,22 +150,7 @@ impl Error {
             Self::Store(error) => error.origin().kind(),
             Self::HeldBehind { first, .. } => first.kind(),
             Self::Disk { cause, .. } => Self::kind_of_disk(cause),
-            Self::Records { .. } | Self::Damaged { .. } | Self::Unsafe { .. } => Kind::Disk,
-            Self::Newer { .. } => Kind::Newer,
-            Self::Foreign { .. } => Kind::Exists,
-            Self::Taken { .. } | Self::Busy { .. } => Kind::InUse,
-            Self::Network { .. } => Kind::Unsupported,
-            Self::TooLarge { .. } => Kind::TooLarge,
-            Self::Full { .. } | Self::Crowded { .. } => Kind::Quota,
-            Self::GoneBehind { .. } | Self::Held { .. } => Kind::OnHold,
-            Self::Rotten { .. } => Kind::Corrupt,
-            Self::OtherServer { .. } => Kind::OtherServer,
-            Self::Unknown(_) => Kind::Missing,
-            Self::BrokeOff { .. } => Kind::Lost,
-            Self::Restless { .. } => Kind::Restless,
-            Self::TimedOut { .. } => Kind::Late,
-            Self::Unwanted => Kind::Canceled,
-            Self::Ending => Kind::Ending,
+            _ => self.row(),
         }
     }
 

@@ -73,10 +73,7 @@ impl Inner {
             }
             // Nobody gets the rest of it until somebody decides.
             if let Some(Why::Conflict(_)) = state.machine.held() {
-                return Err(Error::Held {
-                    url: Box::new(held.name()),
-                    why: state.words.clone(),
-                });
+                return Err(Error::held(held.name(), state.words.clone()));
             }
             if self.is_ending() {
                 return Err(Error::Ending);
@@ -140,10 +137,7 @@ impl Inner {
         if state.machine.is_blind() {
             // It is being changed there just now: what it is then is told by the end of that.
             if state.machine.held().is_some() {
-                return Err(Error::Held {
-                    url: Box::new(held.url()),
-                    why: state.words.clone(),
-                });
+                return Err(Error::held(held.url(), state.words.clone()));
             }
             let before = state.tries;
             let state = held.wait(state, Some(Instant::now() + PAUSE));
@@ -319,12 +313,7 @@ fn broken_off(held: &Held, error: Error) -> Error {
             ) =>
         {
             let machine = &held.lock().machine;
-            Error::BrokeOff {
-                url: Box::new(held.name()),
-                came: machine.come_bytes(),
-                size: machine.size(),
-                cause,
-            }
+            Error::broke_off(held.name(), machine.come_bytes(), machine.size(), cause)
         }
         other => other,
     }
@@ -336,10 +325,7 @@ fn is_left(users: u32, is_wanted: StillWanted<'_>) -> bool {
 }
 
 fn changed(held: &Held) -> Error {
-    Error::Busy {
-        url: Box::new(held.name()),
-        what: "another file by now".into(),
-    }
+    Error::in_use(held.name(), "another file by now")
 }
 
 /// Puts on disk what comes. If nobody says how it ended, it broke off.

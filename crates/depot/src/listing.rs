@@ -145,10 +145,10 @@ impl Depot {
                 continue;
             }
             if !state.machine.may_be_forgotten() || state.is_moving {
-                return Err(Error::Busy {
-                    url: Box::new(url.clone()),
-                    what: "owed to its target, or written or fetched at the moment".into(),
-                });
+                return Err(Error::in_use(
+                    url.clone(),
+                    "owed to its target, or written or fetched at the moment",
+                ));
             }
             let tags = std::mem::take(&mut state.tags);
             self.inner.unlink(&held, state)?;

@@ -482,14 +482,13 @@ impl All {
             if state.is_superseded && state.users == 0 {
                 return None;
             }
-            return Some(Error::Held {
-                url: Box::new(held.url()),
-                why: state.words.clone(),
-            });
+            return Some(Error::held(held.url(), state.words.clone()));
         }
         let why = crate::queue::words_of(first.held.as_ref()?);
-        let url = Box::new(self.promises.facts.get(&first.number)?.url.clone());
-        Some(Error::Held { url, why })
+        Some(Error::held(
+            Box::new(self.promises.facts.get(&first.number)?.url.clone()),
+            why,
+        ))
     }
 
     /// Returns what goes before a file, if it waits for something.
@@ -847,10 +846,7 @@ impl Inner {
     pub(crate) fn rename(&self, url: &Url, to: &Url, by: By<'_>) -> Result<()> {
         let By { who, session, .. } = by;
         if server_of(url) != server_of(to) {
-            return Err(Error::OtherServer {
-                url: Box::new(url.clone()),
-                to: Box::new(to.clone()),
-            });
+            return Err(Error::other_server(url.clone(), to.clone()));
         }
         if moved(to, url, url).is_some() && to != url {
             return Err(bad_name(to, "it is below what is to be renamed"));

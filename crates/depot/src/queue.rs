@@ -430,10 +430,7 @@ impl Depot {
                 return Ok(());
             }
             if is_held {
-                return Err(Error::Held {
-                    url: Box::new(held.url()),
-                    why: state.words.clone(),
-                });
+                return Err(Error::held(held.url(), state.words.clone()));
             }
             if let Some(error) = stuck {
                 return Err(error);
@@ -449,7 +446,7 @@ impl Depot {
                     Some(why) => format!("{} is not at its target: {why}", held.url()),
                     None => format!("{} is still on its way", held.url()),
                 };
-                return Err(Error::TimedOut { waited, what });
+                return Err(Error::timed_out(waited, what));
             }
             if !is_wanted() {
                 return Err(Error::Unwanted);
@@ -524,10 +521,10 @@ impl Depot {
         let held = self.inner.by_name(id)?;
         let state = held.lock();
         if state.is_moving || state.machine.writers().is_some() {
-            return Err(Error::Busy {
-                url: Box::new(held.url()),
-                what: "being sent or written at the moment; try again when it waits or its writer has ended".into(),
-            });
+            return Err(Error::in_use(
+                held.url(),
+                "being sent or written at the moment; try again when it waits or its writer has ended",
+            ));
         }
         tracing::info!(id, url = %held.url(), "dropped");
         self.inner.unlink(&held, state)?;
@@ -663,16 +660,12 @@ impl Behind {
 fn held_behind(fact: &Fact) -> Option<Error> {
     let last = fact.last.as_ref()?;
     let url = Box::new(fact.url.clone());
-    let why = last.words();
-    (last.of_store().is_some_and(is_held_behind)).then_some(Error::Held { url, why })
+    (last.of_store().is_some_and(is_held_behind)).then_some(Error::held(url, last.words()))
 }
 
 fn busy(url: Option<Url>, what: &str) -> Error {
     match url {
-        Some(url) => Error::Busy {
-            url: Box::new(url),
-            what: what.into(),
-        },
+        Some(url) => Error::in_use(url, what),
         None => Error::Unknown(what.into()),
     }
 }
@@ -858,7 +851,7 @@ impl Inner {
                 (Some(until), Some(waited)) => {
                     let left = until.saturating_duration_since(Instant::now());
                     if left.is_zero() {
-                        return Err(Error::TimedOut { waited, what });
+                        return Err(Error::timed_out(waited, what));
                     }
                     left.min(LOOK_AGAIN)
                 }
@@ -1051,7 +1044,7 @@ impl Inner {
                 && Instant::now() + AGAIN >= until
             {
                 let what = format!("{url} is kept on its way, and not at its end: {error}");
-                return Err(Error::TimedOut { waited, what });
+                return Err(Error::timed_out(waited, what));
             }
             self.pause(AGAIN)?;
         }

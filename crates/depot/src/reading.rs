@@ -249,8 +249,7 @@ impl Depot {
             drop(state);
             return Ok(Reading { file, size, user });
         }
-        let url = Box::new(url.clone());
-        Err(Error::Restless { url })
+        Err(Error::restless(Box::new(url.clone())))
     }
 }
 
@@ -416,10 +415,10 @@ impl Inner {
     /// What is at the target is not what the name says, until its length was changed there.
     pub(crate) fn must_not_be_cut(&self, url: &Url) -> Result<()> {
         match self.all().promises.is_resized(url) {
-            true => Err(Error::Busy {
-                url: Box::new(url.clone()),
-                what: "about to be cut at its target; try again".into(),
-            }),
+            true => Err(Error::in_use(
+                url.clone(),
+                "about to be cut at its target; try again",
+            )),
             false => Ok(()),
         }
     }

@@ -266,10 +266,7 @@ impl Unwritten {
     fn error(&self, path: &Path) -> Error {
         match self.is_full {
             true => Error::disk(path)(io::ErrorKind::StorageFull.into()),
-            false => Error::Records {
-                path: path.into(),
-                what: self.what.clone(),
-            },
+            false => Error::records(path, self.what.clone()),
         }
     }
 }

@@ -54,8 +54,7 @@ impl Room {
     pub(crate) fn could_hold(&self, url: &Url, size: u64) -> Result<()> {
         match self.quota {
             Some(quota) if size > quota => {
-                let url = Box::new(url.clone());
-                Err(Error::TooLarge { url, size, quota })
+                Err(Error::too_large(Box::new(url.clone()), size, quota))
             }
             _ => Ok(()),
         }

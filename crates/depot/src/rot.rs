@@ -220,10 +220,7 @@ pub(crate) fn leaf_of(leaf: u64, size: u64) -> Range<u64> {
 fn rotten(held: &Held, leaf: u64) -> Error {
     let url = held.url();
     tracing::error!(%url, leaf, "what is owed is not what was written; it is held");
-    Error::Rotten {
-        url: Box::new(url),
-        at: leaf * LEAF_BYTES,
-    }
+    Error::rotten(url, leaf * LEAF_BYTES)
 }
 
 /// Of less it takes longer to begin a thread; tests do both.

@@ -206,11 +206,7 @@ impl Writing {
 
     fn could_be(&self, size: u64) -> Result<()> {
         match size > FILE_MAX {
-            true => Err(Error::TooLarge {
-                url: Box::new(self.held.url()),
-                size,
-                quota: FILE_MAX,
-            }),
+            true => Err(Error::too_large(self.held.url(), size, FILE_MAX)),
             false => Ok(()),
         }
     }

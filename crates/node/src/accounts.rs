@@ -51,10 +51,7 @@ impl Accounts {
             let made = fs::create_dir_all(&hop.spool);
             made.map_err(|cause| Error::Spool {
                 path: hop.spool.clone(),
-                cause: Box::new(godwit_depot::Error::Disk {
-                    path: hop.spool.clone(),
-                    cause: cause.into(),
-                }),
+                cause: Box::new(godwit_depot::Error::of_disk(hop.spool.clone(), cause)),
             })?;
         }
         if user_id() != 0 {

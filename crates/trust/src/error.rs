@@ -392,8 +392,7 @@ mod tests {
     #[test]
     fn only_a_credential_is_made_anew_by_its_user() {
         let hint = |what: &str| {
-            let path = "file";
-            Error::bad_file(path, format!("{what}: no start line"))
+            Error::bad_file("file", format!("{what}: no start line"))
                 .hint()
                 .unwrap_or_default()
         };

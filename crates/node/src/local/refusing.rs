@@ -106,7 +106,7 @@ const TAG_BYTES_MAX: usize = 255;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{path::PathBuf, sync::Arc, time::Duration};
+    use std::{sync::Arc, time::Duration};
 
     #[test]
     fn hostile_urls_are_refused_each_for_its_reason() {
@@ -146,71 +146,37 @@ mod tests {
 
     #[test]
     fn what_our_own_disk_has_lost_is_no_missing_file() {
-        let error = DepotError::Disk {
-            path: PathBuf::from("bytes/23/2300"),
-            cause: Arc::new(io::ErrorKind::NotFound.into()),
-        };
+        let error = DepotError::of_disk("bytes/23/2300", io::Error::from(io::ErrorKind::NotFound));
         assert_eq!(depot("write it", None, &error).why, Kind::Disk);
     }
 
     #[test]
     fn each_failure_has_a_number_of_its_own() {
-        let path = || PathBuf::from("x");
         let of_store = |error| DepotError::Store(Arc::new(error));
+        let unreachable = |cause: io::ErrorKind| StoreError::unreachable("lab", cause);
+        let (refused, no_way) = (
+            io::ErrorKind::ConnectionRefused,
+            io::ErrorKind::HostUnreachable,
+        );
         let url: Box<Url> = Box::new("godwit://lab/x".parse().unwrap());
-        let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
-        let unreachable = io::Error::from(io::ErrorKind::HostUnreachable);
-        let (host, said) = (|| "lab".to_owned(), || "no".to_owned());
         let errors = [
-            of_store(StoreError::missing(path())),
-            of_store(StoreError::denied(path(), said())),
-            of_store(StoreError::unreachable(host(), refused)),
-            of_store(StoreError::unreachable(host(), unreachable)),
-            of_store(StoreError::no_such_host(host(), said())),
-            of_store(StoreError::misbehaved(host(), said())),
-            of_store(StoreError::no_space(path(), said())),
-            of_store(StoreError::no_credential(host())),
-            of_store(StoreError::corrupt(path(), said(), said())),
-            DepotError::TooLarge {
-                url: url.clone(),
-                size: 2,
-                quota: 1,
-            },
-            DepotError::Full {
-                wanted: 1,
-                quota: 1,
-                owed: 1,
-                used: 0,
-                to: Vec::new(),
-                before: 0,
-            },
-            DepotError::BrokeOff {
-                url: url.clone(),
-                came: 1,
-                size: 2,
-                cause: Arc::new(StoreError::unreachable(
-                    host(),
-                    io::Error::from(io::ErrorKind::ConnectionRefused),
-                )),
-            },
-            DepotError::Restless { url: url.clone() },
-            DepotError::Held {
-                url: url.clone(),
-                why: said(),
-            },
-            DepotError::TimedOut {
-                waited: Duration::from_secs(1),
-                what: said(),
-            },
-            DepotError::Newer {
-                path: path(),
-                found: said(),
-                known: "1",
-            },
-            DepotError::Taken {
-                path: path(),
-                process: None,
-            },
+            of_store(StoreError::missing("x")),
+            of_store(StoreError::denied("x", "no")),
+            of_store(unreachable(refused)),
+            of_store(unreachable(no_way)),
+            of_store(StoreError::no_such_host("lab", "no")),
+            of_store(StoreError::misbehaved("lab", "no")),
+            of_store(StoreError::no_space("x", "no")),
+            of_store(StoreError::no_credential("lab")),
+            of_store(StoreError::corrupt("x", "no", "no")),
+            DepotError::too_large(url.clone(), 2_u64, 1_u64),
+            DepotError::full(1_u64, 1_u64, 1_u64, 0_u64, Vec::new(), 0_usize),
+            DepotError::broke_off(url.clone(), 1_u64, 2_u64, unreachable(refused)),
+            DepotError::restless(url.clone()),
+            DepotError::held(url.clone(), "no"),
+            DepotError::timed_out(Duration::from_secs(1), "no"),
+            DepotError::newer("x", "no", "1"),
+            DepotError::taken("x", None),
             DepotError::Unwanted,
             DepotError::Ending,
         ];
