@@ -18,12 +18,13 @@ use godwit_core::{
     holding::{Holding, Mode, Origin},
 };
 use godwit_sys::{Leased, Unless, crash, lease};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
     collections::HashMap,
     fs::{self, File},
     path::PathBuf,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{
             AtomicUsize,
             Ordering::{Relaxed, SeqCst},
@@ -302,7 +303,7 @@ impl Inner {
         is_ours: impl Fn(&Locked) -> bool,
         is_wanted: &dyn Fn() -> bool,
     ) -> Result<MutexGuard<'_, HashMap<Name, Locked>>> {
-        let mut names = self.locks.names();
+        let mut names = self.locks.names.lock();
         loop {
             let now = Instant::now();
             let left = match names.get(name).filter(|locked| !is_ours(locked)) {
@@ -321,8 +322,7 @@ impl Inner {
             if !is_wanted() {
                 return Err(Error::Unwanted);
             }
-            let waited = self.locks.freed.wait_timeout(names, left.min(LOOK));
-            names = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.locks.freed.wait_for(&mut names, left.min(LOOK));
         }
     }
 
@@ -358,7 +358,7 @@ impl Inner {
             if !is_coming {
                 return Ok(None);
             }
-            drop(held.wait(state, Some(Instant::now() + LOOK)));
+            held.wait(&mut state, Some(Instant::now() + LOOK));
         }
     }
 
@@ -396,16 +396,12 @@ impl Inner {
 }
 
 impl Locks {
-    fn names(&self) -> MutexGuard<'_, HashMap<Name, Locked>> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn is_ours(&self, name: &Name, number: u64) -> bool {
-        (self.names().get(name)).is_some_and(|locked| locked.number == number)
+        (self.names.lock().get(name)).is_some_and(|locked| locked.number == number)
     }
 
     fn free(&self, name: &Name, number: u64) {
-        let mut names = self.names();
+        let mut names = self.names.lock();
         if names
             .get(name)
             .is_some_and(|locked| locked.number == number)
@@ -419,7 +415,7 @@ impl Locks {
 
     /// Has whoever waits look again: there is an end.
     pub(crate) fn nudge(&self) {
-        drop(self.names());
+        drop(self.names.lock());
         self.freed.notify_all();
     }
 

@@ -31,6 +31,7 @@ use crate::{
 use godwit_core::{Fault, Url};
 use godwit_store::{Error as StoreError, Given, How, SMALL_BYTES, engine::Place};
 use godwit_sys::crash;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
     fs::{self, DirBuilder, File, OpenOptions},
@@ -38,7 +39,7 @@ use std::{
     os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     thread::{self, JoinHandle},
@@ -193,7 +194,7 @@ impl Logs {
             let path = folder.join(row.id.to_string());
             match Log::again(&row, &path, row.number >> 32 > cut, &mut taken) {
                 Ok(log) => {
-                    room.count(log.state().reserved);
+                    room.count(log.state.lock().reserved);
                     all.insert(row.number, Arc::new(log));
                 }
                 Err(error) => {
@@ -212,18 +213,20 @@ impl Logs {
     }
 
     fn all(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Log>>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock()
     }
 
     /// Returns all logs of which something is not at its target.
     pub(crate) fn owing(&self) -> Vec<Arc<Log>> {
         let all: Vec<_> = self.all().values().cloned().collect();
-        all.into_iter().filter(|log| log.state().owes()).collect()
+        all.into_iter()
+            .filter(|log| log.state.lock().owes())
+            .collect()
     }
 
     /// Returns what is on record and cannot be read, as it stands there, why, and where its bytes lie.
     pub(crate) fn unreadable(&self) -> Vec<(Id, String, Error, PathBuf)> {
-        let all = crate::lock(&self.unreadable);
+        let all = self.unreadable.lock();
         let with_path = all.iter().map(|(id, url, error)| {
             let path = self.folder.join(id.to_string());
             (*id, url.clone(), error.clone(), path)
@@ -233,7 +236,7 @@ impl Logs {
 
     /// Takes one of them, for it to be forgotten, and returns where its bytes lie.
     pub(crate) fn take_unreadable(&self, name: &str) -> Option<(Id, PathBuf)> {
-        let mut all = crate::lock(&self.unreadable);
+        let mut all = self.unreadable.lock();
         let at = all.iter().position(|(id, ..)| id.to_string() == name)?;
         let (id, ..) = all.swap_remove(at);
         Some((id, self.folder.join(id.to_string())))
@@ -242,7 +245,7 @@ impl Logs {
     /// Somebody waits for room: whatever is at its target as a whole is emptied.
     pub(crate) fn are_short(&self) {
         for log in self.all().values() {
-            log.state().is_short = true;
+            log.state.lock().is_short = true;
         }
         self.nudge();
     }
@@ -250,14 +253,14 @@ impl Logs {
     /// Returns how much of the quota they take, and for which servers.
     pub(crate) fn reserved(&self) -> Vec<(String, u64)> {
         let all: Vec<_> = self.all().values().cloned().collect();
-        let of = |log: &Arc<Log>| (log.url.host_port(), log.state().reserved);
+        let of = |log: &Arc<Log>| (log.url.host_port(), log.state.lock().reserved);
         all.iter().map(of).collect()
     }
 
     /// Sends what is held of a number or a name past what cannot be read of it; false: there is nothing.
     pub(crate) fn release(&self, name: &str) -> bool {
         for log in self.named(name) {
-            log.state().passes_over = true;
+            log.state.lock().passes_over = true;
         }
         self.retry(name)
     }
@@ -266,7 +269,7 @@ impl Logs {
     pub(crate) fn retry(&self, name: &str) -> bool {
         let logs = self.named(name);
         for log in &logs {
-            let mut state = log.state();
+            let mut state = log.state.lock();
             state.held = None;
             state.patience = Patience::default();
             state.until = None;
@@ -279,9 +282,9 @@ impl Logs {
     /// Gives up what is held of a number or a name; false: there is nothing.
     pub(crate) fn discard(&self, name: &str) -> bool {
         let held = self.named(name).into_iter();
-        let logs: Vec<_> = held.filter(|log| log.state().held.is_some()).collect();
+        let logs: Vec<_> = held.filter(|log| log.state.lock().held.is_some()).collect();
         for log in &logs {
-            let mut state = log.state();
+            let mut state = log.state.lock();
             (state.offset, state.framing) = (state.end, 0);
             state.held = None;
             state.is_closed = true;
@@ -304,7 +307,7 @@ impl Logs {
         let all = self.all();
         let mut older = all.range(..log.number).map(|(_, older)| older);
         older.find_map(|older| match older.url == log.url {
-            true => older.state().held.clone(),
+            true => older.state.lock().held.clone(),
             false => None,
         })
     }
@@ -390,7 +393,7 @@ impl Appending {
         let bytes = 2 * HEAD_BYTES + MARK_BYTES + piece.len();
         let _promised = self.log.make_room(&self.depot, bytes as u64, is_wanted)?;
         let taken = &self.depot.logs.taken;
-        let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = taken.lock();
         let last = taken.entry(nth.by).or_default();
         if nth.seq <= *last {
             return Ok(());
@@ -409,7 +412,7 @@ impl Appending {
 
     /// Returns when all that was added until now is at its target.
     pub fn push(&self, limit: Option<Duration>) -> Result<()> {
-        let upto = self.log.state().upto();
+        let upto = self.log.state.lock().upto();
         self.log.wait_there(&self.depot, upto, limit)
     }
 }
@@ -422,13 +425,13 @@ struct Promised<'a> {
 
 impl Drop for Promised<'_> {
     fn drop(&mut self) {
-        self.log.state().promised -= self.bytes;
+        self.log.state.lock().promised -= self.bytes;
     }
 }
 
 impl Drop for Appending {
     fn drop(&mut self) {
-        self.log.state().users -= 1;
+        self.log.state.lock().users -= 1;
         self.depot.logs.nudge();
     }
 }
@@ -526,13 +529,9 @@ impl Log {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Counts one more who appends, if it takes anything.
     fn joins(&self) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let may = !state.is_closed && !state.is_gone;
         if may {
             state.users += 1;
@@ -541,7 +540,7 @@ impl Log {
     }
 
     fn row(&self) -> LogRow {
-        self.row_of(&self.state())
+        self.row_of(&self.state.lock())
     }
 
     fn row_of(&self, state: &State) -> LogRow {
@@ -569,7 +568,7 @@ impl Log {
 
     /// Returns up to where somebody who waits for a session waits, if that has something to wait for.
     pub(crate) fn upto_of(&self, session: &str) -> Option<Upto> {
-        let state = self.state();
+        let state = self.state.lock();
         let end = *state.sessions.get(session)?;
         let emptied = state.emptied;
         (end > state.offset).then_some(Upto { emptied, end })
@@ -577,12 +576,12 @@ impl Log {
 
     /// Returns where it ends now.
     pub(crate) fn upto(&self) -> Upto {
-        self.state().upto()
+        self.state.lock().upto()
     }
 
     /// Returns of which session all is that waits; none: it is of several.
     pub(crate) fn session(&self) -> String {
-        let state = self.state();
+        let state = self.state.lock();
         let mut waiting = state
             .sessions
             .iter()
@@ -595,13 +594,13 @@ impl Log {
 
     /// Returns how many bytes of lines wait.
     pub(crate) fn owed(&self) -> u64 {
-        let state = self.state();
+        let state = self.state.lock();
         (state.end - state.offset).saturating_sub(state.framing)
     }
 
     /// Returns why nothing moves, and how often it was tried; whether somebody must decide, and of what.
     pub(crate) fn trouble(&self) -> (String, u32, bool, Option<Error>) {
-        let state = self.state();
+        let state = self.state.lock();
         let why = match (&state.held, &state.last) {
             (Some(words), _) => words.clone(),
             (None, Some(error)) => error.words(),
@@ -619,7 +618,7 @@ impl Log {
         is_wanted: IsWanted<'_>,
     ) -> Result<Promised<'_>> {
         loop {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             let end = state.end + state.promised + bytes;
             if end <= state.reserved {
                 state.promised += bytes;
@@ -640,7 +639,7 @@ impl Log {
             };
             match reserved {
                 Ok(more) => {
-                    let mut state = self.state();
+                    let mut state = self.state.lock();
                     match state.is_gone {
                         true => depot.room.release(more),
                         false => state.reserved += more,
@@ -661,7 +660,7 @@ impl Log {
     }
 
     fn add_one(&self, part: &[u8], nth: Option<Nth>, session: &str) -> Result<()> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.is_closed || state.is_gone {
             return Err(Error::Ending);
         }
@@ -691,7 +690,7 @@ impl Log {
     }
 
     pub(crate) fn commit(&self) -> Result<()> {
-        let state = self.state();
+        let state = self.state.lock();
         let (upto, is_safe) = (state.upto(), state.synced >= state.end);
         let file = state.file.try_clone().map_err(Error::disk(&self.path))?;
         drop(state);
@@ -703,7 +702,7 @@ impl Log {
             let synced = File::open(folder).and_then(|folder| folder.sync_all());
             synced.map_err(Error::disk(folder))?;
         }
-        self.state().is_safe(upto);
+        self.state.lock().is_safe(upto);
         Ok(())
     }
 
@@ -715,9 +714,9 @@ impl Log {
         limit: Option<Duration>,
     ) -> Result<()> {
         let until = limit.map(|limit| Instant::now() + limit);
-        self.state().until = None;
+        self.state.lock().until = None;
         depot.logs.nudge();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         loop {
             if state.is_past(upto) {
                 return Ok(());
@@ -733,7 +732,7 @@ impl Log {
             if let Some(why) = depot.logs.held_before(self) {
                 return Err(Error::held(url, why));
             }
-            state = self.state();
+            state = self.state.lock();
             if state.is_past(upto) {
                 return Ok(());
             }
@@ -750,14 +749,13 @@ impl Log {
             let left = until.map_or(LOOK_UP, |until| {
                 until.saturating_duration_since(Instant::now()).min(LOOK_UP)
             });
-            let waited = self.changed.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.changed.wait_for(&mut state, left);
         }
     }
 
     /// Goes on as somebody whom the target has not heard of.
     fn begin_anew(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let next = self
             .writer
             .load(Relaxed)
@@ -773,7 +771,7 @@ impl Log {
     /// Takes what may be sent next: many small pieces in one, which is cut nowhere either.
     fn next(&self) -> Result<Option<Batch>> {
         let bad = |cause| Error::disk(&self.path)(cause);
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if !state.owes() {
             return Ok(None);
         }
@@ -823,7 +821,7 @@ impl Log {
 
     /// Writes what goes under which number, before it goes.
     fn fix(&self, batch: &Batch, record: impl FnOnce(LogRow) -> Result<()>) -> Result<()> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.fixed == batch.end {
             return Ok(()); // It went before.
         }
@@ -831,7 +829,7 @@ impl Log {
         drop(state);
         self.commit()?;
         record(self.row())?;
-        self.state().fixed = batch.end;
+        self.state.lock().fixed = batch.end;
         crash::point("append-fixed");
         Ok(())
     }
@@ -972,7 +970,7 @@ impl Inner {
             let mut due = None;
             let mut over = Vec::new();
             for log in all.values() {
-                let mut state = log.state();
+                let mut state = log.state.lock();
                 let owes = state.owes();
                 let is_recent = state.asked.is_some_and(|at| at.elapsed() < MAY_ASK);
                 // Somebody waits for room, and it can be emptied.
@@ -1011,15 +1009,13 @@ impl Inner {
             if due.is_some() {
                 return due;
             }
-            let left = until.saturating_duration_since(Instant::now());
-            let waited = self.logs.due.wait_timeout(all, left);
-            all = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.logs.due.wait_until(&mut all, until);
         }
     }
 
     /// Its record goes first: one without a file is of a file that was lost.
     fn forget_log(&self, log: &Log) {
-        let reserved = std::mem::take(&mut log.state().reserved);
+        let reserved = std::mem::take(&mut log.state.lock().reserved);
         self.room.release(reserved);
         self.due.notify_all();
         match self.records.write(Change::ForgetLog(log.id)) {
@@ -1037,7 +1033,7 @@ impl Inner {
         let outcome = self.append_all(log);
         let error = outcome.as_ref().err();
         let above = error.and_then(|error| self.above_missing(error, &log.url, &log.who));
-        let mut state = log.state();
+        let mut state = log.state.lock();
         state.is_moving = false;
         match outcome {
             Ok(()) => {
@@ -1081,7 +1077,7 @@ impl Inner {
             };
             if batch.bytes.is_empty() {
                 // Marks, or what is passed over, and nothing behind it.
-                log.state().is_there(&batch);
+                log.state.lock().is_there(&batch);
                 log.changed.notify_all();
                 continue;
             }
@@ -1097,7 +1093,7 @@ impl Inner {
                 appended => appended?,
             }
             crash::point("appended");
-            let mut state = log.state();
+            let mut state = log.state.lock();
             state.seq = batch.seq + 1;
             state.is_there(&batch);
             state.last = None;
@@ -1115,7 +1111,7 @@ impl Inner {
     /// Empties a log that is at its target as a whole, where it is long, or somebody waits for room; what was said of
     /// whoever counts their pieces stays. Returns whether it was.
     fn empty(&self, log: &Log) -> Result<bool> {
-        let mut state = log.state();
+        let mut state = log.state.lock();
         let is_worth = state.end >= EMPTY_FROM || (state.is_short && state.end > 0);
         if state.owes() || !is_worth || state.is_closed {
             return Ok(false);

@@ -2,9 +2,10 @@
 
 use crate::{depot::All, disk::Id, held::Held};
 use godwit_core::Url;
+use parking_lot::Mutex;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 /// What is held, by what it is called here and by where it is delivered. It follows when that changes.
@@ -12,12 +13,8 @@ use std::{
 pub(crate) struct Called(Mutex<BTreeMap<Url, BTreeSet<Id>>>);
 
 impl Called {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Url, BTreeSet<Id>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn add(&self, names: [&Url; 2], id: Id) {
-        let mut called = self.lock();
+        let mut called = self.0.lock();
         for name in names {
             match called.get_mut(name) {
                 Some(ids) => drop(ids.insert(id)),
@@ -27,7 +24,7 @@ impl Called {
     }
 
     pub(crate) fn remove(&self, names: [&Url; 2], id: Id) {
-        let mut called = self.lock();
+        let mut called = self.0.lock();
         for name in names {
             if let Some(ids) = called.get_mut(name) {
                 ids.remove(&id);
@@ -39,13 +36,13 @@ impl Called {
     }
 
     fn ids(&self, name: &Url) -> Vec<Id> {
-        let called = self.lock();
+        let called = self.0.lock();
         let ids = called.get(name).into_iter().flatten();
         ids.copied().collect()
     }
 
     fn ids_below(&self, top: &Url) -> BTreeSet<Id> {
-        let called = self.lock();
+        let called = self.0.lock();
         let near = called
             .range(top..)
             .take_while(|(name, _)| name.same_server(top) && name.path().starts_with(top.path()));

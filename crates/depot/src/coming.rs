@@ -17,10 +17,7 @@ use crate::{
     reading::{Asking, Name},
 };
 use godwit_core::Url;
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, PoisonError},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 /// One of them.
 pub(crate) struct Coming {
@@ -70,7 +67,7 @@ impl Inner {
             .collect();
         all.ends.waiting += 1;
         while begun.iter().any(|id| all.ends.of.contains_key(id)) {
-            all = (self.due.wait(all)).unwrap_or_else(PoisonError::into_inner);
+            self.due.wait(&mut all);
         }
         all.ends.waiting -= 1;
     }

@@ -30,12 +30,13 @@ use godwit_core::{
     holding::{After, Held as Why, Holding, Mode},
 };
 use godwit_store::engine::Place;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
     collections::{BTreeMap, HashMap},
     fmt, io,
     path::{Path, PathBuf},
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
     thread::JoinHandle,
@@ -308,7 +309,7 @@ impl Drop for Depot {
 
 impl Inner {
     pub(crate) fn all(&self) -> MutexGuard<'_, All> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock()
     }
 
     /// Returns everything that is held, for a look at each without this lock.
@@ -469,7 +470,7 @@ impl Inner {
         state.is_gone = true;
         // A record on its way would come after it was forgotten.
         while state.is_recording {
-            state = held.wait(state, None);
+            held.wait(&mut state, None);
         }
         let (was_recorded, reserved) = (state.is_recorded, std::mem::take(&mut state.reserved));
         state.pen = None;

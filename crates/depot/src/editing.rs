@@ -16,11 +16,12 @@ use godwit_core::{
 };
 use godwit_store::Error as StoreError;
 use godwit_sys::{Closes, Leased, Unless, Wake, Watched, crash, lease};
+use parking_lot::{Mutex, MutexGuard};
 use std::{
     collections::HashMap,
     fs::File,
     os::fd::AsFd,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -92,9 +93,9 @@ impl Editing {
             if ended != Ended::Open || !is_alone || Instant::now() >= until {
                 return Ok(ended);
             }
-            let state = held.lock();
+            let mut state = held.lock();
             if state.machine.is_unseen() {
-                drop(held.wait(state, Some(Instant::now() + FORKED / 10)));
+                held.wait(&mut state, Some(Instant::now() + FORKED / 10));
             }
         }
     }
@@ -253,10 +254,10 @@ impl Inner {
     }
 
     /// Waits until nobody compares the file with what it was: who does holds a lease, and opening it would wait.
-    fn still<'a>(&self, held: &'a Held) -> std::sync::MutexGuard<'a, State> {
+    fn still<'a>(&self, held: &'a Held) -> MutexGuard<'a, State> {
         let mut state = held.lock();
         while state.is_scanning {
-            state = held.wait(state, None);
+            held.wait(&mut state, None);
         }
         state
     }
@@ -453,18 +454,14 @@ impl Watches {
         }
     }
 
-    fn files(&self) -> std::sync::MutexGuard<'_, HashMap<Watched, Arc<Held>>> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn add(&self, path: std::path::PathBuf, held: &Arc<Held>) {
         if let Some(Ok(watched)) = self.closes.as_ref().map(|closes| closes.add(&path)) {
-            self.files().insert(watched, Arc::clone(held));
+            self.files.lock().insert(watched, Arc::clone(held));
         }
     }
 
     fn remove(&self, held: &Held) {
-        let mut files = self.files();
+        let mut files = self.files.lock();
         let watched = files.iter().find(|(_, other)| other.id == held.id);
         let Some(watched) = watched.map(|(watched, _)| *watched) else {
             return;
@@ -506,7 +503,7 @@ fn watch_all(depot: &Inner) {
             depot.look_for_ends();
         }
         for watched in heard.closed {
-            let held = depot.watches.files().get(&watched).cloned();
+            let held = depot.watches.files.lock().get(&watched).cloned();
             if let Some(held) = held
                 && let Err(error) = depot.is_edited(&held)
             {

@@ -5,7 +5,6 @@ use crate::{
     depot::Inner,
     held::Held,
     keeping::price,
-    lock,
     reading::{OURS, base_of, is_of_digest, is_untouched, since_epoch},
 };
 use godwit_core::{
@@ -14,10 +13,11 @@ use godwit_core::{
 };
 use godwit_store::{Error as StoreError, Read, Stat, Take, engine::Place};
 use godwit_sys::crash;
+use parking_lot::Mutex;
 use std::{
     collections::BTreeMap,
     ops::Range,
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -105,7 +105,7 @@ impl Inner {
             {
                 return Err(error.clone()); // It is being changed there, and nobody gets there.
             }
-            state = held.wait(state, Some(Instant::now() + LOOK_EVERY));
+            held.wait(&mut state, Some(Instant::now() + LOOK_EVERY));
         }
     }
 
@@ -140,7 +140,7 @@ impl Inner {
                 return Err(Error::held(held.url(), state.words.clone()));
             }
             let before = state.tries;
-            let state = held.wait(state, Some(Instant::now() + PAUSE));
+            held.wait(&mut state, Some(Instant::now() + PAUSE));
             if let (true, Some(error)) = (state.tries > before, &state.last) {
                 return Err(error.clone());
             }
@@ -198,7 +198,7 @@ impl Inner {
             pause *= 2;
             let mut state = held.lock();
             while Instant::now() < until && !self.is_ending() {
-                state = held.wait(state, Some(until));
+                held.wait(&mut state, Some(until));
             }
             if is_left(state.users, is_wanted) {
                 drop(state);
@@ -390,7 +390,7 @@ impl Arriving<'_> {
             true => Origin::Same,
             false => Origin::Other(Base::Seen(now.clone())),
         };
-        *lock(&self.is_over) = true;
+        *self.is_over.lock() = true;
         state.machine.fetched(self.ticket, origin);
         if state.machine.held().is_some() && state.words.is_empty() {
             state.words = "it changed there while it was fetched to be changed here".into();
@@ -424,7 +424,7 @@ impl Arriving<'_> {
             expected,
             found,
         };
-        for (leaf, said) in lock(&self.said).iter() {
+        for (leaf, said) in self.said.lock().iter() {
             if let Some(ours) = leaves.chain(*leaf, size).filter(|ours| ours != said) {
                 return Some(corrupt(said.to_string(), ours.to_string()));
             }
@@ -471,14 +471,14 @@ impl Take for Arriving<'_> {
     }
 
     fn said(&self, leaf: u64, chain: Chain) -> godwit_store::Result<()> {
-        lock(&self.said).insert(leaf, chain);
+        self.said.lock().insert(leaf, chain);
         Ok(())
     }
 }
 
 impl Drop for Arriving<'_> {
     fn drop(&mut self) {
-        if !*lock(&self.is_over) {
+        if !*self.is_over.lock() {
             self.held.lock().machine.broke_off(self.ticket);
             self.held.tell();
         }

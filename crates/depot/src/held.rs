@@ -17,10 +17,11 @@ use godwit_core::{
 };
 use godwit_store::Sink;
 use godwit_sys::crash;
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use std::{
     fs::File,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Instant,
@@ -282,18 +283,14 @@ impl Held {
         }
     }
 
-    fn names(&self) -> RwLockReadGuard<'_, Names> {
-        self.names.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns where it is delivered.
     pub(crate) fn url(&self) -> Url {
-        self.names().url.clone()
+        self.names.read().url.clone()
     }
 
     /// Returns what it is called here.
     pub(crate) fn name(&self) -> Url {
-        let names = self.names();
+        let names = self.names.read();
         names.name.as_ref().unwrap_or(&names.url).clone()
     }
 
@@ -304,7 +301,7 @@ impl Held {
 
     /// Tells whether it was renamed since it is on its way.
     pub(crate) fn is_renamed(&self) -> bool {
-        self.names().name.is_some()
+        self.names.read().name.is_some()
     }
 
     /// Tells whether it may rightly not be where it was delivered: this machine had it go from there, or is about to.
@@ -315,7 +312,7 @@ impl Held {
 
     /// Is called otherwise here, and delivered where it was to be.
     pub(crate) fn rename(&self, name: Url) {
-        let mut names = self.names_mut();
+        let mut names = self.names.write();
         let url = names.url.clone();
         let name = (name != url).then_some(name);
         names.set(self.id, url, name);
@@ -323,31 +320,27 @@ impl Held {
 
     /// Is delivered elsewhere, and called so.
     pub(crate) fn redirect(&self, url: Url) {
-        self.names_mut().set(self.id, url, None);
+        self.names.write().set(self.id, url, None);
     }
 
     /// Is delivered elsewhere, and called as it is.
     pub(crate) fn reroute(&self, url: Url) {
-        let mut names = self.names_mut();
+        let mut names = self.names.write();
         let name = names.name.as_ref().unwrap_or(&names.url).clone();
         let name = (name != url).then_some(name);
         names.set(self.id, url, name);
     }
 
-    fn names_mut(&self) -> RwLockWriteGuard<'_, Names> {
-        self.names.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Is found by its names from now on.
     pub(crate) fn call(&self, called: &Arc<Called>) {
-        let mut names = self.names_mut();
+        let mut names = self.names.write();
         called.add(names.both(), self.id);
         names.called = Some(Arc::clone(called));
     }
 
     /// Is found by its names no more.
     pub(crate) fn uncall(&self) {
-        let mut names = self.names_mut();
+        let mut names = self.names.write();
         if let Some(called) = names.called.take() {
             called.remove(names.both(), self.id);
         }
@@ -363,25 +356,14 @@ impl Held {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Waits until something changed, or the time is over.
-    pub(crate) fn wait<'a>(
-        &self,
-        state: MutexGuard<'a, State>,
-        until: Option<Instant>,
-    ) -> MutexGuard<'a, State> {
+    pub(crate) fn wait(&self, state: &mut MutexGuard<'_, State>, until: Option<Instant>) {
         match until {
-            None => {
-                let waited = self.changed.wait(state);
-                waited.unwrap_or_else(PoisonError::into_inner)
-            }
-            Some(until) => {
-                let left = until.saturating_duration_since(Instant::now());
-                let waited = self.changed.wait_timeout(state, left);
-                waited.unwrap_or_else(PoisonError::into_inner).0
-            }
+            None => self.changed.wait(state),
+            Some(until) => drop(self.changed.wait_until(state, until)),
         }
     }
 
@@ -389,7 +371,7 @@ impl Held {
     pub(crate) fn folded(&self) -> MutexGuard<'_, State> {
         let mut state = self.lock();
         while state.is_folding {
-            state = self.wait(state, None);
+            self.wait(&mut state, None);
         }
         state
     }
@@ -427,7 +409,7 @@ impl Held {
             if !state.is_recording {
                 break;
             }
-            state = self.wait(state, None);
+            self.wait(&mut state, None);
         }
         state.is_recording = true;
         let taken = state.changes;

@@ -18,11 +18,8 @@ use godwit_core::{
     holding::{Holding, Notices},
 };
 use godwit_sys::{Buffer, crash};
-use std::{
-    collections::HashSet,
-    os::unix::fs::FileExt,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-};
+use parking_lot::{Condvar, Mutex};
+use std::{collections::HashSet, os::unix::fs::FileExt, sync::Arc};
 
 impl Depot {
     /// Begins to write into the file of a name, as it is at its target: what is not written stays, and
@@ -244,23 +241,18 @@ struct Turn<'a> {
 
 impl Turns {
     fn take(&self, key: Key) -> Turn<'_> {
-        let mut taken = self.lock();
+        let mut taken = self.taken.lock();
         while !taken.insert(key.clone()) {
-            let waited = self.changed.wait(taken);
-            taken = waited.unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut taken);
         }
         drop(taken);
         Turn { turns: self, key }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashSet<Key>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.turns.lock().remove(&self.key);
+        self.turns.taken.lock().remove(&self.key);
         self.turns.changed.notify_all();
     }
 }

@@ -1,9 +1,10 @@
 //! What is done now and then: records of what was fetched, and room.
 
-use crate::{Error, Result, depot::Inner, disk::Id, held::Held, lock, records::Change};
+use crate::{Error, Result, depot::Inner, disk::Id, held::Held, records::Change};
+use parking_lot::Mutex;
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
+    sync::{Arc, atomic::Ordering::Relaxed},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -18,23 +19,19 @@ pub(crate) struct Chores {
 }
 
 impl Chores {
-    fn unrecorded(&self) -> MutexGuard<'_, BTreeSet<Id>> {
-        lock(&self.unrecorded)
-    }
-
     /// Has it be recorded once nobody uses it.
     pub(crate) fn record(&self, id: Id) {
-        self.unrecorded().insert(id);
+        self.unrecorded.lock().insert(id);
     }
 
     /// Has its tags be looked at then.
     pub(crate) fn falls(&self, at: u64, id: Id) {
-        lock(&self.falling).insert((at, id));
+        self.falling.lock().insert((at, id));
     }
 
     /// Returns of what a tag may be over.
     pub(crate) fn fallen(&self, now: u64) -> Vec<Id> {
-        let mut falling = lock(&self.falling);
+        let mut falling = self.falling.lock();
         let left = falling.split_off(&(now + 1, Id::of([0; 12])));
         let fallen = std::mem::replace(&mut *falling, left);
         fallen.into_iter().map(|(_, id)| id).collect()
@@ -65,14 +62,7 @@ impl Inner {
     pub(crate) fn sleep(&self, pause: Duration) {
         let until = Instant::now() + pause;
         let mut all = self.all();
-        while !self.is_ending() {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return;
-            }
-            let waited = self.due.wait_timeout(all, left);
-            all = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
+        while !self.is_ending() && !self.due.wait_until(&mut all, until).timed_out() {}
     }
 
     /// Writes what was put off.
@@ -84,14 +74,14 @@ impl Inner {
         if self.room.look_again() {
             self.due.notify_all();
         }
-        let noted = std::mem::take(&mut *self.chores.unrecorded());
+        let noted = std::mem::take(&mut *self.chores.unrecorded.lock());
         let mut unrecorded: Vec<_> = {
             let all = self.all();
             let held = noted.iter().filter_map(|id| all.by_id.get(id));
             held.cloned().collect()
         };
         unrecorded.retain(|held| !self.is_kept(held));
-        (self.chores.unrecorded()).extend(unrecorded.iter().map(|held| held.id));
+        (self.chores.unrecorded.lock()).extend(unrecorded.iter().map(|held| held.id));
     }
 
     /// The same for all that is held, and for when it was used.
@@ -161,12 +151,11 @@ impl Inner {
     /// Waits until something may have been freed.
     pub(crate) fn wait_for_room(&self) -> Result<()> {
         self.logs.are_short();
-        let all = self.all();
+        let mut all = self.all();
         if self.is_ending() {
             return Err(Error::Ending);
         }
-        let waited = self.due.wait_timeout(all, EVERY);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        self.due.wait_for(&mut all, EVERY);
         Ok(())
     }
 }

@@ -61,7 +61,3 @@ pub use reading::{Fresh, Lazily, Reading};
 pub use spooled::Spooled;
 pub use tags::Tag;
 pub use writing::{IsWanted, Put, Writing};
-
-fn lock<T>(of: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}

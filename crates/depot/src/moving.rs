@@ -13,7 +13,6 @@ use crate::{
     fetching::streams,
     held::{Asked, Held, Parked, State},
     leftovers::Leftover,
-    lock,
     reading::{OURS, base_of, is_of_digest, look, since_epoch},
     rot::{Known, is_compared_here},
 };
@@ -24,12 +23,13 @@ use godwit_core::{
 };
 use godwit_store::{Error as StoreError, Finished, How, Lying, Sink, Whole, Write, engine::Place};
 use godwit_sys::{Buffer, crash};
+use parking_lot::Mutex;
 use std::{
     collections::BTreeMap,
     fs::File,
     ops::Range,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     thread::{self, JoinHandle},
@@ -135,16 +135,13 @@ impl Inner {
             }
             let again = all.unforgotten.iter().map(|gone| gone.at).min();
             let until = until.into_iter().chain(again).min();
-            all = match until {
-                None => (self.due.wait(all)).unwrap_or_else(PoisonError::into_inner),
+            match until {
+                None => self.due.wait(&mut all),
                 Some(until) => {
-                    let left = until.saturating_duration_since(Instant::now());
-                    let waited = self
-                        .due
-                        .wait_timeout(all, left.max(Duration::from_millis(1)));
-                    waited.unwrap_or_else(PoisonError::into_inner).0
+                    let until = until.max(now + Duration::from_millis(1));
+                    self.due.wait_until(&mut all, until);
                 }
-            };
+            }
         }
     }
 
@@ -767,7 +764,7 @@ impl Inner {
                 if !self.put(held, &file, &push, to, &mut buffer)? {
                     return Ok(());
                 }
-                lock(&sent).insert(push.ticket, push.range);
+                sent.lock().insert(push.ticket, push.range);
             }
             Ok(())
         };
@@ -787,7 +784,7 @@ impl Inner {
         if self.is_ending() {
             return Err(Error::Ending);
         }
-        Ok(sent.into_inner().unwrap_or_else(PoisonError::into_inner))
+        Ok(sent.into_inner())
     }
 
     fn put(
@@ -800,7 +797,7 @@ impl Inner {
     ) -> Result<bool> {
         let (url, sink) = (held.url(), &*to.sink);
         if let Some(once) = &to.once {
-            let mut once = lock(once);
+            let mut once = once.lock();
             if once.within(push.range.clone()).next().is_some() {
                 return Err(written_again(&url).into());
             }

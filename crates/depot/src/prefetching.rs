@@ -68,13 +68,13 @@ impl Inner {
             if !is_wanted() {
                 return Err(Error::Unwanted);
             }
-            let state = held.lock();
+            let mut state = held.lock();
             let whole = 0..state.machine.size();
             let now = Instant::now();
             if now >= due || state.is_gone || state.machine.present().contains(&whole) {
                 return Ok(());
             }
-            drop(held.wait(state, Some(due.min(now + LOOK_EVERY))));
+            held.wait(&mut state, Some(due.min(now + LOOK_EVERY)));
         }
     }
 }

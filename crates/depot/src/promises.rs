@@ -24,10 +24,11 @@ use godwit_core::{
     holding::{Base, Mode},
 };
 use godwit_store::{Stat, engine::Place};
+use parking_lot::MutexGuard;
 use std::{
     collections::{BTreeMap, HashMap},
     ops::Range,
-    sync::{Arc, MutexGuard},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -755,8 +756,7 @@ impl Inner {
                         && Instant::now() < until
                         && !self.is_ending() =>
                 {
-                    let all = self.all();
-                    drop(self.due.wait_timeout(all, LOOK_AGAIN));
+                    self.due.wait_for(&mut self.all(), LOOK_AGAIN);
                 }
                 outcome => return outcome,
             }
@@ -1011,7 +1011,7 @@ impl Inner {
     }
 
     /// Has what was promised survive a power cut, and has it done.
-    fn promised(&self, mut all: std::sync::MutexGuard<'_, All>, url: &Url) -> Result<()> {
+    fn promised(&self, mut all: MutexGuard<'_, All>, url: &Url) -> Result<()> {
         godwit_sys::crash::point("deed-added");
         let written = self.note(&mut all, url);
         drop(all);

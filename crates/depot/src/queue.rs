@@ -20,7 +20,7 @@ use godwit_store::{Error as StoreError, TAKEN, channel::Watch};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     path::{Path, PathBuf},
-    sync::{Arc, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -422,7 +422,7 @@ impl Depot {
     ) -> Result<()> {
         loop {
             let stuck = self.inner.all().stuck_file(held);
-            let state = held.lock();
+            let mut state = held.lock();
             let is_there = !state.machine.owes() || state.delivered >= generation;
             let is_held = state.machine.held().is_some();
             // What came in its place is waited for on its own.
@@ -456,7 +456,7 @@ impl Depot {
             tracing::debug!(%url, wants, ?later, is_moving, ?machine, "waited for");
             let look = Instant::now() + LOOK_EVERY;
             let look = until.map_or(look, |until| until.min(look));
-            drop(held.wait(state, Some(look)));
+            held.wait(&mut state, Some(look));
         }
     }
 
@@ -857,8 +857,7 @@ impl Inner {
                 }
                 _ => LOOK_AGAIN,
             };
-            let waited = self.due.wait_timeout(all, pause);
-            all = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.due.wait_for(&mut all, pause);
         }
     }
 
@@ -1063,18 +1062,10 @@ impl Inner {
 
     /// Waits, unless the depot ends.
     fn pause(&self, time: Duration) -> Result<()> {
-        let until = Instant::now() + time;
-        loop {
-            let all = self.all();
-            if self.is_ending() {
-                return Err(Error::Ending);
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(());
-            }
-            let waited = self.due.wait_timeout(all, left);
-            drop(waited.unwrap_or_else(PoisonError::into_inner));
+        self.sleep(time);
+        match self.is_ending() {
+            true => Err(Error::Ending),
+            false => Ok(()),
         }
     }
 

@@ -13,12 +13,13 @@ use godwit_core::{
     holding::{Base, Holding, Mode},
 };
 use godwit_store::{EntryKind, Error as StoreError, Stat, engine::Place};
+use parking_lot::{Condvar, Mutex};
 use std::{
     fs::File,
     os::unix::fs::FileExt,
     path::PathBuf,
     sync::{
-        Arc, Condvar, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -167,7 +168,7 @@ pub(crate) struct Asking {
 impl Asking {
     /// Returns what was heard; an error, `Unwanted`, if nobody waits for it any more.
     pub(crate) fn wait(&self, is_wanted: &dyn Fn() -> bool) -> Result<Result<Option<Stat>>> {
-        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut heard = self.heard.lock();
         loop {
             if let Some(heard) = &*heard {
                 return Ok(heard.clone());
@@ -175,8 +176,7 @@ impl Asking {
             if !is_wanted() {
                 return Err(Error::Unwanted);
             }
-            let waited = self.ended.wait_timeout(heard, LOOK_EVERY);
-            heard = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.ended.wait_for(&mut heard, LOOK_EVERY);
         }
     }
 
@@ -190,7 +190,7 @@ impl Asking {
     }
 
     fn end(&self, outcome: Result<Option<Stat>>) {
-        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+        *self.heard.lock() = Some(outcome);
         self.ended.notify_all();
     }
 }

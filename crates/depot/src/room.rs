@@ -7,12 +7,10 @@ use crate::{
 };
 use godwit_core::Url;
 use godwit_sys::{Leased, Unless, lease};
+use parking_lot::Mutex;
 use std::{
     fs::File,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::Instant,
 };
 
@@ -43,11 +41,7 @@ impl Room {
     }
 
     pub(crate) fn taken(&self) -> u64 {
-        *self.lock()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, u64> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.taken.lock()
     }
 
     /// Refuses what could never be held.
@@ -62,7 +56,7 @@ impl Room {
 
     /// Takes so many bytes of the quota, if there are as many; else tells how many lack.
     pub(crate) fn reserve(&self, bytes: u64) -> Result<(), u64> {
-        let mut taken = self.lock();
+        let mut taken = self.taken.lock();
         let wanted = taken.saturating_add(bytes);
         match self.quota {
             Some(quota) if wanted > quota => Err(wanted - quota),
@@ -81,7 +75,7 @@ impl Room {
     /// Tells whose turn it is to take room, if somebody wishes this.
     pub(crate) fn turn(&self, wish: Wish) -> Turn {
         match self.quota {
-            Some(quota) => self.crowd().ask(quota, wish, Instant::now()),
+            Some(quota) => self.crowd.lock().ask(quota, wish, Instant::now()),
             None => Turn::Now,
         }
     }
@@ -89,52 +83,48 @@ impl Room {
     /// Returns how much more than is wanted now is worth taking at once, for few questions.
     pub(crate) fn step(&self, by: Number, most: u64) -> u64 {
         match self.quota {
-            Some(quota) if self.crowd().is_alone(by) => most.min(quota / 16),
+            Some(quota) if self.crowd.lock().is_alone(by) => most.min(quota / 16),
             Some(_) => 0,
             None => most,
         }
     }
 
     pub(crate) fn got(&self, by: Number, bytes: u64) {
-        self.crowd().got(by, bytes, Instant::now());
+        self.crowd.lock().got(by, bytes, Instant::now());
     }
 
     /// Notes that somebody waits for room no more. Returns whether others do.
     pub(crate) fn goes(&self, by: Number) -> bool {
-        self.crowd().goes(by)
+        self.crowd.lock().goes(by)
     }
 
     /// Notes that somebody writes no more. Returns whether others wait.
     pub(crate) fn leave(&self, by: Number) -> bool {
-        self.crowd().leave(by)
-    }
-
-    fn crowd(&self) -> MutexGuard<'_, Crowd> {
-        crate::lock(&self.crowd)
+        self.crowd.lock().leave(by)
     }
 
     /// Takes what is there already, whatever the quota is.
     pub(crate) fn count(&self, bytes: u64) {
-        let mut taken = self.lock();
+        let mut taken = self.taken.lock();
         *taken = taken.saturating_add(bytes);
     }
 
     pub(crate) fn release(&self, bytes: u64) {
-        let mut taken = self.lock();
+        let mut taken = self.taken.lock();
         *taken = taken.saturating_sub(bytes);
     }
 
     /// The same, of a file that has lost its name: as soon as nobody has it open.
     pub(crate) fn release_file(&self, file: File, bytes: u64) {
         match is_open(&file) {
-            true => self.lingering().push((file, bytes)),
+            true => self.lingering.lock().push((file, bytes)),
             false => self.release(bytes),
         }
     }
 
     /// Releases what is open no more. Returns whether there was any.
     pub(crate) fn look_again(&self) -> bool {
-        let mut lingering = self.lingering();
+        let mut lingering = self.lingering.lock();
         let before = lingering.len();
         lingering.retain(|(file, bytes)| {
             let is_open = is_open(file);
@@ -148,13 +138,7 @@ impl Room {
 
     /// Returns how much files take that have no name and are open still.
     pub(crate) fn open(&self) -> u64 {
-        self.lingering().iter().map(|(_, bytes)| bytes).sum()
-    }
-
-    fn lingering(&self) -> MutexGuard<'_, Vec<(File, u64)>> {
-        self.lingering
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.lingering.lock().iter().map(|(_, bytes)| bytes).sum()
     }
 }
 

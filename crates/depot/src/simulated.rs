@@ -11,6 +11,7 @@ use crate::{
 };
 use godwit_core::holding::Base;
 use godwit_store::{Defect, Dir, Error as StoreError, Faulty, Opener, Store};
+use parking_lot::{Mutex, MutexGuard};
 use std::{
     collections::{BTreeMap, HashMap},
     fs::{self, File},
@@ -18,7 +19,7 @@ use std::{
     os::{fd::AsRawFd, unix::fs::FileExt},
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst},
     },
     thread,
@@ -73,7 +74,7 @@ struct State {
 
 impl Cutter {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn act(&self, state: &mut State) -> io::Result<()> {

@@ -21,13 +21,14 @@ use godwit_store::{
 };
 use godwit_sys::{Buffer, crash};
 use names::is_away;
+use parking_lot::{Mutex, MutexGuard};
 use std::{
     collections::BTreeMap,
     fs,
     ops::Range,
     os::unix::{ffi::OsStrExt, fs::FileExt},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant, UNIX_EPOCH},
 };
 
@@ -334,8 +335,7 @@ impl Spooled {
         let sum = bytes.fold(0usize, |sum, &byte| {
             sum.wrapping_mul(31).wrapping_add(usize::from(byte))
         });
-        let lock = self.names[sum % NAMES].lock();
-        lock.unwrap_or_else(PoisonError::into_inner)
+        self.names[sum % NAMES].lock()
     }
 }
 
@@ -755,7 +755,7 @@ impl Taken {
         let (inner, until) = (&self.spooled.depot.inner, Instant::now() + patience);
         let quota = inner.room.quota().unwrap_or(u64::MAX);
         loop {
-            let mut taken = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut taken = self.bytes.lock();
             let Some(lacks) = end.checked_sub(*taken).filter(|lacks| *lacks > 0) else {
                 return Ok(());
             };
@@ -781,7 +781,7 @@ impl Taken {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        let taken = *self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = *self.bytes.lock();
         self.spooled.depot.inner.room.release(taken);
         self.spooled.depot.inner.nudge();
     }
@@ -887,7 +887,7 @@ impl Take for Inside {
     fn put(&self, block: Block<'_>) -> Result<()> {
         let written = self.writing.write(block.offset, block.bytes);
         written.map_err(self.spooled.told(&self.path))?;
-        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut done = self.done.lock();
         done.insert(block.range());
         Ok(())
     }
@@ -895,7 +895,7 @@ impl Take for Inside {
 
 impl Sink for Inside {
     fn done(&self) -> Extents {
-        let done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = self.done.lock();
         done.clone()
     }
 

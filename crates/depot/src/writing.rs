@@ -14,13 +14,14 @@ use godwit_core::{
 };
 use godwit_store::Error as StoreError;
 use godwit_sys::{Buffer, crash};
+use parking_lot::{Mutex, MutexGuard};
 use std::{
     collections::BTreeSet,
     fs::{self, File},
     ops::Range,
     os::unix::fs::FileExt,
     path::Path,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 /// What is to be put.
@@ -229,12 +230,8 @@ impl Writing {
         self.could_be(range.end)?;
         (self.depot).make_room(&self.held, range.end, &self.asks(), is_wanted)?;
         let ticket = self.held.lock().machine.grant(range);
-        self.granted().insert(ticket);
+        self.granted.lock().insert(ticket);
         Ok(ticket)
-    }
-
-    fn granted(&self) -> MutexGuard<'_, BTreeSet<Ticket>> {
-        self.granted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends a write by descriptor: its bytes are in the file, which is `size` long now.
@@ -258,7 +255,7 @@ impl Writing {
     }
 
     fn ended(&self, mut state: MutexGuard<'_, State>, ticket: Ticket, size: u64) {
-        self.granted().remove(&ticket);
+        self.granted.lock().remove(&ticket);
         state.written(ticket, size);
         state.change();
         // Whoever sends it at the moment looks again at the end.
@@ -343,7 +340,7 @@ impl Writing {
     /// What was let begin, and not told to have ended, was not written.
     pub(crate) fn settle(&self) -> MutexGuard<'_, State> {
         let mut state = self.held.lock();
-        for ticket in std::mem::take(&mut *self.granted()) {
+        for ticket in std::mem::take(&mut *self.granted.lock()) {
             state.machine.abandoned(ticket);
         }
         state

@@ -4,12 +4,12 @@
 use crate::{Config, Error, config, errand::errand};
 use godwit_store::{Dir, Error as StoreError, Opener};
 use godwit_sys::{Rules, Steward, User, drop_root, user_id, why};
+use parking_lot::Mutex;
 use std::{
     collections::HashMap,
     fs, io,
     os::unix::fs::{DirBuilderExt, chown},
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -122,7 +122,7 @@ impl Accounts {
             None => None,
         };
         let key = (account, identity.to_owned());
-        let mut dirs = self.dirs();
+        let mut dirs = self.dirs.lock();
         if let Some(dir) = dirs.get(&key) {
             return Ok(dir.clone());
         }
@@ -138,7 +138,8 @@ impl Accounts {
     /// began it, as far as they have come since the node began.
     pub(crate) fn sweep(&self, age: Duration) -> godwit_store::Result<u64> {
         let dirs: HashMap<Option<String>, Dir> = self
-            .dirs()
+            .dirs
+            .lock()
             .iter()
             .map(|((account, _), dir)| (account.clone(), dir.clone()))
             .collect();
@@ -232,10 +233,6 @@ impl Accounts {
             }
         }
         Ok(())
-    }
-
-    fn dirs(&self) -> MutexGuard<'_, HashMap<Key, Dir>> {
-        self.dirs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

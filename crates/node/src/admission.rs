@@ -1,11 +1,12 @@
 //! Bounds places: so many in all, so many of one client.
 
+use parking_lot::{Condvar, Mutex};
 use std::{
     collections::HashMap,
     fmt,
     net::IpAddr,
     sync::{
-        Arc, Condvar, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -82,7 +83,7 @@ impl Admission {
 
     /// Lets in so many from now on. Nobody who is inside has to leave.
     pub(crate) fn bound(&self, sessions_max: usize, per_address_max: usize) {
-        let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inside = self.inside.lock();
         inside.sessions_max = sessions_max;
         inside.per_address_max = per_address_max;
     }
@@ -90,7 +91,7 @@ impl Admission {
     /// Gives a place to a client, or says why not.
     pub(crate) fn admit(self: &Arc<Self>, party: Party) -> Result<Admitted, String> {
         let what = self.what;
-        let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inside = self.inside.lock();
         let (room, max) = match &party {
             Party::Address(_) => (inside.sessions_max - self.of_peers, inside.per_address_max),
             Party::Peer(_) => (inside.sessions_max, self.per_peer_max),
@@ -115,26 +116,19 @@ impl Admission {
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.inside
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .all
+        self.inside.lock().all
     }
 
     /// Waits until nobody is inside; `false` if it took longer than `patience`.
     pub(crate) fn wait_until_empty(&self, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
-        let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inside = self.inside.lock();
         while inside.all > 0 {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return false;
             }
-            inside = self
-                .left
-                .wait_timeout(inside, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            self.left.wait_for(&mut inside, left);
         }
         true
     }
@@ -142,11 +136,7 @@ impl Admission {
 
 impl Drop for Admitted {
     fn drop(&mut self) {
-        let mut inside = self
-            .admission
-            .inside
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut inside = self.admission.inside.lock();
         inside.all -= 1;
         if let Some(of) = inside.of.get_mut(&self.party) {
             *of -= 1;

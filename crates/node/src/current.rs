@@ -1,6 +1,7 @@
 //! What counts now, until something else does: who has begun with one goes on with it.
 
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use parking_lot::RwLock;
+use std::sync::{Arc, Weak};
 
 /// A value that is replaced as a whole.
 #[derive(Debug)]
@@ -17,10 +18,10 @@ impl<T> Current<T> {
     }
 
     pub(crate) fn now(&self) -> Arc<T> {
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.0.read())
     }
 
     pub(crate) fn replace(&self, value: Arc<T>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = value;
+        *self.0.write() = value;
     }
 }

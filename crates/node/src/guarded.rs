@@ -11,6 +11,7 @@ use godwit_store::{
     Set, Sink, Small, Space, Stat, Station, Store, Take, What, Write, Xattrs, channel::Watch,
 };
 use godwit_trust::{DEEDS, Deed, Identity, Rights};
+use parking_lot::Mutex;
 use std::{
     cell::RefCell,
     collections::VecDeque,
@@ -23,7 +24,7 @@ use std::{
         fs::MetadataExt,
     },
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 /// What is served, and what somebody may do in it.
@@ -116,7 +117,7 @@ impl Rules {
 
     /// Returns what counts now: what the file says, or said when it was last good.
     fn now(&self) -> Arc<Rights> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         if self.porter.is_some() {
             return Arc::clone(&kept.rights);
         }

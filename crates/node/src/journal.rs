@@ -6,11 +6,11 @@
 
 use godwit_sys::why;
 use godwit_wire::time::Rfc3339;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use std::{
     io::{self, Write},
     path::Path,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -70,7 +70,7 @@ impl Journal {
 
     fn pages(&self) -> Option<MutexGuard<'_, Pages>> {
         let pages = self.0.as_ref()?;
-        Some(pages.lock().unwrap_or_else(PoisonError::into_inner))
+        Some(pages.lock())
     }
 }
 

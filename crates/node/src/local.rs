@@ -32,6 +32,7 @@ use godwit_trust::Home;
 use godwit_wire::local::{Ask, Tell, Told, ask, tell};
 use line::Line;
 pub(crate) use operating::Operating;
+use parking_lot::{Condvar, Mutex};
 use seat::Seat;
 pub(crate) use seat::settle;
 use std::{
@@ -42,7 +43,7 @@ use std::{
     os::{fd::AsFd, unix::net::UnixStream},
     path::{Path, PathBuf},
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     thread::{self, JoinHandle},
@@ -279,7 +280,7 @@ struct Guests {
 
 impl Hall {
     fn until_stopped(self: Arc<Self>, mut seat: Seat) -> Lock {
-        self.guests().alone = Some(Instant::now());
+        self.guests.lock().alone = Some(Instant::now());
         while !self.stop.is_draining() {
             let Some(patience) = self.patience() else {
                 tracing::info!("nobody has asked for a while, and nothing is owed");
@@ -318,7 +319,7 @@ impl Hall {
 
     /// Returns how long it waits until it may end, unless somebody comes; none if it ends now.
     fn patience(&self) -> Option<Duration> {
-        let mut guests = self.guests();
+        let mut guests = self.guests.lock();
         let Some(alone) = guests.alone else {
             return Some(FOREVER);
         };
@@ -331,7 +332,7 @@ impl Hall {
             return None;
         }
         // What is owed is looked at again when as much time has passed.
-        guests = self.guests();
+        guests = self.guests.lock();
         if guests.alone.is_some() {
             guests.alone = Some(Instant::now());
         }
@@ -357,7 +358,7 @@ impl Hall {
             );
         }
         let places = LogPlaces::take(THREADS_THAT_LOG);
-        let mut guests = self.guests();
+        let mut guests = self.guests.lock();
         let count = guests.lines.len();
         let places = places.filter(|_| count < CONNECTIONS_MAX);
         let Some(places) = places else {
@@ -391,7 +392,7 @@ impl Hall {
     }
 
     fn leave(&self, connection: u64) {
-        let mut guests = self.guests();
+        let mut guests = self.guests.lock();
         guests.lines.remove(&connection);
         if guests.lines.is_empty() {
             guests.alone = Some(Instant::now());
@@ -403,21 +404,19 @@ impl Hall {
 
     /// Ends all connections, and waits until those who answer them have noticed.
     fn see_off(&self) {
-        let guests = self.guests();
+        let mut guests = self.guests.lock();
         for line in guests.lines.values() {
             line.hang_up();
         }
-        let gone = self
-            .left
-            .wait_timeout_while(guests, PATIENCE, |guests| !guests.lines.is_empty());
-        let (guests, _) = gone.unwrap_or_else(PoisonError::into_inner);
+        let is_inside = |guests: &mut Guests| !guests.lines.is_empty();
+        self.left.wait_while_for(&mut guests, is_inside, PATIENCE);
         if !guests.lines.is_empty() {
             tracing::warn!(connections = guests.lines.len(), "do not end in time");
         }
     }
 
     fn status(&self) -> tell::Status {
-        let guests = self.guests();
+        let guests = self.guests.lock();
         let mut status = tell::Status {
             process: std::process::id(),
             state: self.rules.place.state.display().to_string(),
@@ -430,10 +429,6 @@ impl Hall {
         let idle = u64::try_from(self.rules.idle.as_millis()).ok();
         status.ends_in_ms = idle.filter(|_| status.owed_files == 0);
         status
-    }
-
-    fn guests(&self) -> MutexGuard<'_, Guests> {
-        self.guests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,12 +2,13 @@
 
 use godwit_store::{Error, Result, channel::Channel};
 use godwit_sys::Wake;
+use parking_lot::{Condvar, Mutex};
 use std::{
     io,
     net::{IpAddr, SocketAddr},
     ops::RangeInclusive,
     os::fd::{AsFd, BorrowedFd},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -66,22 +67,14 @@ impl Ports {
                         && !given_up() =>
                 {
                     in_line.get_or_insert_with(|| InLine::stand(self));
-                    let (_, released) = &self.waiting;
-                    let lock = self.waiting();
+                    let (waiting, released) = &self.waiting;
                     // Programs that are not ours use these ports too, and say
                     // nothing when they leave.
-                    drop(released.wait_timeout(lock, LOOK_AGAIN));
+                    released.wait_for(&mut waiting.lock(), LOOK_AGAIN);
                 }
                 Err(error) => return Err(error),
             }
         }
-    }
-}
-
-impl Ports {
-    fn waiting(&self) -> MutexGuard<'_, usize> {
-        let (waiting, _) = &self.waiting;
-        waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -90,7 +83,7 @@ struct InLine<'a>(&'a Ports);
 
 impl<'a> InLine<'a> {
     fn stand(ports: &'a Ports) -> Self {
-        let mut waiting = ports.waiting();
+        let mut waiting = ports.waiting.0.lock();
         *waiting += 1;
         ports.wanted.raise();
         Self(ports)
@@ -99,7 +92,7 @@ impl<'a> InLine<'a> {
 
 impl Drop for InLine<'_> {
     fn drop(&mut self) {
-        let mut waiting = self.0.waiting();
+        let mut waiting = self.0.waiting.0.lock();
         *waiting -= 1;
         if *waiting == 0 {
             self.0.wanted.lower();

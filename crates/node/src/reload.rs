@@ -11,12 +11,13 @@ use crate::{
     door::Door,
     listener::{Shared, sessions_for},
 };
+use parking_lot::Mutex;
 use signal_hook::{consts::SIGHUP, low_level::pipe};
 use std::{
     fs,
     io::{self, Read},
     os::unix::net::UnixStream,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     thread,
 };
 
@@ -52,7 +53,7 @@ impl Reload {
 
     /// Also has a door go on.
     pub(crate) fn also(&self, door: Arc<Current<Door>>) {
-        *self.0.door.lock().unwrap_or_else(PoisonError::into_inner) = Some(door);
+        *self.0.door.lock() = Some(door);
     }
 
     pub(crate) fn shared(&self) -> Arc<Current<Shared>> {
@@ -62,7 +63,7 @@ impl Reload {
     /// Goes on under that configuration; returns the keys that only count after a restart, and stay what
     /// they were. If something of it is of no use, nothing has changed.
     pub fn go_on(&self, config: Config) -> Result<Vec<&'static str>, Error> {
-        let _turn = self.0.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.0.turn.lock();
         let before = self.0.shared.now();
         let mut fixed = FIXED.to_vec();
         if before.acts_for_others() && config.rights.is_some() != before.config.rights.is_some() {
@@ -77,7 +78,7 @@ impl Reload {
             .admission
             .bound(sessions, limits.sessions_per_address);
         self.0.shared.replace(Arc::clone(&after));
-        let door = self.0.door.lock().unwrap_or_else(PoisonError::into_inner);
+        let door = self.0.door.lock();
         if let Some(door) = door.as_ref() {
             door.replace(Arc::new(door.now().again(&after)));
         }

@@ -10,11 +10,12 @@ use godwit_trust::{
     Authorities, Credential, Gridmap, Home, Identity, Kerberos, KeysSeen, LOG,
     door::{Doorway, Fingerprint},
 };
+use parking_lot::Mutex;
 use std::{
     env, io,
     net::IpAddr,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -128,7 +129,7 @@ impl Trust {
     /// this node for those who pinned it.
     pub(crate) fn door(&self) -> godwit_trust::Result<Arc<Doorway>> {
         let host = self.host()?;
-        let mut door = self.door.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut door = self.door.lock();
         self.read_own(&mut door)?;
         let own = door.own.clone();
         let usual = host.unwrap_or_else(|| own[0].clone());
@@ -147,7 +148,7 @@ impl Trust {
 
     /// Returns what the key hashes to that this node has now.
     pub(crate) fn newest_key(&self) -> Option<Fingerprint> {
-        let mut door = self.door.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut door = self.door.lock();
         self.read_own(&mut door).ok()?;
         door.newest
     }
@@ -189,10 +190,10 @@ impl Trust {
             (&a.certificate, &a.key) == (&b.certificate, &b.key)
         };
         if is_same(&self.config, &other.config) {
-            let kept = other.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let kept = other.kept.lock();
             self.kept = Mutex::new(kept.as_ref().map(|kept| Kept::new(kept.credential.clone())));
         }
-        let door = other.door.lock().unwrap_or_else(PoisonError::into_inner);
+        let door = other.door.lock();
         self.door = Mutex::new(Door {
             own: door.own.clone(),
             seen: door.seen.clone(),
@@ -380,7 +381,7 @@ impl Trust {
     /// Returns who we are: read again if the files changed. While a new certificate is of no
     /// use, be it that its key is not there yet, the old one goes on as long as it is valid.
     fn credential(&self) -> godwit_trust::Result<Option<Credential>> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         let Some(old) = kept.as_mut() else {
             let credential = self.read()?;
             *kept = credential.clone().map(Kept::new);

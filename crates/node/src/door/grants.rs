@@ -7,10 +7,11 @@ use super::{Door, Known, Who, said};
 use godwit_core::Kind;
 use godwit_trust::unguessable;
 use godwit_wire::door::call::{AskRead, Grant, Refusal};
+use parking_lot::Mutex;
 use std::{
     collections::HashMap,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -43,7 +44,7 @@ impl Grants {
             path,
             until: Instant::now() + lasts.min(LONGEST),
         };
-        let mut grants = self.all();
+        let mut grants = self.0.lock();
         let is_theirs = |granted: &&Granted| granted.owner == owner;
         let theirs = grants.values().filter(is_theirs).count();
         if grants.len() >= GRANTS_MAX || theirs >= GRANTS_EACH_MAX {
@@ -61,7 +62,7 @@ impl Grants {
         secret: &str,
         asked: &AskRead,
     ) -> Result<Known, Refusal> {
-        let grants = self.all();
+        let grants = self.0.lock();
         let granted = grants
             .get(secret)
             .filter(|granted| granted.until > Instant::now());
@@ -84,11 +85,7 @@ impl Grants {
     /// Forgets what is over.
     pub(super) fn forget_old(&self) {
         let now = Instant::now();
-        self.all().retain(|_, granted| granted.until > now);
-    }
-
-    fn all(&self) -> MutexGuard<'_, HashMap<String, Granted>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().retain(|_, granted| granted.until > now);
     }
 }
 

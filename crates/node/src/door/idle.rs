@@ -1,11 +1,12 @@
 //! Connections on which nothing is asked: each client has a bounded number of them, and the oldest goes first.
 
 use crate::admission::Party;
+use parking_lot::Mutex;
 use std::{
     collections::{HashMap, VecDeque},
     future::{Future, poll_fn},
     pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     task::Poll,
 };
 use tokio::sync::Notify;
@@ -14,11 +15,7 @@ use tokio::sync::Notify;
 #[derive(Debug, Default)]
 pub(crate) struct Idle(Mutex<HashMap<Party, VecDeque<Arc<Notify>>>>);
 
-impl Idle {
-    fn waiting(&self) -> MutexGuard<'_, HashMap<Party, VecDeque<Arc<Notify>>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl Idle {}
 
 /// One connection; it begins idle.
 #[derive(Debug)]
@@ -51,8 +48,8 @@ impl Seat {
 
     /// Keeps the connection from being ended as idle. It belongs to `party` from now on, if that is told.
     pub(super) fn work(&self, party: Option<&Party>) {
-        let mut known = self.party();
-        let mut waiting = self.idle.waiting();
+        let mut known = self.party.lock();
+        let mut waiting = self.idle.0.lock();
         if let Some(ends) = waiting.get_mut(&known) {
             ends.retain(|end| !Arc::ptr_eq(end, &self.end));
             if ends.is_empty() {
@@ -66,8 +63,8 @@ impl Seat {
 
     /// Makes the connection idle, and ends the oldest idle one of its client if there are too many.
     fn rest(&self) {
-        let party = self.party();
-        let mut waiting = self.idle.waiting();
+        let party = self.party.lock();
+        let mut waiting = self.idle.0.lock();
         let ends = waiting.entry(party.clone()).or_default();
         ends.push_back(Arc::clone(&self.end));
         if ends.len() > IDLE_EACH_MAX
@@ -75,10 +72,6 @@ impl Seat {
         {
             oldest.notify_one();
         }
-    }
-
-    fn party(&self) -> MutexGuard<'_, Party> {
-        self.party.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -135,6 +128,6 @@ mod tests {
         drop(busy);
         assert!(is_ended(&seats[2]) && !is_ended(&seats[0]));
         drop((seats, _more));
-        assert!(idle.waiting().is_empty());
+        assert!(idle.0.lock().is_empty());
     }
 }

@@ -53,6 +53,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use idle::{Busy, Idle, Seat};
 use noted::Readings;
 use opening::Opening;
+use parking_lot::Mutex;
 use relay::Relay;
 use reply::Reply;
 use sources::Sources;
@@ -62,7 +63,7 @@ use std::{
     io,
     net::{SocketAddr, TcpListener},
     pin::pin,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
     task::Poll,
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -312,10 +313,7 @@ async fn receive(door: Arc<Door>, stream: TcpStream, peer: SocketAddr, stay: Sta
     if let Some(tls) = meet(&door, stream, &elsewhere, peer).await {
         return converse(door, tls, peer, stay).await;
     }
-    let diverted = diverted
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .take();
+    let diverted = diverted.lock().take();
     if let Some(diverted) = diverted {
         stay.seat.work(None);
         relay::divert(&door, diverted, peer, stay).await;

@@ -5,12 +5,13 @@
 
 use super::{Known, Visitor};
 use crate::journal::{Journal, Transfer};
+use parking_lot::Mutex;
 use std::{
     collections::HashMap,
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::{Duration, Instant, SystemTime},
@@ -130,12 +131,12 @@ impl Coming {
     }
 
     pub(super) fn is_from(&self, source: String) {
-        *lock(&self.source) = Some(source);
+        *self.source.lock() = Some(source);
     }
 
     /// What comes may be tried again; if not, that is why.
     pub(super) fn went_wrong(&self, why: &str) {
-        *lock(&self.wrong) = Some(why.into());
+        *self.wrong.lock() = Some(why.into());
     }
 
     pub(super) fn published(&self, target: &Path) {
@@ -144,12 +145,12 @@ impl Coming {
 
     /// Notes that it ended without a file.
     pub(super) fn failed(&self, target: &Path, why: &str) {
-        let wrong = lock(&self.wrong).take();
+        let wrong = self.wrong.lock().take();
         self.ended(target, Err(wrong.as_deref().unwrap_or(why)));
     }
 
     fn ended(&self, target: &Path, came_to: Result<u64, &str>) {
-        let source = lock(&self.source).take();
+        let source = self.source.lock().take();
         let source = source.unwrap_or_else(|| self.noting.peer.to_string());
         let (target, streams) = (target.display().to_string(), &self.streams_most);
         let streams = streams.load(Relaxed);
@@ -192,24 +193,20 @@ struct Reading {
 }
 
 impl Readings {
-    fn open(&self) -> MutexGuard<'_, HashMap<Share, Reading>> {
-        lock(&self.0)
-    }
-
     /// Tells whether more of this was asked for a moment ago.
     pub(super) fn has(&self, share: &Share) -> bool {
-        self.open().contains_key(share)
+        self.0.lock().contains_key(share)
     }
 
     /// Tells whether anything is read at the moment, between two shares too.
     pub(super) fn go_on(&self) -> bool {
         let is_on = |one: &Reading| one.streams > 0 || one.asked_at.elapsed() < BETWEEN_SHARES;
-        self.open().values().any(is_on)
+        self.0.lock().values().any(is_on)
     }
 
     /// A share is asked for.
     pub(super) fn begin(&self, share: &Share, noting: &Noting) {
-        let mut open = self.open();
+        let mut open = self.0.lock();
         if open.len() >= READINGS_MAX && !open.contains_key(share) {
             settle(&mut open, |one| one.streams == 0);
         }
@@ -230,7 +227,7 @@ impl Readings {
 
     /// It was sent, of a file of `size`.
     pub(super) fn end(&self, share: &Share, sent: u64, size: Result<u64, String>) {
-        let mut open = self.open();
+        let mut open = self.0.lock();
         let Some(one) = open.get_mut(share) else {
             return;
         };
@@ -255,12 +252,12 @@ impl Readings {
     /// Notes those of which nobody wants more.
     pub(super) fn forget_idle(&self) {
         let is_over = |one: &Reading| one.streams == 0 && one.asked_at.elapsed() >= SILENT;
-        settle(&mut self.open(), is_over);
+        settle(&mut self.0.lock(), is_over);
     }
 
     /// Notes all of them: the node ends.
     pub(super) fn forget_all(&self) {
-        settle(&mut self.open(), |_| true);
+        settle(&mut self.0.lock(), |_| true);
     }
 }
 
@@ -287,10 +284,6 @@ impl Reading {
         self.noting
             .note(source, target, self.begun, streams, came_to);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// More files are not read at once; what is asked beyond that is noted share by share.

@@ -6,10 +6,11 @@
 //! then on a read or write costs a look at an empty place.
 
 use godwit_trust::door::Elsewhere;
+use parking_lot::Mutex;
 use std::{
     io,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -80,7 +81,7 @@ impl<S> Drop for Opening<S> {
                 heard: noted.heard,
                 refusal: noted.refusal,
             };
-            *noted.back.lock().unwrap_or_else(PoisonError::into_inner) = Some(diverted);
+            *noted.back.lock() = Some(diverted);
         }
     }
 }

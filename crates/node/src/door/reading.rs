@@ -31,12 +31,13 @@ use hyper::{
         LAST_MODIFIED, LOCATION, RANGE,
     },
 };
+use parking_lot::Mutex;
 use std::{
     fs::File,
     ops::Range,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Instant,
@@ -290,10 +291,7 @@ fn send(
         let sent = packed.sent.load(Relaxed);
         metrics.moved(Direction::Out, Proto::Https, sent);
         // A visitor who is gone needs no end.
-        let broken = packed
-            .broken
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner);
+        let broken = packed.broken.into_inner();
         let size = match (&broken, &read) {
             (Some(error), _) | (None, Err(error)) => Err(error.to_string()),
             (None, Ok(read)) => Ok(read.stat.size),
@@ -305,9 +303,7 @@ fn send(
         if let Some(error) = broken {
             return Err(error);
         }
-        let told = packed
-            .leaves
-            .map(|leaves| leaves.into_inner().unwrap_or_else(PoisonError::into_inner));
+        let told = packed.leaves.map(Mutex::into_inner);
         let mut ends = Vec::new();
         let ended = match read {
             Ok(read) => {
@@ -346,7 +342,7 @@ impl Packed<'_> {
         let mut news = Vec::new();
         if let Some(leaves) = &self.leaves {
             let piece = Piece::of(Block { offset, bytes });
-            let mut leaves = leaves.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut leaves = leaves.lock();
             leaves.add(piece);
             news = leaves.newly_complete(UNKNOWN, LEAVES_AT_ONCE);
         }
@@ -358,7 +354,7 @@ impl Packed<'_> {
             frame.extend(pack::leaf(leaf, &chain));
         }
         self.pipe.send(frame.into()).map_err(|error| {
-            let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut broken = self.broken.lock();
             broken.get_or_insert(error);
             Error::Canceled
         })

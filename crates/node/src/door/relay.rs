@@ -21,6 +21,7 @@ use hyper::{
     upgrade::{OnUpgrade, Upgraded},
 };
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use std::{
     collections::{HashMap, VecDeque},
@@ -30,7 +31,7 @@ use std::{
     net::SocketAddr,
     pin::{Pin, pin},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     task::Poll,
@@ -79,20 +80,16 @@ struct Standing {
 
 impl fmt::Debug for Relay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Relay({})", self.berths().len())
+        write!(f, "Relay({})", self.berths.lock().len())
     }
 }
 
 impl Relay {
-    fn berths(&self) -> MutexGuard<'_, HashMap<String, Berth>> {
-        self.berths.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Has one more wait. More than a few of one node are of no use: then the oldest goes, which may
     /// be of a machine that is gone.
     fn offer(&self, label: &str) -> oneshot::Receiver<oneshot::Sender<Moored>> {
         let (call, called) = oneshot::channel();
-        if let Some(berth) = self.berths().get_mut(label) {
+        if let Some(berth) = self.berths.lock().get_mut(label) {
             berth.waiting.retain(|call| !call.is_closed());
             berth.waiting.push_back(call);
             if berth.waiting.len() > WAITING_MAX {
@@ -106,7 +103,7 @@ impl Relay {
     /// Waits for a connection of a node; `None`: none of it is here.
     async fn take(&self, label: &str) -> Option<Moored> {
         loop {
-            let news = Arc::clone(&self.berths().get(label)?.news);
+            let news = Arc::clone(&self.berths.lock().get(label)?.news);
             let mut news = pin!(news.notified());
             // What changes from now on is heard.
             news.as_mut().enable();
@@ -123,7 +120,7 @@ impl Relay {
     }
 
     fn call(&self, label: &str) -> Option<oneshot::Receiver<Moored>> {
-        let mut berths = self.berths();
+        let mut berths = self.berths.lock();
         let berth = berths.get_mut(label)?;
         while let Some(call) = berth.waiting.pop_back() {
             let (to, comes) = oneshot::channel();
@@ -136,7 +133,7 @@ impl Relay {
 
     /// Ends what waits of a node that left; what visitors have goes on.
     pub(super) fn forget(&self, key: &Fingerprint) {
-        if let Some(berth) = self.berths().get_mut(&key.label()) {
+        if let Some(berth) = self.berths.lock().get_mut(&key.label()) {
             berth.waiting.clear();
         }
     }
@@ -145,7 +142,7 @@ impl Relay {
 impl Standing {
     fn new(door: &Arc<Door>, key: &Fingerprint) -> Self {
         let label = key.label();
-        let mut berths = door.relay.berths();
+        let mut berths = door.relay.berths.lock();
         let berth = berths.entry(label.clone()).or_insert_with(|| Berth {
             key: *key,
             waiting: VecDeque::new(),
@@ -163,7 +160,7 @@ impl Standing {
 
 impl Drop for Standing {
     fn drop(&mut self) {
-        let mut berths = self.door.relay.berths();
+        let mut berths = self.door.relay.berths.lock();
         if let Some(berth) = berths.get_mut(&self.label) {
             berth.standing -= 1;
             if berth.standing == 0 {
@@ -351,7 +348,7 @@ pub(super) async fn divert(
 async fn bring(door: &Door, visitor: &Diverted<TcpStream>, from: SocketAddr) -> Option<Moored> {
     for _ in 0..TRIES {
         let mut moored = door.relay.take(&visitor.label).await?;
-        let key = door.relay.berths().get(&visitor.label)?.key;
+        let key = door.relay.berths.lock().get(&visitor.label)?.key;
         if !door.is_peer(&key) {
             door.relay.forget(&key);
             return None;

@@ -16,13 +16,14 @@ use hyper::{
     body::{Body, Bytes, Incoming},
     header::{CONTENT_TYPE, HeaderValue, USER_AGENT},
 };
+use parking_lot::Mutex;
 use std::{
     cell::Cell,
     future::poll_fn,
     io,
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -317,7 +318,7 @@ impl Lines {
             let mut told_at = Instant::now();
             loop {
                 looks.tick().await;
-                let mut lines = beating.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut lines = beating.lock();
                 let Some(lines) = lines.as_mut() else { return };
                 if lines.is_for_nobody() {
                     return gone();
@@ -330,7 +331,7 @@ impl Lines {
         });
         let done = work();
         task.abort();
-        let mine = lines.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mine = lines.lock().take();
         (mine.expect("nobody else takes it"), done)
     }
 

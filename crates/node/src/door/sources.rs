@@ -3,9 +3,9 @@
 
 use godwit_store::door::Idle;
 use godwit_trust::door::Fingerprint;
+use parking_lot::Mutex;
 use std::{
     collections::HashMap,
-    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -17,7 +17,7 @@ pub(crate) struct Sources(Mutex<HashMap<Fingerprint, (Idle, Instant)>>);
 impl Sources {
     /// Returns those to that node, which the caller may use and add to.
     pub(super) fn to(&self, key: Fingerprint) -> Idle {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         if all.len() >= SOURCES_MAX && !all.contains_key(&key) {
             return Idle::default();
         }
@@ -30,16 +30,13 @@ impl Sources {
 
     /// Ends those that nobody has used for a while.
     pub(super) fn forget_idle(&self) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         all.retain(|_, (_, used)| used.elapsed() < UNUSED);
     }
 
     /// Ends all of them, in a thread that may wait for that.
     pub(super) fn forget_all(&self) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clear();
+        self.0.lock().clear();
     }
 }
 

@@ -26,11 +26,12 @@ use godwit_wire::door::{
     path, range,
 };
 use hyper::header::{CONTENT_RANGE, CONTENT_TYPE};
+use parking_lot::{Mutex, RwLock};
 use std::{
     collections::{HashMap, VecDeque},
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak,
+        Arc, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     thread,
@@ -80,12 +81,8 @@ impl std::fmt::Debug for Upload {
 }
 
 impl Uploads {
-    fn open(&self) -> MutexGuard<'_, HashMap<String, Arc<Upload>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn must_have_room(&self, owner: &str) -> std::result::Result<(), Refusal> {
-        let open = self.open();
+        let open = self.open.lock();
         let theirs = open.values().filter(|upload| upload.key.owner == owner);
         let (all, theirs) = (open.len(), theirs.count());
         if all < OPEN_MAX && theirs < OPEN_EACH_MAX {
@@ -97,19 +94,19 @@ impl Uploads {
 
     /// Tells whether anything is uploaded at the moment: somebody has asked within `stall`.
     pub(super) fn go_on(&self, stall: Duration) -> bool {
-        let open = self.open();
+        let open = self.open.lock();
         open.values().any(|upload| upload.is_wanted(stall))
     }
 
     /// The same of one person's.
     pub(super) fn go_on_of(&self, owner: &str, stall: Duration) -> bool {
-        let open = self.open();
+        let open = self.open.lock();
         open.values()
             .any(|upload| upload.key.owner == owner && upload.is_wanted(stall))
     }
 
     fn has(&self, key: &Key) -> bool {
-        self.open().values().any(|upload| upload.key == *key)
+        self.open.lock().values().any(|upload| upload.key == *key)
     }
 
     /// Closes what was begun of the same by somebody who is gone, so that it can be gone on with.
@@ -119,7 +116,8 @@ impl Uploads {
         loop {
             let same = |upload: &Arc<Upload>| upload.key == *key;
             let closed: Vec<_> = self
-                .open()
+                .open
+                .lock()
                 .extract_if(|_, upload| same(upload) && upload.is_orphan())
                 .collect();
             for (_, upload) in closed {
@@ -128,7 +126,7 @@ impl Uploads {
                 upload.coming.failed(&upload.key.path, WENT);
             }
             let patience = {
-                let open = self.open();
+                let open = self.open.lock();
                 let is_left = |upload: &Arc<Upload>| upload.is_left.load(Relaxed);
                 let used = open.values().filter(|upload| same(upload));
                 used.map(|upload| if is_left(upload) { STOPPING } else { LEAVING })
@@ -147,10 +145,11 @@ impl Uploads {
         let is_older =
             |upload: &Arc<Upload>| upload.key == *key && (1..=attempt).contains(&upload.attempt);
         let older: Vec<_> = self
-            .open()
+            .open
+            .lock()
             .extract_if(|_, upload| is_older(upload))
             .collect();
-        let mut names = self.taken_over();
+        let mut names = self.taken_over.lock();
         for (name, upload) in older {
             upload
                 .coming
@@ -161,11 +160,6 @@ impl Uploads {
         names.drain(..many);
     }
 
-    fn taken_over(&self) -> MutexGuard<'_, VecDeque<String>> {
-        let names = self.taken_over.lock();
-        names.unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Closes what nobody has used for so long: what landed is kept on disk. What filled the disk is closed, and goes,
     /// as soon as its client is gone.
     pub(super) fn forget_idle(&self, kept: Duration) {
@@ -174,7 +168,8 @@ impl Uploads {
             !upload.goes_on(if filled { Duration::ZERO } else { kept })
         };
         let closed: Vec<_> = self
-            .open()
+            .open
+            .lock()
             .extract_if(|_, upload| is_over(upload))
             .collect();
         for (_, upload) in closed {
@@ -189,7 +184,7 @@ impl Uploads {
 
     /// Notes what did not come to its end: the node ends.
     pub(super) fn forget_all(&self) {
-        for (_, upload) in self.open().drain() {
+        for (_, upload) in self.open.lock().drain() {
             upload.coming.failed(
                 &upload.key.path,
                 "the node was stopped; what arrived is kept",
@@ -268,7 +263,7 @@ fn opened(
         is_full: AtomicBool::new(false),
         coming: Coming::new(asked.noting()),
     });
-    let mut open = asked.door.uploads.open();
+    let mut open = asked.door.uploads.open.lock();
     open.insert(handle.clone(), Arc::clone(&upload));
     Ok((upload, handle))
 }
@@ -616,14 +611,15 @@ fn end(asked: Asked<'_>, id: &str, how: impl FnOnce(Box<dyn Sink>) -> Result<()>
 /// Finds an upload that is open; of one that this process has not opened nothing is known but
 /// what it is called, so whoever writes must begin by saying how.
 fn find(asked: &Asked<'_>, id: &str, path: &Path) -> std::result::Result<Arc<Upload>, Refusal> {
-    let upload = asked.door.uploads.open().get(id).cloned();
+    let upload = asked.door.uploads.open.lock().get(id).cloned();
     let is_theirs =
         |upload: &Arc<Upload>| upload.key.owner == asked.known.owner() && upload.key.path == path;
     upload.filter(is_theirs).ok_or_else(|| {
         if asked
             .door
             .uploads
-            .taken_over()
+            .taken_over
+            .lock()
             .iter()
             .any(|name| name == id)
         {
@@ -643,14 +639,14 @@ fn close(
 ) -> std::result::Result<(Arc<Upload>, Box<dyn Sink>), Refusal> {
     let upload = find(asked, id, path)?;
     let sink = upload.take()?;
-    asked.door.uploads.open().remove(id);
+    asked.door.uploads.open.lock().remove(id);
     Ok((upload, sink))
 }
 
 impl Upload {
     fn touch(&self, visitor: &Arc<Visitor>) {
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        *self.used.lock() = Instant::now();
+        let mut users = self.users.lock();
         if !users
             .iter()
             .any(|user| user.ptr_eq(&Arc::downgrade(visitor)))
@@ -670,13 +666,13 @@ impl Upload {
 
     /// Tells whether somebody asks something of it, or did within `patience`.
     fn goes_on(self: &Arc<Self>, patience: Duration) -> bool {
-        let used = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let used = *self.used.lock();
         Arc::strong_count(self) > 1 || used.elapsed() < patience
     }
 
     /// Tells whether all who asked for it are gone.
     fn is_orphan(&self) -> bool {
-        let users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        let users = self.users.lock();
         users.iter().all(|user| user.strong_count() == 0)
     }
 
@@ -684,7 +680,7 @@ impl Upload {
         &self,
         work: impl FnOnce(&dyn Sink) -> Result<T>,
     ) -> std::result::Result<T, Refusal> {
-        let sink = self.sink.read().unwrap_or_else(PoisonError::into_inner);
+        let sink = self.sink.read();
         match &*sink {
             Some(sink) => {
                 let done = work(&**sink);
@@ -700,7 +696,7 @@ impl Upload {
     /// Leaves are told at the end.
     fn news(&self, id: &str) -> Line {
         match self.sink.try_read().as_deref() {
-            Ok(Some(sink)) => Line::Landed(Landed {
+            Some(Some(sink)) => Line::Landed(Landed {
                 id: id.into(),
                 done: Ranges(sink.done()),
                 leaves: Vec::new(),
@@ -711,7 +707,7 @@ impl Upload {
     }
 
     fn take(&self) -> std::result::Result<Box<dyn Sink>, Refusal> {
-        let mut sink = self.sink.write().unwrap_or_else(PoisonError::into_inner);
+        let mut sink = self.sink.write();
         sink.take().ok_or_else(over)
     }
 }

@@ -27,12 +27,13 @@ use hyper::{
     upgrade::Upgraded,
 };
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use std::{
     future::{Future, poll_fn},
     hash::{BuildHasher, Hasher, RandomState},
     net::{IpAddr, SocketAddr},
     pin::{Pin, pin},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     task::Poll,
     time::Duration,
 };
@@ -229,7 +230,7 @@ impl Via {
 
     /// Returns how one would go there now.
     fn way(&self) -> Way {
-        let to = *self.at.lock().unwrap_or_else(PoisonError::into_inner);
+        let to = *self.at.lock();
         Way {
             to,
             from: to.and_then(|to| source_ip(to).ok()),
@@ -313,7 +314,7 @@ impl Via {
         let found = lookup_host((host, port)).await;
         let mut wrong = "no such host".to_owned();
         for address in found.map_err(|error| why(&error))? {
-            *self.at.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
+            *self.at.lock() = Some(address);
             match timeout(CONNECT, TcpStream::connect(address)).await {
                 Ok(Ok(socket)) => {
                     let _ = socket.set_nodelay(true);

@@ -12,9 +12,10 @@ use godwit_trust::{
     door::{self, Fingerprint, Shown, SslRef},
 };
 use godwit_wire::door::call::Refusal;
+use parking_lot::Mutex;
 use std::{
     net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -69,7 +70,7 @@ impl Known {
 impl Who {
     /// Has whoever it is be judged anew: something was changed for them.
     pub(super) fn forget(&self) {
-        *self.judged.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.judged.lock() = None;
     }
 }
 
@@ -94,7 +95,7 @@ impl Door {
 
     /// Returns what somebody may do now.
     pub(crate) fn access(&self, who: &Who) -> Result<Known, Refusal> {
-        let mut judged = who.judged.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut judged = who.judged.lock();
         if let Some(last) = judged.as_ref().filter(|last| self.still_holds(last)) {
             return last.access.clone();
         }
@@ -108,7 +109,7 @@ impl Door {
         if who.shown.is_none() && who.member.is_none() {
             return Some(self.access(who));
         }
-        let judged = who.judged.try_lock().ok()?;
+        let judged = who.judged.try_lock()?;
         let last = judged.as_ref().filter(|last| self.still_holds(last))?;
         Some(last.access.clone())
     }

@@ -2,7 +2,7 @@
 
 use super::{
     Reply,
-    desk::{Answered, Guest, Open, STAGED, done, lock, not_open},
+    desk::{Answered, Guest, Open, STAGED, done, not_open},
     refusing::{self, url},
 };
 use godwit_core::Url;
@@ -12,9 +12,10 @@ use godwit_wire::{
     door::call::Link,
     local::{Tell, ask, tell},
 };
+use parking_lot::Mutex;
 use std::{
     os::fd::AsFd,
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -72,14 +73,14 @@ impl Guest {
         };
         if add.lasts_s.is_some() {
             let name = (url.clone(), self.who.audience.clone());
-            lock(&self.desk.added).insert(name, added);
+            self.desk.added.lock().insert(name, added);
             reply.tell(Tell::Opened(opened));
             return Ok(None);
         }
         let file = added.adding.file().map_err(bad)?;
         let kept = Arc::new(Mutex::new(added));
         // Whoever is done with it at once waits until our own descriptor is no longer in use.
-        let busy = lock(&kept);
+        let busy = kept.lock();
         opened.handle = self.keep(Open::Adding(Arc::clone(&kept)));
         reply.tell_with(Tell::Opened(opened), b"", &[file.as_fd()]);
         drop(file);
@@ -97,21 +98,21 @@ impl Guest {
 
     fn add_done_by_handle(&self, told: &ask::AddDone) -> Answered {
         const WANTED: &str = "be done with it";
-        let added = match self.lock().get(&told.handle) {
+        let added = match self.open.lock().get(&told.handle) {
             Some(Open::Adding(added)) => Arc::clone(added),
             _ => return Err(not_open(WANTED, told.handle)),
         };
         if !told.give_up {
-            lock(&added).done(told.timestamp)?;
+            added.lock().done(told.timestamp)?;
         }
-        self.lock().remove(&told.handle);
+        self.open.lock().remove(&told.handle);
         done(tell::Done::default())
     }
 
     fn add_done_by_name(&self, text: &str, told: &ask::AddDone) -> Answered {
         let url = url(text)?;
         let name = (url.clone(), self.who.audience.clone());
-        let taken = lock(&self.desk.added).remove(&name);
+        let taken = self.desk.added.lock().remove(&name);
         let Some(mut added) = taken else {
             let wanted = format!("be done with {}", url.without_password());
             let words = "nobody is adding it, or the node was ended since";
@@ -121,7 +122,7 @@ impl Guest {
         if !told.give_up
             && let Err(refusal) = added.done(told.timestamp)
         {
-            lock(&self.desk.added).insert(name, added);
+            self.desk.added.lock().insert(name, added);
             return Err(refusal);
         }
         done(tell::Done {

@@ -4,10 +4,11 @@ use super::refusing;
 use godwit_core::Url;
 use godwit_depot::{Appending, Error};
 use godwit_local::Refusal;
+use parking_lot::{Condvar, Mutex};
 use std::{
     io::{self, Read},
     os::unix::net::UnixStream,
-    sync::{Arc, Condvar, Mutex, PoisonError},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -44,14 +45,14 @@ impl Stream {
     }
 
     fn end(&self, outcome: Result<(), Error>) {
-        *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+        *self.ended.lock() = Some(outcome);
         self.changed.notify_all();
     }
 
     /// Waits until its writer has closed it, and all of it was taken in.
     pub(super) fn wait(&self, limit: Duration) -> Result<&Appending, Error> {
         let until = Instant::now() + limit;
-        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ended = self.ended.lock();
         loop {
             match &*ended {
                 Some(outcome) => return outcome.clone().map(|()| &*self.appending),
@@ -60,11 +61,7 @@ impl Stream {
                     let waited = limit;
                     return Err(Error::TimedOut { waited, what });
                 }
-                None => {
-                    let left = until.saturating_duration_since(Instant::now());
-                    let waited = self.changed.wait_timeout(ended, left);
-                    ended = waited.unwrap_or_else(PoisonError::into_inner).0;
-                }
+                None => drop(self.changed.wait_until(&mut ended, until)),
             }
         }
     }

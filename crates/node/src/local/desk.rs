@@ -30,6 +30,7 @@ use godwit_wire::{
         records, tell,
     },
 };
+use parking_lot::Mutex;
 use std::{
     collections::{HashMap, HashSet},
     fs::File,
@@ -39,7 +40,7 @@ use std::{
     os::{fd::AsFd, unix::fs::FileExt},
     path::PathBuf,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -150,7 +151,7 @@ pub(super) struct Guest {
     staying: Option<Staying>,
     /// This disk, or whoever delivers from it, ends with the job: what is only here is not safe.
     ends_soon: bool,
-    open: Mutex<HashMap<Handle, Open>>,
+    pub(super) open: Mutex<HashMap<Handle, Open>>,
     /// Whom it appends to.
     appends: Mutex<HashMap<Url, Arc<Appending>>>,
     /// Whoever waits for its word.
@@ -293,7 +294,7 @@ impl Guest {
         let reading = Arc::new(reading);
         let handle = self.keep(Open::Reading(Arc::clone(&reading)));
         if reply.is_over() {
-            self.lock().remove(&handle);
+            self.open.lock().remove(&handle);
             return;
         }
         let opened = tell::Opened {
@@ -309,7 +310,7 @@ impl Guest {
             return false;
         };
         let kept = (job.clone(), url.clone(), self.who.audience.clone());
-        !lock(&self.desk.kept).contains(&kept)
+        !self.desk.kept.lock().contains(&kept)
     }
 
     /// A file to write by a descriptor, and to read where that was asked: what comes of it is found when it is closed.
@@ -327,7 +328,7 @@ impl Guest {
         let size = editing.size();
         let kept = Arc::new(Mutex::new(Some(editing)));
         // Whoever closes it at once waits until our own descriptor is no longer in use.
-        let editing = lock(&kept);
+        let editing = kept.lock();
         let handle = self.keep(Open::Editing(Arc::clone(&kept)));
         let opened = tell::Opened {
             handle,
@@ -346,7 +347,7 @@ impl Guest {
         let Some(job) = &self.job else {
             return;
         };
-        let mut kept = lock(&self.desk.kept);
+        let mut kept = self.desk.kept.lock();
         if kept.len() >= KEPT_MAX {
             kept.clear();
         }
@@ -412,7 +413,7 @@ impl Guest {
 
     fn ensure(&self, ensure: &ask::Ensure) -> Answered {
         // What was opened is here as a whole.
-        match self.lock().contains_key(&ensure.handle) {
+        match self.open.lock().contains_key(&ensure.handle) {
             true => done(tell::Done::default()),
             false => Err(not_open("read it", ensure.handle)),
         }
@@ -428,13 +429,13 @@ impl Guest {
             .map_err(|error| refusing::depot(&wanted, Some(&pen.url), &error))?;
         pen.is_told.store(true, Relaxed);
         let number = self.number();
-        lock(&pen.grants).insert(number, (range, ticket));
+        pen.grants.lock().insert(number, (range, ticket));
         Ok(Some(Tell::Granted { grant: number }))
     }
 
     fn written(&self, written: &ask::Written) -> Answered {
         let pen = self.pen(written.handle)?;
-        let granted = lock(&pen.grants).remove(&written.grant);
+        let granted = pen.grants.lock().remove(&written.grant);
         let (range, ticket) = granted.ok_or_else(|| not_open("end a write", written.grant))?;
         let chain = written.chain.as_ref().map(|chain| chain.0);
         pen.writing.written_as(range, ticket, written.size, chain);
@@ -443,17 +444,17 @@ impl Guest {
 
     fn write(&self, handle: Handle, body: &[u8], reply: &Reply) -> Answered {
         let pen = self.pen(handle)?;
-        if lock(&pen.failed).is_some() {
+        if pen.failed.lock().is_some() {
             return Ok(None); // what comes behind a gap is not wanted
         }
         if let Err(refusal) = write_all(&pen, body, reply) {
-            *lock(&pen.failed) = Some(refusal);
+            *pen.failed.lock() = Some(refusal);
         }
         Ok(None)
     }
 
     fn close(&self, close: &Close, reply: &Reply) -> Answered {
-        let open = self.lock().remove(&close.handle);
+        let open = self.open.lock().remove(&close.handle);
         let pen = match open {
             None => return Err(not_open("close it", close.handle)),
             Some(Open::Reading(_)) => return done(tell::Done::default()),
@@ -471,7 +472,7 @@ impl Guest {
         if close.give_up {
             return done(tell::Done::default()); // dropped, and forgotten
         }
-        if let Some(failed) = lock(&pen.failed).take() {
+        if let Some(failed) = pen.failed.lock().take() {
             return Err(failed);
         }
         let bad = |error: Error| refusing::depot(&wanted, Some(&url), &error);
@@ -531,7 +532,7 @@ impl Guest {
         };
         waited.map_err(bad)?;
         if append.end {
-            lock(&self.appends).remove(&url);
+            self.appends.lock().remove(&url);
         }
         done(tell::Done::default())
     }
@@ -556,7 +557,7 @@ impl Guest {
     }
 
     fn appending(&self, url: &Url) -> Result<Arc<Appending>, Error> {
-        let mut appends = lock(&self.appends);
+        let mut appends = self.appends.lock();
         if let Some(appending) = appends.get(url) {
             return Ok(Arc::clone(appending));
         }
@@ -584,7 +585,7 @@ impl Guest {
 
     fn edited(&self, close: &Close, editing: &Mutex<Option<Editing>>, reply: &Reply) -> Answered {
         const WANTED: &str = "close it";
-        let Some(editing) = lock(editing).take() else {
+        let Some(editing) = editing.lock().take() else {
             return Err(not_open(WANTED, close.handle));
         };
         let bad = |error: Error| refusing::depot(WANTED, None, &error);
@@ -1097,7 +1098,7 @@ impl Guest {
     }
 
     fn pen(&self, handle: Handle) -> Result<Arc<Pen>, Refusal> {
-        match self.lock().get(&handle) {
+        match self.open.lock().get(&handle) {
             Some(Open::Writing(pen)) => Ok(Arc::clone(pen)),
             _ => Err(not_open("write it", handle)),
         }
@@ -1105,16 +1106,12 @@ impl Guest {
 
     pub(super) fn keep(&self, open: Open) -> Handle {
         let handle = self.number();
-        self.lock().insert(handle, open);
+        self.open.lock().insert(handle, open);
         handle
     }
 
     fn number(&self) -> u64 {
         self.numbers.fetch_add(1, Relaxed) + 1
-    }
-
-    pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<Handle, Open>> {
-        lock(&self.open)
     }
 }
 
@@ -1355,7 +1352,7 @@ fn waiting(reply: &Reply) -> impl Fn(&Error) -> bool + '_ {
     let told: Mutex<Option<(Instant, String)>> = Mutex::default();
     move |full| {
         let (now, why) = (Instant::now(), full.to_string());
-        let mut told = lock(&told);
+        let mut told = told.lock();
         let is_known = told
             .as_ref()
             .is_some_and(|(at, was)| *was == why || now.duration_since(*at) < TOLD_AGAIN);
@@ -1388,10 +1385,6 @@ fn not_yet(what: &str) -> Refusal {
 
 fn unknown() -> Refusal {
     not_yet("do what was asked")
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 const GOES_ON: &str = "it is kept here and delivered as soon as that is possible, whoever waits for it: godwit queue shows it, \

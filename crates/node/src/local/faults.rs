@@ -6,11 +6,12 @@
 
 use super::desk::Keeping;
 use godwit_depot::{Owed, Stage};
+use parking_lot::{Condvar, Mutex};
 use serde_json::{Value, json};
 use std::{
     collections::HashMap,
     process::{Child, Command, Stdio},
-    sync::{Arc, Condvar, Mutex, PoisonError},
+    sync::Arc,
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -54,7 +55,7 @@ impl Watching {
 impl Drop for Watching {
     fn drop(&mut self) {
         let (over, changed) = &*self.is_over;
-        *over.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *over.lock() = true;
         changed.notify_all();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -67,9 +68,8 @@ fn watch(desk: &Keeping, told: OnFault, (over, changed): &(Mutex<bool>, Condvar)
     let mut runs = Runs::default();
     let mut pause = LOOK_EVERY;
     loop {
-        let is_over = over.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = changed.wait_timeout_while(is_over, pause, |over| !*over);
-        let (is_over, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut is_over = over.lock();
+        changed.wait_while_for(&mut is_over, |over| !*over, pause);
         if *is_over {
             return runs.end();
         }

@@ -2,16 +2,14 @@
 
 use godwit_sys::{Wake, receive_passing, send_passing, wait_readable};
 use godwit_wire::local::{Decoder, Error, Frame, Told};
+use parking_lot::Mutex;
 use std::{
     io,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::net::UnixStream,
     },
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering::SeqCst},
-    },
+    sync::atomic::{AtomicBool, Ordering::SeqCst},
     time::{Duration, Instant},
 };
 
@@ -56,7 +54,7 @@ impl Line {
             Ok(frame) => frame,
             Err(error) => return tracing::error!(%error, "an answer is too long"),
         };
-        let _turn = self.speaking.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.speaking.lock();
         let (mut rest, mut files) = (&frame[..], files);
         while !rest.is_empty() && !self.is_over() {
             match send_passing(&self.socket, rest, files) {

@@ -15,12 +15,8 @@ use godwit_local::{Kind, Refusal};
 use godwit_store::channel::Cancel;
 use godwit_trust::Home;
 use godwit_wire::local::{Ask, tell};
-use std::{
-    fmt,
-    path::Path,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use parking_lot::Mutex;
+use std::{fmt, path::Path, sync::Arc, time::Duration};
 
 /// Answers whoever runs a hop, until this is dropped.
 pub(crate) struct Operating {

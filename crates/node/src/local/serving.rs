@@ -6,7 +6,7 @@
 
 use super::{
     Reply,
-    desk::{Answered, Guest, done, lock},
+    desk::{Answered, Guest, done},
     refusing,
 };
 use crate::{
@@ -23,21 +23,24 @@ use godwit_wire::{
         tell::{self, Knock},
     },
 };
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
 
+/// What was said to each visitor that waits; `None`: nothing yet.
+type Words = HashMap<u64, Option<Word>>;
+
 /// Visitors of a program that wait for its word.
 #[derive(Default)]
 pub(super) struct Knocks {
-    /// What was said to each, if it was.
-    waiting: Mutex<HashMap<u64, Option<Word>>>,
+    waiting: Mutex<Words>,
     numbers: AtomicU64,
     told: Condvar,
 }
@@ -47,12 +50,11 @@ impl Knocks {
     fn ask(&self, reply: &Reply, who: Option<&Identity>, deed: Deed, path: &Path) -> Word {
         let until = Instant::now() + PATIENCE;
         let number = self.numbers.fetch_add(1, Relaxed) + 1;
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.lock();
         // A program that does not listen is not told ever more.
         while waiting.len() >= AT_ONCE_MAX {
-            match self.wait(waiting, until, reply) {
-                Some(again) => waiting = again,
-                None => return Word::No,
+            if !self.wait(&mut waiting, until, reply) {
+                return Word::No;
             }
         }
         waiting.insert(number, None);
@@ -63,17 +65,13 @@ impl Knocks {
             deed: deed.as_str().to_owned(),
             path: Link(PathBuf::from("/").join(path)),
         }));
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.lock();
         let word = loop {
             if let Some(word) = waiting.get_mut(&number).and_then(Option::take) {
                 break word;
             }
-            match self.wait(waiting, until, reply) {
-                Some(again) => waiting = again,
-                None => {
-                    waiting = self.waiting();
-                    break Word::No;
-                }
+            if !self.wait(&mut waiting, until, reply) {
+                break Word::No;
             }
         };
         waiting.remove(&number);
@@ -82,19 +80,14 @@ impl Knocks {
         word
     }
 
-    /// Waits for a word; `None`: there is no time left, or nobody who could say it.
-    fn wait<'a>(
-        &'a self,
-        waiting: MutexGuard<'a, HashMap<u64, Option<Word>>>,
-        until: Instant,
-        reply: &Reply,
-    ) -> Option<MutexGuard<'a, HashMap<u64, Option<Word>>>> {
+    /// Waits for a word; false: there is no time left, or nobody who could say it.
+    fn wait(&self, waiting: &mut MutexGuard<'_, Words>, until: Instant, reply: &Reply) -> bool {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() || reply.is_over() {
-            return None;
+            return false;
         }
-        let waited = self.told.wait_timeout(waiting, left.min(LOOK));
-        Some(waited.unwrap_or_else(PoisonError::into_inner).0)
+        self.told.wait_for(waiting, left.min(LOOK));
+        true
     }
 
     /// The program has said what it says to somebody.
@@ -106,14 +99,10 @@ impl Knocks {
             None if told.may => Word::Yes,
             _ => Word::No,
         };
-        if let Some(waiting) = self.waiting().get_mut(&told.knock) {
+        if let Some(waiting) = self.waiting.lock().get_mut(&told.knock) {
             *waiting = Some(word);
         }
         self.told.notify_all();
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, HashMap<u64, Option<Word>>> {
-        lock(&self.waiting)
     }
 }
 
@@ -127,10 +116,9 @@ impl Guest {
             (None, None) => String::new(),
         };
         reply.tell(Tell::Serving { url });
-        let mut waiting = self.knocks.waiting();
+        let mut waiting = self.knocks.waiting.lock();
         while !reply.is_over() {
-            let waited = self.knocks.told.wait_timeout(waiting, LOOK);
-            waiting = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.knocks.told.wait_for(&mut waiting, LOOK);
         }
         drop(waiting);
         node.stopper().at_once();

@@ -31,11 +31,11 @@ impl Gate {
     fn pass(&self, reply: &Reply) {
         self.waiting.fetch_add(1, SeqCst);
         self.changed.notify_all();
-        let mut is_open = self.is_open.lock().unwrap();
+        let mut is_open = self.is_open.lock();
         while !*is_open && !reply.is_over() {
             // Whoever waits for somebody else looks now and then whether it is still wanted.
             let step = Duration::from_millis(20);
-            is_open = self.changed.wait_timeout(is_open, step).unwrap().0;
+            self.changed.wait_for(&mut is_open, step);
         }
         self.waiting.fetch_sub(1, SeqCst);
         drop(is_open);
@@ -43,17 +43,14 @@ impl Gate {
     }
 
     fn open(&self) {
-        *self.is_open.lock().unwrap() = true;
+        *self.is_open.lock() = true;
         self.changed.notify_all();
     }
 
     fn wait_for(&self, count: usize) {
-        let is_open = self.is_open.lock().unwrap();
-        let patience = Duration::from_secs(20);
-        let (_held, late) = self
-            .changed
-            .wait_timeout_while(is_open, patience, |_| self.waiting.load(SeqCst) != count)
-            .unwrap();
+        let is_early = |_: &mut bool| self.waiting.load(SeqCst) != count;
+        let (mut is_open, patience) = (self.is_open.lock(), Duration::from_secs(20));
+        let late = (self.changed).wait_while_for(&mut is_open, is_early, patience);
         assert!(!late.timed_out(), "{} wait", self.waiting.load(SeqCst));
     }
 }
@@ -114,11 +111,11 @@ impl Visit for Guest {
             }
             Ask::Write(_) => {
                 for (_, bytes) in records::of(&body).unwrap() {
-                    self.written.lock().unwrap().extend_from_slice(bytes);
+                    self.written.lock().extend_from_slice(bytes);
                 }
             }
             Ask::End(_) => {
-                let bytes = self.written.lock().unwrap().len() as u64;
+                let bytes = self.written.lock().len() as u64;
                 reply.tell(Tell::Done(tell::Done {
                     bytes,
                     ..tell::Done::default()

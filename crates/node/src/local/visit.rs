@@ -11,11 +11,12 @@ use super::{
 };
 use godwit_local::{Kind, Refusal};
 use godwit_wire::local::{Ask, Asked, Error, Number, Tell, Told, VERSION, ask::Wait, tell};
+use parking_lot::Mutex;
 use std::{
     collections::HashMap,
     os::fd::{AsFd, BorrowedFd},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
     },
     thread,
@@ -202,7 +203,7 @@ impl Talk {
     fn attend(self: &Arc<Self>) {
         loop {
             self.waiting.fetch_add(1, SeqCst);
-            let mut input = lock(&self.input);
+            let mut input = self.input.lock();
             self.waiting.fetch_sub(1, SeqCst);
             let Some((asked, body, reply)) = self.next_slow(&mut input) else {
                 return self.end();
@@ -261,7 +262,7 @@ impl Talk {
                     "who asks was said already",
                 )),
                 Ask::Cancel { of } => {
-                    if let Some(is_cancelled) = lock(&self.under_way).get(of) {
+                    if let Some(is_cancelled) = self.under_way.lock().get(of) {
                         is_cancelled.store(true, SeqCst);
                     }
                     reply.tell(Tell::Done(tell::Done::default()));
@@ -277,8 +278,10 @@ impl Talk {
                 // Nobody is woken to listen meanwhile.
                 short if self.visit.answer_at_once(short, &reply) => {}
                 _ => {
-                    let known =
-                        lock(&self.under_way).insert(asked.n, Arc::clone(&reply.is_cancelled));
+                    let known = self
+                        .under_way
+                        .lock()
+                        .insert(asked.n, Arc::clone(&reply.is_cancelled));
                     if known.is_some() {
                         tell_over(&Over::Misled("a number is asked twice".into()));
                         return None;
@@ -297,7 +300,7 @@ impl Talk {
             if self.waiting.load(SeqCst) > 0 {
                 return true;
             }
-            if lock(&self.under_way).len() < AT_ONCE_MAX {
+            if self.under_way.lock().len() < AT_ONCE_MAX {
                 let talk = Arc::clone(self);
                 let span = tracing::Span::current();
                 let begun = thread::Builder::new()
@@ -318,7 +321,7 @@ impl Talk {
     }
 
     fn answered(&self, n: Number) {
-        lock(&self.under_way).remove(&n);
+        self.under_way.lock().remove(&n);
         self.line.freed.raise();
     }
 
@@ -326,7 +329,7 @@ impl Talk {
     fn end(&self) {
         self.line.end();
         self.line.hang_up();
-        for is_cancelled in lock(&self.under_way).values() {
+        for is_cancelled in self.under_way.lock().values() {
             is_cancelled.store(true, SeqCst);
         }
     }
@@ -346,10 +349,6 @@ fn tell_over(over: &Over) {
         Over::Late => tracing::warn!("ended: half of something was said, and then nothing"),
         Over::Misled(what) => tracing::warn!(what, "ended: not what programs say"),
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 const TALK: &str = "talk with the node";

@@ -7,8 +7,7 @@
 use super::{
     Reply,
     desk::{
-        Answered, Guest, Keeping, STAGED, done, kept_row, lock, of_files, rows, verified_row,
-        why_kept,
+        Answered, Guest, Keeping, STAGED, done, kept_row, of_files, rows, verified_row, why_kept,
     },
     refusing::{self, url},
 };
@@ -167,7 +166,7 @@ impl Guest {
         self.must_fit(&wanted, &url)?;
         let bad = |error: Error| refusing::depot(&wanted, Some(&url), &error);
         let come = self.fetched(&url, stage.bytes_per_s, reply).map_err(bad)?;
-        let _alone = lock(&self.desk.visitors);
+        let _alone = self.desk.visitors.lock();
         self.desk.has_room(&wanted, &url, come.size())?;
         let lasts = stage.expires_in_s.map(Duration::from_secs);
         let staged = self.desk.depot.stage(&url, &self.who, &tag, lasts);

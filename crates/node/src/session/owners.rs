@@ -1,9 +1,10 @@
 //! Names of accounts and groups, for listings.
 
+use parking_lot::Mutex;
 use std::{
     collections::HashMap,
     io,
-    sync::{LazyLock, Mutex, PoisonError},
+    sync::LazyLock,
     time::{Duration, Instant},
 };
 
@@ -33,7 +34,7 @@ impl Known {
         look: impl FnOnce(u32) -> io::Result<Option<String>>,
     ) -> Option<String> {
         let number = number.parse().ok()?;
-        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = || self.0.lock();
         {
             let (since, names) = &mut *known();
             if since.elapsed() > KEPT || names.len() >= NAMES_MAX {

@@ -17,13 +17,14 @@ use godwit_wire::{
     server::{Failure, Give, Leg, Outcome},
     shield::DataPeer,
 };
+use parking_lot::Mutex;
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
     ops::Range,
     os::unix::ffi::OsStrExt,
     path::Path,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -342,12 +343,12 @@ impl<'a> Arrived<'a> {
     }
 
     fn bytes(&self) -> Vec<u64> {
-        self.of().iter().map(|one| one.bytes).collect()
+        self.of.lock().iter().map(|one| one.bytes).collect()
     }
 
     /// A member tells of ranges when they are on the disk, and of leaves before.
     fn on_word(&self, nth: usize, word: Word) -> Result<()> {
-        let mut all = self.of();
+        let mut all = self.of.lock();
         let Some(one) = all.get_mut(nth) else {
             return Ok(());
         };
@@ -372,10 +373,6 @@ impl<'a> Arrived<'a> {
             _ => Ok(()),
         }
     }
-
-    fn of(&self) -> MutexGuard<'_, Vec<Arrival>> {
-        self.of.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// What members tell of what they sent.
@@ -391,7 +388,7 @@ struct Departures {
 
 impl Sent {
     fn on_word(&self, nth: usize, word: Word) -> Result<()> {
-        let mut sent = self.sent();
+        let mut sent = self.0.lock();
         match word {
             Word::Told(Marker::Progress(progress)) => {
                 sent.bytes.insert(nth, progress.bytes);
@@ -408,19 +405,17 @@ impl Sent {
     }
 
     fn take_leaves(&self) -> Vec<(u64, Chain)> {
-        std::mem::take(&mut self.sent().fresh).into_iter().collect()
+        std::mem::take(&mut self.0.lock().fresh)
+            .into_iter()
+            .collect()
     }
 
     fn bytes(&self) -> Vec<u64> {
-        self.sent().bytes.values().copied().collect()
+        self.0.lock().bytes.values().copied().collect()
     }
 
     fn root(&self, size: u64) -> Option<String> {
-        self.sent().leaves.root(size).map(|digest| digest.hex())
-    }
-
-    fn sent(&self) -> MutexGuard<'_, Departures> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().leaves.root(size).map(|digest| digest.hex())
     }
 }
 

@@ -4,10 +4,8 @@
 
 use godwit_core::Block;
 use godwit_store::{Result, Take};
-use std::sync::{
-    Mutex, PoisonError,
-    atomic::{AtomicU64, Ordering::Relaxed},
-};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Writes each LF as CR LF, also behind a CR: whoever translates back gets the file.
 pub(super) struct ToWire<'a> {
@@ -66,15 +64,11 @@ impl<'a> FromWire<'a> {
     /// Writes what was kept back, and returns how many bytes were written in all.
     pub(super) fn end(&self) -> Result<u64> {
         self.write(b"", true)?;
-        Ok(self
-            .state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .written_bytes)
+        Ok(self.state.lock().written_bytes)
     }
 
     fn write(&self, bytes: &[u8], is_end: bool) -> Result<()> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let mut text = Vec::with_capacity(bytes.len() + 1);
         for &byte in bytes {
             if state.after_cr && byte != b'\n' {
@@ -114,7 +108,7 @@ mod tests {
 
     impl Take for Kept {
         fn put(&self, block: Block<'_>) -> Result<()> {
-            let mut kept = self.0.lock().unwrap();
+            let mut kept = self.0.lock();
             assert_eq!(block.offset, kept.len() as u64);
             kept.extend(block.bytes);
             Ok(())
@@ -137,14 +131,14 @@ mod tests {
             let text: String = (0..6).map(letter).collect();
             let (wire, cut) = (Kept::default(), 1 + number % 5);
             put_all(&ToWire::new(&wire), text.as_bytes(), cut);
-            let wire = wire.0.into_inner().unwrap();
+            let wire = wire.0.into_inner();
             assert_eq!(wire, text.replace('\n', "\r\n").into_bytes());
             for cut in 1..5 {
                 let file = Kept::default();
                 let from = FromWire::new(&file, 0);
                 put_all(&from, &wire, cut);
                 assert_eq!(from.end().unwrap(), text.len() as u64);
-                assert_eq!(file.0.into_inner().unwrap(), text.as_bytes());
+                assert_eq!(file.0.into_inner(), text.as_bytes());
             }
         }
     }

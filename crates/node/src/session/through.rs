@@ -12,13 +12,8 @@ use godwit_wire::{
     command::{Mode, Through},
     server::{self as wire, Answer, Failure, Give, Leg, Outcome, Way},
 };
-use std::{
-    fs::File,
-    os::unix::fs::FileExt,
-    path::Path,
-    sync::{Arc, Mutex, PoisonError},
-    time::Instant,
-};
+use parking_lot::Mutex;
+use std::{fs::File, os::unix::fs::FileExt, path::Path, sync::Arc, time::Instant};
 
 type Told<T> = Result<T, Failure>;
 
@@ -308,8 +303,7 @@ impl<'a> Spool<'a> {
     }
 
     fn came(&self) -> Extents {
-        let came = self.came.lock();
-        came.unwrap_or_else(PoisonError::into_inner).clone()
+        self.came.lock().clone()
     }
 
     fn digest(&self, by: Algorithm, size: u64, watch: &Watch) -> godwit_store::Result<Digest> {
@@ -332,9 +326,7 @@ impl Take for Spool<'_> {
     fn put(&self, block: Block<'_>) -> godwit_store::Result<()> {
         let written = self.file.write_all_at(block.bytes, block.offset);
         written.map_err(|cause| Error::io(self.path, cause))?;
-        let came = self.came.lock();
-        came.unwrap_or_else(PoisonError::into_inner)
-            .insert(block.range());
+        self.came.lock().insert(block.range());
         Ok(())
     }
 }
