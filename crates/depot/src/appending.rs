@@ -29,7 +29,7 @@ use crate::{
     writing::IsWanted,
 };
 use godwit_core::{Fault, Url};
-use godwit_store::{Error as StoreError, Given, How, SMALL_BYTES, engine::Place};
+use godwit_store::{Error as StoreError, Given, How, SMALL_BYTES, StoreExt, engine::Place};
 use godwit_sys::crash;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{

@@ -21,7 +21,10 @@ use godwit_core::{
     deeds::Do,
     holding::{Answer, Base, Found, Held as Why, Mode, Origin, Publication, Push, Ticket},
 };
-use godwit_store::{Error as StoreError, Finished, How, Lying, Sink, Whole, Write, engine::Place};
+use godwit_store::{
+    Error as StoreError, Finished, How, Lying, Sink, SinkExt, StoreExt, TakeExt, Whole, Write,
+    engine::Place,
+};
 use godwit_sys::{Buffer, crash};
 use parking_lot::Mutex;
 use std::{
@@ -647,10 +650,8 @@ impl Inner {
     fn search(&self, held: &Held, place: &Place) -> Result<bool> {
         let state = held.lock();
         let (base, sending) = (state.machine.base().clone(), state.machine.sending());
-        let asked = state
-            .asked
-            .clone()
-            .filter(|asked| asked.generation == sending);
+        let asked = state.asked.clone();
+        let asked = asked.filter(|asked| asked.generation == sending);
         // After an end of ours what is here may be more than was asked for.
         let asked = asked.unwrap_or_else(|| Asked {
             generation: sending,
@@ -658,10 +659,8 @@ impl Inner {
             digest: state.leaves.root(state.machine.size()),
         });
         drop(state);
-        let found = match place
-            .store
-            .became(&place.path, &upload_of(held.id, sending))?
-        {
+        let upload = upload_of(held.id, sending);
+        let found = match place.store.published_as(&place.path, &upload)? {
             Some(version) => Found::Ours(version),
             None => self.found(place, &base, &asked)?,
         };

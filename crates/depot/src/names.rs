@@ -13,7 +13,7 @@ use godwit_core::{
     deeds::{Do, Held as Why, Outcome, Sight, Step, Thing, Values, What},
     holding::Base,
 };
-use godwit_store::{EntryKind, Error as StoreError, Set, channel::Watch, engine::Place};
+use godwit_store::{EntryKind, Error as StoreError, Set, StoreExt, channel::Watch, engine::Place};
 use godwit_sys::crash;
 use std::{
     path::Path,
@@ -278,7 +278,7 @@ fn look(asked: &Do, at: &Place, to: Option<&Place>) -> Result<Sight> {
 fn settle(place: &Place, path: &Path) -> godwit_store::Result<()> {
     let watch = Watch::new(PATIENCE).map_err(|cause| StoreError::io(path, cause))?;
     let watch = watch.within(Some(PATIENCE));
-    place.store.push_watched(path, &watch)
+    place.store.push(path, Some(&watch))
 }
 
 /// Where there is nothing, what it was in is safe, or the first above that is there.

@@ -16,7 +16,7 @@ use godwit_core::{
     deeds::{self, Deed, Deeds, Over, What},
     holding::{Base, Held as Why},
 };
-use godwit_store::{Error as StoreError, TAKEN, channel::Watch};
+use godwit_store::{Error as StoreError, StoreExt, TAKEN, channel::Watch};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     path::{Path, PathBuf},
@@ -1032,7 +1032,7 @@ impl Inner {
             let watch = Watch::new(STALL).map_err(Error::disk(self.disk.root()))?;
             let pushed = self.place_of(url, who).and_then(|place| {
                 let watch = watch.within(left);
-                place.store.push_watched(&place.path, &watch)
+                place.store.push(&place.path, Some(&watch))
             });
             let error = match pushed {
                 Ok(()) => return Ok(()),

@@ -15,9 +15,9 @@ use crate::{
 };
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Url, Version, holding::Base};
 use godwit_store::{
-    Can, Decision, Dir, Entry, EntryKind, Error as StoreError, Finished, How, Lying, Opener,
-    PASSED_MAX, Read, Result, Set, Sink, Space, Stat, Station, Store, Take, What, Whole, Write,
-    channel::Watch, engine::Place,
+    Can, Decision, Dir, Entry, EntryKind, Error as StoreError, Facets, Fast, Finished, How, Lying,
+    Opener, PASSED_MAX, Read, Result, Set, Sink, SinkFacets, Space, Stat, Station, Store, StoreExt,
+    Take, TakeExt, What, Whole, Write, channel::Watch, engine::Place,
 };
 use godwit_sys::{Buffer, crash};
 use names::is_away;
@@ -352,10 +352,6 @@ fn digest_of(file: &fs::File, by: Algorithm, range: Range<u64>) -> std::io::Resu
 }
 
 impl Store for Spooled {
-    fn distance(&self) -> Duration {
-        Duration::ZERO
-    }
-
     fn can(&self) -> Result<Can> {
         let mut can = self.incoming.can()?;
         can.xattrs = false;
@@ -539,52 +535,35 @@ impl Store for Spooled {
         digest.map_err(|cause| StoreError::io(path, cause))
     }
 
-    fn space(&self, path: &Path) -> Result<Space> {
-        let _ = path;
-        self.incoming.space(Path::new(""))
+    fn facets(&self) -> Facets<'_> {
+        Facets {
+            transit: Some(self),
+            volume: Some(self),
+            ..Facets::default()
+        }
     }
+}
 
-    fn became(&self, path: &Path, id: &str) -> Result<Option<Version>> {
-        let url = self.url(path)?;
-        Ok(self.depot.came_as(&url, id))
-    }
-
+impl godwit_store::Transit for Spooled {
     /// It is kept here, and will be there.
     fn flush(&self, path: &Path) -> Result<()> {
         let scope = Scope::Url(self.url(path)?);
         self.depot.commit(&scope).map_err(self.told(path))
     }
 
-    fn push(&self, path: &Path) -> Result<()> {
+    fn push(&self, path: &Path, watch: Option<&Watch>) -> Result<()> {
         let url = self.url(path)?;
-        let pushed = self.depot.push_through(&url, &self.who, None);
-        pushed.map_err(self.told(path))
-    }
-
-    fn push_watched(&self, path: &Path, watch: &Watch) -> Result<()> {
-        let url = self.url(path)?;
-        let is_wanted = || !watch.canceled().is_canceled();
+        let is_wanted = || watch.is_none_or(|watch| !watch.canceled().is_canceled());
         let whose = (&url, &self.who);
         let pushed = self
             .depot
-            .push_through_while(whose, watch.left(), &is_wanted);
+            .push_through_while(whose, watch.and_then(Watch::left), &is_wanted);
         pushed.map_err(self.told(path))
     }
 
-    fn decide(&self, path: &Path, what: Decision, passed: &[String]) -> Result<()> {
-        self.must_not_circle(path, passed)?;
-        let mut owed = self.depot.queue_of(&Scope::Url(self.url(path)?));
-        owed.retain(|owed| owed.stage == Stage::Held);
-        let Some(held) = owed.first() else {
-            let place = self.there(path)?;
-            return place.store.decide(&place.path, what, &self.and_us(passed));
-        };
-        let decided = match what {
-            Decision::Retry => self.depot.retry(&held.id),
-            Decision::Release => self.depot.release(&held.id),
-            Decision::Drop => self.depot.discard(&held.id),
-        };
-        decided.map_err(self.told(path))
+    fn published_as(&self, path: &Path, id: &str) -> Result<Option<Version>> {
+        let url = self.url(path)?;
+        Ok(self.depot.came_as(&url, id))
     }
 
     fn trace(&self, path: &Path, passed: &[String]) -> Result<Vec<Station>> {
@@ -620,6 +599,29 @@ impl Store for Spooled {
             next.at = self.next.host_port();
         }
         Ok(all)
+    }
+
+    fn decide(&self, path: &Path, what: Decision, passed: &[String]) -> Result<()> {
+        self.must_not_circle(path, passed)?;
+        let mut owed = self.depot.queue_of(&Scope::Url(self.url(path)?));
+        owed.retain(|owed| owed.stage == Stage::Held);
+        let Some(held) = owed.first() else {
+            let place = self.there(path)?;
+            return place.store.decide(&place.path, what, &self.and_us(passed));
+        };
+        let decided = match what {
+            Decision::Retry => self.depot.retry(&held.id),
+            Decision::Release => self.depot.release(&held.id),
+            Decision::Drop => self.depot.discard(&held.id),
+        };
+        decided.map_err(self.told(path))
+    }
+}
+
+impl godwit_store::Volume for Spooled {
+    fn space(&self, path: &Path) -> Result<Space> {
+        let _ = path;
+        StoreExt::space(&self.incoming, Path::new(""))
     }
 }
 
@@ -804,31 +806,25 @@ impl Take for Coming {
         self.full(self.sink.put(block))
     }
 
+    fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
+        self.sink.said(leaf, chain)
+    }
+
+    fn fast(&self) -> Option<&dyn Fast> {
+        Some(self)
+    }
+}
+
+impl godwit_store::Fast for Coming {
     fn put_from(&self, file: &Lying<'_>, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
         self.make_room(range.end)?;
         self.full(self.sink.put_from(file, range, buffer))
     }
-
-    fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
-        self.sink.said(leaf, chain)
-    }
 }
 
 impl Sink for Coming {
-    fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
-        self.sink.newly_whole(count_max)
-    }
-
     fn done(&self) -> Extents {
         self.sink.done()
-    }
-
-    fn unseen(&self) -> Extents {
-        self.sink.unseen()
-    }
-
-    fn show(&self, block: Block<'_>) -> Result<()> {
-        self.sink.show(block)
     }
 
     fn settle(&self) -> Result<Extents> {
@@ -873,6 +869,13 @@ impl Sink for Coming {
     fn abandon(self: Box<Self>) -> Result<()> {
         self.sink.abandon()
     }
+
+    fn facets(&self) -> SinkFacets<'_> {
+        SinkFacets {
+            direct: None,
+            ..self.sink.facets()
+        }
+    }
 }
 
 /// Ranges that go into a file at the target.
@@ -897,10 +900,6 @@ impl Sink for Inside {
     fn done(&self) -> Extents {
         let done = self.done.lock();
         done.clone()
-    }
-
-    fn is_in_place(&self) -> bool {
-        true
     }
 
     fn commit(&self) -> Result<Extents> {
@@ -931,6 +930,19 @@ impl Sink for Inside {
 
     fn abandon(self: Box<Self>) -> Result<()> {
         Ok(())
+    }
+
+    fn facets(&self) -> SinkFacets<'_> {
+        SinkFacets {
+            resume: Some(self),
+            ..SinkFacets::default()
+        }
+    }
+}
+
+impl godwit_store::Resume for Inside {
+    fn is_in_place(&self) -> bool {
+        true
     }
 }
 

@@ -6,7 +6,7 @@ mod common;
 use common::{Far, both, bytes, rules, same, url, who};
 use godwit_core::{Algorithm, Block, Extents};
 use godwit_depot::{Depot, Rules, Spooled};
-use godwit_store::{Error, How, Read, Store, Take, Whole, Write};
+use godwit_store::{Error, How, Read, Store, StoreExt, Take, Whole, Write};
 use std::{
     path::Path,
     sync::{
@@ -155,7 +155,7 @@ fn with_the_next_away_what_was_delivered_can_still_be_read() {
     let (depot, hop) = keeping(&far, &dir, rules());
     let wanted = bytes(3_300_000, 5);
     put(&hop, &wanted);
-    hop.push(Path::new(NAME)).unwrap();
+    hop.push(Path::new(NAME), None).unwrap();
     assert!(!depot.owes());
     far.put("other", b"never read");
     far.set_away(true);
@@ -238,7 +238,7 @@ fn with_the_next_away_what_is_kept_is_known_by_the_name_that_it_was_given() {
     let (depot, hop) = keeping(&far, &dir, rules());
     let (a, b) = (Path::new(NAME), Path::new("b"));
     put(&hop, b"delivered");
-    hop.push(a).unwrap();
+    hop.push(a, None).unwrap();
     far.set_away(true);
     hop.rename(a, b).unwrap();
     assert_eq!(hop.stat(b).unwrap().size, 9);

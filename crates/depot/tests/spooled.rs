@@ -6,7 +6,9 @@ mod common;
 use common::{Far, both, by, bytes, over, put_into, rules, same, url, who};
 use godwit_core::{Algorithm, Block, Extents};
 use godwit_depot::{Connect, Depot, Edit, Editing, Fresh, Scope, Spooled, Stage, Who};
-use godwit_store::{Decision, Error, How, Set, Sink, Store, What, Whole, Write, engine::Place};
+use godwit_store::{
+    Decision, Error, How, Set, Sink, Store, StoreExt, What, Whole, Write, engine::Place,
+};
 use std::{
     os::unix::fs::FileExt,
     path::Path,
@@ -79,18 +81,18 @@ fn what_is_kept_is_seen_through_it_and_arrives_later() {
     copy.finish(&Whole::default()).unwrap();
     assert!(
         spooled
-            .became(Path::new("a"), "upload.1")
+            .published_as(Path::new("a"), "upload.1")
             .unwrap()
             .is_some()
     );
     assert!(
         spooled
-            .became(Path::new("a"), "upload.2")
+            .published_as(Path::new("a"), "upload.2")
             .unwrap()
             .is_none()
     );
     far.set_away(false);
-    spooled.push(Path::new("a")).unwrap();
+    spooled.push(Path::new("a"), None).unwrap();
     same(far.get("a").unwrap(), &wanted);
     assert!(!depot.owes());
 }
@@ -101,7 +103,7 @@ fn what_came_whole_and_was_not_kept_yet_is_still_its_writers() {
     drop(spooled(&far, &dir));
     std::fs::write(dir.path().join("hop/incoming/a"), b"whole").unwrap();
     let (depot, spooled) = spooled(&far, &dir);
-    let became = spooled.became(Path::new("a"), "upload.1").unwrap();
+    let became = spooled.published_as(Path::new("a"), "upload.1").unwrap();
     assert_eq!(became, None, "nobody was told that it is kept");
     depot.push(&Scope::All, LIMIT).unwrap();
     assert_eq!(far.get("a"), None);
@@ -241,11 +243,8 @@ impl Store for Hearing {
     ) -> godwit_store::Result<godwit_core::Digest> {
         Err(Error::Missing { path: path.into() })
     }
-    fn space(&self, path: &Path) -> godwit_store::Result<godwit_store::Space> {
-        Err(Error::Missing { path: path.into() })
-    }
-    fn flush(&self, _: &Path) -> godwit_store::Result<()> {
-        Ok(())
+    fn facets(&self) -> godwit_store::Facets<'_> {
+        godwit_store::Facets::default()
     }
 }
 
@@ -710,7 +709,7 @@ fn a_rename_to_where_no_directory_is_says_so_and_goes_once_that_is_made() {
     same(far.get("old").unwrap_or_default(), "new");
     // Of both of its names it is told by which it is decided on.
     for name in ["old", "no/new"] {
-        let pushed = hop.push(Path::new(name));
+        let pushed = hop.push(Path::new(name), None);
         let is_missing = |cause: &Error| matches!(cause, Error::Missing { .. });
         assert!(
             matches!(&pushed, Err(Error::Held { path, cause: Some(cause), .. }) if path.ends_with("old") && is_missing(cause)),

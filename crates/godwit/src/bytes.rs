@@ -1,7 +1,7 @@
 //! The bytes of a file in order: to print them, or to hash them here.
 
 use godwit_core::{Algorithm, Block, Digest, Extents, Hashing};
-use godwit_store::{Error, Made, Read, Take, engine::Place};
+use godwit_store::{Error, Made, Read, StoreExt, Take, engine::Place};
 use godwit_wire::command::Through;
 use std::{ops::Range, sync::Mutex};
 

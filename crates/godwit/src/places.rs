@@ -10,7 +10,7 @@ use godwit_core::{HostMeant, Url};
 use godwit_store::channel::Cancel;
 pub(crate) use godwit_store::engine::Place;
 use godwit_store::engine::{Options, Stores};
-use godwit_store::{Entry, Error, Proofs, Trust, door::Mark};
+use godwit_store::{Entry, Error, Proofs, StoreExt, Trust, door::Mark};
 use std::{
     ffi::{OsStr, OsString},
     io::Read,

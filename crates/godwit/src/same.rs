@@ -4,7 +4,7 @@
 //! one directory: no comparison of names finds these out.
 
 use crate::places::Place;
-use godwit_store::{Entry, EntryKind, Error, Stat};
+use godwit_store::{Entry, EntryKind, Error, Stat, StoreExt};
 use std::path::Path;
 
 /// Returns how the trees overlap; `None` also if their servers do not tell.

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Scratch, keyed};
-use godwit_store::{Given, How, RemoteOptions, Store, channel::Cancel, door::Door};
+use godwit_store::{Given, How, RemoteOptions, StoreExt, channel::Cancel, door::Door};
 use godwit_trust::{Credential, Peer};
 use std::{
     fs,

@@ -5,7 +5,9 @@ mod common;
 
 use common::{Scratch, keyed};
 use godwit_core::{Block, Extents};
-use godwit_store::{Error, How, RemoteOptions, Store, Whole, Write, channel::Cancel, door::Door};
+use godwit_store::{
+    Error, How, RemoteOptions, Store, StoreExt, Whole, Write, channel::Cancel, door::Door,
+};
 use godwit_trust::{Credential, Peer};
 use std::{fs, path::Path};
 
@@ -45,7 +47,9 @@ fn who_did_not_hear_that_a_file_was_published_is_told_by_the_next_start() {
         let (mut node, _) = keyed::serve(&scratch, port, None);
         let next = door();
         let sink = next.write(path, &attempt(2)).unwrap();
-        let became = next.became(path, "0123456789abcdef01234567.3").unwrap();
+        let became = next
+            .published_as(path, "0123456789abcdef01234567.3")
+            .unwrap();
         assert_eq!(became.is_some(), is_published, "{crash}");
         let became = match became {
             Some(became) => became,

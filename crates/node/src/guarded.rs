@@ -7,8 +7,9 @@
 use crate::export::Export;
 use godwit_core::{Algorithm, Chain, Digest, Extents, Url, Version};
 use godwit_store::{
-    Can, Decision, Entry, EntryKind, Error, Finished, Given, How, Partial, REFERS, Read, Result,
-    Set, Sink, Small, Space, Stat, Station, Store, Take, What, Write, Xattrs, channel::Watch,
+    Can, Decision, Entry, EntryKind, Error, Facets, Finished, Given, How, Partial, REFERS, Read,
+    Result, Set, Sink, Small, Space, Stat, Station, Store, StoreExt, Take, What, Write, Xattrs,
+    channel::Watch,
 };
 use godwit_trust::{DEEDS, Deed, Identity, Rights};
 use parking_lot::Mutex;
@@ -539,17 +540,6 @@ impl Store for Guarded {
         )
     }
 
-    fn hidden(&self, path: &Path) -> Result<Vec<PathBuf>> {
-        let Some(asked) = self.rights() else {
-            return self.dir.hidden(path);
-        };
-        let real = self.asked(path, Deed::List)?;
-        let found = self.dir.hidden(&real)?.into_iter();
-        let found = found.filter(|found| asked.may(Deed::List, found));
-        let below = found.filter_map(|found| Some(path.join(found.strip_prefix(&real).ok()?)));
-        Ok(below.collect())
-    }
-
     fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Take) -> Result<Read> {
         self.dir
             .read(&self.asked(path, Deed::Read)?, want, streams, into)
@@ -564,6 +554,59 @@ impl Store for Guarded {
                 ..write.clone()
             },
         )
+    }
+
+    fn remove(&self, path: &Path, what: What) -> Result<()> {
+        let removed = self
+            .dir
+            .remove(&self.asked_of_name(path, Deed::Delete)?, what);
+        self.audited("remove", path, removed)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        let renamed = self.rename_asked(from, to);
+        let both = PathBuf::from(format!("{} -> {}", from.display(), to.display()));
+        self.audited("rename", &both, renamed)
+    }
+
+    fn mkdir(&self, path: &Path) -> Result<()> {
+        let made = self.dir.mkdir(&self.asked_of_name(path, Deed::Create)?);
+        self.audited("make directory", path, made)
+    }
+
+    fn set(&self, path: &Path, set: &Set) -> Result<()> {
+        let path = match set.link_to {
+            Some(_) => self.asked_of_name(path, Deed::Create)?,
+            None => self.asked(path, Deed::Write)?,
+        };
+        let done = self.dir.set(&path, set);
+        self.audited("set attributes", &path, done)
+    }
+
+    fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {
+        self.dir.digest(&self.asked(path, Deed::Read)?, by, range)
+    }
+
+    fn facets(&self) -> Facets<'_> {
+        Facets {
+            transit: Some(self),
+            batch: Some(self),
+            volume: Some(self),
+            ..Facets::default()
+        }
+    }
+}
+
+impl godwit_store::Batch for Guarded {
+    fn hidden(&self, path: &Path) -> Result<Vec<PathBuf>> {
+        let Some(asked) = self.rights() else {
+            return self.dir.hidden(path);
+        };
+        let real = self.asked(path, Deed::List)?;
+        let found = self.dir.hidden(&real)?.into_iter();
+        let found = found.filter(|found| asked.may(Deed::List, found));
+        let below = found.filter_map(|found| Some(path.join(found.strip_prefix(&real).ok()?)));
+        Ok(below.collect())
     }
 
     fn read_small(
@@ -622,63 +665,26 @@ impl Store for Guarded {
         tell(None);
         Ok(())
     }
+}
 
-    fn remove(&self, path: &Path, what: What) -> Result<()> {
-        let removed = self
-            .dir
-            .remove(&self.asked_of_name(path, Deed::Delete)?, what);
-        self.audited("remove", path, removed)
+impl godwit_store::Transit for Guarded {
+    fn flush(&self, path: &Path) -> Result<()> {
+        self.dir.flush(&self.to_be_told(path)?)
     }
 
-    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        let renamed = self.rename_asked(from, to);
-        let both = PathBuf::from(format!("{} -> {}", from.display(), to.display()));
-        self.audited("rename", &both, renamed)
+    fn push(&self, path: &Path, watch: Option<&Watch>) -> Result<()> {
+        self.dir.push(&self.to_wait_for(path)?, watch)
     }
 
-    fn mkdir(&self, path: &Path) -> Result<()> {
-        let made = self.dir.mkdir(&self.asked_of_name(path, Deed::Create)?);
-        self.audited("make directory", path, made)
-    }
-
-    fn set(&self, path: &Path, set: &Set) -> Result<()> {
-        let path = match set.link_to {
-            Some(_) => self.asked_of_name(path, Deed::Create)?,
-            None => self.asked(path, Deed::Write)?,
-        };
-        let done = self.dir.set(&path, set);
-        self.audited("set attributes", &path, done)
-    }
-
-    fn xattrs(&self, path: &Path) -> Result<Xattrs> {
-        self.dir.xattrs(&self.asked(path, Deed::Read)?)
-    }
-
-    fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {
-        self.dir.digest(&self.asked(path, Deed::Read)?, by, range)
-    }
-
-    fn space(&self, path: &Path) -> Result<Space> {
-        self.dir.space(&self.to_be_told(path)?)
-    }
-
-    fn became(&self, path: &Path, id: &str) -> Result<Option<Version>> {
+    fn published_as(&self, path: &Path, id: &str) -> Result<Option<Version>> {
         match self.to_upload(path)? {
-            Some(path) => self.dir.became(&path, id),
+            Some(path) => self.dir.published_as(&path, id),
             None => self.asked(path, Deed::Write).map(|_| None),
         }
     }
 
-    fn push(&self, path: &Path) -> Result<()> {
-        self.dir.push(&self.to_wait_for(path)?)
-    }
-
-    fn push_watched(&self, path: &Path, watch: &Watch) -> Result<()> {
-        self.dir.push_watched(&self.to_wait_for(path)?, watch)
-    }
-
-    fn flush(&self, path: &Path) -> Result<()> {
-        self.dir.flush(&self.to_be_told(path)?)
+    fn trace(&self, path: &Path, passed: &[String]) -> Result<Vec<Station>> {
+        self.dir.trace(&self.to_wait_for(path)?, passed)
     }
 
     /// Who may write a name may say what becomes of what was written.
@@ -687,8 +693,14 @@ impl Store for Guarded {
         let done = self.dir.decide(&path, what, passed);
         self.audited("decide", &path, done)
     }
+}
 
-    fn trace(&self, path: &Path, passed: &[String]) -> Result<Vec<Station>> {
-        self.dir.trace(&self.to_wait_for(path)?, passed)
+impl godwit_store::Volume for Guarded {
+    fn xattrs(&self, path: &Path) -> Result<Xattrs> {
+        self.dir.xattrs(&self.asked(path, Deed::Read)?)
+    }
+
+    fn space(&self, path: &Path) -> Result<Space> {
+        self.dir.space(&self.to_be_told(path)?)
     }
 }

@@ -6,7 +6,7 @@ mod common;
 use common::{have, lab::Lab, log};
 use godwit_core::{Algorithm, Digest, Extents};
 use godwit_store::{
-    Error, Nowhere, RemoteOptions, Store, What, Whole, Write,
+    Error, Nowhere, RemoteOptions, SinkExt, Store, What, Whole, Write,
     channel::Cancel,
     check,
     door::{Door, Idle},

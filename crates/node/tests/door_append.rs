@@ -4,7 +4,9 @@
 mod common;
 
 use common::{Scratch, Served, lab::Lab};
-use godwit_store::{Error, Finished, Given, How, Result, Set, Store, Whole, Write, door::Door};
+use godwit_store::{
+    Error, Finished, Given, How, Result, Set, Store, StoreExt, Whole, Write, door::Door,
+};
 use godwit_trust::Credential;
 use std::{
     io::{Read as _, Write as _},

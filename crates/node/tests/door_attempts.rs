@@ -5,7 +5,7 @@ mod common;
 
 use common::{Scratch, lab::Lab};
 use godwit_core::{Block, Extents, LEAF_BYTES};
-use godwit_store::{Error, Result, Sink, Store, Whole, Write};
+use godwit_store::{Error, Result, Sink, Store, StoreExt, Whole, Write};
 use std::{
     path::Path,
     sync::{
@@ -158,7 +158,7 @@ fn published_attempt_leaves_nothing_in_tree() {
     let names: Vec<_> = names.map(|name| name.unwrap().file_name()).collect();
     assert_eq!(names, ["f"]);
     let served = lab.node_over(served.stop(), &settings);
-    let became = lab.nobody(&served).became(path, write.id.unwrap());
+    let became = lab.nobody(&served).published_as(path, write.id.unwrap());
     assert!(became.unwrap().is_some());
     let kept = std::fs::read_dir(state.path().join("published")).unwrap();
     assert_eq!(kept.count(), 1);

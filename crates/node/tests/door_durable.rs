@@ -5,7 +5,7 @@ mod common;
 
 use common::{have, lab::Lab};
 use godwit_core::Block;
-use godwit_store::{Error, Store, Whole, Write};
+use godwit_store::{Error, Store, StoreExt, Whole, Write};
 use std::{env, fs, io::Write as _, net::TcpListener, path::Path, process::Command, thread};
 
 /// The one whose calls are noted: run by the test below only.
@@ -37,7 +37,7 @@ fn child() {
     mark("flush");
     door.flush(Path::new("f")).unwrap();
     mark("push");
-    door.push(Path::new("f")).unwrap();
+    door.push(Path::new("f"), None).unwrap();
     mark("end");
 }
 
@@ -133,9 +133,9 @@ fn a_push_whose_answer_is_lost_is_told_as_unknown() {
         }
     });
     let door = lab.door(at, godwit_trust::Credential::nobody(), &|_| ());
-    door.push(Path::new("f")).unwrap();
+    door.push(Path::new("f"), None).unwrap();
     pushing.store(true, std::sync::atomic::Ordering::SeqCst);
-    let lost = door.push(Path::new("f")).unwrap_err();
+    let lost = door.push(Path::new("f"), None).unwrap_err();
     assert!(matches!(lost, Error::Lost { .. }), "{lost}");
     assert!(
         lost.to_string().contains("unknown whether it arrived"),

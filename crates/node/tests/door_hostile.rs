@@ -12,7 +12,7 @@ use common::{
     until,
 };
 use godwit_core::{Block, Digest, Extents};
-use godwit_store::{Error, How, Result, Sink, Store, Whole, Write as Upload};
+use godwit_store::{Error, How, Result, Sink, Store, StoreExt, Whole, Write as Upload};
 use godwit_trust::{Credential, lab::Issue};
 use godwit_wire::door::pack::{self, Kind};
 use std::{

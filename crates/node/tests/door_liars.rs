@@ -11,7 +11,8 @@ use common::{
 };
 use godwit_core::{Block, Chain, Extents};
 use godwit_store::{
-    Error, Result, Sink, Store, Take, Whole, Write as Upload, channel::Cancel, door::Door,
+    Error, Result, Sink, SinkExt, Store, StoreExt, Take, Whole, Write as Upload, channel::Cancel,
+    door::Door,
 };
 use godwit_trust::Credential;
 use godwit_wire::door::{
@@ -611,7 +612,7 @@ fn leaves_without_end_are_not_asked_for_without_end() {
                 bytes: &vec![1; 1 << 20],
             })?;
             assert_eq!(sink.done(), Extents::new());
-            door.became(Path::new("f"), "1f.7").map(drop)
+            door.published_as(Path::new("f"), "1f.7").map(drop)
         },
     );
     assert!(matches!(error, Error::PeerMisbehaved { .. }), "{error}");

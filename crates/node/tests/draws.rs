@@ -6,7 +6,7 @@ mod common;
 use common::{PATIENCE, Served, faking::Fake, lab::Lab};
 use godwit_core::Extents;
 use godwit_store::{
-    Error, Sink, Stat, Store, Write,
+    Error, Sink, SinkExt, Stat, Store, Write,
     channel::Cancel,
     door::{Sent, words::Said},
 };

@@ -5,7 +5,9 @@ mod common;
 
 use common::{PATIENCE, Scratch, Served, until};
 use godwit_core::{Algorithm, Digest, Extents, Fault};
-use godwit_store::{Error, RemoteOptions, Store, Whole, Write, channel::Cancel, check, door::Door};
+use godwit_store::{
+    Error, RemoteOptions, SinkExt, Store, Whole, Write, channel::Cancel, check, door::Door,
+};
 use godwit_trust::{
     Authorities, Credential, Home, Peer,
     door::{self, Fingerprint, Wanted},

@@ -6,7 +6,9 @@ mod common;
 
 use common::Served;
 use godwit_core::Url;
-use godwit_store::{Entry, Given, How, Remote, RemoteOptions, Store, What, channel::Cancel, check};
+use godwit_store::{
+    Entry, Given, How, Remote, RemoteOptions, Store, StoreExt, What, channel::Cancel, check,
+};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 fn open(served: &Served) -> Remote {

@@ -7,7 +7,7 @@ mod common;
 use common::{Served, asking::Asking, faking::Fake};
 use godwit_core::Extents;
 use godwit_store::{
-    Error, Nowhere, Result, Space, Store,
+    Error, Nowhere, Result, Space, Store, StoreExt,
     door::{Door, Sent},
 };
 use godwit_wire::door::{PACK_TYPE, ROOT, speaker::Speaker};

@@ -24,8 +24,8 @@ mod was;
 pub use partial::Partial;
 
 use crate::{
-    Can, Entry, EntryKind, Error, Finished, Given, How, Read, Result, Set, Sink, Small, Space,
-    Stat, Store, Take, What, Write, Xattrs, channel::Watch,
+    Can, Entry, EntryKind, Error, Facets, Finished, Given, How, Read, Result, Set, Sink, Small,
+    Space, Stat, Store, Take, What, Write, Xattrs, channel::Watch,
 };
 use godwit_core::{Algorithm, Chain, Digest, Extents, Version};
 use godwit_sys::{self as sys, Account, Attributes, Folder, Meta, Open, Over, Root};
@@ -241,33 +241,6 @@ impl Store for Dir {
         self.0.list(path, each)
     }
 
-    fn walk_over(
-        &self,
-        path: &Path,
-        each: &mut dyn FnMut(Entry) -> Result<()>,
-        hidden: &mut dyn FnMut(PathBuf),
-    ) -> Result<()> {
-        self.walk_readable(path, each, hidden, &mut |_, error| Err(error))
-    }
-
-    fn walk_readable(
-        &self,
-        path: &Path,
-        each: &mut dyn FnMut(Entry) -> Result<()>,
-        hidden: &mut dyn FnMut(PathBuf),
-        unread: &mut dyn FnMut(PathBuf, Error) -> Result<()>,
-    ) -> Result<()> {
-        let mut list = |below: &Path, each: &mut dyn FnMut(Entry) -> Result<()>| {
-            let hidden = &mut |name: &OsStr| hidden(below.join(name));
-            self.0.list_over(&path.join(below), each, hidden)
-        };
-        crate::store::walk_from(vec![PathBuf::new()], &mut list, each, unread)
-    }
-
-    fn hidden(&self, path: &Path) -> Result<Vec<PathBuf>> {
-        self.0.hidden(path)
-    }
-
     fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Take) -> Result<Read> {
         self.0.read(path, want, streams, into)
     }
@@ -279,41 +252,6 @@ impl Store for Dir {
                 self.begin(path, write)
             }),
         }
-    }
-
-    fn read_small(
-        &self,
-        next: &mut dyn FnMut() -> Option<PathBuf>,
-        each: &mut dyn FnMut(PathBuf, Result<Small>),
-    ) -> Result<()> {
-        while let Some(path) = next() {
-            let small = self.0.read_one(&path);
-            each(path, small);
-        }
-        Ok(())
-    }
-
-    fn write_small(
-        &self,
-        next: &mut dyn FnMut() -> Option<Given>,
-        each: &mut dyn FnMut(PathBuf, Result<Finished>),
-    ) -> Result<()> {
-        let (mut last, mut behind) = (small::Last::default(), None);
-        while let Some(given) = behind.take().or_else(&mut *next) {
-            if append::writer_of(&given).is_some() {
-                let mut run = append::Run::of(given, next);
-                behind = run.behind.take();
-                run.write(&self.0, each);
-                continue;
-            }
-            let finished = match self.0.write_one(&given, &mut last) {
-                Ok(Some(finished)) => Ok(finished),
-                Ok(None) => crate::store::write_one_small(self, &given),
-                Err(error) => Err(error),
-            };
-            each(given.path, finished);
-        }
-        Ok(())
     }
 
     fn remove(&self, path: &Path, what: What) -> Result<()> {
@@ -384,14 +322,92 @@ impl Store for Dir {
             .map_err(|e| wrong(path, e))
     }
 
+    fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {
+        self.0.digest(path, by, range, &|_| Ok(()))
+    }
+
+    fn facets(&self) -> Facets<'_> {
+        Facets {
+            transit: Some(self),
+            batch: Some(self),
+            volume: Some(self),
+            ..Facets::default()
+        }
+    }
+}
+
+impl crate::Batch for Dir {
+    fn walk(
+        &self,
+        path: &Path,
+        each: &mut dyn FnMut(Entry) -> Result<()>,
+        hidden: &mut dyn FnMut(PathBuf),
+        unread: &mut dyn FnMut(PathBuf, Error) -> Result<()>,
+    ) -> Result<()> {
+        let mut list = |below: &Path, each: &mut dyn FnMut(Entry) -> Result<()>| {
+            let hidden = &mut |name: &OsStr| hidden(below.join(name));
+            self.0.list_over(&path.join(below), each, hidden)
+        };
+        crate::store::walk_from(vec![PathBuf::new()], &mut list, each, unread)
+    }
+
+    fn hidden(&self, path: &Path) -> Result<Vec<PathBuf>> {
+        self.0.hidden(path)
+    }
+
+    fn read_small(
+        &self,
+        next: &mut dyn FnMut() -> Option<PathBuf>,
+        each: &mut dyn FnMut(PathBuf, Result<Small>),
+    ) -> Result<()> {
+        while let Some(path) = next() {
+            let small = self.0.read_one(&path);
+            each(path, small);
+        }
+        Ok(())
+    }
+
+    fn write_small(
+        &self,
+        next: &mut dyn FnMut() -> Option<Given>,
+        each: &mut dyn FnMut(PathBuf, Result<Finished>),
+    ) -> Result<()> {
+        let (mut last, mut behind) = (small::Last::default(), None);
+        while let Some(given) = behind.take().or_else(&mut *next) {
+            if append::writer_of(&given).is_some() {
+                let mut run = append::Run::of(given, next);
+                behind = run.behind.take();
+                run.write(&self.0, each);
+                continue;
+            }
+            let finished = match self.0.write_one(&given, &mut last) {
+                Ok(Some(finished)) => Ok(finished),
+                Ok(None) => crate::store::write_one_small(self, &given),
+                Err(error) => Err(error),
+            };
+            each(given.path, finished);
+        }
+        Ok(())
+    }
+}
+
+impl crate::Transit for Dir {
+    fn flush(&self, path: &Path) -> Result<()> {
+        let synced = self.0.folder_around(path).and_then(|f| f.sync_disk());
+        let notes = self.0.notes.as_ref().map_or(Ok(()), Folder::sync_disk);
+        synced.and(notes).map_err(|e| wrong(path, e))
+    }
+
+    fn published_as(&self, path: &Path, id: &str) -> Result<Option<Version>> {
+        self.0.became(path, id)
+    }
+}
+
+impl crate::Volume for Dir {
     fn xattrs(&self, path: &Path) -> Result<Xattrs> {
         place::not_reserved(path)?;
         let found = self.0.root.xattrs(path).map_err(|e| of_xattrs(path, e))?;
         Ok(found.into_iter().collect())
-    }
-
-    fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {
-        self.0.digest(path, by, range, &|_| Ok(()))
     }
 
     fn space(&self, path: &Path) -> Result<Space> {
@@ -401,16 +417,6 @@ impl Store for Dir {
             total_bytes: room.total_bytes,
             free_bytes: room.free_bytes,
         })
-    }
-
-    fn became(&self, path: &Path, id: &str) -> Result<Option<Version>> {
-        self.0.became(path, id)
-    }
-
-    fn flush(&self, path: &Path) -> Result<()> {
-        let synced = self.0.folder_around(path).and_then(|f| f.sync_disk());
-        let notes = self.0.notes.as_ref().map_or(Ok(()), Folder::sync_disk);
-        synced.and(notes).map_err(|e| wrong(path, e))
     }
 }
 

@@ -2,7 +2,8 @@
 //! servers do, but when a test wants it.
 
 use crate::{
-    Entry, Error, Finished, Read, Result, Sink, Stat, Store, Take, Whole, Write, forward::forward,
+    Entry, Error, Facets, Finished, Read, Result, Sink, Stat, Store, StoreExt, Take, Transit,
+    Volume, Whole, Write, forward,
 };
 use godwit_core::{Block, Extents};
 use std::{
@@ -221,8 +222,17 @@ fn lost(during: &str) -> Error {
 }
 
 impl<S: Store> Store for Faulty<S> {
-    forward!(self, self.inner; distance can);
-    forward!(self, self.inner, |verb| self.plan.verb(verb); remove rename mkdir set xattrs digest space flush push push_watched became);
+    forward!(self, self.inner; can);
+    forward!(self, self.inner, |verb| self.plan.verb(verb); remove rename mkdir set digest);
+
+    fn facets(&self) -> Facets<'_> {
+        Facets {
+            transit: Some(self),
+            volume: Some(self),
+            batch: None,
+            ..self.inner.facets()
+        }
+    }
 
     fn stat(&self, path: &Path) -> Result<Stat> {
         self.plan.verb("stat")?;
@@ -267,6 +277,15 @@ impl<S: Store> Store for Faulty<S> {
     }
 }
 
+impl<S: Store> Transit for Faulty<S> {
+    forward!(self, self.inner; trace decide);
+    forward!(self, self.inner, |verb| self.plan.verb(verb); flush push published_as);
+}
+
+impl<S: Store> Volume for Faulty<S> {
+    forward!(self, self.inner, |verb| self.plan.verb(verb); xattrs space);
+}
+
 /// Stands between a read and whom it is for.
 struct Passing<'a> {
     plan: &'a Plan,
@@ -304,7 +323,7 @@ impl Take for Taking {
 }
 
 impl Sink for Taking {
-    forward!(self, self.sink; newly_whole done unseen show is_in_place settle commit abandon);
+    forward!(self, self.sink; done settle commit abandon sink_facets);
 
     fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished> {
         if self.plan.take(|t| *t == Defect::LosesPublish).is_some() {

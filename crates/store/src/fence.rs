@@ -6,7 +6,10 @@
 //! later one begin. What is remembered of attempts is in memory, and ends with the process: so do the
 //! requests that it would have to refuse, since every one of them comes by a connection of this process.
 
-use crate::{Error, Finished, Lying, Read, Result, Sink, Store, Take, Whole, channel::Watch};
+use crate::{
+    Error, Fast, Finished, Lying, Read, Result, Sink, SinkExt, SinkFacets, Store, Take, TakeExt,
+    Whole, channel::Watch,
+};
 use godwit_core::{Block, Chain, Extents};
 use std::{
     collections::HashMap,
@@ -240,53 +243,24 @@ impl Take for Fenced {
         self.with(|sink| sink.put(block))
     }
 
-    fn put_from(&self, file: &Lying<'_>, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
-        self.with(|sink| sink.put_from(file, range, buffer))
-    }
-
     fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
         self.with(|sink| sink.said(leaf, chain))
+    }
+
+    fn fast(&self) -> Option<&dyn Fast> {
+        Some(self)
+    }
+}
+
+impl crate::Fast for Fenced {
+    fn put_from(&self, file: &Lying<'_>, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
+        self.with(|sink| sink.put_from(file, range, buffer))
     }
 }
 
 impl Sink for Fenced {
-    fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
-        self.look(|sink| sink.newly_whole(count_max))
-    }
-
     fn done(&self) -> Extents {
         self.look(|sink| sink.done())
-    }
-
-    fn draw(
-        &self,
-        source: &dyn Store,
-        path: &Path,
-        want: &Extents,
-        streams: usize,
-        on: &dyn Fn(Range<u64>),
-    ) -> Result<Option<Read>> {
-        self.with(|sink| sink.draw(source, path, want, streams, on))
-    }
-
-    fn unseen(&self) -> Extents {
-        self.look(|sink| sink.unseen())
-    }
-
-    fn show(&self, block: Block<'_>) -> Result<()> {
-        self.with(|sink| sink.show(block))
-    }
-
-    fn lies_at(&self) -> Option<PathBuf> {
-        self.look(|sink| sink.lies_at())
-    }
-
-    fn came(&self, ranges: &Extents, leaves: &[(u64, Chain)]) -> Result<()> {
-        self.with(|sink| sink.came(ranges, leaves))
-    }
-
-    fn is_in_place(&self) -> bool {
-        self.look(|sink| sink.is_in_place())
     }
 
     fn settle(&self) -> Result<Extents> {
@@ -303,6 +277,52 @@ impl Sink for Fenced {
 
     fn abandon(self: Box<Self>) -> Result<()> {
         self.end(Sink::abandon)
+    }
+
+    fn facets(&self) -> SinkFacets<'_> {
+        SinkFacets {
+            resume: Some(self),
+            direct: Some(self),
+        }
+    }
+}
+
+impl crate::Resume for Fenced {
+    fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
+        self.look(|sink| sink.newly_whole(count_max))
+    }
+
+    fn unseen(&self) -> Extents {
+        self.look(|sink| sink.unseen())
+    }
+
+    fn show(&self, block: Block<'_>) -> Result<()> {
+        self.with(|sink| sink.show(block))
+    }
+
+    fn is_in_place(&self) -> bool {
+        self.look(|sink| sink.is_in_place())
+    }
+}
+
+impl crate::Direct for Fenced {
+    fn draw(
+        &self,
+        source: &dyn Store,
+        path: &Path,
+        want: &Extents,
+        streams: usize,
+        on: &dyn Fn(Range<u64>),
+    ) -> Result<Option<Read>> {
+        self.with(|sink| sink.draw(source, path, want, streams, on))
+    }
+
+    fn lies_at(&self) -> Option<PathBuf> {
+        self.look(|sink| sink.lies_at())
+    }
+
+    fn came(&self, ranges: &Extents, leaves: &[(u64, Chain)]) -> Result<()> {
+        self.with(|sink| sink.came(ranges, leaves))
     }
 }
 
@@ -379,6 +399,10 @@ mod tests {
 
         fn abandon(self: Box<Self>) -> Result<()> {
             Ok(())
+        }
+
+        fn facets(&self) -> SinkFacets<'_> {
+            SinkFacets::default()
         }
     }
 

@@ -34,6 +34,7 @@ pub use dir::{Dir, Opener, Partial};
 pub use error::{Error, REFERS, Result, Shown};
 pub use faulty::{Defect, Faulty};
 pub use flow::Flow;
+pub use godwit_core::{Algorithm, Chain, Digest, Extents, Version};
 pub use godwit_wire::door::call::Decision;
 pub use godwit_wire::shield::Level;
 pub use journal::Journal;
@@ -43,8 +44,9 @@ pub use remote::{Appear, By, Made, Member, Proofs, Remote, RemoteOptions, Trust,
 pub use slow::{Pace, Slow};
 pub use station::{PASSED_MAX, Station, TAKEN, THERE};
 pub use store::{
-    Can, Checks, Entry, EntryKind, Finished, Given, How, Lying, Nowhere, Origin, Read, SMALL_BYTES,
-    Set, Sink, Small, Space, Stat, Store, Take, Verified, What, Whole, Write, Xattrs,
+    Batch, Can, Checks, Direct, Entry, EntryKind, Facets, Fast, Finished, Given, How, Lying,
+    Nowhere, Origin, Peer, Read, Resume, SMALL_BYTES, Set, Sink, SinkExt, SinkFacets, Small, Space,
+    Stat, Store, StoreExt, Take, TakeExt, Transit, Verified, Volume, What, Whole, Write, Xattrs,
 };
 pub use tuning::{Limit, Seen, Tuned, Tuning};
 pub use width::Width;

@@ -2,8 +2,8 @@
 //! It has no links, and forgets everything with its last clone.
 
 use crate::{
-    Can, Checks, Entry, EntryKind, Error, Finished, How, Read, Result, SMALL_BYTES, Set, Sink,
-    Space, Stat, Store, Take, What, Whole, Write, Xattrs,
+    Can, Checks, Entry, EntryKind, Error, Facets, Finished, How, Read, Result, SMALL_BYTES, Set,
+    Sink, SinkFacets, Space, Stat, Store, Take, What, Whole, Write, Xattrs,
     fence::Fences,
     landed::{Hashed, Landed, leaf_range, leaves_of},
 };
@@ -303,10 +303,6 @@ impl Store for Memory {
         fences.take_over(&key, (path, write.attempt), |_| self.begin(path, write))
     }
 
-    fn became(&self, path: &Path, id: &str) -> Result<Option<Version>> {
-        Ok(self.tree().became(&name(path)?, Some(id)))
-    }
-
     fn remove(&self, path: &Path, what: What) -> Result<()> {
         let path = name(path)?;
         let mut tree = self.tree();
@@ -402,10 +398,6 @@ impl Store for Memory {
         Ok(())
     }
 
-    fn xattrs(&self, path: &Path) -> Result<Xattrs> {
-        Ok(self.tree().node(&clean(path)?)?.xattrs)
-    }
-
     fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {
         let (_, body) = self.tree().file(&clean(path)?)?;
         let mut left = Extents::from(0..body.len);
@@ -419,6 +411,26 @@ impl Store for Memory {
             hashing.update(bytes);
         }
         Ok(hashing.finish())
+    }
+
+    fn facets(&self) -> Facets<'_> {
+        Facets {
+            transit: Some(self),
+            volume: Some(self),
+            ..Facets::default()
+        }
+    }
+}
+
+impl crate::Transit for Memory {
+    fn published_as(&self, path: &Path, id: &str) -> Result<Option<Version>> {
+        Ok(self.tree().became(&name(path)?, Some(id)))
+    }
+}
+
+impl crate::Volume for Memory {
+    fn xattrs(&self, path: &Path) -> Result<Xattrs> {
+        Ok(self.tree().node(&clean(path)?)?.xattrs)
     }
 
     fn space(&self, path: &Path) -> Result<Space> {
@@ -645,30 +657,8 @@ impl Take for Writing {
 }
 
 impl Sink for Writing {
-    fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
-        self.draft().landed.newly_whole(count_max)
-    }
-
     fn done(&self) -> Extents {
         self.draft().landed.done().clone()
-    }
-
-    fn unseen(&self) -> Extents {
-        match self.attempt {
-            0 => Extents::new(),
-            _ => self.done(),
-        }
-    }
-
-    fn show(&self, block: Block<'_>) -> Result<()> {
-        let mut draft = self.draft();
-        let Draft { body, landed } = &mut *draft;
-        let mut found = vec![0; block.bytes.len()];
-        body.copy_out(block.offset, &mut found);
-        if self.attempt > 0 && found != block.bytes {
-            landed.lose(block.range());
-        }
-        Ok(())
     }
 
     fn commit(&self) -> Result<Extents> {
@@ -742,6 +732,37 @@ impl Sink for Writing {
 
     fn abandon(mut self: Box<Self>) -> Result<()> {
         self.over = true;
+        Ok(())
+    }
+
+    fn facets(&self) -> SinkFacets<'_> {
+        SinkFacets {
+            resume: Some(self),
+            ..SinkFacets::default()
+        }
+    }
+}
+
+impl crate::Resume for Writing {
+    fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
+        self.draft().landed.newly_whole(count_max)
+    }
+
+    fn unseen(&self) -> Extents {
+        match self.attempt {
+            0 => Extents::new(),
+            _ => self.done(),
+        }
+    }
+
+    fn show(&self, block: Block<'_>) -> Result<()> {
+        let mut draft = self.draft();
+        let Draft { body, landed } = &mut *draft;
+        let mut found = vec![0; block.bytes.len()];
+        body.copy_out(block.offset, &mut found);
+        if self.attempt > 0 && found != block.bytes {
+            landed.lose(block.range());
+        }
         Ok(())
     }
 }

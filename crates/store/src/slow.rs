@@ -1,6 +1,9 @@
 //! A store that takes its time: far away, on a thin line, or hanging.
 
-use crate::{Finished, Read, Result, Sink, Store, Take, Whole, Write, forward::forward};
+use crate::{
+    Facets, Finished, Read, Result, Sink, Store, StoreExt, Take, Transit, Volume, Whole, Write,
+    forward,
+};
 use godwit_core::{Block, Extents};
 use std::{
     path::Path,
@@ -86,10 +89,17 @@ impl Line {
 
 impl<S: Store> Store for Slow<S> {
     forward!(self, self.inner; can);
-    forward!(self, self.inner, |verb| self.line.verb(verb); stat list remove rename mkdir set xattrs digest space flush push push_watched became);
+    forward!(self, self.inner, |verb| self.line.verb(verb); stat list remove rename mkdir set digest);
 
-    fn distance(&self) -> Duration {
-        self.inner.distance() + self.line.pace.latency
+    fn facets(&self) -> Facets<'_> {
+        let facets = self.inner.facets();
+        Facets {
+            transit: Some(self),
+            volume: Some(self),
+            batch: None,
+            latency: facets.latency + self.line.pace.latency,
+            ..facets
+        }
     }
 
     fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Take) -> Result<Read> {
@@ -113,6 +123,14 @@ impl<S: Store> Store for Slow<S> {
             sink,
         }))
     }
+}
+
+impl<S: Store> Transit for Slow<S> {
+    forward!(self, self.inner, |verb| self.line.verb(verb); flush push published_as trace decide);
+}
+
+impl<S: Store> Volume for Slow<S> {
+    forward!(self, self.inner, |verb| self.line.verb(verb); xattrs space);
 }
 
 /// Before whom a read is for.
@@ -146,7 +164,7 @@ impl Take for Dragging {
 }
 
 impl Sink for Dragging {
-    forward!(self, self.sink; newly_whole done unseen show is_in_place settle commit abandon);
+    forward!(self, self.sink; done settle commit abandon sink_facets);
 
     fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished> {
         self.line.verb("")?;

@@ -1,9 +1,20 @@
 //! The contract of a store.
 
-use crate::{Decision, Error, Result, Station, Width, channel::Watch, landed::leaf_range};
+mod facets;
+
+pub use facets::{
+    Batch, Direct, Facets, Fast, Peer, Resume, SinkExt, SinkFacets, StoreExt, TakeExt, Transit,
+    Volume,
+};
+pub(crate) use facets::{
+    read_one_by_one, read_one_small, walk_by_listing, walk_from, walk_on, write_one_by_one,
+    write_one_small,
+};
+
+use crate::{Error, Result, Width, channel::Watch};
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Version};
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::BTreeMap,
     ffi::OsString,
     fs::File,
     io,
@@ -20,36 +31,6 @@ use std::{
 /// path is the root itself. A store is opened *for* somebody, so no verb takes a
 /// user. All verbs may be called from several threads at once.
 pub trait Store: Send + Sync {
-    /// Returns how long a question to whoever holds the bytes takes; zero if they are here.
-    fn distance(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    /// Returns the store as a server that can be told to send to another.
-    fn as_remote(&self) -> Option<&crate::Remote> {
-        None
-    }
-
-    /// Returns the store as a node behind a door, which another can be told to draw from.
-    fn as_door(&self) -> Option<&crate::door::Door> {
-        None
-    }
-
-    /// Tells whether the bytes are on a server that must be asked for them.
-    fn is_remote(&self) -> bool {
-        self.as_remote().is_some()
-    }
-
-    /// Returns how far the clocks there and here are apart, if the other side has told its own.
-    fn clock_skew(&self) -> Option<Duration> {
-        None
-    }
-
-    /// Returns how many hosts have a part in moving one file, each by a way of its own.
-    fn stripes(&self) -> usize {
-        1
-    }
-
     /// Says honestly what this store can do. May have to ask the server.
     fn can(&self) -> Result<Can>;
 
@@ -61,47 +42,6 @@ pub trait Store: Send + Sync {
     /// `each` ends the listing and is returned.
     fn list(&self, path: &Path, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()>;
 
-    /// Like [`Store::list`], but of the whole tree below, with paths relative to
-    /// `path`; a directory comes before what is in it. Links are told as links,
-    /// not followed.
-    fn walk(&self, path: &Path, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
-        walk_by_listing(self, path, each)
-    }
-
-    /// Like [`Store::walk`], and calls `hidden` for the names on the way that are kept
-    /// for partials, of a store that sees them.
-    fn walk_over(
-        &self,
-        path: &Path,
-        each: &mut dyn FnMut(Entry) -> Result<()>,
-        hidden: &mut dyn FnMut(PathBuf),
-    ) -> Result<()> {
-        let _ = hidden;
-        self.walk(path, each)
-    }
-
-    /// Like [`Store::walk_over`], but a directory that may not be listed keeps nobody
-    /// from the rest: `unread` is told of it, and why. An error of `unread` ends the
-    /// walk, and so it does that the whole cannot be listed.
-    fn walk_readable(
-        &self,
-        path: &Path,
-        each: &mut dyn FnMut(Entry) -> Result<()>,
-        hidden: &mut dyn FnMut(PathBuf),
-        unread: &mut dyn FnMut(PathBuf, Error) -> Result<()>,
-    ) -> Result<()> {
-        let _ = hidden;
-        walk_readable(self, path, each, unread)
-    }
-
-    /// Returns what stands in the whole tree below that neither listings nor reads
-    /// show, since its names are kept for partials; of a server of ours the first
-    /// hundred, of others what is known: nothing.
-    fn hidden(&self, path: &Path) -> Result<Vec<PathBuf>> {
-        let _ = path;
-        Ok(Vec::new())
-    }
-
     /// Reads the bytes `want` of a file into `into`, from at most `streams`
     /// threads at once; with one stream in ascending order. Bytes beyond the end
     /// of the file are not an error: they do not come, and `Read` tells the size.
@@ -110,37 +50,6 @@ pub trait Store: Send + Sync {
 
     /// Starts to write one file.
     fn write(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>>;
-
-    /// Reads whole small files, as many in flight as the store can. `next` names
-    /// them; `None` means no more for now, and it may be asked again while some are
-    /// in flight. `each` gets every one exactly once, in that order.
-    /// Returns an error only if the whole conversation broke; then the files not
-    /// yet given to `each` were not read.
-    fn read_small(
-        &self,
-        next: &mut dyn FnMut() -> Option<PathBuf>,
-        each: &mut dyn FnMut(PathBuf, Result<Small>),
-    ) -> Result<()> {
-        while let Some(path) = next() {
-            let small = read_one_small(self, &path);
-            each(path, small);
-        }
-        Ok(())
-    }
-
-    /// Writes whole small files, as many in flight as the store can; the mirror
-    /// of [`Store::read_small`].
-    fn write_small(
-        &self,
-        next: &mut dyn FnMut() -> Option<Given>,
-        each: &mut dyn FnMut(PathBuf, Result<Finished>),
-    ) -> Result<()> {
-        while let Some(given) = next() {
-            let finished = write_one_small(self, &given);
-            each(given.path, finished);
-        }
-        Ok(())
-    }
 
     /// Removes a file, a link (not what it points to), or an empty directory.
     fn remove(&self, path: &Path, what: What) -> Result<()>;
@@ -152,69 +61,14 @@ pub trait Store: Send + Sync {
     /// Makes one directory. `Exists` if there is something of that name.
     fn mkdir(&self, path: &Path) -> Result<()>;
 
-    /// Makes directories, each as [`Store::mkdir`] does, in this order.
-    fn mkdir_many(&self, paths: &[&Path]) -> Vec<Result<()>> {
-        paths.iter().map(|path| self.mkdir(path)).collect()
-    }
-
     /// Changes attributes; those that are `None` stay.
     fn set(&self, path: &Path, set: &Set) -> Result<()>;
-
-    /// Returns the extended attributes of a file or directory, those of users; follows links.
-    fn xattrs(&self, path: &Path) -> Result<Xattrs> {
-        let _ = path;
-        Err(Error::unsupported(
-            "reading extended attributes",
-            "this store has none",
-        ))
-    }
 
     /// Returns the digest of a range; `None` means the whole file.
     fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest>;
 
-    /// Returns the room where `path` is.
-    fn space(&self, path: &Path) -> Result<Space>;
-
-    /// Returns as which version the upload `id` was published, if its file is still the one under `path`.
-    /// For whoever lost the answer to [`Sink::finish`], and has taken the upload over since. `None`: it was
-    /// not, or that is not known, or another file is there.
-    fn became(&self, path: &Path, id: &str) -> Result<Option<Version>> {
-        let _ = (path, id);
-        Ok(None)
-    }
-
-    /// Waits until what was published where `path` is survives a power cut, in a store
-    /// that can see to that. Others do what they do.
-    fn flush(&self, path: &Path) -> Result<()> {
-        let _ = path;
-        Ok(())
-    }
-
-    /// Waits until what was published under `path` has arrived where it is to go in the end, and
-    /// survives a power cut there. Of a store that passes nothing on, that is here.
-    fn push(&self, path: &Path) -> Result<()> {
-        self.flush(path)
-    }
-
-    /// The same as long as nobody cancels it, in a store that can wait for long.
-    fn push_watched(&self, path: &Path, watch: &Watch) -> Result<()> {
-        watch.canceled().check()?;
-        self.push(path)
-    }
-
-    /// Tells where a file is on its way, this store first, then whatever is behind it. `passed` are the nodes that
-    /// asked before.
-    fn trace(&self, path: &Path, passed: &[String]) -> Result<Vec<Station>> {
-        let _ = passed;
-        Ok(vec![Station::at_the_end(self.stat(path))?])
-    }
-
-    /// Says what becomes of what this store holds of a name on its way, or the first behind it that holds any of it.
-    /// `passed` are the nodes that asked before.
-    fn decide(&self, path: &Path, what: Decision, passed: &[String]) -> Result<()> {
-        let _ = (what, passed);
-        Err(Error::missing(path))
-    }
+    /// Returns what it has beside these verbs; [`Facets::default`] if nothing.
+    fn facets(&self) -> Facets<'_>;
 }
 
 /// Takes the bytes of one file.
@@ -224,18 +78,6 @@ pub trait Take: Send + Sync {
     /// (for a remote sink: they are on their way; `done` tells what landed).
     fn put(&self, block: Block<'_>) -> Result<()>;
 
-    /// Takes a range out of a file on this machine; `buffer` has room for it. The
-    /// same as reading it and calling `put`, for those who need not see the bytes.
-    fn put_from(&self, file: &Lying<'_>, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
-        self.put(file.block(range, buffer)?)
-    }
-
-    /// The same for a leaf of 1 MiB of which the caller knows what it was when it was written. Who hashes what is
-    /// sent, only to compare it with what has landed, need not: bytes that are not those any more do not land.
-    fn put_known(&self, file: &Lying<'_>, known: (u64, Chain), buffer: &mut [u8]) -> Result<()> {
-        self.put_from(file, leaf_range(known.0), buffer)
-    }
-
     /// Is told what the source says a leaf hashes to. A landed leaf that differs
     /// is taken out of `done`; the engine sends it again.
     fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
@@ -243,9 +85,8 @@ pub trait Take: Send + Sync {
         Ok(())
     }
 
-    /// Returns how many blocks it can take at once, where that changes on the way:
-    /// who reads for it has as many threads.
-    fn width(&self) -> Option<&Arc<Width>> {
+    /// Returns faster ways than `put`, if there are any.
+    fn fast(&self) -> Option<&dyn Fast> {
         None
     }
 }
@@ -311,70 +152,9 @@ impl Lying<'_> {
 
 /// Writes one file. Dropping a sink that was not finished leaves what a resume needs.
 pub trait Sink: Take {
-    /// Returns leaves that became whole since this was asked last, at most so
-    /// many, and what they hash to: what a receiver tells its sender.
-    fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
-        let _ = count_max;
-        Vec::new()
-    }
-
     /// Returns what need not be sent again if this process died now (but for
     /// files up to [`SMALL_BYTES`], which are sent again whole).
     fn done(&self) -> Extents;
-
-    /// Has the bytes come from `source` by themselves, without a byte through the
-    /// caller, and calls `on` with what landed. `None`: these two cannot, and
-    /// nothing moved; then the bytes are to be read and put.
-    fn draw(
-        &self,
-        source: &dyn Store,
-        path: &Path,
-        want: &Extents,
-        streams: usize,
-        on: &dyn Fn(Range<u64>),
-    ) -> Result<Option<Read>> {
-        let _ = (source, path, want, streams, on);
-        Ok(None)
-    }
-
-    /// Returns bytes that an earlier attempt brought and that this sink has never
-    /// seen, though it must to tell the digest of the whole; where attempts are counted, also
-    /// those that may differ from what is here by now.
-    fn unseen(&self) -> Extents {
-        Extents::new()
-    }
-
-    /// Shows the sink bytes that are there already: it hashes them and sends nothing. Where attempts are
-    /// counted, what differs from what landed, or cannot be compared with it, is not done any more.
-    fn show(&self, block: Block<'_>) -> Result<()> {
-        let _ = block;
-        Ok(())
-    }
-
-    /// Returns where the bytes lie until they are published, beneath the root of the
-    /// store, so that others who share its disk can write some of them. `None`:
-    /// nobody else can.
-    fn lies_at(&self) -> Option<PathBuf> {
-        None
-    }
-
-    /// Is told that others have written these bytes there, durably, and what whole
-    /// leaves of them hash to.
-    fn came(&self, ranges: &Extents, leaves: &[(u64, Chain)]) -> Result<()> {
-        let _ = leaves;
-        match ranges.is_empty() {
-            true => Ok(()),
-            false => Err(Error::unsupported(
-                "taking in what others have written",
-                "nobody else can write there",
-            )),
-        }
-    }
-
-    /// Tells whether readers see what is put, at once: there is nothing that could be held.
-    fn is_in_place(&self) -> bool {
-        false
-    }
 
     /// Waits until what was put has landed, or is known not to have, and returns
     /// what has. After it more may be put.
@@ -393,6 +173,9 @@ pub trait Sink: Take {
 
     /// Forgets what was written.
     fn abandon(self: Box<Self>) -> Result<()>;
+
+    /// Returns what it has beside these verbs; [`SinkFacets::default`] if nothing.
+    fn facets(&self) -> SinkFacets<'_>;
 }
 
 /// What a store can do. The suite tests what it says it can, and that it
@@ -573,7 +356,7 @@ pub struct Write<'a> {
     /// Which attempt at this upload it is: it takes over from those that began with a lower number,
     /// of which nothing lands any more once this has begun. 0: they are not counted.
     ///
-    /// Whoever counts is told by [`Sink::newly_whole`] also what leaves hash to that landed before.
+    /// Whoever counts is told by [`crate::Resume::newly_whole`] also what leaves hash to that landed before.
     pub attempt: u64,
     /// Permission bits of a new file.
     pub mode: Option<u32>,
@@ -815,193 +598,3 @@ pub struct Space {
 
 /// Files up to this size are read and written whole, in flight together.
 pub const SMALL_BYTES: u64 = godwit_core::LEAF_BYTES;
-
-/// No path that a walk meets is longer: a server that lists a directory in itself would never end.
-const WALK_PATH_BYTES_MAX: usize = 8 << 10;
-
-pub(crate) fn walk_by_listing<S: Store + ?Sized>(
-    store: &S,
-    root: &Path,
-    each: &mut dyn FnMut(Entry) -> Result<()>,
-) -> Result<()> {
-    walk_by(&mut |below, each| store.list(&root.join(below), each), each)
-}
-
-/// Lists one directory, by its path below the root of a walk.
-type ListOne<'a> = dyn FnMut(&Path, &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> + 'a;
-
-/// Walks a tree of which `list` lists one directory.
-pub(crate) fn walk_by(
-    list: &mut ListOne<'_>,
-    each: &mut dyn FnMut(Entry) -> Result<()>,
-) -> Result<()> {
-    walk_from(vec![PathBuf::new()], list, each, &mut |_, error| Err(error))
-}
-
-/// The same from some directories on; `unread` is asked what becomes of those that
-/// may not be listed.
-pub(crate) fn walk_from(
-    mut left: Vec<PathBuf>,
-    list: &mut ListOne<'_>,
-    each: &mut dyn FnMut(Entry) -> Result<()>,
-    unread: &mut dyn FnMut(PathBuf, Error) -> Result<()>,
-) -> Result<()> {
-    // Directories still to be listed, not entries: memory grows with the number
-    // of directories on one level of the way, not with the files.
-    while let Some(below) = left.pop() {
-        let mut is_of_each = false;
-        let listed = list(&below, &mut |entry| {
-            let path = below.join(&entry.path);
-            if entry.stat.kind == EntryKind::Directory {
-                if path.as_os_str().len() > WALK_PATH_BYTES_MAX {
-                    let why = format!("its path has more than {WALK_PATH_BYTES_MAX} bytes");
-                    return Err(Error::bad_name(path, why));
-                }
-                left.push(path.clone());
-            }
-            let taken = each(Entry {
-                path,
-                stat: entry.stat,
-            });
-            taken.inspect_err(|_| is_of_each = true)
-        });
-        match listed {
-            Err(error) if !is_of_each && is_unread(&error) && below != Path::new("") => {
-                unread(below, error)?;
-            }
-            listed => listed?,
-        }
-    }
-    Ok(())
-}
-
-/// Walks a tree at once, and, where a directory in it may not be listed, what is left
-/// of it one directory at a time.
-fn walk_readable<S: Store + ?Sized>(
-    store: &S,
-    root: &Path,
-    each: &mut dyn FnMut(Entry) -> Result<()>,
-    unread: &mut dyn FnMut(PathBuf, Error) -> Result<()>,
-) -> Result<()> {
-    let (mut seen, mut is_of_each) = (Seen::default(), false);
-    let walked = store.walk(root, &mut |entry| {
-        seen.note(&entry);
-        each(entry).inspect_err(|_| is_of_each = true)
-    });
-    match walked {
-        Err(error) if !is_of_each && is_unread(&error) && seen.knows_the_last() => {}
-        walked => return walked,
-    }
-    let mut list = |below: &Path, each: &mut dyn FnMut(Entry) -> Result<()>| {
-        let is_last = below == seen.last;
-        store.list(&root.join(below), &mut |entry| match is_last {
-            true if seen.names.contains(&entry.path) => Ok(()),
-            _ => each(entry),
-        })
-    };
-    let left = seen.unlisted.iter().chain([&seen.last]).cloned().collect();
-    walk_from(left, &mut list, each, unread)
-}
-
-/// What came of a walk, one directory after the other, until it ended.
-#[derive(Default)]
-struct Seen {
-    /// The directory of which the last entry was; more of it may be there.
-    last: PathBuf,
-    /// What came of it, unless that is too much to be kept.
-    names: HashSet<PathBuf>,
-    /// Directories of which nothing came.
-    unlisted: BTreeSet<PathBuf>,
-}
-
-impl Seen {
-    fn note(&mut self, entry: &Entry) {
-        let parent = entry.path.parent().unwrap_or(Path::new(""));
-        if parent != self.last {
-            self.last = parent.into();
-            self.names.clear();
-            self.unlisted.remove(parent);
-        }
-        if self.knows_the_last() {
-            self.names.extend(entry.path.file_name().map(PathBuf::from));
-        }
-        if entry.stat.kind == EntryKind::Directory {
-            self.unlisted.insert(entry.path.clone());
-        }
-    }
-
-    fn knows_the_last(&self) -> bool {
-        self.names.len() < NAMES_MAX
-    }
-}
-
-/// So many names of one directory are kept in case that it must be listed again.
-const NAMES_MAX: usize = 10_000;
-
-/// Tells whether a directory is there and may not be listed.
-fn is_unread(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::Denied { .. } | Error::Io { .. } | Error::Refused { .. }
-    )
-}
-
-pub(crate) fn read_one_small<S: Store + ?Sized>(store: &S, path: &Path) -> Result<Small> {
-    let collected = Collected::default();
-    let read = store.read(path, &Extents::from(0..SMALL_BYTES), 1, &collected)?;
-    let bytes = collected
-        .0
-        .into_inner()
-        .expect("no thread panicked while holding it");
-    if bytes.len() as u64 != read.stat.size {
-        return Err(Error::changed(
-            path,
-            format!("{} bytes came of {}", bytes.len(), read.stat.size),
-        ));
-    }
-    Ok(Small {
-        bytes,
-        stat: read.stat,
-        verified: Verified::SizeOnly,
-    })
-}
-
-pub(crate) fn write_one_small<S: Store + ?Sized>(store: &S, given: &Given) -> Result<Finished> {
-    let size = Some(given.bytes.len() as u64);
-    let write = Write {
-        how: given.how.clone(),
-        size,
-        mode: given.mode,
-        resume: false,
-        ..Write::default()
-    };
-    let sink = store.write(&given.path, &write)?;
-    if !given.bytes.is_empty() {
-        sink.put(Block {
-            offset: 0,
-            bytes: &given.bytes,
-        })?;
-    }
-    sink.finish(&Whole {
-        size,
-        digest: None,
-        mtime: given.mtime,
-        mode: given.mode,
-    })
-}
-
-/// Keeps what it is given, in order of offset, for small files.
-#[derive(Default)]
-struct Collected(std::sync::Mutex<Vec<u8>>);
-
-impl Take for Collected {
-    fn put(&self, block: Block<'_>) -> Result<()> {
-        let mut bytes = self.0.lock().expect("no thread panicked while holding it");
-        let end = block.range().end as usize;
-        if bytes.len() < end {
-            bytes.resize(end, 0);
-        }
-        bytes[block.offset as usize..end].copy_from_slice(block.bytes);
-        Ok(())
-    }
-}

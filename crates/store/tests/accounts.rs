@@ -7,7 +7,8 @@
 
 use godwit_core::{Block, Extents};
 use godwit_store::{
-    Dir, Entry, Error, Given, How, Opener, Result, Set, Sink, Store, What, Whole, Write, check,
+    Dir, Entry, Error, Given, How, Opener, Result, Set, Sink, Store, StoreExt, What, Whole, Write,
+    check,
 };
 use godwit_sys::{Back, Errand, Folder, Kind, Open, Over, Root, Rules, Steward, User, drop_root};
 use std::{

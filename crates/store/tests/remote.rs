@@ -8,8 +8,8 @@ mod peers;
 
 use godwit_core::{Block, Chain, Extents, Url};
 use godwit_store::{
-    EntryKind, Error, Finished, How, Remote, RemoteOptions, Result, Store, Take, What, Whole,
-    Write, channel::Cancel, check,
+    EntryKind, Error, Finished, How, Remote, RemoteOptions, Result, Store, StoreExt, Take, What,
+    Whole, Write, channel::Cancel, check,
 };
 use peers::{Kind as Server, Peer};
 use std::{

@@ -11,7 +11,7 @@ use crate::{
 };
 use godwit_core::{Algorithm, Digest, Extents, Fault, LEAF_BYTES, Url, Version, holding::Base};
 use godwit_store::{
-    EntryKind, Error as StoreError, Lying, Read, Result as StoreResult, Stat, Take,
+    EntryKind, Error as StoreError, Lying, Read, Result as StoreResult, Stat, Take, TakeExt,
 };
 use godwit_sys::Buffer;
 use std::{

@@ -7,7 +7,7 @@
 use super::Spooled;
 use crate::{Attributes, By, Scope, Stage, promises::moved};
 use godwit_core::Url;
-use godwit_store::{Entry, EntryKind, Error, Result, Set, Store, What, engine::Place};
+use godwit_store::{Entry, EntryKind, Error, Result, Set, Store, StoreExt, What, engine::Place};
 use std::{
     collections::BTreeSet,
     os::unix::ffi::OsStrExt,

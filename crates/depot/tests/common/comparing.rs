@@ -2,7 +2,7 @@
 
 use super::Lot;
 use godwit_core::{Block, Chain, Extents, LEAF_BYTES, Leaves, Piece};
-use godwit_store::{Error, Finished, Lying, Result, Sink, Take, Whole};
+use godwit_store::{Error, Fast, Finished, Lying, Result, Sink, SinkFacets, Take, Whole};
 use std::{
     ops::Range,
     sync::{Arc, Mutex, atomic::Ordering::SeqCst},
@@ -36,6 +36,12 @@ impl Take for Comparing {
         self.sink.put(block)
     }
 
+    fn fast(&self) -> Option<&dyn Fast> {
+        Some(self)
+    }
+}
+
+impl godwit_store::Fast for Comparing {
     fn put_known(
         &self,
         file: &Lying<'_>,
@@ -61,14 +67,6 @@ impl Sink for Comparing {
         self.sink.done().minus(&self.differs.lock().unwrap())
     }
 
-    fn unseen(&self) -> Extents {
-        self.sink.unseen()
-    }
-
-    fn show(&self, block: Block<'_>) -> Result<()> {
-        self.sink.show(block)
-    }
-
     fn commit(&self) -> Result<Extents> {
         let safe = self.sink.commit()?;
         Ok(safe.minus(&self.differs.lock().unwrap()))
@@ -80,5 +78,12 @@ impl Sink for Comparing {
 
     fn abandon(self: Box<Self>) -> Result<()> {
         self.sink.abandon()
+    }
+
+    fn facets(&self) -> SinkFacets<'_> {
+        SinkFacets {
+            direct: None,
+            ..self.sink.facets()
+        }
     }
 }

@@ -5,7 +5,9 @@ pub(crate) mod comparing;
 
 use godwit_core::{Url, holding::Base};
 use godwit_depot::{By, Connect, Depot, Fresh, Put, Rules, Scope, Who};
-use godwit_store::{Defect, Dir, Error, Faulty, Opener, Store, engine::Place};
+use godwit_store::{
+    Defect, Dir, Error, Facets, Faulty, Opener, Store, StoreExt, Transit, Volume, engine::Place,
+};
 use std::{
     fs, io,
     io::Read,
@@ -271,11 +273,13 @@ impl Away {
 }
 
 use godwit_core::{Algorithm, Digest, Extents, Version};
-use godwit_store::{Can, Entry, Set, Sink, Space, Stat, Take, What, Write};
+use godwit_store::{Can, Sink, Stat, Take, What, Write};
 use std::{ops::Range, path::Path};
 type Done<T> = godwit_store::Result<T>;
 
 impl Store for Away {
+    godwit_store::forward!(self, self.there()?; list set);
+
     fn can(&self) -> Done<Can> {
         let can = self.there()?.can()?;
         Ok(Can {
@@ -299,9 +303,6 @@ impl Store for Away {
             touched,
             ..stat
         })
-    }
-    fn list(&self, path: &Path, each: &mut dyn FnMut(Entry) -> Done<()>) -> Done<()> {
-        self.there()?.list(path, each)
     }
     fn read(
         &self,
@@ -341,16 +342,20 @@ impl Store for Away {
         self.ask("mkdir", path)?;
         self.there()?.mkdir(path)
     }
-    fn set(&self, path: &Path, set: &Set) -> Done<()> {
-        self.there()?.set(path, set)
-    }
     fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Done<Digest> {
         self.ask("digest", path)?;
         self.there()?.digest(path, by, range)
     }
-    fn space(&self, path: &Path) -> Done<Space> {
-        self.there()?.space(path)
+    fn facets(&self) -> Facets<'_> {
+        Facets {
+            transit: Some(self),
+            volume: Some(self),
+            ..Facets::default()
+        }
     }
+}
+
+impl Transit for Away {
     fn flush(&self, path: &Path) -> Done<()> {
         self.ask("flush", path)?;
         self.lot.flush_gate.pass(path);
@@ -363,12 +368,16 @@ impl Store for Away {
         }
         self.there()?.flush(path)
     }
-    fn became(&self, path: &Path, id: &str) -> Done<Option<Version>> {
+    fn published_as(&self, path: &Path, id: &str) -> Done<Option<Version>> {
         match self.lot.forgets.load(SeqCst) {
             true => Ok(None),
-            false => self.there()?.became(path, id),
+            false => self.there()?.published_as(path, id),
         }
     }
+}
+
+impl Volume for Away {
+    godwit_store::forward!(self, self.there()?; space);
 }
 
 /// Tells whether it is somebody who delivers that asks.

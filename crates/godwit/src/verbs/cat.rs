@@ -13,7 +13,7 @@ use crate::{
 use clap::Args;
 use godwit_core::{Algorithm, Hashing, Url};
 use godwit_store::engine::Stores;
-use godwit_store::{EntryKind, Error};
+use godwit_store::{EntryKind, Error, StoreExt};
 use godwit_wire::command::Through;
 
 /// Print files to standard output

@@ -9,7 +9,7 @@ use crate::{
 };
 use clap::Args;
 use godwit_core::Url;
-use godwit_store::{Decision, Error};
+use godwit_store::{Decision, Error, StoreExt};
 use godwit_wire::local::{Ask, ask::Where};
 use std::ffi::OsStr;
 

@@ -13,7 +13,7 @@ use crate::{
 use clap::Args;
 use godwit_core::Url;
 use godwit_store::{
-    Error, Trust,
+    Error, StoreExt, Trust,
     engine::{Options, Place, Stores},
 };
 use godwit_trust::Error as TrustError;

@@ -20,7 +20,7 @@ use crate::{
 use clap::Args;
 use godwit_core::{Algorithm, Choice};
 use godwit_store::engine::{Rule, Stores, extra};
-use godwit_store::{EntryKind, Error, Stat, What};
+use godwit_store::{EntryKind, Error, Stat, StoreExt, What};
 use serde_json::{Value, json};
 use std::{
     collections::HashMap,

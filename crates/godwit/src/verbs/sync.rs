@@ -15,7 +15,7 @@ use crate::{
 use clap::Args;
 use godwit_core::{Algorithm, Choice};
 use godwit_store::engine::{Rule, Stores};
-use godwit_store::{Entry, EntryKind, Error, Stat};
+use godwit_store::{Entry, EntryKind, Error, Stat, StoreExt};
 use std::{
     collections::{HashMap, HashSet},
     ffi::{OsStr, OsString},

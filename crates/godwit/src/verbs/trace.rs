@@ -10,7 +10,7 @@ use crate::{
 };
 use clap::Args;
 use godwit_core::Url;
-use godwit_store::{Error, Station};
+use godwit_store::{Error, Station, StoreExt};
 use godwit_wire::local::{Ask, Tell, ask::Whose, tell::Row};
 use serde_json::json;
 use std::{ffi::OsString, os::unix::ffi::OsStrExt, time::Duration};

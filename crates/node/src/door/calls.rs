@@ -9,7 +9,7 @@ use super::{
 };
 use godwit_core::{Extents, Kind};
 use godwit_store::{
-    Error, Nowhere, PASSED_MAX, Set, Stat, Store, What,
+    Error, Nowhere, PASSED_MAX, Set, Stat, Store, StoreExt, What,
     channel::Watch,
     door::{
         Sent,
@@ -402,7 +402,7 @@ impl Asked<'_> {
     }
 
     fn push(self) {
-        let work = |known: &Known, path: &Path, watch: &Watch| known.dir.push_watched(path, watch);
+        let work = |known: &Known, path: &Path, watch: &Watch| known.dir.push(path, Some(watch));
         match self.read() {
             Ok(AskPush {
                 path: Name(path),
@@ -654,7 +654,7 @@ fn space(known: &Known, lines: &mut Lines, asked: AskPath) -> Outcome {
 }
 
 fn became(known: &Known, lines: &mut Lines, asked: AskBecame) -> Outcome {
-    let version = known.dir.became(&asked.path.0, &asked.id);
+    let version = known.dir.published_as(&asked.path.0, &asked.id);
     let told = version.and_then(|version| {
         let version = version.map(|version| version.say());
         lines.say(&Line::Became(version))

@@ -11,7 +11,7 @@ use super::{
 use crate::metrics::{Counted, Direction, Metrics, Proto};
 use godwit_core::{Block, Extents, Kind, Leaves, Piece};
 use godwit_store::{
-    EntryKind, Error, Lying, Result, Store, Take,
+    EntryKind, Error, Fast, Lying, Result, Store, Take,
     door::{Sent, pieces, words::Said},
 };
 use godwit_wire::{
@@ -194,6 +194,12 @@ impl Take for Plain {
         self.0.send(Bytes::copy_from_slice(block.bytes))
     }
 
+    fn fast(&self) -> Option<&dyn Fast> {
+        Some(self)
+    }
+}
+
+impl godwit_store::Fast for Plain {
     fn put_from(&self, file: &Lying<'_>, range: Range<u64>, _: &mut [u8]) -> Result<()> {
         pieces(range, PIECE_BYTES).try_for_each(|piece| {
             let mut bytes = vec![0; (piece.end - piece.start) as usize];
@@ -368,6 +374,12 @@ impl Take for Packed<'_> {
         self.send(block.offset, frame)
     }
 
+    fn fast(&self) -> Option<&dyn Fast> {
+        Some(self)
+    }
+}
+
+impl godwit_store::Fast for Packed<'_> {
     fn put_from(&self, file: &Lying<'_>, range: Range<u64>, _: &mut [u8]) -> Result<()> {
         pieces(range, PIECE_BYTES).try_for_each(|piece| {
             let mut frame = vec![0; HEADER_BYTES + (piece.end - piece.start) as usize];

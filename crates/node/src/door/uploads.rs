@@ -14,7 +14,7 @@ use super::{
 use crate::metrics::{Direction, Proto};
 use godwit_core::{Block, Chain, Kind, Version};
 use godwit_store::{
-    Checks, Error, How, Origin, RemoteOptions, Result, Sink, Store, Take, Whole, Write,
+    Checks, Error, How, Origin, RemoteOptions, Result, Sink, SinkExt, Store, Take, Whole, Write,
     channel::Cancel,
     door::{Door, Gathered, words::Said},
 };

@@ -9,7 +9,7 @@ use super::{
 };
 use godwit_core::Digest;
 use godwit_store::{
-    Error, Finished, Given, How, Result, SMALL_BYTES, Store, Verified, door::words::Said,
+    Error, Finished, Given, How, Result, SMALL_BYTES, StoreExt, Verified, door::words::Said,
 };
 use godwit_wire::door::{
     self as wire,

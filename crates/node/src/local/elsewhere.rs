@@ -7,7 +7,7 @@ use super::{
 };
 use godwit_core::{Scheme, Url};
 use godwit_local::{Kind, Refusal};
-use godwit_store::Error;
+use godwit_store::{Error, StoreExt};
 use godwit_wire::{
     door::call::{AskDepot, Kept, Line, OfDepot},
     local::{

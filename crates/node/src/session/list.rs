@@ -4,7 +4,7 @@
 use super::{Links, Session, now, owners, send::channel_mode};
 use crate::{failure::failure, guarded::Guarded};
 use godwit_core::{Block, Kind};
-use godwit_store::{Checks, Entry, EntryKind, Error, Result, Stat, Store, Take};
+use godwit_store::{Checks, Entry, EntryKind, Error, Result, Stat, Store, StoreExt, Take};
 use godwit_wire::server::{self as wire, Answer, Failure, Form, Leg, Listing, Outcome};
 use std::{
     path::{Path, PathBuf},

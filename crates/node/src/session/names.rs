@@ -3,7 +3,7 @@
 use super::{Session, list::told};
 use crate::{failure::failure, guarded::Guarded};
 use godwit_core::{Chain, Kind};
-use godwit_store::{EntryKind, Error, Result, Set, Stat, Store, What};
+use godwit_store::{EntryKind, Error, Result, Set, Stat, Store, StoreExt, What};
 use godwit_wire::server::{Answer, Ask, Change, Failure, Removed};
 use std::{
     ops::Range,

@@ -9,7 +9,8 @@ use super::{
 use crate::{failure::failure, metrics::Direction, ports::Held};
 use godwit_core::{Algorithm, Digest, Extents, Kind};
 use godwit_store::{
-    Checks, Error, Finished, Given, How, Result, SMALL_BYTES, Sink, Store, Whole, Write,
+    Checks, Error, Finished, Given, How, Result, SMALL_BYTES, Sink, SinkExt, Store, StoreExt,
+    Whole, Write,
     channel::{Received, Watch},
 };
 use godwit_wire::{

@@ -4,7 +4,8 @@ use super::{Links, Session, now, text::ToWire};
 use crate::{failure::failure, metrics::Direction};
 use godwit_core::{Algorithm, Digest, Extents, Kind};
 use godwit_store::{
-    Checks, EntryKind, Error, Nowhere, Result, SMALL_BYTES, Small, Stat, Store, Take, Tuned, Width,
+    Checks, EntryKind, Error, Nowhere, Result, SMALL_BYTES, Small, Stat, Store, StoreExt, Take,
+    Tuned, Width,
     channel::{self, Channel, Sending, Watch},
 };
 use godwit_wire::{

@@ -7,7 +7,7 @@ use crate::{
 };
 use godwit_core::{Chain, Extents, Kind, LEAF_BYTES, Leaves};
 use godwit_store::{
-    Error, Result, Sink, Store, Write,
+    Error, Result, Sink, SinkExt, Store, Write,
     channel::{Received, Watch},
 };
 use godwit_wire::{

@@ -1,7 +1,7 @@
 //! The sending end.
 
 use super::{Channel, Mode, Stripe, Watch, gauge::Gauge, link::Link, watch::Patience};
-use crate::{Checks, Error, Lying, Result, Take, Width};
+use crate::{Checks, Error, Fast, Lying, Result, Take, Width};
 use godwit_core::{Block, Extents, Leaves, Piece};
 use godwit_wire::mode_e::Header;
 use std::{
@@ -286,6 +286,16 @@ where
         Ok(())
     }
 
+    fn fast(&self) -> Option<&dyn Fast> {
+        Some(self)
+    }
+}
+
+impl<C, W> Fast for Sending<C, W>
+where
+    C: BorrowMut<Channel> + Send + Sync,
+    W: Borrow<Watch> + Send + Sync,
+{
     fn put_from(&self, file: &Lying<'_>, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
         if !self.sends_pages {
             return self.put(file.block(range, buffer)?);

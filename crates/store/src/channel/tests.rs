@@ -1,7 +1,7 @@
 //! Both ends of data channels against each other, over loopback.
 
 use super::{Cancel, Channel, Mode, Opened, Watch};
-use crate::{Checks, Error, Lying, Result, Take};
+use crate::{Checks, Error, Lying, Result, Take, TakeExt};
 use godwit_core::{Algorithm, Block, Digest, Extents, LEAF_BYTES};
 use godwit_wire::mode_e::Header;
 use std::{

@@ -1,7 +1,7 @@
 //! Bytes that are put again, since whoever writes them here has changed them: the last count.
 
 use super::{MIB, begin, is_missing, noise, p, put, read, whole};
-use crate::{Can, Result, Sink, Store, Whole, Write};
+use crate::{Can, Result, Sink, SinkExt, Store, Whole, Write};
 use godwit_core::{Algorithm, Block, Chain, Digest, LEAF_BYTES, Leaves, Piece};
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! What is appended is there once, whoever else appends, and whatever became of the answer.
 
 use super::{names, noise, p, put, read, stat, write};
-use crate::{Can, Error, Finished, Given, How, Result, SMALL_BYTES, Store, Whole, Write};
+use crate::{Can, Error, Finished, Given, How, Result, SMALL_BYTES, Store, StoreExt, Whole, Write};
 use godwit_core::Digest;
 use std::{path::Path, thread};
 

@@ -1,7 +1,7 @@
 //! Who loses a conversation begins another attempt, and nothing of the older ones counts any more.
 
 use super::{MIB, begin, is_missing, noise, p, put, read, whole};
-use crate::{Can, Error, How, Result, Sink, Store, Whole, Write};
+use crate::{Can, Error, How, Result, Sink, SinkExt, Store, StoreExt, Whole, Write};
 use godwit_core::{Algorithm, Block, Digest, Extents, LEAF_BYTES, Leaves, Piece, Strength};
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
@@ -212,7 +212,7 @@ pub(super) fn what_it_became_is_told(store: &dyn Store, can: &Can) {
     if !(can_count(store, can) && can.atomic) {
         return;
     }
-    let became = |id: &str| store.became(p("file"), id).expect("became");
+    let became = |id: &str| store.published_as(p("file"), id).expect("became");
     let publish = |nth: u64, text: &[u8], write: &Write<'_>| {
         let sink = begin(
             store,

@@ -1,7 +1,7 @@
 //! Bytes come back as they were written, whatever the order and the place.
 
 use super::{FAR, Full, Got, MIB, all_of, begin, noise, p, put, read, stat, whole, write};
-use crate::{Can, EntryKind, Error, Given, How, Result, Small, Store, Whole, Write};
+use crate::{Can, EntryKind, Error, Given, How, Result, Small, Store, StoreExt, Whole, Write};
 use godwit_core::{Algorithm, Digest, Extents, LEAF_BYTES};
 use std::{path::PathBuf, sync::Mutex, thread};
 

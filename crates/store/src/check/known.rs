@@ -1,7 +1,7 @@
 //! Leaves that are put as what they were when they were written.
 
 use super::{MIB, begin, noise, p, put, read, whole};
-use crate::{Can, Lying, Store, Write};
+use crate::{Can, Lying, Store, TakeExt, Write};
 use godwit_core::{Block, Chain, LEAF_BYTES, Leaves, Piece};
 use std::os::unix::fs::FileExt;
 

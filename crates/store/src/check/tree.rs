@@ -4,7 +4,7 @@ use super::{
     Got, begin, is_missing, list, names, p, put, read, read_at, set_mtime, stat, whole, write,
     write_at,
 };
-use crate::{Can, Entry, EntryKind, Error, Set, Store, What, Whole, Write};
+use crate::{Can, Entry, EntryKind, Error, Set, Store, StoreExt, What, Whole, Write};
 use godwit_core::{Algorithm, Extents};
 use std::{
     collections::BTreeMap, ffi::OsString, os::unix::ffi::OsStringExt, path::PathBuf, time::Duration,

@@ -15,8 +15,8 @@ use super::{
     regular, stat, wrong,
 };
 use crate::{
-    Checks, Error, Finished, Given, How, Lying, Result, SMALL_BYTES, Sink, Take, Whole, Write,
-    crash,
+    Checks, Error, Finished, Given, How, Lying, Result, SMALL_BYTES, Sink, SinkFacets, Take, Whole,
+    Write, crash,
     landed::{Hashed, Landed},
 };
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents};
@@ -120,10 +120,6 @@ impl Take for Appending {
 }
 
 impl Sink for Appending {
-    fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
-        self.draft().landed.newly_whole(count_max)
-    }
-
     fn done(&self) -> Extents {
         self.draft().landed.done().clone()
     }
@@ -165,6 +161,19 @@ impl Sink for Appending {
 
     fn abandon(self: Box<Self>) -> Result<()> {
         Ok(())
+    }
+
+    fn facets(&self) -> SinkFacets<'_> {
+        SinkFacets {
+            resume: Some(self),
+            ..SinkFacets::default()
+        }
+    }
+}
+
+impl crate::Resume for Appending {
+    fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
+        self.draft().landed.newly_whole(count_max)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::{Inner, append, now, place::Place, regular, stat, wrong};
 use crate::{
-    Checks, Error, Finished, How, Lying, Result, Sink, Take, Whole, Write,
+    Checks, Error, Finished, How, Lying, Result, Sink, SinkFacets, Take, Whole, Write,
     channel::Watch,
     landed::{Hashed, Landed},
 };
@@ -247,23 +247,6 @@ impl Take for Patch {
 }
 
 impl Sink for Patch {
-    fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
-        self.landed().newly_whole(count_max)
-    }
-
-    fn is_in_place(&self) -> bool {
-        true
-    }
-
-    fn lies_at(&self) -> Option<PathBuf> {
-        (self.aim != Aim::Append).then(|| self.place.path.clone())
-    }
-
-    fn came(&self, ranges: &Extents, leaves: &[(u64, Chain)]) -> Result<()> {
-        self.landed().came(ranges, leaves);
-        Ok(())
-    }
-
     fn done(&self) -> Extents {
         self.landed().done().clone()
     }
@@ -322,5 +305,33 @@ impl Sink for Patch {
 
     fn abandon(self: Box<Self>) -> Result<()> {
         Ok(()) // What was there before is gone.
+    }
+
+    fn facets(&self) -> SinkFacets<'_> {
+        SinkFacets {
+            resume: Some(self),
+            direct: Some(self),
+        }
+    }
+}
+
+impl crate::Resume for Patch {
+    fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
+        self.landed().newly_whole(count_max)
+    }
+
+    fn is_in_place(&self) -> bool {
+        true
+    }
+}
+
+impl crate::Direct for Patch {
+    fn lies_at(&self) -> Option<PathBuf> {
+        (self.aim != Aim::Append).then(|| self.place.path.clone())
+    }
+
+    fn came(&self, ranges: &Extents, leaves: &[(u64, Chain)]) -> Result<()> {
+        self.landed().came(ranges, leaves);
+        Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! Reading files.
 
 use super::{Inner, place, regular, stat, wrong};
-use crate::{Error, Lying, Read, Result, SMALL_BYTES, Small, Stat, Take, Verified};
+use crate::{Error, Lying, Read, Result, SMALL_BYTES, Small, Stat, Take, TakeExt, Verified};
 use godwit_core::{Algorithm, Chain, Digest, Extents, Hashing, LEAF_BYTES, Leaves, Piece};
 use godwit_sys::{self as sys, Buffer, Meta, Open};
 use std::{

@@ -13,7 +13,8 @@ use super::{
     wrong,
 };
 use crate::{
-    Checks, Error, Finished, How, Lying, Origin, Result, SMALL_BYTES, Sink, Take, Whole, Write,
+    Checks, Error, Finished, How, Lying, Origin, Result, SMALL_BYTES, Sink, SinkFacets, Take,
+    Whole, Write,
     channel::Watch,
     crash,
     error::gone,
@@ -403,58 +404,9 @@ impl Take for Upload {
 }
 
 impl Sink for Upload {
-    fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
-        self.progress().landed.newly_whole(count_max)
-    }
-
     fn done(&self) -> Extents {
         let progress = self.progress();
         progress.landed.done().minus(&progress.unrecorded)
-    }
-
-    fn unseen(&self) -> Extents {
-        match self.attempt {
-            0 => Extents::new(),
-            _ => self.progress().landed.done().clone(),
-        }
-    }
-
-    fn show(&self, block: Block<'_>) -> Result<()> {
-        if self.attempt == 0 {
-            return Ok(());
-        }
-        let mut buffer = sys::Buffer::take();
-        let mut left: Extents = self.done().within(block.range()).collect();
-        while let Some(range) = left.take_aligned(LEAF_BYTES) {
-            let found = &mut buffer[..(range.end - range.start) as usize];
-            let (path, file) = (&*self.path, &self.held.file);
-            Lying { path, file }.fill(range.start, found)?;
-            let (from, to) = (range.start - block.offset, range.end - block.offset);
-            if block.bytes[from as usize..to as usize] == *found {
-                continue;
-            }
-            let mut progress = self.progress();
-            progress.landed.lose(range.clone());
-            self.take_back(&mut progress, range)
-                .map_err(|e| wrong(&self.path, e))?;
-        }
-        Ok(())
-    }
-
-    fn lies_at(&self) -> Option<PathBuf> {
-        Some(self.place.path.with_file_name(&self.held.name.part))
-    }
-
-    fn came(&self, ranges: &Extents, leaves: &[(u64, Chain)]) -> Result<()> {
-        let mut progress = self.progress();
-        progress.has_unseen = true;
-        progress.len = progress.len.max(ranges.end());
-        progress.claimed = progress.claimed.max(ranges.end());
-        progress.landed.came(ranges, leaves);
-        let recorded = ranges
-            .iter()
-            .try_for_each(|range| self.record(&mut progress, range));
-        recorded.map_err(|e| wrong(&self.path, e))
     }
 
     fn commit(&self) -> Result<Extents> {
@@ -525,6 +477,66 @@ impl Sink for Upload {
     fn abandon(mut self: Box<Self>) -> Result<()> {
         self.over = true;
         self.forget().map_err(|e| wrong(&self.path, e))
+    }
+
+    fn facets(&self) -> SinkFacets<'_> {
+        SinkFacets {
+            resume: Some(self),
+            direct: Some(self),
+        }
+    }
+}
+
+impl crate::Resume for Upload {
+    fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
+        self.progress().landed.newly_whole(count_max)
+    }
+
+    fn unseen(&self) -> Extents {
+        match self.attempt {
+            0 => Extents::new(),
+            _ => self.progress().landed.done().clone(),
+        }
+    }
+
+    fn show(&self, block: Block<'_>) -> Result<()> {
+        if self.attempt == 0 {
+            return Ok(());
+        }
+        let mut buffer = sys::Buffer::take();
+        let mut left: Extents = self.done().within(block.range()).collect();
+        while let Some(range) = left.take_aligned(LEAF_BYTES) {
+            let found = &mut buffer[..(range.end - range.start) as usize];
+            let (path, file) = (&*self.path, &self.held.file);
+            Lying { path, file }.fill(range.start, found)?;
+            let (from, to) = (range.start - block.offset, range.end - block.offset);
+            if block.bytes[from as usize..to as usize] == *found {
+                continue;
+            }
+            let mut progress = self.progress();
+            progress.landed.lose(range.clone());
+            self.take_back(&mut progress, range)
+                .map_err(|e| wrong(&self.path, e))?;
+        }
+        Ok(())
+    }
+}
+
+impl crate::Direct for Upload {
+    fn lies_at(&self) -> Option<PathBuf> {
+        Some(self.place.path.with_file_name(&self.held.name.part))
+    }
+
+    fn came(&self, ranges: &Extents, leaves: &[(u64, Chain)]) -> Result<()> {
+        let mut progress = self.progress();
+        progress.has_unseen = true;
+        progress.len = progress.len.max(ranges.end());
+        progress.claimed = progress.claimed.max(ranges.end());
+        progress.landed.came(ranges, leaves);
+        let recorded = ranges
+            .iter()
+            .try_for_each(|range| self.record(&mut progress, range));
+        recorded.map_err(|e| wrong(&self.path, e))
     }
 }
 

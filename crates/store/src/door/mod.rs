@@ -19,8 +19,8 @@ pub mod words;
 
 use crate::Decision;
 use crate::{
-    Can, Entry, Error, Finished, Given, How, PASSED_MAX, Read, RemoteOptions, Result, Set, Sink,
-    Small, Space, Stat, Station, Store, Take, What, Write, Xattrs,
+    Can, Entry, Error, Facets, Finished, Given, How, PASSED_MAX, Read, RemoteOptions, Result, Set,
+    Sink, Small, Space, Stat, Station, Store, Take, Transit, What, Write, Xattrs,
     channel::{Cancel, Watch},
     remote::{ALIVE_WITHIN, ASK_AFTER, connect},
 };
@@ -715,23 +715,6 @@ impl Inner {
 }
 
 impl Store for Door {
-    fn is_remote(&self) -> bool {
-        true
-    }
-
-    fn as_door(&self) -> Option<&Door> {
-        Some(self)
-    }
-
-    fn clock_skew(&self) -> Option<Duration> {
-        *self.0.skew.lock().expect(NO_PANIC)
-    }
-
-    fn distance(&self) -> Duration {
-        self.known()
-            .map_or(Duration::ZERO, |known| known.round_trip)
-    }
-
     fn can(&self) -> Result<Can> {
         Ok(Can {
             // Each read tells them, and each write is told them.
@@ -759,48 +742,6 @@ impl Store for Door {
         )
     }
 
-    fn walk(&self, path: &Path, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
-        self.entries(
-            path,
-            true,
-            &mut |entry| each(entry),
-            &mut |_| (),
-            &mut |_, error| Err(error),
-        )
-    }
-
-    fn walk_over(
-        &self,
-        path: &Path,
-        each: &mut dyn FnMut(Entry) -> Result<()>,
-        hidden: &mut dyn FnMut(PathBuf),
-    ) -> Result<()> {
-        self.entries(path, true, each, hidden, &mut |_, error| Err(error))
-    }
-
-    fn walk_readable(
-        &self,
-        path: &Path,
-        each: &mut dyn FnMut(Entry) -> Result<()>,
-        hidden: &mut dyn FnMut(PathBuf),
-        unread: &mut dyn FnMut(PathBuf, Error) -> Result<()>,
-    ) -> Result<()> {
-        self.entries(path, true, each, hidden, unread)
-    }
-
-    fn hidden(&self, path: &Path) -> Result<Vec<PathBuf>> {
-        let asked = AskPath { path: name(path)? };
-        let mut found = Vec::new();
-        self.call("hidden", Method::POST, &asked, path, &mut |line| {
-            match line {
-                Line::Hidden(name) if found.len() < HIDDEN_MAX => found.push(name.0),
-                _ => return Err(self.0.broke(UNASKED)),
-            }
-            Ok(())
-        })?;
-        Ok(found)
-    }
-
     fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Take) -> Result<Read> {
         fetch::read(&self.0, path, want, streams, into)
     }
@@ -813,22 +754,6 @@ impl Store for Door {
             self.must_count_attempts()?;
         }
         upload::begin(self, path, write)
-    }
-
-    fn read_small(
-        &self,
-        next: &mut dyn FnMut() -> Option<PathBuf>,
-        each: &mut dyn FnMut(PathBuf, Result<Small>),
-    ) -> Result<()> {
-        small::read(&self.0, next, each)
-    }
-
-    fn write_small(
-        &self,
-        next: &mut dyn FnMut() -> Option<Given>,
-        each: &mut dyn FnMut(PathBuf, Result<Finished>),
-    ) -> Result<()> {
-        small::write(self, next, each)
     }
 
     fn remove(&self, path: &Path, what: What) -> Result<()> {
@@ -851,18 +776,6 @@ impl Store for Door {
         self.make(&[path], vec![name(path)?]).remove(0)
     }
 
-    fn mkdir_many(&self, paths: &[&Path]) -> Vec<Result<()>> {
-        if paths.is_empty() {
-            return Vec::new();
-        }
-        let named: Result<Vec<Name>> = paths.iter().map(|path| name(path)).collect();
-        match named {
-            Ok(names) if names.len() <= NAMES_A_CALL => self.make(paths, names),
-            // One name that cannot be said is no fault of all.
-            _ => paths.iter().map(|path| self.mkdir(path)).collect(),
-        }
-    }
-
     fn set(&self, path: &Path, set: &Set) -> Result<()> {
         set.check_xattrs(path)?;
         if !set.xattrs.is_empty() || set.atime.is_some() {
@@ -873,15 +786,6 @@ impl Store for Door {
             ..set.say()
         };
         self.call_for("set", &asked, path, done)
-    }
-
-    fn xattrs(&self, path: &Path) -> Result<Xattrs> {
-        self.must_say_xattrs()?;
-        let asked = AskPath { path: name(path)? };
-        self.call_for("xattrs", &asked, path, |line| match line {
-            Line::Xattrs(xattrs) => Some(Xattrs::heard(xattrs)),
-            _ => None,
-        })
     }
 
     fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {
@@ -896,15 +800,97 @@ impl Store for Door {
         })
     }
 
-    fn space(&self, path: &Path) -> Result<Space> {
-        let asked = AskPath { path: name(path)? };
-        self.call_for("space", &asked, path, |line| match line {
-            Line::Space(space) => Some(Space::heard(space)),
-            _ => None,
-        })
+    fn facets(&self) -> Facets<'_> {
+        Facets {
+            peer: Some(self),
+            transit: Some(self),
+            batch: Some(self),
+            volume: Some(self),
+            ..Facets::default()
+        }
+    }
+}
+
+impl crate::Peer for Door {
+    fn as_door(&self) -> Option<&Door> {
+        Some(self)
     }
 
-    fn became(&self, path: &Path, id: &str) -> Result<Option<Version>> {
+    fn clock_skew(&self) -> Option<Duration> {
+        *self.0.skew.lock().expect(NO_PANIC)
+    }
+
+    fn distance(&self) -> Duration {
+        self.known()
+            .map_or(Duration::ZERO, |known| known.round_trip)
+    }
+}
+
+impl crate::Batch for Door {
+    fn walk(
+        &self,
+        path: &Path,
+        each: &mut dyn FnMut(Entry) -> Result<()>,
+        hidden: &mut dyn FnMut(PathBuf),
+        unread: &mut dyn FnMut(PathBuf, Error) -> Result<()>,
+    ) -> Result<()> {
+        self.entries(path, true, each, hidden, unread)
+    }
+
+    fn hidden(&self, path: &Path) -> Result<Vec<PathBuf>> {
+        let asked = AskPath { path: name(path)? };
+        let mut found = Vec::new();
+        self.call("hidden", Method::POST, &asked, path, &mut |line| {
+            match line {
+                Line::Hidden(name) if found.len() < HIDDEN_MAX => found.push(name.0),
+                _ => return Err(self.0.broke(UNASKED)),
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    fn read_small(
+        &self,
+        next: &mut dyn FnMut() -> Option<PathBuf>,
+        each: &mut dyn FnMut(PathBuf, Result<Small>),
+    ) -> Result<()> {
+        small::read(&self.0, next, each)
+    }
+
+    fn write_small(
+        &self,
+        next: &mut dyn FnMut() -> Option<Given>,
+        each: &mut dyn FnMut(PathBuf, Result<Finished>),
+    ) -> Result<()> {
+        small::write(self, next, each)
+    }
+
+    fn mkdir_many(&self, paths: &[&Path]) -> Vec<Result<()>> {
+        if paths.is_empty() {
+            return Vec::new();
+        }
+        let named: Result<Vec<Name>> = paths.iter().map(|path| name(path)).collect();
+        match named {
+            Ok(names) if names.len() <= NAMES_A_CALL => self.make(paths, names),
+            // One name that cannot be said is no fault of all.
+            _ => paths.iter().map(|path| self.mkdir(path)).collect(),
+        }
+    }
+}
+
+impl crate::Transit for Door {
+    fn flush(&self, path: &Path) -> Result<()> {
+        let asked = AskPath { path: name(path)? };
+        self.call_for("flush", &asked, path, done)
+    }
+
+    fn push(&self, path: &Path, watch: Option<&Watch>) -> Result<()> {
+        watch.map_or(Ok(()), |watch| watch.canceled().check())?;
+        self.push_within(path, watch.and_then(Watch::left))
+    }
+
+    fn published_as(&self, path: &Path, id: &str) -> Result<Option<Version>> {
         if self.known()?.revision < COUNTS_ATTEMPTS {
             return Ok(None);
         }
@@ -916,25 +902,6 @@ impl Store for Door {
             Line::Became(version) => Some(version.map(Version::heard)),
             _ => None,
         })
-    }
-
-    /// A lost connection says nothing of what has arrived. A node from before is no more than the disk it has.
-    fn push(&self, path: &Path) -> Result<()> {
-        self.push_within(path, None)
-    }
-
-    fn push_watched(&self, path: &Path, watch: &Watch) -> Result<()> {
-        watch.canceled().check()?;
-        self.push_within(path, watch.left())
-    }
-
-    fn decide(&self, path: &Path, what: Decision, passed: &[String]) -> Result<()> {
-        let asked = AskDecide {
-            path: name(path)?,
-            what,
-            passed: passed.into(),
-        };
-        self.call_for("decide", &asked, path, done)
     }
 
     fn trace(&self, path: &Path, passed: &[String]) -> Result<Vec<Station>> {
@@ -963,9 +930,32 @@ impl Store for Door {
         Ok(stations)
     }
 
-    fn flush(&self, path: &Path) -> Result<()> {
+    fn decide(&self, path: &Path, what: Decision, passed: &[String]) -> Result<()> {
+        let asked = AskDecide {
+            path: name(path)?,
+            what,
+            passed: passed.into(),
+        };
+        self.call_for("decide", &asked, path, done)
+    }
+}
+
+impl crate::Volume for Door {
+    fn xattrs(&self, path: &Path) -> Result<Xattrs> {
+        self.must_say_xattrs()?;
         let asked = AskPath { path: name(path)? };
-        self.call_for("flush", &asked, path, done)
+        self.call_for("xattrs", &asked, path, |line| match line {
+            Line::Xattrs(xattrs) => Some(Xattrs::heard(xattrs)),
+            _ => None,
+        })
+    }
+
+    fn space(&self, path: &Path) -> Result<Space> {
+        let asked = AskPath { path: name(path)? };
+        self.call_for("space", &asked, path, |line| match line {
+            Line::Space(space) => Some(Space::heard(space)),
+            _ => None,
+        })
     }
 }
 
@@ -997,7 +987,7 @@ impl Door {
     fn push_within(&self, path: &Path, within: Option<Duration>) -> Result<()> {
         let revision = self.known()?.revision;
         if revision < COUNTS_ATTEMPTS {
-            return self.flush(path);
+            return Transit::flush(self, path);
         }
         // Those from before pass nothing on, and so need not be told how long.
         let within = within.filter(|_| revision >= PASSES_ON);

@@ -2,7 +2,10 @@
 //! connections that stay in the middle of a request until somebody asks what has landed.
 
 use super::{Door, Inner, NO_PANIC, UNASKED, name, pieces, visit::Pouring, words::Said};
-use crate::{Checks, Error, Finished, Lying, Read, Result, Sink, Stat, Store, Take, Whole, Write};
+use crate::{
+    Checks, Error, Fast, Finished, Lying, Read, Result, Sink, SinkFacets, Stat, Store, StoreExt,
+    Take, Whole, Write,
+};
 use godwit_core::{Block, Chain, Extents, Fault, LEAF_BYTES, Leaves, Piece};
 use godwit_wire::door::{
     ROOT,
@@ -343,6 +346,19 @@ impl Take for Upload {
         })
     }
 
+    fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
+        let mut state = self.state.lock().expect(NO_PANIC);
+        state.said.insert(leaf, chain);
+        state.compare(leaf);
+        Ok(())
+    }
+
+    fn fast(&self) -> Option<&dyn Fast> {
+        Some(self)
+    }
+}
+
+impl crate::Fast for Upload {
     /// What is read is never copied: it goes where it is sent from.
     fn put_from(&self, file: &Lying<'_>, range: Range<u64>, _: &mut [u8]) -> Result<()> {
         let is_hashed = self.checks.blake3;
@@ -359,13 +375,6 @@ impl Take for Upload {
         // Only now: what was sent of it before was another reading.
         let mut state = self.state.lock().expect(NO_PANIC);
         state.leaves.set_full(leaf, chain);
-        state.compare(leaf);
-        Ok(())
-    }
-
-    fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
-        let mut state = self.state.lock().expect(NO_PANIC);
-        state.said.insert(leaf, chain);
         state.compare(leaf);
         Ok(())
     }
@@ -465,6 +474,59 @@ impl Drop for Upload {
 }
 
 impl Sink for Upload {
+    fn done(&self) -> Extents {
+        let state = self.state.lock().expect(NO_PANIC);
+        state.done.minus(&state.wrong)
+    }
+
+    fn settle(&self) -> Result<Extents> {
+        self.end_all()?;
+        Ok(self.done())
+    }
+
+    fn commit(&self) -> Result<Extents> {
+        self.end_all()?;
+        let said = self.ask("commit", &self.about(), landed)?;
+        self.note(said);
+        Ok(self.done())
+    }
+
+    fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished> {
+        self.end_all()?;
+        let mut asked = whole.say();
+        if asked.digest.is_none() && self.checks.blake3 {
+            let state = self.state.lock().expect(NO_PANIC);
+            asked.digest = whole
+                .size
+                .and_then(|size| state.leaves.root(size))
+                .map(godwit_wire::door::call::Text);
+        }
+        let asked = godwit_wire::door::call::AskPublish {
+            path: self.inside.clone(),
+            whole: asked,
+        };
+        self.state.lock().expect(NO_PANIC).is_over = true;
+        self.ask("finish", &asked, |line| match line {
+            Line::Finished(finished) => Some(Finished::heard(finished)),
+            _ => None,
+        })
+    }
+
+    fn abandon(self: Box<Self>) -> Result<()> {
+        self.end_all()?;
+        self.state.lock().expect(NO_PANIC).is_over = true;
+        self.ask("abandon", &self.about(), super::done)
+    }
+
+    fn facets(&self) -> SinkFacets<'_> {
+        SinkFacets {
+            resume: Some(self),
+            direct: Some(self),
+        }
+    }
+}
+
+impl crate::Resume for Upload {
     fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
         let mut state = self.state.lock().expect(NO_PANIC);
         let Some(told) = &mut state.told else {
@@ -475,11 +537,28 @@ impl Sink for Upload {
         std::mem::replace(told, left).into_iter().collect()
     }
 
-    fn done(&self) -> Extents {
-        let state = self.state.lock().expect(NO_PANIC);
-        state.done.minus(&state.wrong)
+    fn unseen(&self) -> Extents {
+        match self.checks.blake3 {
+            true => self.unseen.clone(),
+            false => Extents::new(),
+        }
     }
 
+    fn show(&self, block: Block<'_>) -> Result<()> {
+        let piece = Piece::of(block);
+        let mut state = self.state.lock().expect(NO_PANIC);
+        state.size = state.size.max(block.range().end);
+        state.leaves.add(piece);
+        state.compare_shown(block.range(), self.announced);
+        Ok(())
+    }
+
+    fn is_in_place(&self) -> bool {
+        self.in_place
+    }
+}
+
+impl crate::Direct for Upload {
     fn draw(
         &self,
         source: &dyn Store,
@@ -536,65 +615,6 @@ impl Sink for Upload {
         };
         let read = read.ok_or_else(|| self.inner().broke("it does not say what it drew"))?;
         Ok(Some(read))
-    }
-
-    fn unseen(&self) -> Extents {
-        match self.checks.blake3 {
-            true => self.unseen.clone(),
-            false => Extents::new(),
-        }
-    }
-
-    fn show(&self, block: Block<'_>) -> Result<()> {
-        let piece = Piece::of(block);
-        let mut state = self.state.lock().expect(NO_PANIC);
-        state.size = state.size.max(block.range().end);
-        state.leaves.add(piece);
-        state.compare_shown(block.range(), self.announced);
-        Ok(())
-    }
-
-    fn is_in_place(&self) -> bool {
-        self.in_place
-    }
-
-    fn settle(&self) -> Result<Extents> {
-        self.end_all()?;
-        Ok(self.done())
-    }
-
-    fn commit(&self) -> Result<Extents> {
-        self.end_all()?;
-        let said = self.ask("commit", &self.about(), landed)?;
-        self.note(said);
-        Ok(self.done())
-    }
-
-    fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished> {
-        self.end_all()?;
-        let mut asked = whole.say();
-        if asked.digest.is_none() && self.checks.blake3 {
-            let state = self.state.lock().expect(NO_PANIC);
-            asked.digest = whole
-                .size
-                .and_then(|size| state.leaves.root(size))
-                .map(godwit_wire::door::call::Text);
-        }
-        let asked = godwit_wire::door::call::AskPublish {
-            path: self.inside.clone(),
-            whole: asked,
-        };
-        self.state.lock().expect(NO_PANIC).is_over = true;
-        self.ask("finish", &asked, |line| match line {
-            Line::Finished(finished) => Some(Finished::heard(finished)),
-            _ => None,
-        })
-    }
-
-    fn abandon(self: Box<Self>) -> Result<()> {
-        self.end_all()?;
-        self.state.lock().expect(NO_PANIC).is_over = true;
-        self.ask("abandon", &self.about(), super::done)
     }
 }
 

@@ -7,7 +7,7 @@ use super::{
     visit::{Sent, Showing, Visit},
 };
 use crate::{
-    Can, Entry, EntryKind, Error, Read, RemoteOptions, Result, Set, Sink, Small, Space, Stat,
+    Can, Entry, EntryKind, Error, Facets, Read, RemoteOptions, Result, Set, Sink, Small, Stat,
     Store, Take, Verified, What, Write, remote::connect,
 };
 use godwit_core::{Algorithm, Digest, Extents, Hashing, Scheme, Url};
@@ -329,10 +329,6 @@ impl Web {
 }
 
 impl Store for Web {
-    fn is_remote(&self) -> bool {
-        true
-    }
-
     fn can(&self) -> Result<Can> {
         Ok(Can {
             ranges: true,
@@ -375,36 +371,6 @@ impl Store for Web {
         Ok(Read { stat, digest })
     }
 
-    fn read_small(
-        &self,
-        next: &mut dyn FnMut() -> Option<std::path::PathBuf>,
-        each: &mut dyn FnMut(std::path::PathBuf, Result<Small>),
-    ) -> Result<()> {
-        while let Some(path) = next() {
-            let small = crate::store::read_one_small(self, &path).and_then(|small| {
-                let Some(told) = &small.stat.digest else {
-                    return Ok(small);
-                };
-                let mut hashing = Hashing::new(told.algorithm());
-                hashing.update(&small.bytes);
-                let found = hashing.finish();
-                match found == *told {
-                    true => Ok(Small {
-                        verified: Verified::By(told.algorithm()),
-                        ..small
-                    }),
-                    false => Err(Error::corrupt(
-                        path.clone(),
-                        told.to_string(),
-                        found.to_string(),
-                    )),
-                }
-            });
-            each(path, small);
-        }
-        Ok(())
-    }
-
     fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {
         let told = match range {
             None => self.stat(path)?.digest,
@@ -436,8 +402,46 @@ impl Store for Web {
         self.cannot("changing attributes")
     }
 
-    fn space(&self, _: &Path) -> Result<Space> {
-        self.cannot("telling the room")
+    fn facets(&self) -> Facets<'_> {
+        Facets {
+            peer: Some(self),
+            batch: Some(self),
+            ..Facets::default()
+        }
+    }
+}
+
+impl crate::Peer for Web {}
+
+impl crate::Batch for Web {
+    fn read_small(
+        &self,
+        next: &mut dyn FnMut() -> Option<std::path::PathBuf>,
+        each: &mut dyn FnMut(std::path::PathBuf, Result<Small>),
+    ) -> Result<()> {
+        while let Some(path) = next() {
+            let small = crate::store::read_one_small(self, &path).and_then(|small| {
+                let Some(told) = &small.stat.digest else {
+                    return Ok(small);
+                };
+                let mut hashing = Hashing::new(told.algorithm());
+                hashing.update(&small.bytes);
+                let found = hashing.finish();
+                match found == *told {
+                    true => Ok(Small {
+                        verified: Verified::By(told.algorithm()),
+                        ..small
+                    }),
+                    false => Err(Error::corrupt(
+                        path.clone(),
+                        told.to_string(),
+                        found.to_string(),
+                    )),
+                }
+            });
+            each(path, small);
+        }
+        Ok(())
     }
 }
 

@@ -4,8 +4,8 @@ use super::{
     Copying, Event, Item, Outcome, Place, Rule, plan::wanted_bytes, retry::Retry, turns::Turn,
 };
 use crate::{
-    Checks, Error, Finished, How, Limit, Lying, Origin, Read, Result, Sink, Stat, Take, Verified,
-    Whole, Width, Write, channel::width_for,
+    Checks, Error, Fast, Finished, How, Limit, Lying, Origin, Read, Result, Sink, SinkExt, Stat,
+    StoreExt, Take, TakeExt, Verified, Whole, Width, Write, channel::width_for,
 };
 use godwit_core::{
     Algorithm, Block, Chain, Digest, Extents, Fault, Fragment, Home, Layout, Scheme, Url, moves,
@@ -476,16 +476,22 @@ impl Take for Counting<'_> {
         Ok(())
     }
 
+    fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
+        self.sink.said(leaf, chain)
+    }
+
+    fn fast(&self) -> Option<&dyn Fast> {
+        Some(self)
+    }
+}
+
+impl crate::Fast for Counting<'_> {
     fn put_from(&self, file: &Lying<'_>, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
         self.copying.options.cancel.check()?;
         self.copying.pace(range.end - range.start)?;
         self.sink.put_from(file, range.clone(), buffer)?;
         (self.landed)(range);
         Ok(())
-    }
-
-    fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
-        self.sink.said(leaf, chain)
     }
 
     fn width(&self) -> Option<&Arc<Width>> {

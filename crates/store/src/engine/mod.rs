@@ -21,7 +21,7 @@ pub use retry::{Retry, Tries};
 pub use stores::{Place, Stores};
 
 use crate::{
-    Error, Remote, Result, Stat, Trust, Tuned, Verified,
+    Error, Remote, Result, Stat, StoreExt, Trust, Tuned, Verified,
     channel::Cancel,
     door::Mark,
     error::TOO_LARGE,

@@ -1,7 +1,7 @@
 //! Finding what is to be copied, and deciding about each file.
 
 use super::{Copying, Event, Item, Place, Rule, Task};
-use crate::{Entry, EntryKind, Error, Nowhere, Result, SMALL_BYTES, Set, Stat, What};
+use crate::{Entry, EntryKind, Error, Nowhere, Result, SMALL_BYTES, Set, Stat, StoreExt, What};
 use godwit_core::{Algorithm, Extents, Scheme};
 use std::{
     collections::{HashMap, HashSet},

@@ -1,7 +1,7 @@
 //! Small files: whole ones, many in flight together.
 
 use super::{Copying, Item, Outcome, queue::Taken};
-use crate::{Error, Finished, Given, How, Limit, Result, Small, Stat, Verified, Width};
+use crate::{Error, Finished, Given, How, Limit, Result, Small, Stat, StoreExt, Verified, Width};
 use std::{
     cell::RefCell,
     collections::VecDeque,

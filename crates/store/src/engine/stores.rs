@@ -2,7 +2,7 @@
 
 use super::Options;
 use crate::{
-    Dir, Error, Opener, Proofs, Remote, RemoteOptions, Result, Store, Trust,
+    Dir, Error, Opener, Proofs, Remote, RemoteOptions, Result, Store, StoreExt, Trust,
     door::{self, Web},
 };
 use godwit_core::{Scheme, Url};

@@ -2,16 +2,15 @@
 
 use super::{Event, Options, Place, Rule, Summary, Task, copy};
 use crate::{
-    Can, Entry, EntryKind, Error, Given, How, Memory, Read, Result, Set, Sink, Space, Stat, Store,
-    Take, What, Write, channel::Cancel,
+    Entry, EntryKind, Error, Given, How, Memory, Read, Result, Store, StoreExt, Take, Write,
+    channel::Cancel,
 };
-use godwit_core::{Algorithm, Block, Digest, Extents, LEAF_BYTES, Url};
+use godwit_core::{Block, Extents, LEAF_BYTES, Url};
 use godwit_trust::{
     KeyKind,
     lab::{Ca, Issue},
 };
 use std::{
-    ops::Range,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
@@ -234,15 +233,8 @@ impl Take for Limited<'_> {
 }
 
 impl Store for Troubled {
-    fn can(&self) -> Result<Can> {
-        self.inner.can()
-    }
-    fn stat(&self, path: &Path) -> Result<Stat> {
-        self.inner.stat(path)
-    }
-    fn list(&self, path: &Path, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
-        self.inner.list(path, each)
-    }
+    crate::forward!(self, self.inner; can stat list write remove rename mkdir set digest facets);
+
     fn read(&self, path: &Path, want: &Extents, _: usize, into: &dyn Take) -> Result<Read> {
         let nth = self.reads.fetch_add(1, Relaxed);
         if self
@@ -258,27 +250,6 @@ impl Store for Troubled {
             put(&self.inner, path.to_str().unwrap(), bytes.clone());
         }
         read
-    }
-    fn write(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
-        self.inner.write(path, write)
-    }
-    fn remove(&self, path: &Path, what: What) -> Result<()> {
-        self.inner.remove(path, what)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.inner.rename(from, to)
-    }
-    fn mkdir(&self, path: &Path) -> Result<()> {
-        self.inner.mkdir(path)
-    }
-    fn set(&self, path: &Path, set: &Set) -> Result<()> {
-        self.inner.set(path, set)
-    }
-    fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {
-        self.inner.digest(path, by, range)
-    }
-    fn space(&self, path: &Path) -> Result<Space> {
-        self.inner.space(path)
     }
 }
 
@@ -441,7 +412,8 @@ fn a_cancelled_copy_stops_and_says_so() {
 fn walk_ends_where_paths_are_endless() {
     let directory = Memory::new().stat(Path::new("")).unwrap();
     let mut seen = 0;
-    let walked = crate::store::walk_by(
+    let walked = crate::store::walk_from(
+        vec![PathBuf::new()],
         &mut |_, each| {
             each(Entry {
                 path: "d".repeat(99).into(),
@@ -452,6 +424,7 @@ fn walk_ends_where_paths_are_endless() {
             seen += 1;
             Ok(())
         },
+        &mut |_, error| Err(error),
     );
     let error = walked.unwrap_err();
     assert!(error.to_string().contains("8192 bytes"), "{error}");

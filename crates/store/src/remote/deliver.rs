@@ -23,8 +23,8 @@ use super::{
     session::{Flow, Session},
 };
 use crate::{
-    Checks, Error, Finished, How, Lying, Read, Result, SMALL_BYTES, Sink, Store, Take, Whole,
-    Width, Write,
+    Checks, Error, Fast, Finished, How, Lying, Read, Result, SMALL_BYTES, Sink, SinkFacets, Store,
+    StoreExt, Take, Whole, Width, Write,
     channel::{Channel, Gauge, Mode, Sending, Watch, look},
     landed::leaf_range,
 };
@@ -558,6 +558,35 @@ impl Take for Delivering {
         })
     }
 
+    fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
+        let Some(leaves) = &self.leaves else {
+            return Ok(());
+        };
+        let size = self.plan.size.unwrap_or(u64::MAX);
+        let differs = leaves
+            .lock()
+            .expect(NO_PANIC)
+            .chain(leaf, size)
+            .is_some_and(|ours| ours != chain);
+        if differs {
+            let start = leaf.saturating_mul(LEAF_BYTES);
+            let range = start..start.saturating_add(LEAF_BYTES);
+            let mut given = self.given();
+            given.bytes.remove(range.clone());
+            // What is right is sent after it, and compared in the end.
+            given.now.remove(range.clone());
+            drop(given);
+            self.told.state().landed.remove(range);
+        }
+        Ok(())
+    }
+
+    fn fast(&self) -> Option<&dyn Fast> {
+        Some(self)
+    }
+}
+
+impl crate::Fast for Delivering {
     fn put_from(&self, file: &Lying<'_>, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
         if self.kept.is_some() {
             return self.put(file.block(range, buffer)?);
@@ -592,78 +621,12 @@ impl Take for Delivering {
     fn width(&self) -> Option<&Arc<Width>> {
         Some(&self.plan.width)
     }
-
-    fn said(&self, leaf: u64, chain: Chain) -> Result<()> {
-        let Some(leaves) = &self.leaves else {
-            return Ok(());
-        };
-        let size = self.plan.size.unwrap_or(u64::MAX);
-        let differs = leaves
-            .lock()
-            .expect(NO_PANIC)
-            .chain(leaf, size)
-            .is_some_and(|ours| ours != chain);
-        if differs {
-            let start = leaf.saturating_mul(LEAF_BYTES);
-            let range = start..start.saturating_add(LEAF_BYTES);
-            let mut given = self.given();
-            given.bytes.remove(range.clone());
-            // What is right is sent after it, and compared in the end.
-            given.now.remove(range.clone());
-            drop(given);
-            self.told.state().landed.remove(range);
-        }
-        Ok(())
-    }
 }
 
 impl Sink for Delivering {
-    fn draw(
-        &self,
-        source: &dyn Store,
-        path: &Path,
-        want: &Extents,
-        _streams: usize, // as many as the width of the upload says
-        on: &dyn Fn(Range<u64>),
-    ) -> Result<Option<Read>> {
-        // Two servers of TLS would have to know each other, and what a ticket protects goes with
-        // the keys of one conversation.
-        let is_for_us = |remote: &Remote| match remote.0.login {
-            Login::Tls => true,
-            Login::Ticket => remote.0.options.trust.level != Level::Clear,
-            _ => false,
-        };
-        match source.as_remote() {
-            Some(source) if !is_for_us(source) && !is_for_us(&self.remote) => {
-                let read = self.relay(source, path, want, on)?;
-                self.is_drawn.store(read.is_some(), Relaxed);
-                Ok(read)
-            }
-            _ => Ok(None),
-        }
-    }
-
     /// What landed, and what is on its way: only [`Sink::settle`] waits for the server's word.
     fn done(&self) -> Extents {
         self.told.state().landed.or(&self.given().bytes)
-    }
-
-    /// What landed before, as long as there is a tree that lacks it.
-    fn unseen(&self) -> Extents {
-        let (Some(size), true) = (self.plan.size, self.leaves.is_some() || self.sums.is_some())
-        else {
-            return Extents::new();
-        };
-        let given = self.given().bytes.clone();
-        let shown = self.shown.lock().expect(NO_PANIC).clone();
-        let before = self.plan.landed.minus(&given).minus(&shown);
-        before.within(0..size).collect()
-    }
-
-    fn show(&self, block: Block<'_>) -> Result<()> {
-        self.hash(block);
-        self.shown.lock().expect(NO_PANIC).insert(block.range());
-        Ok(())
     }
 
     fn settle(&self) -> Result<Extents> {
@@ -727,6 +690,60 @@ impl Sink for Delivering {
         plan.part.forget();
         self.remote.0.give_back(session);
         Ok(())
+    }
+
+    fn facets(&self) -> SinkFacets<'_> {
+        SinkFacets {
+            resume: Some(self),
+            direct: Some(self),
+        }
+    }
+}
+
+impl crate::Resume for Delivering {
+    /// What landed before, as long as there is a tree that lacks it.
+    fn unseen(&self) -> Extents {
+        let (Some(size), true) = (self.plan.size, self.leaves.is_some() || self.sums.is_some())
+        else {
+            return Extents::new();
+        };
+        let given = self.given().bytes.clone();
+        let shown = self.shown.lock().expect(NO_PANIC).clone();
+        let before = self.plan.landed.minus(&given).minus(&shown);
+        before.within(0..size).collect()
+    }
+
+    fn show(&self, block: Block<'_>) -> Result<()> {
+        self.hash(block);
+        self.shown.lock().expect(NO_PANIC).insert(block.range());
+        Ok(())
+    }
+}
+
+impl crate::Direct for Delivering {
+    fn draw(
+        &self,
+        source: &dyn Store,
+        path: &Path,
+        want: &Extents,
+        _streams: usize, // as many as the width of the upload says
+        on: &dyn Fn(Range<u64>),
+    ) -> Result<Option<Read>> {
+        // Two servers of TLS would have to know each other, and what a ticket protects goes with
+        // the keys of one conversation.
+        let is_for_us = |remote: &Remote| match remote.0.login {
+            Login::Tls => true,
+            Login::Ticket => remote.0.options.trust.level != Level::Clear,
+            _ => false,
+        };
+        match source.as_remote() {
+            Some(source) if !is_for_us(source) && !is_for_us(&self.remote) => {
+                let read = self.relay(source, path, want, on)?;
+                self.is_drawn.store(read.is_some(), Relaxed);
+                Ok(read)
+            }
+            _ => Ok(None),
+        }
     }
 }
 

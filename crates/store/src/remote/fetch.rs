@@ -8,7 +8,7 @@ use super::{
     session::{Flow, Session},
 };
 use crate::{
-    Error, Limit, Read, Result, Stat, Take, Tuned, Width,
+    Error, Limit, Read, Result, Stat, Take, TakeExt, Tuned, Width,
     channel::{Mode, Watch},
 };
 use godwit_core::{Block, Chain, Digest, Extents};

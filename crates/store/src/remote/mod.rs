@@ -27,10 +27,11 @@ mod tls;
 mod tunnel;
 
 use crate::{
-    Can, Decision, Entry, Error, Finished, Given, Read, Result, Set, Sink, Small, Space, Stat,
-    Station, Store, TAKEN, THERE, Take, What, Write,
+    Can, Decision, Entry, Error, Facets, Finished, Given, Read, Result, Set, Sink, Small, Space,
+    Stat, Station, Store, TAKEN, THERE, Take, What, Write,
     channel::{Cancel, Mode},
     door::Mark,
+    store::{read_one_by_one, walk_by_listing, walk_on, write_one_by_one},
 };
 use data::Hosts;
 use fetch::Fetch;
@@ -480,20 +481,6 @@ impl Inner {
 }
 
 impl Store for Remote {
-    fn distance(&self) -> Duration {
-        // Who cannot be reached is at no distance; asking him will say why.
-        self.known()
-            .map_or(Duration::ZERO, |known| known.round_trip)
-    }
-
-    fn as_remote(&self) -> Option<&Remote> {
-        Some(self)
-    }
-
-    fn stripes(&self) -> usize {
-        self.known().map_or(1, |known| known.peer.stripes())
-    }
-
     fn can(&self) -> Result<Can> {
         let Known { peer, .. } = self.known()?;
         let family = peer.family();
@@ -539,42 +526,6 @@ impl Store for Remote {
         })
     }
 
-    fn walk(&self, path: &Path, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
-        let Known { peer, .. } = self.known()?;
-        // GCT follows what it lists in an order of its own, and writes line feeds
-        // raw; ours promises directories first.
-        if peer.family() != Family::Godwit || !names::lists_trees(&peer) {
-            return crate::store::walk_by_listing(self, path, each);
-        }
-        let walk = |each: &mut dyn FnMut(Entry) -> Result<()>| {
-            self.with(path, |session| {
-                let name = self.name(session, path)?;
-                names::list(session, &self.0.options, path, &name, Depth::All, each)
-            })
-        };
-        if !self.is_narrow() {
-            return walk(each);
-        }
-        // While a listing goes on it holds a port, and `each` may wait for those who
-        // wait for one.
-        let mut found = Vec::new();
-        walk(&mut |entry| {
-            found.push(entry);
-            Ok(())
-        })?;
-        found.into_iter().try_for_each(each)
-    }
-
-    fn hidden(&self, path: &Path) -> Result<Vec<PathBuf>> {
-        if self.known()?.peer.family() != Family::Godwit {
-            return Ok(Vec::new());
-        }
-        self.with(path, |session| {
-            let name = self.name(session, path)?;
-            names::hidden(session, path, &name)
-        })
-    }
-
     fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Take) -> Result<Read> {
         let fetch = |session: &Session| {
             Ok::<_, Error>(Fetch {
@@ -610,44 +561,6 @@ impl Store for Remote {
         deliver::begin(self.clone(), path, write)
     }
 
-    fn read_small(
-        &self,
-        next: &mut dyn FnMut() -> Option<PathBuf>,
-        each: &mut dyn FnMut(PathBuf, Result<Small>),
-    ) -> Result<()> {
-        let family = self.known()?.peer.family();
-        if family == Family::Plain || self.0.is_behind_wall.load(Relaxed) {
-            while let Some(path) = next() {
-                let small = crate::store::read_one_small(self, &path);
-                each(path, small);
-            }
-            return Ok(());
-        }
-        self.with(Path::new(""), |session| {
-            small::read(self, session, next, each)
-        })
-    }
-
-    fn write_small(
-        &self,
-        next: &mut dyn FnMut() -> Option<Given>,
-        each: &mut dyn FnMut(PathBuf, Result<Finished>),
-    ) -> Result<()> {
-        match self.known()?.peer.family() {
-            Family::Godwit => small::write_to_ours(self, next, each),
-            Family::Grid => self.with(Path::new(""), |session| {
-                small::write_to_grid(self, session, next, each)
-            }),
-            Family::Plain => {
-                while let Some(given) = next() {
-                    let finished = crate::store::write_one_small(self, &given);
-                    each(given.path, finished);
-                }
-                Ok(())
-            }
-        }
-    }
-
     fn remove(&self, path: &Path, what: What) -> Result<()> {
         self.with(path, |session| {
             let name = self.name(session, path)?;
@@ -661,21 +574,6 @@ impl Store for Remote {
             let reply = client::rename(session, &from_name, &to_name)?;
             faults::check(&session.host, from, &reply).map(drop)
         })
-    }
-
-    fn mkdir_many(&self, paths: &[&Path]) -> Vec<Result<()>> {
-        let one_by_one = || paths.iter().map(|path| self.mkdir(path)).collect();
-        let is_ours = |known: Known| known.peer.family() == Family::Godwit;
-        if paths.len() < 2 || !self.known().is_ok_and(is_ours) {
-            return one_by_one();
-        }
-        let made = self.with(Path::new(""), |session| {
-            let named = |path: &&Path| Ok((path.to_path_buf(), self.name(session, path)?));
-            let named = paths.iter().map(named).collect::<Result<Vec<_>>>()?;
-            names::mkdir_many(session, &named)
-        });
-        // One name that cannot be said, or a lost conversation, is no fault of all.
-        made.unwrap_or_else(|_| one_by_one())
     }
 
     fn mkdir(&self, path: &Path) -> Result<()> {
@@ -721,13 +619,124 @@ impl Store for Remote {
         })
     }
 
-    fn space(&self, path: &Path) -> Result<Space> {
+    fn facets(&self) -> Facets<'_> {
+        Facets {
+            peer: Some(self),
+            transit: Some(self),
+            batch: Some(self),
+            volume: Some(self),
+            ..Facets::default()
+        }
+    }
+}
+
+impl crate::Peer for Remote {
+    fn distance(&self) -> Duration {
+        // Who cannot be reached is at no distance; asking him will say why.
+        self.known()
+            .map_or(Duration::ZERO, |known| known.round_trip)
+    }
+
+    fn as_remote(&self) -> Option<&Remote> {
+        Some(self)
+    }
+
+    fn stripes(&self) -> usize {
+        self.known().map_or(1, |known| known.peer.stripes())
+    }
+}
+
+impl crate::Batch for Remote {
+    fn walk(
+        &self,
+        path: &Path,
+        each: &mut dyn FnMut(Entry) -> Result<()>,
+        _: &mut dyn FnMut(PathBuf),
+        unread: &mut dyn FnMut(PathBuf, Error) -> Result<()>,
+    ) -> Result<()> {
+        let Known { peer, .. } = self.known()?;
+        // GCT follows what it lists in an order of its own, and writes line feeds
+        // raw; ours promises directories first.
+        if peer.family() != Family::Godwit || !names::lists_trees(&peer) {
+            return walk_by_listing(self, path, each, unread);
+        }
+        let walk = |each: &mut dyn FnMut(Entry) -> Result<()>| {
+            self.with(path, |session| {
+                let name = self.name(session, path)?;
+                names::list(session, &self.0.options, path, &name, Depth::All, each)
+            })
+        };
+        let mut walk = |each: &mut dyn FnMut(Entry) -> Result<()>| {
+            if !self.is_narrow() {
+                return walk(each);
+            }
+            // While a listing goes on it holds a port, and `each` may wait for those who
+            // wait for one.
+            let mut found = Vec::new();
+            walk(&mut |entry| {
+                found.push(entry);
+                Ok(())
+            })?;
+            found.into_iter().try_for_each(each)
+        };
+        walk_on(self, path, &mut walk, each, unread)
+    }
+
+    fn hidden(&self, path: &Path) -> Result<Vec<PathBuf>> {
+        if self.known()?.peer.family() != Family::Godwit {
+            return Ok(Vec::new());
+        }
         self.with(path, |session| {
             let name = self.name(session, path)?;
-            names::space(session, path, &name)
+            names::hidden(session, path, &name)
         })
     }
 
+    fn read_small(
+        &self,
+        next: &mut dyn FnMut() -> Option<PathBuf>,
+        each: &mut dyn FnMut(PathBuf, Result<Small>),
+    ) -> Result<()> {
+        let family = self.known()?.peer.family();
+        if family == Family::Plain || self.0.is_behind_wall.load(Relaxed) {
+            return read_one_by_one(self, next, each);
+        }
+        self.with(Path::new(""), |session| {
+            small::read(self, session, next, each)
+        })
+    }
+
+    fn write_small(
+        &self,
+        next: &mut dyn FnMut() -> Option<Given>,
+        each: &mut dyn FnMut(PathBuf, Result<Finished>),
+    ) -> Result<()> {
+        match self.known()?.peer.family() {
+            Family::Godwit => small::write_to_ours(self, next, each),
+            Family::Grid => self.with(Path::new(""), |session| {
+                small::write_to_grid(self, session, next, each)
+            }),
+            Family::Plain => write_one_by_one(self, next, each),
+        }
+    }
+
+    fn mkdir_many(&self, paths: &[&Path]) -> Vec<Result<()>> {
+        let one_by_one = || paths.iter().map(|path| self.mkdir(path)).collect();
+        let is_ours = |known: Known| known.peer.family() == Family::Godwit;
+        if paths.len() < 2 || !self.known().is_ok_and(is_ours) {
+            return one_by_one();
+        }
+        let made = self.with(Path::new(""), |session| {
+            let named = |path: &&Path| Ok((path.to_path_buf(), self.name(session, path)?));
+            let named = paths.iter().map(named).collect::<Result<Vec<_>>>()?;
+            names::mkdir_many(session, &named)
+        });
+        // One name that cannot be said, or a lost conversation, is no fault of all.
+        made.unwrap_or_else(|_| one_by_one())
+    }
+}
+
+impl crate::Transit for Remote {
     fn flush(&self, path: &Path) -> Result<()> {
         self.with(path, |session| {
             if session.family() != Family::Godwit {
@@ -760,6 +769,15 @@ impl Store for Remote {
                 "{} is one, and is asked by its door (godwit://…) only",
                 self.0.at()
             ),
+        })
+    }
+}
+
+impl crate::Volume for Remote {
+    fn space(&self, path: &Path) -> Result<Space> {
+        self.with(path, |session| {
+            let name = self.name(session, path)?;
+            names::space(session, path, &name)
         })
     }
 }

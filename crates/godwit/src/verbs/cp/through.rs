@@ -18,7 +18,10 @@ use crate::{
 };
 use godwit_core::{Algorithm, Block, Digest, Extents};
 use godwit_store::engine::{Event, Options, Outcome, Retry, Rule, Stores, Summary, Tries};
-use godwit_store::{Error, How, Limit, Lying, Remote, Sink, Take, Verified, Whole, Width, Write};
+use godwit_store::{
+    Error, Fast, How, Limit, Lying, Remote, Sink, StoreExt, Take, TakeExt, Verified, Whole, Width,
+    Write,
+};
 use godwit_wire::command::Through;
 use std::{
     ffi::{OsStr, OsString},
@@ -334,6 +337,12 @@ impl Take for Counted<'_> {
         Ok(())
     }
 
+    fn fast(&self) -> Option<&dyn Fast> {
+        Some(self)
+    }
+}
+
+impl godwit_store::Fast for Counted<'_> {
     fn put_from(
         &self,
         file: &Lying<'_>,

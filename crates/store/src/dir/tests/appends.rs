@@ -1,7 +1,7 @@
 //! Appends that a process did not live to see the end of, and a disk that lost its power.
 
 use super::*;
-use crate::{Defect, Faulty};
+use crate::{Defect, Faulty, StoreExt};
 use std::{
     os::unix::{
         fs::{MetadataExt, PermissionsExt},

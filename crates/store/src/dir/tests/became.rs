@@ -1,6 +1,7 @@
 //! Whoever did not hear that their upload was published is told by the next process.
 
 use super::{crashes::dies_in, *};
+use crate::StoreExt;
 
 fn counted(attempt: u64) -> Write<'static> {
     Write {
@@ -31,23 +32,23 @@ fn became_is_told_after_a_kill() {
         let late = dir.write(p("file"), &counted(4));
         assert!(matches!(late, Err(Error::Superseded { .. })), "{point}");
         let sink = dir.write(p("file"), &counted(6)).unwrap();
-        let became = dir.became(p("file"), "1f.7").unwrap();
+        let became = dir.published_as(p("file"), "1f.7").unwrap();
         assert_eq!(became.is_some(), is_published, "{point}");
         if let Some(became) = became {
             let now = dir.stat(p("file")).unwrap().version(now());
             assert_eq!(became.compare(&now), godwit_core::Strength::AskAgain);
             assert_eq!(sink.done(), Extents::new());
             drop(sink);
-            assert_eq!(dir.became(p("file"), "1f.7").unwrap(), Some(became));
+            assert_eq!(dir.published_as(p("file"), "1f.7").unwrap(), Some(became));
         } else {
             assert_eq!(sink.done(), Extents::from(0..LEAF_BYTES), "{point}");
             sink.finish(&Whole::default()).unwrap();
-            assert!(dir.became(p("file"), "1f.7").unwrap().is_some());
+            assert!(dir.published_as(p("file"), "1f.7").unwrap().is_some());
         }
         assert_eq!(place.bytes("file"), noise(MIB, 90));
-        assert!(dir.became(p("file"), "1f.6").unwrap().is_none());
+        assert!(dir.published_as(p("file"), "1f.6").unwrap().is_none());
         let other = Dir::open(&place.0, "other", Opener::Myself).unwrap();
-        assert!(other.became(p("file"), "1f.7").unwrap().is_none());
+        assert!(other.published_as(p("file"), "1f.7").unwrap().is_none());
     }
 }
 
@@ -75,10 +76,10 @@ fn became_is_hidden_and_swept() {
     .unwrap();
     assert_eq!(listed, [p("file")]);
     assert_eq!(dir.sweep(Duration::from_secs(3600)).unwrap(), 0);
-    assert!(dir.became(p("file"), "1f.9").unwrap().is_some());
+    assert!(dir.published_as(p("file"), "1f.9").unwrap().is_some());
     assert_eq!(dir.sweep(Duration::ZERO).unwrap(), 1);
     assert_eq!(place.names(), ["file"]);
-    assert!(dir.became(p("file"), "1f.9").unwrap().is_none());
+    assert!(dir.published_as(p("file"), "1f.9").unwrap().is_none());
     // It keeps no directory from being removed.
     dir.mkdir(p("d")).unwrap();
     let sink = dir.write(p("d/file"), &counted(1)).unwrap();
@@ -117,7 +118,10 @@ fn old_notes_go_with_the_next_that_is_written_where_nobody_sweeps() {
     assert_eq!(notes().len(), 2);
     assert!(!notes().contains(old));
     for name in ["recent", "new"] {
-        assert!(dir.became(p(name), "1f.7").unwrap().is_some(), "{name}");
+        assert!(
+            dir.published_as(p(name), "1f.7").unwrap().is_some(),
+            "{name}"
+        );
     }
 }
 

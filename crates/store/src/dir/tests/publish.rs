@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    Origin, Verified,
+    Origin, SinkExt, StoreExt, Verified,
     dir::record::{Found, Record, Slot},
 };
 use godwit_core::{Leaves, Piece, Version};
