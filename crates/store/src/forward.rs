@@ -20,6 +20,11 @@ macro_rules! forward {
             path: &::std::path::Path, each: &mut dyn FnMut($crate::Entry) -> $crate::Result<()>
         ) -> $crate::Result<()>);
     };
+    (@read $($to:tt)*) => {
+        $crate::forward!(=> $($to)*; read(
+            path: &::std::path::Path, want: &$crate::Extents, streams: usize, into: &dyn $crate::Take
+        ) -> $crate::Result<$crate::Read>);
+    };
     (@write $($to:tt)*) => {
         $crate::forward!(=> $($to)*; write(
             path: &::std::path::Path, write: &$crate::Write<'_>

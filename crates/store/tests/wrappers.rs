@@ -1,0 +1,89 @@
+//! Wrappers pass facets on as a whole.
+
+use godwit_core::{Block, Extents};
+use godwit_store::{
+    Direct, Facets, Faulty, Memory, Pace, Peer, Read, Result, Sink, SinkExt, SinkFacets, Slow,
+    Store, StoreExt, Take, Write, forward,
+};
+use std::{ops::Range, path::Path, time::Duration};
+
+/// A store in memory that claims to be on a server, and whose sinks draw.
+#[derive(Default)]
+struct Far(Memory);
+
+impl Store for Far {
+    forward!(self, self.0; can stat list read remove rename mkdir set digest);
+
+    fn write(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
+        Ok(Box::new(Drawing(self.0.write(path, write)?)))
+    }
+
+    fn facets(&self) -> Facets<'_> {
+        Facets {
+            peer: Some(self),
+            ..self.0.facets()
+        }
+    }
+}
+
+impl Peer for Far {
+    fn distance(&self) -> Duration {
+        Duration::from_millis(7)
+    }
+
+    fn stripes(&self) -> usize {
+        3
+    }
+}
+
+struct Drawing(Box<dyn Sink>);
+
+impl Take for Drawing {
+    fn put(&self, block: Block<'_>) -> Result<()> {
+        self.0.put(block)
+    }
+}
+
+impl Sink for Drawing {
+    forward!(self, self.0; done settle commit finish abandon);
+
+    fn facets(&self) -> SinkFacets<'_> {
+        SinkFacets {
+            direct: Some(self),
+            ..self.0.facets()
+        }
+    }
+}
+
+impl Direct for Drawing {
+    fn draw(
+        &self,
+        source: &dyn Store,
+        path: &Path,
+        want: &Extents,
+        _: usize,
+        on: &dyn Fn(Range<u64>),
+    ) -> Result<Option<Read>> {
+        want.iter().for_each(on);
+        let (stat, digest) = (source.stat(path)?, None);
+        Ok(Some(Read { stat, digest }))
+    }
+}
+
+#[test]
+fn wrapper_stays_remote_and_draws() {
+    let pace = Pace {
+        latency: Duration::from_millis(1),
+        ..Pace::default()
+    };
+    let store = Faulty::new(Slow::new(Far::default(), pace), []);
+    assert!(store.is_remote());
+    assert_eq!((store.stripes(), store.distance().as_millis()), (3, 8));
+    let sink = store.write(Path::new("a"), &Write::default()).unwrap();
+    let (drawn, source) = (std::cell::RefCell::new(Extents::new()), Memory::new());
+    let want = Extents::from(0..9);
+    let on = |range| drawn.borrow_mut().insert(range);
+    let read = sink.draw(&source, Path::new(""), &want, 1, &on).unwrap();
+    assert!(read.is_some());
+    assert_eq!(drawn.into_inner(), want);
+}
