@@ -110,6 +110,18 @@ fn parts_are_put_and_files_changed() {
 }
 
 #[test]
+fn write_to_unknown_peer_is_refused() {
+    let Some(machine) = Machine::new() else {
+        return;
+    };
+    for act in ["write", "put", "whole", "append"] {
+        let said = machine.told(&[act, "godwit://nowhere/f", "text"]);
+        let is_told = said.starts_with("ENONET 1") && said.contains("no peer");
+        assert!(is_told, "{act}: {said}");
+    }
+}
+
+#[test]
 fn of_a_file_that_is_got_in_part_only_that_part_is_fetched() {
     let Some(machine) = Machine::new() else {
         return;

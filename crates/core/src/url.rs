@@ -627,6 +627,11 @@ mod tests {
             "ftp://[::1/",
             "ftp://-]/",
             "ftp://./",
+            "ftp://a..b/",
+            "ftp://.a/",
+            "ftp://a%20b/",
+            "ftp://-a/",
+            &*format!("ftp://{}/", "x".repeat(64)),
         ] {
             assert!(matches!(why(text), BadUrl::BadHost(_)), "{text}");
         }

@@ -332,7 +332,20 @@ pub(crate) fn may_pass(error: &godwit_store::Error) -> bool {
 
 /// Says what is to be done first.
 pub(crate) fn wants_directory(above: &Url) -> String {
-    format!("the directory {above} is not there; godwit mkdir makes it, and then it goes by itself")
+    let command = format!("godwit mkdir -p {}", above.pasted());
+    format!(
+        "{}; {command} makes it, and then it goes by itself",
+        no_directory(above)
+    )
+}
+
+/// Tells whether `why` is that a directory is not there.
+pub(crate) fn is_for_directory(why: &str, above: &Url) -> bool {
+    why.starts_with(&no_directory(above))
+}
+
+fn no_directory(above: &Url) -> String {
+    format!("the directory {above} is not there")
 }
 
 const RETRY: &str = ", and godwit retry then delivers it";

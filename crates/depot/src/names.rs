@@ -232,7 +232,8 @@ fn attempt(asked: &Do, at: &Place, to: Option<&Place>) -> Result<Outcome> {
     let done = match done {
         // It is as it was to be; whoever did it may not have it on a disk yet.
         Err(StoreError::Missing { .. }) if asked.what == What::Unlink => Ok(()),
-        Err(StoreError::Exists { .. }) if asked.what == What::Mkdir && is_directory(at)? => Ok(()),
+        // Some servers say "denied" of a directory that exists.
+        Err(_) if asked.what == What::Mkdir && thing(at)? == Thing::Directory => Ok(()),
         done => done,
     };
     let done = done.and_then(|()| match (&asked.what, to) {
@@ -337,10 +338,6 @@ fn remove(at: &Place) -> godwit_store::Result<()> {
 /// Tells whether nobody knows yet what comes of it: the server has trouble, or somebody is to decide behind it.
 fn is_for_later(error: &StoreError) -> bool {
     is_trouble(error) || is_held_behind(error)
-}
-
-fn is_directory(at: &Place) -> Result<bool> {
-    Ok(thing(at)? == Thing::Directory)
 }
 
 /// Tells whether there is what the condition wants.

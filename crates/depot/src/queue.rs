@@ -6,9 +6,9 @@ use crate::{
     called::is_at_or_below,
     depot::Inner,
     disk::Id,
-    error::{Patience, is_held_behind, is_nowhere, wants_directory},
+    error::{Patience, is_for_directory, is_held_behind, is_nowhere},
     held::{Held, now},
-    moving::ABSENT_MAX,
+    moving::{ABSENT_MAX, PAUSE},
     promises::{Fact, path_of, server_of},
 };
 use godwit_core::{
@@ -18,7 +18,7 @@ use godwit_core::{
 };
 use godwit_store::{Error as StoreError, StoreExt, TAKEN, channel::Watch};
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
@@ -141,6 +141,12 @@ impl Owed {
         let last = self.last.as_ref().and_then(Error::of_store);
         self.stage == Stage::Held || last.is_some_and(is_held_behind)
     }
+
+    /// Tells whether it goes by itself once the directory where it belongs is there.
+    fn waits_for_directory(&self) -> bool {
+        let above = self.to.as_ref().unwrap_or(&self.url).parent();
+        self.stage == Stage::Held && above.is_some_and(|above| is_for_directory(&self.why, &above))
+    }
 }
 
 impl Depot {
@@ -175,6 +181,17 @@ impl Depot {
         all
     }
 
+    /// Returns what is owed of a scope as users see it: what waits for a directory is pending, not on hold.
+    pub fn pending_of(&self, scope: &Scope) -> Vec<Owed> {
+        let mut all = self.queue_of(scope);
+        for owed in all.iter_mut().filter(|owed| owed.waits_for_directory()) {
+            let again = self.inner.all().absent.map(|(at, _)| at);
+            let again_in = again.map_or(PAUSE, |at| at.saturating_duration_since(Instant::now()));
+            owed.stage = Stage::Waiting { again_in };
+        }
+        all
+    }
+
     /// Returns what a target answered, so that something of a name is held; nothing, if that is a conflict, or nobody
     /// knows.
     pub(crate) fn why_held(&self, url: &Url) -> Option<Arc<StoreError>> {
@@ -187,11 +204,7 @@ impl Depot {
             Some(Error::Store(error)) => Some(error),
             _ => None,
         });
-        let wants_above = |owed: &&Owed| {
-            let above = owed.to.as_ref().unwrap_or(&owed.url).parent();
-            above.is_some_and(|above| owed.why == wants_directory(&above))
-        };
-        if let (None, Some(owed)) = (error, held().find(wants_above)) {
+        if let (None, Some(owed)) = (error, held().find(|owed| owed.waits_for_directory())) {
             return Some(Arc::new(StoreError::missing(owed.url.as_path())));
         }
         match error.map(|error| &**error) {
@@ -406,8 +419,13 @@ impl Depot {
             drop(state);
             (held, generation)
         };
-        let wanted = all.into_iter().map(seal).collect();
+        let wanted: Vec<_> = all.into_iter().map(seal).collect();
         let deeds = self.inner.deeds_of(scope);
+        let files = wanted.iter().map(|(held, _)| held.id.to_string());
+        let ids: HashSet<_> = files.chain(deeds.iter().copied().map(deed_id)).collect();
+        let mut waiting = self.inner.without_directory();
+        waiting.retain(|(.., id)| ids.contains(id));
+        self.inner.retry_all(waiting);
         self.inner.all().promises.try_again(&deeds);
         self.inner.retry_servers();
         Ok((wanted, deeds))
@@ -909,7 +927,12 @@ impl Inner {
         ids.retain(|(above, ..)| {
             server_of(above) == server_of(directory) && path_of(above) == path_of(directory)
         });
-        for (.., id) in ids {
+        self.retry_all(ids);
+    }
+
+    /// Tries again what waited for a directory.
+    fn retry_all(&self, waiting: Vec<(Url, Who, String)>) {
+        for (.., id) in waiting {
             if let Err(error) = self.retry(&id) {
                 tracing::warn!(%error, id, "what waited for a directory is not tried again");
             }
@@ -940,7 +963,7 @@ impl Inner {
     fn without_directory(&self) -> Vec<(Url, Who, String)> {
         let above = |url: &Url, words: &str| {
             let above = url.parent();
-            above.filter(|above| words == wants_directory(above))
+            above.filter(|above| is_for_directory(words, above))
         };
         let all = self.all();
         let files = all.owing.values().filter_map(|held| {

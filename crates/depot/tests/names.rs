@@ -25,6 +25,27 @@ use std::{
     time::Duration,
 };
 
+/// Some servers say so of each name that is taken.
+#[test]
+fn directory_that_is_there_counts_as_made() {
+    let (far, dir) = both();
+    let depot = depot(&far, &dir);
+    far.set_away(true);
+    depot.mkdir(&url("d"), by()).unwrap();
+    put(&depot, "d/f", b"bytes");
+    fs::create_dir(far.dir.path().join("d")).unwrap();
+    far.on_ask(|what, path| match what {
+        "mkdir" => Err(StoreError::Denied {
+            path: path.into(),
+            said: "no".into(),
+        }),
+        _ => Ok(()),
+    });
+    far.set_away(false);
+    push(&depot);
+    same(far.get("d/f").unwrap(), b"bytes");
+}
+
 fn rename(depot: &Depot, from: &str, to: &str) {
     depot.rename(&url(from), &url(to), by()).unwrap();
 }

@@ -26,6 +26,14 @@ impl Meter {
         self.counted |= complete;
     }
 
+    /// Takes how far all of it is, of what was counted elsewhere: each is what is over, and all.
+    pub(crate) fn at(&mut self, files: (u64, u64), bytes: (u64, u64), now: Duration) {
+        self.rate.add(bytes.0.saturating_sub(self.bytes_over), now);
+        (self.files_over, self.files_found) = files;
+        (self.bytes_over, self.bytes_found) = bytes;
+        self.counted = true;
+    }
+
     /// Takes bytes that need not be moved: a resume found them in place.
     pub(crate) fn already(&mut self, bytes: u64) {
         self.bytes_over += bytes;

@@ -13,7 +13,7 @@ use crate::{
 use godwit_core::{Fault, Url};
 use godwit_local::{Here, Kind, Refusal};
 use godwit_node::Routes;
-use godwit_wire::local::{Ask, Number, Tell, ask::Whose, tell::Row};
+use godwit_wire::local::{Ask, Tell, ask::Whose, tell::Row};
 use serde_json::json;
 use std::{
     collections::HashSet,
@@ -116,7 +116,7 @@ pub(crate) fn changed(screen: &Screen, urls: &[Url]) {
         for url in urls {
             let url = places::without_slashes(url).to_string();
             let told = here.ask(Ask::Changed { url });
-            told.map_err(|refusal| CliError::local(&refusal))?;
+            told?;
         }
         Ok(())
     });
@@ -141,7 +141,7 @@ pub(crate) fn note(screen: &Screen, url: &Url, reach: Reach) {
             return Ok(Vec::new());
         };
         let rows = promised(&mut here, &whose(url, reach));
-        rows.map_err(|refusal| CliError::local(&refusal))
+        rows.map_err(CliError::from)
     });
     let rows = match rows {
         Ok(rows) => rows,
@@ -209,46 +209,26 @@ struct Waiting<'a> {
 
 impl Waiting<'_> {
     fn until_it_is_there(mut self, here: &mut Here) -> Result<(), Refusal> {
-        let pushed = here.send(Ask::Push(self.whose.clone()), b"")?;
-        loop {
-            match here.receive(pushed, Some(Instant::now() + LOOK_EVERY)) {
-                Ok(answer) => match answer.tell {
-                    Tell::Refused(refusal) => return Err(*refusal),
-                    tell if tell.is_last() => return Ok(()),
-                    tell => local::how_it_goes(self.screen, tell),
-                },
-                Err(refusal) if refusal.why == Kind::Late => {}
-                Err(refusal) => return Err(refusal),
-            }
-            if let Some(ended) = self.look(here, pushed) {
-                return ended;
-            }
-        }
+        let (screen, push) = (self.screen, Ask::Push(self.whose.clone()));
+        let told = &mut |tell| local::how_it_goes(screen, tell);
+        local::ask_looking(here, push, told, &mut |here| self.look(here)).map(drop)
     }
 
-    /// Looks what is left, and whether it gets anywhere.
-    fn look(&mut self, here: &mut Here, pushed: Number) -> Option<Result<(), Refusal>> {
-        let mut left = match promised(here, &self.whose) {
-            Ok(left) => left,
-            Err(refusal) => return Some(Err(refusal)),
-        };
+    /// Looks what is left, and whether it gets anywhere; returns `false` if nothing is left.
+    fn look(&mut self, here: &mut Here) -> Result<bool, Refusal> {
+        let mut left = promised(here, &self.whose)?;
         left.retain(|row| self.ids.contains(&row.id));
-        let ended = match left.iter().find(|row| row.stage == "waiting") {
-            _ if left.is_empty() && !self.is_routed => Ok(()),
-            None => {
-                self.away_since = None;
-                return None;
-            }
+        match left.iter().find(|row| row.stage == "waiting") {
+            _ if left.is_empty() && !self.is_routed => return Ok(false),
+            None => self.away_since = None,
             Some(row) => {
                 let since = *self.away_since.get_or_insert_with(Instant::now);
-                if since.elapsed() < PATIENCE {
-                    return None;
+                if since.elapsed() >= PATIENCE {
+                    return Err(away(row));
                 }
-                Err(away(row))
             }
-        };
-        here.cancel(pushed);
-        Some(ended)
+        }
+        Ok(true)
     }
 }
 
@@ -269,10 +249,8 @@ fn not_there(wanted: &str, url: &Url, mut refusal: Refusal) -> CliError {
         );
         refusal.next = Some(next);
     }
-    CliError::local(&refusal)
+    CliError::from(refusal)
 }
 
-/// How often it is looked whether what is waited for gets anywhere.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// So long a server may be away before whoever wants something of it is told.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -27,6 +27,8 @@ use std::{
 pub(crate) struct Reporter<'a> {
     screen: &'a Screen,
     how: Progress,
+    /// After which the bar is drawn.
+    first: Duration,
     /// Continues "cannot": `copy`, `move`.
     act: &'static str,
     rule: Rule,
@@ -62,23 +64,38 @@ impl<'a> Reporter<'a> {
     /// Returns one that has heard nothing yet.
     pub(crate) fn new(screen: &'a Screen, wanted: Progress, act: &'static str, rule: Rule) -> Self {
         let how = choose(screen, wanted);
-        let bar = (how == Progress::Bar).then(new_bar);
-        screen.show(bar.clone());
-        let told = Told {
-            record: Record::open(),
-            bar,
-            ..Told::default()
+        let reporter = Self {
+            closes: how == Progress::Bar || wanted == Progress::Plain,
+            ..Self::shown(screen, how, act, rule)
         };
+        reporter.told().record = Record::open();
+        reporter
+    }
+
+    /// Returns one that shows a bar on a terminal after two seconds, and records nothing.
+    pub(crate) fn patient(screen: &'a Screen) -> Self {
+        let how = match choose(screen, Progress::Auto) {
+            Progress::Bar => Progress::Bar,
+            _ => Progress::None,
+        };
+        Self {
+            first: SILENT_MAX,
+            ..Self::shown(screen, how, "", Rule::Always)
+        }
+    }
+
+    fn shown(screen: &'a Screen, how: Progress, act: &'static str, rule: Rule) -> Self {
         Self {
             screen,
             how,
+            first: BAR_EVERY,
             act,
             rule,
             go_on: None,
             hosts: Vec::new(),
-            closes: how == Progress::Bar || wanted == Progress::Plain,
+            closes: false,
             started: Instant::now(),
-            told: Mutex::new(told),
+            told: Mutex::default(),
             over: Mutex::new(false),
             wake: Condvar::new(),
         }
@@ -92,6 +109,22 @@ impl<'a> Reporter<'a> {
     /// Names the hosts that are waited for while nothing moves.
     pub(crate) fn between(self, hosts: Vec<String>) -> Self {
         Self { hosts, ..self }
+    }
+
+    /// Tells whether anything is shown.
+    pub(crate) fn is_shown(&self) -> bool {
+        self.how != Progress::None
+    }
+
+    /// Takes how far all of it is: what is over, and all.
+    pub(crate) fn at(&self, files: (u64, u64), bytes: (u64, u64)) {
+        let now = self.started.elapsed();
+        self.told().meter.at(files, bytes, now);
+    }
+
+    /// Takes the end of a file.
+    pub(crate) fn over(&self) {
+        self.told().meter.over();
     }
 
     /// Takes what the engine tells, from any of its threads.
@@ -134,6 +167,7 @@ impl<'a> Reporter<'a> {
             let result = work();
             *lock(&self.over) = true;
             self.wake.notify_all();
+            self.screen.show(None);
             result
         })
     }
@@ -143,7 +177,6 @@ impl<'a> Reporter<'a> {
         let seconds = self.started.elapsed().as_secs_f64();
         let mut told = self.told();
         told.record.flush();
-        self.screen.show(None);
         if self.closes || told.lines > 0 {
             self.screen.note(&closing_line(summary, &told, seconds));
         }
@@ -325,7 +358,7 @@ impl<'a> Reporter<'a> {
 
     fn tick_until_over(&self) {
         let (mut patience, every) = match self.how {
-            Progress::Bar => (BAR_EVERY, BAR_EVERY),
+            Progress::Bar => (self.first, BAR_EVERY),
             Progress::Json => (Duration::from_secs(1), Duration::from_secs(1)),
             _ => (SILENT_MAX, Duration::from_secs(5)),
         };
@@ -352,10 +385,13 @@ impl<'a> Reporter<'a> {
         let words = words(&look, told.waiting.as_ref(), &self.hosts);
         match self.how {
             Progress::Bar => {
-                if let Some(bar) = &told.bar {
-                    bar.set_position((look.share.unwrap_or(0.0) * BAR_STEPS as f64) as u64);
-                    bar.set_message(words);
-                }
+                let bar = told.bar.get_or_insert_with(|| {
+                    let bar = new_bar();
+                    self.screen.show(Some(bar.clone()));
+                    bar
+                });
+                bar.set_position((look.share.unwrap_or(0.0) * BAR_STEPS as f64) as u64);
+                bar.set_message(words);
             }
             Progress::Json => {
                 drop(told);

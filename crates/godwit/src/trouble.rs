@@ -95,22 +95,6 @@ impl CliError {
         told
     }
 
-    /// The node of this machine says why not.
-    pub(crate) fn local(refusal: &Refusal) -> Self {
-        let fault = Fault::from(refusal.waiting);
-        let (kind, because) = (refusal.why, &refusal.because);
-        let mut told = Self::of(
-            &refusal.wanted,
-            because,
-            kind.exit_code(fault),
-            kind.class(),
-        );
-        told.0.fault = fault;
-        told.0.next.clone_from(&refusal.next);
-        told.0.errno = Some(refusal.why.symbol());
-        told
-    }
-
     /// Certificates, keys or rights are not as they must be.
     pub(crate) fn trust(
         wanted: impl Into<String>,
@@ -337,6 +321,19 @@ pub(crate) fn plain(text: &str) -> Cow<'_, str> {
 }
 
 /// Three lines for a person, the last only if there is something to say.
+/// The node of this machine says why not.
+impl From<Refusal> for CliError {
+    fn from(refusal: Refusal) -> Self {
+        let (kind, fault) = (refusal.why, Fault::from(refusal.waiting));
+        let code = kind.exit_code(fault);
+        let mut told = Self::of(refusal.wanted, refusal.because, code, kind.class());
+        told.0.fault = fault;
+        told.0.next = refusal.next;
+        told.0.errno = Some(kind.symbol());
+        told
+    }
+}
+
 impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (wanted, fact) = (plain(&self.0.wanted), plain(&self.0.fact));

@@ -1440,7 +1440,7 @@ fn retry_and_push_take_all_below_directory() {
     let pushed = machine.says(&["push", "godwit://lab/no/", "--timeout", "30"]);
     let is_named = |name| pushed.stderr.contains(name);
     assert!(is_named("lab/no/f") && !is_named("lab/none/f"), "{pushed}");
-    assert_eq!(pushed.status, Some(4), "{pushed}");
+    assert_eq!(pushed.status, Some(5), "{pushed}");
     let all = machine.says(&["push", "--timeout", "30"]);
     assert!(all.stderr.contains("lab/none/f"), "{all}");
     let (_, below) = machine.json(&["retry", "godwit://lab/no/"]);
@@ -1477,7 +1477,7 @@ fn of_a_put_into_a_file_that_is_killed_nothing_is_delivered() {
 #[test]
 fn words_fit_what_was_asked() {
     let machine = Machine::new();
-    let usage = machine.json(&["put"]).1;
+    let usage = machine.json(&["tee"]).1;
     let message = usage[0]["message"].as_str().unwrap();
     assert!(
         message.contains("<URL>") && message.contains("Usage:"),
@@ -1512,11 +1512,136 @@ fn what_is_put_into_a_directory_has_its_own_name() {
     machine.says(&["put", "a b", "godwit://lab/dir/"]).ok();
     let nameless = machine.says(&["put", "-", "godwit://lab/dir/"]);
     assert_eq!(nameless.status, Some(2), "{nameless}");
-    machine.says(&["put", "a b", "godwit://lab/none/"]).ok();
-    let failed = machine.says(&["push", "--timeout", "30"]);
-    assert_eq!(failed.status, Some(4), "{failed}");
-    assert!(failed.stderr.contains("godwit mkdir"), "{failed}");
-    assert_same(&source, &far.join("data/dir/a b"));
+    assert_same_soon(&source, &far.join("data/dir/a b"));
+}
+
+fn assert_same_soon(source: &Path, there: &Path) {
+    wait_until("it is there", || there.exists());
+    assert_same(source, there);
+}
+
+/// What is on hold besides weighs more.
+#[test]
+fn missing_directory_is_said_and_pending() {
+    let far = Scratch::new();
+    let (machine, _lab) = Machine::of(&far);
+    let source = machine.scratch.file("f", 1000);
+    let next = "godwit mkdir -p godwit://lab/none";
+    let put = machine.says(&["put", "f", "godwit://lab/none/"]).ok();
+    let is_said = |words| put.stderr.contains(words);
+    assert!(is_said(next) && is_said("put --parents"), "{put}");
+    let pushed = machine.says(&["push", "--timeout", "30"]);
+    assert_eq!(pushed.status, Some(5), "{pushed}");
+    assert!(pushed.stderr.contains(next), "{pushed}");
+    let (_, rows) = machine.json(&["queue"]);
+    assert_eq!(rows[0]["stage"], "waiting", "{rows:?}");
+    machine.says(&["put", "f", "godwit://lab/a"]).ok();
+    machine
+        .says(&["push", "godwit://lab/a", "--timeout", "30"])
+        .ok();
+    machine.says(&["put", "f", "godwit://lab/a/below"]).ok();
+    let held = machine.says(&["push", "--timeout", "30"]);
+    assert_ne!(held.status, Some(5), "{held}");
+    assert!(held.stderr.contains("lab/a/below"), "{held}");
+    machine.says(&["drop", "godwit://lab/a/below"]).ok();
+    let words: Vec<_> = next.split(' ').skip(1).collect();
+    machine.says(&words).ok();
+    machine.says(&["push", "--timeout", "30"]).ok();
+    assert_same(&source, &far.join("data/none/f"));
+    let quiet = machine.says(&["put", "f", "godwit://lab/none/"]).ok();
+    assert!(quiet.stderr.is_empty(), "{quiet}");
+}
+
+#[test]
+fn put_parents_makes_directories_though_away() {
+    let far = Scratch::new();
+    let (machine, mut lab) = Machine::of(&far);
+    let source = machine.scratch.file("f", 1000);
+    let there = ["a/b/c/f", "a/b/d/f", "e/f"];
+    fs::create_dir_all(far.join("data/e")).unwrap();
+    let put = |name: &str| {
+        let url = format!("godwit://lab/{name}");
+        machine.says(&["put", "--parents", "f", &url]).ok();
+    };
+    put(there[0]);
+    lab.kill();
+    put(there[1]);
+    // It is made by somebody else meanwhile.
+    fs::create_dir_all(far.join("data/a/b/d")).unwrap();
+    put(there[2]);
+    lab.start(&[]);
+    machine.says(&["push", "--timeout", "30"]).ok();
+    for name in there {
+        assert_same(&source, &far.join("data").join(name));
+    }
+    put("a/b/c/g");
+    machine.says(&["push", "--timeout", "30"]).ok();
+    assert_same(&source, &far.join("data/a/b/c/g"));
+}
+
+#[test]
+fn trees_are_put_as_cp_copies_them() {
+    let far = Scratch::new();
+    let (machine, _lab) = Machine::of(&far);
+    let scratch = &machine.scratch;
+    for name in ["t/x/f", "t/x/f.tmp", "t/cache/f", "t/g", "h"] {
+        let file = scratch.join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, name).unwrap();
+    }
+    scratch.dir("t/empty");
+    std::os::unix::fs::symlink("g", scratch.join("t/link")).unwrap();
+    std::os::unix::fs::symlink("none", scratch.join("t/broken")).unwrap();
+    let without = ["put", "t", "h", "godwit://lab/"];
+    let refused = machine.says(&without);
+    let is_told = refused.status == Some(1) && refused.stderr.contains("add -r");
+    assert!(is_told, "{refused}");
+    let no_slash = machine.says(&["put", "-r", "t", "godwit://lab/d"]);
+    let is_told = no_slash.status == Some(2) && no_slash.stderr.contains("godwit://lab/d/");
+    assert!(is_told, "{no_slash}");
+    let (code, told) = machine.json(&[
+        "put",
+        "-r",
+        "--exclude",
+        "*.tmp",
+        "--exclude=cache/",
+        "t",
+        "h",
+        "godwit://lab/",
+    ]);
+    assert_eq!(code, Some(4), "{told:?}"); // of the link that leads nowhere
+    let facts = told.last().unwrap();
+    assert_eq!(
+        (&facts["files"], &facts["failed"]),
+        (&4.into(), &1.into()),
+        "{facts}"
+    );
+    machine
+        .says(&["put", "-r", "--parents", "t/x/", "godwit://lab/new/x/"])
+        .ok();
+    machine.says(&["push", "--timeout", "30"]).ok();
+    let listed = machine.says(&["find", "godwit://lab/"]).ok().to_string();
+    let mut found: Vec<_> = (listed.split_whitespace())
+        .filter_map(|url| url.strip_prefix("godwit://lab/"))
+        .filter(|name| !name.is_empty())
+        .collect();
+    found.sort_unstable();
+    let wanted = [
+        "f",
+        "h",
+        "new",
+        "new/x",
+        "new/x/f",
+        "new/x/f.tmp",
+        "t",
+        "t/empty",
+        "t/g",
+        "t/link",
+        "t/x",
+        "t/x/f",
+    ];
+    assert_eq!(found, wanted, "{listed}");
+    assert_eq!(fs::read(far.join("data/t/x/f")).unwrap(), b"t/x/f");
 }
 
 /// Keeps a server away until nobody is about to try it again.

@@ -12,6 +12,7 @@ mod elsewhere;
 mod faults;
 mod going;
 mod job;
+mod known;
 mod line;
 mod operating;
 mod refusing;
@@ -161,20 +162,9 @@ pub fn run_local(
     };
     let cancel = godwit_store::channel::Cancel::new().map_err(Error::Start)?;
     let connect = hop::connect(home.clone(), rules.routes.clone(), cancel.clone());
-    let direct = hop::connect(home.clone(), Routes::default(), cancel.clone());
     let depot = Arc::new(open_depot(&rules, &connect)?);
-    let desk = Arc::new(desk::Keeping {
-        depot,
-        connect,
-        cancel,
-        bounds,
-        kept: Mutex::default(),
-        home,
-        added: Mutex::default(),
-        direct,
-        fetching: Default::default(),
-        visitors: Mutex::default(),
-    });
+    let whose = (home, rules.routes.clone());
+    let desk = desk::Keeping::new(depot, (connect, cancel), whose, bounds);
     let watching = faults::Watching::start(&desk, rules.on_fault.clone()).map_err(Error::Start)?;
     let node = LocalNode::start(rules, alive, desk)?;
     node.stopper().on_signals().map_err(Error::Start)?;

@@ -44,11 +44,17 @@ impl FromStr for Host {
             return Ok(Self::V4(address));
         }
         let known = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
+        // Programs that are given a host would read `-x` as an option.
+        let is_label =
+            |label: &str| matches!(label.len(), 1..=LABEL_MAX) && !label.starts_with('-');
+        let mut labels = text.strip_suffix('.').unwrap_or(text).rsplit('.');
         // A resolver would read `1.2.3` or `7` as some other address.
-        let last_label = text.rsplit('.').find(|label| !label.is_empty());
         let is_name = text.len() <= HOST_NAME_MAX
             && text.bytes().all(known)
-            && last_label.is_some_and(|label| !is_digits(label.as_bytes()));
+            && labels.clone().all(is_label)
+            && labels
+                .next()
+                .is_some_and(|last| !is_digits(last.as_bytes()));
         if is_name {
             Ok(Self::Name(text.to_ascii_lowercase()))
         } else if text.is_empty() {
@@ -70,3 +76,4 @@ impl fmt::Display for Host {
 }
 
 const HOST_NAME_MAX: usize = 253; // RFC 1035, without the last dot
+const LABEL_MAX: usize = 63;

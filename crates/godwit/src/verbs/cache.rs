@@ -214,11 +214,11 @@ impl At<'_> {
         });
         let answer = answer.map_err(|refusal| match refusal.why {
             Kind::Late => CliError::found("look at it", LOCKED, 5).next(UNLOCKS),
-            _ => CliError::local(&refusal),
+            _ => CliError::from(refusal),
         })?;
         let done = match answer.tell {
             Tell::Done(done) => done,
-            other => return Err(CliError::local(&odd(&other))),
+            other => return Err(odd(&other).into()),
         };
         for row in &rows {
             let told = match screen.json() {
@@ -248,7 +248,7 @@ impl At<'_> {
         let screen = self.screen;
         let mut here = local::here()?;
         let answer = here.ask(self.ask(Of::Why(Where::is(url))));
-        let answer = answer.map_err(|refusal| CliError::local(&refusal))?;
+        let answer = answer?;
         let mut facts = Facts::new();
         if let Tell::Words(words) = answer.tell {
             if !screen.json() {
@@ -270,7 +270,7 @@ impl At<'_> {
             is_there: false,
             lasts_s: Some(add.within.as_secs().max(1)),
         })));
-        let answer = answer.map_err(|refusal| CliError::local(&refusal))?;
+        let answer = answer?;
         let mut facts = Facts::new();
         if let Tell::Opened(opened) = answer.tell {
             let path = opened.path.map(|path| path.0).unwrap_or_default();
@@ -301,8 +301,8 @@ impl At<'_> {
         let answer = here.ask(self.ask(Of::Df { on: None }));
         let space = match answer.map(|answer| answer.tell) {
             Ok(Tell::Space(space)) => space,
-            Ok(other) => return Err(CliError::local(&odd(&other))),
-            Err(refusal) => return Err(CliError::local(&refusal)),
+            Ok(other) => return Err(odd(&other).into()),
+            Err(refusal) => return Err(refusal.into()),
         };
         let mut facts = Facts::new();
         facts.insert("path".into(), space.path.clone().into());
@@ -323,11 +323,12 @@ impl At<'_> {
         let mut here = local::here()?;
         let (mut rows, mut wrong) = (Vec::new(), 0_u64);
         let ask = self.ask(Of::Verify { url });
-        let done = local::done_with(screen, &mut here, ask, &mut |tell| {
+        let answer = here.ask_with(ask, b"", None, &mut |tell| {
             if let Tell::Row(row) = tell {
                 rows.push(*row);
             }
         })?;
+        let done = local::done_of(screen, answer)?;
         for row in &rows {
             if row.reason.is_some() {
                 wrong += 1;

@@ -2,15 +2,16 @@
 
 use super::{Facts, local};
 use crate::{
+    progress::Reporter,
     screen::Screen,
     trouble::{CliError, OUTPUT, Run},
 };
 use clap::Args;
-use godwit_local::Refusal;
+use godwit_local::Here;
 use godwit_store::Error;
 use godwit_wire::local::{
-    Ask,
-    ask::{Fresh, Open},
+    Ask, Tell,
+    ask::{Cache, Fresh, Open, Where},
 };
 use std::{
     ffi::{OsStr, OsString},
@@ -62,11 +63,30 @@ impl Get {
             },
             ..Open::default()
         };
-        let opened = here.open(Ask::Open(open));
-        let (opened, file) = opened.map_err(|refusal: Refusal| CliError::local(&refusal))?;
-        let mut file = file.ok_or_else(|| {
-            CliError::kept(&wanted, "the node of this machine gave no file to read")
-        })?;
+        let reporter = Reporter::patient(screen);
+        let kept = Ask::Cache(Cache::Stat(Where::is(&*open.url)));
+        let look = &mut |here: &mut Here| -> Run<bool> {
+            if reporter.is_shown() {
+                // Nothing of it is kept yet, where that is refused.
+                let _ = here.ask_with(kept.clone(), b"", None, &mut |tell| {
+                    if let Tell::Row(row) = tell {
+                        reporter.at((0, 1), (row.present_bytes, row.size));
+                    }
+                });
+            }
+            Ok(true)
+        };
+        let fetching = || local::ask_looking(&mut here, Ask::Open(open), &mut |_| (), look);
+        let answer = reporter.while_running(fetching)?;
+        let (opened, mut file) = match answer.map(|answer| (answer.tell, answer.files)) {
+            Some((Tell::Opened(opened), mut files)) if !files.is_empty() => {
+                (opened, File::from(files.remove(0)))
+            }
+            _ => {
+                let words = "the node of this machine gave no file to read";
+                return Err(CliError::kept(&wanted, words));
+            }
+        };
         let bytes = match &target {
             None => print(screen, &wanted, &mut file)?,
             Some(path) => save(&mut file, path)

@@ -1,15 +1,17 @@
 //! The node of this machine, as verbs reach it, and as it is begun and ended by hand.
 
-use super::{Facts, config, node::Told};
+use super::{Facts, config, node::Told, queue};
 use crate::{
-    log, record,
+    log,
+    progress::Reporter,
+    record,
     screen::Screen,
     trouble::{CliError, Run, plain},
     units,
 };
 use clap::{Args, Subcommand};
 use godwit_core::{Scheme, Url};
-use godwit_local::{Here, Kind, Place, Refusal, lock_within, odd, who};
+use godwit_local::{Answer, Here, Kind, Place, Refusal, lock_within, odd, who};
 use godwit_node::{LocalRules, OnFault, Routes, run_local};
 use godwit_store::Error;
 use godwit_wire::local::{
@@ -19,18 +21,19 @@ use godwit_wire::local::{
 };
 use serde_json::json;
 use std::{
+    cell::OnceCell,
+    collections::HashMap,
     env,
     ffi::{OsStr, OsString},
     fs,
     io::Write,
-    net::ToSocketAddrs,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 /// Returns a conversation with the node of this machine, which is started if nobody listens.
 pub(super) fn here() -> Run<Here> {
-    Here::find(&hello(), &variable).map_err(|refusal| CliError::local(&refusal))
+    Here::find(&hello(), &variable).map_err(CliError::from)
 }
 
 /// Returns what is asked of the depot of this machine, or of that of a peer.
@@ -82,51 +85,12 @@ pub(super) fn named(argument: &OsStr) -> Run<Named> {
     Ok(Named { told, shown, here })
 }
 
-impl Named {
-    /// Refuses what is for a node of which nothing is known, and says where a name does not resolve. The network may be
-    /// down: what has the name of a host is kept, and tried again.
-    pub(super) fn must_have_a_host(&self, screen: &Screen, wanted: &str) -> Run<()> {
-        let Ok(url) = self.shown.parse::<Url>() else {
-            return Ok(());
-        };
-        let Some(host) = url.host().map(ToString::to_string) else {
-            return Ok(());
-        };
-        let is_node = url.scheme() == Scheme::Godwit;
-        let is_peer = |home: godwit_trust::Home| !matches!(home.peer(&host), Ok(None));
-        let routes = config::load(&Told::default())?.routes;
-        let is_routed = routes.by_way_of(&url).is_ok_and(|way| *way != url);
-        if is_routed || is_node && record::home().is_some_and(is_peer) {
-            return Ok(());
-        }
-        let Some(why) = unresolved(&host) else {
-            return Ok(());
-        };
-        if is_node && !host.contains('.') {
-            let fact = format!("{host} is no peer of this machine, and no host ({why})");
-            return Err(CliError::found(wanted, fact, 1).next(
-                "godwit peers lists those that are known; godwit join INVITE makes another one known",
-            ));
-        }
-        screen.note(&plain(&format!(
-            "{host} is not found at the moment ({why}); {} is kept here and tried again: godwit queue shows it",
-            self.shown
-        )));
-        Ok(())
-    }
-}
-
-/// Returns why a name leads to no address, if that is known soon.
-fn unresolved(host: &str) -> Option<String> {
-    let host = host.trim_matches(['[', ']']).to_owned();
-    let (told, hears) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        let found = (&*host, 0).to_socket_addrs();
-        let _ = told.send(found.err().map(|error| error.to_string()));
-    });
-    match hears.recv_timeout(RESOLVE_PATIENCE) {
-        Ok(error) => error,
-        Err(_) => Some("the name service does not answer".into()),
+/// Says what the node says besides.
+pub(super) fn note(screen: &Screen, tell: &Tell) {
+    if let Tell::Row(row) = tell
+        && let Some(words) = &row.why
+    {
+        screen.note(&plain(words));
     }
 }
 
@@ -198,9 +162,74 @@ pub(super) fn wait(
     ask: fn(Whose) -> Ask,
 ) -> Run<Facts> {
     let whose = whose(url, timeout)?;
+    let mut here = here()?;
+    let left = Left::new(screen);
     let told = &mut |tell| how_it_goes(screen, tell);
-    let done = done_with(screen, &mut here()?, ask(whose), told)?;
-    Ok(facts(&done))
+    let look = &mut |here: &mut Here| left.look(here, &whose);
+    let waiting = || ask_looking(&mut here, ask(whose.clone()), told, look);
+    let answer = left.reporter.while_running(waiting)?;
+    let done = answer.map(|answer| done_of(screen, answer)).transpose()?;
+    Ok(facts(&done.unwrap_or_default()))
+}
+
+/// Asks, and until that is answered calls `look` every second: where that returns `false` the answer is not waited for.
+pub(crate) fn ask_looking<E: From<Refusal>>(
+    here: &mut Here,
+    ask: Ask,
+    told: &mut dyn FnMut(Tell),
+    look: &mut dyn FnMut(&mut Here) -> Result<bool, E>,
+) -> Result<Option<Answer>, E> {
+    let n = here.send(ask, b"")?;
+    loop {
+        match here.receive(n, Some(Instant::now() + LOOK_EVERY)) {
+            Ok(answer) => match answer.tell {
+                Tell::Refused(refusal) => return Err((*refusal).into()),
+                tell if !tell.is_last() => told(tell),
+                tell => return Ok(Some(Answer { tell, ..answer })),
+            },
+            Err(refusal) if refusal.why == Kind::Late => {}
+            Err(refusal) => return Err(refusal.into()),
+        }
+        let looked = look(here);
+        if !matches!(looked, Ok(true)) {
+            here.cancel(n);
+            return looked.map(|_| None);
+        }
+    }
+}
+
+/// What is left, shown on a terminal, of what was pending when it was looked at first.
+pub(super) struct Left<'a> {
+    pub(super) reporter: Reporter<'a>,
+    first: OnceCell<HashMap<String, u64>>,
+}
+
+impl<'a> Left<'a> {
+    pub(super) fn new(screen: &'a Screen) -> Self {
+        let reporter = Reporter::patient(screen);
+        let first = OnceCell::new();
+        Self { reporter, first }
+    }
+
+    /// Asks for that, if it is shown.
+    fn look(&self, here: &mut Here, whose: &Whose) -> Run<bool> {
+        if self.reporter.is_shown() {
+            self.show(&queue::rows(here, whose)?.0);
+        }
+        Ok(true)
+    }
+
+    pub(super) fn show(&self, rows: &[tell::Row]) {
+        let of = |row: &tell::Row| (row.id.clone(), row.owed_bytes);
+        let first = self.first.get_or_init(|| rows.iter().map(of).collect());
+        let all = (first.len() as u64, first.values().sum::<u64>());
+        let left = rows.iter().filter_map(|row| {
+            let was = first.get(&row.id)?;
+            Some(row.owed_bytes.min(*was))
+        });
+        let (files, bytes) = left.fold(all, |(files, bytes), left| (files - 1, bytes - left));
+        self.reporter.at((files, all.0), (bytes, all.1));
+    }
 }
 
 /// Shows what is told while a delivery is waited for.
@@ -227,22 +256,14 @@ pub(crate) fn how_it_goes(screen: &Screen, told: Tell) {
 
 /// Asks for what ends with [`Tell::Done`], and tells what is to be known about it.
 pub(super) fn done(screen: &Screen, here: &mut Here, ask: Ask) -> Run<tell::Done> {
-    done_with(screen, here, ask, &mut |_| ())
+    let answer = here.ask(ask)?;
+    done_of(screen, answer)
 }
 
-/// The same, with rows on the way.
-pub(super) fn done_with(
-    screen: &Screen,
-    here: &mut Here,
-    ask: Ask,
-    more: &mut dyn FnMut(Tell),
-) -> Run<tell::Done> {
-    let answer = here
-        .ask_with(ask, b"", None, more)
-        .map_err(|refusal| CliError::local(&refusal))?;
+pub(super) fn done_of(screen: &Screen, answer: Answer) -> Run<tell::Done> {
     let done = match answer.tell {
         Tell::Done(done) => done,
-        other => return Err(CliError::local(&odd(&other))),
+        other => return Err(odd(&other).into()),
     };
     if !screen.json() {
         done.notes.iter().for_each(|note| screen.note(note));
@@ -309,9 +330,7 @@ pub(super) fn serve(screen: &Screen, socket: Option<&Path>, state: Option<&Path>
         let mut out = std::io::stdout().lock();
         let _ = out.write_all(&refusal.write()).and_then(|()| out.flush());
     }
-    ended
-        .map(|()| Facts::new())
-        .map_err(|refusal| CliError::local(&refusal))
+    ended.map(|()| Facts::new()).map_err(CliError::from)
 }
 
 fn bad(name: &str, why: String) -> Refusal {
@@ -483,7 +502,7 @@ pub(crate) fn there() -> Run<Option<Here>> {
     let place = Place::find(&variable);
     place
         .and_then(|place| Here::at(&place, &hello()))
-        .map_err(|refusal| CliError::local(&refusal))
+        .map_err(CliError::from)
 }
 
 /// Returns the node that listens; starts one where the last one ended, or was ended, with deliveries pending. `None`:
@@ -497,7 +516,7 @@ pub(crate) fn there_if_pending() -> Run<Option<Here>> {
             false => Ok(here),
         }
     };
-    find().map_err(|refusal: Refusal| CliError::local(&refusal))
+    find().map_err(CliError::from)
 }
 
 fn stop(screen: &Screen) -> Run<Facts> {
@@ -510,12 +529,11 @@ fn stop(screen: &Screen) -> Run<Facts> {
     let process = here.node().process;
     facts.insert("was_running".into(), true.into());
     facts.insert("pid".into(), process.into());
-    let local = |refusal: Refusal| CliError::local(&refusal);
-    let n = here.send(Ask::Stop, b"").map_err(local)?;
+    let n = here.send(Ask::Stop, b"")?;
     let deadline = Instant::now() + STOP_PATIENCE;
-    here.receive(n, Some(deadline)).map_err(local)?;
+    here.receive(n, Some(deadline))?;
     // As long as it lives it has the lock beside its socket.
-    let place = Place::find(&variable).map_err(local)?;
+    let place = Place::find(&variable)?;
     let ended = lock_within(&place.alive(), deadline)
         .map_err(|cause| CliError::store(STOP, Error::io(place.alive(), cause)))?;
     if ended.is_none() {
@@ -547,8 +565,8 @@ fn status(screen: &Screen) -> Run<Facts> {
     let answer = here.ask(Ask::Status);
     let status = match answer.map(|answer| answer.tell) {
         Ok(Tell::Status(status)) => status,
-        Ok(other) => return Err(CliError::local(&odd(&other))),
-        Err(refusal) => return Err(CliError::local(&refusal)),
+        Ok(other) => return Err(odd(&other).into()),
+        Err(refusal) => return Err(refusal.into()),
     };
     facts.insert("running".into(), true.into());
     facts.insert("pid".into(), status.process.into());
@@ -573,7 +591,7 @@ fn status(screen: &Screen) -> Run<Facts> {
             .line(line)
             .map_err(|error| CliError::store("say so", error))?;
     }
-    let place = Place::find(&variable).map_err(|refusal| CliError::local(&refusal))?;
+    let place = Place::find(&variable)?;
     if let Some(displaced) = place.displaced() {
         match screen.json() {
             true => drop(facts.insert("displaced".into(), displaced.into())),
@@ -585,8 +603,8 @@ fn status(screen: &Screen) -> Run<Facts> {
     Ok(facts)
 }
 
-/// So long the name service has to say whether there is such a host.
-const RESOLVE_PATIENCE: Duration = Duration::from_secs(2);
+/// How often it is looked how far it is.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 const IDLE: Duration = Duration::from_secs(300);
 /// Disks lose little in a month.
 const SCRUB_EVERY: Duration = Duration::from_secs(30 * 24 * 3600);

@@ -167,7 +167,7 @@ impl Node {
             init::may_be_shared(&format!("serve {}", config.export.display()), &config)?;
         }
         if let Some(hop) = &mut config.hop {
-            hop.on_fault = local::on_fault().map_err(|refusal| CliError::local(&refusal))?;
+            hop.on_fault = local::on_fault()?;
         }
         log::start(screen.tone(), config.log_level());
         for name in &config.unread {

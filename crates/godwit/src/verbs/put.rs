@@ -1,40 +1,52 @@
-//! `godwit put`: a file or a pipe, kept here at once and delivered.
+//! `godwit put`: files, trees or a pipe, kept here at once and delivered.
 
-use super::{Facts, local};
+use super::{Facts, cp::ends, local};
 use crate::{
+    layout::{self, Act, Goes, Source, Target, There},
+    moving,
+    options::{Choosing, Names},
+    places,
+    progress::Reporter,
     screen::Screen,
     trouble::{CliError, Run},
     units,
 };
 use clap::Args;
-use godwit_core::{Block, Chain, LEAF_BYTES, Piece};
+use godwit_core::{Block, Chain, LEAF_BYTES, Piece, Url};
 use godwit_local::{Answer, Here, Kind};
-use godwit_store::Error;
+use godwit_store::engine::{Event, Options, Stores};
+use godwit_store::{EntryKind, Error};
 use godwit_sys::begin_to_sync;
 use godwit_wire::{
     door::call::Text,
     local::{
         Ask, Handle, Tell,
-        ask::{self, Close, Wait},
+        ask::{self, Close, Deed, Wait, Where},
         tell,
     },
 };
 use serde_json::json;
 use std::{
+    cell::Cell,
+    collections::HashSet,
     ffi::{OsStr, OsString},
-    fs::{self, File},
+    fs::{self, File, Metadata},
     io::{self, Read},
-    os::unix::{ffi::OsStrExt, fs::FileExt},
+    os::unix::fs::FileExt,
     path::Path,
+    sync::mpsc::{self, Receiver},
+    thread,
     time::{Duration, Instant},
 };
 
-/// Write a file to a server, safe on this disk at once and delivered even if the link is down
+/// Write files to a server, safe on this disk at once and delivered even if the link is down
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   godwit put run7.root godwit://lab/data/run7.root
   simulate | godwit put - godwit://lab/data/out.log
+  godwit put --parents run7.root run8.root godwit://lab/2026/november/
+  godwit put -r --exclude '*.tmp' results godwit://lab/data/
   godwit put run7.root godwit://lab/data/run7.root && godwit push godwit://lab/data/run7.root
 
 It ends when the bytes are safe on this machine's disk, however far the server is and whether it
@@ -46,8 +58,13 @@ godwit push waits for it.
 The file at the server is replaced as a whole, once the end of the input has come. --offset writes
 into it instead: what is elsewhere in it stays. Either way nothing counts before the end of the
 input: of a put that is ended before, or that is refused, nothing is delivered. Where there is no
-such file, --offset makes one, with zeros before what is written. A URL that ends in / is a
-directory, in which the file gets its own name.
+such file, --offset makes one, with zeros before what is written.
+
+A URL that ends in / is a directory, in which files get their own names. put -r a URL/ makes URL/a,
+and put -r a/ URL/ puts what is in a there. The directories of a tree are made at the server; URL/
+itself, and those above it, only with --parents. What is put where no directory is waits for it:
+that is said at once if the server answers, and it goes by itself once the directory is there. For
+--exclude and --include see godwit help cp.
 
 What is there by then is replaced whoever wrote it, also what somebody else has changed since you
 looked: of several that put, the last counts, and nobody is told. Only --new minds. (A program that
@@ -74,12 +91,16 @@ there already; 2 not understood; 4 no such file here; 5 the node of this machine
 or has ended, or in a job the server has not got it within --timeout; 7 no room is left here, or
 none within --timeout, or the file is larger than all that may be kept; 13 not allowed.")]
 pub(crate) struct Put {
-    /// A file; - is standard input
-    #[arg(value_name = "FILE")]
-    file: OsString,
-    /// Where it belongs
-    #[arg(value_name = "URL")]
-    url: OsString,
+    #[command(flatten)]
+    names: Names,
+    /// Directories with everything below them
+    #[arg(short, long)]
+    recursive: bool,
+    /// Make the directories above the target that are missing
+    #[arg(long)]
+    parents: bool,
+    #[command(flatten)]
+    choosing: Choosing,
     /// Write at this byte of the file that is there, instead of replacing it
     #[arg(long, value_name = "BYTE", value_parser = units::parse_offset, allow_negative_numbers = true)]
     offset: Option<u64>,
@@ -92,28 +113,221 @@ pub(crate) struct Put {
     timeout: Option<Duration>,
 }
 
+/// One thing that is put.
+struct Item {
+    /// None: a directory is made.
+    file: Option<OsString>,
+    /// Under which name, to the last part.
+    target: Url,
+    size: Option<u64>,
+}
+
 impl Put {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let target = self.target()?;
-        let source = Path::new(&self.file).display();
-        let wanted = format!("put {source} to {}", target.shown);
+        let (files, url) = ends(&self.names, "put")?;
+        let target = places::target(&url)?;
+        let is_many = files.len() > 1 || self.recursive;
+        let refused = |fact: &str| CliError::asked(format!("put to {target}"), fact);
+        if target.password().is_some() {
+            return Err(refused("a password in a URL is not kept until it is delivered").next(
+                "leave it out, and write it into ~/.netrc (or the file that NETRC names), mode 0600",
+            ));
+        }
+        if is_many && self.offset.is_some() {
+            return Err(refused("--offset is for one file").next("put each file by itself"));
+        }
+        if is_many && !target.means_directory() {
+            let next = format!("end the URL in a slash: {}/", target.pasted());
+            return Err(refused("several files go into a directory").next(next));
+        }
+        let failed = Cell::new(0);
+        let fail = |trouble: CliError| {
+            screen.trouble(&trouble);
+            failed.set(failed.get() + 1);
+        };
+        let mut items = Vec::new();
+        for file in &files {
+            match self.find((screen, &fail), file, &target, &mut items) {
+                Err(trouble) if is_many => fail(trouble),
+                found => found?,
+            }
+        }
+        let reporter = Reporter::patient(screen);
+        let sizes = || items.iter().map(|item| item.size);
+        reporter.on(&Event::Found {
+            files: items.len() as u64,
+            bytes: sizes().flatten().sum(),
+            complete: sizes().all(|size| size.is_some()),
+        });
+        let mut running = Running {
+            put: &self,
+            screen,
+            reporter: &reporter,
+            directories: HashSet::new(),
+            facts: Facts::new(),
+        };
+        reporter.while_running(|| {
+            for item in &items {
+                match running.one(item) {
+                    Err(trouble) if is_many => fail(trouble),
+                    done => done?,
+                }
+                reporter.over();
+            }
+            Ok(moving::with_failed(running.facts, failed.get()))
+        })
+    }
+
+    /// Finds what one argument names, and where it goes: into a directory under its own name.
+    fn find(
+        &self,
+        (screen, fail): (&Screen, &dyn Fn(CliError)),
+        file: &OsStr,
+        target: &Url,
+        items: &mut Vec<Item>,
+    ) -> Run {
+        let path = Path::new(file);
+        let wanted = format!("put {} to {target}", path.display());
+        let trouble = |error: Error| CliError::store(&*wanted, error);
+        let item = |file: &OsStr, target, size| Item {
+            file: Some(file.into()),
+            target,
+            size,
+        };
+        let found = match file == "-" {
+            true => None,
+            false => Some(fs::metadata(path).map_err(|cause| trouble(Error::io(path, cause)))?),
+        };
+        let name = found.as_ref().and_then(|_| path.file_name());
+        if !found.as_ref().is_some_and(Metadata::is_dir) {
+            let into = match (target.means_directory(), name) {
+                (false, _) => target.clone(),
+                (true, Some(name)) => places::below(target, Path::new(name)).map_err(trouble)?,
+                (true, None) => {
+                    let fact = "it is a directory, and what is put has no name of its own";
+                    return Err(CliError::asked(wanted, fact)
+                        .next("say what it is to be called there: a name behind the last /"));
+                }
+            };
+            let size = found.filter(Metadata::is_file).map(|found| found.len());
+            items.push(item(file, into, size));
+            return Ok(());
+        }
+        if !self.recursive {
+            let path = path.into();
+            return Err(trouble(Error::IsDirectory { path })
+                .next("add -r to put it with all below; the URL then ends in a slash"));
+        }
+        let url = places::url(file)?;
+        let asked = Source {
+            name,
+            directory: true,
+            slash: url.path().ends_with(b"/"),
+        };
+        let there = Target {
+            there: There::Directory,
+            slash: true,
+            many: true,
+        };
+        let mut into = target.clone();
+        if let Ok(Goes::Into(name)) = layout::destination(Act::Copy, asked, there) {
+            into = places::below(target, Path::new(&name)).map_err(trouble)?;
+            items.push(Item::directory(into.clone()));
+        }
+        let from = places::open(&Stores::new(Options::new(places::cancel()?)), &url)?;
+        let walked = places::walk(screen, "put", &from, &mut |entry| {
+            let is_directory = entry.stat.kind == EntryKind::Directory;
+            if !self.choosing.0.has(&entry.path, is_directory) {
+                return Ok(());
+            }
+            let (from, to) = (from.join(&entry.path)?, places::below(&into, &entry.path)?);
+            let found = match entry.stat.kind {
+                EntryKind::Link => from.store.stat(&from.path),
+                _ => Ok(entry.stat),
+            };
+            let refused = match found {
+                Ok(found) if found.kind == EntryKind::File => {
+                    items.push(item(from.url.as_path().as_os_str(), to, Some(found.size)));
+                    return Ok(());
+                }
+                Ok(_) if is_directory => {
+                    items.push(Item::directory(to));
+                    return Ok(());
+                }
+                Ok(_) => Error::Unsupported {
+                    what: format!("putting {}", from.path.display()),
+                    why: "it is no file, and links to directories are not followed".into(),
+                },
+                Err(error) => error,
+            };
+            fail(CliError::store(
+                format!("put {} to {to}", from.url),
+                refused,
+            ));
+            Ok(())
+        });
+        walked.map_err(trouble)
+    }
+}
+
+impl Item {
+    fn directory(target: Url) -> Self {
+        Self {
+            file: None,
+            target,
+            size: Some(0),
+        }
+    }
+}
+
+/// A run over all that is put.
+struct Running<'a> {
+    put: &'a Put,
+    screen: &'a Screen,
+    reporter: &'a Reporter<'a>,
+    /// Those that were made, or asked for.
+    directories: HashSet<Url>,
+    facts: Facts,
+}
+
+impl Running<'_> {
+    fn one(&mut self, item: &Item) -> Run {
+        let Some(file) = &item.file else {
+            return self.make(&mut local::here()?, &item.target, self.put.parents);
+        };
+        let target = local::named(OsStr::new(&item.target.to_string()))?;
+        let source = Path::new(file);
+        let wanted = format!("put {} to {}", source.display(), target.shown);
         target.must_be_replaceable(&wanted)?;
-        target.must_have_a_host(screen, &wanted)?;
-        let (mut input, size) = self.input(&wanted)?;
+        let failed = |cause| CliError::store(&*wanted, Error::io(source, cause));
+        let mut input: Box<dyn Read> = match file == "-" {
+            true => input_of(&wanted)?,
+            false => Box::new(File::open(source).map_err(failed)?),
+        };
         let mut here = local::here()?;
-        let start = self.offset.unwrap_or(0);
+        let above = item.target.parent();
+        let missing = match above {
+            Some(above) if self.put.parents => {
+                self.make(&mut here, &above, true)?;
+                None
+            }
+            above => above.filter(|above| self.directories.insert(above.clone())),
+        };
+        let missing = missing.map(|above| (Missing::ask(&above), above));
+        let start = self.put.offset.unwrap_or(0);
         let put = ask::Put {
             url: target.told,
-            in_place: self.offset.is_some(),
-            size: size.map(|size| start.saturating_add(size)),
-            new: self.new,
+            in_place: self.put.offset.is_some(),
+            size: item.size.map(|size| start.saturating_add(size)),
+            new: self.put.new,
             ..ask::Put::default()
         };
         let mut patience = Patience {
-            screen,
+            screen: self.screen,
+            reporter: self.reporter,
             wanted: &wanted,
             url: &target.shown,
-            limit: self.timeout,
+            limit: self.put.timeout,
             why: None,
         };
         let mut opened = patience.ask(&mut here, Ask::Put(put))?;
@@ -129,56 +343,78 @@ impl Put {
             handle,
             wait: Wait::Commit,
             give_up: false,
-            timeout_ms: local::ms(self.timeout),
+            timeout_ms: local::ms(self.put.timeout),
         };
         // How it goes on from here is said by commit and queue.
         patience.ask(&mut here, Ask::End(close))?;
-        let mut facts = Facts::new();
-        facts.insert("bytes".into(), bytes.into());
-        match target.here {
-            Some(_) => Ok(local::with_note(screen, facts, goes_here(&target.shown))),
-            None => Ok(facts),
+        let facts = moving::with_more(std::mem::take(&mut self.facts), "bytes", bytes);
+        self.facts = moving::with_more(facts, "files", 1);
+        if target.here.is_some() {
+            self.note(goes_here(&target.shown));
         }
+        if let Some((missing, above)) = missing
+            && missing.is_so()
+        {
+            self.note(format!(
+                "the directory {above} is not there: {} is kept here and goes once it is; godwit mkdir -p {} makes it, and \
+                 put --parents does so at once",
+                target.shown,
+                above.pasted()
+            ));
+        }
+        Ok(())
     }
 
-    /// Returns where it goes: into a directory under its own name.
-    fn target(&self) -> Run<local::Named> {
-        let url = crate::places::target(&self.url)?;
-        if !url.means_directory() {
-            return local::named(&self.url);
-        }
-        let wanted = format!("put {} to {url}", Path::new(&self.file).display());
-        let name = match self.file == "-" {
-            true => None,
-            false => Path::new(&self.file).file_name(),
+    fn note(&mut self, words: String) {
+        let facts = std::mem::take(&mut self.facts);
+        self.facts = local::with_note(self.screen, facts, words);
+    }
+
+    /// Has the node make a directory where none is, after those above it if so `parents`.
+    fn make(&mut self, here: &mut Here, directory: &Url, parents: bool) -> Run {
+        let directory = places::without_slashes(directory);
+        let Some(above) = directory.parent() else {
+            return Ok(()); // there is no name to make
         };
-        let name = name.ok_or_else(|| {
-            CliError::asked(
-                &wanted,
-                "it is a directory, and what is put has no name of its own",
-            )
-            .next("say what it is to be called there: a name behind the last /")
-        })?;
-        let whole = url.join(name.as_bytes());
-        let whole = whole.map_err(|bad| CliError::asked(&wanted, bad))?;
-        local::named(OsStr::new(&whole.to_string()))
+        if !self.directories.insert(directory.clone()) {
+            return Ok(());
+        }
+        if parents {
+            self.make(here, &above, true)?;
+        }
+        let url = local::named(OsStr::new(&directory.to_string()))?.told;
+        match here.ask(Ask::Deed(Deed::Mkdir { url })) {
+            Err(refusal) if refusal.why != Kind::Exists => Err(refusal.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether a directory is missing, asked while its file is kept.
+struct Missing {
+    answer: Receiver<bool>,
+    until: Instant,
+}
+
+impl Missing {
+    fn ask(directory: &Url) -> Self {
+        let (tell, answer) = mpsc::channel();
+        let url = local::named(OsStr::new(&directory.to_string())).map(|named| named.told);
+        thread::spawn(move || {
+            let asked = url.and_then(|url| {
+                let told = local::here()?.ask(Ask::Stat(Where::is(url)));
+                Ok(matches!(told, Err(refusal) if refusal.why == Kind::Missing))
+            });
+            let _ = tell.send(asked.unwrap_or(false));
+        });
+        let until = Instant::now() + ANSWERS_WITHIN;
+        Self { answer, until }
     }
 
-    /// Returns what is read, and how much that is where it can be told.
-    fn input(&self, wanted: &str) -> Run<(Box<dyn Read>, Option<u64>)> {
-        if self.file == "-" {
-            return Ok((input_of(wanted)?, None));
-        }
-        let path = Path::new(&self.file);
-        let failed = |cause| CliError::store(wanted, Error::io(path, cause));
-        let file = File::open(path).map_err(failed)?;
-        let found = file.metadata().map_err(failed)?;
-        if found.is_dir() {
-            return Err(CliError::store(wanted, Error::directory(path))
-                .next("godwit cp -r copies a directory"));
-        }
-        let size = found.is_file().then_some(found.len());
-        Ok((Box::new(file), size))
+    /// Tells so, if its server answers soon.
+    fn is_so(&self) -> bool {
+        let left = self.until.saturating_duration_since(Instant::now());
+        self.answer.recv_timeout(left) == Ok(true)
     }
 }
 
@@ -222,6 +458,7 @@ pub(super) fn input_of(wanted: &str) -> Run<Box<dyn Read>> {
 /// How long room is waited for, and what is said meanwhile.
 struct Patience<'a> {
     screen: &'a Screen,
+    reporter: &'a Reporter<'a>,
     wanted: &'a str,
     url: &'a str,
     limit: Option<Duration>,
@@ -237,15 +474,13 @@ impl Patience<'_> {
         let is_end = matches!(ask, Ask::End(_));
         let deadline = self.limit.map(|limit| Instant::now() + limit);
         let answer = here.ask_with(ask, b"", deadline, &mut |tell| {
-            let Tell::Row(row) = tell else { return };
-            match row.why {
-                Some(words) if row.what == "room" => {
-                    say(screen, url, Some(&words));
-                    *why = Some(words);
+            match &tell {
+                Tell::Row(row) if row.what == "room" && row.why.is_some() => {
+                    say(screen, url, row.why.as_deref());
+                    why.clone_from(&row.why);
                 }
                 // In a job it is waited for at its server.
-                Some(words) => screen.note(&words),
-                None => {}
+                _ => local::note(screen, &tell),
             }
         });
         match (answer, &self.why) {
@@ -262,7 +497,7 @@ impl Patience<'_> {
                 Err(CliError::no_room(self.wanted, fact).next(FOR_ROOM))
             }
             (Err(refusal), _) if refusal.why == Kind::TooLarge => {
-                Err(CliError::local(&refusal).next(FOR_LARGE))
+                Err(CliError::from(refusal).next(FOR_LARGE))
             }
             // Whoever does not hear the answer to the end does not know.
             (Err(mut refusal), _) if is_end && refusal.why == Kind::NodeLost => {
@@ -270,9 +505,9 @@ impl Patience<'_> {
                 refusal.because = format!("{said}; {url} may have been taken before, or not");
                 refusal.wanted = self.wanted.into();
                 refusal.next = Some(PUT_AGAIN.into());
-                Err(CliError::local(&refusal))
+                Err(refusal.into())
             }
-            (Err(refusal), _) => Err(CliError::local(&refusal)),
+            (Err(refusal), _) => Err(refusal.into()),
         }
     }
 }
@@ -331,6 +566,7 @@ fn copy(
         file.write_all_at(&buffer[..len], end)
             .map_err(|cause| CliError::store(wanted, Error::io("what is kept here", cause)))?;
         end += len as u64;
+        patience.reporter.on(&Event::Moved { bytes: len as u64 });
         // The disk writes while the rest is read: at the end less is left to wait for.
         if end - begun >= EARLY_BYTES {
             begin_to_sync(file, begun..end);
@@ -343,7 +579,7 @@ fn copy(
             chain: chain(end - len as u64, &buffer[..len]),
         };
         let sent = here.send(Ask::Written(written), b"");
-        sent.map_err(|refusal| CliError::local(&refusal))?;
+        sent?;
     }
 }
 
@@ -371,6 +607,8 @@ fn fill(input: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
 }
 
 const PIECE_BYTES: usize = LEAF_BYTES as usize;
+/// So long a server has to say whether a directory is there.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 /// So much is written before the disk is to begin with it.
 const EARLY_BYTES: u64 = 2 << 20;
 const PUT_AGAIN: &str =

@@ -7,7 +7,7 @@ use crate::{
     units,
 };
 use clap::Args;
-use godwit_local::{Here, Kind, Refusal};
+use godwit_local::{Here, Kind};
 use godwit_store::Error;
 use godwit_wire::local::{
     Ask, Tell,
@@ -15,10 +15,7 @@ use godwit_wire::local::{
     tell::{Done, Row},
 };
 use serde_json::json;
-use std::{
-    ffi::OsString,
-    time::{Duration, Instant},
-};
+use std::{ffi::OsString, time::Duration};
 
 /// Show what is not delivered yet, and why
 #[derive(Args, Debug)]
@@ -68,41 +65,47 @@ impl Queue {
 }
 
 fn watch(screen: &Screen, here: &mut Here, whose: &Whose) -> Run<Facts> {
-    let local = |refusal: Refusal| CliError::local(&refusal);
-    let mut shown = Vec::new();
-    loop {
-        // Told at the end of all that is owed now; meanwhile it is looked what has changed.
-        let pushed = here.send(Ask::Push(whose.clone()), b"").map_err(local)?;
-        let outcome = loop {
-            let (rows, _) = rows(here, whose)?;
-            let now: Vec<_> = rows.iter().map(what_matters).collect();
-            if now != shown {
-                show(screen, &rows)?;
-                let flushed = screen.flush();
-                flushed.map_err(|error| CliError::store("show the queue", error))?;
-                shown = now;
-            }
-            match here.receive(pushed, Some(Instant::now() + LOOK_EVERY)) {
-                Err(refusal) if refusal.why == Kind::Late => {}
-                outcome => break outcome.map_err(local)?,
-            }
-        };
-        if let Tell::Refused(refusal) = outcome.tell {
-            let (rows, _) = rows(here, whose)?;
-            // What others wait for may still come.
-            if rows.iter().all(|row| row.stage == HELD) {
-                return Err(local(*refusal));
-            }
-            let moving = rows.iter().filter(|row| row.stage != HELD).count();
-            tracing::debug!(moving, "something is held, and the rest goes on");
-            std::thread::sleep(LOOK_EVERY);
-            continue;
+    let (mut shown, left) = (Vec::new(), local::Left::new(screen));
+    let mut look = |here: &mut Here| {
+        let (rows, _) = rows(here, whose)?;
+        left.show(&rows);
+        let now: Vec<_> = rows.iter().map(what_matters).collect();
+        if now != shown {
+            show(screen, &rows)?;
+            let flushed = screen.flush();
+            flushed.map_err(|error| CliError::store("show the queue", error))?;
+            shown = now;
         }
-        let (rows, done) = rows(here, whose)?;
-        if rows.is_empty() {
-            return Ok(local::facts(&done));
+        Ok(true)
+    };
+    left.reporter.while_running(|| {
+        loop {
+            look(here)?;
+            // Told at the end of all that is owed now; meanwhile it is looked what has changed.
+            let pushed = local::ask_looking::<CliError>(
+                here,
+                Ask::Push(whose.clone()),
+                &mut |_| (),
+                &mut look,
+            );
+            if let Err(trouble) = pushed {
+                let (rows, _) = rows(here, whose)?;
+                // What others wait for may still come.
+                let is_heard = !trouble.is_of_output() && !screen.gone();
+                if !is_heard || rows.iter().all(|row| row.stage == HELD) {
+                    return Err(trouble);
+                }
+                let moving = rows.iter().filter(|row| row.stage != HELD).count();
+                tracing::debug!(moving, "something is held, and the rest goes on");
+                std::thread::sleep(LOOK_EVERY);
+                continue;
+            }
+            let (rows, done) = rows(here, whose)?;
+            if rows.is_empty() {
+                return Ok(local::facts(&done));
+            }
         }
-    }
+    })
 }
 
 pub(super) fn rows(here: &mut Here, whose: &Whose) -> Run<(Vec<Row>, Done)> {
@@ -112,7 +115,7 @@ pub(super) fn rows(here: &mut Here, whose: &Whose) -> Run<(Vec<Row>, Done)> {
             rows.push(*row);
         }
     });
-    let done = match answer.map_err(|refusal| CliError::local(&refusal))?.tell {
+    let done = match answer?.tell {
         Tell::Done(done) => done,
         _ => Done::default(),
     };

@@ -1,10 +1,7 @@
 //! `godwit retry`: what waits is tried now.
 
 use super::{Facts, deciding::Held, local, queue};
-use crate::{
-    screen::Screen,
-    trouble::{CliError, Run},
-};
+use crate::{screen::Screen, trouble::Run};
 use clap::Args;
 use godwit_local::Kind;
 use godwit_store::Decision;
@@ -66,7 +63,7 @@ fn retry_all(screen: &Screen, url: Option<&OsString>) -> Run<Facts> {
             Ok(_) => done.files += 1,
             // It was delivered meanwhile.
             Err(refusal) if refusal.why == Kind::Missing => {}
-            Err(refusal) => return Err(CliError::local(&refusal)),
+            Err(refusal) => return Err(refusal.into()),
         }
     }
     let words = format!(

@@ -69,7 +69,6 @@ impl Tee {
         crate::places::target(&self.url)?;
         let target = local::named(&self.url)?;
         let wanted = format!("append to {}", target.shown);
-        target.must_have_a_host(screen, &wanted)?;
         let input = input_of(&wanted)?;
         let mut line = Line {
             screen,
@@ -164,7 +163,8 @@ impl Line<'_> {
         };
         loop {
             let asked = Ask::Lines(lines.clone());
-            match self.here.ask_with(asked, piece, None, &mut |_| ()) {
+            let told = &mut |tell| local::note(self.screen, &tell);
+            match self.here.ask_with(asked, piece, None, told) {
                 Ok(_) => return Ok(()),
                 Err(refusal) => self.begin_again(&refusal)?,
             }
@@ -203,7 +203,7 @@ impl Line<'_> {
     fn begin_again(&mut self, refusal: &Refusal) -> Run<()> {
         let is_over = matches!(refusal.why, Kind::NodeLost | Kind::Ending | Kind::NoNode);
         if !is_over {
-            return Err(self.at_last(CliError::local(refusal)));
+            return Err(self.at_last(refusal.clone().into()));
         }
         self.tell(
             "node",

@@ -94,7 +94,7 @@ fn owed(name: &str) -> Run<Option<Row>> {
         }
     };
     let asked = here.ask_with(Ask::Queue(Whose::default()), b"", None, &mut each);
-    asked.map_err(|refusal| CliError::local(&refusal))?;
+    asked?;
     Ok(found)
 }
 

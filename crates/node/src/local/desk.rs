@@ -9,8 +9,9 @@ use super::{
     serving::Knocks,
     visiting::Staying,
 };
+use crate::{hop, routes::Routes};
 use godwit_core::{
-    Algorithm, Block, Extents, Hashing, Url, Version,
+    Algorithm, Block, Extents, Fault, Hashing, Scheme, Url, Version,
     holding::{Base, Ticket},
 };
 use godwit_depot::{
@@ -57,6 +58,8 @@ pub(super) struct Keeping {
     pub(super) kept: Mutex<HashSet<(String, Url, String)>>,
     /// By what it proves who it is.
     pub(super) home: Option<Home>,
+    /// Which hop leads where.
+    pub(super) routes: Routes,
     /// Names that are locked beyond the connection of who locked them.
     pub(super) added: Mutex<HashMap<(Url, String), Added>>,
     /// Finds the depots of other machines: no route leads around them.
@@ -79,6 +82,28 @@ pub(super) struct Bounds {
 }
 
 impl Keeping {
+    /// Returns the desk of a depot that `connect` serves.
+    pub(super) fn new(
+        depot: Arc<Depot>,
+        (connect, cancel): (godwit_depot::Connect, Cancel),
+        (home, routes): (Option<Home>, Routes),
+        bounds: Bounds,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            depot,
+            connect,
+            direct: hop::connect(home.clone(), Routes::default(), cancel.clone()),
+            cancel,
+            bounds,
+            kept: Mutex::default(),
+            home,
+            routes,
+            added: Mutex::default(),
+            fetching: AtomicUsize::default(),
+            visitors: Mutex::default(),
+        })
+    }
+
     pub(super) fn guest(self: Arc<Self>, visitor: Visitor) -> Guest {
         let mut hello = visitor.hello;
         let staying = hello.visitor.take().map(Staying::new);
@@ -109,6 +134,7 @@ impl Keeping {
             staying,
             ends_soon,
             open: Mutex::default(),
+            hosts: Mutex::default(),
             appends: Mutex::default(),
             knocks: Arc::default(),
             numbers: AtomicU64::new(0),
@@ -152,6 +178,8 @@ pub(super) struct Guest {
     /// This disk, or whoever delivers from it, ends with the job: what is only here is not safe.
     ends_soon: bool,
     pub(super) open: Mutex<HashMap<Handle, Open>>,
+    /// Where it writes, and whose names were looked for.
+    pub(super) hosts: Mutex<HashSet<(Scheme, String)>>,
     /// Whom it appends to.
     appends: Mutex<HashMap<Url, Arc<Appending>>>,
     /// Whoever waits for its word.
@@ -252,7 +280,7 @@ impl Guest {
 
     fn open(&self, open: &ask::Open, reply: &Reply) -> Answered {
         let url = match open.write {
-            true => url_owed(&open.url)?,
+            true => self.target(&open.url)?,
             false => url(&open.url)?,
         };
         self.unlocked(&url, reply)?;
@@ -362,7 +390,7 @@ impl Guest {
     }
 
     fn put(&self, put: &ask::Put, reply: &Reply) -> Answered {
-        let url = url_owed(&put.url)?;
+        let url = self.target_found(&put.url, reply)?;
         let base = match (&put.base, put.new) {
             (_, true) => Base::Absent,
             (None, false) => Base::Any,
@@ -499,7 +527,7 @@ impl Guest {
 
     /// Lines for the end of a file, in the body or by a stream.
     fn append(&self, append: &ask::Append, body: &[u8], reply: &Reply) -> Answered {
-        let url = url_owed(&append.url)?;
+        let url = self.target(&append.url)?;
         let wanted = format!("append to {}", url.without_password());
         let bad = |error: Error| refusing::depot(&wanted, Some(&url), &error);
         if append.record && body.len() > RECORD_BYTES_MAX {
@@ -538,7 +566,11 @@ impl Guest {
     }
 
     fn lines(&self, lines: &ask::Lines, body: &[u8], reply: &Reply) -> Answered {
-        let url = url_owed(&lines.url)?;
+        // Programs ask with nothing first.
+        let url = match body.is_empty() {
+            true => self.target_found(&lines.url, reply)?,
+            false => url_owed(&lines.url)?,
+        };
         let wanted = format!("append to {}", url.without_password());
         let bad = |error: Error| refusing::depot(&wanted, Some(&url), &error);
         let appending = self.appending(&url).map_err(bad)?;
@@ -685,8 +717,23 @@ impl Guest {
         if matches!(error, Error::TimedOut { .. }) {
             refusal.next = Some(GOES_ON.into());
         }
-        if let Error::Held { url, .. } = error {
+        if let Error::Held { url, why } = error {
             let mut held = self.owed_of(scope);
+            let is_pending = |owed: &Owed| matches!(owed.stage, Stage::Waiting { .. });
+            let mut of_it = held.iter().filter(|owed| owed.url == **url);
+            if of_it.clone().any(is_pending) && !of_it.any(Owed::is_held) {
+                // It goes by itself; what needs a decision is told first.
+                if let Some(other) = held.iter().find(|owed| owed.is_held()) {
+                    let (url, why) = (Box::new(other.url.clone()), other.why.clone());
+                    return self.not_delivered(wanted, scope, &Error::Held { url, why });
+                }
+                let shown = url.without_password().to_string();
+                let mut because = format!("{shown} waits: {why}");
+                let others = held.iter().filter(|owed| is_pending(owed));
+                going::with_others(&mut because, "waiting as well", others, Some(&shown));
+                let late = Refusal::new(Kind::Late, wanted, because);
+                return late.waiting(Fault::Passing).next(GOES_ON).about(shown);
+            }
             held.retain(|owed| owed.url == **url && owed.is_held());
             if !held.iter().any(|owed| owed.is_conflict) {
                 // What the server said, if that is known.
@@ -699,8 +746,13 @@ impl Guest {
             refusal.url = Some(url.without_password().to_string());
         }
         if matches!(error, Error::TimedOut { .. } | Error::Held { .. }) {
+            let how = match refusal.url {
+                Some(_) => "held as well",
+                None => "held until somebody decides",
+            };
             let owed = self.owed_of(scope);
-            going::with_held(&mut refusal.because, &owed, refusal.url.as_deref());
+            let held = owed.iter().filter(|owed| owed.is_held());
+            going::with_others(&mut refusal.because, how, held, refusal.url.as_deref());
         }
         refusal
     }
@@ -896,19 +948,19 @@ impl Guest {
         );
         let (verb, at, done) = match deed {
             ask::Deed::Rename { url: from, to } => {
-                let (from, to) = (url_owed(&from)?, url_owed(&to)?);
+                let (from, to) = (self.target(&from)?, self.target(&to)?);
                 ("rename", from.clone(), depot.rename(&from, &to, by))
             }
             ask::Deed::Unlink { url: text } => {
-                let at = url_owed(&text)?;
+                let at = self.target(&text)?;
                 ("remove", at.clone(), depot.unlink(&at, by))
             }
             ask::Deed::Mkdir { url: text } => {
-                let at = url_owed(&text)?;
+                let at = self.target(&text)?;
                 ("make", at.clone(), depot.mkdir(&at, by))
             }
             ask::Deed::Truncate { url: text, size } => {
-                let at = url_owed(&text)?;
+                let at = self.target(&text)?;
                 ("cut", at.clone(), depot.truncate(&at, size, by))
             }
             ask::Deed::Set {
@@ -916,7 +968,7 @@ impl Guest {
                 mode,
                 mtime_ns,
             } => {
-                let at = url_owed(&text)?;
+                let at = self.target(&text)?;
                 let mtime = mtime_ns.map(Duration::from_nanos);
                 let set = depot.set(&at, &Attributes { mode, mtime }, by);
                 ("change", at, set)
@@ -1081,7 +1133,7 @@ impl Guest {
     }
 
     pub(super) fn owed_of(&self, scope: &Scope) -> Vec<Owed> {
-        self.desk.depot.queue_of(scope)
+        self.desk.depot.pending_of(scope)
     }
 
     /// How much that is, and what somebody should know of it.

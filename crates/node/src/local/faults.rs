@@ -5,7 +5,7 @@
 //! many in a minute: what is beyond that is in the log only.
 
 use super::desk::Keeping;
-use godwit_depot::{Owed, Stage};
+use godwit_depot::{Owed, Scope, Stage};
 use parking_lot::{Condvar, Mutex};
 use serde_json::{Value, json};
 use std::{
@@ -75,7 +75,7 @@ fn watch(desk: &Keeping, told: OnFault, (over, changed): &(Mutex<bool>, Condvar)
         }
         drop(is_over);
         let began = Instant::now();
-        for event in faults.look(&desk.depot.queue()) {
+        for event in faults.look(&desk.depot.pending_of(&Scope::All)) {
             tracing::warn!(%event, "event");
             if let Some(command) = &told.command {
                 runs.ask(command, &event);

@@ -79,10 +79,14 @@ fn words(owed: &[Owed]) -> Option<String> {
     })
 }
 
-/// Adds to what is told of one that is held, or of a time that is over, which others are held.
-pub(super) fn with_held(because: &mut String, owed: &[Owed], but: Option<&str>) {
-    let names = owed.iter().filter(|owed| owed.is_held());
-    let names = names.map(|owed| owed.url.without_password().to_string());
+/// Adds to what is told of one, or of a time that is over, which others are likewise.
+pub(super) fn with_others<'a>(
+    because: &mut String,
+    how: &str,
+    owed: impl Iterator<Item = &'a Owed>,
+    but: Option<&str>,
+) {
+    let names = owed.map(|owed| owed.url.without_password().to_string());
     let mut names: Vec<String> = names.filter(|name| Some(&**name) != but).collect();
     names.dedup();
     let more = names.len().saturating_sub(NAMED_MAX);
@@ -90,11 +94,7 @@ pub(super) fn with_held(because: &mut String, owed: &[Owed], but: Option<&str>) 
     if names.is_empty() {
         return;
     }
-    because.push_str(match but {
-        Some(_) => "; held as well: ",
-        None => "; held until somebody decides: ",
-    });
-    because.push_str(&names.join(", "));
+    because.push_str(&format!("; {how}: {}", names.join(", ")));
     if more > 0 {
         because.push_str(&format!(" and {more} more"));
     }

@@ -15,7 +15,6 @@ use godwit_local::{Kind, Refusal};
 use godwit_store::channel::Cancel;
 use godwit_trust::Home;
 use godwit_wire::local::{Ask, tell};
-use parking_lot::Mutex;
 use std::{fmt, path::Path, sync::Arc, time::Duration};
 
 /// Answers whoever runs a hop, until this is dropped.
@@ -37,22 +36,14 @@ impl Operating {
         let place = Place::of(Some(&spool.join("socket")), Some(&spool), &|_| None)?;
         let alive = settle(&place)?;
         let cancel = Cancel::new().map_err(Error::Start)?;
-        let keeping = Arc::new(Keeping {
-            depot,
-            connect: hop::connect(home.clone(), routes.clone(), cancel.clone()),
-            direct: hop::connect(home.clone(), Routes::default(), cancel.clone()),
-            cancel,
-            bounds: Bounds {
-                state: spool,
-                is_of_job: false,
-                is_installed: true,
-            },
-            kept: Mutex::default(),
-            home,
-            added: Mutex::default(),
-            fetching: Default::default(),
-            visitors: Mutex::default(),
-        });
+        let connect = hop::connect(home.clone(), routes.clone(), cancel.clone());
+        let bounds = Bounds {
+            state: spool,
+            is_of_job: false,
+            is_installed: true,
+        };
+        let whose = (home, routes.clone());
+        let keeping = Keeping::new(depot, (connect, cancel), whose, bounds);
         let watching = Watching::start(&keeping, on_fault.clone()).map_err(Error::Start)?;
         let rules = LocalRules {
             place,
