@@ -8,7 +8,7 @@ use crate::{
     disk::Id,
     error::{Patience, is_for_directory, is_held_behind, is_nowhere},
     held::{Held, now},
-    moving::{ABSENT_MAX, PAUSE},
+    moving::ABSENT_MAX,
     promises::{Fact, path_of, server_of},
 };
 use godwit_core::{
@@ -181,12 +181,12 @@ impl Depot {
         all
     }
 
-    /// Returns what is owed of a scope as users see it: what waits for a directory is pending, not on hold.
+    /// Returns the queue of a scope as users see it: what waits for a directory is pending, not on hold.
     pub fn pending_of(&self, scope: &Scope) -> Vec<Owed> {
         let mut all = self.queue_of(scope);
         for owed in all.iter_mut().filter(|owed| owed.waits_for_directory()) {
-            let again = self.inner.all().absent.map(|(at, _)| at);
-            let again_in = again.map_or(PAUSE, |at| at.saturating_duration_since(Instant::now()));
+            let again = self.inner.all().absent.map(|(at, _)| at - Instant::now());
+            let again_in = again.unwrap_or_default();
             owed.stage = Stage::Waiting { again_in };
         }
         all
@@ -423,9 +423,7 @@ impl Depot {
         let deeds = self.inner.deeds_of(scope);
         let files = wanted.iter().map(|(held, _)| held.id.to_string());
         let ids: HashSet<_> = files.chain(deeds.iter().copied().map(deed_id)).collect();
-        let mut waiting = self.inner.without_directory();
-        waiting.retain(|(.., id)| ids.contains(id));
-        self.inner.retry_all(waiting);
+        self.inner.retry_where(|_, id| ids.contains(id));
         self.inner.all().promises.try_again(&deeds);
         self.inner.retry_servers();
         Ok((wanted, deeds))
@@ -923,17 +921,15 @@ impl Inner {
 
     /// A directory was made: what is held since it was not there is tried again.
     pub(crate) fn made(&self, directory: &Url) {
-        let mut ids = self.without_directory();
-        ids.retain(|(above, ..)| {
-            server_of(above) == server_of(directory) && path_of(above) == path_of(directory)
-        });
-        self.retry_all(ids);
+        let at = |url: &Url| (server_of(url), path_of(url));
+        self.retry_where(|above, _| at(above) == at(directory));
     }
 
-    /// Tries again what waited for a directory.
-    fn retry_all(&self, waiting: Vec<(Url, Who, String)>) {
-        for (.., id) in waiting {
-            if let Err(error) = self.retry(&id) {
+    /// Tries again what waits for a directory.
+    fn retry_where(&self, is_meant: impl Fn(&Url, &String) -> bool) {
+        for (above, _, id) in self.without_directory() {
+            let retried = is_meant(&above, &id).then(|| self.retry(&id));
+            if let Some(Err(error)) = retried {
                 tracing::warn!(%error, id, "what waited for a directory is not tried again");
             }
         }
@@ -941,10 +937,8 @@ impl Inner {
 
     /// Looks at directories that were missing: what waits for one that is there by now is tried again.
     pub(crate) fn look_for_directories(&self, pause: Duration) {
-        let waiting = self.without_directory();
-        let mut absent: HashMap<Url, Who> = (waiting.into_iter())
-            .map(|(above, who, _)| (above, who))
-            .collect();
+        let waiting = self.without_directory().into_iter();
+        let mut absent: HashMap<_, _> = waiting.map(|(above, who, _)| (above, who)).collect();
         absent.retain(|directory, who| {
             let place = (self.connect)(directory, who);
             let is_there = place.is_ok_and(|place| place.store.stat(&place.path).is_ok());

@@ -3,7 +3,11 @@
 
 mod common;
 
-use common::{Machine as Peer, Node, Said, Scratch, assert_same, godwit, run, skip};
+use common::{
+    Machine as Peer, Node, Said, Scratch, assert_same,
+    programs::{Machine, wait_until},
+    run, skip,
+};
 use serde_json::Value;
 use std::{
     fs,
@@ -16,124 +20,6 @@ use std::{
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
-
-/// A machine of its own, as far as programs find their node.
-struct Machine {
-    scratch: Scratch,
-    /// Of a machine that has joined another.
-    home: Option<PathBuf>,
-    socket: PathBuf,
-    state: PathBuf,
-}
-
-impl Machine {
-    fn new() -> Self {
-        let scratch = Scratch::new();
-        let (socket, state) = (scratch.join("run/socket"), scratch.join("state"));
-        Self {
-            scratch,
-            home: None,
-            socket,
-            state,
-        }
-    }
-
-    /// The same, and a node called lab that it has joined.
-    fn of(lab: &Scratch) -> (Self, Peer<'_>) {
-        let (lab, laptop) = Peer::lab_and_laptop(lab);
-        let mut machine = Self::new();
-        machine.home = Some(laptop.home.clone());
-        (machine, lab)
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = godwit();
-        for name in JOB {
-            command.env_remove(name);
-        }
-        command
-            .env("GODWIT_SOCKET", &self.socket)
-            .env("GODWIT_STATE", &self.state)
-            .env("GODWIT_LOCAL_IDLE", "20s")
-            .env_remove("GODWIT_SESSION")
-            .current_dir(self.scratch.path())
-            .stdin(Stdio::null())
-            .args(args);
-        if let Some(home) = &self.home {
-            command.env("HOME", home);
-        }
-        command
-    }
-
-    fn says(&self, args: &[&str]) -> Said {
-        Said::of(&mut self.command(args))
-    }
-
-    fn json(&self, args: &[&str]) -> (Option<i32>, Vec<Value>) {
-        let mut all = vec!["--json"];
-        all.extend(args);
-        let said = self.says(&all);
-        let text = String::from_utf8(said.stdout.clone()).unwrap();
-        let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
-        (said.status, lines.collect())
-    }
-
-    /// The process of the node, if one listens.
-    fn process(&self) -> Option<u64> {
-        let (status, lines) = self.json(&["node", "status"]);
-        assert_eq!(status, Some(0), "{lines:?}");
-        lines.last()?["pid"].as_u64()
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.state.join("node.log")).unwrap_or_default()
-    }
-
-    fn kill(&self) {
-        let process = self.process().unwrap().to_string();
-        assert!(
-            Command::new("kill")
-                .args(["-9", &process])
-                .status()
-                .unwrap()
-                .success()
-        );
-        let gone = Path::new("/proc").join(&process);
-        wait_until("it is killed", || {
-            // Nobody's child: whoever adopts it may take a while to notice.
-            let stat = fs::read_to_string(gone.join("stat")).unwrap_or_default();
-            stat.is_empty() || stat.contains(") Z ")
-        });
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        let stopped = self.says(&["node", "stop"]);
-        if stopped.status != Some(0) && !std::thread::panicking() {
-            panic!("{stopped}\n{}", self.log());
-        }
-    }
-}
-
-const JOB: [&str; 8] = [
-    "SLURM_JOB_ID",
-    "SLURM_ARRAY_JOB_ID",
-    "SLURM_ARRAY_TASK_ID",
-    "SLURM_PROCID",
-    "PBS_JOBID",
-    "LSB_JOBID",
-    "JOB_ID",
-    "_CONDOR_JOB_AD",
-];
-
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(30);
-    while !is_so() {
-        assert!(Instant::now() < until, "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(20)); // nothing tells it
-    }
-}
 
 #[test]
 fn many_programs_at_once_start_one_node() {
@@ -1512,136 +1398,8 @@ fn what_is_put_into_a_directory_has_its_own_name() {
     machine.says(&["put", "a b", "godwit://lab/dir/"]).ok();
     let nameless = machine.says(&["put", "-", "godwit://lab/dir/"]);
     assert_eq!(nameless.status, Some(2), "{nameless}");
-    assert_same_soon(&source, &far.join("data/dir/a b"));
-}
-
-fn assert_same_soon(source: &Path, there: &Path) {
-    wait_until("it is there", || there.exists());
-    assert_same(source, there);
-}
-
-/// What is on hold besides weighs more.
-#[test]
-fn missing_directory_is_said_and_pending() {
-    let far = Scratch::new();
-    let (machine, _lab) = Machine::of(&far);
-    let source = machine.scratch.file("f", 1000);
-    let next = "godwit mkdir -p godwit://lab/none";
-    let put = machine.says(&["put", "f", "godwit://lab/none/"]).ok();
-    let is_said = |words| put.stderr.contains(words);
-    assert!(is_said(next) && is_said("put --parents"), "{put}");
-    let pushed = machine.says(&["push", "--timeout", "30"]);
-    assert_eq!(pushed.status, Some(5), "{pushed}");
-    assert!(pushed.stderr.contains(next), "{pushed}");
-    let (_, rows) = machine.json(&["queue"]);
-    assert_eq!(rows[0]["stage"], "waiting", "{rows:?}");
-    machine.says(&["put", "f", "godwit://lab/a"]).ok();
-    machine
-        .says(&["push", "godwit://lab/a", "--timeout", "30"])
-        .ok();
-    machine.says(&["put", "f", "godwit://lab/a/below"]).ok();
-    let held = machine.says(&["push", "--timeout", "30"]);
-    assert_ne!(held.status, Some(5), "{held}");
-    assert!(held.stderr.contains("lab/a/below"), "{held}");
-    machine.says(&["drop", "godwit://lab/a/below"]).ok();
-    let words: Vec<_> = next.split(' ').skip(1).collect();
-    machine.says(&words).ok();
     machine.says(&["push", "--timeout", "30"]).ok();
-    assert_same(&source, &far.join("data/none/f"));
-    let quiet = machine.says(&["put", "f", "godwit://lab/none/"]).ok();
-    assert!(quiet.stderr.is_empty(), "{quiet}");
-}
-
-#[test]
-fn put_parents_makes_directories_though_away() {
-    let far = Scratch::new();
-    let (machine, mut lab) = Machine::of(&far);
-    let source = machine.scratch.file("f", 1000);
-    let there = ["a/b/c/f", "a/b/d/f", "e/f"];
-    fs::create_dir_all(far.join("data/e")).unwrap();
-    let put = |name: &str| {
-        let url = format!("godwit://lab/{name}");
-        machine.says(&["put", "--parents", "f", &url]).ok();
-    };
-    put(there[0]);
-    lab.kill();
-    put(there[1]);
-    // It is made by somebody else meanwhile.
-    fs::create_dir_all(far.join("data/a/b/d")).unwrap();
-    put(there[2]);
-    lab.start(&[]);
-    machine.says(&["push", "--timeout", "30"]).ok();
-    for name in there {
-        assert_same(&source, &far.join("data").join(name));
-    }
-    put("a/b/c/g");
-    machine.says(&["push", "--timeout", "30"]).ok();
-    assert_same(&source, &far.join("data/a/b/c/g"));
-}
-
-#[test]
-fn trees_are_put_as_cp_copies_them() {
-    let far = Scratch::new();
-    let (machine, _lab) = Machine::of(&far);
-    let scratch = &machine.scratch;
-    for name in ["t/x/f", "t/x/f.tmp", "t/cache/f", "t/g", "h"] {
-        let file = scratch.join(name);
-        fs::create_dir_all(file.parent().unwrap()).unwrap();
-        fs::write(file, name).unwrap();
-    }
-    scratch.dir("t/empty");
-    std::os::unix::fs::symlink("g", scratch.join("t/link")).unwrap();
-    std::os::unix::fs::symlink("none", scratch.join("t/broken")).unwrap();
-    let without = ["put", "t", "h", "godwit://lab/"];
-    let refused = machine.says(&without);
-    let is_told = refused.status == Some(1) && refused.stderr.contains("add -r");
-    assert!(is_told, "{refused}");
-    let no_slash = machine.says(&["put", "-r", "t", "godwit://lab/d"]);
-    let is_told = no_slash.status == Some(2) && no_slash.stderr.contains("godwit://lab/d/");
-    assert!(is_told, "{no_slash}");
-    let (code, told) = machine.json(&[
-        "put",
-        "-r",
-        "--exclude",
-        "*.tmp",
-        "--exclude=cache/",
-        "t",
-        "h",
-        "godwit://lab/",
-    ]);
-    assert_eq!(code, Some(4), "{told:?}"); // of the link that leads nowhere
-    let facts = told.last().unwrap();
-    assert_eq!(
-        (&facts["files"], &facts["failed"]),
-        (&4.into(), &1.into()),
-        "{facts}"
-    );
-    machine
-        .says(&["put", "-r", "--parents", "t/x/", "godwit://lab/new/x/"])
-        .ok();
-    machine.says(&["push", "--timeout", "30"]).ok();
-    let listed = machine.says(&["find", "godwit://lab/"]).ok().to_string();
-    let mut found: Vec<_> = (listed.split_whitespace())
-        .filter_map(|url| url.strip_prefix("godwit://lab/"))
-        .filter(|name| !name.is_empty())
-        .collect();
-    found.sort_unstable();
-    let wanted = [
-        "f",
-        "h",
-        "new",
-        "new/x",
-        "new/x/f",
-        "new/x/f.tmp",
-        "t",
-        "t/empty",
-        "t/g",
-        "t/link",
-        "t/x",
-        "t/x/f",
-    ];
-    assert_eq!(found, wanted, "{listed}");
-    assert_eq!(fs::read(far.join("data/t/x/f")).unwrap(), b"t/x/f");
+    assert_same(&source, &far.join("data/dir/a b"));
 }
 
 /// Keeps a server away until nobody is about to try it again.

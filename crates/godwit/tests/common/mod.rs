@@ -12,6 +12,7 @@ pub mod joined;
 pub mod keyed;
 pub mod lab;
 pub mod peers;
+pub mod programs;
 pub mod wan;
 
 use std::ffi::OsStr;

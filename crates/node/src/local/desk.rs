@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{hop, routes::Routes};
 use godwit_core::{
-    Algorithm, Block, Extents, Fault, Hashing, Scheme, Url, Version,
+    Algorithm, Block, Extents, Hashing, Scheme, Url, Version,
     holding::{Base, Ticket},
 };
 use godwit_depot::{
@@ -657,7 +657,7 @@ impl Guest {
                 (self.desk.depot).push_unowed_while((url, &self.who), limit, &|| !reply.is_over());
             let unseen = pushed.map_err(|error| self.not_delivered("push", &scope, &error))?;
             if let (Some(hop), Some(Tell::Done(done))) = (unseen, &mut answer) {
-                let words = out_of_sight(&hop);
+                let words = going::out_of_sight(&hop);
                 if !done.notes.contains(&words) {
                     done.notes.push(words);
                 }
@@ -685,76 +685,6 @@ impl Guest {
         let bad = |error: Error| refusing::depot(wanted, None, &error);
         self.desk.depot.commit(scope).map_err(bad)?;
         done(self.told_of(&self.owed_of(scope)))
-    }
-
-    pub(super) fn deliver(
-        &self,
-        wanted: &str,
-        scope: &Scope,
-        timeout_ms: Option<u64>,
-        reply: &Reply,
-    ) -> Answered {
-        let limit = timeout_ms.map(Duration::from_millis);
-        let owed = self.owed_of(scope);
-        let mut answer = tell::Done {
-            files: owed.len() as u64,
-            bytes: owed.iter().map(|owed| owed.owed).sum(),
-            notes: Vec::new(),
-        };
-        let is_wanted = || !reply.is_over();
-        let pushed = self.telling(scope, reply, || {
-            self.desk.depot.push_while(scope, limit, &is_wanted)
-        });
-        let unseen = pushed.map_err(|error| self.not_delivered(wanted, scope, &error))?;
-        answer
-            .notes
-            .extend(unseen.iter().map(|hop| out_of_sight(hop)));
-        done(answer)
-    }
-
-    fn not_delivered(&self, wanted: &str, scope: &Scope, error: &Error) -> Refusal {
-        let mut refusal = refusing::depot(wanted, None, error);
-        if matches!(error, Error::TimedOut { .. }) {
-            refusal.next = Some(GOES_ON.into());
-        }
-        if let Error::Held { url, why } = error {
-            let mut held = self.owed_of(scope);
-            let is_pending = |owed: &Owed| matches!(owed.stage, Stage::Waiting { .. });
-            let mut of_it = held.iter().filter(|owed| owed.url == **url);
-            if of_it.clone().any(is_pending) && !of_it.any(Owed::is_held) {
-                // It goes by itself; what needs a decision is told first.
-                if let Some(other) = held.iter().find(|owed| owed.is_held()) {
-                    let (url, why) = (Box::new(other.url.clone()), other.why.clone());
-                    return self.not_delivered(wanted, scope, &Error::Held { url, why });
-                }
-                let shown = url.without_password().to_string();
-                let mut because = format!("{shown} waits: {why}");
-                let others = held.iter().filter(|owed| is_pending(owed));
-                going::with_others(&mut because, "waiting as well", others, Some(&shown));
-                let late = Refusal::new(Kind::Late, wanted, because);
-                return late.waiting(Fault::Passing).next(GOES_ON).about(shown);
-            }
-            held.retain(|owed| owed.url == **url && owed.is_held());
-            if !held.iter().any(|owed| owed.is_conflict) {
-                // What the server said, if that is known.
-                let said = held.iter().find_map(|owed| owed.last.as_ref());
-                refusal.why = match said {
-                    Some(last @ Error::Store(_)) => refusing::depot(wanted, None, last).why,
-                    _ => Kind::Remote,
-                };
-            }
-            refusal.url = Some(url.without_password().to_string());
-        }
-        if matches!(error, Error::TimedOut { .. } | Error::Held { .. }) {
-            let how = match refusal.url {
-                Some(_) => "held as well",
-                None => "held until somebody decides",
-            };
-            let owed = self.owed_of(scope);
-            let held = owed.iter().filter(|owed| owed.is_held());
-            going::with_others(&mut refusal.because, how, held, refusal.url.as_deref());
-        }
-        refusal
     }
 
     fn get(&self, get: &ask::Get, reply: &Reply) -> Answered {
@@ -1437,16 +1367,6 @@ fn not_yet(what: &str) -> Refusal {
 
 fn unknown() -> Refusal {
     not_yet("do what was asked")
-}
-
-const GOES_ON: &str = "it is kept here and delivered as soon as that is possible, whoever waits for it: godwit queue shows it, \
-                       godwit push waits on";
-/// Says that a push ends where nobody sees further.
-fn out_of_sight(hop: &str) -> String {
-    format!(
-        "{hop} has it and passes it on; whether it has is not told by FTP, so it was not waited for: a URL by its door \
-         (godwit://…) waits until it is at its end"
-    )
 }
 
 const AFTER_RESTART: &str = "after a restart of this machine, delivery waits for the next program that asks; \

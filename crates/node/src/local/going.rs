@@ -1,10 +1,13 @@
-//! What whoever waits for a delivery is told meanwhile: how much is not there yet and why, and what is held.
+//! Words for those who wait for a delivery: how much is not there yet and why, and what is held.
 
 use super::{
     Reply, STACK_BYTES,
-    desk::{Guest, row},
+    desk::{Answered, Guest, done, row},
+    refusing,
 };
-use godwit_depot::{Owed, Scope, Stage};
+use godwit_core::Fault;
+use godwit_depot::{Error, Owed, Scope, Stage};
+use godwit_local::{Kind, Refusal};
 use godwit_wire::local::{Tell, tell};
 use std::{
     collections::HashSet,
@@ -14,6 +17,76 @@ use std::{
 };
 
 impl Guest {
+    pub(super) fn deliver(
+        &self,
+        wanted: &str,
+        scope: &Scope,
+        timeout_ms: Option<u64>,
+        reply: &Reply,
+    ) -> Answered {
+        let limit = timeout_ms.map(Duration::from_millis);
+        let owed = self.owed_of(scope);
+        let mut answer = tell::Done {
+            files: owed.len() as u64,
+            bytes: owed.iter().map(|owed| owed.owed).sum(),
+            notes: Vec::new(),
+        };
+        let is_wanted = || !reply.is_over();
+        let pushed = self.telling(scope, reply, || {
+            self.desk.depot.push_while(scope, limit, &is_wanted)
+        });
+        let unseen = pushed.map_err(|error| self.not_delivered(wanted, scope, &error))?;
+        answer
+            .notes
+            .extend(unseen.iter().map(|hop| out_of_sight(hop)));
+        done(answer)
+    }
+
+    pub(super) fn not_delivered(&self, wanted: &str, scope: &Scope, error: &Error) -> Refusal {
+        let mut refusal = refusing::depot(wanted, None, error);
+        if matches!(error, Error::TimedOut { .. }) {
+            refusal.next = Some(GOES_ON.into());
+        }
+        if let Error::Held { url, why } = error {
+            let mut held = self.owed_of(scope);
+            let is_pending = |owed: &Owed| matches!(owed.stage, Stage::Waiting { .. });
+            let mut of_it = held.iter().filter(|owed| owed.url == **url);
+            if of_it.clone().any(is_pending) && !of_it.any(Owed::is_held) {
+                // It goes by itself; what needs a decision is told first.
+                if let Some(other) = held.iter().find(|owed| owed.is_held()) {
+                    let (url, why) = (Box::new(other.url.clone()), other.why.clone());
+                    return self.not_delivered(wanted, scope, &Error::Held { url, why });
+                }
+                let shown = url.without_password().to_string();
+                let mut because = format!("{shown} waits: {why}");
+                let others = held.iter().filter(|owed| is_pending(owed));
+                with_others(&mut because, "waiting as well", others, Some(&shown));
+                let late = Refusal::new(Kind::Late, wanted, because);
+                return late.waiting(Fault::Passing).next(GOES_ON).about(shown);
+            }
+            held.retain(|owed| owed.url == **url && owed.is_held());
+            if !held.iter().any(|owed| owed.is_conflict) {
+                // What the server said, if that is known.
+                let said = held.iter().find_map(|owed| owed.last.as_ref());
+                refusal.why = match said {
+                    Some(last @ Error::Store(_)) => refusing::depot(wanted, None, last).why,
+                    _ => Kind::Remote,
+                };
+            }
+            refusal.url = Some(url.without_password().to_string());
+        }
+        if matches!(error, Error::TimedOut { .. } | Error::Held { .. }) {
+            let how = match refusal.url {
+                Some(_) => "held as well",
+                None => "held until somebody decides",
+            };
+            let owed = self.owed_of(scope);
+            let held = owed.iter().filter(|owed| owed.is_held());
+            with_others(&mut refusal.because, how, held, refusal.url.as_deref());
+        }
+        refusal
+    }
+
     /// Waits, and tells meanwhile how what is owed of a scope goes.
     pub(super) fn telling<T>(&self, scope: &Scope, reply: &Reply, wait: impl FnOnce() -> T) -> T {
         thread::scope(|threads| {
@@ -80,7 +153,7 @@ fn words(owed: &[Owed]) -> Option<String> {
 }
 
 /// Adds to what is told of one, or of a time that is over, which others are likewise.
-pub(super) fn with_others<'a>(
+fn with_others<'a>(
     because: &mut String,
     how: &str,
     owed: impl Iterator<Item = &'a Owed>,
@@ -108,3 +181,12 @@ const TOLD_AGAIN: Duration = Duration::from_secs(10);
 const HELD_MAX: usize = 100;
 /// So many are named at the end.
 const NAMED_MAX: usize = 8;
+const GOES_ON: &str = "it is kept here and delivered as soon as that is possible: godwit queue shows it, \
+                       godwit push waits on";
+/// Says that a push ends where nobody sees further.
+pub(super) fn out_of_sight(hop: &str) -> String {
+    format!(
+        "{hop} has it and passes it on; whether it has is not told by FTP, so it was not waited for: a URL by its door \
+         (godwit://…) waits until it is at its end"
+    )
+}
