@@ -4,6 +4,7 @@
 
 use super::{
     Error, Key, Origin, Setting,
+    keys::keys,
     sources::{distance, text_of},
     values::{parse, parse_bool},
 };
@@ -100,63 +101,30 @@ impl Allowed {
 }
 
 /// Every key that a module has.
-pub const MODULE_KEYS: [Key; 11] = [
-    Key {
-        name: "command",
-        default: "",
-        about: "the program, by its whole path, and its arguments; {} is what the client says, GODWIT_PARAMETERS too",
-    },
-    Key {
-        name: "direction",
-        default: "read",
-        about: "read: what files are put through on their way to clients; write: on their way here",
-    },
-    Key {
-        name: "parameters",
-        default: "",
-        about: "what a client may say: empty nothing, * anything, [0-9,] any number of these",
-    },
-    Key {
-        name: "about",
-        default: "",
-        about: "what SITE GODWIT MODULES tells of it",
-    },
-    Key {
-        name: "confined",
-        default: "true",
-        about: "it sees the files of the system, those its command names and reads, writes none, and speaks no TCP",
-    },
-    Key {
-        name: "reads",
-        default: "",
-        about: "files and directories that it may read as well",
-    },
-    Key {
-        name: "seconds",
-        default: "600",
-        about: "from its start to its end",
-    },
-    Key {
-        name: "cpu_seconds",
-        default: "600",
-        about: "of a processor",
-    },
-    Key {
-        name: "memory_bytes",
-        default: "1073741824",
-        about: "of address space",
-    },
-    Key {
-        name: "out_bytes",
-        default: "1099511627776",
-        about: "that it may write",
-    },
-    Key {
-        name: "at_once",
-        default: "4",
-        about: "so many may run; one more is told 450",
-    },
-];
+pub const MODULE_KEYS: &[Key] = keys! {
+    "command" = "",
+        "the program, by its whole path, and its arguments; {} is what the client says, GODWIT_PARAMETERS too";
+    "direction" = "read",
+        "read: what files are put through on their way to clients; write: on their way here";
+    "parameters" = "",
+        "what a client may say: empty nothing, * anything, [0-9,] any number of these";
+    "about" = "",
+        "what SITE GODWIT MODULES tells of it";
+    "confined" = "true",
+        "it sees the files of the system, those its command names and reads, writes none, and speaks no TCP";
+    "reads" = "",
+        "files and directories that it may read as well";
+    "seconds" = "600",
+        "from its start to its end";
+    "cpu_seconds" = "600",
+        "of a processor";
+    "memory_bytes" = "1073741824",
+        "of address space";
+    "out_bytes" = "1099511627776",
+        "that it may write";
+    "at_once" = "4",
+        "so many may run; one more is told 450";
+};
 
 /// What the file says of one module.
 #[derive(Clone, Debug)]
