@@ -325,12 +325,7 @@ impl Guest {
             self.open.lock().remove(&handle);
             return;
         }
-        let opened = tell::Opened {
-            handle,
-            size,
-            ..tell::Opened::default()
-        };
-        reply.tell_with(Tell::Opened(opened), b"", &[reading.file().as_fd()]);
+        reply.tell_with(opened(handle, size), b"", &[reading.file().as_fd()]);
     }
 
     fn is_new_to_job(&self, url: &Url) -> bool {
@@ -358,14 +353,9 @@ impl Guest {
         // Whoever closes it at once waits until our own descriptor is no longer in use.
         let editing = kept.lock();
         let handle = self.keep(Open::Editing(Arc::clone(&kept)));
-        let opened = tell::Opened {
-            handle,
-            size,
-            ..tell::Opened::default()
-        };
         if let Some(editing) = &*editing {
             let file = editing.file().map_err(bad)?;
-            reply.tell_with(Tell::Opened(opened), b"", &[file.as_fd()]);
+            reply.tell_with(opened(handle, size), b"", &[file.as_fd()]);
         }
         Ok(None)
     }
@@ -430,12 +420,8 @@ impl Guest {
             failed: Mutex::default(),
         };
         let handle = self.keep(Open::Writing(Arc::new(pen)));
-        let opened = tell::Opened {
-            handle,
-            ..tell::Opened::default()
-        };
         let files: Vec<_> = file.iter().map(File::as_fd).collect();
-        reply.tell_with(Tell::Opened(opened), b"", &files);
+        reply.tell_with(opened(handle, 0), b"", &files);
         Ok(None)
     }
 
@@ -517,12 +503,7 @@ impl Guest {
         }
         let ended = pen.writing.end_while(&waiting(reply), &|| !reply.is_gone());
         ended.map_err(|error| of_new(bad(error)))?;
-        let scope = Scope::Url(url.clone());
-        match close.wait {
-            Wait::Nothing => done(tell::Done::default()),
-            Wait::Commit => self.make_safe(&wanted, &scope, close.timeout_ms, reply),
-            Wait::Push => self.deliver(&wanted, &scope, close.timeout_ms, reply),
-        }
+        self.closed(&wanted, &Scope::Url(url.clone()), close, reply)
     }
 
     /// Lines for the end of a file, in the body or by a stream.
@@ -542,23 +523,15 @@ impl Guest {
         if append.stream {
             let (stream, theirs) = Stream::begin(&url, appending)?;
             let handle = self.keep(Open::Appending(stream));
-            let opened = tell::Opened {
-                handle,
-                ..tell::Opened::default()
-            };
-            reply.tell_with(Tell::Opened(opened), b"", &[theirs.as_fd()]);
+            reply.tell_with(opened(handle, 0), b"", &[theirs.as_fd()]);
             return Ok(None);
         }
         if !body.is_empty() {
             let wanted = |_: &Error| !reply.is_gone();
             appending.add_while(body, &wanted).map_err(bad)?;
         }
-        let waited = match append.wait {
-            Wait::Nothing => Ok(()),
-            Wait::Commit if !self.ends_soon => appending.commit(),
-            Wait::Commit | Wait::Push => appending.push(None),
-        };
-        waited.map_err(bad)?;
+        self.appended_to(&appending, append.wait, None)
+            .map_err(bad)?;
         if append.end {
             self.appends.lock().remove(&url);
         }
@@ -606,13 +579,23 @@ impl Guest {
         let bad = |error: Error| refusing::depot(&wanted, Some(&stream.url), &error);
         let limit = close.timeout_ms.map(Duration::from_millis);
         let appending = stream.wait(limit.unwrap_or(LAST_CLOSE)).map_err(bad)?;
-        let waited = match close.wait {
+        self.appended_to(appending, close.wait, limit)
+            .map_err(bad)?;
+        done(tell::Done::default())
+    }
+
+    /// Waits for lines, as long as their program wants.
+    fn appended_to(
+        &self,
+        appending: &Appending,
+        wait: Wait,
+        limit: Option<Duration>,
+    ) -> godwit_depot::Result<()> {
+        match wait {
             Wait::Nothing => Ok(()),
             Wait::Commit if !self.ends_soon => appending.commit(),
             Wait::Commit | Wait::Push => appending.push(limit),
-        };
-        waited.map_err(bad)?;
-        done(tell::Done::default())
+        }
     }
 
     fn edited(&self, close: &Close, editing: &Mutex<Option<Editing>>, reply: &Reply) -> Answered {
@@ -634,10 +617,15 @@ impl Guest {
                 ..tell::Done::default()
             });
         }
+        self.closed(WANTED, &scope, close, reply)
+    }
+
+    /// Waits for what was written, as long as its program wants.
+    fn closed(&self, wanted: &str, scope: &Scope, close: &Close, reply: &Reply) -> Answered {
         match close.wait {
             Wait::Nothing => done(tell::Done::default()),
-            Wait::Commit => self.make_safe(WANTED, &scope, close.timeout_ms, reply),
-            Wait::Push => self.deliver(WANTED, &scope, close.timeout_ms, reply),
+            Wait::Commit => self.make_safe(wanted, scope, close.timeout_ms, reply),
+            Wait::Push => self.deliver(wanted, scope, close.timeout_ms, reply),
         }
     }
 
@@ -698,26 +686,12 @@ impl Guest {
             return self.part(&url, get, reply);
         }
         let reading = self.read(&url, get.fresh)?;
-        let size = reading.size();
-        let end = get.end.unwrap_or(size).min(size);
-        let range = get.start.min(end)..end;
-        let len = range.end - range.start;
-        let failed = |error: io::Error| refusing::disk(&format!("read {}", get.url), &error);
-        let tell = Tell::Bytes { len, size };
-        if len <= BODY_BYTES_MAX as u64 {
-            let mut bytes = vec![0; len as usize];
-            reading
-                .file()
-                .read_exact_at(&mut bytes, range.start)
-                .map_err(failed)?;
-            reply.tell_with(tell, &bytes, &[]);
-            return Ok(None);
-        }
-        let into = memory(&get.url).map_err(failed)?;
-        copy(reading.file(), &into, range).map_err(failed)?;
-        seal(&into).map_err(failed)?;
-        reply.tell_with(tell, b"", &[into.as_fd()]);
-        Ok(None)
+        let wanted = format!("read {}", url.without_password());
+        let read = |at, bytes: &mut [u8]| {
+            let read = reading.file().read_exact_at(bytes, at);
+            read.map_err(|error| refusing::disk(&wanted, &error))
+        };
+        tell_part(get, reading.size(), &wanted, read, reply)
     }
 
     /// A part of a file: of the rest nothing comes here for that.
@@ -729,31 +703,8 @@ impl Guest {
             .depot
             .lazily(url, &self.who, fresh_of(get.fresh))
             .map_err(bad)?;
-        let size = part.size();
-        let end = get.end.unwrap_or(size).min(size);
-        let range = get.start.min(end)..end;
-        let len = range.end - range.start;
-        let tell = Tell::Bytes { len, size };
-        if len <= BODY_BYTES_MAX as u64 {
-            let mut bytes = vec![0; len as usize];
-            part.read(range.start, &mut bytes).map_err(bad)?;
-            reply.tell_with(tell, &bytes, &[]);
-            return Ok(None);
-        }
-        let failed = |error: io::Error| refusing::disk(&wanted, &error);
-        let into = memory(&get.url).map_err(failed)?;
-        let mut piece = vec![0; BODY_BYTES_MAX];
-        let mut at = range.start;
-        while at < range.end {
-            let len = (range.end - at).min(piece.len() as u64) as usize;
-            part.read(at, &mut piece[..len]).map_err(bad)?;
-            let written = into.write_all_at(&piece[..len], at - range.start);
-            written.map_err(failed)?;
-            at += len as u64;
-        }
-        seal(&into).map_err(failed)?;
-        reply.tell_with(tell, b"", &[into.as_fd()]);
-        Ok(None)
+        let read = |at, bytes: &mut [u8]| part.read(at, bytes).map_err(bad);
+        tell_part(get, part.size(), &wanted, read, reply)
     }
 
     /// Reads a file to memory, with nothing on the disk, unless what is here is newer than its origin.
@@ -851,10 +802,7 @@ impl Guest {
         let wanted = format!("{what} {}", place.url);
         decide(&self.desk.depot, &place.url)
             .map_err(|error| refusing::depot(&wanted, None, &error))?;
-        done(tell::Done {
-            files: 1,
-            ..tell::Done::default()
-        })
+        of_files(1)
     }
 
     fn redirect(&self, redirect: &ask::Redirect) -> Answered {
@@ -1097,6 +1045,48 @@ impl Guest {
     }
 }
 
+/// Tells what is asked of a file of `size` bytes: as the body of the answer if it has room, else in memory.
+fn tell_part(
+    get: &ask::Get,
+    size: u64,
+    wanted: &str,
+    read: impl Fn(u64, &mut [u8]) -> Result<(), Refusal>,
+    reply: &Reply,
+) -> Answered {
+    let end = get.end.unwrap_or(size).min(size);
+    let start = get.start.min(end);
+    let len = end - start;
+    let tell = Tell::Bytes { len, size };
+    let mut piece = vec![0; len.min(BODY_BYTES_MAX as u64) as usize];
+    if len <= BODY_BYTES_MAX as u64 {
+        read(start, &mut piece)?;
+        reply.tell_with(tell, &piece, &[]);
+        return Ok(None);
+    }
+    let failed = |error: io::Error| refusing::disk(wanted, &error);
+    let into = memory(&get.url).map_err(failed)?;
+    let mut at = start;
+    while at < end {
+        let len = (end - at).min(piece.len() as u64) as usize;
+        read(at, &mut piece[..len])?;
+        let written = into.write_all_at(&piece[..len], at - start);
+        written.map_err(failed)?;
+        at += len as u64;
+    }
+    seal(&into).map_err(failed)?;
+    reply.tell_with(tell, b"", &[into.as_fd()]);
+    Ok(None)
+}
+
+/// Says as what a file is open, and how long it is.
+fn opened(handle: Handle, size: u64) -> Tell {
+    Tell::Opened(tell::Opened {
+        handle,
+        size,
+        ..tell::Opened::default()
+    })
+}
+
 /// How a file is put.
 enum How {
     /// In place of what is there.
@@ -1281,34 +1271,15 @@ impl Take for Into {
 
 fn digest(file: &File, size: u64) -> io::Result<godwit_core::Digest> {
     let mut hashing = Hashing::new(Algorithm::Blake3);
-    each_piece(file, 0..size, |bytes, _| {
-        hashing.update(bytes);
-        Ok(())
-    })?;
-    Ok(hashing.finish())
-}
-
-fn copy(from: &File, into: &File, range: Range<u64>) -> io::Result<()> {
-    let start = range.start;
-    each_piece(from, range, |bytes, offset| {
-        into.write_all_at(bytes, offset - start)
-    })
-}
-
-fn each_piece(
-    file: &File,
-    range: Range<u64>,
-    mut each: impl FnMut(&[u8], u64) -> io::Result<()>,
-) -> io::Result<()> {
     let mut buffer = vec![0; PIECE_BYTES];
-    let mut offset = range.start;
-    while offset < range.end {
-        let len = (range.end - offset).min(PIECE_BYTES as u64) as usize;
+    let mut offset = 0;
+    while offset < size {
+        let len = (size - offset).min(PIECE_BYTES as u64) as usize;
         file.read_exact_at(&mut buffer[..len], offset)?;
-        each(&buffer[..len], offset)?;
+        hashing.update(&buffer[..len]);
         offset += len as u64;
     }
-    Ok(())
+    Ok(hashing.finish())
 }
 
 fn core_version(version: &call::Version) -> Version {
