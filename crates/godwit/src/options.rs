@@ -102,7 +102,8 @@ verbs! {
     "Copy and look": Cp cp, Mv mv, Sync sync, Ls ls, Find find, Du du, Stat stat, Cat cat, Sum sum, Mkdir mkdir, Rm rm;
     "Cache and deliver": Get get, Put put, Tee tee, Tail tail, Commit commit, Push push, Queue queue, Trace trace,
         Retry retry, Redirect redirect, Release release, Drop drop, Stage stage, Unstage unstage, Cache cache;
-    "Serve and connect": Init init, Node node, Join join, Peers peers, Leave leave, Doctor doctor;
+    "Serve and connect": Init init, Node node, Join join, Peers peers, Leave leave, Uninit uninit,
+        Doctor doctor;
     "Security": Ca ca, Proxy proxy, Auth auth, Cluster cluster;
     "System": Config config, Version version, Help help, Completions completions, Man man;
 }

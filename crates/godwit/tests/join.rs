@@ -633,3 +633,91 @@ fn unreadable_found_host_key_is_ignored() {
     let log = fs::read_to_string(node.export.with_extension("log")).unwrap();
     assert!(log.contains("ignored the key of the host"), "{log}");
 }
+
+/// A machine's program that finds the cache service of that machine alone.
+fn with_cache(machine: &Machine<'_>, words: &[&str]) -> Command {
+    let mut command = machine.command(words);
+    command.env("GODWIT_SOCKET", machine.home.join("run/socket"));
+    command.env("GODWIT_STATE", machine.home.join("depot"));
+    command
+}
+
+#[test]
+fn status_shows_server_until_it_ends() {
+    let scratch = Scratch::new();
+    let mut lab = Machine::lab(&scratch);
+    let status = || {
+        let said = with_cache(&lab, &["node", "status"]).output().unwrap();
+        String::from_utf8(said.stdout).unwrap()
+    };
+    let process = lab.node.as_ref().unwrap().pid();
+    let shown = status();
+    let begin = format!(
+        "server: process {process}, serves {}",
+        scratch.join("data").display()
+    );
+    assert!(shown.starts_with(&begin), "{shown}");
+    assert!(shown.contains(&format!("godwit://{}/", lab.at)), "{shown}");
+    assert!(shown.contains("\nno cache service runs"), "{shown}");
+    lab.kill();
+    let shown = with_cache(&lab, &["node", "status"]).output().unwrap();
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.starts_with("no server runs"), "{shown}");
+    lab.start(&[]);
+    let left = fs::read_dir(lab.state()).unwrap().flatten();
+    let left = left.filter(|entry| entry.file_name().to_string_lossy().starts_with("server-"));
+    assert_eq!(left.count(), 1, "the file of the one that was killed stays");
+}
+
+#[test]
+fn uninit_asks_and_keeps_shared_files() {
+    let scratch = Scratch::new();
+    let mut lab = Machine::lab(&scratch);
+    let says = |lab: &Machine<'_>, words: &[&str]| {
+        let said = with_cache(lab, words)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&said.stderr).into_owned();
+        (said.status.code().unwrap(), told)
+    };
+    let (code, why) = says(&lab, &["uninit", "--yes"]);
+    assert!(code == 2 && why.contains("end it: kill "), "{why}");
+    lab.stop();
+    let (code, why) = says(&lab, &["uninit"]);
+    assert!(code == 2 && why.contains("nothing was removed"), "{why}");
+    let config = lab.home.join(".config/godwit/config.toml");
+    assert!(config.exists() && lab.state().join("node.pem").exists());
+    let (code, why) = says(&lab, &["uninit", "--yes"]);
+    assert_eq!(code, 0, "{why}");
+    assert!(!config.exists() && lab.knows().parts().is_empty());
+    assert!(scratch.join("data/f").exists());
+    let (code, why) = says(&lab, &["uninit", "--yes"]);
+    assert!(code == 2 && why.contains("is no node"), "{why}");
+    lab.init("other", &scratch.join("data"));
+}
+
+#[test]
+fn uninit_refuses_while_puts_are_pending() {
+    let scratch = Scratch::new();
+    let (mut lab, laptop) = Machine::lab_and_laptop(&scratch);
+    lab.kill();
+    let file = scratch.file("new", 1000);
+    let says = |words: &[&str]| {
+        let said = with_cache(&laptop, words).output().unwrap();
+        let told = String::from_utf8_lossy(&said.stderr).into_owned();
+        (said.status.code().unwrap(), told)
+    };
+    let (code, why) = says(&["put", file.to_str().unwrap(), "godwit://lab/new"]);
+    assert_eq!(code, 0, "{why}");
+    let (code, why) = says(&["uninit", "--yes"]);
+    assert!(code == 1 && why.contains("godwit uninit --drop"), "{why}");
+    assert!(why.contains("godwit queue shows"), "{why}");
+    assert!(laptop.state().join("node.pem").exists());
+    let (code, why) = says(&["uninit", "--yes", "--drop"]);
+    assert_eq!(code, 0, "{why}");
+    assert!(!laptop.state().join("node.pem").exists());
+    let queue = with_cache(&laptop, &["queue"]).output().unwrap();
+    assert!(queue.stdout.is_empty(), "{queue:?}");
+    assert_eq!(says(&["node", "stop"]).0, 0);
+}

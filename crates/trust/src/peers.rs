@@ -72,6 +72,13 @@ impl Home {
         &self.0
     }
 
+    /// Returns what makes this machine a node: its keys, its peers and its invites. The name comes last.
+    pub fn parts(&self) -> Vec<PathBuf> {
+        let parts = [INVITES, PEERS, keys::OLD, keys::KEY, MYSELF];
+        let parts = parts.map(|name| self.0.join(name));
+        parts.into_iter().filter(|path| path.exists()).collect()
+    }
+
     /// Returns how this node calls itself to others, once that was said.
     pub fn myself(&self) -> Result<Option<Peer>> {
         let file = self.0.join(MYSELF);

@@ -151,7 +151,7 @@ fn path(screen: &Screen) -> Run<Facts> {
 }
 
 /// The first of these that exists is read; one that was named must exist.
-fn file_in_use() -> Option<PathBuf> {
+pub(super) fn file_in_use() -> Option<PathBuf> {
     if let Some(named) = env::var_os("GODWIT_CONFIG").filter(|name| !name.is_empty()) {
         return Some(named.into());
     }

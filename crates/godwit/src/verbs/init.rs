@@ -196,7 +196,7 @@ impl Init {
 
     fn config(&self, home: &Home, export: &Path) -> String {
         let mut text = format!(
-            "# Made by godwit init; godwit config show tells what counts.\n\
+            "{MADE}; godwit config show tells what counts.\n\
              [node]\nexport = {:?}\nstate = {:?}\n",
             export.display().to_string(),
             home.path().display().to_string(),
@@ -504,6 +504,8 @@ pub(crate) fn asking() -> Run<godwit_store::RemoteOptions> {
     })
 }
 
+/// How the configuration begins that is written here.
+pub(super) const MADE: &str = "# Made by godwit init";
 /// What root must know of those who come.
 const OF_ROOT: &str = "if root starts the node, a node that joins acts as nobody: it reads what every account may \
      read; for more: --as ACCOUNT here, or godwit peers map NAME --as ACCOUNT later";

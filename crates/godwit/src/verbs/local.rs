@@ -1,6 +1,10 @@
 //! The node of this machine, as verbs reach it, and as it is begun and ended by hand.
 
-use super::{Facts, config, node::Told, queue};
+use super::{
+    Facts, config,
+    node::{Told, served},
+    queue, serving,
+};
 use crate::{
     log,
     progress::Reporter,
@@ -283,11 +287,11 @@ pub(super) fn facts(done: &tell::Done) -> Facts {
 /// What is done with the node of this machine.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Act {
-    /// Have the cache service (for put and get) begin with your first login, by systemd
+    /// Have the cache service (for put and get) or the server begin by systemd
     Install(Install),
     /// End the cache service; a server (godwit node) ends by SIGTERM
     Stop,
-    /// Show how the cache service of this account is
+    /// Show the server and the cache service of this account
     Status,
 }
 
@@ -296,14 +300,18 @@ pub(crate) enum Act {
 Examples:
   godwit node install
   systemctl --user enable --now godwit
-  godwit node install --print
+  godwit node install --server --print
 
-Programs start the node of this machine when they need it, and it delivers what they left to it as
-long as that takes. What it cannot do is begin again after the machine was restarted: that is what
-the unit is for. To have it begin without a login: loginctl enable-linger.
+Programs start the cache service when they need it. A unit of systemd starts it after the machine
+was restarted, too. With --server the unit is of the server: it serves what the configuration says
+(godwit init). Root's server begins with the machine, that of another account with its first login.
+To have that begin without a login: loginctl enable-linger.
 
-Exit status: 0; 1 the unit cannot be written.")]
+Exit status: 0; 1 the unit cannot be written; 2 --server without a configuration.")]
 pub(crate) struct Install {
+    /// A unit for the server, which the configuration describes
+    #[arg(long)]
+    server: bool,
     /// Print the unit, and write nothing
     #[arg(long)]
     print: bool,
@@ -435,7 +443,15 @@ impl Install {
         const WANTED: &str = "install the node of this machine";
         let program = env::current_exe()
             .map_err(|cause| CliError::store(WANTED, Error::io("this program", cause)))?;
-        let unit = unit(&program);
+        let config = match config::file_in_use().filter(|_| self.server) {
+            None if self.server => {
+                let fact = "no configuration says what the server serves";
+                return Err(CliError::asked(WANTED, fact).next("godwit init NAME --export DIR"));
+            }
+            config => config.map(std::path::absolute).transpose(),
+        };
+        let config = config.map_err(|cause| CliError::store(WANTED, Error::io(".", cause)))?;
+        let unit = unit(&program, config.as_deref());
         let told = |said: Result<(), Error>| said.map_err(|error| CliError::store(WANTED, error));
         let mut facts = Facts::new();
         if self.print {
@@ -445,7 +461,11 @@ impl Install {
             }
             return Ok(facts);
         }
-        let file = unit_file().ok_or_else(|| {
+        let file = match self.server {
+            true => server_unit(),
+            false => unit_file(),
+        };
+        let file = file.ok_or_else(|| {
             CliError::asked(
                 WANTED,
                 "neither XDG_CONFIG_HOME nor HOME says where units are",
@@ -458,33 +478,64 @@ impl Install {
         if !screen.json() {
             told(screen.line(format!("wrote {}", file.display())))?;
         }
-        screen.note("next: systemctl --user enable --now godwit");
+        let (user, unit) = match (self.server, godwit_sys::user_id()) {
+            (true, 0) => ("", SERVER),
+            (is_server, _) => (" --user", if is_server { SERVER } else { "godwit" }),
+        };
+        screen.note(&format!("next: systemctl{user} enable --now {unit}"));
         Ok(facts)
     }
 }
 
-fn unit(program: &Path) -> String {
-    // systemd reads backslashes, quotes and % in a quoted word (systemd.service(5)).
-    let program = program.to_string_lossy();
-    let program = program
-        .replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('%', "%%");
+/// Returns the unit of the server with that configuration, or of the cache service.
+fn unit(program: &Path, config: Option<&Path>) -> String {
+    // systemd reads backslashes, quotes, $ and % in a quoted word (systemd.service(5)).
+    let quoted = |path: &Path| {
+        let text = path.to_string_lossy().replace('\\', "\\\\");
+        let text = text.replace('"', "\\\"").replace('$', "$$");
+        format!("\"{}\"", text.replace('%', "%%"))
+    };
+    let (what, words, more) = match config {
+        None => (
+            "cache service, for put and get",
+            "--local".to_owned(),
+            "Environment=GODWIT_LOCAL_IDLE=365d",
+        ),
+        Some(config) => (
+            "server",
+            format!("--config {}", quoted(config)),
+            "ExecReload=/bin/kill -HUP $MAINPID\nKillMode=mixed",
+        ),
+    };
+    let target = match (config, godwit_sys::user_id()) {
+        (Some(_), 0) => "multi-user",
+        _ => "default",
+    };
     format!(
         "[Unit]\n\
-         Description=godwit cache service, for put and get\n\
+         Description=godwit {what}\n\
          Documentation=man:godwit-node(1)\n\
+         After=network.target\n\
          \n\
          [Service]\n\
          Type=simple\n\
-         ExecStart=\"{program}\" node --local\n\
-         Environment=GODWIT_LOCAL_IDLE=365d\n\
+         ExecStart={} node {words}\n\
+         {more}\n\
          Restart=on-failure\n\
          RestartSec=20s\n\
          \n\
          [Install]\n\
-         WantedBy=default.target\n"
+         WantedBy={target}.target\n",
+        quoted(program)
     )
+}
+
+/// Returns where the unit of this account's server is, or would be.
+pub(super) fn server_unit() -> Option<PathBuf> {
+    match godwit_sys::user_id() {
+        0 => Some("/etc/systemd/system/godwit-server.service".into()),
+        _ => Some(unit_file()?.with_file_name("godwit-server.service")),
+    }
 }
 
 fn unit_file() -> Option<PathBuf> {
@@ -553,13 +604,26 @@ fn stop(screen: &Screen) -> Run<Facts> {
 
 fn status(screen: &Screen) -> Run<Facts> {
     let mut facts = Facts::new();
+    let say = |line: String| match screen.json() {
+        true => Ok(()),
+        false => screen
+            .line(line)
+            .map_err(|error| CliError::store("say so", error)),
+    };
+    let servers = serving::running(config::load(&Told::default())?.state.as_deref());
+    if servers.is_empty() {
+        say("no server runs for this account; godwit node starts one".into())?;
+    }
+    for server in &servers {
+        let unit = server["unit"].as_str();
+        let unit = unit.map_or(String::new(), |unit| format!(", unit {unit}"));
+        let (pid, serves) = (&server["pid"], served(server));
+        say(format!("server: process {pid}{unit}, serves {serves}"))?;
+    }
+    facts.insert("servers".into(), servers.into());
     let Some(mut here) = there()? else {
         facts.insert("running".into(), false.into());
-        if !screen.json() {
-            screen
-                .line("no cache service runs for this account; the next put or get starts it")
-                .map_err(|error| CliError::store("say so", error))?;
-        }
+        say("no cache service runs for this account; the next put or get starts it".into())?;
         return Ok(facts);
     };
     let answer = here.ask(Ask::Status);
@@ -575,30 +639,21 @@ fn status(screen: &Screen) -> Run<Facts> {
     facts.insert("connections".into(), status.connections.into());
     facts.insert("owed_files".into(), status.owed_files.into());
     facts.insert("owed_bytes".into(), status.owed_bytes.into());
-    if !screen.json() {
-        let owed = match status.owed_files {
-            0 => "nothing is owed".to_owned(),
-            files => format!(
-                "{files} files with {} are owed",
-                units::size(status.owed_bytes)
-            ),
-        };
-        let line = format!(
-            "cache service: process {}, state in {}, {owed}",
-            status.process, status.state
-        );
-        screen
-            .line(line)
-            .map_err(|error| CliError::store("say so", error))?;
-    }
+    let owed = match status.owed_files {
+        0 => "nothing is owed".to_owned(),
+        files => format!(
+            "{files} files with {} are owed",
+            units::size(status.owed_bytes)
+        ),
+    };
+    say(format!(
+        "cache service: process {}, state in {}, {owed}",
+        status.process, status.state
+    ))?;
     let place = Place::find(&variable)?;
     if let Some(displaced) = place.displaced() {
-        match screen.json() {
-            true => drop(facts.insert("displaced".into(), displaced.into())),
-            false => screen
-                .line(displaced)
-                .map_err(|error| CliError::store("say so", error))?,
-        }
+        facts.insert("displaced".into(), displaced.clone().into());
+        say(displaced)?;
     }
     Ok(facts)
 }
@@ -608,6 +663,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const IDLE: Duration = Duration::from_secs(300);
 /// Disks lose little in a month.
 const SCRUB_EVERY: Duration = Duration::from_secs(30 * 24 * 3600);
+const SERVER: &str = "godwit-server";
 const STOP: &str = "stop the node of this machine";
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
 
@@ -617,7 +673,11 @@ mod tests {
 
     #[test]
     fn a_unit_names_the_program_whatever_it_is_called() {
-        let unit = unit(Path::new("/opt/50% \"odd\"/godwit"));
+        let program = Path::new("/opt/50% \"odd\"/godwit");
+        let server = super::unit(program, Some(Path::new("/etc/$a/c.toml")));
+        let words = "/godwit\" node --config \"/etc/$$a/c.toml\"\n";
+        assert!(server.contains(words), "{server}");
+        let unit = unit(program, None);
         assert!(
             unit.contains("ExecStart=\"/opt/50%% \\\"odd\\\"/godwit\" node --local\n"),
             "{unit}"

@@ -34,6 +34,7 @@ pub(crate) mod redirect;
 pub(crate) mod release;
 pub(crate) mod retry;
 pub(crate) mod rm;
+mod serving;
 pub(crate) mod stage;
 pub(crate) mod stat;
 pub(crate) mod sum;
@@ -41,6 +42,7 @@ pub(crate) mod sync;
 pub(crate) mod tail;
 pub(crate) mod tee;
 pub(crate) mod trace;
+pub(crate) mod uninit;
 pub(crate) mod unstage;
 pub(crate) mod version;
 

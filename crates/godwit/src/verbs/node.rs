@@ -3,6 +3,7 @@
 use super::{
     Facts, config, init,
     local::{self, Act},
+    serving,
 };
 use crate::{
     log,
@@ -178,10 +179,12 @@ impl Node {
         let was_root = godwit_sys::user_id() == 0;
         let wanted = format!("serve {}", export.display());
         let next = config.hop.as_ref().map(|hop| hop.next.to_string());
+        let mut announced = None;
         let ready = |addresses: &Addresses| {
-            // Who started us and does not listen is served all the same.
-            let _ =
-                tell(screen, (&export, next.as_deref()), addresses).and_then(|()| screen.flush());
+            let told = told(&export, next.as_deref(), addresses);
+            // A server that cannot write it down serves all the same.
+            announced = serving::announce(state.as_deref(), &told).ok();
+            let _ = tell(screen, &told).and_then(|()| screen.flush());
         };
         let ftp = config.ftp.clone();
         let is_of_ftp = |address| ftp.contains(&address);
@@ -266,37 +269,45 @@ fn elsewhere(is_of_ftp: bool) -> String {
     )
 }
 
-fn tell(
-    screen: &Screen,
-    (export, next): (&Path, Option<&str>),
-    addresses: &Addresses,
-) -> Result<(), Error> {
+/// Returns what a server says of itself.
+fn told(export: &Path, next: Option<&str>, addresses: &Addresses) -> serde_json::Value {
     let urls = addresses
         .ftp
         .iter()
         .map(|address| format!("ftp://{address}/"));
     let doors = addresses.https.iter();
     let doors = doors.map(|address| format!("godwit://{address}/"));
-    let urls: Vec<String> = urls.chain(doors).collect();
-    if screen.json() {
-        return screen.object(&json!({
-            "event": "serving",
-            "export": export.to_string_lossy(),
-            "next": next,
-            "ftp": addresses.ftp.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            "https": addresses.https.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            "urls": urls,
-            "pid": std::process::id(),
-        }));
+    json!({
+        "event": "serving",
+        "export": export.to_string_lossy(),
+        "next": next,
+        "ftp": addresses.ftp.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "https": addresses.https.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "urls": urls.chain(doors).collect::<Vec<_>>(),
+        "pid": std::process::id(),
+    })
+}
+
+fn tell(screen: &Screen, told: &serde_json::Value) -> Result<(), Error> {
+    match screen.json() {
+        true => screen.object(told),
+        false => screen.line(format!("serving {}", served(told))),
     }
+}
+
+/// Says of a server what it serves, and where.
+pub(super) fn served(told: &serde_json::Value) -> String {
+    let text = |key: &str| told[key].as_str().unwrap_or_default().to_owned();
+    let urls = told["urls"].as_array().into_iter().flatten();
+    let urls: Vec<&str> = urls.filter_map(serde_json::Value::as_str).collect();
     let at = match urls.is_empty() {
         true => "through its peers only".to_owned(),
         false => format!("at {}", urls.join(" ")),
     };
-    screen.line(match next {
-        Some(next) => format!("serving {next} by way of {} {at}", export.display()),
-        None => format!("serving {} {at}", export.display()),
-    })
+    match told["next"].is_string() {
+        true => format!("{} by way of {} {at}", text("next"), text("export")),
+        false => format!("{} {at}", text("export")),
+    }
 }
 
 impl Told {
